@@ -11,6 +11,7 @@ from ...units import truncate
 from ..document import Document
 from ..keys import is_stack_key
 from ..origins import renamed
+from .architectures import model_type_of_class
 from .context import scaled_context
 from .family import (
     RULE_KEYS,
@@ -20,6 +21,7 @@ from .family import (
     as_list,
     family_of,
     model_type_of,
+    supported_model_types,
 )
 from .fields import Fields, transformers_version, written
 from .formulas import names_in, outer_names_in, value_of, value_of_key
@@ -41,6 +43,9 @@ _LONGEST_LIST = 2000
 """Characters of a list of fields; a config.json has some dozens of them."""
 
 DTYPE_FIELDS = ("dtype", "torch_dtype")
+_ABOUT = {"title", "model_type", "sources", "notes", "unread_quantization"}
+"""The keys of a model file that no figure follows from."""
+
 LM_HEADS = ("ForCausalLM", "LMHeadModel", "MTModel", "ForConditionalGeneration")
 """Endings of the names of classes with a language model's head."""
 
@@ -69,6 +74,8 @@ def convert_config(
         family = family_of(config, assume_grouped)
         names = {**family.fields.names_in_file(), **(names or {})}
         data = _keys(family, config, file, title)
+        if not family.assumed:
+            _check_class(config, data, file)
         origins = {
             key: {value: renamed(text, names) for value, text in named.items()}
             for fields in (family.encoder_fields, family.fields)
@@ -84,6 +91,36 @@ def convert_config(
         raise AttncalcError(f"{file}: {error.message}", error.tip + hint) from None
     except AttncalcError as error:
         raise AttncalcError(f"{file}: {renamed(error.message, names or {})}", renamed(error.tip, names or {})) from None
+
+
+def _check_class(config: Mapping[str, Any], data: Mapping[str, Any], file: str) -> None:
+    """Raise AttncalcError if `architectures` names another model's class, as which the config has other layers.
+
+    transformers chooses the class by model_type, and vLLM by architectures: EAGLE's draft for Mixtral has model_type
+    mixtral and one layer of LlamaForCausalLM, without experts.
+    """
+    named, class_name = data["model_type"], architecture(config)
+    if model_type_of_class(class_name, [named]):
+        return
+    other = model_type_of_class(class_name, supported_model_types())
+    if other is None:
+        return
+    as_other = {**config, "model_type": other}
+    try:
+        others = _keys(family_of(as_other), as_other, file, "")
+    except AttncalcError:
+        return
+    if _figures(data) != _figures(others):
+        raise AttncalcError(
+            f"model_type {truncate(named)} and architectures {truncate(class_name)} contradict each other",
+            f"correct one of them: the other would be {truncate(class_name)}'s model_type {other}",
+        )
+
+
+def _figures(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of the model file without those that only say where they come from."""
+    quantization = {key: value for key, value in data.get("quantization", {}).items() if key != "names"}
+    return {**{key: value for key, value in data.items() if key not in _ABOUT}, "quantization": quantization}
 
 
 def _reads_as_grouped(config: Mapping[str, Any]) -> bool:

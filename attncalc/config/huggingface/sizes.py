@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,36 @@ def check_sizes(name: str, rules: Mapping[str, Any], fields: Fields, *, whole: b
                 f"{own} is missing, and {truncate(other)} {fields.given[other]} is not a field of {truncate(name)}",
                 f"rename {truncate(other)} to {own} if that is what it means",
             )
+    _check_misspelt(rules, fields)
+
+
+def _check_misspelt(rules: Mapping[str, Any], fields: Fields) -> None:
+    """Raise AttncalcError if a key is nearly the name of a field that the rules use and the config omits.
+
+    transformers ignores num_attetion_heads, and takes its default number of heads. A name that starts with an
+    underscore is a private one of old versions (_num_labels).
+    """
+    used = {fields.own_name(name) for name in names_in(_without_unused_kinds(rules, fields))} - fields.given.keys()
+    for other, value in fields.given.items():
+        own = next((own for own in sorted(used) if _is_misspelt(other, own)), None)
+        if own and other[0] != "_" and not _is_read(other, rules, fields) and value not in (fields[own], _derived(own, fields)):
+            raise AttncalcError(f"{own} is missing; {truncate(other)} is not a field", f"rename {truncate(other)} to {own}")
+
+
+def _is_misspelt(name: str, own: str) -> bool:
+    """Return whether a name has the letters of another, or differs from its second letter on in one edit.
+
+    q_lora_rank is no misspelt o_lora_rank.
+    """
+    short, long = sorted((name, own), key=len)
+    i = len(commonprefix([short, long]))
+    one_edit = (short[i:] == long[i + 1 :], short[i + 1 :] == long[i + 1 :])
+    swapped = short[i : i + 2] == long[i : i + 2][::-1] and short[i + 2 :] == long[i + 2 :]
+    return _letters(name) == _letters(own) or (i > 0 and (any(one_edit) or swapped))
+
+
+def _letters(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
 
 
 def _found(others: list[str], inner: list[str]) -> str:
