@@ -184,7 +184,11 @@ def test_replicas_of_a_mixture_become_ranks_of_attention(
     changed = tried(module._ranks_of_attention, request(engine, of, **fields))
     assert list(changed) == flags
     for changed_request in changed.values():
-        assert (changed_request.tp, each.attn_dp, each.dp) == (fields.get("tp", 1) * fields["dp"], fields["dp"], 1)
+        assert (changed_request.tp, changed_request.attn_dp, changed_request.dp) == (
+            fields.get("tp", 1) * fields["dp"],
+            fields["dp"],
+            1,
+        )
 
 
 def on(memory: int, engine: str = "ideal", of: ModelSpec | None = None, **fields: Any) -> FitRequest:
