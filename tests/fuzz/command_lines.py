@@ -148,7 +148,9 @@ def models() -> tuple[str, ...]:
 def engine_options(engine: str) -> tuple[Known, ...]:
     """Return the options of `fit` that belong to the engine or to all engines."""
     of_engines = {option.name for option in options_of(EngineOptions).values()}
-    own = {option.name for group in find_engine(engine).options for option in options_of(group).values()}
+    engines = ENGINES if engine == "all" else (engine,)
+    groups = [group for name in engines for group in find_engine(name).options]
+    own = {option.name for group in groups for option in options_of(group).values()}
     return tuple(option for option in options("fit") if option.names[0] in own or option.names[0] not in of_engines)
 
 
