@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from evaluate import evaluate
 from reports import all_reports, reports_of
+from tables import each
 from toy import Recurrent
 
 from attncalc import AttncalcError, Grouped, Layers, ModelSpec, Stack, Workload, load
@@ -158,7 +159,7 @@ def notes(report: Report) -> str:
     return " ".join(report.notes)
 
 
-@pytest.mark.parametrize(
+@each(
     ("report", "words"),
     [
         (lambda: params_report(load("gpt3")), "57,982,058,496"),
