@@ -83,7 +83,7 @@ def test_every_format_is_printed_in_every_encoding(
         monkeypatch.setattr(sys, "stdout", output)
         answer = ask("kv", "漢字😀", "--format", form)
         output.flush()
-        printed = output.buffer.getvalue()  # type: ignore[attr-defined]
+        printed = output.buffer.getvalue()
     assert (answer.code, answer.err) == (0, "")
     assert printed.decode(encoding)
     if form == "json":

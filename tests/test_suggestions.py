@@ -183,8 +183,12 @@ def test_replicas_of_a_mixture_become_ranks_of_attention(
 ) -> None:
     changed = tried(module._ranks_of_attention, request(engine, of, **fields))
     assert list(changed) == flags
-    for changed_request in changed.values():
-        assert (changed_request.tp, each.attn_dp, each.dp) == (fields.get("tp", 1) * fields["dp"], fields["dp"], 1)
+    for other in changed.values():
+        assert (other.tp, other.attn_dp, other.dp) == (
+            fields.get("tp", 1) * fields["dp"],
+            fields["dp"],
+            1,
+        )
 
 
 def on(memory: int, engine: str = "ideal", of: ModelSpec | None = None, **fields: Any) -> FitRequest:
