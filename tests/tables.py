@@ -16,7 +16,7 @@ _LABEL.maxstring = _LABEL.maxother = 80
 _LONGEST_REASON = 800  # characters; the first failing row is also shown with its whole traceback
 
 
-def each(names: str | tuple[str, ...], rows: Iterable[Any], ids: Iterable[str] = ()) -> Callable[[Check], Check]:
+def each(names: str | tuple[str, ...], rows: Iterable[Any], ids: Iterable[object] = ()) -> Callable[[Check], Check]:
     """Run a test for every row: as pytest.mark.parametrize, but as one case.
 
     A case costs milliseconds of fixtures and a line of a report; a row costs only its check.
@@ -25,7 +25,7 @@ def each(names: str | tuple[str, ...], rows: Iterable[Any], ids: Iterable[str] =
     wanted = (names,) if isinstance(names, str) else names
     table = [_row(row, wanted) for row in rows]
     for number, name in enumerate(ids):
-        table[number] = (name, table[number][1])
+        table[number] = (str(name), table[number][1])
 
     def decorate(check: Check) -> Check:
         @functools.wraps(check)

@@ -183,8 +183,8 @@ def test_replicas_of_a_mixture_become_ranks_of_attention(
 ) -> None:
     changed = tried(module._ranks_of_attention, request(engine, of, **fields))
     assert list(changed) == flags
-    for other in changed.values():
-        assert (other.tp, other.attn_dp, other.dp) == (
+    for changed_request in changed.values():
+        assert (changed_request.tp, changed_request.attn_dp, changed_request.dp) == (
             fields.get("tp", 1) * fields["dp"],
             fields["dp"],
             1,

@@ -50,17 +50,12 @@ def test_a_drivers_name_finds_the_datasheet() -> None:
 def test_shares_are_those_of_the_datasheet_in_the_dtype_of_the_run() -> None:
     """An H100 has 989.4 TFLOP/s in bf16, 67 in fp32 and 3.35 TB/s; the pass has a tenth of one second's work."""
     device = with_datasheet(H100)
-    timing = Timing("decoder", "prefill", "flash", 1000.0, 98_940 * 10**9, 335 * 10**9, 0.0, **percentiles(1000.0))
+    timing = Timing("decoder", "prefill", "flash", 1000.0, 98_940 * 10**9, 335 * 10**9, 0.0, 1000.0, 1000.0)
     facts = time_facts(timing, device, "bf16")
     assert (facts["flop_share_datasheet"], facts["bytes_share_datasheet"]) == pytest.approx((0.1, 0.1))
     assert time_facts(timing, device, "fp32")["flop_share_datasheet"] == pytest.approx(98.94 / 67)
     for unknown in (with_datasheet({**H100, "memory": GIB}), with_datasheet({"name": "cpu (2 threads)"})):
         assert time_facts(timing, unknown, "bf16")["flop_share_datasheet"] is None
-
-
-def percentiles(ms: float) -> dict[str, Any]:
-    """Return the least and the 90th percentile of a time, if it has them."""
-    return {name: ms for name in ("ms_min", "ms_p90") if name in Timing._fields}
 
 
 def test_the_page_of_a_gpu_has_its_clocks_and_shares_of_its_datasheet() -> None:

@@ -15,6 +15,7 @@ need_torch()
 import torch  # noqa: E402
 from cuda_stand_in import A100, Box, Gpus  # noqa: E402
 
+from attncalc.verify.devices.cuda import Cuda  # noqa: E402
 from attncalc.verify.layers.grouped import GroupedAttention  # noqa: E402
 
 OnBox = Callable[[Box], Gpus]
@@ -42,6 +43,8 @@ def test_a_peak_that_disagrees_names_the_largest_unpredicted_block(
     on_box: OnBox, monkeypatch: pytest.MonkeyPatch, ask: Ask
 ) -> None:
     on_box(Box((A100,)))
+    monkeypatch.setattr(Cuda, "matrix_size", 64)  # a CPU multiplies
+    monkeypatch.setattr(Cuda, "copied_bytes", 2**20)
     true = GroupedAttention.attend_and_project
 
     def wrong(self: Any, x: torch.Tensor, *given: Any) -> torch.Tensor:

@@ -17,6 +17,7 @@ from attncalc.verify import need_torch
 
 need_torch()
 import torch  # noqa: E402
+from cuda_stand_in import Box  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 import attncalc.cost.kernels  # noqa: E402
@@ -320,7 +321,7 @@ def test_the_figures_of_allocator_and_driver_are_reported() -> None:
     }
 
 
-def test_a_gpu_reports_the_allocators_increase(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_reports_the_allocators_increase(on_box: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Stubs of torch.cuda: 1,000 bytes exist before the run, which requests 300 more in blocks of 512."""
     stats = {
         "requested_bytes.all.current": 1000,
@@ -329,17 +330,17 @@ def test_a_gpu_reports_the_allocators_increase(monkeypatch: pytest.MonkeyPatch) 
         "allocated_bytes.all.peak": 1536,
         "reserved_bytes.all.peak": 2 * MIB,
     }
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Stub GPU")
+    on_box(Box())
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: stats)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (60 * MIB, 80 * MIB))
     peak = Cuda(0).peak(lambda: torch.empty(75))
     assert peak == PeakMemory(300, allocated=512, reserved=2 * MIB, driver=20 * MIB, inside=())
 
 
-def test_an_allocator_that_counts_no_requests_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Stub GPU")
+def test_an_allocator_that_counts_no_requests_is_not_checked(
+    on_box: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_box(Box())
     monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "cudaMallocAsync")
     assert not Cuda(0).measures_memory
 

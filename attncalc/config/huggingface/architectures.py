@@ -46,7 +46,15 @@ def model_type_of_class(class_name: str, known: Iterable[str]) -> str | None:
 
 def is_draft_class(class_name: str) -> bool:
     """Return whether a class is a draft model for speculative decoding, whose config has its target's model_type."""
-    return _DRAFT.search(class_name) is not None
+    return _DRAFT.search(class_name) is not None or has_own_eagle(class_name)
+
+
+def has_own_eagle(class_name: str) -> bool:
+    """Return whether a class is one model's own EAGLE draft: CosyVoice3Eagle3LlamaForCausalLM.
+
+    AngelSlim's has one layer, although its config repeats the target's 24.
+    """
+    return re.search(r"[a-z0-9]Eagle3?(?=[A-Z])", class_name) is not None
 
 
 def _letters(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ...errors import AttncalcError
 from ...units import truncate
 from ..data_files import folder_content
-from .architectures import is_draft_class, model_type_of_class
+from .architectures import has_own_eagle, is_draft_class, model_type_of_class
 from .fields import UNKNOWN_CLASS, ConfigClass, Fields, config_class, config_classes
 
 FOLDER = Path(__file__).parent / "families"
@@ -216,7 +216,8 @@ def _rules_of_class(rules: dict[str, Any], config: Mapping[str, Any]) -> dict[st
     class_name = architecture(config)
     variants = rules.get("variants", {})
     variant = next((variants[ending] for ending in variants if class_name.endswith(ending)), None)
-    if variant is None and is_draft_class(class_name) and not class_name.endswith(tuple(rules.get("heads", ()))):
+    is_other_draft = variant is None and not class_name.endswith(tuple(rules.get("heads", ())))
+    if is_draft_class(class_name) and (is_other_draft or has_own_eagle(class_name)):
         variant = ANOTHER_DRAFT
     class_rules = rules if variant is None else _merged(variant)
     if "unsupported" in class_rules:

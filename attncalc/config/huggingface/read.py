@@ -11,6 +11,7 @@ from ...units import truncate
 from ..document import Document
 from ..keys import is_stack_key
 from ..origins import renamed
+from .architectures import model_type_of_class
 from .context import scaled_context
 from .family import (
     RULE_KEYS,
@@ -20,6 +21,7 @@ from .family import (
     as_list,
     family_of,
     model_type_of,
+    supported_model_types,
 )
 from .fields import Fields, transformers_version, written
 from .formulas import names_in, outer_names_in, value_of, value_of_key
@@ -69,6 +71,8 @@ def convert_config(
         family = family_of(config, assume_grouped)
         names = {**family.fields.names_in_file(), **(names or {})}
         data = _keys(family, config, file, title)
+        if not family.assumed:
+            _check_class(config, data, file)
         origins = {
             key: {value: renamed(text, names) for value, text in named.items()}
             for fields in (family.encoder_fields, family.fields)
@@ -84,6 +88,34 @@ def convert_config(
         raise AttncalcError(f"{file}: {error.message}", error.tip + hint) from None
     except AttncalcError as error:
         raise AttncalcError(f"{file}: {renamed(error.message, names or {})}", renamed(error.tip, names or {})) from None
+
+
+def _check_class(config: Mapping[str, Any], data: Mapping[str, Any], file: str) -> None:
+    """Raise AttncalcError if `architectures` names another model's class, and only one of the two has experts.
+
+    transformers chooses the class by model_type, and vLLM by architectures: EAGLE's draft for Mixtral has model_type
+    mixtral and one layer of LlamaForCausalLM, without experts.
+    """
+    named, class_name = data["model_type"], architecture(config)
+    if model_type_of_class(class_name, [named]):
+        return
+    other = model_type_of_class(class_name, supported_model_types())
+    if other is None:
+        return
+    as_other = {**config, "model_type": other}
+    try:
+        has_experts = _has_experts(_keys(family_of(as_other), as_other, file, ""))
+    except AttncalcError:
+        return
+    if has_experts != _has_experts(data):
+        raise AttncalcError(
+            f"model_type {truncate(named)} and architectures {truncate(class_name)} contradict each other",
+            f"correct one of them: {truncate(class_name)} is a class of model_type {other}",
+        )
+
+
+def _has_experts(data: Mapping[str, Any]) -> bool:
+    return any("n_experts" in keys for keys in (data, *data.get("layer_kinds", {}).values()))
 
 
 def _reads_as_grouped(config: Mapping[str, Any]) -> bool:

@@ -49,6 +49,44 @@ def check_sizes(name: str, rules: Mapping[str, Any], fields: Fields, *, whole: b
                 f"{own} is missing, and {truncate(other)} {fields.given[other]} is not a field of {truncate(name)}",
                 f"rename {truncate(other)} to {own} if that is what it means",
             )
+    _check_misspelt(rules, fields)
+
+
+def _check_misspelt(rules: Mapping[str, Any], fields: Fields) -> None:
+    """Raise AttncalcError if a key is nearly the name of a field that the rules use and the config omits.
+
+    transformers ignores num_attetion_heads, and takes its default number of heads. A name that starts with an
+    underscore is a private one of old versions (_num_labels).
+    """
+    used = {fields.own_name(name) for name in names_in(_without_unused_kinds(rules, fields))}
+    omitted = sorted(used - fields.given.keys())
+    for other, value in fields.given.items():
+        own = next((own for own in omitted if _is_misspelt(other, own)), None)
+        if own is None or other[0] == "_" or _is_read(other, rules, fields):
+            continue
+        if value not in (fields[own], _derived(own, fields)):
+            raise AttncalcError(f"{own} is missing; {other} is not a field", f"rename {other} to {own}")
+
+
+def _is_misspelt(name: str, own: str) -> bool:
+    """Return whether a name has the letters of another, or differs from its second letter on in one edit.
+
+    q_lora_rank is no misspelt o_lora_rank.
+    """
+    if name[:1].lower() != own[0] or abs(len(name) - len(own)) > own.count("_") + 1:
+        return False
+    short, long = sorted((name, own), key=len)
+    i = next((i for i, pair in enumerate(zip(short, long, strict=False)) if len(set(pair)) > 1), len(short))
+    edits = [
+        (short[i:], long[i + 1 :]),  # a letter too many
+        (short[i + 1 :], long[i + 1 :]),  # a wrong one
+        (short[i : i + 2][::-1] + short[i + 2 :], long[i:]),  # two that are swapped
+    ]
+    return _letters(name) == _letters(own) or any(one == other for one, other in edits)
+
+
+def _letters(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
 
 
 def _found(others: list[str], inner: list[str]) -> str:

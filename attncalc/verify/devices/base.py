@@ -120,7 +120,8 @@ class Device:
 
     def empty_cache(self) -> None:
         """Return unused memory to the device, of tensors in reference cycles too."""
-        gc.collect()  # the program runs without automatic collections
+        if not gc.isenabled():  # the command runs without automatic collections
+            gc.collect()
 
     def once(self, key: Hashable, compute: Callable[[], Result]) -> Result:
         """Return what `compute` returned when it was first called for this key.
