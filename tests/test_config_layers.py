@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each
 
 from attncalc import AttncalcError
 from attncalc.config.huggingface.fields import (
@@ -281,8 +282,8 @@ def test_the_last_other_name_of_a_field_counts() -> None:
     assert Fields({"n_embd": 32, "hidden_size": 32}, CLASS).remarks == []
 
 
-@pytest.mark.parametrize(("encoder", "decoder"), [(4, 6), (6, 4)])
-@pytest.mark.parametrize(("value", "repeats"), [(4, True), (6, True), (3, False), (5, False), (7, False)])
+@each(("encoder", "decoder"), [(4, 6), (6, 4)])
+@each(("value", "repeats"), [(4, True), (6, True), (3, False), (5, False), (7, False)])
 def test_a_field_may_repeat_either_of_two_sizes_of_the_class(
     encoder: int, decoder: int, value: int, repeats: bool
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import AttncalcError, load
 from attncalc.config.huggingface.context import scaled_context
@@ -148,7 +149,7 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, int, int]]]] = {
 """{case: (fields, the tables)}."""
 
 
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_a_table_has_a_row_per_position_and_an_element_per_rotary_dimension(case: str) -> None:
     fields, expected = CASES[case]
     assert tables(fields) == expected
@@ -202,7 +203,7 @@ CONTEXTS: list[tuple[str, dict[str, Any], int]] = [
 ]
 
 
-@pytest.mark.parametrize(("model_type", "given", "expected"), CONTEXTS)
+@each(("model_type", "given", "expected"), CONTEXTS)
 def test_scaling_of_positions_multiplies_the_context(model_type: str, given: dict[str, Any], expected: int) -> None:
     assert scaled_context(model_type, given, 1000) == expected
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import AttncalcError
 from attncalc.config.huggingface.fields import UNKNOWN_CLASS, ConfigClass, Fields
@@ -129,7 +130,7 @@ EXPERT_KINDS = {"kind": "=layer_types[i]", "kinds": {"a": {"n_experts": "=num_ex
 KINDS = {"kind": "=layer_types[i]", "kinds": {"a": {"window": "=switch"}, "b": None}}
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "rules", "rejected", "ignored"),
     [
         ({}, {}, [], []),
@@ -195,7 +196,7 @@ def test_a_field_may_repeat_the_value_of_another_name(name: str, other: str) -> 
     assert not _repeats_another(name, 7, {}, Fields({name: 7, "num_experts": 7}, UNKNOWN_CLASS))
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "expected"),
     [
         ("transformers_version", True),

@@ -26,6 +26,7 @@ from gguf_files import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import each
 
 from attncalc import AttncalcError, load
 from attncalc.config import to_model_file
@@ -124,7 +125,7 @@ def test_types_have_the_blocks_of_the_gguf_package() -> None:
     assert {name for _, name, *_ in ours ^ theirs} == NOT_OF_THE_PACKAGE
 
 
-@pytest.mark.parametrize("name", sorted(TYPES_BY_NAME.keys() - NOT_OF_THE_PACKAGE))
+@each("name", sorted(TYPES_BY_NAME.keys() - NOT_OF_THE_PACKAGE))
 def test_tensors_have_the_bytes_of_the_file(tmp_path: Path, name: str) -> None:
     types = dict.fromkeys("ab", getattr(Type, name))
     path = write_gguf(tmp_path / "m.gguf", "llama", {}, {"a": (512, 3), "b": (768,)}, types)
@@ -244,8 +245,8 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
-@pytest.mark.parametrize("is_known", [True, False], ids=["with a known size", "with an unknown size"])
+@each("content", HOSTILE.values(), ids=HOSTILE)
+@each("is_known", [True, False], ids=["with a known size", "with an unknown size"])
 def test_a_file_that_is_not_valid_is_one_error(content: tuple[bytes, str], is_known: bool) -> None:
     source = Bytes(content[0], len(content[0]) if is_known else None)
     with pytest.raises(AttncalcError) as raised:
@@ -314,7 +315,7 @@ def kv_elements(model: ModelSpec) -> int:
     )
 
 
-@pytest.mark.parametrize("name", OF_THE_PACKAGE)
+@each("name", OF_THE_PACKAGE)
 def test_every_architecture_is_read_to_the_element(tmp_path: Path, name: str) -> None:
     small = SmallModel(name)
     shapes = small.shapes()
@@ -332,7 +333,7 @@ def test_every_architecture_is_read_to_the_element(tmp_path: Path, name: str) ->
     assert kv_elements(model) == (0 if per_layer == 0 else len(attention) * per_layer)
 
 
-@pytest.mark.parametrize("name", OF_THE_PACKAGE)
+@each("name", OF_THE_PACKAGE)
 def test_the_yaml_of_every_architecture_is_the_same_model(tmp_path: Path, name: str) -> None:
     small = SmallModel(name)
     file = write_gguf(tmp_path / "m.gguf", name, small.keys(), small.shapes(), tokens=VOCAB)
@@ -353,7 +354,7 @@ def windows_of(path: Path) -> list[str]:
     return [str(group.attention.span.label) for group in model.main.layers for _ in range(group.count)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "keys", "layers", "full"),
     [
         # Every second layer of gpt-oss and Gemma 2 is full, the sixth of Gemma 3, the fifth of Gemma 3n: the last of
@@ -661,7 +662,7 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+@each("case", CONTRADICTIONS.values(), ids=CONTRADICTIONS)
 def test_keys_and_tensors_that_contradict_are_an_error(
     tmp_path: Path, case: tuple[dict[str, Any], dict[str, Any], str]
 ) -> None:
@@ -676,7 +677,7 @@ def test_keys_and_tensors_that_contradict_are_an_error(
     assert raised.value.tip
 
 
-@pytest.mark.parametrize("name", [*UNSUPPORTED, "brandnew"])
+@each("name", [*UNSUPPORTED, "brandnew"])
 def test_an_architecture_that_is_not_modelled_is_named_with_its_size(tmp_path: Path, name: str) -> None:
     path = write_gguf(tmp_path / "m.gguf", name, {}, {"a": (1024, 1024)})
     with pytest.raises(AttncalcError) as raised:

@@ -313,7 +313,6 @@ MIB_11 = 11 * 512
         # weights of layers that are counted elsewhere
         (layers(mlp=Mlp(MIB_11), shares_weights=True), 0),
     ],
-    ids=range(13),
 )
 def test_fused_tensors_of_a_layer_get_whole_blocks(of_layer: Layers, free: float) -> None:
     expected = {BLOCKS: int(L * free * MIB)} if free else {}

@@ -19,6 +19,7 @@ from huggingface_hub.utils._validators import validate_repo_id
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_hub import COMMIT, Behaviour, LocalHub, Sparse, running_hub
+from tables import each
 from test_gguf import LLAMA_KEYS, LLAMA_SHAPES, small_llama, split
 
 from attncalc import AttncalcError, load
@@ -109,7 +110,7 @@ def test_names_of_repositories(text: str) -> None:
     assert is_repo(text)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *("llama2-70b", "a/b/c", "/org/name", "./name", "../name", "~/name", "org/", "/name", "org//name", "org/.name"),

@@ -12,6 +12,7 @@ from asking import Ask, results
 from configs import SMALL_LLAMA as LLAMA
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each
 
 from attncalc import Workload, kv_cache, load, params
 from attncalc.config import load_with_config, to_model_file
@@ -185,7 +186,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@each("case", WRONG)
 def test_a_config_that_is_not_supported_is_an_error_that_names_the_field(case: str) -> None:
     fields, message = WRONG[case]
     assert message in error_of(**fields).message
@@ -279,7 +280,7 @@ def formulas(rules: Any) -> list[str]:
     return [rules] if isinstance(rules, str) and rules.startswith("=") else []
 
 
-@pytest.mark.parametrize("name", sorted(families()))
+@each("name", sorted(families()))
 def test_a_family_uses_only_known_keys_and_functions(name: str) -> None:
     rules = families()[name]
     keys = {*schema()["properties"], *RULE_KEYS}

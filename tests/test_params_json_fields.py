@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import AttncalcError
 from attncalc.config.keys import MAX_LAYERS
@@ -303,7 +304,7 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """{case: (params.json, fields of the config.json; None for a field that is not there or null)}."""
 
 
-@pytest.mark.parametrize("case", FIELDS)
+@each("case", FIELDS)
 def test_keys_become_the_fields_of_a_config(case: str) -> None:
     data, fields = FIELDS[case]
     config = to_config(data, "params.json").config
@@ -344,7 +345,7 @@ def test_llama_4s_vision_tower_is_a_config_of_its_own() -> None:
     assert not {"architectures", "quantization_config"} & config["text_config"].keys()
 
 
-@pytest.mark.parametrize(
+@each(
     ("vision", "fields"),
     [
         # 4 * 1408
@@ -375,7 +376,7 @@ def test_llama_4s_vision_args_become_fields(vision: dict[str, Any], fields: dict
     assert {name: config[name] for name in fields} == fields
 
 
-@pytest.mark.parametrize(
+@each(
     ("vision", "fields"),
     [
         ({"mm_projector_id": "patch_merge"}, {"model_type": "mistral3", "spatial_merge_size": 2}),
@@ -389,7 +390,7 @@ def test_llama_4s_vision_args_become_fields(vision: dict[str, Any], fields: dict
         ({}, {"vision_config": {"model_type": "pixtral", "hidden_size": 1024, "patch_size": 14}}),
     ],
 )
-@pytest.mark.parametrize("place", ["vision_encoder", "multimodal"])
+@each("place", ["vision_encoder", "multimodal"])
 def test_a_pixtral_tower_has_mistrals_projector_or_llavas(
     place: str, vision: dict[str, Any], fields: dict[str, Any]
 ) -> None:
@@ -504,7 +505,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 """{case: (params.json, what the error says)}."""
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@each("case", REFUSED)
 def test_a_value_outside_its_limits_is_an_error_with_its_key(case: str) -> None:
     data, message = REFUSED[case]
     with pytest.raises(AttncalcError) as raised:
@@ -514,7 +515,7 @@ def test_a_value_outside_its_limits_is_an_error_with_its_key(case: str) -> None:
     assert raised.value.tip.endswith("give the config.json of the same model")
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "expected"),
     [
         (META, True),

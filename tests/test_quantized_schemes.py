@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc.config.huggingface.quantized import Released, released, scheme_in_name, to_keys
 from attncalc.config.huggingface.quantized.fields import MAX_MODULES, MAX_NAME, MAX_SCHEMES
@@ -547,7 +548,7 @@ SCHEMES: dict[str, tuple[dict[str, Any], list[Scheme]]] = {
 """{case: (quantization_config, its schemes)}."""
 
 
-@pytest.mark.parametrize("case", SCHEMES)
+@each("case", SCHEMES)
 def test_a_config_has_its_methods_schemes(case: str) -> None:
     config, expected = SCHEMES[case]
     assert schemes(config) == expected
@@ -618,7 +619,7 @@ IGNORED: dict[str, tuple[dict[str, Any], list[str]]] = {
 """{case: (quantization_config, the modules that are not quantized)}."""
 
 
-@pytest.mark.parametrize("case", IGNORED)
+@each("case", IGNORED)
 def test_a_config_names_what_is_not_quantized(case: str) -> None:
     config, expected = IGNORED[case]
     assert ignored(config) == expected
@@ -720,7 +721,7 @@ UNREAD: dict[str, tuple[Any, str]] = {
 """{case: (quantization_config, what is not read)}."""
 
 
-@pytest.mark.parametrize("case", UNREAD)
+@each("case", UNREAD)
 def test_a_value_outside_its_limits_is_named_and_not_read(case: str) -> None:
     config, problem = UNREAD[case]
     found = read(config)
@@ -835,7 +836,7 @@ CACHES: list[tuple[dict[str, Any], str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("config", "expected"), CACHES)
+@each(("config", "expected"), CACHES)
 def test_a_scheme_of_the_cache_is_its_dtype(config: dict[str, Any], expected: str | None) -> None:
     assert read(config).kv_dtype == expected
 

@@ -275,7 +275,6 @@ def forward(widest: int, workspace: int = SMALL) -> int:
         (model(SPARSE), {}, forward(3 * D_FF) + 512 * MIB),
         (model(SPARSE), {"engine_version": "0.17.0"}, forward(3 * D_FF) + 4 * 20 * 64 * HEADS * (12 + 9) * 2),
     ],
-    ids=range(25),
 )
 def test_vllms_forward_pass(whole: ModelSpec, changes: dict[str, Any], expected: int) -> None:
     assert terms(vllm(whole, **changes))["forward_bytes"] == expected

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import ModelSpec, Workload, kv_cache, load, params
 from attncalc.config.build import build_model
@@ -49,7 +50,7 @@ def grouped(d_model: int, heads: int, kv_heads: int, d_head: int) -> int:
     return 2 * d_model * d_head * (heads + kv_heads)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "published", "not_counted"),
     [
         ("nemotron-super-49b", 49.9e9, 0),  # NVIDIA's model card
@@ -711,7 +712,7 @@ def test_a_draft_model_that_cannot_be_counted_is_an_error(changes: dict[str, Any
         fit_with_draft(**changes)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@each("name", CONFIGS)
 def test_a_config_written_as_a_preset_gives_the_same_model(name: str) -> None:
     document = convert_config(CONFIGS[name], "config.json", title=name)
     written = parse_document(to_yaml(document.data, name).encode(), f"{name}.yaml")

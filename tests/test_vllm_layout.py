@@ -88,7 +88,6 @@ def in_vllm(*kinds: Any, count: int = 2, kv: str = "bf16", **options: Any) -> Ca
         ((FULL, WINDOW), {"pp": 2, "engine_version": "0.29.0"}, []),
         ((FULL,), {"pp": 2, "engine_version": "0.26.0"}, []),
     ],
-    ids=range(28),
 )
 def test_notes_name_what_the_layout_assumes(kinds: Any, options: dict[str, Any], expected: list[str]) -> None:
     notes = in_vllm(*kinds, **options).notes
