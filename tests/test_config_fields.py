@@ -217,6 +217,23 @@ def test_a_missing_size_is_an_error_if_the_config_has_another_name_for_it() -> N
     assert "rename num_layers to num_hidden_layers" in error.tip
 
 
+@pytest.mark.parametrize(
+    "misspelt", ["num_attetion_heads", "num_attention_heds", "num_attentoin_heads", "numAttentionHeads"]
+)
+def test_a_misspelt_field_is_an_error(misspelt: str) -> None:
+    config = {key: value for key, value in LLAMA.items() if key != "num_attention_heads"}
+    error = error_of({**config, misspelt: 8})
+    assert error.message.endswith(f"num_attention_heads is missing; {misspelt} is not a field")
+    assert error.tip == f"rename {misspelt} to num_attention_heads"
+
+
+def test_a_misspelt_field_with_the_default_or_beside_the_right_one_changes_nothing() -> None:
+    expected = params(read(tie_word_embeddings=False)).total
+    assert params(read(tie_word_embeddings=..., tie_word_embedding=False)).total == expected
+    assert params(read(tie_word_embeddings=False, tie_word_embedding=True)).total == expected
+    assert params(read(_num_attention_heads=4)).total == params(read()).total
+
+
 def test_a_size_that_the_class_derives_may_have_another_name() -> None:
     """Without num_key_value_heads, LLaMA has as many KV heads as query heads: 8."""
     assert params(read(num_key_value_heads=..., n_kv_heads=8)).total == params(read(num_key_value_heads=8)).total
@@ -238,6 +255,17 @@ def test_the_language_model_inside_a_wrapper_may_rely_on_defaults() -> None:
     assert any(note.startswith("The config omits hidden_size, ") for note in spec.notes)
     renamed = {"model_type": "llava", "text_config": {**text, "dim": 512}}
     assert "hidden_size is missing, and dim 512 is not a field of llama" in error_of(renamed).message
+
+
+def test_a_class_without_experts_contradicts_the_model_type_of_a_mixture() -> None:
+    """transformers reads EAGLE's draft for Mixtral as Mixtral, and vLLM as a LLaMA without experts."""
+    mixtral = {**LLAMA, "model_type": "mixtral"}
+    for config in (mixtral, {**LLAMA, "architectures": ["MixtralForCausalLM"]}):
+        message = error_of(config).message
+        assert f"model_type {config['model_type']} and architectures {config['architectures'][0]} contradict" in message
+    for named in ("MixtralForCausalLM", "NoSuchModel", "MixtralForSequenceClassification"):
+        assert spec_of({**mixtral, "architectures": [named]}).main.n_layers == 3
+    assert spec_of({**LLAMA, "model_type": "mistral"}).main.n_layers == 3  # LlamaForCausalLM has the same layers
 
 
 def test_missing_layers_of_a_class_without_defaults_are_named() -> None:

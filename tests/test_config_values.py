@@ -134,6 +134,19 @@ def test_null_does_not_drop_the_mlp_or_the_experts() -> None:
     assert "num_local_experts is 0" in error_of(MIXTRAL, num_local_experts=0).message
 
 
+def test_layer_types_are_as_many_as_the_layers_even_if_no_rule_uses_them() -> None:
+    """Every class of transformers 5 checks their number; Qwen3-MoE's layers do not depend on them."""
+    load({**QWEN3_MOE, "layer_types": ["full_attention"] * QWEN3_MOE["num_hidden_layers"]})
+    assert "layer_types has 1 entries for" in error_of(QWEN3_MOE, layer_types=["full_attention"]).message
+
+
+def test_null_in_a_table_is_no_number_of_kv_heads() -> None:
+    """DBRX's class asks for a whole number: without one, its 8 KV heads would be 48."""
+    dbrx = {"model_type": "dbrx", "d_model": 96, "n_heads": 48, "n_layers": 2, "vocab_size": 100}
+    load({**dbrx, "attn_config": {"kv_n_heads": 8}})
+    assert "attn_config" in error_of(dbrx, attn_config={"kv_n_heads": None}).message
+
+
 def test_experts_under_another_familys_name_are_an_error() -> None:
     experts = {key: value for key, value in GEMMA_4["text_config"].items() if key != "num_experts"}  # type: ignore[attr-defined]
     message = error_of({**GEMMA_4, "text_config": {**experts, "n_routed_experts": 4}}).message

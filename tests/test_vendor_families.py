@@ -542,6 +542,12 @@ def test_an_eagle_3_draft_of_a_model_with_images_has_the_same_layers() -> None:
     assert not any("draft_vocab_size" in note for note in read(DRAFT).notes)  # it is read
 
 
+def test_one_models_own_eagle_class_is_not_supported() -> None:
+    """AngelSlim's CosyVoice3 draft has one layer, and its config the target's 24."""
+    with pytest.raises(AttncalcError, match="CosyVoice3Eagle3LlamaForCausalLM is not supported"):
+        read({**DRAFT, "architectures": ["CosyVoice3Eagle3LlamaForCausalLM"], "num_hidden_layers": 24})
+
+
 # Models of flash-linear-attention: totals of its own classes on the meta device (0.6.0)
 
 FLA = {"model_type": "gated_deltanet", "hidden_size": 2048, "num_hidden_layers": 21, "vocab_size": 32_000}

@@ -43,9 +43,6 @@ _LONGEST_LIST = 2000
 """Characters of a list of fields; a config.json has some dozens of them."""
 
 DTYPE_FIELDS = ("dtype", "torch_dtype")
-_ABOUT = {"title", "model_type", "sources", "notes", "unread_quantization"}
-"""The keys of a model file that no figure follows from."""
-
 LM_HEADS = ("ForCausalLM", "LMHeadModel", "MTModel", "ForConditionalGeneration")
 """Endings of the names of classes with a language model's head."""
 
@@ -94,7 +91,7 @@ def convert_config(
 
 
 def _check_class(config: Mapping[str, Any], data: Mapping[str, Any], file: str) -> None:
-    """Raise AttncalcError if `architectures` names another model's class, as which the config has other layers.
+    """Raise AttncalcError if `architectures` names another model's class, and only one of the two has experts.
 
     transformers chooses the class by model_type, and vLLM by architectures: EAGLE's draft for Mixtral has model_type
     mixtral and one layer of LlamaForCausalLM, without experts.
@@ -107,20 +104,18 @@ def _check_class(config: Mapping[str, Any], data: Mapping[str, Any], file: str) 
         return
     as_other = {**config, "model_type": other}
     try:
-        others = _keys(family_of(as_other), as_other, file, "")
+        has_experts = _has_experts(_keys(family_of(as_other), as_other, file, ""))
     except AttncalcError:
         return
-    if _figures(data) != _figures(others):
+    if has_experts != _has_experts(data):
         raise AttncalcError(
             f"model_type {truncate(named)} and architectures {truncate(class_name)} contradict each other",
-            f"correct one of them: the other would be {truncate(class_name)}'s model_type {other}",
+            f"correct one of them: {truncate(class_name)} is a class of model_type {other}",
         )
 
 
-def _figures(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of the model file without those that only say where they come from."""
-    quantization = {key: value for key, value in data.get("quantization", {}).items() if key != "names"}
-    return {**{key: value for key, value in data.items() if key not in _ABOUT}, "quantization": quantization}
+def _has_experts(data: Mapping[str, Any]) -> bool:
+    return any("n_experts" in keys for keys in (data, *data.get("layer_kinds", {}).values()))
 
 
 def _reads_as_grouped(config: Mapping[str, Any]) -> bool:

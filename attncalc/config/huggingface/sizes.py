@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +58,14 @@ def _check_misspelt(rules: Mapping[str, Any], fields: Fields) -> None:
     transformers ignores num_attetion_heads, and takes its default number of heads. A name that starts with an
     underscore is a private one of old versions (_num_labels).
     """
-    used = {fields.own_name(name) for name in names_in(_without_unused_kinds(rules, fields))} - fields.given.keys()
+    used = {fields.own_name(name) for name in names_in(_without_unused_kinds(rules, fields))}
+    omitted = sorted(used - fields.given.keys())
     for other, value in fields.given.items():
-        own = next((own for own in sorted(used) if _is_misspelt(other, own)), None)
-        if own and other[0] != "_" and not _is_read(other, rules, fields) and value not in (fields[own], _derived(own, fields)):
-            raise AttncalcError(f"{own} is missing; {truncate(other)} is not a field", f"rename {truncate(other)} to {own}")
+        own = next((own for own in omitted if _is_misspelt(other, own)), None)
+        if own is None or other[0] == "_" or _is_read(other, rules, fields):
+            continue
+        if value not in (fields[own], _derived(own, fields)):
+            raise AttncalcError(f"{own} is missing; {other} is not a field", f"rename {other} to {own}")
 
 
 def _is_misspelt(name: str, own: str) -> bool:
@@ -71,11 +73,16 @@ def _is_misspelt(name: str, own: str) -> bool:
 
     q_lora_rank is no misspelt o_lora_rank.
     """
+    if name[:1].lower() != own[0] or abs(len(name) - len(own)) > own.count("_") + 1:
+        return False
     short, long = sorted((name, own), key=len)
-    i = len(commonprefix([short, long]))
-    one_edit = (short[i:] == long[i + 1 :], short[i + 1 :] == long[i + 1 :])
-    swapped = short[i : i + 2] == long[i : i + 2][::-1] and short[i + 2 :] == long[i + 2 :]
-    return _letters(name) == _letters(own) or (i > 0 and (any(one_edit) or swapped))
+    i = next((i for i, pair in enumerate(zip(short, long, strict=False)) if len(set(pair)) > 1), len(short))
+    edits = [
+        (short[i:], long[i + 1 :]),  # a letter too many
+        (short[i + 1 :], long[i + 1 :]),  # a wrong one
+        (short[i : i + 2][::-1] + short[i + 2 :], long[i:]),  # two that are swapped
+    ]
+    return _letters(name) == _letters(own) or any(one == other for one, other in edits)
 
 
 def _letters(name: str) -> str:
