@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from asking import Answer, Ask
+from tables import each
 
 import attncalc.cli.verify
 from attncalc import Grouped, Latent
@@ -242,7 +243,7 @@ def compared(ask: Ask, path: str, *more: str) -> Answer:
 
 
 @needs_transformers
-@pytest.mark.parametrize("name", CONFIGS)
+@each("name", CONFIGS)
 def test_the_class_agrees(ask: Ask, tmp_path: Path, name: str) -> None:
     answer = compared(ask, saved(CONFIGS[name], tmp_path))
     by_name = checks(answer)
@@ -385,7 +386,7 @@ BREAKS: dict[str, tuple[str, Callable[[Patch], None], tuple[str, ...]]] = {
 
 
 @needs_transformers
-@pytest.mark.parametrize("name", BREAKS)
+@each("name", BREAKS)
 def test_a_wrong_formula_fails_exactly_its_checks(ask: Ask, tmp_path: Path, monkeypatch: Patch, name: str) -> None:
     model, mutate, names = BREAKS[name]
     mutate(monkeypatch)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Union
 
 import pytest
 from asking import Ask, results
+from tables import each
 
 import attncalc
 import attncalc.quantity
@@ -73,8 +74,8 @@ def test_every_public_name_is_documented() -> None:
 ENGINES = ["vllm", "sglang", "llamacpp", "transformers", "ideal"]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("place", ["gpu", "kv_memory"])
+@each("engine", ENGINES)
+@each("place", ["gpu", "kv_memory"])
 def test_fit_answers_as_the_command_does(ask: Ask, engine: str, place: str) -> None:
     # Qwen3 is in bf16, where llama.cpp's own default is f16; 4 GPUs without --tp are split as the engine does it
     given: dict[str, Any] = {"gpu": gpu("h100-80gb"), "gpus": 4} if place == "gpu" else {"kv_memory": 8 * 2**30}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from asking import Ask
+from tables import each
 
 from attncalc.report.characters import printable
 
@@ -40,7 +41,7 @@ def _run(*arguments: str, cwd: Path, **environment: str) -> subprocess.Completed
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "encoding", "shown"),
     [
         ("█▓▒░", "cp1252", "#=-."),
@@ -71,14 +72,30 @@ def test_a_tab_in_a_name_is_in_no_output(ask: Ask, tmp_path: Path, form: str) ->
     assert "a\tb" not in out
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
-@pytest.mark.parametrize("form", ["json", "table", "markdown", "csv", "tsv", "html", "latex"])
-def test_every_format_is_printed_in_every_encoding(tmp_path: Path, encoding: str, form: str) -> None:
+@each("encoding", ["cp1252", "ascii", "utf-8"])
+@each("form", ["json", "table", "markdown", "csv", "tsv", "html", "latex"])
+def test_every_format_is_printed_in_every_encoding(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str, form: str
+) -> None:
     _folder(tmp_path, "漢字😀")
-    done = _run("kv", "漢字😀", "--format", form, cwd=tmp_path, PYTHONIOENCODING=encoding)
-    assert (done.returncode, done.stderr) == (0, b"")
+    monkeypatch.chdir(tmp_path)
+    with io.TextIOWrapper(io.BytesIO(), encoding) as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        answer = ask("kv", "漢字😀", "--format", form)
+        output.flush()
+        printed = output.buffer.getvalue()
+    assert (answer.code, answer.err) == (0, "")
+    assert printed.decode(encoding)
     if form == "json":
-        assert json.loads(done.stdout.decode(encoding))["model"]["title"] == "漢字😀"
+        assert json.loads(printed)["model"]["title"] == "漢字😀"
+
+
+@each("encoding", ["ascii", "utf-8"])
+def test_a_process_prints_in_the_encoding_of_its_environment(tmp_path: Path, encoding: str) -> None:
+    _folder(tmp_path, "漢字😀")
+    done = _run("kv", "漢字😀", "--json", cwd=tmp_path, PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout.decode(encoding))["model"]["title"] == "漢字😀"
 
 
 def test_a_name_that_is_not_utf_8_is_escaped_on_the_screen_and_in_a_file(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from asking import REPOSITORY, Ask, results, shell
+from tables import each
 
 from attncalc import __version__
 from attncalc.cli import COMMANDS
@@ -43,8 +44,8 @@ def test_a_folder_may_have_the_name_of_a_parameter(
         assert (answer.code, answer.err) == (0, "")
 
 
-@pytest.mark.parametrize("command", ["kv", "params", "flops", "memory", "compare"])
-@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
+@each("command", ["kv", "params", "flops", "memory", "compare"])
+@each("form", ["table", "json", "csv", "markdown"])
 def test_every_command_answers_in_every_format(ask: Ask, command: str, form: str) -> None:
     for more in ((), ("--explain",), ("--attention", "mla:64")):
         answer = ask(command, "gpt2", "--format", form, *more)

@@ -9,6 +9,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import Full, Grouped, Head, Latent, Layers, Mlp, ModelSpec, Sliding, Stack
 from attncalc.attention import Matrix
@@ -131,7 +132,7 @@ MOMENTS: list[tuple[dict[str, Any], dict[str, int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "expected"), MOMENTS, ids=lambda value: " ".join(value)[:40])
+@each(("changes", "expected"), MOMENTS)
 def test_moments_of_a_dense_model(changes: dict[str, Any], expected: dict[str, int]) -> None:
     terms, _ = buffer(model(), **changes)
     assert {name: terms[name] for name in expected} == expected
@@ -336,7 +337,7 @@ KINDS: list[tuple[str, ModelSpec, dict[str, Any], str, int, tuple[int, int]]] = 
 ]
 
 
-@pytest.mark.parametrize(("case", "whole", "changes", "name", "size", "spread"), KINDS, ids=lambda v: str(v)[:50])
+@each(("case", "whole", "changes", "name", "size", "spread"), KINDS)
 def test_moments_of_other_layers(
     case: str, whole: ModelSpec, changes: dict[str, Any], name: str, size: int, spread: tuple[int, int]
 ) -> None:
@@ -349,7 +350,7 @@ def test_moments_of_other_layers(
     assert found.high == size * spread[1] // 100 + embeddings + terms.get("converted_mask_bytes", 0)
 
 
-@pytest.mark.parametrize(("case", "whole", "changes", "name", "size", "spread"), KINDS, ids=lambda v: str(v)[:50])
+@each(("case", "whole", "changes", "name", "size", "spread"), KINDS)
 def test_inputs_of_each_layer_count_in_each_moment(
     case: str, whole: ModelSpec, changes: dict[str, Any], name: str, size: int, spread: tuple[int, int]
 ) -> None:

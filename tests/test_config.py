@@ -12,6 +12,7 @@ import yaml
 from asking import Ask
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each
 
 from attncalc import AttncalcError, Chunked, Full, Grouped, Sliding, load, preset_names
 from attncalc.config.data_files import presets_folder
@@ -59,12 +60,15 @@ def test_required_presets_exist() -> None:
     assert set(preset_names()) >= REQUIRED
 
 
-@pytest.mark.parametrize("name", preset_names())
+VALIDATOR = jsonschema.Draft202012Validator(schema())
+
+
+@each("name", preset_names())
 def test_a_preset_names_its_schema_and_sources_and_is_valid(name: str) -> None:
     text = (PRESETS / "models" / f"{name}.yaml").read_text()
     assert text.startswith("# yaml-language-server: $schema=../model.schema.json\n")
     data = yaml.safe_load(text)
-    jsonschema.validate(data, schema())
+    VALIDATOR.validate(data)
     assert data["title"]
     assert data["sources"]
     assert all("http" in source for source in data["sources"])
@@ -223,7 +227,7 @@ INVALID = {
 }
 
 
-@pytest.mark.parametrize("case", INVALID)
+@each("case", INVALID)
 def test_an_invalid_file_is_an_error_with_a_tip(case: str, tmp_path: Path) -> None:
     more, without, message, tip = INVALID[case]
     with pytest.raises(AttncalcError) as caught:
@@ -245,7 +249,7 @@ def test_heads_that_do_not_divide_the_width(tmp_path: Path) -> None:
         tiny(tmp_path, "n_heads: 5", without="n_heads")
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "message"),
     [
         (b"", "empty"),

@@ -13,6 +13,7 @@ from asking import Ask
 from configs import SMALL_LLAMA as LLAMA
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each
 
 from attncalc import Workload, kv_cache, params
 from attncalc.config.build import build_model
@@ -74,7 +75,7 @@ def error_of(config: dict[str, Any]) -> AttncalcError:
     return caught.value
 
 
-@pytest.mark.parametrize("name", RELEASES)
+@each("name", RELEASES)
 def test_a_release_with_an_unusual_field_is_read(name: str) -> None:
     spec = spec_of(RELEASES[name]["config"])
     assert params(spec).total == RELEASES[name]["params"]
@@ -128,7 +129,7 @@ def test_a_field_that_only_other_classes_have_is_ignored_with_a_note(name: str, 
     assert f"Fields that transformers' llama does not have are ignored: {name}." in spec.notes
 
 
-@pytest.mark.parametrize(
+@each(
     "fields",
     [
         {"d_model": 64},
@@ -149,7 +150,7 @@ def test_a_field_that_changes_nothing_is_not_an_error(fields: dict[str, Any]) ->
     assert params(read(**fields)).total == params(read()).total
 
 
-@pytest.mark.parametrize("name", sorted(READ_BY_ENGINES - config_classes()["llama"].defaults.keys()))
+@each("name", sorted(READ_BY_ENGINES - config_classes()["llama"].defaults.keys()))
 def test_a_field_that_an_engine_reads_from_every_config_is_an_error(name: str) -> None:
     value = ["sliding_attention"] * 3 if name == "layer_types" else True if name.endswith("bias") else 7
     error = error_of({**LLAMA, "head_dim": 8, name: value})
@@ -325,7 +326,7 @@ def figures(spec: ModelSpec) -> tuple[int, int, int | None]:
 # The model_type
 
 
-@pytest.mark.parametrize(
+@each(
     ("class_name", "model_type"),
     [
         ("LlamaForCausalLM", "llama"),
@@ -374,7 +375,7 @@ def test_a_config_without_a_model_type_is_read_by_its_class_with_a_note() -> Non
     assert "The config names no model_type; LlamaForCausalLM is read as llama." in spec.notes
 
 
-@pytest.mark.parametrize(
+@each(
     ("model_type", "near"),
     [
         ("lama", "llama"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from configs import SMALL_LLAMA as LLAMA
+from tables import each
 
 from attncalc import AttncalcError
 from attncalc.config.hub import Repository
@@ -309,7 +310,7 @@ def test_a_field_of_the_encoder_or_decoder_is_named_with_its_own_value(
 # The file of a repository
 
 
-@pytest.mark.parametrize(
+@each(
     ("wanted", "names", "file"),
     [
         ("", ["config.json", "params.json", "a.safetensors"], "config.json"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tables import each
 
 import attncalc.config.huggingface.towers
 from attncalc.config.huggingface import convert_config
@@ -98,7 +99,7 @@ def test_a_tower_with_other_fields_is_not_counted(vision: dict[str, Any]) -> Non
     assert llava(vision) == {}
 
 
-@pytest.mark.parametrize(
+@each(
     ("split", "whole", "is_counted"),
     [
         (3, 4, True),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from specs import CONTEXTS, latent, models
+from tables import each
 from toy import Recurrent
 
 from attncalc import (
@@ -138,7 +139,7 @@ def test_a_tp_that_does_not_divide_the_heads_is_an_error(name: str, tp: int) -> 
         load(name).shard(tp)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "row"),
     [
         ("fp32", 128 * 4),

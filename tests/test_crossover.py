@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from specs import grouped
+from tables import each
 
 from attncalc import (
     Chunked,
@@ -228,7 +229,7 @@ def first_by_scan(chunks: tuple[int, ...], past: int) -> int | None:
     return None
 
 
-@pytest.mark.parametrize(
+@each(
     ("chunks", "past"),
     [
         # 48 keys per new token are as expensive: chunks of 60 have more only near their end, and 30.5 on average

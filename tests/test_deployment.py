@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import pytest
+from tables import each
 
 from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Sliding, Stack, Workload
 from attncalc.engines.base import Pool
@@ -83,7 +84,7 @@ def test_of_two_equal_devices_the_main_one_limits() -> None:
             assert limiting(longest)[1] >= {"needed", "kv_memory"}
 
 
-@pytest.mark.parametrize("last", [0, 1, 2, 3, 4, 5, 7, 8, 100, 2**49])
+@each("last", [0, 1, 2, 3, 4, 5, 7, 8, 100, 2**49])
 def test_the_largest_number_is_found(last: int) -> None:
     assert module._largest(lambda n: n <= last) == last
 

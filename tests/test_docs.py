@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tables import each
 
 from attncalc.cli import COMMANDS, run
 from attncalc.config import preset_text, presets
@@ -171,7 +172,7 @@ def links(page: Path) -> Iterator[str]:
             yield target
 
 
-@pytest.mark.parametrize("page", LINKED, ids=[str(page.relative_to(REPOSITORY)) for page in LINKED])
+@each("page", LINKED, ids=[str(page.relative_to(REPOSITORY)) for page in LINKED])
 def test_relative_links_resolve(page: Path) -> None:
     for target in links(page):
         file, _, anchor = target.partition("#")
@@ -180,7 +181,7 @@ def test_relative_links_resolve(page: Path) -> None:
         assert not anchor or anchor in anchors(to), target
 
 
-@pytest.mark.parametrize("page", LINKED, ids=[str(page.relative_to(REPOSITORY)) for page in LINKED])
+@each("page", LINKED, ids=[str(page.relative_to(REPOSITORY)) for page in LINKED])
 def test_paths_in_this_repository_exist(page: Path) -> None:
     """A path in backticks that begins with a folder of this repository; NAME and * match anything."""
     for path in re.findall(r"`((?:attncalc|tests|tools|presets|docs|\.ci|\.github)/[\w./*-]+)`", page.read_text()):
@@ -195,7 +196,7 @@ def test_every_page_is_linked_from_the_index() -> None:
     assert not ours - linked
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each("command", COMMANDS)
 def test_every_command_has_a_page_with_a_screen(command: str) -> None:
     name = f"docs/commands/{command}.md"
     assert name in set(links(README))
@@ -217,7 +218,7 @@ def test_options_named_in_the_docs_exist() -> None:
                 assert named <= known, f"{page.name}: {sorted(named - known)}"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each("command", COMMANDS)
 def test_every_option_is_documented(command: str) -> None:
     """On the command's own page, or on the page about the options that all commands share."""
     folder = REPOSITORY / "docs/commands"

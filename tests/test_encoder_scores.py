@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import ModelSpec, Workload, flops, params
 from attncalc.config.build import build_model
@@ -109,7 +110,7 @@ CLASSES = {
 }
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@each("name", CLASSES)
 def test_parameters_and_flops_are_those_of_the_class(name: str) -> None:
     config = CLASSES[name]
     model, spec = class_of(config), spec_of(config)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc.config import load
 from attncalc.cost.cache import layer_cache_specs
@@ -62,7 +63,7 @@ def vllm_entries() -> list[Any]:
     return [pytest.param(e, id=e["id"]) for e in LOGS if e["engine"] == "vllm" and e["verdict"] == "match"]
 
 
-@pytest.mark.parametrize("entry", vllm_entries())
+@each("entry", vllm_entries())
 def test_vllm_layout_matches_the_log(entry: dict[str, Any]) -> None:
     """Tokens, blocks and concurrency are within what the rounding of the logged memory allows."""
     logged = entry["logged"]
@@ -156,7 +157,7 @@ def llamacpp_entries() -> list[Any]:
     return [pytest.param(e, id=e["id"]) for e in LOGS if e["engine"] == "llamacpp" and e["verdict"] == "match"]
 
 
-@pytest.mark.parametrize("entry", llamacpp_entries())
+@each("entry", llamacpp_entries())
 def test_llamacpp_layout_matches_the_log(entry: dict[str, Any]) -> None:
     """The buffer is as large as printed, to the hundredth of a MiB. n_ctx is that of all slots together."""
     cache_layout, n_ctx = layout_of(entry)

@@ -14,6 +14,7 @@ import pytest
 from asking import Ask
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each
 
 from attncalc import AttncalcError
 from attncalc.quantity import quantity
@@ -57,7 +58,7 @@ def result(condition: str, value: int, baseline: int | None = None, unit: str = 
     return parsed.test(figure(parsed.name, value, unit), before)
 
 
-@pytest.mark.parametrize(
+@each(
     ("condition", "value", "fails"),
     [
         ("x > 8KiB", 8192, False),
@@ -78,7 +79,7 @@ def test_a_limit_is_compared_exactly(condition: str, value: int, fails: bool) ->
     assert result(condition, value).passed is not fails
 
 
-@pytest.mark.parametrize(
+@each(
     ("condition", "baseline", "value", "fails"),
     [
         ("x > +0%", 100, 100, False),
@@ -108,7 +109,7 @@ def test_a_percentage_agrees_with_fractions(before: int, after: int, tenths: int
     assert result(f"x > +{tenths // 10}.{tenths % 10}%", after, before).passed is not fails
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "number", "unit"),
     [
         ("7.5e9", 7_500_000_000, ""),
@@ -134,15 +135,13 @@ def test_an_amount_has_the_suffixes_of_other_options(text: str, number: int | Fr
     assert Fraction(amount.numerator, amount.denominator) == number
 
 
-@pytest.mark.parametrize(
-    "text", ["", "x", "1e31", "1x", "1 2", "e9", ".", "1.", "--1", "1e999", "1__0", "1,00", "∞", "१"]
-)
+@each("text", ["", "x", "1e31", "1x", "1 2", "e9", ".", "1.", "--1", "1e999", "1__0", "1,00", "∞", "१"])
 def test_other_amounts_are_errors(text: str) -> None:
     with pytest.raises(AttncalcError):
         parse_amount(text, "--fail-if")
 
 
-@pytest.mark.parametrize(
+@each(
     ("condition", "error", "tip"),
     [
         ("", "'' is not a condition", "write NAME OP VALUE"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import (
     Cross,
@@ -133,7 +134,7 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.parametrize(("name", "published"), PUBLISHED.items())
+@each(("name", "published"), PUBLISHED.items())
 def test_published_totals(name: str, published: int) -> None:
     """Published: the element counts of the released checkpoints."""
     assert params(load(name)).total == published
@@ -177,7 +178,7 @@ def test_published_totals_with_a_layer_of_multi_token_prediction(name: str, publ
     assert parameters.total == published - besides
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "billions"),
     [
         ("command-r7b", "8.03"),  # "model params = 8.03 B" in llama.cpp's log
@@ -239,7 +240,7 @@ CACHES = {
 }
 
 
-@pytest.mark.parametrize(("name", "per_token", "state"), [(name, *cache) for name, cache in CACHES.items()])
+@each(("name", "per_token", "state"), [(name, *cache) for name, cache in CACHES.items()])
 def test_cache_of_a_token_and_state(name: str, per_token: int, state: int) -> None:
     cache = kv_cache(load(name), Workload.decode(1, 8193))
     assert cache.per_token == per_token

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import AttncalcError, load
 from attncalc.config import safetensors
@@ -194,7 +195,7 @@ def test_an_index_may_have_as_many_bytes_as_the_limit(monkeypatch: pytest.Monkey
             stored_weights(Folder({INDEX: index}))
 
 
-@pytest.mark.parametrize(
+@each(
     ("tensors", "size", "message"),
     [
         ({"a": ("F16", [], [0, 2])}, 2, ""),
@@ -464,7 +465,7 @@ LAYOUTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("data", "layout"), LAYOUTS)
+@each(("data", "layout"), LAYOUTS)
 def test_another_layout_is_known_by_its_keys(data: dict[str, Any], layout: str) -> None:
     if not layout:
         reject_other_layout(data, "f.json")

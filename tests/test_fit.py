@@ -10,6 +10,7 @@ from asking import REPOSITORY
 from hypothesis import given
 from hypothesis import strategies as st
 from specs import models
+from tables import each
 
 from attncalc import AttncalcError, ModelSpec, Workload, load
 from attncalc.attention.linear import Lightning
@@ -516,7 +517,7 @@ def test_more_gpus_and_a_narrow_cache_are_combined_if_neither_is_enough() -> Non
 # The tests of sizes
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "size"),
     [
         ("5.38GiB", 5_776_731_013),  # 5.38 * 2^30 = 5,776,731,013.12, rounded down
@@ -536,9 +537,7 @@ def test_a_size_is_read_exactly(text: str, size: int) -> None:
     assert parse_bytes(text, "--kv-memory") == size
 
 
-@pytest.mark.parametrize(
-    "text", ["", "GiB", "-1GiB", "1e9", "0", "0.4B", "5.38XB", "1,00GiB", "nan", "5.GiB", "9" * 41]
-)
+@each("text", ["", "GiB", "-1GiB", "1e9", "0", "0.4B", "5.38XB", "1,00GiB", "nan", "5.GiB", "9" * 41])
 def test_a_wrong_size_is_an_error(text: str) -> None:
     with pytest.raises(AttncalcError, match="not a size of at least one byte"):
         parse_bytes(text, "--kv-memory")

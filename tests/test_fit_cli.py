@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from typing import Any
 
 import pytest
 from asking import Ask, results
+from tables import each
 
 from attncalc import preset_names
 from attncalc.engines import ENGINES
@@ -164,15 +166,14 @@ LAYER = (
 )
 
 
-@pytest.mark.parametrize("command", WAYS, ids=" ".join)
-@pytest.mark.parametrize("form", ["table", "csv", "markdown"])
-def test_every_format_has_the_answer(ask: Ask, command: tuple[str, ...], form: str) -> None:
-    for more in ((), ("--explain",)):
+@each("command", WAYS)
+def test_every_format_has_the_answer(ask: Ask, command: tuple[str, ...]) -> None:
+    verdict = json.loads(ask(*command, "--json").out)["summary"]
+    for form, more in itertools.product(("table", "csv", "markdown"), ((), ("--explain",))):
         answer = ask(*command, "--format", form, *more)
         assert answer.code in (0, 1)
         assert answer.err == ""
         assert ("kv_memory" in answer.out) is (form == "csv" or bool(more))  # by its name, where it has a formula
-        verdict = json.loads(ask(*command, "--json").out)["summary"]
         assert (verdict in " ".join(answer.out.split())) is (form != "csv")
         assert form != "table" or max(map(len, answer.out.splitlines())) <= 80
 
@@ -278,14 +279,14 @@ def test_options_have_the_engines_names(ask: Ask) -> None:
         assert ask(*command, *engines) == ask(*command, *attncalc_names)
 
 
-@pytest.mark.parametrize("name", preset_names())
+@each("name", preset_names())
 def test_every_preset_has_an_answer_or_one_error(ask: Ask, name: str) -> None:
     answer = ask("fit", name, "--engine", "all", "--gpu", "a100-80gb")
     assert answer.code in (0, 1, 2)
     assert len(answer.err.splitlines()) == (2 if answer.code == 2 else 0)
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "error"),
     [
         ((), "--gpu or --kv-memory is required"),

@@ -12,6 +12,7 @@ import pytest
 from asking import Ask, shell
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each
 
 from attncalc import AttncalcError, Workload, load, preset_names
 from attncalc.cli.catalogue import CATALOGUE
@@ -55,7 +56,7 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("name", preset_names())
+@each("name", preset_names())
 def test_the_default_screen_leaves_a_row_for_the_prompt(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
     monkeypatch.setenv("TERM", "xterm-256color")

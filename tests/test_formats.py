@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from asking import Ask
+from tables import each
 from test_latex import compile_latex, needs_tex
 
 from attncalc.cli import COMMANDS
@@ -105,7 +106,7 @@ def test_markdown_has_the_cells_of_the_screen(report: Report) -> None:
 
 
 @every_command
-@pytest.mark.parametrize(("form", "dialect"), [("csv", "excel"), ("tsv", "excel-tab")])
+@each(("form", "dialect"), [("csv", "excel"), ("tsv", "excel-tab")])
 def test_csv_and_tsv_have_the_figures_of_json(report: Report, form: str, dialect: str) -> None:
     read = list(csv.DictReader(io.StringIO(FORMATS[form].render(report)), dialect=dialect))
     document = json.loads(FORMATS["json"].render(report))

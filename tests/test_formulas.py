@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from evaluate import evaluate
 from reports import fit_request
+from tables import each
 
 from attncalc import AttncalcError, ModelSpec
 from attncalc.config.build import build_model
@@ -45,7 +45,7 @@ def fit_figures(model: ModelSpec, engine: str) -> tuple[Figure, ...]:
         return ()
 
 
-@pytest.mark.parametrize("model", list(hybrids()), ids=lambda model: model.title)
+@each("model", list(hybrids()))
 def test_formula_and_symbols_in_json_give_the_value(model: ModelSpec) -> None:
     figures = [figure for engine in ENGINES for figure in fit_figures(model, engine)]
     for figure in figures:

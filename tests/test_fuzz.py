@@ -14,6 +14,7 @@ from fuzz.checked import check
 from fuzz.inputs import KINDS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tables import each
 
 CORPUS = sorted((Path(__file__).parent / "fuzz" / "corpus").glob("*.json"))
 
@@ -25,6 +26,6 @@ def test_a_damaged_input_gives_an_answer_or_one_error(kind: str, random: Random)
     check(KINDS[kind](random))
 
 
-@pytest.mark.parametrize("file", CORPUS, ids=lambda file: file.stem)
+@each("file", CORPUS)
 def test_an_input_that_once_failed_gives_an_answer_or_one_error(file: Path) -> None:
     check(Case.from_json(file.read_text(encoding="utf-8")), with_all_relations=True)

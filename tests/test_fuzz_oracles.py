@@ -13,6 +13,7 @@ from fuzz import relations
 from fuzz.case import Case, Result, run_case
 from fuzz.oracles import check_json, check_result
 from fuzz.reduce import reduced
+from tables import each
 
 WRONG_RESULTS = {
     "an unknown exit code": (("kv", "x"), Result(3, "", "", {})),
@@ -35,7 +36,7 @@ def test_a_picture_of_characters_may_go_beside_a_file() -> None:
     check_result(Case(("compare", "x", "--plot", "-o", "y")), Result(0, "KV cache\n", "", {"y": b"1 B"}))
 
 
-@pytest.mark.parametrize("wrong", WRONG_RESULTS)
+@each("wrong", WRONG_RESULTS)
 def test_a_wrong_result_is_noticed(wrong: str) -> None:
     arguments, result = WRONG_RESULTS[wrong]
     with pytest.raises(AssertionError):
@@ -105,7 +106,7 @@ CONFIG = {
 }
 
 
-@pytest.mark.parametrize("relation", relations.RELATIONS, ids=lambda relation: relation.__name__)
+@each("relation", relations.RELATIONS)
 def test_an_answer_that_contradicts_another_is_noticed(
     relation: relations.Relation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

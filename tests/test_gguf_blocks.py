@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import AttncalcError
 from attncalc.config.gguf.architectures import ARCHITECTURES, unsupported_reason
@@ -510,7 +511,7 @@ READ: dict[str, Case] = {
 """{case: (tensors, keys of the file, facts that differ, keys of the layer)}."""
 
 
-@pytest.mark.parametrize("case", READ)
+@each("case", READ)
 def test_tensors_of_a_block_become_its_keys(case: str) -> None:
     tensors, metadata, facts, keys = READ[case]
     assert [read for _, read in read_block(block(tensors, metadata, **facts))] == [{"norms_per_layer": 0, **keys}]
@@ -554,7 +555,7 @@ def test_norms_and_their_biases_are_counted_apart() -> None:
     assert not whole.has("a_norm.weight")
 
 
-@pytest.mark.parametrize(
+@each(
     ("shape", "dimensions", "expected"),
     [
         ((4, 5), (4, 5), (4, 5)),
@@ -734,7 +735,7 @@ CONTRADICT: dict[str, tuple[Tensors, dict[str, Any], dict[str, Any], str]] = {
 """{case: (tensors, keys of the file, facts that differ, what the error says)}."""
 
 
-@pytest.mark.parametrize("case", CONTRADICT)
+@each("case", CONTRADICT)
 def test_tensors_that_contradict_are_an_error_of_the_block(case: str) -> None:
     tensors, metadata, facts, message = CONTRADICT[case]
     with pytest.raises(AttncalcError) as raised:
@@ -934,7 +935,7 @@ OUTSIDE: dict[str, tuple[Tensors, Tensors, dict[str, Any], dict[str, Any]]] = {
 """{case: (tensors outside the blocks, those of each block, keys of the file, keys of the model; None for none)}."""
 
 
-@pytest.mark.parametrize("case", OUTSIDE)
+@each("case", OUTSIDE)
 def test_tensors_outside_the_blocks_become_keys(case: str) -> None:
     outer, of_blocks, metadata, expected = OUTSIDE[case]
     data = whole(outer, of_blocks, metadata)

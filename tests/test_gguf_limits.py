@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from tables import each
 
 from attncalc import AttncalcError
 from attncalc.config.gguf import files, local_gguf, model_name, read_header, read_headers, shard_names
@@ -73,7 +74,7 @@ def error(content: bytes, size: int | None = None) -> str:
 ENDS = "the file ends in its header"
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "allowed"),
     [
         (header(tensors_said=MAX_TENSORS), True),
@@ -159,7 +160,7 @@ def test_an_alignment_of_another_type_is_an_error() -> None:
     assert error(content) == "general.alignment is 32.0, and not a power of two"
 
 
-@pytest.mark.parametrize(
+@each(
     ("shape", "kind", "message"),
     [
         ((), F32, ""),
@@ -227,7 +228,7 @@ def test_a_file_with_another_beginning_is_not_read(magic: bytes) -> None:
     assert not is_gguf(magic)
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "form", "value"),
     [
         (0, "B", 255),
@@ -340,8 +341,8 @@ def test_a_file_that_ends_early_is_an_error(size: int | None) -> None:
         cursor.take(1)
 
 
-@pytest.mark.parametrize("length", [0, 1, 1000, FIRST_READ - 8, FIRST_READ - 7, FIRST_READ, 3 * FIRST_READ])
-@pytest.mark.parametrize("before", [0, 1, 8, FIRST_READ - 17, FIRST_READ - 12, FIRST_READ - 8])
+@each("length", [0, 1, 1000, FIRST_READ - 8, FIRST_READ - 7, FIRST_READ, 3 * FIRST_READ])
+@each("before", [0, 1, 8, FIRST_READ - 17, FIRST_READ - 12, FIRST_READ - 8])
 def test_texts_are_skipped_wherever_a_read_ends(before: int, length: int) -> None:
     texts = [b"ab", b"x" * length, b"", b"abc"]
     content = bytes(before) + b"".join(map(text, texts)) + b"end"
@@ -498,7 +499,7 @@ def test_projectors_and_later_parts_are_no_models() -> None:
     assert gguf_models(["mmproj-folder/a.gguf"]) == ["mmproj-folder/a.gguf"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("wanted", "names", "file"),
     [
         ("", ["a-Q8_0.gguf", "a-Q4_K_M.gguf"], "a-Q4_K_M.gguf"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tables import each
 from test_gguf_blocks import BLOCK, EXPERTS, KEYS, OUTER, QKV, D, Tensors, named
 
 from attncalc import AttncalcError, ModelSpec
@@ -49,7 +50,7 @@ def model_of(architecture: str, keys: dict[str, Any], layers: int) -> ModelSpec:
 # Windows
 
 
-@pytest.mark.parametrize(
+@each(
     ("architecture", "keys", "layers", "full", "label"),
     [
         ("gemma2", {}, 4, [1, 3], "window 4,096"),
@@ -142,7 +143,7 @@ def parts(number: int, **split: Any) -> list[GgufHeader]:
 TENSORS = len(OUTER) + 2 * len(BLOCK)
 
 
-@pytest.mark.parametrize(
+@each(
     ("files", "split", "error"),
     [
         (1, {}, ""),

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 import yaml
 from asking import Ask, results
+from tables import each
 
 from attncalc import AttncalcError
 from attncalc.config.gpus import gpu, gpu_names, gpu_with, gpus_of, schema
@@ -56,7 +57,7 @@ def test_required_gpus_exist() -> None:
     assert set(gpu_names()) >= REQUIRED
 
 
-@pytest.mark.parametrize("name", gpu_names())
+@each("name", gpu_names())
 def test_a_gpu_names_its_schema_and_is_valid(name: str) -> None:
     text = (GPUS / f"{name}.yaml").read_text()
     assert text.startswith("# yaml-language-server: $schema=../gpu.schema.json\n")
@@ -64,13 +65,13 @@ def test_a_gpu_names_its_schema_and_is_valid(name: str) -> None:
     jsonschema.validate(data, schema())
 
 
-@pytest.mark.parametrize("name", gpu_names())
+@each("name", gpu_names())
 def test_software_sees_most_of_the_memory_and_not_more(name: str) -> None:
     spec = gpu(name)
     assert spec.memory_gb * 10**9 * 3 // 4 <= spec.memory <= spec.memory_gb * 2**30
 
 
-@pytest.mark.parametrize("name", gpu_names())
+@each("name", gpu_names())
 def test_narrower_dtypes_are_never_slower(name: str) -> None:
     """Each halving of the width at most doubles the speed; a figure with sparsity among dense ones would fail."""
     speeds = dict(gpu(name).flops)
@@ -107,12 +108,12 @@ PUBLISHED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "dtype", "tera"), PUBLISHED)
+@each(("name", "dtype", "tera"), PUBLISHED)
 def test_dense_flops_are_the_published_ones(name: str, dtype: str, tera: float) -> None:
     assert gpu(name).peak(dtype) == round(tera * 1000) * TERA // 1000
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "gib"),
     [
         ("h100-80gb", "79.10"),  # trl#2688: total_gpu_memory (79.10GiB)
@@ -177,7 +178,7 @@ def test_llamacpp_multiplies_its_own_dtypes_in_int8(tmp_path: Path) -> None:
         assert mine(tmp_path).matmul_peak(name).dtype == "bf16"
 
 
-@pytest.mark.parametrize("name", [name for name, stored in DTYPES.items() if stored.bits < 16])
+@each("name", [name for name, stored in DTYPES.items() if stored.bits < 16])
 def test_every_narrow_dtype_runs_on_every_gpu(name: str) -> None:
     for gpu_name in gpu_names():
         assert gpu(gpu_name).matmul_peak(name).flops > 0
@@ -300,7 +301,7 @@ CORES_PER_MULTIPROCESSOR = {(6, 0): 64, (7, 0): 64, (7, 5): 64, (8, 0): 64}
 """fp32 cores; 128 with any other compute capability (CUDA C++ Programming Guide, arithmetic instructions)."""
 
 
-@pytest.mark.parametrize("name", [n for n in gpu_names() if gpu(n).multiprocessors])
+@each("name", [n for n in gpu_names() if gpu(n).multiprocessors])
 def test_multiprocessors_explain_the_fp32_peak_at_a_possible_clock(name: str) -> None:
     spec = gpu(name)
     assert spec.compute_capability

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import Grouped, Head, Latent, Layers, Mlp, ModelSpec, Stack
 from attncalc.attention import Matrix
@@ -149,7 +150,7 @@ def test_flashinfers_mla_workspace_is_imported_from_0_11_1_to_0_24(version: str,
     assert extra(model(layers(SMALL)), version=version, device="NVIDIA H100") == {}
 
 
-@pytest.mark.parametrize("name", ["H100", "H200", "H800", "H20", "GH200", "B100", "B200", "B300", "A100", "L40S"])
+@each("name", ["H100", "H200", "H800", "H20", "GH200", "B100", "B200", "B300", "A100", "L40S"])
 def test_flashinfers_mla_backend_is_a_candidate_on_capability_9_and_10(name: str) -> None:
     found = extra(model(layers(MLA)), version="0.19.0", device=f"NVIDIA {name}")
     assert (WORKSPACE in found) == (name not in ("A100", "L40S"))
@@ -283,7 +284,7 @@ MIB_11 = 11 * 512
 """Rows of D elements of 2 bytes that take 11 MiB, of which PyTorch makes 12."""
 
 
-@pytest.mark.parametrize(
+@each(
     ("of_layer", "free"),
     [
         # q, k and v are one tensor: (36 + 2 x 4) heads of 128 are 11 MiB; the output of 36 heads is 9 MiB

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload
 from attncalc.attention import Matrix
@@ -136,7 +137,7 @@ def test_layers_without_experts_are_held_as_a_whole() -> None:
 # How many layers fit
 
 
-@pytest.mark.parametrize(
+@each(
     ("memory", "layers"),
     # 16 MiB of the head, and 24 with 16 of cache for each layer; MiB with room for norms
     [(10, 0), (15, 0), (17, 1), (55, 1), (57, 2), (97, 3), (137, 4), (176, 4), (177, 5), (500, 5)],
@@ -154,7 +155,7 @@ def test_no_layers_fit_beside_a_reserve_that_is_too_large() -> None:
     assert with_auto_gpu_layers(asked.with_engine_args(n_gpu_layers="auto")).engine_args["n_gpu_layers"] is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("memory", "layers"),
     # 4 layers of 8 + 48 + 16 MiB, routers and 16 of the head are 304: each layer of experts less is 48
     [(400, 0), (305, 0), (303, 1), (257, 1), (255, 2), (209, 2), (207, 3), (161, 3), (159, 4), (113, 4), (111, None)],

@@ -1,6 +1,6 @@
 """JSON as the schemas say: every command's answer is valid, the published copies are up to date, and no name is lost.
 
-`python tests/test_json_schema.py` writes the copies in docs/schemas.
+`python tests/test_json_schema.py` writes the copies in docs/schemas, the tables of docs/json.md and the list of names.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from attncalc.workload import Workload
 COPIES = REPOSITORY / "docs/schemas"
 NAMES = Path(__file__).parent / "data/json-names.txt"
 """Every name that scripts may rely on, one per line: a schema, and a key or a figure of it."""
+PAGE = REPOSITORY / "docs/json.md"
 LOGS = Path(__file__).parent / "data/engine-logs"
 
 
@@ -59,16 +61,20 @@ def names_of(part: Mapping[str, Any], path: str) -> Iterator[str]:
         yield from names_of(value, f"{path}{key}.")
     for option in part.get("oneOf", ()):
         yield from names_of(option, path)
-    figures = [figure["contains"] for figure in part.get("allOf", ())]
     items = part.get("items") or {}
-    if items.get("$ref") == "#/$defs/figure":
-        figures += items.get("anyOf", ())
-    elif items:
+    if items and items.get("$ref") != "#/$defs/figure":
         yield from names_of(items, path)
-    for figure in figures:
-        name = figure["properties"]["name"].get("const", figure["properties"]["name"].get("pattern"))
+    for name, unit, _ in figures_of(part):
+        yield f"{path[:-1]} {name} [{unit}]"
+
+
+def figures_of(part: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield the name or pattern, the unit and the meaning of each figure of a list."""
+    for figure in (*part.get("allOf", ()), *(part.get("items") or {}).get("anyOf", ())):
+        allowed = figure.get("contains", figure)["properties"]
+        name = allowed["name"].get("const", allowed["name"].get("pattern"))
         if name:
-            yield f"{path[:-1]} {name} [{figure['properties']['unit']['const']}]"
+            yield name, allowed["unit"]["const"], figure["description"].partition(": ")[2]
 
 
 def names(name: str) -> set[str]:
@@ -107,15 +113,78 @@ def figure_line(path: str, figure: Mapping[str, Any], known: set[str]) -> str:
     return next(line for line in lines if line in known)
 
 
-def test_no_name_disappears_from_the_contract() -> None:
-    """A name that is gone, or has another unit, breaks scripts: it needs a schema with the next version number.
+def promised() -> set[str]:
+    """Return the lines that the list of names must have: the version of each schema, and its names."""
+    return {line for name in SCHEMAS for line in (schema(name)["title"], *names(name))}
 
-    A new name needs its line here, and `python tests/test_json_schema.py`.
+
+def frozen(known: set[str]) -> set[str]:
+    """Return the list of names as it should be: a name leaves it only with a new version of its schema."""
+    renewed = {name for name in SCHEMAS if schema(name)["title"] not in known}
+    return promised() | {line for line in known if " " in line and line.split()[0] not in renewed}
+
+
+def test_no_name_disappears_from_the_contract() -> None:
+    """A name that is gone, or has another unit, breaks scripts: increase the schema's number in VERSIONS.
+
+    `python tests/test_json_schema.py` adds new names, and removes old ones if the number is new.
     """
     known = set(NAMES.read_text(encoding="utf-8").splitlines())
-    promised = {line for name in SCHEMAS for line in names(name)}
-    assert known - promised == set(), "these names are gone"
-    assert promised - known == set(), f"add these lines to {NAMES.relative_to(REPOSITORY)}"
+    assert frozen(known) - promised() == set(), "these names are gone"
+    assert frozen(known) == known, "`python tests/test_json_schema.py` writes the list"
+
+
+def test_a_name_leaves_the_contract_with_a_new_version_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {*promised(), "kv results kv_bytes [B]"}
+    assert frozen(known) == known
+    monkeypatch.setitem(schema("kv"), "title", "attncalc.kv/2")
+    assert frozen(known) == known - {"kv results kv_bytes [B]", "attncalc.kv/1"} | {"attncalc.kv/2"}
+
+
+# The tables of figures
+
+_SECTION = re.compile(r"(?m)^(?=## )")
+_TABLE = re.compile(r"(?m)^\| name(?P<layers> in `layers`)? \| unit \| meaning \|\n\|---.*\n(?:\|.*\n)*")
+_CODE = re.compile(r"(?<!\w)'([^']+)'(?!\w)|(?<![\w'-])(--?[a-z][\w-]*|\w+_\w+|null)")
+"""What is to be typed, options and names."""
+
+
+def with_tables(page: str) -> str:
+    """Return docs/json.md with its tables of figures written anew; '## presets families' has those of 'families'."""
+    sections = []
+    for section in _SECTION.split(page):
+        name = section.partition("\n")[0].split()[-1]
+        sections.append(_TABLE.sub(partial(table, name), section))
+    return "".join(sections)
+
+
+def table(name: str, match: re.Match[str]) -> str:
+    """Return the figures of a schema as a table; that of `layers` leaves out what `results` has in the same words."""
+    document = schema(name)
+    figures = list(figures_of(document["properties"]["results"]))
+    if match["layers"]:
+        layers = document["properties"]["layers"]["items"]
+        answer = layers.get("oneOf", [layers])[0]["properties"]["results"]
+        answer = document["$defs"].get(answer.get("$ref", "").rpartition("/")[2], answer)
+        figures = [figure for figure in figures_of(answer) if figure not in figures]
+    rows = (f"| `{shown(name)}` | {unit} | {_CODE.sub(code, meaning)} |\n" for name, unit, meaning in figures)
+    return "".join([*match[0].splitlines(keepends=True)[:2], *rows]).replace("|  |", "| |")
+
+
+def shown(name: str) -> str:
+    """Return a name, or a pattern as people write it: '^peak_[a-z0-9]+$' is 'peak_*'."""
+    return re.sub(r"\[.*?\]\+", "*", name.strip("^$"))
+
+
+def code(match: re.Match[str]) -> str:
+    return f"`{match[1] or match[2]}`"
+
+
+def test_the_tables_of_the_docs_have_every_figure() -> None:
+    """`python tests/test_json_schema.py` writes them."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == with_tables(page)
+    assert page.count("| unit | meaning |") == len(_TABLE.findall(page))
 
 
 def test_every_name_is_documented() -> None:
@@ -354,6 +423,10 @@ def test_a_validator_without_our_shortcut_agrees(ask: Ask) -> None:
 
 
 if __name__ == "__main__":
-    COPIES.mkdir(exist_ok=True)
+    for file in COPIES.glob("*"):  # those of older versions too
+        file.unlink()
     for schema_name in SCHEMAS:
         copy_of(schema_name).write_text(as_text(schema_name), encoding="utf-8")
+    lines = frozen(set(NAMES.read_text(encoding="utf-8").splitlines()))
+    NAMES.write_text("".join(f"{line}\n" for line in sorted(lines)), encoding="utf-8")
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -11,6 +11,7 @@ import re
 from typing import Any, NamedTuple
 
 import pytest
+from tables import each
 
 from attncalc import AttncalcError, Cross
 from attncalc.attention import KINDS
@@ -338,22 +339,22 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@each("case", CASES.values(), ids=CASES)
 def test_parameters_of_every_matrix(case: Case) -> None:
     assert {m.name: int(m.params) for m in case.made().matrices(case.d_model, case.d_model)} == case.matrices
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@each("case", CASES.values(), ids=CASES)
 def test_flops_between_the_projections(case: Case) -> None:
     assert int(case.made().score_flops(RUN, None)) == case.flops
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@each("case", CASES.values(), ids=CASES)
 def test_rows_and_widths_of_the_cache(case: Case) -> None:
     assert [(int(spec.rows), int(spec.width), spec.dtype) for spec in case.made().cache()] == case.cache
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@each("case", CASES.values(), ids=CASES)
 def test_every_kind_is_frozen_and_can_be_a_key(case: Case) -> None:
     matrices = functools.cache(lambda kind: kind.matrices(case.d_model, case.d_model))
     assert matrices(case.made()) is matrices(case.made())
@@ -372,7 +373,7 @@ def test_no_tensor_of_a_state_scales_with_the_context(name: str) -> None:
     assert {spec.scales_with for spec in CASES[name].made().cache()} == {"never"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "tp", "split"),
     [
         ("mamba", 3, {"d_inner": 10}),
@@ -508,7 +509,7 @@ WORDS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "keys", "span", "label", "tag", "headline"), WORDS)
+@each(("kind", "keys", "span", "label", "tag", "headline"), WORDS)
 def test_labels_tags_and_headlines(
     kind: str, keys: dict[str, Any], span: Span, label: str, tag: str, headline: str | None
 ) -> None:
@@ -522,7 +523,7 @@ def made(kind: str, keys: dict[str, Any], span: Span = FULL) -> Any:
     return KINDS[kind].from_keys(keys, D_MODEL, span)
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "past", "words"),
     [
         (made("grouped", GROUPED), False, []),
@@ -708,20 +709,20 @@ OF_EACH_KIND = {
 }
 
 
-@pytest.mark.parametrize("name", [*KINDS, "cross"])
+@each("name", [*KINDS, "cross"])
 def test_every_kind_names_the_paper_or_the_code_of_its_formulas(name: str) -> None:
     found = re.search(r"arXiv:\d{4}\.\d{4,5}|modeling_\w+\.py", OF_EACH_KIND[name].source)
     assert found if name != "none" else not found
 
 
-@pytest.mark.parametrize("name", [*KINDS, "cross"])
+@each("name", [*KINDS, "cross"])
 def test_a_cached_row_is_stored_once_unless_a_class_repeats_it(name: str) -> None:
     assert all(spec.repeated == 1 for spec in OF_EACH_KIND[name].cache())
     falcon = made("grouped", {**GROUPED, "repeats_kv": True, "extra_states": {"last": [2, 11]}})
     assert [spec.repeated for spec in falcon.cache()] == [6 // 2, 1]  # 6 query heads, each with a copy of one of 2
 
 
-@pytest.mark.parametrize("name", [*KINDS, "cross"])
+@each("name", [*KINDS, "cross"])
 def test_only_mlas_latent_has_a_rotary_key_in_it(name: str) -> None:
     rotary = sum(spec.rotary for spec in OF_EACH_KIND[name].cache())
     assert rotary == (OF_EACH_KIND[name].d_rope if name == "latent" else 0)
@@ -769,7 +770,7 @@ def test_a_decode_step_reads_a_window_and_whole_pools() -> None:
     assert WindowAndPools(WINDOW, Pools(4)).cached_tokens(30) == 8 + 7  # 30 tokens have 7 whole pools of 4
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@each("case", CASES.values(), ids=CASES)
 def test_facts_name_the_kind_and_are_plain_data(case: Case) -> None:
     facts = case.made().facts()
     assert facts["kind"] == case.made().label
@@ -856,7 +857,7 @@ KEYS_OF_EACH_KIND = {kind: {**keys, **({"window": 8} if span == WINDOW else {})}
 KEYS_OF_EACH_KIND |= {case.kind: {**case.keys, "d_model": case.d_model} for case in CASES.values()}
 
 
-@pytest.mark.parametrize(("kind", "key"), [(kind, key) for kind in KINDS for key in KINDS[kind].required()])
+@each(("kind", "key"), [(kind, key) for kind in KINDS for key in KINDS[kind].required()])
 def test_a_model_file_must_have_the_keys_of_a_kind(kind: str, key: str) -> None:
     keys = KEYS_OF_EACH_KIND[kind]
     assert problem(kind, keys) == ""

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tables import each
 
 from attncalc.report.latex import escape
 
@@ -34,7 +35,7 @@ def compile_latex(body: str, folder: Path) -> str:
     return log
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "latex"),
     [
         ("a_b", r"a\_b"),

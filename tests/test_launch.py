@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from asking import REPOSITORY, Ask
+from tables import each
 
 from attncalc import Workload, load
 from attncalc.checkpoint import CheckpointWeights
@@ -31,7 +32,7 @@ SGLANG = "python -m sglang.launch_server --model-path Qwen/Qwen3-8B"
 LLAMACPP = "llama-server -m Qwen3-8B-BF16.gguf"
 
 
-@pytest.mark.parametrize(
+@each(
     ("engine", "fields", "expected"),
     [
         ("vllm", {}, f"{VLLM} --max-model-len 4096"),
@@ -166,7 +167,7 @@ def options(engine: str, model: str = "qwen3-8b", **fields: Any) -> str:
     return text.partition("-len 4096" if engine == "vllm" else "-length 4096" if engine == "sglang" else "-ngl")[2]
 
 
-@pytest.mark.parametrize(
+@each(
     ("engine", "args", "expected"),
     [
         ("vllm", {"max_num_batched_tokens": 2048}, " --max-num-batched-tokens 2048"),
@@ -301,7 +302,7 @@ def test_a_draft_model_is_named_by_its_repository_or_as_given() -> None:
         assert config == {"model": name, "num_speculative_tokens": 3}
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "served", "revision", "expected"),
     [
         # files of a repository: llama.cpp downloads them, of its default branch

@@ -10,6 +10,7 @@ from evaluate import evaluate
 from hypothesis import given
 from hypothesis import strategies as st
 from specs import CONTEXTS, models
+from tables import each
 
 from attncalc import AttncalcError, Full, ModelSpec, Sliding, Workload, kv_cache, load
 from attncalc.attention import CacheSpec
@@ -159,8 +160,8 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("given", CASES)
-@pytest.mark.parametrize("name", ["llama2-70b", "gemma3-27b", "deepseek-v3", "falcon-7b", "whisper-large-v3"])
+@each("given", CASES)
+@each("name", ["llama2-70b", "gemma3-27b", "deepseek-v3", "falcon-7b", "whisper-large-v3"])
 def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any]) -> None:
     model = load(name)
     engines = ["transformers"] if given else ["ideal", "transformers"]
@@ -184,7 +185,7 @@ def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any]) ->
             assert evaluate(figure.formula.substituted) == figure
 
 
-@pytest.mark.parametrize(
+@each(
     ("engine", "specs", "given", "why"),
     [
         ("ideal", (NOTHING,), {}, "has no cache"),

@@ -9,6 +9,7 @@ import pytest
 from evaluate import evaluate
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each
 
 from attncalc import AttncalcError, Chunked, Full, Sliding, load
 from attncalc.attention import CacheSpec, Span
@@ -296,9 +297,9 @@ def test_at_most_256_sequences() -> None:
         assert cache_layout.pool(PLENTY, 256).concurrency[:2] == (256, 1)
 
 
-@pytest.mark.parametrize("given", [{}, {"sequences": 3}, {"swa_full": True}, {"kv_unified": True}, {"ubatch": 64}])
-@pytest.mark.parametrize("name", ["llama2-70b", "gemma3-27b", "deepseek-v3", "gpt-oss-20b"])
-@pytest.mark.parametrize("memory", [2**34, 2**29 + 7])
+@each("given", [{}, {"sequences": 3}, {"swa_full": True}, {"kv_unified": True}, {"ubatch": 64}])
+@each("name", ["llama2-70b", "gemma3-27b", "deepseek-v3", "gpt-oss-20b"])
+@each("memory", [2**34, 2**29 + 7])
 def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any], memory: int) -> None:
     model: ModelSpec = load(name)
     plain = find_engine("llamacpp").layout(layer_cache_specs(model.plain()), replace(F16, **given))
@@ -312,7 +313,7 @@ def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any], me
         assert evaluate(figure.formula.substituted) == figure
 
 
-@pytest.mark.parametrize(
+@each(
     ("specs", "given", "why"),
     [
         ((), {}, "has no cache"),

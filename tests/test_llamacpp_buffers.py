@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from evaluate import evaluate
+from tables import each
 
 from attncalc import AttncalcError, load
 from attncalc.config.gpus import gpu
@@ -104,7 +105,7 @@ def test_compute_buffers_are_those_of_a_device(version: str, typical: float, ten
     assert errors[len(errors) * 9 // 10] < tenth
 
 
-@pytest.mark.parametrize("log", LOGS, ids=lambda log: log["model"])
+@each("log", LOGS)
 def test_compute_buffers_are_those_of_posted_logs(log: dict[str, Any]) -> None:
     (runtime,) = runtimes(log["model"], log["n_ctx"], kv=log["kv_type"], **run_args(log))
     part = runtime.parts[0]
@@ -204,8 +205,8 @@ def test_buffers_are_in_the_report_and_in_the_log_lines() -> None:
     assert result.budget.reserve.total == 104 * MIB + 45 * 2**30 // 100
 
 
-@pytest.mark.parametrize("name", ["qwen3-8b", "gemma3-27b", "deepseek-v3.2", "qwen3.6-35b-a3b", "gpt-oss-20b"])
-@pytest.mark.parametrize("args", [{}, {"kv": "q8_0"}, {"flash_attn": "off"}, {"engine_version": "b9190"}, {"gpus": 2}])
+@each("name", ["qwen3-8b", "gemma3-27b", "deepseek-v3.2", "qwen3.6-35b-a3b", "gpt-oss-20b"])
+@each("args", [{}, {"kv": "q8_0"}, {"flash_attn": "off"}, {"engine_version": "b9190"}, {"gpus": 2}])
 def test_formulas_evaluate_to_their_figures(name: str, args: dict[str, Any]) -> None:
     for runtime in runtimes(name, 16384, **args):
         figures = [part.expected for part in runtime.parts] + [term[2] for term in runtime.terms]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from evaluate import evaluate
+from tables import each
 from test_llamacpp import kv, latent, llama_layout, recurrent
 
 from attncalc import AttncalcError, Chunked, Grouped, Sliding
@@ -350,14 +351,14 @@ NOTES: list[tuple[str, list[LayerCacheSpec], dict[str, Any], bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("start", "specs", "given", "present"), NOTES)
+@each(("start", "specs", "given", "present"), NOTES)
 def test_notes_appear_only_where_they_apply(
     start: str, specs: list[LayerCacheSpec], given: dict[str, Any], present: bool
 ) -> None:
     assert any(note.startswith(start) for note in llama_layout(*specs, **given).notes) == present
 
 
-@pytest.mark.parametrize(
+@each(
     ("specs", "given", "accepted"),
     [
         ([FULL], {"tp": 1}, True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tables import each
 
 from attncalc.engines.llamacpp.log import figures_of, read_log
 from attncalc.engines.startup_log import MIB, StartupLog
@@ -63,7 +64,7 @@ def test_devices_are_the_most_that_any_line_has(lines: list[str], devices: int) 
     assert log_of(*lines).devices == devices
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "expected"),
     [
         ("llama_context: n_ctx = 8192", {"context": "8192", "batch": "1"}),

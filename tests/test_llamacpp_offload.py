@@ -13,6 +13,7 @@ from asking import Ask, results
 from gguf_files import Shapes, write_gguf
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each
 from test_gguf import RELEASED, dense, keys_of, outer, released
 
 from attncalc import AttncalcError, load
@@ -288,8 +289,8 @@ def test_a_preset_has_the_same_layers_on_each_device() -> None:
     assert rows[0].model - rows[1].model == 2 * 4096
 
 
-@pytest.mark.parametrize("gpus", [1, 3])
-@pytest.mark.parametrize("n_gpu_layers", [0, 1, 5, 12, 13])
+@each("gpus", [1, 3])
+@each("n_gpu_layers", [0, 1, 5, 12, 13])
 def test_a_table_of_relative_positions_is_with_the_first_layer(tmp_path: Path, gpus: int, n_gpu_layers: int) -> None:
     """T5's first block has it (blk.0.attn_rel_b). All devices together have 32 * 12 values more than without it."""
     text = "d_model: 768\nn_layers: 12\nnorm: rmsnorm\nn_heads: 12\nd_ff: 3072\n"

@@ -9,6 +9,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import AttncalcError, Grouped, Head, Layers, Mlp, ModelSpec, Stack
 from attncalc.checkpoint import CheckpointWeights, StoredTensor
@@ -33,7 +34,7 @@ def args_of(**given: Any) -> LlamacppArgs:
 # Layers.
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "devices", "output"),
     [
         # four layers and the output, the first of which stay on the host
@@ -143,7 +144,7 @@ def devices_of(name: str, *, has_head: bool = True, tied: bool = False, **given:
     return [device for device, tensors in found.items() for tensor in tensors if tensor.name == name]
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "given", "devices"),
     [
         # five blocks and the output: three are on the first of two GPUs
@@ -187,7 +188,7 @@ def test_no_block_of_multi_token_prediction_is_loaded() -> None:
     assert [tensor.name for tensor in devices[0]] == [f"blk.{i}.attn_q.weight" for i in range(4)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("tensors", "size"),
     [
         ([], 0),
@@ -246,7 +247,7 @@ MIXED = model(
 """Matrices of 64 x 64 and 64 x 100 in the first two layers; 4 x 64 x 96, 64 x 96 and 64 x 4 in three more."""
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "of_head", "elements"),
     [
         ({}, False, 0),

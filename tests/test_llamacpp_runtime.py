@@ -9,6 +9,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from tables import each
 from test_runtime_parts import facts, model, parts
 
 from attncalc import Grouped, Layers, Mlp, Sliding, Stack
@@ -84,7 +85,7 @@ GRAPHS: list[tuple[dict[str, Any], dict[str, int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "expected"), GRAPHS)
+@each(("changes", "expected"), GRAPHS)
 def test_sizes_of_a_pass_follow_from_the_arguments(changes: dict[str, Any], expected: dict[str, int]) -> None:
     found = graph(**changes)._asdict()
     assert {name: found[name] for name in expected} == expected
@@ -261,7 +262,7 @@ NOTES: list[tuple[str, dict[str, Any], bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "changes", "present"), NOTES)
+@each(("words", "changes", "present"), NOTES)
 def test_notes_appear_only_where_they_apply(words: str, changes: dict[str, Any], present: bool) -> None:
     assert any(words in note for note in memory(**changes).notes) is present
 

@@ -7,6 +7,7 @@ import re
 from fractions import Fraction
 
 import pytest
+from tables import each
 
 from attncalc.engines.log_text import LONGEST_LINE, lines_of
 from attncalc.engines.startup_log import (
@@ -141,7 +142,7 @@ def test_one_longest_line_is_not_wrapped() -> None:
     assert lines_of("\n".join(rows).encode()) == [rows[0], rows[1] + "c", "d"]
 
 
-@pytest.mark.parametrize(
+@each(
     "beginning",
     [
         *("(EngineCore pid=1) ", "[2025-01-01] ", "INFO 07-09 ", "WARNING ", "ERROR ", "DEBUG ", "ValueError: "),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from asking import Ask
+from tables import each
 
 from attncalc.engines.log import read_log
 from attncalc.engines.log_text import lines_of
@@ -191,7 +192,7 @@ FORMS: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each("form", FORMS)
 def test_the_form_of_a_log_does_not_matter(form: str) -> None:
     assert read_log(FORMS[form], "log") == read_log(VLLM.encode(), "log")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tables import each
 
 from attncalc import Grouped, Layers, Mask, ModelSpec, Stack, Workload, activations, load
 from attncalc.cost.activations import LayerActivations
@@ -33,7 +34,7 @@ def layer(kv_heads: int, dtype: str, causal: bool, workload: Workload) -> LayerA
     return activations(ModelSpec("m", "m", (stack,), dtype=dtype), workload)[0]
 
 
-@pytest.mark.parametrize(("kernel", "dtype", "kv_heads", "causal", "peaks"), MEASURED)
+@each(("kernel", "dtype", "kv_heads", "causal", "peaks"), MEASURED)
 def test_the_peak_equals_the_profilers(
     kernel: str, dtype: str, kv_heads: int, causal: bool, peaks: tuple[int, ...]
 ) -> None:

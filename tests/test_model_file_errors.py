@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import AttncalcError, ModelSpec
 from attncalc.config.build import build_model
@@ -44,7 +45,7 @@ EITHER = {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "boolean"}]}
 TEXT = {"type": "string", "pattern": "^a", "$comment": "does not start with a"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "schema", "expected"),
     [
         (2, NUMBER, ""),
@@ -240,7 +241,7 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
 """{case: (keys that change; None for none, what the error says)}."""
 
 
-@pytest.mark.parametrize("case", CONTRADICTIONS)
+@each("case", CONTRADICTIONS)
 def test_keys_that_contradict_or_have_no_effect_are_an_error(case: str) -> None:
     changes, message = CONTRADICTIONS[case]
     with pytest.raises(AttncalcError) as raised:
@@ -360,7 +361,7 @@ def test_a_file_has_at_most_200_000_values() -> None:
         parse_document(b"a:\n" + items + b"- 1\n" * 9, "f")
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value"),
     [
         ("0", 0),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import (
     Chunked,
@@ -44,12 +45,12 @@ def attention_in_order(name: str, cross: bool = False) -> list[int]:
     return layer_params
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_total_parameters(name: str) -> None:
     assert params(load(name)).total == ORACLE[name]["total_params"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_attention_parameters_layer_by_layer(name: str) -> None:
     measured = [v for runs in ORACLE[name]["attention_params_per_layer"].values() for v, n in runs for _ in range(n)]
     # BERT's module holds the norm after it, T5's first layer of a stack the table of relative positions.
@@ -68,7 +69,7 @@ def test_cross_attention_parameters(name: str) -> None:
     assert attention_in_order(name, cross=True) == [v for v, n in runs for _ in range(n)]
 
 
-@pytest.mark.parametrize(("name", "row"), [pair for name in NAMES for pair in rows(name, "kv")])
+@each(("name", "row"), [pair for name in NAMES for pair in rows(name, "kv")])
 def test_cache_bytes_at_every_length(name: str, row: dict[str, int]) -> None:
     workload = Workload.decode(row["batch"], row["seq"], source=row["enc_seq"], kv_dtype="bf16")
     cache = kv_cache(load(name), workload)
@@ -76,7 +77,7 @@ def test_cache_bytes_at_every_length(name: str, row: dict[str, int]) -> None:
     assert cache.cross_attention_cache == row["cross_bytes"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_prefill_flops_of_attention_dense(name: str) -> None:
     measured = ORACLE[name]["flops"]["prefill"]
     source = {"t5-base": 2048, "whisper-large-v3": 1500}.get(name)
@@ -86,7 +87,7 @@ def test_prefill_flops_of_attention_dense(name: str) -> None:
     assert model_flops.scores_dense == sum(m["layers"] * m["scores"] for m in modules)
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if "decode" in ORACLE[n]["flops"] and n != "deepseek-v3"])
+@each("name", [n for n in NAMES if "decode" in ORACLE[n]["flops"] and n != "deepseek-v3"])
 def test_decode_flops_of_attention(name: str) -> None:
     """Exact for windows: a sliding layer's decode reads its window. (The class of DeepSeek-V3 expands
     its whole cache at every step; engines, and we, absorb instead: arXiv:2405.04434, appendix C.)

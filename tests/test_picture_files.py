@@ -14,6 +14,7 @@ import pytest
 from asking import REPOSITORY, Ask, shell
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each
 
 from attncalc.plot.chart import Bar, Bars, Chart, Lines, Picture, Series
 from attncalc.plot.picture import render
@@ -79,7 +80,7 @@ def test_lines_have_names_and_every_context_a_tick() -> None:
     assert {"GQA-8", "MQA", "1K", "2K", "4K", "8K", "16K", "32K", "1 GiB", "KV cache", "context (tokens)"} <= set(shown)
 
 
-@pytest.mark.parametrize(
+@each(
     "points",
     [
         ((1, None),),
@@ -90,7 +91,7 @@ def test_lines_have_names_and_every_context_a_tick() -> None:
         tuple((i, float(i)) for i in range(1, 400)),
     ],
 )
-@pytest.mark.parametrize("suffix", STARTS)
+@each("suffix", STARTS)
 def test_any_values_are_drawn(points: tuple[tuple[float, float | None], ...], suffix: str) -> None:
     chart = lines(Series("a", points), unit=NO_UNIT)
     file = render(Picture("t", "", ("c",), (chart,), ("x",)), ("x",), suffix)
@@ -134,10 +135,8 @@ def test_a_long_name_keeps_its_ends_and_a_long_title_is_wrapped() -> None:
     assert all(len(text) < 130 for text in shown)
 
 
-@pytest.mark.parametrize("suffix", STARTS)
-@pytest.mark.parametrize(
-    "name", ["$x_1$", "<b>&amp;", "漢字😀", "gpj\u202eexe", "a\x1b[31m", "a\nb", r"\alpha", "100%", "-->", "\ud800"]
-)
+@each("suffix", STARTS)
+@each("name", ["$x_1$", "<b>&amp;", "漢字😀", "gpj\u202eexe", "a\x1b[31m", "a\nb", r"\alpha", "100%", "-->", "\ud800"])
 def test_a_title_is_text_and_nothing_else(tmp_path: Path, name: str, suffix: str) -> None:
     bars = Bars("b", name, Axis("", BYTES), (Bar(name, 1.0, name),))
     file = tmp_path / f"x{suffix}"

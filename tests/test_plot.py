@@ -10,6 +10,7 @@ import pytest
 from asking import Ask, shell
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each
 
 from attncalc import Workload, gpu, load
 from attncalc.check import ScalingRow
@@ -276,7 +277,7 @@ def test_show_chooses_charts_in_its_order(ask: Ask) -> None:
     assert "FLOPs of a prefill" not in out
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "error"),
     [
         (("compare", "gpt2", "--show", "kv_cache"), "--show needs --plot"),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from asking import REPOSITORY, Ask
+from tables import each
 
 from attncalc import AttncalcError, load, preset_names
 from attncalc.cli.catalogue import CATALOGUE
@@ -91,7 +92,7 @@ def test_a_preset_is_shown_by_its_name_or_a_repository(ask: Ask) -> None:
     assert ask("presets", "show", "gpt2").out == ask("presets", "show", "openai-community/gpt2").out == text
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "preset"),
     [
         ("Qwen/Qwen3-32B", "qwen3-32b"),

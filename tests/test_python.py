@@ -15,6 +15,7 @@ import typer
 from asking import Ask, results
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tables import each
 
 import attncalc
 import attncalc.api.comparison
@@ -357,7 +358,7 @@ def test_help_and_completion_list_the_options(name: str) -> None:
     assert function.__doc__
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "message", "tip"),
     [
         (lambda: UNTYPED.kv_cache("gpt2", contxt=1), "kv_cache has no argument 'contxt'", "did you mean 'context'?"),
@@ -457,7 +458,7 @@ def test_a_notebook_shows_a_model_as_a_table_and_escapes_its_title() -> None:
     assert "<script>" not in attncalc.params(renamed)._repr_html_()
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "text"),
     [
         # 80 layers * 8 sequences * 4,096 tokens * K and V * 8 heads * 128 * 2 bytes = 10 * 2^30

@@ -9,6 +9,7 @@ import pytest
 from evaluate import evaluate
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each
 
 from attncalc.quantity import (
     Quantity,
@@ -75,7 +76,7 @@ def test_every_cell_has_a_symbol_and_a_number(formula: Any) -> None:
     assert all(text and number for text, number in cells)
 
 
-@pytest.mark.parametrize(
+@each(
     ("build", "text"),
     [
         (lambda a, b, c: a * (b + c), "a * (b + c)"),

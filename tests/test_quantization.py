@@ -12,6 +12,7 @@ from asking import Ask
 from configs import LLAMA_3_8B as LLAMA
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each
 
 from attncalc import AttncalcError, ModelSpec, Workload, load
 from attncalc.config import preset_text
@@ -50,7 +51,7 @@ def compressed(weights: dict[str, Any], inputs: dict[str, Any] | None = None, **
     return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, "ignore": ["lm_head"], **others}
 
 
-@pytest.mark.parametrize(
+@each(
     ("scheme", "per_layer"),
     [
         # one bf16 scale per output
@@ -214,7 +215,7 @@ TABLE = 128256 * 4096
 """Elements of the embedding, and of the lm head."""
 
 
-@pytest.mark.parametrize(
+@each(
     ("scheme", "saved"),
     [
         # compressed-tensors covers every linear layer that it does not ignore: 2 bytes become 1, and 2 of scale
@@ -450,7 +451,7 @@ def test_any_quantization_config_is_read_or_named_as_unread(method: str, config:
         assert 0 < size(model) < 3 * int(params(model).total)
 
 
-@pytest.mark.parametrize("scheme", UNREAD.values(), ids=UNREAD)
+@each("scheme", UNREAD.values(), ids=UNREAD)
 def test_what_is_not_read_is_an_error_in_fit_and_no_figure_in_kv(scheme: Any, ask: Ask, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**LLAMA, "quantization_config": scheme}))

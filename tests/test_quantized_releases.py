@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import load
 from attncalc.config.huggingface.quantized import released
@@ -82,7 +83,7 @@ def test_kimi_k3_has_as_many_quantized_elements_as_the_hub_counts() -> None:
     assert parts["params_on_device"] - parts["params_mxfp4"] == pytest.approx(57_179_884_544 + 11_122_432, rel=0.01)
 
 
-@pytest.mark.parametrize("packed", PACKED, ids=lambda p: f"{p['library']} {json.dumps(p['config'])[:120]}")
+@each("packed", PACKED)
 def test_a_matrix_has_the_bytes_that_the_library_stores(packed: dict[str, Any]) -> None:
     found = released({"model_type": "llama", "quantization_config": packed["config"]}, {})
     assert found

@@ -7,6 +7,7 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each
 
 from attncalc import AttncalcError
 from attncalc.ranges import parse_counts
@@ -14,7 +15,7 @@ from attncalc.ranges import parse_counts
 K = 1024
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "numbers"),
     [
         ("4096", [4096]),
@@ -36,7 +37,7 @@ def test_a_list_has_numbers_and_ranges(text: str, numbers: list[int]) -> None:
     assert parse_counts(text, "--context") == numbers
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "error"),
     [
         ("", "'' is not a whole number"),

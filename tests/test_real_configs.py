@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tables import each
 
 from attncalc import Workload, kv_cache, params
 from attncalc.config.build import build_model
@@ -20,7 +20,7 @@ from attncalc.config.huggingface import convert_config
 FILES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "real-configs.json").read_text("utf-8"))
 
 
-@pytest.mark.parametrize("entry", FILES, ids=lambda entry: entry["name"])
+@each("entry", FILES)
 def test_a_released_config_has_the_established_figures(entry: dict[str, Any]) -> None:
     model = build_model(convert_config(entry["config"], "config.json", title=entry["name"]), entry["name"])
     assert params(model).total == entry["params"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from asking import Ask
 from layers import MHA, saved
+from tables import each
 
 from attncalc import AttncalcError, Workload, flops, kv_cache, load, params
 from attncalc.attention import Grouped
@@ -327,7 +328,7 @@ def layer_that_projects_twice(patch: Patch) -> None:
     patch.setattr(LightningLayer, "forward", wrong)
 
 
-@pytest.mark.parametrize("name", BREAKS)
+@each("name", BREAKS)
 def test_a_broken_layer_or_formula_fails_its_check(ask: Ask, tmp_path: Path, monkeypatch: Patch, name: str) -> None:
     kind, make, names = BREAKS[name]
     path = saved(model(kind), tmp_path)
@@ -417,7 +418,7 @@ def test_a_recurrent_model_takes_one_sequential_step_per_token(ask: Ask, tmp_pat
     assert "MLP in this model" not in answer.out
 
 
-@pytest.mark.parametrize("name", RECURRENT)
+@each("name", RECURRENT)
 def test_flops_of_a_recurrence_grow_with_the_tokens(tmp_path: Path, name: str) -> None:
     spec = load(saved(model(name), tmp_path))
     tokens_64, tokens_128 = (flops(spec, Workload.prefill(1, n)) for n in (64, 128))

@@ -13,22 +13,24 @@ from typing import Any
 import pytest
 from evaluate import evaluate
 from reports import all_reports, reports_of
+from tables import each
 from toy import Recurrent
 
 from attncalc import AttncalcError, Grouped, Layers, ModelSpec, Stack, Workload, load
 from attncalc.cost.cache import kv_cache
 from attncalc.cost.windows import without_windows
-from attncalc.quantity import Ratio
+from attncalc.quantity import Ratio, quantity, ratio
 from attncalc.report import csv as as_csv
 from attncalc.report import json as as_json
 from attncalc.report import markdown, text
 from attncalc.report.compare import compare_models, compare_variants
 from attncalc.report.explain import align_formula, explain_figure
+from attncalc.report.figures import FigureRow, FigureRows, Given, ratio_row
 from attncalc.report.flops import flops_report
 from attncalc.report.kv import kv_report
 from attncalc.report.params import params_report
 from attncalc.report.presets import Listed, presets_report
-from attncalc.report.report import Report
+from attncalc.report.report import Figure, Report
 
 PARTS = {f"params_{part}" for part in ("router", "sinks", "conv", "D", "A_log", "dt_A", "dt_A_D", "dt_b_c_norms")} | {
     f"params_{stage}_positions" for stage in ("pool", "index")
@@ -158,7 +160,7 @@ def notes(report: Report) -> str:
     return " ".join(report.notes)
 
 
-@pytest.mark.parametrize(
+@each(
     ("report", "words"),
     [
         (lambda: params_report(load("gpt3")), "57,982,058,496"),
@@ -268,3 +270,29 @@ def test_figures_of_attention_name_their_paper() -> None:
         for figure in report.figures:
             if figure.name in ("kv_cache", "params_attention", "flops_attention_scores", "score_matrix"):
                 assert "arXiv" in figure.source
+
+
+ROWS = FigureRows(
+    size=FigureRow("size", "B", "bytes", source="the paper"),
+    share=ratio_row("share", "size / whole", "without a whole"),
+)
+
+
+def test_figures_have_the_order_of_the_rows_with_their_names_labels_and_units() -> None:
+    half = ratio(1, 2)
+    assert ROWS.filled("the config", "a layer", share=half, size=quantity(8)) == (
+        Figure("size", "size", quantity(8), "B", "the paper", "a layer"),
+        Figure("share", "share", half, "", "the config", "a layer"),
+    )
+
+
+def test_a_value_may_have_a_label_and_a_source_of_its_own() -> None:
+    size, share = ROWS.filled("the config", size=Given(quantity(8), source="a file"), share=Given(None, "the share"))
+    assert (size.label, size.source) == ("size", "a file")
+    assert (share.label, share.source, share.value) == ("the share", "the config", None)
+
+
+def test_a_value_without_a_row_and_a_row_without_a_value_are_errors() -> None:
+    for values in ({"size": None}, {"size": None, "share": None, "sizes": None}):
+        with pytest.raises(TypeError, match=r"share$|sizes$"):
+            ROWS.filled(**values)

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import AttncalcError, Workload, load
 from attncalc.config.gpus import gpu, gpu_with
@@ -27,7 +28,7 @@ def refusal(asked: FitRequest) -> tuple[str, str]:
     return error.value.message, error.value.tip
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "gpus", "tp", "devices", "replicas"),
     [
         ({}, 1, 1, 1, 1),
@@ -156,7 +157,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "message", "tip"), REFUSED, ids=lambda value: str(value)[:60])
+@each(("fields", "message", "tip"), REFUSED)
 def test_a_division_that_is_not_possible_is_refused(fields: dict[str, Any], message: str, tip: str) -> None:
     assert refusal(request(**fields)) == (message, tip)
 
@@ -252,7 +253,7 @@ def test_llamacpp_has_a_slot_per_sequence(engine: str, given: int | None, batch:
     assert getattr(found.args, "sequences", None) == slots
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "engine", "expected"),
     [
         # (tp, pp, dcp, dp, attn_dp, gpus, expert parallel)

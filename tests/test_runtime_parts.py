@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import Grouped, Head, Latent, Layers, Mlp, ModelSpec, Stack
 from attncalc.attention.linear import GatedDeltaNet
@@ -243,7 +244,7 @@ def forward(widest: int, workspace: int = SMALL) -> int:
     return N * 2 * widest + N * 2 * D * 15 // 4 + workspace
 
 
-@pytest.mark.parametrize(
+@each(
     ("whole", "changes", "expected"),
     [
         (model(), {}, forward(3 * D_FF)),
@@ -284,7 +285,7 @@ def sampler(per_logit: int, *, rows: int = S, buffer: int = 0, workspace: int = 
     return rows * V * per_logit + (N + 2 * rows) * D * 2 + workspace + buffer
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "expected"),
     [
         ({}, sampler(2 + 12, buffer=4 * 10 * V)),
@@ -415,7 +416,7 @@ def experts(d_ff: int, *, tokens: int = N, activation: int | None = None, d: int
     return tokens * 3 * ((max(d_ff, d) if activation is None else activation) + max(2 * d_ff, d)) * 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("whole", "changes", "expected"),
     [
         (model(mlp=MIXTURE), {}, experts(40)),
@@ -552,7 +553,7 @@ UNKNOWN = dataclasses.replace(DEVICE, nvlink=None)
 NO_NVIDIA = dataclasses.replace(DEVICE, vendor="AMD", compute_capability=None, nvlink=None)
 
 
-@pytest.mark.parametrize(
+@each(
     ("device", "version", "tp", "thousandths", "per_layer", "low", "high"),
     [
         (AMPERE, "0.17.0", 1, 130, 0, 90, 150),
@@ -621,7 +622,7 @@ SPLITS = HEADS * D_V * 512 * 32 * 4
 BLACKWELL = dataclasses.replace(DEVICE, compute_capability=(10, 3))
 
 
-@pytest.mark.parametrize(
+@each(
     ("whole", "changes", "expected", "low", "extra"),
     [
         (model(), {}, graphs(50 * MIB), 11 * MIB, 0),

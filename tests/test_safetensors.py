@@ -16,6 +16,7 @@ from asking import REPOSITORY, Ask, results
 from evaluate import evaluate
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each
 
 from attncalc import AttncalcError, load
 from attncalc.checkpoint import BITS, CheckpointWeights, StoredDtype
@@ -227,7 +228,7 @@ BROKEN_HEADERS: dict[str, tuple[object, int, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BROKEN_HEADERS)
+@each("case", BROKEN_HEADERS)
 def test_a_contradictory_header_is_an_error(tmp_path: Path, case: str) -> None:
     header, size, message = BROKEN_HEADERS[case]
     write_file(tmp_path / "model.safetensors", header, size)
@@ -249,7 +250,7 @@ BROKEN_FILES: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BROKEN_FILES)
+@each("case", BROKEN_FILES)
 def test_a_file_that_is_not_a_safetensors_file_is_an_error(tmp_path: Path, case: str) -> None:
     content, message = BROKEN_FILES[case]
     (tmp_path / "model.safetensors").write_bytes(content)

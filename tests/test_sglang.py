@@ -10,6 +10,7 @@ from evaluate import evaluate
 from hypothesis import given
 from hypothesis import strategies as st
 from specs import models
+from tables import each
 
 from attncalc import AttncalcError, Chunked, Full, Grouped, Latent, Sliding, Workload, load
 from attncalc.attention.kind import CacheSpec
@@ -429,7 +430,7 @@ def test_needed_is_the_least_memory_that_holds(model: Any, more: Any, batch: int
 # The share of a GPU's memory.
 
 
-@pytest.mark.parametrize(
+@each(
     ("gib", "tp", "pp", "given", "mib"),
     [
         # 512, 1.5 per token of a chunk, 128 per device, 2 per decode graph, 8 per prefill graph: for 8192 tokens 8
@@ -476,7 +477,7 @@ def test_a_request_has_the_kinds_of_attention() -> None:
 # Errors.
 
 
-@pytest.mark.parametrize(
+@each(
     ("layers", "more", "message"),
     [
         ([(1, MHA), (1, Grouped(32, 4, 128))], {}, "rows of one size"),

@@ -7,6 +7,7 @@ from math import floor
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc.engines.sglang.engine import ENGINE
 from attncalc.engines.sglang.graphs import chunked_prefill_size, decode_graphs, largest_graph, prefill_graphs_mib
@@ -71,7 +72,7 @@ def test_concurrent_requests_limit_the_captured_steps() -> None:
         assert largest_graph(args, number) == sequences
 
 
-@pytest.mark.parametrize(
+@each(
     ("largest", "sizes"),
     [
         (1, 1),
@@ -108,7 +109,7 @@ def test_captured_batch_sizes(largest: int, sizes: int) -> None:
     assert decode_graphs(largest) == sizes
 
 
-@pytest.mark.parametrize(
+@each(
     ("chunk", "sizes"),
     [
         (3, 0),
@@ -156,7 +157,7 @@ def share(memory_mib: int, left_mib: int) -> str:
     return f"0.{floor(Fraction(1000 * (memory_mib - left_mib), memory_mib) + Fraction(1, 2)):03d}"
 
 
-@pytest.mark.parametrize(
+@each(
     ("gib", "devices", "given", "left"),
     [
         (16, 1, {"engine_version": OLD}, 512 + 2048 * 3 // 2 + 128 + 8 * 2),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from evaluate import evaluate
+from tables import each
 from test_sglang import GDN, MHA, MLA, engine_args, hybrid_layout, layout_of
 
 from attncalc import Sliding
@@ -51,7 +52,7 @@ def text_of(figure: int | Ratio | None) -> str:
 # Slots of states.
 
 
-@pytest.mark.parametrize(
+@each(
     ("states", "memory", "slots", "left"),
     [
         # 2 slots are the half of 4,000 B, and one of them is never given to a sequence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tables import each
 
 from attncalc.engines.sglang.log import figures_of, read_log
 from attncalc.engines.startup_log import StartupLog
@@ -64,7 +65,7 @@ def test_weights_need_both_figures_of_free_memory() -> None:
     assert budget("Load weight end. type=Toy, avail mem=8.37 GB.") == {"after_weights": "8.37"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "more", "name", "value"),
     [
         ("tp_size=4", "", "tp", "4"),

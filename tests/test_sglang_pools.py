@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from tables import each
 from test_sglang import DSA, GDN, MHA, MLA, engine_args, hybrid_layout, layout_of
 
 from attncalc import AttncalcError, Grouped, Latent, Sliding
@@ -165,7 +166,7 @@ def test_concurrent_sequences_of_one_rank(more: dict[str, Any], limit: int | Non
     assert stated == ([f"max-running-requests {limit}"] if limit else [])
 
 
-@pytest.mark.parametrize(
+@each(
     ("layers", "more", "page"),
     [
         ([(1, MHA)], {}, 1),
@@ -241,7 +242,7 @@ NOTES: list[tuple[str, list[tuple[int, Any]], dict[str, Any], bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("start", "layers", "more", "present"), NOTES)
+@each(("start", "layers", "more", "present"), NOTES)
 def test_notes_appear_only_where_they_apply(
     start: str, layers: list[tuple[int, Any]], more: dict[str, Any], present: bool
 ) -> None:

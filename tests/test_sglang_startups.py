@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from evaluate import evaluate
+from tables import each
 
 from attncalc import AttncalcError, load
 from attncalc.config.gpus import gpu, gpus_of
@@ -70,7 +71,7 @@ def runtime(facts: RuntimeFacts[Any]) -> RuntimeMemory:
     return find_engine("sglang").runtime(facts)
 
 
-@pytest.mark.parametrize("log", LOGS, ids=source_of)
+@each("log", LOGS, ids=map(source_of, LOGS))
 def test_memory_for_the_cache_is_the_share_of_what_is_free_less_weights(log: dict[str, Any]) -> None:
     if log["kv_and_states_GiB"] is None or "left out" in log.get("note", ""):
         return
@@ -79,7 +80,7 @@ def test_memory_for_the_cache_is_the_share_of_what_is_free_less_weights(log: dic
     assert memory == pytest.approx(log["kv_and_states_GiB"], abs=log.get("slack", 0.03))
 
 
-@pytest.mark.parametrize("log", KNOWN, ids=source_of)
+@each("log", KNOWN, ids=map(source_of, KNOWN))
 def test_what_is_gone_before_the_share_is_in_its_range(log: dict[str, Any]) -> None:
     """What is gone costs the cache its share: 0.88 of 23.51 - 22.76 GiB."""
     share = log.get("mem_fraction_static", 1)
@@ -203,7 +204,7 @@ def test_graphs_are_as_large_as_logged(memory_gib: int, logged: float) -> None:
     assert int(part.expected) / GIB == pytest.approx(logged, rel=0.06)
 
 
-@pytest.mark.parametrize(
+@each(
     ("version", "memory_mib", "devices", "share"),
     [
         ("0.3.6", 24000, 1, "0.88"),

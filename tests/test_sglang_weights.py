@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from tables import each
 
 from attncalc import Grouped, Head, Latent, Layers, ModelSpec, Stack
 from attncalc.engines.engine import HeldWeights
@@ -23,7 +24,7 @@ def model(*kinds: Grouped | Latent, tables: tuple[RopeTable, ...] = ()) -> Model
     return ModelSpec("toy", "toy", (Stack("decoder", layers, 100),), vocab_size=70, head=Head("lm"), rope_tables=tables)
 
 
-@pytest.mark.parametrize(
+@each(
     ("method", "version", "is_read"),
     [
         ("modelopt", "0.5.2", False),

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc.cost.kernels import Machine, Shape, moments, peak
 from attncalc.verify import need_torch
@@ -153,8 +154,8 @@ def allocated(
     return allocations
 
 
-@pytest.mark.parametrize("kernel", ["math", "flash", "efficient", "cudnn"])
-@pytest.mark.parametrize("widths", [(64, 64), (128, 128), (192, 128), (256, 256), (576, 512), (84, 84)])
+@each("kernel", ["math", "flash", "efficient", "cudnn"])
+@each("widths", [(64, 64), (128, 128), (192, 128), (256, 256), (576, 512), (84, 84)])
 def test_every_supported_call_runs_on_a_fake_gpu(kernel: str, widths: tuple[int, int]) -> None:
     """Prefill and decode, MHA, GQA and MQA: the output has its shape and dtype, and every tensor is freed with it."""
     for dtype, n_kv_heads, mask, queries in product(DTYPES, (8, 2, 1), ("none", "causal", "matrix"), (37, 1)):
@@ -169,9 +170,9 @@ SEEDS = {"math": 0, "flash": 16 + 8, "efficient": 8 + 8, "cudnn": 8 + 8}
 """Bytes of the random numbers' seed and offset, which predictions leave out."""
 
 
-@pytest.mark.parametrize("kernel", ["math", "flash", "efficient", "cudnn"])
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-@pytest.mark.parametrize("widths", [(64, 64), (84, 84), (192, 128), (576, 512)])
+@each("kernel", ["math", "flash", "efficient", "cudnn"])
+@each("dtype", ["fp32", "bf16"])
+@each("widths", [(64, 64), (84, 84), (192, 128), (576, 512)])
 def test_a_kernels_tensors_have_the_predicted_size(kernel: str, dtype: str, widths: tuple[int, int]) -> None:
     """`attncalc memory` and torch agree to the byte on what torch's dispatcher sees of a kernel."""
     masks, heads = ("none", "causal", "matrix"), ((8, 8), (8, 2), (1, 1))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import mean, median
 from typing import Any
 
-import pytest
 from startups import Prediction, predict, startups
+from tables import each
 
 ROWS = startups()
 LOGGED = [row for row in ROWS if "kv_memory" in row["logged"] and not row.get("doubtful")]
@@ -39,7 +39,7 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-@pytest.mark.parametrize("row", rows_of("vllm", "controlled"), ids=lambda row: row["id"])
+@each("row", rows_of("vllm", "controlled"))
 def test_a_controlled_start_is_predicted(row: dict[str, Any]) -> None:
     # Three starts of Granite on one GPU have 0.21 GiB more outside PyTorch than other models; nothing explains it.
     assert -0.1 <= error(row) <= 0.25

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import AttncalcError
 from attncalc.attention import CacheSpec
@@ -34,7 +35,7 @@ def blocks(*labels: str, version: str = "0.33.0", attention: bool = True, **give
     return state_blocks(specs, arguments(version, **given), vllm_version(version))
 
 
-@pytest.mark.parametrize(
+@each(
     ("labels", "version", "given", "expected"),
     [
         ((), "0.33.0", {}, None),
@@ -89,7 +90,7 @@ ASKED = "leave --prefix-caching out: by default it is off"
 DEFAULT = "add --no-prefix-caching"
 
 
-@pytest.mark.parametrize(
+@each(
     ("labels", "version", "given", "message", "tip"),
     [
         (("GDN",), "0.9.2", {}, "recurrent layers need vLLM 0.10.0 or later", "use --engine-version 0.10.0 or later"),

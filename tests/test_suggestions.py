@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import pytest
+from tables import each
 
 from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload
 from attncalc.checkpoint import CheckpointWeights
@@ -53,7 +54,7 @@ def tried(kind: Callable[[ResolvedRequest], Iterable[Any]], asked: FitRequest) -
 SEQUENCES = [f"--max-num-seqs {n} --max-num-batched-tokens 2048" for n in (128, 32, 8)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("batch", "args", "flags"),
     [
         (1, {}, SEQUENCES),
@@ -82,7 +83,7 @@ def test_fewer_sequences_are_limits_of_a_pass_on_a_gpu() -> None:
     assert tried(module._fewer_sequences, request(gpu=None, kv_memory=GIB)) == {}
 
 
-@pytest.mark.parametrize(
+@each(
     ("engine", "share", "larger"),
     [
         ("vllm", "0.9", ["0.95"]),
@@ -110,7 +111,7 @@ def test_a_given_memory_has_neither_a_larger_share_nor_narrower_weights() -> Non
     assert list(tried(module._narrow_cache, given)) == ["--kv-dtype fp8"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("engine", "fields", "names"),
     [
         ("vllm", {}, ["fp8"]),
@@ -130,8 +131,8 @@ def test_a_given_memory_has_neither_a_larger_share_nor_narrower_weights() -> Non
 def test_a_narrower_cache_has_fewer_bits(engine: str, fields: dict[str, Any], names: list[str]) -> None:
     changed = tried(module._narrow_cache, request(engine, **fields))
     assert list(changed) == [f"--kv-dtype {name}" for name in names]
-    for name, each in zip(names, changed.values(), strict=True):
-        resolved = resolve(each)
+    for name, narrower in zip(names, changed.values(), strict=True):
+        resolved = resolve(narrower)
         assert {dtype.name for dtype in resolved.engine.cache_dtypes(resolved.args)} == {name}
 
 
@@ -182,8 +183,12 @@ def test_replicas_of_a_mixture_become_ranks_of_attention(
 ) -> None:
     changed = tried(module._ranks_of_attention, request(engine, of, **fields))
     assert list(changed) == flags
-    for each in changed.values():
-        assert (each.tp, each.attn_dp, each.dp) == (fields.get("tp", 1) * fields["dp"], fields["dp"], 1)
+    for changed_request in changed.values():
+        assert (changed_request.tp, changed_request.attn_dp, changed_request.dp) == (
+            fields.get("tp", 1) * fields["dp"],
+            fields["dp"],
+            1,
+        )
 
 
 def on(memory: int, engine: str = "ideal", of: ModelSpec | None = None, **fields: Any) -> FitRequest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
@@ -17,17 +17,8 @@ from attncalc import AttncalcError, Workload, load, sweep
 from attncalc.cost.activations import activations
 from attncalc.cost.cache import kv_cache
 from attncalc.cost.flops import flops
-from attncalc.cost.params import params
-from attncalc.cost.windows import without_windows
-from attncalc.report.fit import fit_figures
-from attncalc.report.flops import flops_figures
-from attncalc.report.kv import kv_figures
-from attncalc.report.memory import largest_layer, memory_figures
-from attncalc.report.params import params_figures
-from attncalc.report.report import Figure
-from attncalc.report.roofline import roofline_figures
-from attncalc.report.users import user_figures
-from attncalc.sweeps.columns import BOUNDS, FIT, KV, MEMORY, OF_FIT, PARAMETERS, PASS, USERS, WEIGHTS
+from attncalc.report.memory import largest_layer
+from attncalc.sweeps.columns import BOUNDS, FIT
 
 Answer = TypeVar("Answer")
 K = 1024
@@ -282,29 +273,6 @@ def test_pandas_makes_a_table_of_a_sweep() -> None:
     table = pandas.DataFrame(sweep(["gpt2", "gpt3"], context="1K,2K"))
     assert list(table["context"]) == [K, 2 * K] * 2
     assert table["kv_cache"].sum() == sum(row["kv_cache"] for row in sweep(["gpt2", "gpt3"], context="1K,2K"))
-
-
-def reported(name: str) -> Iterator[tuple[dict[str, str], tuple[Figure, ...]]]:
-    """Yield (names and units of columns, figures of a report) of every command."""
-    model, workload = load(name), Workload.decode(2, 512)
-    unwindowed = without_windows(model, workload)
-    yield {**KV, **WEIGHTS}, kv_figures(model, workload, kv_cache(model, workload), unwindowed)
-    yield PARAMETERS, params_figures(model, params(model))
-    yield PASS, flops_figures(model, flops(model, workload))
-    yield MEMORY, memory_figures(model, largest_layer(model, activations(model, workload)))
-    yield BOUNDS, roofline_figures(None)
-    yield USERS, user_figures(None)
-    result = attncalc.fit(name, gpu="h100-80gb", context=512)
-    yield {**FIT, **WEIGHTS}, fit_figures(result, None, with_offload=False)
-
-
-def test_columns_have_the_names_and_units_of_the_reports() -> None:
-    replicas = {name for name in OF_FIT if name.endswith("replicas")}
-    for columns, figures in reported("llama3-8b"):
-        units = {figure.name: figure.unit for figure in figures}
-        assert {name: unit for name, unit in columns.items() if name not in replicas}.items() <= units.items()
-    kv = next(reported("llama3-8b"))
-    assert {figure.name for figure in kv[1]} == set(kv[0])
 
 
 def test_a_part_of_a_model_is_checked_again_after_its_attention_changed() -> None:

@@ -9,6 +9,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tables import each
 
 from attncalc import AttncalcError, Workload, load, preset_names
 from attncalc.cost.cache import kv_cache
@@ -185,7 +186,7 @@ def test_a_number_that_is_read_without_a_question_is_an_error(read: str) -> None
     assert asked(2, 98) == (READS[read](98),)
 
 
-@pytest.mark.parametrize("name", preset_names())
+@each("name", preset_names())
 def test_costs_of_a_preset_are_compiled(name: str) -> None:
     """A use that cannot be recorded would give a run for each of 60 cells."""
     model = load(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tables import each
 
 from attncalc.errors import AttncalcError
 from attncalc.units import (
@@ -34,7 +35,7 @@ from attncalc.units import (
 DAY = 86_400
 
 
-@pytest.mark.parametrize(
+@each(
     ("number", "unit", "text"),
     [
         (0, BYTES, "0 B"),
@@ -69,7 +70,7 @@ def test_an_exact_figure_has_its_base_unit(unit: str, text: str) -> None:
     assert exact(1000, unit) == text
 
 
-@pytest.mark.parametrize(
+@each(
     ("numbers", "unit", "shown"),
     [
         ([1, 999_999], PARAMS, ("", ["1", "999,999"])),
@@ -92,7 +93,7 @@ def test_a_column_has_one_unit(numbers: list[int], unit: str, shown: tuple[str, 
     assert column(numbers, unit) == shown
 
 
-@pytest.mark.parametrize(
+@each(
     ("seconds", "text"),
     [
         (0, "1 s"),
@@ -111,7 +112,7 @@ def test_a_duration_has_the_next_unit_from_its_limit(seconds: float, text: str) 
     assert duration(seconds) == text
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "unit", "text"),
     [
         (999, TOKENS, "999"),
@@ -207,7 +208,7 @@ def test_only_a_cache_has_a_dtype_with_scales() -> None:
     assert "q4_0" in caught.value.tip
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "number"),
     [
         ("1", 1),
@@ -229,9 +230,7 @@ def test_a_count_may_have_a_suffix(text: str, number: int) -> None:
     assert parse_count(text, "--context") == number
 
 
-@pytest.mark.parametrize(
-    "text", ["0", "", "k", "-1", "_1", "1__0", "1.5k", "1kk", "0x10", str(MAX_COUNT + 1), "9" * 30 + "T"]
-)
+@each("text", ["0", "", "k", "-1", "_1", "1__0", "1.5k", "1kk", "0x10", str(MAX_COUNT + 1), "9" * 30 + "T"])
 def test_other_counts_are_errors_that_name_the_option(text: str) -> None:
     with pytest.raises(AttncalcError, match=r"^--context: "):
         parse_count(text, "--context")

@@ -9,6 +9,7 @@ import pytest
 from asking import REPOSITORY, Ask, results
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each
 
 from attncalc import AttncalcError, Workload, load
 from attncalc.config.gpus import gpu
@@ -246,7 +247,7 @@ def test_a_number_after_output_is_read_as_tokens_beside_a_prompt(ask: Ask) -> No
     assert old.err.startswith("note: --output names a file; --output 1K is read as --output-len 1K\n")
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "message"),
     [
         (["--prompt", "4K"], "--prompt needs --output-len"),
@@ -295,7 +296,7 @@ def test_a_request_is_checked_in_python_too() -> None:
         Traffic(output=5, lengths=(5,)).check(100)
 
 
-@pytest.mark.parametrize(
+@each(
     ("traffic", "message"),
     [
         (Traffic(1), None),

@@ -9,6 +9,7 @@ import pytest
 from evaluate import evaluate
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each
 
 from attncalc.attention import CacheSpec, Sliding
 from attncalc.attention.span import Chunked
@@ -368,7 +369,7 @@ def test_unsupported_versions_are_errors(text: str, wrong: str) -> None:
         vllm_version(text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("specs", "given", "wrong"),
     [
         ([LayerCacheSpec(2, ())], {}, "has no cache"),

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import Grouped, Latent, Layers, Mlp, ModelSpec, Stack
 from attncalc.engines.vllm.engine import ENGINE
@@ -51,7 +52,7 @@ def test_v0_takes_whole_prompts_of_up_to_32k(context: int | None, attentions: tu
     assert max_num_batched_tokens(given, vllm_version("v0")) == 7
 
 
-@pytest.mark.parametrize(
+@each(
     ("gib", "device", "version", "tokens", "sequences"),
     [
         (None, "", "0.33.0", 8192, 1024),
@@ -89,7 +90,7 @@ def test_some_versions_check_the_layers_of_all_stages(version: str, checks: bool
 # Quantized checkpoints
 
 
-@pytest.mark.parametrize(
+@each(
     ("method", "version", "loads"),
     [
         ("fp8", "0.33.0", True),
@@ -111,7 +112,7 @@ def test_which_quantizations_are_loaded(method: str, version: str | None, loads:
 MLA = Latent(8, 50, 12, 6, 9)
 
 
-@pytest.mark.parametrize(
+@each(
     ("method", "asked", "version", "attention", "expected"),
     [
         (None, "fp8", "0.33.0", None, None),

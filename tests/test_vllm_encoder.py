@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack
 from attncalc.engines.runtime import Limits, RuntimeFacts, RuntimePart
@@ -81,7 +82,7 @@ def test_a_step_encodes_as_many_images_as_its_tokens_and_sequences_allow(given: 
     assert items(TOWER, **given) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "expected"),
     [
         # a video is as large as 8 images if the context has room for it, else as many as fit

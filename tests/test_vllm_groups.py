@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import AttncalcError
 from attncalc.attention import CacheSpec, Chunked, Sliding
@@ -43,7 +44,7 @@ def test_the_first_layer_of_a_group_decides_its_blocks() -> None:
     assert group.spec == WIDE
 
 
-@pytest.mark.parametrize(
+@each(
     ("full", "windows", "version", "size"),
     [
         # groups of the rarest kind, or of the most common one if that has less than 3/2 as many layers
@@ -83,7 +84,7 @@ ONE = [(0, 1)]
 TWO = [(0,), (1,)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("specs", "version", "promote", "expected"),
     [
         # windows have groups of their own from 0.9.1 on
@@ -189,7 +190,7 @@ def of_layer(*cached: CacheSpec, kv: str = "bf16", version: str = "0.33.0", bloc
     return list(layer_specs(cached, args, vllm_version(version), block))
 
 
-@pytest.mark.parametrize(
+@each(
     ("cached", "kv", "version", "expected"),
     [
         ((KV,), "bf16", "0.33.0", 4 * 128 * 2),

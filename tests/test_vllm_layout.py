@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc import AttncalcError, Chunked, Grouped, Head, Latent, Layers, Mlp, ModelSpec, Sliding, Stack
 from attncalc.attention import CacheSpec
@@ -43,7 +44,7 @@ def in_vllm(*kinds: Any, count: int = 2, kv: str = "bf16", **options: Any) -> Ca
     return find_engine("vllm").layout(layer_cache_specs(model(*kinds, count=count).plain()), args)
 
 
-@pytest.mark.parametrize(
+@each(
     ("kinds", "options", "expected"),
     [
         ((FULL,), {}, []),
@@ -235,7 +236,7 @@ CHUNKS = Grouped(8, 4, 16, span=Chunked(32))
 STEP: dict[str, Any] = {"max_num_batched_tokens": 48}
 
 
-@pytest.mark.parametrize(
+@each(
     ("kinds", "options", "context", "blocks"),
     [
         ((FULL,), {}, 500, 32),

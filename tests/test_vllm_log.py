@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from asking import Ask
+from tables import each
 
 FOLDER = Path(__file__).parent / "data" / "engine-logs"
 ENTRIES: dict[str, dict[str, Any]] = {e["id"]: e for e in json.loads((FOLDER / "logs.json").read_text())}
@@ -55,7 +56,7 @@ def model_of(entry: dict[str, Any]) -> str:
     return str(FOLDER / path) if path.startswith("models/") else path
 
 
-@pytest.mark.parametrize("name", [name for name in VLLM if name not in UNEXPLAINED])
+@each("name", [name for name in VLLM if name not in UNEXPLAINED])
 def test_public_logs_agree(ask: Ask, name: str) -> None:
     entry = ENTRIES[name]
     log = str(FOLDER / "excerpts" / f"{name}.log")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tables import each
 
 from attncalc.engines.startup_log import LogRefusal, Printed, StartupLog
 from attncalc.engines.vllm.log import read_log
@@ -37,7 +38,7 @@ def test_the_version_is_the_engines(lines: tuple[str, ...], version: str | None)
     assert read(*lines).version == version
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "settings"),
     [
         ("args: Namespace(tensor_parallel_size=2, pipeline_parallel_size=3)", {"tp": "2", "pp": "3"}),

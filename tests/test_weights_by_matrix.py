@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from evaluate import evaluate
+from tables import each
 
 from attncalc import AttncalcError, Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload
 from attncalc.attention import Matrix
@@ -142,8 +143,8 @@ def check_parts(counted: Weights) -> None:
 # Matrices in one dtype
 
 
-@pytest.mark.parametrize("name", BYTES)
-@pytest.mark.parametrize("of", MODELS)
+@each("name", BYTES)
+@each("of", MODELS)
 def test_matrices_have_their_own_dtype_and_the_rest_the_models(of: str, name: str) -> None:
     toy = MODELS[of]
     counted = weights(toy, weights_dtype=name)
@@ -156,8 +157,8 @@ def test_matrices_have_their_own_dtype_and_the_rest_the_models(of: str, name: st
 ROUTINGS: tuple[Routing, ...] = ("fewest", "all")
 
 
-@pytest.mark.parametrize(("routing", "name"), [("fewest", "fp8"), ("fewest", "int8"), ("all", "mxfp4"), ("all", "fp8")])
-@pytest.mark.parametrize("of", MODELS)
+@each(("routing", "name"), [("fewest", "fp8"), ("fewest", "int8"), ("all", "mxfp4"), ("all", "fp8")])
+@each("of", MODELS)
 def test_a_step_reads_each_layers_matrices_and_the_experts_that_tokens_pick(
     of: str, routing: Routing, name: str
 ) -> None:
@@ -287,8 +288,8 @@ def tables(of: ModelSpec) -> list[tuple[Role, Matrix]]:
     return [("embedding", matrix), ("head", matrix)] if own else [("embedding", matrix)]
 
 
-@pytest.mark.parametrize("how", QUANTIZATIONS)
-@pytest.mark.parametrize("of", MODELS)
+@each("how", QUANTIZATIONS)
+@each("of", MODELS)
 def test_each_matrix_has_the_scheme_of_its_module(of: str, how: str) -> None:
     quantization = QUANTIZATIONS[how]
     toy = dataclasses.replace(MODELS[of], quantization=quantization, weights_dtype="int4")
@@ -304,8 +305,8 @@ def test_each_matrix_has_the_scheme_of_its_module(of: str, how: str) -> None:
     check_parts(counted)
 
 
-@pytest.mark.parametrize("how", QUANTIZATIONS)
-@pytest.mark.parametrize("of", MODELS)
+@each("how", QUANTIZATIONS)
+@each("of", MODELS)
 def test_a_step_reads_each_matrix_in_its_scheme(of: str, how: str) -> None:
     quantization = QUANTIZATIONS[how]
     toy = dataclasses.replace(MODELS[of], quantization=quantization, weights_dtype="int4")

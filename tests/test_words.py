@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 REPOSITORY = Path(__file__).parent.parent
 PLACES = ("*.md", "docs/**/*.md", "attncalc/**/*.py", "attncalc/**/*.yaml", "presets/**/*", "tests/*.py", "tools/*.py")
 PLAIN: dict[str, str] = {
@@ -46,9 +44,9 @@ def phrases(text: str) -> list[str]:
     return [f"'{match[0].strip()}': write '{plain}'" for match, plain in matches if match]
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(REPOSITORY)))
-def test_a_file_is_in_plain_words(path: Path) -> None:
-    assert phrases(path.read_text(encoding="utf-8")) == []
+def test_every_file_is_in_plain_words() -> None:
+    found = [f"{path}: {phrase}" for path in files() for phrase in phrases(path.read_text(encoding="utf-8"))]
+    assert not found, "\n".join(found)
 
 
 def test_a_phrase_is_found_across_lines() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tables import each
 
 from attncalc.errors import AttncalcError
 from attncalc.quantity import Quantity, quantity
@@ -48,7 +49,7 @@ def test_a_prefix_is_a_symbol_and_no_prefix_is_none() -> None:
     assert Workload.prefill(1, 9, mask=CAUSAL).symbolic().mask == CAUSAL
 
 
-@pytest.mark.parametrize(
+@each(
     ("make", "keys", "error"),
     [
         (Workload.prefill, {"batch": 1, "context": 1}, ""),

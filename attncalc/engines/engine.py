@@ -205,7 +205,7 @@ class Engine(Generic[Args]):
         return Limits(1, 1)
 
     def runtime(self, facts: RuntimeFacts[Args]) -> RuntimeMemory:
-        """Return what it keeps on a GPU besides weights and cache."""
+        """Return the memory that it takes on a GPU besides weights and cache."""
         return RuntimeMemory()
 
     def loads_quantization(self, method: str, version: str | None) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..model import ModelSpec
 from ..quantity import Quantity, exact_div, quantity, symbol
 from ..units import BYTES, count, exact, human
+from .figures import FigureRow, FigureRows, Given
 from .report import SUM, Column, Figure, Table
 
 if TYPE_CHECKING:
@@ -16,30 +18,37 @@ _HEADERS = "the headers of its safetensors or GGUF files"
 _INDEX = "the total_size of its model.safetensors.index.json"
 
 
-def stored_figure(model: ModelSpec) -> Figure:
-    """Return the bytes of all tensors in the files; the figure has no number if no files were read."""
-    label = "weights as stored" + (", all devices" if model.tp > 1 else "")
+STORED = FigureRows(
+    weights_stored=FigureRow("weights as stored", BYTES, "the weights in safetensors or GGUF files", "without files")
+)
+STORED_DTYPE = FigureRow(
+    "",
+    BYTES,
+    "the tensors of the files that have this dtype, such as weights_stored_bf16",
+    name="^weights_stored_[a-z0-9_]+$",
+)
+
+
+def stored_weights(model: ModelSpec) -> Given:
+    """Return the bytes of all tensors in the files; no number if no files were read."""
+    label = f"{STORED['weights_stored'].label}, all devices" if model.tp > 1 else ""
     checkpoint = model.stored
     if checkpoint is None:
-        return Figure("weights_stored", label, None, BYTES, _HEADERS)
+        return Given(None, label, _HEADERS)
     if not checkpoint.by_dtype:
-        return Figure("weights_stored", label, quantity(checkpoint.size), BYTES, _INDEX)
-    sizes = [symbol(_key(dtype), dtype.size, f"bytes stored in {dtype.name}") for dtype in checkpoint.by_dtype]
-    return Figure("weights_stored", label, sum(sizes, quantity(0)), BYTES, SUM)
+        return Given(quantity(checkpoint.size), label, _INDEX)
+    sizes = [symbol(_row(dtype).name, dtype.size, f"bytes stored in {dtype.name}") for dtype in checkpoint.by_dtype]
+    return Given(sum(sizes, quantity(0)), label, SUM)
 
 
-def stored_figures(model: ModelSpec) -> tuple[Figure, ...]:
-    """Return the bytes of all tensors, then the bytes per dtype."""
-    dtypes = model.stored.by_dtype if model.stored else ()
-    return (
-        stored_figure(model),
-        *(Figure(_key(dtype), f"stored in {dtype.name}", _bytes(dtype), BYTES, _HEADERS) for dtype in dtypes),
-    )
+def stored_by_dtype(model: ModelSpec) -> Iterator[Figure]:
+    """Yield the bytes per dtype of the files."""
+    for dtype in model.stored.by_dtype if model.stored else ():
+        yield _row(dtype).figure(_bytes(dtype), source=_HEADERS)
 
 
-def _key(dtype: StoredDtype) -> str:
-    """Return the name of its figure: 'weights_stored_bf16'."""
-    return f"weights_stored_{dtype.name.lower()}"
+def _row(dtype: StoredDtype) -> FigureRow:
+    return STORED_DTYPE.one(dtype.name.lower(), f"stored in {dtype.name}")
 
 
 def _bytes(dtype: StoredDtype) -> Quantity:

@@ -11,10 +11,10 @@ from ..units import NO_UNIT, column, count
 from ..workload import Workload
 from .charts.compare import compare_picture
 from .compare_contexts import context_tables
-from .compare_rows import Row, attention_of, ratio_cells, rows_at, split_table
+from .compare_rows import VARIANT_COLUMNS, Row, attention_of, ratio_cells, rows_at, split_table
 from .fail_if import Condition, checks_of
+from .figures import AT_CONTEXT, NO_WINDOW_FULL, PER_TOKEN
 from .notes import FAILED, WARNING, context_notes, device_notes, kind_notes, model_notes
-from .per_token import AT_CONTEXT, NO_WINDOW_FULL
 from .report import Column, Report, Table, heading, unit_column, workload_facts
 
 MAX_HEADS = 10**12
@@ -158,25 +158,13 @@ def _longest(workloads: Sequence[Workload]) -> Workload:
     return max(workloads, key=lambda workload: int(workload.context))
 
 
-_PER_TOKEN = "kv_cache_per_token_max"
-_COLUMNS = (
-    ("params_attention", "attn."),
-    (_PER_TOKEN, "KV per\ntoken"),
-    ("kv_cache", "KV cache"),
-    ("kv_cache_ratio", "of\nMHA"),
-    ("flops_prefill", "prefill"),
-    ("flops_decode", "decode"),
-    ("decode_flop_per_byte", "FLOP\n/byte"),
-)
-
-
 def _variant_table(rows: Sequence[Row], released: int) -> Table:
     columns = [Column("", "left"), Column("KV\nheads")]
     cells = [
         [f"{_short(row.name)} *" if i == released else row.name for i, row in enumerate(rows)],
         [row.figures["n_kv_heads"].human for row in rows],
     ]
-    for key, header in _COLUMNS:
+    for key, header in VARIANT_COLUMNS.items():
         if key == "kv_cache_ratio" and rows[0].name != "MHA":  # this model has no MHA variant
             continue
         figures = [row.figures[key] for row in rows]
@@ -185,7 +173,7 @@ def _variant_table(rows: Sequence[Row], released: int) -> Table:
         if figures[0].unit == NO_UNIT:
             column, column_cells = Column(header), ratio_cells([figure.quantity for figure in figures])
         else:
-            qualified = key == _PER_TOKEN and _per_token_differ(rows)
+            qualified = key == NO_WINDOW_FULL and _per_token_differ(rows)
             name = "KV per\ntoken, no\nwindow\nfull" if qualified else header
             column, column_cells = unit_column(name, [figure.whole for figure in figures], figures[0].unit)
         columns.append(column)
@@ -195,7 +183,7 @@ def _variant_table(rows: Sequence[Row], released: int) -> Table:
 
 def _per_token_differ(rows: Sequence[Row]) -> bool:
     """Return whether the two figures per token differ in a row: at this context, a window is full."""
-    return any(row.figures["kv_cache_per_token"].value != row.figures[_PER_TOKEN].value for row in rows)
+    return any(row.figures[AT_CONTEXT].value != row.figures[NO_WINDOW_FULL].value for row in rows)
 
 
 def _short(name: str) -> str:
@@ -210,11 +198,11 @@ def _model_lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
         ("attention", *(attention_of(row.model) for row in rows)),
         ("layers", *(count(row.model.main.n_layers) for row in rows)),
     ]
-    per_token = {"kv_cache_per_token": "  per token"}
+    per_token = {AT_CONTEXT: "  per token"}
     if _per_token_differ(rows):
-        per_token = {"kv_cache_per_token": f"  {AT_CONTEXT}", _PER_TOKEN: f"  {NO_WINDOW_FULL}"}
+        per_token = {name: f"  {row.label}" for name, row in PER_TOKEN.items()}
     for key, first in rows[0].figures.items():
-        if key == _PER_TOKEN and key not in per_token:
+        if key == NO_WINDOW_FULL and key not in per_token:
             continue
         figures = [row.figures[key] for row in rows]
         label = per_token.get(key, first.label)

@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..units import NO_UNIT, column, count
-from .compare_rows import Row, attention_of, ratio_cells, split_table
+from .compare_rows import ACROSS, CONSTANT, Row, attention_of, ratio_cells, split_table
 from .report import Column, Figure, Table, unit_column
-
-_ACROSS = ("kv_cache", "flops_prefill", "flops_decode", "decode_flop_per_byte")
-"""The figures that depend on the context, one table each."""
-_CONSTANT = {
-    "n_kv_heads": "KV\nheads",
-    "params_total": "parameters",
-    "params_attention": "attn.",
-    "kv_cache_per_token": "KV per\ntoken",
-}
-"""Headers of the figures that do not, or only in models with windows."""
 
 
 def context_tables(rows: Sequence[Sequence[Row]], released: int | None = None) -> tuple[Table, ...]:
@@ -30,7 +20,7 @@ def context_tables(rows: Sequence[Sequence[Row]], released: int | None = None) -
     names = [f"{row[0].name} *" if i == released else row[0].name for i, row in enumerate(rows)]
     contexts = [count(row.workload.context) for row in rows[0]]
     tables: list[Table] = []
-    for key in _ACROSS:
+    for key in ACROSS:
         figures = [row.figures[key] for at_contexts in rows for row in at_contexts]
         if any(figure.quantity for figure in figures):  # an encoder has no cache and no decode step
             unit, cells = _cells(figures)
@@ -45,7 +35,7 @@ def _constants(rows: Sequence[Sequence[Row]], names: Sequence[str], strong: froz
     """Return the figures that are the same at all contexts."""
     columns = [Column("at every\ncontext", "left"), Column("attention", "left")]
     cells = [list(names), [attention_of(own[0].model) for own in rows]]
-    for key, header in _CONSTANT.items():
+    for key, header in CONSTANT.items():
         figures = [own[0].figures[key] for own in rows]
         differ = any(row.figures[key].value != own[0].figures[key].value for own in rows for row in own)
         if differ or not any(figure.quantity for figure in figures):

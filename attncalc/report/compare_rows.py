@@ -13,12 +13,71 @@ from ..cost.params import params
 from ..cost.windows import without_windows
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, named, quantity, ratio
-from ..units import BYTES, FLOP, NO_UNIT, PARAMS
+from ..units import FLOP, NO_UNIT
 from ..workload import Workload
+from .figures import (
+    AT_CONTEXT,
+    KV_CACHE,
+    NO_WINDOW_FULL,
+    PARAMS_ATTENTION,
+    PARAMS_TOTAL,
+    PER_TOKEN,
+    FigureRow,
+    FigureRows,
+    ratio_row,
+)
 from .layers import attention_source, kv_heads
-from .per_token import at_context, no_window_full
 from .report import Column, Figure, Table
 from .text import WIDTH
+
+_NO_DECODE = "for an encoder, which has no decode step"
+STEPS = FigureRows(
+    flops_prefill=FigureRow("prefill", FLOP, "a prefill of the whole context", title="FLOPs of a prefill"),
+    flops_decode=FigureRow("one decode step", FLOP, "one decode step", _NO_DECODE, title="FLOPs of a decode step"),
+)
+FIGURES = FigureRows(
+    n_kv_heads=FigureRow("KV heads", NO_UNIT, "KV heads"),
+    params_total=PARAMS_TOTAL._replace(source=""),
+    params_attention=PARAMS_ATTENTION._replace(label="attention parameters"),
+    kv_cache=KV_CACHE,
+    **PER_TOKEN,
+    kv_cache_ratio=ratio_row(
+        "KV cache / the first's",
+        "kv_cache / kv_cache of the first row: of MHA, or of the first model",
+        "without a cache",
+    ),
+    **STEPS,
+    decode_flop_per_byte=ratio_row(
+        "decode FLOP per byte read",
+        "a decode step's FLOPs per byte of weights and cache; of a mixture, with the expected experts",
+        _NO_DECODE,
+    ),
+    decode_flop_per_cache_byte=ratio_row(
+        "score FLOP per cache byte", "the scores' FLOPs per byte of cache", _NO_DECODE
+    ),
+)
+
+VARIANT_COLUMNS = {
+    "params_attention": "attn.",
+    NO_WINDOW_FULL: "KV per\ntoken",
+    "kv_cache": "KV cache",
+    "kv_cache_ratio": "of\nMHA",
+    "flops_prefill": "prefill",
+    "flops_decode": "decode",
+    "decode_flop_per_byte": "FLOP\n/byte",
+}
+"""Headers of the figures of variants."""
+ACROSS = ("kv_cache", "flops_prefill", "flops_decode", "decode_flop_per_byte")
+"""The figures that depend on the context: one table each, if there are several contexts."""
+CONSTANT = {
+    "n_kv_heads": "KV\nheads",
+    "params_total": "parameters",
+    "params_attention": "attn.",
+    AT_CONTEXT: "KV per\ntoken",
+}
+"""Headers of the figures that do not, or only in models with windows."""
+CHARTS = ("kv_cache", "params_total", "flops_prefill", "flops_decode")
+"""The figures that are drawn without --show."""
 
 
 class Row(NamedTuple):
@@ -72,7 +131,7 @@ def _figures(model: ModelSpec, workload: Workload, of: str, base_bytes: int) -> 
     """Return the figures of one row; kv_cache_ratio is the cache divided by `base_bytes`, the first row's."""
     prefill, step = prefill_and_decode(model, workload)
     decode = dataclasses.replace(workload, phase="decode", new=1)
-    cache, source = kv_cache(model, workload), attention_source(model)
+    cache = kv_cache(model, workload)
     decodes = model.main.has_cache
     read = decode_intensity(model, decode) if decodes else None
     counted = params(model)
@@ -81,23 +140,22 @@ def _figures(model: ModelSpec, workload: Workload, of: str, base_bytes: int) -> 
         named(base_bytes, "kv_cache_first", "bytes of the first row's cache"),
     )
 
-    def figure(key: str, label: str, value: Quantity | Ratio | None, unit: str) -> Figure:
-        return Figure(key, label, value, unit, source, of)
-
-    figures = (
-        figure("n_kv_heads", "KV heads", quantity(kv_heads(model.symbolic().main.leading)), NO_UNIT),
-        figure("params_total", "parameters", counted.total, PARAMS),
-        figure("params_attention", "attention parameters", counted.attention, PARAMS),
-        figure("kv_cache", "KV cache", cache.total, BYTES),
-        at_context(cache.per_token, source, of),
-        no_window_full(without_windows(model, workload).per_token, source, of),
-        figure("kv_cache_ratio", "KV cache / the first's", ratio(*to_first) if base_bytes else None, NO_UNIT),
-        figure("flops_prefill", "prefill", prefill, FLOP),
-        figure("flops_decode", "one decode step", step, FLOP),
-        figure("decode_flop_per_byte", "decode FLOP per byte read", read and read.per_byte, NO_UNIT),
-        figure("decode_flop_per_cache_byte", "score FLOP per cache byte", read and read.per_cache_byte, NO_UNIT),
+    figures = FIGURES.filled(
+        attention_source(model),
+        of,
+        n_kv_heads=quantity(kv_heads(model.symbolic().main.leading)),
+        params_total=counted.total,
+        params_attention=counted.attention,
+        kv_cache=cache.total,
+        kv_cache_per_token=cache.per_token,
+        kv_cache_per_token_max=without_windows(model, workload).per_token,
+        kv_cache_ratio=ratio(*to_first) if base_bytes else None,
+        flops_prefill=prefill,
+        flops_decode=step,
+        decode_flop_per_byte=read and read.per_byte,
+        decode_flop_per_cache_byte=read and read.per_cache_byte,
     )
-    return {known.name: known for known in figures}
+    return {figure.name: figure for figure in figures}
 
 
 def split_table(

@@ -7,26 +7,22 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..cost.common import cache_dtype
-from ..engines.base import NO_LIMIT
-from ..engines.runtime import RuntimeMemory
 from ..model import plural
 from ..plot.chart import Chart, Picture
-from ..quantity import Quantity, Ratio
 from ..serving.fit import FitRequest, FitResult, Verdict, fit, min_gpus
-from ..serving.gpu_layers import fewest_cpu_moe, most_gpu_layers
 from ..serving.launch import launch_command
 from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
 from ..serving.roofline import Roofline
 from ..serving.suggestions import Suggestion, suggestions
 from ..serving.users import users
-from ..serving.weights import Weights
-from ..units import BYTES, GIB, NO_UNIT, TOKENS, count, human
+from ..units import BYTES, GIB, count, human
 from .bar import Bar
 from .charts.memory import memory_chart
 from .charts.picture import picture
 from .charts.roofline import batch_fact, roofline_chart
 from .devices import devices_facts, devices_table, host_notes, is_divided
+from .fit_figures import detail_figures, fit_figures, term_figures, totals
 from .fit_parallel import latent_notes, parallel_notes
 from .notes import WARNING, context_notes, device_notes, is_decisive, model_notes
 from .report import LABEL, Column, Figure, Report, Table, heading, times, workload_facts
@@ -34,25 +30,8 @@ from .roofline import RooflineSection, roofline_section
 from .text import WIDTH, render, wrapped
 from .users import described, in_short, shared, user_figures, users_section
 
-GIVEN = "as given"
-WEIGHT_PARTS = {
-    "weights_model": "language model",
-    "weights_vision_tower": "vision tower",
-    "weights_audio_tower": "audio tower",
-    "weights_draft": "draft model",
-    "weights_rope_tables": "rope tables",
-    "weights_absorbed_kv_b": "absorbed kv_b",
-    "weights_absorbed_products": "products of MLA's matrices",
-    "weights_mla_workspace": "FlashInfer's MLA workspace",
-    "weights_expert_padding": "padding of MXFP4 experts",
-    "weights_layer_inputs": "buffer of per-layer inputs",
-    "weights_vocab_padding": "padding of the vocabulary",
-    "weights_allocator": "rounding of PyTorch's allocator",
-}
-"""{name of a part of the weights: its label}."""
 SHOWN_FROM = GIB // 200
 """Bytes from which a part of the weights has a line of its own on the screen; JSON has all of them."""
-ESTIMATED = "an estimate: --reserve replaces it"
 _WIDEST_CHANGE = 62
 """Columns of the options in the table of changes."""
 ROWS = 23
@@ -282,130 +261,6 @@ def fit_facts(result: FitResult, summary: str, changes: tuple[Suggestion, ...]) 
         "devices": devices_facts(result),
         "totals": totals(result),
     }
-
-
-def totals(result: FitResult) -> dict[str, int | float | None]:
-    """Return what fits in all replicas together, for JSON."""
-    replicas = result.resolved.replicas
-    return {
-        "concurrency": float(result.pool.concurrency) * replicas,
-        "max_batch": None if result.max_batch is None else int(result.max_batch) * replicas,
-        "kv_tokens": None if result.pool.tokens == NO_LIMIT else int(result.pool.tokens) * replicas,
-    }
-
-
-# Figures
-
-
-def fit_figures(
-    result: FitResult, fewest_gpus: Quantity | None, of: str = "", *, with_offload: bool = True
-) -> tuple[Figure, ...]:
-    """Return the figures, whose names scripts rely on. A figure that does not apply has no number.
-
-    Args:
-        result: What fits.
-        fewest_gpus: The fewest GPUs that hold the batch.
-        of: The engine of which they are; '' for the only one.
-        with_offload: Whether to search for `max_n_gpu_layers` and `min_n_cpu_moe`, which takes long.
-    """
-    budget, pool, source, workload = result.budget, result.pool, result.layout.source, result.resolved.workload
-    details = {detail.name: detail.quantity for detail in pool.details}
-    buffers = {d.name: d.quantity for d in budget.reserve.runtime.details} if budget.reserve else {}
-    share = budget.share.option.removeprefix("--") if budget.share else ""
-    weights, reserve = budget.weights, budget.reserve
-    memory_source = "; ".join(result.resolved.gpu.sources) if result.resolved.gpu else GIVEN
-    reserve_source = ESTIMATED if result.request.reserve is None else GIVEN
-    runtime_label = "runtime, estimated" if reserve and result.request.reserve is None else "runtime"
-    batch, context = plural(workload.batch, "request"), count(workload.context)
-    most_layers, fewest_experts = _offload_limits(result.resolved) if with_offload else (None, None)
-    rows: list[tuple[str, str, Quantity | Ratio | None, str, str]] = [
-        ("gpu_memory", "one GPU", budget.memory, BYTES, memory_source),
-        ("usable_memory", f"what the engine takes, {share}" if share else "usable", budget.usable, BYTES, GIVEN),
-        (
-            "weights",
-            f"weights in {weights.dtype}" if weights else "weights",
-            weights and weights.total,
-            BYTES,
-            "its parameters",
-        ),
-        ("reserve", runtime_label, reserve and reserve.total, BYTES, reserve_source),
-        ("kv_memory", "KV memory", budget.kv_memory, BYTES, "what is left" if budget.memory else GIVEN),
-        ("kv_memory_low", "KV memory at least", Quantity(budget.kv_memory_low), BYTES, "if runtime is largest"),
-        ("kv_memory_high", "KV memory at most", Quantity(budget.kv_memory_high), BYTES, "if runtime is smallest"),
-        ("kv_bytes_per_sequence", f"one request of {context} tokens", _one_sequence(result), BYTES, source),
-        ("kv_needed", f"{batch} of {context} tokens", result.needed, BYTES, source),
-        ("kv_bytes_per_block", "one block", details.get("kv_bytes_per_block"), BYTES, source),
-        ("kv_blocks", "blocks", pool.blocks, NO_UNIT, source),
-        ("kv_tokens", "tokens", None if pool.tokens == NO_LIMIT else pool.tokens, TOKENS, source),
-        ("concurrency", "concurrent requests", pool.concurrency, NO_UNIT, source),
-        ("max_context", f"longest context of {batch}", result.max_context, TOKENS, source),
-        ("max_batch", f"maximum requests of {context} tokens", result.max_batch, NO_UNIT, source),
-        ("min_gpus", "fewest GPUs of this kind", fewest_gpus, NO_UNIT, source),
-        ("compute_buffer", "compute buffer", buffers.get("compute_buffer"), BYTES, source),
-        ("host_compute_buffer", "compute buffer in host memory", buffers.get("host_compute_buffer"), BYTES, source),
-        ("model_buffer", "model buffer", buffers.get("model_buffer"), BYTES, source),
-        ("max_n_gpu_layers", "most layers on GPUs (-ngl)", most_layers, NO_UNIT, source),
-        ("min_n_cpu_moe", "fewest layers with experts on the host", fewest_experts, NO_UNIT, source),
-    ]
-    rows += _weight_parts(weights, result.resolved.engine.title)
-    return tuple(Figure(name, label, value, unit, origin, of) for name, label, value, unit, origin in rows)
-
-
-def _offload_limits(resolved: ResolvedRequest) -> tuple[Quantity | None, Quantity | None]:
-    """Return llama.cpp's largest -ngl and smallest --n-cpu-moe that fit; None for other engines, and if none does."""
-    if not resolved.whole_layers or resolved.share is None:
-        return None, None
-    layers, experts = most_gpu_layers(resolved.request), fewest_cpu_moe(resolved.request)
-    return None if layers is None else Quantity(layers), None if experts is None else Quantity(experts)
-
-
-def _weight_parts(weights: Weights | None, engine: str) -> list[tuple[str, str, Quantity | Ratio | None, str, str]]:
-    """Return the figures of the parts of the weights; those that the engine does not hold have no number."""
-    by_name: dict[str, Quantity] = {}
-    if weights:
-        by_name = {name: part for name, _, part in weights.parts if name in WEIGHT_PARTS}
-        by_name.setdefault("weights_model", weights.total)
-    return [(name, label, by_name.get(name), BYTES, engine) for name, label in WEIGHT_PARTS.items()]
-
-
-def _one_sequence(result: FitResult) -> Quantity | Ratio:
-    """Return the engine's own figure if it has one, else the bytes that one sequence needs."""
-    details = {detail.name: detail.quantity for detail in result.pool.details}
-    workload = result.resolved.workload
-    one = Quantity(int(result.layout.needed(1, workload.context)))
-    return details.get("kv_bytes_per_sequence", one if workload.batch > 1 else result.needed)
-
-
-def detail_figures(result: FitResult, main: tuple[Figure, ...], of: str = "") -> tuple[Figure, ...]:
-    """Return the engine's intermediate figures that are not among the main ones."""
-    known = {figure.name for figure in main}
-    return tuple(
-        Figure(detail.name, detail.label, detail.quantity, detail.unit, result.layout.source, of)
-        for detail in result.pool.details
-        if detail.name not in known
-    )
-
-
-def term_figures(result: FitResult) -> tuple[Figure, ...]:
-    """Return the terms of the budget's formulas that have a formula themselves, for --explain."""
-    weights = result.budget.weights.parts if result.budget.weights else ()
-    runtime = result.budget.reserve.runtime if result.budget.reserve else RuntimeMemory()
-    return (
-        *(
-            Figure(name, label, part, BYTES if "bytes" in name else NO_UNIT, GIVEN)
-            for name, label, part in weights
-            if name not in WEIGHT_PARTS
-        ),
-        *(
-            Figure(part.name, part.label, part.expected, BYTES, part.source)
-            for part in runtime.parts
-            if part.name not in {detail.name for detail in runtime.details}
-        ),
-        *(
-            Figure(name, label, term, BYTES if "bytes" in name else NO_UNIT, ESTIMATED)
-            for name, label, term in runtime.terms
-        ),
-    )
 
 
 # Tables

@@ -14,20 +14,18 @@ from ..serving.roofline import Roofline
 from ..serving.suggestions import suggestions
 from ..serving.users import users
 from ..units import BYTES
-from .charts.picture import bars, picture, title_of
+from .charts.picture import bars, picture
 from .charts.roofline import roofline_chart
 from .fit import (
-    detail_figures,
     engine_facts,
     fit_facts,
-    fit_figures,
     fit_notes,
     hardware,
     limit,
     request_facts,
     shown_notes,
-    term_figures,
 )
+from .fit_figures import FIGURES, detail_figures, fit_figures, term_figures
 from .report import Column, Figure, Report, Table, heading, unit_column, workload_facts
 from .roofline import roofline_section
 from .text import WIDTH, table_lines
@@ -108,7 +106,10 @@ def _picture(answers: Sequence[Answer], verdict: str, bounds: Roofline | None) -
     resolved = answers[0].result.resolved
     *facts, _ = request_facts(resolved)
     caches = dict.fromkeys(request_facts(answer.result.resolved)[-1] for answer in answers)
-    drawn = [bars([(answer.title, answer.by_name[name]) for answer in answers], title_of(name)) for name in _CHARTS]
+    drawn = [
+        bars([(answer.title, answer.by_name[name]) for answer in answers], FIGURES[name].chart_title)
+        for name in _CHARTS
+    ]
     charts: list[Chart] = [chart for chart in drawn if chart]
     return picture(
         f"{resolved.request.model.title} on {hardware(resolved)}",

@@ -10,6 +10,7 @@ from ..model import ModelSpec
 from ..quantity import Quantity, ratio
 from ..units import FLOP, NO_UNIT, TOKENS, count
 from ..workload import Workload
+from .figures import FigureRow, FigureRows, Given, ratio_row
 from .layers import attention_source, group_columns, has_attention, is_hybrid, layer_facts
 from .notes import context_notes, device_notes, kind_notes, model_notes, shape_notes
 from .report import (
@@ -29,7 +30,85 @@ from .report import (
 
 VASWANI = "Vaswani et al. 2017, arXiv:1706.03762, Table 1"
 MATMUL = "2 FLOP per multiply-add: a matrix of n weights costs 2 n FLOP per token"
-CROSSOVER = "smallest context at which scores cost more than projections"
+_CONTEXT = "at twice the context, relative to this context"
+FIGURES = FigureRows(
+    flops_total=FigureRow("total", FLOP, "the whole step, with exact scores", title="FLOPs"),
+    flops_total_dense=FigureRow("total with dense scores", FLOP, "the whole step, with dense scores"),
+    flops_attention_projections=FigureRow("attention projections", FLOP, "projections of q, k, v and the output"),
+    flops_attention_scores=FigureRow(
+        "attention scores, exact for the mask", FLOP, "QK and PV for the pairs that the mask allows"
+    ),
+    flops_attention_scores_dense=FigureRow("attention scores, dense", FLOP, "QK and PV for all pairs"),
+    flops_attention_qk_dense=FigureRow("of which QK, dense", FLOP, "QK alone, for all pairs"),
+    flops_mlp=FigureRow("MLP", FLOP, "the MLPs"),
+    flops_head=FigureRow("head", FLOP, "the lm head"),
+)
+GROWTH = FigureRows(
+    growth_total=ratio_row("twice the context: total FLOP", f"flops_total {_CONTEXT}", source=QUOTIENT),
+    growth_attention_scores=ratio_row(
+        "twice the context: attention scores", f"flops_attention_scores {_CONTEXT}", source=QUOTIENT
+    ),
+    scores_overtake_context=FigureRow(
+        "smallest context at which scores cost more than projections",
+        TOKENS,
+        "the shortest context at which scores cost more than projections",
+        "if there is none",
+        source="the smallest context for which the condition holds",
+    ),
+)
+_STEPS, _PATH = "its sequential operations", "its maximum path length"
+COMPLEXITY = FigureRows(
+    attention_flops_per_layer=FigureRow(
+        "one attention layer of the model",
+        FLOP,
+        "one attention layer of the model: projections and exact scores",
+        source=SUM,
+    ),
+    attention_projections_flops_per_layer=FigureRow("its projections", FLOP, "its projections", source=MATMUL),
+    attention_scores_flops_per_layer=FigureRow(
+        "its scores, exact for the mask", FLOP, "its scores, for the pairs that the mask allows", source=MATMUL
+    ),
+    self_attention_flops_per_layer=FigureRow(
+        "self-attention, n^2 d", FLOP, "self-attention of the same width, n^2 d in Vaswani et al. 2017"
+    ),
+    recurrent_flops_per_layer=FigureRow(
+        "recurrent layer, n d^2", FLOP, "a recurrent layer of the same width, n d^2 there"
+    ),
+    convolutional_flops_per_layer=FigureRow(
+        "convolutional layer, k n d^2", FLOP, "a convolutional layer of the same width, k n d^2 there"
+    ),
+    restricted_flops_per_layer=FigureRow(
+        "restricted self-attention, r n d", FLOP, "self-attention to a neighborhood, r n d there"
+    ),
+    attention_sequential_steps=FigureRow(_STEPS, NO_UNIT, "sequential operations of one attention layer"),
+    attention_longest_path=FigureRow(
+        _PATH, NO_UNIT, "maximum path length of one attention layer", "if information never arrives"
+    ),
+    recurrent_sequential_steps=FigureRow(_STEPS, NO_UNIT, "sequential operations of the recurrent layer"),
+    recurrent_longest_path=FigureRow(_PATH, NO_UNIT, "maximum path length of the recurrent layer"),
+    convolutional_kernel=FigureRow("width k of the convolution", NO_UNIT, "width k of the convolution, 3"),
+    convolutional_longest_path=FigureRow(_PATH, NO_UNIT, "maximum path length of the convolutional layer"),
+    restricted_neighborhood=FigureRow(
+        "tokens r that restricted self-attention sees",
+        NO_UNIT,
+        "tokens r of the neighborhood: the model's narrowest window or chunk, or 128; at most n",
+    ),
+    restricted_longest_path=FigureRow(_PATH, NO_UNIT, "maximum path length of self-attention to a neighborhood"),
+)
+"""A layer of the model, and those of Table 1 of Vaswani et al. 2017."""
+OF_LAYERS = FigureRows(
+    flops_total=FigureRow("all", FLOP, "all layers of this kind, with exact scores", source=SUM),
+    flops_attention_projections=FIGURES["flops_attention_projections"]._replace(
+        meaning="their projections of q, k, v and the output"
+    ),
+    flops_attention_scores=FIGURES["flops_attention_scores"]._replace(
+        meaning="their QK and PV for the pairs that the mask allows"
+    ),
+    flops_attention_scores_dense=FIGURES["flops_attention_scores_dense"]._replace(
+        meaning="their QK and PV for all pairs"
+    ),
+    flops_mlp=FIGURES["flops_mlp"]._replace(meaning="their MLPs"),
+)
 _PHASES = {"prefill": "prefill", "decode": "one decode step", "train": "training step"}
 
 
@@ -45,13 +124,16 @@ def flops_report(model: ModelSpec, workload: Workload) -> Report:
     tables = [_main_table(counted)]
     if is_hybrid(model):
         tables.append(_group_table(counted))
+    growth_figures = GROWTH.filled(
+        growth_total=grown.total, growth_attention_scores=grown.scores, scores_overtake_context=overtake
+    )
     tables += [_layer_table(model, workload, own, types), _growth_table(grown, overtake)]
     return Report(
         "flops",
         heading(model, *_workload_line(model, workload)),
         model.facts(),
         workload_facts(model, workload),
-        (*flops_figures(model, counted), *_growth_figures(grown, overtake), *_layer_figures(own, types)),
+        (*flops_figures(model, counted), *growth_figures, *_layer_figures(own, types)),
         groups,
         tuple(tables),
         _notes(model, workload, counted, overtake),
@@ -71,78 +153,52 @@ def _workload_line(model: ModelSpec, workload: Workload) -> list[str]:
 
 def flops_figures(model: ModelSpec, counted: Flops) -> tuple[Figure, ...]:
     """Return the FLOPs by part, whose names scripts rely on."""
-    source = attention_source(model)
     rule = f"; {counted.rule}" if counted.rule else ""
-    return (
-        Figure("flops_total", "total", counted.total, FLOP, SUM),
-        Figure("flops_total_dense", "total with dense scores", counted.total_dense, FLOP, SUM),
-        Figure("flops_attention_projections", "attention projections", counted.projections, FLOP, MATMUL + rule),
-        Figure(
-            "flops_attention_scores",
-            "attention scores, exact for the mask",
-            counted.scores,
-            FLOP,
-            source + rule,
-        ),
-        Figure("flops_attention_scores_dense", "attention scores, dense", counted.scores_dense, FLOP, source + rule),
-        Figure("flops_attention_qk_dense", "of which QK, dense", counted.qk_dense, FLOP, source + rule),
-        Figure("flops_mlp", "MLP", counted.mlp, FLOP, MATMUL + rule),
-        Figure("flops_head", "head", counted.head, FLOP, MATMUL + rule),
-    )
-
-
-def _growth_figures(grown: Growth, overtake: Quantity | None) -> tuple[Figure, ...]:
-    return (
-        Figure("growth_total", "twice the context: total FLOP", grown.total, NO_UNIT, QUOTIENT),
-        Figure("growth_attention_scores", "twice the context: attention scores", grown.scores, NO_UNIT, QUOTIENT),
-        Figure(
-            "scores_overtake_context",
-            CROSSOVER,
-            overtake,
-            TOKENS,
-            "the smallest context for which the condition holds",
-        ),
+    matmul = MATMUL + rule
+    return FIGURES.filled(
+        attention_source(model) + rule,
+        flops_total=Given(counted.total, source=SUM),
+        flops_total_dense=Given(counted.total_dense, source=SUM),
+        flops_attention_projections=Given(counted.projections, source=matmul),
+        flops_attention_scores=counted.scores,
+        flops_attention_scores_dense=counted.scores_dense,
+        flops_attention_qk_dense=counted.qk_dense,
+        flops_mlp=Given(counted.mlp, source=matmul),
+        flops_head=Given(counted.head, source=matmul),
     )
 
 
 def _layer_figures(own: ModelLayer, types: LayerTypes) -> tuple[Figure, ...]:
-    scores, recurrent = own.scores, types.recurrent
-    steps, path = "its sequential operations", "its maximum path length"
-    flops_of = (
-        ("attention_flops_per_layer", "one attention layer of the model", own.flops, SUM),
-        ("attention_projections_flops_per_layer", "its projections", own.projections, MATMUL),
-        ("attention_scores_flops_per_layer", "its scores, exact for the mask", scores.flops, MATMUL),
-        ("self_attention_flops_per_layer", "self-attention, n^2 d", types.self_attention.flops, VASWANI),
-        ("recurrent_flops_per_layer", "recurrent layer, n d^2", recurrent.flops, VASWANI),
-        ("convolutional_flops_per_layer", "convolutional layer, k n d^2", types.convolutional.flops, VASWANI),
-        ("restricted_flops_per_layer", "restricted self-attention, r n d", types.restricted.flops, VASWANI),
-    )
-    numbers = (
-        ("attention_sequential_steps", steps, scores.sequential_steps),
-        ("attention_longest_path", path, scores.longest_path),
-        ("recurrent_sequential_steps", steps, recurrent.sequential_steps),
-        ("recurrent_longest_path", path, recurrent.longest_path),
-        ("convolutional_kernel", "width k of the convolution", types.kernel),
-        ("convolutional_longest_path", path, types.convolutional.longest_path),
-        ("restricted_neighborhood", "tokens r that restricted self-attention sees", types.neighborhood),
-        ("restricted_longest_path", path, types.restricted.longest_path),
-    )
-    return (
-        *(Figure(name, label, value, FLOP, source) for name, label, value, source in flops_of),
-        *(Figure(name, label, value, NO_UNIT, VASWANI) for name, label, value in numbers),
+    return COMPLEXITY.filled(
+        VASWANI,
+        attention_flops_per_layer=own.flops,
+        attention_projections_flops_per_layer=own.projections,
+        attention_scores_flops_per_layer=own.scores.flops,
+        self_attention_flops_per_layer=types.self_attention.flops,
+        recurrent_flops_per_layer=types.recurrent.flops,
+        convolutional_flops_per_layer=types.convolutional.flops,
+        restricted_flops_per_layer=types.restricted.flops,
+        attention_sequential_steps=own.scores.sequential_steps,
+        attention_longest_path=own.scores.longest_path,
+        recurrent_sequential_steps=types.recurrent.sequential_steps,
+        recurrent_longest_path=types.recurrent.longest_path,
+        convolutional_kernel=types.kernel,
+        convolutional_longest_path=types.convolutional.longest_path,
+        restricted_neighborhood=types.neighborhood,
+        restricted_longest_path=types.restricted.longest_path,
     )
 
 
 def _group_figures(group: LayerFlops) -> tuple[Figure, ...]:
-    source = group.layers.attention.source
-    named_figures = (
-        ("flops_total", "all", group.total, SUM),
-        ("flops_attention_projections", "attention projections", group.projections, MATMUL),
-        ("flops_attention_scores", "attention scores, exact for the mask", group.scores, source),
-        ("flops_attention_scores_dense", "attention scores, dense", group.scores_dense, source),
-        ("flops_mlp", "MLP", group.mlp, MATMUL),
+    return OF_LAYERS.filled(
+        group.layers.attention.source,
+        group.group,
+        flops_total=group.total,
+        flops_attention_projections=Given(group.projections, source=MATMUL),
+        flops_attention_scores=group.scores,
+        flops_attention_scores_dense=group.scores_dense,
+        flops_mlp=Given(group.mlp, source=MATMUL),
     )
-    return tuple(Figure(name, label, value, FLOP, source, group.group) for name, label, value, source in named_figures)
 
 
 def _main_table(counted: Flops) -> Table:
@@ -210,9 +266,9 @@ def _layer_table(model: ModelSpec, workload: Workload, own: ModelLayer, types: L
 
 def _growth_table(grown: Growth, overtake: Quantity | None) -> Table:
     rows = (
-        (CROSSOVER, "none" if overtake is None else count(overtake)),
-        ("twice the context: total FLOP", times(grown.total, 2)),
-        ("twice the context: attention scores", times(grown.scores, 2)),
+        (GROWTH["scores_overtake_context"].label, "none" if overtake is None else count(overtake)),
+        (GROWTH["growth_total"].label, times(grown.total, 2)),
+        (GROWTH["growth_attention_scores"].label, times(grown.scores, 2)),
     )
     return Table((LABEL, Column()), rows)
 

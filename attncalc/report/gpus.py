@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..hardware import Gpu
-from ..quantity import Quantity, Ratio, quantity
+from ..quantity import quantity
 from ..units import BYTES, BYTES_PER_SECOND, FLOP_PER_SECOND, NO_UNIT, count
+from .figures import FigureRow, FigureRows
 from .report import Column, Figure, Report, Table, figure_rows, number, unit_column
 
-RIDGE = "Williams et al. 2009, doi:10.1145/1498765.1498785: peak FLOP/s divided by bytes/s"
+FIGURES = FigureRows(gpus=FigureRow("GPUs", NO_UNIT, "GPUs"))
+OF_GPU = FigureRows(
+    memory=FigureRow("memory that software reports", BYTES, "memory that software reports"),
+    bandwidth=FigureRow("bandwidth", BYTES_PER_SECOND, "memory bandwidth"),
+)
+PEAK = FigureRow("", FLOP_PER_SECOND, "dense peak in this dtype, such as peak_bf16", name="^peak_[a-z0-9]+$")
+RIDGE = FigureRow(
+    "",
+    NO_UNIT,
+    "FLOP per byte from which a step in this dtype is compute-bound",
+    source="Williams et al. 2009, doi:10.1145/1498765.1498785: peak FLOP/s divided by bytes/s",
+    ratio=True,
+    name="^ridge_[a-z0-9]+$",
+)
 
 
 def gpus_report(gpus: Sequence[Gpu]) -> Report:
@@ -36,7 +50,7 @@ def gpus_report(gpus: Sequence[Gpu]) -> Report:
         (f"{count(len(gpus))} known GPUs  'attncalc gpus NAME' shows one with its sources",),
         {},
         {},
-        (Figure("gpus", "GPUs", quantity(len(gpus)), NO_UNIT),),
+        FIGURES.filled(gpus=quantity(len(gpus))),
         tuple((gpu_facts(gpu), gpu_figures(gpu)) for gpu in gpus),
         (Table(columns, rows),),
         (
@@ -61,7 +75,7 @@ def gpu_report(gpu: Gpu) -> Report:
         (f"{gpu.title}  {gpu.name}", *([f"also called {', '.join(gpu.aliases)}"] if gpu.aliases else [])),
         {},
         {},
-        (Figure("gpus", "GPUs", quantity(1), NO_UNIT),),
+        FIGURES.filled(gpus=quantity(1)),
         ((gpu_facts(gpu), figures),),
         (
             Table((Column(align="left"), Column(), Column()), figure_rows(facts)),
@@ -96,14 +110,13 @@ def gpu_facts(gpu: Gpu) -> dict[str, Any]:
 
 def gpu_figures(gpu: Gpu) -> tuple[Figure, ...]:
     """Return memory, bandwidth, and per dtype the peak FLOP/s and the ridge point."""
-    rows: list[tuple[str, str, Quantity | Ratio, str, str]] = [
-        ("memory", "memory that software reports", quantity(gpu.memory), BYTES, ""),
-        ("bandwidth", "bandwidth", quantity(gpu.bandwidth), BYTES_PER_SECOND, ""),
-    ]
-    for name, speed in gpu.flops:
-        rows.append((f"peak_{name}", f"dense {name}", quantity(speed), FLOP_PER_SECOND, ""))
-        rows.append((f"ridge_{name}", f"ridge point in {name}, FLOP per byte", gpu.ridge(name), NO_UNIT, RIDGE))
-    return tuple(Figure(key, label, value, unit, source, gpu.name) for key, label, value, unit, source in rows)
+    always = OF_GPU.filled("", gpu.name, memory=quantity(gpu.memory), bandwidth=quantity(gpu.bandwidth))
+    return (*always, *(figure for dtype, speed in gpu.flops for figure in _of_dtype(gpu, dtype, speed)))
+
+
+def _of_dtype(gpu: Gpu, dtype: str, speed: int) -> Iterator[Figure]:
+    yield PEAK.one(dtype, f"dense {dtype}").figure(quantity(speed), of=gpu.name)
+    yield RIDGE.one(dtype, f"ridge point in {dtype}, FLOP per byte").figure(gpu.ridge(dtype), of=gpu.name)
 
 
 def _starred(gpu: Gpu, memory: str) -> str:

@@ -7,11 +7,7 @@ from typing import Any
 
 from .. import __version__
 from .report import Figure, Report
-
-
-def schema_name(command: str) -> str:
-    """Return the name and version of a command's contract: 'attncalc.kv/1'."""
-    return f"attncalc.{command}/1"
+from .schemas import schema_name
 
 
 def render(report: Report, *, explain: bool = False) -> str:

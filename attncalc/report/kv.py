@@ -10,12 +10,12 @@ from ..cost.windows import WithoutWindows, without_windows
 from ..model import ModelSpec
 from ..quantity import named, quantity, ratio, symbol
 from ..serving.weights import AS_STORED, released_dtype, weights
-from ..units import BYTES, NO_UNIT, count, human
+from ..units import BYTES, count, human
 from ..workload import Workload
-from .checkpoint import stored_figure, stored_notes
+from .checkpoint import STORED, stored_notes, stored_weights
+from .figures import KV_CACHE, PER_TOKEN, FigureRow, FigureRows, Given, ratio_row
 from .layers import attention_source, group_columns, is_hybrid, layer_facts
 from .notes import context_notes, device_notes, model_notes, shape_notes
-from .per_token import AT_CONTEXT, NO_WINDOW_FULL, at_context, no_window_full
 from .report import (
     LABEL,
     QUOTIENT,
@@ -30,6 +30,42 @@ from .report import (
     times,
     unit_column,
     workload_facts,
+)
+
+FIGURES = FigureRows(
+    kv_cache=KV_CACHE,
+    kv_cache_per_sequence=FigureRow("per sequence", BYTES, "one sequence; with --lengths, the longest"),
+    **PER_TOKEN,
+    kv_cache_if_mha=FigureRow(
+        "if MHA", BYTES, "the cache if every query head had its own K and V", "if no layer has K and V heads"
+    ),
+    recurrent_state=FigureRow("recurrent state", BYTES, "states that do not grow, part of kv_cache"),
+    cross_attention_cache=FigureRow("cross-attention cache", BYTES, "keys and values of the source, part of kv_cache"),
+    kv_cache_all_devices=FigureRow(
+        "on all devices",
+        BYTES,
+        "the sum over the --tp devices",
+        source="what tensor parallelism replicates counts once per device",
+    ),
+    kv_cache_ratio_if_mha=ratio_row(
+        "KV cache if MHA / KV cache", "kv_cache_if_mha / kv_cache", "if there is no cache to divide by", source=QUOTIENT
+    ),
+    weights=FigureRow(
+        "weights",
+        BYTES,
+        "the weights that 'fit --engine ideal' counts: the safetensors or GGUF files if they were read, else as "
+        "released, with those that are not quantized in --dtype, and with vision and audio towers",
+        "if their quantization is not read",
+        source=SUM,
+    ),
+    **STORED,
+)
+OF_LAYERS = FigureRows(
+    kv_cache=FigureRow("KV cache", BYTES, "the cache of all layers of this kind"),
+    kv_cache_per_layer=FigureRow("KV cache per layer", BYTES, "the cache of one of them"),
+    kv_cache_per_token_per_layer=FigureRow(
+        "per token and layer, at this context", BYTES, "what the next token of one sequence adds to one of them"
+    ),
 )
 
 
@@ -69,7 +105,6 @@ def _workload_line(model: ModelSpec, workload: Workload, engine: str) -> list[st
 
 def kv_figures(model: ModelSpec, workload: Workload, cache: KVCache, unwindowed: WithoutWindows) -> tuple[Figure, ...]:
     """Return the figures, whose names scripts rely on. A figure that does not apply has no number."""
-    source = attention_source(model)
     mha_heads = int(model.symbolic().with_variant(Variant("mha")).main.leading.widths().n_kv_heads)
     has_heads = any(Variant("mha").applies_to(kind) for _, layers in model.groups() for kind in layers.attentions)
     if_mha = cache.if_mha if has_heads else None
@@ -77,73 +112,42 @@ def kv_figures(model: ModelSpec, workload: Workload, cache: KVCache, unwindowed:
     all_devices = cache.total
     if model.tp > 1:
         all_devices = quantity(tp * named(cache.total, "kv_cache", "bytes of the cache on one device"))
-    return (
-        Figure("kv_cache", "KV cache", cache.total, BYTES, source),
-        Figure(
-            "kv_cache_per_sequence",
-            "longest sequence" if workload.lengths else "per sequence",
-            cache.per_sequence,
-            BYTES,
-            source,
+    return FIGURES.filled(
+        attention_source(model),
+        kv_cache=cache.total,
+        kv_cache_per_sequence=Given(cache.per_sequence, "longest sequence" if workload.lengths else ""),
+        kv_cache_per_token=cache.per_token,
+        kv_cache_per_token_max=unwindowed.per_token,
+        kv_cache_if_mha=Given(if_mha, f"if MHA ({mha_heads} KV heads{' per device' if model.tp > 1 else ''})"),
+        recurrent_state=cache.recurrent_state,
+        cross_attention_cache=cache.cross_attention_cache,
+        kv_cache_all_devices=Given(all_devices, f"on all {model.tp} devices" if model.tp > 1 else ""),
+        kv_cache_ratio_if_mha=None
+        if if_mha is None
+        else ratio(
+            named(if_mha, "kv_cache_if_mha", "bytes with MHA"), named(cache.total, "kv_cache", "bytes of the cache")
         ),
-        at_context(cache.per_token, source),
-        no_window_full(unwindowed.per_token, source),
-        Figure(
-            "kv_cache_if_mha",
-            f"if MHA ({mha_heads} KV heads{' per device' if model.tp > 1 else ''})",
-            if_mha,
-            BYTES,
-            source,
-        ),
-        Figure("recurrent_state", "recurrent state", cache.recurrent_state, BYTES, source),
-        Figure("cross_attention_cache", "cross-attention cache", cache.cross_attention_cache, BYTES, source),
-        Figure(
-            "kv_cache_all_devices",
-            f"on all {model.tp} devices" if model.tp > 1 else "on all devices",
-            all_devices,
-            BYTES,
-            "what tensor parallelism replicates counts once per device",
-        ),
-        Figure(
-            "kv_cache_ratio_if_mha",
-            "KV cache if MHA / KV cache",
-            None
-            if if_mha is None
-            else ratio(
-                named(if_mha, "kv_cache_if_mha", "bytes with MHA"),
-                named(cache.total, "kv_cache", "bytes of the cache"),
-            ),
-            NO_UNIT,
-            QUOTIENT,
-        ),
-        _weights_figure(model, workload),
-        stored_figure(model),
+        weights=_weights(model, workload),
+        weights_stored=stored_weights(model),
     )
 
 
-def _weights_figure(model: ModelSpec, workload: Workload) -> Figure:
+def _weights(model: ModelSpec, workload: Workload) -> Given:
     """Return the weights that `fit --engine ideal` counts; no number if their quantization is not read."""
     if model.unread_quantization and model.stored is None:
-        return Figure("weights", "weights", None, BYTES, SUM)
+        return Given(None)
     held = weights(model, in_dtype=workload.dtype, weights_dtype=released_dtype(model))
-    if held.dtype == AS_STORED:
-        return Figure("weights", "weights as stored", held.total, BYTES, SUM)
-    return Figure("weights", f"weights in {held.dtype}, for comparison", held.total, BYTES, SUM)
+    as_stored = held.dtype == AS_STORED
+    return Given(held.total, "weights as stored" if as_stored else f"weights in {held.dtype}, for comparison")
 
 
 def _group_figures(group: LayerCache) -> tuple[Figure, ...]:
-    source = group.layers.attention.source
-    return (
-        Figure("kv_cache", "KV cache", group.total, BYTES, source, group.group),
-        Figure("kv_cache_per_layer", "KV cache per layer", group.per_layer, BYTES, source, group.group),
-        Figure(
-            "kv_cache_per_token_per_layer",
-            "per token and layer, at this context",
-            group.per_token_per_layer,
-            BYTES,
-            source,
-            group.group,
-        ),
+    return OF_LAYERS.filled(
+        group.layers.attention.source,
+        group.group,
+        kv_cache=group.total,
+        kv_cache_per_layer=group.per_layer,
+        kv_cache_per_token_per_layer=group.per_token_per_layer,
     )
 
 
@@ -155,7 +159,7 @@ def _tables(model: ModelSpec, workload: Workload, figures: tuple[Figure, ...], c
     if workload.batch > 1 or workload.lengths:
         rows.append((f"  {by_name['kv_cache_per_sequence'].label}", by_name["kv_cache_per_sequence"]))
     if fills_windows:
-        rows += [(f"  {AT_CONTEXT}", per_token), (f"  {NO_WINDOW_FULL}", per_token_max)]
+        rows += [(f"  {figure.label}", figure) for figure in (per_token, per_token_max)]
     else:
         rows.append(("  per token", per_token))
     if not is_hybrid(model) and not model.main.layers[0].cross and per_token.value:

@@ -20,13 +20,13 @@ from .fit import (
     aligned,
     budget_table,
     command_table,
-    detail_figures,
     fit_report,
     gib_range,
     lines_table,
     model_heading,
     pool_table,
 )
+from .fit_figures import detail_figures
 from .report import LABEL, Column, Report, Table, times
 from .text import WIDTH, wrapped
 

@@ -12,6 +12,7 @@ from ..model import ModelSpec
 from ..quantity import ratio
 from ..units import BYTES, NO_UNIT, count, exact, human
 from ..workload import Workload
+from .figures import FigureRow, FigureRows
 from .layers import attention_source
 from .notes import context_notes, device_notes, kind_notes, model_notes, shape_notes
 from .report import (
@@ -25,6 +26,22 @@ from .report import (
     times,
     unit_column,
     workload_facts,
+)
+
+_SOURCES = {
+    "math": "torch, aten/src/ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math",
+    "flash": "Dao et al. 2022, arXiv:2205.14135: the output and one logsumexp per query",
+    "efficient": "Rabe and Staats 2021, arXiv:2112.05682; torch's kernel has no grouped heads: K and V are repeated",
+    "cudnn": "as flash, without the logsumexp; its workspace is not counted",
+}
+FIGURES = FigureRows(
+    score_matrix=FigureRow("score matrix per layer", BYTES, "the score matrix of one layer"),
+    score_matrix_per_head=FigureRow("score matrix per head", BYTES, "the score matrix of one head"),
+    score_elements=FigureRow("scores per layer", NO_UNIT, "elements of the score matrix of one layer"),
+    **{
+        f"peak_{kernel}": FigureRow(f"peak with {kernel}", BYTES, f"the peak with the kernel '{kernel}'", source=source)
+        for kernel, source in _SOURCES.items()
+    },
 )
 
 
@@ -96,24 +113,14 @@ def _facts(layer: LayerActivations) -> dict[str, object]:
 
 def memory_figures(model: ModelSpec, layer: LayerActivations, of: str = "") -> tuple[Figure, ...]:
     """Return the figures of one layer, whose names scripts rely on."""
-    source = attention_source(model)
-    return (
-        Figure("score_matrix", "score matrix per layer", layer.score_matrix, BYTES, source, of),
-        Figure("score_matrix_per_head", "score matrix per head", layer.score_matrix_per_head, BYTES, source, of),
-        Figure("score_elements", "scores per layer", layer.score_elements, NO_UNIT, source, of),
-        *(
-            Figure(f"peak_{kernel}", f"peak with {kernel}", layer.peaks[kernel].total, BYTES, _SOURCES[kernel], of)
-            for kernel in KERNELS
-        ),
+    return FIGURES.filled(
+        attention_source(model),
+        of,
+        score_matrix=layer.score_matrix,
+        score_matrix_per_head=layer.score_matrix_per_head,
+        score_elements=layer.score_elements,
+        **{f"peak_{kernel}": layer.peaks[kernel].total for kernel in KERNELS},
     )
-
-
-_SOURCES = {
-    "math": "torch, aten/src/ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math",
-    "flash": "Dao et al. 2022, arXiv:2205.14135: the output and one logsumexp per query",
-    "efficient": "Rabe and Staats 2021, arXiv:2112.05682; torch's kernel has no grouped heads: K and V are repeated",
-    "cudnn": "as flash, without the logsumexp; its workspace is not counted",
-}
 
 
 def _tables(layers: tuple[LayerActivations, ...], largest: LayerActivations) -> tuple[Table, ...]:

@@ -2,25 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from ..cost.common import Part, sum_over_groups
 from ..cost.params import LayerParams, Params, params
 from ..model import ModelSpec
 from ..quantity import Quantity, named, ratio
-from ..units import NO_UNIT, PARAMS, count, human
+from ..units import PARAMS, count, human
 from ..workload import Workload
-from .checkpoint import stored_figures, stored_notes, stored_table
+from .checkpoint import STORED, stored_by_dtype, stored_notes, stored_table, stored_weights
+from .figures import PARAMS_ATTENTION, PARAMS_TOTAL, FigureRow, FigureRows, ratio_row
 from .layers import attention_source, group_columns, is_hybrid, layer_facts
 from .notes import device_notes, model_notes, shape_notes
 from .report import LABEL, QUOTIENT, SUM, Column, Figure, Report, Table, heading, unit_column, workload_facts
 
-_PARTS = (("mlp", "MLP"), ("embedding", "embedding"), ("head", "head"), ("norm", "norms"), ("other", "other"))
-_SOURCES = {
-    "mlp": "arXiv:1706.03762, 3.3; gated: arXiv:2002.05202; mixtures of experts: arXiv:2401.04088, arXiv:2401.06066",
-    "embedding": "arXiv:1706.03762, 3.4; learned positions: arXiv:1810.04805; relative ones: arXiv:1910.10683, 2.1",
-    "head": "arXiv:1706.03762, 3.4; the pooler: arXiv:1810.04805",
-    "norm": "LayerNorm: arXiv:1607.06450; RMSNorm: arXiv:1910.07467",
-    "other": "the model file's extra_params",
-}
+_PARTS = ("mlp", "embedding", "head", "norm", "other")
+FIGURES = FigureRows(
+    params_total=PARAMS_TOTAL._replace(label="total"),
+    params_attention=PARAMS_ATTENTION,
+    params_mlp=FigureRow(
+        "MLP",
+        PARAMS,
+        "MLPs",
+        source="arXiv:1706.03762, 3.3; gated: arXiv:2002.05202; mixtures of experts: arXiv:2401.04088, "
+        "arXiv:2401.06066",
+    ),
+    params_embedding=FigureRow(
+        "embedding",
+        PARAMS,
+        "embeddings",
+        source="arXiv:1706.03762, 3.4; learned positions: arXiv:1810.04805; relative ones: arXiv:1910.10683, 2.1",
+    ),
+    params_head=FigureRow(
+        "head", PARAMS, "the lm head or pooler", source="arXiv:1706.03762, 3.4; the pooler: arXiv:1810.04805"
+    ),
+    params_norm=FigureRow("norms", PARAMS, "norms", source="LayerNorm: arXiv:1607.06450; RMSNorm: arXiv:1910.07467"),
+    params_other=FigureRow("other", PARAMS, "other parts", source="the model file's extra_params"),
+    params_active=FigureRow(
+        "active per token", PARAMS, "used by one token; fewer than all in a mixture of experts", source=SUM
+    ),
+    params_attention_weights=FigureRow("attention without biases and norms", PARAMS, "attention's matrices alone"),
+    params_attention_share=ratio_row(
+        "attention parameters / all parameters", "params_attention / params_total", source=QUOTIENT
+    ),
+)
+MATRIX = FigureRow(
+    "", PARAMS, "a tensor of attention in all layers, such as params_W_q", name="^params_[A-Za-z0-9_.]+$"
+)
+OF_LAYERS = FigureRows(
+    params_total=PARAMS_TOTAL._replace(meaning="all parameters of the layers"),
+    params_attention=PARAMS_ATTENTION._replace(meaning="their attention"),
+    params_attention_per_layer=FigureRow("attention per layer", PARAMS, "the attention of one of them"),
+    params_attention_weights_per_layer=FigureRow(
+        "attention per layer, without biases and norms", PARAMS, "the matrices of the attention of one of them"
+    ),
+    params_mlp=FIGURES["params_mlp"]._replace(meaning="their MLPs"),
+    params_norm=FIGURES["params_norm"]._replace(meaning="their norms"),
+)
+"""The figures of a kind of layer; those of its matrices are after the fourth."""
 
 
 def params_report(model: ModelSpec) -> Report:
@@ -50,71 +89,63 @@ def by_matrix(counted: Params) -> dict[str, Quantity]:
         for name, value in group.attention:
             groups_by_matrix.setdefault(name, []).append(Part(group.group, value))
     return {
-        name: sum_over_groups(_key(name), f"parameters of {name}", parts) for name, parts in groups_by_matrix.items()
+        name: sum_over_groups(_row(name).name, f"parameters of {name}", parts)
+        for name, parts in groups_by_matrix.items()
     }
 
 
-def _key(matrix: str) -> str:
-    """Return a matrix's name in JSON: 'cross W_q' -> 'params_cross_W_q'.
+def _row(matrix: str) -> FigureRow:
+    """Return the row of a matrix's figure: that of 'cross W_q' is 'params_cross_W_q'.
 
     A matrix that is called like a part of the model (`norm`) gets 'attention_' before its name.
     """
-    prefix = "attention_" if matrix in dict(_PARTS) else ""
-    return f"params_{prefix}" + matrix.replace(" ", "_")
+    prefix = "attention_" if matrix in _PARTS else ""
+    return MATRIX.one(prefix + matrix.replace(" ", "_"), matrix)
 
 
 def params_figures(model: ModelSpec, counted: Params) -> tuple[Figure, ...]:
     """Return the figures, whose names scripts rely on; those of attention's matrices depend on the model."""
     source = attention_source(model)
-    matrices = [Figure(_key(n), n, q, PARAMS, source) for n, q in by_matrix(counted).items()]
-    parts = [Figure(f"params_{name}", label, getattr(counted, name), PARAMS, _SOURCES[name]) for name, label in _PARTS]
     share = ratio(
         named(counted.attention, "params_attention", "parameters of attention"),
         named(counted.total, "params_total", "all parameters"),
     )
-    return (
-        Figure("params_total", "total", counted.total, PARAMS, SUM),
-        Figure("params_attention", "attention", counted.attention, PARAMS, source),
-        *parts,
-        Figure("params_active", "active per token", counted.active, PARAMS, SUM),
-        Figure(
-            "params_attention_weights",
-            "attention without biases and norms",
-            counted.attention_weights,
-            PARAMS,
-            source,
-        ),
-        Figure("params_attention_share", "attention parameters / all parameters", share, NO_UNIT, QUOTIENT),
-        *matrices,
-        *stored_figures(model),
+    figures = FIGURES.filled(
+        source,
+        params_total=counted.total,
+        params_attention=counted.attention,
+        params_mlp=counted.mlp,
+        params_embedding=counted.embedding,
+        params_head=counted.head,
+        params_norm=counted.norm,
+        params_other=counted.other,
+        params_active=counted.active,
+        params_attention_weights=counted.attention_weights,
+        params_attention_share=share,
     )
+    stored = STORED.filled(weights_stored=stored_weights(model))
+    return (*figures, *_matrices(by_matrix(counted), source), *stored, *stored_by_dtype(model))
+
+
+def _matrices(by_name: Mapping[str, Quantity], source: str, of: str = "") -> Iterator[Figure]:
+    """Yield the figures of attention's matrices."""
+    for name, value in by_name.items():
+        yield _row(name).figure(value, source=source, of=of)
 
 
 def _group_figures(group: LayerParams) -> tuple[Figure, ...]:
     source = group.layers.attention.source
-    return (
-        Figure("params_total", "parameters", group.total, PARAMS, SUM, group.group),
-        Figure("params_attention", "attention", group.attention_total, PARAMS, source, group.group),
-        Figure(
-            "params_attention_per_layer",
-            "attention per layer",
-            group.attention_per_layer,
-            PARAMS,
-            source,
-            group.group,
-        ),
-        Figure(
-            "params_attention_weights_per_layer",
-            "attention per layer, without biases and norms",
-            group.weights_per_layer,
-            PARAMS,
-            source,
-            group.group,
-        ),
-        *(Figure(_key(name), name, value, PARAMS, source, group.group) for name, value in group.attention),
-        Figure("params_mlp", "MLP", group.mlp, PARAMS, _SOURCES["mlp"], group.group),
-        Figure("params_norm", "norms", group.norm, PARAMS, _SOURCES["norm"], group.group),
+    *attention, mlp, norm = OF_LAYERS.filled(
+        source,
+        group.group,
+        params_total=group.total,
+        params_attention=group.attention_total,
+        params_attention_per_layer=group.attention_per_layer,
+        params_attention_weights_per_layer=group.weights_per_layer,
+        params_mlp=group.mlp,
+        params_norm=group.norm,
     )
+    return (*attention, *_matrices(dict(group.attention), source, group.group), mlp, norm)
 
 
 def _tables(model: ModelSpec, counted: Params, figures: tuple[Figure, ...]) -> tuple[Table, ...]:
@@ -124,7 +155,9 @@ def _tables(model: ModelSpec, counted: Params, figures: tuple[Figure, ...]) -> t
         rows.append(("  of which active per token", counted.active))
     rows.append(("  attention", counted.attention))
     rows += [(f"    {name}", value) for name, value in by_matrix(counted).items()]
-    rows += [(f"  {label}", getattr(counted, name)) for name, label in _PARTS if getattr(counted, name)]
+    rows += [
+        (f"  {FIGURES[f'params_{part}'].label}", getattr(counted, part)) for part in _PARTS if getattr(counted, part)
+    ]
     rounded, cells = unit_column("", [value for _, value in rows], PARAMS)
     table = tuple(
         (label, cell, count(value), f"{100 * int(value) / int(total):.1f} %")

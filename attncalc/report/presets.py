@@ -14,9 +14,9 @@ from ..model import ModelSpec, plural
 from ..quantity import Quantity, quantity
 from ..units import BYTES, NO_UNIT, PARAMS, TOKENS, count, truncate
 from ..workload import Workload
+from .figures import PARAMS_TOTAL, PER_TOKEN, FigureRow, FigureRows, Given
 from .layers import attention_source
-from .per_token import no_window_full
-from .report import SUM, Column, Figure, Report, Table, unit_column
+from .report import Column, Report, Table, unit_column
 from .text import WIDTH
 
 _NAMES_TIP = "'attncalc presets qwen' shows their figures"
@@ -24,6 +24,19 @@ _FIGURES_TIP = "'attncalc presets show NAME' prints one"
 _KV_NOTE = "KV per token: bytes that a token adds until a window is full."
 _SIZED = re.compile(r"(.+-)(\d[\d.x]*b.*)")
 """A name that has the model's size: 'qwen3-' and '30b-a3b'."""
+
+FIGURES = FigureRows(presets=FigureRow("presets", NO_UNIT, "presets"))
+OF_PRESETS = FigureRows(
+    params_total=PARAMS_TOTAL,
+    kv_cache_per_token_max=PER_TOKEN["kv_cache_per_token_max"]._replace(
+        meaning="what a token adds to the cache until a window is full"
+    ),
+    max_context=FigureRow("maximum context", TOKENS, "the model's own maximum context", "if it has none"),
+)
+OF_FAMILIES = FigureRows(
+    families_read=FigureRow("supported", NO_UNIT, "supported model_types"),
+    families_refused=FigureRow("not supported", NO_UNIT, "model_types that are not supported"),
+)
 
 
 class Listed(NamedTuple):
@@ -55,10 +68,12 @@ def presets_report(listed: Sequence[Listed], *, words: Sequence[str] = (), names
     layers = tuple(
         (
             {**model.facts(), "family": family, "repositories": list(repositories)},
-            (
-                Figure("params_total", "parameters", total, PARAMS, SUM, model.name),
-                no_window_full(token, attention_source(model), model.name),
-                Figure("max_context", "maximum context", context, TOKENS, of=model.name),
+            OF_PRESETS.filled(
+                "",
+                model.name,
+                params_total=total,
+                kv_cache_per_token_max=Given(token, source=attention_source(model)),
+                max_context=context,
             ),
         )
         for (model, family, repositories), total, token, context in zip(listed, totals, tokens, contexts, strict=True)
@@ -69,7 +84,7 @@ def presets_report(listed: Sequence[Listed], *, words: Sequence[str] = (), names
         (_heading(len(listed), words, names_only),),
         {},
         {},
-        (Figure("presets", "presets", quantity(len(models)), NO_UNIT),),
+        FIGURES.filled(presets=quantity(len(models))),
         layers,
         (table,),
         () if names_only else (_KV_NOTE,),
@@ -153,10 +168,7 @@ def families_report(supported: Sequence[str], unsupported: Mapping[str, str], ve
         ),
         {},
         {},
-        (
-            Figure("families_read", "supported", quantity(len(supported)), NO_UNIT),
-            Figure("families_refused", "not supported", quantity(len(unsupported)), NO_UNIT),
-        ),
+        OF_FAMILIES.filled(families_read=quantity(len(supported)), families_refused=quantity(len(unsupported))),
         tables=(
             Table((Column("supported", "left"), left, left), rows),
             Table((Column("not supported", "left"), Column("reason", "left")), reasons),

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from ..errors import AttncalcError
 from ..units import truncate
-from .json import schema_name
 from .record import record_page
+from .schemas import schema_name
 from .write import save
 
 LARGEST = 64 * 2**20

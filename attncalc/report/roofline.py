@@ -12,7 +12,6 @@ from ..attention.picked import Pools
 from ..errors import AttncalcError
 from ..hardware import MATMUL_DTYPES, Gpu
 from ..model import ModelSpec, plural
-from ..quantity import Quantity, Ratio
 from ..serving.config import ONE_DEVICE, ServingConfig
 from ..serving.request import ResolvedRequest
 from ..serving.roofline import Roofline, Step, roofline
@@ -20,6 +19,7 @@ from ..serving.weights import bytes_read
 from ..units import BYTES, FLOP, NO_UNIT, PER_SECOND, SECONDS, count
 from ..workload import Workload
 from .compare import variants
+from .figures import FigureRow, FigureRows, ratio_row
 from .report import Column, Figure, Report, Table, context_fact, heading, number, workload_facts
 
 WILLIAMS = "Williams et al. 2009, doi:10.1145/1498765.1498785: the longer of FLOP / peak and bytes / bandwidth"
@@ -27,6 +27,66 @@ DEEPSEEK = 4
 """Width of MLA's latent divided by that of a head: 512 / 128. DeepSeek-V2, arXiv:2405.04434, 3.1.2."""
 NO_ROOFLINE = "No roofline: which experts a step reads on one GPU depends on the requests of all ranks"
 """Why there is no roofline if ranks divide the experts."""
+
+NO_EXPERTS = "without experts"
+FIGURES = FigureRows(
+    prefill_time_bound=ratio_row(
+        "prefill takes at least",
+        "the shortest possible time of a prefill",
+        unit=SECONDS,
+        title="Lower bound of the time of a prefill",
+    ),
+    decode_time_bound=ratio_row(
+        "a decode step takes at least",
+        "the shortest possible time of a decode step",
+        unit=SECONDS,
+        title="Lower bound of the time of a decode step",
+    ),
+    decode_tokens_per_second_bound=ratio_row(
+        "at most, of the batch",
+        "the highest possible rate of the batch",
+        "with drafted tokens",
+        unit=PER_SECOND,
+        title="Upper bound of the speed of the batch",
+    ),
+    prefill_time_expected_experts=ratio_row(
+        "prefill with the expected experts",
+        "the time of a prefill with the expected experts, which is no bound",
+        NO_EXPERTS,
+        unit=SECONDS,
+    ),
+    decode_time_expected_experts=ratio_row(
+        "decode step with the expected experts",
+        "the time of a decode step with the expected experts, which is no bound",
+        NO_EXPERTS,
+        unit=SECONDS,
+    ),
+    decode_tokens_per_second_expected_experts=ratio_row(
+        "of the batch, with the expected experts",
+        "the rate of the batch with the expected experts",
+        f"{NO_EXPERTS}, with drafted tokens",
+        unit=PER_SECOND,
+    ),
+    decode_compute_bound_batch=FigureRow(
+        "compute-bound from batch",
+        NO_UNIT,
+        "the batch from which decode is compute-bound, with the expected experts",
+        "if it never is",
+    ),
+    ridge_flop_per_byte=ratio_row(
+        "FLOP per byte of the GPU (its ridge)", "the FLOP per byte from which a step is compute-bound on this GPU"
+    ),
+    prefill_flop_per_byte=ratio_row(
+        "FLOP per byte of the prefill", "FLOP per byte of the prefill, with the expected experts"
+    ),
+    decode_flop_per_byte=ratio_row(
+        "FLOP per byte of a decode step", "FLOP per byte of a decode step, with the expected experts"
+    ),
+    decode_flop_per_byte_limit=ratio_row(
+        "upper bound of FLOP per byte, of any batch", "what decode_flop_per_byte approaches in growing batches"
+    ),
+)
+"""The bounds of time of an attention variant; in the figures of `fit` they are also null without a roofline."""
 
 
 class RooflineSection(NamedTuple):
@@ -107,40 +167,21 @@ def roofline_figures(bounds: Roofline | None, of: str = "") -> tuple[Figure, ...
     prefill, decode = (bounds.prefill, bounds.decode) if bounds else (None, None)
     prefill_expected, decode_expected = (bounds.prefill_expected, bounds.decode_expected) if bounds else (None, None)
     prefill_step, decode_step = prefill_expected or prefill, decode_expected or decode
-    rows: list[tuple[str, str, Quantity | Ratio | None, str]] = [
-        ("prefill_time_bound", "prefill takes at least", prefill and prefill.seconds, SECONDS),
-        ("decode_time_bound", "a decode step takes at least", decode and decode.seconds, SECONDS),
-        (
-            "decode_tokens_per_second_bound",
-            "at most, of the batch",
-            bounds and bounds.tokens_per_second,
-            PER_SECOND,
-        ),
-        (
-            "prefill_time_expected_experts",
-            "prefill with the expected experts",
-            prefill_expected and prefill_expected.seconds,
-            SECONDS,
-        ),
-        (
-            "decode_time_expected_experts",
-            "decode step with the expected experts",
-            decode_expected and decode_expected.seconds,
-            SECONDS,
-        ),
-        (
-            "decode_tokens_per_second_expected_experts",
-            "of the batch, with the expected experts",
-            bounds and bounds.tokens_per_second_expected,
-            PER_SECOND,
-        ),
-        ("decode_compute_bound_batch", "compute-bound from batch", bounds and bounds.compute_bound_batch, NO_UNIT),
-        ("ridge_flop_per_byte", "FLOP per byte of the GPU (its ridge)", bounds and bounds.ridge, NO_UNIT),
-        ("prefill_flop_per_byte", "FLOP per byte of the prefill", prefill_step and prefill_step.intensity, NO_UNIT),
-        ("decode_flop_per_byte", "FLOP per byte of a decode step", decode_step and decode_step.intensity, NO_UNIT),
-        ("decode_flop_per_byte_limit", "upper bound of FLOP per byte, of any batch", bounds and bounds.limit, NO_UNIT),
-    ]
-    return tuple(Figure(key, label, value, unit, WILLIAMS if bounds else "", of) for key, label, value, unit in rows)
+    return FIGURES.filled(
+        WILLIAMS if bounds else "",
+        of,
+        prefill_time_bound=prefill and prefill.seconds,
+        decode_time_bound=decode and decode.seconds,
+        decode_tokens_per_second_bound=bounds and bounds.tokens_per_second,
+        prefill_time_expected_experts=prefill_expected and prefill_expected.seconds,
+        decode_time_expected_experts=decode_expected and decode_expected.seconds,
+        decode_tokens_per_second_expected_experts=bounds and bounds.tokens_per_second_expected,
+        decode_compute_bound_batch=bounds and bounds.compute_bound_batch,
+        ridge_flop_per_byte=bounds and bounds.ridge,
+        prefill_flop_per_byte=prefill_step and prefill_step.intensity,
+        decode_flop_per_byte=decode_step and decode_step.intensity,
+        decode_flop_per_byte_limit=bounds and bounds.limit,
+    )
 
 
 def roofline_terms(bounds: Roofline) -> tuple[Figure, ...]:

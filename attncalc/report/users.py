@@ -10,10 +10,21 @@ from ..serving.request import ResolvedRequest
 from ..serving.traffic import Traffic
 from ..serving.users import Users, users
 from ..units import BYTES, NO_UNIT, TOKENS, count
+from .figures import FigureRow, FigureRows, Given
 from .report import Column, Figure, Table
 
+_NO_USERS = "without --prompt and --lengths, and without a limit"
 _AVERAGE = "prompt + output / 2 tokens, in the engine's blocks"
 _WORST = "prompt + output tokens, in the engine's blocks"
+
+FIGURES = FigureRows(
+    concurrent_average=FigureRow(
+        "concurrent users on average", NO_UNIT, "concurrent users of one replica, on average", _NO_USERS
+    ),
+    concurrent_worst=FigureRow(
+        "concurrent users at worst", NO_UNIT, "concurrent users of one replica, at worst", _NO_USERS
+    ),
+)
 
 
 class UsersSection(NamedTuple):
@@ -61,11 +72,10 @@ def users_section(engines: Sequence[ResolvedRequest]) -> UsersSection:
 
 def user_figures(answer: Users | None, of: str = "") -> tuple[Figure, ...]:
     """Return the figures, whose names scripts rely on. A figure that does not apply has no number."""
-    average, worst = (answer.average, answer.worst) if answer else (None, None)
-    return (
-        Figure("concurrent_average", "concurrent users on average", average, NO_UNIT, _AVERAGE if answer else "", of),
-        Figure("concurrent_worst", "concurrent users at worst", worst, NO_UNIT, _WORST if answer else "", of),
+    average, worst = (
+        (Given(answer.average, source=_AVERAGE), Given(answer.worst, source=_WORST)) if answer else (None, None)
     )
+    return FIGURES.filled("", of, concurrent_average=average, concurrent_worst=worst)
 
 
 def described(traffic: Traffic) -> str:

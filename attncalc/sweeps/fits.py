@@ -14,7 +14,7 @@ from ..engines.llamacpp.options import AUTO
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio
-from ..report.fit import fit_figures, totals
+from ..report.fit_figures import fit_figures, totals
 from ..report.roofline import roofline_figures
 from ..report.users import user_figures
 from ..serving.config import ServingConfig
@@ -170,8 +170,7 @@ class Fits:
                 )
             except AttncalcError:
                 bounds = None
-        figures = {figure.name: figure.quantity for figure in roofline_figures(bounds)}
-        return [figures[name] for name in BOUNDS]
+        return [figure.quantity for figure in roofline_figures(bounds)]
 
 
 def _as_fit_options(options: Mapping[str, Any]) -> FitOptions:

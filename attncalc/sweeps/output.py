@@ -11,10 +11,10 @@ from .. import __version__
 from ..errors import AttncalcError
 from ..report.characters import printable
 from ..report.formats import goes_to_file
-from ..report.json import schema_name
 from ..report.notes import WARNING
 from ..report.rows import RowFormat, Rows
 from ..report.rows.watch import Watch
+from ..report.schemas import schema_name
 from ..report.write import new_file, write
 from ..units import count
 from .axes import cell

@@ -12,11 +12,11 @@ from ..model import ModelSpec, plural
 from ..plot.chart import Chart, Lines, Picture, Series
 from ..plot.scale import Axis as PlotAxis
 from ..plot.scale import exact_count
-from ..report.charts.picture import MAX_BARS, bars_of_values, captions, shown, title_of
+from ..report.charts.picture import MAX_BARS, bars_of_values, captions, shown
 from ..units import BYTES, NO_UNIT, TOKENS, count
 from .axes import Axis
 from .axes import shown as as_text
-from .columns import ERROR, unit_of
+from .columns import ERROR, title_of, unit_of
 from .grid import DEFAULT_FIGURE, DEFAULT_FIT_FIGURE
 from .sweep import Sweep
 
@@ -93,17 +93,20 @@ def _chart(name: str, varying: Sequence[Axis], values: Values) -> tuple[Chart | 
     across = _across([varying[i] for i in kept])
     down = [i for i in kept if varying[i] is not across]
     groups: dict[str, dict[Any, Any]] = {}
+    title = title_of(name)
     for key, value in values.items():
         label = ", ".join(_value(varying[i].name, key[i]) for i in down)
         place = None if across is None else key[varying.index(across)]
-        groups.setdefault(label or title_of(name), {}).setdefault(place, value)
+        groups.setdefault(label or title, {}).setdefault(place, value)
     labels = [list(groups)[i] for i in shown(len(groups), None)]
     unit = unit_of(name) or NO_UNIT
     if across is None:
-        return bars_of_values(name, [(label, groups[label][None]) for label in labels], unit), len(groups) - len(labels)
+        return bars_of_values(name, title, [(label, groups[label][None]) for label in labels], unit), len(groups) - len(
+            labels
+        )
     series = tuple(Series(label, tuple(groups[label].items())) for label in labels)
     x = PlotAxis(across.name.replace("_", " "), _UNITS.get(across.name, NO_UNIT), across.name)
-    return Lines(name, title_of(name), x, PlotAxis(title_of(name), unit, name), series), len(groups) - len(labels)
+    return Lines(name, title, x, PlotAxis(title, unit, name), series), len(groups) - len(labels)
 
 
 def _depends(values: Values, i: int) -> bool:

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from ...plot.chart import Chart, Lines, Picture, Series
 from ...plot.scale import Axis
 from ...units import TOKENS
-from ..compare_rows import Row
+from ..compare_rows import CHARTS, FIGURES, Row
 from ..report import workload_facts
-from .picture import bars, picture, shown, title_of
-
-DEFAULT = ("kv_cache", "params_total", "flops_prefill", "flops_decode")
+from .picture import bars, picture, shown
 
 
 def compare_picture(
@@ -33,7 +31,7 @@ def compare_picture(
         f"{len(rows) - n_drawn} of {len(rows)} are left out" if n_drawn < len(rows) else "",
     ]
     return picture(
-        title, "" if released is None else attention, facts, charts, DEFAULT, engine="ideal", dtypes=_dtypes(rows)
+        title, "" if released is None else attention, facts, charts, CHARTS, engine="ideal", dtypes=_dtypes(rows)
     )
 
 
@@ -41,7 +39,7 @@ def _chart(name: str, rows: Sequence[Sequence[Row]], released: int | None) -> Ch
     """Return a figure as bars, or as lines over several contexts if it differs between them."""
     figures = [[row.figures[name] for row in own] for own in rows]
     first = figures[0][0]
-    title = title_of(name) if name in DEFAULT else first.label[:1].upper() + first.label[1:]
+    title = FIGURES[name].chart_title if name in CHARTS else first.label[:1].upper() + first.label[1:]
     if all(len({figure.value for figure in own}) == 1 for own in figures):
         return bars([(own[0].name, known[0]) for own, known in zip(rows, figures, strict=True)], title, released)
     series = []

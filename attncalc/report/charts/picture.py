@@ -66,39 +66,12 @@ def bars(figures: Sequence[tuple[str, Figure]], title: str, strong: int | None =
     )
 
 
-_TITLES = {
-    "kv_cache": "KV cache",
-    "params_total": "Parameters",
-    "params_attention": "Parameters of attention",
-    "flops_prefill": "FLOPs of a prefill",
-    "flops_decode": "FLOPs of a decode step",
-    "flops_total": "FLOPs",
-    "concurrency": "Concurrent requests",
-    "kv_bytes_per_sequence": "KV cache of one request",
-    "kv_tokens": "Tokens in the cache",
-    "max_batch": "Largest batch",
-    "max_context": "Longest context",
-    "prefill_time_bound": "Lower bound of the time of a prefill",
-    "decode_time_bound": "Lower bound of the time of a decode step",
-    "decode_tokens_per_second_bound": "Upper bound of the speed of the batch",
-}
-
-
-def title_of(name: str) -> str:
-    """Return the title of a figure's chart: 'FLOPs of a prefill', or its name in words: 'KV memory low'."""
-    words = name.replace("_", " ")
-    for prefix, text in (("kv ", "KV "), ("flops ", "FLOPs: "), ("params ", "Parameters: ")):
-        if words.startswith(prefix):
-            words = text + words.removeprefix(prefix)
-    return _TITLES.get(name, words[:1].upper() + words[1:])
-
-
-def bars_of_values(name: str, values: Sequence[tuple[str, float | None]], unit: str) -> Bars | None:
+def bars_of_values(name: str, title: str, values: Sequence[tuple[str, float | None]], unit: str) -> Bars | None:
     """Return bars of pairs of a name and a value; None if no value is above zero."""
     if not any(value for _, value in values):
         return None
     shown_bars = [Bar(label, value, _text(value, unit)) for label, value in values]
-    return Bars(name, title_of(name), Axis("", unit, name), tuple(shown_bars))
+    return Bars(name, title, Axis("", unit, name), tuple(shown_bars))
 
 
 def _text(value: float | None, unit: str) -> str:

@@ -25,6 +25,14 @@ SCHEMAS = {
 }
 """{name of a schema: what it describes}. The file of the same name defines it."""
 
+VERSIONS = dict.fromkeys(SCHEMAS, 1)
+"""The version of each schema. It grows if a script could break (docs/json.md): `| {"fit": 2}`."""
+
+
+def schema_name(name: str) -> str:
+    """Return the name and version of a schema: 'attncalc.kv/1'."""
+    return f"attncalc.{name}/{VERSIONS[name]}"
+
 
 def schema(name: str) -> dict[str, Any]:
     """Return a schema by its name in SCHEMAS."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from .parts import NOTHING, amount, document, fields, figures, named_values, texts
+from ..presets import OF_FAMILIES
+from .parts import NOTHING, document, fields, figures, named_values, texts
 
-_FIGURES = {
-    "families_read": amount("supported model_types"),
-    "families_refused": amount("model_types that are not supported"),
-}
 SCHEMA = document(
     "families",
     "The supported model_types of a config.json.",
-    results=figures("the numbers of model_types", _FIGURES),
+    results=figures("the numbers of model_types", OF_FAMILIES),
     layers=fields("never present", {}),
     model=NOTHING,
     workload=NOTHING,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from ...units import BYTES, NO_UNIT, PER_SECOND, SECONDS, TOKENS
+from ...units import BYTES, NO_UNIT, TOKENS
+from ..fit_figures import DETAILS, FIGURES
+from ..roofline import FIGURES as ROOFLINE
+from ..roofline import NO_EXPERTS
+from ..users import FIGURES as USERS
 from .checks import check
 from .parts import (
-    Figures,
     Schema,
-    amount,
     choice,
     document,
     either,
@@ -17,114 +19,21 @@ from .parts import (
     listed,
     number,
     or_null,
-    ratio,
     ref,
-    size,
     text,
     texts,
+    value_of,
     whole,
 )
 
 _VERDICTS = ("fits", "may_not_fit", "does_not_fit")
 _NO_GPU = "without a GPU"
-_NOT_HELD = "if the engine holds none"
-_NO_BLOCKS = "for an engine without blocks"
 _NO_LIMIT = "without a limit"
-_LLAMACPP = "for other engines than llama.cpp"
-_NO_USERS = "without --prompt and --lengths, and without a limit"
-_BUDGET = {
-    "gpu_memory": size(BYTES, "memory of one GPU as software sees it", _NO_GPU),
-    "usable_memory": size(BYTES, "the share of it that the engine uses", _NO_GPU),
-    "weights": size(BYTES, "the weights on one GPU", _NO_GPU),
-    "reserve": size(BYTES, "the runtime memory", _NO_GPU),
-    "kv_memory": size(BYTES, "what is left for the cache"),
-    "kv_memory_low": size(BYTES, "kv_memory if the runtime memory is largest"),
-    "kv_memory_high": size(BYTES, "kv_memory if the runtime memory is smallest"),
-    "kv_bytes_per_sequence": size(BYTES, "the cache of one sequence"),
-    "kv_needed": size(BYTES, "the cache of the whole batch"),
-    "kv_bytes_per_block": size(BYTES, "one block", _NO_BLOCKS),
-    "kv_blocks": amount("blocks that fit", _NO_BLOCKS),
-    "kv_tokens": size(TOKENS, "tokens that fit, as the engine counts them", "if the cache is in host memory"),
-    "concurrency": ratio("concurrent requests of this context, as the engine prints it"),
-    "max_context": size(TOKENS, "the longest context of the batch that fits", _NO_LIMIT),
-    "max_batch": amount("the most sequences of this context that fit", _NO_LIMIT),
-    "min_gpus": amount("the fewest GPUs of this kind that are enough", "if no number is"),
-    "compute_buffer": size(BYTES, "llama.cpp's compute buffer on a GPU", _LLAMACPP),
-    "host_compute_buffer": size(BYTES, "llama.cpp's compute buffer in host memory", _LLAMACPP),
-    "model_buffer": size(BYTES, "llama.cpp's model buffer", _LLAMACPP),
-    "max_n_gpu_layers": amount("llama.cpp's largest -ngl with which it fits", f"{_LLAMACPP}, and if nothing fits"),
-    "min_n_cpu_moe": amount(
-        "llama.cpp's smallest --n-cpu-moe with which it fits",
-        f"{_LLAMACPP}, if nothing fits, and for models without experts",
-    ),
-    "weights_model": size(BYTES, "of the weights: those of the language model, as the checkpoint stores them", _NO_GPU),
-    "weights_vision_tower": size(BYTES, "of the weights: the vision tower with its projector", _NOT_HELD),
-    "weights_audio_tower": size(BYTES, "of the weights: the audio tower with its projector", _NOT_HELD),
-    "weights_draft": size(BYTES, "of the weights: the draft model", _NOT_HELD),
-    "weights_rope_tables": size(BYTES, "of the weights: tables of rotary positions", _NOT_HELD),
-    "weights_absorbed_kv_b": size(BYTES, "of the weights: copies of MLA's kv_b_proj", _NOT_HELD),
-    "weights_absorbed_products": size(
-        BYTES, "of the weights: products of MLA's matrices that vLLM 0.7 keeps", _NOT_HELD
-    ),
-    "weights_mla_workspace": size(BYTES, "of the weights: a buffer of FlashInfer for MLA", _NOT_HELD),
-    "weights_expert_padding": size(BYTES, "of the weights: padding of MXFP4 experts", _NOT_HELD),
-    "weights_layer_inputs": size(BYTES, "of the weights: a buffer of Gemma 3n's and 4's inputs per layer", _NOT_HELD),
-    "weights_vocab_padding": size(BYTES, "of the weights: padding of the vocabulary", _NOT_HELD),
-    "weights_allocator": size(BYTES, "of the weights: what PyTorch's allocator adds to large tensors", _NOT_HELD),
+_ENGINE = {**FIGURES, **USERS}
+_BOUNDS = {
+    name: row._replace(null_if=", and ".join(filter(None, (row.null_if, "without a roofline"))))
+    for name, row in ROOFLINE.items()
 }
-_USERS = {
-    "concurrent_average": amount("concurrent users of one replica, on average", _NO_USERS),
-    "concurrent_worst": amount("concurrent users of one replica, at worst", _NO_USERS),
-}
-_NO_EXPERTS = "without experts"
-_TIMES: Figures = {
-    "prefill_time_bound": ratio("the shortest possible time of a prefill", unit=SECONDS),
-    "decode_time_bound": ratio("the shortest possible time of a decode step", unit=SECONDS),
-    "decode_tokens_per_second_bound": ratio(
-        "the highest possible rate of the batch", "with drafted tokens", unit=PER_SECOND
-    ),
-    "prefill_time_expected_experts": ratio(
-        "the time of a prefill with the expected experts, which is no bound", _NO_EXPERTS, unit=SECONDS
-    ),
-    "decode_time_expected_experts": ratio(
-        "the time of a decode step with the expected experts, which is no bound", _NO_EXPERTS, unit=SECONDS
-    ),
-    "decode_tokens_per_second_expected_experts": ratio(
-        "the rate of the batch with the expected experts", f"{_NO_EXPERTS}, with drafted tokens", unit=PER_SECOND
-    ),
-    "decode_compute_bound_batch": amount(
-        "the batch from which decode is compute-bound, with the expected experts", "if it never is"
-    ),
-    "ridge_flop_per_byte": ratio("the FLOP per byte from which a step is compute-bound on this GPU"),
-    "prefill_flop_per_byte": ratio("FLOP per byte of the prefill, with the expected experts"),
-    "decode_flop_per_byte": ratio("FLOP per byte of a decode step, with the expected experts"),
-    "decode_flop_per_byte_limit": ratio("what decode_flop_per_byte approaches in growing batches"),
-}
-_BOUNDS: Figures = {
-    name: figure._replace(null=", and ".join(filter(None, (figure.null, "without a roofline"))))
-    for name, figure in _TIMES.items()
-}
-_DETAILS: Figures = {
-    "kv_block_size": size(TOKENS, "tokens per block"),
-    "kv_groups": amount("groups of layers that share blocks"),
-    "kv_blocks_per_request": amount("blocks of one request of this context"),
-    "kv_bytes_per_token": size(BYTES, "one token in all layers"),
-    "kv_bytes_per_token_per_layer": size(BYTES, "one token in one layer"),
-    "cpu_blocks": amount("blocks in host memory"),
-    "state_bytes_per_layer": size(BYTES, "one layer's state"),
-    "state_bytes_per_slot": size(BYTES, "one slot of recurrent states"),
-    "state_slots": amount("slots of recurrent states"),
-    "state_bytes_per_sequence": size(BYTES, "one sequence's recurrent states"),
-    "kv_cells": amount("llama.cpp's cells of one sequence"),
-    "swa_cells": amount("llama.cpp's cells of its sliding windows"),
-    "kv_bytes_per_cell": size(BYTES, "one cell"),
-    "swa_bytes_per_cell": size(BYTES, "one cell of sliding windows"),
-    "indexer_bytes_per_cell": size(BYTES, "one cell of an indexer's keys"),
-    "full_bytes_per_token": size(BYTES, "one token in the layers with full attention"),
-    "swa_bytes_per_token": size(BYTES, "one token in the layers with sliding windows"),
-    "swa_tokens": size(TOKENS, "tokens that fit in the pool of sliding windows"),
-}
-_ENGINE = {**_BUDGET, **_USERS}
 
 _PART = {
     "name": text("name of the part"),
@@ -222,7 +131,7 @@ _USERS_FACTS = {
     "concurrent_worst_all_replicas": or_null(whole("concurrent users of all replicas at worst"), _NO_LIMIT),
 }
 _BOUND_BY = choice("what bounds the time", "compute", "memory")
-_BOUND_BY_EXPECTED = or_null(choice("what bounds the time with the expected experts", "compute", "memory"), _NO_EXPERTS)
+_BOUND_BY_EXPECTED = or_null(choice("what bounds the time with the expected experts", "compute", "memory"), NO_EXPERTS)
 _ROOFLINE = {
     "gpu": text("the GPU"),
     "weights_dtype": text("dtype of the weights"),
@@ -236,7 +145,7 @@ _VARIANT = {
     "name": text("the variant: MHA, MQA, ..."),
     "released": flag("whether this is the model as released"),
     **_ROOFLINE,
-    **{name: bound.plain for name, bound in _TIMES.items()},
+    **{name: {"description": row.description, **value_of(row)} for name, row in ROOFLINE.items()},
 }
 
 SCHEMA = document(
@@ -284,5 +193,5 @@ SCHEMA = document(
             "without a roofline",
         ),
     },
-    definitions={"engine_figures": figures("the engine's figures", _ENGINE, _DETAILS)},
+    definitions={"engine_figures": figures("the engine's figures", _ENGINE, *DETAILS.values())},
 )

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from ...units import BYTES, BYTES_PER_SECOND, FLOP_PER_SECOND
+from ..gpus import FIGURES, OF_GPU, PEAK, RIDGE
 from .parts import (
     NOTHING,
-    amount,
     document,
     figures,
     flag,
     layer,
     number,
     or_null,
-    ratio,
-    size,
     text,
     texts,
     whole,
@@ -32,19 +29,11 @@ _GPU = {
     "notes": texts("notes on it"),
     "sources": texts("sources of its facts"),
 }
-_FIGURES = {
-    "memory": size(BYTES, "memory that software reports"),
-    "bandwidth": size(BYTES_PER_SECOND, "memory bandwidth"),
-}
-_PER_DTYPE = {
-    "^peak_[a-z0-9]+$": size(FLOP_PER_SECOND, "dense peak in this dtype"),
-    "^ridge_[a-z0-9]+$": ratio("FLOP per byte from which a step in this dtype is compute-bound"),
-}
 SCHEMA = document(
     "gpus",
     "The known GPUs, or one of them.",
-    results=figures("the number of GPUs", {"gpus": amount("GPUs")}),
-    layers=layer("a GPU", _GPU, figures("its figures", _FIGURES, _PER_DTYPE)),
+    results=figures("the number of GPUs", FIGURES),
+    layers=layer("a GPU", _GPU, figures("its figures", OF_GPU, PEAK, RIDGE)),
     model=NOTHING,
     workload=NOTHING,
 )

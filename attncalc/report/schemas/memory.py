@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from ...cost.kernels import KERNELS
-from ...units import BYTES
+from ..memory import FIGURES
 from .attention import DEFINITIONS
-from .parts import amount, choice, document, fields, figures, layer, listed, ref, size, text, texts, whole
+from .parts import choice, document, fields, figures, layer, listed, ref, text, texts, whole
 
-_FIGURES = {
-    "score_matrix": size(BYTES, "the score matrix of one layer"),
-    "score_matrix_per_head": size(BYTES, "the score matrix of one head"),
-    "score_elements": amount("elements of the score matrix of one layer"),
-    **{f"peak_{kernel}": size(BYTES, f"the peak with the kernel '{kernel}'") for kernel in KERNELS},
-}
 _SHAPE = {"type": "integer", "minimum": 1}
 _LAYER = {
     "name": text("name of the kind of layer"),
@@ -28,7 +22,7 @@ _LAYER = {
 SCHEMA = document(
     "memory",
     "The activation memory of one attention layer: its score matrix, and its peak by kernel.",
-    results=figures("the figures of the layer with the largest score matrix", _FIGURES),
-    layers=layer("the attention of a kind of layer", _LAYER, figures("its figures", _FIGURES)),
+    results=figures("the figures of the layer with the largest score matrix", FIGURES),
+    layers=layer("the attention of a kind of layer", _LAYER, figures("its figures", FIGURES)),
     definitions=DEFINITIONS,
 )

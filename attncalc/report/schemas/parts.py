@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...units import (
     BYTES,
@@ -16,7 +16,8 @@ from ...units import (
     SECONDS,
     TOKENS,
 )
-from ..json import schema_name
+from ..figures import FigureRow
+from . import schema_name
 
 Schema = dict[str, Any]
 Properties = Mapping[str, Schema]
@@ -102,55 +103,10 @@ def ref(name: str, meaning: str = "") -> Schema:
 # Figures
 
 
-class FigureSchema(NamedTuple):
-    """What is known of a figure before it is computed.
-
-    Attributes:
-        unit: Its unit.
-        meaning: What it is.
-        type: The JSON type of its value.
-        null: When it has no value; "" if it always has one.
-    """
-
-    unit: str
-    meaning: str
-    type: str
-    null: str = ""
-
-    @property
-    def schema(self) -> Schema:
-        """The schema of its unit and its value."""
-        types = [self.type, "null"] if self.null else self.type
-        return {"unit": {"const": self.unit}, "value": {"type": types}}
-
-    @property
-    def plain(self) -> Schema:
-        """The schema of the value alone, where its name is a key."""
-        return {"description": self.description, "type": self.schema["value"]["type"]}
-
-    @property
-    def description(self) -> str:
-        """Its meaning, and when it is null."""
-        return f"{self.meaning}; null {self.null}" if self.null else self.meaning
-
-
-Figures = Mapping[str, FigureSchema]
-"""{name of a figure: its schema}."""
-
-
-def size(unit: str, meaning: str, null: str = "") -> FigureSchema:
-    """Return the schema of a figure that is a whole number of a base unit."""
-    return FigureSchema(unit, meaning, "integer", null)
-
-
-def amount(meaning: str, null: str = "") -> FigureSchema:
-    """Return the schema of a figure that counts things, without a unit."""
-    return FigureSchema(NO_UNIT, meaning, "integer", null)
-
-
-def ratio(meaning: str, null: str = "", unit: str = NO_UNIT) -> FigureSchema:
-    """Return the schema of a figure that is a quotient, by default without a unit."""
-    return FigureSchema(unit, meaning, "number", null)
+def value_of(row: FigureRow) -> Schema:
+    """Return the schema of a figure's value."""
+    kind = "number" if row.ratio else "integer"
+    return {"type": [kind, "null"] if row.null_if else kind}
 
 
 UNITS = (BYTES, FLOP, PARAMS, TOKENS, SECONDS, PER_SECOND, FLOP_PER_SECOND, BYTES_PER_SECOND, NO_UNIT)
@@ -172,32 +128,28 @@ FIGURE = fields(
 )
 
 
-def figures(meaning: str, always: Figures, sometimes: Figures | None = None) -> Schema:
+def figures(meaning: str, always: Mapping[str, FigureRow], *sometimes: FigureRow) -> Schema:
     """Return the schema of a list of figures.
 
     Args:
         meaning: What the list is.
         always: The figures that are always in it, once each. One that does not apply has the value null.
-        sometimes: Further figures that may be in it, by their names; a name that starts with '^' is a pattern.
+        sometimes: Further figures that may be in it; a name that starts with '^' is a pattern.
     """
-    further = [_optional_figure(name, figure) for name, figure in (sometimes or {}).items()]
+    further = [_figure(row, {"pattern" if row.name.startswith("^") else "const": row.name}) for row in sometimes]
     names = {"properties": {"name": {"enum": list(always)}}}
     named = {"anyOf": [names, *further]} if further else names
-    contained = [
-        {
-            "description": f"{name}: {figure.description}",
-            "contains": {"properties": {"name": {"const": name}, **figure.schema}},
-            "maxContains": 1,
-        }
-        for name, figure in always.items()
-    ]
+    contained = []
+    for row in always.values():
+        described = _figure(row, {"const": row.name})
+        contained.append({"description": described.pop("description"), "contains": described, "maxContains": 1})
     all_of = {"allOf": contained} if contained else {}
     return {"description": meaning, "type": "array", "items": {**ref("figure"), **named}, **all_of}
 
 
-def _optional_figure(name: str, figure: FigureSchema) -> Schema:
-    names = {"pattern": name} if name.startswith("^") else {"const": name}
-    return {"description": f"{name}: {figure.description}", "properties": {"name": names, **figure.schema}}
+def _figure(row: FigureRow, name: Schema) -> Schema:
+    properties = {"name": name, "unit": {"const": row.unit}, "value": value_of(row)}
+    return {"description": f"{row.name}: {row.description}", "properties": properties}
 
 
 # The document

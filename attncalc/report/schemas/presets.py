@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from ...units import BYTES, PARAMS, TOKENS
-from .parts import MODEL_FACTS, NOTHING, amount, document, figures, layer, size, text, texts
+from ..presets import FIGURES, OF_PRESETS
+from .parts import MODEL_FACTS, NOTHING, document, figures, layer, text, texts
 
-_FIGURES = {
-    "params_total": size(PARAMS, "all parameters"),
-    "kv_cache_per_token_max": size(BYTES, "what a token adds to the cache until a window is full"),
-    "max_context": size(TOKENS, "the model's own maximum context", "if it has none"),
-}
 _PRESET = {
     **MODEL_FACTS,
     "family": text("the family by which the list is grouped"),
@@ -18,8 +13,8 @@ _PRESET = {
 SCHEMA = document(
     "presets",
     "The built-in models.",
-    results=figures("the number of presets", {"presets": amount("presets")}),
-    layers=layer("a preset", _PRESET, figures("its figures", _FIGURES)),
+    results=figures("the number of presets", FIGURES),
+    layers=layer("a preset", _PRESET, figures("its figures", OF_PRESETS)),
     model=NOTHING,
     workload=NOTHING,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..json import schema_name
+from . import schema_name
 from .checks import MEASURED, PREDICTED, check
 from .parts import (
     Schema,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..json import schema_name
+from . import schema_name
 from .parts import UNITS, Schema, choice, fields, listed, or_null, schema_document, text
 
 _CELL: Schema = {"type": ["number", "string", "boolean", "null"]}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ...units import BYTES, FLOP, NO_UNIT, PARAMS
+from ..figures import FigureRow
 from .checks import check
 from .parts import (
     MODEL,
     Schema,
-    amount,
     choice,
     document,
     either,
@@ -18,31 +18,35 @@ from .parts import (
     named_values,
     number,
     or_null,
-    size,
     text,
     texts,
     whole,
 )
 
 UNITS = (PARAMS, BYTES, FLOP, NO_UNIT)
-_MODEL_FIGURES = {
-    "^params_[A-Za-z0-9_.]+$": size(PARAMS, "parameters of a matrix, of a layer, of a rank or of the model"),
-    "^(kv_cache|cross_attention_cache|cache|recurrent_state)(_[a-z0-9_]+)?$": size(
-        BYTES, "the cache of a layer, of a rank or of the model"
+_MODEL_FIGURES = (
+    FigureRow(
+        "", PARAMS, "parameters of a matrix, of a layer, of a rank or of the model", name="^params_[A-Za-z0-9_.]+$"
     ),
-}
-_LAYER_FIGURES = {
-    **_MODEL_FIGURES,
-    "^flops_[a-z0-9_]+$": size(FLOP, "FLOP of a pass"),
-    "^peak_[a-z0-9_]+$": size(BYTES, "peak memory of a pass"),
-    "^pairs$": amount("pairs of a query and a key"),
-}
+    FigureRow(
+        "",
+        BYTES,
+        "the cache of a layer, of a rank or of the model",
+        name="^(kv_cache|cross_attention_cache|cache|recurrent_state)(_[a-z0-9_]+)?$",
+    ),
+)
+_LAYER_FIGURES = (
+    *_MODEL_FIGURES,
+    FigureRow("", FLOP, "FLOP of a pass", name="^flops_[a-z0-9_]+$"),
+    FigureRow("", BYTES, "peak memory of a pass", name="^peak_[a-z0-9_]+$"),
+    FigureRow("", NO_UNIT, "pairs of a query and a key", name="^pairs$"),
+)
 _CATALOGUE = fields(
     "the models, without MODEL",
     {"name": {"const": "catalogue"}, "models": texts("their names")},
 )
 _KIND = fields(
-    "a kind of layer", {"name": text("its name"), "results": figures("its predicted figures", {}, _LAYER_FIGURES)}
+    "a kind of layer", {"name": text("its name"), "results": figures("its predicted figures", {}, *_LAYER_FIGURES)}
 )
 _VERIFIED = fields(
     "a model, without MODEL",
@@ -134,7 +138,7 @@ SCHEMA = document(
     "verify",
     "Real torch layers, measured and compared with the formulas.",
     model=either(MODEL, _CATALOGUE),
-    results=figures("the predicted figures of the whole model", {}, _MODEL_FIGURES),
+    results=figures("the predicted figures of the whole model", {}, *_MODEL_FIGURES),
     layers=either(_KIND, _VERIFIED),
     extra={
         "verdict": text("the verdict in words"),

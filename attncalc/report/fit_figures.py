@@ -1,0 +1,233 @@
+"""The figures of `attncalc fit`: those of the budget and the cache, and those that only some engines have."""
+
+from __future__ import annotations
+
+from ..engines.base import NO_LIMIT
+from ..engines.runtime import RuntimeMemory
+from ..model import plural
+from ..quantity import Quantity, Ratio
+from ..serving.fit import FitResult
+from ..serving.gpu_layers import fewest_cpu_moe, most_gpu_layers
+from ..serving.request import ResolvedRequest
+from ..serving.weights import Weights
+from ..units import BYTES, NO_UNIT, TOKENS, count
+from .figures import FigureRow, FigureRows, Given, ratio_row
+from .report import Figure
+
+GIVEN = "as given"
+ESTIMATED = "an estimate: --reserve replaces it"
+_NO_GPU = "without a GPU"
+_NOT_HELD = "if the engine holds none"
+_NO_BLOCKS = "for an engine without blocks"
+_NO_LIMIT = "without a limit"
+_LLAMACPP = "for other engines than llama.cpp"
+TOTALS = ("concurrency", "max_batch", "kv_tokens")
+"""The figures that are also given of all replicas together."""
+WEIGHT_PARTS = FigureRows(
+    **{
+        name: FigureRow(label, BYTES, f"of the weights: {meaning}", _NO_GPU if name == "weights_model" else _NOT_HELD)
+        for name, label, meaning in (
+            ("weights_model", "language model", "those of the language model, as the checkpoint stores them"),
+            ("weights_vision_tower", "vision tower", "the vision tower with its projector"),
+            ("weights_audio_tower", "audio tower", "the audio tower with its projector"),
+            ("weights_draft", "draft model", "the draft model"),
+            ("weights_rope_tables", "rope tables", "tables of rotary positions"),
+            ("weights_absorbed_kv_b", "absorbed kv_b", "copies of MLA's kv_b_proj"),
+            ("weights_absorbed_products", "products of MLA's matrices", "MLA's matrix products that vLLM 0.7 keeps"),
+            ("weights_mla_workspace", "FlashInfer's MLA workspace", "a buffer of FlashInfer for MLA"),
+            ("weights_expert_padding", "padding of MXFP4 experts", "padding of MXFP4 experts"),
+            ("weights_layer_inputs", "buffer of per-layer inputs", "a buffer of Gemma 3n's and 4's inputs per layer"),
+            ("weights_vocab_padding", "padding of the vocabulary", "padding of the vocabulary"),
+            ("weights_allocator", "rounding of PyTorch's allocator", "what PyTorch's allocator adds to large tensors"),
+        )
+    }
+)
+"""What the weights consist of."""
+FIGURES = FigureRows(
+    gpu_memory=FigureRow("one GPU", BYTES, "memory of one GPU as software sees it", _NO_GPU),
+    usable_memory=FigureRow("usable", BYTES, "the share of it that the engine uses", _NO_GPU),
+    weights=FigureRow("weights", BYTES, "the weights on one GPU", _NO_GPU, source="its parameters"),
+    reserve=FigureRow("runtime", BYTES, "the runtime memory", _NO_GPU),
+    kv_memory=FigureRow("KV memory", BYTES, "what is left for the cache"),
+    kv_memory_low=FigureRow(
+        "KV memory at least", BYTES, "kv_memory if the runtime memory is largest", source="if runtime is largest"
+    ),
+    kv_memory_high=FigureRow(
+        "KV memory at most", BYTES, "kv_memory if the runtime memory is smallest", source="if runtime is smallest"
+    ),
+    kv_bytes_per_sequence=FigureRow("one request", BYTES, "the cache of one sequence", title="KV cache of one request"),
+    kv_needed=FigureRow("the batch", BYTES, "the cache of the whole batch"),
+    kv_bytes_per_block=FigureRow("one block", BYTES, "one block", _NO_BLOCKS),
+    kv_blocks=FigureRow("blocks", NO_UNIT, "blocks that fit", _NO_BLOCKS),
+    kv_tokens=FigureRow(
+        "tokens",
+        TOKENS,
+        "tokens that fit, as the engine counts them",
+        "with a cache in host memory",
+        title="Tokens in the cache",
+    ),
+    concurrency=ratio_row(
+        "concurrent requests",
+        "concurrent requests of this context, as the engine prints it",
+        title="Concurrent requests",
+    ),
+    max_context=FigureRow(
+        "longest context", TOKENS, "the longest context of the batch that fits", _NO_LIMIT, title="Longest context"
+    ),
+    max_batch=FigureRow(
+        "maximum requests", NO_UNIT, "the most sequences of this context that fit", _NO_LIMIT, title="Largest batch"
+    ),
+    min_gpus=FigureRow("fewest GPUs of this kind", NO_UNIT, "the fewest GPUs that are enough", "if no number is"),
+    compute_buffer=FigureRow("compute buffer", BYTES, "llama.cpp's compute buffer on a GPU", _LLAMACPP),
+    host_compute_buffer=FigureRow(
+        "compute buffer in host memory", BYTES, "llama.cpp's compute buffer in host memory", _LLAMACPP
+    ),
+    model_buffer=FigureRow("model buffer", BYTES, "llama.cpp's model buffer", _LLAMACPP),
+    max_n_gpu_layers=FigureRow(
+        "most layers on GPUs (-ngl)",
+        NO_UNIT,
+        "llama.cpp's largest -ngl with which it fits",
+        f"{_LLAMACPP}, and if nothing fits",
+    ),
+    min_n_cpu_moe=FigureRow(
+        "fewest layers with experts on the host",
+        NO_UNIT,
+        "llama.cpp's smallest --n-cpu-moe with which it fits",
+        f"{_LLAMACPP}, if nothing fits, and for models without experts",
+    ),
+    **WEIGHT_PARTS,
+)
+DETAILS = FigureRows(
+    kv_block_size=FigureRow("", TOKENS, "tokens per block"),
+    kv_groups=FigureRow("", NO_UNIT, "groups of layers that share blocks"),
+    kv_blocks_per_request=FigureRow("", NO_UNIT, "blocks of one request of this context"),
+    kv_bytes_per_token=FigureRow("", BYTES, "one token in all layers"),
+    kv_bytes_per_token_per_layer=FigureRow("", BYTES, "one token in one layer"),
+    cpu_blocks=FigureRow("", NO_UNIT, "blocks in host memory"),
+    state_bytes_per_layer=FigureRow("", BYTES, "one layer's state"),
+    state_bytes_per_slot=FigureRow("", BYTES, "one slot of recurrent states"),
+    state_slots=FigureRow("", NO_UNIT, "slots of recurrent states"),
+    state_bytes_per_sequence=FigureRow("", BYTES, "one sequence's recurrent states"),
+    kv_cells=FigureRow("", NO_UNIT, "llama.cpp's cells of one sequence"),
+    swa_cells=FigureRow("", NO_UNIT, "llama.cpp's cells of its sliding windows"),
+    kv_bytes_per_cell=FigureRow("", BYTES, "one cell"),
+    swa_bytes_per_cell=FigureRow("", BYTES, "one cell of sliding windows"),
+    indexer_bytes_per_cell=FigureRow("", BYTES, "one cell of an indexer's keys"),
+    full_bytes_per_token=FigureRow("", BYTES, "one token in the layers with full attention"),
+    swa_bytes_per_token=FigureRow("", BYTES, "one token in the layers with sliding windows"),
+    swa_tokens=FigureRow("", TOKENS, "tokens that fit in the pool of sliding windows"),
+)
+"""Further figures that only some engines have; an engine names them in words of its own."""
+
+
+def fit_figures(
+    result: FitResult, fewest_gpus: Quantity | None, of: str = "", *, with_offload: bool = True
+) -> tuple[Figure, ...]:
+    """Return the figures, whose names scripts rely on. A figure that does not apply has no number.
+
+    Args:
+        result: What fits.
+        fewest_gpus: The fewest GPUs that hold the batch.
+        of: The engine of which they are; '' for the only one.
+        with_offload: Whether to search for `max_n_gpu_layers` and `min_n_cpu_moe`, which takes long.
+    """
+    budget, pool, resolved, request = result.budget, result.pool, result.resolved, result.request
+    details = {detail.name: detail.quantity for detail in pool.details}
+    buffers = {d.name: d.quantity for d in budget.reserve.runtime.details} if budget.reserve else {}
+    share = budget.share.option.removeprefix("--") if budget.share else ""
+    weights, reserve = budget.weights, budget.reserve
+    runtime = "runtime, estimated" if reserve and request.reserve is None else ""
+    batch, context = plural(resolved.workload.batch, "request"), count(resolved.workload.context)
+    most_layers, fewest_experts = _offload_limits(resolved) if with_offload else (None, None)
+    return FIGURES.filled(
+        result.layout.source,
+        of,
+        gpu_memory=Given(budget.memory, source="; ".join(resolved.gpu.sources) if resolved.gpu else GIVEN),
+        usable_memory=Given(budget.usable, f"what the engine takes, {share}" if share else "", GIVEN),
+        weights=Given(weights and weights.total, f"weights in {weights.dtype}" if weights else ""),
+        reserve=Given(reserve and reserve.total, runtime, ESTIMATED if request.reserve is None else GIVEN),
+        kv_memory=Given(budget.kv_memory, source="what is left" if budget.memory else GIVEN),
+        kv_memory_low=Quantity(budget.kv_memory_low),
+        kv_memory_high=Quantity(budget.kv_memory_high),
+        kv_bytes_per_sequence=Given(_one_sequence(result), f"one request of {context} tokens"),
+        kv_needed=Given(result.needed, f"{batch} of {context} tokens"),
+        kv_bytes_per_block=details.get("kv_bytes_per_block"),
+        kv_blocks=pool.blocks,
+        kv_tokens=None if pool.tokens == NO_LIMIT else pool.tokens,
+        concurrency=pool.concurrency,
+        max_context=Given(result.max_context, f"longest context of {batch}"),
+        max_batch=Given(result.max_batch, f"maximum requests of {context} tokens"),
+        min_gpus=fewest_gpus,
+        **{name: buffers.get(name) for name in ("compute_buffer", "host_compute_buffer", "model_buffer")},
+        max_n_gpu_layers=most_layers,
+        min_n_cpu_moe=fewest_experts,
+        **_weight_parts(weights, resolved.engine.title),
+    )
+
+
+def _offload_limits(resolved: ResolvedRequest) -> tuple[Quantity | None, Quantity | None]:
+    """Return llama.cpp's largest -ngl and smallest --n-cpu-moe that fit; None for other engines, and if none does."""
+    if not resolved.whole_layers or resolved.share is None:
+        return None, None
+    layers, experts = most_gpu_layers(resolved.request), fewest_cpu_moe(resolved.request)
+    return None if layers is None else Quantity(layers), None if experts is None else Quantity(experts)
+
+
+def _weight_parts(weights: Weights | None, engine: str) -> dict[str, Given]:
+    """Return the parts of the weights; those that the engine does not hold have no number."""
+    by_name: dict[str, Quantity] = {}
+    if weights:
+        by_name = {name: part for name, _, part in weights.parts if name in WEIGHT_PARTS}
+        by_name.setdefault("weights_model", weights.total)
+    return {name: Given(by_name.get(name), source=engine) for name in WEIGHT_PARTS}
+
+
+def _one_sequence(result: FitResult) -> Quantity | Ratio:
+    """Return the engine's own figure if it has one, else the bytes that one sequence needs."""
+    details = {detail.name: detail.quantity for detail in result.pool.details}
+    workload = result.resolved.workload
+    one = Quantity(int(result.layout.needed(1, workload.context)))
+    return details.get("kv_bytes_per_sequence", one if workload.batch > 1 else result.needed)
+
+
+def detail_figures(result: FitResult, main: tuple[Figure, ...], of: str = "") -> tuple[Figure, ...]:
+    """Return the engine's intermediate figures that are not among the main ones."""
+    known = {figure.name for figure in main}
+    return tuple(
+        DETAILS[detail.name].figure(detail.quantity, detail.label, result.layout.source, of)
+        for detail in result.pool.details
+        if detail.name not in known
+    )
+
+
+def term_figures(result: FitResult) -> tuple[Figure, ...]:
+    """Return the terms of the budget's formulas that have a formula themselves, for --explain."""
+    weights = result.budget.weights.parts if result.budget.weights else ()
+    runtime = result.budget.reserve.runtime if result.budget.reserve else RuntimeMemory()
+    return (
+        *(
+            Figure(name, label, part, BYTES if "bytes" in name else NO_UNIT, GIVEN)
+            for name, label, part in weights
+            if name not in WEIGHT_PARTS
+        ),
+        *(
+            Figure(part.name, part.label, part.expected, BYTES, part.source)
+            for part in runtime.parts
+            if part.name not in {detail.name for detail in runtime.details}
+        ),
+        *(
+            Figure(name, label, term, BYTES if "bytes" in name else NO_UNIT, ESTIMATED)
+            for name, label, term in runtime.terms
+        ),
+    )
+
+
+def totals(result: FitResult) -> dict[str, int | float | None]:
+    """Return what fits in all replicas together, for JSON."""
+    replicas, tokens = result.resolved.replicas, result.pool.tokens
+    all_together = (
+        float(result.pool.concurrency) * replicas,
+        None if result.max_batch is None else int(result.max_batch) * replicas,
+        None if tokens == NO_LIMIT else int(tokens) * replicas,
+    )
+    return dict(zip(TOTALS, all_together, strict=True))
