@@ -74,7 +74,7 @@ def check_values(fields: Fields, names: Collection[str]) -> None:
     for name in _PER_LAYER_LISTS:
         value = fields.given.get(name)
         # Some lists go on with the layers of multi-token prediction, which no figure counts.
-        is_checked = name in names or (name == "layer_types" and fields.is_known_class)
+        is_checked = name in names or fields.is_known_class
         if is_checked and isinstance(value, list) and len(value) not in (n_layers, n_layers + mtp_layers):
             raise AttncalcError(
                 f"{name} has {len(value)} entries for {n_layers} layers (num_hidden_layers)", "correct one of them"
