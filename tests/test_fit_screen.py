@@ -27,17 +27,20 @@ from attncalc.serving.request import FitRequest
 from attncalc.units import GIB
 
 QWEN = ("fit", "qwen3-8b", "--gpu", "rtx-4090")
-GPUS = ("rtx-4090", "h100-80gb", "a100-40gb")
+GPUS = ("rtx-4090", "h100-80gb")
 ROWS, COLUMNS = 24, 80
 ANSWERS = ("FITS", "MAY NOT FIT", "DOES NOT FIT", "DOES NOT START")
 
 
 def reports(name: str) -> Iterator[Report]:
-    """Yield vLLM's report on each of GPUS; of the presets of the catalogue, that of every engine and of all engines."""
+    """Yield vLLM's report on the smallest GPU, with the longest lists of changes.
+
+    Of the presets of the catalogue, yield that of every engine and of all engines on each of GPUS.
+    """
     model = load(name)
     source = (model.encoder.max_context or 512) if model.encoder else None
     workload = Workload.decode(1, model.max_context or 512, source=source)
-    for device in map(gpu, GPUS):
+    for device in map(gpu, GPUS if name in CATALOGUE else GPUS[:1]):
         for engine in ENGINES if name in CATALOGUE else ("vllm",):
             try:
                 yield fit_report(FitRequest(model, workload, engine, gpu=device))
