@@ -22,7 +22,6 @@ from attncalc.engines.base import Pool
 from attncalc.hardware import Gpu
 from attncalc.quantity import quantity, ratio
 from attncalc.serving import devices as devices_module
-from attncalc.serving import fit as fit_module
 from attncalc.serving.fit import fit, min_gpus, possible_verdict
 from attncalc.serving.memory_budget import memory_budget
 from attncalc.serving.offload import spread_over_gpus
@@ -76,8 +75,7 @@ class Paged(NamedTuple):
 
 @pytest.fixture
 def paged(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (fit_module, devices_module):
-        monkeypatch.setattr(module, "layout", lambda *_: Paged())
+    monkeypatch.setattr(find_engine("ideal"), "layout", lambda *_: Paged())
 
 
 # The budget

@@ -268,8 +268,8 @@ def test_dtypes_have_the_engines_names(engine: str, model: str, fields: dict[str
 @pytest.mark.parametrize(
     ("version", "model", "fields", "expected"),
     [
-        ("0.5.23", "mixtral-8x7b", {"tp": 4, "attn_dp": 2}, "--tp-size 4 --attn-dp-size 2"),
-        ("0.5.22", "mixtral-8x7b", {"tp": 4, "attn_dp": 2}, "--tp-size 4 --dp-size 2 --enable-dp-attention"),
+        ("0.5.22", "mixtral-8x7b", {"tp": 4, "attn_dp": 2}, "--tp-size 4 --attn-dp-size 2"),
+        ("0.5.21", "mixtral-8x7b", {"tp": 4, "attn_dp": 2}, "--tp-size 4 --dp-size 2 --enable-dp-attention"),
         ("0.5.23", "mixtral-8x7b", {"gpus": 8, "tp": 4, "attn_dp": 2}, "--tp-size 4 --attn-dp-size 2"),
         ("0.5.23", "qwen3-8b", {"gpus": 4, "tp": 2, "pp": 2}, "--tp-size 2 --pp-size 2"),
         ("0.5.23", "qwen3-8b", {"gpus": 4, "tp": 2, "dp": 2}, "--tp-size 2 --dp-size 2"),

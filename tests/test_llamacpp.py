@@ -319,7 +319,6 @@ def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any], me
         ((), {}, "has no cache"),
         ((LayerCacheSpec(2, ()),), {}, "has no cache"),
         ((kv(2, 2, 64),), {"tp": 2}, "distributes layers over GPUs"),
-        ((kv(2, 2, 64),), {"pp": 2}, "--pp has no effect"),
         ((kv(2, 2, 64),), {"engine_version": "4000"}, "4000"),
         ((kv(2, 2, 64),), {"sequences": 257}, "at most 256"),
         ((kv(2, 2, 64),), {"speculative_tokens": 2}, "without recurrent states"),

@@ -180,7 +180,7 @@ def test_without_standard_input_nothing_is_read(monkeypatch: pytest.MonkeyPatch)
 def test_standard_input_is_read_once(ask: Ask) -> None:
     answer = ask("compare", "-", "-", stdin=json.dumps(CONFIG))
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err.startswith("error: standard input is empty, or was read before\n  tip: give '-' once, as in ")
+    assert answer.err.startswith("error: standard input can be read only once, and '-' is given twice\n")
 
 
 # What a name leads to, before it is parsed

@@ -88,7 +88,7 @@ def test_a_tp_that_does_not_divide_a_width_is_an_error() -> None:
         Latent(4, 16, 8, 4, 8).shard(3)
     with pytest.raises(AttncalcError, match="does not divide 6 KV heads"):
         Grouped(12, 6, 8).shard(4)
-    with pytest.raises(AttncalcError, match="d_ff 24"):
+    with pytest.raises(AttncalcError, match="--tp 5 does not divide the width of the MLP, 24"):
         Mlp(24).shard(5)
 
 

@@ -200,6 +200,7 @@ def test_a_language_models_own_config_may_have_it() -> None:
 
 def test_only_experts_may_be_quantized() -> None:
     mixtral = {**LLAMA, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+    mixtral["architectures"] = ["MixtralForCausalLM"]
     scheme = compressed({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32})
     model = from_config(**mixtral, quantization_config={**scheme, "ignore": ["re:.*self_attn.*", "lm_head"]})
     assert (model.weights_dtype, model.experts_dtype) == (None, "int4")
@@ -267,6 +268,7 @@ def test_mlx_quantizes_the_embedding_too() -> None:
 
 def test_a_router_is_quantized_only_by_mlx() -> None:
     mixtral = {**LLAMA, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+    mixtral["architectures"] = ["MixtralForCausalLM"]
     gates = {f"model.layers.{n}.block_sparse_moe.gate": {"bits": 8} for n in range(32)}
     router, matrices = 8 * 4096, 2 * 4096**2 + 2 * 4096 * 1024 + 8 * 3 * 4096 * 14336
     plain, named = (from_config(**mixtral, quantization={"bits": 4, **entries}) for entries in ({}, gates))
@@ -276,6 +278,7 @@ def test_a_router_is_quantized_only_by_mlx() -> None:
     assert size(fp8) == 32 * (matrices * 33 // 32 + 2 * router) + 2 * OTHERS
     # DeepSeek's router is a bare tensor in mlx-lm
     deepseek = {**LLAMA, "model_type": "deepseek_v3", "quantization": {"bits": 4}}
+    deepseek["architectures"] = ["DeepseekV3ForCausalLM"]
     schemes = from_config(**deepseek).quantization
     assert schemes
     assert not schemes.scheme_of(5, "router", "router")

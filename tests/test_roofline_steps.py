@@ -22,7 +22,7 @@ from attncalc.serving.roofline import Roofline, Step, roofline
 from attncalc.units import dtype
 from attncalc.workload import Mask
 
-FP8, Q8 = dtype("fp8"), dtype("q8_0")
+FP8, Q8, F16, BF16 = dtype("fp8"), dtype("q8_0"), dtype("f16"), dtype("bf16")
 PLAIN = Grouped(1, 1, 4)
 """64 weights in four matrices of 4 x 4; 16 bytes of cache for a token, and 16 FLOP for a key."""
 MIXTURE = Mlp(6, n_experts=8, n_experts_per_token=2)
@@ -214,11 +214,11 @@ def test_one_device_is_the_default() -> None:
 @pytest.mark.parametrize(
     ("engine", "fields", "config"),
     [
-        ("vllm", {"tp": 4, "pp": 2, "dcp": 2}, ServingConfig(stages=2, dcp=2)),
-        ("vllm", {"tp": 2, "engine_args": {"speculative_tokens": 3}}, ServingConfig(drafts=3)),
+        ("vllm", {"tp": 4, "pp": 2, "dcp": 2}, ServingConfig(2, 2, BF16, BF16)),
+        ("vllm", {"tp": 2, "engine_args": {"speculative_tokens": 3}}, ServingConfig(1, 1, BF16, BF16, drafts=3)),
         # llama.cpp gives each GPU whole layers
-        ("llamacpp", {"gpus": 3, "engine_args": {"kv_dtype_k": "q8_0"}}, ServingConfig(stages=3, kv_dtype_k=Q8)),
-        ("llamacpp", {"gpus": 3, "engine_args": {"kv_dtype_v": "q8_0"}}, ServingConfig(stages=3, kv_dtype_v=Q8)),
+        ("llamacpp", {"gpus": 3, "engine_args": {"kv_dtype_k": "q8_0"}}, ServingConfig(3, 1, Q8, F16)),
+        ("llamacpp", {"gpus": 3, "engine_args": {"kv_dtype_v": "q8_0"}}, ServingConfig(3, 1, F16, Q8)),
     ],
 )
 def test_the_settings_are_those_of_a_request(engine: str, fields: dict[str, Any], config: ServingConfig) -> None:

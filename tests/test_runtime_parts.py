@@ -11,6 +11,7 @@ from tables import each
 from attncalc import Grouped, Head, Latent, Layers, Mlp, ModelSpec, Stack
 from attncalc.attention.linear import GatedDeltaNet
 from attncalc.engines.estimate import COLLECTIVES, FIXED, activations, constant_runtime, estimated_runtime
+from attncalc.engines.llamacpp.options import LlamacppArgs
 from attncalc.engines.runtime import Limits, RuntimeFacts, RuntimeMemory, RuntimePart
 from attncalc.engines.sglang.options import SglangArgs
 from attncalc.engines.sglang.runtime import sglang_runtime
@@ -54,8 +55,8 @@ def model(attention: Any = ATTENTION, mlp: Mlp | None = MLP, **fields: Any) -> M
 
 
 @dataclasses.dataclass(frozen=True)
-class _Args(VllmArgs, SglangArgs):
-    """The arguments of both engines."""
+class _Args(VllmArgs, SglangArgs, LlamacppArgs):
+    """The arguments of every engine."""
 
 
 def facts(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts[Any]:

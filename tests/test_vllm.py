@@ -380,7 +380,6 @@ def test_unsupported_versions_are_errors(text: str, wrong: str) -> None:
         ),
         ([full(1)], {"kv_dtype": dtype("q8_0")}, "no cache in q8_0"),
         ([LayerCacheSpec(1, (LATENT,))], {"kv_dtype": dtype("int8")}, "no cache of latents in int8"),
-        ([full(1)], {"ubatch": 512}, "--ubatch has no effect"),
         ([full(1)], {"pp": 2}, r"the number of layers \(1\)"),
         ([window(1, 8), full(1)], {"dcp": 2}, "does not split the cache of a sliding window"),
         ([GDN, full(1, WIDE)], {"engine_version": "0.9.2"}, "need vLLM 0.10.0 or later"),
