@@ -122,11 +122,11 @@ def test_recurrent_layers_agree(ask: Ask, model: str) -> None:
 
 
 def test_the_context_of_recurrent_layers_is_shortened_to_the_minutes(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 2 s per token the one recurrent layer of 4,096 tokens would take 8,192 s; 60 s are 30 tokens, so 16."""
-    monkeypatch.setattr("attncalc.verify.time_plan.SIMULATED_TOKEN", 2.0)
+    """At 2 s per token, 3 prefills of 4,096 tokens take 24,576 s; 60 s are 10 tokens, so 8."""
+    monkeypatch.setattr("attncalc.verify.time_plan._simulated_token", lambda *_: 2.0)
     options = ("--simulate", "cuda", "-c", "4096", "--minutes", "1", "--json")
     answer = document(ask("verify", "qwen3-next-80b-a3b", *options))
-    assert "Context 4,096 would take about 2 hours: shortened to 16." in answer["notes"]
+    assert "Context 4,096 would take about 7 hours: shortened to 8." in answer["notes"]
 
 
 @pytest.mark.parametrize("model", ["llama3-8b", "deepseek-v3", "gemma3-27b"])

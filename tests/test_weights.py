@@ -256,10 +256,11 @@ def test_products_run_in_the_dtype_of_the_files() -> None:
 # The share of the memory, and the reserve
 
 
-def on_gpu(memory: int, device: str = "", **given: Any) -> EngineArgs:
-    """EngineArgs on a GPU of that memory and name."""
+def on_gpu(engine: str, memory: int, device: str = "", **given: Any) -> EngineArgs:
+    """Return an engine's arguments on a GPU of that memory and name."""
     plain = dtype("bf16")
-    return EngineArgs(plain, plain, device_memory=memory, device=device, **given)
+    args: EngineArgs = find_engine(engine).args(plain, plain, device_memory=memory, device=device, **given)
+    return args
 
 
 @pytest.mark.parametrize(
@@ -276,7 +277,7 @@ def on_gpu(memory: int, device: str = "", **given: Any) -> EngineArgs:
     ],
 )
 def test_the_share_an_engine_takes_is_its_own_default(engine: str, version: str | None, text: str) -> None:
-    assert default_share(find_engine(engine), on_gpu(80 * GIB, engine_version=version), 1).text == text
+    assert default_share(find_engine(engine), on_gpu(engine, 80 * GIB, engine_version=version), 1).text == text
 
 
 @pytest.mark.parametrize("text", ["0", "1.1", "-0.5", "", ".", "half", "1e-1", "0.0", "0.5.5"])
@@ -293,13 +294,13 @@ def test_a_share_is_exact(text: str, parts: tuple[int, int]) -> None:
 
 def test_each_engine_has_its_own_limits_of_a_pass() -> None:
     # vLLM 0.33, API server: 16384 from 160 GiB, 8192 from 70 GiB but for an A100, else 2048
-    assert find_engine("vllm").limits(on_gpu(180 * GIB, "B200")) == Limits(16384, 1024)
-    assert find_engine("vllm").limits(on_gpu(79 * GIB, "H100")) == Limits(8192, 1024)
-    assert find_engine("vllm").limits(on_gpu(79 * GIB, "NVIDIA A100 80GB")) == Limits(2048, 256)
+    assert find_engine("vllm").limits(on_gpu("vllm", 180 * GIB, "B200")) == Limits(16384, 1024)
+    assert find_engine("vllm").limits(on_gpu("vllm", 79 * GIB, "H100")) == Limits(8192, 1024)
+    assert find_engine("vllm").limits(on_gpu("vllm", 79 * GIB, "NVIDIA A100 80GB")) == Limits(2048, 256)
     # up to 0.8.5 an A100 of 80 GB had the defaults of an H100
-    a100 = on_gpu(79 * GIB, "NVIDIA A100 80GB", engine_version="0.8.5")
+    a100 = on_gpu("vllm", 79 * GIB, "NVIDIA A100 80GB", engine_version="0.8.5")
     assert find_engine("vllm").limits(a100) == Limits(8192, 1024)
-    args = on_gpu(79 * GIB, "H100", max_num_batched_tokens=512, max_num_seqs=7)
+    args = on_gpu("vllm", 79 * GIB, "H100", max_num_batched_tokens=512, max_num_seqs=7)
     assert find_engine("vllm").limits(args) == Limits(512, 7)
-    assert find_engine("sglang").limits(on_gpu(24 * GIB, "L4")).tokens == 4096
-    assert find_engine("llamacpp").limits(on_gpu(24 * GIB, "L4")) == Limits(512, 1)
+    assert find_engine("sglang").limits(on_gpu("sglang", 24 * GIB, "L4")).tokens == 4096
+    assert find_engine("llamacpp").limits(on_gpu("llamacpp", 24 * GIB, "L4")) == Limits(512, 1)
