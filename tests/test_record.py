@@ -96,11 +96,12 @@ def test_the_arguments_of_a_step_repeat_it(ask: Ask, monkeypatch: pytest.MonkeyP
     """Each row of the page can be typed: the command line makes the step's options of it."""
     seen: list[VerifyOptions] = []
 
-    def capture(specs: list[ModelSpec], options: VerifyOptions, chosen: object) -> Any:
+    def capture(specs: list[ModelSpec], options: VerifyOptions, device: object) -> Any:
         seen.append(options)
         raise CannotCheckError("captured")
 
-    monkeypatch.setattr(verify_command, "_verify_on_device", capture)
+    monkeypatch.setattr(verify_command, "_device", lambda _: None)
+    monkeypatch.setattr(verify_command, "_run", capture)
     monkeypatch.chdir(REPOSITORY)
     steps = record_steps(record_models(), VerifyOptions(seed=7), target)
     for step in steps:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -233,7 +233,8 @@ def verify(
 
     check_torchrun(program.ranks())
     if record.compare is not None:
-        _check_compare(model, device, size, layers, program, record)
+        tip = "--compare reads two records and runs nothing"
+        _check_alone("--compare", {"compare"}, tip, (model, device, size, layers, program, record))
         raise typer.Exit(compare(record.compare, output, full=output.full))
     if program.smoke:
         _smoke(model, device, size, layers, program, record, output)
@@ -264,7 +265,7 @@ def verify(
             timed=model.is_given,
             minutes=program.minutes_or(DEFAULT_MINUTES if model.is_given else CATALOGUE_MINUTES),
         )
-        verified = _verify_on_device(specs, options, device)
+        verified = _run(specs, options, _device(device))
         if (rank := torchrun_rank()) and rank.number:
             return  # rank 0 has the same result, writes it, and exits with its code
 
@@ -288,23 +289,16 @@ def _end(verified: Verified) -> None:
         raise typer.Exit(CannotCheckError.code)
 
 
-def _check_compare(
-    model: o.NamedModelOptions,
-    device: DeviceOptions,
-    size: VerifySizeOptions,
-    layers: LayerOptions,
-    program: ProgramOptions,
-    record: RecordOptions,
-) -> None:
-    """Raise AttncalcError if another option than those of the output is given with --compare."""
-    groups: tuple[Options, ...] = (model, device, size, layers, program, record)
+def _check_alone(program: str, allowed: Collection[str], tip: str, groups: Sequence[Options]) -> None:
+    """Raise AttncalcError if an option of the groups that is not `allowed` has another value than its default.
+
+    In the tip, {option} is the option.
+    """
     for group in groups:
-        for name, value in vars(group).items():
-            if name != "compare" and value != getattr(type(group), name):
+        for name in (parameter.name for parameter in group.parameters()):
+            if name not in allowed and getattr(group, name) != getattr(type(group), name):
                 option = "a model" if name in ("model", "preset") else f"--{name.replace('_', '-')}"
-                raise AttncalcError(
-                    f"--compare cannot be combined with {option}", "--compare reads two records and runs nothing"
-                )
+                raise AttncalcError(f"{program} cannot be combined with {option}", tip.format(option=option))
 
 
 def _smoke(
@@ -317,25 +311,9 @@ def _smoke(
     output: VerifyOutputOptions,
 ) -> None:
     """Check a small model soon, with a line to paste. Raises AttncalcError for an option that --smoke does not take."""
-    used = {
-        "a model": model.is_given,
-        "--batch": size.batch is not None,
-        "--context": size.context is not None,
-        "--source-context": size.source_context is not None,
-        "--attention": layers.attention is not None,
-        "--scaling": program.scaling,
-        "--tp": program.ranks() > 1,
-        "--against": program.against is not None,
-        "--minutes": program.minutes is not None,
-        "--simulate": device.simulate is not None,
-        "--record": record.record is not None,
-    }
-    for option, is_used in used.items():
-        if is_used:
-            raise AttncalcError(
-                f"--smoke cannot be combined with {option}",
-                "it chooses the model and its size; it takes --device, --dtype, --kernel and --seed",
-            )
+    tip = "it chooses the model and its size; it takes --device, --dtype, --kernel and --seed"
+    allowed = {"smoke", "device", "dtype", "kernel", "seed"}
+    _check_alone("--smoke", allowed, tip, (model, size, layers, program, device, record))
     from ..verify.options import VerifyOptions
 
     options = VerifyOptions(
@@ -368,25 +346,11 @@ def _write_record(
 ) -> int:
     """Write a record and return the exit code. Raises AttncalcError if an option cannot be combined with --record."""
     from ..verify.options import VerifyOptions
-    from .verify_record import MINUTES, check_alone, write_record
+    from .verify_record import MINUTES, write_record
 
-    used = {
-        "a model": model.is_given,
-        "--batch": size.batch is not None,
-        "--context": size.context is not None,
-        "--source-context": size.source_context is not None,
-        "--attention": layers.attention is not None,
-        "--scaling": program.scaling,
-        "--tp": program.ranks() > 1,
-        "--against": program.against is not None,
-        "--simulate": device.simulate is not None,
-        "--json": output.json,
-        "--format": output.format is not None,
-        "--output": output.output is not None,
-        "--explain": output.explain,
-        "--full": output.full,
-    }
-    check_alone(used.items())
+    tip = "--record chooses models and sizes itself; it takes --device, --dtype, --kernel, --seed and --minutes"
+    allowed = {"device", "dtype", "kernel", "seed", "minutes", "force"}
+    _check_alone("--record", allowed, tip, (model, size, layers, program, device, output))
     base = VerifyOptions(dtype=device.dtype, kernel=layers.kernel, seed=layers.seed_number())
     return write_record(folder, device.device, base, program.minutes_or(MINUTES), force=output.force)
 
@@ -401,11 +365,6 @@ def _device(chosen: DeviceOptions) -> Device:
     if chosen.simulate is None:
         return find_device(chosen.device)
     return simulated_device(None if chosen.simulate == "cuda" else gpu(chosen.simulate))
-
-
-def _verify_on_device(specs: list[ModelSpec], options: VerifyOptions, chosen: DeviceOptions) -> Verified:
-    """Verify each model on the chosen device."""
-    return _run(specs, options, _device(chosen))
 
 
 def _run(specs: list[ModelSpec], options: VerifyOptions, device: Device) -> Verified:
@@ -476,21 +435,8 @@ def _check_against(
         raise AttncalcError(f"--against {truncate(library)} is not supported", f"{hint}known: transformers")
     if not model.is_given:
         raise AttncalcError("--against needs a model", "give a config.json, or a folder that contains one")
-    is_used = {
-        "--scaling": program.scaling,
-        "--tp": program.ranks() > 1,
-        "--attention": layers.attention is not None,
-        "--kernel": layers.kernel != "all",
-        "--device": device.device != "auto",
-        "--simulate": device.simulate is not None,
-        "--seed": layers.seed != "0",
-        "--minutes": program.minutes is not None,
-    }
-    for option, used in is_used.items():
-        if used:
-            raise AttncalcError(
-                f"--against cannot be combined with {option}", f"leave out {option}: the class is built as it is"
-            )
+    tip = "leave out {option}: the class is built as it is"
+    _check_alone("--against", {"against", "dtype"}, tip, (program, layers, device))
 
 
 def _check_simulate(device: DeviceOptions, layers: LayerOptions, program: ProgramOptions) -> None:

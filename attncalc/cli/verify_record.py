@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import load
 from ..config.data_files import file_names, presets_folder
 from ..config.gpus import gpu_of_device
-from ..errors import AttncalcError, CannotCheckError
+from ..errors import CannotCheckError
 from ..model import ModelSpec, plural
 from ..units import duration
 from .catalogue import CATALOGUE
@@ -29,16 +29,6 @@ SHARE = (
 )
 EXAMPLES = "presets/kinds"
 """The folder of small models whose kinds of attention no preset has."""
-
-
-def check_alone(used: Iterable[tuple[str, bool]]) -> None:
-    """Raise AttncalcError for an option that --record does not take: {option: whether it is used}."""
-    for option, is_used in used:
-        if is_used:
-            raise AttncalcError(
-                f"--record cannot be combined with {option}",
-                "--record chooses models and sizes itself; it takes --device, --dtype, --kernel, --seed and --minutes",
-            )
 
 
 def write_record(folder: Path, device_name: str, base: VerifyOptions, minutes: float, *, force: bool) -> int:

@@ -84,7 +84,7 @@ class LogComparison(NamedTuple):
 
 
 def compare(request: FitRequest, log: StartupLog) -> LogComparison:
-    """Return the log's figures and the predicted ones. The request has no memory: the log has it.
+    """Return the log's figures and the predicted ones. `request` must not set a memory; the log's is used.
 
     If the log lacks a version that its figures depend on, the newest version that agrees is taken, or else the newest.
 
