@@ -305,7 +305,7 @@ def test_what_engines_are_told_of_the_layers_caches() -> None:
     assert (window.layers, window.label, window.windowed) == (3, "GQA", True)
     assert (full.cached, window.cached) == (HEADS.cache(), DECODER.main.layers[1].attention.cache())
     (decoder,) = layer_cache_specs(TRANSLATOR)
-    assert [spec.scales_with for spec in decoder.cached] == ["context", "source"]
+    assert [spec.per for spec in decoder.cached] == ["token", "source token"]
     encoder_only = dataclasses.replace(DECODER, stacks=(dataclasses.replace(DECODER.main, mask=BIDIRECTIONAL),))
     assert [layers.cached for layers in layer_cache_specs(encoder_only)] == [(), ()]
 

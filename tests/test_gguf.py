@@ -311,7 +311,7 @@ def kv_elements(model: ModelSpec) -> int:
         spec.layers * int(cached.rows) * int(cached.width)
         for spec in layer_cache_specs(model.plain())
         for cached in spec.cached
-        if cached.scales_with == "context"
+        if cached.per == "token"
     )
 
 

@@ -369,8 +369,8 @@ def test_every_kind_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("name", ["mamba", "mamba2", "delta", "lightning", "rglru", "rwkv", "rwkv5", "mlstm"])
-def test_no_tensor_of_a_state_scales_with_the_context(name: str) -> None:
-    assert {spec.scales_with for spec in CASES[name].made().cache()} == {"never"}
+def test_a_state_has_rows_per_sequence_only(name: str) -> None:
+    assert {spec.per for spec in CASES[name].made().cache()} == {"sequence"}
 
 
 @each(

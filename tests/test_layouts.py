@@ -28,7 +28,7 @@ TF16 = TransformersArgs(kv_dtype=dtype("fp16"), dtype=dtype("fp16"))
 ARGS: dict[str, EngineArgs] = {"ideal": F16, "transformers": TF16}
 KV = LayerCacheSpec(3, (CacheSpec("K and V", 2 * 2, 64, span=Full(), role="kv"),))
 WINDOW = LayerCacheSpec(2, (CacheSpec("K and V", 2 * 2, 64, span=Sliding(100), role="kv"),))
-STATE = LayerCacheSpec(1, (CacheSpec("state", 8, 16, scales_with="never", dtype="fp32", role="state"),))
+STATE = LayerCacheSpec(1, (CacheSpec("state", 8, 16, per="sequence", dtype="fp32", role="state"),))
 NOTHING = LayerCacheSpec(4, ())
 ROW = 2 * 2 * 64 * 2
 """Bytes of one token in one layer of KV."""
@@ -116,7 +116,7 @@ def test_a_stage_without_a_cache_has_no_limit() -> None:
 
 
 def test_a_source_is_stored_once() -> None:
-    cross = CacheSpec("K and V of the source", 2 * 2, 64, scales_with="source", role="kv")
+    cross = CacheSpec("K and V of the source", 2 * 2, 64, per="source token", role="kv")
     specs = (LayerCacheSpec(3, (*KV.cached, cross)),)
     for name in ("ideal", "transformers"):
         assert find_engine(name).layout(specs, replace(ARGS[name], source=50)).needed(2, 7) == 2 * 3 * (7 + 50) * ROW
@@ -235,7 +235,7 @@ def test_the_tip_suggests_the_nearest_cache_implementation() -> None:
 def test_a_dynamic_window_is_full_one_token_before_its_size() -> None:
     """A window of 100 stores 99 tokens, because the next one makes the 100th; states and sources are ideal's."""
     (window,), (kv,), (state,) = WINDOW.cached, KV.cached, STATE.cached
-    across = window._replace(scales_with="source")
+    across = window._replace(per="source token")
     fp16 = dtype("fp16")
     for context, stored in ((98, 98), (99, 99), (100, 99), (500, 99)):
         run = Workload.decode(3, context, source=50)

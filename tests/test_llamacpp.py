@@ -37,9 +37,9 @@ def latent(layers: int, *more: CacheSpec) -> LayerCacheSpec:
 
 
 def recurrent(layers: int, channels: int, state: int) -> LayerCacheSpec:
-    convolution = CacheSpec("convolution", channels, 4, scales_with="never", role="convolution")
+    convolution = CacheSpec("convolution", channels, 4, per="sequence", role="convolution")
     return LayerCacheSpec(
-        layers, (convolution, CacheSpec("state", state, 128, scales_with="never", role="state", requested_dtype="bf16"))
+        layers, (convolution, CacheSpec("state", state, 128, per="sequence", role="state", requested_dtype="bf16"))
     )
 
 
@@ -201,7 +201,7 @@ def test_a_pool_holds_as_much_as_fits(
     pool = cache_layout.pool(memory, context)
     streams = 1 if given["kv_unified"] else given["sequences"] or 1
     cells, rest = divmod(int(pool.tokens), streams)
-    if any(cached.scales_with == "context" for run in specs for cached in run.cached):
+    if any(cached.per == "token" for run in specs for cached in run.cached):
         assert rest == cells % 256 == 0
         assert cells == 0 or cache_layout.needed(1, cells) <= memory
         assert cache_layout.needed(1, cells + 1) > memory
@@ -331,7 +331,7 @@ def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any], me
         ((kv(2, 2, 64), kv(2, 2, 64, Chunked(4096))), {}, "chunks of 8,192 tokens, not of 4,096"),
         ((LayerCacheSpec(2, (CacheSpec("pools", 1, 64),)),), {}, "pools is not supported"),
         (
-            (LayerCacheSpec(2, (CacheSpec("K and V", 2, 64, scales_with="source", role="kv"),)),),
+            (LayerCacheSpec(2, (CacheSpec("K and V", 2, 64, per="source token", role="kv"),)),),
             {"source": 9},
             "K and V of a source is not supported",
         ),

@@ -235,8 +235,8 @@ SPEC = CacheSpec("kv", 2, 8)
         (2, SPEC, True),
         (1, SPEC, False),
         (2, SPEC._replace(span=Sliding(5)), False),
-        (2, SPEC._replace(scales_with="never"), False),
-        (2, SPEC._replace(scales_with="source"), False),
+        (2, SPEC._replace(per="sequence"), False),
+        (2, SPEC._replace(per="source token"), False),
     ],
 )
 def test_devices_divide_the_tokens_of_a_cache_that_grows_with_the_context(

@@ -513,7 +513,7 @@ def test_unsupported_combinations_are_errors(layers: list[tuple[int, Any]], more
     ("cached", "message"),
     [
         (CacheSpec("memory", 1, 8), "how SGLang stores this cache: memory"),
-        (CacheSpec("K and V", 2, 8, scales_with="source", role="kv"), "K and V of a source"),
+        (CacheSpec("K and V", 2, 8, per="source token", role="kv"), "K and V of a source"),
         (CacheSpec("indexer keys", 1, 64, role="indexer"), "of 64 elements"),
     ],
 )

@@ -17,7 +17,7 @@ from attncalc.units import dtype
 
 KV = CacheSpec("K and V", 2 * 4, 32, role="kv")
 """512 B per token in 16 bits."""
-STATE = CacheSpec("state", 4, 32 * 32, scales_with="never", role="state")
+STATE = CacheSpec("state", 4, 32 * 32, per="sequence", role="state")
 """8 KiB in 16 bits: 16 tokens of KV."""
 ATTENTION = LayerCacheSpec(1, (KV,), "GQA")
 
@@ -246,7 +246,7 @@ def test_the_largest_state_and_the_widest_token_decide() -> None:
     several = [*states("GDN"), *states("GDN", width=17 * 128), *states("GDN"), narrow, ATTENTION, narrow]
     assert aligned(several) == 48
     # cross-attention's tokens are another sequence's
-    across = LayerCacheSpec(1, (KV, KV._replace(width=320, scales_with="source")), "GQA")
+    across = LayerCacheSpec(1, (KV, KV._replace(width=320, per="source token")), "GQA")
     assert aligned([*states("GDN", width=17 * 128), across]) == 48
 
 

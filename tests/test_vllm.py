@@ -162,8 +162,8 @@ def test_smaller_pages_get_more_tokens_per_block() -> None:
         vllm(window(5, 1024, wide), full(1, narrow), engine_version="0.11.2")
 
 
-CONVOLUTION = CacheSpec("convolution", 8192, 4, scales_with="never", role="convolution")
-STATE = CacheSpec("state", 32 * 128, 128, scales_with="never", dtype="fp32", role="state", requested_dtype="fp32")
+CONVOLUTION = CacheSpec("convolution", 8192, 4, per="sequence", role="convolution")
+STATE = CacheSpec("state", 32 * 128, 128, per="sequence", dtype="fp32", role="state", requested_dtype="fp32")
 GDN = LayerCacheSpec(3, (CONVOLUTION, STATE), "GDN")
 """Qwen3.5-9B's: 8,192 x 3 x 2 B of convolution and 32 x 128 x 128 x 4 B of state: 2,146,304 B."""
 WIDE = CacheSpec("K and V", 2 * 4, 256, role="kv")
@@ -253,7 +253,7 @@ def test_before_0_20_values_were_padded_to_the_width_of_keys() -> None:
 
 def test_since_0_13_cross_attention_has_blocks_for_batched_tokens() -> None:
     # the encoder's 1,500 tokens are 94 blocks; from 0.13 max_num_batched_tokens, 2,048 here, are 128
-    across = KV._replace(scales_with="source")
+    across = KV._replace(per="source token")
     specs = (LayerCacheSpec(32, (KV, across)),)
     for version, blocks in (("0.12.0", 94), ("0.13.0", 128)):
         vllm_layout = vllm(*specs, source=1500, max_num_batched_tokens=2048, engine_version=version)
@@ -374,7 +374,7 @@ def test_unsupported_versions_are_errors(text: str, wrong: str) -> None:
     [
         ([LayerCacheSpec(2, ())], {}, "has no cache"),
         (
-            [LayerCacheSpec(1, (CacheSpec("memory", 4, 4, scales_with="never"),))],
+            [LayerCacheSpec(1, (CacheSpec("memory", 4, 4, per="sequence"),))],
             {},
             "how vLLM stores this cache: memory",
         ),
@@ -411,7 +411,7 @@ def test_unsupported_versions_are_errors(text: str, wrong: str) -> None:
         ),
         ([full(1), LayerCacheSpec(1, ())], {"pp": 2}, "a stage would have no layer with a cache"),
         (
-            [full(1), LayerCacheSpec(1, (KV._replace(scales_with="source"),))],
+            [full(1), LayerCacheSpec(1, (KV._replace(per="source token"),))],
             {"engine_version": "0.10.1"},
             "no cache for cross",
         ),
@@ -557,7 +557,7 @@ def test_the_layers_of_a_drafter_are_on_the_stage_of_the_last_attention_layer() 
     mixed = vllm(window(4, 1024), full(4), speculative_layers=4)
     # two groups of full attention beside one of windows
     assert (figure(mixed, "kv_groups"), figure(mixed, "kv_bytes_per_block")) == (3, 4 * PAGE)
-    across = LayerCacheSpec(2, (KV, KV._replace(scales_with="source")))
+    across = LayerCacheSpec(2, (KV, KV._replace(per="source token")))
     with_source = vllm(across, source=1500, speculative_layers=2)
     # 2 + 2 layers of K and V, in groups of 2 like the 2 layers of the source
     assert (figure(with_source, "kv_groups"), figure(with_source, "kv_bytes_per_block")) == (3, 2 * PAGE)

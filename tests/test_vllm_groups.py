@@ -181,8 +181,8 @@ KV = CacheSpec("K and V", 4, 128, role="kv")
 KEYS, VALUES = CacheSpec("K", 2, 192, role="k"), CacheSpec("V", 2, 128, role="v")
 LATENTS = CacheSpec("latent", 1, 576, role="latent", rotary=64)
 INDEX = CacheSpec("index", 1, 128, role="indexer")
-CONVOLUTION = CacheSpec("convolution", 100, 4, scales_with="never", role="convolution")
-MATRIX = CacheSpec("state", 20, 30, scales_with="never", dtype="fp32", role="state")
+CONVOLUTION = CacheSpec("convolution", 100, 4, per="sequence", role="convolution")
+MATRIX = CacheSpec("state", 20, 30, per="sequence", dtype="fp32", role="state")
 
 
 def of_layer(*cached: CacheSpec, kv: str = "bf16", version: str = "0.33.0", block: int = 64, **given: Any) -> Any:
@@ -257,7 +257,7 @@ def test_drafted_tokens_are_in_the_formula_of_a_convolution() -> None:
 
 
 def test_kinds_windows_and_labels() -> None:
-    across = KV._replace(scales_with="source")
+    across = KV._replace(per="source token")
     found = of_layer(KV._replace(span=Sliding(1024)), across, MATRIX)
     assert [(spec.kind, spec.window, spec.label) for spec in found] == [
         ("sliding", 1024, "sliding 1,024"),
@@ -288,7 +288,7 @@ def test_padding_makes_a_page_larger() -> None:
     ("cached", "kv", "message", "tip"),
     [
         (
-            (CacheSpec("memory", 4, 4, scales_with="never"),),
+            (CacheSpec("memory", 4, 4, per="sequence"),),
             "bf16",
             "attncalc does not know how vLLM stores this cache: memory",
             "use --engine ideal for a lower bound",

@@ -506,7 +506,7 @@ class Both(Grouped):
 
     def cache(self) -> tuple[CacheSpec, ...]:
         (own,) = super().cache()
-        return own, own._replace(scales_with="source")
+        return own, own._replace(per="source token")
 
 
 @pytest.mark.parametrize(("version", "times"), [("0.10.2", 1), ("0.11.0", 2)])

@@ -28,7 +28,7 @@ class Recurrent:
         return 4 * run.new * self.d_state
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        return (CacheSpec("state", 1, self.d_state, scales_with="never", dtype="fp32"),)
+        return (CacheSpec("state", 1, self.d_state, per="sequence", dtype="fp32"),)
 
     def widths(self, run: Run | None = None) -> Widths:
         return Widths(1, 1, self.d_state, self.d_state)

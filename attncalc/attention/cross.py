@@ -49,7 +49,7 @@ class Cross(NamedTuple):
         return self.heads.score_flops(run, None)  # all pairs, whatever the mask and the span of `heads`
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        return tuple(spec._replace(scales_with="source", span=FULL) for spec in self.heads.cache())
+        return tuple(spec._replace(per="source token", span=FULL) for spec in self.heads.cache())
 
     def widths(self, run: Run | None = None) -> Widths:
         return self.heads.widths(run)._replace(fused=False)

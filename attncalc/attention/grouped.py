@@ -199,7 +199,7 @@ class Grouped:
         if self.shares_kv:
             return ()
         repeated = exact_div(self.n_heads, self.n_kv_heads) if self.repeats_kv else 1
-        states = (CacheSpec(m.name, m.rows, m.cols, scales_with="never") for m in self.extra_states)
+        states = (CacheSpec(m.name, m.rows, m.cols, per="sequence") for m in self.extra_states)
         if self.d_v is None:
             return (
                 CacheSpec("K and V", 2 * self.n_kv_heads, self.d_head, span=self.span, repeated=repeated, role="kv"),

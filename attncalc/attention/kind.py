@@ -139,10 +139,10 @@ class CacheSpec(NamedTuple):
 
     Attributes:
         name: its name in words: 'K and V'.
-        rows: rows per token, per source token or in all, by `scales_with`.
+        rows: how many rows `per` token, source token or sequence.
         width: elements of a row.
-        scales_with: 'context' (one set of rows per token in the span), 'source' (one per source token) or 'never' (a
-            state of a fixed size).
+        per: what has that many rows: each 'token' in the span, each 'source token', or each 'sequence' (a state of a
+            fixed size).
         span: the tokens that stay in the cache.
         dtype: the dtype that the tensor always has; None for the dtype of the cache.
         repeated: how often transformers' class stores each row (Falcon's: once per query head). Other engines store it
@@ -157,7 +157,7 @@ class CacheSpec(NamedTuple):
     name: str
     rows: int
     width: int
-    scales_with: Literal["context", "source", "never"] = "context"
+    per: Literal["token", "source token", "sequence"] = "token"
     span: Span = FULL
     dtype: str | None = None
     repeated: int = 1

@@ -144,7 +144,7 @@ class Lightning(Recurrent):
         return 4 * run.new * self.n_heads * self.d_head * self.d_head
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        return (CacheSpec("state", self.n_heads * self.d_head, self.d_head, scales_with="never", role="state"),)
+        return (CacheSpec("state", self.n_heads * self.d_head, self.d_head, per="sequence", role="state"),)
 
     def shard(self, tp: int) -> Lightning:
         return dataclasses.replace(self, n_heads=split_evenly(self.n_heads, tp, "heads"))
@@ -181,7 +181,7 @@ class ShortConvolution(Recurrent):
         return 0 * run.new
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        return (CacheSpec("convolution", self.d_inner, self.d_conv, scales_with="never", role="convolution"),)
+        return (CacheSpec("convolution", self.d_inner, self.d_conv, per="sequence", role="convolution"),)
 
     def shard(self, tp: int) -> ShortConvolution:
         return dataclasses.replace(self, d_inner=split_evenly(self.d_inner, tp, "channels"))

@@ -91,10 +91,8 @@ def convolution_and_state(
         requested_dtype: the dtype of the state that the model's config requests of serving engines.
     """
     return (
-        CacheSpec("convolution", channels, d_conv, scales_with="never", role="convolution"),
-        CacheSpec(
-            "state", rows, width, scales_with="never", dtype="fp32", role="state", requested_dtype=requested_dtype
-        ),
+        CacheSpec("convolution", channels, d_conv, per="sequence", role="convolution"),
+        CacheSpec("state", rows, width, per="sequence", dtype="fp32", role="state", requested_dtype=requested_dtype),
     )
 
 

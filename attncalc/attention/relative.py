@@ -52,7 +52,7 @@ class Relative(Grouped):
 
     def cache(self) -> tuple[CacheSpec, ...]:
         channels = self._channels + self.layer_channels
-        return (*super().cache(), CacheSpec("convolutions", channels, self.d_conv, scales_with="never", dtype="fp32"))
+        return (*super().cache(), CacheSpec("convolutions", channels, self.d_conv, per="sequence", dtype="fp32"))
 
     def facts(self) -> dict[str, Any]:
         fields = ("d_rel", "rel_extent", "d_conv", "layer_channels")

@@ -48,8 +48,8 @@ class RgLru(Recurrent):
 
     def cache(self) -> tuple[CacheSpec, ...]:
         return (
-            CacheSpec("convolution", self.d_inner, self.d_conv - 1, scales_with="never"),
-            CacheSpec("state", self.d_inner, 1, scales_with="never", dtype="fp32"),
+            CacheSpec("convolution", self.d_inner, self.d_conv - 1, per="sequence"),
+            CacheSpec("state", self.d_inner, 1, per="sequence", dtype="fp32"),
         )
 
     def shard(self, tp: int) -> RgLru:

@@ -53,8 +53,8 @@ class Rwkv(Recurrent):
 
     def cache(self) -> tuple[CacheSpec, ...]:
         return (
-            CacheSpec("last token", 2, self.d_inner, scales_with="never"),
-            CacheSpec("state", 3, self.d_inner, scales_with="never", dtype="fp32"),
+            CacheSpec("last token", 2, self.d_inner, per="sequence"),
+            CacheSpec("state", 3, self.d_inner, per="sequence", dtype="fp32"),
         )
 
     def shard(self, tp: int) -> Rwkv:
@@ -104,8 +104,8 @@ class Rwkv5(Recurrent):
 
     def cache(self) -> tuple[CacheSpec, ...]:
         return (
-            CacheSpec("last token", 2, self.d_inner, scales_with="never"),
-            CacheSpec("state", self.d_inner, self.d_head, scales_with="never", dtype="fp32"),
+            CacheSpec("last token", 2, self.d_inner, per="sequence"),
+            CacheSpec("state", self.d_inner, self.d_head, per="sequence", dtype="fp32"),
         )
 
     def shard(self, tp: int) -> Rwkv5:

@@ -53,9 +53,9 @@ class MLstm(Recurrent):
 
     def cache(self) -> tuple[CacheSpec, ...]:
         return (
-            CacheSpec("memory", self.n_heads * self.d_head, self.d_v, scales_with="never"),
-            CacheSpec("normaliser", self.n_heads, self.d_head, scales_with="never"),
-            CacheSpec("largest exponent", self.n_heads, 1, scales_with="never"),
+            CacheSpec("memory", self.n_heads * self.d_head, self.d_v, per="sequence"),
+            CacheSpec("normaliser", self.n_heads, self.d_head, per="sequence"),
+            CacheSpec("largest exponent", self.n_heads, 1, per="sequence"),
         )
 
     def shard(self, tp: int) -> MLstm:

@@ -130,17 +130,17 @@ def _layer_cache(
     group: str, stack: Stack, layers: Layers, workload: Workload, engine: PerLayerEngine[Any], kv_dtype: DType
 ) -> LayerCache:
     specs = layers.cache() if stack.has_cache else ()
-    by_scale = {
-        scales_with: total(engine.layer_bytes(c, workload, kv_dtype) for c in specs if c.scales_with == scales_with)
-        for scales_with in ("context", "source", "never")
+    size = {
+        per: total(engine.layer_bytes(c, workload, kv_dtype) for c in specs if c.per == per)
+        for per in ("token", "source token", "sequence")
     }
     return LayerCache(
         group,
         layers,
-        context=quantity(layers.count * by_scale["context"]),
-        source=quantity(layers.count * by_scale["source"]),
-        state=quantity(layers.count * by_scale["never"]),
-        per_layer=total(by_scale.values()),
+        context=quantity(layers.count * size["token"]),
+        source=quantity(layers.count * size["source token"]),
+        state=quantity(layers.count * size["sequence"]),
+        per_layer=total(size.values()),
         per_token_per_layer=total(engine.token_bytes(c, workload, kv_dtype) for c in specs),
     )
 

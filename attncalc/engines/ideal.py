@@ -31,9 +31,9 @@ class Ideal(PerLayerEngine[EngineArgs]):
 
     def layer_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         row_bytes = _row_bytes(cached, kv_dtype)
-        if cached.scales_with == "never":
+        if cached.per == "sequence":
             return workload.batch * row_bytes
-        if cached.scales_with == "source":
+        if cached.per == "source token":
             return workload.batch * (workload.source or 0) * row_bytes
         tokens = [run.sequences * cached.span.cached_tokens(run.context) for run in workload.runs]
         return (tokens[0] if len(tokens) == 1 else total(tokens)) * row_bytes
@@ -41,7 +41,7 @@ class Ideal(PerLayerEngine[EngineArgs]):
     def token_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         """Return the bytes that the next token of one sequence adds to one layer: 0 once its window is full."""
         is_full = cached.span.reach is not None and _is_full(cached.span, workload.context)
-        return quantity(0) if cached.scales_with != "context" or is_full else _row_bytes(cached, kv_dtype)
+        return quantity(0) if cached.per != "token" or is_full else _row_bytes(cached, kv_dtype)
 
     def layout(self, specs: Sequence[LayerCacheSpec], args: EngineArgs) -> UnpagedLayout:
         # imported here because `attncalc kv` needs only layer_bytes and should start fast

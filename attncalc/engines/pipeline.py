@@ -115,9 +115,7 @@ def sum_over_layers(
 
 def describe(spec: LayerCacheSpec) -> str:
     """Return what one layer caches, for people: 'K and V (window 1,024)'."""
-    spans = (
-        f" ({c.span.label})" if c.scales_with == "context" and c.span.reach is not None else "" for c in spec.cached
-    )
+    spans = (f" ({c.span.label})" if c.per == "token" and c.span.reach is not None else "" for c in spec.cached)
     return " and ".join(f"{c.name}{span}" for c, span in zip(spec.cached, spans, strict=True))
 
 

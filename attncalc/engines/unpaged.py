@@ -84,5 +84,5 @@ def check_specs(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> None:
         raise AttncalcError(
             "this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory"
         )
-    if args.source is None and any(cached.scales_with == "source" for cached in cache_specs):
+    if args.source is None and any(cached.per == "source token" for cached in cache_specs):
         raise AttncalcError("this model caches its source", "give the length of the source: --source-context N")

@@ -252,7 +252,7 @@ def _storage_notes(model: ModelSpec, engine: str) -> list[str]:
     if sharing and model.main.has_cache:
         notes.append(f"{sharing} of {model.main.n_layers} layers reuse the K and V of an earlier layer.")
     specs = [spec for g in layers for spec in g.cache()]
-    state_dtypes = dict.fromkeys(spec.dtype for spec in specs if spec.dtype and spec.scales_with == "never")
+    state_dtypes = dict.fromkeys(spec.dtype for spec in specs if spec.dtype and spec.per == "sequence")
     if state_dtypes:
         notes.append(f"Recurrent states are stored in {' and '.join(state_dtypes)}, whatever the cache's dtype.")
     if engine == "transformers":

@@ -50,7 +50,7 @@ class ServingConfig(NamedTuple):
 
     def divides(self, spec: CacheSpec) -> bool:
         """Return whether `dcp` devices divide the tokens; vLLM does not divide windows and recurrent states."""
-        return self.dcp > 1 and spec.scales_with == "context" and spec.span.reach is None
+        return self.dcp > 1 and spec.per == "token" and spec.span.reach is None
 
     def pieces(self, spec: CacheSpec, kv_dtype: DType) -> tuple[tuple[str, CacheSpec, DType], ...]:
         """Return (name, spec, dtype) of each tensor that is stored: K and V are two tensors if their dtypes differ."""
@@ -121,7 +121,7 @@ def _unread(model: ModelSpec, workload: Workload, config: ServingConfig) -> int:
     """Return the bytes of cache that the token of a decode step does not attend to."""
     kv_dtype, unread = cache_dtype(model, workload), 0
     for _, layers in model.plain().groups():
-        for spec in (spec for spec in layers.cache() if spec.scales_with == "context"):
+        for spec in (spec for spec in layers.cache() if spec.per == "token"):
             tokens = max(0, spec.span.cached_tokens(workload.context) - spec.span.visible_keys(workload.context))
             for _, piece, piece_dtype in config.pieces(spec, kv_dtype):
                 row_bytes = (dtype(piece.dtype) if piece.dtype else piece_dtype).row_bytes(piece.width)

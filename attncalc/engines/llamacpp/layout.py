@@ -447,7 +447,7 @@ def _check_args(args: LlamacppArgs, types: tuple[DType, DType]) -> None:
 
 def _check_supported(cached: CacheSpec, types: tuple[DType, DType], fork: bool) -> None:
     """Raise AttncalcError if llama.cpp rejects such a layer, or if its layout is not implemented here."""
-    if cached.scales_with == "source":
+    if cached.per == "source token":
         raise AttncalcError(f"{cached.name} of a source is not supported for llama.cpp", _USE_IDEAL)
     if cached.role == "other" or (fork and cached.role in (*_STATE_ROLES, "indexer")):
         raise AttncalcError(f"{cached.name} is not supported for {'ik_' if fork else ''}llama.cpp", _USE_IDEAL)
@@ -478,7 +478,7 @@ def model_window(cache_specs: Sequence[CacheSpec], *, fork: bool) -> int | None:
 
 def _reaches(cache_specs: Sequence[CacheSpec]) -> list[int | None]:
     """Return the tokens of the window of each attention layer, None for full attention."""
-    return [c.span.reach for c in cache_specs if c.scales_with == "context" and c.role != "indexer"]
+    return [c.span.reach for c in cache_specs if c.per == "token" and c.role != "indexer"]
 
 
 def _window(cache_specs: Sequence[CacheSpec], fork: bool, *, is_known: bool) -> tuple[int | None, list[str]]:
@@ -510,7 +510,7 @@ def _buffers(specs: Sequence[LayerCacheSpec], types: tuple[DType, DType], window
     labels = {"kv": "full attention" if window else "all layers", "swa": "sliding windows", "indexer": "indexer keys"}
     layers_of: dict[str, list[LayerCacheSpec]] = {name: [] for name in labels}
     for spec in specs:
-        for cached in (cached for cached in spec.cached if cached.scales_with == "context"):
+        for cached in (cached for cached in spec.cached if cached.per == "token"):
             windowed = window is not None and cached.span.reach is not None
             name = "indexer" if cached.role == "indexer" else "swa" if windowed else "kv"
             layers_of[name].append(LayerCacheSpec(spec.layers, (cached,)))

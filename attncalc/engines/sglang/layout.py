@@ -175,7 +175,7 @@ def _window_notes(specs: Sequence[LayerCacheSpec], pools: ModelPools, args: Sgla
         )
     if pools.swa:
         yield "A prompt's chunk takes more of the sliding-window pool during its prefill; that is not counted."
-    elif any(isinstance(c.span, (Sliding, Chunked)) for s in specs for c in s.cached if c.scales_with == "context"):
+    elif any(isinstance(c.span, (Sliding, Chunked)) for s in specs for c in s.cached if c.per == "token"):
         if args.model_type is None or args.model_type in HYBRID_MODEL_TYPES:
             yield "Windows and chunks are stored for the whole context."
         else:

@@ -104,7 +104,7 @@ def model_pools(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> ModelPools
     keys = [cached for cached in cache_specs if cached.role in KEY_ROLES]
     if not keys:
         raise AttncalcError("SGLang sizes its pools by keys or latents, and no layer caches any", _OTHER_ENGINE)
-    states = [cached for cached in cache_specs if cached.scales_with == "never"]
+    states = [cached for cached in cache_specs if cached.per == "sequence"]
     window = _pooled_window(keys, args, has_states=bool(states))
     hybrid = window is not None
     indexer = next((cached for cached in cache_specs if cached.role == "indexer"), None)
@@ -165,9 +165,9 @@ def _check_supported(cached: CacheSpec) -> None:
     unsupported = None
     if cached.role == "other":
         raise AttncalcError(f"attncalc does not know how SGLang stores this cache: {cached.name}", _OTHER_ENGINE)
-    if cached.scales_with == "source":
+    if cached.per == "source token":
         unsupported = f"{cached.name} of a source"
-    elif cached.scales_with == "context" and not isinstance(cached.span, spans):
+    elif cached.per == "token" and not isinstance(cached.span, spans):
         unsupported = f"{cached.name} of {cached.span.description}"
     elif cached.role == "indexer" and int(cached.width) != SCALE_GROUP:
         unsupported = f"indexer keys of {int(cached.width)} elements (only {SCALE_GROUP})"

@@ -42,7 +42,7 @@ class Transformers(PerLayerEngine[TransformersArgs]):
     def layer_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         """Return the bytes that one layer of a dynamic cache stores of `cached` for the whole batch."""
         cached = _repeat_heads(cached)
-        if cached.scales_with != "context" or cached.span.reach is None:
+        if cached.per != "token" or cached.span.reach is None:
             return IDEAL.layer_bytes(cached, workload, kv_dtype)
         row_bytes = IDEAL.token_bytes(cached._replace(span=FULL), workload, kv_dtype)
         return workload.batch * minimum(workload.context, cached.span.reach - 1) * row_bytes
@@ -51,7 +51,7 @@ class Transformers(PerLayerEngine[TransformersArgs]):
         """Return the bytes that the next token of one sequence adds to one layer: 0 once its window is full."""
         cached = _repeat_heads(cached)
         reach = cached.span.reach
-        if cached.scales_with == "context" and reach is not None and workload.context >= reach - 1:
+        if cached.per == "token" and reach is not None and workload.context >= reach - 1:
             return quantity(0)
         return IDEAL.token_bytes(cached._replace(span=FULL), workload, kv_dtype)
 
@@ -107,7 +107,7 @@ def _dynamic(specs: tuple[LayerCacheSpec, ...], args: TransformersArgs) -> Unpag
 def _static(specs: tuple[LayerCacheSpec, ...], args: TransformersArgs) -> UnpagedLayout:
     _check_plain_dtype(args)
     for spec in specs:
-        if any(cached.role == "other" and cached.scales_with == "context" for cached in spec.cached):
+        if any(cached.role == "other" and cached.per == "token" for cached in spec.cached):
             raise AttncalcError(
                 f"StaticCache does not support layers that cache {describe(spec)}",
                 "leave --cache-implementation static out",
@@ -126,10 +126,7 @@ def _static(specs: tuple[LayerCacheSpec, ...], args: TransformersArgs) -> Unpage
 
 def _quantized(specs: tuple[LayerCacheSpec, ...], args: TransformersArgs) -> UnpagedLayout:
     for spec in specs:
-        if any(
-            c.scales_with != "context" or c.span.reach is not None or c.role not in _QUANTIZED_ROLES
-            for c in spec.cached
-        ):
+        if any(c.per != "token" or c.span.reach is not None or c.role not in _QUANTIZED_ROLES for c in spec.cached):
             raise AttncalcError(
                 f"QuantizedCache supports only full attention; this model has layers that cache {describe(spec)}",
                 "leave --cache-implementation quantized out",

@@ -80,8 +80,8 @@ def layer_specs(
             raise AttncalcError(
                 f"attncalc does not know how vLLM stores this cache: {c.name}", "use --engine ideal for a lower bound"
             )
-    heads = [c for c in cached if c.role in _HEAD_ROLES and c.scales_with == "context"]
-    source_heads = [c for c in cached if c.role in _HEAD_ROLES and c.scales_with == "source"]
+    heads = [c for c in cached if c.role in _HEAD_ROLES and c.per == "token"]
+    source_heads = [c for c in cached if c.role in _HEAD_ROLES and c.per == "source token"]
     states = [c for c in cached if c.role in STATE_ROLES]
     has_indexer = any(c.role == "indexer" for c in cached)
     if heads:

@@ -76,7 +76,7 @@ def _check_layers(layers: Sequence[_StagedLayer], args: VllmArgs, version: VllmV
             f"--pp {args.pp}: vLLM does not start, because a stage would have no layer with a cache",
             "use fewer stages",
         )
-    if not version.has_cross_attention and any(c.scales_with == "source" for _, layer in layers for c in layer.cached):
+    if not version.has_cross_attention and any(c.per == "source token" for _, layer in layers for c in layer.cached):
         raise AttncalcError(
             f"vLLM {version.name} has no cache for cross-attention", "use --engine-version 0.10.2 or later"
         )

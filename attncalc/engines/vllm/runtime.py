@@ -97,7 +97,7 @@ def _uses_v2_runner(facts: RuntimeFacts[VllmArgs], version: VllmVersion) -> bool
     return version.uses_v2_runner(
         facts.args.model_type,
         dense=not any(group.mlp and group.mlp.n_experts for group in layers),
-        hybrid=any(spec.scales_with == "never" for group in layers for spec in group.cache()),
+        hybrid=any(spec.per == "sequence" for group in layers for spec in group.cache()),
     )
 
 
