@@ -194,12 +194,12 @@ def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
     There are none for a preset or a model file in YAML. Engines load a folder with a config.json: for a config under
     another name, or from standard input, the command has MODEL in its place.
     """
-    from ..config.hub import MAIN, parse_repository
-    from ..config.presets import repository_of
-
     path = Path(name)
     if name == spec.name or path.suffix in (".yaml", ".yml"):
         return {}
+    from ..config.hub import MAIN, parse_repository
+    from ..config.presets import repository_of
+
     repository = None if path.exists() else parse_repository(name)
     is_gguf = spec.stored is not None and spec.stored.kind == "GGUF"
     if is_gguf and repository is None:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import typer
 
 from ..api.fit_options import GROUPS, FitOptions, UserOptions
-from ..api.fit_request import check_offload, fit_request, read_traffic, served_model
-from ..api.models import ModelOptions
+from ..api.fit_request import read_fit_request
 from ..errors import AttncalcError
 from ..options import given
 from ..serving.request import FitRequest
@@ -20,7 +19,6 @@ from ..units import truncate
 from . import COMMANDS
 from . import options as o
 from .command import Options, command_app
-from .fit_log import model_in_log, not_with_log, read_log_option, with_options_in_log
 from .plot_options import PlotOptions
 
 if TYPE_CHECKING:
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from ..report.report import Report
 
 app = command_app()
-_NUMBER = re.compile(r"\d[\d_,]*[kmgtKMGT]?")
 
 
 class LogOptions(Options):
@@ -72,20 +69,16 @@ def fit(
 ) -> None:
     options = with_tokens_of_output(options, output)
     plot.check(output, excludes={"--log": start.log is not None})
-    log = read_log_option(start.log, options)
-    spec = model_in_log(log, options) if log and not model.is_given else model.read(given(options, ModelOptions))
-    traffic = read_traffic(options)
-    served = {"served_model": log.served} if log else served_model(model.name(options.get("revision")), spec)
-    if log:
-        if traffic:
-            raise not_with_log(f"--{'lengths' if traffic.lengths else 'prompt'}")
-        request = fit_request(spec, with_options_in_log(options, log, spec), served=served)
+    log = None
+    if start.log is None:
+        request = read_fit_request(model.name(), options)
     else:
-        check_offload(options)
-        request = fit_request(spec, options, traffic=traffic, served=served)
+        from .fit_log import read_logged_request
+
+        log, request = read_logged_request(start.log, model, options)
     if screen.roofline and request.gpu is None:
         raise AttncalcError("--roofline needs --gpu", "a roofline is computed from the FLOP/s and bandwidth of a GPU")
-    report = _report(request, log, screen)
+    report = _report(request, log, screen, output)
     plot.write(report, output, needs=("--gpu", "it draws how a GPU's memory is shared, and its roofline"))
     raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)
 
@@ -95,8 +88,8 @@ def with_tokens_of_output(options: FitOptions, output: o.OutputOptions) -> FitOp
 
     Raises AttncalcError for a number without --prompt: a file is hardly meant.
     """
-    text = "" if output.output is None else str(output.output)
-    if not _NUMBER.fullmatch(text):
+    text = str(output.output)
+    if not re.fullmatch(r"\d[\d_,]*[kmgtKMGT]?", text):
         return options
     if not given(options, UserOptions) or "output" in options:
         raise AttncalcError(
@@ -108,7 +101,7 @@ def with_tokens_of_output(options: FitOptions, output: o.OutputOptions) -> FitOp
     return {**options, "output": text}
 
 
-def _report(request: FitRequest, log: "StartupLog | None", screen: ScreenOptions) -> "Report":
+def _report(request: FitRequest, log: "StartupLog | None", screen: ScreenOptions, output: o.OutputOptions) -> "Report":
     if log:
         from ..report.log import log_report
 
@@ -119,4 +112,5 @@ def _report(request: FitRequest, log: "StartupLog | None", screen: ScreenOptions
         return fit_all_report(request, full=screen.full, roofline=screen.roofline)
     from ..report.fit import fit_report
 
-    return fit_report(request, full=screen.full, roofline=screen.roofline)
+    with_variants = screen.roofline or output.chosen.name != "table"
+    return fit_report(request, full=screen.full, roofline=screen.roofline, with_variants=with_variants)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..api.fit_options import FitOptions
+from ..api.fit_request import fit_request, read_traffic
+from ..api.models import ModelOptions
 from ..config import load
 from ..config.gpus import gpu, gpus_of
 from ..config.hub import is_repo
@@ -15,13 +19,15 @@ from ..config.open_file import open_file
 from ..config.presets import preset_of, presets
 from ..config.standard_input import read_standard_input
 from ..engines import find_engine
+from ..engines.log import read_log
+from ..engines.startup_log import StartupLog
 from ..errors import AttncalcError
 from ..hardware import Gpu
+from ..model import ModelSpec
+from ..options import given
+from ..serving.request import FitRequest
 from ..units import GIB, dtype, is_dtype, truncate
-
-if TYPE_CHECKING:
-    from ..engines.startup_log import StartupLog
-    from ..model import ModelSpec
+from .options import NamedModel
 
 LIMIT = 1 << 26
 """Bytes of a log that are read: 64 MiB, a thousand start-ups."""
@@ -29,38 +35,43 @@ _NOT_WITH_A_LOG = ("kv_memory", "gpus", "reserve")
 _TIP = "give a file with what the engine printed when it started"
 
 
-def read_log_option(path: Path | None, options: Mapping[str, Any]) -> StartupLog | None:
-    """Return the start-up log; None if there is none.
+def read_logged_request(path: Path, named: NamedModel, options: FitOptions) -> tuple[StartupLog, FitRequest]:
+    """Return the start-up log, and the request that it and the options describe.
 
-    Raises AttncalcError if it cannot be read, is no engine's start-up log, or cannot be combined with another option.
+    Raises AttncalcError if the log cannot be read, is no engine's start-up log, does not name the model (without
+    MODEL), or cannot be combined with another option.
     """
-    if path is None:
-        return None
     for name in _NOT_WITH_A_LOG:
         if name in options:
             option = f"--{name.replace('_', '-')}"
             raise AttncalcError(f"{option} cannot be combined with --log", "leave it out: the log has the memory")
-    given = options.get("engine")
-    if given == "all":
+    engine = options.get("engine")
+    if engine == "all":
         raise AttncalcError(
             "--engine all cannot be combined with --log", "leave --engine out: the log names the engine"
         )
-    from ..engines.log import read_log
-
     log = read_log(_content(path), str(path))
-    if given not in (None, log.engine):
+    if engine not in (None, log.engine):
         raise AttncalcError(
-            f"--engine {truncate(given)} cannot be combined with a log of {find_engine(log.engine).title}",
+            f"--engine {truncate(engine)} cannot be combined with a log of {find_engine(log.engine).title}",
             "leave --engine out: the log names the engine",
         )
-    return log
+    model = named.read(given(options, ModelOptions)) if named.is_given else _model_in_log(log, options)
+    traffic = read_traffic(options)
+    if traffic:
+        raise _not_with_log(f"--{'lengths' if traffic.lengths else 'prompt'}")
+    return log, fit_request(model, _with_options_in_log(options, log, model), served={"served_model": log.served})
 
 
 def _content(path: Path) -> bytes:
     """Return the file's bytes. Raises AttncalcError if it cannot be read, or is longer than LIMIT."""
     name = "standard input" if str(path) == "-" else truncate(path)
     try:
-        data = _read(path)
+        if str(path) == "-":
+            data = read_standard_input(LIMIT + 1)
+        else:
+            with open_file(path) as file:
+                data = file.read(LIMIT + 1)
     except (OSError, ValueError) as error:  # ValueError: a name with a NUL, or a closed standard input
         reason = getattr(error, "strerror", None) or "cannot be read"
         raise AttncalcError(f"{name}: {reason.lower()}", _TIP) from None
@@ -71,14 +82,7 @@ def _content(path: Path) -> bytes:
     return data
 
 
-def _read(path: Path) -> bytes:
-    if str(path) == "-":
-        return read_standard_input(LIMIT + 1)
-    with open_file(path) as file:
-        return file.read(LIMIT + 1)
-
-
-def with_options_in_log(options: Mapping[str, Any], log: StartupLog, model: ModelSpec) -> dict[str, Any]:
+def _with_options_in_log(options: Mapping[str, Any], log: StartupLog, model: ModelSpec) -> dict[str, Any]:
     """Return the options, with those in the log for what the command line leaves out.
 
     Raises AttncalcError if the GPU is given with a number.
@@ -93,23 +97,13 @@ def with_options_in_log(options: Mapping[str, Any], log: StartupLog, model: Mode
     own = merged.get("dtype")
     if own and is_dtype(own) and dtype(own).name == model.dtype:  # the weights are as released
         del merged["dtype"]
-    merged["gpu"] = gpu_in_log(log, _gpu_beside_log(options.get("gpu")))
+    merged["gpu"] = _gpu_in_log(log, options.get("gpu"))
     if find_engine(log.engine).splits_by_layer and merged["gpu"] and log.devices > 1:
         merged["gpus"] = log.devices
     return merged
 
 
-def _gpu_beside_log(text: str | None) -> Gpu | None:
-    """Return the GPU of --gpu. Raises AttncalcError if it is unknown, or the text has a number, as '2xh100'."""
-    if text is None:
-        return None
-    number, device = gpus_of(text)
-    if number is not None:
-        raise not_with_log(f"--gpu {truncate(text)}")
-    return device
-
-
-def not_with_log(option: str) -> AttncalcError:
+def _not_with_log(option: str) -> AttncalcError:
     """Return the error about an option that cannot be combined with a log."""
     return AttncalcError(
         f"{option} cannot be combined with --log",
@@ -117,7 +111,7 @@ def not_with_log(option: str) -> AttncalcError:
     )
 
 
-def model_in_log(log: StartupLog, options: Mapping[str, Any]) -> ModelSpec:
+def _model_in_log(log: StartupLog, options: Mapping[str, Any]) -> ModelSpec:
     """Return the model that the log names: a preset, by its own name, its title or the repository in its sources, or a
     repository or folder.
 
@@ -129,16 +123,15 @@ def model_in_log(log: StartupLog, options: Mapping[str, Any]) -> ModelSpec:
     tip = "give the model: attncalc fit MODEL --log FILE"
     if name is None:
         raise AttncalcError("the log does not name the model", tip)
+    unknown = AttncalcError(f"the log's model, '{truncate(name)}', is not known here", tip)
     preset = _preset_of(name)
     try:
         is_here = name == log.path or (Path(name) / "config.json").is_file()
         if preset is None and not is_repo(name) and not is_here:
-            raise AttncalcError(f"the log's model, '{truncate(name)}', is not known here", tip)
+            raise unknown
         spec = load(preset or name)
-    except (OSError, ValueError):
-        raise AttncalcError(f"the log's model, '{truncate(name)}', is not known here", tip) from None
-    except AttncalcError:
-        raise AttncalcError(f"the log's model, '{truncate(name)}', is not known here", tip) from None
+    except (OSError, ValueError, AttncalcError):
+        raise unknown from None
     attention = options.get("attention")
     return spec.with_attention(attention) if attention else spec
 
@@ -155,25 +148,26 @@ def _letters(name: str) -> str:
     return "".join(filter(str.isalnum, name.lower()))
 
 
-def gpu_in_log(log: StartupLog, given: Gpu | None) -> Gpu | None:
-    """Return the GPU that was given, or that the log names, with the memory in the log; None if nothing is known."""
-    known = given
-    if given is None and log.gpu is not None:
+def _gpu_in_log(log: StartupLog, text: str | None) -> Gpu | None:
+    """Return the GPU of --gpu, or else of the log, with the memory in the log; None if nothing is known.
+
+    Raises AttncalcError if that of --gpu is unknown, or has a number, as '2xh100'.
+    """
+    known = None
+    if text is not None:
+        number, known = gpus_of(text)
+        if number is not None:
+            raise _not_with_log(f"--gpu {truncate(text)}")
+    elif log.gpu is not None:
         words = [word for word in log.gpu.split() if word not in ("NVIDIA", "GeForce", "AMD", "Radeon")]
-        try:
+        with contextlib.suppress(AttncalcError):
             known = gpu(" ".join(words)) if words and all(re.fullmatch(r"\w+", word) for word in words) else None
-        except AttncalcError:
-            known = None
     size = find_engine(log.engine).logged_gpu_memory(log)
     if size is None or size <= 0:
         return known
     if known is not None:
         return dataclasses.replace(known, memory=size, measured=True)
     title = log.gpu or f"GPU of {size / GIB:.2f} GiB"
-    return Gpu("logged", title, _vendor(log), memory_gb=max(1, size // 10**9), memory=size, bandwidth=1, flops=())
-
-
-def _vendor(log: StartupLog) -> str:
-    """Return the GPU's vendor: NVIDIA unless the log has signs of AMD's."""
-    text = f"{log.gpu} {log.refusal.line if log.refusal else ''}"
-    return "AMD" if any(sign in text for sign in ("AMD", "Radeon", "HIP")) else "NVIDIA"
+    printed = f"{log.gpu} {log.refusal.line if log.refusal else ''}"
+    vendor = "AMD" if any(sign in printed for sign in ("AMD", "Radeon", "HIP")) else "NVIDIA"
+    return Gpu("logged", title, vendor, memory_gb=max(1, size // 10**9), memory=size, bandwidth=1, flops=())

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from ..api.models import ModelOptions, ShardedModelOptions, read_model
+from ..api.models import ModelOptions, ShardedModelOptions, read_model, with_revision
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..options import given, options_of
@@ -90,14 +90,9 @@ class NamedModel(Options):
         """Whether a model is named at all."""
         return self.model is not None or self.preset is not None
 
-    def name(self, revision: Text = None) -> str:
-        """Return the model's name or path, with its revision. Raises AttncalcError as `model_name` does."""
-        name = model_name(self.model, self.preset)
-        if revision is None:
-            return name
-        from ..config.hub import with_revision
-
-        return with_revision(name, revision)
+    def name(self) -> str:
+        """Return the model's name or path. Raises AttncalcError if MODEL and --preset give none, or differ."""
+        return model_name(self.model, self.preset)
 
     def read(self, options: Mapping[str, Any]) -> ModelSpec:
         """Return the model that these options change and split. Raises AttncalcError as `read_model` does."""
@@ -109,8 +104,9 @@ class NamedModelOptions(NamedModel):
 
     revision: Annotated[Text, declared(ModelOptions, "revision")] = None
 
-    def name(self, revision: Text = None) -> str:
-        return super().name(self.revision)
+    def name(self) -> str:
+        """Return the model's name or path, with its revision."""
+        return str(with_revision(super().name(), self.revision))
 
 
 class PlainOutputOptions(Options):

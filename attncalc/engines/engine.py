@@ -10,7 +10,6 @@ from ..errors import AttncalcError
 from ..quantity import Quantity
 from ..units import GIB, DType
 from .pipeline import stage_sizes
-from .runtime import Limits, RuntimeFacts, RuntimeMemory
 
 if TYPE_CHECKING:
     import re
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from .launch import LaunchFacts
     from .log_check import LogChecks
     from .pipeline import LayerCacheSpec
+    from .runtime import Limits, RuntimeFacts, RuntimeMemory
     from .startup_log import StartupLog
 
 Args = TypeVar("Args", bound="EngineArgs")
@@ -202,10 +202,14 @@ class Engine(Generic[Args]):
 
     def limits(self, args: Args) -> Limits:
         """Return the limits of one forward pass."""
+        from .runtime import Limits
+
         return Limits(1, 1)
 
     def runtime(self, facts: RuntimeFacts[Args]) -> RuntimeMemory:
         """Return the memory that it takes on a GPU besides weights and cache."""
+        from .runtime import RuntimeMemory
+
         return RuntimeMemory()
 
     def loads_quantization(self, method: str, version: str | None) -> bool:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from ..hardware import Gpu
 from ..quantity import Quantity, named, total
 
 if TYPE_CHECKING:
+    from ..hardware import Gpu
     from ..model import ModelSpec
     from .base import Detail, EngineArgs
 

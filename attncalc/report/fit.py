@@ -39,20 +39,23 @@ ROWS = 23
 VERDICTS: dict[Verdict, str] = {"fits": "FITS", "may_not_fit": "MAY NOT FIT", "does_not_fit": "DOES NOT FIT"}
 
 
-def fit_report(request: FitRequest, *, full: bool = False, roofline: bool = False) -> Report:
+def fit_report(
+    request: FitRequest, *, full: bool = False, roofline: bool = False, with_variants: bool = True
+) -> Report:
     """Return what fits with one engine. Raises AttncalcError as `fit` does.
 
     Args:
         request: The request.
         full: Whether the screen also has blocks, limits, all notes and the lines that the engine logs.
         roofline: Whether the screen has the lower bounds of time. Other formats always have all figures and notes.
+        with_variants: Whether JSON and --roofline have the lower bounds of attention variants.
     """
     result = fit(request)
     resolved = result.resolved
     changes = suggestions(result)
     figures = fit_figures(result, min_gpus(resolved))
     details = detail_figures(result, figures)
-    bounds = roofline_section(resolved)
+    bounds = roofline_section(resolved, with_variants=with_variants)
     per_user = users_section([resolved])
     notes = tuple(dict.fromkeys((*fit_notes(result), *per_user.notes)))
     tables = [*answer_tables(result, (*figures, *per_user.figures), changes)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-from ..attention.picked import Pools
 from ..errors import AttncalcError
 from ..hardware import MATMUL_DTYPES, Gpu
 from ..model import ModelSpec, plural
@@ -18,7 +17,6 @@ from ..serving.roofline import Roofline, Step, roofline
 from ..serving.weights import bytes_read
 from ..units import BYTES, FLOP, NO_UNIT, PER_SECOND, SECONDS, count
 from ..workload import Workload
-from .compare import variants
 from .figures import FigureRow, FigureRows, ratio_row
 from .report import Column, Figure, Report, Table, context_fact, heading, number, workload_facts
 
@@ -109,8 +107,11 @@ class RooflineSection(NamedTuple):
     bounds: Roofline | None = None
 
 
-def roofline_section(resolved: ResolvedRequest) -> RooflineSection:
-    """Return the bounds on the request's GPU. Without a GPU, or without its FLOP/s, figures have no numbers."""
+def roofline_section(resolved: ResolvedRequest, *, with_variants: bool = True) -> RooflineSection:
+    """Return the bounds on the request's GPU. Without a GPU, or without its FLOP/s, figures have no numbers.
+
+    The bounds of attention variants take as long as all other figures together.
+    """
     if resolved.gpu is None:
         return RooflineSection(roofline_figures(None))
     if resolved.divides_experts:
@@ -121,9 +122,12 @@ def roofline_section(resolved: ResolvedRequest) -> RooflineSection:
         bounds = roofline(model, workload, gpu, weights_dtype=dtype, config=config)
     except AttncalcError as error:
         return RooflineSection(roofline_figures(None), notes=(f"No roofline: {error.message}.",))
-    variant_tables, layers = roofline_variants(
-        model, workload, gpu, weights_dtype=dtype, config=config, released=bounds
-    )
+    variant_tables: tuple[Table, ...] = ()
+    layers: Variants = ()
+    if with_variants:
+        variant_tables, layers = roofline_variants(
+            model, workload, gpu, weights_dtype=dtype, config=config, released=bounds
+        )
     legend = (
         ("* as released; the others are the same model with other attention, a what-if.",) if variant_tables else ()
     )
@@ -291,7 +295,7 @@ def roofline_notes(model: ModelSpec, workload: Workload, bounds: Roofline) -> tu
             "same ones. The expected number, E (1 - (1 - k / E)^B) of B tokens that pick k of E at random, is no bound."
         )
     cached = [spec for layers in model.main.layers for spec in layers.cache()]
-    if any(isinstance(spec.span, Pools) for spec in cached):
+    if any(spec.span.label == "pools" for spec in cached):
         notes.append("Pooled tokens are all read; if an indexer picks some of them, a step may be faster.")
     if workload.lengths:
         notes.append("All sequences are assumed to be as long as the longest.")
@@ -350,6 +354,8 @@ def roofline_variants(
         config: As in `roofline`.
         released: The roofline of the model itself, if it has been computed.
     """
+    from .compare import variants
+
     full = dataclasses.replace(workload, lengths=None)
     with_files, without_files = (
         bytes_read(spec, full, weights_dtype=weights_dtype) for spec in (model, _without_files(model))

@@ -15,8 +15,7 @@ from ..attention import Matrix
 from ..cost.common import Part, compute_dtype, group_name, sum_over_groups
 from ..cost.intensity import Routing, experts_read, routed_read, weights_read
 from ..cost.params import lm_head, params
-from ..engines.base import DraftModel, EngineArgs
-from ..engines.engine import Engine, ExtraWeights, HeldWeights
+from ..engines.engine import ExtraWeights, HeldWeights
 from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack, Tower
 from ..quantity import Quantity, ceil_div, minimum, named, quantity, symbol, total
@@ -27,6 +26,8 @@ from .stages import split_into_stages
 
 if TYPE_CHECKING:
     from ..checkpoint import CheckpointWeights
+    from ..engines.base import DraftModel, EngineArgs
+    from ..engines.engine import Engine
 
 _AS_WEIGHTS = {
     "int8": DType("int8", 8, "an fp16 scale for each output channel", group=0, scale_bytes=2),

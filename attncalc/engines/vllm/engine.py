@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...model import ModelSpec
 from ..base import CacheLayout
 from ..engine import Engine, ExtraWeights, HeldWeights, Refusal
-from ..launch import LaunchFacts
-from ..log_check import LogChecks
 from ..options import DraftOptions, PagedOptions, VersionOptions
 from ..pipeline import LayerCacheSpec
 from ..runtime import Limits, RuntimeFacts, RuntimeMemory
-from ..startup_log import StartupLog
 from .held_weights import extra_weights
 from .layout import layout
 from .limits import max_num_batched_tokens, max_num_seqs
@@ -23,6 +20,11 @@ from .quantized import checkpoint_cache_dtype, loads_quantization
 from .refusals import refusal
 from .runtime import runtime
 from .versions import RELEASES, vllm_version
+
+if TYPE_CHECKING:
+    from ..launch import LaunchFacts
+    from ..log_check import LogChecks
+    from ..startup_log import StartupLog
 
 
 class Vllm(Engine[VllmArgs]):
