@@ -23,7 +23,7 @@ from jsonschema import Draft202012Validator
 from schemas import check_answer, schema_of
 
 from attncalc import load, preset_names
-from attncalc.attention import FULL, KINDS, Sliding
+from attncalc.attention import FULL, KINDS, Sliding, required_keys
 from attncalc.check import Check, Reported, ScalingRow, Timing, VerifyResult
 from attncalc.quantity import quantity
 from attncalc.report import json as as_json
@@ -366,7 +366,7 @@ def test_every_kind_of_attention_has_known_facts_and_every_fact_has_a_kind() -> 
     seen = {"span"}
     for name, kind in KINDS.items():
         span = Sliding(8) if name in ("compressed", "global_window") else FULL
-        facts = kind.from_keys(dict.fromkeys(kind.required(), 64), 64, span).facts()
+        facts = kind.from_keys(dict.fromkeys(required_keys(kind), 64), 64, span).facts()
         validator.validate(json.loads(json.dumps(facts)))
         seen |= set(facts)
     assert set(ATTENTION["properties"]) == seen

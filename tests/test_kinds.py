@@ -14,7 +14,7 @@ import pytest
 from tables import each
 
 from attncalc import AttncalcError, Cross
-from attncalc.attention import KINDS
+from attncalc.attention import KINDS, required_keys
 from attncalc.attention.compressed import LastPool, Unpooled, WindowAndPools
 from attncalc.attention.kind import Matrix, Table
 from attncalc.attention.picked import Blocks, Pools, Selected
@@ -857,7 +857,7 @@ KEYS_OF_EACH_KIND = {kind: {**keys, **({"window": 8} if span == WINDOW else {})}
 KEYS_OF_EACH_KIND |= {case.kind: {**case.keys, "d_model": case.d_model} for case in CASES.values()}
 
 
-@each(("kind", "key"), [(kind, key) for kind in KINDS for key in KINDS[kind].required()])
+@each(("kind", "key"), [(kind, key) for kind in KINDS for key in required_keys(KINDS[kind])])
 def test_a_model_file_must_have_the_keys_of_a_kind(kind: str, key: str) -> None:
     keys = KEYS_OF_EACH_KIND[kind]
     assert problem(kind, keys) == ""

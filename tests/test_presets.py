@@ -15,6 +15,7 @@ from asking import REPOSITORY, Ask
 from tables import each
 
 from attncalc import AttncalcError, load, preset_names
+from attncalc.attention import KINDS, Cross
 from attncalc.cli.catalogue import CATALOGUE
 from attncalc.config.presets import Preset, _by_size, _described, preset_of, presets
 from attncalc.report.presets import braced
@@ -210,10 +211,15 @@ def test_the_catalogue_of_verify_has_every_kind_that_verify_has_a_layer_for() ->
     def kinds(names: tuple[str, ...] | list[str]) -> set[tuple[str, str]]:
         attentions = [kind for name in names for _, group in load(name).groups() for kind in group.attentions]
         known = [
-            kind
-            for kind in attentions
-            if type(kind) in layers.LAYERS and not layers.LAYERS[type(kind)].unsupported(kind)
+            kind for kind in attentions if (layer := layers.find_layer(type(kind))) and not layer.unsupported(kind)
         ]
         return {(type(kind).__name__, type(getattr(kind, "span", None)).__name__) for kind in known}
 
     assert kinds(CATALOGUE) == kinds(preset_names())
+
+
+def test_every_layer_of_verify_is_found_by_its_kind() -> None:
+    layers = pytest.importorskip("attncalc.verify.layers")
+    found = {layer.__name__ for kind in (Cross, *KINDS.values()) if (layer := layers.find_layer(kind))}
+    text = "".join(file.read_text() for file in Path(layers.__file__).parent.glob("*.py"))
+    assert found == {*re.findall(r"^class (\w+Layer)\b", text, re.M)} - {"AttentionLayer", "RecurrentLayer"}

@@ -22,7 +22,8 @@ from attncalc.cli.verify_record import record_models
 from attncalc.verify import need_torch
 
 need_torch()
-from attncalc.attention.recurrent import NoAttention, Recurrent  # noqa: E402
+from attncalc.attention import KINDS  # noqa: E402
+from attncalc.attention.recurrent import Recurrent  # noqa: E402
 from attncalc.check import Check, Reported, ScalingRow, VerifyResult  # noqa: E402
 from attncalc.errors import CannotCheckError  # noqa: E402
 from attncalc.model import ModelSpec  # noqa: E402
@@ -30,7 +31,7 @@ from attncalc.report.record import agrees, is_empty, record_page  # noqa: E402
 from attncalc.report.record_files import to_json  # noqa: E402
 from attncalc.verify.devices import Device, find_device  # noqa: E402
 from attncalc.verify.errors import DeviceFailedError  # noqa: E402
-from attncalc.verify.layers import LAYERS  # noqa: E402
+from attncalc.verify.layers import find_layer  # noqa: E402
 from attncalc.verify.options import VerifyOptions  # noqa: E402
 from attncalc.verify.record import machine, recorder  # noqa: E402
 from attncalc.verify.record.machine import device_title, file_stem  # noqa: E402
@@ -113,7 +114,7 @@ def test_the_arguments_of_a_step_repeat_it(ask: Ask, monkeypatch: pytest.MonkeyP
 
 def test_the_examples_have_a_layer_of_every_recurrence() -> None:
     kinds: set[type] = {type(group.attention) for _, group in record_models()["presets/kinds/recurrent.yaml"].groups()}
-    assert kinds == {kind for kind in LAYERS if issubclass(kind, Recurrent)} - {NoAttention}
+    assert kinds == {kind for kind in KINDS.values() if issubclass(kind, Recurrent) and find_layer(kind)}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import torch  # noqa: E402
 from cuda_stand_in import A100, Box, Gpus  # noqa: E402
 
 from attncalc.verify.devices.cuda import Cuda  # noqa: E402
-from attncalc.verify.layers.grouped import GroupedAttention  # noqa: E402
+from attncalc.verify.layers.grouped import GroupedLayer  # noqa: E402
 
 OnBox = Callable[[Box], Gpus]
 FRAMES = [
@@ -45,7 +45,7 @@ def test_a_peak_that_disagrees_names_the_largest_unpredicted_block(
     on_box(Box((A100,)))
     monkeypatch.setattr(Cuda, "matrix_size", 64)  # a CPU multiplies
     monkeypatch.setattr(Cuda, "copied_bytes", 2**20)
-    true = GroupedAttention.attend_and_project
+    true = GroupedLayer.attend_and_project
 
     def wrong(self: Any, x: torch.Tensor, *given: Any) -> torch.Tensor:
         copies = x.clone(), x.clone()
@@ -53,7 +53,7 @@ def test_a_peak_that_disagrees_names_the_largest_unpredicted_block(
         del copies
         return out
 
-    monkeypatch.setattr(GroupedAttention, "attend_and_project", wrong)
+    monkeypatch.setattr(GroupedLayer, "attend_and_project", wrong)
     # before the peak a block that is freed; at the peak q, k, v, out and y, a small one, and one that nobody expects
     trace = [
         event("alloc", 1, 9 * TOKENS, FRAMES),

@@ -33,8 +33,8 @@ from attncalc.verify.checks import behaviour, numerics  # noqa: E402
 from attncalc.verify.errors import CannotRunError  # noqa: E402
 from attncalc.verify.layers import base, cache, grouped  # noqa: E402
 from attncalc.verify.layers.cache import Cache  # noqa: E402
-from attncalc.verify.layers.grouped import GroupedAttention  # noqa: E402
-from attncalc.verify.layers.latent import LatentAttention  # noqa: E402
+from attncalc.verify.layers.grouped import GroupedLayer  # noqa: E402
+from attncalc.verify.layers.latent import LatentLayer  # noqa: E402
 from attncalc.verify.masks import NO_MASK  # noqa: E402
 from attncalc.verify.programs import layers, tensor_parallel  # noqa: E402
 from attncalc.verify.request import VerifyRequest  # noqa: E402
@@ -71,13 +71,13 @@ def formula_of_a_matrix(patch: Patch) -> None:
 
 @breaks(GROUPED, "params_more", "params_layer")
 def layer_with_an_extra_parameter(patch: Patch) -> None:
-    true = GroupedAttention.__init__
+    true = GroupedLayer.__init__
 
     def wrong(self: Any, *given: Any, **named_: Any) -> None:
         true(self, *given, **named_)
         self.more = nn.Parameter(torch.zeros(3))
 
-    patch.setattr(GroupedAttention, "__init__", wrong)
+    patch.setattr(GroupedLayer, "__init__", wrong)
 
 
 @breaks(LATENT, "params_W_kv_a", "params_layer")
@@ -132,14 +132,14 @@ def formula_of_the_scores(patch: Patch) -> None:
 
 @breaks(GROUPED, "flops_prefill_math", "flops_prefill_flash", "flops_decode_math", "flops_decode_flash")
 def layer_that_projects_twice(patch: Patch) -> None:
-    true = GroupedAttention._heads
+    true = GroupedLayer._heads
 
-    def wrong(self: GroupedAttention, projected: Tensor, norm_name: str, width: int) -> Tensor:
+    def wrong(self: GroupedLayer, projected: Tensor, norm_name: str, width: int) -> Tensor:
         if norm_name == "q_norm":
             self.W_o(projected)
         return true(self, projected, norm_name, width)
 
-    patch.setattr(GroupedAttention, "_heads", wrong)
+    patch.setattr(GroupedLayer, "_heads", wrong)
 
 
 @breaks(GROUPED, "pairs")
@@ -149,7 +149,7 @@ def formula_of_the_triangle(patch: Patch) -> None:
 
 @breaks(GROUPED, "peak_prefill_math", "peak_prefill_flash", "peak_decode_flash")
 def layer_that_holds_a_copy(patch: Patch) -> None:
-    true = GroupedAttention.attend_and_project
+    true = GroupedLayer.attend_and_project
 
     def wrong(self: Any, x: Tensor, *given: Any) -> Tensor:
         copies = x.clone(), x.clone()
@@ -157,7 +157,7 @@ def layer_that_holds_a_copy(patch: Patch) -> None:
         del copies
         return out
 
-    patch.setattr(GroupedAttention, "attend_and_project", wrong)
+    patch.setattr(GroupedLayer, "attend_and_project", wrong)
 
 
 @breaks(GROUPED, "peak_prefill_math", "peak_prefill_flash")
@@ -211,7 +211,7 @@ def layer_without_its_scale(patch: Patch) -> None:
 
 @breaks(LATENT, "spread_scaled")
 def latent_layer_without_its_scale(patch: Patch) -> None:
-    patch.setattr(LatentAttention, "_scale", 1.0)
+    patch.setattr(LatentLayer, "_scale", 1.0)
 
 
 @breaks(GROUPED, "spread_unscaled")
@@ -222,24 +222,24 @@ def scores_that_are_scaled_twice(patch: Patch) -> None:
 
 @breaks(MHA, "equals_torch_mha", "equals_definition")
 def layer_that_swaps_queries_and_keys(patch: Patch) -> None:
-    true = GroupedAttention.heads
+    true = GroupedLayer.heads
 
-    def wrong(self: GroupedAttention, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def wrong(self: GroupedLayer, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = true(self, x, source)
         return k, q, v
 
-    patch.setattr(GroupedAttention, "heads", wrong)
+    patch.setattr(GroupedLayer, "heads", wrong)
 
 
 @breaks(FUSED, "equals_torch_mha", "equals_definition")
 def fused_layer_that_splits_in_another_order(patch: Patch) -> None:
-    true = GroupedAttention.heads
+    true = GroupedLayer.heads
 
-    def wrong(self: GroupedAttention, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def wrong(self: GroupedLayer, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = true(self, x, source)
         return (v, q, k) if self.fused else (q, k, v)
 
-    patch.setattr(GroupedAttention, "heads", wrong)
+    patch.setattr(GroupedLayer, "heads", wrong)
 
 
 @breaks(OPTIONS, "equals_definition")
@@ -260,30 +260,30 @@ def sinks_that_are_left_out(patch: Patch) -> None:
 
 @breaks(LATENT, "equals_definition")
 def latent_layer_that_swaps_keys_and_values(patch: Patch) -> None:
-    true = LatentAttention._latent
-    patch.setattr(LatentAttention, "_latent", lambda self, x: true(self, x).roll(1, -1))
+    true = LatentLayer._latent
+    patch.setattr(LatentLayer, "_latent", lambda self, x: true(self, x).roll(1, -1))
 
 
 @breaks(GROUPED, "shuffled")
 def layer_that_knows_positions(patch: Patch) -> None:
-    true = GroupedAttention.heads
+    true = GroupedLayer.heads
 
-    def wrong(self: GroupedAttention, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def wrong(self: GroupedLayer, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return true(self, x + torch.arange(x.shape[1])[None, :, None], source)
 
-    patch.setattr(GroupedAttention, "heads", wrong)
+    patch.setattr(GroupedLayer, "heads", wrong)
 
 
 @breaks(LATENT, "absorbed_equals_expanded", "decode_equals_prefill")
 def absorbed_without_its_rotary_part(patch: Patch) -> None:
-    true = LatentAttention._absorbed_queries
+    true = LatentLayer._absorbed_queries
 
-    def wrong(self: LatentAttention, q: Tensor, w_k: Tensor) -> Tensor:
+    def wrong(self: LatentLayer, q: Tensor, w_k: Tensor) -> Tensor:
         queries = true(self, q, w_k)
         queries[..., self.rank :] = 0
         return queries
 
-    patch.setattr(LatentAttention, "_absorbed_queries", wrong)
+    patch.setattr(LatentLayer, "_absorbed_queries", wrong)
 
 
 @breaks(GROUPED, "params_attention")

@@ -11,7 +11,7 @@ from importlib import import_module
 
 from .cross import Cross
 from .grouped import Grouped
-from .kind import SHAPES, Attention, CacheSpec, Kind, Matrix, Widths, matrices_from_shapes
+from .kind import SHAPES, Attention, CacheSpec, Kind, Matrix, Widths, matrices_from_shapes, required_keys
 from .span import FULL, Chunked, Full, Sliding, Span, check_mask, pairs
 from .variant import Variant
 
@@ -75,4 +75,5 @@ __all__ = [
     "check_mask",
     "matrices_from_shapes",
     "pairs",
+    "required_keys",
 ]

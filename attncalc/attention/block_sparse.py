@@ -25,14 +25,10 @@ class BlockSparse(Grouped):
     Source: transformers' modeling_minimax_m3_vl.py (MiniMaxM3VLIndexer).
     """
 
-    index_n_heads: int = documented("heads of the layer's own indexer", left_out="it has none")
+    index_n_heads: int = documented("heads of the layer's own indexer")
     index_head_dim: int = documented("width of an indexer's head")
     index_block_size: int = documented("tokens of a block")
     index_topk_blocks: int = documented("blocks that the indexer picks for a query")
-
-    @classmethod
-    def required(cls) -> tuple[str, ...]:
-        return (*super().required(), "index_n_heads", "index_head_dim", "index_block_size", "index_topk_blocks")
 
     @classmethod
     def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Grouped:

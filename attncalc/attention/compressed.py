@@ -86,10 +86,6 @@ class Compressed:
     source = "DeepSeek-V4, transformers' modeling_deepseek_v4.py"
 
     @classmethod
-    def required(cls) -> tuple[str, ...]:
-        return ("n_heads", "d_head", "q_lora_rank", "o_groups", "o_lora_rank")
-
-    @classmethod
     def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Compressed:
         if "compress_rate" in keys:
             span = WindowAndPools(span, Pools(keys["compress_rate"], keys.get("index_topk")))

@@ -93,10 +93,6 @@ class Grouped:
     )
 
     @classmethod
-    def required(cls) -> tuple[str, ...]:
-        return ("n_heads",)
-
-    @classmethod
     def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
         keys = dict(keys)
         n_heads = keys["n_heads"]

@@ -7,6 +7,7 @@ no model family and no unit. A new kind is a new file beside this one and a line
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
@@ -244,12 +245,14 @@ class Kind(Attention, Protocol):
     """A kind that the YAML key `attention` can name."""
 
     @classmethod
-    def required(cls) -> tuple[str, ...]:
-        """Return the keys that a preset must have."""
-
-    @classmethod
     def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Attention:
         """Return the kind from the keys of a preset, with defaults for those left out.
 
         Raises AttncalcError if a key is wrong or a default does not exist.
         """
+
+
+def required_keys(kind: type) -> list[str]:
+    """Return the keys that a model file must give of a kind: its documented fields without a default."""
+    fields = [f for f in dataclasses.fields(kind) if "meaning" in f.metadata]
+    return [f.name for f in fields if f.default is dataclasses.MISSING and not f.metadata["left_out"]]

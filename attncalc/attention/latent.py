@@ -69,10 +69,6 @@ class Latent:
     span: Span = FULL
 
     @classmethod
-    def required(cls) -> tuple[str, ...]:
-        return ("n_heads", "kv_lora_rank", "d_nope", "d_rope", "d_v")
-
-    @classmethod
     def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Latent:
         keys = dict(keys)
         extra = matrices_from_shapes(keys.pop("extra_projections", {}), "queries")

@@ -38,10 +38,6 @@ class GatedDeltaNet(Recurrent):
 
     source = "Yang et al. 2024, arXiv:2412.06464 (gated delta net); arXiv:2510.26692 (KDA)"
 
-    @classmethod
-    def required(cls) -> tuple[str, ...]:
-        return ("n_heads", "d_head", "d_v", "d_conv")
-
     @property
     def label(self) -> str:
         return "KDA" if self.channel_decay else "GDN"
@@ -122,10 +118,6 @@ class Lightning(Recurrent):
     name = "lightning"
     source = "Qin et al. 2024, arXiv:2401.04658 (lightning attention)"
 
-    @classmethod
-    def required(cls) -> tuple[str, ...]:
-        return ("n_heads", "d_head")
-
     @property
     def headline(self) -> str:
         return f"lightning attention, {self.n_heads} states of {self.d_head} x {self.d_head}"
@@ -165,10 +157,6 @@ class ShortConvolution(Recurrent):
     name = "short convolution"
     description = "short convolutions"
     source = "LFM2, transformers' modeling_lfm2.py (short convolution)"
-
-    @classmethod
-    def required(cls) -> tuple[str, ...]:
-        return ("d_inner", "d_conv")
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         return (

@@ -31,10 +31,6 @@ class Mamba(Recurrent):
     description = "Mamba layers"
     source = "Gu and Dao 2023, arXiv:2312.00752 (Mamba)"
 
-    @classmethod
-    def required(cls) -> tuple[str, ...]:
-        return ("d_inner", "d_state", "d_conv", "dt_rank")
-
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         norms = (Matrix("dt_b_c_norms", self.dt_rank + 2 * self.d_state),) if self.dt_norms else ()
         return (
@@ -80,10 +76,6 @@ class Mamba2(Recurrent):
     name = "Mamba-2"
     description = "Mamba-2 layers"
     source = "Dao and Gu 2024, arXiv:2405.21060 (Mamba-2)"
-
-    @classmethod
-    def required(cls) -> tuple[str, ...]:
-        return ("n_heads", "d_head", "d_state", "d_conv", "n_groups")
 
     @property
     def d_inner(self) -> int:

@@ -39,10 +39,6 @@ class Recurrent:
         return self.name
 
     @classmethod
-    def required(cls) -> tuple[str, ...]:
-        raise NotImplementedError
-
-    @classmethod
     def from_keys(cls: type[R], keys: Mapping[str, Any], d_model: int, span: Span) -> R:
         return cls(**keys)
 
@@ -116,10 +112,6 @@ class NoAttention(Recurrent):
     name = "none"
     description = "layers without attention"
     source = "a layer without attention"
-
-    @classmethod
-    def required(cls) -> tuple[str, ...]:
-        return ()
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         return ()

@@ -26,10 +26,6 @@ class Relative(Grouped):
     d_conv: int = documented("width of the convolution")
     layer_channels: int = documented("channels of a layer's other convolutions, whose states are cached beside K and V")
 
-    @classmethod
-    def required(cls) -> tuple[str, ...]:
-        return (*super().required(), "d_rel", "rel_extent", "d_conv", "layer_channels")
-
     @property
     def source(self) -> str:
         return "Inkling, transformers' modeling_inkling.py"

@@ -27,10 +27,6 @@ class RgLru(Recurrent):
     description = "RG-LRU layers"
     source = "De et al. 2024, arXiv:2402.19427 (Griffin)"
 
-    @classmethod
-    def required(cls) -> tuple[str, ...]:
-        return ("d_inner", "n_heads", "d_conv")
-
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         width = exact_div(self.d_inner, self.n_heads)
         return (

@@ -30,10 +30,6 @@ class Rwkv(Recurrent):
     source = "Peng et al. 2023, arXiv:2305.13048 (RWKV-4)"
 
     @classmethod
-    def required(cls) -> tuple[str, ...]:
-        return ("d_inner",)
-
-    @classmethod
     def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Rwkv:
         _check_width(keys["d_inner"], d_model)
         return cls(**keys)
@@ -75,10 +71,6 @@ class Rwkv5(Recurrent):
     name = "RWKV-5"
     description = "RWKV-5 time mixing"
     source = "Peng et al. 2024, arXiv:2404.05892, 4.1 (RWKV-5)"
-
-    @classmethod
-    def required(cls) -> tuple[str, ...]:
-        return ("d_inner", "d_head")
 
     @classmethod
     def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Rwkv5:

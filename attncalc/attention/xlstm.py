@@ -26,10 +26,6 @@ class MLstm(Recurrent):
     name = "mLSTM"
     source = "Beck et al. 2024, arXiv:2405.04517 (xLSTM)"
 
-    @classmethod
-    def required(cls) -> tuple[str, ...]:
-        return ("n_heads", "d_head", "d_v")
-
     @property
     def headline(self) -> str:
         return f"mLSTM, {self.n_heads} memories of {self.d_head} x {self.d_v}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..attention import FULL, KINDS, Chunked, Cross, Grouped, Sliding, Span, matrices_from_shapes
+from ..attention import FULL, KINDS, Chunked, Cross, Grouped, Sliding, Span, matrices_from_shapes, required_keys
 from ..errors import AttncalcError, did_you_mean
 from ..mlp import Mlp
 from ..model import Head, Layers, ModelSpec, RopeTable, Stack, Tower, TowerAttention, TowerItem
@@ -282,7 +282,7 @@ def _attention(section: _Section, keys: Mapping[str, Any]) -> Any:
     section.used |= {"attention", "window", "chunk", *kind_keys(name)}
     own_keys = {key: keys[key] for key in kind_keys(name) if key in keys}
     kind = KINDS[name]
-    for key in kind.required():
+    for key in required_keys(kind):
         if key not in own_keys:
             meaning = kind_keys(name)[key]["description"]
             raise section.error("", f"'{key}' is missing", f"meaning of '{key}': {meaning}")

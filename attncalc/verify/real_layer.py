@@ -14,7 +14,8 @@ from .kernels import REFERENCE, reference, sdpa
 from .layers import build
 from .layers.base import Attend, AttentionLayer
 from .layers.cache import Cache
-from .layers.grouped import CrossAttention, GroupedAttention
+from .layers.cross import CrossLayer
+from .layers.grouped import GroupedLayer
 from .layers.recurrent import RecurrentLayer, State, project
 from .masks import NO_MASK, KernelMask, decode_mask, mask_matrix, prefill_mask
 from .request import VerifyRequest
@@ -47,7 +48,7 @@ class RealLayer:
             initialised(self.module, random)
         tokens = (request.source or 0) if case.stack.input == "source" else request.context
         self.x = self.random_tokens(tokens, (kind.d_input if isinstance(kind, Grouped) else None) or self.d_model)
-        if isinstance(kind, Grouped) and kind.shares_kv and isinstance(self.module, GroupedAttention):
+        if isinstance(kind, Grouped) and kind.shares_kv and isinstance(self.module, GroupedLayer):
             widths = (kind.d_head, kind.d_v or kind.d_head)
             k, v = (self.random_tokens(tokens, kind.n_kv_heads * n).unflatten(-1, (-1, n)) for n in widths)
             self.module.earlier_kv = (k, v)
@@ -112,7 +113,7 @@ class RealLayer:
         x = self.x[:, position : position + 1]
         if isinstance(cache, State):
             return project(self.module, x, cache)
-        if isinstance(self.module, CrossAttention):
+        if isinstance(self.module, CrossLayer):
             return self.module.decode(x, attend, cache)
         return project(self.module, x, attend, cache)
 
@@ -125,7 +126,7 @@ class RealLayer:
         assert isinstance(self.module, AttentionLayer)
         kind = self.case.kind
         weights = {name: parameter.detach().cpu().double() for name, parameter in self.module.named_parameters()}
-        if isinstance(self.module, GroupedAttention) and self.module.shares_kv:
+        if isinstance(self.module, GroupedLayer) and self.module.shares_kv:
             weights |= {n: t.flatten(2).cpu().double() for n, t in zip("kv", self.module.earlier_kv, strict=True)}
         x = self.x.cpu().double()
         if self.source is not None:

@@ -15,8 +15,8 @@ from ..cases import Case
 from ..environment import Environment
 from ..kernels import REFERENCE, only, reference, scores
 from ..layers import layer_class
-from ..layers.grouped import GroupedAttention
-from ..layers.latent import LatentAttention
+from ..layers.grouped import GroupedLayer
+from ..layers.latent import LatentLayer
 from ..masks import NO_MASK, KernelMask
 from ..real_layer import RealLayer, attend_with, initialised
 from ..request import VerifyRequest
@@ -39,13 +39,13 @@ def behaviour(case: Case, env: Environment) -> Iterator[Check]:
         return
     yield equals_definition(small)
     yield from score_spread(small, env)
-    if isinstance(small.module, GroupedAttention):
+    if isinstance(small.module, GroupedLayer):
         yield equals_torch_mha(case, env)
     if not case.crosses:
         yield shuffled(small)
     if case.decodes and not case.crosses:
         yield token_by_token(small)
-    if isinstance(small.module, LatentAttention):
+    if isinstance(small.module, LatentLayer):
         yield absorbed_equals_expanded(small)
 
 
@@ -107,7 +107,7 @@ def equals_torch_mha(case: Case, env: Environment) -> Check:
     d = case.kind.widths().d_qk
     fused = isinstance(case.kind, Grouped) and case.kind.fused
     kind = Grouped(4, 4, d, bias=("q", "k", "v", "o"), fused=fused)
-    layer = GroupedAttention(kind, 4 * d, 4 * d).to(env.device.torch)
+    layer = GroupedLayer(kind, 4 * d, 4 * d).to(env.device.torch)
     assert env.random is not None
     initialised(layer, env.random)
     torch_mha = nn.MultiheadAttention(4 * d, 4, batch_first=True, device=env.device.torch).eval()

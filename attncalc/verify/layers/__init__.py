@@ -1,51 +1,31 @@
 """Attention layers in torch at a model's true sizes, to be compared with the formulas of `attncalc.attention`.
 
-A new kind needs a layer class in a file of this package and a line in LAYERS.
+A kind and its layer share their names: `attention/rglru.py` has RgLru, `verify/layers/rglru.py` has RgLruLayer.
 """
 
 from __future__ import annotations
 
-from ...attention import Attention, Cross, Grouped
-from ...attention.latent import Latent
-from ...attention.linear import GatedDeltaNet, Lightning, ShortConvolution
-from ...attention.mamba import Mamba, Mamba2
-from ...attention.rglru import RgLru
-from ...attention.rwkv import Rwkv, Rwkv5
-from ...attention.xlstm import MLstm
+from importlib import import_module
+from importlib.util import find_spec
+
+from ...attention import Attention
 from ...errors import CannotCheckError
 from .base import AttentionLayer
-from .grouped import CrossAttention, GroupedAttention
-from .latent import LatentAttention
-from .linear import DeltaLayer, LightningLayer, ShortConvolutionLayer
-from .mamba import Mamba2Layer, MambaLayer
 from .recurrent import RecurrentLayer
-from .rglru import RgLruLayer
-from .rwkv import Rwkv5Layer, RwkvLayer
-from .xlstm import MLstmLayer
 
-LAYERS: dict[type, type[AttentionLayer] | type[RecurrentLayer]] = {
-    Cross: CrossAttention,
-    GatedDeltaNet: DeltaLayer,
-    Grouped: GroupedAttention,
-    Latent: LatentAttention,
-    Lightning: LightningLayer,
-    MLstm: MLstmLayer,
-    Mamba: MambaLayer,
-    Mamba2: Mamba2Layer,
-    RgLru: RgLruLayer,
-    Rwkv: RwkvLayer,
-    Rwkv5: Rwkv5Layer,
-    ShortConvolution: ShortConvolutionLayer,
-}
-"""The layer of each attention kind."""
+
+def find_layer(kind: type) -> type[AttentionLayer] | type[RecurrentLayer] | None:
+    """Return the layer class of a class of attention, or None. A subclass has none: its formulas differ."""
+    module = f"{__name__}.{kind.__module__.rpartition('.')[2]}"
+    return getattr(import_module(module), f"{kind.__name__}Layer", None) if find_spec(module) else None
 
 
 def layer_class(kind: Attention) -> type[AttentionLayer] | type[RecurrentLayer]:
-    """Return the layer class of a kind. Raises CannotCheckError if there is none, or it lacks one of the kind's fields.
+    """Return the layer class of a kind.
 
-    A subclass of a kind has no layer unless it is listed itself: its formulas differ.
+    Raises CannotCheckError if there is none, or it lacks one of the kind's fields.
     """
-    layer = LAYERS.get(type(kind))
+    layer = find_layer(type(kind))
     fields = layer.unsupported(kind) if layer else []
     if layer is None or fields:
         label = f"{kind.label} with {' and '.join(fields)}" if fields else kind.label

@@ -1,4 +1,4 @@
-"""MHA, GQA, MQA and cross-attention: the layers of `attention.Grouped` and `attention.Cross`."""
+"""MHA, GQA and MQA: the layer of `attention/grouped.py`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, rms_norm
 
-from ...attention import Cross, Grouped
+from ...attention import Grouped
 from .base import SMALL_HEADS, Attend, AttentionLayer, RMSNorm, one_head, shrink_span
 from .cache import Cache
 
 
-class GroupedAttention(AttentionLayer):
+class GroupedLayer(AttentionLayer):
     """MHA, GQA and MQA: n_heads queries share n_kv_heads keys and values.
 
     Attributes:
@@ -159,29 +159,3 @@ class GroupedAttention(AttentionLayer):
             gate = 1 / (1 + torch.exp(-linear(x, w["W_gate.weight"])))
             out = out * gate.repeat_interleave(out.shape[-1] // gate.shape[-1], -1)
         return linear(out, w["W_o.weight"], w.get("W_o.bias"))
-
-
-class CrossAttention(GroupedAttention):
-    """Cross-attention: K and V are made from the source once and cached."""
-
-    def __init__(self, kind: Cross, d_model: int, d_source: int) -> None:
-        super().__init__(dataclasses.replace(kind.heads, fused=False, extra_vectors=None), d_model, d_source)
-
-    @staticmethod
-    def unsupported(kind: Cross) -> list[str]:  # type: ignore[override]
-        return []
-
-    @staticmethod
-    def shrink(kind: Cross) -> Cross:  # type: ignore[override]
-        return Cross(GroupedAttention.shrink(kind.heads))
-
-    @staticmethod
-    def definition(  # type: ignore[override]
-        kind: Cross, weights: dict[str, Tensor], x: Tensor, source: Tensor, mask: Tensor | None
-    ) -> Tensor:
-        return GroupedAttention.definition(kind.heads, weights, x, source, None)
-
-    def decode(self, x: Tensor, attend: Attend, cache: Cache) -> Tensor:
-        """Do what `forward` does, with the K and V of the source that `cache` already holds."""
-        k, v = cache.rows
-        return self.attend_and_project(x, self._heads(self.W_q(x), "q_norm", self.d_head), k, v, attend)

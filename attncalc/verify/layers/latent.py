@@ -14,7 +14,7 @@ from .base import SMALL_HEADS, Attend, AttentionLayer, RMSNorm, one_head, shrink
 from .cache import Cache
 
 
-class LatentAttention(AttentionLayer):
+class LatentLayer(AttentionLayer):
     """Multi-head latent attention: the cache holds one latent per token, from which K and V of all heads are expanded.
 
     In absorbed form, W_kv_b is multiplied into the queries and the output instead, and every head reads the

@@ -10,7 +10,7 @@ from ...attention.linear import GatedDeltaNet, Lightning, ShortConvolution
 from .recurrent import Convolution, Gain, RecurrentLayer, State, per_token, project
 
 
-class DeltaLayer(RecurrentLayer):
+class GatedDeltaNetLayer(RecurrentLayer):
     """Gated DeltaNet and Kimi Delta Attention.
 
     Each token reads a value from the state with its key, and replaces it by its own value. The decay is per head, or

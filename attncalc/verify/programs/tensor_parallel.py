@@ -29,7 +29,7 @@ from ..devices import Device, find_device
 from ..kernels import REFERENCE
 from ..layers import layer_class
 from ..layers.base import AttentionLayer
-from ..layers.grouped import GroupedAttention
+from ..layers.grouped import GroupedLayer
 from ..ranks import Rank, torchrun_rank
 from ..real_layer import RealLayer, attend_with
 from ..request import VerifyRequest
@@ -281,7 +281,7 @@ def _split(layer: RealLayer, mesh: Any) -> None:
     module, kind, tp = layer.module, layer.case.kind, mesh.size()
     assert isinstance(module, AttentionLayer)
     heads = kind.heads if isinstance(kind, Cross) else kind
-    if isinstance(module, GroupedAttention) and isinstance(heads, Grouped):
+    if isinstance(module, GroupedLayer) and isinstance(heads, Grouped):
         _order_by_rank(module, heads, tp)
     styles: dict[str, ParallelStyle] = {}
     for name in module.column_parallel:
@@ -289,12 +289,12 @@ def _split(layer: RealLayer, mesh: Any) -> None:
             styles[name] = ColwiseParallel()
     parallelize_module(module, mesh, {**styles, "W_o": RowwiseParallel()})
     rank = mesh.get_local_rank()
-    if isinstance(module, GroupedAttention):
+    if isinstance(module, GroupedLayer):
         for name in ("sinks", "q_norm", "k_norm"):
             _split_vector(module, name, rank, tp)
 
 
-def _order_by_rank(module: GroupedAttention, kind: Grouped, tp: int) -> None:
+def _order_by_rank(module: GroupedLayer, kind: Grouped, tp: int) -> None:
     """Order the rows of the projections so that each rank's are contiguous, and replicate KV heads.
 
     With 2 KV heads on 4 ranks the rows of W_k become head 0, 0, 1, 1. The rows of a fused W_qkv become the queries,
@@ -320,7 +320,7 @@ def _order_by_rank(module: GroupedAttention, kind: Grouped, tp: int) -> None:
             setattr(linear, parameter_name, nn.Parameter(reorder(parameter)))
 
 
-def _split_vector(module: GroupedAttention, name: str, rank: int, tp: int) -> None:
+def _split_vector(module: GroupedLayer, name: str, rank: int, tp: int) -> None:
     """Split sinks by heads, and a gain over the width of all heads, whose norm then spans the ranks."""
     if name == "sinks" and hasattr(module, name):
         module.sinks = nn.Parameter(module.sinks.chunk(tp)[rank])
