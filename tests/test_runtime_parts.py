@@ -14,7 +14,7 @@ from attncalc.engines.estimate import COLLECTIVES, FIXED, activations, constant_
 from attncalc.engines.llamacpp.options import LlamacppArgs
 from attncalc.engines.runtime import Limits, RuntimeFacts, RuntimeMemory, RuntimePart
 from attncalc.engines.sglang.options import SglangArgs
-from attncalc.engines.sglang.runtime import sglang_runtime
+from attncalc.engines.sglang.runtime import runtime as sglang_runtime
 from attncalc.engines.vllm.options import VllmArgs
 from attncalc.engines.vllm.runtime import runtime as vllm_runtime
 from attncalc.hardware import Gpu

@@ -22,8 +22,8 @@ from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import find_engine
 from attncalc.engines.pipeline import LayerCacheSpec, cut_into_stages
 from attncalc.engines.sglang.options import SglangArgs
+from attncalc.engines.sglang.pools import stage_sizes
 from attncalc.engines.sglang.slots import SGLangLayout, StatePool
-from attncalc.engines.sglang.stages import stage_sizes
 from attncalc.quantity import Quantity
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.reserve import default_share

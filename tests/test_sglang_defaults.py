@@ -10,10 +10,8 @@ import pytest
 from tables import each
 
 from attncalc.engines.sglang.engine import ENGINE
-from attncalc.engines.sglang.graphs import chunked_prefill_size, decode_graphs, largest_graph, prefill_graphs_mib
 from attncalc.engines.sglang.options import SglangArgs
-from attncalc.engines.sglang.share import drafts
-from attncalc.engines.sglang.versions import sglang_version
+from attncalc.engines.sglang.share import chunked_prefill_size, decode_graphs, largest_graph, prefill_graphs_mib
 from attncalc.units import dtype
 
 GIB = 2**30
@@ -42,9 +40,9 @@ def below(gib: int) -> int:
 def test_tokens_of_a_prefill_chunk(version: str, sizes: dict[int, int]) -> None:
     for memory, tokens in sizes.items():
         args = args_of(device_memory=memory, engine_version=version)
-        assert chunked_prefill_size(args, sglang_version(version)) == tokens
+        assert chunked_prefill_size(args) == tokens
         assert ENGINE.limits(args) == (tokens, 256)
-    assert chunked_prefill_size(args_of(), sglang_version(version)) == 16384
+    assert chunked_prefill_size(args_of(engine_version=version)) == 16384
 
 
 @pytest.mark.parametrize(
@@ -58,18 +56,16 @@ def test_tokens_of_a_prefill_chunk(version: str, sizes: dict[int, int]) -> None:
 )
 def test_most_sequences_of_a_captured_decode_step(version: str, tp: int, sizes: dict[int, int]) -> None:
     """Each is that of memory just below a limit, and the next one begins at the limit."""
-    number = sglang_version(version)
     for memory, sequences in sizes.items():
-        assert largest_graph(args_of(device_memory=memory, tp=tp), number) == sequences
+        assert largest_graph(args_of(device_memory=memory, tp=tp, engine_version=version)) == sequences
     for limit, sequences in zip(sizes, list(sizes.values())[1:], strict=False):
-        assert largest_graph(args_of(device_memory=limit + 1, tp=tp), number) == sequences
+        assert largest_graph(args_of(device_memory=limit + 1, tp=tp, engine_version=version)) == sequences
 
 
 def test_concurrent_requests_limit_the_captured_steps() -> None:
-    number = sglang_version(None)
     for requests, sequences in ((7, 7), (256, 256), (999, 256)):
         args = args_of(device_memory=80 * GIB, max_running_requests=requests)
-        assert largest_graph(args, number) == sequences
+        assert largest_graph(args) == sequences
 
 
 @each(
@@ -228,5 +224,5 @@ def test_a_vision_tower_and_old_versions_have_their_own_rules() -> None:
 
 
 def test_a_drafter_has_layers_or_tokens() -> None:
-    found = [drafts(args_of(speculative_layers=a, speculative_tokens=b)) for a in (0, 1) for b in (0, 1)]
+    found = [args_of(speculative_layers=a, speculative_tokens=b).has_drafter for a in (0, 1) for b in (0, 1)]
     assert found == [False, True, True, True]

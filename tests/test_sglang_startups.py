@@ -16,9 +16,8 @@ from attncalc.config.gpus import gpu, gpus_of
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import find_engine
 from attncalc.engines.runtime import RuntimeFacts, RuntimeMemory
-from attncalc.engines.sglang.graphs import decode_graphs
 from attncalc.engines.sglang.options import SglangArgs
-from attncalc.engines.sglang.versions import for_vision, old_share, sglang_version
+from attncalc.engines.sglang.share import decode_graphs, for_vision
 from attncalc.serving.fit import FitRequest, fit
 from attncalc.serving.memory_budget import memory_budget
 from attncalc.serving.request import resolve
@@ -146,14 +145,8 @@ def test_the_table_of_requests_has_four_bytes_per_token_of_each() -> None:
 
 def test_a_vision_tower_makes_the_default_share_smaller() -> None:
     """27 layers of 1,152 against 24 of 1,024 (adjust_mem_fraction_for_vlm); Kimi-K2.5 logs 0.826 of 288 GB."""
-    version, vit = sglang_version("0.5.9"), 12 * 24 * 1024**2
-    moonvit = 12 * 27 * 1152**2
-    assert float(for_vision(version, "0.908", moonvit)) == pytest.approx(0.826, abs=0.001)
-    assert for_vision(version, "0.908", 0) == "0.908"
-    assert for_vision(version, "0.900", vit) == "0.8550"  # 0.95 * 0.9
-    assert for_vision(version, "0.900", 9 * vit) == "0.6840"  # at most 0.2 less
-    assert for_vision(sglang_version("0.4.9"), "0.900", vit) == "0.8100"
-    assert for_vision(sglang_version("0.4.3"), "0.88", vit) == "0.8360"
+    args = SglangArgs(dtype("bf16"), dtype("bf16"), engine_version="0.5.9", vision_params=12 * 27 * 1152**2)
+    assert float(for_vision(args, "0.908")) == pytest.approx(0.826, abs=0.001)
 
 
 def test_a_drafter_makes_the_default_share_smaller() -> None:
@@ -205,7 +198,7 @@ def test_graphs_are_as_large_as_logged(memory_gib: int, logged: float) -> None:
 
 
 @each(
-    ("version", "memory_mib", "devices", "share"),
+    ("version", "memory_mib", "tp", "share"),
     [
         ("0.3.6", 24000, 1, "0.88"),
         ("0.4.2", 24074, 1, "0.88"),  # a log of 24 GB: 0.88 * 22.76 - 14.39 = 5.64
@@ -218,25 +211,16 @@ def test_graphs_are_as_large_as_logged(memory_gib: int, logged: float) -> None:
         ("0.5.2", 81559, 8, "0.831"),  # 13.5 GiB: 1 - 13824 / 81559
         ("0.4.9", 143771, 8, "0.886"),  # 16 GiB: 1 - 16384 / 143771
         ("0.5.0", 196608, 8, "0.833"),  # 32 of 192 GiB
-        ("0.5.3", 81559, 8, None),
-    ],
-)
-def test_the_default_share_of_old_versions(version: str, memory_mib: int, devices: int, share: str | None) -> None:
-    assert old_share(sglang_version(version), memory_mib, devices) == share
-
-
-@pytest.mark.parametrize(
-    ("version", "tp", "memory_mib", "share"),
-    [
         # 512 + 12,288 + 2 * 512 + 128 * 16 MiB of 81,559: a log of an H800 with tp 16 has 0.805
-        ("0.5.9", 16, 81559, "0.805"),
-        ("0.5.3", 1, 81559, "0.835"),  # 512 + 12,288 + 2 * 256 + 128: 13,440 MiB
-        ("0.5.8", 1, 24564, "0.847"),  # 512 + 3,072 + 48 + 128: 3,760 MiB
+        ("0.5.9", 81559, 16, "0.805"),
+        ("0.5.3", 81559, 1, "0.835"),  # 512 + 12,288 + 2 * 256 + 128: 13,440 MiB
+        ("0.5.8", 24564, 1, "0.847"),  # 512 + 3,072 + 48 + 128: 3,760 MiB
         # from 0.5.10, graphs of prefills too: 8 MiB for each of 8 + 14 + 8 + 8 + 12 + 8 sizes, 464 more
-        ("0.5.10", 1, 81559, "0.830"),
+        ("0.5.10", 81559, 1, "0.830"),
     ],
 )
-def test_the_default_share_leaves_a_chunk_and_graphs(version: str, tp: int, memory_mib: int, share: str) -> None:
+def test_the_default_share_by_version(version: str, memory_mib: int, tp: int, share: str) -> None:
+    """Old versions have their own; from 0.5.3 it leaves a chunk and graphs."""
     args = SglangArgs(dtype("bf16"), dtype("bf16"), engine_version=version, tp=tp, device_memory=memory_mib * 2**20)
     assert default_share(find_engine("sglang"), args, tp).text == share
 

@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 
 from attncalc.engines.llamacpp.versions import LlamaCppVersion, llamacpp_version
-from attncalc.engines.sglang.versions import SGLangVersion, for_vision, old_share, sglang_version
+from attncalc.engines.sglang.engine import ENGINE as SGLANG
+from attncalc.engines.sglang.options import SglangArgs
+from attncalc.engines.sglang.share import for_vision
+from attncalc.engines.sglang.versions import SGLangVersion, sglang_version
 from attncalc.engines.switches import Switch, Version
 from attncalc.engines.vllm.versions import OLDEST, VllmVersion, vllm_version
 from attncalc.errors import AttncalcError
+from attncalc.units import dtype
 
 FACTS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "version-facts.json").read_text())
 """One published fact per row: the value of a switch in a version, the URL of a file at that tag or of a pull request,
@@ -190,6 +194,14 @@ def test_versions_that_are_not_supported_are_errors(engine: str, texts: list[str
         assert str(error.value) == f"{message.format(text)}\n  tip: {tip}"
 
 
+def sglang_args(version: str, **more: Any) -> SglangArgs:
+    return SglangArgs(dtype("bf16"), dtype("bf16"), engine_version=version, **more)
+
+
+def sglang_share(version: str, memory_mib: int, devices: int, **more: Any) -> str:
+    return SGLANG.share(sglang_args(version, device_memory=memory_mib * 2**20, **more), devices)
+
+
 def test_default_share_of_old_sglang_versions() -> None:
     """server_args.py (__post_init__) of these versions."""
     by_devices = {
@@ -198,8 +210,7 @@ def test_default_share_of_old_sglang_versions() -> None:
         "0.4.6.post2": {1: "0.88", 8: "0.81"},
     }
     for version, shares in by_devices.items():
-        assert {devices: old_share(sglang_version(version), 80 * 1024, devices) for devices in shares} == shares
-    assert old_share(sglang_version("0.5.3"), 80 * 1024, 1) is None
+        assert {devices: sglang_share(version, 80 * 1024, devices) for devices in shares} == shares
 
 
 def test_default_share_of_old_sglang_versions_by_the_gpus_memory() -> None:
@@ -236,7 +247,7 @@ def test_default_share_of_old_sglang_versions_by_the_gpus_memory() -> None:
         ("0.4.9", 2_048): "0.001",  # less than what is left: SGLang would not start
         ("0.4.9", 2_974): "0.002",  # (2974 - 2867 - 102) / 2974 = 0.0017
     }
-    assert {key: old_share(sglang_version(key[0]), key[1], 1) for key in shares} == shares
+    assert {key: sglang_share(key[0], key[1], 1) for key in shares} == shares
 
 
 def test_more_devices_leave_more_from_0_4_7_post1() -> None:
@@ -247,7 +258,7 @@ def test_more_devices_leave_more_from_0_4_7_post1() -> None:
         (141, 8): "0.887",  # 141 - (12 + 4) = 125
     }
     for version in ("0.4.7.post1", "0.5.2"):
-        assert {key: old_share(sglang_version(version), key[0] * 1024, key[1]) for key in shares} == shares
+        assert {key: sglang_share(version, key[0] * 1024, key[1]) for key in shares} == shares
 
 
 def test_dp_attention_leaves_4_gib_and_a_drafter_2_from_0_4_7_post1() -> None:
@@ -262,8 +273,8 @@ def test_dp_attention_leaves_4_gib_and_a_drafter_2_from_0_4_7_post1() -> None:
         (36_063, 2, False): "0.602",  # 0.60247
     }
     for (mib, attn_dp, drafts), expected in shares.items():
-        assert old_share(sglang_version("0.4.7.post1"), mib, 1, attn_dp=attn_dp, drafts=drafts) == expected
-        assert old_share(sglang_version("0.4.7"), mib, 1, attn_dp=attn_dp, drafts=drafts) == "0.88"
+        more = {"attn_dp": attn_dp, "speculative_tokens": int(drafts)}
+        assert [sglang_share(version, mib, 1, **more) for version in ("0.4.7.post1", "0.4.7")] == [expected, "0.88"]
 
 
 def test_share_shrinks_with_the_vision_tower() -> None:
@@ -283,7 +294,8 @@ def test_share_shrinks_with_the_vision_tower() -> None:
         ("0.5.23", 27, 1152): "0.7278",  # MoonViT: 0.8 * 0.95 * (1 - 0.1 * (27 * 1152^2 / (24 * 1024^2) - 1))
     }
     for (version, layers, width), expected in shares.items():
-        assert for_vision(sglang_version(version), "0.8", layers * 12 * width**2) == expected
+        args = sglang_args(version, vision_params=layers * 12 * width**2)
+        assert for_vision(args, "0.8") == expected
 
 
 def test_releases_of_llama_cpp_python_are_as_the_newest_build() -> None:

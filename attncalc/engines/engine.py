@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, NoReturn, TypeVar
 
 from ..errors import AttncalcError
-from ..quantity import Quantity
+from ..quantity import Quantity, symbol
 from ..units import GIB, DType
 from .pipeline import stage_sizes
 
@@ -54,6 +54,11 @@ class HeldWeights(NamedTuple):
     dtype: DType
     experts_dtype: str
     bits: Callable[[int, Role, str], int]
+
+    @property
+    def element_bytes(self) -> Quantity:
+        """Bytes of an element of `dtype`."""
+        return symbol("bytes", self.dtype.bits // 8, f"bytes of an element in {self.dtype.name}")
 
 
 class Refusal(NamedTuple):

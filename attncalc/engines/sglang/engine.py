@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...model import ModelSpec
+from ...quantity import symbol, total
 from ...units import GIB, parse_decimal
 from ..base import CacheLayout
 from ..engine import Engine, ExtraWeights, HeldWeights
@@ -16,18 +17,17 @@ from ..options import DraftOptions, PagedOptions, VersionOptions
 from ..pipeline import LayerCacheSpec
 from ..runtime import Limits, RuntimeFacts, RuntimeMemory
 from ..startup_log import StartupLog
-from .graphs import chunked_prefill_size
-from .held_weights import extra_weights
 from .layout import layout
 from .options import SglangArgs, SglangOptions
-from .quantized import checkpoint_cache_dtype, loads_quantization
-from .runtime import sglang_runtime
-from .share import mem_fraction_static
-from .stages import stage_sizes
+from .pools import stage_sizes
+from .runtime import runtime
+from .share import chunked_prefill_size, mem_fraction_static
 from .versions import sglang_version
 
 _OUTSIDE = GIB * 55 // 100
 """Bytes that CUDA and communication take before SGLang prints what is free."""
+_NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet", "hqq", "torchao", "fbgemm_fp8")
+"""quant_methods that QUANTIZATION_METHODS (layers/quantization) does not have in 0.5.23."""
 
 
 class Sglang(Engine[SglangArgs]):
@@ -60,22 +60,51 @@ class Sglang(Engine[SglangArgs]):
         return stage_sizes(layers, pp)
 
     def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None) -> str | None:
-        return checkpoint_cache_dtype(model, version)
+        """Return fp8, or None: an NVFP4 cache is left to --kv-cache-dtype (mem_cache/kv_cache_dtype.py)."""
+        switches, method = sglang_version(version), model.quantization.method if model.quantization else ""
+        is_read = {
+            "modelopt": switches.reads_modelopt_cache_dtype,
+            "fp8": switches.reads_fp8_cache_dtype,
+            "compressed": switches.reads_compressed_tensors_cache_dtype,
+        }
+        return "fp8" if is_read.get(re.split("[-_]", method)[0]) and model.kv_dtype == "fp8" else None
 
     def share(self, args: SglangArgs, devices: int) -> str:
         return mem_fraction_static(args, devices)
 
     def limits(self, args: SglangArgs) -> Limits:
-        return Limits(chunked_prefill_size(args, sglang_version(args.engine_version)), 256)
+        return Limits(chunked_prefill_size(args), 256)
 
     def runtime(self, facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
-        return sglang_runtime(facts)
+        return runtime(facts)
 
     def loads_quantization(self, method: str, version: str | None) -> bool:
-        return loads_quantization(method, version)
+        return method not in _NEVER_LOADED
 
     def extra_weights(self, model: ModelSpec, args: SglangArgs, held: HeldWeights) -> Sequence[ExtraWeights]:
-        return extra_weights(model, args, held)
+        """Return the tables of rotary positions, and the copies of MLA's kv_b.
+
+        Tables are in fp32 (layers/rotary_embedding/base.py), with four times the positions if they have mrope_section.
+        `w_kc` and `w_vc` are copies of kv_b in the model's dtype (models/deepseek_common/deepseek_weight_loader.py).
+        """
+        tables = [
+            symbol("rows", table.rows * (4 if table.name == "mrope" else 1), f"positions of the {table.name} table")
+            * symbol("d_rotary", table.width, "elements of a row")
+            * symbol("bytes_table", 4, "bytes of an element in fp32")
+            for table in model.rope_tables
+        ]
+        copies = [
+            symbol("L", layers.count, "layers with MLA")
+            * symbol("kv_b", matrix.weights, "weights of kv_b in one layer")
+            * held.element_bytes
+            for _, layers in model.plain().groups()
+            for matrix in layers.attention.matrices(1, 1)
+            if matrix.name == "W_kv_b"
+        ]
+        return [
+            ExtraWeights("weights_rope_tables", "rope tables", total(tables)),
+            ExtraWeights("weights_absorbed_kv_b", "absorbed kv_b", total(copies)),
+        ]
 
     def launch(self, facts: LaunchFacts[SglangArgs]) -> Iterator[str | int]:
         from .launch import launch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..launch import DRAFT_MODEL, PREDICT_TOKENS, Flags, LaunchFacts, dtype_flags, flag, torch_name
 from .options import SglangArgs
-from .versions import sglang_version
 
 _CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
 
@@ -20,7 +19,7 @@ def launch(facts: LaunchFacts[SglangArgs]) -> Flags:
     yield from flag("--pp-size", args.pp, 1)
     if args.attn_dp == 1:  # SGLang combines no replicas with ranks of attention: one command per replica
         yield from flag("--dp-size", facts.replicas, 1)
-    elif sglang_version(args.engine_version).has_attn_dp_size:
+    elif args.version.has_attn_dp_size:
         yield from ("--attn-dp-size", args.attn_dp)
     else:
         yield from ("--dp-size", args.attn_dp, "--enable-dp-attention")
@@ -42,7 +41,7 @@ def launch(facts: LaunchFacts[SglangArgs]) -> Flags:
 def _drafts(args: SglangArgs) -> Flags:
     """Yield the options of a drafter; with one candidate per step there is a step for each draft but the last."""
     drafts = args.speculative_tokens
-    if not (args.speculative_layers or drafts):
+    if not args.has_drafter:
         return
     if not args.speculative_layers:
         yield from ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", drafts)

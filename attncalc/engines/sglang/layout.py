@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import NamedTuple
 
 from ...attention import Chunked, Sliding
 from ...errors import AttncalcError
@@ -21,65 +20,16 @@ from ..pipeline import LayerCacheSpec
 from .options import SglangArgs
 from .pools import HYBRID_MODEL_TYPES, ModelPools, model_pools
 from .slots import SGLangLayout, StatePool
-from .versions import VERSION, sglang_version
-
-MAX_SEQUENCES_DRAFTING = 48
-"""Concurrent sequences with a drafter, unless --max-running-requests is given."""
-_TORCH_NAMES = {
-    "fp32": "float32",
-    "fp16": "float16",
-    "bf16": "bfloat16",
-    "fp8": "float8_e4m3fn",
-    "fp4": "float4_e2m1fn_x2",
-}
+from .versions import VERSION
 
 
 def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SGLangLayout:
     """Return SGLang's pools for those layers. Raises AttncalcError if it does not support them or the arguments."""
     pools = model_pools(specs, args)
-    resolved = _resolve(pools, args)
-    return SGLangLayout(
-        pools=pools,
-        states=resolved.states,
-        page=resolved.page,
-        swa_ratio=resolved.swa_ratio,
-        drafter_layers=args.speculative_layers,
-        drafted_tokens=args.speculative_tokens,
-        max_sequences=resolved.max_sequences,
-        dtype=_TORCH_NAMES[args.kv_dtype.name],
-        version=resolved.version,
-        facts=tuple(_facts(pools, resolved)),
-        notes=tuple(_notes(specs, pools, args, resolved)),
-        caches_prefixes=args.prefix_caching is not False,
-    )
-
-
-class ResolvedArgs(NamedTuple):
-    """The arguments with SGLang's defaults filled in.
-
-    Attributes:
-        version: SGLang's version.
-        page: tokens of a page.
-        swa_ratio: tokens of the sliding-window pool per token of the full pool.
-        states: the pool of recurrent states; None without such layers.
-        max_sequences: concurrent sequences of one rank; None without a limit.
-    """
-
-    version: str
-    page: int
-    swa_ratio: Fraction
-    states: StatePool | None
-    max_sequences: int | None
-
-
-def _resolve(pools: ModelPools, args: SglangArgs) -> ResolvedArgs:
-    """Return the arguments with defaults. Raises AttncalcError if one is invalid, or invalid for these pools."""
-    version = sglang_version(args.engine_version).name
-    drafting = bool(args.speculative_layers or args.speculative_tokens)
-    max_sequences = args.max_running_requests or (MAX_SEQUENCES_DRAFTING if drafting else None)
-    if max_sequences is not None:
-        max_sequences = max(1, max_sequences // args.attn_dp)  # each rank of attention runs its part
-    if pools.swa and args.prefix_caching is False and args.max_running_requests:
+    sequences = args.requests
+    if sequences is not None:
+        sequences = max(1, sequences // args.attn_dp)  # each rank of attention runs its part
+    if pools.swa and not args.radix_cache and args.max_running_requests:
         raise AttncalcError(
             "SGLang without its radix cache sizes the sliding-window pool by --max-running-requests and the prefill "
             "chunk, which is not supported",
@@ -87,8 +37,9 @@ def _resolve(pools: ModelPools, args: SglangArgs) -> ResolvedArgs:
         )
     page = _page(pools, args)
     swa_ratio = parse_decimal(args.swa_full_tokens_ratio or "0.8", "--swa-full-tokens-ratio", upper=1)
-    states = _state_pool(pools, args, max_sequences) if pools.states else None
-    return ResolvedArgs(version, page, Fraction(*swa_ratio), states, max_sequences)
+    states = _state_pool(pools, args, sequences) if pools.states else None
+    notes = tuple(_notes(specs, pools, args, states))
+    return SGLangLayout(args, pools, states, page, Fraction(*swa_ratio), sequences, notes)
 
 
 def _page(pools: ModelPools, args: SglangArgs) -> int:
@@ -100,7 +51,7 @@ def _page(pools: ModelPools, args: SglangArgs) -> int:
             )
         return 64
     page = args.block_size or 1
-    if page != 1 and pools.states and not pools.buffered and args.prefix_caching is not False:
+    if page != 1 and pools.states and not pools.buffered and args.radix_cache:
         raise AttncalcError(
             "SGLang uses pages of 1 token if its radix cache stores no states but convolutions",
             "leave --block-size out, or add --no-prefix-caching",
@@ -114,36 +65,23 @@ def _state_pool(pools: ModelPools, args: SglangArgs, max_sequences: int | None) 
             "SGLang stores a copy of the states per drafted token, so --speculative-tokens is required",
             "add --speculative-tokens N",
         )
-    radix_cache = args.prefix_caching is not False
     # with the radix cache a sequence takes 3 slots, and 2 more if the cache copies states while the sequence runs
-    per_sequence = 1 if not radix_cache else 5 if pools.buffered else 3
+    per_sequence = 1 if not args.radix_cache else 5 if pools.buffered else 3
     return StatePool(
         slot=max((stage.convolution + stage.ssm for stage in pools.stages), key=int),
         ratio=Fraction(*parse_decimal(args.mamba_full_memory_ratio or "0.9", "--mamba-full-memory-ratio")),
         per_sequence=per_sequence,
         drafted_tokens=args.speculative_tokens,
         max_sequences=max_sequences,
-        fixed_slots=None if radix_cache else max_sequences,
+        fixed_slots=None if args.radix_cache else max_sequences,
     )
 
 
-def _facts(pools: ModelPools, resolved: ResolvedArgs) -> Iterator[str]:
-    yield f"version {resolved.version}"
-    yield f"page size {resolved.page}"
-    if pools.swa:
-        yield f"swa-full-tokens-ratio {float(resolved.swa_ratio):g}"
-    if resolved.states and resolved.states.fixed_slots is None:
-        yield f"mamba-full-memory-ratio {float(resolved.states.ratio):g}"
-    if resolved.max_sequences:
-        yield f"max-running-requests {resolved.max_sequences}"
-
-
 def _notes(
-    specs: Sequence[LayerCacheSpec], pools: ModelPools, args: SglangArgs, resolved: ResolvedArgs
+    specs: Sequence[LayerCacheSpec], pools: ModelPools, args: SglangArgs, states: StatePool | None
 ) -> Iterator[str]:
-    states = resolved.states
-    if resolved.version != VERSION:
-        yield f"This assumes that pools of SGLang {resolved.version} are those of {VERSION}, whose source was read."
+    if args.version.name != VERSION:
+        yield f"This assumes that pools of SGLang {args.version.name} are those of {VERSION}, whose source was read."
     if args.block_size is None and not pools.indexer:
         yield "SGLang's default is pages of 1 token; some attention backends use 64 or 128: set --block-size for those."
     yield from _window_notes(specs, pools, args)
@@ -163,7 +101,7 @@ def _notes(
         yield "This assumes that the drafter's layers have the same rows as the full-attention layers."
     if states and states.per_sequence > 1:
         yield f"A sequence takes up to {states.per_sequence} slots of states, because the radix cache copies them."
-    if resolved.max_sequences is None:
+    if args.requests is None:
         yield "Without --max-running-requests SGLang runs at most 2,048 to 4,096 concurrent sequences."
 
 

@@ -3,10 +3,15 @@
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, TypedDict
 
 from ...options import COUNT, TEXT, Count, Option
 from ..base import PagedArgs
+from .versions import SGLangVersion, sglang_version
+
+_REQUESTS_DRAFTING = 48
+"""Concurrent requests with a drafter, unless --max-running-requests is given."""
 
 
 class SglangOptions(TypedDict, total=False):
@@ -46,16 +51,28 @@ class SglangOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class SglangArgs(PagedArgs):
-    """The arguments of SGLang.
-
-    Attributes:
-        max_running_requests: concurrent requests.
-        swa_full_tokens_ratio: tokens of the sliding-window pool per token of the full pool, a decimal.
-        mamba_full_memory_ratio: bytes of the state pool per byte of the token pools, a decimal.
-        disable_hybrid_swa_memory: store sliding windows like full attention.
-    """
+    """The arguments of SGLang: those of its options have their names. Ratios are decimals, as text."""
 
     max_running_requests: int | None = None
     swa_full_tokens_ratio: str | None = None
     mamba_full_memory_ratio: str | None = None
     disable_hybrid_swa_memory: bool = False
+
+    @cached_property
+    def version(self) -> SGLangVersion:
+        """What this version does. Raises AttncalcError if `engine_version` is unknown."""
+        return sglang_version(self.engine_version)
+
+    @property
+    def has_drafter(self) -> bool:
+        return bool(self.speculative_layers or self.speculative_tokens)
+
+    @property
+    def requests(self) -> int | None:
+        """The most concurrent requests: as given, or with a drafter by default; None without a limit."""
+        return self.max_running_requests or (_REQUESTS_DRAFTING if self.has_drafter else None)
+
+    @property
+    def radix_cache(self) -> bool:
+        """Whether prefixes are cached, which is the default."""
+        return self.prefix_caching is not False

@@ -14,13 +14,12 @@ from ...attention.picked import Selected
 from ...errors import AttncalcError
 from ...quantity import renamed, symbol_like
 from ...units import DType, dtype
-from ..pipeline import LayerCacheSpec, cut_into_stages, merge_equal, sum_over_layers
+from ..pipeline import LayerCacheSpec, check_stages, cut_into_stages, merge_equal, sum_over_layers
 from .options import SglangArgs
-from .stages import stage_sizes
 
-SCALE_GROUP = 128
+_SCALE_GROUP = 128
 """Elements that share an fp32 scale, in an fp8 latent and in an indexer's key."""
-KEY_ROLES = ("kv", "k", "v", "latent")
+_KEY_ROLES = ("kv", "k", "v", "latent")
 HYBRID_MODEL_TYPES = frozenset(
     {
         *("beam", "deepseek_v4", "diffusion_gemma", "dots3_note", "embedding_gemma2", "gemma4", "gemma4_text"),
@@ -101,7 +100,7 @@ def model_pools(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> ModelPools
     cache_specs = [cached for spec in specs for cached in spec.cached]
     for cached in cache_specs:
         _check_supported(cached)
-    keys = [cached for cached in cache_specs if cached.role in KEY_ROLES]
+    keys = [cached for cached in cache_specs if cached.role in _KEY_ROLES]
     if not keys:
         raise AttncalcError("SGLang sizes its pools by keys or latents, and no layer caches any", _OTHER_ENGINE)
     states = [cached for cached in cache_specs if cached.per == "sequence"]
@@ -115,7 +114,7 @@ def model_pools(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> ModelPools
     return ModelPools(
         full=_common_row(full_layers, args.kv_dtype, has_indexer=indexer is not None),
         swa=_common_row(swa_layers, args.kv_dtype, has_indexer=False) if hybrid else None,
-        indexer=0 if indexer is None else indexer.width + indexer.width // SCALE_GROUP * 4,
+        indexer=0 if indexer is None else indexer.width + indexer.width // _SCALE_GROUP * 4,
         window=_sliding_window_size(window) if window else 0,
         states=bool(states),
         buffered=any(cached.role == "state" for cached in states),
@@ -126,8 +125,19 @@ def model_pools(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> ModelPools
     )
 
 
+def stage_sizes(layers: int, pp: int) -> list[int]:
+    """Return how many layers each pipeline stage has; if they do not divide, the last stages get one more each.
+
+    10 layers in 4 stages are 2, 2, 3, 3.
+
+    Source: SGLang's get_pp_indices (distributed/utils.py). Raises AttncalcError if there are fewer layers than stages.
+    """
+    check_stages(layers, pp)
+    return [(layers + stage) // pp for stage in range(pp)]
+
+
 def _keys(spec: LayerCacheSpec) -> list[CacheSpec]:
-    return [cached for cached in spec.cached if cached.role in KEY_ROLES]
+    return [cached for cached in spec.cached if cached.role in _KEY_ROLES]
 
 
 def _has_window(keys: Sequence[CacheSpec]) -> bool:
@@ -169,8 +179,8 @@ def _check_supported(cached: CacheSpec) -> None:
         unsupported = f"{cached.name} of a source"
     elif cached.per == "token" and not isinstance(cached.span, spans):
         unsupported = f"{cached.name} of {cached.span.description}"
-    elif cached.role == "indexer" and int(cached.width) != SCALE_GROUP:
-        unsupported = f"indexer keys of {int(cached.width)} elements (only {SCALE_GROUP})"
+    elif cached.role == "indexer" and int(cached.width) != _SCALE_GROUP:
+        unsupported = f"indexer keys of {int(cached.width)} elements (only {_SCALE_GROUP})"
     if unsupported:
         raise AttncalcError(f"SGLang: {unsupported} is not supported", _OTHER_ENGINE)
 
@@ -185,8 +195,12 @@ def _check_dtypes(keys: Sequence[CacheSpec], args: SglangArgs, *, has_indexer: b
         )
     if has_indexer and kv.name not in {"bf16", "fp8"}:
         raise AttncalcError(f"SGLang: a cache with an indexer cannot be in {kv.name}", "use bf16 or fp8")
-    if has_indexer and kv.name == "fp8" and any((c.width - c.rotary) % SCALE_GROUP for c in keys if c.role == "latent"):
-        raise AttncalcError(f"SGLang: an fp8 latent must be a multiple of {SCALE_GROUP} elements", "use bf16")
+    if (
+        has_indexer
+        and kv.name == "fp8"
+        and any((c.width - c.rotary) % _SCALE_GROUP for c in keys if c.role == "latent")
+    ):
+        raise AttncalcError(f"SGLang: an fp8 latent must be a multiple of {_SCALE_GROUP} elements", "use bf16")
     if kv.name == "fp4" and (hybrid or any(c.role in {"k", "v"} or c.width % 16 for c in keys)):
         raise AttncalcError(
             "SGLang: fp4 needs K and V of one width, a multiple of 16, in a single pool", "use fp8 or bf16"
@@ -211,7 +225,7 @@ def _token_row(keys: Sequence[CacheSpec], kv: DType, *, has_indexer: bool) -> To
         if has_indexer and kv.name == "fp8":
             # fp8 latent with fp32 scales, rotary key in bf16: 512 + 512 / 128 * 4 + 64 * 2 = 656 B
             unrotated = first.width - first.rotary
-            total = unrotated + unrotated // SCALE_GROUP * 4 + first.rotary * 2
+            total = unrotated + unrotated // _SCALE_GROUP * 4 + first.rotary * 2
             return TokenRow(total, int(total), 0, True)
         total = kv.row_bytes(first.width)
         return TokenRow(total, int(first.width) // 2 if kv.name == "fp4" else int(total), 0, True)

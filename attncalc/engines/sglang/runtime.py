@@ -13,40 +13,37 @@ srt/mem_cache/kv_cache_configurator.py in 0.5.23); start-ups in tests/data/sglan
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from ...hardware import Gpu
 from ...quantity import Quantity, ceil_div, named, quantity, symbol
 from ...units import BYTES, GIB, human
 from ..estimate import activations
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
-from .graphs import decode_graphs, largest_graph
 from .options import SglangArgs
-from .versions import sglang_version
+from .share import decode_graphs, largest_graph
 
-_ONE_DEVICE = (Fraction(25, 100), Fraction(55, 100), Fraction(85, 100))
-"""GiB that are gone before the share, the least, expected and most: 0.31 to 0.80 in 9 logs of one device."""
-_OVER_PCIE = (Fraction(30, 100), Fraction(55, 100), Fraction(110, 100))
+_ONE_DEVICE = (25, 55, 85)
+"""Hundredths of a GiB that are gone before the share, the least, expected and most: 9 logs have 0.31 to 0.80 GiB."""
+_OVER_PCIE = (30, 55, 110)
 """The same for several devices without NVLink: 0.40 (4 x L4), 0.43 (4 of 24 GB), 0.58 (2 x RTX 4090), 0.98 (8 x RTX PRO
 6000)."""
-_OVER_NVLINK = (Fraction(120, 100), Fraction(190, 100), Fraction(310, 100))
+_OVER_NVLINK = (120, 190, 310)
 """The same with NVLink: 1.3 to 1.67 (H100 and H800), 1.42 (H20), 1.7 to 2.5 (H200), 1.93 (2 x H100), 3.0 (4 x B200)."""
-_OVER_XGMI = (Fraction(120, 100), Fraction(300, 100), Fraction(470, 100))
+_OVER_XGMI = (120, 300, 470)
 """The same with AMD GPUs: 4.5 in both logs of 8 x MI355X."""
-_UNKNOWN_LINK = (_OVER_PCIE[0], Fraction(120, 100), _OVER_NVLINK[2])
+_UNKNOWN_LINK = (_OVER_PCIE[0], 120, _OVER_NVLINK[2])
 _LOADING = 3 * GIB // 10
 """The most bytes that loading leaves allocated beside the weights."""
 _GRAPH = 27 * 2**20
 """Bytes of one captured batch size: 0.07 GiB for 3 sizes, 1.00 for 36 and 1.44 for 52 were logged."""
-_REQUESTS, _MOST_REQUESTS, _REQUESTS_DRAFTING = 2048, 4096, 48
-"""Concurrent requests by default, by the tokens of the pool (resolve_max_num_reqs), and with a drafter."""
+_REQUESTS, _MOST_REQUESTS = 2048, 4096
+"""Concurrent requests by default, by the tokens of the pool (resolve_max_num_reqs)."""
 _EXTRA_TOKENS = 4
 """Tokens of a row of the table beyond the context."""
 
 
-def sglang_runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
+def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
     """Return what is gone before the share, and what must fit outside it."""
-    least, expected, most = (int(size * GIB) for size in _before_share(facts.gpu, facts.args.tp * facts.args.pp))
+    least, expected, most = (size * GIB // 100 for size in _before_share(facts.gpu, facts.args.tp * facts.args.pp))
     numerator, denominator = facts.share
     before = symbol("before_share", expected, "bytes gone before the share: CUDA context, communication")
     part = RuntimePart(
@@ -81,8 +78,8 @@ def sglang_runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
     return RuntimeMemory((part, loading), tuple(notes), outside=outside)
 
 
-def _before_share(gpu: Gpu, devices: int) -> tuple[Fraction, Fraction, Fraction]:
-    """Return the GiB gone before the share: the least, the expected and the most.
+def _before_share(gpu: Gpu, devices: int) -> tuple[int, int, int]:
+    """Return the hundredths of a GiB gone before the share: the least, the expected and the most.
 
     Communication takes as much on 2 devices as on 8, but more if the devices are linked.
     """
@@ -103,7 +100,7 @@ def _activations(facts: RuntimeFacts[SglangArgs]) -> RuntimePart:
 
 
 def _graphs(facts: RuntimeFacts[SglangArgs]) -> RuntimePart:
-    sizes = decode_graphs(largest_graph(facts.args, sglang_version(facts.args.engine_version)))
+    sizes = decode_graphs(largest_graph(facts.args))
     each = symbol("graph_bytes", _GRAPH, "bytes of one captured batch size, measured")
     expected = quantity(symbol("graphs", sizes, "captured batch sizes") * each)
     source = "CUDA graphs in 5 public logs: 0.07 to 1.44 GiB"
@@ -112,8 +109,7 @@ def _graphs(facts: RuntimeFacts[SglangArgs]) -> RuntimePart:
 
 def _requests(facts: RuntimeFacts[SglangArgs]) -> RuntimePart:
     """Return the table of the tokens of each request (req_to_token): 4 bytes per token of the context."""
-    drafting = facts.args.speculative_tokens or facts.args.speculative_layers
-    given = facts.args.max_running_requests or (_REQUESTS_DRAFTING if drafting else None)
+    given = facts.args.requests
     tokens = symbol("T", facts.context, "tokens of a sequence") + _EXTRA_TOKENS
     expected = quantity((symbol("requests", given or _REQUESTS, "concurrent requests") + 1) * tokens * 4)
     most = ((given or _MOST_REQUESTS) + 1) * int(tokens) * 4

@@ -1,44 +1,146 @@
-"""SGLang's default share of a GPU's memory (--mem-fraction-static).
+"""SGLang's default share of a GPU's memory (--mem-fraction-static), and the tokens and CUDA graphs that decide it.
 
-Source: SGLang 0.5.23, srt/arg_groups/memory_hook.py.
+Source: SGLang's server_args.py of 0.3.6 to 0.5.16, and memory_hook.py and cuda_graph_hook.py in srt/arg_groups of
+0.5.23.
 """
 
 from __future__ import annotations
 
-from .graphs import chunked_prefill_size, largest_graph, prefill_graphs_mib
-from .options import SglangArgs
-from .versions import for_vision, old_share, sglang_version, share
+from fractions import Fraction
 
+from ..engine import by_device_memory
+from .options import SglangArgs
+
+_CHUNK_STEPS = ((20, 2048), (60, 4096), (160, 8192))
+"""(GiB, chunked_prefill_size for GPUs with less memory than that)."""
+_OLD_CHUNK_STEPS = ((35, 2048), (60, 4096), (160, 8192))
+_LARGEST_CHUNK = 16384
+_Steps = tuple[tuple[int, int], ...]
+_GRAPH_STEPS: tuple[_Steps, _Steps] = (((20, 8), (35, 48), (60, 32), (160, 256)), ((20, 8), (60, 160)))
+"""(GiB, cuda_graph_max_bs for GPUs with less memory than that), with tp below 4 and from 4."""
+_OLD_GRAPH_STEPS: tuple[_Steps, _Steps] = (((20, 8), (35, 24), (60, 32), (160, 256)), ((20, 8), (35, 80), (60, 160)))
+_LARGEST_GRAPHS = 512
 _DRIVER_MIB = 500
 """MiB by which nvidia-smi's memory.total exceeds what PyTorch sees: 463 on an RTX 5080 (16,303 and 15,840), 475 on an
 L4, 490 on an RTX 4090, 561 on an H100, 615 on an H200, 728 on a B200. SGLang computes the share from it."""
+_LARGEST_OLD, _LARGEST_MIDDLE = 80 * 1024, 96 * 1024
+"""MiB of a GPU up to which 0.4.5.post3 to 0.4.7 have `share_by_devices`, and up to which 0.4.6.post2 and 0.4.7 have the
+share of one device."""
+
+
+def chunked_prefill_size(args: SglangArgs) -> int:
+    """Return the default tokens of a prefill chunk."""
+    steps = _CHUNK_STEPS if args.version.captures_prefill else _OLD_CHUNK_STEPS
+    return by_device_memory(args.device_memory, steps, _LARGEST_CHUNK)
+
+
+def largest_graph(args: SglangArgs) -> int:
+    """Return the most sequences of a decode step that are captured as a CUDA graph (cuda_graph_max_bs)."""
+    below_tp4, from_tp4 = _GRAPH_STEPS if args.version.captures_prefill else _OLD_GRAPH_STEPS
+    graphs = by_device_memory(args.device_memory, below_tp4 if args.tp < 4 else from_tp4, _LARGEST_GRAPHS)
+    return min(graphs, args.max_running_requests or graphs)
+
+
+def decode_graphs(largest: int) -> int:
+    """Return how many batch sizes up to `largest` are captured: 36 up to 256 and 52 up to 512, as logged."""
+    sizes = [1, 2, 4, 8, 12, *range(16, 256, 8), *range(256, 512, 16), *range(512, largest, 32)]
+    return len([size for size in sizes if size < largest]) + 1
+
+
+def prefill_graphs_mib(args: SglangArgs, chunk: int) -> int:
+    """Return the MiB reserved for "breakable" prefill graphs on NVIDIA GPUs: 8 per captured size up to `chunk`.
+
+    There are none with pipeline stages, nor with KDA.
+
+    Source: reserve_for_graph_mb (memory_hook.py), generate_prefill_cuda_graph_batch_sizes and
+    apply_cuda_graph_compatibility (cuda_graph_hook.py).
+    """
+    if args.pp > 1 or "KDA" in args.attentions:
+        return 0
+    if "MLA" in args.attentions:
+        return 1536
+    sizes = before = 0
+    for end, step in ((32, 4), (256, 16), (512, 32), (1024, 64), (4096, 256), (chunk, 512)):
+        sizes += max(0, min(end, chunk) - before) // step
+        before = end
+    return 8 * sizes
 
 
 def mem_fraction_static(args: SglangArgs, devices: int) -> str:
-    """Return the default of --mem-fraction-static (handle_gpu_memory_settings), with three decimals.
+    """Return the default of --mem-fraction-static (handle_gpu_memory_settings), as a decimal; `devices` is tp * pp.
 
     It is computed before a drafter limits SGLang to 48 concurrent sequences, so only an explicit
     --max-running-requests reduces the graphs. One case is left out: paths that contain "llama-2" get fewer prefill
     graphs.
     """
-    version = sglang_version(args.engine_version)
     memory_mib = (args.device_memory or 0) // 2**20 + (_DRIVER_MIB if args.device.startswith("NVIDIA") else 0)
-    old = old_share(version, memory_mib, devices, attn_dp=args.attn_dp, drafts=drafts(args))
-    if old is not None:
-        return for_vision(version, old, args.vision_params)
-    chunk, graphs = chunked_prefill_size(args, version), largest_graph(args, version)
+    return for_vision(args, _share_of_text(args, memory_mib, devices))
+
+
+def _share_of_text(args: SglangArgs, memory_mib: int, devices: int) -> str:
+    """Return the default share of a model without a vision tower.
+
+    What only 0.4.7 has is left out: 0.79 above 180,000 MiB, and less for a drafter.
+    """
+    version = args.version
+    if version.share_leaves_gib:
+        left_mib = _left_mib if version.share_leaves_mib else _old_left_mib
+        for_drafter = 1024 * version.gib_for_drafter * args.has_drafter
+        return _share(memory_mib, left_mib(args, memory_mib, devices) + for_drafter)
+    if version.gib_of_large_gpus == 18 and memory_mib > _LARGEST_OLD:
+        # 0.88 up to 96 GiB; larger GPUs leave 12 % of what they have beyond 48 GiB, and at least 18 GiB
+        beyond = memory_mib - 48 * 1024
+        return "0.88" if memory_mib <= _LARGEST_MIDDLE else _share(memory_mib, max(18 * 1024, beyond * 12 // 100))
+    if version.gib_of_large_gpus and memory_mib > _LARGEST_OLD:
+        return _share(memory_mib, 1024 * version.gib_of_large_gpus)
+    return f"0.{next((hundredths for fewer, hundredths in version.share_by_devices if devices < fewer), 79)}"
+
+
+def _left_mib(args: SglangArgs, memory_mib: int, devices: int) -> int:
+    """Return the MiB that 0.5.3 and later versions leave outside the share."""
+    chunk, graphs = chunked_prefill_size(args), largest_graph(args)
     left_mib = 512 + chunk * 3 // 2 + devices * 128 + graphs * 2
     if args.attn_dp > 1:
         left_mib += graphs * args.attn_dp * (9 if graphs > 300 else 6) // 2
-    if version.captures_prefill:
+    if args.version.captures_prefill:
         left_mib += prefill_graphs_mib(args, chunk)
-    if memory_mib > 60 * 1024:
-        left_mib = max(left_mib, 10 * 1024)
-    if drafts(args):
-        left_mib += 1024 * version.gib_for_drafter
-    return for_vision(version, share(memory_mib, left_mib), args.vision_params)
+    return max(left_mib, 10 * 1024) if memory_mib > 60 * 1024 else left_mib
 
 
-def drafts(args: SglangArgs) -> bool:
-    """Return whether there is a drafter."""
-    return bool(args.speculative_layers or args.speculative_tokens)
+def _old_left_mib(args: SglangArgs, memory_mib: int, devices: int) -> int:
+    """Return the MiB that 0.4.7.post1 to 0.5.2 leave: 9.5 + 1 / 2 = 10 GiB of 80 GiB on one device, so 0.875."""
+    for_ranks = 4096 if args.attn_dp > 1 else 0
+    if memory_mib < 35 * 1024:
+        return 28 * 1024 // 10 + devices * 1024 // 10 + for_ranks
+    if memory_mib < 90 * 1024:
+        return 9 * 1024 + 512 + devices * 512 + for_ranks
+    if memory_mib < 160 * 1024:
+        return 12 * 1024 + devices * 512 + for_ranks
+    return 32 * 1024 + for_ranks
+
+
+def for_vision(args: SglangArgs, share_of_text: str) -> str:
+    """Return the default share of a model with a vision tower, as a decimal with four places; as it is without one.
+
+    From 0.5.3 it is 0.95 times a factor: 1 for a tower like ViT-L, whose layers times the square of the width are
+    24 * 1024^2, and 0.1 less for each further 24 * 1024^2, within 0.8 and 1.05. A layer has about 12 times the square
+    of its width as parameters, from which that product is concluded.
+
+    For example Kimi-K2.5's MoonViT with 27 layers of 1,152: 0.95 * (1 - 0.1 * 0.424) = 0.91.
+
+    Source: adjust_mem_fraction_for_vlm (0.5.3 to 0.5.23), server_args.py of 0.4.9 and model_runner.py of 0.4.4.post4
+    (0.90), model_runner.py of 0.3.6 (0.95).
+    """
+    if not args.vision_params:
+        return share_of_text
+    factor = args.version.share_for_vision
+    if args.version.share_leaves_mib:
+        dynamic = 1 - (Fraction(args.vision_params, 12 * 24 * 1024**2) - 1) / 10
+        factor = Fraction(95, 100) * min(Fraction(105, 100), max(Fraction(8, 10), dynamic))
+    return f"{float(Fraction(share_of_text) * factor):.4f}"
+
+
+def _share(memory_mib: int, left_mib: int) -> str:
+    """Return (memory - left) / memory as a decimal, rounded half up to three places, and at least 0.001."""
+    thousandths = (2000 * (memory_mib - left_mib) + memory_mib) // (2 * memory_mib) if memory_mib else 0
+    return f"0.{max(1, thousandths):03d}"

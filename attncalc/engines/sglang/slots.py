@@ -27,10 +27,18 @@ from ...quantity import (
 )
 from ...units import BYTES, GIB, TOKENS
 from ..base import Bound, Detail, Pool
+from .options import SglangArgs
 from .pools import ModelPools, StageLayers
 
-EVICTION_INTERVAL = 128
-"""Tokens that may have left a window before SGLang frees them (SGLANG_SWA_EVICTION_INTERVAL)."""
+_TORCH_NAMES = {
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp8": "float8_e4m3fn",
+    "fp4": "float4_e2m1fn_x2",
+}
+_EVICTION_INTERVAL = 128
+"""Tokens that may have left a window before SGLang frees them (SGLANG_SWA__EVICTION_INTERVAL)."""
 
 
 class StatePool(NamedTuple):
@@ -160,39 +168,47 @@ class SGLangLayout:
     """The pools of one model.
 
     Attributes:
+        args: the engine's arguments.
         pools: rows and slots of the model's layers.
         states: the pool of recurrent states; None without such layers.
         page: tokens of a page.
         swa_ratio: tokens of the sliding-window pool per token of the full pool.
-        drafter_layers: layers of the drafter, which have rows in the full pool.
-        drafted_tokens: tokens that a drafter proposes.
-        max_sequences: see CacheLayout, also for version, facts, notes, bound and source.
-        dtype: torch's name of the cache's dtype, for the log lines.
+        max_sequences: concurrent sequences of one rank; None without a limit.
+        notes: see CacheLayout, also for bound and source.
         parts: always (): all pipeline stages get the memory of the GPU with the least (_profile_available_bytes)
             and the tokens of the fullest stage (_apply_token_constraints).
-        caches_prefixes: whether the radix cache is on.
         shared_prefix: tokens with which all requests start, and whose whole pages of the full pool they share. Tokens
             of the sliding-window pool and states are counted for each request.
     """
 
+    args: SglangArgs
     pools: ModelPools
     states: StatePool | None
     page: int
     swa_ratio: Fraction
-    drafter_layers: int
-    drafted_tokens: int
     max_sequences: int | None
-    dtype: str
-    version: str
-    facts: tuple[str, ...]
     notes: tuple[str, ...]
-    caches_prefixes: bool
     parts: tuple[SGLangLayout, ...] = ()
     shared_prefix: int = 0
     bound: Bound = "reserved"
     source: str = (
         "SGLang 0.5.23: srt/model_executor/pool_configurator.py, srt/mem_cache/kv_cache_configurator.py, memory_pool.py"
     )
+
+    @property
+    def version(self) -> str:
+        return self.args.version.name
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        facts = [f"version {self.version}", f"page size {self.page}"]
+        if self.pools.swa:
+            facts.append(f"swa-full-tokens-ratio {float(self.swa_ratio):g}")
+        if self.states and self.states.fixed_slots is None:
+            facts.append(f"mamba-full-memory-ratio {float(self.states.ratio):g}")
+        if self.max_sequences:
+            facts.append(f"max-running-requests {self.max_sequences}")
+        return tuple(facts)
 
     def needed(self, batch: int, context: int) -> int:
         """Return the least bytes such that the sequences fit in them and in any larger memory.
@@ -208,7 +224,7 @@ class SGLangLayout:
         return token_bytes if self.states is None else self.states.needed(token_bytes, batch)
 
     def with_shared_prefix(self, tokens: int) -> SGLangLayout | None:
-        return dataclasses.replace(self, shared_prefix=tokens) if self.caches_prefixes else None
+        return dataclasses.replace(self, shared_prefix=tokens) if self.args.radix_cache else None
 
     def pool(self, memory: int, context: int) -> Pool:
         """Return what fits. SGLang does not log a concurrency: it is computed from the pools."""
@@ -254,13 +270,13 @@ class SGLangLayout:
     def _full_bytes_per_token(self, stage: StageLayers) -> int:
         row, indexer = self.pools.full.total, self.pools.indexer
         layers = symbol_like(row, "L", stage.full, "layers")
-        if self.drafter_layers:
-            layers = layers + symbol_like(row, "L_draft", self.drafter_layers, "layers of the drafter")
+        if self.args.speculative_layers:
+            layers = layers + symbol_like(row, "L_draft", self.args.speculative_layers, "layers of the drafter")
         if not indexer:
             return layers * row
         if stage.indexers == stage.full:
             return layers * (row + indexer)
-        return layers * row + (stage.indexers + self.drafter_layers) * indexer
+        return layers * row + (stage.indexers + self.args.speculative_layers) * indexer
 
     def _swa_bytes_per_token(self, stage: StageLayers) -> int:
         if self.pools.swa is None:
@@ -291,10 +307,9 @@ class SGLangLayout:
         These are the window, tokens that have left it and wait for eviction, a page, and the next page or the tokens
         of a drafter: with a window of 128 (127 before the query) and pages of 1 token, 127 + 128 + 1 + 1 = 257.
         """
-        drafting = self.drafter_layers or self.drafted_tokens
-        steps = max(1, self.drafted_tokens)
-        next_tokens = 2 * steps if drafting else self.page
-        tokens = self.pools.window + EVICTION_INTERVAL * steps + self.page + next_tokens
+        steps = max(1, self.args.speculative_tokens)
+        next_tokens = 2 * steps if self.args.has_drafter else self.page
+        tokens = self.pools.window + _EVICTION_INTERVAL * steps + self.page + next_tokens
         limit = -(-tokens // self.page) * self.page
         context_tokens = self._round_up_to_pages(context)
         meaning = "tokens that a sequence may take of the sliding-window pool"
@@ -355,7 +370,7 @@ class SGLangLayout:
         convolution, ssm = ((slots + 1) * int(part) / GIB for part in (stage.convolution, stage.ssm))
         yield (
             f"Mamba Cache is allocated. max_mamba_cache_size: {int(slots)}, conv_state size: {convolution:.2f}GB, "
-            f"ssm_state size: {ssm:.2f}GB" + (" ..." if self.drafted_tokens else "")
+            f"ssm_state size: {ssm:.2f}GB" + (" ..." if self.args.speculative_tokens else "")
         )
 
     def _token_log_lines(self, stage: StageLayers, tokens: int, swa_tokens: int | None) -> Iterator[str]:
@@ -379,4 +394,5 @@ class SGLangLayout:
         sizes = f"K size: {rows * k / GIB:.2f} GB, V size: {rows * v / GIB:.2f} GB"
         if latent:
             label, sizes = "", f"KV size: {rows * k / GIB:.2f} GB"
-        return f"{label}KV Cache is allocated. dtype: torch.{self.dtype}, #tokens: {tokens}, {sizes}"
+        dtype = _TORCH_NAMES[self.args.kv_dtype.name]
+        return f"{label}KV Cache is allocated. dtype: torch.{dtype}, #tokens: {tokens}, {sizes}"

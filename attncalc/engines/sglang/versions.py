@@ -1,4 +1,4 @@
-"""The versions of SGLang, and its default share of a GPU's memory (--mem-fraction-static) in each."""
+"""What changed between SGLang's versions: dtypes that it reads, and its default share of a GPU's memory."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from ..switches import Version, by_version, since
 VERSION = "0.5.23"
 """The version whose source the pools are from."""
 _OLDEST = (0, 3, 6)
-_LARGEST_OLD, _LARGEST_MIDDLE = 80 * 1024, 96 * 1024
-"""MiB of a GPU up to which 0.4.5.post3 to 0.4.7 have `share_by_devices`, and up to which 0.4.6.post2 and 0.4.7 have the
-share of one device."""
 
 
 class SGLangVersion(Version):
@@ -62,66 +59,3 @@ def sglang_version(text: str | None) -> SGLangVersion:
             f"{'.'.join(map(str, _OLDEST))} is the oldest supported version, and {VERSION} the default",
         )
     return SGLangVersion((text or VERSION).removeprefix("v"), (*release, post) if post else tuple(release))
-
-
-def old_share(
-    version: SGLangVersion, memory_mib: int, devices: int, *, attn_dp: int = 1, drafts: bool = False
-) -> str | None:
-    """Return the default share of a version before 0.5.3, as a decimal; None for later ones.
-
-    `devices` is tp * pp. With 0.4.9 and 80 GiB on one device: 9.5 + 1 / 2 = 10 GiB are left, so 0.875. From 0.4.7.post1
-    on, DP attention leaves 4 GiB more, and a drafter 2 GiB. What only 0.4.7 has is left out: 0.79 above 180,000 MiB,
-    and less for a drafter.
-
-    Source: SGLang's server_args.py (__post_init__) of 0.3.6 to 0.5.2.
-    """
-    if version.share_leaves_mib:
-        return None
-    if version.share_leaves_gib:
-        for_drafter = 1024 * version.gib_for_drafter * drafts
-        return share(memory_mib, _left_mib(memory_mib, devices) + 4096 * (attn_dp > 1) + for_drafter)
-    if version.gib_of_large_gpus == 18 and memory_mib > _LARGEST_OLD:
-        # 0.88 up to 96 GiB; larger GPUs leave 12 % of what they have beyond 48 GiB, and at least 18 GiB
-        beyond = memory_mib - 48 * 1024
-        return "0.88" if memory_mib <= _LARGEST_MIDDLE else share(memory_mib, max(18 * 1024, beyond * 12 // 100))
-    if version.gib_of_large_gpus and memory_mib > _LARGEST_OLD:
-        return share(memory_mib, 1024 * version.gib_of_large_gpus)
-    return f"0.{next((hundredths for fewer, hundredths in version.share_by_devices if devices < fewer), 79)}"
-
-
-def for_vision(version: SGLangVersion, share_of_text: str, vision_params: int) -> str:
-    """Return the default share of a model with a vision tower, as a decimal with four places; as it is without one.
-
-    From 0.5.3 it is 0.95 times a factor: 1 for a tower like ViT-L, whose layers times the square of the width are
-    24 * 1024^2, and 0.1 less for each further 24 * 1024^2, within 0.8 and 1.05. A layer has about 12 times the square
-    of its width as parameters, from which that product is concluded.
-
-    For example Kimi-K2.5's MoonViT with 27 layers of 1,152: 0.95 * (1 - 0.1 * 0.424) = 0.91.
-
-    Source: adjust_mem_fraction_for_vlm (0.5.3 to 0.5.23), server_args.py of 0.4.9 and model_runner.py of 0.4.4.post4
-    (0.90), model_runner.py of 0.3.6 (0.95).
-    """
-    if not vision_params:
-        return share_of_text
-    factor = version.share_for_vision
-    if version.share_leaves_mib:
-        dynamic = 1 - (Fraction(vision_params, 12 * 24 * 1024**2) - 1) / 10
-        factor = Fraction(95, 100) * min(Fraction(105, 100), max(Fraction(8, 10), dynamic))
-    return f"{float(Fraction(share_of_text) * factor):.4f}"
-
-
-def _left_mib(memory_mib: int, devices: int) -> int:
-    """Return the MiB that 0.4.7.post1 to 0.5.2 leave outside the share."""
-    if memory_mib < 35 * 1024:
-        return 28 * 1024 // 10 + devices * 1024 // 10
-    if memory_mib < 90 * 1024:
-        return 9 * 1024 + 512 + devices * 512
-    if memory_mib < 160 * 1024:
-        return 12 * 1024 + devices * 512
-    return 32 * 1024
-
-
-def share(memory_mib: int, left_mib: int) -> str:
-    """Return (memory - left) / memory as a decimal, rounded half up to three places, and at least 0.001."""
-    thousandths = (2000 * (memory_mib - left_mib) + memory_mib) // (2 * memory_mib) if memory_mib else 0
-    return f"0.{max(1, thousandths):03d}"
