@@ -17,8 +17,8 @@ from attncalc import Latent, Layers, Workload, load
 from attncalc.config.gpus import gpu
 from attncalc.engines import find_engine
 from attncalc.engines.runtime import RuntimeMemory, RuntimePart
+from attncalc.engines.vllm.engine import ENGINE as VLLM
 from attncalc.engines.vllm.options import VllmArgs
-from attncalc.engines.vllm.refusals import refusal
 from attncalc.engines.vllm.runtime import capture_sizes
 from attncalc.quantity import symbol
 from attncalc.serving.fit import FitResult, fit
@@ -369,11 +369,11 @@ def test_vllm_refuses_tp_that_does_not_divide_the_padded_vocabulary() -> None:
     qwen = dataclasses.replace(load("qwen3-8b"), stacks=load("gpt3").stacks)  # 96 heads
     args = resolve(FitRequest(qwen, Workload.decode(1, 100), kv_memory=GIB)).args
     assert isinstance(args, VllmArgs)
-    refused = refusal(qwen, dataclasses.replace(args, tp=5))
+    refused = VLLM.refusal(qwen, dataclasses.replace(args, tp=5))
     assert refused is not None
     assert refused.reason == "--tp 5 does not divide the padded vocabulary of 151,936"
     assert refused.tip == "Use a --tp that does: 1, 2, 4."
-    assert refusal(qwen, dataclasses.replace(args, tp=2)) is None
+    assert VLLM.refusal(qwen, dataclasses.replace(args, tp=2)) is None
 
 
 @pytest.mark.parametrize("text", ["auto", "-1"])

@@ -11,7 +11,6 @@ from tables import each
 from attncalc import Grouped, Head, Latent, Layers, Mlp, ModelSpec, Stack
 from attncalc.attention.linear import GatedDeltaNet
 from attncalc.engines.estimate import COLLECTIVES, FIXED, activations, constant_runtime, estimated_runtime
-from attncalc.engines.llamacpp.options import LlamacppArgs
 from attncalc.engines.runtime import Limits, RuntimeFacts, RuntimeMemory, RuntimePart
 from attncalc.engines.sglang.options import SglangArgs
 from attncalc.engines.sglang.runtime import runtime as sglang_runtime
@@ -54,13 +53,8 @@ def model(attention: Any = ATTENTION, mlp: Mlp | None = MLP, **fields: Any) -> M
     return ModelSpec("toy", "toy", (stack,), **{"vocab_size": V, "head": Head("lm"), **fields})
 
 
-@dataclasses.dataclass(frozen=True)
-class _Args(VllmArgs, SglangArgs, LlamacppArgs):
-    """The arguments of every engine."""
-
-
 def facts(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts[Any]:
-    """Return the facts; changes of the engine's arguments are `max_num_seqs`, `tp` and so on."""
+    """Return the facts; changes of vLLM's arguments are `max_num_seqs`, `tp` and so on."""
     whole = whole or model()
     fields = {field.name for field in dataclasses.fields(RuntimeFacts)}
     args = {
@@ -73,7 +67,7 @@ def facts(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts[Any]:
     given = {
         "model": whole,
         "whole": whole,
-        "args": _Args(kv_dtype=dtype("bf16"), dtype=dtype("bf16"), **args),
+        "args": VllmArgs(kv_dtype=dtype("bf16"), dtype=dtype("bf16"), **args),
         "limits": Limits(N, S),
         "gpu": DEVICE,
         "share": (9, 10),
@@ -84,6 +78,12 @@ def facts(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts[Any]:
         **{name: value for name, value in changes.items() if name in fields},
     }
     return RuntimeFacts(**given)
+
+
+def sglang_facts(**changes: Any) -> RuntimeFacts[SglangArgs]:
+    args = {name: changes.pop(name) for name in list(changes) if name not in ("gpu", "share")}
+    bf16, attentions = dtype("bf16"), frozenset({"GQA"})
+    return dataclasses.replace(facts(**changes), args=SglangArgs(bf16, bf16, attentions=attentions, **args))
 
 
 def ends(part: RuntimePart) -> tuple[int, int, int]:
@@ -170,7 +170,7 @@ def test_sglang_loses_its_share_of_what_is_gone_before(
 ) -> None:
     device = dataclasses.replace(DEVICE, vendor=vendor, nvlink=nvlink)
     sizes = tuple(-(-(h * GIB // 100) * 9 // 10) for h in hundredths)
-    found = parts(sglang_runtime(facts(tp=tp, pp=pp, gpu=device, engine_version="0.5.23")))
+    found = parts(sglang_runtime(sglang_facts(tp=tp, pp=pp, gpu=device, engine_version="0.5.23")))
     assert found["before_share"] == sizes
     assert found["loading"] == (0, 0, 3 * GIB // 10)
 
@@ -188,7 +188,7 @@ def test_sglang_loses_its_share_of_what_is_gone_before(
 def test_sglangs_table_of_requests(options: dict[str, Any], expected: int, most: int) -> None:
     """A row per request and one more, of 4 bytes for each token of the context and 4 more tokens."""
     size = (expected + 1) * (500 + 4) * 4
-    found = parts(sglang_runtime(facts(engine_version="0.5.23", **options)))
+    found = parts(sglang_runtime(sglang_facts(engine_version="0.5.23", **options)))
     assert found["req_to_token"] == (size, size, (most + 1) * (500 + 4) * 4)
 
 
@@ -211,13 +211,13 @@ def test_sglang_captures_graphs_by_the_gpus_memory(
     version: str, gib: int, tp: int, running: int | None, sizes: int
 ) -> None:
     size = sizes * 27 * MIB
-    asked = facts(engine_version=version, tp=tp, device_memory=gib * GIB, max_running_requests=running)
+    asked = sglang_facts(engine_version=version, tp=tp, device_memory=gib * GIB, max_running_requests=running)
     assert parts(sglang_runtime(asked))["cuda_graphs"] == (size // 2, size, size * 2)
 
 
 def test_sglang_holds_the_activations_of_a_chunk_within_a_half() -> None:
     """48 tokens of 2 * 100 and 3 * 300 elements in bf16, and logits of 20 sequences, twice in fp32."""
-    found = sglang_runtime(facts(engine_version="0.5.23"))
+    found = sglang_runtime(sglang_facts(engine_version="0.5.23"))
     size = 48 * (2 * D + 3 * D_FF) * 2 + 20 * V * 8
     assert parts(found)["activations"] == (size // 2, size, size * 3 // 2)
     assert all(type(end) is int for part in (*found.parts, *found.outside) for end in (part.low, part.high))
@@ -225,10 +225,10 @@ def test_sglang_holds_the_activations_of_a_chunk_within_a_half() -> None:
 
 def test_sglang_warns_if_the_rest_is_too_small_for_what_is_outside_the_share() -> None:
     """80 - 0.55 GiB, of which 1 - f is left; the three parts outside need more or less."""
-    needed = sum(size for _, size, _ in list(parts(sglang_runtime(facts(engine_version="0.5.23"))).values())[2:])
+    needed = sum(size for _, size, _ in list(parts(sglang_runtime(sglang_facts(engine_version="0.5.23"))).values())[2:])
     seen = 80 * GIB - 55 * GIB // 100
     warned = [
-        any("warning" in note for note in sglang_runtime(facts(engine_version="0.5.23", share=share)).notes)
+        any("warning" in note for note in sglang_runtime(sglang_facts(engine_version="0.5.23", share=share)).notes)
         for share in ((seen - needed, seen), (seen - needed + 1, seen), (9, 10))
     ]
     assert warned == [False, True, seen // 10 < needed]

@@ -12,7 +12,6 @@ from attncalc.attention import CacheSpec
 from attncalc.engines.pipeline import LayerCacheSpec
 from attncalc.engines.vllm.options import VllmArgs
 from attncalc.engines.vllm.state_blocks import StateBlocks, align_blocks, state_blocks
-from attncalc.engines.vllm.versions import vllm_version
 from attncalc.units import dtype
 
 KV = CacheSpec("K and V", 2 * 4, 32, role="kv")
@@ -32,7 +31,7 @@ def arguments(version: str, **given: Any) -> VllmArgs:
 
 def blocks(*labels: str, version: str = "0.33.0", attention: bool = True, **given: Any) -> StateBlocks | None:
     specs = [*states(*labels), *([ATTENTION] if attention else [])]
-    return state_blocks(specs, arguments(version, **given), vllm_version(version))
+    return state_blocks(specs, arguments(version, **given))
 
 
 @each(
@@ -83,7 +82,7 @@ def test_a_layer_with_a_state_and_keys_counts_as_both() -> None:
     """Falcon-H1: attention and Mamba-2 side by side in each layer."""
     both = [LayerCacheSpec(1, (KV, STATE), "GDN")]
     for version, expected in (("0.33.0", StateBlocks(3, 64, True)), ("0.25.1", StateBlocks(1, 1, False))):
-        assert state_blocks(both, arguments(version), vllm_version(version)) == expected
+        assert state_blocks(both, arguments(version)) == expected
 
 
 ASKED = "leave --prefix-caching out: by default it is off"
@@ -178,7 +177,7 @@ def aligned(
     specs: list[LayerCacheSpec], version: str = "0.19.1", *, requested: int = 16, alignment: int = 1
 ) -> int | None:
     with_states = StateBlocks(1, alignment, prefix_caching=False)
-    found = align_blocks(specs, arguments(version), vllm_version(version), with_states, requested)
+    found = align_blocks(specs, arguments(version), with_states, requested)
     if found:
         assert found.requested == requested
     return found and int(found.block_size)
@@ -254,7 +253,7 @@ def test_nothing_grows_without_both_states_and_attention() -> None:
     assert aligned([ATTENTION]) is None
     assert aligned(states("GDN")) is None
     version = "0.19.1"
-    assert align_blocks([ATTENTION], arguments(version), vllm_version(version), None, 16) is None
+    assert align_blocks([ATTENTION], arguments(version), None, 16) is None
 
 
 def test_latents_beside_states_need_0_11_1() -> None:

@@ -10,11 +10,7 @@ from tables import each
 
 from attncalc import Grouped, Latent, Layers, Mlp, ModelSpec, Stack
 from attncalc.engines.vllm.engine import ENGINE
-from attncalc.engines.vllm.limits import max_num_batched_tokens, max_num_seqs
 from attncalc.engines.vllm.options import VllmArgs
-from attncalc.engines.vllm.quantized import checkpoint_cache_dtype, loads_quantization
-from attncalc.engines.vllm.refusals import refusal
-from attncalc.engines.vllm.versions import vllm_version
 from attncalc.quantization import Quantization
 from attncalc.units import dtype
 
@@ -46,10 +42,10 @@ def model(attention: Any = None, **fields: Any) -> ModelSpec:
     ],
 )
 def test_v0_takes_whole_prompts_of_up_to_32k(context: int | None, attentions: tuple[str, ...], tokens: int) -> None:
-    args = arguments(max_model_len=context, attentions=frozenset(attentions), device_memory=160 * GIB)
-    assert max_num_batched_tokens(args, vllm_version("v0")) == tokens
-    given = dataclasses.replace(args, max_num_batched_tokens=7)
-    assert max_num_batched_tokens(given, vllm_version("v0")) == 7
+    kinds = frozenset(attentions)
+    args = arguments(max_model_len=context, attentions=kinds, device_memory=160 * GIB, engine_version="v0")
+    assert args.step_tokens == tokens
+    assert dataclasses.replace(args, max_num_batched_tokens=7).step_tokens == 7
 
 
 @each(
@@ -72,7 +68,7 @@ def test_v0_takes_whole_prompts_of_up_to_32k(context: int | None, attentions: tu
 def test_limits_of_a_step_by_gpu(gib: float | None, device: str, version: str, tokens: int, sequences: int) -> None:
     args = arguments(device=device, device_memory=None if gib is None else int(gib * GIB), engine_version=version)
     assert ENGINE.limits(args) == (tokens, sequences)
-    assert max_num_seqs(dataclasses.replace(args, max_num_seqs=3), vllm_version(version)) == 3
+    assert dataclasses.replace(args, max_num_seqs=3).step_sequences == 3
 
 
 def test_the_share_of_the_memory_is_larger_from_0_20() -> None:
@@ -106,7 +102,7 @@ def test_some_versions_check_the_layers_of_all_stages(version: str, checks: bool
     ],
 )
 def test_which_quantizations_are_loaded(method: str, version: str | None, loads: bool) -> None:
-    assert loads_quantization(method, version) == loads
+    assert ENGINE.loads_quantization(method, version) == loads
 
 
 MLA = Latent(8, 50, 12, 6, 9)
@@ -134,7 +130,7 @@ def test_which_checkpoints_decide_the_dtype_of_the_cache(
 ) -> None:
     quantization = Quantization(method, ()) if method else None
     whole = model(attention, kv_dtype=asked, quantization=quantization)
-    assert checkpoint_cache_dtype(whole, version) == expected
+    assert ENGINE.checkpoint_cache_dtype(whole, version) == expected
 
 
 # What is refused
@@ -154,7 +150,7 @@ def test_contexts_beyond_the_models_maximum_are_refused(
     context: int | None, maximum: int | None, allowed: bool, refused: bool
 ) -> None:
     args = arguments(max_model_len=context, allow_long_max_model_len=allowed)
-    found = refusal(model(max_context=maximum), args)
+    found = ENGINE.refusal(model(max_context=maximum), args)
     assert (found is not None) == refused
     if found:
         assert found.reason == "context 4,097 is beyond the model's maximum of 4,096"
@@ -177,7 +173,7 @@ def test_contexts_beyond_the_models_maximum_are_refused(
     ],
 )
 def test_devices_divide_the_padded_vocabulary(vocab: int | None, tp: int, tip: str | None) -> None:
-    found = refusal(model(vocab_size=vocab), arguments(tp=tp))
+    found = ENGINE.refusal(model(vocab_size=vocab), arguments(tp=tp))
     assert (found and found.tip) == tip
     if found:
         assert found.reason == f"--tp {tp} does not divide the padded vocabulary of {-(-(vocab or 0) // 64) * 64}"

@@ -9,11 +9,10 @@ import pytest
 from tables import each
 
 from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack
-from attncalc.engines.runtime import Limits, RuntimeFacts, RuntimePart
-from attncalc.engines.vllm.encoder import EncoderMemory, divides_tower, encoder, with_limits_of_profile
+from attncalc.engines.runtime import Limits, RuntimeFacts, RuntimePart, Term
+from attncalc.engines.vllm.encoder import divides_tower, encoder, with_limits_of_profile
 from attncalc.engines.vllm.options import VllmArgs
 from attncalc.engines.vllm.runtime import runtime
-from attncalc.engines.vllm.versions import vllm_version
 from attncalc.hardware import Gpu
 from attncalc.model import Tower, TowerAttention, TowerItem
 from attncalc.quantity import Quantity
@@ -26,7 +25,6 @@ VIDEO = IMAGE._replace(repeats=8)
 TOWER = Tower("vision", 10**6, 10**5, IMAGE)
 PASSES = (
     RuntimePart("activations", "", 1_000_000, Quantity(2_000_000), 3_000_000, ""),
-    None,
     RuntimePart("experts", "", 100_000, Quantity(200_000), 300_000, ""),
 )
 """The language model's own pass: 1.1, 2.2 and 3.3 MB."""
@@ -40,10 +38,11 @@ def facts(
     first: bool = True,
     batched: int | None = None,
     tp: int = 1,
+    version: str | None = None,
 ) -> RuntimeFacts[Any]:
     stack = Stack("decoder", (Layers("layers", 2, attention=Grouped(8, 8, 16), mlp=Mlp(64)),), D)
     model = ModelSpec("toy", "toy", (stack,), vocab_size=100, head=Head("lm"), towers=towers)
-    args = VllmArgs(dtype("bf16"), dtype("bf16"), tp=tp, max_num_batched_tokens=batched)
+    args = VllmArgs(dtype("bf16"), dtype("bf16"), tp=tp, max_num_batched_tokens=batched, engine_version=version)
     gpu = Gpu("toy", "Toy", "NVIDIA", 80, 80 * GIB, 10**12, (("bf16", 10**14),))
     limits = Limits(tokens, sequences)
     return RuntimeFacts(model, model, args, limits, gpu, (9, 10), 1, context, 10**9, "bf16", first=first)
@@ -51,9 +50,9 @@ def facts(
 
 def items(*towers: Tower, version: str = "0.33.0", **given: Any) -> float | None:
     """Return how many items of IMAGE's size are encoded, by the tensors at the encoder's peak."""
-    found = encoder(facts(*towers, **given), vllm_version(version), (), WIDTH)
+    found = encoder(facts(*towers, version=version, **given), ())
     of_one = 400 * (588 + 4 * 1000 + 6000) * WIDTH
-    return found and sum(size for name, _, size in found.terms if name == "encoder_bytes") / of_one
+    return found and sum(size for name, _, size in found[1] if name == "encoder_bytes") / of_one
 
 
 def test_only_the_first_stage_of_a_model_with_towers_encodes() -> None:
@@ -130,11 +129,11 @@ def test_the_item_with_the_most_tokens_is_encoded() -> None:
         assert items(*towers) == 2
 
 
-def memory(**given: Any) -> tuple[EncoderMemory, int, int]:
+def memory(**given: Any) -> tuple[tuple[RuntimePart, tuple[Term, ...]], int, int]:
     """Return what two images take; the bytes that are held, and those at the peak."""
     passes = given.pop("passes", PASSES)
     item = given.pop("item", IMAGE)
-    found = encoder(facts(TOWER._replace(item=item), **given), vllm_version(None), passes, WIDTH)
+    found = encoder(facts(TOWER._replace(item=item), **given), passes)
     assert found is not None
     held = 2 * (item.positions * item.values + 100 * item.d_output) * WIDTH
     return found, held, 2 * item.positions * (item.values + 4 * 1000 + item.d_inside) * WIDTH
@@ -144,20 +143,20 @@ def test_the_encoders_peak_counts_beyond_the_language_models_pass() -> None:
     """16.9 MB at the peak, 2.2 in the pass."""
     found, held, peak = memory()
     assert (held, peak) == (992_000, 16_940_800)
-    part = found.part
+    part = found[0]
     assert (part.label, int(part.expected)) == ("encoder, beyond the language model", peak - 2_200_000)
     assert (part.low, part.high) == (peak * 3 // 4 - 1_100_000, peak * 13 // 10 - 3_300_000)
     assert part.low < part.expected < part.high
-    assert found.terms == (("encoder_bytes", "tensors of the encoder", peak),)
+    assert found[1] == (("encoder_bytes", "tensors of the encoder", peak),)
     found, _, peak = memory(item=IMAGE._replace(positions=401))
     assert peak * 13 % 10 == 6
-    assert found.part.high == peak * 13 // 10 - 3_300_000
-    assert type(found.part.low) is type(found.part.high) is int
+    assert found[0].high == peak * 13 // 10 - 3_300_000
+    assert type(found[0].low) is type(found[0].high) is int
 
 
 def test_input_and_output_are_held_even_if_the_language_model_needs_more() -> None:
     found, held, peak = memory(passes=(PASSES[0]._replace(low=10**8, expected=Quantity(2 * 10**8), high=3 * 10**8),))
-    part = found.part
+    part = found[0]
     assert (part.label, int(part.expected)) == ("images and their encoder's output", held)
     assert (part.low, part.high) == (held // 4, 2 * held)
     assert peak < 10**8
@@ -167,19 +166,19 @@ def test_the_range_of_what_is_held_includes_the_peak() -> None:
     """The peak is as far above the pass as the bytes that are held."""
     _, held, peak = memory()
     same = PASSES[0]._replace(low=peak - held, expected=Quantity(peak - held), high=peak - held)
-    part = memory(passes=(same,))[0].part
+    part = memory(passes=(same,))[0][0]
     assert (part.label, int(part.expected)) == ("images and their encoder's output", held)
     # 13/10 of the peak beyond the pass is more than twice what is held
     assert (part.low, part.high) == (held // 4, peak * 13 // 10 - (peak - held))
     one_less = same._replace(expected=Quantity(peak - held - 1))
-    assert memory(passes=(one_less,))[0].part.label == "encoder, beyond the language model"
+    assert memory(passes=(one_less,))[0][0].label == "encoder, beyond the language model"
 
 
 def test_tensor_parallelism_divides_the_inside_of_a_layer_of_a_tower_that_is_split() -> None:
     for split, inside in ((10**5, 6000 // 4), (0, 6000)):
-        found = encoder(facts(TOWER._replace(split=split), tp=4), vllm_version(None), PASSES, WIDTH)
+        found = encoder(facts(TOWER._replace(split=split), tp=4), PASSES)
         assert found is not None
-        assert found.terms[0][2] == 2 * 400 * (588 + 4000 + inside) * WIDTH
+        assert found[1][0][2] == 2 * 400 * (588 + 4000 + inside) * WIDTH
 
 
 @pytest.mark.parametrize(
@@ -224,9 +223,9 @@ def test_the_inside_of_a_layer_with_whole_attention_is_not_divided() -> None:
     # InternViT's attention is larger than its divided MLP, so the widest tensors are nearly those of one device
     for tp, inside in ((5, 6000 // 5), (4, 6000)):
         tower = TOWER._replace(attention=TowerAttention(25, 1000))
-        found = encoder(facts(tower, tp=tp), vllm_version(None), PASSES, WIDTH)
+        found = encoder(facts(tower, tp=tp), PASSES)
         assert found is not None
-        assert found.terms[0][2] == 2 * 400 * (588 + 4000 + inside) * WIDTH
+        assert found[1][0][2] == 2 * 400 * (588 + 4000 + inside) * WIDTH
 
 
 def test_whole_attention_of_a_tower_is_a_note() -> None:
@@ -239,23 +238,23 @@ def test_whole_attention_of_a_tower_is_a_note() -> None:
 
 def test_an_inside_that_tensor_parallelism_does_not_divide_is_rounded_up() -> None:
     """Qwen3-VL-235B's tower has 2 * 4304 values inside a layer: on 64 devices 134.5."""
-    found = encoder(facts(TOWER._replace(item=IMAGE._replace(d_inside=8608)), tp=64), vllm_version(None), PASSES, WIDTH)
+    found = encoder(facts(TOWER._replace(item=IMAGE._replace(d_inside=8608)), tp=64), PASSES)
     assert found is not None
-    assert found.terms[0][2] == 2 * 400 * (588 + 4000 + 135) * WIDTH
+    assert found[1][0][2] == 2 * 400 * (588 + 4000 + 135) * WIDTH
 
 
 def test_an_unknown_item_is_a_step_of_images_of_28_by_28_pixels_per_token() -> None:
     """250 tokens, as wide as the model and as 28 x 28 x 3 pixels. No log has an encoder of more than 4 GiB."""
-    found = encoder(facts(TOWER._replace(item=None)), vllm_version(None), PASSES, WIDTH)
+    found = encoder(facts(TOWER._replace(item=None)), PASSES)
     assert found is not None
     size = 250 * (D + 28 * 28 * 3) * WIDTH
-    part = found.part
+    part = found[0]
     assert (part.low, int(part.expected), part.high) == (size // 4, size, 4 * GIB - 2_200_000)
     assert type(part.low) is int
-    assert found.terms == ()
-    large = encoder(facts(TOWER._replace(item=None), tokens=10**6), vllm_version(None), PASSES, WIDTH)
+    assert found[1] == ()
+    large = encoder(facts(TOWER._replace(item=None), tokens=10**6), PASSES)
     assert large is not None
-    assert large.part.high == 2 * int(large.part.expected)
+    assert large[0].high == 2 * int(large[0].expected)
 
 
 @pytest.mark.parametrize(
@@ -277,13 +276,16 @@ def test_an_unknown_item_is_a_step_of_images_of_28_by_28_pixels_per_token() -> N
 def test_v0_profiles_as_many_sequences_as_have_an_item(
     item: TowerItem | None, tokens: int, batched: int | None, sequences: int, expected: tuple[int, int]
 ) -> None:
-    given = facts(TOWER._replace(item=item), tokens=tokens, batched=batched, sequences=sequences)
-    assert with_limits_of_profile(given, vllm_version("v0")).limits == expected
-    assert with_limits_of_profile(given, vllm_version("0.8.5")) == given
+    limits: dict[str, Any] = {"tokens": tokens, "batched": batched, "sequences": sequences}
+    given = facts(TOWER._replace(item=item), **limits, version="v0")
+    later = facts(TOWER._replace(item=item), **limits, version="0.8.5")
+    assert with_limits_of_profile(given).limits == expected
+    assert with_limits_of_profile(later) == later
     text = dataclasses.replace(given, whole=facts().whole)
-    assert with_limits_of_profile(text, vllm_version("v0")) == text
+    assert with_limits_of_profile(text) == text
 
 
 def test_v0_counts_the_largest_item() -> None:
-    given = facts(TOWER, TOWER._replace(item=None), TOWER._replace(item=VIDEO), tokens=2048, batched=2048, sequences=99)
-    assert with_limits_of_profile(given, vllm_version("v0")).limits == (2048, 10)
+    towers = (TOWER, TOWER._replace(item=None), TOWER._replace(item=VIDEO))
+    given = facts(*towers, tokens=2048, batched=2048, sequences=99, version="v0")
+    assert with_limits_of_profile(given).limits == (2048, 10)

@@ -26,21 +26,26 @@ STATE = LayerSpec("mamba", 16, 3000, ((1, 1500),))
 ACROSS = LayerSpec("cross", 16, 256, ((2, 64),))
 
 
+def args_of(version: str, promote: bool = False) -> VllmArgs:
+    bf16 = dtype("bf16")
+    return VllmArgs(bf16, bf16, engine_version=version, disable_hybrid_kv_cache_manager=promote)
+
+
 def grouped(*specs: LayerSpec, version: str = "0.33.0", promote: bool = False) -> list[tuple[int, ...]]:
-    return [group.layers for group in group_layers(specs, vllm_version(version), promote=promote)[0]]
+    return [group.layers for group in group_layers(specs, args_of(version, promote))[0]]
 
 
 def refused(*specs: LayerSpec, version: str = "0.33.0", promote: bool = False) -> str:
     with pytest.raises(AttncalcError) as error:
-        group_layers(specs, vllm_version(version), promote=promote)
+        group_layers(specs, args_of(version, promote))
     assert error.value.tip == "choose a newer version with --engine-version, or another engine"
     return error.value.message
 
 
 def test_the_first_layer_of_a_group_decides_its_blocks() -> None:
-    (group,), padding = group_layers([FULL, FULL], vllm_version("0.33.0"), promote=False)
+    (group,), padding = group_layers([FULL, FULL], args_of("0.33.0"))
     assert (group.layers, group.spec, padding) == ((0, 1), FULL, ())
-    ((group,), _) = group_layers([WIDE, FULL], vllm_version("0.33.0"), promote=False)
+    ((group,), _) = group_layers([WIDE, FULL], args_of("0.33.0"))
     assert group.spec == WIDE
 
 
@@ -62,7 +67,7 @@ def test_the_first_layer_of_a_group_decides_its_blocks() -> None:
     ],
 )
 def test_groups_have_as_many_layers_as_the_rarest_kind(full: int, windows: int, version: str, size: int) -> None:
-    groups, padding = group_layers([FULL] * full + [WINDOW] * windows, vllm_version(version), promote=False)
+    groups, padding = group_layers([FULL] * full + [WINDOW] * windows, args_of(version))
     assert max(len(group.layers) for group in groups) == size
     assert len(groups) == -(-full // size) + -(-windows // size)
     added = [(-full % size, full), (-windows % size, windows)]
@@ -126,13 +131,13 @@ def test_which_layers_share_a_group(
 
 def test_promoted_windows_have_the_blocks_of_full_attention() -> None:
     small = WINDOW._replace(block_size=8)
-    (group,), _ = group_layers([small, FULL, ACROSS._replace(kind="full")], vllm_version("0.33.0"), promote=True)
+    (group,), _ = group_layers([small, FULL, ACROSS._replace(kind="full")], args_of("0.33.0", True))
     assert group.specs == (FULL, FULL, FULL)
 
 
 def pages(*specs: LayerSpec, version: str = "0.33.0") -> list[tuple[int, int]]:
     """Return the tokens per block and the bytes of a page of each layer, in the order of its groups."""
-    groups, _ = group_layers(specs, vllm_version(version), promote=False)
+    groups, _ = group_layers(specs, args_of(version))
     assert all(type(spec.block_size) is int for group in groups for spec in group.specs)
     return [(spec.block_size, spec.page_bytes) for group in groups for spec in group.specs]
 
@@ -186,8 +191,8 @@ MATRIX = CacheSpec("state", 20, 30, per="sequence", dtype="fp32", role="state")
 
 
 def of_layer(*cached: CacheSpec, kv: str = "bf16", version: str = "0.33.0", block: int = 64, **given: Any) -> Any:
-    args = VllmArgs(dtype(kv), dtype("bf16"), **given)
-    return list(layer_specs(cached, args, vllm_version(version), block))
+    args = VllmArgs(dtype(kv), dtype("bf16"), engine_version=version, **given)
+    return list(layer_specs(cached, args, block))
 
 
 @each(

@@ -65,9 +65,8 @@ def _tensors(facts: RuntimeFacts[Any]) -> tuple[Quantity, tuple[tuple[str, str, 
     model = facts.model
     symbols = model.symbolic()
     tokens = symbol("N", facts.limits.tokens, "tokens of one forward pass")
-    width = symbol("bytes", facts.args.dtype.bits // 8, "bytes of an activation's element")
     widest = max((_widest(stack, layers) for stack, layers in symbols.groups()), key=int, default=quantity(0))
-    tensors = quantity(tokens * (2 * symbols.main.d_model + widest) * width)
+    tensors = quantity(tokens * (2 * symbols.main.d_model + widest) * facts.element_bytes)
     terms = [("activation_bytes", "activations of one forward pass", tensors)]
     result: int = named(tensors, "activation_bytes", "bytes of the largest tensors of a forward pass")
     if model.vocab_size:
@@ -81,9 +80,7 @@ def _tensors(facts: RuntimeFacts[Any]) -> tuple[Quantity, tuple[tuple[str, str, 
 
 def _widest(stack: Stack, layers: Layers) -> int:
     """Return the elements that one token has in the widest part of a layer: its attention, or its MLP."""
-    widths = layers.attention.widths()
-    attention = widths.n_heads * (widths.d_qk + widths.d_v) + widths.n_kv_heads * (widths.d_qk + widths.d_v)
-    parts = [attention + widths.extra]
+    parts = [attention_width(layers)]
     if layers.mlp:
         mlp = (3 if layers.mlp.gated else 2) * layers.mlp.d_ff
         if layers.mlp.n_experts_per_token:  # each expert that a token picks has its own copy of the token
@@ -91,3 +88,10 @@ def _widest(stack: Stack, layers: Layers) -> int:
         else:
             parts.append(quantity(mlp))
     return max(parts, key=int)
+
+
+def attention_width(layers: Layers) -> int:
+    """Return the elements that one token has in a layer's attention: q, k, v and the output."""
+    widths = layers.attention.widths()
+    heads = widths.n_heads * (widths.d_qk + widths.d_v) + widths.n_kv_heads * (widths.d_qk + widths.d_v)
+    return heads + widths.extra

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from ..quantity import Quantity, named, total
+from ..quantity import Quantity, named, symbol, total
 
 if TYPE_CHECKING:
     from ..hardware import Gpu
@@ -68,6 +68,11 @@ class RuntimeFacts(Generic[Args]):
     weights_dtype: str
     first: bool = True
     last: bool = True
+
+    @property
+    def element_bytes(self) -> Quantity:
+        """Bytes of an element of an activation."""
+        return symbol("bytes", self.args.dtype.bits // 8, "bytes of an activation's element")
 
 
 class RuntimePart(NamedTuple):

@@ -27,10 +27,8 @@ from ...units import BYTES, GIB, NO_UNIT, TOKENS, count
 from ..base import Bound, Detail, Pool
 from .groups import GroupPadding, KVCacheGroup
 from .layer_spec import LayerSpec
-from .limits import max_num_batched_tokens
 from .options import VllmArgs
 from .state_blocks import Alignment, StateBlocks
-from .versions import VllmVersion
 
 _SWAP_SPACE = 4 * GIB
 """The default of --swap-space (V0)."""
@@ -42,26 +40,22 @@ class VllmLayout:
 
     Attributes:
         args: the engine's arguments.
-        vllm: the behaviour of this version.
         groups: the groups of the whole model.
         groups_by_stage: the same groups with the layers of one stage each.
         padding: layers of padding, by kind of layer.
         alignment: how attention's blocks grew so that a state fits; None without recurrent layers.
         states: how recurrent states are stored; None without such layers.
         notes: see CacheLayout.
-        max_sequences: max_num_seqs.
         shared_prefix: tokens with which all requests start, and whose whole blocks they share.
     """
 
     args: VllmArgs
-    vllm: VllmVersion
     groups: tuple[KVCacheGroup, ...]
     groups_by_stage: tuple[tuple[KVCacheGroup, ...], ...]
     padding: tuple[GroupPadding, ...]
     alignment: Alignment | None
     states: StateBlocks | None
     notes: tuple[str, ...]
-    max_sequences: int
     shared_prefix: int = 0
 
     @property
@@ -73,7 +67,11 @@ class VllmLayout:
 
     @property
     def version(self) -> str:
-        return self.vllm.name
+        return self.args.version.name
+
+    @property
+    def max_sequences(self) -> int:
+        return self.args.step_sequences
 
     @property
     def bound(self) -> Bound:
@@ -81,27 +79,23 @@ class VllmLayout:
 
     @property
     def source(self) -> str:
-        if self.vllm.v0:
+        if self.args.version.v0:
             return "vLLM 0.8.5, worker/cache_engine.py and executor/executor_base.py"
-        return f"vLLM {self.vllm.name}, v1/kv_cache_interface.py and v1/core/{self.vllm.planner}"
+        return f"vLLM {self.version}, v1/kv_cache_interface.py and v1/core/{self.args.version.planner}"
 
     @property
     def facts(self) -> tuple[str, ...]:
         sizes = sorted({int(group.spec.block_size) for group in self.groups})
-        facts = [f"version {self.vllm.name}", f"block size {' and '.join(map(count, sizes))}"]
+        facts = [f"version {self.version}", f"block size {' and '.join(map(count, sizes))}"]
         if any(group.spec.kind in ("sliding", "chunked", "cross") for group in self.groups):
-            facts.append(f"{count(self._batched_tokens)} batched tokens")
+            facts.append(f"{count(self.args.step_tokens)} batched tokens")
         return tuple(facts)
-
-    @property
-    def _batched_tokens(self) -> int:
-        return max_num_batched_tokens(self.args, self.vllm)
 
     @property
     def _tokens_in_flight(self) -> int:
         """Tokens that are scheduled and not yet processed, so that their blocks cannot be freed."""
-        steps = self.args.pp + 1 if self.vllm.two_steps_in_flight else 1
-        return self._batched_tokens * steps
+        steps = self.args.pp + 1 if self.args.version.two_steps_in_flight else 1
+        return self.args.step_tokens * steps
 
     @property
     def bytes_per_block(self) -> int:
@@ -126,7 +120,7 @@ class VllmLayout:
             meaning = "source tokens, on the encoder's side"
             source = symbol_like(spec.token_bytes, "T_source", self.args.source or 1, meaning)
             # max_num_encoder_input_tokens is max_num_batched_tokens (config/scheduler.py)
-            tokens = source if self.vllm.cross_blocks_by_source else maximum(self._batched_tokens, source)
+            tokens = source if self.args.version.cross_blocks_by_source else maximum(self.args.step_tokens, source)
             return ceil_div(tokens, spec.block_size)
         if spec.window is None:
             tokens = context if self.args.dcp == 1 else ceil_div(context, self.args.dcp)
@@ -146,13 +140,13 @@ class VllmLayout:
             shared = self.shared_blocks(int(context))
             meaning = "blocks of the shared prefix, which each request would have"
             blocks -= (batch - 1) * symbol_like(blocks, "shared_blocks", shared, meaning)
-        if not self.vllm.v0:
+        if not self.args.version.v0:
             blocks += symbol_like(blocks, "null_block", 1, "block that is never used")
         return blocks * self.bytes_per_block
 
     def with_shared_prefix(self, tokens: int) -> VllmLayout | None:
         kinds = {group.spec.kind for group in self.groups}
-        default = "cross" not in kinds and not self.vllm.v0
+        default = "cross" not in kinds and not self.args.version.v0
         caches_prefixes = default if self.args.prefix_caching is None else self.args.prefix_caching
         if self.states:
             caches_prefixes = self.states.prefix_caching
@@ -196,7 +190,7 @@ class VllmLayout:
             Detail("kv_blocks_per_request", label, request_blocks, NO_UNIT),
             Detail("kv_bytes_per_sequence", "bytes of that request", quantity(request * block_bytes), BYTES),
         ]
-        if self.vllm.v0:
+        if self.args.version.v0:
             details.append(Detail("cpu_blocks", "blocks in host memory", cpu_blocks, NO_UNIT))
             lines = self._v0_log_lines(blocks, concurrency, length, cpu_blocks)
         else:
@@ -216,15 +210,15 @@ class VllmLayout:
 
     def _tokens_and_concurrency(self, blocks: Quantity, request: Quantity, length: Quantity) -> tuple[Quantity, Ratio]:
         """Return 'GPU KV cache size' and 'Maximum concurrency', whose definitions changed between versions."""
-        if self.vllm.tokens_from_concurrency:
+        if self.args.version.tokens_from_concurrency:
             return _float_tokens(blocks, request, length), ratio(blocks, request)
         block_size = min((self._logged_block_size(group.spec, length) for group in self.groups), key=int)
         groups = len(self.groups)
         per_group = blocks if groups == 1 else blocks // symbol("groups", groups, "groups of layers")
         tokens = per_group * block_size
-        if self.args.dcp > 1 and (groups == 1 or self.vllm.multiplies_dcp):
+        if self.args.dcp > 1 and (groups == 1 or self.args.version.multiplies_dcp):
             tokens = tokens * symbol("dcp", self.args.dcp, "decode-context-parallel devices")
-        if self.vllm.concurrency_from_blocks:
+        if self.args.version.concurrency_from_blocks:
             return quantity(tokens), ratio(blocks, request)
         return quantity(tokens), ratio(named(tokens, "tokens", "tokens in the pool"), length)
 
@@ -232,7 +226,7 @@ class VllmLayout:
         """Return the tokens of a group's block as 'GPU KV cache size' counts them: a state's is a whole request."""
         if spec.kind != "mamba":
             return spec.block_size
-        if len(self.groups) == 1 and self.vllm.logs_requested_block:
+        if len(self.groups) == 1 and self.args.version.logs_requested_block:
             return self.args.block_size or spec.block_size
         return spec.block_size if self.states and self.states.prefix_caching else length
 
@@ -247,7 +241,7 @@ class VllmLayout:
             yield f"Add {padding.added} padding layers, may waste at most {waste:.2f}% KV cache memory"
         size = f"GPU KV cache size: {count(tokens)} tokens"
         maximum_concurrency = f"Maximum concurrency for {count(length)} tokens per request: {float(concurrency):.2f}x"
-        if self.vllm.logs_one_line:
+        if self.args.version.logs_one_line:
             yield f"{size}, {maximum_concurrency}"
         else:
             yield size
@@ -257,7 +251,7 @@ class VllmLayout:
         if self.alignment is None:
             return
         grew = self.alignment.block_size > self.alignment.requested
-        if grew or (self.args.block_size is None and self.vllm.always_announces_block):
+        if grew or (self.args.block_size is None and self.args.version.always_announces_block):
             yield (
                 f"Setting attention block size to {int(self.alignment.block_size)} tokens "
                 "to ensure that attention page size is >= mamba page size."

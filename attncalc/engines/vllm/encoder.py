@@ -8,14 +8,13 @@ tensors count only if they are larger than those of the language model.
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from ...model import Tower, TowerItem
-from ...quantity import Quantity, ceil_div, maximum, quantity, symbol
+from ...quantity import ceil_div, maximum, quantity, symbol
 from ...units import GIB
 from ..runtime import RuntimeFacts, RuntimePart, Term
 from .options import VllmArgs
-from .versions import VllmVersion
 
 _SOURCE = "multimodal/encoder_budget.py, the encoders' files in model_executor/models"
 _FEWEST_TOKENS_V0 = 5120
@@ -27,75 +26,48 @@ _PIXELS = 28 * 28 * 3
 _LARGEST_ENCODER = 4 * GIB
 
 
-class _Batch(NamedTuple):
-    """The items that the profile encodes at once.
-
-    Attributes:
-        item: the largest item.
-        items: how many of its size there are; a video may count as several images.
-        devices: tensor-parallel devices that divide the inside of a layer.
-    """
-
-    item: TowerItem
-    items: int
-    devices: int
-
-
-class EncoderMemory(NamedTuple):
-    """What the profile's items take beyond the language model's pass.
-
-    Attributes:
-        part: the memory with its range.
-        terms: symbols of its formula that have formulas themselves.
-    """
-
-    part: RuntimePart
-    terms: tuple[Term, ...] = ()
-
-
 def encoder(
-    facts: RuntimeFacts[VllmArgs], version: VllmVersion, passes: tuple[RuntimePart | None, ...], width: int
-) -> EncoderMemory | None:
-    """Return what the profile's items take; None if the device has no encoder, or none is profiled.
+    facts: RuntimeFacts[VllmArgs], passes: Sequence[RuntimePart]
+) -> tuple[RuntimePart, tuple[Term, ...]] | None:
+    """Return what the profile's items take, and the terms of its formula; None without an encoder, or an item.
 
     Args:
         facts: the device.
-        version: the version of vLLM.
         passes: the parts of the language model's own pass, which begins after the encoder has freed its tensors.
-        width: bytes of an element.
     """
     if not facts.first or not facts.whole.towers:
         return None
-    batch = _batch(facts, version)
-    if batch is None:
-        return EncoderMemory(_unknown(facts, version, passes, width))
-    if not batch.items:
+    width = facts.element_bytes
+    tower = max(facts.whole.towers, key=lambda tower: tower.item.tokens if tower.item else 0)
+    item = tower.item
+    if item is None:
+        return _unknown(facts, passes), ()
+    items = _items(facts, item)
+    if not items:
         return None
-    own = [part for part in passes if part]
-    item, size = batch.item, symbol("items", batch.items, "items of the largest size that are encoded at once")
+    devices = facts.args.tp if tower.split and tower.has_whole_heads(facts.args.tp) else 1
+    size = symbol("items", items, "items of the largest size that are encoded at once")
     positions = size * symbol("positions", item.positions, "patches or frames of one item")
     tokens = size * symbol("tokens", item.tokens, "tokens of one item")
     values = symbol("values", item.values, "values of one patch or frame")
     held = quantity((positions * values + tokens * symbol("d_output", item.d_output, "width of the output")) * width)
-    inside = ceil_div(symbol("d_inside", item.d_inside, "widest tensors inside a layer"), batch.devices)
+    inside = ceil_div(symbol("d_inside", item.d_inside, "widest tensors inside a layer"), devices)
     outside = _HELD_WIDTHS * symbol("d_tower", item.d_model, "width of the tower")
     encoding = quantity(positions * (values + outside + inside) * width)
-    language_model = symbol(
-        "language_model", sum(int(part.expected) for part in own), "bytes of the language model's pass"
-    )
-    beyond = encoding - language_model
+    own = sum(int(part.expected) for part in passes)
+    beyond = encoding - symbol("language_model", own, "bytes of the language model's pass")
     label = "images and their encoder's output" if held >= beyond else "encoder, beyond the language model"
     expected = quantity(maximum(held, beyond) if beyond > held else held)
-    least, most = (sum(int(getattr(part, end)) for part in own) for end in ("low", "high"))
+    least, most = sum(part.low for part in passes), sum(part.high for part in passes)
     part = RuntimePart(
         "encoder",
         label,
         min(int(expected), max(int(held) // 4, int(encoding) * 3 // 4 - least)),
         expected,
         max(int(expected), 2 * int(held), int(encoding) * 13 // 10 - most),
-        f"vLLM {version.name}, {_SOURCE}",
+        f"vLLM {facts.args.version.name}, {_SOURCE}",
     )
-    return EncoderMemory(part, (("encoder_bytes", "tensors of the encoder", encoding),))
+    return part, (("encoder_bytes", "tensors of the encoder", encoding),)
 
 
 def divides_tower(tp: int, tower: Tower) -> bool:
@@ -110,36 +82,30 @@ def divides_tower(tp: int, tower: Tower) -> bool:
     return heads and (tower.item is None or tower.item.d_inside % tp == 0)
 
 
-def _batch(facts: RuntimeFacts[VllmArgs], version: VllmVersion) -> _Batch | None:
-    """Return what is profiled: items of the kind that has the most tokens; None if no item is known.
+def _items(facts: RuntimeFacts[VllmArgs], item: TowerItem) -> int:
+    """Return how many items of that size are encoded at once; a video may count as several images.
 
     A step's budget is max_num_batched_tokens, or one item if it is larger (compute_mm_encoder_budget).
     """
-    known = [tower for tower in facts.whole.towers if tower.item]
-    if not known:
-        return None
-    tower = max(known, key=lambda tower: tower.item.tokens if tower.item else 0)
-    item = tower.item
-    assert item is not None
-    devices = facts.args.tp if tower.split and tower.has_whole_heads(facts.args.tp) else 1
+    version = facts.args.version
     if version.v0:
-        return _Batch(item, facts.limits.tokens // _tokens_v0(item) * _images_v0(item), devices)
+        return facts.limits.tokens // _tokens_v0(item) * _images_v0(item)
     room = facts.context - (item.tokens if version.videos_leave_room_for_image else 0)
     repeats = min(item.repeats, max(1, room // item.tokens))
     tokens = repeats * item.tokens
     of_budget = max(facts.limits.tokens, tokens) // tokens
     of_sequences = facts.limits.sequences * max(1, facts.context // tokens)
-    return _Batch(item, repeats * min(of_budget, of_sequences), devices)
+    return repeats * min(of_budget, of_sequences)
 
 
-def with_limits_of_profile(facts: RuntimeFacts[VllmArgs], version: VllmVersion) -> RuntimeFacts[VllmArgs]:
+def with_limits_of_profile(facts: RuntimeFacts[VllmArgs]) -> RuntimeFacts[VllmArgs]:
     """Return the facts with the tokens and sequences that the profile has.
 
     Before V1, a model with images has as many sequences as fit with one item of each kind, and at least 5,120 tokens
     (profile_run in worker/model_runner.py). If no item fits, one sequence of text is run.
     """
     items = [tower.item for tower in facts.whole.towers if tower.item]
-    if not version.v0 or not items:
+    if not facts.args.version.v0 or not items:
         return facts
     tokens = facts.limits.tokens
     if facts.args.max_num_batched_tokens is None:
@@ -157,17 +123,15 @@ def _images_v0(item: TowerItem) -> int:
     return 2 if item.repeats > 1 else 1
 
 
-def _unknown(
-    facts: RuntimeFacts[VllmArgs], version: VllmVersion, passes: tuple[RuntimePart | None, ...], width: int
-) -> RuntimePart:
+def _unknown(facts: RuntimeFacts[VllmArgs], passes: Sequence[RuntimePart]) -> RuntimePart:
     """Return the memory of items of which nothing is known: a step full of images of 28 x 28 pixels per token.
 
     No log has an encoder that takes more than 4 GiB.
     """
     tokens = symbol("N", facts.limits.tokens, "max_num_batched_tokens")
     d_model = symbol("d_model", facts.whole.main.d_model, "width of the model")
-    size: Quantity = quantity(tokens * (d_model + symbol("pixels", _PIXELS, "values of a token's pixels")) * width)
-    own = sum(int(part.expected) for part in passes if part)
-    high = max(2 * int(size), _LARGEST_ENCODER - own)
-    source = f"vLLM {version.name}, {_SOURCE}"
+    values = d_model + symbol("pixels", _PIXELS, "values of a token's pixels")
+    size = quantity(tokens * values * facts.element_bytes)
+    high = max(2 * int(size), _LARGEST_ENCODER - sum(int(part.expected) for part in passes))
+    source = f"vLLM {facts.args.version.name}, {_SOURCE}"
     return RuntimePart("encoder", "images and their encoder's output", int(size) // 4, size, high, source)

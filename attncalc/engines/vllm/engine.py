@@ -7,17 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...model import ModelSpec
+from ...units import count
 from ..base import CacheLayout
 from ..engine import Engine, ExtraWeights, HeldWeights, Refusal
 from ..options import DraftOptions, PagedOptions, VersionOptions
 from ..pipeline import LayerCacheSpec
 from ..runtime import Limits, RuntimeFacts, RuntimeMemory
-from .held_weights import extra_weights
+from .held_weights import extra_weights, has_mla, padded_vocabulary
 from .layout import layout
-from .limits import max_num_batched_tokens, max_num_seqs
 from .options import VllmArgs, VllmOptions
-from .quantized import checkpoint_cache_dtype, loads_quantization
-from .refusals import refusal
 from .runtime import runtime
 from .versions import RELEASES, vllm_version
 
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
     from ..launch import LaunchFacts
     from ..log_check import LogChecks
     from ..startup_log import StartupLog
+
+_NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet")
 
 
 class Vllm(Engine[VllmArgs]):
@@ -55,29 +55,56 @@ class Vllm(Engine[VllmArgs]):
         return layout(specs, args)
 
     def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None) -> str | None:
-        return checkpoint_cache_dtype(model, version)
+        """Return the dtype of the cache that vLLM takes from the checkpoint; None if it takes the model's.
+
+        MLA does not read compressed-tensors' kv_cache_scheme: only `Attention` does, and not `MLAAttention`.
+        """
+        switches, method = vllm_version(version), model.quantization.method if model.quantization else ""
+        if method.startswith("compressed"):
+            is_read = switches.reads_compressed_tensors_cache_dtype and not has_mla(model)
+        elif method.startswith("modelopt"):
+            is_fp4 = model.kv_dtype == "fp4"
+            is_read = switches.reads_modelopt_fp4_cache if is_fp4 else switches.reads_modelopt_cache_dtype
+        else:
+            is_read = False
+        return model.kv_dtype if is_read else None
 
     def share(self, args: VllmArgs, devices: int) -> str:
-        return vllm_version(args.engine_version).utilization
+        return args.version.utilization
 
     def limits(self, args: VllmArgs) -> Limits:
-        version = vllm_version(args.engine_version)
-        return Limits(max_num_batched_tokens(args, version), max_num_seqs(args, version))
+        return Limits(args.step_tokens, args.step_sequences)
 
     def runtime(self, facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
         return runtime(facts)
 
     def loads_quantization(self, method: str, version: str | None) -> bool:
-        return loads_quantization(method, version)
+        switches = vllm_version(version)
+        dropped = {"bitsandbytes": switches.loads_bitsandbytes, "hqq": switches.loads_hqq}
+        return method not in _NEVER_LOADED and dropped.get(method, True)
 
     def extra_weights(self, model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Sequence[ExtraWeights]:
         return extra_weights(model, args, held)
 
     def refusal(self, model: ModelSpec, args: VllmArgs) -> Refusal | None:
-        return refusal(model, args)
+        context, maximum = args.max_model_len or 0, model.max_context
+        if maximum and context > maximum and not args.allow_long_max_model_len:
+            return Refusal(
+                f"context {count(context)} is beyond the model's maximum of {count(maximum)}",
+                f"Use --context {maximum} or less. With VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 (--allow-long-max-model-len "
+                "here) vLLM starts, but positions beyond the maximum may give wrong results.",
+            )
+        rows = padded_vocabulary(model)
+        if rows % args.tp:
+            sizes = [str(tp) for tp in range(1, args.tp) if rows % tp == 0]
+            return Refusal(
+                f"--tp {args.tp} does not divide the padded vocabulary of {count(rows)}",
+                f"Use a --tp that does: {', '.join(sizes[-4:])}.",
+            )
+        return None
 
     def checks_all_layers(self, args: VllmArgs) -> bool:
-        return vllm_version(args.engine_version).checks_all_layers
+        return args.version.checks_all_layers
 
     def launch(self, facts: LaunchFacts[VllmArgs]) -> Iterator[str | int]:
         from .launch import launch

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ...errors import AttncalcError
 from .layer_spec import LayerSpec
+from .options import VllmArgs
 from .versions import VllmVersion
 
 
@@ -45,17 +46,13 @@ class GroupPadding(NamedTuple):
 
 
 def group_layers(
-    specs: Sequence[LayerSpec], version: VllmVersion, *, promote: bool
+    specs: Sequence[LayerSpec], args: VllmArgs
 ) -> tuple[tuple[KVCacheGroup, ...], tuple[GroupPadding, ...]]:
-    """Return the groups of the layers, and the padding of each kind of layer that needs it.
-
-    Args:
-        specs: the spec of every layer, in the model's order.
-        version: vLLM's version.
-        promote: store windows and chunks like full attention (--disable-hybrid-kv-cache-manager).
+    """Return the groups of the layers, in the model's order, and the padding of each kind of layer that needs it.
 
     Raises AttncalcError if this version cannot group such layers.
     """
+    version, promote = args.version, args.disable_hybrid_kv_cache_manager
     specs = _promote_windows(specs, version, promote=promote)
     if _is_one_group(specs, version):
         return (KVCacheGroup(tuple(range(len(specs))), tuple(specs)),), ()

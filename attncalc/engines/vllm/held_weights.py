@@ -8,76 +8,75 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
 
 from ...attention import Matrix
 from ...attention.latent import Latent
+from ...mlp import Mlp
 from ...model import Layers, ModelSpec, Stack
 from ...quantity import Quantity, quantity, symbol, total
+from ...quantization import Role
 from ..engine import ExtraWeights, HeldWeights
-from .limits import max_num_batched_tokens
 from .options import VllmArgs
-from .versions import VllmVersion, vllm_version
-
-if TYPE_CHECKING:
-    from ...quantization import Role
+from .versions import VllmVersion
 
 MIB = 2**20
-VOCAB_PADDING = 64
+_VOCAB_PADDING = 64
 """Rows of the vocabulary are padded to a multiple of this (DEFAULT_VOCAB_PADDING_SIZE, vocab_parallel_embedding.py)."""
-FLASHINFER_MLA_WORKSPACE = 128 * MIB
+_FLASHINFER_MLA_WORKSPACE = 128 * MIB
 """FLASHINFER_MLA_WORKSPACE_BUFFER_SIZE in v1/attention/backends/mla/flashinfer_mla.py."""
 
 
 def extra_weights(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> list[ExtraWeights]:
     """Return what vLLM holds on one device beside the weights and the towers of `model`, a part of a model."""
-    version, device = vllm_version(args.engine_version), args.device.lower()
-    width = symbol("bytes", held.dtype.bits // 8, f"bytes of an element in {held.dtype.name}")
-    return [
-        ExtraWeights("weights_rope_tables", "rope tables", _rope_tables(model, version, width)),
-        ExtraWeights("weights_absorbed_kv_b", "absorbed kv_b", _absorbed_kv_b(model, held, width)),
-        ExtraWeights(
-            "weights_absorbed_products", "products of MLA's matrices", _absorbed_products(model, version, held, width)
-        ),
-        ExtraWeights("weights_mla_workspace", "FlashInfer's MLA workspace", _mla_workspace(model, version, device)),
-        ExtraWeights(
-            "weights_expert_padding", "padding of MXFP4 experts", _expert_padding(model, version, device, held)
-        ),
-        ExtraWeights("weights_layer_inputs", "buffer of per-layer inputs", _layer_inputs(model, args, version, width)),
-        ExtraWeights("weights_vocab_padding", "padding of the vocabulary", _vocab_padding(model, width)),
-        ExtraWeights("weights_allocator", "rounding of PyTorch's allocator", _allocator(model, version, device, held)),
-    ]
+    parts = {
+        ("weights_rope_tables", "rope tables"): _rope_tables,
+        ("weights_absorbed_kv_b", "absorbed kv_b"): _absorbed_kv_b,
+        ("weights_absorbed_products", "products of MLA's matrices"): _absorbed_products,
+        ("weights_mla_workspace", "FlashInfer's MLA workspace"): _mla_workspace,
+        ("weights_expert_padding", "padding of MXFP4 experts"): _expert_padding,
+        ("weights_layer_inputs", "buffer of per-layer inputs"): _layer_inputs,
+        ("weights_vocab_padding", "padding of the vocabulary"): _vocab_padding,
+        ("weights_allocator", "rounding of PyTorch's allocator"): _allocator,
+    }
+    return [ExtraWeights(name, label, size(model, args, held)) for (name, label), size in parts.items()]
 
 
-def _rope_tables(model: ModelSpec, version: VllmVersion, width: int) -> Quantity:
-    """Return the bytes of the tables of rotary positions, in the model's dtype (rotary_embedding/base.py).
+def _rope_tables(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
+    """Return the tables of rotary positions, in the model's dtype (rotary_embedding/base.py).
 
-    With mrope_section a table has four times the positions (rotary_embedding/mrope.py); from 0.32 the Qwen3 families
-    only if tokens of videos are pruned (mrope_positions_factor, models/qwen3_vl.py).
+    With mrope_section a table has four times the positions (rotary_embedding/mrope.py).
     """
-    has_plain_mrope = version.plain_mrope_of_qwen3 and (model.model_type or "").startswith("qwen3")
+    has_plain_mrope = args.version.plain_mrope_of_qwen3 and (model.model_type or "").startswith("qwen3")
     parts = []
     for table in model.rope_tables:
         rows: int = symbol("rows", table.rows, f"positions of the {table.name} table")
         if table.name == "mrope" and not has_plain_mrope:
             rows = symbol("mrope", 4, "rows per position of a table with mrope_section") * rows
-        parts.append(rows * symbol("d_rotary", table.width, "elements of a row") * width)
+        parts.append(rows * symbol("d_rotary", table.width, "elements of a row") * held.element_bytes)
     return total(parts)
 
 
-def _layer_inputs(model: ModelSpec, args: VllmArgs, version: VllmVersion, width: int) -> Quantity:
-    """Return the bytes of the buffer of Gemma 3n's and 4's inputs per layer, for the tokens of one step.
+def _layer_inputs(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
+    """Return the buffer of Gemma 3n's and 4's inputs per layer, for the tokens of one step.
 
     It belongs to the classes with towers (per_layer_embeddings in gemma4_mm.py and gemma3n_mm.py).
     """
     columns = next((int(matrix.cols) for matrix in model.extra if matrix.name == "layers_embedding"), 0)
     if not columns or not model.towers:
         return Quantity(0)
-    tokens = symbol("N", max_num_batched_tokens(args, version), "max_num_batched_tokens")
-    return quantity(tokens * symbol("layer_inputs", columns, "elements of all layers' inputs per token") * width)
+    tokens = symbol("N", args.step_tokens, "max_num_batched_tokens")
+    inputs = symbol("layer_inputs", columns, "elements of all layers' inputs per token")
+    return quantity(tokens * inputs * held.element_bytes)
 
 
-def _absorbed_kv_b(model: ModelSpec, held: HeldWeights, width: int) -> Quantity:
+# MLA
+
+
+def has_mla(model: ModelSpec) -> bool:
+    return any(kind.label == "MLA" for _, layers in model.groups() for kind in layers.attentions)
+
+
+def _absorbed_kv_b(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
     """Return the bytes of W_UK and W_UV, which MLA absorbs into queries and outputs, in the model's dtype.
 
     If kv_b_proj is quantized they are dequantized copies, else views of it (process_weights_after_loading in
@@ -88,27 +87,28 @@ def _absorbed_kv_b(model: ModelSpec, held: HeldWeights, width: int) -> Quantity:
         for matrix in layers.attention.matrices(stack.d_model, stack.d_model):
             if matrix.name == "W_kv_b" and held.bits(layer, "attention", matrix.name) != held.dtype.bits:
                 count = symbol("L", layers.count, "layers whose kv_b is quantized")
-                copies.append(count * symbol("kv_b", matrix.weights, "weights of kv_b in one layer") * width)
+                weights = symbol("kv_b", matrix.weights, "weights of kv_b in one layer")
+                copies.append(count * weights * held.element_bytes)
     return total(copies)
 
 
-def _absorbed_products(model: ModelSpec, version: VllmVersion, held: HeldWeights, width: int) -> Quantity:
-    """Return the bytes of the products that 0.7 computes once for MLA: W_Q W_UK and W_UV W_O, beside the matrices.
+def _absorbed_products(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
+    """Return the products that 0.7 computes once for MLA: W_Q W_UK and W_UV W_O, beside the matrices.
 
     They have the dtype of kv_b, and are none if it has 4 bits. The rotary part of W_Q is copied in the model's dtype.
     DeepSeek-R1 at tp 8: 61 layers x 16 heads x 512 x (1,536 + 7,168) bytes, 4.05 GiB. Source:
-    process_weights_after_loading in attention/backends/mla/utils.py, VLLM_MLA_PERFORM_MATRIX_ABSORPTION.
+    process_weights_after_loading in attention/backends/mla/utils.py.
     """
     parts: list[int] = []
     for stack, layers, layer in _runs(model.plain()):
         kind, bits = layers.attention, held.bits(layer, "attention", "W_kv_b")
-        if not version.absorbs_products or not isinstance(kind, Latent) or bits < 8:
+        if not args.version.absorbs_products or not isinstance(kind, Latent) or bits < 8:
             continue
         elements = symbol("elements", absorbed_elements(stack, layers), "elements of both products in one layer")
         rotary_width = int(kind.q_lora_rank or stack.d_model) * int(kind.n_heads * kind.d_rope)
         rotary = symbol("rotary", rotary_width, "elements of the rotary part of W_Q in one layer")
-        per_layer = elements * symbol("bytes_kv_b", bits // 8, "bytes of an element of kv_b") + rotary * width
-        parts.append(symbol("L", layers.count, "layers") * per_layer)
+        per_layer = elements * symbol("bytes_kv_b", bits // 8, "bytes of an element of kv_b")
+        parts.append(symbol("L", layers.count, "layers") * (per_layer + rotary * held.element_bytes))
     return total(parts)
 
 
@@ -121,23 +121,16 @@ def absorbed_elements(stack: Stack, layers: Layers) -> int:
     return int(kind.n_heads * kind.kv_lora_rank) * (queries + int(stack.d_model))
 
 
-def _mla_workspace(model: ModelSpec, version: VllmVersion, device: str) -> Quantity:
-    """Return the bytes of a buffer that FlashInfer's MLA backend allocated when it was imported.
-
-    From 0.11.1 to 0.24 the choice of a backend imports all candidates, on GPUs of capability 9 and 10 this one too
-    (get_valid_backends in platforms/cuda.py); later the buffer is allocated when the backend runs.
-    """
-    has_mla = any(kind.label == "MLA" for _, layers in model.groups() for kind in layers.attentions)
-    if not has_mla or not version.imports_flashinfer_mla or not _has_flashinfer_mla(device):
+def _mla_workspace(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
+    """Return the buffer that FlashInfer's MLA backend, for capability 9 and 10, allocated when it was imported."""
+    device = args.device.lower()
+    has_backend = _is_hopper(device) or any(name in device for name in ("b100", "b200", "b300"))
+    if not (has_mla(model) and args.version.imports_flashinfer_mla and has_backend):
         return Quantity(0)
-    return symbol("mla_workspace", FLASHINFER_MLA_WORKSPACE, "bytes of FlashInfer's MLA workspace")
+    return symbol("mla_workspace", _FLASHINFER_MLA_WORKSPACE, "bytes of FlashInfer's MLA workspace")
 
 
-def _has_flashinfer_mla(device: str) -> bool:
-    return is_hopper(device) or any(name in device for name in ("b100", "b200", "b300"))
-
-
-def is_hopper(device: str) -> bool:
+def _is_hopper(device: str) -> bool:
     """Return whether a GPU of that name, in small letters, has compute capability 9.0."""
     return any(name in device for name in ("h100", "h200", "h800", "h20", "gh200"))
 
@@ -145,56 +138,57 @@ def is_hopper(device: str) -> bool:
 # MXFP4
 
 
-def _expert_padding(model: ModelSpec, version: VllmVersion, device: str, held: HeldWeights) -> Quantity:
-    """Return the bytes that vLLM's layout of MXFP4 experts needs beyond the checkpoint's.
-
-    Marlin and TensorRT-LLM pad the hidden size to 256 and the width of an expert to 128
-    (mxfp4_round_up_hidden_size_and_intermediate_size in layers/fused_moe/oracle/mxfp4.py), AMD's kernels both to 256,
-    Intel's nothing. gpt-oss on Hopper runs triton_kernels, whose layouts are padded by themselves.
-    """
-    parts: list[int] = []
-    layout = _expert_layout(model, device)
+def _mixtures(model: ModelSpec, held: HeldWeights) -> Iterator[tuple[int, int, Mlp, int]]:
+    """Yield (layers, experts of a layer, their MLP, width of its input) where the experts are in MXFP4."""
     for stack, layers in model.plain().groups():
         mlp = layers.mlp
-        if mlp is None or not mlp.n_experts or held.experts_dtype != "mxfp4":
-            continue
-        d_model, d_ff = int(mlp.d_latent or stack.d_model), int(mlp.d_ff)
-        padded = sum(_mxfp4_tensors(d_model, d_ff, version, layout))
-        if mlp.bias and layout == "triton":  # kept in fp32
+        if mlp and mlp.n_experts and held.experts_dtype == "mxfp4":
+            yield layers.count, mlp.n_experts, mlp, int(mlp.d_latent or stack.d_model)
+
+
+def _expert_padding(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
+    """Return the bytes that vLLM's layout of MXFP4 experts needs beyond the checkpoint's."""
+    parts: list[int] = []
+    for layers, experts, mlp, d_model in _mixtures(model, held):
+        d_ff = int(mlp.d_ff)
+        padded = sum(_mxfp4_tensors(model, args, d_model, d_ff))
+        if mlp.bias and _runs_triton(model, args):  # kept in fp32
             padded += (2 * _aligned(d_ff, 64) + d_model) * 4 - (2 * d_ff + d_model) * held.dtype.bits // 8
         stored = 3 * d_model * d_ff * 17 // 32
-        experts = symbol("experts", layers.count * mlp.n_experts, "experts in all layers")
+        number = symbol("experts", layers * experts, "experts in all layers")
         per_expert = symbol("bytes_padded", padded, "bytes of one expert as vLLM holds it")
-        parts.append(experts * (per_expert - symbol("bytes_expert", stored, "bytes of one expert in the checkpoint")))
+        parts.append(number * (per_expert - symbol("bytes_expert", stored, "bytes of one expert in the checkpoint")))
     return total(parts)
 
 
-def _expert_layout(model: ModelSpec, device: str) -> Literal["triton", "amd", "intel", "marlin"]:
-    """Return the layout of MXFP4 experts; 'marlin' also stands for TensorRT-LLM's, which pads as much."""
-    if is_hopper(device) and model.model_type == "gpt_oss":  # _get_priority_backends_for_gpt_oss
-        return "triton"
+def _mxfp4_tensors(model: ModelSpec, args: VllmArgs, d_model: int, d_ff: int) -> list[int]:
+    """Return the bytes that one expert has in each tensor: values and scales of gate and up, and of down.
+
+    Marlin and TensorRT-LLM pad the hidden size to 256 and the width of an expert to 128
+    (mxfp4_round_up_hidden_size_and_intermediate_size in layers/fused_moe/oracle/mxfp4.py), AMD's kernels both to 256,
+    Intel's nothing. triton_kernels pads by its own layouts.
+    """
+    if _runs_triton(model, args):
+        return _triton_tensors(args.version, d_model, d_ff)
+    device, steps = args.device.lower(), (256, 128)
     if any(name in device for name in ("amd", "mi2", "mi3", "instinct", "radeon")):
-        return "amd"
-    return "intel" if any(name in device for name in ("intel", "arc ")) else "marlin"
-
-
-def _mxfp4_tensors(d_model: int, d_ff: int, version: VllmVersion, layout: str) -> list[int]:
-    """Return the bytes that one expert has in each tensor: values and scales of gate and up, and of down."""
-    if layout == "triton":
-        return _triton_tensors(d_model, d_ff, version)
-    steps = {"amd": (256, 256), "marlin": (256, 128), "intel": (1, 1)}[layout]
+        steps = 256, 256
+    elif any(name in device for name in ("intel", "arc ")):
+        steps = 1, 1
     d_model, d_ff = _aligned(d_model, steps[0]), _aligned(d_ff, steps[1])
     return [d_model * d_ff, d_model * d_ff // 16, d_model * d_ff // 2, d_model * d_ff // 32]
 
 
-def _triton_tensors(d_model: int, d_ff: int, version: VllmVersion) -> list[int]:
+def _runs_triton(model: ModelSpec, args: VllmArgs) -> bool:
+    """Return whether triton_kernels runs the experts: gpt-oss' on Hopper (_get_priority_backends_for_gpt_oss)."""
+    return model.model_type == "gpt_oss" and _is_hopper(args.device.lower())
+
+
+def _triton_tensors(version: VllmVersion, d_model: int, d_ff: int) -> list[int]:
     """Return the tensors of one expert in the layouts of triton_kernels for Hopper.
 
-    The width of an expert is padded to 64. Up to 0.11, and from 0.17 to 0.21 with triton_kernels 3.6.0, values were
-    padded, two to a byte, to 64 in both dimensions (tensor_details/layout_details/hopper_value.py). Scales are padded
-    to 256 outputs and 2 groups (hopper_scale.py), from 0.26 to 4 groups (_swizzle_mxfp4 in
-    quantization/utils/mxfp4_utils.py). Up to 0.24 the scales of the checkpoint stayed beside them
-    (convert_gpt_oss_weight_to_mxfp4_moe_kernel_format).
+    The width of an expert is padded to 64, values in both dimensions
+    (tensor_details/layout_details/hopper_value.py), scales to 256 outputs and some groups (hopper_scale.py).
     """
     d_ff = _aligned(d_ff, 64)
     sizes = []
@@ -215,9 +209,9 @@ def _aligned(number: int, step: int) -> int:
 # The vocabulary, and the allocator
 
 
-def _vocab_rows(model: ModelSpec) -> int:
-    """Return the rows of the embedding on one device: padded, then divided."""
-    return -(-_aligned(int(model.vocab_size or 0), VOCAB_PADDING) // model.tp)
+def padded_vocabulary(model: ModelSpec) -> int:
+    """Return the rows of the embedding, on all devices together."""
+    return _aligned(int(model.vocab_size or 0), _VOCAB_PADDING)
 
 
 def _tables(model: ModelSpec) -> int:
@@ -225,27 +219,29 @@ def _tables(model: ModelSpec) -> int:
     return 2 if model.head and model.head.kind == "lm" and not model.head.tied else 1
 
 
-def _vocab_padding(model: ModelSpec, width: int) -> Quantity:
-    """Return the bytes of the rows that pad the vocabulary."""
+def _vocab_padding(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
     plain = model.plain()
-    rows = _vocab_rows(model) - int(plain.vocab_size or 0)
+    rows = -(-padded_vocabulary(model) // model.tp) - int(plain.vocab_size or 0)
     if not rows:
         return Quantity(0)
     added = symbol("rows", rows, "rows that pad the vocabulary on one device")
     tables = symbol("tables", _tables(model), "tables with a row per token")
-    return quantity(tables * added * symbol("d_model", int(plain.table_width), "width of a row") * width)
+    return quantity(tables * added * symbol("d_model", int(plain.table_width), "width of a row") * held.element_bytes)
 
 
-def _allocator(model: ModelSpec, version: VllmVersion, device: str, held: HeldWeights) -> Quantity:
+def _allocator(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
     """Return the bytes by which PyTorch's allocator rounds up large tensors.
 
     It requests blocks of 10 MiB or more in multiples of 2 MiB. If 1 MiB or less of a block would stay free, the tensor
     gets the whole block: 75 MiB take 76 (round_size and should_split in c10/cuda/CUDACachingAllocator.cpp).
     """
     tensors: Counter[int] = Counter()
-    for size, count in (*_tensors(model.plain(), held), *_tensors_of_mxfp4(model.plain(), version, device, held)):
+    for size, count in _tensors(model.plain(), held):
         tensors[rounding(size)] += count
-    table = _vocab_rows(model) * int(model.plain().table_width) * held.dtype.bits // 8
+    for layers, experts, mlp, d_model in _mixtures(model, held):
+        for size in _mxfp4_tensors(model, args, d_model, int(mlp.d_ff)):  # each has all experts of a layer
+            tensors[rounding(experts * size)] += layers
+    table = -(-padded_vocabulary(model) // model.tp) * int(model.plain().table_width) * held.dtype.bits // 8
     tensors[rounding(table)] += _tables(model)
     return total(
         symbol("tensors", count, "tensors that get a whole block")
@@ -278,18 +274,6 @@ def _tensors(model: ModelSpec, held: HeldWeights) -> Iterator[tuple[int, int]]:
             fused[role, _fused_name(layers, role, matrix)] += size
         for size in fused.values():
             yield size, layers.count
-
-
-def _tensors_of_mxfp4(
-    model: ModelSpec, version: VllmVersion, device: str, held: HeldWeights
-) -> Iterator[tuple[int, int]]:
-    """Yield (bytes, how many) of the tensors of experts in MXFP4, each of which has all experts of a layer."""
-    layout = _expert_layout(model, device)
-    for stack, layers in model.groups():
-        mlp = layers.mlp
-        if mlp and mlp.n_experts and held.experts_dtype == "mxfp4":
-            for size in _mxfp4_tensors(int(mlp.d_latent or stack.d_model), int(mlp.d_ff), version, layout):
-                yield mlp.n_experts * size, layers.count
 
 
 def _fused_name(layers: Layers, role: Role, matrix: Matrix) -> str:

@@ -10,13 +10,14 @@ from ...errors import AttncalcError
 from ...quantity import ceil_div, symbol_like
 from ...units import DType, dtype
 from .options import VllmArgs
-from .versions import VllmVersion
 
 Kind = Literal["full", "mla", "sliding", "chunked", "cross", "mamba"]
 STATE_ROLES = ("convolution", "state")
 _HEAD_ROLES = ("kv", "k", "v")
 _DTYPES = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "fp4")
 """Dtypes that vLLM has for K and V. A latent can only have those without scales."""
+_ENTRY_ALIGNMENT = 256
+"""Bytes to which V0 aligns a token's latent: 1,152 become 1,280."""
 
 
 class LayerSpec(NamedTuple):
@@ -64,13 +65,7 @@ class LayerSpec(NamedTuple):
         return (self.kind, int(self.block_size), int(self.page_bytes), self.shape, self.window and int(self.window))
 
 
-ENTRY_ALIGNMENT = 256
-"""Bytes to which V0 aligns a token's latent: 1,152 become 1,280."""
-
-
-def layer_specs(
-    cached: tuple[CacheSpec, ...], args: VllmArgs, version: VllmVersion, block_size: int
-) -> Iterator[LayerSpec]:
+def layer_specs(cached: tuple[CacheSpec, ...], args: VllmArgs, block_size: int) -> Iterator[LayerSpec]:
     """Yield the specs of one layer: K and V, a latent, an indexer's keys, states, K and V of the source.
 
     Raises AttncalcError if vLLM does not support such a cache, or its layout is not implemented here.
@@ -85,27 +80,28 @@ def layer_specs(
     states = [c for c in cached if c.role in STATE_ROLES]
     has_indexer = any(c.role == "indexer" for c in cached)
     if heads:
-        yield _head_spec(heads, args.kv_dtype, version, block_size)
+        yield _head_spec(heads, args, block_size)
     for c in cached:
         if c.role == "latent":
             latent_bytes = _latent_bytes(c, args.kv_dtype, has_indexer=has_indexer)
-            if version.aligns_latent_entries:
-                latent_bytes = ENTRY_ALIGNMENT * ceil_div(latent_bytes, ENTRY_ALIGNMENT)
+            if args.version.aligns_latent_entries:
+                latent_bytes = _ENTRY_ALIGNMENT * ceil_div(latent_bytes, _ENTRY_ALIGNMENT)
             yield LayerSpec("mla", block_size, latent_bytes, _shape([c]))
         if c.role == "indexer":
             yield LayerSpec("mla", block_size, _indexer_bytes(c), _shape([c]))
     if states:
         yield LayerSpec("mamba", block_size, sum(_state_bytes(c, args) for c in states), _shape(states))
     if source_heads:
-        yield _head_spec(source_heads, args.kv_dtype, version, block_size)._replace(kind="cross")
+        yield _head_spec(source_heads, args, block_size)._replace(kind="cross")
 
 
 def _shape(cached: list[CacheSpec]) -> tuple[tuple[int, int], ...]:
     return tuple((int(c.rows), int(c.width)) for c in cached)
 
 
-def _head_spec(heads: list[CacheSpec], stored: DType, version: VllmVersion, block_size: int) -> LayerSpec:
+def _head_spec(heads: list[CacheSpec], args: VllmArgs, block_size: int) -> LayerSpec:
     """Return the spec of K and V, which are one CacheSpec or two."""
+    stored = args.kv_dtype
     if stored.name not in _DTYPES:
         raise AttncalcError(f"vLLM has no cache in {stored.name}", f"known: {', '.join(_DTYPES)}")
     span = heads[0].span
@@ -115,10 +111,10 @@ def _head_spec(heads: list[CacheSpec], stored: DType, version: VllmVersion, bloc
     elif isinstance(span, Chunked):
         kind = "chunked"
     widths = [c.width for c in heads]
-    if version.pads_values:
+    if args.version.pads_values:
         widths = [max(widths, key=int)] * len(widths)
     token_bytes = sum(c.rows * stored.row_bytes(width) for c, width in zip(heads, widths, strict=True))
-    block_size = version.window_block(block_size) if kind == "sliding" else block_size
+    block_size = args.version.window_block(block_size) if kind == "sliding" else block_size
     return LayerSpec(kind, block_size, token_bytes, _shape(heads), span.reach)
 
 

@@ -14,10 +14,8 @@ from ..pipeline import LayerCacheSpec, cut_into_stages, layer_by_layer
 from .blocks import VllmLayout, groups_on_stage
 from .groups import GroupPadding, KVCacheGroup, group_layers
 from .layer_spec import Kind, LayerSpec, layer_specs
-from .limits import max_num_seqs
 from .options import VllmArgs
 from .state_blocks import StateBlocks, align_blocks, state_blocks
-from .versions import VllmVersion, vllm_version
 
 _BLOCK_SIZE, _MLA_BLOCK_SIZE = 16, 64
 """CacheConfig.DEFAULT_BLOCK_SIZE, and that of FlashMLA, which Hopper GPUs use for MLA."""
@@ -30,42 +28,38 @@ _Groups = tuple[KVCacheGroup, ...]
 
 def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     """Return how vLLM stores those layers. Raises AttncalcError if it does not support them or the arguments."""
-    version = vllm_version(args.engine_version)
     stages = enumerate(cut_into_stages(specs, args.pp))
     layers = [(stage, layer) for stage, members in stages for layer in layer_by_layer(members) if layer.cached]
-    _check_layers(layers, args, version)
+    _check_layers(layers, args)
     cached_layers = [layer for _, layer in layers]
-    states = state_blocks(cached_layers, args, version)
-    requested = _requested_block_size(cached_layers, args, version)
-    alignment = align_blocks(cached_layers, args, version, states, requested)
+    states = state_blocks(cached_layers, args)
+    requested = _requested_block_size(cached_layers, args)
+    alignment = align_blocks(cached_layers, args, states, requested)
     first = cached_layers[0].cached[0]
     block_size = symbol_like(
         first.rows * first.width, "block_size", alignment.block_size if alignment else requested, "tokens per block"
     )
     # equal layers share one tuple: `attncalc fit llama2-70b` makes one spec instead of 80
     distinct = {id(layer.cached): layer.cached for layer in cached_layers}
-    specs_by_id = {key: tuple(layer_specs(cached, args, version, block_size)) for key, cached in distinct.items()}
+    specs_by_id = {key: tuple(layer_specs(cached, args, block_size)) for key, cached in distinct.items()}
     staged = [(stage, spec) for stage, layer in layers for spec in specs_by_id[id(layer.cached)]]
     # a drafter's layers cache as much as the model's last attention layer
     staged += [(stage, spec) for stage, spec in staged if _is_attention(spec)][-1:] * args.speculative_layers
     # a draft model runs on the last stage (v1/spec_decode/llm_base_proposer.py)
     drafted = layer_by_layer(args.speculative_model.layers) if args.speculative_model else []
-    staged += [
-        (args.pp - 1, spec) for layer in drafted for spec in layer_specs(layer.cached, args, version, block_size)
-    ]
-    groups, groups_by_stage, padding = _group_by_stage(staged, args, version)
+    staged += [(args.pp - 1, spec) for layer in drafted for spec in layer_specs(layer.cached, args, block_size)]
+    groups, groups_by_stage, padding = _group_by_stage(staged, args)
     if args.dcp > 1:
-        _check_dcp({group.spec.kind for group in groups}, args, version)
-    notes = tuple(_notes({spec.kind for _, spec in staged}, args, version, states))
-    sequences = max_num_seqs(args, version)
-    return VllmLayout(args, version, groups, groups_by_stage, padding, alignment, states, notes, sequences)
+        _check_dcp({group.spec.kind for group in groups}, args)
+    notes = tuple(_notes({spec.kind for _, spec in staged}, args, states))
+    return VllmLayout(args, groups, groups_by_stage, padding, alignment, states, notes)
 
 
 def _is_attention(spec: LayerSpec) -> bool:
     return spec.kind not in ("mamba", "cross")
 
 
-def _check_layers(layers: Sequence[_StagedLayer], args: VllmArgs, version: VllmVersion) -> None:
+def _check_layers(layers: Sequence[_StagedLayer], args: VllmArgs) -> None:
     """Raise AttncalcError if there is nothing to store, or if this version does not support it."""
     if not layers:
         raise AttncalcError(
@@ -76,17 +70,18 @@ def _check_layers(layers: Sequence[_StagedLayer], args: VllmArgs, version: VllmV
             f"--pp {args.pp}: vLLM does not start, because a stage would have no layer with a cache",
             "use fewer stages",
         )
-    if not version.has_cross_attention and any(c.per == "source token" for _, layer in layers for c in layer.cached):
+    has_source = any(cached.per == "source token" for _, layer in layers for cached in layer.cached)
+    if has_source and not args.version.has_cross_attention:
         raise AttncalcError(
-            f"vLLM {version.name} has no cache for cross-attention", "use --engine-version 0.10.2 or later"
+            f"vLLM {args.version.name} has no cache for cross-attention", "use --engine-version 0.10.2 or later"
         )
 
 
-def _check_dcp(kinds: set[Kind], args: VllmArgs, version: VllmVersion) -> None:
+def _check_dcp(kinds: set[Kind], args: VllmArgs) -> None:
     """Raise AttncalcError if vLLM cannot run decode context parallelism (config/parallel.py, config/model.py)."""
     dcp, tp, heads = args.dcp, args.tp, args.n_kv_heads
-    if not version.has_dcp:
-        raise AttncalcError(f"vLLM {version.name} has no --dcp", "use --engine-version 0.10.2 or later")
+    if not args.version.has_dcp:
+        raise AttncalcError(f"vLLM {args.version.name} has no --dcp", "use --engine-version 0.10.2 or later")
     if "sliding" in kinds:
         raise AttncalcError("--dcp: vLLM does not split the cache of a sliding window", "leave --dcp out")
     if tp % dcp:
@@ -103,46 +98,45 @@ def _check_dcp(kinds: set[Kind], args: VllmArgs, version: VllmVersion) -> None:
 
 
 def _group_by_stage(
-    staged: Sequence[_StagedSpec], args: VllmArgs, version: VllmVersion
+    staged: Sequence[_StagedSpec], args: VllmArgs
 ) -> tuple[_Groups, tuple[_Groups, ...], tuple[GroupPadding, ...]]:
     """Return the groups of the whole model, the groups of each pipeline stage, and the padding."""
-    promote = args.disable_hybrid_kv_cache_manager
-    if version.groups_by_worker:
-        return _group_each_stage(staged, args.pp, version, promote=promote)
-    groups, padding = group_layers([spec for _, spec in staged], version, promote=promote)
+    if args.version.groups_by_worker:
+        return _group_each_stage(staged, args)
+    groups, padding = group_layers([spec for _, spec in staged], args)
     has_several_widths = len({spec.grouping_key for spec in groups[0].specs}) > 1
-    if has_several_widths and not version.cuts_groups_by_stage:  # of several groups, each has one width
+    if has_several_widths and not args.version.cuts_groups_by_stage:  # of several groups, each has one width
         return groups, (groups,), padding
     stage_of = [stage for stage, _ in staged]
     return groups, tuple(groups_on_stage(groups, stage_of, stage) for stage in range(args.pp)), padding
 
 
 def _group_each_stage(
-    staged: Sequence[_StagedSpec], pp: int, version: VllmVersion, *, promote: bool
+    staged: Sequence[_StagedSpec], args: VllmArgs
 ) -> tuple[_Groups, tuple[_Groups, ...], tuple[GroupPadding, ...]]:
     """Return the groups as old versions make them: each stage for itself, with the same kinds of groups."""
-    stages = [group_layers([spec for i, spec in staged if i == stage], version, promote=promote) for stage in range(pp)]
+    stages = [group_layers([spec for i, spec in staged if i == stage], args) for stage in range(args.pp)]
     kinds = [sorted(repr(group.spec.grouping_key) for group in groups) for groups, _ in stages]
     if any(later != kinds[0] for later in kinds[1:]):
         raise AttncalcError(
-            f"--pp {pp}: stages with different kinds of layers are not supported for vLLM {version.name}",
+            f"--pp {args.pp}: stages with different kinds of layers are not supported for vLLM {args.version.name}",
             "use --engine-version 0.11.0 or later, which groups the layers of all stages together",
         )
     groups, padding = stages[0]
     return groups, tuple(groups for groups, _ in stages), padding
 
 
-def _requested_block_size(layers: Sequence[LayerCacheSpec], args: VllmArgs, version: VllmVersion) -> int:
+def _requested_block_size(layers: Sequence[LayerCacheSpec], args: VllmArgs) -> int:
     """Return the tokens per block that the user or the attention kernel requests."""
     has_latents = any(cached.role == "latent" for layer in layers for cached in layer.cached)
-    return args.block_size or (_MLA_BLOCK_SIZE if has_latents and not version.v0 else _BLOCK_SIZE)
+    return args.block_size or (_MLA_BLOCK_SIZE if has_latents and not args.version.v0 else _BLOCK_SIZE)
 
 
-def _notes(kinds: Set[Kind], args: VllmArgs, version: VllmVersion, states: StateBlocks | None) -> Iterator[str]:
-    if "mla" in kinds and not version.v0:
-        yield from _latent_notes(args, version)
+def _notes(kinds: Set[Kind], args: VllmArgs, states: StateBlocks | None) -> Iterator[str]:
+    if "mla" in kinds and not args.version.v0:
+        yield from _latent_notes(args)
     yield from _device_notes(kinds, args)
-    if not version.source_was_read:
+    if not args.version.source_was_read:
         yield "The engine before V1 is computed as in vLLM 0.8.5; the source of older versions was not read."
     if states:
         switch = "on" if states.prefix_caching else "off"
@@ -154,17 +148,17 @@ def _notes(kinds: Set[Kind], args: VllmArgs, version: VllmVersion, states: State
             "The drafter's own layers are not counted: add --speculative-layers 1 for MTP, or --speculative-model FILE "
             "for EAGLE."
         )
-    if args.pp > 1 and "sliding" in kinds and version.steps_depend_on_experts:
+    if args.pp > 1 and "sliding" in kinds and args.version.steps_depend_on_experts:
         yield "This assumes --pp + 1 steps in flight; a mixture of experts has --pp steps in this version."
 
 
-def _latent_notes(args: VllmArgs, version: VllmVersion) -> Iterator[str]:
+def _latent_notes(args: VllmArgs) -> Iterator[str]:
     """Yield the differences between the kernels for MLA."""
     if args.block_size is None:
         yield f"Blocks of {_MLA_BLOCK_SIZE} tokens are those of FlashMLA (Hopper); set --block-size for other kernels."
-    elif args.block_size % _MLA_BLOCK_SIZE and version.forces_flashmla:
-        yield f"With FlashMLA (Hopper) vLLM {version.name} uses blocks of {_MLA_BLOCK_SIZE}, not --block-size."
-    if version.sparse_latents_in_fp8 and args.kv_dtype.bits == 16:
+    elif args.block_size % _MLA_BLOCK_SIZE and args.version.forces_flashmla:
+        yield f"With FlashMLA (Hopper) vLLM {args.version.name} uses blocks of {_MLA_BLOCK_SIZE}, not --block-size."
+    if args.version.sparse_latents_in_fp8 and args.kv_dtype.bits == 16:
         yield "vLLM 0.11.0 stores DeepSeek-V3.2's latents in fp8 unless kv_cache_dtype is bfloat16: add --kv-dtype fp8."
 
 

@@ -11,7 +11,6 @@ from ...quantity import ceil_div, renamed, symbol_like
 from ..pipeline import LayerCacheSpec
 from .layer_spec import STATE_ROLES, layer_specs
 from .options import VllmArgs
-from .versions import VllmVersion
 
 _CHECKPOINT_TOKENS = {"GDN": 64, "Mamba-2": 1}
 """States of which a prefill can store a checkpoint, by the layer's label: the tokens that their blocks are a multiple
@@ -34,7 +33,7 @@ class StateBlocks(NamedTuple):
     prefix_caching: bool
 
 
-def state_blocks(specs: Sequence[LayerCacheSpec], args: VllmArgs, version: VllmVersion) -> StateBlocks | None:
+def state_blocks(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> StateBlocks | None:
     """Return how the states of those layers are stored; None without such layers.
 
     A request needs one block for its state, one per drafted token, one more with prefix caching (to align prefixes),
@@ -42,6 +41,7 @@ def state_blocks(specs: Sequence[LayerCacheSpec], args: VllmArgs, version: VllmV
 
     Raises AttncalcError if this version does not support the states, or not with these arguments.
     """
+    version = args.version
     labels = {spec.label for spec in specs if any(c.role in STATE_ROLES for c in spec.cached)}
     if not labels:
         return None
@@ -50,7 +50,7 @@ def state_blocks(specs: Sequence[LayerCacheSpec], args: VllmArgs, version: VllmV
     has_attention = any(c.role not in STATE_ROLES for spec in specs for c in spec.cached)
     default = version.caches_hybrid_prefixes and has_attention
     prefix_caching = default if args.prefix_caching is None else args.prefix_caching
-    _check_states(labels, args, version, prefix_caching=prefix_caching, default=default)
+    _check_states(labels, args, prefix_caching=prefix_caching, default=default)
     if not version.stores_drafted_states:
         return StateBlocks(1, 1, prefix_caching=False)
     if not prefix_caching:
@@ -61,10 +61,9 @@ def state_blocks(specs: Sequence[LayerCacheSpec], args: VllmArgs, version: VllmV
     return StateBlocks(2 + args.speculative_tokens + int(checkpoints), alignment, prefix_caching=True)
 
 
-def _check_states(
-    labels: set[str], args: VllmArgs, version: VllmVersion, *, prefix_caching: bool, default: bool
-) -> None:
+def _check_states(labels: set[str], args: VllmArgs, *, prefix_caching: bool, default: bool) -> None:
     """Raise AttncalcError if this version does not support states with these arguments."""
+    version = args.version
     if args.speculative_tokens and not version.supports_drafter_with_states and labels != {"GDN"}:
         raise AttncalcError(
             f"vLLM {version.name} has no speculative decoding for these recurrent layers",
@@ -102,11 +101,7 @@ class Alignment(NamedTuple):
 
 
 def align_blocks(
-    specs: Sequence[LayerCacheSpec],
-    args: VllmArgs,
-    version: VllmVersion,
-    states: StateBlocks | None,
-    requested: int,
+    specs: Sequence[LayerCacheSpec], args: VllmArgs, states: StateBlocks | None, requested: int
 ) -> Alignment | None:
     """Return the aligned block size; None unless the model has both attention and states.
 
@@ -116,12 +111,12 @@ def align_blocks(
     """
     # the widest token and state, which do not depend on the block size
     distinct = dict.fromkeys(layer.cached for layer in specs)
-    layers = [spec for cached in distinct for spec in layer_specs(cached, args, version, requested)]
+    layers = [spec for cached in distinct for spec in layer_specs(cached, args, requested)]
     state_bytes = max((s.token_bytes for s in layers if s.kind == "mamba"), key=int, default=0)
     token_bytes = max((s.token_bytes for s in layers if s.kind not in ("mamba", "cross")), key=int, default=0)
     if not (states and state_bytes and token_bytes):
         return None
-    has_latents = any(s.kind == "mla" for s in layers)
+    version, has_latents = args.version, any(s.kind == "mla" for s in layers)
     if has_latents and not version.aligns_latents:
         raise AttncalcError(
             f"vLLM {version.name} does not support MLA beside recurrent layers", "use --engine-version 0.11.1 or later"

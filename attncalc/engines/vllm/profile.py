@@ -1,0 +1,320 @@
+"""vLLM's profile of its memory: the pass over max_num_batched_tokens random tokens, and the sampler after it.
+
+vLLM subtracts the peak of this pass from its share of the GPU (profile_run in v1/worker/gpu_model_runner.py). The
+formulas follow the pass; `runtime.py` says which logs they were compared with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+
+from ...attention.latent import Latent
+from ...mlp import Mlp
+from ...model import Layers, plural
+from ...quantity import Quantity, maximum, minimum, named, quantity, symbol
+from ...units import GIB
+from ..estimate import attention_width
+from ..runtime import RuntimeFacts, RuntimePart, Term
+from .options import VllmArgs
+
+MIB = 2**20
+HOPPER = (9, 0)
+RUNS = "84 controlled starts on an H100"
+_SOURCE = "v1/worker/gpu_model_runner.py, profile_run"
+_FEWEST_TOKENS = 2048
+"""The smallest default of max_num_batched_tokens (arg_utils.py)."""
+
+
+class Profile:
+    """The profile's pass on one GPU.
+
+    A size without a part of its own is the tensors of one step. They are freed before the next, so that the largest
+    step decides.
+
+    Attributes:
+        facts: the GPU, with the tokens and sequences of the pass.
+        layers: the layers on the GPU; equal ones are merged.
+        whole: the layers of the whole model.
+        v2_runner: whether the second model runner (v1/worker/gpu/) is used.
+        tokens: max_num_batched_tokens, as a symbol.
+        width: bytes of an element, as a symbol.
+        d_model: the model's width, as a symbol.
+    """
+
+    def __init__(self, facts: RuntimeFacts[VllmArgs]) -> None:
+        self.facts, self._args, self._version = facts, facts.args, facts.args.version
+        self.layers = [layers for _, layers in facts.model.plain().groups()]
+        self.whole = [layers for _, layers in facts.whole.groups()]
+        self.v2_runner = self._version.uses_v2_runner(
+            facts.args.model_type,
+            dense=not any(layers.mlp and layers.mlp.n_experts for layers in self.whole),
+            hybrid=any(spec.per == "sequence" for layers in self.whole for spec in layers.cache()),
+        )
+        self.tokens = symbol("N", facts.limits.tokens, "max_num_batched_tokens")
+        self.width = facts.element_bytes
+        self.d_model = symbol("d_model", facts.whole.main.d_model, "width of the model")
+
+    def _with_tokens(self, tokens: int) -> Profile:
+        """Return the pass over that many tokens, if their number is only assumed."""
+        if self._args.max_num_batched_tokens is not None:
+            return self
+        return Profile(dataclasses.replace(self.facts, limits=self.facts.limits._replace(tokens=tokens)))
+
+    @property
+    def _of_llm(self) -> Profile:
+        """The pass of the class LLM, which has 8,192 tokens where the server has 2,048, else 16,384 (arg_utils.py)."""
+        tokens = self.facts.limits.tokens
+        return self._with_tokens(max(tokens, 8192 if tokens <= _FEWEST_TOKENS else 16384))
+
+    def terms(self) -> list[Term]:
+        """Return the symbols of the parts' formulas that have formulas themselves."""
+        return [
+            ("forward_bytes", "tensors of the forward pass", self.forward),
+            ("sampler_bytes", "tensors of the sampler", self.sampler),
+            ("experts_bytes", "workspace of the experts", self.experts),
+            ("compiler_bytes", "inputs of the kernels that the compiler benchmarks", self.compiler),
+        ]
+
+    # The largest step
+
+    def activations(self) -> RuntimePart:
+        """Return the largest of forward pass, sampler and compiler."""
+        forward = named(self.forward, "forward_bytes", "bytes of the tensors of a forward pass")
+        if not self._version.keeps_experts_workspace and self.experts:
+            forward = forward + named(self.experts, "experts_bytes", "bytes of the workspace of the experts")
+        steps = [(forward, f"forward pass, {plural(self.facts.limits.tokens, 'token')}")]
+        if self.sampler:
+            sampler = named(self.sampler, "sampler_bytes", "bytes of the sampler's tensors")
+            steps.append((sampler, f"sampler, {plural(min(self.facts.limits), 'sequence')}"))
+        if self.compiler and self._version.profiles_cold_compiler:
+            compiler = named(self.compiler, "compiler_bytes", "bytes of the inputs of a kernel that is benchmarked")
+            steps.append((compiler, "compiler, which copies the embedding"))
+        larger, label = quantity(steps[0][0]), steps[0][1]
+        for size, name in steps[1:]:
+            label = name if size > larger else label
+            larger = quantity(maximum(larger, size))
+        low, high = self._range_of_activations()
+        if self._version.splits_workspaces:
+            high += int(larger)
+        return RuntimePart("activations", label, low, larger, high, f"vLLM {self._version.name}, {_SOURCE}; {RUNS}")
+
+    def _range_of_activations(self) -> tuple[int, int]:
+        """Return the range without --max-num-seqs and --max-num-batched-tokens: their defaults may be others.
+
+        At the low end a server is started with few sequences. At the high end the class LLM runs. The widths that a
+        forward pass holds at once are 3 to 4.5 times d_model by model, 0.75 on both sides of what is expected.
+        """
+        facts, given = self.facts, self._args.max_num_seqs is not None
+        margin = facts.whole.main.d_model * facts.limits.tokens * self._args.dtype.bits // 8 * 3 // 4
+        few, many = self._with_tokens(_FEWEST_TOKENS), self._of_llm
+        low = max(few._pass_bytes - margin, int(self.sampler) if given else 0) - GIB // 10
+        high = max(many._pass_bytes + margin, int(self.sampler)) + GIB * (15 if given else 30) // 100
+        if self.compiler:
+            high = max(high, int(self.compiler) + GIB // 20)
+        # Kernels of gated delta nets and of KDA are tuned during the profile. Three logs of an RTX 5090, where nothing
+        # was compiled before, have 1 to 2 GiB more than the formulas.
+        if self._version.autotunes_deltas and any(layers.attention.label in ("GDN", "KDA") for layers in self.whole):
+            high += GIB
+        return max(0, low), high
+
+    @property
+    def _pass_bytes(self) -> int:
+        experts = 0 if self._version.keeps_experts_workspace else int(self.experts)
+        return int(self.forward) + experts
+
+    @cached_property
+    def sampler(self) -> Quantity:
+        """The sampler's tensors: R V (bytes + scratch), and hidden states of N and R tokens; 0 without the logits.
+
+        The logits of all tensor-parallel devices are gathered on each of them, so that tp does not divide V.
+        """
+        facts = self.facts
+        if not facts.last or not facts.whole.vocab_size:
+            return quantity(0)
+        rows = minimum(self.tokens, symbol("max_num_seqs", facts.limits.sequences, "sequences of one step"))
+        vocab = symbol("V", facts.whole.vocab_size, "tokens of the vocabulary")
+        per_logit = self._version.sampler_scratch(self.v2_runner)
+        scratch = symbol("scratch", per_logit, "bytes per logit that sampling takes")
+        logits = rows * vocab * (self.width + scratch)
+        hidden = (self.tokens + 2 * rows) * self.d_model * self.width
+        total: int = logits + hidden + self._matmul_workspace
+        if self._has_top_k_buffer:
+            multiprocessors = symbol("multiprocessors", facts.gpu.multiprocessors, "streaming multiprocessors")
+            total = total + 4 * multiprocessors * vocab
+        return quantity(total)
+
+    @property
+    def _has_top_k_buffer(self) -> bool:
+        gpu, version = self.facts.gpu, self._version
+        has_flashinfer = gpu.compute_capability is not None and gpu.compute_capability >= (8, 0)
+        is_replaced = version.samples_with_flashinfer and has_flashinfer
+        return version.has_top_k_buffer and bool(gpu.multiprocessors) and not self.v2_runner and not is_replaced
+
+    @cached_property
+    def forward(self) -> Quantity:
+        """The forward pass: the widest part of a layer, and 3.75 d_model beside it.
+
+        An MLP holds gate, up and their product; attention holds q, k, v and its output. 3.75 is fitted on models with
+        d_model 4,096; other models have 3 to 4.5. With fp8 or int8 weights the product is quantized, 1 byte each.
+        """
+        mlp_width = max(map(_dense_width, self.layers))
+        heads_width = max(int(attention_width(layers)) for layers in self.layers)
+        gated = 3 if any(layers.mlp and layers.mlp.gated for layers in self.layers) else 2
+        d_ff = symbol("d_ff", mlp_width, "width of the MLP, or of the shared experts, on one device")
+        if gated * mlp_width >= heads_width:
+            widest = gated * d_ff
+        else:
+            widest = symbol("heads", heads_width, "elements of q, k, v and attention's output on one device")
+        per_width = self.tokens * self.width
+        result = per_width * widest + per_width * self.d_model * 15 // 4 + self._matmul_workspace
+        if self.facts.weights_dtype in ("fp8", "int8") and mlp_width:
+            result = result + self.tokens * d_ff
+        expanded = maximum(self._expanded_latents(), self._indexer_logits())
+        return quantity(result + expanded if expanded else result)
+
+    @cached_property
+    def compiler(self) -> Quantity:
+        """A copy of the embedding, with which Inductor benchmarks the kernel that looks tokens up.
+
+        vLLM lets it benchmark kernels before it fuses them side by side (benchmark_combo_kernel in
+        config/compilation.py), with random tensors of the sizes of a kernel's inputs (codegen_kernel_benchmark in
+        torch/_inductor). Compiling happens inside the profile, so that the copy counts until the compiled graphs are
+        cached: two logs have 0.91 and 1.19 GiB more than the forward pass, as computed, and one of them 0.95 less at
+        its next start. A model with towers looks tokens up outside its graph.
+        """
+        facts, vocab = self.facts, self.facts.whole.vocab_size
+        is_outside = not facts.first or bool(facts.whole.towers) or self._args.enforce_eager
+        if not vocab or is_outside or not self._version.benchmarks_kernels:
+            return quantity(0)
+        rows = symbol("V_device", -(-vocab // self._args.tp), "tokens of the embedding on one device")
+        return quantity((rows + self.tokens) * self.d_model * self.width)
+
+    @property
+    def _matmul_workspace(self) -> Quantity:
+        """cuBLAS' workspace as PyTorch sets it: 32 MiB on Hopper and Blackwell's B200, else 8,320 KiB."""
+        large = self.facts.gpu.compute_capability in (HOPPER, (10, 0))
+        return symbol("workspace", 32 * MIB if large else 8320 * 1024, "bytes of cuBLAS' workspace")
+
+    # MLA
+
+    @property
+    def _has_indexer(self) -> bool:
+        return any(spec.role == "indexer" for layers in self.whole for spec in layers.cache())
+
+    def _indexer_logits(self) -> int:
+        """Return the bytes of an indexer's logits (sparse_attn_indexer.py); 0 without an indexer."""
+        if not self._version.profiles_indexer_logits or not self._has_indexer:
+            return 0
+        return symbol("indexer_logits", 512 * MIB, "bytes of the indexer's logits")
+
+    def _expanded_latents(self) -> int:
+        """Return the bytes of K and V of a chunk of MLA's cached prefix, which the profile allocates; 0 without MLA.
+
+        The chunk has 8 contexts or 4 blocks per sequence, at most 65,536 tokens, and at least a block per sequence.
+        Source: determine_chunked_prefill_workspace_size (mla_attention.py).
+        """
+        kind = next((layers.attention for layers in self.layers if isinstance(layers.attention, Latent)), None)
+        if kind is None or not self._version.profiles_prefix_of_latents:
+            return 0
+        block, sequences = self._args.block_size or 64, self.facts.limits.sequences
+        chunk = max(min(max(8 * self.facts.context, 4 * sequences * block), 64 * 1024), sequences * block)
+        tokens = symbol("chunk", chunk, "tokens of a cached prefix that are expanded at once")
+        heads = symbol("n_heads", int(kind.n_heads), "query heads on one device")
+        d_kv = symbol("d_kv", int(kind.d_nope + kind.d_v), "width of K without rope, and of V")
+        return tokens * heads * d_kv * self.width
+
+    def _gathered_latents(self) -> int:
+        """Return the workspace into which sparse MLA gathers latents, as many as 5 contexts; 0 without an indexer.
+
+        It lives on in the workspace that the experts use too. Source: get_prefill_workspace_size (flashmla_sparse.py);
+        the indexer's own buffer (indexer.py) is sized to fit in it.
+        """
+        if not self._version.keeps_experts_workspace or not self._has_indexer:
+            return 0
+        caches = [layers.attention.cache() for layers in self.whole if layers.attention.label == "MLA"]
+        latent = max((int(spec.width) for cache in caches for spec in cache if spec.role == "latent"), default=576)
+        context = symbol("T", self.facts.context, "tokens of the context")
+        return 5 * context * symbol("latent", latent, "elements of a latent") * 2
+
+    # Experts
+
+    @cached_property
+    def _mixture(self) -> Mlp | None:
+        """The experts of the layers with the widest: all layers share the workspace. None without experts."""
+        mixtures = [layers.mlp for layers in self.layers if layers.mlp and layers.mlp.n_experts]
+        return max(mixtures, key=lambda mlp: int(mlp.d_ff), default=None)
+
+    @cached_property
+    def experts(self) -> Quantity:
+        """The workspace of the experts: what both products write, for each expert that a token picks.
+
+        Source: model_executor/layers/fused_moe/. gpt-oss' experts in MXFP4 have none on Hopper, where Triton's own
+        kernels run them.
+        """
+        mlp, whole = self._mixture, self.facts.whole
+        if mlp is None or (whole.experts_dtype == "mxfp4" and self.facts.gpu.compute_capability == HOPPER):
+            return quantity(0)
+        tokens: int = self.tokens
+        if self._version.largest_experts_chunk is not None:
+            tokens = minimum(tokens, symbol("chunk_size", self._version.largest_experts_chunk, "tokens in one chunk"))
+        picked = symbol("n_experts_per_token", mlp.n_experts_per_token or 1, "experts that a token is routed to")
+        d_expert = symbol("d_expert", int(mlp.d_ff), "width of one expert on one device")
+        d_model = symbol("d_model", int(mlp.d_latent or whole.main.d_model), "width of the model")
+        activation = d_expert if self._version.shares_experts_buffer else maximum(d_expert, d_model)
+        return quantity(tokens * picked * (activation + maximum(2 * d_expert, d_model)) * self.width)
+
+    def workspace(self) -> RuntimePart | None:
+        """Return the workspace that lives on after the pass: that of the experts, or of sparse MLA if it is larger."""
+        gathered, name = quantity(self._gathered_latents()), self._version.name
+        if gathered > self.experts:
+            size, source = int(gathered), f"vLLM {name}, v1/attention/backends/mla/flashmla_sparse.py"
+            return RuntimePart("gathered_latents", "sparse MLA's workspace", size // 2, gathered, size * 5 // 4, source)
+        if not self._version.keeps_experts_workspace or not self.experts:
+            return None
+        low = int(self._with_tokens(_FEWEST_TOKENS).experts) * 9 // 10
+        high = int(self._of_llm.experts) * 5 // 4 + self._of_llm._copies_for_cutlass()
+        source = f"vLLM {name}, model_executor/layers/fused_moe/modular_kernel.py"
+        return RuntimePart("experts", "experts' workspace", low, self.experts, high, source)
+
+    def _copies_for_cutlass(self) -> int:
+        """Return the bytes of the inputs and outputs of the experts that NVFP4's own kernels copy; 0 for other dtypes.
+
+        They are held three times for each expert that a token picks (run_cutlass_moe_fp4 in experts/cutlass_moe.py),
+        but only with `--moe-backend cutlass`, so that they belong to the high end.
+        """
+        mlp, whole = self._mixture, self.facts.whole
+        if mlp is None or "fp4" not in (whole.experts_dtype, whole.weights_dtype):
+            return 0
+        d_model, picked = int(mlp.d_latent or whole.main.d_model), int(mlp.n_experts_per_token or 1)
+        return 3 * self.facts.limits.tokens * picked * d_model * self._args.dtype.bits // 8
+
+    # What is allocated before the pass
+
+    def received(self) -> RuntimePart | None:
+        """Return what a later pipeline stage receives: hidden states and the residual."""
+        if self.facts.first:
+            return None
+        size = quantity(2 * self.tokens * self.d_model * self.width)
+        return RuntimePart("received", "tokens of the stage before", int(size), size, int(size), f"{_SOURCE}; {RUNS}")
+
+    def sampler_states(self) -> RuntimePart | None:
+        """Return the second runner's counts of prompt and output tokens: 4 bytes and a bit per logit."""
+        facts = self.facts
+        if not facts.last or not facts.whole.vocab_size or not self._version.counts_sampler_states(self.v2_runner):
+            return None
+        sequences = symbol("max_num_seqs", facts.limits.sequences, "sequences of one step")
+        vocab = symbol("V", facts.whole.vocab_size, "tokens of the vocabulary")
+        size = quantity(sequences * vocab * 33 // 8)
+        low = 0 if self._args.max_num_seqs is None else int(size)
+        source = f"vLLM {self._version.name}, v1/worker/gpu/sample/penalties.py"
+        return RuntimePart("sampler_states", "sampler's counts of tokens", low, size, int(size), source)
+
+
+def _dense_width(layers: Layers) -> int:
+    """Return the width of a layer's MLP, or of its shared experts."""
+    if layers.mlp is None:
+        return 0
+    if not layers.mlp.n_experts:
+        return int(layers.mlp.d_ff)
+    return int(layers.mlp.d_ff_shared or (layers.mlp.n_shared_experts or 0) * layers.mlp.d_ff)
