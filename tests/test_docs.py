@@ -1,6 +1,6 @@
 """README and docs: every screen is what the program prints, every Python example runs, every link resolves.
 
-`python tests/test_docs.py` runs every command of the docs again and writes its screen anew.
+`python tests/test_docs.py` links the pages of new commands, runs every command of the docs and writes its screen anew.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from attncalc.config.data_files import presets_folder
 
 REPOSITORY = Path(__file__).parent.parent
 README = REPOSITORY / "README.md"
+INDEX = REPOSITORY / "docs/README.md"
 PAGES = [README, *sorted((REPOSITORY / "docs").rglob("*.md"))]
 """The pages whose screens, Python examples, options, links and paths are tested."""
 LINKED = [*PAGES, REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "CHANGELOG.md"]
@@ -190,14 +191,32 @@ def test_paths_in_this_repository_exist(page: Path) -> None:
 
 
 def test_every_page_is_linked_from_the_index() -> None:
-    index = REPOSITORY / "docs/README.md"
-    linked = {(index.parent / target).resolve() for target in links(index)}
-    ours = {page for page in PAGES if page not in (README, index) and "measured" not in page.parts}
+    linked = {(INDEX.parent / target).resolve() for target in links(INDEX)}
+    ours = {page for page in PAGES if page not in (README, INDEX) and "measured" not in page.parts}
     assert not ours - linked
+
+
+def test_the_page_of_a_new_command_gets_its_links() -> None:
+    page = "# toy: a toy\n\nWhat does a toy\ncost?\n\n..."
+    assert "| [`toy`](docs/commands/toy.md) | What does a toy cost? |\n\n" in with_link(README, "toy", page)
+    assert "| [toy](commands/toy.md) | a toy |\n" in with_link(INDEX, "toy", page)
+    assert with_link(README, "kv", page) == README.read_text()
+
+
+def with_link(index: Path, command: str, page: str) -> str:
+    """Return README.md or docs/README.md with a row for a command in its table, which a page without a link gets."""
+    text = index.read_text()
+    title, question = (" ".join(part.split()) for part in page.split("\n\n")[:2])
+    file = f"commands/{command}.md"
+    row = f"| [`{command}`](docs/{file}) | {question} |" if index == README else f"| [{command}]({file}) | {title} |"
+    row = row.replace(f"# {command}: ", "")
+    *_, last = re.finditer(r"(?m)^\|.*commands/\w+\.md\).*$", text)
+    return text if f"{file})" in text else f"{text[: last.end()]}\n{row}{text[last.end() :]}"
 
 
 @each("command", COMMANDS)
 def test_every_command_has_a_page_with_a_screen(command: str) -> None:
+    """`python tests/test_docs.py` adds the link."""
     name = f"docs/commands/{command}.md"
     assert name in set(links(README))
     shown = [screen.command.split()[1] for screen in screens() if screen.page == name]
@@ -229,7 +248,7 @@ def test_every_option_is_documented(command: str) -> None:
 
 def test_readme_is_short_and_starts_with_two_commands_of_which_ci_runs_the_second() -> None:
     text = README.read_text()
-    assert len(text.splitlines()) <= 250
+    assert len(text.splitlines()) - len(COMMANDS) <= 239  # a new command has a line in the table
     first, second = re.findall(r"```sh\n(.*?)\n```", text, re.DOTALL)[:2]
     assert first == "pip install . && attncalc kv --preset llama2-70b"
     assert second == 'pip install -e ".[dev]" && pytest'
@@ -258,5 +277,8 @@ def renew(page: Path) -> None:
 
 
 if __name__ == "__main__":
+    for command in COMMANDS:
+        for index in (README, INDEX):
+            index.write_text(with_link(index, command, (INDEX.parent / f"commands/{command}.md").read_text()))
     for page in PAGES:
         renew(page)

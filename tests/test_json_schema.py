@@ -25,10 +25,12 @@ from schemas import check_answer, schema_of
 from attncalc import load, preset_names
 from attncalc.attention import FULL, KINDS, Sliding, required_keys
 from attncalc.check import Check, Reported, ScalingRow, Timing, VerifyResult
+from attncalc.cli import COMMANDS
+from attncalc.cli.schema import SCHEMAS
 from attncalc.quantity import quantity
 from attncalc.report import json as as_json
 from attncalc.report.report import Report
-from attncalc.report.schemas import SCHEMAS, schema
+from attncalc.report.schemas import schema
 from attncalc.report.schemas.attention import ATTENTION
 from attncalc.report.schemas.verify import GPU
 from attncalc.report.verify import VerifiedModel, verify_report
@@ -145,12 +147,19 @@ def test_a_name_leaves_the_contract_with_a_new_version_only(monkeypatch: pytest.
 
 _SECTION = re.compile(r"(?m)^(?=## )")
 _TABLE = re.compile(r"(?m)^\| name(?P<layers> in `layers`)? \| unit \| meaning \|\n\|---.*\n(?:\|.*\n)*")
+_HEAD = "| name | unit | meaning |\n|---|---|---|\n"
 _CODE = re.compile(r"(?<!\w)'([^']+)'(?!\w)|(?<![\w'-])(--?[a-z][\w-]*|\w+_\w+|null)")
 """What is to be typed, options and names."""
 
 
 def with_tables(page: str) -> str:
-    """Return docs/json.md with its tables of figures written anew; '## presets families' has those of 'families'."""
+    """Return docs/json.md with its tables of figures written anew; '## presets families' has those of 'families'.
+
+    A command without a section gets one before that about schemas.
+    """
+    for command in COMMANDS:
+        if not re.search(rf"(?m)^## {command}$", page) and command in SCHEMAS:
+            page = page.replace("## Schemas\n", f"## {command}\n\n{_HEAD}\n## Schemas\n")
     sections = []
     for section in _SECTION.split(page):
         name = section.partition("\n")[0].split()[-1]
@@ -272,7 +281,8 @@ RUNS = {
     "verify": ["transformer-base -c 8 --kernel math", "gemma3-27b -c 64 --simulate cuda"],
 }
 """{schema: command lines, without the command}. Together their answers have every name of the schema."""
-COMMANDS = {"families": "presets families"}
+WORDS = {"families": "presets families"}
+"""The words of a command whose schema has another name."""
 EVERY_MODEL = ("kv", "params", "flops", "memory", "compare")
 """Commands that are run on every preset."""
 
@@ -299,7 +309,7 @@ def answers(ask: Ask, name: str, folder: Path) -> Iterator[str]:
     if name == "params":
         models.append(folder_with_weights(folder))
     for run in (*models, *RUNS[name]):
-        answer = ask(*COMMANDS.get(name, name).split(), *run.split(), "--json")
+        answer = ask(*WORDS.get(name, name).split(), *run.split(), "--json")
         assert answer.code in (0, 1), (run, answer.err)
         yield answer.out
     if name == "verify":

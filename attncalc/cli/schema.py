@@ -8,13 +8,28 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import AttncalcError, did_you_mean
-from ..report.schemas import SCHEMAS, schema
+from ..report.schemas import schema
 from ..units import truncate
 from . import COMMANDS
 from . import options as o
 from .command import command_app
 
 app = command_app()
+MODES = {
+    "verify": {
+        "record": "the JSON file that 'verify --record' writes",
+        "records": "what 'verify --compare --json' prints",
+    },
+    "presets": {"families": "what 'presets families --json' prints"},
+}
+"""{command: {the schema of another answer of it: what it describes}}."""
+SCHEMAS = {
+    name: described
+    for command in COMMANDS
+    if command != "schema"
+    for name, described in {command: f"what '{command} --json' prints", **MODES.get(command, {})}.items()
+}
+"""{name of a schema of JSON: what it describes}."""
 FILES = {
     "model": "a model file (YAML), as 'presets schema' prints",
     "gpu": "a GPU file (YAML), for 'gpus' and 'fit --gpu'",

@@ -130,3 +130,29 @@ def _fp8_cell(gpu: Gpu, cell: str) -> str:
 
 def _ridge(gpu: Gpu) -> str:
     return number(float(gpu.ridge(dtype_16_bit(gpu))))
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of both reports."""
+    from .schemas import parts as p
+
+    facts = {
+        "name": p.text("its name for --gpu"),
+        "title": p.text("its name for people"),
+        "vendor": p.text("its vendor"),
+        "memory_gb": p.number("memory as sold, in GB"),
+        "memory_from_a_log": p.flag("whether the figure 'memory' is from a log"),
+        "unified": p.flag("whether CPU and GPU share one memory"),
+        "multiprocessors": p.or_null(p.whole("its multiprocessors", 1), "if they are unknown"),
+        "compute_capability": p.or_null(p.text("NVIDIA's compute capability, such as 9.0"), "if it has none"),
+        "aliases": p.texts("further names for --gpu"),
+        "notes": p.texts("notes on it"),
+        "sources": p.texts("sources of its facts"),
+    }
+    return p.document(
+        "gpus",
+        "The known GPUs, or one of them.",
+        results=p.figures("the number of GPUs", FIGURES),
+        layers=p.layer("a GPU", facts, p.figures("its figures", OF_GPU, PEAK, RIDGE)),
+        model=p.NOTHING,
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..attention import Variant
 from ..cost.cache import KVCache, LayerCache, kv_cache
 from ..cost.common import cache_dtype
@@ -261,3 +263,12 @@ def _storage_notes(model: ModelSpec, engine: str) -> list[str]:
         if any(spec.repeated != 1 for spec in specs):
             notes.append("This model's class in transformers stores K and V once per query head.")
     return notes
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of the report."""
+    from .schemas.attention import of_layer_groups
+
+    return of_layer_groups(
+        "kv", "The KV cache of a model: in total, per sequence and per token.", [FIGURES], [OF_LAYERS]
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..attention.recurrent import NoAttention
 from ..cost.params import params
@@ -185,3 +185,21 @@ def _attention(model: ModelSpec) -> str:
     if list(spans) == ["full"]:
         return "/".join(kinds)
     return "/".join(kinds) + (f", {' + '.join(spans)}" if len(spans) <= 2 else f", {len(spans)} spans")
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of the report of presets."""
+    from .schemas import parts as p
+
+    facts = {
+        **p.MODEL_FACTS,
+        "family": p.text("the family by which the list is grouped"),
+        "repositories": p.texts("repositories on the Hugging Face hub that it is found by"),
+    }
+    return p.document(
+        "presets",
+        "The built-in models.",
+        results=p.figures("the number of presets", FIGURES),
+        layers=p.layer("a preset", facts, p.figures("its figures", OF_PRESETS)),
+        model=p.NOTHING,
+    )

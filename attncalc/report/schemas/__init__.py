@@ -1,40 +1,29 @@
-"""JSON Schemas of what each command prints with --json, one file per command.
+"""JSON Schemas of what each command prints with --json. `attncalc schema` prints them; `docs/schemas/` has copies.
 
-`attncalc schema COMMAND` prints one; `docs/schemas/` has a copy of each.
+`schema()` in the report of a command returns its schema. One with many keys is `SCHEMA` in a file of its name here.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
-SCHEMAS = {
-    "kv": "what 'kv --json' prints",
-    "params": "what 'params --json' prints",
-    "flops": "what 'flops --json' prints",
-    "memory": "what 'memory --json' prints",
-    "compare": "what 'compare --json' prints",
-    "fit": "what 'fit --json' prints",
-    "sweep": "what 'sweep --json' prints",
-    "verify": "what 'verify --json' prints",
-    "record": "the JSON file that 'verify --record' writes",
-    "records": "what 'verify --compare --json' prints",
-    "gpus": "what 'gpus --json' prints",
-    "presets": "what 'presets --json' prints",
-    "families": "what 'presets families --json' prints",
-}
-"""{name of a schema: what it describes}. The file of the same name defines it."""
-
-VERSIONS = dict.fromkeys(SCHEMAS, 1)
-"""The version of each schema. It grows if a script could break (docs/json.md): `| {"fit": 2}`."""
+VERSIONS: dict[str, int] = {}
+"""The version of each schema whose version is not 1. It grows if a script could break (docs/json.md): `{"fit": 2}`."""
 
 
 def schema_name(name: str) -> str:
     """Return the name and version of a schema: 'attncalc.kv/1'."""
-    return f"attncalc.{name}/{VERSIONS[name]}"
+    return f"attncalc.{name}/{VERSIONS.get(name, 1)}"
 
 
+@cache
 def schema(name: str) -> dict[str, Any]:
-    """Return a schema by its name in SCHEMAS."""
-    defined: dict[str, Any] = import_module(f".{name}", __name__).SCHEMA
+    """Return the schema of what a command prints, or of one of MODES in `attncalc/cli/schema.py`."""
+    if find_spec(f".{name}", __name__):
+        defined: dict[str, Any] = import_module(f".{name}", __name__).SCHEMA
+    else:
+        defined = import_module(f"..{name}", __name__).schema()
     return defined

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...attention import KINDS
-from .parts import Properties, Schema, fields, or_null, ref, text, texts, whole
+from ..figures import FigureRow
+from .parts import Properties, Schema, document, fields, figures, layer, or_null, ref, text, texts, whole
+
+Rows = Sequence[Mapping[str, FigureRow] | FigureRow]
 
 _HIDDEN = (
     "d_input",
@@ -52,7 +56,7 @@ ATTENTION = fields(
 )
 DEFINITIONS = {"attention": ATTENTION}
 """What a document defines whose layers have attention."""
-LAYER_GROUP = {
+_LAYER_GROUP = {
     "name": text("name of the kind of layer"),
     "stack": text("decoder or encoder"),
     "layers": whole("number of layers", 1),
@@ -63,4 +67,14 @@ LAYER_GROUP = {
     },
     "mlp": or_null(text("the layers' MLP in words"), "without one"),
 }
-"""The facts of a kind of layer."""
+
+
+def of_layer_groups(command: str, meaning: str, whole_model: Rows, of_layers: Rows) -> Schema:
+    """Return the schema of a command that answers for the whole model, and for each kind of layer."""
+    return document(
+        command,
+        meaning,
+        results=figures("the figures of the whole model", *whole_model),
+        layers=layer("a kind of layer", _LAYER_GROUP, figures("its figures", *of_layers)),
+        definitions=DEFINITIONS,
+    )

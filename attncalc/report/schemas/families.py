@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from ..presets import OF_FAMILIES
-from .parts import NOTHING, document, fields, figures, named_values, texts
+from . import parts as p
 
-SCHEMA = document(
+SCHEMA = p.document(
     "families",
     "The supported model_types of a config.json.",
-    results=figures("the numbers of model_types", OF_FAMILIES),
-    layers=fields("never present", {}),
-    model=NOTHING,
-    workload=NOTHING,
+    results=p.figures("the numbers of model_types", OF_FAMILIES),
+    layers=p.fields("never present", {}),
+    model=p.NOTHING,
     extra={
-        "read": texts("the supported model_types"),
-        "refused": named_values("why each other model_type is not supported", {"type": "string"}),
+        "read": p.texts("the supported model_types"),
+        "refused": p.named_values("why each other model_type is not supported", {"type": "string"}),
     },
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...units import (
@@ -41,7 +41,12 @@ def flag(meaning: str) -> Schema:
 
 def whole(meaning: str, minimum: int = 0) -> Schema:
     """Return the schema of an integer that is at least `minimum`."""
-    return {"description": meaning, "type": "integer", "minimum": minimum}
+    return {**integer(meaning), "minimum": minimum}
+
+
+def integer(meaning: str) -> Schema:
+    """Return the schema of an integer, which may be negative."""
+    return {"description": meaning, "type": "integer"}
 
 
 def number(meaning: str) -> Schema:
@@ -128,19 +133,23 @@ FIGURE = fields(
 )
 
 
-def figures(meaning: str, always: Mapping[str, FigureRow], *sometimes: FigureRow) -> Schema:
+def figures(meaning: str, *rows: Mapping[str, FigureRow] | FigureRow, sometimes: Iterable[FigureRow] = ()) -> Schema:
     """Return the schema of a list of figures.
 
     Args:
         meaning: What the list is.
-        always: The figures that are always in it, once each. One that does not apply has the value null.
-        sometimes: Further figures that may be in it; a name that starts with '^' is a pattern.
+        rows: The figures that are always in it, once each. One that does not apply has the value null. Of a pattern,
+            which starts with '^', there may be none or several.
+        sometimes: Further figures that may be in it.
     """
-    further = [_figure(row, {"pattern" if row.name.startswith("^") else "const": row.name}) for row in sometimes]
-    names = {"properties": {"name": {"enum": list(always)}}}
+    listed = [row for part in rows for row in (part.values() if isinstance(part, Mapping) else (part,))]
+    always = [row for row in listed if not row.name.startswith("^")]
+    patterns = [_figure(row, {"pattern": row.name}) for row in listed if row.name.startswith("^")]
+    further = [*patterns, *(_figure(row, {"const": row.name}) for row in sometimes)]
+    names = {"properties": {"name": {"enum": [row.name for row in always]}}}
     named = {"anyOf": [names, *further]} if further else names
     contained = []
-    for row in always.values():
+    for row in always:
         described = _figure(row, {"const": row.name})
         contained.append({"description": described.pop("description"), "contains": described, "maxContains": 1})
     all_of = {"allOf": contained} if contained else {}
@@ -150,6 +159,32 @@ def figures(meaning: str, always: Mapping[str, FigureRow], *sometimes: FigureRow
 def _figure(row: FigureRow, name: Schema) -> Schema:
     properties = {"name": name, "unit": {"const": row.unit}, "value": value_of(row)}
     return {"description": f"{row.name}: {row.description}", "properties": properties}
+
+
+# Checks
+
+MEASURED = or_null(number("the figure that it is compared with"), "if it is not a number")
+PREDICTED = number("the figure of the formula")
+
+
+def check(units: tuple[str, ...]) -> Schema:
+    """Return the schema of a check whose unit is one of `units`."""
+    return fields(
+        "a comparison",
+        {
+            "name": text("its name"),
+            "of": text("the kind of layer; '' for the whole model"),
+            "section": text("the heading that it is listed under on screens"),
+            "predicted": PREDICTED,
+            "measured": MEASURED,
+            "difference": or_null(number("measured minus predicted"), "if it is not a number"),
+            "tolerance": number("the largest difference that still agrees; 0 if they must be equal"),
+            "unit": choice("unit of the three", *units),
+            "ok": flag("whether the two agree"),
+            "note": text("what was compared with what"),
+            "failure": text("what a disagreement would mean"),
+        },
+    )
 
 
 # The document
@@ -203,7 +238,6 @@ def document(
     results: Schema,
     layers: Schema,
     model: Schema = MODEL,
-    workload: Schema = WORKLOAD,
     extra: Properties | None = None,
     definitions: Mapping[str, Schema] | None = None,
 ) -> Schema:
@@ -214,8 +248,7 @@ def document(
         meaning: What the document answers.
         results: The list of figures of the whole.
         layers: An item of `layers`.
-        model: The facts of the model.
-        workload: The facts of the workload.
+        model: The facts of the model; NOTHING for a command without a model and a workload.
         extra: Further keys.
         definitions: What `ref` refers to, besides 'figure'.
     """
@@ -223,7 +256,7 @@ def document(
         "schema": {"description": "the command and the version of its contract", "const": schema_name(command)},
         "attncalc": text("the version of attncalc"),
         "model": model,
-        "workload": workload,
+        "workload": NOTHING if model is NOTHING else WORKLOAD,
         "results": results,
         "layers": listed("one entry per kind of layer, or per row of the answer", layers),
         "notes": NOTES,
