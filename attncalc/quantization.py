@@ -82,7 +82,7 @@ _NAMES_OUTSIDE: dict[Role, tuple[str, ...]] = {
 """The names of the token embedding and the lm head."""
 _PREFIXES = ("model.", "model.language_model.", "language_model.model.", "language_model.", "backbone.", "")
 """What may stand before 'layers', or before the embedding and the head, in the name of a module."""
-_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|block)\.(\d+)(?:\.|$)")
+_LAYER = r"(?:^|\.)(?:layers|h|blocks|block)\.(\d+)(?:\.|$)"
 
 
 class Scheme(NamedTuple):
@@ -201,7 +201,7 @@ _MAX_STEPS = 500_000
 """Steps that comparing one name with all regular expressions of a list may take; those of releases take thousands."""
 _LONGEST_NAME = 64
 """Characters of a module's name, about: 'language_model.model.layers.61.mlp.shared_experts.gate_up_proj'."""
-_UNBOUNDED = re.compile(r"\)[*+{]|\(\?(?![:=!<]|i\))")
+_UNBOUNDED = r"\)[*+{]|\(\?(?![:=!<]|i\))"
 """A repeated group, as in (a+)+ and (a|a)*, and rare groups: comments could hide a repeat from `pattern_problem`."""
 
 
@@ -221,7 +221,7 @@ def pattern_problem(listed: Iterable[str]) -> str:
         repeats = min(8, len(re.findall(r"(?<!\()[*+?{]", plain)))
         alternatives = math.prod(part.count("|") + 1 for part in re.split(r"[()]", plain))
         steps += alternatives * _LONGEST_NAME**repeats // math.factorial(repeats) + 100
-        if _UNBOUNDED.search(plain) or steps > _MAX_STEPS:
+        if re.search(_UNBOUNDED, plain) or steps > _MAX_STEPS:
             return "a pattern of modules that is too complex"
     return ""
 
@@ -264,9 +264,9 @@ def _modules(listed: tuple[str, ...]) -> _Modules:
             continue
         elif "*" in item:
             expressions = [fnmatch.translate(item), fnmatch.translate(f"{item}.*")]
-            found = _LAYER.search(item)  # 'layers.1*' also covers layer 10, and is compared with all layers
+            found = re.search(_LAYER, item)  # 'layers.1*' also covers layer 10, and is compared with all layers
             (by_layer.setdefault(int(found[1]), []) if found else anywhere).extend(expressions)
-        elif found := _LAYER.search(item):
+        elif found := re.search(_LAYER, item):
             exact.add(f"layers.{found[1]}.{item[found.end() :]}".rstrip("."))
         else:
             parts.append(item)

@@ -23,18 +23,14 @@ BYTES_PER_SECOND = "B/s"
 NO_UNIT = ""
 GIB = 2**30
 
-_BINARY = tuple((f"{p}iB" if p else "B", 1024 ** (10 - i)) for i, p in enumerate([*"QRYZEPTGMK", ""]))
-_DECIMAL = (
-    ("Z", 10**21),
-    ("E", 10**18),
-    ("P", 10**15),
-    ("T", 10**12),
-    ("G", 10**9),
-    ("M", 10**6),
-    ("k", 10**3),
-    ("", 1),
-)
-_COUNTED = (("trillion", 10**12), ("billion", 10**9), ("million", 10**6), ("thousand", 10**3), ("", 1))
+_SI_PREFIXES = {"Z": 10**21, "E": 10**18, "P": 10**15, "T": 10**12, "G": 10**9, "M": 10**6, "k": 10**3, "": 1}
+_SCALES: dict[str, dict[str, float]] = {
+    BYTES: {f"{prefix}iB" if prefix else "B": 1024 ** (10 - i) for i, prefix in enumerate([*"QRYZEPTGMK", ""])},
+    **{unit: {f"{p}{unit}": n for p, n in _SI_PREFIXES.items()} for unit in (FLOP, FLOP_PER_SECOND, BYTES_PER_SECOND)},
+    PARAMS: {"trillion": 10**12, "billion": 10**9, "million": 10**6, "thousand": 10**3, "": 1},
+    SECONDS: {"s": 1.0, "ms": 1e-3, "us": 1e-6},
+}
+"""{unit: its multiples with their sizes, the largest first}; other units have none."""
 
 
 class DType(NamedTuple):
@@ -144,10 +140,13 @@ def count(number: int) -> str:
     return f"{int(number):,}"
 
 
-def _scaled(number: int, scale: Sequence[tuple[str, int]], exact_below: int) -> tuple[str, str]:
-    unit, factor = next(((u, f) for u, f in scale if number >= f), scale[-1])
-    whole = factor < exact_below and number % factor == 0
-    return _decimals(number, factor, 0 if whole else 2), unit
+def common_unit(largest: float, unit: str) -> tuple[str, float]:
+    """Return the unit in which figures up to `largest` are shown together, and its size in base units: ('GiB', 2**30).
+
+    The unit of parameters below 1,000 is ''.
+    """
+    multiples = [*_SCALES.get(unit, {unit: 1}).items()]
+    return next((multiple for multiple in multiples if largest >= multiple[1]), multiples[-1])
 
 
 def _decimals(number: int, factor: int, digits: int = 2) -> str:
@@ -162,14 +161,11 @@ def _decimals(number: int, factor: int, digits: int = 2) -> str:
 def human(number: int, unit: str) -> str:
     """Return a figure rounded for people: '1.25 GiB', '606.88 TFLOP', '68.98 billion', '4,096'."""
     number = int(number)
-    if unit == BYTES:
-        return " ".join(_scaled(number, _BINARY, exact_below=GIB))
-    if unit in (FLOP, FLOP_PER_SECOND, BYTES_PER_SECOND):
-        text, prefix = _scaled(number, _DECIMAL, exact_below=1)
-        return f"{text} {prefix}{unit}"
-    if unit == PARAMS:
-        return " ".join(_scaled(number, _COUNTED, exact_below=1)).strip()
-    return count(number)
+    if unit not in _SCALES:
+        return count(number)
+    name, factor = common_unit(number, unit)
+    is_whole = unit == BYTES and factor < GIB and number % factor == 0
+    return f"{_decimals(number, int(factor), 0 if is_whole else 2)} {name}".strip()
 
 
 def exact(number: int, unit: str) -> str:
@@ -180,22 +176,9 @@ def exact(number: int, unit: str) -> str:
 def quotient(value: float, unit: str) -> str:
     """Return a ratio with its unit in three digits: '12.3 ms', '1,235 tokens/s'."""
     if unit == SECONDS:
-        unit, factor = next(((u, f) for u, f in _TIMES if value >= f), _TIMES[-1])
+        unit, factor = common_unit(value, unit)
         value /= factor
     return f"{value:,.0f} {unit}" if value >= 999.5 else f"{value:#.3g}".rstrip(".") + f" {unit}"
-
-
-def common_unit(largest: float, unit: str) -> tuple[str, float]:
-    """Return the unit in which figures up to `largest` are shown together, and its size in base units: ('GiB', 2**30).
-
-    The unit of parameters and of plain numbers below 1,000 is ''.
-    """
-    if unit == SECONDS:
-        return next(((u, f) for u, f in _TIMES if largest >= f), _TIMES[-1])
-    prefixed = unit in (FLOP, FLOP_PER_SECOND, BYTES_PER_SECOND)
-    scale = _BINARY if unit == BYTES else _DECIMAL if prefixed else _COUNTED if unit == PARAMS else ()
-    prefix, factor = next(((u, f) for u, f in scale if largest >= f), ("B" if unit == BYTES else "", 1))
-    return (f"{prefix}{unit}" if prefixed else prefix if unit in (BYTES, PARAMS) else unit), factor
 
 
 def short(value: float, unit: str) -> str:
@@ -203,8 +186,9 @@ def short(value: float, unit: str) -> str:
 
     Tokens, tokens/s and plain numbers have no unit.
     """
-    plain = unit in (TOKENS, PER_SECOND, NO_UNIT)
-    name, factor = common_unit(value, unit) if not plain else common_unit(value, PARAMS) if value >= 10**6 else ("", 1)
+    if unit in (TOKENS, PER_SECOND, NO_UNIT):
+        unit = PARAMS if value >= 10**6 else NO_UNIT
+    name, factor = common_unit(value, unit)
     scaled = value / factor
     number = f"{scaled:,.0f}" if scaled >= 999.5 else f"{scaled:.3g}"
     return f"{number} {name}".strip()
@@ -218,23 +202,20 @@ def duration(seconds: float) -> str:
     return "more than a year"
 
 
-_TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
-
-
 def column(numbers: Sequence[int], unit: str) -> tuple[str, list[str]]:
-    """Return one unit for a whole column ('GiB', 'TFLOP', 'billion'), and the numbers in that unit.
+    """Return one unit for a whole column of bytes, FLOP or parameters ('GiB'), and the numbers in that unit.
 
     The unit is the largest in which the smallest number is at least 1, or a larger one if another number would reach a
     million. All numbers have the same number of digits after the decimal point.
     """
-    scale = {BYTES: _BINARY, PARAMS: _COUNTED}.get(unit, _DECIMAL)
-    smallest = min((int(n) for n in numbers if n), default=0)
-    largest = max((int(n) for n in numbers), default=0)
-    large_units = [(u, f) for u, f in scale if largest < f * 10**6] or [scale[0]]
-    name, factor = next(((u, f) for u, f in large_units if smallest >= f), large_units[-1])
-    whole = factor < GIB and all(int(n) % factor == 0 for n in numbers)
-    digits = 0 if whole else 2 if largest < 1000 * factor else 1
-    return (name + unit if scale is _DECIMAL else name), [_decimals(int(n), factor, digits) for n in numbers]
+    whole = [int(number) for number in numbers]
+    smallest, largest = min(filter(None, whole), default=0), max(whole, default=0)
+    multiples = [(name, int(size)) for name, size in _SCALES[unit].items()]
+    large = [(name, size) for name, size in multiples if largest < size * 10**6] or multiples[:1]
+    name, factor = next((multiple for multiple in large if smallest >= multiple[1]), large[-1])
+    is_whole = factor < GIB and all(number % factor == 0 for number in whole)
+    digits = 0 if is_whole else 2 if largest < 1000 * factor else 1
+    return name, [_decimals(number, factor, digits) for number in whole]
 
 
 MAX_COUNT = 10**30
@@ -242,7 +223,7 @@ MAX_COUNT = 10**30
 # Commas separate groups of three digits only: '1,8' is a list that someone meant for a sweep, not 18.
 _GROUPS = r"[1-9]\d{0,2}(?:,\d{3}){1,12}"
 _WHOLE = rf"\d{{1,40}}|\d{{1,3}}(?:_\d{{3}}){{1,12}}|{_GROUPS}"
-_COUNT = re.compile(rf"(?P<whole>\d+(?:_\d+)*|{_GROUPS}) ?(?P<suffix>[kmgtKMGT]?)", re.ASCII)
+_COUNT = rf"(?a)(?P<whole>\d+(?:_\d+)*|{_GROUPS}) ?(?P<suffix>[kmgtKMGT]?)"
 _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -253,7 +234,7 @@ def parse_count(text: str, option: str) -> int:
 
     Raises AttncalcError for any other text, for zero and for numbers above MAX_COUNT.
     """
-    match = _COUNT.fullmatch(text.strip())
+    match = re.fullmatch(_COUNT, text.strip())
     try:
         number = int(match["whole"].replace(",", "")) * _SUFFIXES.get(match["suffix"], 1) if match else 0
     except ValueError:  # more digits than int() takes
@@ -271,15 +252,12 @@ def list_tip(text: str) -> str:
     return "; lists of values belong to sweep, or to compare -c" if "," in text else ""
 
 
-_DECIMAL_NUMBER = re.compile(r"(\d{0,9})(?:\.(\d{0,12}))?", re.ASCII)
-
-
 def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[int, int]:
     """Return a decimal above 0 exactly, as (numerator, a power of ten): '0.92' is (92, 100), '.5' is (5, 10).
 
     Raises AttncalcError, which names `option`, if the text is no decimal above 0 or is above `upper`.
     """
-    match = _DECIMAL_NUMBER.fullmatch(text.strip())
+    match = re.fullmatch(r"(?a)(\d{0,9})(?:\.(\d{0,12}))?", text.strip())
     whole, fraction = (match[1], match[2] or "") if match else ("", "")
     numerator, denominator = int(whole + fraction or "0"), 10 ** len(fraction)
     if not numerator or (upper is not None and numerator > upper * denominator):
@@ -302,7 +280,15 @@ _SIZES = {
     "b": 1,
     "": 1,
 }
-_SIZE = re.compile(rf"(?P<whole>{_WHOLE})(?:\.(?P<fraction>\d{{1,40}}))? ?(?P<unit>[A-Za-z]*)", re.ASCII)
+_AMOUNT = (
+    rf"(?a)(?P<whole>{_WHOLE})?(?:\.(?P<fraction>\d{{1,40}}))?(?:[eE](?P<power>[+-]?\d{{1,2}}))?"
+    r" ?(?P<unit>[A-Za-z]*)"
+)
+
+
+def _bytes_of(unit: str) -> int:
+    """Return the bytes of 'GiB', 'GB' (10^9), 'k' or 'K' (2^10); 0 for another word."""
+    return _SUFFIXES.get(unit) or _SIZES.get(unit.lower(), 0)
 
 
 def parse_bytes(text: str, option: str) -> int:
@@ -312,12 +298,12 @@ def parse_bytes(text: str, option: str) -> int:
 
     Raises AttncalcError for any other text, for zero and for sizes above MAX_COUNT.
     """
-    match = _SIZE.fullmatch(text.strip())
+    match = re.fullmatch(_AMOUNT, text.strip())
     size = 0
-    if match and (match["unit"] or not match["fraction"]):  # a fraction needs a unit: '5.38' is not a size
-        unit, fraction = match["unit"], match["fraction"] or ""
-        factor = _SUFFIXES.get(unit) or _SIZES.get(unit.lower(), 0)
-        size = int(match["whole"].replace(",", "_") + fraction) * factor // 10 ** len(fraction)
+    # A fraction needs a unit: '5.38' is not a size.
+    if match and match["whole"] and not match["power"] and (match["unit"] or not match["fraction"]):
+        fraction = match["fraction"] or ""
+        size = int(match["whole"].replace(",", "_") + fraction) * _bytes_of(match["unit"]) // 10 ** len(fraction)
     if not 1 <= size <= MAX_COUNT:
         raise AttncalcError(
             f"{option}: '{truncate(text)}' is not a size of at least one byte",
@@ -340,14 +326,6 @@ class Amount(NamedTuple):
     unit: str
 
 
-_AMOUNT = re.compile(
-    rf"(?P<whole>{_WHOLE})?(?:\.(?P<fraction>\d{{1,40}}))?(?:[eE](?P<power>[+-]?\d{{1,2}}))?"
-    r" ?(?P<unit>[A-Za-z]*)",
-    re.ASCII,
-)
-_FLOP_UNITS = {f"{prefix}{FLOP}": factor for prefix, factor in _DECIMAL}
-
-
 def parse_amount(text: str, option: str) -> Amount:
     """Return a number of at least 0 in base units, from '7.5e9', '10k', '10K', '131,072', '8GiB', '1.5 TFLOP', '0.25'.
 
@@ -355,14 +333,12 @@ def parse_amount(text: str, option: str) -> Amount:
 
     Raises AttncalcError for any other text, and for numbers above MAX_COUNT.
     """
-    match = _AMOUNT.fullmatch(text.strip())
+    match = re.fullmatch(_AMOUNT, text.strip())
     if match and (match["whole"] or match["fraction"]):
-        suffix, fraction, power = match["unit"], match["fraction"] or "", int(match["power"] or 0)
-        factor, unit = _SUFFIXES.get(suffix, 1), NO_UNIT
-        if suffix in _FLOP_UNITS:
-            factor, unit = _FLOP_UNITS[suffix], FLOP
-        elif suffix and suffix not in _SUFFIXES:
-            factor, unit = _SIZES.get(suffix.lower(), 0), BYTES
+        name, fraction, power = match["unit"], match["fraction"] or "", int(match["power"] or 0)
+        factor, unit = _bytes_of(name), BYTES if name and name not in _SUFFIXES else NO_UNIT
+        if name in _SCALES[FLOP]:
+            factor, unit = int(_SCALES[FLOP][name]), FLOP
         digits = int((match["whole"] or "").replace(",", "").replace("_", "") + fraction)
         numerator = digits * factor * 10 ** max(power, 0)
         denominator = 10 ** (len(fraction) + max(-power, 0))

@@ -6,14 +6,19 @@ command's start. Import such a class from its own file: `from attncalc.attention
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from .cross import Cross
 from .grouped import Grouped
 from .kind import SHAPES, Attention, CacheSpec, Kind, Matrix, Widths, matrices_from_shapes, required_keys
 from .span import FULL, Chunked, Full, Sliding, Span, check_mask, pairs
 from .variant import Variant
+
+if TYPE_CHECKING:
+    from .latent import Latent
 
 _CLASSES = {
     "grouped": "grouped.Grouped",
@@ -37,6 +42,12 @@ _CLASSES = {
     "none": "recurrent.NoAttention",
 }
 """The values of the YAML key `attention`, each with its file and class. A new kind is a new file and a line here."""
+
+
+def as_latent(kind: Attention) -> Latent | None:
+    """Return the attention if it is MLA, else None; without an import, since its module is loaded if a model has it."""
+    module = sys.modules.get(f"{__name__}.latent")
+    return kind if module and isinstance(kind, module.Latent) else None
 
 
 class _Kinds(Mapping[str, type[Kind]]):
@@ -72,6 +83,7 @@ __all__ = [
     "Span",
     "Variant",
     "Widths",
+    "as_latent",
     "check_mask",
     "matrices_from_shapes",
     "pairs",

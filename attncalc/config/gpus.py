@@ -20,13 +20,13 @@ _TIP = "'attncalc gpus' lists them all; a path to a .yaml works too"
 _EXAMPLE = "'attncalc gpus h100-80gb' prints an example"
 _FLOPS = {**COUNT, "maximum": 10**18}
 """FLOP/s exceed COUNT's maximum: 9,000 TFLOP/s are 9 * 10^15."""
-_SEVERAL = re.compile(r"(?P<gpus>\d[\d,_]{0,39}) ?[xX] ?(?P<kind>.*\S)", re.DOTALL)
+_SEVERAL = r"(?s)(?P<gpus>\d[\d,_]{0,39}) ?[xX] ?(?P<kind>.*\S)"
 """'2xh100', '2 x H100'."""
-_MEMORY = re.compile(r"\d[\d.,_]* ?[KMGTPE]i?B", re.IGNORECASE)
+_MEMORY = r"(?i)\d[\d.,_]* ?[KMGTPE]i?B"
 """'24GB', '23.5 GiB'."""
 
 
-_TRADEMARKS = re.compile(r"\((r|tm)\)")
+_TRADEMARKS = r"\((r|tm)\)"
 _VENDOR_WORDS = ("nvidia", "amd", "intel", "tesla", "geforce", "instinct", "gpu", "graphics")
 """Words of a driver's names that names here lack."""
 
@@ -71,7 +71,7 @@ def gpu_of_device(title: str, memory: int) -> Gpu | None:
 
     None if no GPU has that name: 'NVIDIA GeForce RTX 3080' is either the one of 10 or that of 12 GB, by its memory.
     """
-    words = (word for word in re.split(r"[\s_-]+", _TRADEMARKS.sub("", title.lower())) if word)
+    words = (word for word in re.split(r"[\s_-]+", re.sub(_TRADEMARKS, "", title.lower())) if word)
     name = "-".join(word for word in words if word not in _VENDOR_WORDS)
     found = [
         _to_gpu(own_name, data)
@@ -89,10 +89,10 @@ def gpus_of(text: str) -> tuple[int | None, Gpu]:
 
     Raises AttncalcError as `gpu` does, and if the number or the memory is not possible.
     """
-    several = _SEVERAL.fullmatch(text.strip())
+    several = re.fullmatch(_SEVERAL, text.strip())
     number = parse_count(several["gpus"], f"--gpu {truncate(text)}") if several else None
     kind = several["kind"] if several else text.strip()
-    return number, gpu_with(kind) if _MEMORY.fullmatch(kind) else gpu(kind)
+    return number, gpu_with(kind) if re.fullmatch(_MEMORY, kind) else gpu(kind)
 
 
 def gpu_with(memory: str) -> Gpu:

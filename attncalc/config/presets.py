@@ -13,8 +13,8 @@ from .data_files import compiled_file, file_names, presets_folder
 if TYPE_CHECKING:
     from pathlib import Path
 
-_REPOSITORY = re.compile(r"huggingface\.co/([\w.-]+/[\w.-]+)", re.ASCII)
-_TITLE = re.compile(r"^title: *(.+)$", re.MULTILINE)
+_REPOSITORY = r"(?a)huggingface\.co/([\w.-]+/[\w.-]+)"
+_TITLE = r"(?m)^title: *(.+)$"
 
 
 class Preset(NamedTuple):
@@ -110,8 +110,8 @@ def _by_size(name: str) -> list[str | float]:
 
 
 def _described(name: str, text: str) -> Preset:
-    title = _TITLE.search(text)
-    repositories = tuple(dict.fromkeys(_REPOSITORY.findall(text)))
+    title = re.search(_TITLE, text)
+    repositories = tuple(dict.fromkeys(re.findall(_REPOSITORY, text)))
     return Preset(name, title[1].strip("\"'") if title else name, repositories)
 
 

@@ -1,10 +1,16 @@
-"""The options that several engines share, under the engines' own names. Each engine's own are in its `options.py`."""
+"""The options that several engines share, under the engines' own names, and the arguments that they become.
+
+Each engine's own are in its `options.py`.
+"""
 
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
+from dataclasses import dataclass
 from typing import Annotated, TypedDict
 
 from ..options import COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, TEXT, YES_OR_NO, Count, Option
+from ..units import DType
+from .base import EngineArgs
 
 
 class VersionOptions(TypedDict, total=False):
@@ -54,6 +60,25 @@ class PagedOptions(TypedDict, total=False):
             help="Layers of the drafter; each caches as much as the model's last attention layer.",
         ),
     ]
+
+
+@dataclass(frozen=True)
+class PagedArgs(EngineArgs):
+    """The arguments that vLLM and SGLang share.
+
+    Attributes:
+        block_size: tokens per block (SGLang: per page).
+        prefix_caching: whether prefixes are cached (SGLang: the radix cache).
+        mamba_ssm_cache_dtype: dtype of recurrent states.
+        speculative_tokens: tokens that a drafter proposes per step.
+        speculative_layers: layers of the drafter; each caches as much as the model's last attention layer.
+    """
+
+    block_size: int | None = None
+    prefix_caching: bool | None = None
+    mamba_ssm_cache_dtype: DType | None = None
+    speculative_tokens: int = 0
+    speculative_layers: int = 0
 
 
 class DraftOptions(TypedDict, total=False):

@@ -11,7 +11,7 @@ from ..model import ModelSpec
 from .expert_parallel import has_experts
 from .request import FitRequest, ResolvedRequest
 
-_REPOSITORY = re.compile(r"https://huggingface\.co/([\w.-]+/[\w.-]+?)(?=[/:]|$)")
+_REPOSITORY = r"https://huggingface\.co/([\w.-]+/[\w.-]+?)(?=[/:]|$)"
 
 
 def launch_command(resolved: ResolvedRequest) -> str | None:
@@ -52,5 +52,5 @@ def served_model(request: FitRequest) -> str:
 
 
 def _repository(model: ModelSpec) -> str:
-    found = (_REPOSITORY.match(source) for source in model.sources)
+    found = (re.match(_REPOSITORY, source) for source in model.sources)
     return next((match[1] for match in found if match), model.name)

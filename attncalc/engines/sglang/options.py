@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Annotated, TypedDict
 
 from ...options import COUNT, TEXT, Count, Option
-from ..base import PagedArgs
+from ..options import PagedArgs
 from .versions import SGLangVersion, sglang_version
 
 _REQUESTS_DRAFTING = 48

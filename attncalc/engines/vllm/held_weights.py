@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ...attention import Matrix
-from ...attention.latent import Latent
+from ...attention import Matrix, as_latent
 from ...mlp import Mlp
 from ...model import Layers, ModelSpec, Stack
 from ...quantity import Quantity, quantity, symbol, total
@@ -101,8 +100,8 @@ def _absorbed_products(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Q
     """
     parts: list[int] = []
     for stack, layers, layer in _runs(model.plain()):
-        kind, bits = layers.attention, held.bits(layer, "attention", "W_kv_b")
-        if not args.version.absorbs_products or not isinstance(kind, Latent) or bits < 8:
+        kind, bits = as_latent(layers.attention), held.bits(layer, "attention", "W_kv_b")
+        if not args.version.absorbs_products or kind is None or bits < 8:
             continue
         elements = symbol("elements", absorbed_elements(stack, layers), "elements of both products in one layer")
         rotary_width = int(kind.q_lora_rank or stack.d_model) * int(kind.n_heads * kind.d_rope)
@@ -114,8 +113,8 @@ def _absorbed_products(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Q
 
 def absorbed_elements(stack: Stack, layers: Layers) -> int:
     """Return the elements of W_Q W_UK and W_UV W_O in one layer: n_heads x kv_lora_rank x both widths outside."""
-    kind = layers.attention
-    if not isinstance(kind, Latent):
+    kind = as_latent(layers.attention)
+    if kind is None:
         return 0
     queries = int(kind.q_lora_rank or stack.d_model)
     return int(kind.n_heads * kind.kv_lora_rank) * (queries + int(stack.d_model))

@@ -8,7 +8,8 @@ from typing import Annotated, TypedDict
 
 from ...options import COUNT, Count, Option, Parser
 from ...units import GIB, parse_bytes
-from ..base import DraftModel, PagedArgs
+from ..base import DraftModel
+from ..options import PagedArgs
 from .versions import VllmVersion, vllm_version
 
 _LONG_CONTEXT = 32 * 1024

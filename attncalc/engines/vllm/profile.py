@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from functools import cached_property
 
-from ...attention.latent import Latent
+from ...attention import as_latent
 from ...mlp import Mlp
 from ...model import Layers, plural
 from ...quantity import Quantity, maximum, minimum, named, quantity, symbol
@@ -214,7 +214,7 @@ class Profile:
         The chunk has 8 contexts or 4 blocks per sequence, at most 65,536 tokens, and at least a block per sequence.
         Source: determine_chunked_prefill_workspace_size (mla_attention.py).
         """
-        kind = next((layers.attention for layers in self.layers if isinstance(layers.attention, Latent)), None)
+        kind = next(filter(None, (as_latent(layers.attention) for layers in self.layers)), None)
         if kind is None or not self._version.profiles_prefix_of_latents:
             return 0
         block, sequences = self._args.block_size or 64, self.facts.limits.sequences
