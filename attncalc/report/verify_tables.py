@@ -28,7 +28,7 @@ UNITS = {"cache": "bytes", PEAKS: "bytes"}
 OK, NOT_OK = "ok", "NO"
 MAX_DIGITS = 14
 """Characters of a number in the table of checks; longer ones are rounded."""
-MAX_TENSORS, MAX_TENSORS_OF_SEVERAL = 4, 2
+MAX_TENSORS, MAX_TENSORS_OF_SEVERAL = 3, 2
 """Tensors named per peak, for one layer and for several, whose longer labels leave less room."""
 
 
