@@ -10,6 +10,20 @@ from ..units import count
 from ..workload import Workload
 
 
+class ShownReport(Report):
+    """A report that print() shows as the command does, and a notebook as tables."""
+
+    def __str__(self) -> str:
+        from ..report.text import render
+
+        return render(self)
+
+    def _repr_html_(self) -> str:
+        from ..report.html import fragment
+
+        return fragment(self)
+
+
 class Result:
     """A result that knows the report of its command.
 
@@ -28,12 +42,12 @@ class Result:
         self._subject, self._make_report = subject, make_report
 
     @cached_property
-    def report(self) -> Report:
+    def report(self) -> ShownReport:
         """The report that the command prints, with the formula and the source of each figure.
 
         Raises AttncalcError as the command does.
         """
-        return self._make_report()
+        return ShownReport(*self._make_report())
 
     def to_dict(self) -> dict[str, int | float | str | bool | None]:
         """Return {name: number} of the figures, as in `results` of `--json`: integers in base units, floats for ratios.
@@ -50,9 +64,7 @@ class Result:
         return f"{type(self).__name__}({self._subject}: {self._answer()})"
 
     def _repr_html_(self) -> str:
-        from ..report.html import fragment
-
-        return fragment(self.report)
+        return self.report._repr_html_()
 
     def _answer(self) -> str:
         """Return the answer in a few words."""

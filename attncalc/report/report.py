@@ -176,17 +176,6 @@ class Report(NamedTuple):
     def __repr__(self) -> str:
         return f"Report({self.command}: {self.heading[0]})"
 
-    def __str__(self) -> str:
-        """The report as the command prints it."""
-        from .text import render
-
-        return render(self)
-
-    def _repr_html_(self) -> str:
-        from .html import fragment
-
-        return fragment(self)
-
     @property
     def note_blocks(self) -> tuple[tuple[str, ...], ...]:
         """The notes of the screen, in blocks that are separated by blank lines."""
