@@ -11,11 +11,12 @@ from ..hardware import Gpu
 from ..model import ModelSpec, plural
 from ..report.fit import VERDICTS, fit_report, hardware
 from ..report.report import Figure
-from ..report.roofline import NO_ROOFLINE, roofline_figures, roofline_report
+from ..report.roofline import roofline_figures, roofline_report
 from ..report.users import user_figures
 from ..serving import fit as of_fit
 from ..serving import roofline as of_roofline
 from ..serving import users as of_users
+from ..serving.answer import RANKS_SHARE_EXPERTS
 from ..serving.config import ONE_DEVICE, ServingConfig
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..units import SECONDS, count
@@ -161,7 +162,7 @@ def roofline(
         if resolved.gpu is None:
             raise AttncalcError("roofline needs --gpu", "it is computed from the FLOP/s and bandwidth of a GPU")
         if resolved.divides_experts:
-            raise AttncalcError(NO_ROOFLINE, "leave out the ranks that divide the experts")
+            raise AttncalcError(f"No roofline: {RANKS_SHARE_EXPERTS}", "leave out the ranks that divide the experts")
         spec, workload, gpu = resolved.model, resolved.workload, resolved.gpu
         weights_dtype, config = resolved.weights_dtype, ServingConfig.of(resolved)
     elif not isinstance(gpu, Gpu):

@@ -103,7 +103,7 @@ def with_tokens_of_output(options: FitOptions, output: o.OutputOptions) -> FitOp
 
 def _report(request: FitRequest, log: "StartupLog | None", screen: ScreenOptions, output: o.OutputOptions) -> "Report":
     if log:
-        from ..report.log import log_report
+        from ..report.log_report import log_report
 
         return log_report(request, log)
     if request.engine == "all":

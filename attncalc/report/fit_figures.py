@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from ..engines.base import NO_LIMIT
 from ..engines.runtime import RuntimeMemory
 from ..model import plural
 from ..quantity import Quantity, Ratio
+from ..serving.answer import Answer
 from ..serving.fit import FitResult
-from ..serving.gpu_layers import fewest_cpu_moe, most_gpu_layers
-from ..serving.request import ResolvedRequest
 from ..serving.weights import Weights
 from ..units import BYTES, NO_UNIT, TOKENS, count
 from .figures import FigureRow, FigureRows, Given, ratio_row
 from .report import Figure
+from .users import user_figures
 
 GIVEN = "as given"
 ESTIMATED = "an estimate: --reserve replaces it"
@@ -23,6 +25,8 @@ _NO_LIMIT = "without a limit"
 _LLAMACPP = "for other engines than llama.cpp"
 TOTALS = ("concurrency", "max_batch", "kv_tokens")
 """The figures that are also given of all replicas together."""
+SEARCHED = ("min_gpus", "max_n_gpu_layers", "min_n_cpu_moe")
+"""The figures that take a search over other requests."""
 WEIGHT_PARTS = FigureRows(
     **{
         name: FigureRow(label, BYTES, f"of the weights: {meaning}", _NO_GPU if name == "weights_model" else _NOT_HELD)
@@ -120,25 +124,29 @@ DETAILS = FigureRows(
 """Further figures that only some engines have; an engine names them in words of its own."""
 
 
-def fit_figures(
-    result: FitResult, fewest_gpus: Quantity | None, of: str = "", *, with_offload: bool = True
-) -> tuple[Figure, ...]:
+def answer_figures(answer: Answer, of: str = "") -> dict[str, Figure]:
+    """Return all figures of an engine by name, those of users' requests included; `of` is as in `fit_figures`."""
+    return {figure.name: figure for figure in (*fit_figures(answer, of), *user_figures(answer.users, of))}
+
+
+def fit_figures(answer: Answer, of: str = "", *, searched: Container[str] = SEARCHED) -> tuple[Figure, ...]:
     """Return the figures, whose names scripts rely on. A figure that does not apply has no number.
 
     Args:
-        result: What fits.
-        fewest_gpus: The fewest GPUs that hold the batch.
+        answer: What fits.
         of: The engine of which they are; '' for the only one.
-        with_offload: Whether to search for `max_n_gpu_layers` and `min_n_cpu_moe`, which takes long.
+        searched: Those of SEARCHED that are computed; others have no number.
     """
-    budget, pool, resolved, request = result.budget, result.pool, result.resolved, result.request
+    result, resolved = answer.result, answer.resolved
+    budget, pool, request = result.budget, result.pool, resolved.request
     details = {detail.name: detail.quantity for detail in pool.details}
     buffers = {d.name: d.quantity for d in budget.reserve.runtime.details} if budget.reserve else {}
     share = budget.share.option.removeprefix("--") if budget.share else ""
     weights, reserve = budget.weights, budget.reserve
     runtime = "runtime, estimated" if reserve and request.reserve is None else ""
     batch, context = plural(resolved.workload.batch, "request"), count(resolved.workload.context)
-    most_layers, fewest_experts = _offload_limits(resolved) if with_offload else (None, None)
+    most_layers = answer.most_gpu_layers if "max_n_gpu_layers" in searched else None
+    fewest_experts = answer.fewest_cpu_moe if "min_n_cpu_moe" in searched else None
     return FIGURES.filled(
         result.layout.source,
         of,
@@ -157,20 +165,12 @@ def fit_figures(
         concurrency=pool.concurrency,
         max_context=Given(result.max_context, f"longest context of {batch}"),
         max_batch=Given(result.max_batch, f"maximum requests of {context} tokens"),
-        min_gpus=fewest_gpus,
+        min_gpus=answer.fewest_gpus if "min_gpus" in searched else None,
         **{name: buffers.get(name) for name in ("compute_buffer", "host_compute_buffer", "model_buffer")},
-        max_n_gpu_layers=most_layers,
-        min_n_cpu_moe=fewest_experts,
+        max_n_gpu_layers=None if most_layers is None else Quantity(most_layers),
+        min_n_cpu_moe=None if fewest_experts is None else Quantity(fewest_experts),
         **_weight_parts(weights, resolved.engine.title),
     )
-
-
-def _offload_limits(resolved: ResolvedRequest) -> tuple[Quantity | None, Quantity | None]:
-    """Return llama.cpp's largest -ngl and smallest --n-cpu-moe that fit; None for other engines, and if none does."""
-    if not resolved.whole_layers or resolved.share is None:
-        return None, None
-    layers, experts = most_gpu_layers(resolved.request), fewest_cpu_moe(resolved.request)
-    return None if layers is None else Quantity(layers), None if experts is None else Quantity(experts)
 
 
 def _weight_parts(weights: Weights | None, engine: str) -> dict[str, Given]:
@@ -190,13 +190,12 @@ def _one_sequence(result: FitResult) -> Quantity | Ratio:
     return details.get("kv_bytes_per_sequence", one if workload.batch > 1 else result.needed)
 
 
-def detail_figures(result: FitResult, main: tuple[Figure, ...], of: str = "") -> tuple[Figure, ...]:
-    """Return the engine's intermediate figures that are not among the main ones."""
-    known = {figure.name for figure in main}
+def detail_figures(result: FitResult, main: Container[str], of: str = "") -> tuple[Figure, ...]:
+    """Return the engine's intermediate figures whose names are not among the main ones."""
     return tuple(
         DETAILS[detail.name].figure(detail.quantity, detail.label, result.layout.source, of)
         for detail in result.pool.details
-        if detail.name not in known
+        if detail.name not in main
     )
 
 
@@ -223,7 +222,7 @@ def term_figures(result: FitResult) -> tuple[Figure, ...]:
 
 
 def totals(result: FitResult) -> dict[str, int | float | None]:
-    """Return what fits in all replicas together, for JSON."""
+    """Return what fits in all replicas together, by the names of TOTALS."""
     replicas, tokens = result.resolved.replicas, result.pool.tokens
     all_together = (
         float(result.pool.concurrency) * replicas,

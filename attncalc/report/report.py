@@ -122,12 +122,35 @@ class Table(NamedTuple):
     code: bool = False
 
     @property
+    def height(self) -> int:
+        """The number of its lines on a screen."""
+        return len(self.header_rows) + len(self.rows)
+
+    @property
     def header_rows(self) -> tuple[tuple[str, ...], ...]:
         """The lines of the headers as rows; all headers end in the last one. None if no column has a header."""
         headers = [column.header.split("\n") for column in self.columns]
         height = max(map(len, headers))
         padded = [[""] * (height - len(lines)) + lines for lines in headers]
         return tuple(row for row in zip(*padded, strict=True) if any(row))
+
+
+class Section(NamedTuple):
+    """A part of a report.
+
+    Attributes:
+        figures: Its figures; if it does not apply, they have the same names and no numbers.
+        terms: Terms of their formulas that have a formula themselves, for --explain.
+        tables: Its tables.
+        notes: Sentences.
+        extra: Its key of JSON; None if it does not apply.
+    """
+
+    figures: tuple[Figure, ...]
+    terms: tuple[Figure, ...] = ()
+    tables: tuple[Table, ...] = ()
+    notes: tuple[str, ...] = ()
+    extra: dict[str, Any] | None = None
 
 
 class Report(NamedTuple):

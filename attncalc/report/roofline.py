@@ -6,26 +6,23 @@ Every label names the figure as a bound.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import AttncalcError
 from ..hardware import MATMUL_DTYPES, Gpu
 from ..model import ModelSpec, plural
+from ..serving.answer import Answer
 from ..serving.config import ONE_DEVICE, ServingConfig
-from ..serving.request import ResolvedRequest
 from ..serving.roofline import Roofline, Step, roofline
 from ..serving.weights import bytes_read
 from ..units import BYTES, FLOP, NO_UNIT, PER_SECOND, SECONDS, count
 from ..workload import Workload
 from .figures import FigureRow, FigureRows, ratio_row
-from .report import Column, Figure, Report, Table, context_fact, heading, number, workload_facts
+from .report import Column, Figure, Report, Section, Table, context_fact, heading, number, workload_facts
 
 WILLIAMS = "Williams et al. 2009, doi:10.1145/1498765.1498785: the longer of FLOP / peak and bytes / bandwidth"
 DEEPSEEK = 4
 """Width of MLA's latent divided by that of a head: 512 / 128. DeepSeek-V2, arXiv:2405.04434, 3.1.2."""
-NO_ROOFLINE = "No roofline: which experts a step reads on one GPU depends on the requests of all ranks"
-"""Why there is no roofline if ranks divide the experts."""
-
 NO_EXPERTS = "without experts"
 FIGURES = FigureRows(
     prefill_time_bound=ratio_row(
@@ -87,51 +84,25 @@ FIGURES = FigureRows(
 """The bounds of time of an attention variant; in the figures of `fit` they are also null without a roofline."""
 
 
-class RooflineSection(NamedTuple):
-    """The roofline as a section of a report.
-
-    Attributes:
-        figures: The bounds; without a GPU they have the same names and no numbers.
-        terms: Terms of their formulas that have a formula themselves, for --explain.
-        tables: The prefill and the decode step; the attention variants.
-        notes: Sentences.
-        extra: Further keys of JSON; None without a roofline.
-        bounds: The roofline itself.
-    """
-
-    figures: tuple[Figure, ...]
-    terms: tuple[Figure, ...] = ()
-    tables: tuple[Table, ...] = ()
-    notes: tuple[str, ...] = ()
-    extra: dict[str, Any] | None = None
-    bounds: Roofline | None = None
-
-
-def roofline_section(resolved: ResolvedRequest, *, with_variants: bool = True) -> RooflineSection:
+def roofline_section(answer: Answer, *, with_variants: bool = True) -> Section:
     """Return the bounds on the request's GPU. Without a GPU, or without its FLOP/s, figures have no numbers.
 
     The bounds of attention variants take as long as all other figures together.
     """
-    if resolved.gpu is None:
-        return RooflineSection(roofline_figures(None))
-    if resolved.divides_experts:
-        return RooflineSection(roofline_figures(None), notes=(f"{NO_ROOFLINE}.",))
-    model, workload, gpu = resolved.model, resolved.workload, resolved.gpu
-    dtype, config = resolved.weights_dtype, ServingConfig.of(resolved)
-    try:
-        bounds = roofline(model, workload, gpu, weights_dtype=dtype, config=config)
-    except AttncalcError as error:
-        return RooflineSection(roofline_figures(None), notes=(f"No roofline: {error.message}.",))
+    (bounds, reason), resolved = answer.bounds, answer.resolved
+    if bounds is None:
+        return Section(roofline_figures(None), notes=(f"No roofline: {reason}.",) if reason else ())
+    model, workload = resolved.model, resolved.workload
     variant_tables: tuple[Table, ...] = ()
     layers: Variants = ()
     if with_variants:
         variant_tables, layers = roofline_variants(
-            model, workload, gpu, weights_dtype=dtype, config=config, released=bounds
+            model, workload, bounds.gpu, weights_dtype=resolved.weights_dtype, config=bounds.config, released=bounds
         )
     legend = (
         ("* as released; the others are the same model with other attention, a what-if.",) if variant_tables else ()
     )
-    return RooflineSection(
+    return Section(
         roofline_figures(bounds),
         tuple(term._replace(source=term.source or WILLIAMS) for term in roofline_terms(bounds)),
         (*roofline_tables(bounds, workload), *variant_tables),
@@ -140,7 +111,6 @@ def roofline_section(resolved: ResolvedRequest, *, with_variants: bool = True) -
             **roofline_facts(bounds),
             "variants": [{**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers],
         },
-        bounds,
     )
 
 

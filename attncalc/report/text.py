@@ -24,6 +24,16 @@ def render(report: Report, *, explain: bool = False) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
+def height(report: Report) -> int:
+    """Return the number of lines that `render` returns, without the formulas."""
+    heading = [len(wrapped(text)) for text in report.heading]
+    bar = report.bar.lines() if report.bar else ()
+    blocks = [sum(heading) + len(bar), *([len(wrapped(report.answer))] if report.answer else [])]
+    blocks += [table.height for table in (*report.tables, *report.footer)]
+    blocks += [sum(len(wrapped(note)) for note in notes) for notes in report.note_blocks]
+    return sum(blocks) + len(blocks) - 1  # an empty line between two blocks
+
+
 def bar_lines(report: Report) -> list[str]:
     """Return the bar and its legend, indented; none without a bar."""
     return ["  " + "".join(piece.text for piece in line) for line in report.bar.lines()] if report.bar else []

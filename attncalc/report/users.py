@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..quantity import Quantity
+from ..serving.answer import Answer
 from ..serving.request import ResolvedRequest
 from ..serving.traffic import Traffic
-from ..serving.users import Users, users
+from ..serving.users import Users
 from ..units import BYTES, NO_UNIT, TOKENS, count
 from .figures import FigureRow, FigureRows, Given
-from .report import Column, Figure, Table
+from .report import Column, Figure, Section, Table
 
 _NO_USERS = "without --prompt and --lengths, and without a limit"
-_AVERAGE = "prompt + output / 2 tokens, in the engine's blocks"
-_WORST = "prompt + output tokens, in the engine's blocks"
+_BLOCKS = "the engine's blocks"
 
 FIGURES = FigureRows(
     concurrent_average=FigureRow(
@@ -27,59 +27,40 @@ FIGURES = FigureRows(
 )
 
 
-class UsersSection(NamedTuple):
-    """The concurrent users as a section of a report.
-
-    Attributes:
-        figures: The figures of the first engine; without users they have the same names and no numbers.
-        terms: Terms of their formulas that have a formula themselves, for --explain.
-        tables: The table, with a row per engine.
-        notes: Sentences.
-        extra: The key "users" of JSON; None without users.
-    """
-
-    figures: tuple[Figure, ...]
-    terms: tuple[Figure, ...] = ()
-    tables: tuple[Table, ...] = ()
-    notes: tuple[str, ...] = ()
-    extra: dict[str, Any] | None = None
-
-
-def users_section(engines: Sequence[ResolvedRequest]) -> UsersSection:
-    """Return the section for one request, completed for each engine that supports it."""
-    answers = [(resolved, answer) for resolved in engines if (answer := users(resolved))]
-    if not answers:
-        return UsersSection(user_figures(None))
-    first = answers[0][1]
-    return UsersSection(
+def users_section(answers: Sequence[Answer]) -> Section:
+    """Return the section for one request, answered for each engine that supports it."""
+    answered = [(answer.resolved, answer.users) for answer in answers if answer.users]
+    if not answered:
+        return Section(user_figures(None))
+    resolved, first = answered[0]
+    return Section(
         user_figures(first),
         (
             Figure("tokens_average", "tokens of a request on average", first.average_tokens, TOKENS, "the requests"),
             Figure("tokens_worst", "tokens of a request at worst", first.worst_tokens, TOKENS, "the requests"),
-            *(
-                Figure(f"kv_needed_{name}", f"bytes that these need, {words}", needed, BYTES, "the engine's blocks")
-                for name, words, needed in (
-                    ("average", "on average", first.average_bytes),
-                    ("worst", "at worst", first.worst_bytes),
-                )
-            ),
+            Figure("kv_needed_average", "bytes that these need, on average", first.average_bytes, BYTES, _BLOCKS),
+            Figure("kv_needed_worst", "bytes that these need, at worst", first.worst_bytes, BYTES, _BLOCKS),
         ),
-        (_table(answers),),
-        tuple(dict.fromkeys(note for resolved, answer in answers for note in _notes(resolved, answer))),
-        _facts(answers[0][0], first),
+        (_table(answered),),
+        tuple(dict.fromkeys(note for of in answered for note in _notes(*of))),
+        _facts(resolved, first),
     )
 
 
 def user_figures(answer: Users | None, of: str = "") -> tuple[Figure, ...]:
     """Return the figures, whose names scripts rely on. A figure that does not apply has no number."""
-    average, worst = (
-        (Given(answer.average, source=_AVERAGE), Given(answer.worst, source=_WORST)) if answer else (None, None)
+    if answer is None:
+        return FIGURES.filled("", of, concurrent_average=None, concurrent_worst=None)
+    return FIGURES.filled(
+        "",
+        of,
+        concurrent_average=Given(answer.average, source="prompt + output / 2 tokens, in the engine's blocks"),
+        concurrent_worst=Given(answer.worst, source="prompt + output tokens, in the engine's blocks"),
     )
-    return FIGURES.filled("", of, concurrent_average=average, concurrent_worst=worst)
 
 
 def described(traffic: Traffic) -> str:
-    """Return the requests in words: '4,096 + 1,024 tokens', or '3 lengths' if these were given."""
+    """Return the requests: '4,096 + 1,024 tokens', or '3 lengths' if these were given."""
     if traffic.lengths:
         return f"{count(len(traffic.lengths))} lengths"
     return f"{count(traffic.prompt)} + {count(traffic.output)} tokens"

@@ -81,6 +81,24 @@ def suggestions(result: FitResult) -> tuple[Suggestion, ...]:
     return tuple(_fitting(changes, request))
 
 
+def with_fewest_options(changes: Sequence[Suggestion], lines: Sequence[int], room: int) -> tuple[Suggestion, ...]:
+    """Return the changes that a screen has room for; those with the longest options are left out first.
+
+    The first change is never left out.
+
+    Args:
+        changes: One change or more.
+        lines: How many lines each of them takes.
+        room: How many lines there are for all.
+    """
+    kept = [0]
+    for i in sorted(range(1, len(changes)), key=lambda i: len(changes[i].flag)):
+        if sum(lines[j] for j in (*kept, i)) > room:
+            break
+        kept.append(i)
+    return tuple(changes[i] for i in sorted(kept))
+
+
 def _fitting(changes: Iterable[_Change], request: FitRequest) -> Iterator[Suggestion]:
     """Yield the changes that make the request fit, with what fits then."""
     for change in changes:

@@ -17,8 +17,9 @@ from ..quantity import Quantity, Ratio
 from ..report.fit_figures import fit_figures, totals
 from ..report.roofline import roofline_figures
 from ..report.users import user_figures
+from ..serving.answer import Answer
 from ..serving.config import ServingConfig
-from ..serving.fit import Deployment, FitResult, min_gpus
+from ..serving.fit import Deployment, FitResult
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..serving.roofline import roofline
 from ..serving.users import Users, users
@@ -178,9 +179,6 @@ def _as_fit_options(options: Mapping[str, Any]) -> FitOptions:
 
 
 def _values(result: FitResult, names: Sequence[str]) -> dict[str, Any]:
-    fewest = min_gpus(result.resolved) if "min_gpus" in names else None
-    with_offload = "max_n_gpu_layers" in names or "min_n_cpu_moe" in names
-    figures = fit_figures(result, fewest, with_offload=with_offload)
-    values: dict[str, Any] = {figure.name: figure.value for figure in figures}
+    values: dict[str, Any] = {figure.name: figure.value for figure in fit_figures(Answer(result), searched=names)}
     values |= {"fits": result.fits, "verdict": result.verdict, "replicas": result.resolved.replicas}
     return values | {f"{name}_all_replicas": value for name, value in totals(result).items()}

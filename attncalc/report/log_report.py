@@ -8,25 +8,16 @@ from typing import Any
 from ..check import Check
 from ..engines import find_engine
 from ..engines.startup_log import StartupLog
-from ..quantity import Quantity
-from ..serving.fit import fit
+from ..serving.answer import Answer
 from ..serving.launch import launch_command
 from ..serving.log_check import Estimate, LogComparison, compare
 from ..serving.log_doctor import Diagnosis, diagnose
-from ..serving.request import FitRequest, ResolvedRequest, resolve
-from ..serving.suggestions import Suggestion
+from ..serving.request import FitRequest, ResolvedRequest
 from ..units import BYTES, count, human
-from .fit import (
-    aligned,
-    budget_table,
-    command_table,
-    fit_report,
-    gib_range,
-    lines_table,
-    model_heading,
-    pool_table,
-)
-from .fit_figures import detail_figures
+from .fit import answer_report, model_heading
+from .fit_facts import changes_facts
+from .fit_figures import answer_figures, detail_figures
+from .fit_tables import cache_tables, command_table, gib_range, lines_table
 from .report import LABEL, Column, Report, Table, times
 from .text import WIDTH, wrapped
 
@@ -42,7 +33,8 @@ def log_report(request: FitRequest, log: StartupLog) -> Report:
     comparison = compare(request, log)
     version = comparison.request.engine_args.get("engine_version")
     diagnosis = diagnose(request.with_engine_args(engine_version=version), log, comparison.memory)
-    report, result = fit_report(comparison.request), fit(comparison.request)
+    answer = Answer.to(comparison.request)
+    report, notes = answer_report(answer), _notes(comparison, answer.resolved, log)
     tables = [lines_table([_verdict(comparison, diagnosis)], strong=True)]
     if diagnosis:
         tables += _changes(diagnosis)
@@ -51,18 +43,14 @@ def log_report(request: FitRequest, log: StartupLog) -> Report:
     if comparison.estimates:
         tables.append(_estimates_table(comparison.estimates))
     if diagnosis is None:
-        details = detail_figures(result, report.figures)
-        tables += aligned(budget_table(result, report.figures), pool_table(result, report.figures, details))
+        figures = answer_figures(answer)
+        tables += cache_tables(answer, figures, detail_figures(answer.result, figures))
     return report._replace(
-        heading=model_heading(result),
+        heading=model_heading(answer.result),
         verdict=None,
         shown_notes=None,
         tables=tuple(tables),
-        notes=(
-            *(diagnosis.notes if diagnosis else ()),
-            *_notes(comparison, resolve(comparison.request), log),
-            *(report.notes if diagnosis is None else ()),
-        ),
+        notes=(*diagnosis.notes, *notes) if diagnosis else (*notes, *report.notes),
         checks=comparison.checks,
         extra={**report.extra, **_facts(comparison, diagnosis, log)},
         footer=(),  # the log has the engine's own lines
@@ -71,32 +59,21 @@ def log_report(request: FitRequest, log: StartupLog) -> Report:
 
 def _facts(comparison: LogComparison, diagnosis: Diagnosis | None, log: StartupLog) -> dict[str, Any]:
     """Return the keys of JSON that only a log has."""
-    changes = diagnosis.changes if diagnosis else ()
-    summary = {"fits": False, "verdict": "does_not_fit", "summary": diagnosis.reason} if diagnosis else {}
-    return {
-        **summary,
+    facts = {
         "agrees": comparison.agrees and diagnosis is None,
         "checks": [check.facts() for check in comparison.checks],
         "estimates": [{**estimate._asdict(), "inside": estimate.inside} for estimate in comparison.estimates],
-        "refusal": None
-        if diagnosis is None
-        else {
-            "kind": log.refusal.kind if log.refusal else None,
-            "message": diagnosis.message,
-            "reason": diagnosis.reason,
-            "missing": diagnosis.missing,
-        },
-        "suggestions": [
-            {
-                "change": change.change,
-                "flag": change.flag,
-                "concurrency": float(change.result.pool.concurrency),
-                "max_batch": None if change.result.max_batch is None else int(change.result.max_batch),
-                "launch_command": _command(change),
-            }
-            for change in changes
-        ],
+        "suggestions": changes_facts(diagnosis.changes, _command) if diagnosis else [],
     }
+    if diagnosis is None:
+        return facts
+    refusal = {
+        "kind": log.refusal.kind if log.refusal else None,
+        "message": diagnosis.message,
+        "reason": diagnosis.reason,
+        "missing": diagnosis.missing,
+    }
+    return {**facts, "fits": False, "verdict": "does_not_fit", "summary": diagnosis.reason, "refusal": refusal}
 
 
 def _verdict(comparison: LogComparison, diagnosis: Diagnosis | None) -> str:
@@ -117,27 +94,28 @@ def _changes(diagnosis: Diagnosis) -> list[Table]:
     rows = ((change.flag, times(change.result.pool.concurrency, 2)) for change in diagnosis.changes)
     tables = [Table(columns, tuple(rows))]
     for change in diagnosis.changes:
-        tables += command_table(_command(change), f"with {change.flag}:")
+        tables += command_table(_command(change.result.resolved), f"with {change.flag}:")
     return tables
 
 
-def _command(change: Suggestion) -> str | None:
-    """Return the command with the change. The memory that the log has for the cache is no argument of it."""
-    resolved = change.result.resolved
+def _command(resolved: ResolvedRequest) -> str | None:
+    """Return the command that starts the engine. The memory that the log has for the cache is no argument of it."""
     return launch_command(resolved._replace(request=dataclasses.replace(resolved.request, kv_memory=None)))
 
 
 def _checks_table(comparison: LogComparison) -> Table:
     memory = comparison.memory
-    source = LABEL._replace(header="\n".join(wrapped(f"from {memory.source}", "", WIDTH // 2)) if memory else "")
-    columns = (source, Column("predicted"), Column("logged"), Column("", "left"))
-    return Table(
-        columns,
-        tuple(
-            (check.label, _cell(check, check.predicted), _cell(check, check.measured), _agreement(check))
-            for check in comparison.checks
-        ),
-    )
+    source = "\n".join(wrapped(f"from {memory.source}", "", WIDTH // 2)) if memory else ""
+    cells = [
+        (check.label, _cell(check, check.predicted), _cell(check, check.measured), _agreement(check))
+        for check in comparison.checks
+    ]
+    return _compared(source, cells)
+
+
+def _compared(header: str, rows: list[tuple[str, str, str, str]]) -> Table:
+    columns = (LABEL._replace(header=header), Column("predicted"), Column("logged"), Column("", "left"))
+    return Table(columns, tuple(rows))
 
 
 def _cell(check: Check, value: int | float) -> str:
@@ -149,25 +127,22 @@ def _cell(check: Check, value: int | float) -> str:
 def _agreement(check: Check) -> str:
     if not check.ok:
         return f"differs by {_cell(check, abs(check.difference))}"
-    if check.unit == BYTES:
+    if check.unit == BYTES or not check.tolerance:
         return "agrees"
-    return f"agrees, within {_cell(check, check.tolerance)}" if check.tolerance else "agrees"
+    return f"agrees, within {_cell(check, check.tolerance)}"
 
 
 def _estimates_table(estimates: tuple[Estimate, ...]) -> Table:
-    columns = (LABEL._replace(header="estimates"), Column("predicted"), Column("logged"), Column("", "left"))
-    return Table(
-        columns,
-        tuple(
-            (
-                estimate.label,
-                gib_range(estimate.low, estimate.high) or human(Quantity(estimate.expected), BYTES),
-                human(Quantity(max(0, estimate.logged)), BYTES),
-                _place(estimate),
-            )
-            for estimate in estimates
-        ),
-    )
+    cells = [
+        (
+            estimate.label,
+            gib_range(estimate.low, estimate.high) or human(estimate.expected, BYTES),
+            human(max(0, estimate.logged), BYTES),
+            _place(estimate),
+        )
+        for estimate in estimates
+    ]
+    return _compared("estimates", cells)
 
 
 def _place(estimate: Estimate) -> str:
@@ -175,8 +150,8 @@ def _place(estimate: Estimate) -> str:
     if estimate.inside:
         return "in the range"
     if estimate.logged < estimate.low:
-        return f"{human(Quantity(estimate.low - estimate.logged), BYTES)} below"
-    return f"{human(Quantity(estimate.logged - estimate.high), BYTES)} above"
+        return f"{human(estimate.low - estimate.logged, BYTES)} below"
+    return f"{human(estimate.logged - estimate.high, BYTES)} above"
 
 
 def _notes(comparison: LogComparison, resolved: ResolvedRequest, log: StartupLog) -> list[str]:

@@ -1,0 +1,120 @@
+"""The notes of `attncalc fit`: warnings, assumptions, and how parallelism divides the cache and the experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..engines.llamacpp.options import LlamacppArgs
+from ..model import plural
+from ..serving.answer import Answer
+from ..serving.fit import FitResult
+from ..serving.request import ResolvedRequest
+from ..units import BYTES, count, human
+from .notes import WARNING, context_notes, device_notes, model_notes
+
+
+def fit_notes(answer: Answer) -> tuple[str, ...]:
+    """Return the notes, each once; those of the engine and of the model are last."""
+    result, resolved = answer.result, answer.resolved
+    model = resolved.model
+    stated = f"{WARNING}{result.refusal.reason}." if result.refusal else ""  # the verdict, on the first line
+    notes = [note for note in context_notes(model, resolved.workload) if note != stated]
+    if resolved.divides_experts:
+        notes += _expert_notes(result)
+    elif resolved.replicas > 1:
+        notes.append(
+            f"{count(resolved.replicas)} replicas of {plural(resolved.devices, 'GPU')}: all figures and the batch are "
+            "per replica."
+        )
+    notes += [*_memory_notes(result), *_cache_dtype_notes(resolved), *_host_notes(resolved)]
+    if resolved.gpu and resolved.share and not resolved.gpu.measured:
+        notes.append(
+            f"{resolved.gpu.title}: no log shows how much memory software sees, so a conservative figure is used."
+        )
+    if result.layout.bound == "lower":
+        notes.append("Bytes are a lower bound: the tokens themselves, without pages and fragmentation.")
+    notes += [*_latent_notes(answer), *result.layout.notes]
+    if not resolved.engine.splits_by_layer:  # an engine that gives each GPU whole layers replicates no KV heads
+        notes += device_notes(model)
+    return tuple(dict.fromkeys((*notes, *model_notes(model))))
+
+
+def _expert_notes(result: FitResult) -> Iterator[str]:
+    """Yield how the experts are divided, and what all ranks hold together."""
+    resolved = result.resolved
+    devices = resolved.expert_devices
+    experts = max(layers.mlp.n_experts or 0 for _, layers in resolved.request.model.groups() if layers.mlp)
+    here = f"each GPU has a part of all {count(experts)} experts"
+    if resolved.request.enable_expert_parallel:
+        here = f"a GPU has at most {count(-(-experts // devices))} of {count(experts)} experts of a layer"
+    yield f"The routed experts are divided over {plural(devices, 'GPU')}: {here}. Router and attention are not."
+    if resolved.replicas > 1:
+        together = float(result.pool.concurrency) * resolved.replicas
+        yield (
+            f"{plural(resolved.replicas, 'data-parallel rank')} of "
+            f"{plural(resolved.devices // resolved.args.attn_dp, 'GPU')}: all figures and "
+            f"the batch are per rank. All ranks together hold {together:,.2f} concurrent requests."
+        )
+        yield (
+            "The experts' workspace is that for one rank's tokens. Backends that gather the tokens of all ranks need "
+            "more, and buffers for the exchange of tokens between ranks are not counted."
+        )
+
+
+def _memory_notes(result: FitResult) -> Iterator[str]:
+    """Yield the notes on weights and runtime memory, and whether the verdict depends on the latter."""
+    engine, budget = result.resolved.engine, result.budget
+    if budget.weights:
+        yield from budget.weights.notes
+    if result.refusal:
+        yield f"{WARNING}{engine.title} does not start. {result.refusal.tip}"
+    elif result.verdict == "may_not_fit":
+        yield f"{WARNING}the runtime memory is an estimate, and whether this fits depends on it."
+    if budget.reserve:
+        yield from budget.reserve.runtime.notes
+        if engine.whole_prompts and budget.reserve.runtime.parts:
+            yield (
+                "A forward pass takes the whole batch, so a larger batch leaves less memory for the cache; "
+                "'concurrent requests' is computed for the memory shown."
+            )
+
+
+def _cache_dtype_notes(resolved: ResolvedRequest) -> Iterator[str]:
+    """Yield which dtype the cache has, if it is not the model's and no option sets it."""
+    stored, computed, engine = resolved.args.kv_dtype.name, resolved.args.dtype.name, resolved.engine
+    if resolved.request.workload.kv_dtype is None and stored != computed:
+        reason = f"{engine.title}'s default for every model" if engine.cache_dtype else "as the checkpoint asks"
+        yield f"The cache is in {stored}, {reason}; --kv-dtype {computed} is the model's own dtype."
+
+
+def _host_notes(resolved: ResolvedRequest) -> Iterator[str]:
+    """Yield what llama.cpp has in host memory, which no GPU's figures include."""
+    if resolved.whole_layers:
+        yield "The embedding stays in host memory: no GPU's figures include it."
+    if isinstance(resolved.args, LlamacppArgs) and resolved.args.no_kv_offload:
+        yield "The cache is in host memory, whose size attncalc does not know: it limits nothing here."
+
+
+def _latent_notes(answer: Answer) -> list[str]:
+    """Return the bytes of latents that tensor-parallel GPUs store as copies, and what DP attention would give."""
+    result, resolved = answer.result, answer.resolved
+    tp = resolved.args.tp // resolved.args.attn_dp
+    if tp == 1 or "MLA" not in resolved.args.attentions or resolved.share is None or not resolved.gpu:
+        return []
+    note = (
+        f"Copies of the latents on the other {plural(tp - 1, 'GPU')} take "
+        f"{human(int(result.needed) * (tp - 1), BYTES)} for this batch: --tp does not divide MLA's cache."
+    )
+    ranks = answer.attention_ranks
+    if ranks is None:
+        return [note]
+    if ranks.after is None:
+        return [note, f"DP attention ({ranks.flags}) does not fit: each GPU would need all weights of attention."]
+    gives = (
+        f"DP attention ({ranks.flags}) would give {ranks.after:,.2f} concurrent requests on all GPUs instead of "
+        f"{ranks.before:,.2f}."
+    )
+    if ranks.after <= ranks.before:
+        return [note, gives]
+    # a note that starts with an option is on the default screen
+    return [f"--tp {resolved.args.tp} stores copies of MLA's latents. {gives}", note]

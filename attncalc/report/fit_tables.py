@@ -1,0 +1,275 @@
+"""The tables of `attncalc fit`: what fits, what would make it fit, and those that --full adds."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from ..engines.llamacpp.options import LlamacppArgs
+from ..model import plural
+from ..serving.answer import Answer
+from ..serving.fit import FitResult
+from ..serving.launch import launch_command
+from ..serving.memory_budget import MemoryBudget
+from ..serving.request import ResolvedRequest
+from ..serving.suggestions import Suggestion
+from ..units import BYTES, GIB, column, count, human
+from .report import LABEL, Column, Figure, Table, times
+from .text import WIDTH, wrapped
+from .users import described, in_short, shared, user_figures
+
+Figures = Mapping[str, Figure]
+"""The figures of one engine, by name."""
+_SHOWN_FROM = GIB // 200
+"""Bytes from which a part of the weights has a line of its own on the screen; JSON has all of them."""
+_WIDEST_CHANGE = 62
+"""Columns of the options in the table of changes."""
+
+
+def lines_table(texts: Iterable[str], *, strong: bool = False) -> Table:
+    """Return sentences as a table of one column, a sentence in one line or more if it is long."""
+    lines = [line for text in texts for line in wrapped(text, "  ", WIDTH - 2)]
+    return Table((LABEL,), tuple((line,) for line in lines), strong=frozenset(range(len(lines)) if strong else ()))
+
+
+def limit(figure: Figure) -> str:
+    """Return the figure, or 'no limit'."""
+    return "no limit" if figure.quantity is None else figure.human
+
+
+def gib_range(low: int, high: int) -> str:
+    """Return a range of bytes in GiB: '4.10 to 4.60 GiB', or '' if both are equal."""
+    return f"{low / GIB:.2f} to {high / GIB:.2f} GiB" if low != high else ""
+
+
+# What fits
+
+
+def capacity_table(answer: Answer, figures: Figures) -> Table:
+    """Return what fits: requests of this context, the longest context, and tokens; also in all replicas together."""
+    resolved, traffic = answer.resolved, answer.resolved.request.traffic
+    rows = [
+        (f"concurrent requests of {count(resolved.workload.context)} tokens", figures["max_batch"]),
+        ("tokens in the cache", figures["kv_tokens"]),
+    ]
+    if traffic:
+        rows += [
+            (f"average users, {described(traffic)}", figures["concurrent_average"]),
+            ("users at worst", figures["concurrent_worst"]),
+        ]
+    if resolved.replicas > 1:
+        copy, longest = _copy(resolved), figures["max_context"]
+        columns = (LABEL, Column(f"per {copy}"), Column(f"all {plural(resolved.replicas, copy)}"))
+        in_all = [(label, limit(figure), _total(figure, resolved.replicas)) for label, figure in rows]
+        return Table(columns, (*in_all, (longest.label, limit(longest), "")))
+    cells = [(label, limit(figure), "") for label, figure in rows]
+    if traffic:
+        cells[-2] = (*cells[-2][:2], shared(traffic))
+    return Table((LABEL, Column(), LABEL), (*cells, _longest_context(answer, figures), *_fewest_gpus(answer, figures)))
+
+
+def limits_table(answer: Answer, figures: Figures) -> Table:
+    """Return the longest context, the largest batch and the fewest GPUs."""
+    batch = figures["max_batch"]
+    rows = (_longest_context(answer, figures), (batch.label, limit(batch), ""), *_fewest_gpus(answer, figures))
+    return Table((LABEL, Column(), LABEL), rows)
+
+
+def _copy(resolved: ResolvedRequest) -> str:
+    """Return what each copy of the model is called: a data-parallel rank, or a replica."""
+    return "rank" if resolved.dp > 1 or resolved.ranks > 1 else "replica"
+
+
+def _total(figure: Figure, replicas: int) -> str:
+    return "no limit" if figure.quantity is None else count(figure.whole * replicas)
+
+
+def _longest_context(answer: Answer, figures: Figures) -> tuple[str, str, str]:
+    longest, maximum = figures["max_context"], answer.resolved.request.model.max_context
+    return longest.label, limit(longest), f"the model's own: {count(maximum)}" if maximum else ""
+
+
+def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, str]]:
+    """Yield the fewest GPUs, with the options that split the model over them: '--tp 4 --pp 2'."""
+    resolved, fewest = answer.resolved, figures["min_gpus"]
+    if resolved.share is None:
+        return
+    pp, dp, attn_dp = resolved.args.pp, resolved.dp, resolved.args.attn_dp
+    options = {"tp": fewest.whole // (pp * dp), "pp": pp, "dp": dp, "attn-dp": attn_dp}
+    split = " ".join(f"--{name} {size}" for name, size in options.items() if name == "tp" or size > 1)
+    if fewest.quantity is None:
+        split = "no --tp is enough"
+    yield fewest.label, fewest.human, "" if resolved.whole_layers else split
+
+
+# What would make it fit
+
+
+def change_rows(change: Suggestion) -> list[tuple[str, ...]]:
+    """Return the rows of one change: the options to type, which may take several, and what they allow."""
+    answer = Answer(change.result)
+    numbers = [times(change.result.pool.concurrency, 2)]
+    if answer.resolved.request.traffic:
+        numbers += [limit(figure) for figure in user_figures(answer.users)]
+    options, *more = _option_lines(change.flag, _WIDEST_CHANGE - 10 * (len(numbers) - 1))
+    return [(options, *numbers), *((f"  {line}", *("" for _ in numbers)) for line in more)]
+
+
+def changes_tables(answer: Answer, changes: Sequence[Suggestion]) -> Iterator[Table]:
+    """Yield the changes that make it fit, and the command with the first one that has a command."""
+    if not changes:
+        yield Table((LABEL,), (("No change of GPUs, dtypes, context or batch makes it fit.",),))
+        return
+    replicas = any(change.result.resolved.replicas > 1 for change in changes)
+    columns = [
+        Column("change", "left"),
+        Column(f"requests\nper {_copy(answer.resolved)}" if replicas else "concurrent\nrequests"),
+    ]
+    traffic = answer.resolved.request.traffic
+    if traffic:
+        columns += [Column(f"users at\n{in_short(traffic)}"), Column("at\nworst")]
+    yield Table(tuple(columns), tuple(row for change in changes for row in change_rows(change)))
+    for change in changes:
+        command = launch_command(change.result.resolved)
+        if command:
+            yield from command_table(command, f"with {change.flag}:")
+            return
+
+
+def command_table(command: str | None, header: str = "") -> tuple[Table, ...]:
+    """Return a command as a table: its lines end with a backslash, so that they can be pasted. None without one."""
+    if command is None:
+        return ()
+    first, *others = _option_lines(command, WIDTH - 8)
+    lines = [first, *(f"    {line}" for line in others)]
+    header = "\n".join(wrapped(header, "    ", WIDTH - 2))
+    rows = tuple((f"{line} \\",) for line in lines[:-1])
+    return (Table((LABEL._replace(header=header),), (*rows, (lines[-1],)), code=True),)
+
+
+def _option_lines(command: str, width: int) -> list[str]:
+    """Return a command in lines of at most `width` columns, unless a word is longer.
+
+    An option stays beside its value, and a quoted word is not divided.
+    """
+    groups: list[str] = []
+    for word in shlex.split(command):
+        has_option = groups and groups[-1].startswith("-") and " " not in groups[-1]
+        if has_option and not word.startswith("-"):
+            groups[-1] += f" {shlex.quote(word)}"
+        else:
+            groups.append(shlex.quote(word))
+    lines = [groups[0]]
+    for group in groups[1:]:
+        if len(lines[-1]) + 1 + len(group) > width:
+            lines.append(group)
+        else:
+            lines[-1] += f" {group}"
+    return lines
+
+
+# What --full adds
+
+
+def cache_tables(answer: Answer, figures: Figures, details: Sequence[Figure]) -> tuple[Table, ...]:
+    """Return the memory that is left for the cache, and the blocks and tokens that it holds, with equal columns."""
+    tables = (_budget_table(answer.result, figures), _pool_table(answer.result, figures, details))
+    widths = [max(len(row[i]) for table in tables for row in table.rows) for i in range(3)]
+    return tuple(
+        table._replace(
+            rows=tuple((a.ljust(widths[0]), b.rjust(widths[1]), c.rjust(widths[2])) for a, b, c in table.rows)
+        )
+        for table in tables
+    )
+
+
+def _budget_table(result: FitResult, figures: Figures) -> Table:
+    """Return the table that subtracts weights and runtime memory from one GPU's memory. The rest is for the cache."""
+    budget, resolved = result.budget, result.resolved
+    rows = []
+
+    def add(label: str, name: str) -> None:
+        rows.append((label, figures[name].human, figures[name].exact))
+
+    if budget.share and resolved.gpu:
+        add(f"one {resolved.gpu.title}", "gpu_memory")
+        if budget.share.numerator != budget.share.denominator:
+            add(f"x {budget.share.text} {budget.share.option.removeprefix('--')}", "usable_memory")
+        n_layers = ""
+        if budget.layers is not None and resolved.gpus > 1:
+            n_layers = f", {count(budget.layers)} of {plural(result.request.model.main.n_layers, 'layer')}"
+        add(f"- {figures['weights'].label}{n_layers}", "weights")
+        for part in budget.weights.extra if budget.weights else ():
+            if part.size >= _SHOWN_FROM:
+                add(f"    {part.label}", part.name)
+        if figures["reserve"].whole:
+            add(f"- {figures['reserve'].label}", "reserve")
+    device_note = " of one device" if resolved.devices > 1 and not rows else ""
+    add(f"{'= ' if rows else ''}KV memory{device_note}", "kv_memory")
+    reserve = budget.reserve
+    if reserve and reserve.low != reserve.high:
+        *others, (label, expected, _), (kv_label, kv_memory, _) = rows
+        parts = [
+            (f"    {part.label}", f"{part.expected / GIB:.2f} GiB", gib_range(part.low, part.high))
+            for part in reserve.runtime.parts
+        ]
+        runtime = (label, expected, gib_range(reserve.low, reserve.high))
+        rows = [*others, runtime, *parts, (kv_label, kv_memory, _memory_range(budget))]
+    return Table((LABEL, Column(), Column()), tuple(rows), strong=frozenset({len(rows) - 1}))
+
+
+def _memory_range(budget: MemoryBudget) -> str:
+    """Return the memory for the cache: '4.10 to 4.60 GiB', or one figure without a range."""
+    low, high = budget.kv_memory_low, budget.kv_memory_high
+    return gib_range(low, high) or human(low, BYTES)
+
+
+def _pool_table(result: FitResult, figures: Figures, details: Sequence[Figure]) -> Table:
+    """Return the table that divides the memory for the cache into the engine's blocks and tokens."""
+    by_name = {**figures, **{figure.name: figure for figure in details}}
+    labels = {detail.name: detail.label for detail in result.pool.details}
+    rows = []
+    for name in dict.fromkeys([*labels, "kv_bytes_per_sequence", "kv_blocks", "kv_tokens"]):
+        figure = by_name[name]
+        if figure.quantity is not None:
+            label = labels.get(name, figure.label)
+            rows.append((label, figure.human, figure.exact if figure.unit == BYTES else ""))
+    rows.append((figures["concurrency"].label, times(result.pool.concurrency, 2), ""))
+    return Table((LABEL, Column(), Column()), tuple(rows))
+
+
+def is_divided(resolved: ResolvedRequest) -> bool:
+    """Return whether the request says which layers or caches go to which device of llama.cpp."""
+    args = resolved.args
+    if not isinstance(args, LlamacppArgs):
+        return False
+    return args.n_gpu_layers is not None or bool(args.n_cpu_moe or args.tensor_split or args.no_kv_offload)
+
+
+def devices_table(answer: Answer) -> tuple[Table, ...]:
+    """Return one row per GPU of llama.cpp and one of the host, with the buffers of each; none for other engines."""
+    if not answer.devices:
+        return ()
+    parts = ("model", "cache", "compute", "outside", "total")
+    sizes = [getattr(row, part) for row in answer.devices for part in parts]
+    unit, texts = column([size or 0 for size in sizes], BYTES)
+    cells = ["" if size is None else text for size, text in zip(sizes, texts, strict=True)]
+    columns = (
+        Column("device", "left"),
+        Column("layers"),
+        *(Column(f"{name}\n{unit}") for name in ("model", "KV cache", "compute", "outside", "total")),
+    )
+    rows = ((row.name, count(row.layers), *cells[5 * i : 5 * i + 5]) for i, row in enumerate(answer.devices))
+    return (Table(columns, tuple(rows)),)
+
+
+def log_table(result: FitResult) -> tuple[Table, ...]:
+    """Return the lines that the engine will log."""
+    if not result.log_lines:
+        return ()
+    engine = result.resolved.engine
+    header = f"{engine.title} will log:"
+    if engine.must_fit_one and result.max_batch == 0:
+        header = f"{engine.title} will not start, since not one request fits. It would log:"
+    lines = [(part,) for line in result.log_lines for part in wrapped(line, "    ", WIDTH - 2)]
+    return (Table((LABEL._replace(header=header),), tuple(lines)),)

@@ -1,0 +1,101 @@
+"""All that `attncalc fit` says about one engine. Each part is computed when it is first read."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ..errors import AttncalcError
+from ..quantity import Quantity
+from .attention_ranks import AttentionRanks, with_attention_ranks
+from .config import ServingConfig
+from .fit import FitResult, fit, min_gpus
+from .gpu_layers import fewest_cpu_moe, most_gpu_layers
+from .request import FitRequest, ResolvedRequest
+from .roofline import Roofline, roofline
+from .suggestions import Suggestion, suggestions
+from .users import Users, users
+
+if TYPE_CHECKING:
+    from .device_memory import DeviceMemory
+
+RANKS_SHARE_EXPERTS = "which experts a step reads on one GPU depends on the requests of all ranks"
+"""Why there is no roofline if ranks divide the experts."""
+
+
+class Answer:
+    """What fits with one engine, and what follows from it.
+
+    Attributes:
+        result: What fits.
+    """
+
+    def __init__(self, result: FitResult) -> None:
+        self.result = result
+
+    @classmethod
+    def to(cls, request: FitRequest) -> Answer:
+        """Return the answer to a request. Raises AttncalcError as `fit` does."""
+        return cls(fit(request))
+
+    @property
+    def resolved(self) -> ResolvedRequest:
+        """The complete request."""
+        return self.result.resolved
+
+    @cached_property
+    def changes(self) -> tuple[Suggestion, ...]:
+        """The changes that would make it fit, the cheapest first; () if it does."""
+        return suggestions(self.result)
+
+    @cached_property
+    def users(self) -> Users | None:
+        """How many users' requests run concurrently; None if the request has none."""
+        return users(self.resolved)
+
+    @cached_property
+    def fewest_gpus(self) -> Quantity | None:
+        """The fewest GPUs that hold the batch; None if no number does."""
+        return min_gpus(self.resolved)
+
+    @cached_property
+    def most_gpu_layers(self) -> int | None:
+        """llama.cpp's largest -ngl with which it fits; None for other engines, and if none does."""
+        return most_gpu_layers(self.resolved.request) if self._splits_layers else None
+
+    @cached_property
+    def fewest_cpu_moe(self) -> int | None:
+        """llama.cpp's smallest --n-cpu-moe with which it fits; None for other engines, and if none does."""
+        return fewest_cpu_moe(self.resolved.request) if self._splits_layers else None
+
+    @property
+    def _splits_layers(self) -> bool:
+        return self.resolved.whole_layers and self.resolved.share is not None
+
+    @cached_property
+    def devices(self) -> tuple[DeviceMemory, ...]:
+        """llama.cpp's memory of each GPU and of the host; () for other engines."""
+        if not self.resolved.whole_layers:
+            return ()
+        from .device_memory import device_memory  # other engines do not need it
+
+        return device_memory(self.resolved)
+
+    @cached_property
+    def attention_ranks(self) -> AttentionRanks | None:
+        """What DP attention would give; None for a model or an engine that does not have it."""
+        return with_attention_ranks(self.result)
+
+    @cached_property
+    def bounds(self) -> tuple[Roofline | None, str]:
+        """Lower bounds of time on the GPU; or None, and why there are none, which is '' without a GPU."""
+        resolved, gpu = self.resolved, self.resolved.gpu
+        if gpu is None:
+            return None, ""
+        if resolved.divides_experts:
+            return None, RANKS_SHARE_EXPERTS
+        dtype, config = resolved.weights_dtype, ServingConfig.of(resolved)
+        try:
+            return roofline(resolved.model, resolved.workload, gpu, weights_dtype=dtype, config=config), ""
+        except AttncalcError as error:  # the GPU has no FLOP/s for the dtype
+            return None, error.message
