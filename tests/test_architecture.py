@@ -62,7 +62,7 @@ HOMES = {
     "http": ("config/download.py",),
     "ssl": ("config/download.py",),
     "socket": ("config/download.py",),
-    "pyarrow": ("report/rows/parquet.py",),
+    "pyarrow": ("report/parquet.py",),
     "hatchling": (),
 }
 """The only places that may import each library."""

@@ -22,8 +22,8 @@ from asking import Ask, shell, started
 
 from attncalc import AttncalcError, sweep
 from attncalc.config import preset_text
-from attncalc.report.rows import ROW_FORMATS, Rows
-from attncalc.report.rows.watch import Watch
+from attncalc.report.formats import ROW_FORMATS, Rows
+from attncalc.report.watch import Watch
 from attncalc.sweeps.parallel import rows_in_parallel
 from attncalc.sweeps.sweep import Sweep
 
@@ -375,7 +375,7 @@ def test_progress_is_shown_once_a_sweep_takes_time(monkeypatch: pytest.MonkeyPat
         def __exit__(self, *error: object) -> None:
             steps.append("end")
 
-    monkeypatch.setattr("attncalc.report.rows.watch.progress", Shown)
+    monkeypatch.setattr("attncalc.report.watch.progress", Shown)
     times = iter(range(10**6))
     rows = [(n, None) for n in range(200)]
     quick = Watch(200, shows_progress=True, clock=lambda: 0.0)

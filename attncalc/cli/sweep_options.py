@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from ..errors import AttncalcError
-from ..report.rows import ROW_FORMATS, TABLE, RowFormat, choose_row_format
+from ..report.formats import ROW_FORMATS, TABLE, Format, choose_row_format
 from ..units import parse_count, truncate
 from .command import Options
 from .options import Force, Json, Text, model_name, option, output_file
@@ -102,6 +102,6 @@ class RowOutputOptions(Options):
             self.format = "json"
         choose_row_format(self.format, self.output, on_terminal=False)
 
-    def form(self) -> RowFormat | None:
+    def form(self) -> Format | None:
         """Return the format; None for the screen, which is the default on a terminal."""
         return choose_row_format(self.format, self.output, on_terminal=sys.stdout.isatty())

@@ -1,11 +1,13 @@
-"""A report as CSV: one row per figure, for a spreadsheet or a script."""
+"""CSV for a spreadsheet or a script: a report with one row per figure, and the rows of a sweep."""
 
 from __future__ import annotations
 
 import csv
 import io
-from typing import Any
+from typing import IO, Any
 
+from .characters import printable
+from .formats import Rows
 from .report import Report
 
 COLUMNS = ("of", "name", "value", "unit", "formula", "substituted", "assumed")
@@ -19,11 +21,18 @@ def render(report: Report, *, explain: bool = False) -> str:
     `explain` has no effect: every row has its formula.
     """
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(rows(report))
+    csv.writer(out, lineterminator="\n").writerows(figure_rows(report))
     return out.getvalue()
 
 
-def rows(report: Report) -> list[tuple[Any, ...]]:
+def write(rows: Rows, file: IO[str], dialect: str = "excel") -> None:
+    """Write a header with the names, then a line per row; a missing figure is an empty cell."""
+    writer = csv.writer(file, dialect, lineterminator="\n")
+    writer.writerow(rows.names)
+    writer.writerows(rows.rows)
+
+
+def figure_rows(report: Report) -> list[tuple[Any, ...]]:
     """Return a header and one row per figure, or per check or record if the report has them.
 
     The column `of` names a layer group or a variant; it is empty for a figure of the whole model.
@@ -40,10 +49,15 @@ def rows(report: Report) -> list[tuple[Any, ...]]:
             COLUMNS,
             *((f.of, f.name, f.value, f.unit, f.formula.text, f.formula.substituted, assumed) for f in figures),
         ]
-    return [tuple(escape(cell) if isinstance(cell, str) else cell for cell in row) for row in table]
+    return [tuple(_not_computed(cell) if isinstance(cell, str) else cell for cell in row) for row in table]
 
 
 def escape(text: str) -> str:
+    """Return a text without control characters, and so that no spreadsheet computes it."""
+    return _not_computed(printable(text, "utf-8"))
+
+
+def _not_computed(text: str) -> str:
     """Return a text as a cell that no spreadsheet computes: '=cmd' becomes "'=cmd".
 
     Source: OWASP, CSV Injection.

@@ -1,10 +1,12 @@
-"""The output formats. A new format is one file with a `render` function and one line in FORMATS."""
+"""The output formats. A new format is one file, and one line here."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard
+from types import ModuleType
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from ..errors import AttncalcError, did_you_mean
 from ..units import truncate
@@ -12,7 +14,23 @@ from ..units import truncate
 if TYPE_CHECKING:
     from .report import Report
 
-DEFAULT = "table"
+Row = tuple[Any, ...]
+
+
+class Rows(NamedTuple):
+    """The rows of a sweep.
+
+    Attributes:
+        names: The names of the columns.
+        units: Their units, '' for none; None for a column of text.
+        rows: The rows, which are computed while they are read.
+        facts: Further keys of a JSON document.
+    """
+
+    names: Sequence[str]
+    units: Sequence[str | None]
+    rows: Iterable[Row]
+    facts: dict[str, Any]
 
 
 class Format(NamedTuple):
@@ -21,33 +39,57 @@ class Format(NamedTuple):
     Attributes:
         name: What `--format` calls it.
         suffixes: Suffixes of files that are written in this format; "" is a file without a suffix.
-        module: The module in this package with its `render(report, *, explain)`, imported when it is used.
+        module: The module in this package, imported when it is used. For a format of FORMATS it has
+            `render(report, *, explain)`, and for one of ROW_FORMATS `write(rows, file)` and `escape(text)`.
         has_tabs: Whether tabs separate its cells; the tabs of other formats come from a name, and are escaped.
+        is_binary: Whether the file has bytes instead of text.
     """
 
     name: str
     suffixes: tuple[str, ...]
     module: str
     has_tabs: bool = False
+    is_binary: bool = False
 
     def render(self, report: Report, *, explain: bool = False) -> str:
         """Return the report as text in this format; with `explain`, its formulas too."""
-        text: str = import_module(f".{self.module}", __package__).render(report, explain=explain)
+        text: str = self._imported().render(report, explain=explain)
         return text
 
+    def write(self, rows: Rows, file: IO[Any]) -> None:
+        """Write the rows to a file, one after the other."""
+        self._imported().write(rows, file)
 
-FORMATS = {
+    @property
+    def escape(self) -> Callable[[str], str]:
+        """What a text becomes in a cell of a row: a path may have characters that the format reads otherwise."""
+        function: Callable[[str], str] = self._imported().escape
+        return function
+
+    def _imported(self) -> ModuleType:
+        return import_module(f".{self.module}", __package__)
+
+
+TABLE = "table"
+"""The default. Of rows it is a grid or a table on the screen, which needs all of them at once."""
+_ALL = {
     known.name: known
     for known in (
-        Format("table", (".txt", ""), "text"),
+        Format(TABLE, (".txt", ""), "text"),
         Format("json", (".json",), "json"),
         Format("csv", (".csv",), "csv"),
         Format("tsv", (".tsv",), "tsv", has_tabs=True),
         Format("markdown", (".md", ".markdown"), "markdown"),
         Format("html", (".html", ".htm"), "html"),
         Format("latex", (".tex",), "latex"),
+        Format("jsonl", (".jsonl", ".ndjson"), "jsonl"),
+        Format("parquet", (".parquet",), "parquet", is_binary=True),
     )
 }
+FORMATS = {name: _ALL[name] for name in (TABLE, "json", "csv", "tsv", "markdown", "html", "latex")}
+"""The formats of a report."""
+ROW_FORMATS = {name: _ALL[name] for name in ("csv", "jsonl", "json", "tsv", "markdown", "html", "latex", "parquet")}
+"""The formats of the rows of a sweep, beside TABLE."""
 
 
 def goes_to_file(output: Path | None) -> TypeGuard[Path]:
@@ -60,18 +102,35 @@ def choose_format(name: str | None, output: Path | None) -> Format:
 
     Raises AttncalcError if there is no such format, or if the suffix is unknown and `name` is None.
     """
-    if name is not None:
-        if name not in FORMATS:
-            hint = did_you_mean(name, FORMATS)
-            raise AttncalcError(f"unknown format '{truncate(name)}'", f"{hint}known formats: {', '.join(FORMATS)}")
-        return FORMATS[name]
-    if output is None or str(output) == "-":
-        return FORMATS[DEFAULT]
-    suffix = output.suffix.lower()
-    for known in FORMATS.values():
-        if suffix in known.suffixes:
-            return known
     suffixes = [f"{suffix} ({known.name})" for known in FORMATS.values() for suffix in known.suffixes if suffix]
+    return _chosen(name, output, FORMATS, suffixes) or FORMATS[TABLE]
+
+
+def choose_row_format(name: str | None, output: Path | None, *, on_terminal: bool) -> Format | None:
+    """Return the format of rows in the same way; None for TABLE.
+
+    The default is TABLE on a terminal, and CSV in a pipe. Raises AttncalcError as `choose_format` does.
+    """
+    formats = {TABLE: _ALL[TABLE], **ROW_FORMATS}
+    suffixes = [f"{known.suffixes[0]} ({known.name})" for known in ROW_FORMATS.values()]
+    chosen = _chosen(name, output, formats, suffixes) or formats[TABLE if on_terminal else "csv"]
+    return None if chosen.name == TABLE else chosen
+
+
+def _chosen(
+    name: str | None, output: Path | None, formats: Mapping[str, Format], suffixes: Sequence[str]
+) -> Format | None:
+    """Return the format of a name or of a suffix; None for standard output. An error lists `suffixes`."""
+    if name is not None:
+        if name not in formats:
+            hint = did_you_mean(name, formats)
+            raise AttncalcError(f"unknown format '{truncate(name)}'", f"{hint}known formats: {', '.join(formats)}")
+        return formats[name]
+    if not goes_to_file(output):
+        return None
+    for known in formats.values():
+        if output.suffix.lower() in known.suffixes:
+            return known
     raise AttncalcError(
         f"no output format has the suffix '{truncate(output.suffix)}'",
         f"use {', '.join(suffixes)}; or name the format with --format",

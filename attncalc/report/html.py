@@ -1,12 +1,14 @@
-"""A report as HTML: a page of its own, or a fragment for a notebook."""
+"""HTML: a report as a page of its own or as a fragment for a notebook, and the rows of a sweep."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from typing import IO
 
 from .characters import printable
 from .explain import explain_figures
+from .formats import Rows
 from .report import Column, Report, Table
 from .text import bar_lines
 
@@ -45,6 +47,19 @@ def render(report: Report, *, explain: bool = False) -> str:
         "</html>",
     ]
     return "\n".join(lines) + "\n"
+
+
+def write(rows: Rows, file: IO[str]) -> None:
+    """Write the rows of a sweep as a page with one table."""
+    file.write('<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>attncalc sweep</title>\n')
+    file.write("<style>td, th { padding: 0 0.5em; } .number { text-align: right; }</style>\n</head>\n<body>\n<table>\n")
+    classes = ["" if unit is None else ' class="number"' for unit in rows.units]
+    headers = (f"<th{kind}>{escape(name)}</th>" for kind, name in zip(classes, rows.names, strict=True))
+    file.write(f"<thead><tr>{''.join(headers)}</tr></thead>\n<tbody>\n")
+    for row in rows.rows:
+        cells = (f"<td{kind}>{'' if cell is None else cell}</td>" for kind, cell in zip(classes, row, strict=True))
+        file.write(f"<tr>{''.join(cells)}</tr>\n")
+    file.write("</tbody>\n</table>\n</body>\n</html>\n")
 
 
 def fragment(report: Report, *, explain: bool = False) -> str:

@@ -1,13 +1,17 @@
-"""A report as JSON: the contract that scripts rely on. Its shape never depends on a flag."""
+"""JSON, the contract that scripts rely on: a report, whose shape never depends on a flag, and the rows of a sweep."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import IO, Any
 
 from .. import __version__
+from .formats import Rows
+from .jsonl import escape
 from .report import Figure, Report
 from .schemas import schema_name
+
+__all__ = ["escape", "render", "result", "write"]
 
 
 def render(report: Report, *, explain: bool = False) -> str:
@@ -27,6 +31,20 @@ def render(report: Report, *, explain: bool = False) -> str:
         **report.extra,
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def write(rows: Rows, file: IO[str]) -> None:
+    """Write a sweep as one document: its facts, and a list of rows with one object per line."""
+    encode = json.JSONEncoder(ensure_ascii=False).encode
+    columns = [{"name": name, "unit": unit} for name, unit in zip(rows.names, rows.units, strict=True)]
+    for name, value in {**rows.facts, "columns": columns}.items():
+        file.write(f"{',' if name != 'schema' else '{'}\n  {encode(name)}: {encode(value)}")
+    file.write(',\n  "rows": [')
+    separator = "\n    "
+    for row in rows.rows:
+        file.write(separator + encode(dict(zip(rows.names, row, strict=True))))
+        separator = ",\n    "
+    file.write("\n  ]\n}\n")
 
 
 def result(figure: Figure, assumed: bool = False) -> dict[str, Any]:

@@ -1,13 +1,15 @@
-"""A report in LaTeX: its tables, for the body of a paper that uses the package booktabs."""
+"""LaTeX for the body of a paper that uses the package booktabs: the tables of a report, and the rows of a sweep."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import IO
 
 from .characters import printable
 from .explain import explain_figures
+from .formats import Rows
 from .report import Report, Table
 
 _WIDTH = 64
@@ -95,6 +97,22 @@ def render(report: Report, *, explain: bool = False) -> str:
     blocks += [_comments(notes) for notes in report.note_blocks]
     blocks += _tabulars(report.footer)
     return "\n\n".join(blocks) + "\n"
+
+
+def write(rows: Rows, file: IO[str]) -> None:
+    """Write the rows of a sweep as one tabular; numbers are aligned to the right."""
+    align = "".join("l" if unit is None else "r" for unit in rows.units)
+    file.write("% Load \\usepackage{booktabs} in the preamble.\n")
+    file.write(f"\\begin{{tabular}}{{{align}}}\n\\toprule\n")
+    file.write(f"{' & '.join(map(escape, rows.names))} \\\\\n\\midrule\n")
+    for row in rows.rows:
+        file.write(f"{' & '.join('' if cell is None else _figure(cell) for cell in row)} \\\\\n")
+    file.write("\\bottomrule\n\\end{tabular}\n")
+
+
+def _figure(cell: object) -> str:
+    """Return a cell of a row; of those that `escape` has not passed, only verdicts have a mark."""
+    return str(cell).replace("_", r"\_") if cell in ("may_not_fit", "does_not_fit") else str(cell)
 
 
 def _comments(lines: Iterable[str]) -> str:

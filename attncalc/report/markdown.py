@@ -1,11 +1,14 @@
-"""A report as Markdown: the tables of the screen, to paste into a review or a wiki."""
+"""Markdown to paste into a review or a wiki: the tables of a report, and the rows of a sweep."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import IO
 
+from .characters import printable
 from .explain import explain_figures
+from .formats import Rows
 from .report import Report, Table
 from .text import bar_lines
 
@@ -16,14 +19,14 @@ def render(report: Report, *, explain: bool = False) -> str:
     """Return the report as Markdown; `explain` adds a code block with the formula of each figure."""
     title, *facts = report.heading
     name, _, attention = title.partition("  ")
-    blocks = [f"**{escape(name)}** {escape(attention)}".rstrip(), *(escape(fact) for fact in facts)]
+    blocks = [f"**{_escaped(name)}** {_escaped(attention)}".rstrip(), *(_escaped(fact) for fact in facts)]
     if report.bar:
         blocks.append(_code("text", bar_lines(report)))
-    blocks += [f"**{escape(report.answer)}**"] if report.answer else []
+    blocks += [f"**{_escaped(report.answer)}**"] if report.answer else []
     blocks += [_table(table) for table in report.tables]
     if explain:
         blocks += [_code("text", lines) for lines in explain_figures(report)]
-    blocks += [f"> {escape(note)}" for notes in report.note_blocks for note in notes]
+    blocks += [f"> {_escaped(note)}" for notes in report.note_blocks for note in notes]
     blocks += [_table(table) for table in report.footer]
     return "\n\n".join(blocks) + "\n"
 
@@ -34,10 +37,10 @@ def _code(language: str, lines: Iterable[str]) -> str:
 
 def _table(table: Table) -> str:
     if table.code:
-        title = [f"{escape(column.header)}\n\n" for column in table.columns if column.header]
+        title = [f"{_escaped(column.header)}\n\n" for column in table.columns if column.header]
         return "".join(title) + _code("sh", (line for (line,) in table.rows))
     marks = ["---" if column.align == "left" else "---:" for column in table.columns]
-    header = [escape(column.header.replace("\n", " ")) for column in table.columns]
+    header = [_escaped(column.header.replace("\n", " ")) for column in table.columns]
     rows = [header, marks, *([_cell(cell) for cell in row] for row in table.rows)]
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join(lines)
@@ -45,9 +48,22 @@ def _table(table: Table) -> str:
 
 def _cell(text: str) -> str:
     indent = len(text) - len(text.lstrip())
-    return "&nbsp;" * indent * (2 if indent and text.strip()[:1].isalpha() else 0) + escape(text.strip())
+    return "&nbsp;" * indent * (2 if indent and text.strip()[:1].isalpha() else 0) + _escaped(text.strip())
+
+
+def write(rows: Rows, file: IO[str]) -> None:
+    """Write the rows of a sweep as a table; numbers are aligned to the right."""
+    file.write(f"| {' | '.join(map(escape, rows.names))} |\n")
+    file.write(f"| {' | '.join('---' if unit is None else '---:' for unit in rows.units)} |\n")
+    for row in rows.rows:
+        file.write(f"| {' | '.join('' if cell is None else str(cell) for cell in row)} |\n")
 
 
 def escape(text: str) -> str:
+    """Return a text without control characters, on one line and with the marks of Markdown escaped."""
+    return _escaped(printable(text, "utf-8"))
+
+
+def _escaped(text: str) -> str:
     """Return `text` on one line with the marks of Markdown escaped, those of GitHub's math and strikethrough too."""
     return _MARK.sub(r"\\\g<0>", text.replace("\n", " "))

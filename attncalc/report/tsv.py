@@ -1,11 +1,13 @@
-"""A report as TSV: the rows of CSV with tabs between the cells, to paste into a spreadsheet."""
+"""TSV to paste into a spreadsheet: as CSV, with tabs between the cells."""
 
 from __future__ import annotations
 
 import csv
 import io
+from typing import IO
 
 from . import csv as comma_separated
+from .formats import Rows
 from .report import Report
 
 
@@ -16,12 +18,22 @@ def render(report: Report, *, explain: bool = False) -> str:
     """
     out = io.StringIO()
     writer = csv.writer(out, "excel-tab", lineterminator="\n")
-    for row in comma_separated.rows(report):
-        writer.writerow(one_line(cell) if isinstance(cell, str) else cell for cell in row)
+    for row in comma_separated.figure_rows(report):
+        writer.writerow(_one_line(cell) if isinstance(cell, str) else cell for cell in row)
     return out.getvalue()
 
 
-def one_line(cell: str) -> str:
+def write(rows: Rows, file: IO[str]) -> None:
+    """Write the rows of a sweep."""
+    comma_separated.write(rows, file, "excel-tab")
+
+
+def escape(text: str) -> str:
+    """Return a text on one line without tabs, and so that no spreadsheet computes it."""
+    return _one_line(comma_separated.escape(text))
+
+
+def _one_line(cell: str) -> str:
     r"""Return a cell without tabs and line feeds, which many programs take for the end of a cell even in quotes.
 
     They are written as other control characters are: `\u0009`, `\u000a`.

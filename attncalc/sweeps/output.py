@@ -10,11 +10,10 @@ from typing import IO, Any
 from .. import __version__
 from ..errors import AttncalcError
 from ..report.characters import printable
-from ..report.formats import goes_to_file
+from ..report.formats import Format, Rows, goes_to_file
 from ..report.notes import WARNING
-from ..report.rows import RowFormat, Rows
-from ..report.rows.watch import Watch
 from ..report.schemas import schema_name
+from ..report.watch import Watch
 from ..report.write import new_file, write
 from ..units import count
 from .axes import cell
@@ -22,7 +21,7 @@ from .grid import check_screen, context_warning, sweep_report
 from .sweep import Row, Sweep
 
 
-def write_sweep(sweep: Sweep, form: RowFormat | None, *, output: Path | None, force: bool, jobs: int = 1) -> int:
+def write_sweep(sweep: Sweep, form: Format | None, *, output: Path | None, force: bool, jobs: int = 1) -> int:
     """Write the rows to a file or to standard output, and return the exit code.
 
     It is 0 if a cell has figures, and 128 and the number of the signal after Ctrl-C or SIGTERM. On standard output the
@@ -69,7 +68,7 @@ def _rows(sweep: Sweep, jobs: int, escape: Callable[[str], str]) -> Iterator[Row
     return rows_in_parallel(sweep, jobs, escape)
 
 
-def _standard_output(form: RowFormat) -> IO[Any]:
+def _standard_output(form: Format) -> IO[Any]:
     if not form.is_binary:
         return sys.stdout
     if sys.stdout.isatty() or not hasattr(sys.stdout, "buffer"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import IO, Any
 
-from ...errors import AttncalcError, CannotCheckError
-from ...units import PER_SECOND, SECONDS
-from . import Rows
+from ..errors import AttncalcError, CannotCheckError
+from ..units import PER_SECOND, SECONDS
+from .formats import Rows
 
 GROUP = 10_000
 """Rows of a group, all of which are in memory."""

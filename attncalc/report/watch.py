@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from ...units import count
-from ..progress import progress
-from . import Row
+from ..units import count
+from .formats import Row
+from .progress import progress
 
 QUIET_SECONDS = 0.5
 """Seconds of work before the progress is shown: a short sweep has none."""

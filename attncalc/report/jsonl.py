@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import IO
 
-from ..characters import printable
-from . import Rows
+from .characters import printable
+from .formats import Rows
 
 
 def write(rows: Rows, file: IO[str]) -> None:
