@@ -17,8 +17,7 @@ from attncalc.checkpoint import CheckpointWeights
 from attncalc.config.gpus import gpu
 from attncalc.engines import find_engine
 from attncalc.engines.base import Detail, EngineArgs, Pool
-from attncalc.engines.log_check import LogMemory
-from attncalc.engines.startup_log import LogRefusal, Printed, StartupLog
+from attncalc.engines.startup_log import LogMemory, LogRefusal, Printed, StartupLog
 from attncalc.quantity import quantity, ratio
 from attncalc.serving import log_check, log_doctor
 from attncalc.serving.fit import fit

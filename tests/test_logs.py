@@ -11,8 +11,7 @@ import pytest
 from asking import Ask
 from tables import each
 
-from attncalc.engines.log import read_log
-from attncalc.engines.log_text import lines_of
+from attncalc.engines.log_file import lines_of, read_log
 from attncalc.engines.startup_log import Printed
 
 MODELS = Path(__file__).parent / "data" / "engine-logs" / "models"

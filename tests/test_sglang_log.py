@@ -120,13 +120,15 @@ def test_arguments_are_read_up_to_a_limit_and_only_after_their_name() -> None:
 
 def test_figures_of_each_pool_are_those_of_its_first_line() -> None:
     figures = figures_of(
-        [
-            "Full KV Cache is allocated. dtype: torch.bfloat16, #tokens: 5,004, K size: 0.11 GB, V size: 0.12 GB",
-            "SWA KV Cache is allocated. dtype: torch.bfloat16, #tokens: 4003, K size: 0.09 GB, V size: 0.08 GB",
-            "Full KV Cache is allocated. dtype: torch.bfloat16, #tokens: 7, K size: 0.01 GB, V size: 0.01 GB",
-            "Mamba Cache is allocated. max_mamba_cache_size: 186, conv_state size: 0.10GB, ssm_state size: 4.38GB",
-            "max_total_num_tokens=5004, ...",
-        ]
+        " ".join(
+            [
+                "Full KV Cache is allocated. dtype: torch.bfloat16, #tokens: 5,004, K size: 0.11 GB, V size: 0.12 GB",
+                "SWA KV Cache is allocated. dtype: torch.bfloat16, #tokens: 4003, K size: 0.09 GB, V size: 0.08 GB",
+                "Full KV Cache is allocated. dtype: torch.bfloat16, #tokens: 7, K size: 0.01 GB, V size: 0.01 GB",
+                "Mamba Cache is allocated. max_mamba_cache_size: 186, conv_state size: 0.10GB, ssm_state size: 4.38GB",
+                "max_total_num_tokens=5004, ...",
+            ]
+        )
     )
     assert {name: figure.text for name, figure in figures.items()} == {
         "full_kv_tokens": "5004",
@@ -144,7 +146,7 @@ def test_figures_of_each_pool_are_those_of_its_first_line() -> None:
 def test_figures_are_printed_with_their_lines() -> None:
     pool = "SWA KV Cache is allocated. dtype: torch.bfloat16, #tokens: 4003, K size: 0.09 GB, V size: 0.08 GB"
     states = "Mamba Cache is allocated. max_mamba_cache_size: 186, conv_state size: 0.10GB, ssm_state size: 4.38GB"
-    figures = figures_of([pool, states])
+    figures = figures_of(f"{pool} {states}")
     assert {name: figure.line for name, figure in figures.items()} == {
         "swa_kv_tokens": pool,
         "swa_k_size": "K size: 0.09 GB",
@@ -157,7 +159,7 @@ def test_figures_are_printed_with_their_lines() -> None:
 
 def test_the_number_of_tokens_is_that_of_the_pool_if_it_is_printed() -> None:
     def tokens(*lines: str) -> str:
-        return figures_of(lines)["kv_tokens"].text
+        return figures_of(" ".join(lines))["kv_tokens"].text
 
     assert tokens("KV Cache is allocated. #tokens: 1000, KV size: 7.51 GB", "max_total_num_tokens=999") == "1000"
     # old versions print only the number of all ranks, of which the least applies
@@ -165,8 +167,8 @@ def test_the_number_of_tokens_is_that_of_the_pool_if_it_is_printed() -> None:
         tokens("KV Cache is allocated. K size: 7.51 GB", "max_total_num_tokens=999", "max_total_num_tokens=998")
         == "998"
     )
-    assert figures_of(["KV Cache is allocated. #tokens: 1000, KV size: 7.51 GB"])["kv_size"].text == "7.51"
-    assert figures_of(["weights"]) == {}
+    assert figures_of("KV Cache is allocated. #tokens: 1000, KV size: 7.51 GB")["kv_size"].text == "7.51"
+    assert figures_of("weights") == {}
 
 
 @pytest.mark.parametrize(

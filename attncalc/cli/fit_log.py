@@ -19,7 +19,7 @@ from ..config.open_file import open_file
 from ..config.presets import preset_of, presets
 from ..config.standard_input import read_standard_input
 from ..engines import find_engine
-from ..engines.log import read_log
+from ..engines.log_file import read_log
 from ..engines.startup_log import StartupLog
 from ..errors import AttncalcError
 from ..hardware import Gpu

@@ -116,6 +116,14 @@ class Pool(NamedTuple):
     details: tuple[Detail, ...]
     log_lines: tuple[str, ...]
 
+    def figure(self, name: str) -> int | float:
+        """Return a figure by its name in logs; 0 if there is none."""
+        if name == "concurrency":
+            return float(self.concurrency)
+        totals = {"kv_tokens": self.tokens, "kv_blocks": self.blocks or 0}
+        figures = {detail.name: detail.quantity for detail in self.details} | totals
+        return int(figures.get(name, 0))
+
 
 class CacheLayout(Protocol):
     """How an engine stores one model's caches on one device. If devices differ, it is the one where least fits."""

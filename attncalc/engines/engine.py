@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from ..workload import Workload
     from .base import CacheLayout, EngineArgs
     from .launch import LaunchFacts
-    from .log_check import LogChecks
     from .pipeline import LayerCacheSpec
     from .runtime import Limits, RuntimeFacts, RuntimeMemory
-    from .startup_log import StartupLog
+    from .startup_log import LogChecks, StartupLog
 
 Args = TypeVar("Args", bound="EngineArgs")
 
@@ -235,9 +234,12 @@ class Engine(Generic[Args]):
         """Return whether it starts only if one request fits on each pipeline stage with the layers of all stages."""
         return False
 
-    def launch(self, facts: LaunchFacts[Args]) -> Iterator[str | int]:
-        """Yield the words of the command that starts it. Raises NoCommandError if it has no server, or no option."""
-        raise NoCommandError
+    def launch(self, facts: LaunchFacts[Args]) -> Iterator[str | int] | None:
+        """Return the words of the command that starts it; None if it has no server.
+
+        Reading them raises NoCommandError if it has no option for something in `facts`.
+        """
+        return None
 
     def attention_ranks(self, args: Args, dp: int) -> tuple[str, dict[str, Any]] | None:
         """Return the options, and the fields of a FitRequest, with which each GPU has attention of its own.
@@ -283,7 +285,3 @@ class PerLayerEngine(Engine[Args]):
     def token_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         """Return the bytes that the next token of one sequence adds to one layer."""
         raise NotImplementedError
-
-
-class NoCommandError(Exception):
-    """The engine has no command, or no option for something that a request asks for."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..units import DType
-from .engine import NoCommandError
 
 if TYPE_CHECKING:
     from ..model import ModelSpec
@@ -27,6 +26,10 @@ PREDICT_TOKENS = frozenset(
     }
 )
 """The model_types whose releases have layers for multi-token prediction, which need no draft model."""
+
+
+class NoCommandError(Exception):
+    """The engine has no option for something that a request asks for."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""What a start-up log of an engine contains: its arguments, the figures that it printed, and why it did not start."""
+"""What a start-up log of an engine contains: its arguments, the figures that it printed, and why it did not start.
+
+Each engine's `log.py` reads it, with the functions of this file.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-from ..units import GIB
+from ..check import Check
+from ..units import BYTES, GIB, TOKENS
 
 MIB = 2**20
 SIZE = r"(-?\d{1,9}(?:\.\d{1,9})?) ?Gi?B"
@@ -16,6 +20,26 @@ SIZE_MIB = r"(\d{1,12}(?:\.\d{1,9})?) ?MiB"
 COUNT = r"(\d[\d,_]{0,29})"
 _MOST = 1 << 22
 """Characters of relevant lines that are searched: a start-up has some tens of thousands."""
+SIZES = {
+    "state_slots": "slots of states",
+    "conv_state_size": "states of convolutions",
+    "ssm_state_size": "recurrent states",
+    "kv_tokens": "tokens",
+    "full_kv_tokens": "tokens of the full pool",
+    "swa_kv_tokens": "tokens of the window pool",
+    "kv_size": "KV cache",
+    "k_size": "K",
+    "v_size": "V",
+    "full_k_size": "K of the full pool",
+    "full_v_size": "V of the full pool",
+    "swa_k_size": "K of the window pool",
+    "swa_v_size": "V of the window pool",
+    "swa_kv_size": "KV cache of sliding windows",
+    "indexer_kv_size": "keys of the indexer",
+    "recurrent_size": "recurrent states",
+    "n_ctx": "n_ctx",
+}
+"""The figures of the caches of SGLang and llama.cpp."""
 
 
 class Printed(NamedTuple):
@@ -111,6 +135,29 @@ class StartupLog(NamedTuple):
         return self.path or (None if self.engine == "llamacpp" else self.model)
 
 
+class LogMemory(NamedTuple):
+    """The memory for the cache that a log has, in bytes, and the bounds that its rounding leaves.
+
+    Attributes:
+        low: The least memory that would be printed so.
+        printed: The memory as printed; negative if weights and reserve are larger than the engine's share.
+        high: The most memory that would be printed so.
+        source: Where the memory is from: the line of the log.
+    """
+
+    low: int
+    printed: int
+    high: int
+    source: str
+
+
+LogChecks = tuple[LogMemory | None, tuple[Check, ...]]
+"""The memory for the cache, None if the engine did not get so far; and each figure beside the predicted one."""
+
+
+# Patterns, and the figures that they find
+
+
 def last_start(lines: Iterable[str], start: re.Pattern[str], outcome: re.Pattern[str]) -> tuple[str, int]:
     """Return the lines of the last start with an outcome, joined by blanks, and how many starts had one.
 
@@ -148,14 +195,29 @@ def printed(pattern: re.Pattern[str], text: str, unit: int = 1) -> list[Printed]
     ]
 
 
+def read_settings(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[str, str]:
+    """Return the first mention of every setting that the log has."""
+    found = {name: first(pattern, text) for name, pattern in patterns.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def read_flags(patterns: Mapping[str, re.Pattern[str]], text: str) -> frozenset[str]:
+    return frozenset(name for name, pattern in patterns.items() if pattern.search(text))
+
+
+def read_budget(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[str, Printed]:
+    """Return the sizes in GiB: of ranks that differ, the least memory of a GPU, and the most of what is in it."""
+    sizes = {name: printed(pattern, text, GIB) for name, pattern in patterns.items()}
+    return {
+        name: (min if name.endswith("memory") else max)(found, key=lambda figure: figure.number)
+        for name, found in sizes.items()
+        if found
+    }
+
+
 def least(figures: Iterable[Printed]) -> Printed | None:
     """Return the smallest figure: if ranks print different ones, the least applies to all. None without any."""
     return min(figures, key=lambda figure: figure.number, default=None)
-
-
-def most(figures: Iterable[Printed]) -> Printed | None:
-    """Return the largest figure; None without any."""
-    return max(figures, key=lambda figure: figure.number, default=None)
 
 
 def gib(pattern: str) -> re.Pattern[str]:
@@ -178,3 +240,24 @@ def torch_out_of_memory(text: str, where: str) -> LogRefusal | None:
 def _amount(pattern: re.Pattern[str], text: str) -> Printed | None:
     match = pattern.search(text)
     return Printed(match[1], match[0], GIB if match[2] == "G" else MIB) if match else None
+
+
+# The comparison with predicted figures
+
+
+def size_checks(log: StartupLog, predicted: dict[str, Printed], given: str = "") -> tuple[Check, ...]:
+    """Return the checks of printed figures with predicted ones that are rounded alike; not of the given one."""
+    return tuple(
+        Check(
+            "log",
+            name,
+            SIZES[name],
+            predicted[name].bytes,
+            log.logged[name].bytes,
+            2 * log.logged[name].half,  # both are rounded
+            BYTES if name.endswith("_size") else TOKENS,
+            "both are rounded" if name.endswith("_size") else "exact",
+        )
+        for name in SIZES
+        if name in log.logged and name in predicted and name != given
+    )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from ..engines.engine import NoCommandError
-from ..engines.launch import LaunchFacts
+from ..engines.launch import LaunchFacts, NoCommandError
 from ..model import ModelSpec
 from .expert_parallel import has_experts
 from .request import FitRequest, ResolvedRequest
@@ -41,7 +40,8 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
         on_gpu=resolved.gpu is not None,
     )
     try:
-        return shlex.join(map(str, resolved.engine.launch(facts)))
+        words = resolved.engine.launch(facts)
+        return None if words is None else shlex.join(map(str, words))
     except NoCommandError:
         return None
 

@@ -14,8 +14,7 @@ from typing import NamedTuple
 from ..check import Check
 from ..cost.cache import layer_cache_specs
 from ..engines import find_engine
-from ..engines.log_check import LogMemory
-from ..engines.startup_log import Printed, StartupLog
+from ..engines.startup_log import LogMemory, Printed, StartupLog
 from ..errors import AttncalcError
 from ..units import GIB
 from .fit import fit

@@ -6,8 +6,7 @@ import dataclasses
 from typing import NamedTuple
 
 from ..engines import find_engine
-from ..engines.log_check import LogMemory
-from ..engines.startup_log import LogRefusal, StartupLog
+from ..engines.startup_log import LogMemory, LogRefusal, StartupLog
 from ..quantity import Quantity
 from ..units import BYTES, GIB, count, human
 from .fit import FitResult, fit

@@ -12,11 +12,10 @@ from ...units import DType
 from ..base import CacheLayout
 from ..engine import Engine
 from ..launch import LaunchFacts
-from ..log_check import LogChecks
 from ..options import DraftOptions, VersionOptions
 from ..pipeline import LayerCacheSpec
 from ..runtime import Limits, RuntimeFacts, RuntimeMemory
-from ..startup_log import StartupLog
+from ..startup_log import LogChecks, StartupLog
 from .layout import layout
 from .limits import DEFAULT_UBATCH, MAX_GPUS, MAX_SEQUENCES
 from .options import LlamacppArgs, LlamacppOptions

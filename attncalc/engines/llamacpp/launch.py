@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..engine import NoCommandError
-from ..launch import Flags, LaunchFacts, flag
+from ..launch import Flags, LaunchFacts, NoCommandError, flag
 from .options import LlamacppArgs
 from .placement import block_count
 

@@ -11,8 +11,19 @@ from collections.abc import Iterable, Sequence
 
 from ...units import is_dtype
 from ..base import CacheLayout
-from ..log_check import LogChecks, LogMemory, size_checks
-from ..startup_log import MIB, SIZE_MIB, LogRefusal, Printed, StartupLog, first, last_start, printed
+from ..startup_log import (
+    MIB,
+    SIZE_MIB,
+    LogChecks,
+    LogMemory,
+    LogRefusal,
+    Printed,
+    StartupLog,
+    first,
+    last_start,
+    printed,
+    size_checks,
+)
 from .options import LlamacppArgs
 
 _START = re.compile(r"main: build|build: \d|version: \d|ggml_cuda_init: found|llama_model_loader: loaded meta data")

@@ -12,11 +12,10 @@ from ...units import GIB, parse_decimal
 from ..base import CacheLayout
 from ..engine import Engine, ExtraWeights, HeldWeights
 from ..launch import LaunchFacts
-from ..log_check import LogChecks
 from ..options import DraftOptions, PagedOptions, VersionOptions
 from ..pipeline import LayerCacheSpec
 from ..runtime import Limits, RuntimeFacts, RuntimeMemory
-from ..startup_log import StartupLog
+from ..startup_log import LogChecks, StartupLog
 from .layout import layout
 from .options import SglangArgs, SglangOptions
 from .pools import stage_sizes

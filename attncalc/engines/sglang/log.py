@@ -8,14 +8,16 @@ What it prints as GB are GiB.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ...search import first_true
 from ...units import GIB, count
 from ..base import CacheLayout
-from ..log_check import SIZES, LogChecks, LogMemory, figure_of, size_checks
 from ..startup_log import (
     COUNT,
+    SIZES,
+    LogChecks,
+    LogMemory,
     LogRefusal,
     Printed,
     StartupLog,
@@ -23,8 +25,11 @@ from ..startup_log import (
     gib,
     last_start,
     least,
-    most,
     printed,
+    read_budget,
+    read_flags,
+    read_settings,
+    size_checks,
     torch_out_of_memory,
 )
 from .options import SglangArgs
@@ -91,19 +96,12 @@ _BUDGET = {
 def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
     text, starts = last_start(filter(_RELEVANT.search, lines), _START, _OUTCOME)
-    logged = sglang_figures(text)
-    budget: dict[str, Printed] = {}
-    for name, pattern in _BUDGET.items():
-        figure = (least if name == "free_memory" else most)(printed(pattern, text, GIB))
-        if name == "weights" and figure is not None and not figure.number:
-            continue
-        if figure is not None:
-            budget[name] = figure
-    if "weights" not in budget and {"free_memory", "after_weights"} <= budget.keys():  # before 0.4.4
-        before, after = budget["free_memory"], budget["after_weights"]
-        used = before.number - after.number
-        if used > 0:
-            budget["weights"] = Printed(f"{float(used):.2f}", f"{before.line}, {after.line}", GIB)
+    logged = figures_of(text)
+    budget = {name: figure for name, figure in read_budget(_BUDGET, text).items() if figure.number or name != "weights"}
+    before, after = budget.get("free_memory"), budget.get("after_weights")
+    if "weights" not in budget and before and after and before.number > after.number:  # up to 0.4.3
+        used = float(before.number - after.number)
+        budget["weights"] = Printed(f"{used:.2f}", f"{before.line}, {after.line}", GIB)
     refusal = _refusal(text, started=bool(logged))
     if refusal is None and not logged:
         return None
@@ -112,7 +110,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         version=first(_VERSION, text),
         model=first(_MODEL, text),
         settings=_settings(text),
-        flags=frozenset(name for name, pattern in _FLAGS.items() if pattern.search(text)),
+        flags=read_flags(_FLAGS, text),
         logged=logged,
         budget=budget,
         refusal=refusal,
@@ -121,15 +119,17 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
 
 
 def _settings(text: str) -> dict[str, str]:
-    found = {name: first(pattern, text) for name, pattern in _SETTINGS.items()}
+    settings = read_settings(_SETTINGS, text)
     # the line of max_total_num_tokens has the number that SGLang made of it
     arguments = text.partition("ServerArgs(")[2].partition("max_total_num_tokens=")[0]
     requests = first(_REQUESTS, arguments[:_LONGEST_ARGS])
-    found["max_running_requests"] = requests if requests and requests.isdecimal() else None
-    found["attn_dp"] = first(_RANKS, text) or (first(_REPLICAS, text) if _DP_ATTENTION.search(text) else None)
+    if requests and requests.isdecimal():
+        settings["max_running_requests"] = requests
+    ranks = first(_RANKS, text) or (first(_REPLICAS, text) if _DP_ATTENTION.search(text) else None)
+    if ranks:
+        settings["attn_dp"] = ranks
     if first(_EXPERTS, text) not in (None, "0", "1"):
-        found["enable_expert_parallel"] = "True"
-    settings = {name: value for name, value in found.items() if value is not None}
+        settings["enable_expert_parallel"] = "True"
     if settings.get("kv_dtype", "").startswith("fp4"):
         settings["kv_dtype"] = "fp4"
     method = first(_QUANTIZATION, text) or ""
@@ -139,7 +139,7 @@ def _settings(text: str) -> dict[str, str]:
     return settings
 
 
-def sglang_figures(text: str) -> dict[str, Printed]:
+def figures_of(text: str) -> dict[str, Printed]:
     """Return the sizes of the pools in those lines: SGLang's own, or the ones that attncalc predicts."""
     figures: dict[str, Printed] = {}
     tokens = least(printed(re.compile(rf"max_total_num_tokens={COUNT}"), text))
@@ -176,11 +176,6 @@ def _refusal(text: str, *, started: bool) -> LogRefusal | None:
     return LogRefusal("no_memory", match[0]) if match and not started else None
 
 
-def figures_of(log_lines: Iterable[str]) -> dict[str, Printed]:
-    """Return the figures of predicted lines, for a comparison with those of a log."""
-    return sglang_figures(" ".join(log_lines))
-
-
 # The figures beside the predicted ones
 
 
@@ -193,7 +188,7 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: 
     printed = int(log.logged[given].text)
 
     def counted(memory: int) -> int:
-        return int(figure_of(named[given], layout.pool(memory, context)))
+        return int(layout.pool(memory, context).figure(named[given]))
 
     bounds = None if given == "state_slots" else _with_as_many_slots(log, layout, context)
     if bounds is None:
@@ -203,7 +198,7 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: 
         bounds = low, high
     memory = first_true(lambda size: counted(size) >= printed, *bounds)
     source = f"{count(printed)} {SIZES[given]}, as printed"
-    predicted = figures_of(layout.pool(memory, context).log_lines)
+    predicted = figures_of(" ".join(layout.pool(memory, context).log_lines))
     total = sum(figure.bytes for name, figure in log.logged.items() if name.endswith("_size")) or memory
     return LogMemory(total, total, total, source), size_checks(log, predicted, given)
 
@@ -219,7 +214,7 @@ def _with_as_many_slots(log: StartupLog, layout: CacheLayout, context: int) -> t
     printed = int(log.logged["state_slots"].text)
 
     def slots(memory: int) -> int:
-        return int(figure_of("state_slots", layout.pool(memory, context)))
+        return int(layout.pool(memory, context).figure("state_slots"))
 
     if slots(_BEYOND) <= printed:
         return None

@@ -21,8 +21,7 @@ from .versions import RELEASES, vllm_version
 
 if TYPE_CHECKING:
     from ..launch import LaunchFacts
-    from ..log_check import LogChecks
-    from ..startup_log import StartupLog
+    from ..startup_log import LogChecks, StartupLog
 
 _NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet")
 

@@ -15,9 +15,10 @@ from ...errors import AttncalcError
 from ...search import first_true
 from ...units import BYTES, GIB, TOKENS, count
 from ..base import CacheLayout
-from ..log_check import LogChecks, LogMemory, figure_of
 from ..startup_log import (
     COUNT,
+    LogChecks,
+    LogMemory,
     LogRefusal,
     Printed,
     StartupLog,
@@ -25,8 +26,10 @@ from ..startup_log import (
     gib,
     last_start,
     least,
-    most,
     printed,
+    read_budget,
+    read_flags,
+    read_settings,
     torch_out_of_memory,
 )
 from .options import VllmArgs
@@ -148,21 +151,16 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
     text, starts = last_start(filter(_RELEVANT.search, lines), _START, _OUTCOME)
     version, model, settings = _read_settings(text)
-    logged: dict[str, Printed] = {}
-    for name, pattern in _FIGURES.items():
-        _store(logged, name, least(printed(pattern, text)))
-    _store(logged, "kv_bytes_per_sequence", least(printed(_NEEDED, text, GIB)))
-    concurrencies = [(match[1], Printed(match[2], match[0])) for match in _CONCURRENCY.finditer(text)]
-    if concurrencies:
-        settings["context"] = concurrencies[-1][0].replace(",", "").replace("_", "")
-        _store(logged, "concurrency", least(figure for _, figure in concurrencies))
+    found = {name: printed(pattern, text) for name, pattern in _FIGURES.items()}
+    found["kv_bytes_per_sequence"] = printed(_NEEDED, text, GIB)
+    found["concurrency"] = [Printed(match[2], match[0]) for match in _CONCURRENCY.finditer(text)]
+    logged = {name: figure for name, figures in found.items() if (figure := least(figures))}
+    if contexts := printed(_CONCURRENCY, text):
+        settings["context"] = contexts[-1].text
     if blocks := _CPU_BLOCKS.search(text):
         version = "v0"
         logged["kv_blocks"], logged["cpu_blocks"] = (Printed(blocks[i], blocks[0]) for i in (1, 2))
     available = printed(_AVAILABLE, text, GIB) or printed(_IN_USE, text, GIB)
-    budget: dict[str, Printed] = {}
-    for name, pattern in _BUDGET.items():
-        _store(budget, name, (least if name.endswith("memory") else most)(printed(pattern, text, GIB)))
     refusal = _refusal(text, logged, available)
     if refusal is None and not logged.keys() & {"kv_tokens", "kv_blocks", "concurrency", "kv_bytes_per_sequence"}:
         return None
@@ -171,18 +169,13 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         version=version,
         model=model,
         settings=settings,
-        flags=frozenset(name for name, pattern in _FLAGS.items() if pattern.search(text)),
+        flags=read_flags(_FLAGS, text),
         available=tuple(available),
         logged=logged,
-        budget=budget,
+        budget=read_budget(_BUDGET, text),
         refusal=refusal,
         starts=starts,
     )
-
-
-def _store(figures: dict[str, Printed], name: str, figure: Printed | None) -> None:
-    if figure is not None:
-        figures[name] = figure
 
 
 def _read_settings(text: str) -> tuple[str | None, str | None, dict[str, str]]:
@@ -194,8 +187,7 @@ def _read_settings(text: str) -> tuple[str | None, str | None, dict[str, str]]:
     version = first(_BANNER, text) or first(_ANY_VERSION, text)
     if engine:
         version = "v0" if engine["engine"] == "V0" else engine["version"]
-    found = {name: first(pattern, text) for name, pattern in _SETTINGS.items()}
-    settings = {name: value for name, value in found.items() if value is not None}
+    settings = read_settings(_SETTINGS, text)
     if _NO_PREFIXES.search(text):
         settings["prefix_caching"] = "False"
     if settings.get("kv_dtype") == "fp8_ds_mla":  # what fp8 means for a model with an indexer
@@ -246,7 +238,7 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: VllmArgs, context: in
     if args.pp > 1:  # versions differ in which stage's layers they count
         logged.pop("max_context", None)
     checks = [
-        _check(name, logged[name], [figure_of(name, pool) for pool in pools])
+        _check(name, logged[name], [pool.figure(name) for pool in pools])
         for name in LABELS
         if name in logged and name != "max_context"
     ]
@@ -301,6 +293,6 @@ def _longest(layout: CacheLayout, memory: int, context: int) -> int:
     """
 
     def needed(tokens: int) -> int:
-        return int(figure_of("kv_bytes_per_sequence", layout.pool(memory, tokens)))
+        return int(layout.pool(memory, tokens).figure("kv_bytes_per_sequence"))
 
     return first_true(lambda tokens: needed(tokens) > memory, 0, context + 1) - 1

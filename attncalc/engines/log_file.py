@@ -1,7 +1,7 @@
-"""The lines of a log, whatever wrote it down: a file, a terminal, docker or PowerShell.
+"""A log as a file: its lines, whatever wrote it down, and the engine that printed them.
 
-What is undone: UTF-16 and byte-order marks, colour codes, docker's and Kubernetes' JSON, and lines that a terminal
-wrapped at its width.
+What a file, a terminal, docker or PowerShell did to the lines is undone: UTF-16 and byte-order marks, colour codes,
+docker's and Kubernetes' JSON, and lines that a terminal wrapped at its width.
 """
 
 from __future__ import annotations
@@ -10,6 +10,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+
+from ..errors import AttncalcError
+from ..units import truncate
+from . import ENGINES, find_engine
+from .startup_log import StartupLog
 
 LONGEST_LINE = 1 << 16
 """Characters of a line that are read; SGLang's arguments, the longest line of an engine, have some 10,000."""
@@ -24,6 +29,29 @@ _BEGINNING = re.compile(
     r"|(?:llama_\w{1,30}|load_tensors|print_info|ggml_\w{1,30}|sched_reserve): )"
 )
 """How a line of a log begins, and the rest of a wrapped one hardly ever."""
+
+_SAMPLE = 10_000
+"""Lines at the beginning and at the end by which the engine is recognised: a server's log can have millions."""
+
+
+def read_log(data: bytes, name: str) -> StartupLog:
+    """Return the contents of a log. The error names the file, `name`.
+
+    Raises AttncalcError if no line has the size of an engine's cache, or says why there is none.
+    """
+    lines = lines_of(data)
+    ends = [*lines[:_SAMPLE], *lines[_SAMPLE:][-_SAMPLE:]]
+    readers = [(known, known.log_signs) for known in map(find_engine, ENGINES) if known.log_signs]
+    signs = [(sum(1 for line in ends if pattern.search(line)), known) for known, pattern in readers]
+    for number, known in sorted(signs, key=lambda sign: -sign[0]):
+        log = known.read_log(lines) if number else None
+        if log is not None:
+            return log
+    raise AttncalcError(
+        f"{truncate(name)} is not a start-up log of vLLM, SGLang or llama.cpp: no line has the size of a cache",
+        "give a log with a line such as 'GPU KV cache size: 78,384 tokens', 'KV Cache is allocated. #tokens: 107984' "
+        "or 'llama_kv_cache: size = 576.00 MiB', or with the message why there is none",
+    )
 
 
 def lines_of(data: bytes) -> list[str]:
