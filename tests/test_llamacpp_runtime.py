@@ -16,6 +16,7 @@ from attncalc import Grouped, Layers, Mlp, Sliding, Stack
 from attncalc.engines import find_engine
 from attncalc.engines.llamacpp.compute_buffer import Graph
 from attncalc.engines.llamacpp.engine import ENGINE
+from attncalc.engines.llamacpp.options import LlamacppArgs
 from attncalc.engines.llamacpp.runtime import _flash, _graph, llamacpp_runtime
 from attncalc.engines.llamacpp.versions import llamacpp_version
 from attncalc.engines.runtime import RuntimeFacts, RuntimeMemory
@@ -28,16 +29,10 @@ OLD, NEW, BETWEEN, NO_FLASH = "b9371", "b9500", "b9372", "b6324"
 
 def llama(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts[Any]:
     """Return the facts of a start with an f16 cache and a context of 500 tokens."""
-    unset: dict[str, Any] = {
-        "max_num_batched_tokens": None,
-        "max_num_seqs": None,
-        "attentions": frozenset(),
-        "engine_version": NEW,
-    }
     types: dict[str, Any] = {"kv_dtype": "f16"}
     types |= {name: changes.pop(name) for name in ("kv_dtype", "kv_dtype_k", "kv_dtype_v") if name in changes}
     types = {name: dtype(text) for name, text in types.items()}
-    asked = facts(whole, **{**unset, **changes})
+    asked = facts(whole, LlamacppArgs, **{"engine_version": NEW, "attentions": frozenset(), **changes})
     return dataclasses.replace(asked, args=dataclasses.replace(asked.args, **types))
 
 

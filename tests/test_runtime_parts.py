@@ -10,7 +10,7 @@ from tables import each
 
 from attncalc import Grouped, Head, Latent, Layers, Mlp, ModelSpec, Stack
 from attncalc.attention.linear import GatedDeltaNet
-from attncalc.engines.estimate import COLLECTIVES, FIXED, activations, constant_runtime, estimated_runtime
+from attncalc.engines.estimate import estimated_runtime, largest_tensors
 from attncalc.engines.runtime import Limits, RuntimeFacts, RuntimeMemory, RuntimePart
 from attncalc.engines.sglang.options import SglangArgs
 from attncalc.engines.sglang.runtime import runtime as sglang_runtime
@@ -47,27 +47,29 @@ HOPPER = dataclasses.replace(DEVICE, compute_capability=(9, 0))
 SMALL, LARGE = 8320 * 1024, 32 * MIB
 """cuBLAS' workspace, the larger one on Hopper and on B200."""
 
+CONSTANT = -(-179 * GIB // 100)
+"""Bytes that the estimate has outside tensors on one GPU."""
+
 
 def model(attention: Any = ATTENTION, mlp: Mlp | None = MLP, **fields: Any) -> ModelSpec:
     stack = Stack("decoder", (Layers("layers", L, attention=attention, mlp=mlp),), D)
     return ModelSpec("toy", "toy", (stack,), **{"vocab_size": V, "head": Head("lm"), **fields})
 
 
-def facts(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts[Any]:
-    """Return the facts; changes of vLLM's arguments are `max_num_seqs`, `tp` and so on."""
+def facts(whole: ModelSpec | None = None, of: Any = VllmArgs, **changes: Any) -> RuntimeFacts[Any]:
+    """Return the facts; changes of the engine's arguments, of that class, are `max_num_seqs`, `tp` and so on."""
     whole = whole or model()
     fields = {field.name for field in dataclasses.fields(RuntimeFacts)}
+    limits = {"engine_version": "0.19.0", "max_num_batched_tokens": N, "max_num_seqs": S}
     args = {
-        "engine_version": "0.19.0",
-        "max_num_batched_tokens": N,
-        "max_num_seqs": S,
+        **(limits if of is VllmArgs else {}),
         "attentions": frozenset(layers.attention.label for _, layers in whole.groups()),
         **{name: value for name, value in changes.items() if name not in fields},
     }
     given = {
         "model": whole,
         "whole": whole,
-        "args": VllmArgs(kv_dtype=dtype("bf16"), dtype=dtype("bf16"), **args),
+        "args": of(kv_dtype=dtype("bf16"), dtype=dtype("bf16"), **args),
         "limits": Limits(N, S),
         "gpu": DEVICE,
         "share": (9, 10),
@@ -81,9 +83,7 @@ def facts(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts[Any]:
 
 
 def sglang_facts(**changes: Any) -> RuntimeFacts[SglangArgs]:
-    args = {name: changes.pop(name) for name in list(changes) if name not in ("gpu", "share")}
-    bf16, attentions = dtype("bf16"), frozenset({"GQA"})
-    return dataclasses.replace(facts(**changes), args=SglangArgs(bf16, bf16, attentions=attentions, **args))
+    return facts(None, SglangArgs, **changes)
 
 
 def ends(part: RuntimePart) -> tuple[int, int, int]:
@@ -120,7 +120,7 @@ def test_estimate_is_the_widest_part_of_a_layer_and_the_logits(whole: ModelSpec,
     memory = estimated_runtime(facts(whole))
     assert parts(memory) == {
         "activations": (tensors // 2, tensors, tensors * 3 // 2),
-        "cuda": (GIB // 4, FIXED, FIXED * 3 // 2),
+        "cuda": (GIB // 4, CONSTANT, CONSTANT * 3 // 2),
     }
     assert terms(memory) == {"activation_bytes": N * (2 * D + widest) * 2, "logit_bytes": S * V * 8}
 
@@ -129,7 +129,7 @@ def test_estimate_of_a_device_without_layers() -> None:
     bare = ModelSpec("toy", "toy", (Stack("decoder", (), D),), vocab_size=V, head=Head("lm"))
     memory = estimated_runtime(facts(bare))
     assert terms(memory)["activation_bytes"] == N * 2 * D * 2
-    assert activations(facts(bare)) == N * 2 * D * 2 + S * V * 8
+    assert largest_tensors(facts(bare))[0] == N * 2 * D * 2 + S * V * 8
 
 
 def test_estimate_has_as_many_logits_as_tokens_or_sequences() -> None:
@@ -142,10 +142,8 @@ def test_estimate_has_as_many_logits_as_tokens_or_sequences() -> None:
 @pytest.mark.parametrize(("tp", "pp", "several"), [(1, 1, False), (2, 1, True), (1, 2, True)])
 def test_constants_are_those_of_a_profile_of_vllm(tp: int, pp: int, several: bool) -> None:
     """vllm-project/vllm pull request 10511: 1.79 GiB outside PyTorch's tensors, and 3.58 with tp 2, rounded up."""
-    size = -(-179 * GIB // 100)
-    assert (size, -(-358 * GIB // 100) - size) == (FIXED, COLLECTIVES)
-    size += COLLECTIVES if several else 0
-    (part,) = constant_runtime(facts(tp=tp, pp=pp)).parts
+    size = -(-358 * GIB // 100) if several else CONSTANT
+    _, part = estimated_runtime(facts(tp=tp, pp=pp)).parts
     assert ends(part) == (GIB // 4, size, size * 3 // 2)
     assert part.label == ("CUDA context, graphs and collectives" if several else "CUDA context and graphs")
 

@@ -46,7 +46,6 @@ class EngineArgs:
 
     Attributes:
         kv_dtype: dtype of the cache, for K and V.
-        dtype: dtype of the model.
         engine_version: version of the engine, "v0" for vLLM's old engine, "ik" for ik_llama.cpp.
         tp: tensor-parallel devices.
         pp: pipeline stages.
@@ -56,12 +55,12 @@ class EngineArgs:
         source: source tokens of the encoder.
         max_model_len: tokens of the requested context.
         device_memory: bytes of one GPU.
-        device: name of the GPU.
         n_kv_heads: KV heads of the whole model, before tensor parallelism.
         model_type: the model_type of the model's config.json.
         attentions: labels of the model's kinds of attention ("MLA", "KDA").
         blocks: llama.cpp's layers in a GGUF file, with those of multi-token prediction; None without a file.
         vision_params: parameters of the model's vision tower.
+        speculative_tokens: tokens that a drafter proposes per step.
     """
 
     kv_dtype: DType
@@ -81,6 +80,7 @@ class EngineArgs:
     attentions: frozenset[str] = frozenset()
     blocks: int | None = None
     vision_params: int = 0
+    speculative_tokens: int = 0
 
 
 class Detail(NamedTuple):

@@ -173,10 +173,6 @@ class Engine(Generic[Args]):
         """Return the dtypes of K and of V."""
         return args.kv_dtype, args.kv_dtype
 
-    def drafted_tokens(self, args: Args) -> int:
-        """Return the tokens that a drafter proposes per step."""
-        return 0
-
     # The cache
 
     def layout(self, specs: Sequence[LayerCacheSpec], args: Args) -> CacheLayout:

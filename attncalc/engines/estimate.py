@@ -7,12 +7,12 @@ from typing import Any
 from ..model import Layers, Stack, plural
 from ..quantity import Quantity, minimum, named, quantity, symbol
 from ..units import GIB, count
-from .runtime import RuntimeFacts, RuntimeMemory, RuntimePart
+from .runtime import RuntimeFacts, RuntimeMemory, RuntimePart, Term
 
-FIXED = -(-179 * GIB // 100)
+_FIXED = -(-179 * GIB // 100)
 """1.79 GiB for the CUDA context, CUDA graphs, libraries and the allocator's gaps on one GPU: what vLLM's own profile of
 Llama-3-8B on an H100 found beside PyTorch's tensors (vllm-project/vllm pull request 10511)."""
-COLLECTIVES = -(-358 * GIB // 100) - FIXED
+_COLLECTIVES = -(-358 * GIB // 100) - _FIXED
 """Bytes that the buffers of collective operations add with several GPUs: the same profile has 3.58 GiB with tp 2."""
 _LEAST = GIB // 4
 """A CUDA context alone: no log of an engine has less outside its own tensors."""
@@ -26,8 +26,13 @@ def estimated_runtime(facts: RuntimeFacts[Any]) -> RuntimeMemory:
     their probabilities. The range of a tensor's bytes is half of them to both sides, since an engine may free some of
     them earlier or hold others longer.
     """
-    tensors, terms = _tensors(facts)
-    constant = constant_runtime(facts)
+    tensors, terms = largest_tensors(facts)
+    several = facts.args.tp * facts.args.pp > 1
+    fixed: int = symbol("fixed", _FIXED, "bytes estimated for the CUDA context, graphs and the allocator")
+    if several:
+        fixed = fixed + symbol("collectives", _COLLECTIVES, "bytes estimated for the buffers of collective operations")
+    label = f"CUDA {'context, graphs and collectives' if several else 'context and graphs'}"
+    cuda = RuntimePart("cuda", label, _LEAST, quantity(fixed), int(fixed) * 3 // 2, _PROFILE)
     part = RuntimePart(
         "activations",
         f"tensors of a pass over {plural(facts.limits.tokens, 'token')}",
@@ -41,26 +46,10 @@ def estimated_runtime(facts: RuntimeFacts[Any]) -> RuntimeMemory:
         f"The runtime memory is an estimate: the largest tensors of a pass over {count(facts.limits.tokens)} tokens, "
         f"logits of {rows}, and a constant. --reserve replaces it."
     )
-    return RuntimeMemory((part, *constant.parts), (note,), terms)
+    return RuntimeMemory((part, cuda), (note,), terms)
 
 
-def activations(facts: RuntimeFacts[Any]) -> Quantity:
-    """Return the bytes of the largest tensors of a forward pass, with the logits."""
-    return _tensors(facts)[0]
-
-
-def constant_runtime(facts: RuntimeFacts[Any]) -> RuntimeMemory:
-    """Return the constant for the CUDA context, graphs and libraries, with several GPUs also for collectives."""
-    fixed: int = symbol("fixed", FIXED, "bytes estimated for the CUDA context, graphs and the allocator")
-    several = facts.args.tp * facts.args.pp > 1
-    if several:
-        fixed = fixed + symbol("collectives", COLLECTIVES, "bytes estimated for the buffers of collective operations")
-    label = f"CUDA {'context, graphs and collectives' if several else 'context and graphs'}"
-    part = RuntimePart("cuda", label, _LEAST, quantity(fixed), int(fixed) * 3 // 2, _PROFILE)
-    return RuntimeMemory((part,), ("The runtime memory is an estimate: a constant. --reserve replaces it.",))
-
-
-def _tensors(facts: RuntimeFacts[Any]) -> tuple[Quantity, tuple[tuple[str, str, Quantity], ...]]:
+def largest_tensors(facts: RuntimeFacts[Any]) -> tuple[Quantity, tuple[Term, ...]]:
     """Return the bytes of the largest tensors of a pass, and the terms of their formula."""
     model = facts.model
     symbols = model.symbolic()

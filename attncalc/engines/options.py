@@ -64,20 +64,11 @@ class PagedOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class PagedArgs(EngineArgs):
-    """The arguments that vLLM and SGLang share.
-
-    Attributes:
-        block_size: tokens per block (SGLang: per page).
-        prefix_caching: whether prefixes are cached (SGLang: the radix cache).
-        mamba_ssm_cache_dtype: dtype of recurrent states.
-        speculative_tokens: tokens that a drafter proposes per step.
-        speculative_layers: layers of the drafter; each caches as much as the model's last attention layer.
-    """
+    """The arguments that vLLM and SGLang share: those of PagedOptions have their names."""
 
     block_size: int | None = None
     prefix_caching: bool | None = None
     mamba_ssm_cache_dtype: DType | None = None
-    speculative_tokens: int = 0
     speculative_layers: int = 0
 
 

@@ -45,7 +45,7 @@ class ServingConfig(NamedTuple):
             dcp=args.dcp,
             kv_dtype_k=k,
             kv_dtype_v=v,
-            drafts=resolved.engine.drafted_tokens(args),
+            drafts=args.speculative_tokens,
         )
 
     def divides(self, spec: CacheSpec) -> bool:

@@ -45,9 +45,6 @@ class Llamacpp(Engine[LlamacppArgs]):
     def cache_dtypes(self, args: LlamacppArgs) -> tuple[DType, DType]:
         return args.kv_dtype_k or args.kv_dtype, args.kv_dtype_v or args.kv_dtype
 
-    def drafted_tokens(self, args: LlamacppArgs) -> int:
-        return args.speculative_tokens
-
     def layout(self, specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> CacheLayout:
         return layout(specs, args)
 

@@ -138,7 +138,6 @@ class LlamacppArgs(EngineArgs):
         n_cpu_moe: layers from the first on whose routed experts are on the host.
         tensor_split: the share of the layers on each GPU (-ts); () for equal ones.
         no_kv_offload: all caches are on the host (-nkvo).
-        speculative_tokens: tokens that a drafter proposes per step.
     """
 
     kv_dtype_k: DType | None = None
@@ -153,4 +152,3 @@ class LlamacppArgs(EngineArgs):
     n_cpu_moe: int = 0
     tensor_split: tuple[float, ...] = ()
     no_kv_offload: bool = False
-    speculative_tokens: int = 0

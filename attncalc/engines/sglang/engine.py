@@ -49,9 +49,6 @@ class Sglang(Engine[SglangArgs]):
         r"|mem.fraction.static|Mamba Cache is allocated"
     )
 
-    def drafted_tokens(self, args: SglangArgs) -> int:
-        return args.speculative_tokens
-
     def layout(self, specs: Sequence[LayerCacheSpec], args: SglangArgs) -> CacheLayout:
         return layout(specs, args)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from ...hardware import Gpu
 from ...quantity import Quantity, ceil_div, named, quantity, symbol
 from ...units import BYTES, GIB, human
-from ..estimate import activations
+from ..estimate import largest_tensors
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
 from .options import SglangArgs
 from .share import decode_graphs, largest_graph
@@ -91,7 +91,7 @@ def _before_share(gpu: Gpu, devices: int) -> tuple[int, int, int]:
 
 
 def _activations(facts: RuntimeFacts[SglangArgs]) -> RuntimePart:
-    tensors = int(activations(facts))
+    tensors = int(largest_tensors(facts)[0])
     expected = named(tensors, "activation_bytes", "bytes of the tensors of a prefill chunk")
     source = "the shapes of the model's largest tensors"
     return RuntimePart(

@@ -47,9 +47,6 @@ class Vllm(Engine[VllmArgs]):
         r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling"
     )
 
-    def drafted_tokens(self, args: VllmArgs) -> int:
-        return args.speculative_tokens
-
     def layout(self, specs: Sequence[LayerCacheSpec], args: VllmArgs) -> CacheLayout:
         return layout(specs, args)
 
