@@ -37,7 +37,7 @@ CHECKED = False
 """Whether each run of a `Compiled` is repeated to find numbers that are read without a question."""
 _DECOY = 10**9 + 7
 """What is added to the ints of the second run. Only reading an int without calling it shows the difference."""
-MAX_TERMS = 64
+_MAX_TERMS = 64
 """Terms that a product may be expanded to."""
 
 
@@ -46,11 +46,13 @@ class Atom(NamedTuple):
 
     Attributes:
         operation: The name of a variable; '//', '%' or '*'; or the function that is called.
+        is_positive: Whether it is above 0 for all variables above 0.
         left: The first operand; None for a variable.
         right: The second operand; None for a variable.
     """
 
     operation: str | Callable[[int, int], int]
+    is_positive: bool
     left: Terms | None = None
     right: Terms | None = None
 
@@ -81,7 +83,7 @@ class Recording:
     """The operations and the questions of one run of a function.
 
     Attributes:
-        atoms: Each atom after those in its operands, with whether it is above 0 for all variables above 0.
+        atoms: Each atom after those in its operands.
         questions: The questions in order, each once.
         is_over: Whether the run has ended.
         decoy: What is added to the int of each recorded number; its `number` stays right.
@@ -89,18 +91,18 @@ class Recording:
 
     def __init__(self, decoy: int = 0) -> None:
         self.decoy = decoy
-        self.atoms: list[tuple[Atom, bool]] = []
+        self.atoms: list[Atom] = []
         self.questions: list[Question] = []
         self.is_over = False
         self._indices: dict[Any, int] = {}
-        self._known: set[Any] = set()
+        self._asked: set[Any] = set()
 
-    def as_terms(self, atom: Atom, *, is_positive: bool) -> Terms:
+    def as_terms(self, atom: Atom) -> Terms:
         """Return an atom as terms; equal atoms get one index."""
         key = (atom.operation, _key(atom.left), _key(atom.right))
         if key not in self._indices:
             self._indices[key] = len(self.atoms)
-            self.atoms.append((atom, is_positive))
+            self.atoms.append(atom)
         return {(self._indices[key],): 1}
 
     def ask(self, comparison: str, terms: Terms, answer: int) -> None:
@@ -108,8 +110,8 @@ class Recording:
         key = (comparison, _key(terms))
         if self.is_over:
             raise LateQuestionError
-        if key not in self._known:
-            self._known.add(key)
+        if key not in self._asked:
+            self._asked.add(key)
             self.questions.append(Question(comparison, terms, answer))
 
     def least(self, terms: Terms) -> int | None:
@@ -118,14 +120,13 @@ class Recording:
         Each product of numbers above 0 is at least 1, so the sum of the factors is a bound if none is below 0.
         """
         products = [monomial for monomial in terms if monomial]
-        if any(terms[monomial] < 0 or not all(self.atoms[i][1] for i in monomial) for monomial in products):
+        if any(terms[monomial] < 0 or not all(self.atoms[i].is_positive for i in monomial) for monomial in products):
             return None
         return sum(terms.values())
 
-    def is_positive(self, terms: Terms) -> bool:
-        """Return whether the terms show that the number is above 0 for all variables above 0."""
-        least = self.least(terms)
-        return least is not None and least > 0
+    def are_positive(self, *numbers: Terms) -> bool:
+        """Return whether the terms show that the numbers are above 0 for all variables above 0."""
+        return all((self.least(terms) or 0) > 0 for terms in numbers)
 
 
 def _key(terms: Terms | None) -> tuple[tuple[Monomial, int], ...]:
@@ -148,6 +149,10 @@ def _product(left: Terms, right: Terms) -> Terms:
     return terms
 
 
+def _has_variables(terms: Terms) -> bool:
+    return any(terms)  # () is the monomial of a constant
+
+
 class Recorded:
     """What Watched and Traced ints have in common: they note what a function asks about them.
 
@@ -165,9 +170,11 @@ class Recorded:
     recording: Recording
 
     @classmethod
-    def variable(cls, name: str, value: int, recording: Recording) -> Any:
-        """Return the int `value`, above 0, as a variable of that name."""
-        return _recorded(cls, value, recording.as_terms(Atom(name), is_positive=True), recording)
+    def of(cls, number: int, terms: Terms, recording: Recording) -> Any:
+        """Return the int of a number that was computed so."""
+        recorded: Any = int.__new__(cls, number + recording.decoy)  # type: ignore[type-var]
+        recorded.number, recorded.terms, recorded.recording = number, terms, recording
+        return recorded
 
 
 class Watched(Recorded, int):
@@ -184,23 +191,14 @@ class Traced(Recorded, Quantity):
         """Return function(a, b), one of minimum, maximum, ceil_div and exact_div, as a Traced int."""
         left, right, recording = _terms(a), _terms(b), self.recording
         # Each of the four is above 0 for two numbers above 0; exact_div because it leaves no rest.
-        is_positive = recording.is_positive(left) and recording.is_positive(right)
-        terms = recording.as_terms(Atom(function, left, right), is_positive=is_positive)
-        traced: int = _recorded(Traced, function(_plain(a), _plain(b)), terms, recording)
+        terms = recording.as_terms(Atom(function, recording.are_positive(left, right), left, right))
+        traced: int = Traced.of(function(_plain(a), _plain(b)), terms, recording)
         return traced
-
-
-def _recorded(kind: type[Any], value: int, terms: Terms, recording: Recording) -> Any:
-    recorded = int.__new__(kind, value + recording.decoy)
-    recorded.number = value
-    recorded.terms = terms
-    recorded.recording = recording
-    return recorded
 
 
 def _plain(number: int) -> int:
     """Return the number as a plain int, without a question."""
-    return number.number if isinstance(number, Recorded) else int.__index__(number)
+    return number.number if isinstance(number, Recorded) else int(number)
 
 
 def _asked(number: Any) -> Any:
@@ -214,71 +212,11 @@ def _asked(number: Any) -> Any:
 def _terms(number: int) -> Terms:
     if isinstance(number, Recorded):
         return number.terms
-    return {(): _plain(number)} if number else {}
-
-
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
-_ARITHMETIC: dict[str, Callable[[int, int], int]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "%": operator.mod,
-}
-_USES = (
-    "__abs__",
-    "__add__",
-    "__and__",
-    "__ceil__",
-    "__divmod__",
-    "__float__",
-    "__floor__",
-    "__floordiv__",
-    "__format__",
-    "__hash__",
-    "__index__",
-    "__int__",
-    "__invert__",
-    "__lshift__",
-    "__mod__",
-    "__mul__",
-    "__neg__",
-    "__or__",
-    "__pos__",
-    "__pow__",
-    "__radd__",
-    "__rand__",
-    "__rdivmod__",
-    "__repr__",
-    "__rfloordiv__",
-    "__rlshift__",
-    "__rmod__",
-    "__rmul__",
-    "__ror__",
-    "__round__",
-    "__rpow__",
-    "__rrshift__",
-    "__rshift__",
-    "__rsub__",
-    "__rtruediv__",
-    "__rxor__",
-    "__sub__",
-    "__truediv__",
-    "__trunc__",
-    "__xor__",
-    "bit_length",
-)
-"""Methods of int that ask for the number itself."""
+    return {(): int(number)} if number else {}
 
 
 def _use(name: str) -> Callable[..., Any]:
+    """Return a method of int that asks for the number itself."""
     method = getattr(int, name)
 
     def used(self: Any, *others: Any) -> Any:
@@ -287,8 +225,8 @@ def _use(name: str) -> Callable[..., Any]:
     return used
 
 
-def _comparison(symbol: str) -> Callable[[Any, Any], Any]:
-    compare = _COMPARISONS[symbol]
+def _comparison(symbol: str, compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], Any]:
+    """Return a comparison, which asks how the difference compares with 0 unless that is known."""
 
     def compared(self: Any, other: Any) -> Any:
         if not isinstance(other, int):
@@ -304,24 +242,25 @@ def _comparison(symbol: str) -> Callable[[Any, Any], Any]:
 
 def _is_known(recording: Recording, difference: Terms, symbol: str) -> bool:
     """Return whether the answer is the same for all variables above 0, because of the difference's least value."""
-    if not any(difference):  # a constant
+    if not _has_variables(difference):
         return True
-    least = recording.least(difference)
-    if least is not None:
-        return least > 0 or (least == 0 and symbol in ("<", ">="))
-    least = recording.least({monomial: -factor for monomial, factor in difference.items()})
-    return least is not None and (least > 0 or (least == 0 and symbol in (">", "<=")))
+    opposite = {monomial: -factor for monomial, factor in difference.items()}
+    for terms, known_from_0 in ((difference, ("<", ">=")), (opposite, (">", "<="))):
+        least = recording.least(terms)
+        if least is not None:
+            return least > 0 or (least == 0 and symbol in known_from_0)
+    return False
 
 
-def _operation(symbol: str, *, reflected: bool) -> Callable[[Any, Any], Any]:
-    compute = _ARITHMETIC[symbol]
+def _operation(symbol: str, compute: Callable[[int, int], int], *, reflected: bool) -> Callable[[Any, Any], Any]:
+    """Return an operation whose result is Traced, or a plain int if it is the same for all variables."""
 
     def computed(self: Any, other: Any) -> Any:
         if not isinstance(other, int):
             return NotImplemented if reflected else compute(_asked(self), other)
         a, b = (other, self) if reflected else (self, other)
         value, terms = compute(_plain(a), _plain(b)), _computed(symbol, _terms(a), _terms(b), self.recording)
-        return _recorded(Traced, value, terms, self.recording) if any(terms) else value
+        return Traced.of(value, terms, self.recording) if _has_variables(terms) else value
 
     return computed
 
@@ -329,48 +268,47 @@ def _operation(symbol: str, *, reflected: bool) -> Callable[[Any, Any], Any]:
 def _computed(symbol: str, left: Terms, right: Terms, recording: Recording) -> Terms:
     if symbol in "+-":
         return _sum(left, right, 1 if symbol == "+" else -1)
-    if symbol == "*" and len(left) * len(right) <= MAX_TERMS:
+    if symbol == "*" and len(left) * len(right) <= _MAX_TERMS:
         return _product(left, right)
     divisor = right.get((), 0)
     if symbol == "//" and set(right) == {()} and not any(factor % divisor for factor in left.values()):
         return {monomial: factor // divisor for monomial, factor in left.items()}
-    is_positive = symbol == "*" and recording.is_positive(left) and recording.is_positive(right)
-    return recording.as_terms(Atom(symbol, left, right), is_positive=is_positive)
+    return recording.as_terms(Atom(symbol, symbol == "*" and recording.are_positive(left, right), left, right))
 
 
-for _name in _USES:
-    setattr(Recorded, _name, _use(_name))
-for _symbol, _compare in _COMPARISONS.items():
-    setattr(Recorded, f"__{_compare.__name__}__", _comparison(_symbol))
-for _symbol, _compute in _ARITHMETIC.items():
-    setattr(Traced, f"__{_compute.__name__}__", _operation(_symbol, reflected=False))
-    setattr(Traced, f"__r{_compute.__name__}__", _operation(_symbol, reflected=True))
+_COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+_ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "//": "floordiv", "%": "mod"}
+_OTHER_USES = (
+    "abs and ceil divmod float floor format hash index int invert lshift neg or pos pow rand rdivmod repr rlshift ror "
+    "round rpow rrshift rshift rtruediv rxor truediv trunc xor"
+)
+"""Methods of int besides, without their underscores, which ask for the number itself."""
+for _name in (*_OTHER_USES.split(), *_ARITHMETIC.values(), *(f"r{_name}" for _name in _ARITHMETIC.values())):
+    setattr(Recorded, f"__{_name}__", _use(f"__{_name}__"))
+setattr(Recorded, "bit_length", _use("bit_length"))  # noqa: B010 - as the others
+for _symbol, _name in _COMPARISONS.items():
+    setattr(Recorded, f"__{_name}__", _comparison(_symbol, getattr(operator, _name)))
+for _symbol, _name in _ARITHMETIC.items():
+    setattr(Traced, f"__{_name}__", _operation(_symbol, getattr(operator, _name), reflected=False))
+    setattr(Traced, f"__r{_name}__", _operation(_symbol, getattr(operator, _name), reflected=True))
 setattr(Recorded, "__str__", lambda self: str(_asked(self)))  # noqa: B010 - int has none of its own
 setattr(Recorded, "__bool__", lambda self: self != 0)  # noqa: B010
 
 
-def to_function(variables: Sequence[str], recording: Recording, results: Sequence[Any]) -> Callable[..., Any]:
-    """Return a function of the variables that computes the results as a tuple.
-
-    A result is a number, a Ratio of two of them, a Question, whose answer is computed, or any object, which is returned
-    as it is.
-    """
-    source = _Source(recording)
-    values = [source.value(result) for result in results]
-    lines = [*source.lines, f"return ({''.join(f'{value}, ' for value in values)})"]
-    text = f"def compute({', '.join(variables)}):\n" + "".join(f" {line}\n" for line in lines)
-    exec(text, source.objects)  # the text has only operators, numbers and the names of these objects
-    function: Callable[..., Any] = source.objects["compute"]
-    return function
-
-
 class _Source:
-    """The lines of a function that computes recorded numbers.
+    """The text of a function that computes recorded numbers.
 
     Attributes:
         lines: A line per atom that is needed.
         objects: The objects that the lines name.
     """
+
+    CALLS: ClassVar[Mapping[str, str]] = {
+        "_ceil_div": "-(-{0} // {1})",
+        "_smaller": "{0} if {0} < {1} else {1}",
+        "_larger": "{0} if {0} > {1} else {1}",
+    }
+    """Functions that are written out, which is faster than a call."""
 
     def __init__(self, recording: Recording) -> None:
         self.lines: list[str] = []
@@ -378,73 +316,74 @@ class _Source:
         self._atoms = recording.atoms
         self._names: dict[int, str] = {}
 
-    def value(self, result: Any) -> str:
+    def compiled(self, variables: Sequence[str], results: Sequence[Any]) -> Callable[..., Any]:
+        """Return a function of the variables that computes the results as a tuple.
+
+        A result is a number, a Ratio of two of them, a Question, whose answer is computed, or any object, which is
+        returned as it is.
+        """
+        values = [self._value(result) for result in results]
+        lines = [*self.lines, f"return ({''.join(f'{value}, ' for value in values)})"]
+        text = f"def compute({', '.join(variables)}):\n" + "".join(f" {line}\n" for line in lines)
+        exec(text, self.objects)  # the text has only operators, numbers and the names of these objects
+        function: Callable[..., Any] = self.objects["compute"]
+        return function
+
+    def _value(self, result: Any) -> str:
         """Return the expression of a result."""
         if isinstance(result, Question):
-            number = self.number(result.terms)
+            number = self._number(result.terms)
             return f"{number} {result.comparison} 0" if result.comparison else number
         if isinstance(result, Ratio):
-            numerator, denominator = self.number(_terms(result.numerator)), self.number(_terms(result.denominator))
-            return f"ratio_value({numerator}, {denominator})"
+            return f"ratio_value({self._value(result.numerator)}, {self._value(result.denominator)})"
         if isinstance(result, int) and not isinstance(result, bool):
-            return self.number(_terms(result))
-        return self.named(result)
+            return self._number(_terms(result))
+        return self._named(result)
 
-    def named(self, thing: Any) -> str:
+    def _named(self, thing: Any) -> str:
         """Return a name for an object."""
         name = f"c{len(self.objects)}"
         self.objects[name] = thing
         return name
 
-    def number(self, terms: Terms) -> str:
+    def _number(self, terms: Terms) -> str:
         """Return the expression of terms; the atoms in them get lines."""
-        self._add(terms)
+        self._add_atoms(terms)
         parts = [
             "*".join([*([str(factor)] if factor != 1 or not monomial else []), *(self._names[i] for i in monomial)])
             for monomial, factor in terms.items()
         ]
         return f"({' + '.join(parts)})" if parts else "0"
 
-    def _add(self, terms: Terms) -> None:
+    def _add_atoms(self, terms: Terms) -> None:
         """Add the atoms in terms. An atom's operands have lower indices, so that this needs no recursion."""
         needed, open_terms = set[int](), [terms]
         while open_terms:
             for index in {i for monomial in open_terms.pop() for i in monomial} - needed - self._names.keys():
                 needed.add(index)
-                atom, _ = self._atoms[index]
+                atom = self._atoms[index]
                 open_terms += [operand for operand in (atom.left, atom.right) if operand is not None]
         for index in sorted(needed):
-            atom, _ = self._atoms[index]
+            atom = self._atoms[index]
             if atom.left is None or atom.right is None:
                 self._names[index] = str(atom.operation)
                 continue
-            line = self._operation(atom.operation, self.number(atom.left), self.number(atom.right))
+            call = f"{{0}} {atom.operation} {{1}}"
+            if not isinstance(atom.operation, str):
+                call = self.CALLS.get(atom.operation.__name__) or f"{self._named(atom.operation)}({{0}}, {{1}})"
             self._names[index] = f"a{index}"
-            self.lines.append(f"a{index} = {line}")
-
-    def _operation(self, operation: str | Callable[[int, int], int], left: str, right: str) -> str:
-        if isinstance(operation, str):
-            return f"{left} {operation} {right}"
-        short = {
-            "_ceil_div": f"-(-{left} // {right})",
-            "_smaller": f"{left} if {left} < {right} else {right}",
-            "_larger": f"{left} if {left} > {right} else {right}",
-        }
-        return short.get(operation.__name__) or f"{self.named(operation)}({left}, {right})"
+            self.lines.append(f"a{index} = {call.format(self._number(atom.left), self._number(atom.right))}")
 
 
 def _ratio_value(numerator: int, denominator: int) -> int | float:
     return Ratio(numerator, denominator, Formula(())).value
 
 
-class _Branch:
+class _Branch(NamedTuple):
     """A question, and where each answer leads: to another branch or to a leaf."""
 
-    __slots__ = ("ask", "by_answer")
-
-    def __init__(self, ask: Callable[..., Any]) -> None:
-        self.ask = ask
-        self.by_answer: dict[int, Any] = {}
+    ask: Callable[..., Any]
+    by_answer: dict[int, Any]
 
 
 class _Leaf(NamedTuple):
@@ -491,38 +430,31 @@ class _Tree(Generic[Answer]):
         self._leaves += 1
         recording = Recording()
         try:
-            leaf = self._leaf(self._run(values, recording), recording)
+            leaf = _Leaf(self._answer(values, recording))
         except AttncalcError as error:
             leaf = _Leaf(lambda *_: None, error)
         recording.is_over = True
-        place = self._root
-        add: Callable[[Any], None] = self._set_root
+        start = {0: self._root}
+        places, answer = start, 0
         for question in recording.questions:
-            if place is None:
-                place = _Branch(to_function(self._variables, recording, (question,)))
-                add(place)
-            branch, answer = place, question.answer
-            place, add = branch.by_answer.get(answer), _adder(branch, answer)
-        add(leaf)
+            if places.get(answer) is None:
+                places[answer] = _Branch(_Source(recording).compiled(self._variables, (question,)), {})
+            places, answer = places[answer].by_answer, question.answer
+        places[answer] = leaf
+        self._root = start[0]
         return leaf
 
     def _run(self, values: Sequence[int], recording: Recording) -> Any:
         """Return what the function returns for recorded numbers."""
-        variables = zip(self._variables, values, strict=True)
-        return self._function(*[self._kind.variable(name, value, recording) for name, value in variables])
+        variables = [
+            self._kind.of(value, recording.as_terms(Atom(name, is_positive=True)), recording)
+            for name, value in zip(self._variables, values, strict=True)
+        ]
+        return self._function(*variables)
 
-    def _set_root(self, place: Any) -> None:
-        self._root = place
-
-    def _leaf(self, result: Any, recording: Recording) -> _Leaf:
+    def _answer(self, values: Sequence[int], recording: Recording) -> Callable[..., Any]:
+        """Return a function that returns what this one does, for all numbers with the same answers."""
         raise NotImplementedError
-
-
-def _adder(branch: _Branch, answer: int) -> Callable[[Any], None]:
-    def add(place: Any) -> None:
-        branch.by_answer[answer] = place
-
-    return add
 
 
 class Compiled(_Tree[tuple[Any, ...]]):
@@ -533,16 +465,13 @@ class Compiled(_Tree[tuple[Any, ...]]):
 
     _kind = Traced
 
-    def _leaf(self, result: Any, recording: Recording) -> _Leaf:
-        return _Leaf(to_function(self._variables, recording, result))
-
-    def _run(self, values: Sequence[int], recording: Recording) -> Any:
-        result = super()._run(values, recording)
+    def _answer(self, values: Sequence[int], recording: Recording) -> Callable[..., Any]:
+        result = self._run(values, recording)
         if CHECKED:
             again = Recording(_DECOY)
-            if _traces(super()._run(values, again), again) != _traces(result, recording):
+            if _traces(self._run(values, again), again) != _traces(result, recording):
                 raise UnaskedNumberError
-        return result
+        return _Source(recording).compiled(self._variables, result)
 
 
 def _traces(result: Sequence[Any], recording: Recording) -> tuple[Any, ...]:
@@ -562,5 +491,6 @@ class Remembered(_Tree[Answer]):
     MAX_LEAVES = 512
     _kind = Watched
 
-    def _leaf(self, result: Any, recording: Recording) -> _Leaf:
-        return _Leaf(lambda *_: result)
+    def _answer(self, values: Sequence[int], recording: Recording) -> Callable[..., Any]:
+        result = self._run(values, recording)
+        return lambda *_: result

@@ -61,6 +61,7 @@ COMPARISONS: list[Callable[[int, int], bool]] = [
     lambda b, t: bool(1 - t),
     lambda b, t: b % 2 > 0,
     lambda b, t: b // 2 >= 1,
+    lambda b, t: minimum(b - 1, t) > 0,
 ]
 """Comparisons at the bounds of what is known of numbers above 0: many answers change from 1 to 2."""
 CORNERS = st.one_of(NUMBERS, st.integers(1, 4))
