@@ -27,10 +27,12 @@ class Parser(NamedTuple):
 
     Attributes:
         parse: returns the value of a text; the second argument is the option's name for errors.
+        metavar: what stands for the value in help.
         is_number: whether the value is a whole number, so that a sweep also takes ranges of it.
     """
 
     parse: Callable[[str, str], Any]
+    metavar: str = ""
     is_number: bool = False
 
 
@@ -65,9 +67,9 @@ def dtype_name(dtype: object) -> str:
 
 
 TEXT = Parser(_unparsed)
-COUNT, COUNT_OR_ZERO = Parser(parse_count, is_number=True), Parser(count_or_zero, is_number=True)
-BYTES, BYTES_OR_ZERO = Parser(parse_bytes, is_number=True), Parser(_bytes_or_zero, is_number=True)
-DTYPE, DTYPE_OR_AUTO = Parser(_dtype), Parser(_dtype_or_auto)
+COUNT, COUNT_OR_ZERO = Parser(parse_count, "N", is_number=True), Parser(count_or_zero, "N", is_number=True)
+BYTES, BYTES_OR_ZERO = Parser(parse_bytes, "SIZE", is_number=True), Parser(_bytes_or_zero, "SIZE", is_number=True)
+DTYPE, DTYPE_OR_AUTO = Parser(_dtype, "DTYPE"), Parser(_dtype_or_auto, "DTYPE")
 """'auto' is the engine's default, as None."""
 YES_OR_NO = Parser(_yes_or_no)
 """A flag with an opposite; a start-up log has 'True' or 'False'."""
@@ -79,7 +81,7 @@ class Option:
     Attributes:
         names: its names on the command line, the first for errors; a flag with an opposite is '--x/--no-x'.
         help: what it means, in a sentence or two.
-        metavar: what stands for its value in help; "" for a flag.
+        metavar: what stands for its value in help, by default that of the parser; "" for a flag.
         parser: what its text means; None for a value that is taken as it is: a flag, or the name of a model or GPU.
         is_axis: whether it takes a list of values in a sweep.
         is_common: whether `-h` shows it; `--help` shows all.
@@ -98,8 +100,9 @@ class Option:
         common: bool = False,
         repeated: bool = False,
     ) -> None:
-        self.names, self.help, self.metavar, self.parser = names, help, metavar, parse
-        self.is_axis, self.is_common, self.is_repeated = axis and bool(metavar), common, repeated
+        self.names, self.help, self.parser = names, help, parse
+        self.metavar = metavar or (parse.metavar if parse else "")
+        self.is_axis, self.is_common, self.is_repeated = axis and bool(self.metavar), common, repeated
 
     @property
     def parameter(self) -> str:
@@ -129,7 +132,9 @@ def options_of(kind: Any) -> dict[str, Option]:
 
 def as_text(value: object) -> str:
     """Return an option as the command line has it: '3,1' for (3, 1)."""
-    return ",".join(map(str, value)) if isinstance(value, list | tuple | range) else str(value)
+    if isinstance(value, list | tuple | range) and not hasattr(value, "_fields"):  # a Mask is a tuple too
+        return ",".join(map(str, value))
+    return str(value)
 
 
 def given(options: Mapping[str, Any], kind: Any) -> dict[str, Any]:

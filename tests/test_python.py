@@ -22,11 +22,10 @@ import attncalc.api.comparison
 import attncalc.api.costs
 import attncalc.api.fits
 from attncalc import AttncalcError, FitRequest, ModelSpec, Quantity, Workload, gpu, load, preset_names
-from attncalc.api.cost_options import ActivationsOptions, CompareOptions, FlopsOptions, KVCacheOptions
 from attncalc.api.costs import Activations, Flops, KVCache, Params
 from attncalc.api.fit_options import FitOptions
 from attncalc.api.fits import FitResult, Roofline, Users
-from attncalc.api.models import ShardedModelOptions
+from attncalc.api.options import ActivationsOptions, CompareOptions, FlopsOptions, KVCacheOptions, ShardedModelOptions
 from attncalc.api.results import Result
 from attncalc.cli import compare as compare_command
 from attncalc.cli import fit as fit_command

@@ -1,20 +1,14 @@
-"""The arguments of a call: a model with options, or a model and a workload."""
+"""The arguments of a call: their names and types, for errors, help and completion."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from ..config import ModelLike
 from ..errors import AttncalcError, did_you_mean
-from ..model import ModelSpec
-from ..options import given
 from ..units import truncate
-from ..workload import Workload
-from .models import ShardedModelOptions, read_model
-from .workloads import read_workload
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -80,37 +74,3 @@ def _check_type(name: str, value: object, kind: Any) -> None:
         raise AttncalcError(
             f"--{name.replace('_', '-')}: '{truncate(value)}' is not {wanted}", "give it as on the command line"
         )
-
-
-def read_call(
-    model: ModelLike, workload: Workload | None, options: Mapping[str, Any], **defaults: Any
-) -> tuple[ModelSpec, Workload]:
-    """Return the model and the workload of a call.
-
-    Args:
-        model: The model.
-        workload: The workload; None if the options describe it.
-        options: The options of the model, and those of the workload.
-        defaults: Options of the workload that this call has by default.
-
-    Raises AttncalcError if the model or an option is not valid, or a workload is combined with options that describe
-    one.
-    """
-    spec = read_model(model, **given(options, ShardedModelOptions))
-    of_model = ShardedModelOptions.__annotations__
-    of_workload = {name: value for name, value in options.items() if value is not None and name not in of_model}
-    if workload is None:
-        return spec, read_workload(spec, **{**defaults, **of_workload})
-    if not isinstance(workload, Workload):
-        raise AttncalcError(
-            f"a workload cannot be given as '{truncate(workload)}'",
-            "name the option, as context=4096, or give a Workload",
-        )
-    if of_workload:
-        raise AttncalcError(f"{next(iter(of_workload))} cannot be combined with a Workload", "leave one of them out")
-    return spec, workload
-
-
-def model_subject(model: ModelSpec) -> str:
-    """Return a model in a few words: 'llama2-70b', or 'llama2-70b on one of 8 devices'."""
-    return f"{model.name} on one of {model.tp} devices" if model.tp > 1 else model.name

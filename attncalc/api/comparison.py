@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 from ..config import ModelLike
 from ..errors import AttncalcError
 from ..model import ModelSpec, plural
-from ..options import as_text, given
+from ..options import as_text
 from ..ranges import parse_counts
 from ..report.compare import compare_models, compare_variants, wide
 from ..report.report import Report
 from ..units import count
-from .arguments import model_subject, takes
-from .cost_options import CompareOptions
-from .models import ComparedModelOptions, read_model
-from .results import Result
-from .workloads import DEFAULT_CONTEXT, CacheDtypeOptions, read_workload
+from .arguments import takes
+from .inputs import DEFAULT_CONTEXT, read_model, read_workload
+from .options import ComparedModelOptions, CompareOptions
+from .results import Result, model_subject
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -73,7 +72,7 @@ def compare(*models: ModelLike, **options: Unpack[CompareOptions]) -> Comparison
 
 def read_models(models: Sequence[ModelLike], options: Mapping[str, Any]) -> list[ModelSpec]:
     """Return one device's share of every model. Raises AttncalcError as `read_model` does."""
-    return [read_model(model, **given(options, ComparedModelOptions)) for model in models]
+    return [read_model(model, options, ComparedModelOptions) for model in models]
 
 
 def comparison_report(specs: Sequence[ModelSpec], options: Mapping[str, Any]) -> Report:
@@ -90,17 +89,9 @@ def comparison_report(specs: Sequence[ModelSpec], options: Mapping[str, Any]) ->
     if not contexts and len(specs) > 1:
         shortest = min(spec.max_context or DEFAULT_CONTEXT for spec in specs)
         contexts = [shortest]
-    source, dtypes = options.get("source_context"), given(options, CacheDtypeOptions)
-    workloads = [
-        read_workload(
-            spec,
-            batch=options.get("batch"),
-            context=contexts[0] if contexts else None,
-            source_context=source if spec.encoder else None,
-            **dtypes,
-        )
-        for spec in specs
-    ]
+    options = {**options, "context": contexts[0] if contexts else None}
+    of_decoder = {**options, "source_context": None}
+    workloads = [read_workload(spec, options if spec.encoder else of_decoder) for spec in specs]
     if len(specs) == 1:
         further = (attention,) if isinstance(attention, str) else tuple(map(str, attention))
         return compare_variants(specs[0], workloads[0], further, contexts)

@@ -27,10 +27,10 @@ from ..report.params import params_report
 from ..report.report import number, times
 from ..units import BYTES, FLOP, PARAMS, human
 from ..workload import Workload
-from .arguments import model_subject, read_call, takes
-from .cost_options import ActivationsOptions, FlopsOptions, IntensityOptions, KVCacheOptions
-from .models import ShardedModelOptions, read_model
-from .results import Result, workload_subject
+from .arguments import takes
+from .inputs import read_call, read_model
+from .options import ActivationsOptions, FlopsOptions, IntensityOptions, KVCacheOptions, ShardedModelOptions
+from .results import Result, model_subject, workload_subject
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -135,7 +135,7 @@ def params(model: ModelLike, **options: Unpack[ShardedModelOptions]) -> Params:
 
     Raises AttncalcError if the model or an option is not valid.
     """
-    spec = read_model(model, **options)
+    spec = read_model(model, options)
     counted = Params(*of_params.params(spec))
     counted.knowing(model_subject(spec), partial(params_report, spec))
     return counted

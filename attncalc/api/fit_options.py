@@ -14,8 +14,7 @@ from ..engines.transformers.options import TransformersOptions
 from ..engines.vllm.options import VllmOptions
 from ..hardware import Gpu
 from ..options import BYTES, BYTES_OR_ZERO, COUNT, COUNT_OR_ZERO, DTYPE, TEXT, Count, Option, Parser, Size
-from .models import ModelOptions
-from .workloads import CacheDtypeOptions, SizeOptions
+from .options import CacheDtypeOptions, ModelOptions, SizeOptions
 
 
 def _engine(text: str, name: str) -> str:
@@ -31,21 +30,18 @@ class TrafficOptions(TypedDict, total=False):
         Count | None,
         Option(
             *("--prompt", "--input-len"),
-            metavar="N",
             parse=COUNT,
-            help="Tokens of a user's prompt, as 4K; with --output-len.",
             common=True,
+            help="Tokens of a user's prompt, as 4K; with --output-len.",
         ),
     ]
     output: Annotated[
-        Count | None,
-        Option("--output-len", metavar="N", parse=COUNT_OR_ZERO, help="Tokens of an output, as 1K.", common=True),
+        Count | None, Option("--output-len", parse=COUNT_OR_ZERO, help="Tokens of an output, as 1K.", common=True)
     ]
     shared_prefix: Annotated[
         Count | None,
         Option(
             "--shared-prefix",
-            metavar="N",
             parse=COUNT_OR_ZERO,
             help="Tokens with which all prompts start, stored once with prefix caching.",
         ),
@@ -73,10 +69,9 @@ class DeploymentOptions(TypedDict, total=False):
         str | None,
         Option(
             "--engine",
-            metavar="ENGINE",
-            parse=Parser(_engine),
-            help=f"{', '.join(ENGINES)}, or all. Default: vllm; llamacpp for a GGUF file.",
+            parse=Parser(_engine, "ENGINE"),
             common=True,
+            help=f"{', '.join(ENGINES)}, or all. Default: vllm; llamacpp for a GGUF file.",
         ),
     ]
     gpu: Annotated[
@@ -84,44 +79,33 @@ class DeploymentOptions(TypedDict, total=False):
         Option(
             "--gpu",
             metavar="GPU",
-            help="GPU, as h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB or a .yaml file.",
             common=True,
+            help="GPU, as h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB or a .yaml file.",
         ),
     ]
     gpus: Annotated[
         Count | None,
         Option(
-            "--gpus",
-            metavar="N",
-            parse=COUNT,
-            help="Number of GPUs. Default: tp * pp * dp; more GPUs run replicas.",
-            common=True,
+            "--gpus", parse=COUNT, common=True, help="Number of GPUs. Default: tp * pp * dp; more GPUs run replicas."
         ),
     ]
     tp: Annotated[
         Count | None,
         Option(
             *("--tp", "--tensor-parallel-size", "--tp-size"),
-            metavar="N",
             parse=COUNT,
-            help="Tensor-parallel GPUs. Default: --gpus divided by --pp.",
             common=True,
+            help="Tensor-parallel GPUs. Default: --gpus divided by --pp.",
         ),
     ]
     pp: Annotated[
         Count | None,
-        Option(
-            *("--pp", "--pipeline-parallel-size", "--pp-size"),
-            metavar="N",
-            parse=COUNT,
-            help="Pipeline stages. Default: 1.",
-        ),
+        Option(*("--pp", "--pipeline-parallel-size", "--pp-size"), parse=COUNT, help="Pipeline stages. Default: 1."),
     ]
     dcp: Annotated[
         Count | None,
         Option(
             *("--dcp", "--decode-context-parallel-size"),
-            metavar="N",
             parse=COUNT,
             help="Decode-context-parallel GPUs, which share those of --tp. Default: 1.",
         ),
@@ -130,7 +114,6 @@ class DeploymentOptions(TypedDict, total=False):
         Count | None,
         Option(
             *("--dp", "--data-parallel-size", "--dp-size"),
-            metavar="N",
             parse=COUNT,
             help="Data-parallel ranks, each with --tp GPUs; with vLLM they divide the experts. Default: 1.",
         ),
@@ -139,7 +122,6 @@ class DeploymentOptions(TypedDict, total=False):
         Count | None,
         Option(
             *("--attn-dp", "--attn-dp-size", "--attention-data-parallel-size"),
-            metavar="N",
             parse=COUNT,
             help="Data-parallel ranks of attention, which share the GPUs of --tp (SGLang). Default: 1.",
         ),
@@ -156,15 +138,14 @@ class DeploymentOptions(TypedDict, total=False):
             *("--gpu-memory-utilization", "--mem-fraction-static"),
             metavar="SHARE",
             parse=TEXT,
-            help="Share of a GPU's memory that the engine takes. Default: the engine's.",
             common=True,
+            help="Share of a GPU's memory that the engine takes. Default: the engine's.",
         ),
     ]
     reserve: Annotated[
         Size | None,
         Option(
             "--reserve",
-            metavar="SIZE",
             parse=BYTES_OR_ZERO,
             help="Runtime memory of a GPU: activations, CUDA graphs, libraries. Default: an estimate, shown.",
         ),
@@ -173,17 +154,15 @@ class DeploymentOptions(TypedDict, total=False):
         str | None,
         Option(
             "--weights-dtype",
-            metavar="DTYPE",
             parse=DTYPE,
-            help="Dtype of the matrices of attention and MLPs: fp8, int4, ... Default: as released.",
             common=True,
+            help="Dtype of the matrices of attention and MLPs: fp8, int4, ... Default: as released.",
         ),
     ]
     kv_memory: Annotated[
         Size | None,
         Option(
             *("--kv-memory", "--kv-cache-memory-bytes"),
-            metavar="SIZE",
             parse=BYTES,
             help="Memory for the cache that an engine reported, as 5.38GiB; --gpu then sets its defaults only.",
         ),

@@ -20,8 +20,8 @@ from ..serving.request import FitRequest
 from ..serving.traffic import Traffic
 from ..units import parse_count, truncate
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
-from .models import ModelOptions, read_model, with_revision
-from .workloads import CacheDtypeOptions, SizeOptions, read_lengths, read_workload
+from .inputs import read_lengths, read_model, read_workload, with_revision
+from .options import CacheDtypeOptions, ModelOptions, SizeOptions
 
 ALL_LAYERS = 10**6
 """More layers than any model has: the value of n_cpu_moe for cpu_moe."""
@@ -34,7 +34,7 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
 
     Raises AttncalcError if there is no such model, or as `fit_request` does.
     """
-    spec = read_model(model, **given(options, ModelOptions))
+    spec = read_model(model, options, ModelOptions)
     traffic = read_traffic(options)
     check_offload(options)
     named = with_revision(model, options.get("revision"))
@@ -77,7 +77,7 @@ def fit_request(
         model=model,
         draft=draft,
         served_draft=served_model(draft_name, draft).get("served_model") if draft else None,
-        workload=read_workload(model, **size, **dtypes),
+        workload=read_workload(model, {**size, **dtypes}),
         engine_args=engine_args,
         **(served or {}),
         traffic=traffic,

@@ -21,10 +21,10 @@ from ..serving.config import ONE_DEVICE, ServingConfig
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..units import SECONDS, count
 from ..workload import Workload
-from .arguments import model_subject, takes
+from .arguments import takes
 from .fit_options import FitOptions
 from .fit_request import read_fit_request
-from .results import Result, workload_subject
+from .results import Result, model_subject, workload_subject
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
+from ..model import ModelSpec
 from ..report.report import Report, context_fact
 from ..units import count
 from ..workload import Workload
@@ -69,6 +70,11 @@ class Result:
     def _answer(self) -> str:
         """Return the answer in a few words."""
         raise NotImplementedError
+
+
+def model_subject(model: ModelSpec) -> str:
+    """Return a model in a few words: 'llama2-70b', or 'llama2-70b on one of 8 devices'."""
+    return f"{model.name} on one of {model.tp} devices" if model.tp > 1 else model.name
 
 
 def workload_subject(workload: Workload) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..api.comparison import comparison_report, read_models
-from ..api.cost_options import CompareOptions
+from ..api.options import CompareOptions
 from ..errors import AttncalcError
 from ..report.compare import checked, wide
 from ..report.fail_if import parse_condition

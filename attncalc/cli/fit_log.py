@@ -11,7 +11,7 @@ from typing import Any
 
 from ..api.fit_options import FitOptions
 from ..api.fit_request import fit_request, read_traffic
-from ..api.models import ModelOptions
+from ..api.options import ModelOptions
 from ..config import load
 from ..config.gpus import gpu, gpus_of
 from ..config.hub import is_repo
@@ -24,7 +24,6 @@ from ..engines.startup_log import StartupLog
 from ..errors import AttncalcError
 from ..hardware import Gpu
 from ..model import ModelSpec
-from ..options import given
 from ..serving.request import FitRequest
 from ..units import GIB, dtype, is_dtype, truncate
 from .options import NamedModel
@@ -56,7 +55,7 @@ def read_logged_request(path: Path, named: NamedModel, options: FitOptions) -> t
             f"--engine {truncate(engine)} cannot be combined with a log of {find_engine(log.engine).title}",
             "leave --engine out: the log names the engine",
         )
-    model = named.read(given(options, ModelOptions)) if named.is_given else _model_in_log(log, options)
+    model = named.read(options, ModelOptions) if named.is_given else _model_in_log(log, options)
     traffic = read_traffic(options)
     if traffic:
         raise _not_with_log(f"--{'lengths' if traffic.lengths else 'prompt'}")

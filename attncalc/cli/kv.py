@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..api.cost_options import KVCacheOptions
-from ..api.workloads import workload_of
+from ..api.inputs import read_workload
+from ..api.options import KVCacheOptions
 from ..report.kv import kv_report
 from . import COMMANDS
 from . import options as o
@@ -15,4 +15,4 @@ app = command_app()
 @app.command(help=COMMANDS["kv"], epilog="For example: attncalc kv llama2-70b --batch 8 --context 4096")
 def kv(model: o.NamedModel, options: KVCacheOptions, output: o.OutputOptions) -> None:
     spec = model.read(options)
-    output.show(kv_report(spec, workload_of(spec, options), options.get("engine", "ideal")))
+    output.show(kv_report(spec, read_workload(spec, options), options.get("engine", "ideal")))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..api.cost_options import ActivationsOptions
-from ..api.workloads import workload_of
+from ..api.inputs import read_workload
+from ..api.options import ActivationsOptions
 from ..report.memory import memory_report
 from . import COMMANDS
 from . import options as o
@@ -15,4 +15,4 @@ app = command_app()
 @app.command(help=COMMANDS["memory"], epilog="For example: attncalc memory llama2-70b --context 8192 --dtype bf16")
 def memory(model: o.NamedModel, options: ActivationsOptions, output: o.OutputOptions) -> None:
     spec = model.read(options)
-    output.show(memory_report(spec, workload_of(spec, options, phase="prefill")))
+    output.show(memory_report(spec, read_workload(spec, {"phase": "prefill", **options})))

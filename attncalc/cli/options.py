@@ -10,10 +10,11 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from ..api.models import ModelOptions, ShardedModelOptions, read_model, with_revision
+from ..api.inputs import read_model, with_revision
+from ..api.options import ModelOptions, ShardedModelOptions
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from ..options import given, options_of
+from ..options import options_of
 from ..report.formats import FORMATS, choose_format
 from ..report.report import Report
 from ..units import truncate
@@ -94,9 +95,9 @@ class NamedModel(Options):
         """Return the model's name or path. Raises AttncalcError if MODEL and --preset give none, or differ."""
         return model_name(self.model, self.preset)
 
-    def read(self, options: Mapping[str, Any]) -> ModelSpec:
+    def read(self, options: Mapping[str, Any], kind: Any = ShardedModelOptions) -> ModelSpec:
         """Return the model that these options change and split. Raises AttncalcError as `read_model` does."""
-        return read_model(self.name(), **given(options, ShardedModelOptions))
+        return read_model(self.name(), options, kind)
 
 
 class NamedModelOptions(NamedModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..api.models import ShardedModelOptions
+from ..api.options import ShardedModelOptions
 from ..report.params import params_report
 from . import COMMANDS
 from . import options as o

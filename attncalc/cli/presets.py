@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..api.models import ModelOptions
+from ..api.options import ModelOptions
 from ..config import load, preset_text, to_model_file
 from ..config.presets import presets as all_presets
 from ..errors import AttncalcError, did_you_mean

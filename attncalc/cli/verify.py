@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from ..api.models import ModelOptions, read_model
-from ..api.workloads import SizeOptions, read_source
+from ..api.inputs import read_model, read_source
+from ..api.options import ModelOptions, SizeOptions
 from ..check import VerifyResult
 from ..config import load, load_with_config
 from ..config.gpus import gpu
@@ -250,7 +250,7 @@ def verify(
         _check_combinations(model, size, layers, program)
         _check_simulate(device, layers, program)
         if model.is_given:
-            specs = [read_model(model.name(), attention=layers.attention)]
+            specs = [read_model(model.name(), {"attention": layers.attention})]
         else:
             specs = [load(name) for name in CATALOGUE]
         options = VerifyOptions(

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..api.fit_options import DeploymentOptions, EngineOptions, TrafficOptions
-from ..api.models import WhatIfOptions
-from ..api.workloads import CacheDtypeOptions, PassOptions, SizeOptions
+from ..api.options import CacheDtypeOptions, PassOptions, SizeOptions, WhatIfOptions
 from ..engines import ENGINES
 from ..errors import AttncalcError, did_you_mean
 from ..hardware import Gpu
@@ -114,6 +113,8 @@ def _reader(name: str) -> Parse:
     def read(text: str, option: str) -> str:
         if name == "engine" and text == "all":
             raise AttncalcError("--engine all is not one engine", f"list them: --engine {','.join(ENGINES)}")
+        if name == "kv_dtype" and text == "auto":  # the engine's default
+            return text
         if name == "gpu":
             from ..config.gpus import gpus_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..api.workloads import read_workload
+from ..api.inputs import read_workload
 from ..cost.activations import activations
 from ..cost.cache import kv_cache
 from ..cost.flops import flops, prefill_and_decode
@@ -42,12 +42,12 @@ class Costs:
         self._engine = options.get("engine") or "ideal"
         names = ("source_context", "dtype", "kv_dtype")
         given = {name: options[name] for name in names if options.get(name) not in (None, "auto")}
-        self._decode = read_workload(model, batch=1, context=ANY, **given)
+        self._decode = read_workload(model, {"batch": 1, "context": ANY, **given})
         self._sources = [compute for names, compute in self._computations() if any(name in names for name in columns)]
         if any(name.startswith("params_") for name in columns):
             self._sources.append(self._params)
         passes = {name: options[name] for name in ("phase", "past", "mask") if options.get(name) is not None}
-        self._pass = read_workload(model, batch=1, context=ANY, **{"phase": "prefill", **given, **passes})
+        self._pass = read_workload(model, {"batch": 1, "context": ANY, "phase": "prefill", **given, **passes})
         self._past = passes.get("past", 0)
         self.figures: Callable[[int, int], tuple[Any, ...]] = Compiled(self._compute, ("B", "T"))
 

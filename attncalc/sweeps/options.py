@@ -1,8 +1,7 @@
 """The options of `attncalc sweep`: those of other commands, most of which take lists."""
 
 from ..api.fit_options import DeploymentOptions, EngineOptions, TrafficOptions
-from ..api.models import WhatIfOptions
-from ..api.workloads import CacheDtypeOptions, PassOptions, SizeOptions
+from ..api.options import CacheDtypeOptions, PassOptions, SizeOptions, WhatIfOptions
 
 
 class SweepOptions(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from ..api.workloads import DEFAULT_CONTEXT
+from ..api.inputs import DEFAULT_CONTEXT
 from ..config import ModelLike, load
 from ..errors import AttncalcError
 from ..model import ModelSpec

@@ -1,0 +1,145 @@
+"""From the options of a call to its model and its workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..config import ModelLike, load
+from ..cost.common import check_source
+from ..errors import AttncalcError
+from ..model import ModelSpec
+from ..options import Count, given, parsed
+from ..ranges import split_list
+from ..units import parse_count, truncate
+from ..workload import Mask, Workload, WorkloadOptions
+from .options import CacheDtypeOptions, PaddedSizeOptions, PassOptions, ShardedModelOptions
+
+DEFAULT_CONTEXT = 512
+"""Tokens of context if neither the call nor the model has a number: positions are sinusoidal or relative."""
+
+
+class _WorkloadOptions(PaddedSizeOptions, PassOptions, CacheDtypeOptions, total=False):
+    """All options of a workload."""
+
+
+def read_model(model: ModelLike, options: Mapping[str, Any], kind: Any = ShardedModelOptions) -> ModelSpec:
+    """Return the model, with another attention and one device's share of it if the options say so.
+
+    Args:
+        model: As in `load`.
+        options: Options of the call.
+        kind: The TypedDict of those that are of the model.
+
+    Raises AttncalcError if there is no such model, its file is not valid, or it cannot have that attention or be split.
+    """
+    read = given(options, kind)
+    spec = load(with_revision(model, read.get("revision")), assume_grouped=bool(read.get("assume_grouped")))
+    values = parsed(options, kind)
+    if "attention" in values:
+        spec = spec.with_attention(values["attention"])
+    return spec.shard(values["tp"]) if "tp" in values else spec
+
+
+def with_revision(model: ModelLike, revision: str | None) -> ModelLike:
+    """Return the name of the model with its revision. Raises AttncalcError if the model is not org/name on the hub."""
+    if revision is None:
+        return model
+    from ..config.hub import with_revision as named
+
+    if not isinstance(model, str):
+        raise AttncalcError("--revision needs org/name on the hub", "leave it out")
+    return named(model, revision)
+
+
+def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
+    """Return the workload that the options describe; the model's defaults replace those that are left out.
+
+    Raises AttncalcError if an option is not a number, a mask or a dtype, or two options exclude each other.
+    """
+    asked = given(options, _WorkloadOptions)
+    for name in ("batch", "context"):
+        if "lengths" in asked and name in asked:
+            raise AttncalcError(
+                f"--lengths cannot be combined with --{name}", "the lengths set batch and context: leave the other out"
+            )
+    values = parsed(options, _WorkloadOptions)
+    phase, past = values.get("phase", "decode"), values.get("past", 0)
+    of_workload: WorkloadOptions = {
+        "source": read_source(model, values.get("source_context")),
+        "lengths": read_lengths(values["lengths"]) if "lengths" in values else None,
+        "mask": Mask.parse(values["mask"]) if "mask" in values else None,
+        "dtype": values.get("dtype"),
+        "kv_dtype": values.get("kv_dtype"),
+        "assumed": _assumptions(
+            model, has_context=bool({"context", "lengths"} & asked.keys()), has_source="source_context" in asked
+        ),
+    }
+    if past and "lengths" in asked:
+        raise AttncalcError("--past cannot be combined with --lengths", "leave one of them out")
+    if past and phase != "prefill":
+        raise AttncalcError(f"--past cannot be combined with --phase {truncate(phase)}", "give it with --phase prefill")
+    batch, context = values.get("batch", 1), values.get("context", model.max_context or DEFAULT_CONTEXT)
+    if phase == "prefill":
+        return Workload.prefill(batch, context, past=past, **of_workload)
+    make = Workload.decode if phase == "decode" else Workload.train
+    return make(batch, context, **of_workload)
+
+
+def _assumptions(model: ModelSpec, *, has_context: bool, has_source: bool) -> tuple[str, ...]:
+    """Return a note per number that neither the call nor the model has."""
+    notes = []
+    if not has_context and model.max_context is None:
+        notes.append(f"The model has no maximum context: {DEFAULT_CONTEXT} tokens are assumed; -c sets it.")
+    if not has_source and model.encoder and model.encoder.max_context is None:
+        notes.append(
+            f"The encoder has no maximum context: {DEFAULT_CONTEXT} tokens are assumed; --source-context sets it."
+        )
+    return tuple(notes)
+
+
+def read_source(model: ModelSpec, source: Count | None) -> int | None:
+    """Return the tokens on the encoder's side, the encoder's maximum by default; None without an encoder.
+
+    Raises AttncalcError if a number is given and the model has no encoder.
+    """
+    tokens = None if source is None else parse_count(str(source), "--source-context")
+    if tokens is None and model.encoder:
+        tokens = model.encoder.max_context or DEFAULT_CONTEXT
+    check_source(model, tokens)
+    return tokens
+
+
+def read_lengths(lengths: str | Sequence[Count]) -> tuple[int, ...]:
+    """Return the lengths in '512,300,128' or (512, 300, 128). Raises AttncalcError if one is not a number."""
+    parts = split_list(lengths, "--lengths") if isinstance(lengths, str) else lengths
+    return tuple(parse_count(str(part), "--lengths") for part in parts)
+
+
+def read_call(
+    model: ModelLike, workload: Workload | None, options: Mapping[str, Any], **defaults: Any
+) -> tuple[ModelSpec, Workload]:
+    """Return the model and the workload of a call.
+
+    Args:
+        model: The model.
+        workload: The workload; None if the options describe it.
+        options: The options of the model, and those of the workload.
+        defaults: Options of the workload that this call has by default.
+
+    Raises AttncalcError if the model or an option is not valid, or a workload is combined with options that describe
+    one.
+    """
+    spec = read_model(model, options)
+    given_options = {name: value for name, value in options.items() if value is not None}
+    if workload is None:
+        return spec, read_workload(spec, {**defaults, **given_options})
+    if not isinstance(workload, Workload):
+        raise AttncalcError(
+            f"a workload cannot be given as '{truncate(workload)}'",
+            "name the option, as context=4096, or give a Workload",
+        )
+    for name in given_options:
+        if name not in ShardedModelOptions.__annotations__:
+            raise AttncalcError(f"{name} cannot be combined with a Workload", "leave one of them out")
+    return spec, workload

@@ -1,0 +1,223 @@
+"""The options of a model, of a workload, and of the commands about costs. Those of `fit` are in fit_options.py."""
+
+# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
+
+from collections.abc import Sequence
+from typing import Annotated, TypedDict
+
+from ..attention import Variant
+from ..errors import AttncalcError
+from ..options import COUNT, COUNT_OR_ZERO, DTYPE, Count, Option, Parser, dtype_name, options_of
+from ..units import dtype, truncate
+from ..workload import Mask
+
+PHASES = ("prefill", "decode", "train")
+
+
+def _attention(text: str, name: str) -> str:
+    Variant.parse(text)
+    return text
+
+
+_ASSUME_GROUPED = Option(
+    "--assume-grouped", help="Read a config.json of an unknown model_type as plain grouped attention; a guess."
+)
+_TP = Option(
+    *("--tp", "--tensor-parallel-size"),
+    parse=COUNT,
+    help="Tensor-parallel devices; figures are then per device. Default: 1.",
+    common=True,
+)
+
+
+class WhatIfOptions(TypedDict, total=False):
+    """How a model is read, and what if it had another attention."""
+
+    attention: Annotated[
+        str | None,
+        Option(
+            "--attention",
+            parse=Parser(_attention, "KIND"),
+            common=True,
+            help="What if the model had mha, mqa, gqa:N (N KV heads) or mla:R (a latent of R).",
+        ),
+    ]
+    assume_grouped: Annotated[bool, _ASSUME_GROUPED]
+
+
+class ModelOptions(WhatIfOptions, total=False):
+    """The options that change a model."""
+
+    revision: Annotated[
+        str | None,
+        Option(
+            "--revision",
+            metavar="REVISION",
+            axis=False,
+            help="Branch, tag or commit of org/name on the hub. Default: main.",
+        ),
+    ]
+
+
+class ComparedModelOptions(TypedDict, total=False):
+    """The options of each model of a comparison."""
+
+    tp: Annotated[Count | None, _TP]
+    assume_grouped: Annotated[bool, _ASSUME_GROUPED]
+
+
+class ShardedModelOptions(ModelOptions, total=False):
+    """The options that change a model, and that split it."""
+
+    tp: Annotated[Count | None, _TP]
+
+
+def _compute_dtype(text: str, name: str) -> str:
+    return dtype(dtype_name(text), compute=True).name
+
+
+def _phase(text: str, name: str) -> str:
+    if text not in PHASES:
+        raise AttncalcError(f"there is no phase '{truncate(text)}'", f"known: {', '.join(PHASES)}")
+    return text
+
+
+def _mask(text: str, name: str) -> str:
+    return str(Mask.parse(text))
+
+
+class SizeOptions(TypedDict, total=False):
+    """The number of sequences and of tokens."""
+
+    batch: Annotated[
+        Count | None, Option("--batch", "-b", parse=COUNT, help="Sequences in the batch. Default: 1.", common=True)
+    ]
+    context: Annotated[
+        Count | None,
+        Option(
+            *("--context", "-c", "--max-model-len"),
+            parse=COUNT,
+            common=True,
+            help="Tokens of context, as 4096, 128k or 128K. Default: the model's maximum.",
+        ),
+    ]
+    source_context: Annotated[
+        Count | None,
+        Option("--source-context", parse=COUNT, help="Tokens on the encoder's side. Default: the encoder's maximum."),
+    ]
+
+
+class PaddedSizeOptions(SizeOptions, total=False):
+    """The number of sequences and of tokens, or the lengths in a padded batch."""
+
+    lengths: Annotated[
+        str | Sequence[Count] | None,
+        Option(
+            "--lengths",
+            metavar="N,N,...",
+            axis=False,
+            help="Unpadded lengths of a padded batch, as 512,300,128; instead of -b and -c.",
+        ),
+    ]
+
+
+class PassOptions(TypedDict, total=False):
+    """The phase and its mask."""
+
+    phase: Annotated[
+        str,
+        Option(
+            "--phase",
+            parse=Parser(_phase, "PHASE"),
+            common=True,
+            help="prefill, decode (one step at the context) or train. Default: prefill.",
+        ),
+    ]
+    past: Annotated[
+        Count,
+        Option("--past", parse=COUNT_OR_ZERO, help="Tokens of the context that are already in the cache. Default: 0."),
+    ]
+    mask: Annotated[
+        str | Mask | None,
+        Option(
+            "--mask", parse=Parser(_mask, "MASK"), help="causal, bidirectional or prefix:N. Default: the model's own."
+        ),
+    ]
+
+
+class DtypeOptions(TypedDict, total=False):
+    """The dtype of weights and activations."""
+
+    dtype: Annotated[
+        str | None,
+        Option(
+            "--dtype",
+            parse=Parser(_compute_dtype, "DTYPE"),
+            help="Dtype of weights and activations. Default: as released.",
+        ),
+    ]
+
+
+class CacheDtypeOptions(DtypeOptions, total=False):
+    """The dtypes of weights and activations, and of the cache."""
+
+    kv_dtype: Annotated[
+        str | None,
+        Option(
+            *("--kv-dtype", "--kv-cache-dtype"),
+            parse=DTYPE,
+            common=True,
+            help="Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: --dtype, or the engine's.",
+        ),
+    ]
+
+
+class KVCacheOptions(ShardedModelOptions, PaddedSizeOptions, CacheDtypeOptions, total=False):
+    """The options of `attncalc kv`."""
+
+    engine: Annotated[
+        str,
+        Option(
+            "--engine",
+            metavar="ENGINE",
+            help="How the cache is stored: ideal (a lower bound) or transformers. Default: ideal.",
+        ),
+    ]
+
+
+class FlopsOptions(ShardedModelOptions, PaddedSizeOptions, PassOptions, total=False):
+    """The options of `attncalc flops`."""
+
+
+class ActivationsOptions(ShardedModelOptions, PaddedSizeOptions, PassOptions, DtypeOptions, total=False):
+    """The options of `attncalc memory`."""
+
+
+class IntensityOptions(ShardedModelOptions, SizeOptions, CacheDtypeOptions, total=False):
+    """The options of a decode step, as those of `attncalc compare`."""
+
+
+class CompareOptions(ComparedModelOptions, CacheDtypeOptions, total=False):
+    """The options of `attncalc compare`."""
+
+    attention: Annotated[
+        str | Sequence[str] | None,
+        Option(
+            "--attention",
+            metavar="KIND",
+            common=True,
+            help="For one model: one more row, as mla:512; may be repeated.",
+            repeated=True,
+        ),
+    ]
+    batch: Annotated[Count | None, options_of(SizeOptions)["batch"]]
+    context: Annotated[
+        Count | Sequence[Count] | None,
+        Option(
+            *("--context", "-c", "--max-model-len"),
+            metavar="N,N,...",
+            common=True,
+            help="Tokens of context, as 32K; several as 4K,32K,128K or 4K:128K:x2. Default: the longest of all models.",
+        ),
+    ]
+    source_context: Annotated[Count | None, options_of(SizeOptions)["source_context"]]
