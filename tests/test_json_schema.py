@@ -33,8 +33,7 @@ from attncalc.report.report import Report
 from attncalc.report.schemas import schema
 from attncalc.report.schemas.attention import ATTENTION
 from attncalc.report.schemas.verify import GPU
-from attncalc.report.verify import VerifiedModel, verify_report
-from attncalc.report.verify_all import catalogue_report
+from attncalc.report.verify import VerifiedModel, catalogue_report, verify_report
 from attncalc.workload import Workload
 
 COPIES = REPOSITORY / "docs/schemas"

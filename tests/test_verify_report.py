@@ -12,8 +12,7 @@ from attncalc.check import Check, Reported, ScalingRow, Timing, VerifyResult, la
 from attncalc.report import csv, markdown, text
 from attncalc.report import json as as_json
 from attncalc.report.report import Report
-from attncalc.report.verify import VerifiedModel, verify_report
-from attncalc.report.verify_all import catalogue_report
+from attncalc.report.verify import VerifiedModel, catalogue_report, verify_report
 from attncalc.units import BYTES, PARAMS
 from attncalc.workload import Workload
 

@@ -269,8 +269,7 @@ def verify(
         if (rank := torchrun_rank()) and rank.number:
             return  # rank 0 has the same result, writes it, and exits with its code
 
-    from ..report.verify import verify_report
-    from ..report.verify_all import catalogue_report
+    from ..report.verify import catalogue_report, verify_report
 
     if model.is_given:
         plot.write(verify_report(verified.models[0], verified.device, ranks, full=output.full), output)
@@ -325,8 +324,7 @@ def _smoke(
         minutes=SMOKE_MINUTES,
     )
     found = _device(device)
-    from ..report.verify import verify_report
-    from ..report.verify_smoke import smoke_line
+    from ..report.verify import smoke_line, verify_report
     from ..verify.record.machine import machine_facts, main_dtype
 
     verified = _run([load(SMOKE_MODEL)], options._replace(dtype=options.dtype or main_dtype(found)), found)

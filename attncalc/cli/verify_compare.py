@@ -15,18 +15,17 @@ def compare(paths: tuple[Path, Path], output: o.OutputOptions, *, full: bool) ->
     Raises AttncalcError if a file is no record.
     """
     from ..report.record_files import read_record
-    from ..report.verify_compare import compare_records, compare_report
+    from ..report.records import records_report
 
     a, b = map(read_record, paths)
     try:
-        comparison = compare_records(a, b)
-        report = compare_report(comparison, full=full)
+        report = records_report(a, b, full=full)
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError) as error:
         raise AttncalcError(
             f"--compare: a damaged record: {truncate(f'{type(error).__name__}: {error}', 80)}",
             "its schema: attncalc schema record",
         ) from None
     output.show(report)
-    if not comparison.rows:
+    if not report.records:
         return CannotCheckError.code
-    return 1 if comparison.differences else 0
+    return 1 if report.extra["differences"] else 0

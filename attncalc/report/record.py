@@ -5,34 +5,57 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..check import Check, largest_difference
 from ..model import plural
 from ..units import BYTES, count, duration, human
 from .markdown import escape
-from .utilization import datasheet_shares, percent
-from .verify_tables import number
-from .verify_verdict import verdict
+from .verify_checks import number, verdict
+from .verify_tables import datasheet_shares, percent
 
 Document = Mapping[str, Any]
 """A record as plain data."""
-PEAK = re.compile(r"peak_(prefill|decode)(?:_\d+)?_(\w+)")
+_PEAK = re.compile(r"peak_(prefill|decode)(?:_\d+)?_(\w+)")
 """The name of a peak: its phase and its kernel."""
-OUTPUTS = re.compile(r"(\w+)_equals_reference_(\w+)")
+_OUTPUTS = re.compile(r"(\w+)_equals_reference_(\w+)")
 """The name of the check that compares a kernel's outputs with the definition: its kernel and its dtype."""
-REPORT = (
+_REPORT = (
     "To report a disagreement, open an issue with this page and its JSON file. "
     "Repeat a single row with `attncalc verify ARGUMENTS --full`; a run of more than a minute needs `--minutes` too."
 )
+_RUN = "`attncalc verify`"
+"""The header of the arguments of a run."""
+_TEXTS = (
+    *(_RUN, "arguments", "check", "compared", "dtype", "fact", "in", "kernel", "layer", "meaning", "note", "pass"),
+    *("phase", "value", "why"),
+)
+"""Headers of the columns that are text; all others are numbers, which are aligned to the right."""
+Row = Mapping[str, Any]
+"""A row of a record by its columns, or of a table by its headers."""
 
 
-class Run(NamedTuple):
-    """One run of a record, with its checks."""
+class Run:
+    """One run of a record.
 
-    facts: Mapping[str, Any]
-    checks: tuple[Check, ...]
+    Attributes:
+        facts: The run as plain data, in which each list has rows without the names of their columns.
+    """
+
+    def __init__(self, facts: Mapping[str, Any], columns: Mapping[str, Sequence[str]]) -> None:
+        self.facts = facts
+        self._columns = columns
+
+    def rows(self, name: str) -> list[Row]:
+        """Return the rows of a list by their columns: 'checks', 'reported', 'times' or 'scaling'."""
+        return [dict(zip(self._columns[name], row, strict=True)) for row in self.facts[name]]
+
+    @cached_property
+    def checks(self) -> tuple[Check, ...]:
+        """The checks, with the name also as the label."""
+        return tuple(map(_check, self.rows("checks")))
 
     @property
     def arguments(self) -> str:
@@ -45,9 +68,16 @@ class Run(NamedTuple):
         return str(self.facts["dtype"])
 
     @property
-    def peaks(self) -> list[tuple[str, str, Check]]:
-        """The phase, the kernel and the check of each peak."""
-        return [(match[1], match[2], check) for check in self.checks if (match := PEAK.fullmatch(check.name))]
+    def peaks(self) -> list[tuple[str, Check]]:
+        """The kernel and the check of each peak."""
+        return [(match[2], check) for check in self.checks if (match := _PEAK.fullmatch(check.name))]
+
+
+def _check(row: Row) -> Check:
+    measured = math.nan if row["measured"] is None else row["measured"]
+    return Check(
+        "", row["name"], row["name"], row["predicted"], measured, row["tolerance"] or 0, row["unit"], of=row["of"]
+    )
 
 
 def record_page(record: Document) -> str:
@@ -59,9 +89,9 @@ def record_page(record: Document) -> str:
         "What disagrees": _disagreements(runs),
         "Runs": _runs_section(runs),
         "Kernels and dtypes": _kernel_section(runs),
-        "Memory that other tools show": _memory_section(record, runs),
+        "Memory that other tools show": _memory_section(runs),
         "Time": _time_section(record, runs),
-        "Growth with the context": _scaling_section(record, runs),
+        "Growth with the context": _scaling_section(runs),
         "What was not run": _skipped_section(record),
         "What was not checked": _notes_section(runs),
     }
@@ -74,7 +104,12 @@ def record_page(record: Document) -> str:
 def record_verdict(record: Document) -> str:
     """Return the verdict of all runs in one or two sentences."""
     runs = record_runs(record)
-    return verdict(_named_checks(runs), f"on {record['device']['name']}, in {plural(len(runs), 'run')}")
+    checks = [
+        check._replace(of=", ".join(filter(None, (run.facts["arguments"], check.of))))
+        for run in runs
+        for check in run.checks
+    ]
+    return verdict(checks, f"on {record['device']['name']}, in {plural(len(runs), 'run')}")
 
 
 def agrees(record: Document) -> bool:
@@ -88,29 +123,8 @@ def is_empty(record: Document) -> bool:
 
 
 def record_runs(record: Document) -> list[Run]:
-    """Return the runs of a record, with their checks."""
-    return [_run(record, facts) for facts in record["runs"]]
-
-
-def _run(record: Document, facts: Mapping[str, Any]) -> Run:
-    columns = record["columns"]["checks"]
-    return Run(facts, tuple(_check(dict(zip(columns, row, strict=True))) for row in facts["checks"]))
-
-
-def _check(row: Mapping[str, Any]) -> Check:
-    measured = math.nan if row["measured"] is None else row["measured"]
-    return Check(
-        "", row["name"], row["name"], row["predicted"], measured, row["tolerance"] or 0, row["unit"], of=row["of"]
-    )
-
-
-def _named_checks(runs: Sequence[Run]) -> list[Check]:
-    """Return all checks; the layer of each is named with its run."""
-    return [
-        check._replace(of=", ".join(filter(None, (run.facts["arguments"], check.of))))
-        for run in runs
-        for check in run.checks
-    ]
+    """Return the runs of a record."""
+    return [Run(facts, record["columns"]) for facts in record["runs"]]
 
 
 # The answer and the device
@@ -149,18 +163,18 @@ def _device_table(record: Document) -> str:
         "time taken": f"{record['seconds']:,.0f} s",
         "command": f"`{record['command']}`",
     }
-    return _table(("fact", "value"), [(name, str(value)) for name, value in facts.items() if value])
+    return _table([{"fact": name, "value": str(value)} for name, value in facts.items() if value])
 
 
-def _clocks(clocks: Mapping[str, Any]) -> dict[str, str | None]:
+def _clocks(clocks: Row) -> dict[str, str]:
     """Return the clocks and the power limit with their units."""
-    units = {"sm_mhz": "MHz", "sm_max_mhz": "MHz", "memory_max_mhz": "MHz", "power_limit_w": "W"}
-    labels = ("clock at the start", "highest clock", "highest memory clock", "power limit")
-    values = (clocks.get(name) for name in units)
-    return {
-        label: f"{value:,.0f} {unit}" if value else None
-        for label, value, unit in zip(labels, values, units.values(), strict=True)
+    names = {
+        "clock at the start": ("sm_mhz", "MHz"),
+        "highest clock": ("sm_max_mhz", "MHz"),
+        "highest memory clock": ("memory_max_mhz", "MHz"),
+        "power limit": ("power_limit_w", "W"),
     }
+    return {label: f"{clocks[name]:,.0f} {unit}" for label, (name, unit) in names.items() if clocks.get(name)}
 
 
 # Checks
@@ -168,41 +182,45 @@ def _clocks(clocks: Mapping[str, Any]) -> dict[str, str | None]:
 
 def _disagreements(runs: Sequence[Run]) -> Iterator[str]:
     rows = [
-        (run.arguments, check["of"], f"`{check['name']}`", *_figures(check), check["note"], check["failure"])
+        {
+            "arguments": run.arguments,
+            "layer": check["of"],
+            "check": f"`{check['name']}`",
+            "predicted": number(check["predicted"]),
+            "measured": "no number" if check["measured"] is None else number(check["measured"]),
+            "tolerance": number(check["tolerance"]),
+            "compared": check["note"],
+            "meaning": check["failure"],
+        }
         for run in runs
         for check in run.facts["disagree"]
     ]
     if rows:
-        names = ("arguments", "layer", "check", "predicted", "measured", "tolerance", "compared", "meaning")
-        yield _table(names, rows, numbers=(3, 4, 5))
-        yield REPORT
-
-
-def _figures(check: Mapping[str, Any]) -> tuple[str, str, str]:
-    measured = "no number" if check["measured"] is None else number(check["measured"])
-    return number(check["predicted"]), measured, number(check["tolerance"])
+        yield _table(rows)
+        yield _REPORT
 
 
 def _runs_section(runs: Sequence[Run]) -> Iterator[str]:
-    rows = []
-    for run in runs:
-        facts, agreeing = run.facts, sum(check.ok for check in run.checks)
-        rows.append(
-            (
-                run.arguments,
-                facts["dtype"],
-                count(facts["batch"]),
-                count(facts["context"]),
-                f"{count(agreeing)} of {count(len(run.checks))}",
-                count(len(run.peaks)) if run.peaks else "-",
-                _largest_error([check for *_, check in run.peaks]),
-                _largest_error(run.checks),
-                f"{facts['seconds']:,.0f}",
-            )
-        )
-    names = ("`attncalc verify`", "dtype", "batch", "context", "checks that agree", "peaks", "largest error of a peak")
+    rows = [
+        {
+            _RUN: run.arguments,
+            "dtype": run.dtype,
+            "batch": count(run.facts["batch"]),
+            "context": count(run.facts["context"]),
+            "checks that agree": _agreeing(run.checks),
+            "peaks": count(len(run.peaks)) if run.peaks else "-",
+            "largest error of a peak": _largest_error([check for _, check in run.peaks]),
+            "of any figure": _largest_error(run.checks),
+            "seconds": f"{run.facts['seconds']:,.0f}",
+        }
+        for run in runs
+    ]
     if rows:
-        yield _table((*names, "of any figure", "seconds"), rows, numbers=range(2, 9))
+        yield _table(rows)
+
+
+def _agreeing(checks: Sequence[Check]) -> str:
+    return f"{count(sum(check.ok for check in checks))} of {count(len(checks))}"
 
 
 def _largest_error(checks: Sequence[Check]) -> str:
@@ -210,10 +228,9 @@ def _largest_error(checks: Sequence[Check]) -> str:
     if not any(check.unit and check.predicted for check in checks):
         return "-"
     largest = largest_difference(checks)
-    return _percent(abs(largest.relative_difference)) if largest else "0 %"
-
-
-def _percent(share: float) -> str:
+    if largest is None:
+        return "0 %"
+    share = abs(largest.relative_difference)
     return f"{100 * share:.2f} %" if share >= 0.0001 else "< 0.01 %"
 
 
@@ -221,71 +238,59 @@ def _kernel_section(runs: Sequence[Run]) -> Iterator[str]:
     peaks: dict[tuple[str, str], list[tuple[Check, Run]]] = {}
     outputs: dict[tuple[str, str], list[Check]] = {}
     for run in runs:
-        for _, kernel, check in run.peaks:
+        for kernel, check in run.peaks:
             peaks.setdefault((kernel, run.dtype), []).append((check, run))
         for check in run.checks:
-            if match := OUTPUTS.fullmatch(check.name):
+            if match := _OUTPUTS.fullmatch(check.name):
                 outputs.setdefault((match[1], match[2]), []).append(check)
     rows = []
     for kernel, dtype in dict.fromkeys(sorted((*peaks, *outputs))):
         of_kernel = peaks.get((kernel, dtype), [])
-        highest = max(of_kernel, key=lambda pair: pair[0].predicted, default=None)
-        compared = outputs.get((kernel, dtype), [])
-        worst = max(compared, key=lambda check: check.tolerance_used, default=None)
+        checks = [check for check, _ in of_kernel]
+        highest, run_of_highest = max(of_kernel, key=lambda pair: pair[0].predicted, default=(None, None))
+        worst = max(outputs.get((kernel, dtype), []), key=lambda check: check.tolerance_used, default=None)
         rows.append(
-            (
-                kernel,
-                dtype,
-                f"{count(sum(check.ok for check, _ in of_kernel))} of {count(len(of_kernel))}" if of_kernel else "-",
-                _largest_error([check for check, _ in of_kernel]),
-                human(int(highest[0].predicted), BYTES) if highest else "-",
-                human(int(highest[0].measured), BYTES) if highest else "-",
-                highest[1].arguments if highest else "-",
-                f"{number(worst.measured)} of {number(worst.tolerance)}" if worst else "-",
-            )
+            {
+                "kernel": kernel,
+                "dtype": dtype,
+                "peaks that agree": _agreeing(checks) if checks else "-",
+                "largest error of a peak": _largest_error(checks),
+                "highest peak predicted": human(int(highest.predicted), BYTES) if highest else "-",
+                "measured": human(int(highest.measured), BYTES) if highest else "-",
+                "in": run_of_highest.arguments if run_of_highest else "-",
+                "largest error of outputs": f"{number(worst.measured)} of {number(worst.tolerance)}" if worst else "-",
+            }
         )
-    names = ("kernel", "dtype", "peaks that agree", "largest error of a peak", "highest peak predicted", "measured")
     if rows:
-        yield _table((*names, "in", "largest error of outputs"), rows, numbers=(2, 3, 4, 5, 7))
+        yield _table(rows)
 
 
 # What was measured for information
 
 
-def _memory_section(record: Document, runs: Sequence[Run]) -> Iterator[str]:
+def _memory_section(runs: Sequence[Run]) -> Iterator[str]:
     """One row per run: the pass that allocates most."""
     rows = []
-    columns = record["columns"]["reported"]
     for run in runs:
-        figures = {
-            (row["of"], row["name"]): row for row in (dict(zip(columns, r, strict=True)) for r in run.facts["reported"])
+        measured = {(row["of"], row["name"]): row["measured"] for row in run.rows("reported")}
+        allocated = {
+            (of, name.removeprefix("allocated_")): value
+            for (of, name), value in measured.items()
+            if name.startswith("allocated_") and value is not None
         }
-        passes = {
-            (of, name.partition("_")[2]): row["measured"]
-            for (of, name), row in figures.items()
-            if name.startswith("allocated_") and row["measured"] is not None
-        }
-        if not passes:
+        if not allocated:
             continue
-        of, label = max(passes, key=lambda key: passes[key])
+        of, label = max(allocated, key=lambda key: allocated[key])
         peak = next((check for check in run.checks if (check.of, check.name) == (of, f"peak_{label}")), None)
-        shown = [
-            figures.get((of, f"{name}_{label}"), {}).get("measured") for name in ("allocated", "reserved", "driver")
-        ]
-        tensors = (peak.predicted, peak.measured) if peak else (None, None)
-        cells = [human(int(value), BYTES) if value is not None else "-" for value in (*tensors, *shown)]
-        rows.append((run.arguments, label.replace("_", ", "), *cells))
+        sizes = {
+            "tensors predicted": peak and peak.predicted,
+            "tensors measured": peak and peak.measured,
+            **{name: measured.get((of, f"{name}_{label}")) for name in ("allocated", "reserved", "driver")},
+        }
+        cells = {name: "-" if size is None else human(int(size), BYTES) for name, size in sizes.items()}
+        rows.append({_RUN: run.arguments, "pass": label.replace("_", ", "), **cells})
     if rows:
-        names = (
-            "`attncalc verify`",
-            "pass",
-            "tensors predicted",
-            "tensors measured",
-            "allocated",
-            "reserved",
-            "driver",
-        )
-        yield _table(names, rows, numbers=range(2, 7))
+        yield _table(rows)
         yield "\n".join(
             (
                 "- **tensors**: the tensors that torch's operators return. This is what attncalc predicts and checks.",
@@ -301,35 +306,36 @@ def _memory_section(record: Document, runs: Sequence[Run]) -> Iterator[str]:
 
 def _time_section(record: Document, runs: Sequence[Run]) -> Iterator[str]:
     """One row per phase, kernel and dtype: the shares of the device's own rates."""
-    columns = record["columns"]["times"]
-    passes: dict[tuple[str, str, str], list[tuple[Run, Mapping[str, Any]]]] = {}
+    passes: dict[tuple[str, str, str], list[tuple[Run, Row]]] = {}
     for run in runs:
-        for row in run.facts["times"]:
-            timing = dict(zip(columns, row, strict=True))
+        for timing in run.rows("times"):
             passes.setdefault((timing["phase"], timing["kernel"], run.dtype), []).append((run, timing))
     rows = []
     has_datasheet = bool(record["device"].get("datasheet"))
     for (phase, kernel, dtype), timed in sorted(passes.items(), key=lambda item: (item[0][0] == "decode", item[0])):
         flop, moved = (median(timing[name] for _, timing in timed) for name in ("flop_share", "bytes_share"))
         run, best = max(timed, key=lambda pair: _share_of_bound(pair[1]))
-        own = (f"{100 * share:.0f} %" for share in (flop, moved))
-        of_datasheet = [_datasheet_shares(timing, record, dtype) for _, timing in timed] if has_datasheet else []
-        published = (percent(median(share)) for share in zip(*of_datasheet, strict=True) if None not in share)
-        shares = (*own, *((*published, "-", "-")[:2] if has_datasheet else ()), f"{100 * _share_of_bound(best):.0f} %")
-        rows.append((phase, kernel, dtype, count(len(timed)), *shares, run.arguments, f"{best['ms']:,.3f}"))
-    if rows:
-        names = (
-            "phase",
-            "kernel",
-            "dtype",
-            "passes",
-            "of the matmul's rate",
-            "of the copy's rate",
-            *(("of the datasheet's FLOP/s", "of its bytes/s") if has_datasheet else ()),
-            "best, of the bound",
+        published = {}
+        if has_datasheet:
+            shares = zip(*(_datasheet_shares(timing, record, dtype) for _, timing in timed), strict=True)
+            known = [percent(median(share)) for share in shares if None not in share]
+            published = dict(zip(("of the datasheet's FLOP/s", "of its bytes/s"), (*known, "-", "-"), strict=False))
+        rows.append(
+            {
+                "phase": phase,
+                "kernel": kernel,
+                "dtype": dtype,
+                "passes": count(len(timed)),
+                "of the matmul's rate": f"{100 * flop:.0f} %",
+                "of the copy's rate": f"{100 * moved:.0f} %",
+                **published,
+                "best, of the bound": f"{100 * _share_of_bound(best):.0f} %",
+                "in": run.arguments,
+                "ms": f"{best['ms']:,.3f}",
+            }
         )
-        last = len(names) + 1
-        yield _table((*names, "in", "ms"), rows, numbers=(*range(3, last - 1), last))
+    if rows:
+        yield _table(rows)
         yield (
             "Each rate is the median over the passes, as a share of what this device's own large matmul (FLOP/s) and "
             "copy (bytes/s) reached in the same run. The bound is the time that they would take for the same work, "
@@ -338,29 +344,30 @@ def _time_section(record: Document, runs: Sequence[Run]) -> Iterator[str]:
         )
 
 
-def _datasheet_shares(timing: Mapping[str, Any], record: Document, dtype: str) -> tuple[float | None, ...]:
+def _datasheet_shares(timing: Row, record: Document, dtype: str) -> tuple[float | None, ...]:
     per_s = 1000 / timing["ms"]
     return datasheet_shares(timing["flop"] * per_s, timing["bytes"] * per_s, record["device"], dtype)
 
 
-def _share_of_bound(timing: Mapping[str, Any]) -> float:
+def _share_of_bound(timing: Row) -> float:
     return float(timing["least_ms"] / timing["ms"])
 
 
-def _scaling_section(record: Document, runs: Sequence[Run]) -> Iterator[str]:
-    columns = record["columns"]["scaling"]
-    rows = []
-    for run in runs:
-        for values in run.facts["scaling"]:
-            cells = dict(zip(columns, values, strict=True))
-            peak = "-" if cells["peak"] is None else human(cells["peak"], BYTES)
-            predicted = human(cells["peak_predicted"], BYTES)
-            rows.append(
-                (run.arguments, cells["kernel"], count(cells["context"]), f"{cells['ms']:,.2f}", predicted, peak)
-            )
+def _scaling_section(runs: Sequence[Run]) -> Iterator[str]:
+    rows = [
+        {
+            _RUN: run.arguments,
+            "kernel": row["kernel"],
+            "context": count(row["context"]),
+            "ms": f"{row['ms']:,.2f}",
+            "peak predicted": human(row["peak_predicted"], BYTES),
+            "measured": "-" if row["peak"] is None else human(row["peak"], BYTES),
+        }
+        for run in runs
+        for row in run.rows("scaling")
+    ]
     if rows:
-        names = ("`attncalc verify`", "kernel", "context", "ms", "peak predicted", "measured")
-        yield _table(names, rows, numbers=range(2, 6))
+        yield _table(rows)
 
 
 # What is missing
@@ -370,14 +377,15 @@ def _skipped_section(record: Document) -> Iterator[str]:
     steps = record["skipped"]
     reasons = [step for step in steps if step["seconds"] is None]
     if reasons:
-        rows = [(_step(step), ("error: " if step["failed"] else "") + step["reason"]) for step in reasons]
-        yield _table(("`attncalc verify`", "why"), rows)
+        yield _table(
+            [{_RUN: _step(step), "why": ("error: " if step["failed"] else "") + step["reason"]} for step in reasons]
+        )
     late = [f"{_step(step)} ({duration(step['seconds'])})" for step in steps if step["seconds"] is not None]
     if late:
         yield f"No time was left for these; in brackets, how long each would take: {', '.join(late)}."
 
 
-def _step(step: Mapping[str, Any]) -> str:
+def _step(step: Row) -> str:
     return f"`{step['arguments']}`" + (" and longer contexts" if step["longer"] else "")
 
 
@@ -388,13 +396,14 @@ def _notes_section(runs: Sequence[Run]) -> Iterator[str]:
         for note in run.facts["notes"]:
             notes.setdefault(note, []).append(run.arguments)
     if notes:
-        yield _table(("note", "in"), [(note, ", ".join(dict.fromkeys(where))) for note, where in notes.items()])
+        yield _table([{"note": note, "in": ", ".join(dict.fromkeys(where))} for note, where in notes.items()])
 
 
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
-    """Return a table of Markdown; the columns of `numbers` are aligned to the right. Text in backticks is code."""
-    marks = ("---:" if i in numbers else "---" for i in range(len(names)))
-    lines = (names, tuple(marks), *(tuple(map(_cell, row)) for row in rows))
+def _table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Return a table of Markdown of rows with the same headers. Text in backticks is code."""
+    headers = tuple(rows[0])
+    marks = tuple("---" if header in _TEXTS else "---:" for header in headers)
+    lines = (headers, marks, *(tuple(map(_cell, row.values())) for row in rows))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

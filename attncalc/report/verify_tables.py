@@ -1,123 +1,26 @@
-"""The tables of `attncalc verify`: checks, peak memory and time, scaling, and figures for information."""
+"""Other tables of `attncalc verify`: peak memory and time, shares of rates, scaling, and figures for information."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ..check import Check, Reported, ScalingRow, Timing, VerifyResult
 from ..units import BYTES, column, count, human
-from .report import LABEL, Column, Table
+from .report import Column, Table
+from .verify_checks import PEAKS, came_from, difference, groups_of, number
 
-SECTIONS = (
-    "parameters",
-    "per rank",
-    "cache",
-    "FLOPs",
-    "peak memory",
-    "kernel buffers",
-    "layer behaviour",
-    "kernels vs reference",
-    "mask effect, pairs",
-    "softmax sum error",
-    "model",
-)
-"""The sections of checks, in the order of the screen."""
-PEAKS = "peak memory"
-UNITS = {"cache": "bytes", PEAKS: "bytes"}
-"""Units that the screen shows next to the name of a section."""
-OK, NOT_OK = "ok", "NO"
-MAX_DIGITS = 14
-"""Characters of a number in the table of checks; longer ones are rounded."""
-MAX_TENSORS, MAX_TENSORS_OF_SEVERAL = 3, 2
+_MAX_TENSORS, _MAX_TENSORS_OF_SEVERAL = 3, 2
 """Tensors named per peak, for one layer and for several, whose longer labels leave less room."""
-
-
-def groups_of(checks: Iterable[Check]) -> tuple[str, ...]:
-    """Return the layer groups of the checks, in order, without '' for the whole model."""
-    return tuple(dict.fromkeys(check.of for check in checks if check.of))
-
-
-def sections_of(checks: Iterable[Check]) -> list[str]:
-    """Return the sections of the checks, in the order of the screen."""
-    return sorted({check.section for check in checks}, key=SECTIONS.index)
-
-
-# Checks
-
-
-def came_from(result: VerifyResult) -> str:
-    """Return the heading of the figures that predictions are compared with."""
-    return "simulated" if result.simulated else "measured"
-
-
-def check_tables(checks: Sequence[Check], source: str = "measured") -> Iterator[Table]:
-    """Yield the table of each layer group, then that of the whole model: one row per check. `source` is `came_from`."""
-    for group in (*groups_of(checks), ""):
-        of_group = [check for check in checks if check.of == group]
-        if of_group:
-            yield _check_table(group, of_group, source)
-
-
-def _check_table(group: str, checks: Sequence[Check], source: str) -> Table:
-    names = ("predicted", source, "diff", "tolerance")
-    header = (Column(group or "the whole model", "left"), *map(Column, names), LABEL)
-    rows: list[tuple[str, ...]] = []
-    strong = set()
-    for section in sections_of(checks):
-        if group:
-            title = f"{section}, {UNITS[section]}" if section in UNITS else section
-            rows.append((title, "", "", "", "", ""))
-        for check in (c for c in checks if c.section == section):
-            if not check.ok:
-                strong.add(len(rows))
-            rows.append(_check_row(check, "  " if group else ""))
-    return Table(header, tuple(rows), strong=frozenset(strong))
-
-
-def _check_row(check: Check, indent: str) -> tuple[str, ...]:
-    numbers = (number(check.predicted), number(check.measured), difference(check), tolerance(check))
-    return (indent + check.label, *numbers, OK if check.ok else NOT_OK)
-
-
-def number(value: float) -> str:
-    """Return a predicted or a measured figure: an exact whole number, or about three digits."""
-    if isinstance(value, int):
-        text = count(value)
-        return text if len(text) <= MAX_DIGITS else f"{int(value):.7e}"
-    return f"{value:.2e}" if abs(value) < 0.01 else f"{value:.4g}"
-
-
-def difference(check: Check) -> str:
-    """Return the difference in the unit of `tolerance`; '' if the measured figure is a difference itself."""
-    if not check.predicted:
-        return ""
-    if _is_in_percent(check):
-        return f"{100 * check.relative_difference:.2f} %"
-    if check.unit == BYTES and check.tolerance:
-        return f"{count(int(check.difference))} B"
-    return number(check.difference) if isinstance(check.difference, int) else f"{check.difference:.4f}"
-
-
-def tolerance(check: Check) -> str:
-    """Return the tolerance, in percent for a peak; in bytes if it is less than 0.1 %."""
-    if not check.tolerance:
-        return "0"
-    if _is_in_percent(check):
-        return f"{100 * check.tolerance / max(1, check.predicted):.0f} %"
-    return f"{count(int(check.tolerance))} B" if check.unit == BYTES else f"{check.tolerance:.1g}"
-
-
-def _is_in_percent(check: Check) -> bool:
-    """Whether the difference and the tolerance of a peak are shares of it, of at least 0.1 %."""
-    return check.unit == BYTES and 1000 * check.tolerance >= max(1, check.predicted)
-
 
 # Peak memory and time
 
 
 def pass_tables(result: VerifyResult) -> Iterator[Table]:
     """Yield one table of the peak memory and the time of each pass over a layer; none if neither was measured."""
-    passes = _passes(result)
+    peak_of = {(check.of, check.label): check for check in result.checks if check.section == PEAKS}
+    time_of = {(timing.of, _pass(timing)): timing for timing in result.times}
+    passes = {key: (peak_of.get(key), time_of.get(key)) for key in (*peak_of, *time_of)}
     if not passes:
         return
     groups = tuple(dict.fromkeys(group for group, _ in passes))
@@ -158,11 +61,9 @@ def _time_cells(times: Sequence[Timing | None]) -> tuple[list[Column], list[list
     return columns, [[f"{timing.ms:,.3f}", _share_of_bound(timing)] if timing else ["-"] * 2 for timing in times]
 
 
-def _passes(result: VerifyResult) -> dict[tuple[str, str], tuple[Check | None, Timing | None]]:
-    """Return the check of the peak and the time of each pass, by layer group and 'prefill, math'."""
-    peaks = {(check.of, check.label): check for check in result.checks if check.section == PEAKS}
-    times = {(timing.of, f"{timing.phase}, {timing.kernel}"): timing for timing in result.times}
-    return {key: (peaks.get(key), times.get(key)) for key in (*peaks, *times)}
+def _pass(timing: Timing) -> str:
+    """Return the name of a pass: 'prefill, math'."""
+    return f"{timing.phase}, {timing.kernel}"
 
 
 def _share_of_bound(timing: Timing) -> str:
@@ -173,40 +74,84 @@ def _share_of_bound(timing: Timing) -> str:
 def peak_tables(checks: Sequence[Check]) -> Iterator[Table]:
     """Yield one table of all peaks: when each occurs, and the largest tensors held at that time."""
     peaks = [check for check in checks if check.section == PEAKS]
-    several = len(groups_of(peaks)) > 1
+    limit = _MAX_TENSORS_OF_SEVERAL if len(groups_of(peaks)) > 1 else _MAX_TENSORS
     rows = []
-    for check in peaks:
-        label = f"{check.of}, {check.label}" if several else check.label
+    for label, check in zip(_labels([(check.of, check.label) for check in peaks]), peaks, strict=True):
         moment, _, tensors = check.note.partition(": ")
-        rows.append((label, moment, _first(tensors.split(", "), MAX_TENSORS_OF_SEVERAL if several else MAX_TENSORS)))
+        names = tensors.split(", ")
+        rows.append((label, moment, ", ".join(names[:limit]) + (", ..." if len(names) > limit else "")))
     columns = (Column("tensors at the peak", "left"), Column("peak during", "left"), Column("largest tensors", "left"))
     if rows:
         yield Table(columns, tuple(rows))
 
 
-def _first(names: Sequence[str], limit: int) -> str:
-    return ", ".join(names[:limit]) + (", ..." if len(names) > limit else "")
+def _labels(named: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the labels of pairs of a layer group and a label, with the group if there are several."""
+    several = len({group for group, _ in named}) > 1
+    return [f"{group}, {label}" if several else label for group, label in named]
 
 
 def time_tables(times: Sequence[Timing]) -> Iterator[Table]:
     """Yield one table of all times: the rates that each reaches in its median time, and its lower bound."""
-    several = len({timing.of for timing in times}) > 1
-    rows = []
-    for t in times:
-        label = f"{t.phase}, {t.kernel}"
-        rates = t.flop / t.ms / 1e6, t.bytes / t.ms / 1e6
-        rows.append(
-            (
-                f"{t.of}, {label}" if several else label,
-                *(f"{ms:,.3f}" for ms in (t.ms_min, t.ms, t.ms_p90)),
-                *(f"{rate:,.1f}" for rate in rates),
-                f"{t.least_ms:,.3f}",
-                _share_of_bound(t),
-            )
+    rows = tuple(
+        (
+            label,
+            *(f"{ms:,.3f}" for ms in (t.ms_min, t.ms, t.ms_p90)),
+            *(f"{amount / t.ms / 1e6:,.1f}" for amount in (t.flop, t.bytes)),
+            f"{t.least_ms:,.3f}",
+            _share_of_bound(t),
         )
+        for label, t in zip(_labels([(t.of, _pass(t)) for t in times]), times, strict=True)
+    )
     names = ("ms,\nmin", "ms,\nmedian", "ms,\np90", "GFLOP/s", "GB/s", "bound,\nms", "bound /\nmedian")
     if rows:
-        yield Table((Column("time per layer", "left"), *map(Column, names)), tuple(rows))
+        yield Table((Column("time per layer", "left"), *map(Column, names)), rows)
+
+
+# The shares of a device's rates
+
+_SHARES = {
+    "flop_share": "FLOP/s, of\nown matmul",
+    "bytes_share": "bytes/s, of\nown copy",
+    "flop_share_datasheet": "FLOP/s, of\ndatasheet",
+    "bytes_share_datasheet": "bytes/s, of\ndatasheet",
+}
+"""The shares in JSON, and their headers."""
+
+
+def datasheet_shares(
+    flop_per_s: float, bytes_per_s: float, device: Mapping[str, Any], dtype: str
+) -> tuple[float | None, float | None]:
+    """Return the shares of the datasheet's FLOP/s in this dtype and of its bytes/s; None if unknown."""
+    datasheet = device.get("datasheet") or {}
+    peak, bandwidth = datasheet.get("flop_per_s", {}).get(dtype), datasheet.get("bytes_per_s")
+    return (flop_per_s / peak if peak else None), (bytes_per_s / bandwidth if bandwidth else None)
+
+
+def time_facts(timing: Timing, device: Mapping[str, Any], dtype: str) -> dict[str, Any]:
+    """Return a time as plain data with its shares of the datasheet, for JSON."""
+    facts = timing.facts()
+    flop, moved = datasheet_shares(facts["flop_per_s"], facts["bytes_per_s"], device, dtype)
+    return {**facts, "flop_share_datasheet": flop, "bytes_share_datasheet": moved}
+
+
+def utilization_tables(times: Sequence[Mapping[str, Any]]) -> Iterator[Table]:
+    """Yield one table of the shares of each pass; those of a datasheet only for a GPU that has one."""
+    shares = {name: header for name, header in _SHARES.items() if any(timing[name] is not None for timing in times)}
+    if not shares:
+        return
+    labels = _labels([(timing["of"], f"{timing['phase']}, {timing['kernel']}") for timing in times])
+    rows = tuple(
+        (label, *(percent(timing[name]) for name in shares)) for label, timing in zip(labels, times, strict=True)
+    )
+    yield Table((Column("utilization", "left"), *map(Column, shares.values())), rows)
+
+
+def percent(share: float | None) -> str:
+    """Return a share: '41 %', '0.8 %'; '-' without one."""
+    if share is None:
+        return "-"
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
 
 
 # Scaling
@@ -243,7 +188,9 @@ def scaling_tables(scaling: Sequence[ScalingRow], source: str) -> Iterator[Table
 
 def reported_tables(reported: Sequence[Reported], source: str, *, full: bool) -> Iterator[Table]:
     """Yield one table of the figures that are not checked: the largest of each section, or all of them."""
-    sections = {section: [f for f in reported if f.section == section] for section in _reported_sections(reported)}
+    sections: dict[str, list[Reported]] = {}
+    for figure in reported:
+        sections.setdefault(figure.section, []).append(figure)
     rows = []
     for section, figures in sections.items():
         shown = figures if full else [max(figures, key=lambda figure: figure.size)]
@@ -260,10 +207,6 @@ def reported_tables(reported: Sequence[Reported], source: str, *, full: bool) ->
 def reported_notes(reported: Sequence[Reported]) -> Iterator[str]:
     """Yield what each of these figures is, once per section."""
     yield from dict.fromkeys(f"{figure.section}: {figure.note}." for figure in reported if figure.note)
-
-
-def _reported_sections(reported: Sequence[Reported]) -> Iterable[str]:
-    return dict.fromkeys(figure.section for figure in reported)
 
 
 def _rounded(value: float | None, unit: str) -> str:

@@ -1,0 +1,217 @@
+"""The report of `attncalc verify --compare`: two records of `verify --record` side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+from ..check import Check
+from ..model import plural
+from ..units import count, truncate
+from .record import Document, Run, record_runs
+from .report import LABEL, Column, Report, Table
+from .report import number as ratio
+from .verify_checks import number
+
+_MOST_SHOWN = 10
+"""Differences that a screen lists without --full."""
+_LONGEST = 38
+"""Characters of a run's arguments in the table."""
+
+
+class _Pair(NamedTuple):
+    """A run that both records have.
+
+    Attributes:
+        facts: The run as plain data, for JSON.
+        differences: The checks that differ, as plain data.
+        ratios: A's time divided by B's, of each pass that both timed.
+    """
+
+    facts: dict[str, Any]
+    differences: list[dict[str, Any]]
+    ratios: list[float]
+
+
+def records_report(a: Document, b: Document, *, full: bool) -> Report:
+    """Return a row per run that both records have: those with the same arguments, dtype and sizes.
+
+    Notes name each check that differs, or the first ten without `full`.
+    """
+    runs = [{_key(run): run for run in record_runs(record)} for record in (a, b)]
+    pairs = [_pair(run, runs[1][key]) for key, run in runs[0].items() if key in runs[1]]
+    differences = [difference for pair in pairs for difference in pair.differences]
+    shown = differences if full else differences[:_MOST_SHOWN]
+    more = len(differences) - len(shown)
+    only = {
+        side: [f"{key[0]} ({key[1]}, context {count(key[3])})" for key in own if key not in other]
+        for side, own, other in (("a", *runs), ("b", *reversed(runs)))
+    }
+    records = {"a": _facts(a), "b": _facts(b)}
+    answer = _answer(pairs, len(differences))
+    return Report(
+        "records",
+        tuple(f"{side.upper()}: {_device(facts)}" for side, facts in records.items()),
+        {},
+        {},
+        (),
+        tables=(_table(pairs),) if pairs else (),
+        notes=(
+            *map(_sentence, shown),
+            *([f"{plural(more, 'more difference')}: --full lists them."] if more else []),
+            *(f"Only in {side.upper()}: {', '.join(names)}." for side, names in only.items() if names),
+            "ms: the sum over the passes that both records timed. Times are not checked.",
+        ),
+        answer=answer,
+        extra={
+            "answer": answer,
+            **records,
+            "runs": [pair.facts for pair in pairs],
+            "differences": differences,
+            **{f"only_{side}": names for side, names in only.items()},
+        },
+        records=tuple(pair.facts for pair in pairs),
+    )
+
+
+def _key(run: Run) -> tuple[Any, ...]:
+    return tuple(run.facts[name] for name in ("arguments", "dtype", "batch", "context", "source"))
+
+
+def _pair(a: Run, b: Run) -> _Pair:
+    arguments = str(a.facts["arguments"])
+    checks_a, checks_b = ({(check.of, check.name): check for check in run.checks} for run in (a, b))
+    shared = [(check, checks_b[key]) for key, check in checks_a.items() if key in checks_b]
+    differences = [_difference(arguments, *checks) for checks in shared if _differ(*checks)]
+    times_a, times_b = ({tuple(row[:3]): float(row[3]) for row in run.facts["times"]} for run in (a, b))
+    timed = [(ms, times_b[key]) for key, ms in times_a.items() if key in times_b]
+    facts = {
+        "arguments": arguments,
+        "compared": len(shared),
+        "differ": len(differences),
+        "ms_a": sum(ms for ms, _ in timed) if timed else None,
+        "ms_b": sum(ms for _, ms in timed) if timed else None,
+    }
+    return _Pair(facts, differences, [ms_a / ms_b for ms_a, ms_b in timed])
+
+
+def _differ(a: Check, b: Check) -> bool:
+    """Whether two checks differ: in their outcome, or in a figure that both give, by more than it may be off."""
+    if a.ok != b.ok:
+        return True
+    if not a.unit:  # a numerical error differs between any two devices
+        return False
+    allowed = max(a.tolerance, b.tolerance)
+    return abs(a.predicted - b.predicted) > allowed or abs(a.measured - b.measured) > allowed
+
+
+def _difference(arguments: str, a: Check, b: Check) -> dict[str, Any]:
+    sides = {"a": a.facts(), "b": b.facts()}
+    return {
+        "arguments": arguments,
+        "of": a.of,
+        "name": a.name,
+        "unit": a.unit,
+        **{f"{key}_{side}": facts[key] for key in ("predicted", "measured", "ok") for side, facts in sides.items()},
+    }
+
+
+def _sentence(difference: Mapping[str, Any]) -> str:
+    """Return a difference in words: 'gpt2: decoder, params_W_q: predicted 8 in both; measured 8 in A, 9 in B.'"""
+    where = ", ".join(filter(None, (difference["of"], difference["name"])))
+    figures = []
+    for key in ("predicted", "measured"):
+        values = (difference[f"{key}_{side}"] for side in "ab")
+        a, b = ("nan" if value is None else number(value) for value in values)
+        figures.append(f"{key} {a} in both" if a == b else f"{key} {a} in A, {b} in B")
+    return f"{difference['arguments']}: {where}: {'; '.join(figures)}."
+
+
+def _table(pairs: Sequence[_Pair]) -> Table:
+    rows = []
+    for facts, _, _ in pairs:
+        ms_a, ms_b = facts["ms_a"], facts["ms_b"]
+        times = ("-", "-", "-") if ms_a is None else (f"{ms_a:,.3f}", f"{ms_b:,.3f}", ratio(ms_a / ms_b))
+        rows.append(
+            (truncate(facts["arguments"], _LONGEST), f"{facts['differ']} of {count(facts['compared'])}", *times)
+        )
+    columns = (LABEL._replace(header="attncalc verify"), *map(Column, ("differ", "A, ms", "B, ms", "A / B")))
+    return Table(columns, tuple(rows), strong=frozenset(i for i, pair in enumerate(pairs) if pair.differences))
+
+
+def _answer(pairs: Sequence[_Pair], differing: int) -> str:
+    if not pairs:
+        return "The records have no run in common."
+    compared = f"{count(sum(pair.facts['compared'] for pair in pairs))} figures of {plural(len(pairs), 'run')}"
+    ratios = [value for pair in pairs for value in pair.ratios]
+    factor = ratio(median(ratios)) if ratios else ""
+    slower = "as long" if factor == "1" else f"{factor} times as long"
+    faster = f" A takes {slower} as B, in the median of all timed passes." if ratios else ""
+    if not differing:
+        return f"Both records agree in all {compared}.{faster}"
+    return f"The records differ in {count(differing)} of {compared}.{faster}"
+
+
+def _facts(record: Document) -> dict[str, str | None]:
+    device = record["device"]
+    return {
+        **{key: device[key] for key in ("title", "torch", "driver")},
+        **{key: record[key] for key in ("attncalc", "date")},
+    }
+
+
+def _device(facts: Mapping[str, str | None]) -> str:
+    """Return a record's facts in words: 'NVIDIA H200, torch 2.13.0, ...'; the title is without its name."""
+    named = (f"{name} {fact}" for name, fact in facts.items() if fact and name != "title")
+    return ", ".join([str(facts["title"]), *named])
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of the report."""
+    from .schemas import parts as p
+
+    arguments = p.text("the arguments of attncalc verify")
+    milliseconds = p.or_null(p.number("milliseconds of the passes that both timed"), "without such a pass")
+    record = p.fields(
+        "a record",
+        {
+            "title": p.text("the kind of device"),
+            "torch": p.text("the version of torch"),
+            "driver": p.or_null(p.text("the version of the GPU's driver"), "without a GPU"),
+            "attncalc": p.text("the version of attncalc"),
+            "date": p.text("the day, such as 2026-11-22"),
+        },
+    )
+    run = {
+        "arguments": arguments,
+        "compared": p.whole("checks that both records have"),
+        "differ": p.whole("those that differ"),
+        "ms_a": milliseconds,
+        "ms_b": milliseconds,
+    }
+    difference = {
+        "arguments": arguments,
+        "of": p.text("the kind of layer; '' for the whole model"),
+        "name": p.text("the name of the check"),
+        "unit": p.text("its unit"),
+        **dict.fromkeys(("predicted_a", "predicted_b"), p.PREDICTED),
+        **dict.fromkeys(("measured_a", "measured_b"), p.MEASURED),
+        **dict.fromkeys(("ok_a", "ok_b"), p.flag("whether the two agree")),
+    }
+    return p.document(
+        "records",
+        "Two records of attncalc verify --record, side by side.",
+        results=p.figures("never present"),
+        layers=p.fields("never present", {}),
+        model=p.NOTHING,
+        extra={
+            "answer": p.text("the answer in words"),
+            "a": record,
+            "b": record,
+            "runs": p.listed("the runs that both records have", p.fields("a run", run)),
+            "differences": p.listed("the checks that differ", p.fields("a difference", difference)),
+            "only_a": p.texts("the runs that only the first record has"),
+            "only_b": p.texts("the runs that only the second record has"),
+        },
+    )
