@@ -46,19 +46,6 @@ class Condition(NamedTuple):
     amount: Amount
     is_share: bool
 
-    def limit(self, baseline: Figure | None) -> Fraction:
-        """Return what a figure is compared with. Raises AttncalcError if a change has no baseline."""
-        amount = Fraction(self.amount.numerator, self.amount.denominator)
-        if not self.sign:
-            return amount
-        if baseline is None:
-            raise AttncalcError(
-                f"--fail-if '{truncate(self.text)}' needs two models: the change is from the first",
-                "name the model to compare with first, or write a limit without a sign",
-            )
-        before = _number(baseline, self)
-        return before + self.sign * (before * amount / 100 if self.is_share else amount)
-
     def test(self, figure: Figure, baseline: Figure | None = None) -> Outcome:
         """Return the figure compared with the limit.
 
@@ -71,9 +58,28 @@ class Condition(NamedTuple):
                     figure.unit, "write a number without a unit, as 7.5e9"
                 ),
             )
-        limit = self.limit(baseline)
-        fails = OPERATORS[self.operator](_number(figure, self), limit)
-        return Outcome(self, figure, baseline if self.sign else None, limit, not fails)
+        limit = Fraction(self.amount.numerator, self.amount.denominator)
+        if not self.sign:
+            baseline = None
+        elif baseline is None:
+            raise AttncalcError(
+                f"--fail-if '{truncate(self.text)}' needs two models: the change is from the first",
+                "name the model to compare with first, or write a limit without a sign",
+            )
+        else:
+            before = self._exact(baseline)
+            limit = before + self.sign * (before * limit / 100 if self.is_share else limit)
+        return Outcome(self, figure, baseline, limit, not OPERATORS[self.operator](self._exact(figure), limit))
+
+    def _exact(self, figure: Figure) -> Fraction:
+        """Return the figure's number. Raises AttncalcError if it does not apply to the model."""
+        if isinstance(figure.quantity, Quantity):
+            return Fraction(int(figure.quantity))
+        if figure.quantity is not None:
+            return Fraction(int(figure.quantity.numerator), int(figure.quantity.denominator))
+        of = f" to {figure.of}" if figure.of else ""
+        problem = f"--fail-if '{truncate(self.text)}': {figure.name} does not apply{of}"
+        raise AttncalcError(problem, "leave the condition out")
 
 
 class Outcome(NamedTuple):
@@ -101,7 +107,7 @@ class Outcome(NamedTuple):
             "value": self.figure.value,
             "baseline": None if self.baseline is None else self.baseline.value,
             "operator": self.condition.operator,
-            "limit": _plain(self.limit),
+            "limit": int(self.limit) if self.limit.denominator == 1 else float(self.limit),
             "unit": self.figure.unit,
             "passed": self.passed,
         }
@@ -132,16 +138,6 @@ def parse_condition(text: str) -> Condition:
     return Condition(" ".join(text.split()), match["name"], match["operator"], sign, amount, bool(match["percent"]))
 
 
-def check_names(conditions: Sequence[Condition], names: Sequence[str]) -> None:
-    """Raise AttncalcError if a condition is about a figure that is not among `names`."""
-    for condition in conditions:
-        if condition.name not in names:
-            raise AttncalcError(
-                f"--fail-if: there is no figure '{truncate(condition.name)}'",
-                f"{did_you_mean(condition.name, names)}known: {', '.join(names)}",
-            )
-
-
 def checks_of(
     conditions: Sequence[Condition], figures: Mapping[str, Figure], baseline: Mapping[str, Figure] | None = None
 ) -> list[Outcome]:
@@ -149,27 +145,16 @@ def checks_of(
 
     Raises AttncalcError if a figure is unknown or does not apply, or a limit is in another unit or lacks a baseline.
     """
-    check_names(conditions, list(figures))
+    for condition in conditions:
+        if condition.name not in figures:
+            raise AttncalcError(
+                f"--fail-if: there is no figure '{truncate(condition.name)}'",
+                f"{did_you_mean(condition.name, figures)}known: {', '.join(figures)}",
+            )
     return [
         condition.test(figures[condition.name], None if baseline is None else baseline[condition.name])
         for condition in conditions
     ]
-
-
-def _number(figure: Figure, condition: Condition) -> Fraction:
-    """Return the figure exactly. Raises AttncalcError if it does not apply to the model."""
-    if figure.quantity is None:
-        of = f" to {figure.of}" if figure.of else ""
-        raise AttncalcError(
-            f"--fail-if '{truncate(condition.text)}': {figure.name} does not apply{of}", "leave the condition out"
-        )
-    if isinstance(figure.quantity, Quantity):
-        return Fraction(int(figure.quantity))
-    return Fraction(int(figure.quantity.numerator), int(figure.quantity.denominator))
-
-
-def _plain(number: Fraction) -> int | float:
-    return int(number) if number.denominator == 1 else float(number)
 
 
 def _value(figure: Figure) -> str:

@@ -39,14 +39,14 @@ def records_report(a: Document, b: Document, *, full: bool) -> Report:
 
     Notes name each check that differs, or the first ten without `full`.
     """
-    runs = [{_key(run): run for run in record_runs(record)} for record in (a, b)]
-    pairs = [_pair(run, runs[1][key]) for key, run in runs[0].items() if key in runs[1]]
+    runs_a, runs_b = ({_key(run): run for run in record_runs(record)} for record in (a, b))
+    pairs = [_pair(run, runs_b[key]) for key, run in runs_a.items() if key in runs_b]
     differences = [difference for pair in pairs for difference in pair.differences]
     shown = differences if full else differences[:_MOST_SHOWN]
     more = len(differences) - len(shown)
     only = {
-        side: [f"{key[0]} ({key[1]}, context {count(key[3])})" for key in own if key not in other]
-        for side, own, other in (("a", *runs), ("b", *reversed(runs)))
+        "a": [_named(key) for key in runs_a if key not in runs_b],
+        "b": [_named(key) for key in runs_b if key not in runs_a],
     }
     records = {"a": _facts(a), "b": _facts(b)}
     answer = _answer(pairs, len(differences))
@@ -77,6 +77,10 @@ def records_report(a: Document, b: Document, *, full: bool) -> Report:
 
 def _key(run: Run) -> tuple[Any, ...]:
     return tuple(run.facts[name] for name in ("arguments", "dtype", "batch", "context", "source"))
+
+
+def _named(key: tuple[Any, ...]) -> str:
+    return f"{key[0]} ({key[1]}, context {count(key[3])})"
 
 
 def _pair(a: Run, b: Run) -> _Pair:
