@@ -12,12 +12,14 @@ from ..units import GIB
 
 WIDTH = 60
 """Columns of a bar."""
-Kind = Literal["weights", "runtime", "range", "cache", "outside"]
-MARKS: dict[Kind, str] = {"weights": "█", "runtime": "▓", "range": "▒", "cache": "░", "outside": " "}
+Part = Literal["weights", "runtime", "range", "cache", "outside"]
+Kind = Part | Literal["strong", "dim", "alert", "fits", "may_not_fit", "does_not_fit"]
+"""What a piece of text is, by which a terminal styles it."""
+MARKS: dict[Part, str] = {"weights": "█", "runtime": "▓", "range": "▒", "cache": "░", "outside": " "}
 
 
 class Piece(NamedTuple):
-    """Text of one kind, which a terminal prints in the kind's colour; `kind` is None for other text."""
+    """Text of one kind; None for plain text."""
 
     text: str
     kind: Kind | None = None
@@ -63,7 +65,7 @@ class Bar(NamedTuple):
         A bar of weights that exceed the memory is as long as they are: [####|#######].
         """
         low, high = self.runtime
-        ends: list[tuple[Kind, int]] = [
+        ends: list[tuple[Part, int]] = [
             ("weights", self.weights),
             ("runtime", self.weights + low),
             ("range", self.weights + high),
@@ -71,7 +73,7 @@ class Bar(NamedTuple):
         ]
         length = max(self.memory, self.weights + high)
         middles = [(2 * i + 1) * length for i in range(WIDTH)]  # of each cell, times 2 * WIDTH
-        kinds: list[Kind] = [
+        kinds: list[Part] = [
             next((kind for kind, end in ends if middle < 2 * WIDTH * end), "outside") for middle in middles
         ]
         limit = sum(middle < 2 * WIDTH * self.usable for middle in middles)

@@ -122,11 +122,6 @@ class Table(NamedTuple):
     code: bool = False
 
     @property
-    def height(self) -> int:
-        """The number of its lines on a screen."""
-        return len(self.header_rows) + len(self.rows)
-
-    @property
     def header_rows(self) -> tuple[tuple[str, ...], ...]:
         """The lines of the headers as rows; all headers end in the last one. None if no column has a header."""
         headers = [column.header.split("\n") for column in self.columns]
