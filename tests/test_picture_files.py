@@ -23,7 +23,7 @@ from attncalc.plot.picture.stack import _any_touch, _names
 from attncalc.plot.scale import Axis
 from attncalc.report.bar import Bar as MemoryBar
 from attncalc.report.characters import printable
-from attncalc.report.charts.memory import memory_chart
+from attncalc.report.charts.fit import memory_chart
 from attncalc.report.draw import picture_file
 from attncalc.units import BYTES, NO_UNIT, TOKENS
 

@@ -18,9 +18,8 @@ from attncalc.plot import text
 from attncalc.plot.chart import Bar, Bars, Lines, Picture, Roof, Series, Stack, known
 from attncalc.plot.scale import Axis
 from attncalc.report.bar import Bar as MemoryBar
-from attncalc.report.charts.memory import memory_chart
+from attncalc.report.charts.fit import memory_chart, roofline_chart
 from attncalc.report.charts.picture import MAX_BARS, shown
-from attncalc.report.charts.roofline import roofline_chart
 from attncalc.report.charts.scaling import scaling_charts
 from attncalc.report.compare import compare_models, compare_variants
 from attncalc.report.fit import fit_report

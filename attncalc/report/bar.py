@@ -53,10 +53,10 @@ class Bar(NamedTuple):
         """Return the bar, and its legend with figures in GiB: both ends of a range, '0.3 to 2.4'."""
         low, high = self.runtime
         marks = MARKS["runtime"] * (low > 0) + MARKS["range"] * (high > low)
-        legend = [Piece(MARKS["weights"], "weights"), Piece(f" weights {_gib(self.weights)}   ")]
+        legend = [Piece(MARKS["weights"], "weights"), Piece(f" weights {gib(self.weights)}   ")]
         if marks:
-            legend += [Piece(marks, "runtime"), Piece(f" runtime {_range(low, high)}   ")]
-        legend += [Piece(MARKS["cache"], "cache"), Piece(f" KV cache {_range(*self.cache)}   GiB")]
+            legend += [Piece(marks, "runtime"), Piece(f" runtime {gib_range(low, high)}   ")]
+        legend += [Piece(MARKS["cache"], "cache"), Piece(f" KV cache {gib_range(*self.cache)}   GiB")]
         return ((Piece("["), *self._cells(), Piece("]")), tuple(legend), (Piece(self._limits()),))
 
     def _cells(self) -> Line:
@@ -84,16 +84,17 @@ class Bar(NamedTuple):
     def _limits(self) -> str:
         outside = self.memory - self.usable
         each, owner = (" on each GPU", "its") if self.gpus > 1 else ("", "the GPU's")
-        usable = f"of {_gib(self.usable)} GiB{each}"
+        usable = f"of {gib(self.usable)} GiB{each}"
         if not outside:
             return usable
-        return f"{usable}, {self.share} of {owner} {_gib(self.memory)}; {_gib(outside)} stay outside"
+        return f"{usable}, {self.share} of {owner} {gib(self.memory)}; {gib(outside)} stay outside"
 
 
-def _gib(size: int) -> str:
+def gib(size: int) -> str:
+    """Return a size in GiB without its unit: '4.1'."""
     return f"{size / GIB:.1f}"
 
 
-def _range(low: int, high: int) -> str:
+def gib_range(low: int, high: int) -> str:
     """Return '4.1 to 4.6', or one figure if both ends print the same."""
-    return _gib(low) if _gib(low) == _gib(high) else f"{_gib(low)} to {_gib(high)}"
+    return gib(low) if gib(low) == gib(high) else f"{gib(low)} to {gib(high)}"

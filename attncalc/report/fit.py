@@ -13,11 +13,10 @@ from ..serving.launch import launch_command
 from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, with_fewest_options
-from ..units import BYTES, GIB, count, human
-from .bar import Bar
-from .charts.memory import memory_chart
+from ..units import BYTES, count, human
+from .bar import Bar, gib_range
+from .charts.fit import batch_fact, memory_chart, roofline_chart
 from .charts.picture import picture
-from .charts.roofline import batch_fact, roofline_chart
 from .fit_facts import engine_facts, fit_facts
 from .fit_figures import answer_figures, detail_figures, term_figures
 from .fit_notes import fit_notes
@@ -231,8 +230,7 @@ def _free(budget: MemoryBudget, unit: str) -> str:
     low, high = budget.kv_memory_low, budget.kv_memory_high
     if human(low, BYTES) == human(high, BYTES):
         return f"{human(low, BYTES)} {'are' if low else 'is'}"
-    ends = dict.fromkeys((f"{low / GIB:.1f}", f"{high / GIB:.1f}"))
-    return f"{' to '.join(ends)}{unit} are"
+    return f"{gib_range(low, high)}{unit} are"
 
 
 def memory_bar(budget: MemoryBudget, gpus: int = 1) -> Bar | None:

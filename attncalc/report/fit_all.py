@@ -12,8 +12,8 @@ from ..serving.answer import Answer
 from ..serving.fit import FitRequest, Verdict
 from ..serving.request import ResolvedRequest
 from ..units import BYTES
+from .charts.fit import roofline_chart
 from .charts.picture import bars, picture
-from .charts.roofline import roofline_chart
 from .fit import VERDICTS, hardware, place, request_facts, shown_notes
 from .fit_facts import engine_facts, fit_facts
 from .fit_figures import FIGURES, answer_figures, detail_figures, term_figures

@@ -37,7 +37,7 @@ def limit(figure: Figure) -> str:
     return "no limit" if figure.quantity is None else figure.human
 
 
-def gib_range(low: int, high: int) -> str:
+def precise_range(low: int, high: int) -> str:
     """Return a range of bytes in GiB: '4.10 to 4.60 GiB', or '' if both are equal."""
     return f"{low / GIB:.2f} to {high / GIB:.2f} GiB" if low != high else ""
 
@@ -210,10 +210,10 @@ def _budget_table(result: FitResult, figures: Figures) -> Table:
     if reserve and reserve.low != reserve.high:
         *others, (label, expected, _), (kv_label, kv_memory, _) = rows
         parts = [
-            (f"    {part.label}", f"{part.expected / GIB:.2f} GiB", gib_range(part.low, part.high))
+            (f"    {part.label}", f"{part.expected / GIB:.2f} GiB", precise_range(part.low, part.high))
             for part in reserve.runtime.parts
         ]
-        runtime = (label, expected, gib_range(reserve.low, reserve.high))
+        runtime = (label, expected, precise_range(reserve.low, reserve.high))
         rows = [*others, runtime, *parts, (kv_label, kv_memory, _memory_range(budget))]
     return Table((LABEL, Column(), Column()), tuple(rows), strong=frozenset({len(rows) - 1}))
 
@@ -221,7 +221,7 @@ def _budget_table(result: FitResult, figures: Figures) -> Table:
 def _memory_range(budget: MemoryBudget) -> str:
     """Return the memory for the cache: '4.10 to 4.60 GiB', or one figure without a range."""
     low, high = budget.kv_memory_low, budget.kv_memory_high
-    return gib_range(low, high) or human(low, BYTES)
+    return precise_range(low, high) or human(low, BYTES)
 
 
 def _pool_table(result: FitResult, figures: Figures, details: Sequence[Figure]) -> Table:

@@ -17,7 +17,7 @@ from ..units import BYTES, count, human
 from .fit import answer_report, model_heading
 from .fit_facts import changes_facts
 from .fit_figures import answer_figures, detail_figures
-from .fit_tables import cache_tables, command_table, gib_range, lines_table
+from .fit_tables import cache_tables, command_table, lines_table, precise_range
 from .report import LABEL, Column, Report, Table, times
 from .text import WIDTH, wrapped
 
@@ -136,7 +136,7 @@ def _estimates_table(estimates: tuple[Estimate, ...]) -> Table:
     cells = [
         (
             estimate.label,
-            gib_range(estimate.low, estimate.high) or human(estimate.expected, BYTES),
+            precise_range(estimate.low, estimate.high) or human(estimate.expected, BYTES),
             human(max(0, estimate.logged), BYTES),
             _place(estimate),
         )
