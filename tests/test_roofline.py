@@ -210,8 +210,9 @@ def test_quantized_files_decide_bytes_and_peak() -> None:
     bounds = roofline(model, workload, gpu("h100"))
     assert decode(bounds).weights == 8_000_000_000 - 1_050_673_152
     assert bounds.math.dtype == "fp8"
-    assert roofline_variants(model, workload, gpu("h100")) == ((), ())
-    assert roofline_variants(model, workload, gpu("h100"), weights_dtype="fp8")[1]
+    assert roofline_variants(model, workload, roofline(model, workload, gpu("h100"))) == ((), ())
+    in_fp8 = roofline(model, workload, gpu("h100"), weights_dtype="fp8")
+    assert roofline_variants(model, workload, in_fp8, "fp8")[1]
 
 
 def test_decode_context_parallel_devices_read_their_share() -> None:
@@ -307,7 +308,7 @@ def test_drafts_leave_tokens_per_second_without_a_bound() -> None:
     assert "a step verifies 3 drafted tokens per sequence" in " ".join(roofline_notes(model, workload, bounds))
     (steps,), (others,) = (
         roofline_tables(bounds, workload),
-        roofline_variants(model, workload, gpu("h100"), config=config)[0],
+        roofline_variants(model, workload, bounds)[0],
     )
     assert steps.rows[1][-1] == "-" != steps.rows[0][-1]
     assert {row[2] for row in others.rows} == {"-"}
@@ -363,7 +364,7 @@ def test_an_encoder_has_no_decode_step() -> None:
     assert (bounds.decode, bounds.tokens_per_second, bounds.compute_bound_batch, bounds.limit) == (None,) * 4
     assert bounds.prefill.flops == flops(load("bert-base"), Workload.prefill(4, 512)).total
     assert bounds.prefill.cache == 0
-    assert roofline_variants(load("bert-base"), Workload.prefill(4, 512, dtype="fp16"), gpu("t4")) == ((), ())
+    assert roofline_variants(load("bert-base"), Workload.prefill(4, 512, dtype="fp16"), bounds) == ((), ())
 
 
 @given(models(), BATCHES, CONTEXTS, PEAKS, PEAKS)
@@ -476,7 +477,8 @@ def test_mha_gqa_mqa_and_mla_are_compared() -> None:
 
     The only GQA in the table is the released one.
     """
-    (table,), layers = roofline_variants(load("llama2-70b"), Workload.decode(64, 4096), gpu("a100"))
+    model, workload = load("llama2-70b"), Workload.decode(64, 4096)
+    (table,), layers = roofline_variants(model, workload, roofline(model, workload, gpu("a100")))
     names = [row[0] for row in table.rows]
     assert names == ["MHA", "GQA-8 *", "MQA", "MLA-512"]
     assert [facts["name"] for facts, _ in layers if facts["released"]] == ["GQA-8"]
@@ -494,7 +496,7 @@ def test_tables_and_notes_fit_the_screen(name: str) -> None:
     make = Workload.decode if model.main.has_cache else Workload.prefill
     workload = make(10_000, model.max_context or 512, source=source, dtype="fp16")
     bounds = roofline(model, workload, gpu("t4"))
-    tables = (*roofline_tables(bounds, workload), *roofline_variants(model, workload, gpu("t4"))[0])
+    tables = (*roofline_tables(bounds, workload), *roofline_variants(model, workload, bounds)[0])
     lines = [line for table in tables for line in table_lines(table)]
     lines += [line for note in roofline_notes(model, workload, bounds) for line in wrapped(note)]
     assert lines

@@ -9,13 +9,13 @@ import dataclasses
 from typing import Any
 
 from ..errors import AttncalcError
-from ..hardware import MATMUL_DTYPES, Gpu
+from ..hardware import MATMUL_DTYPES
 from ..model import ModelSpec, plural
+from ..quantity import Ratio
 from ..serving.answer import Answer
-from ..serving.config import ONE_DEVICE, ServingConfig
 from ..serving.roofline import Roofline, Step, roofline
 from ..serving.weights import bytes_read
-from ..units import BYTES, FLOP, NO_UNIT, PER_SECOND, SECONDS, count
+from ..units import BYTES, FLOP, NO_UNIT, PER_SECOND, SECONDS, count, quotient
 from ..workload import Workload
 from .figures import FigureRow, FigureRows, ratio_row
 from .report import Column, Figure, Report, Section, Table, context_fact, heading, number, workload_facts
@@ -92,47 +92,43 @@ def roofline_section(answer: Answer, *, with_variants: bool = True) -> Section:
     (bounds, reason), resolved = answer.bounds, answer.resolved
     if bounds is None:
         return Section(roofline_figures(None), notes=(f"No roofline: {reason}.",) if reason else ())
-    model, workload = resolved.model, resolved.workload
-    variant_tables: tuple[Table, ...] = ()
+    section = _section(resolved.model, resolved.workload, bounds)
+    tables: tuple[Table, ...] = ()
     layers: Variants = ()
     if with_variants:
-        variant_tables, layers = roofline_variants(
-            model, workload, bounds.gpu, weights_dtype=resolved.weights_dtype, config=bounds.config, released=bounds
-        )
-    legend = (
-        ("* as released; the others are the same model with other attention, a what-if.",) if variant_tables else ()
-    )
-    return Section(
-        roofline_figures(bounds),
-        tuple(term._replace(source=term.source or WILLIAMS) for term in roofline_terms(bounds)),
-        (*roofline_tables(bounds, workload), *variant_tables),
-        (*roofline_notes(model, workload, bounds), *legend),
-        {
-            **roofline_facts(bounds),
-            "variants": [{**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers],
-        },
+        tables, layers = roofline_variants(resolved.model, resolved.workload, bounds, resolved.weights_dtype)
+    legend = ("* as released; the others are the same model with other attention, a what-if.",) if tables else ()
+    variants = [{**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers]
+    return section._replace(
+        tables=(*section.tables, *tables),
+        notes=(*section.notes, *legend),
+        extra={**roofline_facts(bounds), "variants": variants},
     )
 
 
 def roofline_report(model: ModelSpec, workload: Workload, bounds: Roofline) -> Report:
-    """Return the bounds as a report of their own.
-
-    Args:
-        model: One device's share.
-        workload: Batch and context.
-        bounds: Its bounds.
-    """
+    """Return the bounds as a report of their own; `model` is one device's share."""
     facts = (bounds.gpu.title, f"batch {count(workload.batch)}", context_fact(workload))
+    section = _section(model, workload, bounds)
     return Report(
         "fit",
         heading(model, *facts),
         model.facts(),
         workload_facts(model, workload),
-        roofline_figures(bounds),
-        tables=roofline_tables(bounds, workload),
-        notes=roofline_notes(model, workload, bounds),
-        terms=roofline_terms(bounds),
+        section.figures,
+        tables=section.tables,
+        notes=section.notes,
+        terms=section.terms,
         extra=roofline_facts(bounds),
+    )
+
+
+def _section(model: ModelSpec, workload: Workload, bounds: Roofline) -> Section:
+    return Section(
+        roofline_figures(bounds),
+        roofline_terms(bounds),
+        roofline_tables(bounds, workload),
+        roofline_notes(model, workload, bounds),
     )
 
 
@@ -160,23 +156,22 @@ def roofline_figures(bounds: Roofline | None, of: str = "") -> tuple[Figure, ...
 
 def roofline_terms(bounds: Roofline) -> tuple[Figure, ...]:
     """Return the terms of the figures' formulas that have a formula themselves, for --explain."""
-    steps = [
-        ("prefill", bounds.prefill),
-        ("decode", bounds.decode),
-        ("prefill_expected", bounds.prefill_expected),
-        ("decode_expected", bounds.decode_expected),
-    ]
+    steps = (
+        ("prefill", "prefill", bounds.prefill),
+        ("decode", "decode", bounds.decode),
+        ("prefill_expected", "prefill with the expected experts", bounds.prefill_expected),
+        ("decode_expected", "decode with the expected experts", bounds.decode_expected),
+    )
     return tuple(
-        figure
-        for name, step in steps
+        Figure(f"{name}_{part}", f"{label}: {words}", quantity, unit, WILLIAMS)
+        for name, label, step in steps
         if step
-        for label in [name.replace("_expected", " with the expected experts")]
-        for figure in (
-            Figure(f"{name}_flops", f"{label}: FLOP", step.flops, FLOP),
-            Figure(f"{name}_weights_read", f"{label}: weights read", step.weights, BYTES),
-            Figure(f"{name}_cache_read", f"{label}: cache read or written", step.cache, BYTES),
-            Figure(f"{name}_compute_time", f"{label}: at the peak", step.by_compute, SECONDS),
-            Figure(f"{name}_memory_time", f"{label}: at the bandwidth", step.by_memory, SECONDS),
+        for part, words, quantity, unit in (
+            ("flops", "FLOP", step.flops, FLOP),
+            ("weights_read", "weights read", step.weights, BYTES),
+            ("cache_read", "cache read or written", step.cache, BYTES),
+            ("compute_time", "at the peak", step.by_compute, SECONDS),
+            ("memory_time", "at the bandwidth", step.by_memory, SECONDS),
         )
     )
 
@@ -209,7 +204,6 @@ def roofline_tables(bounds: Roofline, workload: Workload) -> tuple[Table, ...]:
 def _steps_table(
     title: str, rate: str, bounds: Roofline, workload: Workload, prefill: Step, decode: Step | None
 ) -> Table:
-    steps = [("prefill", prefill, workload.context), ("decode", decode, 0 if bounds.config.drafts else 1)]
     columns = (
         Column(title, "left"),
         Column("time"),
@@ -219,15 +213,25 @@ def _steps_table(
         Column("FLOP\n/byte"),
         Column(rate),
     )
-    rows = tuple(
-        (name, *_step_cells(step), _per_second(step, workload.batch * tokens)) for name, step, tokens in steps if step
-    )
-    return Table(columns, rows)
+    steps = [("prefill", prefill, workload.context), ("decode", decode, 0 if bounds.config.drafts else 1)]
+    rows = [
+        (
+            name,
+            _time(step.seconds),
+            step.bound_by,
+            _time(step.by_compute),
+            _time(step.by_memory),
+            number(float(step.intensity)),
+            _per_second(step, workload.batch * tokens),
+        )
+        for name, step, tokens in steps
+        if step
+    ]
+    return Table(columns, tuple(rows))
 
 
-def _step_cells(step: Step) -> tuple[str, ...]:
-    times = [Figure("", "", time, SECONDS).human for time in (step.seconds, step.by_compute, step.by_memory)]
-    return (times[0], step.bound_by, times[1], times[2], number(float(step.intensity)))
+def _time(seconds: Ratio) -> str:
+    return quotient(float(seconds), SECONDS)
 
 
 def _per_second(step: Step, tokens: int) -> str:
@@ -303,13 +307,7 @@ Variants = tuple[tuple[dict[str, Any], tuple[Figure, ...]], ...]
 
 
 def roofline_variants(
-    model: ModelSpec,
-    workload: Workload,
-    gpu: Gpu,
-    *,
-    weights_dtype: str | None = None,
-    config: ServingConfig = ONE_DEVICE,
-    released: Roofline | None = None,
+    model: ModelSpec, workload: Workload, bounds: Roofline, weights_dtype: str | None = None
 ) -> tuple[tuple[Table, ...], Variants]:
     """Return the table, facts and figures of a decode step with MHA, the model's own GQA, MQA and MLA.
 
@@ -319,35 +317,21 @@ def roofline_variants(
     Args:
         model: One device's share.
         workload: Batch and context.
-        gpu: The GPU.
+        bounds: The roofline of the model itself.
         weights_dtype: As in `roofline`.
-        config: As in `roofline`.
-        released: The roofline of the model itself, if it has been computed.
     """
-    from .compare import variants
-
-    full = dataclasses.replace(workload, lengths=None)
-    with_files, without_files = (
-        bytes_read(spec, full, weights_dtype=weights_dtype) for spec in (model, _without_files(model))
-    )
-    if not model.main.has_cache or with_files != without_files:
-        return (), ()
-    try:
-        by_name = variants(model, _latent(model))
-    except AttncalcError:
-        by_name = variants(model)
-    by_name = {
-        name: spec for name, spec in by_name.items() if not name.startswith("GQA") or spec.stacks == model.stacks
-    }
+    by_name = _variants(model, workload, weights_dtype)
     if len(by_name) < 2:
         return (), ()
-    computed = {model.stacks: released} if released and model.stored is None else {}
-    bounds = {
-        name: computed.get(spec.stacks)
-        or roofline(_without_files(spec), workload, gpu, weights_dtype=weights_dtype, config=config)
-        for name, spec in by_name.items()
-    }
-    released_row = next(i for i, spec in enumerate(by_name.values()) if spec.stacks == model.stacks)
+    rows, layers, strong = [], [], 0
+    for i, (name, variant) in enumerate(by_name.items()):
+        released = variant.stacks == model.stacks
+        strong = i if released else strong
+        bound = bounds
+        if not released or model.stored is not None:
+            bound = roofline(variant, workload, bounds.gpu, weights_dtype=weights_dtype, config=bounds.config)
+        rows.append(_variant_row(f"{name} *" if released else name, bound))
+        layers.append(({"name": name, "released": released, **roofline_facts(bound)}, roofline_figures(bound, name)))
     columns = (
         Column("decode", "left"),
         Column("a step,\nat least"),
@@ -356,19 +340,26 @@ def roofline_variants(
         Column("compute-bound\nfrom"),
         Column("FLOP\n/byte"),
     )
-    rows = tuple(
-        _variant_row(f"{name} *" if i == released_row else name, bound)
-        for i, (name, bound) in enumerate(bounds.items())
-    )
-    layers = tuple(
-        ({"name": name, "released": i == released_row, **roofline_facts(bound)}, roofline_figures(bound, name))
-        for i, (name, bound) in enumerate(bounds.items())
-    )
-    return (Table(columns, rows, strong=frozenset({released_row})),), layers
+    return (Table(columns, tuple(rows), strong=frozenset({strong})),), tuple(layers)
 
 
-def _without_files(model: ModelSpec) -> ModelSpec:
-    return dataclasses.replace(model, stored=None)
+def _variants(model: ModelSpec, workload: Workload, weights_dtype: str | None) -> dict[str, ModelSpec]:
+    """Return the attention variants without files, by name; {} if the model cannot be compared with them."""
+    from .compare import variants
+
+    full, without_files = dataclasses.replace(workload, lengths=None), dataclasses.replace(model, stored=None)
+    read, read_without = (bytes_read(each, full, weights_dtype=weights_dtype) for each in (model, without_files))
+    if not model.main.has_cache or read != read_without:
+        return {}
+    try:
+        by_name = variants(without_files, _latent(model))
+    except AttncalcError:
+        by_name = variants(without_files)
+    return {
+        name: variant
+        for name, variant in by_name.items()
+        if not name.startswith("GQA") or variant.stacks == model.stacks
+    }
 
 
 def _latent(model: ModelSpec) -> tuple[str, ...]:
@@ -384,6 +375,5 @@ def _variant_row(name: str, bounds: Roofline) -> tuple[str, ...]:
         return (name, "-", "-", "-", "-", "-")
     batch = "never" if bounds.compute_bound_batch is None else f"batch {count(bounds.compute_bound_batch)}"
     speed = f"{float(bounds.tokens_per_second):,.0f}" if bounds.tokens_per_second else "-"
-    time = Figure("", "", step.seconds, SECONDS).human
     intensity = (bounds.decode_expected or step).intensity
-    return (name, time, speed, step.bound_by, batch, number(float(intensity)))
+    return (name, _time(step.seconds), speed, step.bound_by, batch, number(float(intensity)))
