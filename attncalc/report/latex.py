@@ -15,36 +15,19 @@ from .report import Report, Table
 _WIDTH = 64
 """Columns of typewriter letters in the text width of LaTeX's article."""
 
+_MARKS = {"\\": "textbackslash", "~": "textasciitilde", "^": "textasciicircum", "`": "textasciigrave"}
+_MARKS |= {"<": "textless", ">": "textgreater", "|": "textbar", "\u2026": "ldots"}
+_LETTERS = {"\u00c6": "AE", "\u00e6": "ae", "\u00d8": "O", "\u00f8": "o", "\u0152": "OE", "\u0153": "oe"}
+_LETTERS |= {"\u00df": "ss", "\u0131": "i", "\u0141": "L", "\u0142": "l"}
+_MATH = {"\u00b0": r"^\circ", "\u00b1": r"\pm", "\u00b5": r"\mu", "\u00b7": r"\cdot", "\u00d7": r"\times"}
+_MATH |= {"\u2192": r"\to", "\u2212": "-", "\u2248": r"\approx", "\u2260": r"\ne", "\u2264": r"\le", "\u2265": r"\ge"}
+_MATH |= {"\u00b9": "^1", "\u00b2": "^2", "\u00b3": "^3"}
 _ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "`": r"\textasciigrave{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
+    **{mark: f"\\{mark}" for mark in "{}&%$#_"},
+    **{char: f"\\{command}{{}}" for char, command in (_MARKS | _LETTERS).items()},
+    **{char: f"${formula}$" for char, formula in _MATH.items()},
     '"': r"\symbol{34}",  # babel's German makes a plain " a command
     "\u00a0": "~",
-    "\u00b0": r"$^\circ$",
-    "\u00b1": r"$\pm$",
-    "\u00b2": "$^2$",
-    "\u00b3": "$^3$",
-    "\u00b5": r"$\mu$",
-    "\u00b7": r"$\cdot$",
-    "\u00b9": "$^1$",
-    "\u00d7": r"$\times$",
-    "\u00c6": r"\AE{}",
-    "\u00d8": r"\O{}",
-    "\u00df": r"\ss{}",
-    "\u00e6": r"\ae{}",
-    "\u00f8": r"\o{}",
-    "\u0131": r"\i{}",
-    "\u0141": r"\L{}",
-    "\u0142": r"\l{}",
-    "\u0152": r"\OE{}",
-    "\u0153": r"\oe{}",
     "\u2010": "-",
     "\u2011": "-",
     "\u2013": "--",
@@ -53,14 +36,6 @@ _ESCAPES = {
     "\u2019": "'",
     "\u201c": "``",
     "\u201d": "''",
-    "\u2026": r"\ldots{}",
-    "\u2192": r"$\to$",
-    "\u2212": "$-$",
-    "\u2248": r"$\approx$",
-    "\u2260": r"$\ne$",
-    "\u2264": r"$\le$",
-    "\u2265": r"$\ge$",
-    **{mark: f"\\{mark}" for mark in "&%$#_"},
 }
 _ACCENTS = {
     "\u0300": "`",

@@ -23,6 +23,29 @@ RANKS_SHARE_EXPERTS = "which experts a step reads on one GPU depends on the requ
 """Why there is no roofline if ranks divide the experts."""
 
 
+def bounds_of(resolved: ResolvedRequest, *, with_limits: bool = True) -> tuple[Roofline | None, str]:
+    """Return lower bounds of time on the GPU; or None, and why there are none, which is '' without a GPU.
+
+    `with_limits` is as in `roofline`.
+    """
+    if resolved.gpu is None:
+        return None, ""
+    if resolved.divides_experts:
+        return None, RANKS_SHARE_EXPERTS
+    try:
+        bounds = roofline(
+            resolved.model,
+            resolved.workload,
+            resolved.gpu,
+            weights_dtype=resolved.weights_dtype,
+            config=ServingConfig.of(resolved),
+            with_limits=with_limits,
+        )
+    except AttncalcError as error:  # the GPU has no FLOP/s for the dtype
+        return None, error.message
+    return bounds, ""
+
+
 class Answer:
     """What fits with one engine, and what follows from it.
 
@@ -88,14 +111,5 @@ class Answer:
 
     @cached_property
     def bounds(self) -> tuple[Roofline | None, str]:
-        """Lower bounds of time on the GPU; or None, and why there are none, which is '' without a GPU."""
-        resolved, gpu = self.resolved, self.resolved.gpu
-        if gpu is None:
-            return None, ""
-        if resolved.divides_experts:
-            return None, RANKS_SHARE_EXPERTS
-        dtype, config = resolved.weights_dtype, ServingConfig.of(resolved)
-        try:
-            return roofline(resolved.model, resolved.workload, gpu, weights_dtype=dtype, config=config), ""
-        except AttncalcError as error:  # the GPU has no FLOP/s for the dtype
-            return None, error.message
+        """What `bounds_of` returns."""
+        return bounds_of(self.resolved)

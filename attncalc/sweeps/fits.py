@@ -11,17 +11,14 @@ from ..api.fit_options import FitOptions
 from ..api.fit_request import check_offload, fit_request, read_traffic
 from ..engines.base import CacheLayout
 from ..engines.llamacpp.options import AUTO
-from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio
 from ..report.fit_figures import fit_figures, totals
 from ..report.roofline import roofline_figures
 from ..report.users import user_figures
-from ..serving.answer import Answer
-from ..serving.config import ServingConfig
+from ..serving.answer import Answer, bounds_of
 from ..serving.fit import Deployment, FitResult
 from ..serving.request import FitRequest, ResolvedRequest, resolve
-from ..serving.roofline import roofline
 from ..serving.users import Users, users
 from ..tracing import Compiled, LateQuestionError, Remembered
 from .columns import BOUNDS, LIMITS, USERS
@@ -156,21 +153,9 @@ class Fits:
 
     def _compute_bounds(self, batch: int, context: int) -> list[Quantity | Ratio | None]:
         """Return the lower bounds of time; without numbers as `fit` has none."""
-        resolved = self._resolved
-        workload = dataclasses.replace(resolved.workload, batch=batch, context=context)
-        bounds = None
-        if resolved.gpu is not None and not resolved.divides_experts:
-            try:
-                bounds = roofline(
-                    resolved.model,
-                    workload,
-                    resolved.gpu,
-                    weights_dtype=resolved.weights_dtype,
-                    config=ServingConfig.of(resolved),
-                    with_limits=any(name in LIMITS for name in self._bound_names),
-                )
-            except AttncalcError:
-                bounds = None
+        workload = dataclasses.replace(self._resolved.workload, batch=batch, context=context)
+        with_limits = any(name in LIMITS for name in self._bound_names)
+        bounds, _ = bounds_of(self._resolved._replace(workload=workload), with_limits=with_limits)
         return [figure.quantity for figure in roofline_figures(bounds)]
 
 
