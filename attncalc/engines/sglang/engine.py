@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...model import ModelSpec
@@ -11,11 +11,10 @@ from ...quantity import symbol, total
 from ...units import GIB, parse_decimal
 from ..base import CacheLayout
 from ..engine import Engine, ExtraWeights, HeldWeights
-from ..launch import LaunchFacts
 from ..options import DraftOptions, PagedOptions, VersionOptions
-from ..pipeline import LayerCacheSpec
-from ..runtime import Limits, RuntimeFacts, RuntimeMemory
+from ..runtime import Limits
 from ..startup_log import LogChecks, StartupLog
+from .launch import launch
 from .layout import layout
 from .options import SglangArgs, SglangOptions
 from .pools import stage_sizes
@@ -48,12 +47,11 @@ class Sglang(Engine[SglangArgs]):
         r"sglang|ServerArgs\(|KV Cache is allocated|Load weight (?:begin|end)|max_total_num_tokens=|Memory pool end"
         r"|mem.fraction.static|Mamba Cache is allocated"
     )
-
-    def layout(self, specs: Sequence[LayerCacheSpec], args: SglangArgs) -> CacheLayout:
-        return layout(specs, args)
-
-    def stage_sizes(self, layers: int, pp: int) -> Sequence[int]:
-        return stage_sizes(layers, pp)
+    layout = staticmethod(layout)
+    runtime = staticmethod(runtime)
+    launch = staticmethod(launch)
+    stage_sizes = staticmethod(stage_sizes)
+    share = staticmethod(mem_fraction_static)
 
     def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None) -> str | None:
         """Return fp8, or None: an NVFP4 cache is left to --kv-cache-dtype (mem_cache/kv_cache_dtype.py)."""
@@ -65,14 +63,8 @@ class Sglang(Engine[SglangArgs]):
         }
         return "fp8" if is_read.get(re.split("[-_]", method)[0]) and model.kv_dtype == "fp8" else None
 
-    def share(self, args: SglangArgs, devices: int) -> str:
-        return mem_fraction_static(args, devices)
-
     def limits(self, args: SglangArgs) -> Limits:
         return Limits(chunked_prefill_size(args), 256)
-
-    def runtime(self, facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
-        return runtime(facts)
 
     def loads_quantization(self, method: str, version: str | None) -> bool:
         return method not in _NEVER_LOADED
@@ -101,11 +93,6 @@ class Sglang(Engine[SglangArgs]):
             ExtraWeights("weights_rope_tables", "rope tables", total(tables)),
             ExtraWeights("weights_absorbed_kv_b", "absorbed kv_b", total(copies)),
         ]
-
-    def launch(self, facts: LaunchFacts[SglangArgs]) -> Iterator[str | int]:
-        from .launch import launch
-
-        return launch(facts)
 
     def attention_ranks(self, args: SglangArgs, dp: int) -> tuple[str, dict[str, Any]]:
         return f"--tp {args.tp} --attn-dp {args.tp}", {"tp": args.tp, "attn_dp": args.tp}

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...model import ModelSpec
 from ...units import count
 from ..base import CacheLayout
-from ..engine import Engine, ExtraWeights, HeldWeights, Refusal
+from ..engine import Engine, Refusal
 from ..options import DraftOptions, PagedOptions, VersionOptions
-from ..pipeline import LayerCacheSpec
-from ..runtime import Limits, RuntimeFacts, RuntimeMemory
+from ..runtime import Limits
 from .held_weights import extra_weights, has_mla, padded_vocabulary
+from .launch import launch
 from .layout import layout
 from .options import VllmArgs, VllmOptions
 from .runtime import runtime
 from .versions import RELEASES, vllm_version
 
 if TYPE_CHECKING:
-    from ..launch import LaunchFacts
     from ..startup_log import LogChecks, StartupLog
 
 _NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet")
@@ -46,9 +45,10 @@ class Vllm(Engine[VllmArgs]):
         r"vllm|LLM engine|vLLM|KV cache size: \d|# \w+ blocks: \d|KV cache is needed|KV cache memory|Model loading took"
         r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling"
     )
-
-    def layout(self, specs: Sequence[LayerCacheSpec], args: VllmArgs) -> CacheLayout:
-        return layout(specs, args)
+    layout = staticmethod(layout)
+    runtime = staticmethod(runtime)
+    launch = staticmethod(launch)
+    extra_weights = staticmethod(extra_weights)
 
     def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None) -> str | None:
         """Return the dtype of the cache that vLLM takes from the checkpoint; None if it takes the model's.
@@ -71,16 +71,10 @@ class Vllm(Engine[VllmArgs]):
     def limits(self, args: VllmArgs) -> Limits:
         return Limits(args.step_tokens, args.step_sequences)
 
-    def runtime(self, facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
-        return runtime(facts)
-
     def loads_quantization(self, method: str, version: str | None) -> bool:
         switches = vllm_version(version)
         dropped = {"bitsandbytes": switches.loads_bitsandbytes, "hqq": switches.loads_hqq}
         return method not in _NEVER_LOADED and dropped.get(method, True)
-
-    def extra_weights(self, model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Sequence[ExtraWeights]:
-        return extra_weights(model, args, held)
 
     def refusal(self, model: ModelSpec, args: VllmArgs) -> Refusal | None:
         context, maximum = args.max_model_len or 0, model.max_context
@@ -101,11 +95,6 @@ class Vllm(Engine[VllmArgs]):
 
     def checks_all_layers(self, args: VllmArgs) -> bool:
         return args.version.checks_all_layers
-
-    def launch(self, facts: LaunchFacts[VllmArgs]) -> Iterator[str | int]:
-        from .launch import launch
-
-        return launch(facts)
 
     def attention_ranks(self, args: VllmArgs, dp: int) -> tuple[str, dict[str, Any]]:
         ranks = args.tp * dp
