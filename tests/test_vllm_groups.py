@@ -9,7 +9,8 @@ from tables import each
 
 from attncalc import AttncalcError
 from attncalc.attention import CacheSpec, Chunked, Sliding
-from attncalc.engines.vllm.groups import GroupPadding, group_layers
+from attncalc.engines.vllm.blocks import VllmLayout
+from attncalc.engines.vllm.groups import group_layers
 from attncalc.engines.vllm.layer_spec import LayerSpec, layer_specs
 from attncalc.engines.vllm.options import VllmArgs
 from attncalc.engines.vllm.versions import vllm_version
@@ -32,7 +33,7 @@ def args_of(version: str, promote: bool = False) -> VllmArgs:
 
 
 def grouped(*specs: LayerSpec, version: str = "0.33.0", promote: bool = False) -> list[tuple[int, ...]]:
-    return [group.layers for group in group_layers(specs, args_of(version, promote))[0]]
+    return [group.layers for group in group_layers(specs, args_of(version, promote))]
 
 
 def refused(*specs: LayerSpec, version: str = "0.33.0", promote: bool = False) -> str:
@@ -43,9 +44,9 @@ def refused(*specs: LayerSpec, version: str = "0.33.0", promote: bool = False) -
 
 
 def test_the_first_layer_of_a_group_decides_its_blocks() -> None:
-    (group,), padding = group_layers([FULL, FULL], args_of("0.33.0"))
-    assert (group.layers, group.spec, padding) == ((0, 1), FULL, ())
-    ((group,), _) = group_layers([WIDE, FULL], args_of("0.33.0"))
+    (group,) = group_layers([FULL, FULL], args_of("0.33.0"))
+    assert (group.layers, group.spec) == ((0, 1), FULL)
+    (group,) = group_layers([WIDE, FULL], args_of("0.33.0"))
     assert group.spec == WIDE
 
 
@@ -67,11 +68,12 @@ def test_the_first_layer_of_a_group_decides_its_blocks() -> None:
     ],
 )
 def test_groups_have_as_many_layers_as_the_rarest_kind(full: int, windows: int, version: str, size: int) -> None:
-    groups, padding = group_layers([FULL] * full + [WINDOW] * windows, args_of(version))
+    args = args_of(version)
+    groups = group_layers([FULL] * full + [WINDOW] * windows, args)
     assert max(len(group.layers) for group in groups) == size
     assert len(groups) == -(-full // size) + -(-windows // size)
     added = [(-full % size, full), (-windows % size, windows)]
-    assert padding == tuple(GroupPadding(*pair) for pair in added if pair[0])
+    assert list(VllmLayout(args, groups, (groups,), None, None, ()).padding()) == [pair for pair in added if pair[0]]
     assert sorted(n for group in groups for n in group.layers) == list(range(full + windows))
 
 
@@ -131,13 +133,13 @@ def test_which_layers_share_a_group(
 
 def test_promoted_windows_have_the_blocks_of_full_attention() -> None:
     small = WINDOW._replace(block_size=8)
-    (group,), _ = group_layers([small, FULL, ACROSS._replace(kind="full")], args_of("0.33.0", True))
+    (group,) = group_layers([small, FULL, ACROSS._replace(kind="full")], args_of("0.33.0", True))
     assert group.specs == (FULL, FULL, FULL)
 
 
 def pages(*specs: LayerSpec, version: str = "0.33.0") -> list[tuple[int, int]]:
     """Return the tokens per block and the bytes of a page of each layer, in the order of its groups."""
-    groups, _ = group_layers(specs, args_of(version))
+    groups = group_layers(specs, args_of(version))
     assert all(type(spec.block_size) is int for group in groups for spec in group.specs)
     return [(spec.block_size, spec.page_bytes) for group in groups for spec in group.specs]
 

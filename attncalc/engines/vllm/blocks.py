@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ...quantity import (
@@ -25,7 +25,7 @@ from ...quantity import (
 )
 from ...units import BYTES, GIB, NO_UNIT, TOKENS, count
 from ..base import Bound, Detail, Pool
-from .groups import GroupPadding, KVCacheGroup
+from .groups import KVCacheGroup
 from .layer_spec import LayerSpec
 from .options import VllmArgs
 from .state_blocks import Alignment, StateBlocks
@@ -42,21 +42,20 @@ class VllmLayout:
         args: the engine's arguments.
         groups: the groups of the whole model.
         groups_by_stage: the same groups with the layers of one stage each.
-        padding: layers of padding, by kind of layer.
         alignment: how attention's blocks grew so that a state fits; None without recurrent layers.
         states: how recurrent states are stored; None without such layers.
-        notes: see CacheLayout.
+        notes: see CacheLayout, also for bound.
         shared_prefix: tokens with which all requests start, and whose whole blocks they share.
     """
 
     args: VllmArgs
     groups: tuple[KVCacheGroup, ...]
     groups_by_stage: tuple[tuple[KVCacheGroup, ...], ...]
-    padding: tuple[GroupPadding, ...]
     alignment: Alignment | None
     states: StateBlocks | None
     notes: tuple[str, ...]
     shared_prefix: int = 0
+    bound: Bound = "reserved"
 
     @property
     def parts(self) -> tuple[VllmLayout, ...]:
@@ -72,10 +71,6 @@ class VllmLayout:
     @property
     def max_sequences(self) -> int:
         return self.args.step_sequences
-
-    @property
-    def bound(self) -> Bound:
-        return "reserved"
 
     @property
     def source(self) -> str:
@@ -180,8 +175,6 @@ class VllmLayout:
         request_blocks = quantity(self.blocks_per_request(length))
         request = named(request_blocks, "blocks_per_request", "blocks that a request takes")
         tokens, concurrency = self._tokens_and_concurrency(num_gpu_blocks, request, length)
-        swap_space = symbol("swap_space", self.args.swap_space or _SWAP_SPACE, "bytes of host memory")
-        cpu_blocks = quantity(swap_space // block_bytes)
         label = f"blocks of one request of {count(context)} tokens"
         details = [
             Detail("kv_bytes_per_block", "one block", quantity(self.bytes_per_block), BYTES),
@@ -191,8 +184,13 @@ class VllmLayout:
             Detail("kv_bytes_per_sequence", "bytes of that request", quantity(request * block_bytes), BYTES),
         ]
         if self.args.version.v0:
+            swap_space = symbol("swap_space", self.args.swap_space or _SWAP_SPACE, "bytes of host memory")
+            cpu_blocks = quantity(swap_space // block_bytes)
             details.append(Detail("cpu_blocks", "blocks in host memory", cpu_blocks, NO_UNIT))
-            lines = self._v0_log_lines(blocks, concurrency, length, cpu_blocks)
+            lines: Iterable[str] = (
+                f"# GPU blocks: {int(blocks)}, # CPU blocks: {int(cpu_blocks)}",
+                f"Maximum concurrency for {int(length)} tokens per request: {float(concurrency):.2f}x",
+            )
         else:
             lines = self._log_lines(tokens, concurrency, length)
         return Pool(blocks, tokens, concurrency, tuple(details), tuple(lines))
@@ -230,15 +228,10 @@ class VllmLayout:
             return self.args.block_size or spec.block_size
         return spec.block_size if self.states and self.states.prefix_caching else length
 
-    def _v0_log_lines(self, blocks: int, concurrency: Ratio, length: int, cpu_blocks: int) -> Iterator[str]:
-        yield f"# GPU blocks: {int(blocks)}, # CPU blocks: {int(cpu_blocks)}"
-        yield f"Maximum concurrency for {int(length)} tokens per request: {float(concurrency):.2f}x"
-
     def _log_lines(self, tokens: int, concurrency: Ratio, length: int) -> Iterator[str]:
         yield from self._alignment_log_lines()
-        for padding in self.padding:
-            waste = padding.added / padding.layers * 100
-            yield f"Add {padding.added} padding layers, may waste at most {waste:.2f}% KV cache memory"
+        for added, layers in self.padding():
+            yield f"Add {added} padding layers, may waste at most {added / layers * 100:.2f}% KV cache memory"
         size = f"GPU KV cache size: {count(tokens)} tokens"
         maximum_concurrency = f"Maximum concurrency for {count(length)} tokens per request: {float(concurrency):.2f}x"
         if self.args.version.logs_one_line:
@@ -246,6 +239,16 @@ class VllmLayout:
         else:
             yield size
             yield maximum_concurrency
+
+    def padding(self) -> Iterator[tuple[int, int]]:
+        """Yield (layers of padding, layers) of each kind of layer whose groups are not full."""
+        kinds: dict[object, list[int]] = {}
+        for group in self.groups:
+            kinds.setdefault(group.spec.grouping_key, []).append(len(group.layers))
+        full = max(len(group.layers) for group in self.groups)
+        for sizes in kinds.values():
+            if sum(sizes) < full * len(sizes):
+                yield full * len(sizes) - sum(sizes), sum(sizes)
 
     def _alignment_log_lines(self) -> Iterator[str]:
         if self.alignment is None:

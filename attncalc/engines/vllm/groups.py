@@ -33,29 +33,15 @@ class KVCacheGroup(NamedTuple):
         return self.specs[0]
 
 
-class GroupPadding(NamedTuple):
-    """The figures in the log line 'Add 2 padding layers, may waste at most 9.09% KV cache memory'.
-
-    Attributes:
-        added: layers of padding.
-        layers: layers of that kind.
-    """
-
-    added: int
-    layers: int
-
-
-def group_layers(
-    specs: Sequence[LayerSpec], args: VllmArgs
-) -> tuple[tuple[KVCacheGroup, ...], tuple[GroupPadding, ...]]:
-    """Return the groups of the layers, in the model's order, and the padding of each kind of layer that needs it.
+def group_layers(specs: Sequence[LayerSpec], args: VllmArgs) -> tuple[KVCacheGroup, ...]:
+    """Return the groups of the layers, which are in the model's order.
 
     Raises AttncalcError if this version cannot group such layers.
     """
     version, promote = args.version, args.disable_hybrid_kv_cache_manager
     specs = _promote_windows(specs, version, promote=promote)
     if _is_one_group(specs, version):
-        return (KVCacheGroup(tuple(range(len(specs))), tuple(specs)),), ()
+        return (KVCacheGroup(tuple(range(len(specs))), tuple(specs)),)
     if promote or not version.groups_hybrids:
         raise _unsupported(version, "supports only layers of one kind here, and this model has several")
     specs = _equalize_pages(specs, version)
@@ -63,13 +49,11 @@ def group_layers(
     for number, spec in enumerate(specs):
         kinds.setdefault(spec.grouping_key, []).append(number)
     size = _group_size([len(layers) for layers in kinds.values()], version)
-    groups = [
+    return tuple(
         KVCacheGroup(part, tuple(specs[number] for number in part))
         for layers in kinds.values()
         for part in _split(layers, size, version)
-    ]
-    padding = [GroupPadding(-len(layers) % size, len(layers)) for layers in kinds.values() if len(layers) % size]
-    return tuple(groups), tuple(padding)
+    )
 
 
 def _split(layers: Sequence[int], size: int, version: VllmVersion) -> list[tuple[int, ...]]:

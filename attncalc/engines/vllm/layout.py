@@ -12,17 +12,13 @@ from ...errors import AttncalcError
 from ...quantity import symbol_like
 from ..pipeline import LayerCacheSpec, cut_into_stages, layer_by_layer
 from .blocks import VllmLayout, groups_on_stage
-from .groups import GroupPadding, KVCacheGroup, group_layers
+from .groups import KVCacheGroup, group_layers
 from .layer_spec import Kind, LayerSpec, layer_specs
 from .options import VllmArgs
 from .state_blocks import StateBlocks, align_blocks, state_blocks
 
 _BLOCK_SIZE, _MLA_BLOCK_SIZE = 16, 64
 """CacheConfig.DEFAULT_BLOCK_SIZE, and that of FlashMLA, which Hopper GPUs use for MLA."""
-_StagedLayer = tuple[int, LayerCacheSpec]
-"""A pipeline stage and one of its layers."""
-_StagedSpec = tuple[int, LayerSpec]
-"""A pipeline stage and the spec of one of its layers."""
 _Groups = tuple[KVCacheGroup, ...]
 
 
@@ -33,7 +29,8 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     _check_layers(layers, args)
     cached_layers = [layer for _, layer in layers]
     states = state_blocks(cached_layers, args)
-    requested = _requested_block_size(cached_layers, args)
+    has_latents = any(cached.role == "latent" for layer in cached_layers for cached in layer.cached)
+    requested = args.block_size or (_MLA_BLOCK_SIZE if has_latents and not args.version.v0 else _BLOCK_SIZE)
     alignment = align_blocks(cached_layers, args, states, requested)
     first = cached_layers[0].cached[0]
     block_size = symbol_like(
@@ -44,23 +41,20 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     specs_by_id = {key: tuple(layer_specs(cached, args, block_size)) for key, cached in distinct.items()}
     staged = [(stage, spec) for stage, layer in layers for spec in specs_by_id[id(layer.cached)]]
     # a drafter's layers cache as much as the model's last attention layer
-    staged += [(stage, spec) for stage, spec in staged if _is_attention(spec)][-1:] * args.speculative_layers
+    attention = [(stage, spec) for stage, spec in staged if spec.kind not in ("mamba", "cross")]
+    staged += attention[-1:] * args.speculative_layers
     # a draft model runs on the last stage (v1/spec_decode/llm_base_proposer.py)
     drafted = layer_by_layer(args.speculative_model.layers) if args.speculative_model else []
     staged += [(args.pp - 1, spec) for layer in drafted for spec in layer_specs(layer.cached, args, block_size)]
-    groups, groups_by_stage, padding = _group_by_stage(staged, args)
+    groups, groups_by_stage = _group_by_stage(staged, args)
     if args.dcp > 1:
         _check_dcp({group.spec.kind for group in groups}, args)
     notes = tuple(_notes({spec.kind for _, spec in staged}, args, states))
-    return VllmLayout(args, groups, groups_by_stage, padding, alignment, states, notes)
+    return VllmLayout(args, groups, groups_by_stage, alignment, states, notes)
 
 
-def _is_attention(spec: LayerSpec) -> bool:
-    return spec.kind not in ("mamba", "cross")
-
-
-def _check_layers(layers: Sequence[_StagedLayer], args: VllmArgs) -> None:
-    """Raise AttncalcError if there is nothing to store, or if this version does not support it."""
+def _check_layers(layers: Sequence[tuple[int, LayerCacheSpec]], args: VllmArgs) -> None:
+    """Raise AttncalcError if a stage has nothing to store, or if this version does not support it."""
     if not layers:
         raise AttncalcError(
             "this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory"
@@ -97,39 +91,26 @@ def _check_dcp(kinds: set[Kind], args: VllmArgs) -> None:
         )
 
 
-def _group_by_stage(
-    staged: Sequence[_StagedSpec], args: VllmArgs
-) -> tuple[_Groups, tuple[_Groups, ...], tuple[GroupPadding, ...]]:
-    """Return the groups of the whole model, the groups of each pipeline stage, and the padding."""
+def _group_by_stage(staged: Sequence[tuple[int, LayerSpec]], args: VllmArgs) -> tuple[_Groups, tuple[_Groups, ...]]:
+    """Return the groups of the whole model, and those of each pipeline stage; `staged` has the stage of each spec.
+
+    Old versions group the layers of each stage, which must have the same kinds of groups.
+    """
     if args.version.groups_by_worker:
-        return _group_each_stage(staged, args)
-    groups, padding = group_layers([spec for _, spec in staged], args)
+        stages = tuple(group_layers([spec for i, spec in staged if i == stage], args) for stage in range(args.pp))
+        kinds = [sorted(repr(group.spec.grouping_key) for group in groups) for groups in stages]
+        if any(later != kinds[0] for later in kinds[1:]):
+            raise AttncalcError(
+                f"--pp {args.pp}: stages with different kinds of layers are not supported for vLLM {args.version.name}",
+                "use --engine-version 0.11.0 or later, which groups the layers of all stages together",
+            )
+        return stages[0], stages
+    groups = group_layers([spec for _, spec in staged], args)
     has_several_widths = len({spec.grouping_key for spec in groups[0].specs}) > 1
     if has_several_widths and not args.version.cuts_groups_by_stage:  # of several groups, each has one width
-        return groups, (groups,), padding
+        return groups, (groups,)
     stage_of = [stage for stage, _ in staged]
-    return groups, tuple(groups_on_stage(groups, stage_of, stage) for stage in range(args.pp)), padding
-
-
-def _group_each_stage(
-    staged: Sequence[_StagedSpec], args: VllmArgs
-) -> tuple[_Groups, tuple[_Groups, ...], tuple[GroupPadding, ...]]:
-    """Return the groups as old versions make them: each stage for itself, with the same kinds of groups."""
-    stages = [group_layers([spec for i, spec in staged if i == stage], args) for stage in range(args.pp)]
-    kinds = [sorted(repr(group.spec.grouping_key) for group in groups) for groups, _ in stages]
-    if any(later != kinds[0] for later in kinds[1:]):
-        raise AttncalcError(
-            f"--pp {args.pp}: stages with different kinds of layers are not supported for vLLM {args.version.name}",
-            "use --engine-version 0.11.0 or later, which groups the layers of all stages together",
-        )
-    groups, padding = stages[0]
-    return groups, tuple(groups for groups, _ in stages), padding
-
-
-def _requested_block_size(layers: Sequence[LayerCacheSpec], args: VllmArgs) -> int:
-    """Return the tokens per block that the user or the attention kernel requests."""
-    has_latents = any(cached.role == "latent" for layer in layers for cached in layer.cached)
-    return args.block_size or (_MLA_BLOCK_SIZE if has_latents and not args.version.v0 else _BLOCK_SIZE)
+    return groups, tuple(groups_on_stage(groups, stage_of, stage) for stage in range(args.pp))
 
 
 def _notes(kinds: Set[Kind], args: VllmArgs, states: StateBlocks | None) -> Iterator[str]:
