@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, NoReturn, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from ..errors import AttncalcError
 from ..quantity import Quantity, symbol
@@ -84,66 +85,41 @@ class Engine(Generic[Args]):
     """An engine: its options, its defaults, and how it stores a model's caches.
 
     A subclass sets `name`, `title` and `args`, and defines `layout`. Everything else has a default.
-
-    Attributes:
-        name: its name on the command line.
-        title: its name as people write it.
-        args: the class of its arguments.
-        options: the TypedDicts of its options.
-        splits: the fields of EngineArgs that split a model over GPUs in it, besides `tp`.
-        share_option: its option for the share of a GPU's memory that it takes.
-        cache_dtype: default dtype of the cache, if it is not the model's.
-        dtype_of_fp32: the dtype to which it casts a model in fp32 unless --dtype is given; a GPU without units for
-            bf16 gets fp16. None if it does not cast.
-        narrower_cache_dtypes: cache dtypes to suggest if the model does not fit, the widest first.
-        narrower_weight_dtypes: weight dtypes to suggest if the model does not fit, the widest first.
-        larger_shares: shares of a GPU's memory to suggest if the model does not fit.
-        fewer_sequences: values of --max-num-seqs to suggest if the model does not fit, the largest first.
-        runtime_grows: whether `runtime` depends on the batch and the context.
-        max_slots: the most slots that its server can have; None for an engine without slots.
-        max_gpus: GPUs that one server supports; None without a limit.
-        splits_by_layer: whether each GPU gets whole layers (llama.cpp's --split-mode layer) instead of a part of each.
-        data_parallel: whether it has data-parallel ranks, which divide the experts of a mixture.
-        ranks_share_tp: whether these ranks are among the tensor-parallel GPUs (SGLang's DP attention).
-        must_fit_one: whether it does not start unless one request of the whole context fits.
-        whole_prompts: whether one forward pass takes all tokens of all sequences, so that it has no limits.
-        loads_towers: whether vision and audio towers are loaded with the language model.
-        pads_tower_heads: whether a tower's heads are padded if tensor parallelism does not divide them. Otherwise each
-            device has them whole, or the engine does not start.
-        has_extra_weights: whether `extra_weights` is known.
-        releases: versions that a log without a version may come from, the newest first; () if logs have it.
-        log_signs: matches the lines of its log; None for an engine without logs.
-        weights_tolerance: hundredths by which logged weights may be below and above the estimate.
-        long_context_options: options without which it refuses a context beyond the model's maximum.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    args: ClassVar[type[Any]]
-    options: ClassVar[tuple[Any, ...]] = ()
-    splits: ClassVar[frozenset[str]] = frozenset()
-    share_option: ClassVar[str] = "--gpu-memory-utilization"
-    cache_dtype: ClassVar[str | None] = None
-    dtype_of_fp32: ClassVar[str | None] = None
-    narrower_cache_dtypes: ClassVar[tuple[str, ...]] = ("fp8",)
-    narrower_weight_dtypes: ClassVar[tuple[str, ...]] = ("fp8", "int4")
-    larger_shares: ClassVar[tuple[str, ...]] = ()
-    fewer_sequences: ClassVar[tuple[int, ...]] = ()
-    runtime_grows: ClassVar[bool] = False
-    max_slots: ClassVar[int | None] = None
-    max_gpus: ClassVar[int | None] = None
-    splits_by_layer: ClassVar[bool] = False
-    data_parallel: ClassVar[bool] = False
-    ranks_share_tp: ClassVar[bool] = False
-    must_fit_one: ClassVar[bool] = False
-    whole_prompts: ClassVar[bool] = False
-    loads_towers: ClassVar[bool] = True
-    pads_tower_heads: ClassVar[bool] = False
-    has_extra_weights: ClassVar[bool] = False
-    releases: ClassVar[tuple[str, ...]] = ()
-    log_signs: ClassVar[re.Pattern[str] | None] = None
-    weights_tolerance: ClassVar[tuple[int, int]] = (2, 2)
-    long_context_options: ClassVar[Mapping[str, Any]] = {}
+    name: str  # on the command line
+    title: str  # as people write it
+    args: type[Any]  # the class of its arguments
+    options: tuple[Any, ...] = ()  # the TypedDicts of its options
+    splits: frozenset[str] = frozenset()  # fields of EngineArgs that split a model over GPUs, besides `tp`
+    share_option: str = "--gpu-memory-utilization"  # for the share of a GPU's memory that it takes
+    cache_dtype: str | None = None  # default dtype of the cache, if it is not the model's
+    # The dtype to which it casts a model in fp32 unless --dtype is given; a GPU without units for bf16 gets fp16.
+    dtype_of_fp32: str | None = None
+    data_parallel: bool = False  # whether it has data-parallel ranks, which divide the experts of a mixture
+    ranks_share_tp: bool = False  # whether these are among the tensor-parallel GPUs (SGLang's DP attention)
+    splits_by_layer: bool = False  # whether each GPU gets whole layers, not a part of each (llama.cpp)
+    max_slots: int | None = None  # the most slots that its server can have; None for an engine without slots
+    max_gpus: int | None = None  # GPUs that one server supports; None without a limit
+    must_fit_one: bool = False  # whether it does not start unless one request of the whole context fits
+    whole_prompts: bool = False  # whether one forward pass takes all tokens of all sequences
+    runtime_grows: bool = False  # whether `runtime` depends on the batch and the context
+    loads_towers: bool = True  # whether vision and audio towers are loaded with the language model
+    # Whether a tower's heads are padded if tensor parallelism does not divide them. Otherwise each device has them
+    # whole, or the engine does not start.
+    pads_tower_heads: bool = False
+    has_extra_weights: bool = False  # whether `extra_weights` is known
+    long_context_options: Mapping[str, Any] = MappingProxyType({})  # required beyond the model's maximum context
+
+    # What to suggest if the model does not fit: the widest dtypes and the most sequences first
+    narrower_cache_dtypes: tuple[str, ...] = ("fp8",)
+    narrower_weight_dtypes: tuple[str, ...] = ("fp8", "int4")
+    larger_shares: tuple[str, ...] = ()
+    fewer_sequences: tuple[int, ...] = ()
+
+    log_signs: re.Pattern[str] | None = None  # matches the lines of its log; None for an engine without logs
+    releases: tuple[str, ...] = ()  # that a log without a version may come from, the newest first
+    weights_tolerance: tuple[int, int] = (2, 2)  # hundredths by which logged weights may be below and above
 
     # Arguments
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from ...model import ModelSpec
 from ...units import count
@@ -40,7 +41,7 @@ class Vllm(Engine[VllmArgs]):
     must_fit_one = True
     has_extra_weights = True
     releases = RELEASES
-    long_context_options: ClassVar[Mapping[str, Any]] = {"allow_long_max_model_len": True}
+    long_context_options = MappingProxyType({"allow_long_max_model_len": True})
     log_signs = re.compile(
         r"vllm|LLM engine|vLLM|KV cache size: \d|# \w+ blocks: \d|KV cache is needed|KV cache memory|Model loading took"
         r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling"
