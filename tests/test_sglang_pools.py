@@ -38,8 +38,9 @@ WINDOWS = MHA.with_span(Sliding(8))
 )
 def test_a_token_has_one_row_per_layer(kind: Any, kv: str, row: tuple[int, int, int, bool]) -> None:
     pools = layout_of((1, kind), kv=kv).pools
-    assert pools.full == row
-    assert all(type(size) is int for size in pools.full[:3])
+    full = pools.full
+    assert (full.total, full.k, full.v, full.latent) == row
+    assert type(full.total) is type(full.k) is type(full.v) is int
     assert (pools.swa, pools.window) == (None, 0)
     # 128 elements and a scale of 4 B, in fp8 whatever the cache's dtype
     assert pools.indexer == (132 if kind is DSA else 0)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..attention import CacheSpec
-from ..attention.span import Span
 from ..quantity import quantity, total
 from ..units import DType, dtype
 from ..workload import Workload
@@ -40,7 +39,8 @@ class Ideal(PerLayerEngine[EngineArgs]):
 
     def token_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         """Return the bytes that the next token of one sequence adds to one layer: 0 once its window is full."""
-        is_full = cached.span.reach is not None and _is_full(cached.span, workload.context)
+        span, context = cached.span, workload.context
+        is_full = span.reach is not None and span.cached_tokens(context + 1) <= span.cached_tokens(context)
         return quantity(0) if cached.per != "token" or is_full else _row_bytes(cached, kv_dtype)
 
     def layout(self, specs: Sequence[LayerCacheSpec], args: EngineArgs) -> UnpagedLayout:
@@ -54,10 +54,6 @@ class Ideal(PerLayerEngine[EngineArgs]):
 
 
 ENGINE = Ideal()
-
-
-def _is_full(span: Span, context: int) -> bool:
-    return span.cached_tokens(context + 1) <= span.cached_tokens(context)
 
 
 def _row_bytes(cached: CacheSpec, kv_dtype: DType) -> int:

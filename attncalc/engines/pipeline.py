@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from ..attention import CacheSpec
 from ..errors import AttncalcError
+from ..model import plural
 from ..quantity import symbol_like
 
 Layer = TypeVar("Layer")
@@ -107,17 +108,14 @@ def sum_over_layers(
     total_bytes = sum(product for _, product in products)
     if len(products) < 2:
         return total_bytes
-    return sum(
-        symbol_like(total_bytes, f"{name}_{i}", product, f"{meaning}, {_layers(spec.layers)} with {describe(spec)}")
+    named = [
+        (f"{name}_{i}", product, f"{meaning}, {plural(spec.layers, 'layer')} with {describe(spec)}")
         for i, (spec, product) in enumerate(products, start=1)
-    )
+    ]
+    return sum(symbol_like(total_bytes, *each) for each in named)
 
 
 def describe(spec: LayerCacheSpec) -> str:
     """Return what one layer caches, for people: 'K and V (window 1,024)'."""
     spans = (f" ({c.span.label})" if c.per == "token" and c.span.reach is not None else "" for c in spec.cached)
     return " and ".join(f"{c.name}{span}" for c, span in zip(spec.cached, spans, strict=True))
-
-
-def _layers(number: int) -> str:
-    return f"{number} layer{'s'[: number != 1]}"

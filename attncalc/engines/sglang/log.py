@@ -147,11 +147,11 @@ def figures_of(text: str) -> dict[str, Printed]:
         kind = match["kind"].strip().lower()
         prefix = f"{kind}_" if kind else ""
         if count := _TOKENS.search(match["rest"]):
-            _keep(figures, f"{prefix}kv_tokens", Printed(count[1].replace(",", ""), match[0]))
+            figures.setdefault(f"{prefix}kv_tokens", Printed(count[1].replace(",", ""), match[0]))
         _sizes(figures, prefix, _SIZES, match["rest"])
     if states := _STATES.search(text):
         if slots := re.search(rf"max_mamba_cache_size: {COUNT}", states[0]):
-            _keep(figures, "state_slots", Printed(slots[1].replace(",", ""), states[0]))
+            figures.setdefault("state_slots", Printed(slots[1].replace(",", ""), states[0]))
         _sizes(figures, "", _STATE_SIZES, states[0])
     if tokens is not None and "kv_tokens" not in figures and "full_kv_tokens" not in figures:
         figures["kv_tokens"] = tokens
@@ -161,12 +161,7 @@ def figures_of(text: str) -> dict[str, Printed]:
 def _sizes(figures: dict[str, Printed], prefix: str, labels: dict[str, str], text: str) -> None:
     for name, label in labels.items():
         if size := re.search(rf"(?<!\w){label}{_NUMBER}", text):
-            _keep(figures, prefix + name, Printed(size[1], size[0], GIB))
-
-
-def _keep(figures: dict[str, Printed], name: str, figure: Printed) -> None:
-    """Keep the first figure: later ones are of other ranks, or of a drafter."""
-    figures.setdefault(name, figure)
+            figures.setdefault(prefix + name, Printed(size[1], size[0], GIB))
 
 
 def _refusal(text: str, *, started: bool) -> LogRefusal | None:

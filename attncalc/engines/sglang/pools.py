@@ -44,14 +44,17 @@ class TokenRow(NamedTuple):
     Attributes:
         total: all bytes.
         k: the bytes that the start-up log counts as K. For a latent that is all but the scales of fp4.
-        v: the bytes that the start-up log counts as V.
         latent: whether the row is MLA's latent.
     """
 
     total: int
     k: int
-    v: int
     latent: bool
+
+    @property
+    def v(self) -> int:
+        """The bytes that the start-up log counts as V."""
+        return 0 if self.latent else int(self.total) - self.k
 
 
 class StageLayers(NamedTuple):
@@ -115,7 +118,7 @@ def model_pools(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> ModelPools
         full=_common_row(full_layers, args.kv_dtype, has_indexer=indexer is not None),
         swa=_common_row(swa_layers, args.kv_dtype, has_indexer=False) if hybrid else None,
         indexer=0 if indexer is None else indexer.width + indexer.width // _SCALE_GROUP * 4,
-        window=_sliding_window_size(window) if window else 0,
+        window=window or 0,
         states=bool(states),
         buffered=any(cached.role == "state" for cached in states),
         stages=tuple(
@@ -144,8 +147,8 @@ def _has_window(keys: Sequence[CacheSpec]) -> bool:
     return any(isinstance(cached.span, (Sliding, Chunked)) for cached in keys)
 
 
-def _pooled_window(keys: Sequence[CacheSpec], args: SglangArgs, *, has_states: bool) -> Sliding | Chunked | None:
-    """Return the window of the sliding-window pool; None if all layers are in one pool.
+def _pooled_window(keys: Sequence[CacheSpec], args: SglangArgs, *, has_states: bool) -> int | None:
+    """Return SGLang's sliding_window_size; None if all layers are in one pool.
 
     Raises AttncalcError if SGLang has such a pool for this model, but it is not supported here.
     """
@@ -160,12 +163,8 @@ def _pooled_window(keys: Sequence[CacheSpec], args: SglangArgs, *, has_states: b
         raise AttncalcError(f"SGLang: a sliding-window pool {combination} is not supported", _ONE_POOL)
     if len(windows) > 1:
         raise AttncalcError("SGLang's sliding-window pool has one window size, these layers have several", _ONE_POOL)
-    return next(iter(windows))
-
-
-def _sliding_window_size(span: Sliding | Chunked) -> int:
-    """Return SGLang's sliding_window_size: of a window without the query's own token, of a chunk all tokens."""
-    return int(span.window) - 1 if isinstance(span, Sliding) else int(span.chunk)
+    (span,) = windows
+    return int(span.window) - 1 if isinstance(span, Sliding) else int(span.chunk)  # without the query's own token
 
 
 def _check_supported(cached: CacheSpec) -> None:
@@ -195,11 +194,8 @@ def _check_dtypes(keys: Sequence[CacheSpec], args: SglangArgs, *, has_indexer: b
         )
     if has_indexer and kv.name not in {"bf16", "fp8"}:
         raise AttncalcError(f"SGLang: a cache with an indexer cannot be in {kv.name}", "use bf16 or fp8")
-    if (
-        has_indexer
-        and kv.name == "fp8"
-        and any((c.width - c.rotary) % _SCALE_GROUP for c in keys if c.role == "latent")
-    ):
+    unrotated = [cached.width - cached.rotary for cached in keys if cached.role == "latent"]
+    if has_indexer and kv.name == "fp8" and any(width % _SCALE_GROUP for width in unrotated):
         raise AttncalcError(f"SGLang: an fp8 latent must be a multiple of {_SCALE_GROUP} elements", "use bf16")
     if kv.name == "fp4" and (hybrid or any(c.role in {"k", "v"} or c.width % 16 for c in keys)):
         raise AttncalcError(
@@ -226,16 +222,16 @@ def _token_row(keys: Sequence[CacheSpec], kv: DType, *, has_indexer: bool) -> To
             # fp8 latent with fp32 scales, rotary key in bf16: 512 + 512 / 128 * 4 + 64 * 2 = 656 B
             unrotated = first.width - first.rotary
             total = unrotated + unrotated // _SCALE_GROUP * 4 + first.rotary * 2
-            return TokenRow(total, int(total), 0, True)
+            return TokenRow(total, int(total), True)
         total = kv.row_bytes(first.width)
-        return TokenRow(total, int(first.width) // 2 if kv.name == "fp4" else int(total), 0, True)
+        return TokenRow(total, int(first.width) // 2 if kv.name == "fp4" else int(total), True)
     sizes = [cached.rows * kv.row_bytes(cached.width) for cached in keys]
     total = sum(sizes)
     if first.role == "kv":
         k = int(total) // 2
     else:
         k = sum(int(size) for cached, size in zip(keys, sizes, strict=True) if cached.role == "k")
-    return TokenRow(total, k, int(total) - k, False)
+    return TokenRow(total, k, False)
 
 
 def _stage_layers(stage: Sequence[LayerCacheSpec], args: SglangArgs, *, hybrid: bool, has_states: bool) -> StageLayers:
@@ -277,10 +273,7 @@ def _state_bytes(cached: CacheSpec, args: SglangArgs) -> int:
     if cached.role == "convolution":
         stored, name, width = dtype("bf16"), "convolution_bytes", cached.width - 1
     else:
-        stored, name, width = (
-            args.mamba_ssm_cache_dtype or dtype(cached.requested_dtype or "fp32"),
-            "state_bytes",
-            cached.width,
-        )
+        stored = args.mamba_ssm_cache_dtype or dtype(cached.requested_dtype or "fp32")
+        name, width = "state_bytes", cached.width
     element = symbol_like(cached.width, name, stored.bits // 8, f"bytes of an element in {stored.name}")
     return cached.rows * width * element

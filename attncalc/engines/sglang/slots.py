@@ -151,18 +151,6 @@ class StatePool(NamedTuple):
         return sequences if self.max_sequences is None else min(self.max_sequences, sequences)
 
 
-class StageCost(NamedTuple):
-    """What tokens cost on one pipeline stage: `tokens` tokens of the full pool take `cost` bytes.
-
-    The sliding-window pool is included. With --swa-full-tokens-ratio 0.8 it has 4 tokens per 5 of the full pool, so
-    5 tokens cost 5 * full + 4 * swa bytes. So all numbers are whole.
-    """
-
-    stage: StageLayers
-    cost: int
-    tokens: int
-
-
 @dataclass(frozen=True)
 class SGLangLayout:
     """The pools of one model.
@@ -216,11 +204,8 @@ class SGLangLayout:
         With recurrent states a slightly smaller memory may be enough too: see StatePool.
         """
         tokens = self._full_tokens_needed(batch, context)
-        bytes_by_stage = [
-            tokens * stage.cost if stage.tokens == 1 else ceil_div(tokens * stage.cost, stage.tokens)
-            for stage in self._stage_costs()
-        ]
-        token_bytes = max(bytes_by_stage, key=int)
+        sizes = [tokens * cost if per == 1 else ceil_div(tokens * cost, per) for _, cost, per in self._stage_costs()]
+        token_bytes = max(sizes, key=int)
         return token_bytes if self.states is None else self.states.needed(token_bytes, batch)
 
     def with_shared_prefix(self, tokens: int) -> SGLangLayout | None:
@@ -233,39 +218,43 @@ class SGLangLayout:
         if self.states is not None:
             slots = self.states.slots(memory)
             token_memory = self.states.token_memory(memory, slots)
-        stage, cost, per_tokens = max(self._stage_costs(), key=lambda s: Fraction(int(s.cost), s.tokens))
+        stage, cost, per_tokens = max(self._stage_costs(), key=lambda of: Fraction(int(of[1]), of[2]))
         if per_tokens == 1:
             cost = named(cost, "kv_bytes_per_token", "bytes of a token in all layers")
         else:
             token_memory = quantity(token_memory * per_tokens)
         tokens = quantity(self._whole_pages(token_memory // cost))
-        swa_tokens = self._swa_tokens(tokens) if self.pools.swa else None
+        swa_tokens = None
+        if self.pools.swa:
+            swa_tokens = full_tokens = named(tokens, "full_tokens", "tokens of the full pool")
+            if self.swa_ratio != 1:
+                by_ratio = full_tokens * self.swa_ratio.numerator // self.swa_ratio.denominator
+                swa_tokens = quantity(self._whole_pages(by_ratio))
         return Pool(
             blocks=quantity(tokens // symbol("page_size", self.page, "tokens per page")),
             tokens=tokens,
             concurrency=self._concurrency(tokens, swa_tokens, slots, context),
             details=tuple(self._details(stage, swa_tokens, slots)),
-            log_lines=(
-                *self._state_log_lines(stage, slots),
-                *self._token_log_lines(stage, int(tokens), swa_tokens),
-                f"max_total_num_tokens={int(tokens)}, ...",
-            ),
+            log_lines=tuple(self._log_lines(stage, int(tokens), swa_tokens, slots)),
         )
 
-    def _stage_costs(self) -> list[StageCost]:
-        """Return the costs of the stages that limit the tokens: those with layers in a token pool."""
-        return [self._stage_cost(stage) for stage in self.pools.stages if stage.full or stage.swa]
+    def _stage_costs(self) -> Iterator[tuple[StageLayers, int, int]]:
+        """Yield (stage, cost, tokens) of the stages with a token pool: as many tokens of the full pool cost that much.
 
-    def _stage_cost(self, stage: StageLayers) -> StageCost:
-        full, swa = self._full_bytes_per_token(stage), self._swa_bytes_per_token(stage)
-        if not stage.full:  # a stage with only windows has as many tokens in its one pool
-            return StageCost(stage, full + swa, 1)
-        if not stage.swa:
-            return StageCost(stage, full, 1)
+        The sliding-window pool is included. With --swa-full-tokens-ratio 0.8 it has 4 tokens per 5 of the full pool, so
+        5 tokens cost 5 * full + 4 * swa bytes. So all numbers are whole.
+        """
         meaning = "bytes of a token in all layers of the pool"
-        full, swa = renamed(full, "full_bytes_per_token", meaning), renamed(swa, "swa_bytes_per_token", meaning)
-        per_tokens = self.swa_ratio.denominator
-        return StageCost(stage, per_tokens * full + self.swa_ratio.numerator * swa, per_tokens)
+        for stage in self.pools.stages:
+            full, swa = self._full_bytes_per_token(stage), self._swa_bytes_per_token(stage)
+            if stage.full and stage.swa:
+                full, swa = renamed(full, "full_bytes_per_token", meaning), renamed(swa, "swa_bytes_per_token", meaning)
+                tokens = self.swa_ratio.denominator
+                yield stage, tokens * full + self.swa_ratio.numerator * swa, tokens
+            elif stage.full:
+                yield stage, full, 1
+            elif stage.swa:  # as many tokens as its one pool holds
+                yield stage, full + swa, 1
 
     def _full_bytes_per_token(self, stage: StageLayers) -> int:
         row, indexer = self.pools.full.total, self.pools.indexer
@@ -315,13 +304,6 @@ class SGLangLayout:
         meaning = "tokens that a sequence may take of the sliding-window pool"
         return minimum(context_tokens, symbol_like(context_tokens, "window_slots", limit, meaning))
 
-    def _swa_tokens(self, tokens: int) -> Quantity:
-        """Return the tokens of the sliding-window pool, for the tokens of the full pool."""
-        full_tokens = named(tokens, "full_tokens", "tokens of the full pool")
-        if self.swa_ratio == 1:
-            return full_tokens
-        return quantity(self._whole_pages(full_tokens * self.swa_ratio.numerator // self.swa_ratio.denominator))
-
     def _round_up_to_pages(self, tokens: int) -> int:
         if self.page == 1:
             return tokens
@@ -364,29 +346,26 @@ class SGLangLayout:
             yield Detail("state_slots", "slots of states", slots, "")
         yield Detail("kv_block_size", "tokens per page", quantity(self.page), TOKENS)
 
-    def _state_log_lines(self, stage: StageLayers, slots: int | None) -> Iterator[str]:
-        if slots is None:
-            return
-        convolution, ssm = ((slots + 1) * int(part) / GIB for part in (stage.convolution, stage.ssm))
-        yield (
-            f"Mamba Cache is allocated. max_mamba_cache_size: {int(slots)}, conv_state size: {convolution:.2f}GB, "
-            f"ssm_state size: {ssm:.2f}GB" + (" ..." if self.args.speculative_tokens else "")
-        )
-
-    def _token_log_lines(self, stage: StageLayers, tokens: int, swa_tokens: int | None) -> Iterator[str]:
+    def _log_lines(self, stage: StageLayers, tokens: int, swa_tokens: int | None, slots: int | None) -> Iterator[str]:
         full, swa = self.pools.full, self.pools.swa
+        if slots is not None:
+            convolution, ssm = ((slots + 1) * int(part) / GIB for part in (stage.convolution, stage.ssm))
+            yield (
+                f"Mamba Cache is allocated. max_mamba_cache_size: {int(slots)}, conv_state size: {convolution:.2f}GB, "
+                f"ssm_state size: {ssm:.2f}GB" + (" ..." if self.args.speculative_tokens else "")
+            )
         if swa is None or swa_tokens is None:
-            indexer_keys = stage.indexers * int(self.pools.indexer)
-            k, v = stage.full * full.k + indexer_keys, stage.full * full.v
-            yield self._allocated("", tokens, k, v, latent=full.latent)
-            return
-        full_k, full_v, swa_k, swa_v = stage.full * full.k, stage.full * full.v, stage.swa * swa.k, stage.swa * swa.v
-        rows, swa_rows = tokens + self.page, int(swa_tokens) + self.page
-        used = (rows * (full_k + full_v) + swa_rows * (swa_k + swa_v)) / GIB
-        yield f"Use sliding window memory pool. full_layer_tokens={tokens}, swa_layer_tokens={int(swa_tokens)}"
-        yield self._allocated("Full ", tokens, full_k, full_v, latent=full.latent)
-        yield self._allocated("SWA ", int(swa_tokens), swa_k, swa_v, latent=swa.latent)
-        yield f"SWAKVPool mem usage: {used:.2f} GB, swa size: {int(swa_tokens)}, full size: {tokens}"
+            k = stage.full * full.k + stage.indexers * int(self.pools.indexer)
+            yield self._allocated("", tokens, k, stage.full * full.v, latent=full.latent)
+        else:
+            full_k, full_v = stage.full * full.k, stage.full * full.v
+            swa_k, swa_v = stage.swa * swa.k, stage.swa * swa.v
+            used = ((tokens + self.page) * (full_k + full_v) + (int(swa_tokens) + self.page) * (swa_k + swa_v)) / GIB
+            yield f"Use sliding window memory pool. full_layer_tokens={tokens}, swa_layer_tokens={int(swa_tokens)}"
+            yield self._allocated("Full ", tokens, full_k, full_v, latent=full.latent)
+            yield self._allocated("SWA ", int(swa_tokens), swa_k, swa_v, latent=swa.latent)
+            yield f"SWAKVPool mem usage: {used:.2f} GB, swa size: {int(swa_tokens)}, full size: {tokens}"
+        yield f"max_total_num_tokens={tokens}, ..."
 
     def _allocated(self, label: str, tokens: int, k: int, v: int, *, latent: bool) -> str:
         """Return the line of one pool, which has one page more than its tokens. Its "GB" are GiB."""

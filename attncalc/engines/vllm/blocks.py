@@ -87,12 +87,6 @@ class VllmLayout:
         return tuple(facts)
 
     @property
-    def _tokens_in_flight(self) -> int:
-        """Tokens that are scheduled and not yet processed, so that their blocks cannot be freed."""
-        steps = self.args.pp + 1 if self.args.version.two_steps_in_flight else 1
-        return self.args.step_tokens * steps
-
-    @property
     def bytes_per_block(self) -> int:
         """Bytes of a block in all layers that share it, on the pipeline stage with the most."""
         return max((_bytes_per_block(groups) for groups in self.groups_by_stage), key=int)
@@ -120,8 +114,10 @@ class VllmLayout:
         if spec.window is None:
             tokens = context if self.args.dcp == 1 else ceil_div(context, self.args.dcp)
             return ceil_div(tokens, spec.block_size)
+        # their blocks cannot be freed yet
+        tokens = self.args.step_tokens * (self.args.pp + 1 if self.args.version.two_steps_in_flight else 1)
         meaning = "tokens that are scheduled and not yet processed"
-        in_flight = symbol_like(spec.token_bytes, "in_flight", self._tokens_in_flight, meaning)
+        in_flight = symbol_like(spec.token_bytes, "in_flight", tokens, meaning)
         if spec.kind == "chunked":
             return ceil_div(minimum(spec.window + in_flight, context), spec.block_size)
         # + 1 because the window may start in the middle of a block: with block size 4 and a window of 4, tokens 3..6

@@ -88,7 +88,8 @@ def layer_specs(cached: tuple[CacheSpec, ...], args: VllmArgs, block_size: int) 
                 latent_bytes = _ENTRY_ALIGNMENT * ceil_div(latent_bytes, _ENTRY_ALIGNMENT)
             yield LayerSpec("mla", block_size, latent_bytes, _shape([c]))
         if c.role == "indexer":
-            yield LayerSpec("mla", block_size, _indexer_bytes(c), _shape([c]))
+            scales = 4 * ceil_div(c.width, 128)  # fp8 with an fp32 scale per 128 elements, for any kv_dtype
+            yield LayerSpec("mla", block_size, c.width + scales, _shape([c]))
     if states:
         yield LayerSpec("mamba", block_size, sum(_state_bytes(c, args) for c in states), _shape(states))
     if source_heads:
@@ -135,11 +136,6 @@ def _latent_bytes(latent: CacheSpec, stored: DType, *, has_indexer: bool) -> int
     rank = latent.width - latent.rotary
     scales = 4 * ceil_div(rank, 128)
     return rank + scales + latent.rotary * dtype("bf16").row_bytes(1)
-
-
-def _indexer_bytes(keys: CacheSpec) -> int:
-    """Return the bytes of one token's indexer key: fp8 with an fp32 scale per 128 elements, for any kv_dtype."""
-    return keys.width + 4 * ceil_div(keys.width, 128)
 
 
 def _state_bytes(state: CacheSpec, args: VllmArgs) -> int:

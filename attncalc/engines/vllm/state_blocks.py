@@ -124,13 +124,9 @@ def align_blocks(
     kernel = 64 if has_latents else 16
     if version.aligns_to_requested_block:
         kernel = max(requested, version.latent_alignment if has_latents else kernel)
-    needed = _fewest_tokens(token_bytes, state_bytes, math.lcm(kernel, states.alignment))
-    return Alignment(token_bytes, state_bytes, max(requested, needed, key=int), requested)
-
-
-def _fewest_tokens(token_bytes: int, state_bytes: int, alignment: int) -> int:
-    """Return the fewest tokens, a multiple of `alignment`, that take at least `state_bytes`."""
-    step = symbol_like(token_bytes, "alignment", alignment, "tokens that a block is a multiple of")
+    multiple = math.lcm(kernel, states.alignment)
+    step = symbol_like(token_bytes, "alignment", multiple, "tokens that a block is a multiple of")
     token = renamed(token_bytes, "bytes_per_token", "bytes of a token in one attention layer")
     state = renamed(state_bytes, "bytes_of_state", "bytes of one layer's state")
-    return step * ceil_div(state, step * token)
+    needed = step * ceil_div(state, step * token)
+    return Alignment(token_bytes, state_bytes, max(requested, needed, key=int), requested)
