@@ -56,6 +56,12 @@ def device(name: str, memory: int, size: int, start: int | None = None) -> Devic
     return Device(resolve(request("ideal")), model(), MemoryBudget(Quantity(memory)), layout, begin, name)
 
 
+def on_devices(*devices: Device) -> Deployment:
+    deployment = Deployment(resolve(request("ideal")))
+    deployment.devices = list(devices)
+    return deployment
+
+
 def limiting(found: Quantity | None) -> tuple[int, set[str]]:
     assert found is not None
     return int(found), {symbol.name for symbol in found.formula.symbols}
@@ -69,18 +75,18 @@ def test_the_device_that_has_no_room_for_one_more_limits() -> None:
     first, second, third = (
         device(f"gpu_{i}", memory, size) for i, (memory, size) in enumerate([(109, 10), (66, 6), (1100, 100)], start=1)
     )
-    devices = [first, second, third]
-    for longest in (module._max_context(devices, second, 1), module._max_batch(devices, second, 1)):
+    of = on_devices(first, second, third)
+    for longest in (of.max_context(1, 1), of.max_batch(1, 1)):
         number, names = limiting(longest)
         assert number == 10
         assert {"needed", "kv_memory_gpu_1"} <= names
-    assert limiting(module._max_context(devices, first, 1))[1] >= {"needed", "kv_memory"}
+    assert limiting(of.max_context(1, 0))[1] >= {"needed", "kv_memory"}
 
 
 def test_of_two_equal_devices_the_main_one_limits() -> None:
-    devices = [device(f"gpu_{i}", 109, 10) for i in (1, 2)]
-    for main in devices:
-        for longest in (module._max_context(devices, main, 1), module._max_batch(devices, main, 1)):
+    of = on_devices(*(device(f"gpu_{i}", 109, 10) for i in (1, 2)))
+    for main in (0, 1):
+        for longest in (of.max_context(1, main), of.max_batch(1, main)):
             assert limiting(longest)[1] >= {"needed", "kv_memory"}
 
 
@@ -103,19 +109,17 @@ def test_the_least_memory_decides_what_surely_fits() -> None:
         assert sure_limits(resolve(request("ideal", of, memory=193 * MIB))) == (longest, 1)
 
 
-def pool(tokens: int) -> Pool:
-    return Pool(quantity(tokens), quantity(tokens), ratio(tokens, 1), (), ())
+def pool(tokens: int, concurrency: int) -> Pool:
+    return Pool(quantity(tokens), quantity(tokens), ratio(concurrency, 1), (), ())
 
 
 def test_the_fewest_tokens_are_those_of_their_device() -> None:
-    devices = [device(f"gpu_{i}", 100, 10) for i in (1, 2)]
-    pools = [pool(7), pool(5)]
-    first = module._with_fewest_tokens(pools, 0, devices)
-    assert (first.tokens, first.tokens.formula.text) == (5, "kv_tokens_gpu_2")
+    of = on_devices(*(device(f"gpu_{i}", 100, 10) for i in (1, 2)))
+    tightest, first = of.tightest([pool(7, 1), pool(5, 2)], 1, 1)
+    assert (tightest, first.tokens, first.tokens.formula.text) == (0, 5, "kv_tokens_gpu_2")
     assert first.tokens.formula.symbols[0].meaning == "tokens on gpu 2, the fewest"
-    assert module._with_fewest_tokens(pools, 1, devices) is pools[1]
-    alike = [pool(5), pool(5)]
-    assert module._with_fewest_tokens(alike, 1, devices) is alike[1]
+    for pools in ([pool(7, 2), pool(5, 1)], [pool(5, 2), pool(5, 1)]):
+        assert of.tightest(pools, 1, 1) == (1, pools[1])
 
 
 # The result

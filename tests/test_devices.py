@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload
+from attncalc.engines.llamacpp.engine import Llamacpp
+from attncalc.engines.llamacpp.runtime import runtime
 from attncalc.engines.runtime import RuntimeFacts, RuntimeMemory
 from attncalc.hardware import Gpu
 from attncalc.quantity import Quantity
 from attncalc.serving.devices import Device, devices_of, each_device, layout_per_device
-from attncalc.serving.memory_budget import MemoryBudget
+from attncalc.serving.memory_budget import MemoryBudget, Reserve
 from attncalc.serving.request import FitRequest, resolve
-from attncalc.serving.reserve import Reserve, estimated_reserve
 from attncalc.units import GIB
 
 MIB = 2**20
@@ -171,11 +172,11 @@ def test_gpus_with_equal_layers_estimate_their_runtime_memory_once(monkeypatch: 
     """Of 16 GPUs and 4 layers, most GPUs have none; a search estimates the memory for dozens of batches."""
     estimated: list[tuple[int, int]] = []
 
-    def counted(engine: Any, facts: RuntimeFacts[Any]) -> Reserve:
+    def counted(engine: Any, facts: RuntimeFacts[Any]) -> RuntimeMemory:
         estimated.append((facts.batch, facts.context))
-        return estimated_reserve(engine, facts)
+        return runtime(facts)
 
-    monkeypatch.setattr("attncalc.serving.memory_budget.estimated_reserve", counted)
+    monkeypatch.setattr(Llamacpp, "runtime", counted)
     resolved = resolve(dataclasses.replace(request("llamacpp", model(4), memory=24 * GIB, gpus=16), reserve=None))
     devices = devices_of(resolved)
     for _ in range(3):

@@ -15,9 +15,9 @@ from attncalc import AttncalcError, Workload, load
 from attncalc.checkpoint import CheckpointWeights, StoredDtype
 from attncalc.config.gpus import gpu
 from attncalc.cost.params import params
+from attncalc.engines.expert_parallel import divide_experts, divide_for_attention
 from attncalc.mlp import Mlp
 from attncalc.model import ModelSpec
-from attncalc.serving.expert_parallel import divide_experts, divide_for_attention
 from attncalc.serving.fit import fit
 from attncalc.serving.launch import launch_command
 from attncalc.serving.memory_budget import memory_budget

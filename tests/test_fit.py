@@ -9,6 +9,7 @@ import pytest
 from asking import REPOSITORY
 from hypothesis import given
 from hypothesis import strategies as st
+from llamacpp_parts import spread_over_gpus
 from specs import models
 from tables import each
 
@@ -19,14 +20,13 @@ from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.params import params
 from attncalc.engines import find_engine
 from attncalc.engines.base import Pool
+from attncalc.engines.stages import split_into_stages
 from attncalc.hardware import Gpu
 from attncalc.quantity import quantity, ratio
 from attncalc.serving import devices as devices_module
 from attncalc.serving.fit import fit, min_gpus, possible_verdict
 from attncalc.serving.memory_budget import memory_budget
-from attncalc.serving.offload import spread_over_gpus
 from attncalc.serving.request import FitRequest, resolve
-from attncalc.serving.stages import split_into_stages
 from attncalc.serving.suggestions import suggestions
 from attncalc.serving.weights import weights
 from attncalc.units import GIB, parse_bytes

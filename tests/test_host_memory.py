@@ -6,19 +6,20 @@ import dataclasses
 from typing import Any
 
 import pytest
+from llamacpp_parts import spread_over_gpus
 from tables import each
 
 from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload
 from attncalc.attention import Matrix
 from attncalc.cost.params import params
+from attncalc.engines.expert_parallel import WholeExperts
+from attncalc.engines.llamacpp.log_lines import breakdown_lines
+from attncalc.engines.llamacpp.offload import device_parts, held_layers
 from attncalc.engines.llamacpp.options import LlamacppArgs
+from attncalc.engines.runtime import DeviceMemory
 from attncalc.hardware import Gpu
-from attncalc.serving import device_memory as module
-from attncalc.serving.device_memory import DeviceMemory, breakdown_lines, device_memory
-from attncalc.serving.devices import devices_of
-from attncalc.serving.expert_parallel import WholeExperts
-from attncalc.serving.gpu_layers import fewest_cpu_moe, most_gpu_layers, with_auto_gpu_layers
-from attncalc.serving.offload import held_layers, on_host, spread_over_gpus
+from attncalc.serving.devices import device_memory, devices_of
+from attncalc.serving.offload import least_offload, with_auto_offload
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.units import GIB, dtype
 
@@ -51,7 +52,7 @@ def on(memory: int, of: ModelSpec | None = None, **fields: Any) -> FitRequest:
 def test_the_host_has_the_tables_and_the_gpu_of_the_output_the_head() -> None:
     whole = model(learned_positions=50, embedding_norm=True, extra=OUTSIDE, token_types=2, head=Head("lm", tied=False))
     placed = args(n_gpu_layers=4)
-    host = on_host(whole, 2, placed)
+    host = device_parts(whole, dataclasses.replace(placed, gpus=2))[0]
     first, second = spread_over_gpus(whole, 2, placed)
     assert [part.main.n_layers for part in (host, first, second)] == [1, 2, 1]
     assert [part.main.learned_positions for part in (host, first, second)] == [50, None, None]
@@ -67,7 +68,7 @@ def test_the_host_has_the_tables_and_the_gpu_of_the_output_the_head() -> None:
 def test_the_output_may_be_on_the_host() -> None:
     whole = model(head=Head("lm", tied=False), extra=OUTSIDE)
     placed = args(n_gpu_layers=0)
-    host, (first,) = on_host(whole, 1, placed), spread_over_gpus(whole, 1, placed)
+    host, (first,) = device_parts(whole, dataclasses.replace(placed, gpus=1))[0], spread_over_gpus(whole, 1, placed)
     assert (host.main.n_layers, first.main.n_layers) == (4, 0)
     assert (host.main.final_norm, first.main.final_norm) == (True, False)
     assert host.head == Head("lm", tied=False)  # its own matrix, beside the embedding
@@ -83,7 +84,7 @@ def test_a_model_without_a_final_norm_has_none_on_the_last_gpu() -> None:
 
 def test_a_head_that_is_no_lm_head_has_no_table() -> None:
     pooler = model(head=Head("pooler"))
-    host, gpus = on_host(pooler, 2, args()), spread_over_gpus(pooler, 2, args())
+    host, gpus = device_parts(pooler, dataclasses.replace(args(), gpus=2))[0], spread_over_gpus(pooler, 2, args())
     assert [part.vocab_size for part in (host, *gpus)] == [8192, None, None]
     assert [part.head for part in (host, *gpus)] == [None, None, Head("pooler")]
 
@@ -144,15 +145,15 @@ def test_layers_without_experts_are_held_as_a_whole() -> None:
 )
 def test_the_most_layers_on_a_gpu(memory: int, layers: int) -> None:
     asked = on(memory * MIB)
-    assert most_gpu_layers(asked) == layers
-    auto = with_auto_gpu_layers(asked.with_engine_args(n_gpu_layers="auto"))
+    assert least_offload(asked, "n_gpu_layers") == layers
+    auto = with_auto_offload(asked.with_engine_args(n_gpu_layers="auto"))
     assert auto.engine_args["n_gpu_layers"] == (layers if layers < 5 else None)
 
 
 def test_no_layers_fit_beside_a_reserve_that_is_too_large() -> None:
     asked = on(10 * MIB, reserve=11 * MIB)
-    assert most_gpu_layers(asked) is None
-    assert with_auto_gpu_layers(asked.with_engine_args(n_gpu_layers="auto")).engine_args["n_gpu_layers"] is None
+    assert least_offload(asked, "n_gpu_layers") is None
+    assert with_auto_offload(asked.with_engine_args(n_gpu_layers="auto")).engine_args["n_gpu_layers"] is None
 
 
 @each(
@@ -161,8 +162,8 @@ def test_no_layers_fit_beside_a_reserve_that_is_too_large() -> None:
     [(400, 0), (305, 0), (303, 1), (257, 1), (255, 2), (209, 2), (207, 3), (161, 3), (159, 4), (113, 4), (111, None)],
 )
 def test_the_fewest_layers_of_experts_on_the_host(memory: int, layers: int | None) -> None:
-    assert fewest_cpu_moe(on(memory * MIB, model(EXPERTS))) == layers
-    assert fewest_cpu_moe(on(memory * MIB)) is None
+    assert least_offload(on(memory * MIB, model(EXPERTS)), "n_cpu_moe") == layers
+    assert least_offload(on(memory * MIB), "n_cpu_moe") is None
 
 
 # The memory of each device
@@ -213,12 +214,6 @@ def test_the_hosts_compute_buffer_is_the_same_on_every_gpu() -> None:
         if detail.name == "host_compute_buffer"
     ]
     assert found == 3 * [device_memory(resolved)[-1].compute]
-
-
-def test_only_a_buffer_of_that_name_is_the_hosts_compute_buffer() -> None:
-    (device,) = devices_of(resolve(dataclasses.replace(on(GIB), reserve=None)))
-    assert module._detail(device, "host_compute_buffer")
-    assert module._detail(device, "a buffer that a device does not have") is None
 
 
 def test_other_engines_and_a_given_memory_have_no_rows() -> None:

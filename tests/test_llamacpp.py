@@ -16,8 +16,8 @@ from attncalc.attention import CacheSpec, Span
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import find_engine
 from attncalc.engines.base import CacheLayout
-from attncalc.engines.llamacpp.layout import layers_per_gpu
 from attncalc.engines.llamacpp.options import LlamacppArgs
+from attncalc.engines.llamacpp.placement import place_layers
 from attncalc.engines.pipeline import LayerCacheSpec
 from attncalc.model import ModelSpec
 from attncalc.quantity import Quantity
@@ -254,10 +254,10 @@ def test_k_and_v_of_different_types() -> None:
 
 def test_layers_per_gpu_are_those_of_llama_cpp() -> None:
     # with the output as the last: 81 over 4 GPUs end at 20.25, 40.5 and 60.75
-    assert layers_per_gpu(80, 4) == (21, 20, 20, 19)
-    assert layers_per_gpu(36, 4) == (10, 9, 9, 8)
-    assert layers_per_gpu(2, 2) == (2, 0)
-    assert layers_per_gpu(5, 1) == (5,)
+    assert place_layers(80, 4).counts() == (0, 21, 20, 20, 19)
+    assert place_layers(36, 4).counts() == (0, 10, 9, 9, 8)
+    assert place_layers(2, 2).counts() == (0, 2, 0)
+    assert place_layers(5, 1).counts() == (0, 5)
 
 
 def test_each_gpu_has_the_cells_of_its_own_layers() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from evaluate import evaluate
+from llamacpp_parts import spread_over_gpus
 from tables import each
 
 from attncalc import AttncalcError, load
@@ -22,7 +23,6 @@ from attncalc.engines.runtime import RuntimeMemory
 from attncalc.model import ModelSpec
 from attncalc.serving.fit import FitRequest, fit
 from attncalc.serving.memory_budget import memory_budget
-from attncalc.serving.offload import spread_over_gpus
 from attncalc.serving.request import resolve
 from attncalc.workload import Workload
 

@@ -17,7 +17,8 @@ from attncalc import AttncalcError, Chunked, Grouped, Sliding
 from attncalc.attention import CacheSpec
 from attncalc.attention.mamba import Mamba2
 from attncalc.engines.base import CacheLayout, Pool
-from attncalc.engines.llamacpp.layout import LlamaCppLayout, mib
+from attncalc.engines.llamacpp.layout import LlamaCppLayout
+from attncalc.engines.llamacpp.log_lines import mib
 from attncalc.engines.pipeline import LayerCacheSpec
 from attncalc.quantity import Quantity, Ratio, symbol, symbolic
 

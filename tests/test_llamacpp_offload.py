@@ -13,21 +13,24 @@ from asking import Ask, results
 from gguf_files import Shapes, write_gguf
 from hypothesis import given
 from hypothesis import strategies as st
+from llamacpp_parts import spread_over_gpus
 from tables import each
 from test_gguf import RELEASED, dense, keys_of, outer, released
 
 from attncalc import AttncalcError, load
 from attncalc.config.gpus import gpu
 from attncalc.cost.params import params
+from attncalc.engines.llamacpp.log_lines import breakdown_lines
+from attncalc.engines.llamacpp.offload import device_parts, held_layers
 from attncalc.engines.llamacpp.options import LlamacppArgs
 from attncalc.engines.llamacpp.placement import HOST, place_layers
 from attncalc.engines.llamacpp.tensors import tensors_by_device
+from attncalc.engines.runtime import DeviceMemory
 from attncalc.model import ModelSpec
-from attncalc.serving.device_memory import DeviceMemory, breakdown_lines, device_memory
+from attncalc.serving.devices import device_memory
 from attncalc.serving.fit import FitRequest, fit
-from attncalc.serving.gpu_layers import fewest_cpu_moe, most_gpu_layers, with_auto_gpu_layers
 from attncalc.serving.launch import launch_command
-from attncalc.serving.offload import held_layers, on_host, spread_over_gpus
+from attncalc.serving.offload import least_offload, with_auto_offload
 from attncalc.serving.request import resolve
 from attncalc.serving.weights import weights
 from attncalc.units import GIB
@@ -229,13 +232,14 @@ def test_only_the_routed_experts_are_taken_from_a_quantized_mixture() -> None:
     model = load(Path(__file__).parent / "data" / "quantized" / "nvidia__Qwen3.6-35B-A3B-NVFP4.json")
     request = FitRequest(model, Workload.decode(context=4096), "llamacpp", gpu("h200"), engine_args={"n_cpu_moe": 40})
     resolved = resolve(request)
-    (part,) = spread_over_gpus(resolved.model, 1, resolved.args)
+    args: Any = resolved.args
+    (part,) = spread_over_gpus(resolved.model, 1, args)
 
     def size(layers: ModelSpec) -> int:
         return int(weights(resolved.model, part=layers, weights_dtype=resolved.weights_dtype).total)
 
     matrix = 2048 * 512 * 4 // 8 + 2048 * 512 // 16 + 4
-    assert size(part) - size(held_layers(part, resolved.args)) == 40 * 256 * 3 * matrix
+    assert size(part) - size(held_layers(part, args)) == 40 * 256 * 3 * matrix
 
 
 def test_a_block_of_falcon_h1_is_two_layers() -> None:
@@ -247,7 +251,7 @@ def test_a_block_of_falcon_h1_is_two_layers() -> None:
     result = fit(request)
     assert result.budget.layers == 2 * 9
     assert any("offloaded 10/45 layers to GPU" in line for line in result.log_lines)
-    assert most_gpu_layers(request) == 45
+    assert least_offload(request, "n_gpu_layers") == 45
 
 
 def test_every_tensor_is_on_one_device(tmp_path: Path) -> None:
@@ -299,7 +303,8 @@ def test_a_table_of_relative_positions_is_with_the_first_layer(tmp_path: Path, g
         file = tmp_path / f"{i}.yaml"
         file.write_text(text + table)
         resolved = resolve(request(load(file), gpus=gpus, n_gpu_layers=n_gpu_layers))
-        devices = [on_host(resolved.model, gpus, resolved.args), *spread_over_gpus(resolved.model, gpus, resolved.args)]
+        args: Any = resolved.args
+        devices = device_parts(resolved.model, args)
         sizes.append([int(params(device).total) for device in devices])
     more = [after - before for before, after in zip(*sizes, strict=True)]
     first = 0 if n_gpu_layers < 13 else 1  # the output is the first that goes to a GPU, and layer 0 the last
@@ -378,17 +383,17 @@ llama_kv_cache: size = 1024.00 MiB (  8192 cells,  32 layers,  1/1 seqs), K (f16
 @pytest.mark.parametrize("name", ["llama3-70b", "mixtral-8x7b", "gemma3-27b"])
 def test_one_layer_more_does_not_fit(name: str) -> None:
     asked = request(load(name), "rtx-4090")
-    layers = most_gpu_layers(asked)
+    layers = least_offload(asked, "n_gpu_layers")
     assert layers is not None
     assert 0 < layers <= load(name).main.n_layers
     assert fit(asked.with_engine_args(n_gpu_layers=layers)).verdict == "fits"
     assert fit(asked.with_engine_args(n_gpu_layers=layers + 1)).verdict != "fits"
-    assert with_auto_gpu_layers(asked.with_engine_args(n_gpu_layers="auto")).engine_args["n_gpu_layers"] == layers
+    assert with_auto_offload(asked.with_engine_args(n_gpu_layers="auto")).engine_args["n_gpu_layers"] == layers
 
 
 def test_one_layer_of_experts_more_does_not_fit() -> None:
     asked = request(load("mixtral-8x7b"), "rtx-4090")
-    layers = fewest_cpu_moe(asked)
+    layers = least_offload(asked, "n_cpu_moe")
     assert layers
     assert fit(asked.with_engine_args(n_cpu_moe=layers)).verdict == "fits"
     assert fit(asked.with_engine_args(n_cpu_moe=layers - 1)).verdict != "fits"
@@ -396,9 +401,9 @@ def test_one_layer_of_experts_more_does_not_fit() -> None:
 
 def test_a_model_that_fits_needs_nothing_on_the_host() -> None:
     asked = request(load("mixtral-8x7b"), "b300")
-    assert (most_gpu_layers(asked), fewest_cpu_moe(asked)) == (33, 0)
-    assert fewest_cpu_moe(request(load("llama3-8b"))) is None
-    assert with_auto_gpu_layers(asked.with_engine_args(n_gpu_layers="auto")).engine_args["n_gpu_layers"] is None
+    assert (least_offload(asked, "n_gpu_layers"), least_offload(asked, "n_cpu_moe")) == (33, 0)
+    assert least_offload(request(load("llama3-8b")), "n_cpu_moe") is None
+    assert with_auto_offload(asked.with_engine_args(n_gpu_layers="auto")).engine_args["n_gpu_layers"] is None
 
 
 @given(st.integers(0, 33))

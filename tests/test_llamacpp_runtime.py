@@ -17,7 +17,7 @@ from attncalc.engines import find_engine
 from attncalc.engines.llamacpp.compute_buffer import Graph
 from attncalc.engines.llamacpp.engine import ENGINE
 from attncalc.engines.llamacpp.options import LlamacppArgs
-from attncalc.engines.llamacpp.runtime import _flash, _graph, llamacpp_runtime
+from attncalc.engines.llamacpp.runtime import _flash, _graph, runtime
 from attncalc.engines.llamacpp.versions import llamacpp_version
 from attncalc.engines.runtime import RuntimeFacts, RuntimeMemory
 from attncalc.model import ModelSpec, Tower
@@ -37,12 +37,11 @@ def llama(whole: ModelSpec | None = None, **changes: Any) -> RuntimeFacts[Any]:
 
 
 def graph(whole: ModelSpec | None = None, **changes: Any) -> Graph:
-    asked = llama(whole, **changes)
-    return _graph(asked, llamacpp_version(asked.args.engine_version))
+    return _graph(llama(whole, **changes))
 
 
 def memory(whole: ModelSpec | None = None, **changes: Any) -> RuntimeMemory:
-    return llamacpp_runtime(llama(whole, **changes))
+    return runtime(llama(whole, **changes))
 
 
 def windowed(window: int) -> ModelSpec:

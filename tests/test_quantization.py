@@ -23,10 +23,12 @@ from attncalc.config.huggingface.quantized import released
 from attncalc.config.huggingface.quantized.released import _METHODS
 from attncalc.cost.intensity import Routing
 from attncalc.cost.params import params
+from attncalc.engines.stages import split_into_stages
 from attncalc.quantization import Quantization, Scheme, pattern_problem
 from attncalc.serving.request import FitRequest, resolve
-from attncalc.serving.stages import split_into_stages
-from attncalc.serving.weights import bytes_read, multiplied_as, released_dtype, weights
+from attncalc.serving.weight_format import multiplied_as, released_dtype
+from attncalc.serving.weights import weights
+from attncalc.serving.weights_read import bytes_read
 from attncalc.units import dtype
 
 # A layer: q and o 4096 x 4096, k and v 4096 x 1024, gate and up 4096 x 14336, down 14336 x 4096

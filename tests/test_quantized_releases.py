@@ -11,7 +11,8 @@ from tables import each
 
 from attncalc import load
 from attncalc.config.huggingface.quantized import released
-from attncalc.serving.weights import released_dtype, weights
+from attncalc.serving.weight_format import released_dtype
+from attncalc.serving.weights import weights
 
 DATA = Path(__file__).parent / "data" / "quantized"
 RELEASES: list[dict[str, Any]] = json.loads((DATA / "releases.json").read_text())

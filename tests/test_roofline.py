@@ -30,7 +30,7 @@ from attncalc.report.roofline import (
     roofline_variants,
 )
 from attncalc.report.text import table_lines, wrapped
-from attncalc.serving.config import ServingConfig
+from attncalc.serving.cache_read import ServingConfig
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.roofline import Roofline, Step, roofline
 from attncalc.units import PER_SECOND, SECONDS, dtype, quotient

@@ -16,7 +16,7 @@ from attncalc.config.gpus import gpu
 from attncalc.cost.cache import kv_cache
 from attncalc.hardware import Gpu
 from attncalc.quantity import Quantity
-from attncalc.serving.config import ONE_DEVICE, ServingConfig, cache_read
+from attncalc.serving.cache_read import ONE_DEVICE, ServingConfig, cache_read
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.roofline import Roofline, Step, roofline
 from attncalc.units import dtype

@@ -14,20 +14,20 @@ from attncalc.attention.mamba import Mamba
 from attncalc.checkpoint import CheckpointWeights
 from attncalc.config.gpus import gpu
 from attncalc.cost.params import params
-from attncalc.engines.runtime import RuntimeMemory
-from attncalc.engines.transformers.engine import ENGINE as TRANSFORMERS
-from attncalc.quantity import symbol
-from attncalc.serving.expert_parallel import (
+from attncalc.engines.expert_parallel import (
     WholeExperts,
     divide_experts,
     divide_for_attention,
     has_experts,
     without_routed,
 )
+from attncalc.engines.runtime import RuntimeMemory
+from attncalc.engines.stages import parts_of, split_into_stages
+from attncalc.engines.transformers.engine import ENGINE as TRANSFORMERS
+from attncalc.quantity import symbol
 from attncalc.serving.fit import fit, most_sequences, sure_limits, tensor_parallel_sizes, with_longest_context
-from attncalc.serving.request import FitRequest, resolve
-from attncalc.serving.reserve import Reserve, given_reserve, parse_share, with_excess
-from attncalc.serving.stages import parts_of, split_into_stages
+from attncalc.serving.memory_budget import Reserve
+from attncalc.serving.request import FitRequest, parse_share, resolve
 from attncalc.units import GIB, dtype
 
 
@@ -99,18 +99,18 @@ def test_the_first_stage_has_the_tables_and_the_last_the_head() -> None:
 
 def test_numbered_parts_keep_every_layer_and_its_number() -> None:
     whole = dataclasses.replace(EMBEDDED, first_layer=3)
-    first, last = parts_of(whole, [2, 3], embedding_first=True, numbered=True)
+    first, last = parts_of(whole, [2, 3], numbered=True)
     assert [layers.count for layers in (*first.main.layers, *last.main.layers)] == [1] * 5
     assert (first.first_layer, last.first_layer) == (3, 5)
-    gathered, _ = parts_of(whole, [2, 3], embedding_first=True)
+    gathered, _ = parts_of(whole, [2, 3])
     assert [layers.count for layers in gathered.main.layers] == [2]
     assert gathered.first_layer == 0
 
 
-def test_llamacpps_first_gpu_has_no_embedding() -> None:
-    first, last = parts_of(EMBEDDED, [2, 3], embedding_first=False)
-    assert (first.vocab_size, first.extra, first.main.learned_positions) == (None, (), None)
-    assert last.vocab_size == 9600
+def test_the_output_may_be_on_another_part_than_the_last() -> None:
+    first, last = parts_of(EMBEDDED, [2, 3], output=0)
+    assert (first.head, first.main.final_norm) == (EMBEDDED.head, EMBEDDED.main.final_norm)
+    assert (last.head, last.vocab_size, last.extra, last.main.final_norm) == (None, None, (), False)
 
 
 def test_one_stage_is_the_model_and_an_encoder_decoder_has_no_others() -> None:
@@ -258,7 +258,8 @@ def test_vllms_devices_have_a_part_of_each_expert_or_one(tp: int, dp: int, whole
 def test_files_are_divided_as_the_parameters_of_a_rank(size: int) -> None:
     """Rounded up, and exact for any size."""
     whole = mixture(stored=CheckpointWeights(1, 1, (), size))
-    divided = divide_experts(whole, 1, 2, expert_parallel=True)
+    request = FitRequest(whole, Workload.decode(1, 10), kv_memory=1, dp=2, enable_expert_parallel=True)
+    divided = resolve(request).model
     assert divided.stored is not None
     here, everywhere = int(params(divided).total), int(params(whole).total)
     assert divided.stored.size == -(-size * here // everywhere)
@@ -291,13 +292,11 @@ def test_a_share_is_above_0_and_at_most_1(text: str) -> None:
 
 def test_a_logged_excess_moves_the_range_or_replaces_it() -> None:
     reserve = Reserve(symbol("estimate", 100, "bytes"), 80, 150, RuntimeMemory())
-    moved = with_excess(reserve, 30, exact=False)
+    moved = reserve.with_excess(30, exact=False)
     assert (moved.low, moved.total, moved.high) == (110, 130, 180)
-    assert with_excess(reserve, -30, exact=False)[:3] == (70, 50, 120)
-    exact = with_excess(reserve, 30, exact=True)
+    assert reserve.with_excess(-30, exact=False)[:3] == (70, 50, 120)
+    exact = reserve.with_excess(30, exact=True)
     assert (exact.low, exact.total, exact.high) == (130, 130, 130)
-    given = given_reserve(7)
-    assert (given.low, given.total, given.high, given.runtime) == (7, 7, 7, RuntimeMemory())
 
 
 # What surely fits

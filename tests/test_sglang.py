@@ -26,7 +26,6 @@ from attncalc.engines.sglang.pools import stage_sizes
 from attncalc.engines.sglang.slots import SGLangLayout, StatePool
 from attncalc.quantity import Quantity
 from attncalc.serving.request import FitRequest, resolve
-from attncalc.serving.reserve import default_share
 from attncalc.units import dtype, parse_decimal
 
 GIB = 2**30
@@ -456,9 +455,8 @@ def test_needed_is_the_least_memory_that_holds(model: Any, more: Any, batch: int
 def test_mem_fraction_static_leaves_room_for_a_chunk_and_for_graphs(
     gib: int, tp: int, pp: int, given: dict[str, Any], mib: int
 ) -> None:
-    text = default_share(
-        find_engine("sglang"), engine_args(device_memory=gib * GIB, tp=tp, pp=pp, **given), tp * pp
-    ).text
+    args = engine_args(device_memory=gib * GIB, tp=tp, pp=pp, **given)
+    text = find_engine("sglang").share(args, tp * pp)
     assert float(text) == round((gib * 1024 - mib) / (gib * 1024), 3)
 
 

@@ -21,7 +21,6 @@ from attncalc.engines.sglang.share import decode_graphs, for_vision
 from attncalc.serving.fit import FitRequest, fit
 from attncalc.serving.memory_budget import memory_budget
 from attncalc.serving.request import resolve
-from attncalc.serving.reserve import default_share
 from attncalc.units import dtype
 from attncalc.workload import Workload
 
@@ -222,7 +221,7 @@ def test_graphs_are_as_large_as_logged(memory_gib: int, logged: float) -> None:
 def test_the_default_share_by_version(version: str, memory_mib: int, tp: int, share: str) -> None:
     """Old versions have their own; from 0.5.3 it leaves a chunk and graphs."""
     args = SglangArgs(dtype("bf16"), dtype("bf16"), engine_version=version, tp=tp, device_memory=memory_mib * 2**20)
-    assert default_share(find_engine("sglang"), args, tp).text == share
+    assert find_engine("sglang").share(args, tp) == share
 
 
 @pytest.mark.parametrize("version", ["0.4.3", "0.5.2", "0.5.9", "v0.5.23", "0.5.6.post1"])

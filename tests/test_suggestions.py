@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Literal
 
 import pytest
@@ -394,6 +395,9 @@ def test_a_larger_share_needs_no_more_gpus_with_a_narrow_cache() -> None:
 
 # Layers and experts in host memory
 
+LAYERS_ON_HOST = partial(module._on_host, option="n_gpu_layers")
+EXPERTS_ON_HOST = partial(module._on_host, option="n_cpu_moe")
+
 
 def test_llama_cpp_leaves_layers_in_host_memory() -> None:
     """4 layers of 24 MiB with 16 MiB of cache each, and the output layer with 16 MiB of the head.
@@ -401,18 +405,18 @@ def test_llama_cpp_leaves_layers_in_host_memory() -> None:
     In 140 MiB are 3 layers and the output layer. One of 4 experts' layers is enough on the host as well.
     """
     asked = on(140 * MIB, "llamacpp", kv_dtype="bf16")
-    changed = tried(module._layers_on_host, asked)
+    changed = tried(LAYERS_ON_HOST, asked)
     assert list(changed) == ["--n-gpu-layers 4"]
     assert changed["--n-gpu-layers 4"].engine_args == {"n_gpu_layers": 4}
-    assert tried(module._experts_on_host, asked) == {}
+    assert tried(EXPERTS_ON_HOST, asked) == {}
     # a given memory for the cache is as large with fewer layers
     given = on(140 * MIB, "llamacpp", kv_dtype="bf16", kv_memory=MIB)
     given = dataclasses.replace(given, reserve=None)
-    assert tried(module._layers_on_host, given) == tried(module._experts_on_host, given) == {}
+    assert tried(LAYERS_ON_HOST, given) == tried(EXPERTS_ON_HOST, given) == {}
     # no other engine leaves layers there
-    assert tried(module._layers_on_host, on(140 * MIB)) == tried(module._experts_on_host, on(140 * MIB)) == {}
+    assert tried(LAYERS_ON_HOST, on(140 * MIB)) == tried(EXPERTS_ON_HOST, on(140 * MIB)) == {}
     # everything fits: nothing has to be on the host
-    assert tried(module._layers_on_host, on(300 * MIB, "llamacpp")) == {}
+    assert tried(LAYERS_ON_HOST, on(300 * MIB, "llamacpp")) == {}
 
 
 def test_llama_cpp_leaves_experts_in_host_memory() -> None:
@@ -422,9 +426,9 @@ def test_llama_cpp_leaves_experts_in_host_memory() -> None:
     """
     for memory, layers in ((260, 1), (210, 2)):
         asked = on(memory * MIB, "llamacpp", MIXTURE, kv_dtype="bf16")
-        (change,) = module._experts_on_host(resolve(asked))
+        (change,) = EXPERTS_ON_HOST(resolve(asked))
         words = "experts of 1 layer on the host" if layers == 1 else "experts of 2 layers on the host"
         assert (change.words, change.flag) == (words, f"--n-cpu-moe {layers}")
         assert change.apply(asked).engine_args == {"n_cpu_moe": layers}
     given = on(140 * MIB, "llamacpp", MIXTURE, kv_memory=MIB)
-    assert tried(module._experts_on_host, dataclasses.replace(given, reserve=None)) == {}
+    assert tried(EXPERTS_ON_HOST, dataclasses.replace(given, reserve=None)) == {}

@@ -20,11 +20,12 @@ from attncalc.engines import find_engine
 from attncalc.engines.base import EngineArgs
 from attncalc.engines.pipeline import stage_sizes
 from attncalc.engines.runtime import Limits
+from attncalc.engines.stages import split_into_stages
 from attncalc.serving.memory_budget import memory_budget
-from attncalc.serving.request import FitRequest, resolve
-from attncalc.serving.reserve import default_share, parse_share
-from attncalc.serving.stages import split_into_stages
-from attncalc.serving.weights import bytes_read, multiplied_as, weights
+from attncalc.serving.request import FitRequest, parse_share, resolve
+from attncalc.serving.weight_format import multiplied_as
+from attncalc.serving.weights import weights
+from attncalc.serving.weights_read import bytes_read
 from attncalc.units import GIB, dtype
 
 # Weights
@@ -277,7 +278,7 @@ def on_gpu(engine: str, memory: int, device: str = "", **given: Any) -> EngineAr
     ],
 )
 def test_the_share_an_engine_takes_is_its_own_default(engine: str, version: str | None, text: str) -> None:
-    assert default_share(find_engine(engine), on_gpu(engine, 80 * GIB, engine_version=version), 1).text == text
+    assert find_engine(engine).share(on_gpu(engine, 80 * GIB, engine_version=version), 1) == text
 
 
 @pytest.mark.parametrize("text", ["0", "1.1", "-0.5", "", ".", "half", "1e-1", "0.0", "0.5.5"])

@@ -21,13 +21,14 @@ from attncalc.cost.params import params
 from attncalc.engines import find_engine
 from attncalc.engines.base import DraftModel
 from attncalc.engines.engine import ExtraWeights
+from attncalc.engines.stages import split_into_stages
 from attncalc.engines.vllm.options import VllmArgs
 from attncalc.model import Tower
 from attncalc.quantity import Quantity
 from attncalc.quantization import Quantization, Role, Scheme
-from attncalc.serving import weights as module
-from attncalc.serving.stages import split_into_stages
-from attncalc.serving.weights import Weights, as_weights, bytes_read, multiplied_as, weights, with_draft
+from attncalc.serving.weight_format import as_weights, multiplied_as, weight_format
+from attncalc.serving.weights import Weights, weights
+from attncalc.serving.weights_read import _stored_matrix_bytes, bytes_read
 from attncalc.units import dtype
 
 D = 48
@@ -496,7 +497,8 @@ def test_a_step_reads_the_files_in_proportion() -> None:
     assert read == size - 2 * table
     check_formula(read)
     assert read.formula.text == "bytes_linear_read + (params_read - params_linear_read) * bytes"
-    in_matrices = module._stored_matrix_bytes(dataclasses.replace(toy, stored=files(size)), dtype("bf16"), matrices)
+    toy = dataclasses.replace(toy, stored=files(size))
+    in_matrices = _stored_matrix_bytes(toy, weight_format(toy, "bf16", None), matrices)
     check_formula(in_matrices)
     assert in_matrices.formula.text.startswith(
         "min(params_linear_read * (weights - (params - params_linear) * bytes) //"
@@ -657,14 +659,14 @@ def test_a_checkpoint_that_the_engine_does_not_load_has_a_warning() -> None:
 def test_a_draft_model_is_beside_the_weights() -> None:
     draft = DraftModel("EAGLE", 5_000, ())
     plain = weights(MODELS["dense"], weights_dtype="fp8")
-    both = with_draft(plain, draft)
+    both = weights(MODELS["dense"], weights_dtype="fp8", draft=draft)
     assert both.total == plain.total + 5_000
     assert both.extra == (ExtraWeights("weights_draft", "draft model, EAGLE", Quantity(5_000)),)
     assert [name for name, *_ in both.parts] == ["weights_model", *(name for name, *_ in plain.parts), "weights_draft"]
     check_parts(both)
     # beside towers the language model's weights stay as they are
-    with_tower = weights(dataclasses.replace(MODELS["dense"], towers=TOWERS[1:]), weights_dtype="fp8")
-    three = with_draft(with_tower, draft)
+    with_tower = dataclasses.replace(MODELS["dense"], towers=TOWERS[1:])
+    three = weights(with_tower, weights_dtype="fp8", draft=draft)
     assert three.total == plain.total + 600 + 5_000
     assert [name for name, *_ in three.parts] == [
         *("weights_model", "params_on_device", "params_linear", "weights_audio_tower", "weights_draft")

@@ -15,7 +15,7 @@ from ..hardware import Gpu
 from ..model import ModelSpec
 from ..options import count_or_zero, given, options_of, parsed
 from ..serving.fit import with_longest_context
-from ..serving.gpu_layers import with_auto_gpu_layers
+from ..serving.offload import with_auto_offload
 from ..serving.request import FitRequest
 from ..serving.traffic import Traffic
 from ..units import parse_count, truncate
@@ -83,7 +83,7 @@ def fit_request(
         traffic=traffic,
         **deployment,
     )
-    request = with_auto_gpu_layers(request)
+    request = with_auto_offload(request)
     if not longest:
         return request
     if request.engine == "all":

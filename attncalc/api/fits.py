@@ -17,7 +17,7 @@ from ..serving import fit as of_fit
 from ..serving import roofline as of_roofline
 from ..serving import users as of_users
 from ..serving.answer import RANKS_SHARE_EXPERTS
-from ..serving.config import ONE_DEVICE, ServingConfig
+from ..serving.cache_read import ONE_DEVICE, ServingConfig
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..units import SECONDS, count
 from ..workload import Workload

@@ -16,6 +16,7 @@ from ..units import truncate
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ..checkpoint import CheckpointWeights
     from .engine import Engine, PerLayerEngine
 
 ENGINES = {
@@ -26,6 +27,12 @@ ENGINES = {
     "ideal": ".ideal",
 }
 """The engines by name, each with its module, which is imported on first use."""
+DEFAULT_ENGINE = "vllm"
+
+
+def default_engine(stored: CheckpointWeights | None) -> str:
+    """Return the engine of a model whose files are `stored`, if none is given: llama.cpp for GGUF files."""
+    return "llamacpp" if stored and stored.kind == "GGUF" else DEFAULT_ENGINE
 
 
 def find_engine(name: str) -> Engine[Any]:

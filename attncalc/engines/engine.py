@@ -16,16 +16,19 @@ if TYPE_CHECKING:
     import re
 
     from ..attention import CacheSpec
+    from ..hardware import Gpu
     from ..model import ModelSpec
     from ..quantization import Role
     from ..workload import Workload
     from .base import CacheLayout, EngineArgs
     from .launch import LaunchFacts
     from .pipeline import LayerCacheSpec
-    from .runtime import Limits, RuntimeFacts, RuntimeMemory
+    from .runtime import DeviceMemory, Limits, RuntimeFacts, RuntimeMemory
     from .startup_log import LogChecks, StartupLog
 
 Args = TypeVar("Args", bound="EngineArgs")
+AUTO = "auto"
+"""The value of one of `Engine.offload_options` that leaves as little on the host as fits."""
 
 
 class ExtraWeights(NamedTuple):
@@ -99,7 +102,6 @@ class Engine(Generic[Args]):
     data_parallel: bool = False  # whether it has data-parallel ranks, which divide the experts of a mixture
     ranks_share_tp: bool = False  # whether these are among the tensor-parallel GPUs (SGLang's DP attention)
     splits_by_layer: bool = False  # whether each GPU gets whole layers, not a part of each (llama.cpp)
-    max_slots: int | None = None  # the most slots that its server can have; None for an engine without slots
     max_gpus: int | None = None  # GPUs that one server supports; None without a limit
     must_fit_one: bool = False  # whether it does not start unless one request of the whole context fits
     whole_prompts: bool = False  # whether one forward pass takes all tokens of all sequences
@@ -110,6 +112,9 @@ class Engine(Generic[Args]):
     pads_tower_heads: bool = False
     has_extra_weights: bool = False  # whether `extra_weights` is known
     long_context_options: Mapping[str, Any] = MappingProxyType({})  # required beyond the model's maximum context
+
+    # Its options that leave layers on the host, each with its change of a suggestion, for a number of layers
+    offload_options: Mapping[str, str] = MappingProxyType({})
 
     # What to suggest if the model does not fit: the widest dtypes and the most sequences first
     narrower_cache_dtypes: tuple[str, ...] = ("fp8",)
@@ -145,9 +150,53 @@ class Engine(Generic[Args]):
             "leave it out, or choose an engine that has it with --engine",
         )
 
+    def for_batch(self, args: Args, batch: int | None) -> Args:
+        """Return the arguments of a server with a slot for each of `batch` sequences; None leaves the slots open."""
+        return args
+
     def cache_dtypes(self, args: Args) -> tuple[DType, DType]:
         """Return the dtypes of K and of V."""
         return args.kv_dtype, args.kv_dtype
+
+    # The devices
+
+    def divide(self, model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
+        """Return the part of a model that the devices of one data-parallel rank have together.
+
+        Args:
+            model: The whole model.
+            tp: Tensor-parallel devices, with `ranks_share_tp` those of all ranks.
+            ranks: Data-parallel ranks.
+            expert_parallel: Whether a device has whole experts instead of a part of each.
+
+        Raises AttncalcError if the model cannot be divided so.
+        """
+        return model
+
+    def parts(self, model: ModelSpec, args: Args) -> Sequence[ModelSpec]:
+        """Return the layers of each pipeline stage as models; of each GPU, if it splits by layer.
+
+        Raises AttncalcError if the model cannot be cut so.
+        """
+        from .stages import split_into_stages  # `attncalc kv` needs no stages
+
+        return split_into_stages(model, args.pp, self.stage_sizes)
+
+    def held(self, part: ModelSpec, args: Args) -> ModelSpec:
+        """Return the layers of which a part's GPU has the weights: it may leave some of them on the host."""
+        return part
+
+    def on_host(self, model: ModelSpec, args: Args) -> ModelSpec:
+        """Return the layers and tables in host memory, if it splits by layer."""
+        raise NotImplementedError
+
+    def host_layout(self, specs: Sequence[LayerCacheSpec], args: Args) -> CacheLayout | None:
+        """Return how it stores the caches in host memory; None if all are on GPUs."""
+        return None
+
+    def offload_values(self, option: str, model: ModelSpec, args: Args) -> range:
+        """Return the values of one of `offload_options`, from nothing on the host on; () if it has no effect."""
+        raise NotImplementedError
 
     # The cache
 
@@ -221,6 +270,10 @@ class Engine(Generic[Args]):
         return None
 
     # Logs
+
+    def memory_lines(self, rows: Sequence[DeviceMemory], gpu: Gpu) -> Iterator[str]:
+        """Yield the lines of its log with the memory of each device, if it splits by layer."""
+        return iter(())
 
     def read_log(self, lines: Sequence[str]) -> StartupLog | None:
         """Return the contents of a start-up log; None if it has neither the size of a cache nor why there is none."""

@@ -128,3 +128,28 @@ class RuntimeMemory(NamedTuple):
     def high(self) -> int:
         """The most bytes of all parts inside the share."""
         return sum(part.high for part in self.parts)
+
+
+class DeviceMemory(NamedTuple):
+    """The expected bytes on a GPU with layers of its own, or on the host.
+
+    Attributes:
+        name: its name in the engine's log: 'CUDA0'; or 'host'.
+        layers: its layers, without the output layer.
+        model: bytes of its weights. A GGUF file is mapped: the host's are those from its first to its last tensor.
+        cache: bytes of the cache of the requested sequences.
+        compute: bytes of its compute buffer; None if the reserve was given.
+        outside: bytes outside the buffers; None on the host, and if the reserve was given.
+    """
+
+    name: str
+    layers: int
+    model: int
+    cache: int
+    compute: int | None
+    outside: int | None
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.model + self.cache + (self.compute or 0) + (self.outside or 0)

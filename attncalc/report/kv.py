@@ -11,7 +11,8 @@ from ..cost.params import params
 from ..cost.windows import WithoutWindows, without_windows
 from ..model import ModelSpec
 from ..quantity import named, quantity, ratio, symbol
-from ..serving.weights import AS_STORED, released_dtype, weights
+from ..serving.weight_format import released_dtype
+from ..serving.weights import AS_STORED, weights
 from ..units import BYTES, count, human
 from ..workload import Workload
 from .checkpoint import STORED, stored_notes, stored_weights

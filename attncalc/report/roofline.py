@@ -14,7 +14,7 @@ from ..model import ModelSpec, plural
 from ..quantity import Ratio
 from ..serving.answer import Answer
 from ..serving.roofline import Roofline, Step, roofline
-from ..serving.weights import bytes_read
+from ..serving.weights_read import bytes_read
 from ..units import BYTES, FLOP, NO_UNIT, PER_SECOND, SECONDS, count, quotient
 from ..workload import Workload
 from .figures import FigureRow, FigureRows, ratio_row

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from ..engines.runtime import DeviceMemory
 from ..errors import AttncalcError
 from ..quantity import Quantity
-from .attention_ranks import AttentionRanks, with_attention_ranks
-from .config import ServingConfig
+from .cache_read import ServingConfig
+from .devices import device_memory
 from .fit import FitResult, fit, min_gpus
-from .gpu_layers import fewest_cpu_moe, most_gpu_layers
+from .offload import least_offload
 from .request import FitRequest, ResolvedRequest
 from .roofline import Roofline, roofline
-from .suggestions import Suggestion, suggestions
+from .suggestions import AttentionRanks, Suggestion, suggestions, with_attention_ranks
 from .users import Users, users
-
-if TYPE_CHECKING:
-    from .device_memory import DeviceMemory
 
 RANKS_SHARE_EXPERTS = "which experts a step reads on one GPU depends on the requests of all ranks"
 """Why there is no roofline if ranks divide the experts."""
@@ -84,24 +81,22 @@ class Answer:
     @cached_property
     def most_gpu_layers(self) -> int | None:
         """llama.cpp's largest -ngl with which it fits; None for other engines, and if none does."""
-        return most_gpu_layers(self.resolved.request) if self._splits_layers else None
+        return self._least_offload("n_gpu_layers")
 
     @cached_property
     def fewest_cpu_moe(self) -> int | None:
         """llama.cpp's smallest --n-cpu-moe with which it fits; None for other engines, and if none does."""
-        return fewest_cpu_moe(self.resolved.request) if self._splits_layers else None
+        return self._least_offload("n_cpu_moe")
 
-    @property
-    def _splits_layers(self) -> bool:
-        return self.resolved.whole_layers and self.resolved.share is not None
+    def _least_offload(self, option: str) -> int | None:
+        resolved = self.resolved
+        if option not in resolved.engine.offload_options or resolved.share is None:
+            return None
+        return least_offload(resolved.request, option)
 
     @cached_property
     def devices(self) -> tuple[DeviceMemory, ...]:
-        """llama.cpp's memory of each GPU and of the host; () for other engines."""
-        if not self.resolved.whole_layers:
-            return ()
-        from .device_memory import device_memory  # other engines do not need it
-
+        """The memory of each GPU and of the host; () for engines that split every layer."""
         return device_memory(self.resolved)
 
     @cached_property

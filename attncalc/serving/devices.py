@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from ..cost.cache import layer_cache_specs
 from ..engines.base import CacheLayout
+from ..engines.runtime import DeviceMemory
 from ..model import ModelSpec
 from ..quantity import Quantity, named
-from .memory_budget import End, MemoryBudget, at, memory_budget
+from .memory_budget import End, MemoryBudget, memory_budget, weights_on_gpu
 from .request import ResolvedRequest
-from .stages import split_into_stages
 
 
 class Device(NamedTuple):
@@ -66,7 +66,7 @@ class Device(NamedTuple):
         budget = self.budget
         if budget.reserve is None or budget.reserve_for is None or not self.resolved.engine.runtime_grows:
             return 0
-        return at(end, budget.reserve_for(batch, context)) - at(end, budget.reserve)
+        return budget.reserve_for(batch, context).at(end) - budget.reserve.at(end)
 
 
 def devices_of(resolved: ResolvedRequest) -> list[Device]:
@@ -81,40 +81,79 @@ def each_device(resolved: ResolvedRequest, *, most_layers_first: bool = False) -
         resolved: The complete request.
         most_layers_first: Whether those with the most layers, which fill first, come before the others.
     """
-    model, pp = resolved.model, resolved.args.pp
-    whole = resolved.engine.layout(layer_cache_specs(model.plain()), resolved.args_without_slots)
-    if resolved.whole_layers:
-        from .offload import spread_over_gpus  # other engines need none of llama.cpp's code
-
-        kind, parts = "gpu", spread_over_gpus(model, resolved.gpus, resolved.args)
-    elif resolved.gpu and pp > 1:
-        kind, parts = "stage", split_into_stages(model, pp, resolved.engine.stage_sizes)
-    else:
+    model, engine, args = resolved.model, resolved.engine, resolved.args_without_slots
+    specs = layer_cache_specs(model.plain())
+    whole = engine.layout(specs, args)
+    if not resolved.whole_layers and (resolved.gpu is None or args.pp == 1):
         yield Device(resolved, model, memory_budget(resolved), whole)
         return
-    layouts = layout_per_device(whole, len(parts))
-    start = _layout_to_start(resolved) if kind == "stage" else None
+    kind, parts = "gpu" if resolved.whole_layers else "stage", engine.parts(model, resolved.args)
+    start = None
+    if engine.checks_all_layers(args):  # it starts only if one request fits on each stage with all layers
+        start = engine.layout(specs, dataclasses.replace(args, pp=1))
     budgets: dict[tuple[ModelSpec, bool, bool], MemoryBudget] = {}  # equal parts in the middle have equal budgets
-    numbered = [
-        (i, part, part_layout) for i, (part, part_layout) in enumerate(zip(parts, layouts, strict=True), start=1)
-    ]
+    numbered = list(enumerate(zip(parts, layout_per_device(whole, len(parts)), strict=True), start=1))
     if most_layers_first:
-        numbered.sort(key=lambda numbered_part: -numbered_part[1].main.n_layers)
-    for i, part, part_layout in numbered:
+        numbered.sort(key=lambda numbered_part: -numbered_part[1][0].main.n_layers)
+    for i, (part, part_layout) in numbered:
         first, last = i == 1, i == len(parts)
-        budget = budgets.get((part, first, last)) or memory_budget(resolved, part, first=first, last=last)
-        budgets[part, first, last] = budget
-        yield Device(resolved, part, budget, part_layout, start, f"{kind}_{i}")
-
-
-def _layout_to_start(resolved: ResolvedRequest) -> CacheLayout | None:
-    """Return the layout of all layers on one stage, if the engine starts only if one request fits in it."""
-    if not resolved.engine.checks_all_layers(resolved.args):
-        return None
-    args = dataclasses.replace(resolved.args_without_slots, pp=1)
-    return resolved.engine.layout(layer_cache_specs(resolved.model.plain()), args)
+        if (part, first, last) not in budgets:
+            budgets[part, first, last] = memory_budget(resolved, part, first=first, last=last)
+        yield Device(resolved, part, budgets[part, first, last], part_layout, start, f"{kind}_{i}")
 
 
 def layout_per_device(whole: CacheLayout, devices: int) -> Sequence[CacheLayout]:
     """Return the layout of each device: its own (`parts`), or the same for all if the engine has only one."""
     return whole.parts if len(whole.parts) == devices else (whole,) * devices
+
+
+def device_memory(resolved: ResolvedRequest) -> tuple[DeviceMemory, ...]:
+    """Return the memory of each GPU with layers of its own, and then of the host; () without such GPUs.
+
+    Raises AttncalcError as `fit` does.
+    """
+    if not resolved.whole_layers or resolved.share is None:
+        return ()
+    batch, context = resolved.workload.batch, resolved.workload.context
+    rows = []
+    compute_on_host = None
+    for i, device in enumerate(devices_of(resolved)):
+        budget = device.budget
+        parts, details = {}, {}
+        if budget.reserve:
+            parts = {part.name: int(part.expected) for part in budget.reserve.runtime.parts}
+            details = {detail.name: int(detail.quantity) for detail in budget.reserve.runtime.details}
+        row = DeviceMemory(
+            name=f"CUDA{i}",
+            layers=device.model.main.n_layers,
+            model=int(budget.weights.total) if budget.weights else 0,
+            cache=int(device.needed(batch, context)),
+            compute=parts.get("compute_buffer"),
+            outside=parts.get("outside_buffers"),
+        )
+        rows.append(row)
+        if i == 0:
+            compute_on_host = details.get("host_compute_buffer")
+    cache = resolved.engine.host_layout(layer_cache_specs(resolved.model.plain()), resolved.args_without_slots)
+    host = DeviceMemory(
+        name="host",
+        layers=resolved.model.main.n_layers - sum(row.layers for row in rows),
+        model=_weights_on_host(resolved),
+        cache=int(cache.needed(batch, context)) if cache else 0,
+        compute=compute_on_host,
+        outside=None,
+    )
+    return (*rows, host)
+
+
+def _weights_on_host(resolved: ResolvedRequest) -> int:
+    """Return the bytes of the weights on the host: its layers and tables, and the experts that GPUs do not have."""
+    engine, args = resolved.engine, resolved.args
+
+    def size(part: ModelSpec) -> int:
+        return int(weights_on_gpu(resolved, part).total)
+
+    host = engine.on_host(resolved.model, args)
+    if host.stored is not None and host.stored.contents:
+        return size(host)
+    return size(host) + sum(size(part) - size(engine.held(part, args)) for part in engine.parts(resolved.model, args))

@@ -13,7 +13,7 @@ from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
 from ..search import first_true
-from .devices import Device, devices_of, each_device, layout_per_device
+from .devices import Device, device_memory, devices_of, each_device, layout_per_device
 from .memory_budget import End, MemoryBudget
 from .request import FitRequest, ResolvedRequest, resolve
 
@@ -72,12 +72,9 @@ class FitResult(NamedTuple):
     def log_lines(self) -> tuple[str, ...]:
         """The lines that the engine will log about the cache and about its runtime memory."""
         runtime = self.budget.reserve.runtime.log_lines if self.budget.reserve else ()
-        if not self.resolved.whole_layers or self.resolved.gpu is None:
-            return (*self.pool.log_lines, *runtime)
-        from .device_memory import breakdown_lines, device_memory
-
-        breakdown = breakdown_lines(device_memory(self.resolved), self.resolved.gpu)
-        return (*self.pool.log_lines, *runtime, *breakdown)
+        gpu, rows = self.resolved.gpu, device_memory(self.resolved)
+        of_devices = self.resolved.engine.memory_lines(rows, gpu) if gpu and rows else ()
+        return (*self.pool.log_lines, *runtime, *of_devices)
 
     @property
     def fits(self) -> bool:
@@ -124,20 +121,21 @@ class Deployment:
         self.resolved = resolved
         self.devices = devices_of(resolved)
         self.layouts: Sequence[CacheLayout] = [device.layout for device in self.devices]
-        if resolved.engine.max_slots:
-            whole = resolved.engine.layout(layer_cache_specs(resolved.model.plain()), resolved.args)
-            self.layouts = layout_per_device(whole, len(self.devices))
+        if resolved.args_without_slots is not resolved.args:
+            self.layouts = self._layouts(resolved.model.plain())
+
+    def _layouts(self, model: ModelSpec) -> Sequence[CacheLayout]:
+        whole = self.resolved.engine.layout(layer_cache_specs(model), self.resolved.args)
+        return layout_per_device(whole, len(self.devices))
 
     def result(self, batch: int, context: int) -> FitResult:
         """Return what fits, with the formulas of `needed` and `pool`. Raises AttncalcError as `fit` does."""
-        resolved = self.resolved
-        whole = resolved.engine.layout(layer_cache_specs(resolved.model.symbolic(gathered=False)), resolved.args)
-        layouts = layout_per_device(whole, len(self.devices))
+        layouts = self._layouts(self.resolved.model.symbolic(gathered=False))
         pools = self.pools(context, layouts)
         tightest, pool = self.tightest(pools, batch, context)
         refusal = self.refusal(context)
         return FitResult(
-            resolved=resolved,
+            resolved=self.resolved,
             budget=self.devices[tightest].budget,
             layout=layouts[tightest],
             pool=pool,
@@ -162,11 +160,10 @@ class Deployment:
 
     def needed(self, batch: int, context: int, i: int, device_layout: CacheLayout | None = None) -> Quantity:
         """Return the bytes that the batch needs on the i-th device, with their formula if its layout is in symbols."""
-        sequences, tokens = symbol("B", batch, "sequences"), symbol("T", context, "tokens of each")
         if device_layout is None:
             needed = quantity(self.layouts[i].needed(batch, context))
         else:
-            needed = quantity(device_layout.needed(sequences, tokens))
+            needed = _needed(device_layout, batch, context)
         start = self.devices[i].start
         to_start = start.needed(1, context) if start else 0
         if to_start > needed:
@@ -174,15 +171,38 @@ class Deployment:
         return needed
 
     def tightest(self, pools: Sequence[Pool], batch: int, context: int) -> tuple[int, Pool]:
-        """Return the index of the device with room for the fewest sequences, and its pool."""
-        tightest = _tightest(self.devices, pools, batch, context)
-        return tightest, _with_fewest_tokens(pools, tightest, self.devices)
+        """Return the index of the device with room for the fewest sequences, and its pool.
+
+        The pool has the tokens of the device that has the fewest.
+        """
+        tightest = self._tightest(pools, batch, context)
+        pool, fewest = pools[tightest], min(range(len(pools)), key=lambda i: int(pools[i].tokens))
+        if pools[fewest].tokens >= pool.tokens:
+            return tightest, pool
+        name = self.devices[fewest].name
+        meaning = f"tokens on {name.replace('_', ' ')}, the fewest"
+        return tightest, pool._replace(tokens=named(pools[fewest].tokens, f"kv_tokens_{name}", meaning))
+
+    def _tightest(self, pools: Sequence[Pool], batch: int, context: int) -> int:
+        if len(pools) == 1:
+            return 0
+        from fractions import Fraction  # takes 2 ms to import, and most requests have one device
+
+        def room(i: int) -> tuple[bool, Fraction, int]:
+            slack, concurrency = self.devices[i].slack(batch, context), pools[i].concurrency
+            return slack >= 0, Fraction(concurrency.numerator, concurrency.denominator), slack
+
+        return min(range(len(pools)), key=room)
 
     def refusal(self, context: int) -> Refusal | None:
         """Return why the engine does not start with that context, whatever the memory; None if it does."""
         resolved = self.resolved
         args = dataclasses.replace(resolved.args, max_model_len=context)
         return resolved.engine.refusal(resolved.request.model, args)
+
+    def has_room(self, batch: int, context: int, end: End = "expected") -> bool:
+        """Return whether every device has room for the sequences, and the engine can run that many."""
+        return all(device.has_room(batch, context, end) for device in self.devices)
 
     def verdict(self, batch: int, context: int) -> Verdict:
         """Return whether all devices have room for the sequences."""
@@ -195,12 +215,37 @@ class Deployment:
         return self.resolved._replace(workload=workload, request=request)
 
     def max_context(self, batch: int, tightest: int) -> Quantity | None:
-        """Return the longest context of `batch` sequences; `tightest` is the device whose symbols have short names."""
-        return _max_context(self.devices, self.devices[tightest], batch)
+        """Return the longest context of `batch` sequences; None without a limit.
+
+        The device with the index `tightest` has short names in the formula.
+        """
+        return self._most("T", "tokens of each sequence", tightest, lambda tokens: (batch, tokens))
 
     def max_batch(self, context: int, tightest: int) -> Quantity | None:
-        """Return the most sequences of `context` tokens; `tightest` is the device whose symbols have short names."""
-        return _max_batch(self.devices, self.devices[tightest], context)
+        """Return the most sequences of `context` tokens: what fits, or the engine's own limit; None without a limit.
+
+        The device with the index `tightest` has short names in the formula.
+        """
+        limit = self.devices[0].layout.max_sequences
+        found = self._most("B", "sequences", tightest, lambda sequences: (sequences, context))
+        if found is None or found != limit:
+            return found
+        return symbol("max_sequences", limit, "concurrent sequences that the engine runs")
+
+    def _most(self, name: str, meaning: str, tightest: int, size: Callable[[int], tuple[int, int]]) -> Quantity | None:
+        """Return the largest number whose `size`, a batch and a context, has room; None without a limit."""
+        largest = _largest(lambda n: self.has_room(*size(n)))
+        if not largest:
+            return None if largest is None else Quantity(0)
+        main = self.devices[tightest]
+        limiting = min(self.devices, key=lambda device: (device.slack(*size(largest + 1)), device is not main))
+        needed = named(limiting.needed(*size(largest)), "needed", "bytes that these need")
+        return most(name, largest, meaning, needed, limiting.kv_memory(*size(largest), main))
+
+
+def _needed(layout: CacheLayout, batch: int, context: int) -> Quantity:
+    """Return the bytes that sequences need, with their formula."""
+    return quantity(layout.needed(symbol("B", batch, "sequences"), symbol("T", context, "tokens of each")))
 
 
 def possible_verdict(request: FitRequest) -> Verdict | None:
@@ -225,12 +270,12 @@ def sure_limits(resolved: ResolvedRequest) -> tuple[int, int]:
     Both fit even with the least memory for the cache. They are 0 if none does, and without a limit. The context is at
     most the model's maximum.
     """
-    devices, batch, context = devices_of(resolved), resolved.workload.batch, resolved.workload.context
-    longest = _largest(lambda tokens: _all_have_room(devices, batch, tokens, "low"))
+    deployment, batch, context = Deployment(resolved), resolved.workload.batch, resolved.workload.context
+    longest = _largest(lambda tokens: deployment.has_room(batch, tokens, "low"))
     maximum = resolved.request.model.max_context
     if maximum and (longest is None or longest > maximum):
         longest = maximum
-    most_sequences = _largest(lambda sequences: _all_have_room(devices, sequences, context, "low"))
+    most_sequences = _largest(lambda sequences: deployment.has_room(sequences, context, "low"))
     return longest or 0, most_sequences or 0
 
 
@@ -247,19 +292,19 @@ def most_sequences(
 
     Raises AttncalcError as `fit` does.
     """
-    devices = devices_of(resolved)
+    deployment = Deployment(resolved)
+    devices = deployment.devices
     layouts = [device.layout.with_shared_prefix(shared_prefix) for device in devices] if shared_prefix else []
     sharing = [device._replace(layout=shared) for device, shared in zip(devices, layouts, strict=False) if shared]
     if sharing:
-        devices = sharing
+        deployment.devices = devices = sharing
     most_by_context = []
-    for context in contexts:
-        tightest = min(devices, key=lambda device: device.slack(1, int(context)))
-        sequences = _max_batch(devices, tightest, int(context))
+    for context in map(int, contexts):
+        tightest = min(range(len(devices)), key=lambda i: devices[i].slack(1, context))
+        sequences = deployment.max_batch(context, tightest)
         needed = None
         if sequences is not None:
-            batch, tokens = symbol("B", int(sequences), "sequences"), symbol("T", int(context), "tokens of each")
-            needed = quantity(tightest.layout.needed(batch, tokens) if sequences else 0)
+            needed = _needed(devices[tightest].layout, int(sequences), context) if sequences else quantity(0)
         most_by_context.append(MostSequences(sequences, needed))
     return tuple(most_by_context), bool(sharing)
 
@@ -273,30 +318,6 @@ def with_longest_context(request: FitRequest) -> FitRequest:
     return request.with_workload(context=context) if context else request
 
 
-def _tightest(devices: Sequence[Device], pools: Sequence[Pool], batch: int, context: int) -> int:
-    """Return the index of the device with room for the fewest sequences."""
-    if len(devices) == 1:
-        return 0
-    from fractions import Fraction  # takes 2 ms to import, and most requests have one device
-
-    def room(i: int) -> tuple[bool, Fraction, int]:
-        slack, concurrency = devices[i].slack(batch, context), pools[i].concurrency
-        return slack >= 0, Fraction(concurrency.numerator, concurrency.denominator), slack
-
-    return min(range(len(devices)), key=room)
-
-
-def _with_fewest_tokens(pools: Sequence[Pool], tightest: int, devices: Sequence[Device]) -> Pool:
-    """Return the tightest device's pool, with the tokens of the device that has the fewest."""
-    fewest = min(range(len(pools)), key=lambda i: int(pools[i].tokens))
-    pool = pools[tightest]
-    if pools[fewest].tokens >= pool.tokens:
-        return pool
-    name = devices[fewest].name
-    meaning = f"tokens on {name.replace('_', ' ')}, the fewest"
-    return pool._replace(tokens=named(pools[fewest].tokens, f"kv_tokens_{name}", meaning))
-
-
 def _verdict(devices: Iterable[Device], batch: int, context: int) -> Verdict:
     """Return whether the sequences fit with the least memory for the cache, only with more, or not with the most."""
     verdict: Verdict = "fits"
@@ -306,33 +327,6 @@ def _verdict(devices: Iterable[Device], batch: int, context: int) -> Verdict:
                 return "does_not_fit"
             verdict = "may_not_fit"
     return verdict
-
-
-def _all_have_room(devices: Sequence[Device], batch: int, context: int, end: End = "expected") -> bool:
-    """Return whether every device has room for the sequences, and the engine can run that many."""
-    return all(device.has_room(batch, context, end) for device in devices)
-
-
-def _max_context(devices: Sequence[Device], main: Device, batch: int) -> Quantity | None:
-    """Return the longest context of `batch` sequences; None without a limit."""
-    context = _largest(lambda tokens: _all_have_room(devices, batch, tokens))
-    if not context:
-        return None if context is None else Quantity(0)
-    limiting = min(devices, key=lambda device: (device.slack(batch, context + 1), device is not main))
-    needed = named(limiting.needed(batch, context), "needed", "bytes that these need")
-    return most("T", context, "tokens of each sequence", needed, limiting.kv_memory(batch, context, main))
-
-
-def _max_batch(devices: Sequence[Device], main: Device, context: int) -> Quantity | None:
-    """Return the most sequences of `context` tokens: what fits, or the engine's own limit; None without a limit."""
-    batch = _largest(lambda sequences: _all_have_room(devices, sequences, context))
-    if not batch:
-        return None if batch is None else Quantity(0)
-    if batch == devices[0].layout.max_sequences:
-        return symbol("max_sequences", batch, "concurrent sequences that the engine runs")
-    limiting = min(devices, key=lambda device: (device.slack(batch + 1, context), device is not main))
-    needed = named(limiting.needed(batch, context), "needed", "bytes that these need")
-    return most("B", batch, "sequences", needed, limiting.kv_memory(batch, context, main))
 
 
 def _largest(holds: Callable[[int], bool]) -> int | None:
@@ -359,9 +353,9 @@ def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
     for request in with_other_gpus(resolved):
         if possible_verdict(request) in (None, "does_not_fit"):
             continue
-        devices = devices_of(resolve(request))
-        if _all_have_room(devices, batch, context):
-            tightest = min(devices, key=lambda device: device.slack(batch, context))
+        deployment = Deployment(resolve(request))
+        if deployment.has_room(batch, context):
+            tightest = min(deployment.devices, key=lambda device: device.slack(batch, context))
             available = named(tightest.budget.kv_memory, "kv_memory_at", "bytes for the cache with so many")
             needed = named(tightest.needed(batch, context), "needed_at", "bytes that the batch needs then")
             return least("gpus", request.gpus or 1, "GPUs", available, needed, ">=")

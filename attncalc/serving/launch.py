@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 
+from ..engines.expert_parallel import has_experts
 from ..engines.launch import LaunchFacts, NoCommandError
 from ..model import ModelSpec
-from .expert_parallel import has_experts
 from .request import FitRequest, ResolvedRequest
 
 _REPOSITORY = r"https://huggingface\.co/([\w.-]+/[\w.-]+?)(?=[/:]|$)"

@@ -4,18 +4,47 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from ..engines.runtime import RuntimeFacts
+from ..engines.runtime import RuntimeFacts, RuntimeMemory
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
-from .request import ResolvedRequest
-from .reserve import Reserve, Share, estimated_reserve, given_reserve, with_excess
-from .weights import Weights, multiplied_as, weights, with_draft
+from .request import ResolvedRequest, Share
+from .weight_format import multiplied_as
+from .weights import Weights, weights
 
 End = Literal["low", "expected", "high"]
 """Which end of the range of the memory for the cache: the least, the expected, or the most."""
+
+
+class Reserve(NamedTuple):
+    """The memory that is reserved on one GPU for everything but weights and cache.
+
+    Attributes:
+        total: Bytes, as given or as expected of the engine.
+        low: The fewest bytes to expect; `total` if it was given.
+        high: The most bytes to expect; `total` if it was given.
+        runtime: The parts that add up to these; none if the total was given.
+    """
+
+    total: Quantity
+    low: int
+    high: int
+    runtime: RuntimeMemory = RuntimeMemory()
+
+    def at(self, end: End) -> int:
+        """Return its bytes at one end of the memory for the cache: the most at its low end."""
+        return {"low": self.high, "expected": int(self.total), "high": self.low}[end]
+
+    def with_excess(self, excess: int, *, exact: bool) -> Reserve:
+        """Return it with `excess` bytes that a log shows beyond the estimate; if exact, without a range."""
+        total = quantity(
+            named(self.total, "estimated", "bytes of the estimate") + symbol("excess", excess, "bytes logged")
+        )
+        if exact:
+            return self._replace(total=total, low=int(total), high=int(total))
+        return self._replace(total=total, low=self.low + excess, high=self.high + excess)
 
 
 class MemoryBudget(NamedTuple):
@@ -51,7 +80,7 @@ class MemoryBudget(NamedTuple):
         expected = int(self.kv_memory) - self.short
         if self.reserve is None:
             return expected
-        return expected + int(self.reserve.total) - at(end, self.reserve)
+        return expected + int(self.reserve.total) - self.reserve.at(end)
 
     @property
     def kv_memory_low(self) -> int:
@@ -62,11 +91,6 @@ class MemoryBudget(NamedTuple):
     def kv_memory_high(self) -> int:
         """Bytes for the cache if the runtime memory is as small as it may be."""
         return max(0, self.room("high"))
-
-
-def at(end: End, reserve: Reserve) -> int:
-    """Return the bytes of the runtime memory at one end of the memory for the cache: the most at its low end."""
-    return {"low": reserve.high, "expected": int(reserve.total), "high": reserve.low}[end]
 
 
 def memory_budget(
@@ -80,98 +104,90 @@ def memory_budget(
         first: Whether the GPU has the first layer.
         last: Whether the GPU has the last layer.
 
-    Raises AttncalcError as `weights` does.
+    Raises AttncalcError as `weights` does, and if the engine does not support an argument.
     """
-    gpu, share = resolved.gpu, resolved.share
+    gpu, share, engine, workload = resolved.gpu, resolved.share, resolved.engine, resolved.workload
     if gpu is None or share is None:
         return MemoryBudget(symbol("kv_memory", resolved.request.kv_memory or 0, "bytes for the cache on one device"))
     memory = symbol("memory", gpu.memory, f"bytes of one {gpu.title} that software sees")
     usable = quantity(
         memory if share.numerator == share.denominator else ceil_div(memory * share.numerator, share.denominator)
     )
-    weights_on_gpu = weights(
-        resolved.model,
-        pp=resolved.args.pp,
-        part=_held(part, resolved),
-        in_dtype=resolved.workload.dtype,
-        weights_dtype=resolved.weights_dtype,
-        engine=resolved.engine,
-        args=resolved.args,
-    )
-    if resolved.draft and last:
-        weights_on_gpu = with_draft(weights_on_gpu, resolved.draft)
-    facts = runtime_facts(resolved, part, int(weights_on_gpu.total), first=first, last=last)
-    reserve_on_gpu = (
-        estimated_reserve(resolved.engine, facts) if facts else given_reserve(resolved.request.reserve or 0)
-    )
-    reserve_on_gpu = _as_logged(reserve_on_gpu, resolved)
+    held = weights_on_gpu(resolved, part and engine.held(part, resolved.args), last=last)
+    limits = resolved.limits(workload.batch, workload.context)
+    facts, reserve_for = None, None
+    if resolved.request.reserve is None:
+        facts = RuntimeFacts(
+            model=part or resolved.model,
+            whole=resolved.model,
+            args=resolved.args,
+            limits=limits,
+            gpu=gpu,
+            share=(share.numerator, share.denominator),
+            batch=workload.batch,
+            context=workload.context,
+            weights=int(held.total),
+            weights_dtype=multiplied_as(resolved.model, resolved.args.dtype, resolved.weights_dtype).name,
+            first=first,
+            last=last,
+        )
+        reserve_for = _estimates(resolved, facts)
+        reserve = reserve_for(workload.batch, workload.context)
+    else:
+        given = symbol("reserve", resolved.request.reserve, "bytes reserved, as given")
+        reserve = _as_logged(Reserve(given, int(given), int(given)), resolved)
     kv_memory = (
         named(usable, "usable", "bytes that the engine takes")
-        - named(weights_on_gpu.total, "weights", "bytes of the weights")
-        - named(reserve_on_gpu.total, "reserve", "bytes reserved for activations, graphs and the driver")
+        - named(held.total, "weights", "bytes of the weights")
+        - named(reserve.total, "reserve", "bytes reserved for activations, graphs and the driver")
     )
-    short = max(0, int(weights_on_gpu.total) + int(reserve_on_gpu.total) - int(usable))
+    short = max(0, int(held.total) + int(reserve.total) - int(usable))
     return MemoryBudget(
         kv_memory=Quantity(0) if short else kv_memory,
         memory=memory,
         share=share,
         usable=usable,
-        weights=weights_on_gpu,
-        reserve=reserve_on_gpu,
+        weights=held,
+        reserve=reserve,
         short=short,
         layers=part.main.n_layers if part else None,
         facts=facts,
-        reserve_for=cache(partial(reserve_for, resolved, facts)) if facts else None,
+        reserve_for=reserve_for,
     )
 
 
-def _held(part: ModelSpec | None, resolved: ResolvedRequest) -> ModelSpec | None:
-    """Return the layers whose weights the GPU holds: without the experts that llama.cpp leaves on the host."""
-    if part is None or not resolved.engine.splits_by_layer:
-        return part
-    from .offload import held_layers
+def weights_on_gpu(resolved: ResolvedRequest, part: ModelSpec | None, *, last: bool = False) -> Weights:
+    """Return the weights of a part of the model, or of the largest stage; with the draft model on the last one.
 
-    return held_layers(part, resolved.args)
-
-
-def runtime_facts(
-    resolved: ResolvedRequest, part: ModelSpec | None, weights_on_gpu: int, *, first: bool, last: bool
-) -> RuntimeFacts[Any] | None:
-    """Return what the runtime memory of one GPU is estimated from; None if it was given, or without a GPU.
-
-    Raises AttncalcError if the engine does not support an argument.
+    Raises AttncalcError as `weights` does.
     """
-    workload, gpu, share = resolved.workload, resolved.gpu, resolved.share
-    limits = resolved.limits(workload.batch, workload.context)
-    if resolved.request.reserve is not None or limits is None or gpu is None or share is None:
-        return None
-    return RuntimeFacts(
-        model=part or resolved.model,
-        whole=resolved.model,
+    return weights(
+        resolved.model,
+        pp=resolved.args.pp,
+        part=part,
+        in_dtype=resolved.workload.dtype,
+        weights_dtype=resolved.weights_dtype,
+        engine=resolved.engine,
         args=resolved.args,
-        limits=limits,
-        gpu=gpu,
-        share=(share.numerator, share.denominator),
-        batch=workload.batch,
-        context=workload.context,
-        weights=weights_on_gpu,
-        weights_dtype=multiplied_as(resolved.model, resolved.args.dtype, resolved.weights_dtype).name,
-        first=first,
-        last=last,
+        draft=resolved.draft if last else None,
     )
 
 
-def reserve_for(resolved: ResolvedRequest, facts: RuntimeFacts[Any], batch: int, context: int) -> Reserve:
-    """Return the runtime memory of the GPU with those facts, for `batch` sequences of `context` tokens."""
-    limits = resolved.limits(batch, context) or facts.limits
-    args = resolved.with_slots(resolved.slots(batch)) if resolved.engine.max_slots else facts.args
-    facts = dataclasses.replace(facts, args=args, limits=limits, batch=batch, context=context)
-    return _as_logged(estimated_reserve(resolved.engine, facts), resolved)
+def _estimates(resolved: ResolvedRequest, facts: RuntimeFacts[Any]) -> Callable[[int, int], Reserve]:
+    """Return the function (batch, context) -> the runtime memory of the GPU with those facts."""
+
+    @cache
+    def reserve_for(batch: int, context: int) -> Reserve:
+        args, limits = resolved.engine.for_batch(facts.args, batch), resolved.limits(batch, context)
+        runtime = resolved.engine.runtime(
+            dataclasses.replace(facts, args=args, limits=limits, batch=batch, context=context)
+        )
+        return _as_logged(Reserve(runtime.total, runtime.low, runtime.high, runtime), resolved)
+
+    return reserve_for
 
 
 def _as_logged(reserve: Reserve, resolved: ResolvedRequest) -> Reserve:
     """Return the runtime memory with what a log shows beyond the estimate; as it is without a log."""
     excess = resolved.request.logged_excess
-    if excess is None:
-        return reserve
-    return with_excess(reserve, excess.size, exact=excess.devices == resolved.devices)
+    return reserve.with_excess(excess.size, exact=excess.devices == resolved.devices) if excess else reserve

@@ -1,113 +1,59 @@
-"""What llama.cpp puts on each GPU and on the host: layers as models of their own, with the tensors of a GGUF file."""
+"""The least that an engine must leave on the host so that a request fits: layers, or the experts of layers."""
 
 from __future__ import annotations
 
-import dataclasses
-
-from ..checkpoint import CheckpointWeights
-from ..engines.base import EngineArgs
-from ..engines.llamacpp.options import LlamacppArgs
-from ..engines.llamacpp.placement import HOST, placement_of
-from ..engines.llamacpp.tensors import cuda_bytes, mapped_bytes, tensors_of
-from ..model import Layers, ModelSpec
-from .expert_parallel import without_routed
-from .stages import parts_of
+from ..engines import ENGINES, find_engine
+from ..engines.engine import AUTO
+from ..search import first_true
+from .fit import FitRequest, possible_verdict
+from .request import resolve
 
 
-def spread_over_gpus(model: ModelSpec, gpus: int, args: EngineArgs | None = None) -> list[ModelSpec]:
-    """Return the model that each of `gpus` GPUs has in llama.cpp.
+def least_offload(request: FitRequest, option: str) -> int | None:
+    """Return the value of an option of `Engine.offload_options` with the least on the host that fits for sure.
 
-    The embedding and other tables stay in host memory. The GPU with the output layer has the head; a tied one is a copy
-    there. A part of a GGUF file has `stored`, the tensors on that GPU.
-
-    Args:
-        model: The whole model.
-        gpus: The number of GPUs.
-        args: The arguments, of which those that place layers are used; None puts all layers on equal GPUs.
+    None if the option has no effect on the model, and if it does not fit with the most on the host.
     """
-    return _parts(model, gpus, args)[1:]
+    values = _values(request, option)
+
+    def fits(i: int) -> bool:
+        return possible_verdict(request.with_engine_args(**{option: values[i]})) == "fits"
+
+    if not values:
+        return None
+    if fits(0):  # asked first: with nothing on the host, no GPU copies matrices from there
+        return values[0]
+    last = len(values) - 1
+    return values[first_true(fits, 0, last)] if fits(last) else None
 
 
-def on_host(model: ModelSpec, gpus: int, args: EngineArgs) -> ModelSpec:
-    """Return the layers that llama.cpp has in host memory, with the embedding and other tables."""
-    return _parts(model, gpus, args)[0]
+def with_least_offload(request: FitRequest, option: str) -> FitRequest | None:
+    """Return the request with the least on the host; None if nothing needs to be, or the most is not enough."""
+    value = least_offload(request, option)
+    if value is None or value == _values(request, option)[0]:
+        return None
+    return request.with_engine_args(**{option: value})
 
 
-def _parts(model: ModelSpec, gpus: int, args: EngineArgs | None) -> list[ModelSpec]:
-    """Return the part of the host, and then that of each GPU."""
-    args = _arguments(model, gpus, args)
-    placed = placement_of(model.main.n_layers, args)
-    numbered = args.n_cpu_moe > 0
-    models = parts_of(model, placed.counts(), embedding_first=True, numbered=numbered)
-    for i, part in enumerate(models):
-        has_output = placed.output == i - 1
-        head = model.head if has_output else None
-        if head and head.kind == "lm" and i:  # `vocab_size` counts its matrix, so the head must not do so again
-            head = head._replace(tied=True)
-        stack = dataclasses.replace(part.main, final_norm=has_output and model.main.final_norm)
-        matrices = tuple(matrix for matrix in model.extra if matrix.applied_to)
-        extra = part.extra if not i else matrices if has_output else ()
-        models[i] = dataclasses.replace(
-            part,
-            stacks=(stack,),
-            head=head,
-            vocab_size=model.vocab_size if not i or (head and head.kind == "lm") else None,
-            extra=extra,
-        )
-    if model.stored and model.stored.contents:
-        return _with_tensors(models, model, model.stored, args)
-    return models
+def with_auto_offload(request: FitRequest) -> FitRequest:
+    """Return the request with a number for 'auto' of an offload option: all on GPUs if nothing else fits.
+
+    With engine 'all' it is that of the engine that has the option. For another engine 'auto' stays, which that engine
+    rejects.
+
+    Raises AttncalcError as `resolve` does.
+    """
+    auto = {name for name, value in request.engine_args.items() if value == AUTO}
+    if not auto:
+        return request
+    for name in ENGINES if request.engine == "all" else [request.engine]:
+        for option in auto & find_engine(name).offload_options.keys():
+            of_engine = request if name == request.engine else request.for_engine(name)
+            found = with_least_offload(of_engine.with_engine_args(**{option: None}), option)
+            request = request.with_engine_args(**{option: found.engine_args[option] if found else None})
+    return request
 
 
-def _arguments(model: ModelSpec, gpus: int, args: EngineArgs | None) -> LlamacppArgs:
-    if args is None:
-        from ..units import dtype
-
-        blocks = model.stored.blocks if model.stored else None
-        args = LlamacppArgs(dtype("fp16"), dtype("fp16"), blocks=blocks, model_type=model.model_type)
-    return dataclasses.replace(_own(args), gpus=gpus)
-
-
-def _own(args: EngineArgs) -> LlamacppArgs:
-    """Return llama.cpp's arguments, the only ones that divide a model between GPUs and host."""
-    if not isinstance(args, LlamacppArgs):
-        raise TypeError(f"{type(args).__name__} are not llama.cpp's arguments")
-    return args
-
-
-def _with_tensors(
-    models: list[ModelSpec], whole: ModelSpec, stored: CheckpointWeights, args: LlamacppArgs
-) -> list[ModelSpec]:
-    """Return the parts with the tensors of the file on each device: bytes of a CUDA buffer, or mapped ones."""
-    devices = tensors_of(whole, args)
-    parts = []
-    for model, device in zip(models, range(HOST, args.gpus), strict=True):
-        tensors = devices[device]
-        size = mapped_bytes(tensors) if device == HOST else cuda_bytes(tensors)
-        part = stored._replace(tensors=len(tensors), by_dtype=(), size=size, contents=tuple(tensors))
-        parts.append(dataclasses.replace(model, stored=part))
-    return parts
-
-
-def held_layers(part: ModelSpec, args: EngineArgs) -> ModelSpec:
-    """Return the layers of a GPU's part without the experts that --n-cpu-moe puts on the host."""
-    args = _own(args)
-    if not args.n_cpu_moe or part.stored is not None:
-        return part
-    layers = []
-    number = part.first_layer
-    for group in part.main.layers:
-        on_cpu = max(0, min(args.n_cpu_moe - number, group.count))
-        if on_cpu:
-            layers.append(_without_experts(dataclasses.replace(group, count=on_cpu)))
-        if on_cpu < group.count:
-            layers.append(dataclasses.replace(group, count=group.count - on_cpu))
-        number += group.count
-    return dataclasses.replace(part, stacks=(dataclasses.replace(part.main, layers=tuple(layers)),))
-
-
-def _without_experts(layers: Layers) -> Layers:
-    """Return layers of which only the router and the shared experts are left of a mixture."""
-    if layers.mlp is None or not layers.mlp.n_experts:
-        return layers
-    return dataclasses.replace(layers, mlp=without_routed(layers.mlp))
+def _values(request: FitRequest, option: str) -> range:
+    resolved = resolve(request)
+    return resolved.engine.offload_values(option, request.model, resolved.args)

@@ -13,23 +13,44 @@ from typing import Any, NamedTuple
 
 from ..cost.cache import layer_cache_specs
 from ..cost.common import check_source
-from ..engines import ENGINES, find_engine
+from ..cost.params import params
+from ..engines import DEFAULT_ENGINE, ENGINES, find_engine
 from ..engines.base import DraftModel, EngineArgs
 from ..engines.engine import Engine, Refusal
+from ..engines.expert_parallel import has_experts
 from ..engines.runtime import Limits
 from ..errors import AttncalcError, did_you_mean
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..quantity import ceil_div
-from ..units import count, dtype, truncate
+from ..units import count, dtype, parse_decimal, truncate
 from ..workload import Workload
-from .expert_parallel import divide_experts, divide_for_attention, has_experts
-from .reserve import Share, default_share, parse_share
 from .traffic import Traffic
-from .weights import released_dtype, weights
+from .weight_format import released_dtype
+from .weights import weights
 
 _DTYPES = ("kv_dtype_k", "kv_dtype_v", "mamba_ssm_cache_dtype")
 """Arguments of engines that are dtypes, given by name."""
+
+
+class Share(NamedTuple):
+    """The share of a GPU's memory that an engine takes: numerator / denominator, exact.
+
+    Attributes:
+        option: The engine's option that sets it.
+        text: The share as text: '0.92'.
+    """
+
+    option: str
+    text: str
+    numerator: int
+    denominator: int
+
+
+def parse_share(text: str, option: str) -> Share:
+    """Return a share above 0 and up to 1, exactly: '0.92'. Raises AttncalcError if it is not one."""
+    numerator, denominator = parse_decimal(text, option, upper=1)
+    return Share(option, text.strip(), numerator, denominator)
 
 
 class LoggedExcess(NamedTuple):
@@ -53,7 +74,7 @@ class FitRequest:
     Attributes:
         model: The whole model, not one device's share.
         workload: Batch, context and dtypes. A kv_dtype of None is the engine's default.
-        engine: vllm, sglang, llamacpp, transformers or ideal.
+        engine: The name of one of ENGINES.
         gpu: The kind of GPU.
         gpus: Their number; by default as many as hold the model once.
         kv_memory: Bytes for the cache on one device, as an engine reported them.
@@ -79,7 +100,7 @@ class FitRequest:
 
     model: ModelSpec
     workload: Workload
-    engine: str = "vllm"
+    engine: str = DEFAULT_ENGINE
     gpu: Gpu | None = None
     gpus: int | None = None
     kv_memory: int | None = None
@@ -210,27 +231,14 @@ class ResolvedRequest(NamedTuple):
 
         A search over batches starts the server with as many slots as it tries sequences.
         """
-        return self.with_slots(None) if self.engine.max_slots else self.args
+        args: EngineArgs = self.engine.for_batch(self.args, None)
+        return args
 
-    def slots(self, batch: int) -> int | None:
-        """Return the slots of a server for `batch` sequences: as given, or one for each; None without slots."""
-        if not self.engine.max_slots:
-            return None
-        given: int | None = self.request.engine_args.get("sequences")
-        return given or min(batch, self.engine.max_slots)
-
-    def with_slots(self, slots: int | None) -> EngineArgs:
-        """Return the arguments with that number of slots, unless one was given."""
-        sequences = self.request.engine_args.get("sequences") or slots
-        return dataclasses.replace(self.args, sequences=sequences)  # type: ignore[call-arg]
-
-    def limits(self, batch: int, context: int) -> Limits | None:
-        """Return the most tokens and sequences of one forward pass; None without a GPU.
+    def limits(self, batch: int, context: int) -> Limits:
+        """Return the most tokens and sequences of one forward pass on a GPU.
 
         Raises AttncalcError if the engine does not support an argument.
         """
-        if self.gpu is None:
-            return None
         if self.engine.whole_prompts:
             return Limits(batch * context, batch)
         return self.engine.limits(self.args_without_slots)
@@ -258,8 +266,16 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     given_args = _engine_args(of, request)
     released_kv = of.checkpoint_cache_dtype(model, given_args.get("engine_version"))
     cache_dtype = dtype(workload.kv_dtype or of.cache_dtype or released_kv or model_dtype.name)
+    draft = _draft_on_one_device(request, tp)
+    if draft:
+        given_args["speculative_model"] = draft
+    device: dict[str, Any] = {}
+    if request.gpu:
+        name = request.gpu.title if request.gpu.vendor else ""
+        device = {"device_memory": request.gpu.memory, "device": name, "gpus": gpus if of.splits_by_layer else 1}
     args: EngineArgs = of.args(
         **given_args,
+        **device,
         kv_dtype=cache_dtype,
         dtype=model_dtype,
         tp=tp,
@@ -274,20 +290,8 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         n_kv_heads=int(model.main.leading.widths().n_kv_heads) or None,
         blocks=model.stored.blocks if model.stored else None,
     )
-    if request.gpu:
-        args = dataclasses.replace(
-            args,
-            device_memory=request.gpu.memory,
-            device=request.gpu.title if request.gpu.vendor else "",
-            gpus=gpus if of.splits_by_layer else 1,
-        )
     of.check_split(args)
-    draft = _draft_on_one_device(request, tp)
-    if draft:
-        args = dataclasses.replace(args, speculative_model=draft)  # type: ignore[call-arg]
-    if of.max_slots and not given_args.get("sequences"):
-        slots = min(workload.batch, of.max_slots)
-        args = dataclasses.replace(args, sequences=slots)  # type: ignore[call-arg]
+    args = of.for_batch(args, workload.batch)
     return ResolvedRequest(
         request=request,
         model=_on_one_device(request, of, tp),
@@ -299,22 +303,24 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         ),
         gpus=gpus,
         share=_share(request, of, args),
-        weights_dtype=_weights_dtype(request),
+        weights_dtype=released_dtype(model) if request.weights_dtype is None else dtype(request.weights_dtype).name,
     )
 
 
 def _on_one_device(request: FitRequest, of: Engine[Any], tp: int) -> ModelSpec:
     """Return one device's part of the model. Raises AttncalcError if something in it does not divide."""
-    model, whole_experts = request.model, request.enable_expert_parallel
-    if of.ranks_share_tp:
-        if tp % request.attn_dp:
-            raise AttncalcError(
-                f"--attn-dp {request.attn_dp} does not divide --tp {tp}",
-                f"give --tp {request.attn_dp}, for example: SGLang's --tp-size counts the GPUs of all ranks",
-            )
-        divided = divide_for_attention(model, tp, request.attn_dp, expert_parallel=whole_experts)
-        return divided.shard(tp // request.attn_dp)
-    return divide_experts(model, tp, request.dp, expert_parallel=whole_experts).shard(tp)
+    model, stored = request.model, request.model.stored
+    if tp % request.attn_dp:
+        raise AttncalcError(
+            f"--attn-dp {request.attn_dp} does not divide --tp {tp}",
+            f"give --tp {request.attn_dp}, for example: SGLang's --tp-size counts the GPUs of all ranks",
+        )
+    ranks = request.attn_dp if of.ranks_share_tp else request.dp
+    part = of.divide(model, tp, ranks, expert_parallel=request.enable_expert_parallel)
+    if stored is not None and part is not model:  # the files' bytes are divided as the parameters are
+        here, everywhere = int(params(part).total), int(params(model).total)
+        part = dataclasses.replace(part, stored=stored._replace(size=-(-stored.size * here // everywhere)))
+    return part.shard(tp // request.attn_dp)
 
 
 def _draft_on_one_device(request: FitRequest, tp: int) -> DraftModel | None:
@@ -380,16 +386,9 @@ def _share(request: FitRequest, of: Engine[Any], args: EngineArgs) -> Share | No
     if request.gpu is None or request.kv_memory is not None:
         return None
     if request.gpu_memory_utilization is None:
-        return default_share(of, args, args.tp * args.pp)
+        return parse_share(of.share(args, args.tp * args.pp), of.share_option)
     given = parse_share(str(request.gpu_memory_utilization), "--gpu-memory-utilization")
     return given._replace(option=of.share_option)
-
-
-def _weights_dtype(request: FitRequest) -> str | None:
-    """Return the dtype of weight matrices: as given, else as released; None for that of the model or its files."""
-    if request.weights_dtype is not None:
-        return dtype(request.weights_dtype).name
-    return released_dtype(request.model)
 
 
 def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:

@@ -24,8 +24,9 @@ from ..quantity import Quantity, Ratio, ceil_div, least, named, quantity, ratio,
 from ..search import first_true
 from ..units import DType
 from ..workload import Workload
-from .config import ONE_DEVICE, ServingConfig, cache_read
-from .weights import bytes_read, multiplied_as
+from .cache_read import ONE_DEVICE, ServingConfig, cache_read
+from .weight_format import multiplied_as
+from .weights_read import bytes_read
 
 Bound = Literal["compute", "memory"]
 

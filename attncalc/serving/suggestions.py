@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations, islice, takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ..engines.expert_parallel import has_experts
 from ..errors import AttncalcError
 from ..model import plural
 from ..units import count, dtype
-from .expert_parallel import has_experts
 from .fit import FitRequest, FitResult, fit, possible_verdict, sure_limits, with_other_gpus
-from .gpu_layers import with_experts_on_host, with_layers_on_host
-from .request import ResolvedRequest, resolve
-from .reserve import parse_share
-from .weights import as_weights
+from .offload import with_least_offload
+from .request import ResolvedRequest, parse_share, resolve
+from .weight_format import as_weights
 
 MAX_PAIRS = 2
 """Pairs of changes that are suggested, and the single changes of which as many make a pair unnecessary."""
@@ -39,11 +39,30 @@ class Suggestion(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """A change that has not been tried yet; `apply` returns the changed request."""
+    """A change of a request that has not been tried yet.
+
+    Attributes:
+        words: The change in words.
+        flag: The options to type.
+        fields: Fields of the FitRequest with their new values.
+        workload: Fields of its workload.
+        engine_args: The engine's arguments.
+    """
 
     words: str
     flag: str
-    apply: Callable[[FitRequest], FitRequest]
+    fields: Mapping[str, Any] = {}
+    workload: Mapping[str, Any] = {}
+    engine_args: Mapping[str, Any] = {}
+
+    def apply(self, request: FitRequest) -> FitRequest:
+        """Return the changed request."""
+        changed = request.with_workload(**self.workload).with_engine_args(**self.engine_args)
+        return dataclasses.replace(changed, **self.fields)
+
+
+_Kind = Callable[[ResolvedRequest], Iterator[_Change]]
+"""Returns changes of one kind, from the smallest to the largest."""
 
 
 def suggestions(result: FitResult) -> tuple[Suggestion, ...]:
@@ -55,13 +74,14 @@ def suggestions(result: FitResult) -> tuple[Suggestion, ...]:
     if result.verdict == "fits":
         return ()
     resolved, request = result.resolved, result.request
-    kinds = [list(kind(resolved)) for kind in _ON_THE_SAME_GPUS]
-    too_small = [list(takewhile(lambda change: not _works(change, request), kind)) for kind in kinds]
-    enough = {
-        kind: changes[len(small)]
-        for kind, changes, small in zip(_ON_THE_SAME_GPUS, kinds, too_small, strict=True)
-        if len(small) < len(changes)
-    }
+    offload: Iterator[_Kind] = (partial(_on_host, option=option) for option in resolved.engine.offload_options)
+    too_small: list[list[_Change]] = []
+    enough: dict[_Kind, _Change] = {}
+    for kind in (*_ON_THE_SAME_GPUS, *offload):
+        changes = list(kind(resolved))
+        too_small.append(list(takewhile(lambda change: not _works(change, request), changes)))
+        if len(too_small[-1]) < len(changes):
+            enough[kind] = changes[len(too_small[-1])]
     single, pairs = list(enough.values()), []
     if len(single) < MAX_PAIRS:
         pairs = list(islice(_pairs(too_small, request), MAX_PAIRS))
@@ -70,15 +90,8 @@ def suggestions(result: FitResult) -> tuple[Suggestion, ...]:
     gpus = list(islice(_more_gpus(resolved), 1))
     if not (gpus or single or pairs):
         gpus = list(islice(_more_gpus_with_a_narrow_cache(resolved), 1))
-    changes = [
-        *single,
-        *pairs,
-        *_ranks_of_attention(resolved),
-        *gpus,
-        *_shorter_context(result),
-        *_smaller_batch(result),
-    ]
-    return tuple(_fitting(changes, request))
+    others = (*_ranks_of_attention(resolved), *gpus, *_smaller_workload(resolved))
+    return tuple(_fitting([*single, *pairs, *others], request))
 
 
 def with_fewest_options(changes: Sequence[Suggestion], lines: Sequence[int], room: int) -> tuple[Suggestion, ...]:
@@ -116,7 +129,11 @@ def _works(change: _Change, request: FitRequest) -> bool:
 
 def _both(one: _Change, other: _Change) -> _Change:
     return _Change(
-        f"{one.words}, {other.words}", f"{one.flag} {other.flag}", lambda request: other.apply(one.apply(request))
+        f"{one.words}, {other.words}",
+        f"{one.flag} {other.flag}",
+        {**one.fields, **other.fields},
+        {**one.workload, **other.workload},
+        {**one.engine_args, **other.engine_args},
     )
 
 
@@ -135,38 +152,31 @@ def _fewer_sequences(resolved: ResolvedRequest) -> Iterator[_Change]:
 
     The tokens of a step are named too, since a default that is only assumed widens the range.
     """
+    if resolved.gpu is None:
+        return
     limits = resolved.limits(resolved.workload.batch, resolved.workload.context)
     for sequences in resolved.engine.fewer_sequences:
-        if limits is not None and resolved.workload.batch <= sequences < limits.sequences:
-            changes = {"max_num_seqs": sequences, "max_num_batched_tokens": min(limits.tokens, _FEW_TOKENS)}
-            flag = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in changes.items())
-            yield _Change(f"{plural(sequences, 'sequence')} per step", flag, _with_limits(changes))
-
-
-def _with_limits(changes: Mapping[str, int]) -> Callable[[FitRequest], FitRequest]:
-    return lambda request: request.with_engine_args(**changes)
+        if resolved.workload.batch <= sequences < limits.sequences:
+            args = {"max_num_seqs": sequences, "max_num_batched_tokens": min(limits.tokens, _FEW_TOKENS)}
+            flag = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in args.items())
+            yield _Change(f"{plural(sequences, 'sequence')} per step", flag, engine_args=args)
 
 
 def _larger_share(resolved: ResolvedRequest) -> Iterator[_Change]:
     for text in resolved.engine.larger_shares:
         larger, share = parse_share(text, ""), resolved.share
         if share and larger.numerator * share.denominator > share.numerator * larger.denominator:
-            yield _Change(f"{text} of the GPU's memory", f"{share.option} {text}", _with_share(text))
-
-
-def _with_share(text: str) -> Callable[[FitRequest], FitRequest]:
-    return lambda request: dataclasses.replace(request, gpu_memory_utilization=text)
+            fields = {"gpu_memory_utilization": text}
+            yield _Change(f"{text} of the GPU's memory", f"{share.option} {text}", fields)
 
 
 def _narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
     bits = max(each.bits for each in resolved.engine.cache_dtypes(resolved.args))
+    of_k_or_v = {"kv_dtype_k": None, "kv_dtype_v": None}
     for name in resolved.engine.narrower_cache_dtypes:
         if dtype(name).bits < bits:
-            yield _Change(f"a cache in {name}", f"--kv-dtype {name}", _with_cache_dtype(name))
-
-
-def _with_cache_dtype(name: str) -> Callable[[FitRequest], FitRequest]:
-    return lambda request: request.with_workload(kv_dtype=name).with_engine_args(kv_dtype_k=None, kv_dtype_v=None)
+            flag = f"--kv-dtype {name}"
+            yield _Change(f"a cache in {name}", flag, workload={"kv_dtype": name}, engine_args=of_k_or_v)
 
 
 def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -178,38 +188,22 @@ def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
     bits = as_weights(resolved.weights_dtype or resolved.args.dtype.name).bits
     for name in resolved.engine.narrower_weight_dtypes:
         if as_weights(name).bits < bits:
-            yield _Change(f"weights in {name}", f"--weights-dtype {name}", _with_weights_dtype(name))
+            yield _Change(f"weights in {name}", f"--weights-dtype {name}", {"weights_dtype": name})
 
 
-def _with_weights_dtype(name: str) -> Callable[[FitRequest], FitRequest]:
-    return lambda request: dataclasses.replace(request, weights_dtype=name)
-
-
-def _experts_on_host(resolved: ResolvedRequest) -> Iterator[_Change]:
-    """Yield the fewest layers whose experts llama.cpp must leave in host memory."""
-    if resolved.whole_layers:
-        changed = with_experts_on_host(resolved.request)
+def _on_host(resolved: ResolvedRequest, option: str) -> Iterator[_Change]:
+    """Yield the fewest layers on the host, or the fewest whose experts are."""
+    if option in resolved.engine.offload_options and resolved.share:
+        changed = with_least_offload(resolved.request, option)
         if changed:
-            layers = changed.engine_args["n_cpu_moe"]
-            yield _Change(f"experts of {plural(layers, 'layer')} on the host", f"--n-cpu-moe {layers}", _as(changed))
+            layers = changed.engine_args[option]
+            words = resolved.engine.offload_options[option].format(plural(layers, "layer"))
+            yield _Change(words, f"--{option.replace('_', '-')} {layers}", engine_args={option: layers})
 
 
-def _layers_on_host(resolved: ResolvedRequest) -> Iterator[_Change]:
-    """Yield the most layers that llama.cpp can put on the GPUs."""
-    if resolved.whole_layers and resolved.share:
-        changed = with_layers_on_host(resolved.request)
-        if changed:
-            layers = changed.engine_args["n_gpu_layers"]
-            yield _Change(f"{plural(layers, 'layer')} on GPUs", f"--n-gpu-layers {layers}", _as(changed))
-
-
-def _as(changed: FitRequest) -> Callable[[FitRequest], FitRequest]:
-    return lambda request: dataclasses.replace(request, engine_args=changed.engine_args)
-
-
-_ON_THE_SAME_GPUS = (_fewer_sequences, _narrow_cache, _narrow_weights, _larger_share, _experts_on_host, _layers_on_host)
+_ON_THE_SAME_GPUS = (_fewer_sequences, _narrow_cache, _narrow_weights, _larger_share)
 """The kinds of changes that need no other GPUs. A larger share is late: the engine may run out of memory later. Layers
-in host memory are last: they are slow."""
+in host memory come after them: they are slow."""
 
 
 # Other changes
@@ -219,11 +213,8 @@ def _ranks_of_attention(resolved: ResolvedRequest) -> Iterator[_Change]:
     """Yield ranks that divide the experts instead of SGLang's replicas of a mixture, on the same GPUs."""
     if resolved.engine.ranks_share_tp and resolved.dp > 1 and has_experts(resolved.request.model):
         tp, ranks = resolved.args.tp * resolved.dp, resolved.dp
-        yield _Change(
-            "DP attention instead of replicas",
-            f"--tp {tp} --enable-dp-attention",
-            lambda request: dataclasses.replace(request, tp=tp, attn_dp=ranks, dp=1),
-        )
+        fields = {"tp": tp, "attn_dp": ranks, "dp": 1}
+        yield _Change("DP attention instead of replicas", f"--tp {tp} --enable-dp-attention", fields)
 
 
 def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -236,12 +227,8 @@ def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
             tp = "" if resolved.whole_layers else f" --tp {request.tp}"
             pp = f" --pp {request.pp}" if request.pp > 1 else ""
             words = f"{count(gpus)} GPUs{' per replica' if replicas > 1 else ''}"
-            flag = f"--gpus {gpus * replicas}{tp}{pp}"
-            yield _Change(words, flag, _on_gpus_of(dataclasses.replace(request, gpus=gpus * replicas)))
-
-
-def _on_gpus_of(other: FitRequest) -> Callable[[FitRequest], FitRequest]:
-    return lambda request: dataclasses.replace(request, gpus=other.gpus, tp=other.tp, pp=other.pp)
+            fields = {"gpus": gpus * replicas, "tp": request.tp, "pp": request.pp}
+            yield _Change(words, f"--gpus {gpus * replicas}{tp}{pp}", fields)
 
 
 def _more_gpus_with_a_narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -250,14 +237,47 @@ def _more_gpus_with_a_narrow_cache(resolved: ResolvedRequest) -> Iterator[_Chang
             yield _both(cache, more)
 
 
-def _shorter_context(result: FitResult) -> Iterator[_Change]:
-    context, _ = sure_limits(result.resolved)
+def _smaller_workload(resolved: ResolvedRequest) -> Iterator[_Change]:
+    """Yield a shorter context, and a smaller batch."""
+    context, batch = sure_limits(resolved)
     if context:
         words = f"{count(context)} tokens of context"
-        yield _Change(words, f"--context {context}", lambda request: request.with_workload(context=context))
-
-
-def _smaller_batch(result: FitResult) -> Iterator[_Change]:
-    _, batch = sure_limits(result.resolved)
+        yield _Change(words, f"--context {context}", workload={"context": context})
     if batch:
-        yield _Change(plural(batch, "sequence"), f"--batch {batch}", lambda request: request.with_workload(batch=batch))
+        yield _Change(plural(batch, "sequence"), f"--batch {batch}", workload={"batch": batch})
+
+
+# Notes of the report
+
+
+class AttentionRanks(NamedTuple):
+    """The same GPUs, each with attention and a cache of its own: DP attention.
+
+    Attributes:
+        flags: The options that ask for it.
+        before: Concurrent requests on all GPUs without it.
+        after: Concurrent requests on all GPUs with it; None if each GPU has no room for all weights of attention.
+    """
+
+    flags: str
+    before: float
+    after: float | None
+
+
+def with_attention_ranks(result: FitResult) -> AttentionRanks | None:
+    """Return what fits with DP attention; None for a model or an engine that does not have it.
+
+    It is for a model whose latents tensor parallelism only copies.
+    """
+    resolved, request = result.resolved, result.request
+    ranks = resolved.engine.attention_ranks(resolved.args, resolved.dp)
+    if ranks is None or not has_experts(request.model):
+        return None
+    flags, changes = ranks
+    try:
+        other = fit(dataclasses.replace(request, **changes, gpus=resolved.gpus))
+    except AttncalcError:
+        return None
+    before = float(result.pool.concurrency) * resolved.replicas
+    after = float(other.pool.concurrency) * other.resolved.replicas
+    return AttentionRanks(flags, before, None if other.verdict == "does_not_fit" else after)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from ..api.fit_options import FitOptions
 from ..api.fit_request import check_offload, fit_request, read_traffic
 from ..engines.base import CacheLayout
-from ..engines.llamacpp.options import AUTO
+from ..engines.engine import AUTO
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio
 from ..report.fit_figures import fit_figures, totals

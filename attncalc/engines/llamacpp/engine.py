@@ -5,21 +5,27 @@ layout.py computes the cells of the cache, compute_buffer.py what the graph need
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from types import MappingProxyType
 
+from ...model import ModelSpec
 from ...units import DType
 from ..base import CacheLayout
 from ..engine import Engine
-from ..launch import LaunchFacts
+from ..expert_parallel import has_experts
 from ..options import DraftOptions, VersionOptions
 from ..pipeline import LayerCacheSpec
-from ..runtime import Limits, RuntimeFacts, RuntimeMemory
+from ..runtime import Limits
 from ..startup_log import LogChecks, StartupLog
+from .launch import launch
 from .layout import layout
-from .limits import DEFAULT_UBATCH, MAX_GPUS, MAX_SEQUENCES
-from .options import LlamacppArgs, LlamacppOptions
-from .runtime import llamacpp_runtime
+from .log_lines import breakdown_lines
+from .offload import device_parts, held_layers
+from .options import MAX_GPUS, MAX_SEQUENCES, LlamacppArgs, LlamacppOptions
+from .placement import block_count
+from .runtime import runtime
 
 
 class Llamacpp(Engine[LlamacppArgs]):
@@ -33,7 +39,6 @@ class Llamacpp(Engine[LlamacppArgs]):
     narrower_cache_dtypes = ("q8_0", "q4_0")
     narrower_weight_dtypes = ("q8_0", "q4_0")
     runtime_grows = True
-    max_slots = MAX_SEQUENCES
     max_gpus = MAX_GPUS
     splits_by_layer = True
     loads_towers = False  # a file of its own, --mmproj
@@ -41,26 +46,39 @@ class Llamacpp(Engine[LlamacppArgs]):
     # A GGUF file may have its output matrix quantized, which the estimate has in 16 bits: 7,670 MiB of Qwen3-8B in Q8_0
     # instead of 8,220.
     weights_tolerance = (12, 2)
+    offload_options = MappingProxyType({"n_cpu_moe": "experts of {} on the host", "n_gpu_layers": "{} on GPUs"})
+    held = staticmethod(held_layers)
+    layout = staticmethod(layout)
+    runtime = staticmethod(runtime)
+    launch = staticmethod(launch)
+    memory_lines = staticmethod(breakdown_lines)
+
+    def for_batch(self, args: LlamacppArgs, batch: int | None) -> LlamacppArgs:
+        return dataclasses.replace(args, batch=batch and min(batch, MAX_SEQUENCES))
 
     def cache_dtypes(self, args: LlamacppArgs) -> tuple[DType, DType]:
-        return args.kv_dtype_k or args.kv_dtype, args.kv_dtype_v or args.kv_dtype
+        return args.types
 
-    def layout(self, specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> CacheLayout:
-        return layout(specs, args)
+    def parts(self, model: ModelSpec, args: LlamacppArgs) -> Sequence[ModelSpec]:
+        return device_parts(model, args)[1:]
+
+    def on_host(self, model: ModelSpec, args: LlamacppArgs) -> ModelSpec:
+        return device_parts(model, args)[0]
+
+    def host_layout(self, specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> CacheLayout | None:
+        return layout(specs, args).host
+
+    def offload_values(self, option: str, model: ModelSpec, args: LlamacppArgs) -> range:
+        layers = block_count(model.main.n_layers, args)
+        if option == "n_gpu_layers":
+            return range(layers + 1, -1, -1)  # the output layer counts as one
+        return range(layers + 1) if has_experts(model) else range(0)
 
     def reserves_context(self, args: LlamacppArgs) -> bool:
         return not args.kv_unified
 
     def limits(self, args: LlamacppArgs) -> Limits:
-        return Limits(args.ubatch or DEFAULT_UBATCH, 1)
-
-    def runtime(self, facts: RuntimeFacts[LlamacppArgs]) -> RuntimeMemory:
-        return llamacpp_runtime(facts)
-
-    def launch(self, facts: LaunchFacts[LlamacppArgs]) -> Iterator[str | int]:
-        from .launch import launch
-
-        return launch(facts)
+        return Limits(args.micro_batch, 1)
 
     def read_log(self, lines: Sequence[str]) -> StartupLog | None:
         from .log import read_log

@@ -15,35 +15,27 @@ _GGUF_NAMES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "int8": "Q8_0", "in
 def launch(facts: LaunchFacts[LlamacppArgs]) -> Flags:
     """Yield the words of llama-server's command. Its -c is the context of all slots together."""
     args = facts.args
-    slots = args.sequences or 1
     yield "llama-server"
     yield from _gguf_file(facts)
-    yield from ("-c", facts.context * (facts.batch if args.kv_unified else slots), "-np", slots)
+    yield from ("-c", facts.context * (facts.batch if args.kv_unified else args.slots), "-np", args.slots)
     if facts.on_gpu:
         yield from ("-ngl", 999 if args.n_gpu_layers is None else args.n_gpu_layers)  # 999: all, in every version
-        yield from _offload(facts)
+        if args.n_cpu_moe >= block_count(facts.model.main.n_layers, args):
+            yield "--cpu-moe"
+        elif args.n_cpu_moe:
+            yield from ("--n-cpu-moe", args.n_cpu_moe)
+        if args.tensor_split:
+            yield from ("-ts", ",".join(f"{share:g}" for share in args.tensor_split))
+        if args.no_kv_offload:
+            yield "-nkvo"
     yield from flag("-ub", args.ubatch)
     yield from flag("--flash-attn", args.flash_attn)
-    for option, cache in (("-ctk", args.kv_dtype_k), ("-ctv", args.kv_dtype_v)):
-        name = (cache or args.kv_dtype).name
-        yield from flag(option, _GGUF_NAMES.get(name, name).lower(), "f16")
+    for option, kv_type in zip(("-ctk", "-ctv"), args.types, strict=True):
+        yield from flag(option, _GGUF_NAMES.get(kv_type.name, kv_type.name).lower(), "f16")
     if args.kv_unified:
         yield "-kvu"
     if args.swa_full:
         yield "--swa-full"
-
-
-def _offload(facts: LaunchFacts[LlamacppArgs]) -> Flags:
-    """Yield the options that divide the model between GPUs and host."""
-    args = facts.args
-    if args.n_cpu_moe >= block_count(facts.model.main.n_layers, args):
-        yield "--cpu-moe"
-    elif args.n_cpu_moe:
-        yield from ("--n-cpu-moe", args.n_cpu_moe)
-    if args.tensor_split:
-        yield from ("-ts", ",".join(f"{share:g}" for share in args.tensor_split))
-    if args.no_kv_offload:
-        yield "-nkvo"
 
 
 def _gguf_file(facts: LaunchFacts[LlamacppArgs]) -> Flags:

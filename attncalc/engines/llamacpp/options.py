@@ -10,9 +10,15 @@ from ...errors import AttncalcError
 from ...options import COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, Count, Option, Parser, count_or_zero
 from ...units import DType, list_tip, parse_decimal, truncate
 from ..base import EngineArgs
+from ..engine import AUTO
+from .versions import LlamaCppVersion, llamacpp_version
 
-AUTO = "auto"
-"""The value of n_gpu_layers that stands for the most layers that fit."""
+MAX_SEQUENCES = 256
+"""LLAMA_MAX_SEQ (src/llama-cparams.h)."""
+MAX_GPUS = 16
+"""llama_max_devices (src/llama.cpp) and GGML_CUDA_MAX_DEVICES (ggml/include/ggml-cuda.h)."""
+DEFAULT_UBATCH, DEFAULT_BATCH = 512, 2048
+"""Defaults of -ub and -b (common/common.h)."""
 
 
 def _gpu_layers(text: str, name: str) -> int | str | None:
@@ -128,21 +134,19 @@ class LlamacppArgs(EngineArgs):
     Attributes:
         kv_dtype_k: dtype of K if it differs from V's.
         kv_dtype_v: dtype of V if it differs from K's.
-        sequences: slots of the server (-np).
+        sequences: slots of the server (-np); None for one per sequence of `batch`.
+        batch: sequences for which the server is started.
         ubatch: tokens of a micro-batch (-ub).
-        kv_unified: all sequences share one buffer (-kvu).
-        swa_full: store sliding windows like full attention.
         flash_attn: flash attention: on, off or auto (-fa).
-        n_outputs_max: rows of logits that are computed in a pass.
         n_gpu_layers: layers on GPUs, the output layer included (-ngl); None for all.
         n_cpu_moe: layers from the first on whose routed experts are on the host.
         tensor_split: the share of the layers on each GPU (-ts); () for equal ones.
-        no_kv_offload: all caches are on the host (-nkvo).
     """
 
     kv_dtype_k: DType | None = None
     kv_dtype_v: DType | None = None
     sequences: int | None = None
+    batch: int | None = None
     ubatch: int | None = None
     kv_unified: bool = False
     swa_full: bool = False
@@ -152,3 +156,37 @@ class LlamacppArgs(EngineArgs):
     n_cpu_moe: int = 0
     tensor_split: tuple[float, ...] = ()
     no_kv_offload: bool = False
+
+    @property
+    def release(self) -> LlamaCppVersion:
+        """The version, and what depends on it. Raises AttncalcError if it is unknown."""
+        return llamacpp_version(self.engine_version)
+
+    @property
+    def types(self) -> tuple[DType, DType]:
+        """The dtypes of K and of V."""
+        return self.kv_dtype_k or self.kv_dtype, self.kv_dtype_v or self.kv_dtype
+
+    @property
+    def slots(self) -> int:
+        """Slots of the server."""
+        return self.sequences or self.batch or 1
+
+    @property
+    def micro_batch(self) -> int:
+        """Tokens of a micro-batch."""
+        return self.ubatch or DEFAULT_UBATCH
+
+    @property
+    def is_unified(self) -> bool:
+        """Whether all slots share one stream of cells."""
+        return self.kv_unified or self.release.fork
+
+    @property
+    def state_rows(self) -> int:
+        """State rows per sequence: 1, and one per speculative token that can be rolled back."""
+        return 1 + self.speculative_tokens
+
+    def streams(self, slots: int) -> int:
+        """Return the streams of cells of so many slots."""
+        return 1 if self.is_unified else slots

@@ -7,6 +7,7 @@ the host.
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from ...errors import AttncalcError
 from ...units import truncate
@@ -48,6 +49,7 @@ class LlamaCppVersion(Version):
         return self.fork or self._flash_attention
 
 
+@cache
 def llamacpp_version(text: str | None) -> LlamaCppVersion:
     """Return what that version does; None is VERSION. Raises AttncalcError if the version is unknown."""
     build = re.fullmatch(r"b([1-9]\d{0,4})", text or "")

@@ -11,6 +11,7 @@ from ...quantity import symbol, total
 from ...units import GIB, parse_decimal
 from ..base import CacheLayout
 from ..engine import Engine, ExtraWeights, HeldWeights
+from ..expert_parallel import divide_for_attention
 from ..options import DraftOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
 from ..startup_log import LogChecks, StartupLog
@@ -47,6 +48,7 @@ class Sglang(Engine[SglangArgs]):
         r"sglang|ServerArgs\(|KV Cache is allocated|Load weight (?:begin|end)|max_total_num_tokens=|Memory pool end"
         r"|mem.fraction.static|Mamba Cache is allocated"
     )
+    divide = staticmethod(divide_for_attention)
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)
     launch = staticmethod(launch)

@@ -11,6 +11,7 @@ from ...model import ModelSpec
 from ...units import count
 from ..base import CacheLayout
 from ..engine import Engine, Refusal
+from ..expert_parallel import divide_experts
 from ..options import DraftOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
 from .held_weights import extra_weights, has_mla, padded_vocabulary
@@ -46,6 +47,7 @@ class Vllm(Engine[VllmArgs]):
         r"vllm|LLM engine|vLLM|KV cache size: \d|# \w+ blocks: \d|KV cache is needed|KV cache memory|Model loading took"
         r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling"
     )
+    divide = staticmethod(divide_experts)
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)
     launch = staticmethod(launch)

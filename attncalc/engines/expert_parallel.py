@@ -20,7 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..attention import Matrix
-from ..cost.params import params
 from ..errors import AttncalcError
 from ..mlp import Mlp
 from ..model import ModelSpec
@@ -63,14 +62,14 @@ def has_experts(model: ModelSpec) -> bool:
     return any(layers.mlp and layers.mlp.n_experts for _, layers in model.groups())
 
 
-def divide_experts(model: ModelSpec, tp: int, dp: int, *, expert_parallel: bool) -> ModelSpec:
+def divide_experts(model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
     """Return the model that the `tp` devices of one data-parallel rank have, before it is divided over them.
 
-    A model without experts is unchanged: data-parallel ranks are replicas of it.
+    A model without experts is unchanged: data-parallel ranks are replicas of it. A file's `stored` stays as it is.
 
     Raises AttncalcError if the experts cannot be divided so.
     """
-    if not has_experts(model) or (dp == 1 and not expert_parallel):
+    if not has_experts(model) or (ranks == 1 and not expert_parallel):
         return model
 
     def divide(mlp: Mlp) -> Mlp:
@@ -79,8 +78,8 @@ def divide_experts(model: ModelSpec, tp: int, dp: int, *, expert_parallel: bool)
         mlp = _shared_apart(mlp)
         if expert_parallel:
             # sequence-parallel experts: ParallelConfig.use_sequence_parallel_moe
-            return _whole_experts(mlp, tp * dp, replicates_shared=tp > 1 and dp > 1)
-        return _parts_of_experts(mlp, tp, dp)
+            return _whole_experts(mlp, tp * ranks, replicates_shared=tp > 1 and ranks > 1)
+        return _parts_of_experts(mlp, tp, ranks)
 
     return _with_mlps(model, divide)
 
@@ -133,12 +132,7 @@ def _with_mlps(model: ModelSpec, divide: Callable[[Mlp], Mlp]) -> ModelSpec:
         )
         for stack in model.stacks
     )
-    divided = dataclasses.replace(model, stacks=stacks)
-    if model.stored is None:
-        return divided
-    # the files' bytes are divided as the parameters are
-    here, everywhere = int(params(divided).total), int(params(model).total)
-    return dataclasses.replace(divided, stored=model.stored._replace(size=-(-model.stored.size * here // everywhere)))
+    return dataclasses.replace(model, stacks=stacks)
 
 
 def _shared_apart(mlp: Mlp) -> Mlp:

@@ -1,0 +1,143 @@
+"""The lines that llama.cpp prints about its memory: caches, model and compute buffers, and the table of all devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...hardware import Gpu
+from ..runtime import DeviceMemory, RuntimeFacts
+from .buffers import TYPES, Buffer, StateRows, stream_cells
+from .compute_buffer import ComputeBuffer
+from .options import LlamacppArgs
+from .placement import block_count, float32, placement_of
+from .tensors import model_buffers
+
+_MIB = 2**20
+_VENDORS = ("NVIDIA ", "GeForce ", "Tesla ", "AMD ", "Radeon ", "Instinct ")
+"""What llama.cpp leaves out of the names of GPUs."""
+_HEADER_FORM = "{}   {}    {}   {}   {}   {}    {}"
+_GPU_FORM = "{} = {} + ({} = {} + {} + {}) + {}"
+_HOST_FORM = "{}   {}    {} = {} + {} + {}    {}"
+_HEADER = ("memory breakdown [MiB]", "total", "free", "self", "model", "context", "compute", "unaccounted")
+
+
+def mib(size: int, width: int = 7) -> str:
+    """Return `size` as llama.cpp prints it: MiB from a 32-bit float, by %7.2f."""
+    return f"{float32(size) / _MIB:{width}.2f}"
+
+
+@dataclass(frozen=True)
+class Start:
+    """A start of the server, and the lines of its log about the caches.
+
+    Attributes:
+        args: The arguments.
+        buffers: The buffers of cells, of all devices together.
+        states: The recurrent states; None without such layers.
+        window: Tokens of the sliding window; None if no buffer has one.
+        layers: Layers of the model.
+        devices: The buffers of each device by its name, the host first; {} without a known GPU.
+    """
+
+    args: LlamacppArgs
+    buffers: tuple[Buffer, ...]
+    states: StateRows | None
+    window: int | None
+    layers: int
+    devices: Mapping[str, tuple[Buffer, ...]]
+
+    def lines(self, context: int) -> tuple[str, ...]:
+        """Return the lines of a start with slots of `context` tokens each. Every device of a request asks for them."""
+        if context not in self._kept:
+            self._kept[context] = tuple(self._lines(context))
+        return self._kept[context]
+
+    @cached_property
+    def _kept(self) -> dict[int, tuple[str, ...]]:
+        return {}
+
+    def _lines(self, context: int) -> Iterator[str]:
+        args, slots = self.args, self.args.slots
+        streams = args.streams(slots)
+        full, windows = map(int, stream_cells(args, self.window, batch=slots, slots=slots, context=context))
+        k_type, v_type = (TYPES[kv_type.name] for kv_type in args.types)
+        if not args.release.fork:
+            yield f"llama_context: n_ctx                 = {streams * full}"
+        for buffer in self.buffers:
+            cells = windows if buffer.windowed else full
+            k, v = streams * cells * buffer.cell_k, streams * cells * (int(buffer.cell) - buffer.cell_k)
+            sizes = f"K ({k_type}): {mib(k)} MiB, V ({v_type}): {mib(v)} MiB"
+            if args.release.fork:
+                if not v:  # a latent; the real line continues with kv^T, in a format that changed between versions
+                    sizes = f"c^KV ({k_type}): {mib(k)} MiB"
+                yield f"llama_new_context_with_model: KV self size  = {mib(k + v)} MiB, {sizes}"
+                continue
+            if self.window:
+                kind = "    SWA" if buffer.windowed else "non-SWA"
+                yield f"llama_kv_cache_iswa: creating {kind} KV cache, size = {cells} cells"
+            elif len(self.buffers) > 1:
+                kind = "indexer" if buffer.name == "indexer" else "main"
+                yield f"llama_kv_cache_dsa: creating {kind} KV cache, size = {cells} cells"
+            for device, buffers in self.devices.items():
+                for part in (part for part in buffers if part.name == buffer.name):
+                    size = mib(streams * cells * int(part.cell), width=8)
+                    yield f"llama_kv_cache: {device:>10} KV buffer size = {size} MiB"
+            yield (
+                f"llama_kv_cache: size = {mib(k + v)} MiB ({cells:6d} cells, {buffer.layers:3d} layers, "
+                f"{slots:2d}/{streams} seqs), {sizes}"
+            )
+        if self.states:  # ik_llama.cpp has none
+            r, s = (args.state_rows * slots * part for part in (self.states.convolution, self.states.state))
+            yield (
+                f"llama_memory_recurrent: size = {mib(r + s)} MiB ({slots:6d} cells, {self.layers:3d} "
+                f"layers, {slots:2d} seqs {args.state_rows - 1:2d} rs_seq), R (f32): {mib(r)} MiB, "
+                f"S (f32): {mib(s)} MiB, P (f32):    0.00 MiB"
+            )
+
+
+def buffer_lines(facts: RuntimeFacts[LlamacppArgs], buffer: ComputeBuffer) -> Iterator[str]:
+    """Yield the lines on layers and model buffers, and on the compute buffers of this GPU and of the host."""
+    args, layers = facts.args, facts.whole.main.n_layers
+    yield f"load_tensors: offloaded {placement_of(layers, args).on_gpus}/{block_count(layers, args) + 1} layers to GPU"
+    sizes = model_buffers(facts.whole, args)
+    name = f"CUDA{0 if facts.first else args.gpus - 1}"
+    is_known = facts.first or facts.last
+    if not sizes and is_known:
+        sizes = {name: facts.weights}
+    for device, size in sizes.items():
+        yield f"load_tensors: {device:>12} model buffer size = {mib(size, width=8)} MiB"
+    if is_known:
+        yield f"sched_reserve: {name:>10} compute buffer size = {mib(int(buffer.expected), width=8)} MiB"
+        yield f"sched_reserve: {'CUDA_Host':>10} compute buffer size = {mib(int(buffer.host), width=8)} MiB"
+
+
+def breakdown_lines(rows: Sequence[DeviceMemory], gpu: Gpu) -> Iterator[str]:
+    """Yield the table that llama.cpp prints at the start and at exit: the memory of each device in MiB.
+
+    What is outside the buffers is unaccounted, and an estimate. Without compute buffers there are no lines.
+
+    Source: common_memory_breakdown_print (common/fit.cpp).
+    """
+    if not rows or rows[0].compute is None:
+        return
+    cells = [_HEADER, *(_breakdown(row, gpu) for row in rows)]
+    widths = [max(map(len, texts)) for texts in zip(*cells, strict=True)]
+    forms = [_HEADER_FORM, *[_GPU_FORM] * (len(rows) - 1), _HOST_FORM]
+    for form, (name, *texts) in zip(forms, cells, strict=True):
+        padded = (text.rjust(width) for text, width in zip(texts, widths[1:], strict=True))
+        yield f"common_memory_breakdown_print: | {name.ljust(widths[0])} | {form.format(*padded)} |"
+
+
+def _breakdown(row: DeviceMemory, gpu: Gpu) -> Sequence[str]:
+    """Return the cells of one row. Sizes are rounded down."""
+    used = row.model + row.cache + (row.compute or 0)
+    sizes = [str(size // _MIB) for size in (used, row.model, row.cache, row.compute or 0)]
+    if row.outside is None:
+        return ("  - Host", "", "", *sizes, "")
+    title = gpu.title
+    for vendor in _VENDORS:
+        title = title.removeprefix(vendor)
+    free = gpu.memory - used - row.outside
+    return (f"  - {row.name} ({title})", str(gpu.memory // _MIB), str(free // _MIB), *sizes, str(row.outside // _MIB))

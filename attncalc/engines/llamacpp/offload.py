@@ -1,0 +1,58 @@
+"""What llama.cpp puts on each GPU and on the host: layers as models of their own, with the tensors of a GGUF file."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...model import Layers, ModelSpec
+from ..expert_parallel import without_routed
+from ..stages import parts_of
+from .options import LlamacppArgs
+from .placement import HOST, placement_of
+from .tensors import cuda_bytes, mapped_bytes, tensors_of
+
+
+def device_parts(model: ModelSpec, args: LlamacppArgs) -> list[ModelSpec]:
+    """Return the part of the model in host memory, and then that of each GPU.
+
+    The embedding and other tables stay in host memory. The GPU with the output layer has the head; a tied one is a copy
+    there. A part of a GGUF file has `stored`, the tensors on that device: bytes of a CUDA buffer, or mapped ones.
+    """
+    placed = placement_of(model.main.n_layers, args)
+    output = placed.output - HOST
+    parts = parts_of(model, placed.counts(), output=output, numbered=args.n_cpu_moe > 0)
+    if output:
+        matrices = tuple(matrix for matrix in model.extra if matrix.applied_to)
+        parts[output] = dataclasses.replace(parts[output], extra=matrices)
+    if not model.stored or not model.stored.contents:
+        return parts
+    devices = tensors_of(model, args)
+    for i, device in enumerate(range(HOST, args.gpus)):
+        tensors = devices[device]
+        size = mapped_bytes(tensors) if device == HOST else cuda_bytes(tensors)
+        stored = model.stored._replace(tensors=len(tensors), by_dtype=(), size=size, contents=tuple(tensors))
+        parts[i] = dataclasses.replace(parts[i], stored=stored)
+    return parts
+
+
+def held_layers(part: ModelSpec, args: LlamacppArgs) -> ModelSpec:
+    """Return the layers of a GPU's part without the experts that --n-cpu-moe puts on the host."""
+    if not args.n_cpu_moe or part.stored is not None:
+        return part
+    layers = []
+    number = part.first_layer
+    for group in part.main.layers:
+        on_cpu = max(0, min(args.n_cpu_moe - number, group.count))
+        if on_cpu:
+            layers.append(_without_experts(dataclasses.replace(group, count=on_cpu)))
+        if on_cpu < group.count:
+            layers.append(dataclasses.replace(group, count=group.count - on_cpu))
+        number += group.count
+    return dataclasses.replace(part, stacks=(dataclasses.replace(part.main, layers=tuple(layers)),))
+
+
+def _without_experts(layers: Layers) -> Layers:
+    """Return layers of which only the router and the shared experts are left of a mixture."""
+    if layers.mlp is None or not layers.mlp.n_experts:
+        return layers
+    return dataclasses.replace(layers, mlp=without_routed(layers.mlp))

@@ -1,0 +1,216 @@
+"""How a model's weights are stored: as in its files, by the schemes of its quantization_config, or in one dtype.
+
+The last two apply to the matrices of attention and MLPs; everything else is in the model's own dtype.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..attention import Matrix
+from ..cost.common import Part, group_name, sum_over_groups
+from ..cost.intensity import Routing, experts_read, routed_read
+from ..cost.params import lm_head
+from ..model import Layers, ModelSpec, Stack
+from ..quantity import Quantity, quantity, symbol, total
+from ..quantization import Quantization, Role, Scheme
+from ..units import DType, dtype
+from ..workload import Workload
+
+if TYPE_CHECKING:
+    from ..checkpoint import CheckpointWeights
+
+_AS_WEIGHTS = {
+    "int8": DType("int8", 8, "an fp16 scale for each output channel", group=0, scale_bytes=2),
+    "int4": DType("int4", 4, "an fp16 scale per 128 weights, no zero points", group=128, scale_bytes=2),
+}
+"""Dtypes whose scales differ from a cache's: those of compressed-tensors' W8A8 and W4A16 schemes by default."""
+_QUANTIZED = {"F8_E4M3": "fp8", "F8_E5M2": "fp8", "F8_E4M3FNUZ": "fp8", "F8_E5M2FNUZ": "fp8", "I8": "int8"}
+"""{dtype in a file: the dtype in which its matrices are multiplied}. Packed dtypes (int4 in I32) are not here."""
+
+
+class WeightFormat(NamedTuple):
+    """How the weights of a model are stored.
+
+    Attributes:
+        rest: The dtype of weights that are not quantized.
+        given: The name of the dtype of the quantized matrices; None if they are in `rest`, or as in the files.
+        matrices: That dtype.
+        experts_only: Whether only routed experts are quantized (gpt-oss).
+        schemes: The schemes of the quantized matrices, if `given` stands for them.
+        files: The model's files, if the weights are as large as they are.
+    """
+
+    rest: DType
+    given: str | None
+    matrices: DType
+    experts_only: bool
+    schemes: Quantization | None
+    files: CheckpointWeights | None
+
+    @property
+    def quantized(self) -> str:
+        """What is quantized, in words."""
+        return "matrices of routed experts" if self.experts_only else "matrices of attention and MLPs"
+
+    @property
+    def width(self) -> Quantity:
+        """Bytes of a weight that is not quantized, as a symbol."""
+        return symbol("bytes", self.rest.bits // 8, f"bytes of a weight in {self.rest.name}")
+
+    def matrix_bytes(self, matrix: Matrix) -> int:
+        """Return the bytes of a quantized matrix."""
+        return matrix.cols * self.matrices.row_bytes(matrix.rows)
+
+
+def weight_format(model: ModelSpec, in_dtype: str | None, weights_dtype: str | None) -> WeightFormat:
+    """Return how the weights of a model are stored.
+
+    Args:
+        model: The model.
+        in_dtype: The dtype of weights that are not quantized; None for the model's.
+        weights_dtype: The dtype of the matrices of attention and MLPs, or of the routed experts only if it is the
+            model's experts_dtype. The dtype of the model's quantization stands for its schemes. None for the model's
+            dtype, or for the dtypes of its safetensors files.
+
+    Raises AttncalcError if a dtype is unknown.
+    """
+    rest = dtype(in_dtype or model.dtype, compute=True)
+    in_files = weights_dtype is None and rest.name == dtype(model.dtype).name
+    return WeightFormat(
+        rest=rest,
+        given=weights_dtype,
+        matrices=rest if weights_dtype is None else as_weights(weights_dtype),
+        experts_only=weights_dtype is not None and model.experts_dtype == dtype(weights_dtype).name,
+        schemes=model.quantization if is_released(model, weights_dtype) else None,
+        files=model.stored if in_files else None,
+    )
+
+
+def as_weights(name: str) -> DType:
+    """Return the dtype of that name for weights: their scales differ from a cache's."""
+    cache_dtype = dtype(name)
+    return _AS_WEIGHTS.get(cache_dtype.name, cache_dtype)
+
+
+def released_dtype(model: ModelSpec) -> str | None:
+    """Return the dtype of the matrices that a checkpoint stores in another dtype than the rest.
+
+    An engine's --dtype does not change them. None if there are none, or if the model's files were read.
+    """
+    return None if model.stored is not None else model.weights_dtype or model.experts_dtype
+
+
+def is_released(model: ModelSpec, weights_dtype: str | None) -> bool:
+    """Return whether the dtype is that of the checkpoint's quantization."""
+    return weights_dtype is not None and weights_dtype in (model.weights_dtype, model.experts_dtype)
+
+
+def multiplied_as(model: ModelSpec, model_dtype: DType, weights_dtype: str | None) -> DType:
+    """Return the dtype of the weights that are multiplied: the given one, or the most frequent of the model's files.
+
+    It is the model's for released weights of 8 bits whose activations are not quantized (W8A16).
+    """
+    form = weight_format(model, model_dtype.name, weights_dtype and dtype(weights_dtype).name)
+    if form.given is not None:
+        of_dtype = [scheme for scheme in form.schemes.schemes if scheme.dtype == form.given] if form.schemes else []
+        converted = form.given != "int4" and bool(of_dtype) and all(scheme.weight_only for scheme in of_dtype)
+        return model_dtype if converted else dtype(form.given)
+    if form.files and form.files.by_dtype:
+        return dtype(_QUANTIZED.get(form.files.by_dtype[0].name, model_dtype.name))
+    return model_dtype
+
+
+def schemes_of_groups(model: ModelSpec, quantization: Quantization) -> list[dict[tuple[Role, str], dict[Scheme, int]]]:
+    """Return, for each distinct group of layers, {(role, matrix): {scheme: layers in which it has the scheme}}."""
+    found: list[dict[tuple[Role, str], dict[Scheme, int]]] = []
+    for stack in model.stacks:
+        groups = {dataclasses.replace(group, count=1): n for n, group in enumerate(stack.distinct())}
+        of_stack: list[dict[tuple[Role, str], dict[Scheme, int]]] = [{} for _ in groups]
+        layer = model.first_layer
+        for run in stack.layers:
+            counts = of_stack[groups[dataclasses.replace(run, count=1)]]
+            for role, _, matrix in run.matrices_by_role(stack.d_model, model.d_source):
+                by_scheme = counts.setdefault((role, matrix.name), {})
+                for i in range(layer, layer + run.count):
+                    if scheme := quantization.scheme_of(i, role, matrix.name):
+                        by_scheme[scheme] = by_scheme.get(scheme, 0) + 1
+            layer += run.count
+        found += of_stack
+    return found
+
+
+def tables_in_schemes(symbols: ModelSpec, quantization: Quantization) -> list[tuple[Role, Matrix, Scheme]]:
+    """Return (role, matrix, scheme) of the token embedding and the lm head, of those that are quantized.
+
+    A tied head is the embedding. On a later pipeline stage the vocabulary's table is the head (`split_into_stages`).
+    """
+    if not symbols.vocab_size:
+        return []
+    table = lm_head(symbols)
+    own_head = symbols.head and symbols.head.kind == "lm" and not symbols.head.tied
+    roles: tuple[Role, ...] = (
+        ("head",) if symbols.first_layer else ("embedding", "head") if own_head else ("embedding",)
+    )
+    found = ((role, quantization.scheme_of(0, role, table.name)) for role in roles)
+    return [(role, table, scheme) for role, scheme in found if scheme]
+
+
+def quantized_total(
+    model: ModelSpec,
+    form: WeightFormat,
+    size: Callable[[Matrix], int] = lambda matrix: matrix.weights,
+    *,
+    step: Workload | None = None,
+    routing: Routing = "fewest",
+) -> Quantity:
+    """Return the sum of `size` over the matrices that may be quantized, of all layers on a device.
+
+    Args:
+        model: One device's share.
+        form: How its weights are stored.
+        size: Returns the parameters of a matrix, or `form.matrix_bytes`.
+        step: Sum over the matrices that this step reads; one that layers share is read in each of them. None sums over
+            the matrices that are stored, each once.
+        routing: The routed experts that the step reads.
+    """
+    symbols = model.symbolic()
+    if step is None:
+        groups = [(stack, layers) for stack, layers in symbols.groups() if not layers.shares_weights]
+    else:
+        groups, step = [(symbols.main, layers) for layers in symbols.main.distinct()], step.symbolic()
+    parts = []
+    for stack, layers in groups:
+        per_layer = _layer_total(symbols, stack, layers, form, size, step, routing)
+        parts.append(Part(group_name(symbols, stack, layers), quantity(layers.count * per_layer)))
+    kind = "bytes" if size == form.matrix_bytes else "params"
+    return sum_over_groups(f"{kind}_linear", f"{kind} of {form.quantized}", parts)
+
+
+def _layer_total(
+    model: ModelSpec,
+    stack: Stack,
+    layers: Layers,
+    form: WeightFormat,
+    size: Callable[[Matrix], int],
+    step: Workload | None,
+    routing: Routing,
+) -> int:
+    """Return the sum of `size` over one layer's matrices; biases, vectors and routers are not quantized."""
+    mlp = layers.mlp
+    expert = total(size(m) for m in mlp.expert(stack.d_model)) if mlp else 0
+    if form.experts_only:
+        if not mlp or not mlp.n_experts:
+            return 0
+        return routed_read(expert, mlp, step.batch, routing) if step else expert * mlp.n_experts
+    attention = layers.attention.matrices(stack.d_model, stack.d_model)
+    cross = layers.cross.matrices(stack.d_model, model.d_source) if layers.cross else ()
+    if step:  # K and V of the source are in the cache already
+        cross = tuple(m for m in cross if m.applied_to != "keys")
+    layer_total: int = total(size(m) for m in (*attention, *cross) if m.applied_to)
+    if mlp:
+        layer_total += experts_read(expert, mlp, step.batch, routing) if step else expert * mlp.experts_stored
+        layer_total += total(size(m) for m in mlp.shared(stack.d_model))
+    return layer_total
