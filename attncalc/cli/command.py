@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, is_typeddict
+from typing import Annotated, Any, ClassVar, is_typeddict
 
 import typer
 import typer.core
@@ -16,10 +16,6 @@ import typer.core
 from ..errors import AttncalcError
 from ..options import Option, options_of
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-SETTINGS = {"help_option_names": ["-h", "--help"]}
 OMITTED = "-"
 """The value of an option whose value may be omitted, if it is."""
 
@@ -27,7 +23,7 @@ OMITTED = "-"
 class Options:
     """A group of options that commands share. A subclass annotates them as typer does, each with its default.
 
-    A command takes a group as one parameter: `def kv(model: ModelOptions, output: OutputOptions)`.
+    A command takes a group as one parameter: `def kv(model: NamedModel, output: OutputOptions)`.
 
     Attributes:
         LAST: Whether help lists the group after all other options.
@@ -43,27 +39,18 @@ class Options:
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
         """Return a parameter per option, those of the base class first."""
+        annotations: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            annotations |= inspect.get_annotations(base, eval_str=True)
         return [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(cls, name), annotation=annotation)
-            for name, annotation in _annotations(cls).items()
+            _parameter(name, annotation, getattr(cls, name))
+            for name, annotation in annotations.items()
+            if hasattr(annotation, "__metadata__")  # LAST is no option: it is not Annotated
         ]
 
-    def with_defaults(self, texts: dict[str, str]) -> Self:
-        """Return the group with `texts`, {option: text}, for the options that were left out."""
-        return type(self)(**{**vars(self), **{k: v for k, v in texts.items() if k in vars(self)}, **self.given()})
 
-    def given(self) -> dict[str, Any]:
-        """Return {option: value} of the options that were given; of a flag always."""
-        return {name: value for name, value in vars(self).items() if value is not None}
-
-
-def _annotations(cls: type[Options]) -> dict[str, Any]:
-    """Return {option: its annotation}. `LAST` is not an option: it is not `Annotated`."""
-    names: dict[str, Any] = {}
-    for base in reversed(cls.__mro__):
-        annotations = inspect.get_annotations(base, eval_str=True)
-        names |= {name: kind for name, kind in annotations.items() if hasattr(kind, "__metadata__")}
-    return names
+def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 class Command(typer.core.TyperCommand):
@@ -74,24 +61,23 @@ class Command(typer.core.TyperCommand):
 
     def __init__(self, *values: Any, **settings: Any) -> None:
         super().__init__(*values, **settings)
-        self._help: _Help = getattr(self.callback, "help_of", None) or _Help({}, frozenset())
         self._is_brief = False
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
+        headings, rare = getattr(self.callback, "headings", {}), getattr(self.callback, "rare", ())
         sections: dict[str, list[tuple[str, str]]] = {}
         left_out = 0
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is None:
                 continue
-            if self._is_brief and self._help.headings:
-                if param.name in self._help.rare:
+            if self._is_brief and headings:
+                if param.name in rare:
                     left_out += 1
                     continue
                 record = _brief(param)
             is_argument = param.param_type_name == "argument"
-            default = "Arguments" if is_argument else "Options"
-            heading = default if is_argument else self._help.headings.get(param.name or "", default)
+            heading = "Arguments" if is_argument else headings.get(param.name or "", "Options")
             sections.setdefault(heading, []).append(record)
         for heading, records in sections.items():
             with formatter.section(heading):
@@ -104,30 +90,29 @@ class Command(typer.core.TyperCommand):
         self._is_brief = "-h" in args
         options = [param for param in self.params if param.param_type_name == "option"]  # MODEL is '[MODEL]' too
         names = {name for option in options if (option.metavar or "").startswith("[") for name in option.opts}
-        return super().parse_args(ctx, with_omitted_values(args, names))
+        return super().parse_args(ctx, _with_omitted_values(args, names))
 
     def make_parser(self, ctx: Any) -> Any:
-        return reject_repeats(super().make_parser(ctx), ctx)
+        return _reject_repeats(super().make_parser(ctx), ctx)
 
 
 def _brief(param: Any) -> tuple[str, str]:
     """Return an option or argument in one line: its shortest names, and the first sentence of its help."""
+    first_sentence = re.split(r"[.:;] |\.$", re.sub(r" \([^()]*\)", "", param.help or ""))[0]
+    if param.param_type_name != "option":
+        return param.metavar, first_sentence
     short, long = ([name for name in param.opts if name.startswith("--") == is_long][:1] for is_long in (False, True))
-    names = ", ".join((*short, *long))
-    is_option = param.param_type_name == "option"
-    metavar = f" {param.metavar}" if is_option and param.metavar else ""
-    help = re.sub(r" \([^()]*\)", "", param.help or "")  # noqa: A001 - as typer calls it
-    return f"{names}{metavar}" if is_option else param.metavar, re.split(r"[.:;] |\.$", help)[0]
+    return f"{', '.join((*short, *long))} {param.metavar or ''}".rstrip(), first_sentence
 
 
 class Group(typer.core.TyperGroup):
     """A command with subcommands, in which an option that takes one value may be given once."""
 
     def make_parser(self, ctx: Any) -> Any:
-        return reject_repeats(super().make_parser(ctx), ctx)
+        return _reject_repeats(super().make_parser(ctx), ctx)
 
 
-def with_omitted_values(args: list[str], names: Container[str]) -> list[str]:
+def _with_omitted_values(args: list[str], names: Container[str]) -> list[str]:
     """Return the arguments with OMITTED after each option of `names` that is the last one, or that an option follows.
 
     typer has no options whose value may be omitted: `--plot --batch 8` would draw into a file '--batch'.
@@ -142,7 +127,7 @@ def with_omitted_values(args: list[str], names: Container[str]) -> list[str]:
     return complete
 
 
-def reject_repeats(parser: Any, ctx: Any) -> Any:
+def _reject_repeats(parser: Any, ctx: Any) -> Any:
     """Return the parser, changed to raise AttncalcError if an option that takes one value is given twice.
 
     All names of an option count together: -c and --max-model-len are both --context. A flag may be repeated,
@@ -170,7 +155,7 @@ def reject_repeats(parser: Any, ctx: Any) -> Any:
     return parser
 
 
-class App(typer.Typer):
+class _App(typer.Typer):
     """A typer app whose commands take groups of options."""
 
     def command(
@@ -184,50 +169,40 @@ class App(typer.Typer):
             settings: Those of typer.
         """
         register = super().command(name, cls=Command, **settings)
-        return lambda function: register(flattened(function, headings))
+        return lambda function: register(_flattened(function, headings))
 
     def callback(self, **settings: Any) -> Callable[[Any], Any]:
         register = super().callback(**settings)
-        return lambda function: register(flattened(function))
+        return lambda function: register(_flattened(function))
 
 
-def command_app(cls: type[Group] = Group) -> App:
+def command_app(cls: type[Group] = Group) -> _App:
     """Return an empty app, to which the file of a command adds the command."""
-    return App(
+    return _App(
         cls=cls,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         add_completion=False,
-        context_settings=SETTINGS,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
 
 
-class _Help(NamedTuple):
-    """What help has besides the options.
-
-    Attributes:
-        headings: {parameter: the heading of its option}.
-        rare: parameters that `-h` leaves out.
-    """
-
-    headings: Mapping[str, str]
-    rare: frozenset[str]
+def typer_option(option: Option) -> Any:
+    """Return an option of a TypedDict as typer has it."""
+    return typer.Option(*option.names, help=option.help, metavar=option.metavar or None)
 
 
-def parameter_of(option: Option) -> inspect.Parameter:
+def _declared_parameter(option: Option) -> inspect.Parameter:
     """Return the parameter from which typer makes an option: text, a list of texts, or a flag."""
-    info = typer.Option(*option.names, help=option.help, metavar=option.metavar or None)
-    default: bool | None = None
     kind: Any = str | None
     if option.is_repeated:
         kind = list[str] | None
     elif not option.metavar:
-        kind, default = (bool, False) if option.is_flag else (bool | None, None)
-    annotation = Annotated[kind, info]
-    return inspect.Parameter(option.parameter, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        kind = bool if option.is_flag else bool | None
+    return _parameter(option.parameter, Annotated[kind, typer_option(option)], False if kind is bool else None)
 
 
-def flattened(
+def _flattened(
     function: Callable[..., Any], headings: Mapping[str, Iterable[Any]] = MappingProxyType({})
 ) -> Callable[..., Any]:
     """Return the function with each group of options replaced by the group's options.
@@ -251,7 +226,7 @@ def flattened(
         elif is_typeddict(kind):
             declared = options_of(kind)
             groups[name] = partial(_given, declared), [option.parameter for option in declared.values()]
-            parameters.extend(map(parameter_of, declared.values()))
+            parameters.extend(map(_declared_parameter, declared.values()))
             rare |= {option.parameter for option in declared.values() if not option.is_common}
         else:
             parameters.append(parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
@@ -267,12 +242,12 @@ def flattened(
         for kind in kinds
         for option in options_of(kind).values()
     }
-    below |= dict.fromkeys([parameter.name for parameter in last] if headings else [], "Output")
+    call.headings = below | {parameter.name: "Output" for parameter in last if headings}  # type: ignore[attr-defined]
+    call.rare = rare  # type: ignore[attr-defined]
     call.__name__ = function.__name__
     call.__doc__ = function.__doc__
     call.__signature__ = inspect.Signature([*parameters, *last])  # type: ignore[attr-defined]
     call.__annotations__ = {}
-    call.help_of = _Help(below, frozenset(rare if headings else ()))  # type: ignore[attr-defined]
     return call
 
 

@@ -29,8 +29,8 @@ class ModelsOptions(Options):
     preset: o.Preset = None
 
     def names(self) -> list[str]:
-        """Return the names of all models. Raises AttncalcError as `model_name` does."""
-        return [*(self.models or []), *([self.preset] if self.preset else [])] or [o.model_name(None, None)]
+        """Return the names of all models. Raises AttncalcError if there are none."""
+        return o.model_names(self.models, self.preset)
 
 
 class CheckOptions(Options):

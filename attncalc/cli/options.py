@@ -18,7 +18,7 @@ from ..options import options_of
 from ..report.formats import FORMATS, choose_format
 from ..report.report import Report
 from ..units import truncate
-from .command import Options, parameter_of
+from .command import Options, typer_option
 
 Text = str | None
 
@@ -31,28 +31,8 @@ def option(*names: str, metavar: str, help: str, parser: Callable[[str], Any] | 
 
 def declared(kind: Any, field: str) -> typer.models.OptionInfo:
     """Return an option that a TypedDict declares."""
-    info: typer.models.OptionInfo = parameter_of(options_of(kind)[field]).annotation.__metadata__[0]
+    info: typer.models.OptionInfo = typer_option(options_of(kind)[field])
     return info
-
-
-_SUFFIXES = ", ".join(suffix for known in FORMATS.values() for suffix in known.suffixes if suffix)
-
-Model = Annotated[
-    Text,
-    typer.Argument(
-        metavar="[MODEL]",
-        help="A preset, a config.json, .yaml or .gguf file, a folder with one, org/name on the hub or its address, - "
-        "for standard input.",
-    ),
-]
-Preset = Annotated[Text, option("--preset", "-p", metavar="MODEL", help="The same as MODEL.")]
-Explain = Annotated[
-    bool, typer.Option("--explain", help="Show the formula of every figure, with its numbers and source.")
-]
-Format = Annotated[
-    Text, option("--format", metavar="FORMAT", help=f"Output format: {', '.join(FORMATS)}. Default: table.")
-]
-Json = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
 
 
 def output_file(text: str | Path) -> Path:
@@ -62,19 +42,13 @@ def output_file(text: str | Path) -> Path:
     return Path(text)
 
 
-Output = Annotated[
-    Path | None,
-    option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        parser=output_file,
-        help=f"Write to this file; its suffix ({_SUFFIXES}) selects the format.",
-    ),
-]
-PlainOutput = Annotated[
-    Path | None, option("--output", "-o", metavar="FILE", parser=output_file, help="Write to this file.")
-]
+def output_option(*suffixes: str) -> typer.models.OptionInfo:
+    """Return the option --output, with the suffixes of files that it knows."""
+    selects = f"; its suffix ({', '.join(suffixes)}) selects the format" if suffixes else ""
+    return option("--output", "-o", metavar="FILE", parser=output_file, help=f"Write to this file{selects}.")
+
+
+Preset = Annotated[Text, option("--preset", "-p", metavar="MODEL", help="The same as MODEL.")]
 Force = Annotated[bool, typer.Option("--force", help="Let -o overwrite a file.")]
 
 
@@ -83,7 +57,14 @@ class NamedModel(Options):
 
     RARE: ClassVar[frozenset[str]] = frozenset({"preset"})
 
-    model: Model = None
+    model: Annotated[
+        Text,
+        typer.Argument(
+            metavar="[MODEL]",
+            help="A preset, a config.json, .yaml or .gguf file, a folder with one, org/name on the hub or its "
+            "address, - for standard input.",
+        ),
+    ] = None
     preset: Preset = None
 
     @property
@@ -93,7 +74,15 @@ class NamedModel(Options):
 
     def name(self) -> str:
         """Return the model's name or path. Raises AttncalcError if MODEL and --preset give none, or differ."""
-        return model_name(self.model, self.preset)
+        if None not in (self.model, self.preset) and self.model != self.preset:
+            raise AttncalcError(
+                f"MODEL '{truncate(self.model)}' cannot be combined with --preset '{truncate(self.preset)}'",
+                "name one of them",
+            )
+        name = self.preset if self.model is None else self.model
+        if name is None:
+            raise _no_model()
+        return name
 
     def read(self, options: Mapping[str, Any], kind: Any = ShardedModelOptions) -> ModelSpec:
         """Return the model that these options change and split. Raises AttncalcError as `read_model` does."""
@@ -110,12 +99,26 @@ class NamedModelOptions(NamedModel):
         return str(with_revision(super().name(), self.revision))
 
 
+def model_names(models: list[str] | None, preset: Text) -> list[str]:
+    """Return the names that MODEL... and --preset give. Raises AttncalcError if there are none."""
+    names = [*(models or []), *([preset] if preset else [])]
+    if not names:
+        raise _no_model()
+    return names
+
+
+def _no_model() -> AttncalcError:
+    return AttncalcError(
+        "a model is required", "name a preset, as in 'attncalc kv llama2-70b'; 'attncalc presets' lists them"
+    )
+
+
 class PlainOutputOptions(Options):
     """Where plain text goes: YAML, a schema."""
 
     LAST: ClassVar[bool] = True
 
-    output: PlainOutput = None
+    output: Annotated[Path | None, output_option()] = None
     force: Force = False
 
     def write(self, text: str) -> None:
@@ -125,33 +128,41 @@ class PlainOutputOptions(Options):
         deliver(text, self.output, force=self.force)
 
 
+_SUFFIXES = [suffix for known in FORMATS.values() for suffix in known.suffixes if suffix]
+
+
 class ReportOptions(Options):
     """Where a report goes, and in which format.
 
     The format is checked when the options are read: `-o t.xyz` is an error before the command computes anything.
 
     Attributes:
+        explain: Whether formulas are shown.
         chosen: The format, by its name or by the suffix of the file.
     """
 
     LAST: ClassVar[bool] = True
     RARE: ClassVar[frozenset[str]] = frozenset({"explain", "format", "force"})
 
-    explain: bool = False
-    format: str | None = None
-    json: bool = False
-    output: Path | None = None
-    force: bool = False
+    explain = False
+    format: Annotated[
+        Text, option("--format", metavar="FORMAT", help=f"Output format: {', '.join(FORMATS)}. Default: table.")
+    ] = None
+    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False
+    output: Annotated[Path | None, output_option(*_SUFFIXES)] = None
+    force: Force = False
 
     def __init__(self, **values: Any) -> None:
         """Raise AttncalcError if --json and --format differ, or the format or the suffix of --output is unknown."""
         super().__init__(**values)
-        self.chosen = choose_format(self._format_name(), self.output)
-
-    def _format_name(self) -> str | None:
         if self.json and self.format not in (None, "json"):
             raise AttncalcError(f"--json cannot be combined with --format {truncate(self.format)}", "give one of them")
-        return "json" if self.json else self.format
+        self.form_name = "json" if self.json else self.format
+        self.check_format()
+
+    def check_format(self) -> None:
+        """Raise AttncalcError if the format or the suffix of --output is unknown."""
+        self.chosen = choose_format(self.form_name, self.output)
 
     def show(self, report: Report, *, picture_too: bool = False) -> None:
         """Write the report. Raises AttncalcError if the file exists (without --force) or cannot be written.
@@ -163,37 +174,14 @@ class ReportOptions(Options):
         from ..report.write import write
 
         force = self.force and not (picture_too and self.output is None)
-        write(report, form=self._format_name(), explain=self.explain, output=self.output, force=force)
+        write(report, form=self.form_name, explain=self.explain, output=self.output, force=force)
 
 
-class ListOutputOptions(ReportOptions):
-    """Where a list goes, and in which format; a list has no formulas to explain."""
-
-    format: Format = None
-    json: Json = False
-    output: Output = None
-    force: Force = False
+class _Explained(Options):
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show the formula of every figure, with its numbers and source.")
+    ] = False
 
 
-class OutputOptions(ReportOptions):
+class OutputOptions(ReportOptions, _Explained):
     """Where the answer goes, in which format, and whether with formulas."""
-
-    explain: Explain = False
-    format: Format = None
-    json: Json = False
-    output: Output = None
-    force: Force = False
-
-
-def model_name(model: Text, preset: Text) -> str:
-    """Return the name that MODEL or --preset gives. Raises AttncalcError if neither does, or they differ."""
-    if model is not None and preset is not None and model != preset:
-        raise AttncalcError(
-            f"MODEL '{truncate(model)}' cannot be combined with --preset '{truncate(preset)}'", "name one of them"
-        )
-    name = preset if model is None else model
-    if name is None:
-        raise AttncalcError(
-            "a model is required", "name a preset, as in 'attncalc kv llama2-70b'; 'attncalc presets' lists them"
-        )
-    return name

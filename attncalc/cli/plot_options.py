@@ -17,7 +17,6 @@ from .options import ReportOptions, Text, option, output_file
 
 if TYPE_CHECKING:
     from ..plot.chart import Picture
-    from .sweep_options import RowOutputOptions
 
 T = TypeVar("T")
 SUFFIXES = (".svg", ".png", ".pdf")
@@ -68,9 +67,7 @@ class PlotFileOptions(Options):
         """Whether the picture is a file, and not characters on standard output."""
         return self.plot is not None and str(self.plot) != OMITTED
 
-    def check(
-        self, output: "ReportOptions | RowOutputOptions", excludes: Mapping[str, bool] = MappingProxyType({})
-    ) -> None:
+    def check(self, output: ReportOptions, excludes: Mapping[str, bool] = MappingProxyType({})) -> None:
         """Raise AttncalcError if --plot cannot be combined with another option.
 
         Args:
@@ -89,8 +86,7 @@ class PlotFileOptions(Options):
                 )
         if self.plot is None or self.into_file or goes_to_file(output.output):
             return
-        explain = isinstance(output, ReportOptions) and output.explain
-        used = {"--json": output.json, "--format": output.format is not None, "--explain": explain}
+        used = {"--json": output.json, "--format": output.format is not None, "--explain": output.explain}
         for name, is_used in used.items():
             if is_used:
                 raise AttncalcError(
@@ -102,7 +98,7 @@ class PlotFileOptions(Options):
         self,
         picture: "Picture",
         names: tuple[str, ...],
-        output: "ReportOptions | RowOutputOptions",
+        output: ReportOptions,
         write: Callable[[], T],
     ) -> T | None:
         """Draw the charts of these names, and return what `write` returns, which writes the answer.

@@ -1,18 +1,98 @@
 """`attncalc sweep`: a row for every combination of models, contexts, batches, dtypes, GPUs and other options."""
 
-from __future__ import annotations
+# typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
+# objects already, and need not be evaluated from strings.
+
+import sys
+from pathlib import Path
+from typing import Annotated, ClassVar
 
 import typer
 
 from ..api.fit_options import GROUPS
-from ..report.formats import goes_to_file
+from ..errors import AttncalcError
+from ..report.formats import ROW_FORMATS, TABLE, Format, choose_row_format, goes_to_file
 from ..sweeps.options import SweepOptions
+from ..units import parse_count
 from . import COMMANDS
-from . import sweep_options as s
-from .command import command_app
+from . import options as o
+from .command import Options, command_app
 from .plot_options import PlotFileOptions
 
 app = command_app()
+_MAX_JOBS = 256
+"""The most processes of a sweep."""
+
+
+class _Models(Options):
+    """Which models."""
+
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL...", help="Presets, files, folders or org/name on the hub, as in other commands."
+        ),
+    ] = None
+    preset: Annotated[o.Text, o.option("--preset", "-p", metavar="MODEL", help="One more MODEL.")] = None
+
+    def names(self) -> list[str]:
+        """Return the models. Raises AttncalcError if there are none."""
+        return o.model_names(self.models, self.preset)
+
+
+class _Columns(Options):
+    """Which figures."""
+
+    columns: Annotated[
+        o.Text,
+        o.option("--columns", metavar="NAME,...", help="Figures as JSON calls them: kv_cache, concurrency, ..."),
+    ] = None
+    show: Annotated[o.Text, o.option("--show", metavar="NAME", help="The figure of a grid, as concurrency.")] = None
+    jobs: Annotated[
+        o.Text,
+        o.option("--jobs", "-j", metavar="N", help="Processes that compute rows; pays for long sweeps. Default: 1."),
+    ] = None
+
+    def processes(self) -> int:
+        """Return the number of processes. Raises AttncalcError if it is not from 1 to _MAX_JOBS."""
+        number = 1 if self.jobs is None else parse_count(self.jobs, "--jobs")
+        if number > _MAX_JOBS:
+            raise AttncalcError(
+                f"--jobs {number} is more than {_MAX_JOBS} processes", "give the number of your CPU cores"
+            )
+        return number
+
+    def names(self) -> str | None:
+        """Return the columns that were named. Raises AttncalcError if both options are given."""
+        if self.columns is not None and self.show is not None:
+            raise AttncalcError(
+                "--show cannot be combined with --columns", "--show NAME is a grid of that figure alone"
+            )
+        return self.columns if self.show is None else self.show
+
+
+class RowOutputOptions(o.ReportOptions):
+    """Where the rows go, and in which format."""
+
+    RARE: ClassVar[frozenset[str]] = frozenset()
+
+    format: Annotated[
+        o.Text,
+        o.option(
+            "--format",
+            metavar="FORMAT",
+            help=f"{TABLE}, {', '.join(ROW_FORMATS)}. Default: {TABLE} on a terminal, else csv.",
+        ),
+    ] = None
+    output: Annotated[Path | None, o.output_option(*(known.suffixes[0] for known in ROW_FORMATS.values()))] = None
+
+    def check_format(self) -> None:
+        choose_row_format(self.form_name, self.output, on_terminal=False)
+
+    def form(self) -> Format | None:
+        """Return the format; None for the screen, which is the default on a terminal."""
+        return choose_row_format(self.form_name, self.output, on_terminal=sys.stdout.isatty())
+
 
 EPILOG = (
     "Options take lists (8K,32K) and ranges (8:64:8, 1K:128K:x2). "
@@ -22,11 +102,11 @@ EPILOG = (
 
 @app.command(help=COMMANDS["sweep"], epilog=EPILOG, headings=GROUPS)
 def sweep(
-    models: s.ModelsOptions,
+    models: _Models,
     options: SweepOptions,
-    columns: s.ColumnOptions,
+    columns: _Columns,
     plot: PlotFileOptions,
-    output: s.RowOutputOptions,
+    output: RowOutputOptions,
 ) -> None:
     plot.check(output)
     from ..sweeps.grid import for_screen
