@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..options import options_of
 from ..units import DType
 
 if TYPE_CHECKING:
@@ -80,6 +81,18 @@ def flag(name: str, value: str | float | None, default: str | int | None = None)
     if value is not None and value != default:
         yield name
         yield str(value)
+
+
+def own_flags(options: Any, args: EngineArgs, *others: str) -> Flags:
+    """Yield an engine's own options as they were given, in the order of the arguments, except for `others`."""
+    declared = options_of(options)
+    for name in (field.name for field in fields(args)):
+        value = getattr(args, name)
+        if name not in declared or name in others or value is None or value is False:
+            continue
+        yield declared[name].name
+        if value is not True:
+            yield str(value)
 
 
 def torch_name(dtype: DType | None) -> str | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..launch import DRAFT_MODEL, PREDICT_TOKENS, Flags, LaunchFacts, dtype_flags, flag, torch_name
-from .options import SglangArgs
+from ..launch import DRAFT_MODEL, PREDICT_TOKENS, Flags, LaunchFacts, dtype_flags, flag, own_flags, torch_name
+from .options import SglangArgs, SglangOptions
 
 _CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
 
@@ -26,15 +26,11 @@ def launch(facts: LaunchFacts[SglangArgs]) -> Flags:
     if facts.expert_parallel:
         yield from ("--ep-size", args.tp)
     yield from flag("--mem-fraction-static", facts.share)
-    yield from flag("--max-running-requests", args.max_running_requests)
+    yield from own_flags(SglangOptions, args)
     yield from flag("--page-size", args.block_size)
-    yield from flag("--swa-full-tokens-ratio", args.swa_full_tokens_ratio)
-    yield from flag("--mamba-full-memory-ratio", args.mamba_full_memory_ratio)
     yield from flag("--mamba-ssm-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is False:
         yield "--disable-radix-cache"
-    if args.disable_hybrid_swa_memory:
-        yield "--disable-hybrid-swa-memory"
     yield from _drafts(args)
 
 

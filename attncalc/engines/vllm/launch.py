@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import json
 
-from ..launch import DRAFT_MODEL, PREDICT_TOKENS, TORCH_NAMES, Flags, LaunchFacts, dtype_flags, flag, torch_name
-from .options import VllmArgs
+from ..launch import (
+    DRAFT_MODEL,
+    PREDICT_TOKENS,
+    TORCH_NAMES,
+    Flags,
+    LaunchFacts,
+    dtype_flags,
+    flag,
+    own_flags,
+    torch_name,
+)
+from .options import VllmArgs, VllmOptions
 
 _CACHE_DTYPES = {
     **TORCH_NAMES,
@@ -34,16 +44,11 @@ def launch(facts: LaunchFacts[VllmArgs]) -> Flags:
         yield "--enable-expert-parallel"
     yield from flag("--gpu-memory-utilization", facts.share)
     yield from flag("--kv-cache-memory-bytes", facts.kv_memory)
-    yield from flag("--max-num-seqs", args.max_num_seqs)
-    yield from flag("--max-num-batched-tokens", args.max_num_batched_tokens)
+    yield from own_flags(VllmOptions, args, "speculative_model", "allow_long_max_model_len", "swap_space")
     yield from flag("--block-size", args.block_size)
     yield from flag("--mamba-ssm-cache-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is not None:
         yield "--enable-prefix-caching" if args.prefix_caching else "--no-enable-prefix-caching"
-    if args.enforce_eager:
-        yield "--enforce-eager"
-    if args.disable_hybrid_kv_cache_manager:
-        yield "--disable-hybrid-kv-cache-manager"
     if args.swap_space is not None:
         yield from ("--swap-space", f"{args.swap_space / 2**30:g}")
     yield from _drafts(facts)

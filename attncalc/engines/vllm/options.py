@@ -61,8 +61,8 @@ class VllmOptions(TypedDict, total=False):
 class VllmArgs(PagedArgs):
     """The arguments of vLLM: those of its options have their names. `swap_space` is in bytes."""
 
-    max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
     enforce_eager: bool = False
     allow_long_max_model_len: bool = False
     disable_hybrid_kv_cache_manager: bool = False
