@@ -90,7 +90,7 @@ def on_box() -> Iterator[Callable[..., Any]]:
 @pytest.fixture
 def headers_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let GGUF files end after their headers: the tensors of a large model need no space."""
-    from attncalc.config.gguf import local_sources
+    from attncalc.config.gguf.files import local_sources
 
     def without_size(path: Path) -> list[LocalFile]:
         sources = local_sources(path)
@@ -98,4 +98,4 @@ def headers_only(monkeypatch: pytest.MonkeyPatch) -> None:
             source.size = None
         return sources
 
-    monkeypatch.setattr("attncalc.config.gguf.local_sources", without_size)
+    monkeypatch.setattr("attncalc.config.gguf.files.local_sources", without_size)

@@ -32,11 +32,11 @@ from attncalc import AttncalcError, load
 from attncalc.config import to_model_file
 from attncalc.config.data_files import words
 from attncalc.config.folder import LocalFile
-from attncalc.config.gguf import gguf_model, local_gguf, read_header, shard_names
 from attncalc.config.gguf.architectures import ARCHITECTURES, UNSUPPORTED
-from attncalc.config.gguf.header import MAX_TENSORS, ArrayLength
+from attncalc.config.gguf.files import local_gguf, shard_names
+from attncalc.config.gguf.header import FIRST_READ, LIMIT, MAX_TENSORS, ArrayLength, read_header
 from attncalc.config.gguf.keys import KNOWN_KEYS
-from attncalc.config.gguf.source import FIRST_READ, LIMIT
+from attncalc.config.gguf.model import read_document
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.params import params
 from attncalc.ggml import GGML_TYPES, TYPES_BY_NAME
@@ -284,7 +284,7 @@ def test_a_file_shorter_than_its_tensors_is_an_error(tmp_path: Path) -> None:
 def outcome(source: Bytes) -> str:
     """Return the error of a file, or the title of its model."""
     try:
-        return gguf_model([source], "m").title
+        return str(read_document([source], "m")[0].data["title"])
     except AttncalcError as error:
         return error.message
 

@@ -10,11 +10,17 @@ import pytest
 from tables import each
 
 from attncalc import AttncalcError
-from attncalc.config.gguf import files, local_gguf, model_name, read_header, read_headers, shard_names
-from attncalc.config.gguf.files import local_sources
-from attncalc.config.gguf.header import ArrayLength, is_gguf
-from attncalc.config.gguf.source import Cursor
-from attncalc.config.gguf_names import gguf_file, gguf_models, quantizations
+from attncalc.config.gguf import files
+from attncalc.config.gguf.files import (
+    gguf_file,
+    gguf_models,
+    local_gguf,
+    local_sources,
+    model_name,
+    quantizations,
+    shard_names,
+)
+from attncalc.config.gguf.header import ArrayLength, Cursor, read_header, read_headers
 
 MAX_TENSORS, MAX_KEYS, MAX_TEXTS, MAX_ARRAY = 100_000, 1_000, 2_097_152, 2_000
 FIRST_READ, LIMIT = 1 << 20, 32 << 20
@@ -225,7 +231,6 @@ def test_llama_cpp_reads_two_versions(version: int, message: str) -> None:
 @pytest.mark.parametrize("magic", [b"GGUE", b"GGUG", b"GGU\0", b"\xffGUF"])
 def test_a_file_with_another_beginning_is_not_read(magic: bytes) -> None:
     assert error(magic + struct.pack("<IQQ", 3, 0, 0)) == "not a GGUF file: it does not start with 'GGUF'"
-    assert not is_gguf(magic)
 
 
 @each(
@@ -273,17 +278,6 @@ def test_what_is_given_twice_is_an_error() -> None:
 
 def test_a_tensor_of_an_unknown_type_is_an_error() -> None:
     assert error(header(tensor(b"t", (1,), 4))) == "the tensor t has the type 4, which ggml does not have"  # Q4_2
-
-
-def test_the_tensors_of_one_header_are_in_the_first_file() -> None:
-    assert [t.file for t in read_header(Bytes(header(tensor(b"t", (1,))))).tensors] == [0]
-
-
-def test_a_file_is_known_by_its_first_bytes() -> None:
-    assert is_gguf(b"GGUF")
-    assert is_gguf(b"GGUF\x03")
-    assert not is_gguf(b"GGU")
-    assert not is_gguf(b"xGGUF")
 
 
 # The cursor

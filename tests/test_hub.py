@@ -24,7 +24,7 @@ from test_gguf import LLAMA_KEYS, LLAMA_SHAPES, small_llama, split
 
 from attncalc import AttncalcError, load
 from attncalc.config import download, load_with_config, remote
-from attncalc.config.gguf_names import gguf_file, quantizations
+from attncalc.config.gguf.files import gguf_file, quantizations
 from attncalc.config.hub import Repository, is_repo, parse_repository, with_revision
 from attncalc.config.presets import preset_of, presets
 from attncalc.config.safetensors import INDEX

@@ -203,7 +203,7 @@ def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
     repository = None if path.exists() else parse_repository(name)
     is_gguf = spec.stored is not None and spec.stored.kind == "GGUF"
     if is_gguf and repository is None:
-        from ..config.gguf import local_gguf
+        from ..config.gguf.files import local_gguf
 
         file = str(local_gguf(name) or name)  # 'blobs/sha256-01' looks like a repository; './blobs/sha256-01' does not
         return {"served_model": file if file.lower().endswith(".gguf") else os.path.join(".", file)}

@@ -128,7 +128,7 @@ def _read(model: str, assume_grouped: bool) -> _ModelFile:
     from .schema import check
 
     if source.gguf:
-        from .gguf import read_document
+        from .gguf.model import read_document
 
         document, stored = read_document(source.gguf, source.name)
         check(document)
@@ -270,7 +270,7 @@ def _gguf_source(model: str) -> Source | None:
     """Return the GGUF files that the path `model` leads to; None if it leads to something else."""
     if model.endswith((".json", ".yaml", ".yml")) or not os.path.exists(model):
         return None
-    from .gguf import local_gguf, local_sources, model_name
+    from .gguf.files import local_gguf, local_sources, model_name
 
     path = local_gguf(model)
     if path is None:

@@ -184,7 +184,7 @@ def _host_of_endpoint() -> str:
 
 def _has_file(snapshot: Path, file: str) -> bool:
     """Return whether a cached repository has a file, or a GGUF file of that quantization."""
-    from .gguf_names import gguf_file
+    from .gguf.files import gguf_file
 
     try:
         names = [path.relative_to(snapshot).as_posix() for path in (*snapshot.glob("*"), *snapshot.glob("*/*.gguf"))]

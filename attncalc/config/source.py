@@ -61,7 +61,7 @@ def repository_source(repository: Repository) -> Source:
         name = f"{name}@{repository.revision[:12] if is_commit else repository.revision}"
     file = _file_of(repository, folder.names())
     if file.lower().endswith(".gguf"):
-        from .gguf import model_name
+        from .gguf.files import model_name
 
         return Source(truncate(model_name(file.rpartition("/")[2]), 120), folder.label(file), gguf=_parts(folder, file))
     content = folder.read(file, LIMIT)
@@ -97,7 +97,7 @@ def _folder_of(repository: Repository) -> Folder:
 
 def _file_of(repository: Repository, names: frozenset[str]) -> str:
     """Return the model file of a repository with these files. Raises AttncalcError if it has none."""
-    from .gguf_names import gguf_file, gguf_models, quantizations
+    from .gguf.files import gguf_file, gguf_models, quantizations
 
     wanted = repository.file
     if wanted in names and wanted.endswith((".json", ".gguf")) and not wanted.endswith(".index.json"):
@@ -127,7 +127,7 @@ def _file_of(repository: Repository, names: frozenset[str]) -> str:
 
 def _parts(folder: Folder, file: str) -> tuple[ByteSource, ...]:
     """Return all parts of the model whose first file is `file`. Raises AttncalcError if one is missing."""
-    from .gguf import shard_names
+    from .gguf.files import shard_names
 
     place, slash, base = file.rpartition("/")
     names = [f"{place}{slash}{name}" for name in shard_names(base)]

@@ -109,11 +109,12 @@ class Block:
             raise self.error(f"has {what} of width {count(width)}, which {count(heads)} heads do not divide")
         return width // heads
 
-    def check_key(self, key: str, width: int) -> None:
-        """Raise AttncalcError if the file has that key with another number."""
-        value = self.keys.number(key)
-        if value not in (None, width):
-            raise self.error(f"has tensors for {key} {count(width)}, but the key says {count(value or 0)}")
+    def check_keys(self, prefix: str, **widths: int) -> None:
+        """Raise AttncalcError if the file has one of those keys, after the prefix, with another number."""
+        for name, width in widths.items():
+            value = self.keys.number(prefix + name)
+            if value not in (None, width):
+                raise self.error(f"has tensors for {prefix}{name} {count(width)}, but the key says {count(value or 0)}")
 
     def take_norms(self) -> int:
         """Take all norms of the model's width that are left; return the elements of norms of another width."""

@@ -6,21 +6,10 @@ known, and every element is counted once.
 
 from __future__ import annotations
 
-from .attention import grouped, latent
-from .block import Block, LayerKeys
-from .mlp import read_mlp
-from .recurrent import delta, kimi_delta, mamba, mamba2, short_convolution
+import math
 
-_READERS = (
-    (("attn_kv_a_mqa.weight",), latent),
-    (("ssm_conv1d_q.weight",), kimi_delta),
-    (("ssm_ba.weight", "ssm_alpha.weight"), delta),
-    (("attn_q.weight", "attn_qkv.weight"), grouped),
-    (("ssm_x.weight",), mamba),
-    (("ssm_in.weight",), mamba2),
-    (("shortconv.conv.weight",), short_convolution),
-)
-"""The tensors by which a kind of attention or recurrent layer is known, and its reader; the first that applies."""
+from ...units import count
+from .block import Block, LayerKeys, without_defaults
 
 
 def read_block(block: Block) -> list[tuple[tuple[str, ...], LayerKeys]]:
@@ -29,9 +18,9 @@ def read_block(block: Block) -> list[tuple[tuple[str, ...], LayerKeys]]:
     Raises AttncalcError if a tensor is not known, or contradicts another or a key.
     """
     parallel = block.has("attn_q.weight") and block.has("ssm_in.weight")  # Falcon-H1
-    attention = read_attention(block)
-    mixer = read_attention(block) if parallel else None
-    mlp = read_mlp(block)
+    attention = _read_attention(block)
+    mixer = _read_attention(block) if parallel else None
+    mlp = _read_mlp(block)
     others = block.take_norms()
     extra = block.extra()
     if others:
@@ -52,7 +41,7 @@ def _names(block: Block, attention: LayerKeys, mlp: LayerKeys) -> tuple[str, ...
     return (kind, "none" if mlp["mlp"] == "none" else "sparse" if "n_experts" in mlp else "dense")
 
 
-def read_attention(block: Block) -> LayerKeys:
+def _read_attention(block: Block) -> LayerKeys:
     """Return the keys of the block's attention or recurrent layer; those of a block without either if it has an MLP."""
     reader = next((read for names, read in _READERS if block.has(*names)), None)
     if reader is not None:
@@ -60,3 +49,332 @@ def read_attention(block: Block) -> LayerKeys:
     if block.facts.n_kv_heads and not block.has("ffn_up.weight", "ffn_up_exps.weight", "ffn_gate_up_exps.weight"):
         raise block.error("has no tensors of attention and of an MLP")
     return {"attention": "none"}
+
+
+# Attention
+
+
+def _grouped(block: Block) -> LayerKeys:
+    """Read grouped attention. The widths of heads follow from the shapes of its matrices."""
+    facts = block.facts
+    n_heads, n_kv = facts.n_heads, facts.n_kv_heads
+    if n_heads < 1 or n_kv < 1:
+        raise block.error("has matrices of attention, but its keys give it no heads")
+    d_v = block.divide(block.take("attn_output.weight", None, block.d_model)[0], n_heads, "attn_output.weight")
+    fused = block.has("attn_qkv.weight")
+    projections = _fused(block, d_v) if fused else _separate(block, d_v)
+    if block.has("attn_gate.weight"):
+        projections["gate"] = _gate(block, n_heads * d_v)
+    d_head = projections["d_head"]
+    if not facts.shares_kv:
+        _check_lengths(block, d_head, d_v)
+    norm, of_norms = _qk_norm(block, n_heads * d_head, n_kv * d_head, d_head)
+    if block.elements("attn_output.bias"):
+        projections["bias"] += ["o"]
+    optional = {
+        **projections,
+        "d_v": None if d_v == d_head else d_v,
+        "fused": fused,
+        "qk_norm": norm,
+        "sinks": bool(block.has("attn_sinks.weight") and block.take("attn_sinks.weight", n_heads)),
+        "shares_kv": facts.shares_kv,
+        "extra_vectors": projections.get("extra_vectors", 0) + of_norms,
+    }
+    if facts.window:
+        optional["chunk" if facts.chunked else "window"] = facts.window
+    return {"n_heads": n_heads, "n_kv_heads": n_kv, **without_defaults(optional)}
+
+
+def _fused(block: Block, d_v: int) -> LayerKeys:
+    n_heads, n_kv = block.facts.n_heads, block.facts.n_kv_heads
+    width = block.take("attn_qkv.weight", block.d_model, None)[1] - n_kv * d_v
+    d_head = block.divide(width, n_heads + n_kv, "attn_qkv.weight")
+    return {"d_head": d_head, "bias": ["q", "k", "v"] if block.elements("attn_qkv.bias") else []}
+
+
+def _separate(block: Block, d_v: int) -> LayerKeys:
+    d, n_heads, n_kv, shares_kv = block.d_model, block.facts.n_heads, block.facts.n_kv_heads, block.facts.shares_kv
+    queries = block.take("attn_q.weight", d, None)[1]
+    keys: LayerKeys = {"d_head": d_v}
+    if shares_kv:  # files may have the matrices, which nothing uses (Gemma 3n)
+        keys["extra_vectors"] = sum(
+            block.elements(f"attn_{name}") for name in ("k.weight", "v.weight", "k_norm.weight")
+        )
+    else:
+        keys["d_head"] = block.divide(block.take("attn_k.weight", d, None)[1], n_kv, "attn_k.weight")
+        keys["v_from_k"] = not block.has("attn_v.weight")
+        if not keys["v_from_k"]:
+            block.take("attn_v.weight", d, n_kv * d_v)
+    width = n_heads * keys["d_head"]
+    if queries == 2 * width and keys["d_head"] == d_v:  # queries and a gate in one matrix (Qwen3-Next)
+        keys["gate"] = True
+    elif queries != width:
+        raise block.error(f"has attn_q.weight of width {count(queries)}, and not of {count(width)}")
+    keys["bias"] = [letter for letter in ("q" if shares_kv else "qkv") if block.elements(f"attn_{letter}.bias")]
+    return keys
+
+
+def _gate(block: Block, width: int) -> str | bool:
+    """Return the key of a gate on the output of that width: one value per head, or per element."""
+    n_heads = block.facts.n_heads
+    gate = block.take("attn_gate.weight", block.d_model, None)[1]
+    if gate not in (n_heads, width):
+        raise block.error(f"has attn_gate.weight of width {count(gate)}, and not of {count(width)} or {count(n_heads)}")
+    return "head" if gate == n_heads else True
+
+
+def _check_lengths(block: Block, d_head: int, d_v: int) -> None:
+    for key, width in (("key_length", d_head), ("value_length", d_v)):
+        has_own = block.facts.window is not None and block.keys.number(f"attention.{key}_swa") is not None
+        block.check_keys("attention.", **{f"{key}_swa" if has_own else key: width})
+
+
+def _qk_norm(block: Block, queries: int, keys: int, d_head: int) -> tuple[str | None, int]:
+    """Return the kind of norm on queries and keys, and the elements of norms of another kind."""
+    q, k, *biases = (block.elements(f"attn_{letter}_norm.{part}") for part in ("weight", "bias") for letter in "qk")
+    shared = block.facts.shares_kv
+    if q == d_head and (shared or k == d_head):
+        return "head", sum(biases)
+    if q and q == queries and (shared or k == keys):
+        return "full", sum(biases)
+    return None, q + k + sum(biases)
+
+
+def _latent(block: Block) -> LayerKeys:
+    d = block.d_model
+    rank = block.take("attn_kv_a_norm.weight", None)[0]
+    d_rope = block.take("attn_kv_a_mqa.weight", d, None)[1] - rank
+    if not block.has("attn_k_b.weight"):
+        raise block.error(
+            "has no tensor attn_k_b.weight: the file is from before llama.cpp stored the latent, or its latent is "
+            "expanded before it is stored"
+        )
+    d_nope, _, n_heads = block.take("attn_k_b.weight", None, rank, None)
+    d_v = block.take("attn_v_b.weight", rank, None, n_heads)[1]
+    block.take("attn_output.weight", n_heads * d_v, d)
+    queries, q_rank = n_heads * (d_nope + d_rope), None
+    if block.has("attn_q_a.weight"):
+        q_rank = block.take("attn_q_a.weight", d, None)[1]
+        block.take("attn_q_a_norm.weight", q_rank)
+        block.take("attn_q_b.weight", q_rank, queries)
+    else:
+        block.take("attn_q.weight", d, queries)
+    if d_rope < 0:
+        raise block.error(f"has a latent of {count(rank)}, wider than its matrix")
+    block.check_keys("attention.", kv_lora_rank=rank, key_length_mla=d_nope + d_rope, value_length_mla=d_v)
+    if q_rank:
+        block.check_keys("attention.", q_lora_rank=q_rank)
+    # some files have the matrix in both forms; nothing uses the whole one
+    vectors = block.elements("attn_kv_b.weight")
+    keys = {"n_heads": n_heads, "kv_lora_rank": rank, "d_nope": d_nope, "d_rope": d_rope, "d_v": d_v}
+    optional = without_defaults({"q_lora_rank": q_rank, "extra_vectors": vectors})
+    return {"attention": "latent", **keys, **optional, **_indexer(block, q_rank or d)}
+
+
+def _indexer(block: Block, d_query: int) -> LayerKeys:
+    topk = block.keys.number("attention.indexer.top_k")
+    if not topk:
+        return {}
+    if not block.has("indexer.attn_k.weight"):  # the layer uses the keys that an earlier layer's indexer picked
+        return {"index_topk": topk}
+    width = block.take("indexer.attn_k.weight", block.d_model, None)[1]
+    heads = block.take("indexer.proj.weight", block.d_model, None)[1]
+    block.take("indexer.attn_q_b.weight", d_query, heads * width)
+    block.take("indexer.k_norm.weight", width)
+    block.take("indexer.k_norm.bias", width)
+    block.check_keys("attention.indexer.", head_count=heads, key_length=width)
+    return {"index_topk": topk, "index_n_heads": heads, "index_head_dim": width}
+
+
+# MLPs
+
+
+def _read_mlp(block: Block) -> LayerKeys:
+    if block.has("ffn_up_exps.weight", "ffn_gate_up_exps.weight", "ffn_down_exps.weight"):
+        return _experts(block)
+    if not block.has("ffn_up.weight"):
+        return {"mlp": "none"}
+    width, gated, has_bias = _dense(block, "")
+    return {"mlp": "gated" if gated else "plain", "d_ff": width, **without_defaults({"mlp_bias": has_bias})}
+
+
+def _dense(block: Block, suffix: str) -> tuple[int, bool, bool]:
+    """Return (width, whether it is gated, whether all its matrices have a bias) of a dense MLP or shared experts."""
+    d = block.d_model
+    width = block.take(f"ffn_down{suffix}.weight", None, d)[0]
+    gated = separate = block.has(f"ffn_gate{suffix}.weight")
+    if separate:
+        block.take(f"ffn_gate{suffix}.weight", d, width)
+        block.take(f"ffn_up{suffix}.weight", d, width)
+    else:
+        up = block.take(f"ffn_up{suffix}.weight", d, None)[1]
+        gated = up == 2 * width  # gate and up in one matrix (Phi-3, GLM-4)
+        if up not in (width, 2 * width):
+            raise block.error(f"has ffn_up{suffix}.weight of width {count(up)}, and not of {count(width)}")
+    # the biases of gate and up in one matrix are one vector of both
+    biases = [f"ffn_{name}{suffix}.bias" for name in (("gate", "up", "down") if separate else ("up", "down"))]
+    has_bias = not suffix and all(map(block.has, biases))
+    if has_bias:
+        for name in biases:
+            block.elements(name)
+    return width, gated, has_bias
+
+
+def _experts(block: Block) -> LayerKeys:
+    d, used = block.d_model, block.facts.experts_used
+    width, d_latent, n_experts = block.take("ffn_down_exps.weight", None, None, None)
+    if d_latent != d and not block.has("ffn_latent_down.weight"):
+        raise block.error(f"has experts with outputs of width {count(d_latent)}, and not of {count(d)}")
+    gated = True
+    if block.has("ffn_gate_up_exps.weight"):
+        block.take("ffn_gate_up_exps.weight", d_latent, 2 * width, n_experts)
+    else:
+        block.take("ffn_up_exps.weight", d_latent, width, n_experts)
+        gated = block.has("ffn_gate_exps.weight")
+        if gated:
+            block.take("ffn_gate_exps.weight", d_latent, width, n_experts)
+    if not 1 <= used <= n_experts:
+        raise block.error(f"has {count(n_experts)} experts, of which the keys use {count(used)} per token")
+    block.check_keys("", expert_count=n_experts)
+    block.take("ffn_gate_inp.weight", d, n_experts)
+    # a bias, or a correction of the scores, or a scale: one value per expert each
+    per_expert = block.elements("ffn_gate_inp.bias") + block.elements("exp_probs_b.bias")
+    per_expert += block.elements("exp_probs_b.weight")
+    sizes = [("up", width), ("down", d_latent)] + [("gate", width)] * gated
+    biases = [f"ffn_{name}_exps.bias" for name, _ in sizes]
+    mlp_bias = all(map(block.has, biases))
+    if mlp_bias:
+        for name, size in sizes:
+            block.take(f"ffn_{name}_exps.bias", size, n_experts)
+    shared = _dense(block, "_shexp")[0] if block.has("ffn_up_shexp.weight") else None
+    if shared is None and block.has("ffn_up.weight"):  # a dense MLP beside the experts (Gemma 4, Arctic)
+        shared = _dense(block, "")[0]
+    keys = {"mlp": "gated" if gated else "plain", "d_ff": width, "n_experts": n_experts, "n_experts_per_token": used}
+    if per_expert not in (0, n_experts):
+        raise block.error(f"has {count(per_expert)} values for the scores of {count(n_experts)} experts")
+    optional = {
+        "d_ff_shared": shared,
+        "router_bias": bool(per_expert),
+        "mlp_bias": mlp_bias,
+        "d_latent": None if d_latent == d else d_latent,
+    }
+    return {**keys, **without_defaults(optional)}
+
+
+# Recurrent layers
+
+
+def _mamba(block: Block) -> LayerKeys:
+    d = block.d_model
+    d_conv, d_inner = block.take("ssm_conv1d.weight", None, None)
+    dt_rank = block.take("ssm_dt.weight", None, d_inner)[0]
+    d_state = block.take("ssm_a", None, d_inner)[0]
+    block.take("ssm_in.weight", d, 2 * d_inner)
+    block.take("ssm_x.weight", d_inner, dt_rank + 2 * d_state)
+    block.take("ssm_dt.bias", d_inner)
+    block.take("ssm_d", d_inner)
+    block.take("ssm_out.weight", d_inner, d)
+    norms = block.has("ssm_dt_norm.weight")
+    if norms:
+        for name, width in (("dt", dt_rank), ("b", d_state), ("c", d_state)):
+            block.take(f"ssm_{name}_norm.weight", width)
+    block.check_keys("ssm.", inner_size=d_inner, state_size=d_state, conv_kernel=d_conv)
+    keys = {"d_inner": d_inner, "d_state": d_state, "d_conv": d_conv, "dt_rank": dt_rank}
+    conv_bias = bool(block.elements("ssm_conv1d.bias"))
+    return {"attention": "mamba", **keys, **without_defaults({"conv_bias": conv_bias, "dt_norms": norms})}
+
+
+def _mamba2(block: Block) -> LayerKeys:
+    d = block.d_model
+    d_conv, channels = block.take("ssm_conv1d.weight", None, None)
+    d_inner = block.take("ssm_out.weight", None, d)[0]
+    n_heads = math.prod(block.take("ssm_a", None, None))
+    block.take("ssm_d", None, None)
+    block.take("ssm_dt.bias", n_heads)
+    d_state = block.keys.required("ssm.state_size")
+    n_groups = block.divide(channels - d_inner, 2 * d_state, "ssm_conv1d.weight")
+    block.take("ssm_in.weight", d, d_inner + channels + n_heads)
+    norm = block.elements("ssm_norm.weight")
+    if norm not in (0, d_inner):
+        raise block.error(f"has ssm_norm.weight of {count(norm)} elements, and not of {count(d_inner)}")
+    block.check_keys("ssm.", inner_size=d_inner, conv_kernel=d_conv, group_count=n_groups, time_step_rank=n_heads)
+    keys = {
+        "n_heads": n_heads,
+        "d_head": block.divide(d_inner, n_heads, "ssm_out.weight"),
+        "d_state": d_state,
+        "d_conv": d_conv,
+        "n_groups": n_groups,
+    }
+    conv_bias = bool(block.elements("ssm_conv1d.bias"))
+    return {"attention": "mamba2", **keys, **without_defaults({"conv_bias": conv_bias, "inner_norm": bool(norm)})}
+
+
+def _delta(block: Block) -> LayerKeys:
+    """Read a gated delta net (Qwen3-Next, Qwen3.5)."""
+    d = block.d_model
+    d_conv, channels = block.take("ssm_conv1d.weight", None, None)
+    values = block.take("ssm_out.weight", None, d)[0]
+    n_heads = block.take("ssm_a", None)[0]
+    n_k_heads = block.keys.required("ssm.group_count")
+    keys_width = block.divide(channels - values, 2, "ssm_conv1d.weight")
+    d_head = block.divide(keys_width, n_k_heads, "ssm_conv1d.weight")
+    d_v = block.divide(values, n_heads, "ssm_out.weight")
+    if block.has("ssm_in.weight"):  # files of 2025 have one matrix
+        block.take("ssm_in.weight", d, 2 * keys_width + 2 * values)
+    else:
+        block.take("attn_qkv.weight", d, channels)
+        block.take("attn_gate.weight", d, values)
+    if block.has("ssm_ba.weight"):
+        block.take("ssm_ba.weight", d, 2 * n_heads)
+    else:
+        block.take("ssm_alpha.weight", d, n_heads)
+        block.take("ssm_beta.weight", d, n_heads)
+    block.take("ssm_dt.bias" if block.has("ssm_dt.bias") else "ssm_dt", n_heads)
+    block.take("ssm_norm.weight", d_v)
+    block.check_keys("ssm.", inner_size=values, conv_kernel=d_conv, state_size=d_head, time_step_rank=n_heads)
+    keys = {"n_heads": n_heads, "n_k_heads": n_k_heads, "d_head": d_head, "d_v": d_v, "d_conv": d_conv}
+    return {"attention": "delta", **keys}
+
+
+def _kimi_delta(block: Block) -> LayerKeys:
+    """Read Kimi's delta attention, which decays each channel."""
+    d = block.d_model
+    d_conv, _, inner = block.take("ssm_conv1d_q.weight", None, 1, None)
+    for letter in "kv":
+        block.take(f"ssm_conv1d_{letter}.weight", d_conv, 1, inner)
+    n_heads = math.prod(block.take("ssm_a", 1, None))
+    d_head = block.divide(inner, n_heads, "ssm_conv1d_q.weight")
+    for letter in "qkv":
+        block.take(f"attn_{letter}.weight", d, inner)
+    rank = block.take("ssm_f_a.weight", d, None)[1]
+    block.take("ssm_g_a.weight", d, rank)
+    for letter in "fg":
+        block.take(f"ssm_{letter}_b.weight", rank, inner)
+    block.take("ssm_beta.weight", d, n_heads)
+    block.take("ssm_dt.bias", inner)
+    block.take("ssm_norm.weight", d_head)
+    block.take("attn_output.weight", inner, d)
+    block.check_keys("kda.", head_dim=d_head)
+    keys = {"n_heads": n_heads, "d_head": d_head, "d_v": d_head, "d_conv": d_conv}
+    return {"attention": "delta", **keys, "channel_decay": True, "gate_rank": rank}
+
+
+def _short_convolution(block: Block) -> LayerKeys:
+    d = block.d_model
+    d_conv, d_inner = block.take("shortconv.conv.weight", None, None)
+    block.take("shortconv.in_proj.weight", d, 3 * d_inner)
+    block.take("shortconv.out_proj.weight", d_inner, d)
+    block.check_keys("shortconv.", l_cache=d_conv)
+    return {"attention": "short_convolution", "d_inner": d_inner, "d_conv": d_conv}
+
+
+_READERS = (
+    (("attn_kv_a_mqa.weight",), _latent),
+    (("ssm_conv1d_q.weight",), _kimi_delta),
+    (("ssm_ba.weight", "ssm_alpha.weight"), _delta),
+    (("attn_q.weight", "attn_qkv.weight"), _grouped),
+    (("ssm_x.weight",), _mamba),
+    (("ssm_in.weight",), _mamba2),
+    (("shortconv.conv.weight",), _short_convolution),
+)
+"""The tensors by which a kind of attention or recurrent layer is known, and its reader; the first that applies."""

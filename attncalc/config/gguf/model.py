@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,11 +11,12 @@ from ...checkpoint import CheckpointWeights, StoredDtype, StoredTensor
 from ...errors import AttncalcError
 from ...units import BYTES, count, human, truncate
 from ..document import Document
+from ..folder import ByteSource
 from ..huggingface.layers import Layer, shortest_pattern
 from ..keys import MAX_LAYERS
-from .architectures import ARCHITECTURES, Architecture, Windows, unsupported_reason
+from .architectures import ARCHITECTURES, Architecture, unsupported_reason
 from .block import Block, BlockFacts
-from .header import GgufHeader, GgufTensor
+from .header import GgufHeader, GgufTensor, read_headers
 from .keys import Keys
 from .layers import read_block
 
@@ -59,6 +61,14 @@ _HEADS = re.compile(r"(cls|cls\.output|cls\.norm|dense_2|dense_3|output)\.(weigh
 """Tensors of heads that are counted without being named."""
 
 
+def read_document(sources: Sequence[ByteSource], name: str) -> tuple[Document, CheckpointWeights]:
+    """Return the model in those files, all of its shards in order, as a model file, and the weights that they have.
+
+    Raises AttncalcError if a file is not valid, its architecture is not supported, or its keys and tensors contradict.
+    """
+    return gguf_document(read_headers(sources), name)
+
+
 def gguf_document(headers: Sequence[GgufHeader], name: str) -> tuple[Document, CheckpointWeights]:
     """Return the model file that the headers of a model's files describe, and the weights in the files.
 
@@ -77,11 +87,11 @@ def gguf_document(headers: Sequence[GgufHeader], name: str) -> tuple[Document, C
 def _all_tensors(headers: Sequence[GgufHeader], keys: Keys) -> dict[str, GgufTensor]:
     """Return {name: tensor} of all files. Raises AttncalcError if a file is missing or does not belong to the model."""
     tensors: dict[str, GgufTensor] = {}
-    for i, header in enumerate(headers):
+    for header in headers:
         for tensor in header.tensors:
             if tensor.name in tensors:
                 raise keys.error(f"the tensor {truncate(tensor.name, 80)} is in {truncate(header.file, 80)} too")
-            tensors[tensor.name] = tensor._replace(file=i)
+            tensors[tensor.name] = tensor
     files, total = (headers[0].metadata.get(f"split.{key}") for key in ("count", "tensors.count"))
     if isinstance(files, int) and files > 1 and files != len(headers):
         raise AttncalcError(
@@ -95,22 +105,19 @@ def _all_tensors(headers: Sequence[GgufHeader], keys: Keys) -> dict[str, GgufTen
 
 def stored_weights(headers: Sequence[GgufHeader]) -> CheckpointWeights:
     """Return the weights in the files: bytes and elements of each type, and where each tensor is."""
-    elements: dict[str, int] = {}
-    sizes: dict[str, int] = {}
+    elements, sizes = Counter[str](), Counter[str]()
     stored = []
     for i, header in enumerate(headers):
         for tensor in header.tensors:
             name = tensor.type.name
-            elements[name] = elements.get(name, 0) + tensor.elements
-            sizes[name] = sizes.get(name, 0) + tensor.size
+            elements[name] += tensor.elements
+            sizes[name] += tensor.size
             row = tensor.shape[0] if tensor.shape else 1
             stored.append(StoredTensor(tensor.name, name, row, tensor.size, i, header.data_start + tensor.offset))
     by_dtype = sorted(
-        (StoredDtype(name, n, sizes[name]) for name, n in elements.items()), key=lambda d: (-d.size, d.name)
+        (StoredDtype(name, elements[name], sizes[name]) for name in sizes), key=lambda d: (-d.size, d.name)
     )
-    return CheckpointWeights(
-        len(headers), len(stored), tuple(by_dtype), sum(sizes.values()), kind="GGUF", contents=tuple(stored)
-    )
+    return CheckpointWeights(len(headers), len(stored), tuple(by_dtype), sizes.total(), "GGUF", tuple(stored))
 
 
 def _architecture(keys: Keys, weights: CheckpointWeights) -> Architecture:
@@ -226,7 +233,6 @@ class _Reader:
 
     def _windows(self) -> tuple[int | None, list[bool]]:
         """Return the tokens of the windows, and which layers have one."""
-        none = None, [False] * self.layers
         windows, keys = self.architecture.windows, self.keys
         size = keys.number("attention.sliding_window")
         if windows is None or (windows.layers is not None and self.layers != windows.layers):
@@ -235,23 +241,18 @@ class _Reader:
                     f"The file has sliding windows of {count(size)} tokens. llama.cpp stores the whole context for "
                     f"{keys.architecture}."
                 )
-            return none
+            return None, [False] * self.layers
         if size == 0 or (size is None and windows.default is None):
-            return none
+            return None, [False] * self.layers
         tokens = windows.default if windows.fixed or size is None else size
-        flags = keys.flags_per_layer("attention.sliding_window_pattern", self.layers)
-        if flags is None:
-            flags = self._periodic(windows)
-        return tokens, flags
-
-    def _periodic(self, windows: Windows) -> list[bool]:
-        period = windows.period
-        if period != 0:
-            period = self.keys.number("attention.sliding_window_pattern", period)
-        if period is None:
-            raise self.keys.error(f"the key {self.keys.architecture}.attention.sliding_window_pattern is missing")
+        pattern = "attention.sliding_window_pattern"
+        if (flags := keys.flags_per_layer(pattern, self.layers)) is not None:
+            return tokens, flags
+        period = keys.required(pattern) if windows.period is None else windows.period
+        if period and (given := keys.number(pattern)) is not None:
+            period = given
         full = 0 if windows.dense_first else period - 1
-        return [period == 0 or i % period != full for i in range(self.layers)]
+        return tokens, [period == 0 or i % period != full for i in range(self.layers)]
 
     # Tensors outside the layers
 
@@ -274,24 +275,19 @@ class _Reader:
             data["token_types"] = types.elements // width
         if positions := self.left.pop("position_embd.weight", None):
             data["learned_positions"] = positions.elements // self.d_model
-        causal = self.keys.flag("attention.causal")
-        if self.architecture.encoder or causal is False:
+        if self.architecture.encoder or self.keys.flag("attention.causal") is False:
             data["mask"], data["head"] = "bidirectional", "none"
         else:
-            data |= self._lm_head(width, vocabulary)
-        extra: dict[str, list[int]] = {}
+            head = self.left.pop("output.weight", None)
+            if head is not None and head.shape != (width, vocabulary):
+                raise self.keys.error(f"output.weight is {' x '.join(map(count, head.shape))}")
+            data["tied_embeddings"] = head is None
+            data["head_bias"] = bool(self.left.pop("output.bias", None))
         matrices: dict[str, list[int]] = {}
         for tensor_name, key in _OUTSIDE_MATRICES.items():
             if tensor := self.left.pop(tensor_name, None):
                 matrices[key] = [tensor.shape[0], tensor.elements // tensor.shape[0]]
-        return {**data, "outside_matrices": matrices, "extra_params": extra}
-
-    def _lm_head(self, width: int, vocabulary: int) -> dict[str, Any]:
-        head = self.left.pop("output.weight", None)
-        if head is not None and head.shape != (width, vocabulary):
-            raise self.keys.error(f"output.weight is {' x '.join(map(count, head.shape))}")
-        bias = self.left.pop("output.bias", None)
-        return {"tied_embeddings": head is None, "head_bias": bool(bias)}
+        return {**data, "outside_matrices": matrices, "extra_params": {}}
 
     def _other_tensors(self, extra: dict[str, list[int]]) -> None:
         """Count the tensors that are left. Raises AttncalcError for one that is not known."""
