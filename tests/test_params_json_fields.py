@@ -307,19 +307,19 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @each("case", FIELDS)
 def test_keys_become_the_fields_of_a_config(case: str) -> None:
     data, fields = FIELDS[case]
-    config = to_config(data, "params.json").config
+    config = to_config(data, "params.json")[0]
     assert {name: config.get(name) for name in fields} == fields
     assert {type(value) for value in config.values()}.isdisjoint({float})  # a size has no fraction
 
 
 def test_a_list_of_windows_may_be_longer_than_the_layers() -> None:
     """A list of 4 MiB, repeated for each of 2,000 layers, would take gigabytes."""
-    config = to_config({**MISTRAL, "n_layers": 3, "sliding_window": [None, 10] * 100_000}, "params.json").config
+    config = to_config({**MISTRAL, "n_layers": 3, "sliding_window": [None, 10] * 100_000}, "params.json")[0]
     assert config["layer_types"] == ["full_attention", "sliding_attention", "full_attention"]
 
 
 def notes(data: dict[str, Any]) -> tuple[str, ...]:
-    return to_config(data, "params.json").notes
+    return tuple(to_config(data, "params.json")[1])
 
 
 def test_notes_name_what_is_assumed_and_nothing_else() -> None:
@@ -336,7 +336,7 @@ def test_notes_name_what_is_assumed_and_nothing_else() -> None:
 
 
 def test_llama_4s_vision_tower_is_a_config_of_its_own() -> None:
-    config = to_config({**MOE, "quantization_args": {"x": 1}, "vision_args": VISION}, "params.json").config
+    config = to_config({**MOE, "quantization_args": {"x": 1}, "vision_args": VISION}, "params.json")[0]
     assert set(config) == {
         *("architectures", "model_type", "torch_dtype", "text_config", "vision_config", "quantization_config")
     }
@@ -372,7 +372,7 @@ def test_llama_4s_vision_tower_is_a_config_of_its_own() -> None:
     ],
 )
 def test_llama_4s_vision_args_become_fields(vision: dict[str, Any], fields: dict[str, Any]) -> None:
-    config = to_config({**MOE, "vision_args": {**VISION, **vision}}, "params.json").config["vision_config"]
+    config = to_config({**MOE, "vision_args": {**VISION, **vision}}, "params.json")[0]["vision_config"]
     assert {name: config[name] for name in fields} == fields
 
 
@@ -396,7 +396,7 @@ def test_a_pixtral_tower_has_mistrals_projector_or_llavas(
 ) -> None:
     tower = {**PIXTRAL, **vision}
     given = tower if place == "vision_encoder" else {"vision_encoder_args": tower}
-    config = to_config({**MISTRAL, place: given}, "params.json").config
+    config = to_config({**MISTRAL, place: given}, "params.json")[0]
     assert {name: config.get(name) for name in fields} == fields
     assert config["text_config"]["model_type"] == "mistral"
     assert config["torch_dtype"] == "bfloat16"
@@ -405,7 +405,7 @@ def test_a_pixtral_tower_has_mistrals_projector_or_llavas(
 @pytest.mark.parametrize("given", [{}, {"quantization_config": {"quant_method": "fp8"}}])
 def test_a_quantization_is_of_the_language_model_and_its_tower(given: dict[str, Any]) -> None:
     """A config.json of transformers has it at the top, where engines look for it."""
-    config = to_config({**MISTRAL, **given, "vision_encoder": PIXTRAL}, "params.json").config
+    config = to_config({**MISTRAL, **given, "vision_encoder": PIXTRAL}, "params.json")[0]
     assert {key: value for key, value in config.items() if key == "quantization_config"} == given
 
 

@@ -169,20 +169,14 @@ def _document_of_config(
     """
     from .huggingface import convert_config
     from .layouts import reject_other_layout
-    from .params_json import is_params_json, names_in_file, to_config
+    from .params_json import convert_params, is_params_json
 
     reject_other_layout(config, source.file)
     config = _with_quantization_beside(config, source.beside)
     title = "" if source.file == "<stdin>" else source.name
-    if not is_params_json(config):
-        return convert_config(config, source.file, title=title, assume_grouped=assume_grouped), config
-    names = names_in_file(config)
-    config, notes, file = to_config(config, source.file)
-    document = convert_config(config, source.file, title=title, names=names)
-    document.data["sources"] = [text.replace("config.json", file) for text in document.data["sources"]]
-    if notes:
-        document.data["notes"] = [*notes, *document.data.get("notes", ())]
-    return document, config
+    if is_params_json(config):
+        return convert_params(config, source.file, title)
+    return convert_config(config, source.file, title=title, assume_grouped=assume_grouped), config
 
 
 def _parse_config(source: Source) -> dict[str, Any] | None:
