@@ -10,7 +10,7 @@ import pytest
 from tables import each
 
 from attncalc import load
-from attncalc.config.huggingface.quantized import released
+from attncalc.config.huggingface.quantized.released import released
 from attncalc.serving.weight_format import released_dtype
 from attncalc.serving.weights import weights
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tables import each
 
-from attncalc.config.huggingface.quantized import Released, released, scheme_in_name, to_keys
 from attncalc.config.huggingface.quantized.fields import MAX_MODULES, MAX_NAME, MAX_SCHEMES
+from attncalc.config.huggingface.quantized.released import Released, released, scheme_in_name, to_keys
 from attncalc.quantization import Scheme
 
 

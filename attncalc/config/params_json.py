@@ -132,7 +132,7 @@ class _Keys(dict[str, Any]):
             raise self.error(key, f"{written(value)} is not a whole number above 0")
         return value
 
-    def number(self, key: str, default: float, kind: str) -> float:
+    def number(self, key: str, default: float, kind: str) -> Any:
         """Return one of _NUMBERS up to 1000. Raises AttncalcError for another value, such as nan and true."""
         value = self.get(key, default)
         if type(value) not in (int, float) or not _NUMBERS[kind] <= value <= 1000:

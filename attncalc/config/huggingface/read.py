@@ -26,7 +26,7 @@ from .family import (
 from .fields import Fields, transformers_version, written
 from .formulas import names_in, outer_names_in, value_of, value_of_key
 from .layers import is_rule_of_layer, pattern_of_layers
-from .quantized import Released, released, scheme_in_name, to_keys
+from .quantized.released import Released, released, scheme_in_name, to_keys
 from .rope import rope_tables
 from .sizes import check_sizes, listed, omitted_sizes
 from .towers import FIELDS as TOWERS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ....quantization import Scheme, pattern_problem
@@ -87,12 +87,18 @@ def checked(schemes: Sequence[Scheme]) -> tuple[Scheme, ...]:
     return tuple(scheme._replace(targets=modules(scheme.targets)) for scheme in schemes)
 
 
-def by_scheme(schemes: Mapping[str, Scheme]) -> list[Scheme]:
-    """Return one scheme per distinct one of {module: scheme}, with all its modules as targets."""
+def by_module(entries: Mapping[str, Any], scheme_of: Callable[[Any], Scheme | None]) -> tuple[list[Scheme], list[str]]:
+    """Return the schemes of {module: its entry}, each distinct one once with its modules as targets.
+
+    The second list are the modules whose entries have no scheme.
+    """
     names: dict[Scheme, list[str]] = {}
-    for name, scheme in schemes.items():
-        names.setdefault(scheme._replace(targets=()), []).append(name)
-    return [scheme._replace(targets=tuple(of_scheme)) for scheme, of_scheme in names.items()]
+    ignored: list[str] = []
+    for name, entry in entries.items():
+        scheme = scheme_of(entry)
+        modules_of_scheme = ignored if scheme is None else names.setdefault(scheme._replace(targets=()), [])
+        modules_of_scheme.append(str(name))
+    return [scheme._replace(targets=tuple(of_scheme)) for scheme, of_scheme in names.items()], ignored
 
 
 def integer(n_bits: int, **fields: Any) -> Scheme:

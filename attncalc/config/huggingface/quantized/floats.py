@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ....quantization import Scheme
 from .compressed_tensors import MXFP4, MXFP8, NVFP4, config_groups
-from .fields import Config, Read, UnreadError, block, by_scheme, modules, section
+from .fields import Config, Read, UnreadError, block, by_module, modules, section
 
 _FP8 = Scheme("fp8", 8, scale_bits=32)
 """FP8 with one fp32 scale per output."""
@@ -70,14 +71,14 @@ def modelopt(found: Config) -> Read:
         layers = section(own, "quantized_layers")
         if not layers:
             return [_fp32_scales(scheme) for scheme in config_groups(own, heads=False)], ignored
-        schemes = {str(name): _algorithm(str(section(layers, name).get("quant_algo") or "").upper()) for name in layers}
-        return by_scheme(schemes), ignored
+        return by_module({name: section(layers, name) for name in layers}, _algorithm)[0], ignored
     if not algorithm and found.get("quant_method") == "nvfp4":  # transformers' NVFP4Config
         return (NVFP4,), ignored
-    return (_algorithm(algorithm),), ignored
+    return (_algorithm(own),), ignored
 
 
-def _algorithm(name: str) -> Scheme:
+def _algorithm(found: Config) -> Scheme:
+    name = str(found.get("quant_algo") or "").upper()
     if name not in _ALGORITHMS:
         raise UnreadError(f"quant_algo {name or 'missing'}")
     return _ALGORITHMS[name]
@@ -98,22 +99,19 @@ def fbgemm_fp8(found: Config) -> Read:
 def quark(found: Config) -> Read:
     """Return the schemes of AMD's Quark: one for all matrices, and others for modules that a pattern names."""
     ignored = [*modules(found.get("exclude"))]
-    named: dict[str, Scheme] = {}
-    for pattern, config in section(found, "layer_quant_config").items():
-        weight = config.get("weight") if isinstance(config, dict) else None
-        if weight is None:
-            ignored.append(str(pattern))
-        else:
-            named[str(pattern)] = _quark_scheme(weight)
-    whole = section(found, "global_quant_config").get("weight")
+    named, others = by_module(section(found, "layer_quant_config"), _quark_scheme)
+    whole = _quark_scheme(section(found, "global_quant_config"))
     if whole is None and not named:
         raise UnreadError("no scheme")
-    return [*by_scheme(named), *([_quark_scheme(whole)] if whole is not None else [])], ignored
+    return [*named, *([whole] if whole else [])], [*ignored, *others]
 
 
-def _quark_scheme(weight: Any) -> Scheme:
-    """Return the scheme of a tensor. Raises UnreadError if it is not known."""
-    if not isinstance(weight, dict):
+def _quark_scheme(config: Any) -> Scheme | None:
+    """Return the scheme of a config's weights; None if it has none. Raises UnreadError if it is not known."""
+    weight = config.get("weight") if isinstance(config, Mapping) else None
+    if weight is None:
+        return None
+    if not isinstance(weight, Mapping):
         raise UnreadError("weights that are not an object")
     stored, scheme, group = weight.get("dtype"), weight.get("qscheme"), weight.get("group_size")
     if stored in ("fp8_e4m3", "int8") and scheme in ("per_tensor", "per_channel"):

@@ -1,4 +1,4 @@
-"""Schemes with integer elements: GPTQ, AWQ, AutoRound, bitsandbytes, HQQ, EETQ, BitNet, torchao."""
+"""Schemes with integer elements: GPTQ, AWQ, AutoRound, bitsandbytes, HQQ, EETQ, BitNet, torchao, MLX, EXL2, EXL3."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ....quantization import LINEAR, Scheme
 from .compressed_tensors import MXFP4, MXFP8, NVFP4
-from .fields import Config, Read, UnreadError, bits, by_scheme, integer, modules, section, size
+from .fields import Config, Read, UnreadError, average_bits, bits, by_module, integer, modules, section, size
 
 # GPTQ and AWQ
 
@@ -64,16 +64,19 @@ def auto_round(found: Config) -> Read:
     Source: auto-round 0.16, auto_round_extension/torch/qlinear_torch.py.
     """
     scheme = _auto_round_scheme(found)
-    ignored: list[str] = []
-    named: dict[str, Scheme] = {}
-    for name, own in section(found, "extra_config").items():
-        if not isinstance(own, Mapping):
-            continue
+    own_bits = {
+        name: own
+        for name, own in section(found, "extra_config").items()
+        if isinstance(own, Mapping) and (own.get("bits") is not None or own.get("group_size") is not None)
+    }
+
+    def scheme_of(own: Config) -> Scheme | None:
         if own.get("bits") is not None and size(own, "bits") >= 16:
-            ignored.append(str(name))
-        elif own.get("bits") is not None or own.get("group_size") is not None:
-            named[str(name)] = _auto_round_scheme({**found, **{k: v for k, v in own.items() if v is not None}})
-    return [*by_scheme(named), scheme], ignored
+            return None
+        return _auto_round_scheme({**found, **{key: value for key, value in own.items() if value is not None}})
+
+    named, ignored = by_module(own_bits, scheme_of)
+    return [*named, scheme], ignored
 
 
 def _auto_round_scheme(found: Config) -> Scheme:
@@ -138,12 +141,8 @@ def hqq(found: Config) -> Read:
     ignored = found.get("skip_modules", ["lm_head"])
     if "weight_quant_params" in config or "nbits" in config:
         return (_hqq_scheme(section(config, "weight_quant_params") or config),), ignored
-    named = {
-        str(name): _hqq_scheme(section(own, "weight_quant_params"))
-        for name, own in config.items()
-        if isinstance(own, Mapping) and own.get("weight_quant_params")
-    }
-    return by_scheme(named), ignored
+    with_params = {name: section(config, name) for name in config if section(config, name).get("weight_quant_params")}
+    return by_module(with_params, lambda own: _hqq_scheme(section(own, "weight_quant_params")))[0], ignored
 
 
 def _hqq_scheme(found: Config) -> Scheme:
@@ -199,17 +198,13 @@ def torchao(found: Config) -> Read:
     by_name = section(data, "fqn_to_config") or section(data, "module_fqn_to_config")
     if not by_name:
         return (_torchao_scheme(str(default.get("_type")), data),), ignored
-    named: dict[str, Scheme] = {}
-    whole: list[Scheme] = []
-    for name, own in by_name.items():
-        scheme = _torchao_scheme(str(own.get("_type")), section(own, "_data")) if isinstance(own, Mapping) else None
-        if name == "_default":
-            whole = [scheme] if scheme else []
-        elif scheme:
-            named[str(name)] = scheme
-        else:
-            ignored.append(str(name))
-    return [*by_scheme(named), *whole], ignored
+
+    def scheme_of(own: Any) -> Scheme | None:
+        return _torchao_scheme(str(own.get("_type")), section(own, "_data")) if isinstance(own, Mapping) else None
+
+    named, others = by_module({name: own for name, own in by_name.items() if name != "_default"}, scheme_of)
+    whole = scheme_of(by_name.get("_default"))
+    return [*named, *([whole] if whole else [])], [*ignored, *others]
 
 
 def _torchao_scheme(kind: str, data: Config) -> Scheme:
@@ -220,3 +215,62 @@ def _torchao_scheme(kind: str, data: Config) -> Scheme:
     granularity: Any = section(section(data, "weight_granularity") or section(data, "granularity"), "_data")
     given = data.get("group_size") or granularity.get("group_size")
     return scheme._replace(group=_group({"group_size": given})) if scheme.group and given else scheme
+
+
+# MLX, and ExLlama's EXL2 and EXL3
+
+_MLX_MODES = {
+    "mxfp4": Scheme("mxfp4", 4, group=32, scale_bits=8),
+    "mxfp8": Scheme("fp8", 8, group=32, scale_bits=8),
+    "nvfp4": Scheme("fp4", 4, group=16, scale_bits=8),
+}
+"""{mode of MLX: its scheme, without scales of the whole matrix}."""
+_OWN_GATES = ("deepseek", "kimi", "glm4_moe", "mistral4", "bailing", "longcat")
+"""Families whose router is no linear layer in mlx-lm, and is not quantized."""
+
+
+def mlx(found: Config) -> Read:
+    """Return MLX's schemes: a 16-bit scale and bias per group, for the embedding and the lm head too.
+
+    A module's own entry goes before: other bits, or false. Source: mlx 0.32, `mx.quantize`; mlx-lm, utils.py
+    (quantize_model), which writes a module's entry if the model's class chooses other bits for it.
+    """
+    scheme = _mlx_scheme(found)
+    own = {name: value for name, value in found.items() if value is False or isinstance(value, Mapping)}
+    named, ignored = by_module(own, lambda value: _mlx_scheme({**found, **value}) if value else None)
+    gate = () if str(found.get("names") or "").startswith(_OWN_GATES) else ("mlp.gate",)
+    return [*named, scheme._replace(targets=(LINEAR, "embed_tokens", "lm_head", *gate))], ignored
+
+
+def _mlx_scheme(found: Config) -> Scheme:
+    mode = str(found.get("mode", "affine"))
+    if mode in _MLX_MODES:
+        return _MLX_MODES[mode]._replace(weight_only=True)
+    if mode != "affine":
+        raise UnreadError(f"mode {mode}")
+    return integer(bits(found, (2, 3, 4, 5, 6, 8)), group=size(found, "group_size", 64), zero_bits=16)
+
+
+def exl2(found: Config) -> Read:
+    """Return EXL2's average bits, scales included, and the bits of its lm head (exllamav2, conversion/compile.py)."""
+    return _with_head(found, 0), None
+
+
+def exl3(found: Config) -> Read:
+    """Return EXL3's average bits and those of its lm head, with a 16-bit scale per input and per output.
+
+    Source: exllamav3, modules/quant/exl3.py (suh, svh).
+    """
+    return _with_head(found, 16), None
+
+
+def _with_head(found: Config, scale_bits: int) -> list[Scheme]:
+    """Return the scheme of the lm head, if it has one, and that of all other matrices."""
+    targets = {"bits": LINEAR} if found.get("head_bits") is None else {"head_bits": "lm_head", "bits": LINEAR}
+    schemes = []
+    for key, target in targets.items():
+        n_bits, per = average_bits(found, key)
+        scheme = Scheme("int4" if n_bits < 6 * per else "int8", n_bits, scale_bits=scale_bits, row_bits=scale_bits)
+        words = f"{n_bits / per:g} bits per weight on average"
+        schemes.append(scheme._replace(per=per, words=words, weight_only=True, targets=(target,)))
+    return schemes

@@ -1,7 +1,12 @@
-"""How a checkpoint is quantized, by the quantization_config of its config.json."""
+"""How a checkpoint is quantized, and the dtype of the cache that it asks for, by the quantization_config of its config.
+
+Each method is read by the rules of the code that writes or loads it. A method or an option that is not known is
+returned as unread, and `fit` does not guess its size.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,12 +14,10 @@ from typing import Any, NamedTuple
 from ....quantization import Quantization, Scheme
 from ....units import truncate
 from ...data_files import words
-from .averages import exl2, exl3, mlx
-from .cache import kv_dtype
 from .compressed_tensors import compressed_tensors
 from .fields import Config, Read, UnreadError, checked, modules, section
 from .floats import fbgemm_fp8, fp8, modelopt, mxfp8, quark
-from .integers import auto_round, awq, bitnet, bitsandbytes, eetq, gptq, hqq, torchao
+from .integers import auto_round, awq, bitnet, bitsandbytes, eetq, exl2, exl3, gptq, hqq, mlx, torchao
 
 _METHODS: Mapping[str, Callable[[Config], Read]] = {
     "auto-round": auto_round,
@@ -79,10 +82,10 @@ def released(config: Config, text_config: Config) -> Released | None:
         return None
     if not isinstance(found, Mapping):
         return Released(unread="a quantization_config that is not an object")
-    method = _method(found)
+    method = str(found.get("quant_method") or ("modelopt" if "quant_algo" in found else "")).lower()
     if method == "mxfp4":  # transformers' Mxfp4HfQuantizer replaces only GptOssExperts
         return Released(experts_dtype="mxfp4")
-    cache = kv_dtype(method, found)
+    cache = _kv_dtype(method, found)
     read = _METHODS.get(method)
     if read is None:
         name = truncate(method) or "a quantization_config without quant_method"
@@ -110,11 +113,6 @@ def _find(config: Config, text_config: Config) -> Any:
         if isinstance(own := given.get("quantization"), Mapping) and "bits" in own:
             return {"quant_method": "mlx", **own}
     return next((given[key] for given in (config, text_config) for key in _CONFIGS if given.get(key)), None)
-
-
-def _method(found: Config) -> str:
-    """Return the quant_method in small letters; '' if there is none."""
-    return str(found.get("quant_method") or ("modelopt" if "quant_algo" in found else "")).lower()
 
 
 def _check_keys(method: str, found: Config) -> None:
@@ -145,17 +143,35 @@ def _dtypes(quantization: Quantization, has_experts: bool) -> tuple[str | None, 
     return main.dtype, None
 
 
+def _kv_dtype(method: str, found: Config) -> str | None:
+    """Return the dtype of the cache that a quantization_config asks for: 'fp8', 'fp4', or None.
+
+    compressed-tensors: any kv_cache_scheme stands for fp8 in vLLM (layers/attention/attention.py), which allows only 8
+    bits (validate_kv_cache_scheme). modelopt: a kv_cache_scheme, or a kv_cache_quant_algo
+    (get_kv_cache_quant_algo_string in utils/torch_utils.py). Which engines follow it, and since which version, is in
+    their own modules.
+    """
+    if method.startswith("compressed"):
+        scheme = found.get("kv_cache_scheme")
+        return "fp8" if isinstance(scheme, Mapping) and scheme.get("num_bits", 8) == 8 else None
+    if not method.startswith(("modelopt", "nvfp4", "fp8")):
+        return None
+    own = section(found, "quantization") or found
+    names = ("kv_cache_scheme", "kv_cache_quant_algo")
+    asked = next((given[name] for name in names for given in (own, found) if given.get(name)), None)
+    if isinstance(asked, Mapping):
+        bits = asked.get("num_bits") if asked.get("type") == "float" else None
+        return "fp4" if bits == 4 else "fp8" if bits == 8 and asked.get("dynamic") is not True else None
+    return {"fp8": "fp8", "nvfp4": "fp4"}.get(str(asked).lower()) if asked else None
+
+
 def to_keys(found: Released) -> Iterator[tuple[str, Any]]:
     """Yield the keys of a model file that describe it."""
-    if found.weights_dtype:
-        yield "weights_dtype", found.weights_dtype
-    if found.experts_dtype:
-        yield "experts_dtype", found.experts_dtype
-    if found.kv_dtype:
-        yield "kv_dtype", found.kv_dtype
-    if found.unread:
-        yield "unread_quantization", found.unread
-    if found.quantization:
+    quantization, *values = found
+    for key, value in zip(("weights_dtype", "experts_dtype", "kv_dtype", "unread_quantization"), values, strict=True):
+        if value:
+            yield key, value
+    if quantization:
         default = Scheme("", 0)
         schemes = [
             {
@@ -163,14 +179,24 @@ def to_keys(found: Released) -> Iterator[tuple[str, Any]]:
                 for name, value in scheme._asdict().items()
                 if value != getattr(default, name)
             }
-            for scheme in found.quantization.schemes
+            for scheme in quantization.schemes
         ]
-        yield (
-            "quantization",
-            {
-                "method": found.quantization.method,
-                "schemes": schemes,
-                **({"ignored": list(found.quantization.ignored)} if found.quantization.ignored else {}),
-                **({"names": found.quantization.names} if found.quantization.names else {}),
-            },
-        )
+        optional = {"ignored": list(quantization.ignored), "names": quantization.names}
+        given = {key: value for key, value in optional.items() if value}
+        yield "quantization", {"method": quantization.method, "schemes": schemes, **given}
+
+
+_SCHEMES = re.compile(
+    r"(?:^|[-_./ ])(?P<scheme>NVFP4|MXFP[48]|FP[48]|INT[348]|W\dA\d{1,2}|[2-8]BIT|AWQ|GPTQ|EXL[23]|HQQ|BNB|MLX)"
+    r"(?=[-_./ ]|$)",
+    re.I,
+)
+"""Names of schemes as releases have them: 'nvidia/Qwen3-235B-A22B-NVFP4'."""
+_PLAIN = re.compile(r"unquantized|dequant|bf16|fp16|gguf|qat", re.I)
+"""Words that say that the file's weights are not, or may not be, quantized."""
+
+
+def scheme_in_name(name: str) -> str:
+    """Return the scheme that the name of a checkpoint tells: 'NVFP4'; '' if it tells none."""
+    found = _SCHEMES.search(name)
+    return found["scheme"].upper() if found and not _PLAIN.search(name) else ""
