@@ -16,7 +16,7 @@ from .keys import is_layer_key, is_stack_key, kind_keys
 if TYPE_CHECKING:
     from ..quantization import Quantization
 
-NOT_INHERITED = ("learned_positions", "max_context", "pattern", "layer_kinds")
+_NOT_INHERITED = ("learned_positions", "max_context", "pattern", "layer_kinds")
 """Keys of the decoder that the encoder does not inherit."""
 
 
@@ -39,15 +39,12 @@ def build_model(document: Document, name: str) -> ModelSpec:
             cross=bool(stacks),
         )
     )
+    quantization = top.get("quantization")
     return ModelSpec(
         name=name,
         title=top.get("title", name),
         stacks=tuple(stacks),
-        vocab_size=top.get("vocab_size"),
-        token_types=top.get("token_types"),
-        d_embedding=top.get("d_embedding"),
         head=_head(document),
-        dtype=top.get("dtype", "fp16"),
         extra=(
             *matrices_from_shapes(top.get("extra_params", {})),
             *matrices_from_shapes(top.get("outside_matrices", {}), "queries"),
@@ -55,36 +52,31 @@ def build_model(document: Document, name: str) -> ModelSpec:
         ),
         sources=tuple(top.get("sources", ())),
         notes=tuple(top.get("notes", ())),
-        assumed=top.get("assumed", ""),
-        model_type=top.get("model_type"),
-        weights_dtype=top.get("weights_dtype"),
-        experts_dtype=top.get("experts_dtype"),
-        quantization=_quantization(document, top.get("quantization")),
-        unread_quantization=top.get("unread_quantization", ""),
-        kv_dtype=top.get("kv_dtype"),
+        quantization=_quantization(document, quantization) if quantization else None,
         towers=_towers(document, top),
-        rope_tables=tuple(_rope_table(document, name, shape) for name, shape in top.get("rope_tables", {}).items()),
+        rope_tables=_rope_tables(document, top),
+        **_given(top, "vocab_size", "token_types", "d_embedding", "dtype", "assumed", "model_type", "weights_dtype"),
+        **_given(top, "experts_dtype", "unread_quantization", "kv_dtype"),
     )
 
 
-def _quantization(document: Document, keys: Mapping[str, Any] | None) -> Quantization | None:
-    """Return how the checkpoint stores quantized matrices; None if the document does not say.
+def _given(keys: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return the keys that are fields of a spec too, without those that the document leaves to the spec's default."""
+    return {name: keys[name] for name in names if name in keys}
 
-    Raises AttncalcError if a pattern of modules is not valid.
-    """
-    if keys is None:
-        return None
+
+def _quantization(document: Document, keys: Mapping[str, Any]) -> Quantization:
+    """Return how the checkpoint stores quantized matrices. Raises AttncalcError for a wrong pattern of modules."""
     from ..quantization import Quantization, Scheme, pattern_problem
 
     for listed in (keys.get("ignored", ()), *(scheme.get("targets", ()) for scheme in keys["schemes"])):
         if problem := pattern_problem(listed):
             raise document.error(("quantization",), f"has {problem}", "write re:.*self_attn.* for all attention")
-    schemes = (Scheme(**{**keys, **_as_tuple(keys, "targets")}) for keys in keys["schemes"])
+    schemes = (
+        Scheme(**{key: tuple(value) if key == "targets" else value for key, value in scheme.items()})
+        for scheme in keys["schemes"]
+    )
     return Quantization(keys["method"], tuple(schemes), tuple(keys.get("ignored", ())), keys.get("names", ""))
-
-
-def _as_tuple(keys: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {name: tuple(keys[name])} if name in keys else {}
 
 
 def _towers(document: Document, top: Mapping[str, Any]) -> tuple[Tower, ...]:
@@ -116,32 +108,24 @@ def _tower(document: Document, name: str, sizes: list[int], top: Mapping[str, An
     )
 
 
-def _rope_table(document: Document, name: str, shape: list[int]) -> RopeTable:
-    """Return a table of rotary positions. Raises AttncalcError unless it has two dimensions."""
-    if len(shape) != 2:
-        raise document.error(("rope_tables", name), "is not [rows, width]", "give two numbers")
-    return RopeTable(name, *shape)
+def _rope_tables(document: Document, top: Mapping[str, Any]) -> tuple[RopeTable, ...]:
+    tables = top.get("rope_tables", {})
+    for name, shape in tables.items():
+        if len(shape) != 2:
+            raise document.error(("rope_tables", name), "is not [rows, width]", "give two numbers")
+    return tuple(RopeTable(name, *shape) for name, shape in tables.items())
 
 
 class _Section:
     """A part of a document with keys of layers: the top, `encoder`, or one of `layer_kinds`.
 
-    It records which keys the layers use, so that a key without effect is an error.
-
-    Attributes:
-        document: The whole document, for errors.
-        path: Where the section is in it.
-        data: The keys of the section itself, without inherited ones.
-        used: The keys that a layer has used.
+    It records in `used` which keys the layers use, so that a key without effect is an error. `data` has the section's
+    own keys, without inherited ones.
     """
 
     def __init__(self, document: Document, path: KeyPath, data: Mapping[str, Any]) -> None:
         self.document, self.path, self.data = document, path, data
         self.used: set[str] = set()
-
-    def inner(self, kind: str) -> _Section:
-        """Return the section of one of layer_kinds."""
-        return _Section(self.document, (*self.path, "layer_kinds", kind), self.data["layer_kinds"][kind])
 
     def error(self, key: str, message: str, tip: str) -> AttncalcError:
         return self.document.error((*self.path, key) if key else self.path, message, tip)
@@ -156,7 +140,7 @@ class _Section:
 def _encoder(document: Document) -> Stack:
     """Return the encoder of an encoder-decoder; it inherits the decoder's keys that it does not give itself."""
     top = document.data
-    inherited = {key: value for key, value in top.items() if is_stack_key(key) and key not in NOT_INHERITED}
+    inherited = {key: value for key, value in top.items() if is_stack_key(key) and key not in _NOT_INHERITED}
     section = _Section(document, ("encoder",), top["encoder"])
     return _stack(section, "encoder", {**inherited, **top["encoder"]}, tokens="source", mask="bidirectional")
 
@@ -169,16 +153,13 @@ def _stack(
     fields = _fields_by_kind(section, keys, cross)
     return Stack(
         name,
-        tuple(Layers(**{**fields[kind], "count": count}) for kind, count in runs),
+        tuple(Layers(**fields[kind], count=count) for kind, count in runs),
         keys["d_model"],
         norm=keys["norm"],
         input=tokens,
         mask=Mask(mask),
-        learned_positions=keys.get("learned_positions"),
-        relative_position_buckets=keys.get("relative_position_buckets"),
-        embedding_norm=keys.get("embedding_norm", False),
-        final_norm=keys.get("final_norm", True),
         max_context=keys.get("max_context", keys.get("learned_positions")),
+        **_given(keys, "learned_positions", "relative_position_buckets", "embedding_norm", "final_norm"),
     )
 
 
@@ -192,7 +173,7 @@ def _fields_by_kind(section: _Section, keys: Mapping[str, Any], cross: bool) -> 
     else:
         fields = {}
         for kind, own_keys in keys["layer_kinds"].items():
-            inner = section.inner(kind)
+            inner = _Section(section.document, (*section.path, "layer_kinds", kind), section.data["layer_kinds"][kind])
             fields[kind] = _layers(inner, kind, {**keys, **own_keys}, cross)
             inner.check_unused(f"the attention and MLP of '{kind}' do not use it: leave it out")
             section.used |= inner.used - set(own_keys)
@@ -277,25 +258,20 @@ def _layers(section: _Section, name: str, keys: Mapping[str, Any], cross: bool) 
 
 
 def _attention(section: _Section, keys: Mapping[str, Any]) -> Any:
-    """Return the attention of layers with these keys. Raises AttncalcError if a required key is missing."""
     name = keys.get("attention", "grouped")
-    section.used |= {"attention", "window", "chunk", *kind_keys(name)}
-    own_keys = {key: keys[key] for key in kind_keys(name) if key in keys}
-    kind = KINDS[name]
+    kind, known = KINDS[name], kind_keys(name)
+    section.used |= {"attention", "window", "chunk", *known}
     for key in required_keys(kind):
-        if key not in own_keys:
-            meaning = kind_keys(name)[key]["description"]
-            raise section.error("", f"'{key}' is missing", f"meaning of '{key}': {meaning}")
-    return kind.from_keys(own_keys, keys["d_model"], _span(section, keys))
-
-
-def _span(section: _Section, keys: Mapping[str, Any]) -> Span:
-    """Return which earlier tokens the layers see."""
+        if key not in keys:
+            raise section.error("", f"'{key}' is missing", f"meaning of '{key}': {known[key]['description']}")
     if "window" in keys and "chunk" in keys:
         raise section.error("chunk", "a layer has a window or a chunk, not both", "leave out one of them")
+    span: Span = FULL
     if "window" in keys:
-        return Sliding(keys["window"])
-    return Chunked(keys["chunk"]) if "chunk" in keys else FULL
+        span = Sliding(keys["window"])
+    elif "chunk" in keys:
+        span = Chunked(keys["chunk"])
+    return kind.from_keys(_given(keys, *known), keys["d_model"], span)
 
 
 def _mlp(section: _Section, keys: Mapping[str, Any]) -> Mlp | None:
@@ -309,24 +285,15 @@ def _mlp(section: _Section, keys: Mapping[str, Any]) -> Mlp | None:
             "", "'d_ff' is missing", "d_ff is the width of the MLP; 'mlp: none' for a model without one"
         )
     sizes = ("d_ff", "n_experts", "n_experts_per_token", "n_shared_experts", "d_ff_shared")
-    section.used |= {*sizes, "mlp_bias"}
-    if "n_experts" in keys:
-        section.used |= {"router_bias", "d_router", "d_latent"}
+    of_router = ("router_bias", "d_router", "d_latent")
+    section.used |= {*sizes, "mlp_bias", *(of_router if "n_experts" in keys else ())}
     for key in ("n_shared_experts", "d_ff_shared"):
         if key in keys and "n_experts" not in keys:
             raise section.error(key, "shared experts need n_experts", "give n_experts too")
-    return Mlp(
-        **{key: keys[key] for key in sizes if key in keys},
-        gated=kind == "gated",
-        bias=keys.get("mlp_bias", False),
-        router_bias=keys.get("router_bias", False),
-        d_router=keys.get("d_router"),
-        d_latent=keys.get("d_latent"),
-    )
+    return Mlp(**_given(keys, *sizes, *of_router), gated=kind == "gated", bias=keys.get("mlp_bias", False))
 
 
 def _head(document: Document) -> Head | None:
-    """Return the output head, or None. Raises AttncalcError for keys that need a vocabulary or an lm head."""
     top = document.data
     for key in ("token_types", "d_embedding", "tied_embeddings", "head_bias"):
         if key in top and "vocab_size" not in top:

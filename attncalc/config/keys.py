@@ -31,19 +31,10 @@ take `fit` longer than a user waits."""
 MAX_KINDS = 256
 """Kinds of layers that a model may have; a model of NVIDIA's architecture search (nemotron-nas) has some dozens."""
 _BOOLEAN: Schema = {"type": "boolean"}
+_TEXTS: Schema = {"type": "array", "items": TEXT}
+_SOME_TEXTS: Schema = {"type": "array", "minItems": 1, "items": TEXT}
+_QUANTIZED_DTYPES = ["fp8", "int8", "int4", "fp4", "mxfp4"]
 _NAME = "[a-z][a-z0-9_]*"
-_TOWER_ITEM = {
-    "tokens": "tokens of the language model",
-    "positions": "patches or frames in the tower",
-    "values": "values of one position in the tower's input",
-    "d_model": "width of the tower; 0 if it encodes one after another",
-    "d_inside": "elements per position of the largest tensors inside a layer",
-    "d_output": "elements of the output per token",
-    "repeats": "how many times as large a video may be, up to the context",
-}
-"""The fields of model.TowerItem."""
-_COUNTS = ("tokens", "repeats")
-"""Those of them that are at least 1."""
 
 
 def _key(schema: Mapping[str, Any], meaning: str, default: str = "") -> Schema:
@@ -55,6 +46,17 @@ def _key(schema: Mapping[str, Any], meaning: str, default: str = "") -> Schema:
 def _size_from(minimum: int) -> Schema:
     """Return the schema of a size that every JSON reader represents exactly."""
     return {"type": "integer", "minimum": minimum, "maximum": 2**53 - 1}
+
+
+_TOWER_ITEM_KEYS: dict[str, Schema] = {
+    "tokens": _key(_size_from(1), "tokens of the language model"),
+    "positions": _key(_size_from(0), "patches or frames in the tower"),
+    "values": _key(_size_from(0), "values of one position in the tower's input"),
+    "d_model": _key(_size_from(0), "width of the tower; 0 if it encodes one after another"),
+    "d_inside": _key(_size_from(0), "elements per position of the largest tensors inside a layer"),
+    "d_output": _key(_size_from(0), "elements of the output per token"),
+    "repeats": _key(_size_from(1), "how many times as large a video may be, up to the context"),
+}
 
 
 def _of_towers(description: str, properties: Mapping[str, Schema], required: list[str]) -> Schema:
@@ -111,11 +113,7 @@ def kind_keys(name: str) -> dict[str, Schema]:
 _COMMON_LAYER_KEYS: dict[str, Schema] = {
     **_fields(Sliding),
     **_fields(Chunked),
-    "mlp": _key(
-        {"enum": ["plain", "gated", "none"]},
-        "plain MLPs have two matrices, gated ones three",
-        "plain",
-    ),
+    "mlp": _key({"enum": ["plain", "gated", "none"]}, "plain MLPs have two matrices, gated ones three", "plain"),
     **_fields(Mlp),
     "mlp_bias": _key(_BOOLEAN, "whether the MLP has biases"),
     "router_bias": _key(_BOOLEAN, "whether the router has one more value per expert: a bias or a score correction"),
@@ -156,31 +154,30 @@ _STACK_KEYS: dict[str, Schema] = {
 }
 
 _COUNT_OR_ZERO: Schema = {"type": "integer", "minimum": 0, "maximum": 1_000_000}
+_UP_TO_A_MILLION: Schema = {"type": "integer", "minimum": 1, "maximum": 1_000_000}
 _SCHEME_KEYS: dict[str, Schema] = {
-    "dtype": _key({"enum": ["fp8", "int8", "int4", "fp4", "mxfp4"]}, "dtype of the elements"),
-    "bits": _key({"type": "integer", "minimum": 1, "maximum": 1_000_000}, "bits of an element, or of `per` elements"),
-    "per": _key({"type": "integer", "minimum": 1, "maximum": 1_000_000}, "elements that have `bits` together", "1"),
+    "dtype": _key({"enum": _QUANTIZED_DTYPES}, "dtype of the elements"),
+    "bits": _key(_UP_TO_A_MILLION, "bits of an element, or of `per` elements"),
+    "per": _key(_UP_TO_A_MILLION, "elements that have `bits` together", "1"),
     "words": _key(TEXT, "its size in words, if the other keys do not say it"),
-    "weight_only": _key(
-        {"type": "boolean"}, "activations are not quantized: products run in the model's dtype", "false"
-    ),
+    "weight_only": _key(_BOOLEAN, "activations are not quantized: products run in the model's dtype", "false"),
     "group": _key(_COUNT_OR_ZERO, "inputs that share a scale; 0 = all inputs of an output", "0"),
     "block": _key(_COUNT_OR_ZERO, "outputs that share a scale; 0 = all of the matrix", "1"),
     "scale_bits": _key(_COUNT_OR_ZERO, "bits of a scale", "16"),
     "zero_bits": _key(_COUNT_OR_ZERO, "bits of a zero point", "0"),
     "row_bits": _key(_COUNT_OR_ZERO, "further bits per input (GPTQ's g_idx)", "0"),
     "fixed": _key(_COUNT_OR_ZERO, "further bytes per matrix", "0"),
-    "targets": _key({"type": "array", "minItems": 1, "items": TEXT}, "modules that it covers", "all linear layers"),
+    "targets": _key(_SOME_TEXTS, "modules that it covers", "all linear layers"),
 }
 
 _MODEL_KEYS: dict[str, Schema] = {
     "title": _key(TEXT, "name of the model for people", "the file's name"),
     "sources": _key(
-        {"type": "array", "minItems": 1, "items": TEXT},
+        _SOME_TEXTS,
         "sources of the facts: a paper and its table, a config, a source file; built-in presets have them",
     ),
     "notes": _key(
-        {"type": "array", "items": TEXT},
+        _TEXTS,
         "what a reader of the figures must know; every screen prints it",
     ),
     "assumed": _key(TEXT, "assumption behind every figure; every screen starts with it"),
@@ -193,11 +190,11 @@ _MODEL_KEYS: dict[str, Schema] = {
         "model_type of its config.json, from which some engines decide what to do (SGLang: sliding windows)",
     ),
     "weights_dtype": _key(
-        {"type": "string", "enum": ["fp8", "int8", "int4", "fp4", "mxfp4"]},
+        {"type": "string", "enum": _QUANTIZED_DTYPES},
         "dtype of the attention and MLP matrices in the checkpoint, if it differs from dtype; fit uses it",
     ),
     "experts_dtype": _key(
-        {"type": "string", "enum": ["fp8", "int8", "int4", "fp4", "mxfp4"]},
+        {"type": "string", "enum": _QUANTIZED_DTYPES},
         "dtype of the routed experts' matrices in the checkpoint, if only theirs differs from dtype; fit uses it",
     ),
     "quantization": {
@@ -216,7 +213,7 @@ _MODEL_KEYS: dict[str, Schema] = {
                     "required": ["dtype", "bits"],
                 },
             },
-            "ignored": _key({"type": "array", "items": TEXT}, "modules that are not quantized"),
+            "ignored": _key(_TEXTS, "modules that are not quantized"),
             "names": _key(TEXT, "model_type whose class names the modules"),
         },
         "additionalProperties": False,
@@ -240,8 +237,8 @@ _MODEL_KEYS: dict[str, Schema] = {
     },
     "tower_items": _of_towers(
         "the largest image, video or sound that a tower encodes: vLLM measures its memory",
-        {name: _key(_size_from(int(name in _COUNTS)), meaning) for name, meaning in _TOWER_ITEM.items()},
-        [name for name in _TOWER_ITEM if name != "repeats"],
+        _TOWER_ITEM_KEYS,
+        [name for name in _TOWER_ITEM_KEYS if name != "repeats"],
     ),
     "tower_attention": _of_towers(
         "how tensor parallelism divides a tower's attention",
