@@ -18,8 +18,8 @@ from attncalc.config import safetensors
 from attncalc.config.gpus import gpu
 from attncalc.config.hub import Repository, cached_folder, token
 from attncalc.config.layouts import reject_list, reject_other_layout
-from attncalc.config.open_file import open_file
 from attncalc.config.safetensors import INDEX, stored_weights
+from attncalc.config.user_files import open_file
 
 LIMIT = 4 << 20
 CONFIG: dict[str, Any] = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4}

@@ -15,9 +15,8 @@ from ..api.options import ModelOptions
 from ..config import load
 from ..config.gpus import gpu, gpus_of
 from ..config.hub import is_repo
-from ..config.open_file import open_file
 from ..config.presets import preset_of, presets
-from ..config.standard_input import read_standard_input
+from ..config.user_files import open_file, read_standard_input
 from ..engines import find_engine
 from ..engines.log_file import read_log
 from ..engines.startup_log import StartupLog

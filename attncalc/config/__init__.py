@@ -18,11 +18,10 @@ from ..model import ModelSpec
 from ..units import truncate
 from .build import build_model
 from .document import Document
-from .open_file import open_file
 from .plain import ConfigObject
 from .presets import compiled_preset, preset_names, preset_of, preset_text
 from .source import LIMIT, OTHER_LAYOUTS, PARAMS, Source, repository_source
-from .standard_input import read_standard_input
+from .user_files import open_file, read_standard_input
 
 if TYPE_CHECKING:
     from ..checkpoint import CheckpointWeights

@@ -1,16 +1,22 @@
-"""A model file or GPU file as plain data that remembers its lines, so that an error can point at one."""
+"""A model file or GPU file as plain data that remembers its lines, so that an error can point at one.
+
+A file that was converted remembers what its keys are called in the user's own file instead.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..errors import AttncalcError
 from ..units import truncate
-from .origins import Origins, origin_of, with_origins
 
 KeyPath = tuple[str | int, ...]
 """Where a value is in a document: ("layer_kinds", "local", "window"), with numbers for items of a list."""
+Origins = Mapping[str, Mapping[str, str]]
+"""{key of a model file: {a value that it has, as text: what it is called in the user's file}}."""
 
 
 class Document(NamedTuple):
@@ -30,11 +36,11 @@ class Document(NamedTuple):
 
     def error(self, path: KeyPath, message: str, tip: str) -> AttncalcError:
         """Return an error about the value at `path`: 'file:line: key: message', with the names of the user's file."""
-        message, tip = with_origins(message, self.origins), with_origins(tip, self.origins)
+        message, tip = _with_origins(message, self.origins), _with_origins(tip, self.origins)
         line = next((self.lines[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.lines), 1)
         key = truncate(".".join(str(part) for part in path))
         if names := [str(part) for part in path if part in self.origins]:
-            key = origin_of(names[-1], str(self._at(path)), self.origins)
+            key = _origin_of(names[-1], str(self._at(path)), self.origins)
         place = f"{self.file}:{line}: {key}" if key else f"{self.file}:{line}"
         return AttncalcError(f"{place}: {message}", tip)
 
@@ -45,3 +51,48 @@ class Document(NamedTuple):
             has_part = isinstance(value, list | dict) and (part in value if isinstance(value, dict) else True)
             value = value[part] if has_part else None
         return value
+
+
+def origin(key: str, names: Iterable[str], *, is_equal: bool) -> str:
+    """Return what a key is called in the user's file: 'n_embd', or 'd_head (from n_embd and n_head)'.
+
+    Args:
+        key: The key of a model file.
+        names: The fields of the user's file that its value was computed from.
+        is_equal: Whether the value is that of the field.
+    """
+    listed = list(dict.fromkeys(names))
+    if len(listed) == 1 and is_equal:
+        return listed[0]
+    return f"{key} (from {' and '.join(listed)})" if listed else key
+
+
+def _with_origins(text: str, origins: Origins) -> str:
+    """Return a text with the names of the user's file in place of the keys of a model file.
+
+    'd_ff 0' becomes 'intermediate_size 0'. A key that is a word of English too, as window, is left.
+    """
+    keys = sorted((key for key in origins if "_" in key), key=len, reverse=True)
+    if not keys:
+        return text
+    pattern = rf"(?<![\w.-])({'|'.join(map(re.escape, keys))})(?![\w(])((?: is|:)? '?-?[0-9]+|)"
+    return re.sub(
+        pattern, lambda found: _origin_of(found[1], re.sub(r"[^0-9-]", "", found[2]), origins) + found[2], text
+    )
+
+
+def _origin_of(key: str, value: str, origins: Origins) -> str:
+    """Return what a key with a value is called in the user's file; the key itself if the file has nothing for it.
+
+    A value that changed after it was read is not the field's: 'max_context (from max_position_embeddings)'.
+    """
+    named = origins.get(key, {})
+    names = " or ".join(dict.fromkeys(named.values()))
+    if value in named or not names:
+        return named.get(value, key)
+    return names if "" in (*named, value) or "(" in names else f"{key} (from {names})"
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """Return a text with other names of fields: {'hidden_size': 'dim'}."""
+    return _with_origins(text, {name: {"": other} for name, other in names.items() if name != other})

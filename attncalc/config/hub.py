@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from ..errors import AttncalcError
 from ..units import truncate
 from .folder import LocalFolder
-from .open_file import open_file
+from .user_files import open_file
 
 HUB = "https://huggingface.co"
 MAIN = "main"

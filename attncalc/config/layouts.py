@@ -19,18 +19,65 @@ def reject_other_layout(data: Mapping[str, Any], file: str) -> None:
         data: The keys of a JSON file.
         file: What errors call it.
     """
+    model, metadata = data.get("model"), data.get("metadata")
+    has_model_type = "model_type" in data
+
+    def has_any(*keys: str) -> bool:
+        return not data.keys().isdisjoint(keys)
+
     for is_layout, name, tip in (
-        (_is_adapter, "a LoRA adapter (adapter_config.json)", _tip_for_base(data, "base_model_name_or_path")),
-        (_is_tensorrt, "a config of TensorRT-LLM", _BASE),
-        (_is_mlc, "a config of MLC LLM", _BASE),
-        (_is_diffusers, "a pipeline of diffusers (model_index.json)", _tip_for_parts(data)),
-        (_is_index, "the index of safetensors files", "give the folder that contains it, with its config.json"),
-        (_is_gguf_metadata, "the metadata of a GGUF file", "give the .gguf file itself"),
-        (_is_onnx_genai, "a config of ONNX Runtime GenAI", _BASE),
-        (_is_generation, "a generation_config.json", "give the config.json beside it"),
-        (_is_tokenizer, "a tokenizer's file", "give the config.json beside it"),
+        (
+            "peft_type" in data or ("base_model_name_or_path" in data and not has_model_type),
+            "a LoRA adapter (adapter_config.json)",
+            _tip_for_base(data.get("base_model_name_or_path")),
+        ),
+        (  # trtllm-build writes pretrained_config and build_config; its converters write architecture and mapping
+            ("pretrained_config" in data and has_any("build_config", "version"))
+            or "builder_config" in data
+            or ("architecture" in data and has_any("mapping", "quantization", "producer") and not has_model_type),
+            "a config of TensorRT-LLM",
+            _BASE,
+        ),
+        (
+            isinstance(data.get("model_config"), Mapping)
+            and has_any("quantization", "conv_template", "local_id", "context_window_size", "model_lib"),
+            "a config of MLC LLM",
+            _BASE,
+        ),
+        (
+            "_diffusers_version" in data or ("_class_name" in data and not has_model_type),
+            "a pipeline of diffusers (model_index.json)",
+            _tip_for_parts(data),
+        ),
+        (
+            "weight_map" in data,
+            "the index of safetensors files",
+            "give the folder that contains it, with its config.json",
+        ),
+        (
+            any("general.architecture" in keys for keys in (data, metadata) if isinstance(keys, Mapping)),
+            "the metadata of a GGUF file",
+            "give the .gguf file itself",
+        ),
+        (
+            "search" in data and isinstance(model, Mapping) and "decoder" in model,
+            "a config of ONNX Runtime GenAI",
+            _BASE,
+        ),
+        (
+            {"eos_token_id", "transformers_version"} <= data.keys()
+            and not has_any("model_type", "hidden_size", "d_model", "n_embd", "architectures", "dim"),
+            "a generation_config.json",
+            "give the config.json beside it",
+        ),
+        (
+            ("tokenizer_class" in data and not has_any("model_type", "architectures"))
+            or ({"added_tokens", "model"} <= data.keys() and "normalizer" in data),
+            "a tokenizer's file",
+            "give the config.json beside it",
+        ),
     ):
-        if is_layout(data):
+        if is_layout:
             raise AttncalcError(f"{file}: {name}, which does not have the model's sizes", tip)
 
 
@@ -53,8 +100,7 @@ def reject_list(content: bytes, file: str) -> None:
     raise AttncalcError(f"{file}: not a JSON object", "a config.json is one JSON object, in braces")
 
 
-def _tip_for_base(data: Mapping[str, Any], key: str) -> str:
-    base = data.get(key)
+def _tip_for_base(base: Any) -> str:
     if not isinstance(base, str) or not base.strip():
         return "give the base model's config.json, or its name on the hub as org/name"
     return f"give the base model: {truncate(base, 120)}"
@@ -70,49 +116,3 @@ def _tip_for_parts(data: Mapping[str, Any]) -> str:
     if not parts:
         return "give the config.json of one of its models"
     return f"give the config.json of a part, as {' or '.join(f'{truncate(part)}/config.json' for part in parts[:3])}"
-
-
-def _is_adapter(data: Mapping[str, Any]) -> bool:
-    return "peft_type" in data or ("base_model_name_or_path" in data and "model_type" not in data)
-
-
-def _is_tensorrt(data: Mapping[str, Any]) -> bool:
-    """`trtllm-build` writes pretrained_config and build_config; its converters write architecture and mapping."""
-    is_engine = "pretrained_config" in data and bool(data.keys() & {"build_config", "version"})
-    is_checkpoint = "architecture" in data and bool(data.keys() & {"mapping", "quantization", "producer"})
-    return is_engine or "builder_config" in data or (is_checkpoint and "model_type" not in data)
-
-
-def _is_mlc(data: Mapping[str, Any]) -> bool:
-    return isinstance(data.get("model_config"), Mapping) and bool(
-        data.keys() & {"quantization", "conv_template", "local_id", "context_window_size", "model_lib"}
-    )
-
-
-def _is_diffusers(data: Mapping[str, Any]) -> bool:
-    return "_diffusers_version" in data or ("_class_name" in data and "model_type" not in data)
-
-
-def _is_index(data: Mapping[str, Any]) -> bool:
-    return "weight_map" in data
-
-
-def _is_gguf_metadata(data: Mapping[str, Any]) -> bool:
-    return "general.architecture" in data or (
-        isinstance(data.get("metadata"), Mapping) and "general.architecture" in data["metadata"]
-    )
-
-
-def _is_onnx_genai(data: Mapping[str, Any]) -> bool:
-    model = data.get("model")
-    return "search" in data and isinstance(model, Mapping) and "decoder" in model
-
-
-def _is_generation(data: Mapping[str, Any]) -> bool:
-    has_sizes = data.keys() & {"model_type", "hidden_size", "d_model", "n_embd", "architectures", "dim"}
-    return not has_sizes and {"eos_token_id", "transformers_version"} <= data.keys()
-
-
-def _is_tokenizer(data: Mapping[str, Any]) -> bool:
-    is_config = "tokenizer_class" in data and not data.keys() & {"model_type", "architectures"}
-    return is_config or ({"added_tokens", "model"} <= data.keys() and "normalizer" in data)

@@ -21,7 +21,7 @@ from types import CodeType
 from typing import Any
 
 from ...errors import AttncalcError
-from ..origins import origin
+from ..document import origin
 from .fields import Fields, written
 
 FUNCTIONS: dict[str, Any] = {

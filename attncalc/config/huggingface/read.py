@@ -8,9 +8,8 @@ from typing import Any
 
 from ...errors import AttncalcError
 from ...units import truncate
-from ..document import Document
+from ..document import Document, renamed
 from ..keys import is_stack_key
-from ..origins import renamed
 from .architectures import model_type_of_class
 from .context import scaled_context
 from .family import (
