@@ -13,7 +13,7 @@ from attncalc.config.hub import Repository
 from attncalc.config.huggingface import convert_config
 from attncalc.config.huggingface.family import Family
 from attncalc.config.huggingface.fields import UNKNOWN_CLASS, Fields, transformers_version
-from attncalc.config.huggingface.read import _check_requirements, _general_notes, _has_unknown_head
+from attncalc.config.huggingface.read import _check_requirements, _has_unknown_head, _Reader
 from attncalc.config.plain import fields_of, label_of, name_of
 from attncalc.config.source import _file_of, _parts
 
@@ -107,7 +107,8 @@ def test_a_head_of_neither_a_language_model_nor_the_family_is_unknown(class_name
 def test_an_encoder_without_a_class_is_counted_without_a_task_head(
     mask: str | None, fields: dict[str, Any], noted: bool
 ) -> None:
-    found = list(_general_notes({"mask": mask}, Fields({"dtype": "bfloat16", **fields}, UNKNOWN_CLASS)))
+    family = Family("x", {"mask": mask}, Fields({"dtype": "bfloat16", **fields}, UNKNOWN_CLASS))
+    found = list(_Reader({}, family).general_notes())
     note = "The config names no class in architectures; the model without a task head is counted."
     assert found == [note] * noted
 

@@ -13,9 +13,8 @@ import pytest
 from tables import each
 
 from attncalc import AttncalcError, load
-from attncalc.config.huggingface.context import scaled_context
 from attncalc.config.huggingface.fields import UNKNOWN_CLASS, Fields
-from attncalc.config.huggingface.rope import rope_tables
+from attncalc.config.huggingface.rope import rope_tables, scaled_context
 from attncalc.units import MAX_COUNT
 
 BASE: dict[str, Any] = {

@@ -50,19 +50,22 @@ def build_model(document: Document, name: str) -> ModelSpec:
             *matrices_from_shapes(top.get("outside_matrices", {}), "queries"),
             *matrices_from_shapes(top.get("first_matrices", {}), "first"),
         ),
-        sources=tuple(top.get("sources", ())),
-        notes=tuple(top.get("notes", ())),
         quantization=_quantization(document, quantization) if quantization else None,
         towers=_towers(document, top),
         rope_tables=_rope_tables(document, top),
         **_given(top, "vocab_size", "token_types", "d_embedding", "dtype", "assumed", "model_type", "weights_dtype"),
         **_given(top, "experts_dtype", "unread_quantization", "kv_dtype"),
+        **_tuples(top, "sources", "notes"),
     )
 
 
 def _given(keys: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """Return the keys that are fields of a spec too, without those that the document leaves to the spec's default."""
     return {name: keys[name] for name in names if name in keys}
+
+
+def _tuples(keys: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: tuple(value) for name, value in _given(keys, *names).items()}
 
 
 def _quantization(document: Document, keys: Mapping[str, Any]) -> Quantization:
@@ -72,11 +75,8 @@ def _quantization(document: Document, keys: Mapping[str, Any]) -> Quantization:
     for listed in (keys.get("ignored", ()), *(scheme.get("targets", ()) for scheme in keys["schemes"])):
         if problem := pattern_problem(listed):
             raise document.error(("quantization",), f"has {problem}", "write re:.*self_attn.* for all attention")
-    schemes = (
-        Scheme(**{key: tuple(value) if key == "targets" else value for key, value in scheme.items()})
-        for scheme in keys["schemes"]
-    )
-    return Quantization(keys["method"], tuple(schemes), tuple(keys.get("ignored", ())), keys.get("names", ""))
+    schemes = (Scheme(**{**scheme, **_tuples(scheme, "targets")}) for scheme in keys["schemes"])
+    return Quantization(keys["method"], tuple(schemes), **_tuples(keys, "ignored"), **_given(keys, "names"))
 
 
 def _towers(document: Document, top: Mapping[str, Any]) -> tuple[Tower, ...]:

@@ -37,9 +37,9 @@ def model_type_of_class(class_name: str, known: Iterable[str]) -> str | None:
     A class is named as its model_type: 'Qwen2MoeForCausalLM' belongs to 'qwen2_moe', 'MiniCPM3ForCausalLM' to
     'minicpm3', and 'Gemma3ForCausalLM' to 'gemma3_text', because 'gemma3' is the model with images.
     """
-    stem = _letters(_TASK.sub("", class_name))
+    stem = letters_of(_TASK.sub("", class_name))
     stems = [stem + "text", stem] if class_name.endswith("ForCausalLM") else [stem]
-    by_letters = {_letters(name): name for name in sorted(known, reverse=True)}
+    by_letters = {letters_of(name): name for name in sorted(known, reverse=True)}
     found = next((by_letters[letters] for letters in stems if stem and letters in by_letters), None)
     return found or _OTHER_NAMES.get(stem)
 
@@ -57,5 +57,6 @@ def has_own_eagle(class_name: str) -> bool:
     return re.search(r"[a-z0-9]Eagle3?(?=[A-Z])", class_name) is not None
 
 
-def _letters(name: str) -> str:
+def letters_of(name: str) -> str:
+    """Return the letters and digits of a name, in lower case."""
     return "".join(c for c in name.lower() if c.isalnum())

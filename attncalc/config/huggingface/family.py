@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ...errors import AttncalcError
 from ...units import truncate
 from ..data_files import folder_content
-from .architectures import has_own_eagle, is_draft_class, model_type_of_class
+from .architectures import has_own_eagle, is_draft_class, letters_of, model_type_of_class
 from .fields import UNKNOWN_CLASS, ConfigClass, Fields, config_class, config_classes
 
 FOLDER = Path(__file__).parent / "families"
@@ -152,7 +152,6 @@ def _rules(name: str) -> dict[str, Any] | None:
 
 @cache
 def _tables() -> dict[str, dict[str, Any]]:
-    """Return {model_type: rules} as families/*.yaml write them."""
     return {name: rules for table in folder_content(FOLDER).values() for name, rules in table.items()}
 
 
@@ -174,7 +173,7 @@ def _supported_rules(name: str, field: str) -> dict[str, Any]:
     if rules is None:
         near = _near_name(name)
         near_rules = families()[near] if near else {}
-        if "unsupported" not in near_rules or _bare(str(near)) != _bare(name):
+        if "unsupported" not in near_rules or letters_of(str(near)) != letters_of(name):
             hint = f"did you mean '{near}'? " if near and "unsupported" not in near_rules else ""
             raise UnsupportedModelTypeError(f"{field} '{truncate(name)}' is not supported", hint + TIP)
         rules = near_rules
@@ -193,22 +192,16 @@ def _near_name(name: str) -> str | None:
 
     if config_class(name):
         return None
-    bare = _bare(name)
-    for known in difflib.get_close_matches(bare, sorted({_bare(other): None for other in families()}), n=3, cutoff=0.8):
+    bare = letters_of(name)
+    for known in difflib.get_close_matches(
+        bare, sorted({letters_of(other): None for other in families()}), n=3, cutoff=0.8
+    ):
         digits = [[c for c in word if c.isdigit()] for word in (bare, known)]
-        letters = [sorted(c for c in word if c.isalpha()) for word in (bare, known)]
-        if digits[0] == digits[1] and _differing(*letters) <= 1:
-            return next(other for other in sorted(families()) if _bare(other) == known)
+        letters = [Counter(c for c in word if c.isalpha()) for word in (bare, known)]
+        differing = max((letters[0] - letters[1]).total(), (letters[1] - letters[0]).total())
+        if digits[0] == digits[1] and differing <= 1:
+            return next(other for other in sorted(families()) if letters_of(other) == known)
     return None
-
-
-def _bare(name: str) -> str:
-    return "".join(c for c in name.lower() if c.isalnum())
-
-
-def _differing(first: Sequence[str], second: Sequence[str]) -> int:
-    """Return how many letters of the longer word the other one lacks."""
-    return max(sum((Counter(a) - Counter(b)).values()) for a, b in ((first, second), (second, first)))
 
 
 def _rules_of_class(rules: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from ...errors import AttncalcError
+from ...model import Tower
 from ...units import truncate
 from ..document import Document, renamed
 from ..keys import is_stack_key
 from .architectures import model_type_of_class
-from .context import scaled_context
 from .family import (
     RULE_KEYS,
     Family,
@@ -22,15 +23,15 @@ from .family import (
     model_type_of,
     supported_model_types,
 )
-from .fields import Fields, transformers_version, written
+from .fields import transformers_version, written
 from .formulas import names_in, outer_names_in, value_of, value_of_key
 from .layers import is_rule_of_layer, pattern_of_layers
 from .quantized.released import Released, released, scheme_in_name, to_keys
-from .rope import rope_tables
+from .rope import rope_tables, scaled_context
 from .sizes import check_sizes, listed, omitted_sizes
 from .towers import FIELDS as TOWERS
 from .towers import towers
-from .unused_fields import UnusedFields, structural_fields, unused_fields
+from .unused_fields import structural_fields, unused_fields
 from .values import check_values, check_zeros
 
 _FIELD_TIP = "correct the config, or write a preset: 'attncalc presets show llama2-70b' prints an example"
@@ -41,8 +42,7 @@ _NEEDED = re.compile(r"=(None not in \((?=.*\)))?(?P<names>[\w, ]+)(\)| is not N
 _LONGEST_LIST = 2000
 """Characters of a list of fields; a config.json has some dozens of them."""
 
-DTYPE_FIELDS = ("dtype", "torch_dtype")
-LM_HEADS = ("ForCausalLM", "LMHeadModel", "MTModel", "ForConditionalGeneration")
+_LM_HEADS = ("ForCausalLM", "LMHeadModel", "MTModel", "ForConditionalGeneration")
 """Endings of the names of classes with a language model's head."""
 
 
@@ -69,7 +69,7 @@ def convert_config(
     try:
         family = family_of(config, assume_grouped)
         names = {**family.fields.names_in_file(), **(names or {})}
-        data = _keys(family, config, file, title)
+        data = _Reader(config, family).keys(file, title)
         if not family.assumed:
             _check_class(config, data, file)
         origins = {
@@ -103,7 +103,7 @@ def _check_class(config: Mapping[str, Any], data: Mapping[str, Any], file: str) 
         return
     as_other = {**config, "model_type": other}
     try:
-        has_experts = _has_experts(_keys(family_of(as_other), as_other, file, ""))
+        has_experts = _has_experts(_Reader(as_other, family_of(as_other)).keys(file, ""))
     except AttncalcError:
         return
     if has_experts != _has_experts(data):
@@ -118,7 +118,6 @@ def _has_experts(data: Mapping[str, Any]) -> bool:
 
 
 def _reads_as_grouped(config: Mapping[str, Any]) -> bool:
-    """Return whether --assume-grouped gives figures for a config."""
     from ..build import build_model  # both are needed for an error only
     from ..schema import check
 
@@ -131,93 +130,218 @@ def _reads_as_grouped(config: Mapping[str, Any]) -> bool:
     return True
 
 
-def _keys(family: Family, config: Mapping[str, Any], file: str, title: str) -> dict[str, Any]:
-    """Return the keys of the model file."""
-    data = {"title": _title(family, title), **_model_keys(family)}
-    if not family.assumed:
-        data["model_type"] = str(model_type_of(config))
-    if isinstance(data.get("max_context"), int) and not data.get("learned_positions"):
-        data["max_context"] = scaled_context(family.name, family.fields.given, data["max_context"])
-    data.update(_keys_of_engines(family))
-    name = file.replace("\\", "/").removesuffix("/config.json").rpartition("/")[2]  # Windows has backslashes
-    if not _released(family.fields) and (scheme := scheme_in_name(" ".join(_names(family, name, title)))):
-        data["unread_quantization"] = f"its name says {scheme}, and the config.json has no quantization_config"
-        data["notes"] = [*data.get("notes", ()), _unread_note(data["unread_quantization"])]
-    unused = _unused_fields(family, data)
-    if family.assumed:
-        data["assumed"] = _assumption(family)
-        return data
-    if unused.rejected:
-        name = unused.rejected[0]
-        raise AttncalcError(f"{name} {_value(family, name)} is not supported for {family.name}", _FIELD_TIP)
-    notes = [*data.get("notes", ()), *_reading_notes(family, config, unused.ignored)]
-    return {**data, "notes": notes} if notes else data
+class _Reader:
+    """Reads a config by the rules of its family."""
 
+    def __init__(self, config: Mapping[str, Any], family: Family) -> None:
+        self.config, self.family, self.rules, self.fields = config, family, family.rules, family.fields
+        self.given = self.fields.outer_or_self.given
+        self.class_name = architecture(self.given)
 
-def _names(family: Family, *names: str) -> list[str]:
-    """Return the names of a checkpoint, with the config's own unless that is of one by bitsandbytes.
+    @cached_property
+    def released(self) -> Released | None:
+        return released(self.given, self.fields.given)
 
-    Those always have a quantization_config. A config without one is of merged weights, and names what they came from.
-    """
-    own = str(family.fields.outer_or_self.given.get("_name_or_path") or "")
-    others = [name for name in names if not own.endswith(name)]
-    return others if re.search(r"bnb|bitsandbytes", own, re.IGNORECASE) else [*others, own]
+    @cached_property
+    def towers(self) -> list[Tower]:
+        return list(towers(self.fields))
 
+    def keys(self, file: str, title: str) -> dict[str, Any]:
+        """Return the keys of the model file."""
+        family = self.family
+        data = {"title": self._title(title), **self._model_keys()}
+        if not family.assumed:
+            data["model_type"] = str(model_type_of(self.config))
+        if isinstance(data.get("max_context"), int) and not data.get("learned_positions"):
+            data["max_context"] = scaled_context(family.name, self.fields.given, data["max_context"])
+        data.update(self._keys_of_engines())
+        name = file.replace("\\", "/").removesuffix("/config.json").rpartition("/")[2]  # Windows has backslashes
+        if not self.released and (scheme := scheme_in_name(" ".join(self._names(name, title)))):
+            data["unread_quantization"] = f"its name says {scheme}, and the config.json has no quantization_config"
+            data["notes"] = [*data.get("notes", ()), _unread_note(data["unread_quantization"])]
+        if family.assumed:
+            subject = f"model_type '{truncate(family.name)}'" if family.name else "a config without a model_type"
+            unused = ", ".join(structural_fields(self.rules, self.fields))
+            ignored = f" Ignored fields: {truncate(unused, _LONGEST_LIST)}." if unused else ""
+            data["assumed"] = f"{subject} read as plain grouped attention.{ignored}"
+            return data
+        rejected, ignored_fields = unused_fields(self.rules, self.fields, data["n_layers"])
+        if family.encoder_fields:
+            of_encoder = unused_fields(self.rules, family.encoder_fields, data["encoder"]["n_layers"])
+            rejected, ignored_fields = rejected + of_encoder.rejected, ignored_fields + of_encoder.ignored
+        if rejected:
+            fields = self.fields if rejected[0] in self.fields.given else family.encoder_fields or self.fields
+            value = written(fields.given[rejected[0]])
+            raise AttncalcError(f"{rejected[0]} {value} is not supported for {family.name}", _FIELD_TIP)
+        notes = [*data.get("notes", ()), *self._reading_notes(ignored_fields)]
+        return {**data, "notes": notes} if notes else data
 
-def _title(family: Family, title: str) -> str:
-    """Return the model's name: the config's own if it is org/name and no path on somebody's machine."""
-    name = str(family.fields.outer_or_self.given.get("_name_or_path") or "")
-    is_repo = name.count("/") == 1 and not name.startswith((".", "/"))
-    return truncate(name) if is_repo else title or family.name or "a model"
+    def _own_name(self) -> str:
+        return str(self.given.get("_name_or_path") or "")
 
+    def _names(self, *names: str) -> list[str]:
+        """Return the names of a checkpoint, with the config's own unless that is of one by bitsandbytes.
 
-def _unused_fields(family: Family, data: Mapping[str, Any]) -> UnusedFields:
-    """Return the fields of the language model, and of the encoder, that may matter and that no rule uses."""
-    unused = unused_fields(family.rules, family.fields, data["n_layers"])
-    if not family.encoder_fields:
-        return unused
-    of_encoder = unused_fields(family.rules, family.encoder_fields, data["encoder"]["n_layers"])
-    return UnusedFields(unused.rejected + of_encoder.rejected, unused.ignored + of_encoder.ignored)
+        Those always have a quantization_config. A config without one is of merged weights, and names what they came
+        from.
+        """
+        own = self._own_name()
+        others = [name for name in names if not own.endswith(name)]
+        return others if re.search(r"bnb|bitsandbytes", own, re.IGNORECASE) else [*others, own]
 
+    def _title(self, title: str) -> str:
+        """Return the model's name: the config's own if it is org/name and no path on somebody's machine."""
+        name = self._own_name()
+        is_repo = name.count("/") == 1 and not name.startswith((".", "/"))
+        return truncate(name) if is_repo else title or self.family.name or "a model"
 
-def _value(family: Family, name: str) -> str:
-    """Return the value that a field has in the config, or in the encoder's own config."""
-    fields = family.fields if name in family.fields.given else family.encoder_fields or family.fields
-    return written(fields.given[name])
+    def _model_keys(self) -> dict[str, Any]:
+        """Return the keys of the model file, except the title and those from `quantization_config`."""
+        family, rules, fields = self.family, self.rules, self.fields
+        check_values(fields, names_in(rules))
+        check_values(fields.outer_or_self, outer_names_in(rules))
+        if not family.assumed:
+            check_sizes(family.name, rules, fields, whole=family.is_whole)
+        _check_requirements(family)
+        values = self._values_outside_layers()
+        data: dict[str, Any] = {
+            "sources": [self._source()],
+            **{key: value for key, value in values.items() if is_stack_key(key)},
+            **pattern_of_layers(rules, fields, values["n_layers"]),
+        }
+        if "encoder" in rules:
+            data["encoder"] = self._encoder_keys()
+            _move_to_layer_kinds(data, data["encoder"])
+            own_params = value_of(rules["encoder"].get("extra_params", {}), family.encoder_fields or fields)
+            values["extra_params"] = {**(values.get("extra_params") or {}), **own_params}
+        for key, value in values.items():
+            if not is_stack_key(key):  # a table of tensors is without those that the config leaves out
+                is_table = isinstance(value, Mapping)
+                data[key] = {name: item for name, item in value.items() if item is not None} if is_table else value
+        for used in filter(None, (fields, family.encoder_fields)):
+            check_zeros(used, rules)
+        of_family = (value_of(note, fields) for note in as_list(rules.get("note")))
+        data["notes"] = [*(str(note) for note in of_family if note), *self.general_notes()]
+        data["dtype"] = self._dtype()
+        return {key: value for key, value in data.items() if value not in (None, [], {})}
 
+    def _values_outside_layers(self) -> dict[str, Any]:
+        """Return the values of all rules but those of layers, as the class in `architectures` changes them."""
+        values = {
+            key: value_of_key(key, rule, self.fields)
+            for key, rule in self.rules.items()
+            if key not in RULE_KEYS and not is_rule_of_layer(key)
+        }
+        for key, value in self._head_values().items():
+            is_table = isinstance(value, Mapping) and isinstance(values.get(key), Mapping)
+            values[key] = {**values[key], **value} if is_table else value
+        return values
 
-def _assumption(family: Family) -> str:
-    """Return the sentences that mark every figure as resting on an assumption, with the fields that were not used."""
-    unused = list(structural_fields(family.rules, family.fields))
-    ignored = f" Ignored fields: {truncate(', '.join(unused), _LONGEST_LIST)}." if unused else ""
-    subject = f"model_type '{truncate(family.name)}'" if family.name else "a config without a model_type"
-    return f"{subject} read as plain grouped attention.{ignored}"
+    def _head_values(self) -> dict[str, Any]:
+        """Return the keys that the class in `architectures` changes, because it has another head or none."""
+        rules, class_name = self.rules, self.class_name
+        for ending, keys in rules.get("heads", {}).items():
+            if class_name.endswith(ending):
+                return {key: value_of(rule, self.fields) for key, rule in keys.items()}
+        headless = class_name.endswith("Model") and not class_name.endswith(_LM_HEADS) and rules.get("head") != "pooler"
+        if headless or _has_unknown_head(rules, class_name):
+            return {"head": "none", "tied_embeddings": None, "head_bias": None}
+        return {}
 
+    def _source(self) -> str:
+        name = self.family.name
+        if self.family.assumed:
+            subject = f"model_type '{truncate(name)}'" if name else "class"
+            return f"its config.json, whose {subject} is not known"
+        return f"its config.json, read as transformers {transformers_version()}'s {name}"
 
-def _model_keys(family: Family) -> dict[str, Any]:
-    """Return the keys of the model file, except the title and those from `quantization_config`."""
-    rules, fields = family.rules, family.fields
-    check_values(fields, names_in(rules))
-    check_values(fields.outer_or_self, outer_names_in(rules))
-    if not family.assumed:
-        check_sizes(family.name, rules, fields, whole=family.is_whole)
-    _check_requirements(family)
-    values = _values_outside_layers(rules, fields)
-    data: dict[str, Any] = {
-        "sources": [_source(family)],
-        **{key: value for key, value in values.items() if is_stack_key(key)},
-        **pattern_of_layers(rules, fields, values["n_layers"]),
-    }
-    if "encoder" in rules:
-        data["encoder"] = _encoder_keys(rules, fields, family.encoder_fields)
-        _move_to_layer_kinds(data, data["encoder"])
-        values["extra_params"] = {**(values.get("extra_params") or {}), **_encoder_params(family)}
-    data.update({key: _without_null_items(value) for key, value in values.items() if not is_stack_key(key)})
-    for used in filter(None, (fields, family.encoder_fields)):
-        check_zeros(used, rules)
-    data["notes"] = [*_family_notes(rules, fields), *_general_notes(rules, fields)]
-    data["dtype"] = _dtype(fields)
-    return {key: value for key, value in data.items() if value not in (None, [], {})}
+    def _encoder_keys(self) -> dict[str, Any]:
+        """Return the keys of the encoder.
+
+        An encoder with a config of its own has all rules applied to it. Otherwise the rules under `encoder` give what
+        differs from the decoder.
+        """
+        all_rules = {**self.rules, **self.rules["encoder"]}
+        stack_rules, fields = self.rules["encoder"], self.fields
+        if self.family.encoder_fields:
+            stack_rules, fields = all_rules, self.family.encoder_fields
+            check_values(fields, names_in(self.rules))
+        values = {
+            key: value_of_key(key, rule, fields)
+            for key, rule in stack_rules.items()
+            if key not in RULE_KEYS and is_stack_key(key) and not is_rule_of_layer(key)
+        }
+        return {
+            **{key: value for key, value in values.items() if value is not None},
+            **pattern_of_layers(all_rules, fields, values["n_layers"]),
+        }
+
+    def _dtype(self) -> str:
+        """Return the dtype of the released weights; bf16 if the config names none."""
+        name = self._named_dtype()
+        name = "bfloat16" if name in (None, "auto") else str(name).removeprefix("torch.")
+        known = {"float16": "fp16", "float32": "fp32", "bfloat16": "bf16"}
+        if name not in known:
+            raise AttncalcError(f"dtype '{truncate(name)}' is not supported", f"known: {', '.join(known)}")
+        return known[name]
+
+    def _named_dtype(self) -> Any:
+        """Return the dtype that the config names, or None; a wrapper's goes before its text_config's."""
+        configs = (self.given, self.fields.given)
+        return next((given[key] for given in configs for key in ("dtype", "torch_dtype") if given.get(key)), None)
+
+    def _keys_of_engines(self) -> dict[str, Any]:
+        """Return the keys of what engines hold beside the language model's parameters, and of quantized matrices."""
+        model_type = str(self.fields.given.get("model_type") or self.family.name)
+        keys = {
+            "towers": {tower.name: [tower.params, tower.split] for tower in self.towers},
+            "tower_items": {tower.name: tower.item._asdict() for tower in self.towers if tower.item},
+            "tower_attention": {
+                tower.name: {key: value for key, value in tower.attention._asdict().items() if value}
+                for tower in self.towers
+                if tower.attention
+            },
+            "rope_tables": {table.name: [table.rows, table.width] for table in rope_tables(model_type, self.fields)},
+        }
+        of_quantization = dict(to_keys(self.released)) if self.released else {}
+        return {**of_quantization, **{key: value for key, value in keys.items() if value}}
+
+    def _reading_notes(self, ignored: Sequence[str]) -> Iterator[str]:
+        """Yield the notes about fields that are missing, that are ignored, or that contradict each other."""
+        family = self.family
+        class_name = self.rules.get("class", family.name)
+        if self.config.get("model_type") is None:
+            yield f"The config names no model_type; {truncate(architecture(self.config))} is read as {family.name}."
+        for fields in (self.fields, family.encoder_fields):
+            if fields:
+                yield from fields.remarks
+        if omitted := omitted_sizes(self.fields):
+            names = truncate(", ".join(omitted), _LONGEST_LIST)
+            yield f"The config omits {names}; the defaults of transformers' {class_name} are used."
+        if ignored:
+            names = truncate(", ".join(ignored), _LONGEST_LIST)
+            yield f"Fields that transformers' {class_name} does not have are ignored: {names}."
+
+    def general_notes(self) -> Iterator[str]:
+        """Yield the notes that do not depend on the family."""
+        if not self._named_dtype():
+            yield "The config names no dtype; bf16 is assumed."
+        if mtp_layers := self.fields.given.get("num_nextn_predict_layers"):
+            yield f"Multi-token prediction layers ({truncate(mtp_layers)}) are not counted."
+        if found := self.released:
+            subject = "Experts" if found.experts_dtype else "Weights"
+            main = found.experts_dtype or found.weights_dtype
+            yield f"{subject} are released in {main}." if main else _unread_note(found.unread)
+        if self.rules.get("mask") == "bidirectional" and not self.class_name:
+            yield "The config names no class in architectures; the model without a task head is counted."
+        if _has_unknown_head(self.rules, self.class_name):
+            yield f"The head of {truncate(self.class_name)} is not counted."
+        counted = sorted(tower.name for tower in self.towers)
+        uncounted = [name for name, field in TOWERS.items() if self.given.get(field) and name not in counted]
+        if uncounted:
+            yield f"The {' and '.join(uncounted)} tower is not counted."
+        if counted:
+            yield f"The {' and '.join(counted)} tower is not counted, except in the size of the weights."
 
 
 def _check_requirements(family: Family) -> None:
@@ -237,65 +361,6 @@ def _check_requirements(family: Family) -> None:
         written_values = ", ".join(f"{name} {written(value)}" for name, value in values.items())
         subject = written_values if len(values) == 1 else f"the combination of {written_values}"
         raise AttncalcError(f"{subject} is not supported for {family.name}", _FIELD_TIP)
-
-
-def _values_outside_layers(rules: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
-    """Return the values of all rules but those of layers, as the class in `architectures` changes them."""
-    values = {
-        key: value_of_key(key, rule, fields)
-        for key, rule in rules.items()
-        if key not in RULE_KEYS and not is_rule_of_layer(key)
-    }
-    for key, value in _head_values(rules, fields).items():
-        is_table = isinstance(value, Mapping) and isinstance(values.get(key), Mapping)
-        values[key] = {**values[key], **value} if is_table else value
-    return values
-
-
-def _source(family: Family) -> str:
-    if family.assumed:
-        subject = f"model_type '{truncate(family.name)}'" if family.name else "class"
-        return f"its config.json, whose {subject} is not known"
-    return f"its config.json, read as transformers {transformers_version()}'s {family.name}"
-
-
-def _without_null_items(value: Any) -> Any:
-    """Return a table of tensors without those that the config leaves out; other values as they are."""
-    return {name: item for name, item in value.items() if item is not None} if isinstance(value, Mapping) else value
-
-
-# Encoders
-
-
-def _encoder_keys(rules: Mapping[str, Any], fields: Fields, own_fields: Fields | None) -> dict[str, Any]:
-    """Return the keys of the encoder.
-
-    An encoder with a config of its own has all rules applied to it. Otherwise the rules under `encoder` give what
-    differs from the decoder.
-    """
-    all_rules = {**rules, **rules["encoder"]}
-    if own_fields:
-        check_values(own_fields, names_in(rules))
-        stack_rules, fields = all_rules, own_fields
-    else:
-        stack_rules = rules["encoder"]
-    values = {
-        key: value_of_key(key, rule, fields)
-        for key, rule in stack_rules.items()
-        if key not in RULE_KEYS and is_stack_key(key) and not is_rule_of_layer(key)
-    }
-    return {
-        **{key: value for key, value in values.items() if value is not None},
-        **pattern_of_layers(all_rules, fields, values["n_layers"]),
-    }
-
-
-def _encoder_params(family: Family) -> dict[str, Any]:
-    """Return the encoder's own parameters outside its layers."""
-    params: dict[str, Any] = value_of(
-        family.rules["encoder"].get("extra_params", {}), family.encoder_fields or family.fields
-    )
-    return params
 
 
 def _move_to_layer_kinds(decoder: dict[str, Any], encoder: Mapping[str, Any]) -> None:
@@ -318,122 +383,11 @@ def _move_to_layer_kinds(decoder: dict[str, Any], encoder: Mapping[str, Any]) ->
         decoder["layer_kinds"] = {kind: {**moved, **keys} for kind, keys in kinds.items()}
 
 
-# Heads
-
-
-def _head_values(rules: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
-    """Return the keys that the class in `architectures` changes, because it has another head or none."""
-    class_name = architecture(fields.outer_or_self.given)
-    for ending, keys in rules.get("heads", {}).items():
-        if class_name.endswith(ending):
-            return {key: value_of(rule, fields) for key, rule in keys.items()}
-    headless = class_name.endswith("Model") and not class_name.endswith(LM_HEADS) and rules.get("head") != "pooler"
-    if headless or _has_unknown_head(rules, class_name):
-        return {"head": "none", "tied_embeddings": None, "head_bias": None}
-    return {}
-
-
 def _has_unknown_head(rules: Mapping[str, Any], class_name: str) -> bool:
     """Return whether a class has a head that is neither a language model's nor one of the family's `heads`."""
     is_base = class_name.endswith("Model") and not re.search("For[A-Z]", class_name)
-    return bool(class_name) and not is_base and not class_name.endswith((*rules.get("heads", ()), *LM_HEADS))
-
-
-# Dtypes
-
-
-def _dtype(fields: Fields) -> str:
-    """Return the dtype of the released weights; bf16 if the config names none. Raises AttncalcError for others."""
-    name = _named_dtype(fields)
-    name = "bfloat16" if name in (None, "auto") else str(name).removeprefix("torch.")
-    known = {"float16": "fp16", "float32": "fp32", "bfloat16": "bf16"}
-    if name not in known:
-        raise AttncalcError(f"dtype '{truncate(name)}' is not supported", f"known: {', '.join(known)}")
-    return known[name]
-
-
-def _named_dtype(fields: Fields) -> Any:
-    """Return the dtype that a config names, or None; a wrapper's goes before its text_config's."""
-    configs = (fields.outer_or_self.given, fields.given)
-    return next((given[key] for given in configs for key in DTYPE_FIELDS if given.get(key)), None)
-
-
-def _released(fields: Fields) -> Released | None:
-    """Return how the checkpoint is quantized; None if it is not."""
-    return released(fields.outer_or_self.given, fields.given)
-
-
-def _keys_of_engines(family: Family) -> dict[str, Any]:
-    """Return the keys of what engines hold beside the language model's parameters, and of quantized matrices."""
-    fields = family.fields
-    found = _released(fields)
-    model_type = str(fields.given.get("model_type") or family.name)
-    found_towers = list(towers(fields))
-    keys = {
-        "towers": {tower.name: [tower.params, tower.split] for tower in found_towers},
-        "tower_items": {tower.name: tower.item._asdict() for tower in found_towers if tower.item},
-        "tower_attention": {
-            tower.name: {key: value for key, value in tower.attention._asdict().items() if value}
-            for tower in found_towers
-            if tower.attention
-        },
-        "rope_tables": {table.name: [table.rows, table.width] for table in rope_tables(model_type, fields)},
-    }
-    return {**(dict(to_keys(found)) if found else {}), **{key: value for key, value in keys.items() if value}}
-
-
-# Notes
-
-
-def _reading_notes(family: Family, config: Mapping[str, Any], ignored: Sequence[str]) -> Iterator[str]:
-    """Yield the notes about fields that are missing, that are ignored, or that contradict each other."""
-    class_name = family.rules.get("class", family.name)
-    if config.get("model_type") is None:
-        yield f"The config names no model_type; {truncate(architecture(config))} is read as {family.name}."
-    for fields in (family.fields, family.encoder_fields):
-        if fields:
-            yield from fields.remarks
-    if omitted := omitted_sizes(family.fields):
-        names = truncate(", ".join(omitted), _LONGEST_LIST)
-        yield f"The config omits {names}; the defaults of transformers' {class_name} are used."
-    if ignored:
-        names = truncate(", ".join(ignored), _LONGEST_LIST)
-        yield f"Fields that transformers' {class_name} does not have are ignored: {names}."
-
-
-def _family_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
-    """Yield the notes of the family's rules."""
-    for note in as_list(rules.get("note")):
-        if text := value_of(note, fields):
-            yield str(text)
+    return bool(class_name) and not is_base and not class_name.endswith((*rules.get("heads", ()), *_LM_HEADS))
 
 
 def _unread_note(unread: str) -> str:
     return f"The quantization of the weights is not read: {unread}. Sizes assume the dtype shown."
-
-
-def _general_notes(rules: Mapping[str, Any], fields: Fields) -> Iterator[str]:
-    """Yield the notes that do not depend on the family."""
-    given = fields.outer_or_self.given
-    if not _named_dtype(fields):
-        yield "The config names no dtype; bf16 is assumed."
-    if mtp_layers := fields.given.get("num_nextn_predict_layers"):
-        yield f"Multi-token prediction layers ({truncate(mtp_layers)}) are not counted."
-    if found := _released(fields):
-        subject = "Experts" if found.experts_dtype else "Weights"
-        main = found.experts_dtype or found.weights_dtype
-        if main:
-            yield f"{subject} are released in {main}."
-        else:
-            yield _unread_note(found.unread)
-    class_name = architecture(given)
-    if rules.get("mask") == "bidirectional" and not class_name:
-        yield "The config names no class in architectures; the model without a task head is counted."
-    if _has_unknown_head(rules, class_name):
-        yield f"The head of {truncate(class_name)} is not counted."
-    counted = {tower.name for tower in towers(fields)}
-    uncounted = [name for name, field in TOWERS.items() if given.get(field) and name not in counted]
-    if uncounted:
-        yield f"The {' and '.join(uncounted)} tower is not counted."
-    if counted:
-        yield f"The {' and '.join(sorted(counted))} tower is not counted, except in the size of the weights."

@@ -1,27 +1,58 @@
-"""The tables of rotary positions that vLLM computes for a config, which all layers with equal positions share.
+"""The rotary positions of a config: the longest context, and the tables that vLLM computes.
 
-Source: vLLM 0.33, model_executor/layers/rotary_embedding: `get_rope` keeps one table per set of arguments, and each
-class has its own number of rows (`_compute_cos_sin_cache`).
+RoPE scaling multiplies the longest context. Source: vLLM's _get_and_verify_max_len (config/model.py), which SGLang
+follows.
+
+Layers with equal positions share a table. Source: vLLM 0.33, model_executor/layers/rotary_embedding: `get_rope` keeps
+one table per set of arguments, and each class has its own number of rows (`_compute_cos_sin_cache`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import isnan
 from typing import Any
 
 from ...model import RopeTable
 from ...units import MAX_COUNT
 from .fields import Fields
 
+_SCALED_ALREADY = frozenset({"default", "su", "longrope", "llama3", "mrope"})
+"""rope_types whose max_position_embeddings is the scaled context, or that do not scale."""
+
+_TOO_LARGE = 10**18
+"""Above the longest context of a model file, 10^15."""
 _MAX_ROWS = 2**31
 _MAX_WIDTH = 2**16
 
 
-def rope_tables(model_type: str, fields: Fields) -> Iterator[RopeTable]:
-    """Yield the tables of a language model; none if it has no rotary positions, or its fields are not known.
+def scaled_context(model_type: str, given: Mapping[str, Any], maximum: int) -> int:
+    """Return the longest context: `maximum` (max_position_embeddings) times the factor of RoPE scaling.
 
-    `model_type` is that of the language model.
+    YaRN multiplies its original_max_position_embeddings; a `maximum` that is larger was scaled already. Gemma 3's is.
     """
+    if "gemma3" in model_type:
+        return maximum
+    given_scaling = given.get("rope_scaling") or given.get("rope_parameters")
+    scaling_of_all = given_scaling if isinstance(given_scaling, Mapping) else {}
+    nested = [scaling for scaling in scaling_of_all.values() if isinstance(scaling, Mapping)]
+    for scaling in nested or [scaling_of_all]:  # one per type of layer, or one for all layers
+        kind, factor = str(scaling.get("rope_type", scaling.get("type", "default"))), scaling.get("factor")
+        if kind in _SCALED_ALREADY or not isinstance(factor, (int, float)) or isnan(factor):
+            continue
+        original = scaling.get("original_max_position_embeddings") if "yarn" in kind else None
+        scaled = _bounded(original if isinstance(original, int) and original else maximum) * _bounded(factor)
+        maximum = max(maximum, int(scaled))
+    return maximum
+
+
+def _bounded(number: float) -> float:
+    """Return a number, or one that is too large for a context: the product of two of them is finite, and an error."""
+    return max(-_TOO_LARGE, min(number, _TOO_LARGE))
+
+
+def rope_tables(model_type: str, fields: Fields) -> Iterator[RopeTable]:
+    """Yield the tables of a language model; none if it has no rotary positions, or its fields are not known."""
     for name, parameters in _parameters(model_type, fields):
         rows, width = _rows(parameters, fields), _width(name, parameters, fields)
         if 0 < rows <= _MAX_ROWS and 0 < width <= _MAX_WIDTH:
@@ -35,15 +66,10 @@ def _parameters(model_type: str, fields: Fields) -> list[tuple[str, Mapping[str,
     parameters = given if isinstance(given, Mapping) else {}
     nested = {kind: inner for kind, inner in parameters.items() if isinstance(inner, Mapping)}
     if nested:
-        named = {_name(kind): inner for kind, inner in nested.items()}
-        distinct: list[tuple[str, Mapping[str, Any]]] = []
-        for name, inner in named.items():
-            if all(inner != other for _, other in distinct):
-                distinct.append((name, inner))
-        return distinct
-    if not (
-        fields.is_of_class("rope_parameters") or any(fields[name] is not None for name in ("rope_theta", "rotary_dim"))
-    ):
+        named = list({_name(kind): inner for kind, inner in nested.items()}.items())
+        return [(name, inner) for i, (name, inner) in enumerate(named) if all(inner != other for _, other in named[:i])]
+    has_base = any(fields[name] is not None for name in ("rope_theta", "rotary_dim"))
+    if not (has_base or fields.is_of_class("rope_parameters")):
         return []
     if fields.given.get("position_embedding_type") not in (None, "rope", "rotary"):
         return []
@@ -94,9 +120,6 @@ def _width(name: str, parameters: Mapping[str, Any], fields: Fields) -> int:
     # Gemma 4's proportional positions have the full width: the dimensions that do not rotate are stored too.
     if parameters.get("rope_type") == "proportional":
         return head_dim
-    shares = (
-        parameters.get("partial_rotary_factor"),
-        *(fields[key] for key in ("partial_rotary_factor", "rotary_pct")),
-    )
+    shares = (parameters.get("partial_rotary_factor"), fields["partial_rotary_factor"], fields["rotary_pct"])
     share = next((share for share in shares if isinstance(share, (int, float)) and 0 < share <= 1), 1)
     return int(head_dim * share)

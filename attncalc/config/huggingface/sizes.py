@@ -12,6 +12,7 @@ from typing import Any
 
 from ...errors import AttncalcError
 from ...units import truncate
+from .architectures import letters_of
 from .fields import Fields
 from .formulas import names_in
 
@@ -37,7 +38,12 @@ def check_sizes(name: str, rules: Mapping[str, Any], fields: Fields, *, whole: b
     others = [other for other in sizes if not _is_read(other, rules, fields)]
     required = [names for key in _REQUIRED if (names := _own_names(rules, key, fields))]
     if whole and not any(name in fields.given for names in required for name in names):
-        inner = [field for field, value in fields.given.items() if isinstance(value, Mapping) and _has_sizes(value)]
+        inner = [
+            field
+            for field, value in fields.given.items()
+            if isinstance(value, Mapping)
+            and sum(is_name_of_size(str(name)) and _is_size(size) for name, size in value.items()) > 1
+        ]
         raise AttncalcError(
             f"{listed([names[0] for names in required])} are missing{_found(others, inner)}",
             f"a config.json of model_type {truncate(name)} has these fields; give the model's own file",
@@ -58,8 +64,7 @@ def _check_misspelt(rules: Mapping[str, Any], fields: Fields) -> None:
     transformers ignores num_attetion_heads, and takes its default number of heads. A name that starts with an
     underscore is a private one of old versions (_num_labels).
     """
-    used = {fields.own_name(name) for name in names_in(_without_unused_kinds(rules, fields))}
-    omitted = sorted(used - fields.given.keys())
+    omitted = sorted(_used_names(rules, fields) - fields.given.keys())
     for other, value in fields.given.items():
         own = next((own for own in omitted if _is_misspelt(other, own)), None)
         if own is None or other[0] == "_" or _is_read(other, rules, fields):
@@ -82,21 +87,12 @@ def _is_misspelt(name: str, own: str) -> bool:
         (short[i + 1 :], long[i + 1 :]),  # a wrong one
         (short[i : i + 2][::-1] + short[i + 2 :], long[i:]),  # two that are swapped
     ]
-    return _letters(name) == _letters(own) or any(one == other for one, other in edits)
-
-
-def _letters(name: str) -> str:
-    return "".join(c for c in name.lower() if c.isalnum())
+    return letters_of(name) == letters_of(own) or any(one == other for one, other in edits)
 
 
 def _found(others: list[str], inner: list[str]) -> str:
-    """Return what a config without sizes has instead: sizes of other names, or the fields that contain them."""
     found = [truncate(other) for other in (others or inner)[:8]]
     return f"; the config has {listed(found)} instead" if found else ""
-
-
-def _has_sizes(config: Mapping[str, Any]) -> bool:
-    return sum(is_name_of_size(str(name)) and _is_size(value) for name, value in config.items()) > 1
 
 
 def omitted_sizes(fields: Fields) -> list[str]:
@@ -141,7 +137,7 @@ def names_of_size(name: str) -> frozenset[str]:
 
 
 def _is_read(name: str, rules: Mapping[str, Any], fields: Fields) -> bool:
-    return fields.is_of_class(name) or name in map(fields.own_name, names_in(_without_unused_kinds(rules, fields)))
+    return fields.is_of_class(name) or name in _used_names(rules, fields)
 
 
 def _own_name_of(name: str, rules: Mapping[str, Any], fields: Fields) -> str | None:
@@ -153,21 +149,22 @@ def _own_name_of(name: str, rules: Mapping[str, Any], fields: Fields) -> str | N
     if fields.is_known_class:
         own = sorted(filter(fields.is_of_class, names))
     else:
-        own = sorted(names & set(map(fields.own_name, names_in(_without_unused_kinds(rules, fields)))))
+        own = sorted(names & _used_names(rules, fields))
     given = [n for n in own if n in fields.given]
     equal = [n for n in given if fields.given[n] == fields.given.get(name)]
     return next(iter([*equal, *given, *own]), None)
 
 
-def _without_unused_kinds(rules: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
-    """Return the rules without kinds that a family only inherits: those of experts, for a family without any.
+def _used_names(rules: Mapping[str, Any], fields: Fields) -> set[str]:
+    """Return the fields that the rules use, under their own names.
 
-    A kind is used if a formula names it, or a list in the config.
+    Rules of kinds that a family only inherits, such as those of experts for a family without any, do not count. A kind
+    is used if a formula names it, or a list in the config.
     """
     formulas = str(rules.get("kind", ""))
     listed = {str(item) for value in fields.given.values() if isinstance(value, list) for item in value}
     used = {name: rule for name, rule in (rules.get("kinds") or {}).items() if name in formulas or name in listed}
-    return {**rules, "kinds": used}
+    return set(map(fields.own_name, names_in({**rules, "kinds": used})))
 
 
 def _own_names(rules: Mapping[str, Any], key: str, fields: Fields) -> list[str]:
