@@ -193,9 +193,7 @@ def _near_name(name: str) -> str | None:
     if config_class(name):
         return None
     bare = letters_of(name)
-    for known in difflib.get_close_matches(
-        bare, sorted({letters_of(other): None for other in families()}), n=3, cutoff=0.8
-    ):
+    for known in difflib.get_close_matches(bare, sorted({letters_of(other) for other in families()}), n=3, cutoff=0.8):
         digits = [[c for c in word if c.isdigit()] for word in (bare, known)]
         letters = [Counter(c for c in word if c.isalpha()) for word in (bare, known)]
         differing = max((letters[0] - letters[1]).total(), (letters[1] - letters[0]).total())

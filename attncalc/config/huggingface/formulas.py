@@ -83,7 +83,6 @@ def value_of(rule: Any, fields: Fields, used: list[str] | None = None, /, **vari
 
 
 def _cannot_compute(rule: str, fields: Fields, names: Mapping[str, Any]) -> AttncalcError:
-    """Return the error about a formula whose fields are missing or have values that it cannot use."""
     zeros = [name for name in names if fields[name] == 0 and type(fields[name]) is int]
     if zeros:
         return AttncalcError(f"{zeros[0]} is 0; it must be at least 1", "correct the config")
@@ -113,10 +112,9 @@ def uses_layer_number(rules: Mapping[str, Any]) -> bool:
 
 def names_in(rules: Any) -> set[str]:
     """Return the fields that formulas in `rules` name, whether or not a config's values make them look there."""
-    if isinstance(rules, Mapping):
-        return {name for rule in rules.values() for name in names_in(rule)}
-    if isinstance(rules, list):
-        return {name for rule in rules for name in names_in(rule)}
+    if isinstance(rules, Mapping | list):
+        items = rules.values() if isinstance(rules, Mapping) else rules
+        return {name for rule in items for name in names_in(rule)}
     if not isinstance(rules, str) or not rules.startswith("="):
         return set()
     return set(_fields_of(rules[1:]))
@@ -131,10 +129,10 @@ def outer_names_in(rules: Any) -> set[str]:
 def _fields_of(formula: str) -> frozenset[str]:
     """Return the fields that one formula names. Cached, because families share most of their formulas."""
     nodes = list(ast.walk(ast.parse(formula.strip(), mode="eval")))
-    names = {node.id for node in nodes if isinstance(node, ast.Name)}
-    local_names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    local_names = {node.id for node in names if isinstance(node.ctx, ast.Store)}
     local_names |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    return frozenset(names - local_names - {*FUNCTIONS, "i", "top"})
+    return frozenset({node.id for node in names} - local_names - {*FUNCTIONS, "i", "top"})
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -19,13 +20,7 @@ Layer = tuple[tuple[str, ...], dict[str, Any]]
 """The names of a layer's kinds, such as ('sliding', 'sparse'), and its keys."""
 
 _EXPERT_KEYS = {
-    "n_experts",
-    "n_experts_per_token",
-    "n_shared_experts",
-    "d_ff_shared",
-    "router_bias",
-    "d_router",
-    "d_latent",
+    *("n_experts", "n_experts_per_token", "n_shared_experts", "d_ff_shared", "router_bias", "d_router", "d_latent")
 }
 
 
@@ -84,7 +79,8 @@ def _layer(kinds: Sequence[str], rules: Mapping[str, Any], fields: Fields, i: in
     for key in ("window", "chunk"):
         if key in keys and keys[key] is None:
             raise AttncalcError(f"layer {i}: {kinds[0]} needs a {key}", "the config lacks a field, or switches it off")
-    return tuple(kind.removesuffix("_attention") for kind in kinds), _without_defaults(keys)
+    given = {key: value for key, value in keys.items() if value not in (None, []) and value is not False}
+    return tuple(kind.removesuffix("_attention") for kind in kinds), given
 
 
 def _keys_that_apply(rules: Mapping[str, Any], fields: Fields, i: int) -> list[str]:
@@ -97,19 +93,10 @@ def _keys_that_apply(rules: Mapping[str, Any], fields: Fields, i: int) -> list[s
         excluded |= {"d_ff", "mlp_bias"}
     if mlp == "none" or experts is None:
         excluded |= _EXPERT_KEYS
-    if mlp != "none" and experts is None and (names := _needed_experts(rules.get("n_experts"))):
+    rule = rules.get("n_experts")  # 'None' in it allows layers without experts
+    if mlp != "none" and experts is None and "None" not in str(rule) and (names := sorted(names_in(rule))):
         raise AttncalcError(f"{' or '.join(names)} is missing", "add it to the config")
     return [key for key in keys_of_layer(attention) if key in rules and key not in excluded]
-
-
-def _needed_experts(rule: Any) -> list[str]:
-    """Return the fields that give the number of experts; none if the rule's formula allows layers without experts."""
-    return [] if "None" in str(rule) else sorted(names_in(rule))
-
-
-def _without_defaults(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop keys that equal their default: null, false or an empty list."""
-    return {key: value for key, value in keys.items() if value is not None and value != [] and value is not False}
 
 
 def shortest_pattern(layers: Sequence[Layer]) -> dict[str, Any]:
@@ -140,18 +127,13 @@ def _name_kinds(layers: Sequence[Layer]) -> tuple[list[str], dict[str, dict[str,
     order = []
     for names, keys in layers:
         stem = "_".join(names[i] for i in differing) or "layers"
-        same_stem = [name for name in kinds if _without_number(name) == _without_number(stem)]
+        same_stem = [name for name in kinds if re.sub(r"(^|_)\d+$", "", name) == re.sub(r"(^|_)\d+$", "", stem)]
         kind = next((name for name in same_stem if kinds[name] == keys), None)
         if kind is None:
             kind = f"{stem}_{len(same_stem) + 1}" if stem in kinds else stem
             kinds[kind] = keys
         order.append(kind)
     return order, kinds
-
-
-def _without_number(name: str) -> str:
-    head, _, tail = name.rpartition("_")
-    return head if tail.isdigit() else name
 
 
 def _shortest_period(order: Sequence[str]) -> list[str]:

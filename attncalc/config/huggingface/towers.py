@@ -6,6 +6,7 @@ A tower has its parameters, and the largest item that it encodes, whose memory v
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,18 +36,11 @@ def towers(fields: Fields) -> Iterator[Tower]:
         return
     for name, field in FIELDS.items():
         config = outer.given.get(field)
-        if config is None:
-            config = _left_out(projector, name, fields)
+        if config is None:  # all releases of a family may have the same tower, which a config.json leaves out
+            with suppress(AttncalcError):
+                config = value_of(projector.get("left_out", {}).get(name), fields)
         if isinstance(config, Mapping) and (tower := _tower(name, field, config, projector, fields, outer)):
             yield tower
-
-
-def _left_out(projector: Mapping[str, Any], name: str, text: Fields) -> Any:
-    """Return the tower's config that all releases of a family have, for a config.json that leaves it out."""
-    try:
-        return value_of(projector.get("left_out", {}).get(name), text)
-    except AttncalcError:
-        return None
 
 
 def _tower(
@@ -101,7 +95,6 @@ def _item(
 
 
 def _attention(rules: Mapping[str, Any], split: int, fields: Fields) -> TowerAttention | None:
-    """Return how the devices divide a tower's attention, or None if its heads are not known."""
     try:
         heads = value_of(rules.get("heads"), fields)
         whole = value_of(rules.get("attention", 0), fields)
@@ -112,10 +105,6 @@ def _attention(rules: Mapping[str, Any], split: int, fields: Fields) -> TowerAtt
     return TowerAttention(heads, whole)
 
 
-_LISTS = ("deepstack_visual_indexes", "sscp_conv_channel_size", "subsampling_conv_channels", "vision_feature_layer")
-"""Fields that are lists of numbers."""
-_LISTS_OF_PAIRS = ("image_grid_pinpoints", "supported_aspect_ratios")
-"""Fields that are lists of pairs of numbers."""
 _SQUARES = ("image_size", "patch_size")
 """Fields that may be a pair of equal numbers."""
 _TEXTS = ("model_type", "norm_type")
@@ -129,10 +118,7 @@ def _safe(config: Mapping[str, Any]) -> dict[str, Any]:
         if name == "quantization_config":
             safe[name] = bool(value)
         elif name in _LISTS and isinstance(value, list):
-            if len(value) <= 1000 and all(_is_size(item) for item in value):
-                safe[name] = value
-        elif name in _LISTS_OF_PAIRS and isinstance(value, list):
-            if len(value) <= 1000 and all(isinstance(pair, list) and _are_sizes(pair, 2) for pair in value):
+            if len(value) <= 1000 and all(map(_LISTS[name], value)):
                 safe[name] = value
         elif isinstance(value, bool) or _is_size(value) or name in _TEXTS:
             safe[name] = value
@@ -147,12 +133,19 @@ def _is_size(value: Any) -> bool:
 
 def _side(value: Any) -> Any:
     """Return one number for a pair of equal numbers, and other values as they are."""
-    is_square = isinstance(value, list) and _are_sizes(value, 2) and value[0] == value[1]
-    return value[0] if is_square else value
+    return value[0] if _is_pair(value) and value[0] == value[1] else value
 
 
-def _are_sizes(values: list[Any], count: int) -> bool:
-    return len(values) == count and all(map(_is_size, values))
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_size, value))
+
+
+_LISTS = {
+    **dict.fromkeys(("deepstack_visual_indexes", "sscp_conv_channel_size", "subsampling_conv_channels"), _is_size),
+    **dict.fromkeys(("image_grid_pinpoints", "supported_aspect_ratios"), _is_pair),
+    "vision_feature_layer": _is_size,
+}
+"""{field that is a list: what each item must be}."""
 
 
 def _used_layers(reads: Any, layers: int) -> int:
@@ -166,7 +159,6 @@ def _used_layers(reads: Any, layers: int) -> int:
 
 
 def _class_of(name: str, rules: Mapping[str, Any]) -> ConfigClass:
-    """Return the tower's config class, with the defaults and names of towers.yaml."""
     known = config_class(name) or UNKNOWN_CLASS
     return known._replace(
         defaults={
@@ -179,6 +171,5 @@ def _class_of(name: str, rules: Mapping[str, Any]) -> ConfigClass:
 
 @cache
 def _table() -> dict[str, Any]:
-    """Return the content of towers.yaml."""
     table: dict[str, Any] = file_content(Path(__file__).parent / "tower_formulas", "towers")
     return table

@@ -18,7 +18,7 @@ from .fields import Fields, config_classes
 from .formulas import kinds_of_layer, names_in
 from .sizes import head_dim_of, is_name_of_size, names_of_size, repeats_own_size
 
-ALWAYS_USED = ("tie_word_embeddings", "per_layer_config")
+_ALWAYS_USED = ("tie_word_embeddings", "per_layer_config")
 _IGNORED_NAMES = Path(__file__).with_name("ignored_fields.txt")
 _IGNORED_PARTS = (
     *("rope", "rotary", "dropout", "initializer", "init_std", "init_method", "epsilon", "softcap", "aux_loss"),
@@ -67,7 +67,13 @@ def unused_fields(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> Un
     is unused if it changes an unused field of some layer.
     """
     used_by_rules = _own_names(rules, fields)
-    used_by_layers = _own_names(_rules_of_present_kinds(rules, fields, n_layers), fields)
+    present = {kind for i in range(n_layers) for kind in kinds_of_layer(rules, fields.of_layer(i), i)}
+    named = str(rules.get("kind", "")) if "encoder" in rules else ""  # an encoder may have all that a formula names
+    kinds = {kind: keys for kind, keys in rules.get("kinds", {}).items() if kind in present or kind in named}
+    used_by_layers = _own_names({**rules, "kinds": kinds}, fields)
+    # A config may name code of the vendor's own, whose classes may read any field.
+    auto_map = fields.outer_or_self.given.get("auto_map")
+    has_own_code = isinstance(auto_map, Mapping) and any(str(name).startswith("AutoModel") for name in auto_map)
     rejected: list[str] = []
     ignored: list[str] = []
     for name, value in fields.given.items():
@@ -78,7 +84,8 @@ def unused_fields(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> Un
             if name not in used_by_rules:
                 rejected.append(name)
         elif matters_to_a_family(name) and not _repeats_another(name, value, rules, fields):
-            is_read = not fields.is_known_class or _has_own_code(fields) or _engine_reads(name, value, fields)
+            is_read_by_engines = name in READ_BY_ENGINES and not _changes_nothing(name, value, fields)
+            is_read = not fields.is_known_class or has_own_code or is_read_by_engines
             (rejected if is_read else ignored).append(name)
     for changes in (fields.given.get("per_layer_config") or {}).values():
         if any(fields.own_name(name) not in used_by_layers and not is_ignored(name) for name in changes):
@@ -110,15 +117,7 @@ def is_ignored(name: str) -> bool:
 
 def _own_names(rules: Mapping[str, Any], fields: Fields) -> set[str]:
     """Return the fields that rules use or ignore, under their own names."""
-    return set(map(fields.own_name, (*names_in(rules), *rules.get("ignored", ()), *ALWAYS_USED)))
-
-
-def _rules_of_present_kinds(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> dict[str, Any]:
-    """Return the rules without those of kinds that no layer has; an encoder may have all that a formula names."""
-    present = {kind for i in range(n_layers) for kind in kinds_of_layer(rules, fields.of_layer(i), i)}
-    named = str(rules.get("kind", "")) if "encoder" in rules else ""
-    kinds = {kind: keys for kind, keys in rules.get("kinds", {}).items() if kind in present or kind in named}
-    return {**rules, "kinds": kinds}
+    return set(map(fields.own_name, (*names_in(rules), *rules.get("ignored", ()), *_ALWAYS_USED)))
 
 
 def matters_to_a_family(name: str) -> bool:
@@ -128,25 +127,9 @@ def matters_to_a_family(name: str) -> bool:
 
 def _repeats_another(name: str, value: Any, rules: Mapping[str, Any], fields: Fields) -> bool:
     """Return whether the config gives the same value under another name of the field, as d_model and hidden_size."""
-    others = _other_names(name) | (names_of_size(name) - {name})
-    return any(fields.given.get(other) == value for other in others) or repeats_own_size(name, rules, fields)
-
-
-def _other_names(name: str) -> set[str]:
-    """Return the names that classes with two names for a field have for `name`."""
-    pairs = {pair for known in config_classes().values() for pair in known.attribute_map.items() if name in pair}
-    return {other for pair in pairs for other in pair} - {name}
-
-
-def _has_own_code(fields: Fields) -> bool:
-    """Return whether the config names code of the vendor's own, whose classes may read any field."""
-    auto_map = fields.outer_or_self.given.get("auto_map")
-    return isinstance(auto_map, Mapping) and any(str(name).startswith("AutoModel") for name in auto_map)
-
-
-def _engine_reads(name: str, value: Any, fields: Fields) -> bool:
-    """Return whether an engine reads a field that the class does not have, and it may change a figure."""
-    return name in READ_BY_ENGINES and not _changes_nothing(name, value, fields)
+    pairs = [pair for known in config_classes().values() for pair in known.attribute_map.items() if name in pair]
+    others = {other for pair in pairs for other in pair} | names_of_size(name)
+    return any(fields.given.get(other) == value for other in others - {name}) or repeats_own_size(name, rules, fields)
 
 
 def _changes_nothing(name: str, value: Any, fields: Fields) -> bool:
@@ -155,16 +138,15 @@ def _changes_nothing(name: str, value: Any, fields: Fields) -> bool:
         return bool(value == head_dim_of(fields))
     if name == "layer_types":
         return isinstance(value, list) and set(map(str, value)) == {"full_attention"}
+    if name not in _SPANS:
+        return False
     # Drafts of Qwen2.5-VL, whose class is LLaMA's, keep the window that their model switches off.
     is_off = name == "sliding_window" and fields.given.get("use_sliding_window") is False
     by_layer_types = name == "attention_chunk_size" and value != 0 and fields.is_of_class("layer_types")
     longest = fields["max_position_embeddings"]
-    is_window = name in ("sliding_window", "attention_chunk_size")
-    is_long = is_window and type(value) is int and type(longest) is int and value >= longest
-    return is_off or by_layer_types or is_long
+    return is_off or by_layer_types or (type(value) is int and type(longest) is int and value >= longest)
 
 
 @cache
 def _names_in_all_families() -> frozenset[str]:
-    """Return the fields that some family's rules use: in another family's config they may matter too."""
     return frozenset(name for rules in families().values() for name in names_in(rules))

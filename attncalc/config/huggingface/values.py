@@ -101,7 +101,7 @@ def _check_per_layer_config(per_layer: Any) -> None:
     if per_layer is None:
         return
     is_table = isinstance(per_layer, Mapping) and all(
-        key.isdecimal() and len(key) < _DIGITS and isinstance(changes, Mapping) for key, changes in per_layer.items()
+        key.isdecimal() and len(key) < 10 and isinstance(changes, Mapping) for key, changes in per_layer.items()
     )
     if not is_table:
         raise AttncalcError(
@@ -109,9 +109,6 @@ def _check_per_layer_config(per_layer: Any) -> None:
             'it looks like {"5": {"sliding_window": 512}}',
         )
 
-
-_DIGITS = 10
-"""Digits that the number of a layer must have fewer than."""
 
 _TYPE_NAMES = {
     "int": "a whole number",
@@ -130,17 +127,10 @@ _LITERAL = re.compile(r"\s*(true|false|[-+]?[0-9.]+(e[-+]?[0-9]+)?|)\s*", re.IGN
 
 def _check_type(name: str, value: Any, types: Collection[str]) -> None:
     """Raise AttncalcError unless a field of these types may have the value; no types if they are not known."""
-    if not _is_possible(value, types):
+    is_possible = type_of(value) in types if types else not (isinstance(value, str) and _LITERAL.fullmatch(value))
+    if not is_possible or (isinstance(value, float) and not isfinite(value)):
         possible = " or ".join(meaning for known, meaning in _TYPE_NAMES.items() if known in types)
         raise AttncalcError(
             f"{name} {written(value)} is not {possible or 'a value of a config'}",
             "correct the config, or leave the field out",
         )
-
-
-def _is_possible(value: Any, types: Collection[str]) -> bool:
-    if isinstance(value, float) and not isfinite(value):
-        return False
-    if types:
-        return type_of(value) in types
-    return not (isinstance(value, str) and _LITERAL.fullmatch(value))
