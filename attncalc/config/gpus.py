@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from functools import cache
@@ -9,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttncalcError, did_you_mean
-from ..hardware import FLOPS_DTYPES, UNIFIED_MEMORY_SHARE, Gpu
-from ..quantity import COUNT
+from ..hardware import UNIFIED_MEMORY_SHARE, Gpu
 from ..units import parse_bytes, parse_count, truncate
 from .data_files import file_content, file_names, folder_content, presets_folder
 
@@ -18,8 +18,6 @@ LIMIT = 1 << 16
 """Bytes that a GPU's file may have; the built-in ones have some twenty lines."""
 _TIP = "'attncalc gpus' lists them all; a path to a .yaml works too"
 _EXAMPLE = "'attncalc gpus h100-80gb' prints an example"
-_FLOPS = {**COUNT, "maximum": 10**18}
-"""FLOP/s exceed COUNT's maximum: 9,000 TFLOP/s are 9 * 10^15."""
 _SEVERAL = r"(?s)(?P<gpus>\d[\d,_]{0,39}) ?[xX] ?(?P<kind>.*\S)"
 """'2xh100', '2 x H100'."""
 _MEMORY = r"(?i)\d[\d.,_]* ?[KMGTPE]i?B"
@@ -117,7 +115,6 @@ def gpu_with(memory: str) -> Gpu:
 
 
 def _from_file(path: Path) -> Gpu:
-    """Return the GPU that a YAML file describes."""
     with path.open("rb") as file:
         content = file.read(LIMIT + 1)
     name = truncate(path, 200)
@@ -142,11 +139,11 @@ def _from_file(path: Path) -> Gpu:
 
 
 def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
-    """Return the GPU that the keys of a GPU file describe."""
     unified, memory_gb = bool(data.get("unified")), int(data["memory_gb"])
     numerator, denominator = UNIFIED_MEMORY_SHARE
     assumed_memory = memory_gb * 10**9 * numerator // denominator if unified else memory_gb * 10**9
     notes = list(data.get("notes", ()))
+    major, _, minor = data.get("compute_capability", "").partition(".")
     if "memory" not in data:
         share = ", of which the GPU gets three quarters" if unified else ""
         notes.append(f"No log shows how much memory software sees: {memory_gb} x 10^9 bytes are assumed{share}.")
@@ -161,7 +158,7 @@ def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
         measured="memory" in data,
         unified=unified,
         multiprocessors=int(data.get("multiprocessors", 0)),
-        compute_capability=_compute_capability(data.get("compute_capability")),
+        compute_capability=(int(major), int(minor)) if minor else None,
         nvlink=data.get("nvlink"),
         aliases=tuple(data.get("aliases", ())),
         notes=tuple(notes),
@@ -169,64 +166,8 @@ def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
     )
 
 
-def _compute_capability(text: str | None) -> tuple[int, int] | None:
-    """Return "9.0" as (9, 0)."""
-    if text is None:
-        return None
-    major, minor = text.split(".")
-    return int(major), int(minor)
-
-
 @cache
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of a GPU file, which presets/gpu.schema.json contains."""
-    from .keys import TEXT
-
-    alias = {"type": "string", "pattern": "^[a-z0-9][a-z0-9.-]*$", "$comment": "is not small letters, digits, - and ."}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "attncalc GPU",
-        "description": "A GPU or another accelerator: one device, as software sees it.",
-        "$comment": _EXAMPLE,
-        "type": "object",
-        "required": ["title", "vendor", "memory_gb", "bandwidth", "flops", "sources"],
-        "additionalProperties": False,
-        "properties": {
-            "title": {"description": "product name", **TEXT},
-            "aliases": {"description": "other names of the GPU", "type": "array", "items": alias},
-            "vendor": {"description": "manufacturer", **TEXT},
-            "memory_gb": {"description": "GB of memory, as marketed", **COUNT},
-            "memory": {
-                "description": "bytes of memory that software sees, from a log (default: memory_gb * 10^9, "
-                "or three quarters of that for unified memory)",
-                **COUNT,
-            },
-            "bandwidth": {"description": "memory bandwidth in bytes/s", **COUNT},
-            "compute_capability": {
-                "description": "NVIDIA's compute capability, which decides the kernels that run",
-                "type": "string",
-                "pattern": r"^\d{1,2}\.\d$",
-                "$comment": 'is not a compute capability; write it in quotes, as "9.0"',
-            },
-            "multiprocessors": {
-                "description": "streaming multiprocessors of an NVIDIA GPU, as torch reports them",
-                **COUNT,
-            },
-            "flops": {
-                "description": "dense FLOP/s (without sparsity) by dtype",
-                "$comment": _EXAMPLE,
-                "type": "object",
-                "properties": {dtype: {"description": f"FLOP/s in {dtype}", **_FLOPS} for dtype in FLOPS_DTYPES},
-                "additionalProperties": False,
-            },
-            "nvlink": {"description": "whether several of these GPUs are connected by NVLink", "type": "boolean"},
-            "unified": {"description": "whether the memory is shared with the host", "type": "boolean"},
-            "notes": {"description": "what a reader of the figures must know", "type": "array", "items": TEXT},
-            "sources": {
-                "description": "sources of the facts, the vendor's page first",
-                "type": "array",
-                "minItems": 1,
-                "items": TEXT,
-            },
-        },
-    }
+    """Return the JSON Schema of a GPU file."""
+    content: dict[str, Any] = json.loads((presets_folder() / "gpu.schema.json").read_text(encoding="utf-8"))
+    return content
