@@ -92,7 +92,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 
 
 def request(url: str = HUB, *, secret: str = "", limit: int = 1000, first: int | None = None) -> Request:
-    return Request(url, {"X-Own": "1"}, secret, limit, first)
+    return Request(url, secret, limit, first)
 
 
 def problem(call: Callable[[], object]) -> str:
@@ -112,7 +112,7 @@ def test_a_request_has_its_headers_and_asks_for_no_compression(server: Server) -
     server.get(Response())
     sent = dict(server.requests[0].header_items())
     assert sent.pop("User-agent").startswith("attncalc/")
-    assert sent == {"Accept-encoding": "identity", "X-own": "1"}
+    assert sent == {"Accept-encoding": "identity"}
 
 
 def test_a_part_is_asked_for_by_its_first_and_last_byte(server: Server) -> None:

@@ -15,6 +15,7 @@ from tables import each
 
 from attncalc import AttncalcError, load
 from attncalc.config import safetensors
+from attncalc.config.folder import Folder
 from attncalc.config.gpus import gpu
 from attncalc.config.hub import Repository, cached_folder, token
 from attncalc.config.layouts import reject_list, reject_other_layout
@@ -109,14 +110,12 @@ def test_a_gpu_file_has_at_most_64_kibibytes(tmp_path: Path) -> None:
 # safetensors
 
 
-class Folder:
+class InMemory(Folder):
     """A folder in memory; a file's size may be unknown."""
-
-    is_complete = True
 
     def __init__(self, files: dict[str, bytes], *, max_headers: int | None = None, size: bool = True) -> None:
         self.files, self.has_sizes = files, size
-        self.max_headers: int | None = max_headers
+        self.max_headers = max_headers
 
     def names(self) -> frozenset[str]:
         return frozenset(self.files)
@@ -130,9 +129,6 @@ class Folder:
 
     def open(self, name: str) -> Any:
         return Source(name, self.files[name], self.has_sizes) if name in self.files else None
-
-    def prepare(self, names: Any) -> None:
-        pass
 
 
 class Source:
@@ -159,7 +155,7 @@ ONE = {"a": ("F16", [2, 3], [0, 12])}
 @pytest.mark.parametrize("length", [100, 101])
 def test_a_safetensors_header_may_have_as_many_bytes_as_the_limit(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
     monkeypatch.setattr(safetensors, "MAX_HEADER", 100)
-    folder = Folder({"model.safetensors": file_of(ONE, 12, header=length)})
+    folder = InMemory({"model.safetensors": file_of(ONE, 12, header=length)})
     if length == 100:
         stored = stored_weights(folder)
         assert stored
@@ -179,7 +175,7 @@ def test_a_safetensors_header_may_have_as_many_bytes_as_the_limit(monkeypatch: p
 def test_a_header_may_have_16_mib(length: int, message: str) -> None:
     """Thirty times the longest known. The file's size is unknown, and its header is missing."""
     with pytest.raises(AttncalcError, match=message):
-        stored_weights(Folder({"model.safetensors": struct.pack("<Q", length)}, size=False))
+        stored_weights(InMemory({"model.safetensors": struct.pack("<Q", length)}, size=False))
 
 
 @pytest.mark.parametrize("length", [100, 101])
@@ -187,12 +183,12 @@ def test_an_index_may_have_as_many_bytes_as_the_limit(monkeypatch: pytest.Monkey
     monkeypatch.setattr(safetensors, "MAX_INDEX", 100)
     index = padded(b'{"weight_map": {}, "metadata": {"total_size": 7}}', length)
     if length == 100:
-        stored = stored_weights(Folder({INDEX: index}))
+        stored = stored_weights(InMemory({INDEX: index}))
         assert stored
         assert stored.size == 7
     else:
         with pytest.raises(AttncalcError, match="longer than 100 bytes"):
-            stored_weights(Folder({INDEX: index}))
+            stored_weights(InMemory({INDEX: index}))
 
 
 @each(
@@ -218,7 +214,7 @@ def test_an_index_may_have_as_many_bytes_as_the_limit(monkeypatch: pytest.Monkey
     ],
 )
 def test_tensors_fill_a_safetensors_file(tensors: Any, size: int, message: str) -> None:
-    folder = Folder({"model.safetensors": file_of(tensors, size)})
+    folder = InMemory({"model.safetensors": file_of(tensors, size)})
     if message:
         with pytest.raises(AttncalcError) as raised:
             stored_weights(folder)
@@ -233,7 +229,7 @@ def test_tensors_fill_a_safetensors_file(tensors: Any, size: int, message: str) 
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_header_ends_with_the_file_or_before(has_size: bool, missing: int) -> None:
     content = struct.pack("<Q", 2 + missing) + b"{}"
-    folder = Folder({"model.safetensors": content}, size=has_size)
+    folder = InMemory({"model.safetensors": content}, size=has_size)
     if missing:
         with pytest.raises(AttncalcError, match="shorter than its header, or not a safetensors file"):
             stored_weights(folder)
@@ -247,7 +243,7 @@ def test_a_header_that_its_file_cannot_contain_is_not_read(
 ) -> None:
     """The length takes 8 bytes itself: a file of 10 bytes has room for a header of 2."""
     source = Source("model.safetensors", struct.pack("<Q", length).ljust(size), True)
-    folder = Folder({"model.safetensors": source.content})
+    folder = InMemory({"model.safetensors": source.content})
     monkeypatch.setattr(folder, "open", lambda _: source)
     with pytest.raises(AttncalcError, match="shorter than its header, or not a safetensors file"):
         stored_weights(folder)
@@ -257,7 +253,7 @@ def test_a_header_that_its_file_cannot_contain_is_not_read(
 @pytest.mark.parametrize("has_size", [True, False])
 def test_a_file_of_seven_bytes_has_no_header(has_size: bool) -> None:
     with pytest.raises(AttncalcError, match="shorter than its header, or not a safetensors file"):
-        stored_weights(Folder({"model.safetensors": bytes(7)}, size=has_size))
+        stored_weights(InMemory({"model.safetensors": bytes(7)}, size=has_size))
 
 
 @pytest.mark.parametrize(("files", "dtypes"), [(1, 1), (2, 1), (3, 0)])
@@ -265,7 +261,7 @@ def test_more_files_than_may_be_opened_are_known_by_their_index(files: int, dtyp
     names = [f"model-{i}.safetensors" for i in range(files)]
     content = {name: file_of({f"t{i}": ("U8", [1], [0, 1])}, 1) for i, name in enumerate(names)}
     index = {"weight_map": {f"t{i}": name for i, name in enumerate(names)}, "metadata": {"total_size": files}}
-    stored = stored_weights(Folder({**content, INDEX: json.dumps(index).encode()}, max_headers=2))
+    stored = stored_weights(InMemory({**content, INDEX: json.dumps(index).encode()}, max_headers=2))
     assert stored
     assert (stored.files, stored.tensors, stored.size, len(stored.by_dtype)) == (files, files, files, dtypes)
     assert all(type(part.size) is int for part in stored.by_dtype)
@@ -275,18 +271,20 @@ def test_an_index_whose_total_has_more_than_63_bits_is_an_error() -> None:
     for total in (2**63, 2**63 + 1, 2**64):
         index = json.dumps({"weight_map": {}, "metadata": {"total_size": total}}).encode()
         with pytest.raises(AttncalcError, match=f"its total_size is '{total}', not a number of bytes"):
-            stored_weights(Folder({INDEX: index}))
+            stored_weights(InMemory({INDEX: index}))
 
 
 def test_the_first_of_several_missing_files_is_named() -> None:
-    folder = Folder({"m-00002-of-00004.safetensors": file_of(ONE, 12)})
+    folder = InMemory({"m-00002-of-00004.safetensors": file_of(ONE, 12)})
     with pytest.raises(AttncalcError, match=r"3 of the 4 files .* missing, such as m-00001-of-00004\.safetensors"):
         stored_weights(folder)
 
 
 @pytest.mark.parametrize("total", [0, 2**63 - 1, 5.0])
 def test_an_index_has_a_total_of_up_to_63_bits(total: float) -> None:
-    stored = stored_weights(Folder({INDEX: json.dumps({"weight_map": {}, "metadata": {"total_size": total}}).encode()}))
+    stored = stored_weights(
+        InMemory({INDEX: json.dumps({"weight_map": {}, "metadata": {"total_size": total}}).encode()})
+    )
     assert stored
     assert stored.size == total
     assert type(stored.size) is int
@@ -295,7 +293,7 @@ def test_an_index_has_a_total_of_up_to_63_bits(total: float) -> None:
 @pytest.mark.parametrize(("files", "missing"), [(2, 1), (100_001, 100_000), (999_999_999, 999_999_998), (10**9, 0)])
 def test_a_numbered_file_belongs_to_as_many(files: int, missing: int) -> None:
     width = max(5, len(str(files)))
-    folder = Folder({f"m-{1:0{width}}-of-{files:0{width}}.safetensors": file_of(ONE, 12)})
+    folder = InMemory({f"m-{1:0{width}}-of-{files:0{width}}.safetensors": file_of(ONE, 12)})
     if missing:
         with pytest.raises(AttncalcError, match=f"{missing:,} of the {files:,} files that are numbered are missing"):
             stored_weights(folder)
@@ -305,7 +303,7 @@ def test_a_numbered_file_belongs_to_as_many(files: int, missing: int) -> None:
 
 def test_missing_files_are_counted_without_their_names() -> None:
     """30 empty files of 99,999 each: their 2,999,970 missing names would take 300 MB."""
-    folder = Folder({f"x{i:02}-00001-of-99999.safetensors": b"" for i in range(30)})
+    folder = InMemory({f"x{i:02}-00001-of-99999.safetensors": b"" for i in range(30)})
     tracemalloc.start()
     try:
         with pytest.raises(AttncalcError, match=r"2,999,940 of the 2,999,970 files .*, such as x00-00002-of-99999\.s"):
@@ -326,11 +324,11 @@ def test_missing_files_are_counted_without_their_names() -> None:
 )
 def test_a_gap_in_the_numbers_is_an_error_however_they_are_written(names: list[str], missing: str) -> None:
     with pytest.raises(AttncalcError, match=rf"missing, such as {missing}\.safetensors"):
-        stored_weights(Folder({f"{name}.safetensors": file_of({}, 0) for name in names}))
+        stored_weights(InMemory({f"{name}.safetensors": file_of({}, 0) for name in names}))
 
 
 def test_numbers_without_zeros_are_complete() -> None:
-    stored = stored_weights(Folder({f"m-{i}-of-10.safetensors": file_of({}, 0) for i in range(1, 11)}))
+    stored = stored_weights(InMemory({f"m-{i}-of-10.safetensors": file_of({}, 0) for i in range(1, 11)}))
     assert stored
     assert stored.files == 10
 
@@ -338,12 +336,12 @@ def test_numbers_without_zeros_are_complete() -> None:
 def test_all_files_together_have_at_most_as_many_tensors_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(safetensors, "MAX_TENSORS", 3)
     names = {f"m-{i}-of-2.safetensors": file_of({f"{i}{n}": ("I8", [0], [0, 0]) for n in range(i)}, 0) for i in (1, 2)}
-    stored = stored_weights(Folder(names))
+    stored = stored_weights(InMemory(names))
     assert stored
     assert stored.tensors == 3
     monkeypatch.setattr(safetensors, "MAX_TENSORS", 2)
     with pytest.raises(AttncalcError, match="more than 2 tensors in its files"):
-        stored_weights(Folder(names))
+        stored_weights(InMemory(names))
 
 
 # The cache and the token
@@ -376,7 +374,9 @@ def test_a_cached_repository_has_a_model_file(home: Path, name: str) -> None:
     folder = cached_folder(Repository("org/name"))
     assert folder
     assert not folder.is_complete
-    assert cached_folder(Repository("org/name", "c0ffee")) == folder
+    by_commit = cached_folder(Repository("org/name", "c0ffee"))
+    assert by_commit
+    assert by_commit.path == folder.path
     assert cached_folder(Repository("org/name", "v2")) is None
     assert cached_folder(Repository("org/other")) is None
 

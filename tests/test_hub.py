@@ -25,7 +25,7 @@ from test_gguf import LLAMA_KEYS, LLAMA_SHAPES, small_llama, split
 from attncalc import AttncalcError, load
 from attncalc.config import download, load_with_config, remote
 from attncalc.config.gguf.files import gguf_file, quantizations
-from attncalc.config.hub import Repository, is_repo, parse_repository, with_revision
+from attncalc.config.hub import Repository, parse_repository, with_revision
 from attncalc.config.presets import preset_of, presets
 from attncalc.config.safetensors import INDEX
 
@@ -107,7 +107,7 @@ def fill_cache(home: Path, repo: str = "org/name", ref: str = "main") -> Path:
 
 @pytest.mark.parametrize("text", ["org/name", "Qwen/Qwen3-0.6B", "a/b", "org/name@v2", "org/name@refs/pr/1", "o_1/_n"])
 def test_names_of_repositories(text: str) -> None:
-    assert is_repo(text)
+    assert parse_repository(text)
 
 
 @each(
@@ -123,7 +123,7 @@ def test_names_of_repositories(text: str) -> None:
     ],
 )
 def test_names_that_are_not_repositories(text: str) -> None:
-    assert not is_repo(text)
+    assert parse_repository(text) is None
 
 
 @pytest.mark.parametrize(
@@ -155,14 +155,14 @@ def test_addresses_and_files_of_repositories(text: str, repository: Repository) 
 
 
 def test_the_address_of_another_hub_is_read_if_it_is_the_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not is_repo("https://hub.example.org:8080/org/name")
+    assert parse_repository("https://hub.example.org:8080/org/name") is None
     monkeypatch.setenv("HF_ENDPOINT", "https://me:secret@hub.example.org:8080/")
-    assert is_repo("https://hub.example.org:8080/org/name")
+    assert parse_repository("https://hub.example.org:8080/org/name")
 
 
 @given(st.text("aZ09_-./", max_size=12).map(lambda text: text + "/"), st.text("aZ09_-.", max_size=100))
 def test_every_repository_name_is_valid_for_the_library(org: str, name: str) -> None:
-    if is_repo(org + name):
+    if parse_repository(org + name):
         validate_repo_id(org + name)
 
 
@@ -172,7 +172,7 @@ def test_every_name_that_the_library_accepts_is_a_repository_name(org: str, name
         validate_repo_id(f"{org}/{name}")
     except HFValidationError:
         return
-    assert is_repo(f"{org}/{name}")
+    assert parse_repository(f"{org}/{name}")
 
 
 def test_a_mistyped_address_is_an_error_that_shows_one() -> None:

@@ -200,6 +200,7 @@ def test_a_folder_has_weights_and_a_file_in_it_has_files_beside_it(
     (tmp_path / "config.json").write_bytes(b"{}")
     (tmp_path / "m.yaml").write_bytes(b"a: 1")
     here, config = LocalFolder(tmp_path), str(tmp_path / "config.json")
+    monkeypatch.setattr("attncalc.config.folder.LocalFolder", {tmp_path: here}.__getitem__)
     assert _locate(str(tmp_path)) == Source(tmp_path.name, config, b"{}", folder=here, beside=here)
     assert _locate(config) == Source(tmp_path.name, config, b"{}", beside=here)
     assert _locate(str(tmp_path / "m.yaml")) == Source("m", str(tmp_path / "m.yaml"), b"a: 1", beside=here)

@@ -301,7 +301,7 @@ def test_a_part_is_no_answer_to_a_request_for_a_whole_file(folder: RemoteFolder,
 def test_the_listing_may_have_4_mib(scripted: Scripted) -> None:
     RemoteFolder(Repository("org/name", "refs/pr/1"))
     assert scripted.requests == [
-        Request("https://huggingface.co/api/models/org/name/revision/refs%2Fpr%2F1", {}, "", 4 << 20, None)
+        Request("https://huggingface.co/api/models/org/name/revision/refs%2Fpr%2F1", "", 4 << 20, None)
     ]
 
 

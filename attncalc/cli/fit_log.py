@@ -14,7 +14,7 @@ from ..api.fit_request import fit_request, read_traffic
 from ..api.options import ModelOptions
 from ..config import load
 from ..config.gpus import gpu, gpus_of
-from ..config.hub import is_repo
+from ..config.hub import parse_repository
 from ..config.presets import preset_of, presets
 from ..config.user_files import open_file, read_standard_input
 from ..engines import find_engine
@@ -125,7 +125,7 @@ def _model_in_log(log: StartupLog, options: Mapping[str, Any]) -> ModelSpec:
     preset = _preset_of(name)
     try:
         is_here = name == log.path or (Path(name) / "config.json").is_file()
-        if preset is None and not is_repo(name) and not is_here:
+        if preset is None and parse_repository(name) is None and not is_here:
             raise unknown
         spec = load(preset or name)
     except (OSError, ValueError, AttncalcError):

@@ -58,14 +58,12 @@ class Request(NamedTuple):
 
     Attributes:
         url: The address, without a password.
-        headers: Further headers.
         secret: The value of the Authorization header, which only the host of `url` receives; '' for none.
         limit: Bytes of the answer's body that are read at most.
         first: The first byte that is asked for; the last is `first + limit - 1`. None for the whole file.
     """
 
     url: str
-    headers: Mapping[str, str]
     secret: str
     limit: int
     first: int | None = None
@@ -136,7 +134,6 @@ class Downloads:
         return finish
 
     def _follow(self, request: Request) -> Answer:
-        """Return the answer after at most MAX_REDIRECTS redirects."""
         url = request.url
         for _ in range(MAX_REDIRECTS + 1):
             answer = self._ask(request, url)
@@ -146,8 +143,7 @@ class Downloads:
         raise DownloadError(f"{_host(request.url)} redirects more than {MAX_REDIRECTS} times")
 
     def _ask(self, request: Request, url: str) -> Answer:
-        """Return the answer of one host, which may be a redirect."""
-        headers = {"User-Agent": f"attncalc/{__version__}", "Accept-Encoding": "identity", **request.headers}
+        headers = {"User-Agent": f"attncalc/{__version__}", "Accept-Encoding": "identity"}
         if request.secret and _origin(url) == _origin(request.url):
             headers["Authorization"] = request.secret
         if request.first is not None:
@@ -181,7 +177,6 @@ class Downloads:
         return content
 
     def _read(self, response: Any, url: str, limit: int) -> bytes:
-        """Return at most `limit` bytes."""
         chunks: list[bytes] = []
         remaining = limit
         while remaining:
@@ -213,13 +208,10 @@ def _opener() -> urllib.request.OpenerDirector:
         context = ssl.create_default_context(cafile=os.environ.get(variable))
     except OSError:
         raise DownloadError(f"the file in {variable} has no certificates", f"correct {variable}, or unset it") from None
-    for handler in (
-        urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(context=context),
-        urllib.request.UnknownHandler(),
-    ):
-        opener.add_handler(handler)
+    opener.add_handler(urllib.request.ProxyHandler())
+    opener.add_handler(urllib.request.HTTPHandler())
+    opener.add_handler(urllib.request.HTTPSHandler(context=context))
+    opener.add_handler(urllib.request.UnknownHandler())
     return opener
 
 
@@ -255,11 +247,12 @@ def _too_long(url: str, limit: int) -> DownloadError:
 
 
 def _failure(url: str, error: Exception) -> DownloadError:
-    """Return the reason why there was no answer."""
     host = _host(url)
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     text = str(cause)
-    tip = _connection()
+    proxies = [name for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY") if os.environ.get(name)]
+    check = f"check the connection and the proxy in {proxies[0]}" if proxies else "check the connection"
+    tip = f"{check}; without a network, give the path of the model's config.json"
     if isinstance(cause, ssl.SSLError):
         reason = getattr(cause, "verify_message", "") or cause.reason or "it failed"
         problem, tip = f"no safe connection to {host}: {truncate(reason, 80)}", _CERTIFICATES
@@ -275,9 +268,3 @@ def _failure(url: str, error: Exception) -> DownloadError:
         reason = (cause.strerror if isinstance(cause, OSError) else None) or type(cause).__name__
         problem = f"{host} cannot be reached: {truncate(reason, 80).lower()}"
     return DownloadError(problem, tip)
-
-
-def _connection() -> str:
-    proxies = [name for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY") if os.environ.get(name)]
-    check = f"check the connection and the proxy in {proxies[0]}" if proxies else "check the connection"
-    return f"{check}; without a network, give the path of the model's config.json"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ..errors import AttncalcError
 from ..units import truncate
@@ -29,33 +30,37 @@ class ByteSource(Protocol):
         """Return the bytes [start, end), fewer only at the end of the file. Raises AttncalcError if it cannot."""
 
 
-class Folder(Protocol):
-    """The files of one model."""
+class Folder(ABC):
+    """The files of one model.
 
-    @property
-    def max_headers(self) -> int | None:
-        """Return how many safetensors files may be opened; None if it does not matter."""
+    Attributes:
+        max_headers: How many safetensors files may be opened; None if it does not matter.
+        is_complete: Whether a file that belongs to the model and is missing is an error.
+    """
 
-    @property
-    def is_complete(self) -> bool:
-        """Return whether a file that belongs to the model and is missing is an error."""
+    max_headers: int | None = None
+    is_complete = True
 
+    @abstractmethod
     def names(self) -> frozenset[str]:
         """Return the names of all files in the folder."""
 
+    @abstractmethod
     def label(self, name: str = "") -> str:
         """Return what errors call a file, or the folder itself."""
 
+    @abstractmethod
     def read(self, name: str, limit: int) -> bytes | None:
         """Return a file's content, at most one byte more than `limit`; None if there is no such file.
 
         Raises AttncalcError if it cannot be read.
         """
 
+    @abstractmethod
     def open(self, name: str) -> ByteSource | None:
         """Return a file to read parts of; None if there is no such file. Raises AttncalcError if it cannot be read."""
 
-    def prepare(self, names: Iterable[str]) -> None:
+    def prepare(self, names: Iterable[str]) -> None:  # noqa: B027
         """Fetch the beginnings of several files that are opened next, all at the same time."""
 
 
@@ -71,7 +76,6 @@ class LocalFile:
             raise _unreadable(path, error) from None
 
     def read(self, start: int, end: int) -> bytes:
-        """Return the bytes [start, end). Raises AttncalcError if the file cannot be read."""
         try:
             with self.path.open("rb") as file:
                 file.seek(start)
@@ -80,18 +84,11 @@ class LocalFile:
             raise _unreadable(self.path, error) from None
 
 
-class LocalFolder(NamedTuple):
-    """A folder on disk.
+class LocalFolder(Folder):
+    """A folder on disk, whose headers are read quickly; one of huggingface_hub's cache has only the files needed."""
 
-    Attributes:
-        path: Its path.
-        is_complete: False for a folder of huggingface_hub's cache, which has only the files that were needed.
-        max_headers: None: headers on disk are read quickly.
-    """
-
-    path: Path
-    is_complete: bool = True
-    max_headers: int | None = None
+    def __init__(self, path: Path, *, is_complete: bool = True) -> None:
+        self.path, self.is_complete = path, is_complete
 
     def names(self) -> frozenset[str]:
         try:
@@ -115,9 +112,6 @@ class LocalFolder(NamedTuple):
             raise AttncalcError(f"{truncate(path, 200)}: not a file", "check the path")
         file = LocalFile(path)
         return None if file.read(0, len(POINTER)) == POINTER else file
-
-    def prepare(self, names: Iterable[str]) -> None:
-        pass
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> AttncalcError:

@@ -53,11 +53,6 @@ class Repository(NamedTuple):
         return f"{self.name}{revision}" + (f":{self.file}" if self.file else "")
 
 
-def is_repo(text: str) -> bool:
-    """Return whether `text` could be a repository on the hub, as `parse_repository` reads it."""
-    return parse_repository(text) is not None
-
-
 def parse_repository(text: str) -> Repository | None:
     """Return the repository that `text` names, or None if it is not the name of one.
 
@@ -66,7 +61,7 @@ def parse_repository(text: str) -> Repository | None:
     """
     is_page, path = _without_host(text)
     match = _REPO.fullmatch(path) or (_PAGE.fullmatch(unquote(path)) if is_page else None)
-    if match is None or ".." in text or not _is_valid(match["name"]):
+    if match is None or ".." in text or "--" in match["name"] or match["name"].lower().endswith(_FILE_SUFFIXES):
         return None
     if is_page and match["name"].split("/")[0] in _OTHER_PAGES:
         return None
@@ -82,7 +77,8 @@ def _without_host(text: str) -> tuple[bool, str]:
     if text.startswith("hf://"):
         return True, text[5:]
     match = _ADDRESS.fullmatch(text)
-    if match and match["host"].lower() in (*_HOSTS, _host_of_endpoint()):
+    endpoint = os.environ.get("HF_ENDPOINT", "").partition("://")[2].partition("/")[0]  # user:password@host:port
+    if match and match["host"].lower() in (*_HOSTS, endpoint.rpartition("@")[2].lower()):
         return True, match["rest"]
     return False, text
 
@@ -173,17 +169,7 @@ def _expanded(path: str) -> Path:
     return Path(os.path.expandvars(os.path.expanduser(path)))
 
 
-def _is_valid(name: str) -> bool:
-    return "--" not in name and ".." not in name and not name.lower().endswith(_FILE_SUFFIXES)
-
-
-def _host_of_endpoint() -> str:
-    """Return the host of HF_ENDPOINT, with its port and without its password."""
-    return os.environ.get("HF_ENDPOINT", "").partition("://")[2].partition("/")[0].rpartition("@")[2].lower()
-
-
 def _has_file(snapshot: Path, file: str) -> bool:
-    """Return whether a cached repository has a file, or a GGUF file of that quantization."""
     from .gguf.files import gguf_file
 
     try:

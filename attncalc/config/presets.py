@@ -82,7 +82,8 @@ def preset_of(name: str) -> str | None:
     """
     if name in preset_names():
         return name
-    return _by_repository().get(name.lower())
+    found = _by_repository().get(name.lower())
+    return found[0] if found else None
 
 
 def repository_of(name: str) -> str | None:
@@ -92,16 +93,16 @@ def repository_of(name: str) -> str | None:
     """
     if name in preset_names():
         return None
-    repositories = (repository for preset in presets() for repository in preset.repositories)
-    # The last of the same name, as in _by_repository.
-    return {repository.lower().partition("/")[2]: repository for repository in repositories}.get(name.lower())
+    found = _by_repository().get(name.lower()) if "/" not in name else None
+    return found[1] if found else None
 
 
 @cache
-def _by_repository() -> dict[str, str]:
-    """Return {repository, or its last part, in lower case: name of the preset}."""
-    pairs = [(repository.lower(), preset.name) for preset in presets() for repository in preset.repositories]
-    return {repository.partition("/")[2]: name for repository, name in pairs} | dict(pairs)
+def _by_repository() -> dict[str, tuple[str, str]]:
+    """Return {repository, or its last part, in lower case: (name of the preset, repository)}."""
+    pairs = [(repository, (preset.name, repository)) for preset in presets() for repository in preset.repositories]
+    by_part = {repository.lower().partition("/")[2]: found for repository, found in pairs}
+    return by_part | {repository.lower(): found for repository, found in pairs}
 
 
 def _by_size(name: str) -> list[str | float]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from ..errors import AttncalcError
 from ..units import truncate
 from .download import MAX_BYTES, Answer, DownloadError, Downloads, Request
+from .folder import Folder
 from .hub import HUB, MAIN, Repository, token
 from .parse_json import parse_object
 
@@ -24,6 +26,7 @@ MAX_LISTING = 4 << 20
 _HEAD_BYTES = 1 << 17
 """Bytes that are read of a safetensors file at first: nearly all headers are shorter."""
 _GGUF_HEAD_BYTES = 1 << 20
+_CHECK_NAME = "check the name; a private model needs a token in HF_TOKEN"
 _OR_PATH = "or give the path to its config.json"
 
 
@@ -63,24 +66,17 @@ class RemoteFile:
         return content
 
 
-class RemoteFolder:
-    """The files of a repository at one commit. See Folder.
+class RemoteFolder(Folder):
+    """The files of a repository at one commit."""
 
-    Attributes:
-        max_headers: How many safetensors files may be opened.
-        is_complete: True: the hub has all files of a model.
-    """
+    max_headers = MAX_HEADERS
 
     def __init__(self, repository: Repository) -> None:
         """List the files. Raises AttncalcError if there is no such model or revision, or the hub cannot be reached."""
-        self.max_headers: int | None = MAX_HEADERS
-        self.is_complete = True
         self._repository = repository
         self._endpoint, self._secret = _endpoint_and_secret(repository)
-        try:
+        with self._reported():
             self._downloads = Downloads()
-        except DownloadError as error:
-            raise self._error(error.problem, error.tip) from None
         self._opened: dict[str, RemoteFile] = {}
         self._revision, self._names = self._list_files()
 
@@ -93,7 +89,7 @@ class RemoteFolder:
     def read(self, name: str, limit: int) -> bytes | None:
         if name not in self._names:
             return None
-        return self._checked(self._get(self._request(self._address(name), limit)), name).content
+        return self._get(self._address(name), limit, name).content
 
     def open(self, name: str) -> RemoteFile | None:
         if name not in self._names:
@@ -104,11 +100,10 @@ class RemoteFolder:
 
     def prepare(self, names: Iterable[str]) -> None:
         files = [name for name in names if name in self._names and name not in self._opened]
-        requests = [self._request(self._address(name), _head_bytes(name), first=0) for name in files]
-        try:
+        sizes = (_GGUF_HEAD_BYTES if name.lower().endswith(".gguf") else _HEAD_BYTES for name in files)
+        requests = [self._request(self._address(name), size, 0) for name, size in zip(files, sizes, strict=True)]
+        with self._reported():
             answers = self._downloads.get_all(requests)
-        except DownloadError as error:
-            raise self._error(error.problem, error.tip) from None
         for name, answer in zip(files, answers, strict=True):
             self._opened[name] = RemoteFile(self, name, self._checked(answer, name, first=0))
 
@@ -117,20 +112,18 @@ class RemoteFolder:
 
         From a server that ignores ranges, all bytes up to `end` are fetched. Raises AttncalcError for another answer.
         """
-        request = self._request(self._address(name), end - start, first=start)
-        answer = self._checked(self._get(request), name, first=start)
+        answer = self._get(self._address(name), end - start, name, first=start)
         if answer.status == 206:
             return answer.content
         if end > MAX_BYTES // 4:
             raise self._error("the server does not send parts of files", f"fetch the file, {_OR_PATH}")
-        return self._checked(self._get(self._request(self._address(name), end, first=0)), name, first=0).content[start:]
+        return self._get(self._address(name), end, name, first=0).content[start:]
 
     def _list_files(self) -> tuple[str, frozenset[str]]:
         """Return the commit, and the names of all files."""
         revision = self._repository.revision
         path = f"/api/models/{self._repository.name}/revision/{quote(revision, safe='')}"
-        answer = self._checked(self._get(self._request(path, MAX_LISTING)), "")
-        data = parse_object(answer.content, self.label(), self._not_a_hub().tip)
+        data = parse_object(self._get(path, MAX_LISTING).content, self.label(), self._not_a_hub().tip)
         siblings, commit = data.get("siblings"), data.get("sha")
         if not isinstance(siblings, list) or len(siblings) > MAX_NAMES:
             raise self._not_a_hub()
@@ -145,13 +138,20 @@ class RemoteFolder:
         return f"/{self._repository.name}/resolve/{quote(self._revision, safe='')}/{quote(name)}"
 
     def _request(self, path: str, limit: int, first: int | None = None) -> Request:
-        return Request(self._endpoint + path, {}, self._secret, limit, first)
+        return Request(self._endpoint + path, self._secret, limit, first)
 
-    def _get(self, request: Request) -> Answer:
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Turn a failed request into an error about the repository."""
         try:
-            return self._downloads.get(request)
+            yield
         except DownloadError as error:
             raise self._error(error.problem, error.tip) from None
+
+    def _get(self, path: str, limit: int, name: str = "", first: int | None = None) -> Answer:
+        with self._reported():
+            answer = self._downloads.get(self._request(path, limit, first))
+        return self._checked(answer, name, first)
 
     def _checked(self, answer: Answer, name: str, first: int | None = None) -> Answer:
         """Return the answer if it has the file, or the part of it that starts at `first`, or the listing for ''.
@@ -170,21 +170,14 @@ class RemoteFolder:
         code, message = answer.headers.get("x-error-code", ""), answer.headers.get("x-error-message", "")
         page = f"{hub}/{self._repository.name}"
         terms = f"accept its terms on {page}, and set HF_TOKEN to a token of that account"
-        is_token_refused = status == 401 and (message.startswith("Invalid") or bool(self._secret))
+        is_token_refused = code != "RepoNotFound" and status == 401 and (message.startswith("Invalid") or self._secret)
+        is_unknown = code == "RepoNotFound" or status in (401, 404)
         cases = (
             (code == "GatedRepo", "a gated model: its terms are not accepted, or HF_TOKEN is not set", terms),
             (code == "RevisionNotFound", "the model has no such revision", f"{page}/tree/{MAIN} lists them"),
             (code == "EntryNotFound", f"the repository has no {truncate(name, 80)}", "check the name of the file"),
-            (
-                code != "RepoNotFound" and is_token_refused,
-                f"{hub} does not accept this token",
-                "renew HF_TOKEN, or 'hf auth login'",
-            ),
-            (
-                code == "RepoNotFound" or status in (401, 404),
-                f"no such model on {hub}, and no such file or folder here",
-                "check the name; a private model needs a token in HF_TOKEN",
-            ),
+            (is_token_refused, f"{hub} does not accept this token", "renew HF_TOKEN, or 'hf auth login'"),
+            (is_unknown, f"no such model on {hub}, and no such file or folder here", _CHECK_NAME),
             (status == 403, f"{hub} denies access to it", terms),
             (status == 429, f"{hub} allows no more requests for now", self._tip_for_rate_limit(answer)),
             (status >= 500, f"{hub} answered {status}", f"try again later, {_OR_PATH}"),
@@ -233,12 +226,7 @@ def _endpoint_and_secret(repository: Repository) -> tuple[str, str]:
     return address, f"Basic {base64.b64encode(user.encode()).decode()}"
 
 
-def _head_bytes(name: str) -> int:
-    return _GGUF_HEAD_BYTES if name.lower().endswith(".gguf") else _HEAD_BYTES
-
-
 def _range_start(answer: Answer) -> int | None:
-    """Return the first byte of a part, or None if the server does not tell it."""
     match = re.fullmatch(r"bytes (\d{1,19})-\d{1,19}/(?:\d{1,19}|\*)", answer.headers.get("content-range", "").strip())
     return int(match[1]) if match else None
 

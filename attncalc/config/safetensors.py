@@ -32,30 +32,18 @@ _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{1,9})-of-(?P<files>\d{1,9})\.sa
 _NO_WEIGHTS = "name the config.json alone: then no weights are read"
 _FETCH_AGAIN = "fetch the file again: this one is incomplete"
 _FETCH_REST = f"fetch the rest, or {_NO_WEIGHTS}"
-_Offsets = tuple[int, int]
 
 
 class _Tensor(NamedTuple):
-    """A tensor of a file.
-
-    Attributes:
-        dtype: Its dtype, one of BITS.
-        elements: How many elements it has.
-        offsets: Its first byte, and the byte after its last, counted from the end of the header.
-    """
+    """A tensor of a file; its offsets are its first byte and the byte after its last, from the end of the header."""
 
     dtype: str
     elements: int
-    offsets: _Offsets
+    offsets: tuple[int, int]
 
 
 class _Index(NamedTuple):
-    """The index of a model in several files.
-
-    Attributes:
-        shards: {tensor: the file that has it}.
-        total_size: Bytes of all tensors, or None if the index does not give them.
-    """
+    """{tensor: the file that has it}, and the bytes of all tensors if the index gives them."""
 
     shards: dict[str, str]
     total_size: int | None
@@ -167,7 +155,6 @@ def _sum(folder: Folder, files: list[str], index: _Index | None) -> CheckpointWe
 
 
 def _header(folder: Folder, name: str) -> dict[str, _Tensor]:
-    """Return {name: tensor} of a file. Raises AttncalcError if it is not valid."""
     file, label = folder.open(name), folder.label(name)
     if file is None:
         raise _broken(label, "no such file")
@@ -229,7 +216,6 @@ def _sizes(value: Any) -> list[int] | None:
 
 
 def _index(folder: Folder) -> _Index | None:
-    """Return the folder's index, or None if there is no file. Raises AttncalcError if it is not valid."""
     content, label = folder.read(INDEX, MAX_INDEX), folder.label(INDEX)
     if content is None:
         return None
