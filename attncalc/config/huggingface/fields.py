@@ -136,7 +136,7 @@ class Fields(Mapping[str, Any]):
         remarks: One sentence about each field that the config gives twice, under two names, with two values.
         outer: The fields of the config that contains this one, for a text_config; else None.
         looked_up: The names of the fields that formulas have used, under their own names.
-        origins: What errors call the keys of the model file that formulas have computed (config/origins.py).
+        origins: What errors call the keys of the model file that formulas have computed (config/document.py).
     """
 
     def __init__(self, config: Mapping[str, Any], config_class: ConfigClass, outer: Fields | None = None) -> None:
