@@ -43,6 +43,11 @@ def pytest_report_header() -> str:
     return f"without torch, left out: {', '.join(collect_ignore)}" if collect_ignore else ""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the longest tests first: one that begins last would leave the other workers without work."""
+    items.sort(key=lambda item: not item.path.name.startswith("test_verify"))
+
+
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
     """Return a function that runs a command line in this process: ask("kv", "gpt2", stdin="...").
@@ -76,6 +81,15 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attncalc.report.progress.LINE_SECONDS", 3600)
     monkeypatch.setattr("attncalc.verify.options.DEFAULT_MINUTES", 600)
     monkeypatch.setattr("attncalc.verify.options.CATALOGUE_MINUTES", 600)
+
+
+@pytest.fixture(autouse=True)
+def rough_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `verify` time each pass once, and a CPU's rates on small tensors: no test checks how fast this machine is."""
+    if "attncalc.verify.timing" in sys.modules:
+        monkeypatch.setattr("attncalc.verify.timing.MAX_SECONDS", 1e-9)
+        monkeypatch.setattr("attncalc.verify.devices.cpu.Cpu.matrix_size", 64)
+        monkeypatch.setattr("attncalc.verify.devices.cpu.Cpu.copied_bytes", 2**16)
 
 
 @pytest.fixture

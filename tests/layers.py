@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+from attncalc import load
+from attncalc.cli.catalogue import CATALOGUE
+from attncalc.cost.params import params
+from attncalc.verify.cases import Case, cases
 
 GROUPED = """\
 title: Small
@@ -41,6 +47,7 @@ layer_kinds:
   mqa: { n_kv_heads: 1, d_head: 64, fused: true }
 """
 )
+MAMBA = "attention: mamba, d_inner: 48, d_state: 8, d_conv: 4, dt_rank: 3, conv_bias: true"
 ENCODER = MHA.replace("sources:", "mask: bidirectional\nsources:")
 
 
@@ -49,3 +56,21 @@ def saved(text: str, folder: Path) -> str:
     path = folder / "model.yaml"
     path.write_text(text)
     return str(path)
+
+
+def one_per_kind() -> tuple[str, ...]:
+    """Return small presets of the catalogue that together have each kind of layer: others differ in numbers only."""
+
+    def kind_of(case: Case) -> tuple[str, ...]:
+        return case.kind.label, re.sub(r"\d+|0x\w+", "n", repr(case.kind)), case.mask.kind, case.stack.input
+
+    models = {name: load(name) for name in CATALOGUE}
+    kinds = {name: set(map(kind_of, cases(model))) for name, model in models.items()}
+    sizes = {name: sum(g.attention_per_layer for g in params(model).groups) for name, model in models.items()}
+    chosen = set[str]()
+    missing = set[tuple[str, ...]]().union(*kinds.values())
+    while missing:
+        best = min((n for n in CATALOGUE if kinds[n] & missing), key=lambda n: sizes[n] / len(kinds[n] & missing))
+        chosen.add(best)
+        missing -= kinds[best]
+    return tuple(name for name in CATALOGUE if name in chosen)

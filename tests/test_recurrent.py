@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from asking import Ask
-from layers import MHA, saved
+from layers import MAMBA, MHA, saved
 from tables import each
 
 from attncalc import AttncalcError, Workload, flops, kv_cache, load, params
@@ -34,7 +34,6 @@ from attncalc.verify.layers.mamba import MambaLayer  # noqa: E402
 from attncalc.verify.layers.recurrent import Convolution, State  # noqa: E402
 
 Patch = pytest.MonkeyPatch
-MAMBA = "attention: mamba, d_inner: 48, d_state: 8, d_conv: 4, dt_rank: 3, conv_bias: true"
 KINDS = {
     "mamba": MAMBA,
     "mamba_norms": "attention: mamba, d_inner: 48, d_state: 8, d_conv: 2, dt_rank: 3, proj_bias: true, dt_norms: true",
@@ -116,12 +115,10 @@ def test_skipped_checks_are_listed(ask: Ask, tmp_path: Path) -> None:
     )
 
 
-def test_tp_skips_recurrent_layers(ask: Ask, tmp_path: Path) -> None:
-    answer = ask("verify", saved(model("wide", "mamba"), tmp_path), "--device", "cpu", "-c", "12", "--tp", "2")
-    assert answer.code == 0
-    assert "mamba: Mamba is not split here" in answer.out
-    alone = ask("verify", saved(model("mamba"), tmp_path), "--device", "cpu", "-c", "12", "--tp", "2")
-    assert "Mamba is not split here" in alone.err
+def test_tp_needs_a_layer_that_can_be_split(ask: Ask, tmp_path: Path) -> None:
+    answer = ask("verify", saved(model("mamba"), tmp_path), "--device", "cpu", "-c", "12", "--tp", "2")
+    assert (answer.code, answer.out) == (3, "")
+    assert "Mamba is not split here" in answer.err
 
 
 BREAKS: dict[str, tuple[str, Callable[[Patch], None], tuple[str, ...]]] = {}

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from asking import Ask
 from layers import ENCODER, FUSED, GROUPED, LATENT, MHA, OPTIONS, WINDOW, saved
+from tables import each
 
 from attncalc import Grouped, Latent, kv_cache, load, params
 from attncalc.attention import Full, Sliding
@@ -317,13 +318,16 @@ def failing(ask: Ask, *arguments: str) -> set[str]:
     return failed
 
 
-@pytest.mark.parametrize("name", BREAKS)
+@each("name", BREAKS)
 def test_a_mutation_fails_its_checks(ask: Ask, tmp_path: Path, monkeypatch: Patch, name: str) -> None:
     model, mutate, names = BREAKS[name]
-    path = saved(model, tmp_path)
-    assert failing(ask, path, "-c", "24") == set()
     mutate(monkeypatch)
-    assert failing(ask, path, "-c", "24") >= set(names)
+    assert failing(ask, saved(model, tmp_path), "-c", "24") >= set(names)
+
+
+def test_without_a_mutation_every_check_agrees(ask: Ask, tmp_path: Path) -> None:
+    for model in {model for model, _, _ in BREAKS.values()}:
+        assert failing(ask, saved(model, tmp_path), "-c", "24") == set()
 
 
 def test_a_lost_token_fails_in_half_precision(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
@@ -364,14 +368,24 @@ def test_a_wrong_peak_fails_in_scaling(ask: Ask, tmp_path: Path, monkeypatch: Pa
     assert "peak_prefill_24_flash" in failing(ask, saved(GROUPED, tmp_path), "-c", "24", "--scaling")
 
 
-def test_a_wrong_split_fails_per_rank(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
+def failing_per_rank(tmp_path: Path, error: float = 0.0) -> set[str]:
+    """Return the checks that disagree if each of 4 ranks holds one query head of 8, and one of two KV heads."""
+    symbolic = cases(load(saved(GROUPED, tmp_path)).symbolic())[0]
+    params = dict.fromkeys(("W_q", "W_k", "W_v", "W_o"), 32 * 8)
+    ranks = [{"params": params, "cache": 12 * 2 * 8 * 4, "error": e} for e in (0.0, 0.0, error, 0.0)]
+    request = VerifyRequest(1, 12, None, "fp32", ("math",))
+    return {check.name for check in tensor_parallel._checks(symbolic, 4, request, ranks) if not check.ok}
+
+
+def test_a_wrong_split_fails_per_rank(tmp_path: Path, monkeypatch: Patch) -> None:
     """A formula that does not replicate KV heads: 2 heads over 4 ranks."""
 
     def wrong(self: Grouped, tp: int) -> Grouped:
         return dataclasses.replace(self, n_heads=self.n_heads // tp * 2, n_kv_heads=2)
 
+    assert failing_per_rank(tmp_path) == set()
     monkeypatch.setattr(Grouped, "shard", wrong)
-    assert failing(ask, saved(GROUPED, tmp_path), "-c", "12", "--tp", "4") >= {
+    assert failing_per_rank(tmp_path) >= {
         "params_W_q_per_rank",
         "params_W_k_per_rank",
         "params_per_rank",
@@ -380,11 +394,7 @@ def test_a_wrong_split_fails_per_rank(ask: Ask, tmp_path: Path, monkeypatch: Pat
 
 
 def test_a_rank_with_a_wrong_output_fails(tmp_path: Path) -> None:
-    symbolic = cases(load(saved(GROUPED, tmp_path)).symbolic())[0]
-    ranks = [{"params": {}, "cache": 0, "error": error} for error in (0.0, float("nan"))]
-    request = VerifyRequest(1, 8, None, "fp32", ("math",))
-    by_name = {c.name: c for c in tensor_parallel._checks(symbolic, 2, request, ranks)}
-    assert not by_name["sharded_equals_whole"].ok
+    assert failing_per_rank(tmp_path, float("nan")) == {"sharded_equals_whole"}
 
 
 @pytest.mark.parametrize("more", [(), ("--full",)])

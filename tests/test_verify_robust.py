@@ -152,7 +152,7 @@ def test_without_any_file_half_of_the_memory_counts_as_free(tmp_path: Path, monk
 
 
 def test_a_context_that_takes_too_long_is_shortened_with_a_note(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: SLOW)
+    monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: Ceiling(1e8, 1e7))
     answer = ask("verify", saved(MHA, tmp_path), "-c", "100000", "--minutes", "1", "--device", "cpu", "--json")
     assert answer.code == 0
     document = json.loads(answer.out)
@@ -465,6 +465,7 @@ def test_cuda_runs_are_timed_between_events_after_the_l2_cache_was_evicted(on_bo
 
 
 def test_the_time_of_a_pass_is_a_median_and_the_rates_are_the_fastest(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(timing, "MAX_SECONDS", 0.2)
     seconds = iter([9.0, 0.01, 0.03, 0.02, 0.11, 0.05])
     device = SimpleNamespace(seconds=lambda run: next(seconds))
     next(seconds)

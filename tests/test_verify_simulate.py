@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from asking import Answer, Ask
+from layers import one_per_kind
 
 from attncalc import Workload, activations, load
 from attncalc.cost.kernels import Machine
@@ -51,13 +52,8 @@ def disagreeing(ask: Ask, *arguments: str) -> list[str]:
 
 RECURRENT = ("granite4-h-tiny", "jamba-1.5-mini", "qwen3-next-80b-a3b")
 """The presets of the catalogue whose recurrences are simulated token by token."""
-
-
-@pytest.fixture
-def attention_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out presets with recurrences, which have no kernel of their own on a GPU."""
-    presets = tuple(name for name in CATALOGUE if name not in RECURRENT)
-    monkeypatch.setattr("attncalc.cli.verify.CATALOGUE", presets)
+WIDTHS = ("deepseek-v3", "gemma-2b", "gemma3-27b", "gpt2", "whisper-large-v3")
+"""Presets of head widths that kernels take on some GPUs: 192 and 128, 256, 128, 64."""
 
 
 def test_the_context_of_a_recurrence_is_shortened_to_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,17 +78,25 @@ def test_the_time_of_a_recurrence_is_measured_on_a_few_tokens() -> None:
     assert short[1] == long[1] == 0
 
 
-@pytest.mark.usefixtures("attention_only")
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
-def test_the_catalogue_agrees_at_its_longest_contexts(ask: Ask, dtype: str) -> None:
-    assert disagreeing(ask, "--simulate", "cuda", "--dtype", dtype) == []
-
-
-@pytest.mark.usefixtures("attention_only")
-@pytest.mark.parametrize("gpu", ["t4", "a100-80gb", "h100-80gb", "b200"])
-def test_the_catalogue_agrees_on_a_gpu_of_its_size(ask: Ask, gpu: str) -> None:
-    """1,003 keys are no multiple of 8: torch pads masks and, with odd head widths, heads."""
-    assert disagreeing(ask, "--simulate", gpu, "-b", "3", "-c", "1003", "--dtype", "fp16") == []
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "options", "presets"),
+    [
+        ("cuda", "bf16", "", CATALOGUE),  # at their longest contexts
+        ("cuda", "fp32", "", WIDTHS),
+        # 1,003 keys are no multiple of 8: torch pads masks and, with odd head widths, heads
+        ("t4", "fp16", "-b 3 -c 1003", ()),
+        ("a100-80gb", "fp16", "-b 3 -c 1003", WIDTHS),
+        ("h100-80gb", "fp16", "-b 3 -c 1003", WIDTHS),
+        ("b200", "fp16", "-b 3 -c 1003", WIDTHS),
+    ],
+)
+def test_the_catalogue_agrees(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, gpu: str, dtype: str, options: str, presets: tuple[str, ...]
+) -> None:
+    """By default one preset per kind of layer. Recurrences have no kernel of their own on a GPU."""
+    names = tuple(name for name in presets or one_per_kind() if name not in RECURRENT)
+    monkeypatch.setattr("attncalc.cli.verify.CATALOGUE", names)
+    assert disagreeing(ask, "--simulate", gpu, "--dtype", dtype, *options.split()) == []
 
 
 ODD_HEADS = """
