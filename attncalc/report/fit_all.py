@@ -107,8 +107,8 @@ def _picture(engines: Sequence[_Supported], verdict: str) -> Picture | None:
     *facts, _ = request_facts(resolved)
     caches = dict.fromkeys(request_facts(engine.answer.resolved)[-1] for engine in engines)
     drawn = [
-        bars([(engine.title, engine.figures[name]) for engine in engines], FIGURES[name].chart_title)
-        for name in _CHARTS
+        bars(name, row.chart_title, row.unit, [(engine.title, engine.figures[name].value) for engine in engines])
+        for name, row in ((name, FIGURES[name]) for name in _CHARTS)
     ]
     charts: list[Chart] = [chart for chart in drawn if chart]
     return picture(

@@ -12,7 +12,7 @@ from ..model import ModelSpec, plural
 from ..plot.chart import Chart, Lines, Picture, Series
 from ..plot.scale import Axis as PlotAxis
 from ..plot.scale import exact_count
-from ..report.charts.picture import MAX_BARS, bars_of_values, captions, shown
+from ..report.charts.picture import MAX_BARS, bars, captions, shown
 from ..units import BYTES, NO_UNIT, TOKENS, count
 from .axes import Axis
 from .axes import shown as as_text
@@ -101,9 +101,8 @@ def _chart(name: str, varying: Sequence[Axis], values: Values) -> tuple[Chart | 
     labels = [list(groups)[i] for i in shown(len(groups), None)]
     unit = unit_of(name) or NO_UNIT
     if across is None:
-        return bars_of_values(name, title, [(label, groups[label][None]) for label in labels], unit), len(groups) - len(
-            labels
-        )
+        values = [(label, groups[label][None]) for label in labels]
+        return bars(name, title, unit, values), len(groups) - len(labels)
     series = tuple(Series(label, tuple(groups[label].items())) for label in labels)
     x = PlotAxis(across.name.replace("_", " "), _UNITS.get(across.name, NO_UNIT), across.name)
     return Lines(name, title, x, PlotAxis(title, unit, name), series), len(groups) - len(labels)

@@ -41,7 +41,8 @@ def _chart(name: str, rows: Sequence[Sequence[Row]], released: int | None) -> Ch
     first = figures[0][0]
     title = FIGURES[name].chart_title if name in CHARTS else first.label[:1].upper() + first.label[1:]
     if all(len({figure.value for figure in own}) == 1 for own in figures):
-        return bars([(own[0].name, known[0]) for own, known in zip(rows, figures, strict=True)], title, released)
+        values = [(own[0].name, known[0].value) for own, known in zip(rows, figures, strict=True)]
+        return bars(name, title, first.unit, values, released)
     series = []
     for i in shown(len(rows), released):
         points = tuple((int(row.workload.context), row.figures[name].value) for row in rows[i])

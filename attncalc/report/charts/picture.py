@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from ...plot.chart import Bar, Bars, Chart, Picture
 from ...plot.scale import Axis
-from ...units import human, quotient
-from ..report import Figure, number
+from ...units import PER_SECOND, SECONDS, human, quotient
+from ..report import number
 
 MAX_BARS = 24
 """Bars of a chart. A model of 96 heads has 12 kinds of attention, one of 720 has 30."""
@@ -46,40 +46,31 @@ def captions(facts: Iterable[str]) -> tuple[str, ...]:
     return ("; ".join(fact for fact in facts if fact),)
 
 
-def bars(figures: Sequence[tuple[str, Figure]], title: str, strong: int | None = None) -> Bars | None:
+def bars(
+    name: str, title: str, unit: str, values: Sequence[tuple[str, float | None]], strong: int | None = None
+) -> Bars | None:
     """Return bars of one figure; None if it applies to none of them.
 
     Args:
-        figures: Pairs of a name and the figure of that name.
+        name: The figure's name.
         title: The chart's title.
+        unit: The figure's unit.
+        values: Pairs of the name of a bar and its value.
         strong: Index of the bar to emphasize.
     """
-    _, first = figures[0]
-    if not any(figure.value for _, figure in figures):
-        return None
-    kept = shown(len(figures), strong)
-    return Bars(
-        first.name,
-        title,
-        Axis("", first.unit, first.name),
-        tuple(Bar(figures[i][0], figures[i][1].value, figures[i][1].human, i == strong) for i in kept),
-    )
-
-
-def bars_of_values(name: str, title: str, values: Sequence[tuple[str, float | None]], unit: str) -> Bars | None:
-    """Return bars of pairs of a name and a value; None if no value is above zero."""
     if not any(value for _, value in values):
         return None
-    shown_bars = [Bar(label, value, _text(value, unit)) for label, value in values]
-    return Bars(name, title, Axis("", unit, name), tuple(shown_bars))
+    kept = [(*values[i], i == strong) for i in shown(len(values), strong)]
+    drawn = (Bar(label, value, _text(value, unit), is_strong) for label, value, is_strong in kept)
+    return Bars(name, title, Axis("", unit, name), tuple(drawn))
 
 
 def _text(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
-    if isinstance(value, int):
-        return human(value, unit)
-    return quotient(value, unit) if unit else number(value)
+    if unit in (SECONDS, PER_SECOND):  # also of a whole number of seconds
+        return quotient(value, unit)
+    return human(value, unit) if isinstance(value, int) else number(value)
 
 
 def shown(n: int, strong: int | None) -> list[int]:
