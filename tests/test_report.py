@@ -24,7 +24,7 @@ from attncalc.report import csv as as_csv
 from attncalc.report import json as as_json
 from attncalc.report import markdown, text
 from attncalc.report.compare import compare_models, compare_variants
-from attncalc.report.explain import align_formula, explain_figure
+from attncalc.report.explain import align_formula, explain_figures
 from attncalc.report.figures import FigureRow, FigureRows, Given, ratio_row
 from attncalc.report.flops import flops_report
 from attncalc.report.kv import kv_report
@@ -241,7 +241,7 @@ def test_flops_names_the_table_that_it_reproduces() -> None:
 
 def test_an_explanation_aligns_symbols_over_numbers() -> None:
     figure = kv_report(load("llama2-70b"), Workload.decode(8, 4096)).figures[0]
-    assert explain_figure(figure)[:3] == [
+    assert explain_figures([figure])[0][:3] == [
         "  KV cache = 10,737,418,240 B = 10.00 GiB",
         "    L  * B * T    * 2 * n_kv_heads * d_head * bytes",
         "    80 * 8 * 4096 * 2 * 8          * 128    * 2",

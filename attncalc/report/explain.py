@@ -3,43 +3,36 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..quantity import Symbol
-from .report import Figure, Report
-
-Explained = dict[str, Symbol | None]
-"""The symbols (by name) and sources (with None) that were explained for earlier figures."""
+from .report import Figure
 
 
-def explain_figures(report: Report, width: int = 80) -> list[list[str]]:
-    """Return the lines that explain each figure of `report`; a symbol or source is explained only once."""
-    explained: Explained = {}
-    return [explain_figure(figure, width, explained) for figure in report.figures_to_explain]
+def explain_figures(figures: Iterable[Figure], width: int = 80) -> list[list[str]]:
+    """Return the lines that explain each figure, no wider than `width` unless a single name is.
 
-
-def explain_figure(figure: Figure, width: int = 80, explained: Explained | None = None) -> list[str]:
-    """Return the lines that explain `figure`, no wider than `width` unless a single name is.
-
-    Args:
-        figure: The figure to explain.
-        width: Columns of a line.
-        explained: The symbols and sources that need no line; those of `figure` are added. A symbol is explained
-            again if its value differs: L may be the layers of another group.
+    A source is explained once. A symbol is explained again if its value differs: L may be the layers of another group.
     """
-    explained = {} if explained is None else explained
-    of = f", {figure.of}" if figure.of else ""
-    rounded = f" = {figure.human}" if figure.human != figure.exact else ""
-    lines = textwrap.wrap(
-        f"{figure.label}{of} = {figure.exact}{rounded}", width, initial_indent="  ", subsequent_indent="    "
-    )
-    lines += align_formula(figure.formula.cells, width - 4, "    ")
-    lines += _legend([s for s in figure.formula.symbols if explained.get(s.name) != s], width)
-    if figure.source and figure.source not in explained:
-        source = f"source: {figure.source}"
-        lines += textwrap.wrap(source, width, initial_indent="    ", subsequent_indent="      ")
-    explained.update({s.name: s for s in figure.formula.symbols}, **{figure.source: None})
-    return lines
+    explained: dict[str, Symbol] = {}
+    sources = {""}
+    blocks = []
+    for figure in figures:
+        of = f", {figure.of}" if figure.of else ""
+        rounded = f" = {figure.human}" if figure.human != figure.exact else ""
+        lines = _wrapped(f"  {figure.label}{of} = {figure.exact}{rounded}", width, "    ")
+        lines += align_formula(figure.formula.cells, width - 4, "    ")
+        lines += _legend([s for s in figure.formula.symbols if explained.get(s.name) != s], width)
+        if figure.source not in sources:
+            lines += _wrapped(f"    source: {figure.source}", width, "      ")
+        explained |= {s.name: s for s in figure.formula.symbols}
+        sources.add(figure.source)
+        blocks.append(lines)
+    return blocks
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(text, width, subsequent_indent=indent)
 
 
 def align_formula(cells: list[tuple[str, str]], width: int, indent: str) -> list[str]:
@@ -68,7 +61,5 @@ def _legend(symbols: Sequence[Symbol], width: int) -> list[str]:
     lines: list[str] = []
     for s in symbols:
         start = f"    {s.name:<{name_width}}  "
-        lines += textwrap.wrap(
-            f"{s.value:,} {s.meaning}", width, initial_indent=start, subsequent_indent=" " * len(start)
-        )
+        lines += _wrapped(f"{start}{s.value:,} {s.meaning}", width, " " * len(start))
     return lines

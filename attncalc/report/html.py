@@ -78,7 +78,7 @@ def _blocks(report: Report, explain: bool) -> list[str]:
     blocks += [f"<p><strong>{escape(report.answer)}</strong></p>"] if report.answer else []
     blocks += [_table(table) for table in report.tables]
     if explain:
-        blocks += [_lines(lines) for lines in explain_figures(report)]
+        blocks += [_lines(lines) for lines in explain_figures(report.figures_to_explain)]
     blocks += [_paragraph(note) for notes in report.note_blocks for note in notes]
     blocks += [_table(table) for table in report.footer]
     return blocks

@@ -68,7 +68,7 @@ def render(report: Report, *, explain: bool = False) -> str:
     blocks += [_comments([report.answer])] if report.answer else []
     blocks += _tabulars(report.tables)
     if explain:
-        blocks += [_typewriter(lines) for lines in explain_figures(report, _WIDTH)]
+        blocks += [_typewriter(lines) for lines in explain_figures(report.figures_to_explain, _WIDTH)]
     blocks += [_comments(notes) for notes in report.note_blocks]
     blocks += _tabulars(report.footer)
     return "\n\n".join(blocks) + "\n"

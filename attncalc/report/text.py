@@ -37,7 +37,10 @@ def layout(report: Report, *, explain: bool = False, width: int = WIDTH) -> list
     if report.answer:
         blocks.append(_lines(wrapped(report.answer), "strong"))
     if explain:
-        blocks += [(*_lines([label], "strong"), *_lines(lines)) for label, *lines in explain_figures(report, width)]
+        blocks += [
+            (*_lines([label], "strong"), *_lines(lines))
+            for label, *lines in explain_figures(report.figures_to_explain, width)
+        ]
     else:
         blocks += map(_table_lines, report.tables)
     blocks += [[line for note in notes for line in _note_lines(note)] for notes in report.note_blocks]
