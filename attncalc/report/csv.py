@@ -10,8 +10,8 @@ from .characters import printable
 from .formats import Rows
 from .report import Report
 
-COLUMNS = ("of", "name", "value", "unit", "formula", "substituted", "assumed")
-CHECK_COLUMNS = ("of", "name", "predicted", "measured", "difference", "tolerance", "unit", "ok")
+_COLUMNS = ("of", "name", "value", "unit", "formula", "substituted", "assumed")
+_CHECK_COLUMNS = ("of", "name", "predicted", "measured", "difference", "tolerance", "unit", "ok")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # a spreadsheet computes a cell that starts with one of these
 
 
@@ -21,7 +21,7 @@ def render(report: Report, *, explain: bool = False) -> str:
     `explain` has no effect: every row has its formula.
     """
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(figure_rows(report))
+    csv.writer(out, lineterminator="\n").writerows(cells(report))
     return out.getvalue()
 
 
@@ -32,7 +32,7 @@ def write(rows: Rows, file: IO[str], dialect: str = "excel") -> None:
     writer.writerows(rows.rows)
 
 
-def figure_rows(report: Report) -> list[tuple[Any, ...]]:
+def cells(report: Report) -> list[tuple[Any, ...]]:
     """Return a header and one row per figure, or per check or record if the report has them.
 
     The column `of` names a layer group or a variant; it is empty for a figure of the whole model.
@@ -41,12 +41,12 @@ def figure_rows(report: Report) -> list[tuple[Any, ...]]:
         table = [tuple(report.records[0]), *(tuple(record.values()) for record in report.records)]
     elif report.checks:
         facts = [check.facts() for check in report.checks]
-        table = [CHECK_COLUMNS, *(tuple(fact[name] for name in CHECK_COLUMNS) for fact in facts)]
+        table = [_CHECK_COLUMNS, *(tuple(fact[name] for name in _CHECK_COLUMNS) for fact in facts)]
     else:
         assumed = "yes" if report.model.get("assumed") else ""
         figures = report.all_figures
         table = [
-            COLUMNS,
+            _COLUMNS,
             *((f.of, f.name, f.value, f.unit, f.formula.text, f.formula.substituted, assumed) for f in figures),
         ]
     return [tuple(_not_computed(cell) if isinstance(cell, str) else cell for cell in row) for row in table]

@@ -39,7 +39,7 @@ from .roofline import roofline_section
 from .text import height
 from .users import users_section
 
-ROWS = 23
+_ROWS = 23
 """Rows of the default screen: those of a terminal of 24, less one for the prompt."""
 VERDICTS: dict[Verdict, str] = {"fits": "FITS", "may_not_fit": "MAY NOT FIT", "does_not_fit": "DOES NOT FIT"}
 
@@ -62,7 +62,7 @@ def answer_report(answer: Answer, *, full: bool = False, roofline: bool = False,
     """Return the report of an answer, with options as in `fit_report`."""
     result, resolved = answer.result, answer.resolved
     figures = answer_figures(answer)
-    details = detail_figures(result, figures)
+    details, bar = detail_figures(result, figures), _memory_bar(result.budget, resolved.gpus)
     bounds, per_user = roofline_section(answer, with_variants=with_variants), users_section([answer])
     notes = tuple(dict.fromkeys((*fit_notes(answer), *per_user.notes)))
     report = Report(
@@ -77,8 +77,8 @@ def answer_report(answer: Answer, *, full: bool = False, roofline: bool = False,
         extra={**fit_facts(answer, verdict(result)), "users": per_user.extra, "roofline": bounds.extra},
         footer=log_table(result) if full else (),
         verdict=result.verdict,
-        bar=memory_bar(result.budget, resolved.gpus),
-        picture=_picture(answer),
+        bar=bar,
+        picture=_picture(answer, bar),
     )
     if not full and not roofline:
         return _on_one_screen(report, answer, figures, notes, bounds)
@@ -103,7 +103,7 @@ def _answer_tables(answer: Answer, figures: Figures, changes: Sequence[Suggestio
 
 
 def _on_one_screen(report: Report, answer: Answer, figures: Figures, notes: tuple[str, ...], bounds: Section) -> Report:
-    """Return the report with the tables and the notes of the default screen, which has at most ROWS lines.
+    """Return the report with the tables and the notes of the default screen, which has at most _ROWS lines.
 
     If all changes take more, then those with the longest options are left out, and the table of devices too.
     """
@@ -118,10 +118,10 @@ def _on_one_screen(report: Report, answer: Answer, figures: Figures, notes: tupl
         )
 
     whole = with_changes(changes, *devices)
-    if len(changes) < 2 or height(whole) <= ROWS:
+    if len(changes) < 2 or height(whole) <= _ROWS:
         return whole
     lines = [len(change_rows(change)) for change in changes]
-    room = ROWS - height(with_changes(changes[:1])) + lines[0]
+    room = _ROWS - height(with_changes(changes[:1])) + lines[0]
     room = min(room, sum(lines) - 1)  # all changes would fit only without the table of devices
     return with_changes(with_fewest_options(changes, lines, room))
 
@@ -233,7 +233,7 @@ def _free(budget: MemoryBudget, unit: str) -> str:
     return f"{gib_range(low, high)}{unit} are"
 
 
-def memory_bar(budget: MemoryBudget, gpus: int = 1) -> Bar | None:
+def _memory_bar(budget: MemoryBudget, gpus: int) -> Bar | None:
     """Return how weights, runtime memory and cache share one GPU's memory; None without a GPU."""
     if budget.share is None or budget.weights is None or budget.reserve is None:
         return None
@@ -248,10 +248,9 @@ def memory_bar(budget: MemoryBudget, gpus: int = 1) -> Bar | None:
     )
 
 
-def _picture(answer: Answer) -> Picture | None:
+def _picture(answer: Answer, bar: Bar | None) -> Picture | None:
     """Return the memory of a GPU as a bar, and its roofline; None without a GPU."""
-    result, resolved = answer.result, answer.resolved
-    bar, (bounds, _) = memory_bar(result.budget, resolved.gpus), answer.bounds
+    result, resolved, (bounds, _) = answer.result, answer.resolved, answer.bounds
     charts: list[Chart] = [*([memory_chart(bar)] if bar else []), *([roofline_chart(bounds)] if bounds else [])]
     *facts, cache = request_facts(resolved)
     weights = result.budget.weights

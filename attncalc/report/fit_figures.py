@@ -16,8 +16,8 @@ from .figures import FigureRow, FigureRows, Given, ratio_row
 from .report import Figure
 from .users import user_figures
 
-GIVEN = "as given"
-ESTIMATED = "an estimate: --reserve replaces it"
+_GIVEN = "as given"
+_ESTIMATED = "an estimate: --reserve replaces it"
 _NO_GPU = "without a GPU"
 _NOT_HELD = "if the engine holds none"
 _NO_BLOCKS = "for an engine without blocks"
@@ -25,7 +25,7 @@ _NO_LIMIT = "without a limit"
 _LLAMACPP = "for other engines than llama.cpp"
 TOTALS = ("concurrency", "max_batch", "kv_tokens")
 """The figures that are also given of all replicas together."""
-SEARCHED = ("min_gpus", "max_n_gpu_layers", "min_n_cpu_moe")
+_SEARCHED = ("min_gpus", "max_n_gpu_layers", "min_n_cpu_moe")
 """The figures that take a search over other requests."""
 WEIGHT_PARTS = FigureRows(
     **{
@@ -129,13 +129,13 @@ def answer_figures(answer: Answer, of: str = "") -> dict[str, Figure]:
     return {figure.name: figure for figure in (*fit_figures(answer, of), *user_figures(answer.users, of))}
 
 
-def fit_figures(answer: Answer, of: str = "", *, searched: Container[str] = SEARCHED) -> tuple[Figure, ...]:
+def fit_figures(answer: Answer, of: str = "", *, searched: Container[str] = _SEARCHED) -> tuple[Figure, ...]:
     """Return the figures, whose names scripts rely on. A figure that does not apply has no number.
 
     Args:
         answer: What fits.
         of: The engine of which they are; '' for the only one.
-        searched: Those of SEARCHED that are computed; others have no number.
+        searched: Those of _SEARCHED that are computed; others have no number.
     """
     result, resolved = answer.result, answer.resolved
     budget, pool, request = result.budget, result.pool, resolved.request
@@ -150,11 +150,11 @@ def fit_figures(answer: Answer, of: str = "", *, searched: Container[str] = SEAR
     return FIGURES.filled(
         result.layout.source,
         of,
-        gpu_memory=Given(budget.memory, source="; ".join(resolved.gpu.sources) if resolved.gpu else GIVEN),
-        usable_memory=Given(budget.usable, f"what the engine takes, {share}" if share else "", GIVEN),
+        gpu_memory=Given(budget.memory, source="; ".join(resolved.gpu.sources) if resolved.gpu else _GIVEN),
+        usable_memory=Given(budget.usable, f"what the engine takes, {share}" if share else "", _GIVEN),
         weights=Given(weights and weights.total, f"weights in {weights.dtype}" if weights else ""),
-        reserve=Given(reserve and reserve.total, runtime, ESTIMATED if request.reserve is None else GIVEN),
-        kv_memory=Given(budget.kv_memory, source="what is left" if budget.memory else GIVEN),
+        reserve=Given(reserve and reserve.total, runtime, _ESTIMATED if request.reserve is None else _GIVEN),
+        kv_memory=Given(budget.kv_memory, source="what is left" if budget.memory else _GIVEN),
         kv_memory_low=Quantity(budget.kv_memory_low),
         kv_memory_high=Quantity(budget.kv_memory_high),
         kv_bytes_per_sequence=Given(_one_sequence(result), f"one request of {context} tokens"),
@@ -205,7 +205,7 @@ def term_figures(result: FitResult) -> tuple[Figure, ...]:
     runtime = result.budget.reserve.runtime if result.budget.reserve else RuntimeMemory()
     return (
         *(
-            Figure(name, label, part, BYTES if "bytes" in name else NO_UNIT, GIVEN)
+            Figure(name, label, part, BYTES if "bytes" in name else NO_UNIT, _GIVEN)
             for name, label, part in weights
             if name not in WEIGHT_PARTS
         ),
@@ -215,7 +215,7 @@ def term_figures(result: FitResult) -> tuple[Figure, ...]:
             if part.name not in {detail.name for detail in runtime.details}
         ),
         *(
-            Figure(name, label, term, BYTES if "bytes" in name else NO_UNIT, ESTIMATED)
+            Figure(name, label, term, BYTES if "bytes" in name else NO_UNIT, _ESTIMATED)
             for name, label, term in runtime.terms
         ),
     )

@@ -13,7 +13,7 @@ FAILED = "failed: "
 """The start of a note on a check of --fail-if that failed."""
 ALERTS = (WARNING, FAILED)
 """The starts of notes that a reader of mere data must see too."""
-NARROW = 32
+_NARROW = 32
 """Query-key products over fewer elements than this discriminate poorly (Michel et al., arXiv:1905.10650,
 prune heads; Bhojanapalli et al., arXiv:2002.07028, name the low-rank bottleneck)."""
 
@@ -43,9 +43,9 @@ def shape_notes(model: ModelSpec) -> list[str]:
         widths = layers.attention.widths()
         heads_width = int(widths.n_heads) * int(widths.d_qk)
         d_model = int(stack.d_model)
-        if 0 < widths.d_qk < NARROW:
+        if 0 < widths.d_qk < _NARROW:
             notes.append(
-                f"d_head is {widths.d_qk}: below {NARROW}, the scores of a head have low rank and quality "
+                f"d_head is {widths.d_qk}: below {_NARROW}, the scores of a head have low rank and quality "
                 "suffers (arXiv:2002.07028). Fewer, wider heads cost the same."
             )
         facts = layers.attention.facts()

@@ -20,8 +20,8 @@ from ..workload import Workload
 from .figures import FigureRow, FigureRows, ratio_row
 from .report import Column, Figure, Report, Section, Table, context_fact, heading, number, workload_facts
 
-WILLIAMS = "Williams et al. 2009, doi:10.1145/1498765.1498785: the longer of FLOP / peak and bytes / bandwidth"
-DEEPSEEK = 4
+_WILLIAMS = "Williams et al. 2009, doi:10.1145/1498765.1498785: the longer of FLOP / peak and bytes / bandwidth"
+_LATENT_HEADS = 4
 """Width of MLA's latent divided by that of a head: 512 / 128. DeepSeek-V2, arXiv:2405.04434, 3.1.2."""
 NO_EXPERTS = "without experts"
 FIGURES = FigureRows(
@@ -138,7 +138,7 @@ def roofline_figures(bounds: Roofline | None, of: str = "") -> tuple[Figure, ...
     prefill_expected, decode_expected = (bounds.prefill_expected, bounds.decode_expected) if bounds else (None, None)
     prefill_step, decode_step = prefill_expected or prefill, decode_expected or decode
     return FIGURES.filled(
-        WILLIAMS if bounds else "",
+        _WILLIAMS if bounds else "",
         of,
         prefill_time_bound=prefill and prefill.seconds,
         decode_time_bound=decode and decode.seconds,
@@ -163,7 +163,7 @@ def roofline_terms(bounds: Roofline) -> tuple[Figure, ...]:
         ("decode_expected", "decode with the expected experts", bounds.decode_expected),
     )
     return tuple(
-        Figure(f"{name}_{part}", f"{label}: {words}", quantity, unit, WILLIAMS)
+        Figure(f"{name}_{part}", f"{label}: {words}", quantity, unit, _WILLIAMS)
         for name, label, step in steps
         if step
         for part, words, quantity, unit in (
@@ -366,7 +366,7 @@ def _latent(model: ModelSpec) -> tuple[str, ...]:
     """Return the MLA to compare with; none if the model has MLA itself, or no heads."""
     widths = model.main.leading.widths()
     has_latent = any(cached.role == "latent" for layers in model.main.layers for cached in layers.cache())
-    return (f"mla:{DEEPSEEK * int(widths.d_qk)}",) if widths.n_heads and not has_latent else ()
+    return (f"mla:{_LATENT_HEADS * int(widths.d_qk)}",) if widths.n_heads and not has_latent else ()
 
 
 def _variant_row(name: str, bounds: Roofline) -> tuple[str, ...]:

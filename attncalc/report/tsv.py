@@ -18,7 +18,7 @@ def render(report: Report, *, explain: bool = False) -> str:
     """
     out = io.StringIO()
     writer = csv.writer(out, "excel-tab", lineterminator="\n")
-    for row in comma_separated.figure_rows(report):
+    for row in comma_separated.cells(report):
         writer.writerow(_one_line(cell) if isinstance(cell, str) else cell for cell in row)
     return out.getvalue()
 

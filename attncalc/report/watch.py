@@ -14,7 +14,7 @@ from ..units import count
 from .formats import Row
 from .progress import progress
 
-QUIET_SECONDS = 0.5
+_QUIET_SECONDS = 0.5
 """Seconds of work before the progress is shown: a short sweep has none."""
 _EVERY = 64
 """Rows between two looks at the clock."""
@@ -57,7 +57,7 @@ class Watch:
                 self.errors += row[-1] is not None
                 yield row
                 self.rows += 1
-                if self.rows % _EVERY or not self._shows_progress or self._clock() - start < QUIET_SECONDS:
+                if self.rows % _EVERY or not self._shows_progress or self._clock() - start < _QUIET_SECONDS:
                     continue
                 if show is None:
                     show = stack.enter_context(progress())

@@ -101,8 +101,8 @@ def _chart(name: str, varying: Sequence[Axis], values: Values) -> tuple[Chart | 
     labels = [list(groups)[i] for i in shown(len(groups), None)]
     unit = unit_of(name) or NO_UNIT
     if across is None:
-        values = [(label, groups[label][None]) for label in labels]
-        return bars(name, title, unit, values), len(groups) - len(labels)
+        heights = [(label, groups[label][None]) for label in labels]
+        return bars(name, title, unit, heights), len(groups) - len(labels)
     series = tuple(Series(label, tuple(groups[label].items())) for label in labels)
     x = PlotAxis(across.name.replace("_", " "), _UNITS.get(across.name, NO_UNIT), across.name)
     return Lines(name, title, x, PlotAxis(title, unit, name), series), len(groups) - len(labels)
