@@ -86,9 +86,10 @@ class Option:
         is_axis: whether it takes a list of values in a sweep.
         is_common: whether `-h` shows it; `--help` shows all.
         is_repeated: whether it may be given several times.
+        needs_gpu: whether it has no meaning without --gpu.
     """
 
-    __slots__ = ("help", "is_axis", "is_common", "is_repeated", "metavar", "names", "parser")
+    __slots__ = ("help", "is_axis", "is_common", "is_repeated", "metavar", "names", "needs_gpu", "parser")
 
     def __init__(
         self,
@@ -99,10 +100,12 @@ class Option:
         axis: bool = True,
         common: bool = False,
         repeated: bool = False,
+        needs_gpu: bool = False,
     ) -> None:
         self.names, self.help, self.parser = names, help, parse
         self.metavar = metavar or (parse.metavar if parse else "")
         self.is_axis, self.is_common, self.is_repeated = axis and bool(self.metavar), common, repeated
+        self.needs_gpu = needs_gpu
 
     @property
     def parameter(self) -> str:

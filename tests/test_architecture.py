@@ -163,7 +163,7 @@ def test_libraries_are_imported_only_in_their_place() -> None:
 
 
 def test_engines_are_named_only_in_their_own_packages() -> None:
-    """An engine answers for itself. Exceptions: the default, that of a GGUF file, and the search for layers on GPUs."""
+    """An engine answers for itself."""
     names = re.compile(r"""["'](?:vllm|sglang|llamacpp)["']""")
     named = [
         f"{path.relative_to(PACKAGE)}: {line.strip()}"
@@ -172,7 +172,7 @@ def test_engines_are_named_only_in_their_own_packages() -> None:
         for line in path.read_text().splitlines()
         if names.search(line)
     ]
-    assert len(named) <= 3, named
+    assert named == []
 
 
 NETWORK = ("urllib.request", "http.client", "ssl", "socket")

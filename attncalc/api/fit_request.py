@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import ModelLike, load
-from ..engines import ENGINES, find_engine
-from ..engines.llamacpp.options import OffloadOptions
+from ..engines import default_engine, find_engine
 from ..errors import AttncalcError
 from ..hardware import Gpu
 from ..model import ModelSpec
@@ -119,14 +118,9 @@ def read_traffic(options: FitOptions) -> Traffic | None:
     return Traffic(parse_count(str(prompt), "--prompt"), count_or_zero(str(output), "--output-len"), prefix)
 
 
-def default_engine(model: ModelSpec) -> str:
-    """Return the engine of a model if none is given: llama.cpp's for a GGUF file, else vLLM's."""
-    return "llamacpp" if model.stored and model.stored.kind == "GGUF" else next(iter(ENGINES))
-
-
 def _deployment(model: ModelSpec, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return where the model runs, as fields of FitRequest."""
-    deployment = {"engine": default_engine(model), **parsed(options, DeploymentOptions)}
+    deployment = {"engine": default_engine(model.stored), **parsed(options, DeploymentOptions)}
     if deployment.pop("enable_dp_attention", False):
         deployment |= _ranks_of_attention(deployment)
     if "gpu" in deployment and not isinstance(deployment["gpu"], Gpu):
@@ -182,10 +176,9 @@ def _engine_args(options: Mapping[str, Any]) -> dict[str, Any]:
 def check_offload(options: Mapping[str, Any]) -> None:
     """Raise AttncalcError if an option divides the model between GPUs and host, and there is no GPU."""
     if options.get("gpu") is None:
-        for name in parsed(options, OffloadOptions):
-            raise AttncalcError(
-                f"{options_of(OffloadOptions)[name].name} needs --gpu", "give the GPU, as --gpu rtx-4090"
-            )
+        needing = {name: option for name, option in options_of(EngineOptions).items() if option.needs_gpu}
+        for name in parsed({name: options.get(name) for name in needing}, EngineOptions):
+            raise AttncalcError(f"{needing[name].name} needs --gpu", "give the GPU, as --gpu rtx-4090")
 
 
 def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:

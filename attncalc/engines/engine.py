@@ -194,6 +194,14 @@ class Engine(Generic[Args]):
         """Return how it stores the caches in host memory; None if all are on GPUs."""
         return None
 
+    def is_placed(self, args: Args) -> bool:
+        """Return whether options say which layers or caches go to which device."""
+        return False
+
+    def host_notes(self, args: Args) -> Iterator[str]:
+        """Yield what is in host memory, which no GPU's figures include."""
+        return iter(())
+
     def offload_values(self, option: str, model: ModelSpec, args: Args) -> range:
         """Return the values of one of `offload_options`, from nothing on the host on; () if it has no effect."""
         raise NotImplementedError
@@ -306,6 +314,10 @@ class PerLayerEngine(Engine[Args]):
     def layer_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         """Return the bytes that one layer stores of `cached` for the whole batch."""
         raise NotImplementedError
+
+    def storage_notes(self, cached: Sequence[CacheSpec]) -> Iterator[str]:
+        """Yield how its cache differs from what the layers need."""
+        return iter(())
 
     def token_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         """Return the bytes that the next token of one sequence adds to one layer."""

@@ -28,7 +28,6 @@ from .fit_tables import (
     changes_tables,
     command_table,
     devices_table,
-    is_divided,
     limits_table,
     lines_table,
     log_table,
@@ -83,7 +82,7 @@ def answer_report(answer: Answer, *, full: bool = False, roofline: bool = False,
     if not full and not roofline:
         return _on_one_screen(report, answer, figures, notes, bounds)
     tables = [*_answer_tables(answer, figures, answer.changes)]
-    if full or is_divided(resolved):
+    if full or resolved.engine.is_placed(resolved.args):
         tables += devices_table(answer)
     if full:
         tables += [lines_table(model_heading(result)), *cache_tables(answer, figures, details)]
@@ -108,7 +107,7 @@ def _on_one_screen(report: Report, answer: Answer, figures: Figures, notes: tupl
     If all changes take more, then those with the longest options are left out, and the table of devices too.
     """
     changes = answer.changes
-    devices = devices_table(answer) if is_divided(answer.resolved) else ()
+    devices = devices_table(answer) if answer.resolved.engine.is_placed(answer.resolved.args) else ()
 
     def with_changes(shown: Sequence[Suggestion], *more: Table) -> Report:
         left_out = [plural(len(changes) - len(shown), "change")] if len(shown) < len(changes) else []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..engines.llamacpp.options import LlamacppArgs
 from ..model import plural
 from ..serving.answer import Answer
 from ..serving.fit import FitResult
@@ -26,7 +25,7 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
             f"{count(resolved.replicas)} replicas of {plural(resolved.devices, 'GPU')}: all figures and the batch are "
             "per replica."
         )
-    notes += [*_memory_notes(result), *_cache_dtype_notes(resolved), *_host_notes(resolved)]
+    notes += [*_memory_notes(result), *_cache_dtype_notes(resolved), *resolved.engine.host_notes(resolved.args)]
     if resolved.gpu and resolved.share and not resolved.gpu.measured:
         notes.append(
             f"{resolved.gpu.title}: no log shows how much memory software sees, so a conservative figure is used."
@@ -85,14 +84,6 @@ def _cache_dtype_notes(resolved: ResolvedRequest) -> Iterator[str]:
     if resolved.request.workload.kv_dtype is None and stored != computed:
         reason = f"{engine.title}'s default for every model" if engine.cache_dtype else "as the checkpoint asks"
         yield f"The cache is in {stored}, {reason}; --kv-dtype {computed} is the model's own dtype."
-
-
-def _host_notes(resolved: ResolvedRequest) -> Iterator[str]:
-    """Yield what llama.cpp has in host memory, which no GPU's figures include."""
-    if resolved.whole_layers:
-        yield "The embedding stays in host memory: no GPU's figures include it."
-    if isinstance(resolved.args, LlamacppArgs) and resolved.args.no_kv_offload:
-        yield "The cache is in host memory, whose size attncalc does not know: it limits nothing here."
 
 
 def _latent_notes(answer: Answer) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ..engines.llamacpp.options import LlamacppArgs
 from ..model import plural
 from ..serving.answer import Answer
 from ..serving.fit import FitResult
@@ -236,14 +235,6 @@ def _pool_table(result: FitResult, figures: Figures, details: Sequence[Figure]) 
             rows.append((label, figure.human, figure.exact if figure.unit == BYTES else ""))
     rows.append((figures["concurrency"].label, times(result.pool.concurrency, 2), ""))
     return Table((LABEL, Column(), Column()), tuple(rows))
-
-
-def is_divided(resolved: ResolvedRequest) -> bool:
-    """Return whether the request says which layers or caches go to which device of llama.cpp."""
-    args = resolved.args
-    if not isinstance(args, LlamacppArgs):
-        return False
-    return args.n_gpu_layers is not None or bool(args.n_cpu_moe or args.tensor_split or args.no_kv_offload)
 
 
 def devices_table(answer: Answer) -> tuple[Table, ...]:

@@ -9,6 +9,7 @@ from ..cost.cache import KVCache, LayerCache, kv_cache
 from ..cost.common import cache_dtype
 from ..cost.params import params
 from ..cost.windows import WithoutWindows, without_windows
+from ..engines import per_layer_engine
 from ..model import ModelSpec
 from ..quantity import named, quantity, ratio, symbol
 from ..serving.weight_format import released_dtype
@@ -258,11 +259,7 @@ def _storage_notes(model: ModelSpec, engine: str) -> list[str]:
     state_dtypes = dict.fromkeys(spec.dtype for spec in specs if spec.dtype and spec.per == "sequence")
     if state_dtypes:
         notes.append(f"Recurrent states are stored in {' and '.join(state_dtypes)}, whatever the cache's dtype.")
-    if engine == "transformers":
-        if any(spec.span.reach is not None for spec in specs):
-            notes.append("transformers stores one token less than the window: the next token completes it.")
-        if any(spec.repeated != 1 for spec in specs):
-            notes.append("This model's class in transformers stores K and V once per query head.")
+    notes += per_layer_engine(engine).storage_notes(specs)
     return notes
 
 

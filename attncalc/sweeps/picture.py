@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..api.fit_request import default_engine
-from ..engines import find_engine
+from ..engines import default_engine, find_engine
 from ..errors import AttncalcError
 from ..model import ModelSpec, plural
 from ..plot.chart import Chart, Lines, Picture, Series
@@ -147,7 +146,7 @@ def _defaults(sweep: Sweep) -> Iterator[str]:
     given = {axis.name for axis in sweep.axes}
     models = _models(sweep)
     if "engine" not in given:
-        titles = [find_engine(default_engine(model)).title if sweep.with_fit else "ideal" for model in models]
+        titles = [find_engine(default_engine(model.stored)).title if sweep.with_fit else "ideal" for model in models]
         yield f"engine: {' or '.join(dict.fromkeys(titles))}"
     if not given & {"dtype", "weights_dtype"}:
         dtypes = " or ".join(dict.fromkeys(model.dtype for model in models))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 
 from ...model import ModelSpec
@@ -67,6 +67,15 @@ class Llamacpp(Engine[LlamacppArgs]):
 
     def host_layout(self, specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> CacheLayout | None:
         return layout(specs, args).host
+
+    def is_placed(self, args: LlamacppArgs) -> bool:
+        return args.n_gpu_layers is not None or bool(args.n_cpu_moe or args.tensor_split or args.no_kv_offload)
+
+    def host_notes(self, args: LlamacppArgs) -> Iterator[str]:
+        if args.device_memory is not None:
+            yield "The embedding stays in host memory: no GPU's figures include it."
+        if args.no_kv_offload:
+            yield "The cache is in host memory, whose size attncalc does not know: it limits nothing here."
 
     def offload_values(self, option: str, model: ModelSpec, args: LlamacppArgs) -> range:
         layers = block_count(model.main.n_layers, args)

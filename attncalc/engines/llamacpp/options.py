@@ -47,8 +47,8 @@ def _shares(text: str, name: str) -> tuple[float, ...]:
     return tuple(numbers)
 
 
-class OffloadOptions(TypedDict, total=False):
-    """The layers and caches that llama.cpp puts on GPUs. They need a GPU."""
+class LlamacppOptions(TypedDict, total=False):
+    """Arguments of llama.cpp alone. The first place layers and caches on GPUs."""
 
     n_gpu_layers: Annotated[
         Count | None,
@@ -58,6 +58,7 @@ class OffloadOptions(TypedDict, total=False):
             parse=Parser(_gpu_layers),
             help="Layers on GPUs; the output layer counts as one. auto: the most that fit. Default: all.",
             common=True,
+            needs_gpu=True,
         ),
     ]
     n_cpu_moe: Annotated[
@@ -67,9 +68,10 @@ class OffloadOptions(TypedDict, total=False):
             metavar="N",
             parse=COUNT_OR_ZERO,
             help="The routed experts of the first N layers on the host.",
+            needs_gpu=True,
         ),
     ]
-    cpu_moe: Annotated[bool, Option("--cpu-moe", "-cmoe", help="All experts on the host.")]
+    cpu_moe: Annotated[bool, Option("--cpu-moe", "-cmoe", help="All experts on the host.", needs_gpu=True)]
     tensor_split: Annotated[
         str | Sequence[float] | None,
         Option(
@@ -78,14 +80,10 @@ class OffloadOptions(TypedDict, total=False):
             parse=Parser(_shares),
             axis=False,
             help="Share of the layers on each GPU, as 3,1.",
+            needs_gpu=True,
         ),
     ]
-    no_kv_offload: Annotated[bool, Option("--no-kv-offload", "-nkvo", help="The cache in host memory.")]
-
-
-class LlamacppOptions(OffloadOptions, total=False):
-    """Arguments of llama.cpp alone."""
-
+    no_kv_offload: Annotated[bool, Option("--no-kv-offload", "-nkvo", help="The cache in host memory.", needs_gpu=True)]
     kv_dtype_k: Annotated[
         str | None,
         Option(

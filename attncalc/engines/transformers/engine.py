@@ -8,7 +8,7 @@ the ideal engine, except that a ragged batch is padded to its longest sequence.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ...attention import FULL, CacheSpec
 from ...errors import AttncalcError, did_you_mean
@@ -20,7 +20,6 @@ from ..estimate import estimated_runtime
 from ..ideal import ENGINE as IDEAL
 from ..options import VersionOptions
 from ..pipeline import LayerCacheSpec, describe, merge_equal
-from ..runtime import RuntimeFacts, RuntimeMemory
 from ..unpaged import UnpagedLayout, check_specs
 from .options import TransformersArgs, TransformersOptions
 
@@ -38,6 +37,7 @@ class Transformers(PerLayerEngine[TransformersArgs]):
     options = (VersionOptions, TransformersOptions)
     whole_prompts = True
     runtime_grows = True
+    runtime = staticmethod(estimated_runtime)
 
     def layer_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         """Return the bytes that one layer of a dynamic cache stores of `cached` for the whole batch."""
@@ -55,8 +55,11 @@ class Transformers(PerLayerEngine[TransformersArgs]):
             return quantity(0)
         return IDEAL.token_bytes(cached._replace(span=FULL), workload, kv_dtype)
 
-    def runtime(self, facts: RuntimeFacts[TransformersArgs]) -> RuntimeMemory:
-        return estimated_runtime(facts)
+    def storage_notes(self, cached: Sequence[CacheSpec]) -> Iterator[str]:
+        if any(spec.span.reach is not None for spec in cached):
+            yield "transformers stores one token less than the window: the next token completes it."
+        if any(spec.repeated != 1 for spec in cached):
+            yield "This model's class in transformers stores K and V once per query head."
 
     def reserves_context(self, args: TransformersArgs) -> bool:
         return args.cache_implementation == "static"
