@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ..model import ModelSpec
 from ..quantity import Quantity, exact_div, quantity, symbol
 from ..units import BYTES, count, exact, human
-from .figures import FigureRow, FigureRows, Given
-from .report import SUM, Column, Figure, Table
+from .figures import SUM, FigureRow, FigureRows, Given
+from .report import Column, Figure, Table
 
 if TYPE_CHECKING:
     from ..checkpoint import CheckpointWeights, StoredDtype

@@ -9,8 +9,11 @@ from typing import NamedTuple, TypeAlias
 
 from ..quantity import Quantity, Ratio
 from ..units import BYTES, NO_UNIT, PARAMS
-from .report import SUM, Figure
+from .report import Figure
 
+SUM = "the sum of its parts"
+QUOTIENT = "the first figure divided by the second"
+"""Sources of figures that are computed of others."""
 Number: TypeAlias = "Quantity | Ratio | None"
 """A value; None if the figure does not apply."""
 

@@ -12,17 +12,16 @@ from ..model import ModelSpec
 from ..quantity import Quantity, ratio
 from ..units import FLOP, NO_UNIT, TOKENS, count
 from ..workload import Workload
-from .figures import FigureRow, FigureRows, Given, ratio_row
+from .figures import QUOTIENT, SUM, FigureRow, FigureRows, Given, ratio_row
 from .layers import attention_source, group_columns, has_attention, is_hybrid, layer_facts
 from .notes import context_notes, device_notes, kind_notes, model_notes, shape_notes
 from .report import (
     LABEL,
-    QUOTIENT,
-    SUM,
     Column,
     Figure,
     Report,
     Table,
+    column_table,
     context_fact,
     heading,
     times,
@@ -216,20 +215,24 @@ def _main_table(counted: Flops) -> Table:
     if counted.scores_dense != counted.scores:
         rows += [("total with dense scores", counted.total_dense), ("  attention scores, dense", counted.scores_dense)]
         shares += ["", ""]
-    rounded, cells = unit_column("", [value for _, value in rows], FLOP)
-    table = tuple(
-        (label, cell, count(value), share) for (label, value), cell, share in zip(rows, cells, shares, strict=True)
+    values = [value for _, value in rows]
+    columns = (
+        (LABEL, [label for label, _ in rows]),
+        unit_column("", values, FLOP),
+        (Column("FLOP"), [count(value) for value in values]),
+        (Column("share"), shares),
     )
-    return Table((LABEL, rounded, Column("FLOP"), Column("share")), table, strong=frozenset({0}))
+    return column_table(columns, strong=frozenset({0}))
 
 
 def _group_table(counted: Flops) -> Table:
-    columns, names = group_columns([(g.group, g.layers) for g in counted.groups])
-    projections, projection_cells = unit_column("projections", [g.projections for g in counted.groups], FLOP)
-    scores, score_cells = unit_column("scores", [g.scores for g in counted.groups], FLOP)
-    mlp, mlp_cells = unit_column("MLP", [g.mlp for g in counted.groups], FLOP)
-    rows = tuple((*name, *cells) for name, *cells in zip(names, projection_cells, score_cells, mlp_cells, strict=True))
-    return Table((*columns, projections, scores, mlp), rows)
+    columns = (
+        *group_columns([(g.group, g.layers) for g in counted.groups]),
+        unit_column("projections", [g.projections for g in counted.groups], FLOP),
+        unit_column("scores", [g.scores for g in counted.groups], FLOP),
+        unit_column("MLP", [g.mlp for g in counted.groups], FLOP),
+    )
+    return column_table(columns)
 
 
 def _layer_table(model: ModelSpec, workload: Workload, own: ModelLayer, types: LayerTypes) -> Table:
@@ -244,26 +247,21 @@ def _layer_table(model: ModelSpec, workload: Workload, own: ModelLayer, types: L
         ("this model's scores", "", own.scores),
         ("this model's projections", "", LayerComplexity(own.projections, Quantity(1), None)),
     )
-    unit, cells = unit_column("", [layer.flops for _, _, layer in rows], FLOP)
-    lines = tuple(
-        (
-            name,
-            formula,
-            cell,
-            count(layer.sequential_steps),
-            "none" if layer.longest_path is None else count(layer.longest_path),
-        )
-        for (name, formula, layer), cell in zip(rows, cells, strict=True)
-    )
     title = Column("one layer, as in\nVaswani et al. 2017,\nTable 1", "left")
     new = f", m {count(workload.new)}" if n == "m " else ""
     numbers = (
         f"n {count(workload.context)}{new}\nd {count(model.main.d_model)}\n"
         f"k {types.kernel}, r {count(types.neighborhood)}"
     )
-    return Table(
-        (title, Column(numbers, "left"), unit, Column("sequential\noperations"), Column("maximum\npath length")), lines
+    layers = [layer for _, _, layer in rows]
+    columns = (
+        (title, [name for name, _, _ in rows]),
+        (Column(numbers, "left"), [formula for _, formula, _ in rows]),
+        unit_column("", [layer.flops for layer in layers], FLOP),
+        (Column("sequential\noperations"), [count(layer.sequential_steps) for layer in layers]),
+        (Column("maximum\npath length"), ["none" if n is None else count(n) for n in (x.longest_path for x in layers)]),
     )
+    return column_table(columns)
 
 
 def _growth_table(grown: Growth, overtake: Quantity | None) -> Table:

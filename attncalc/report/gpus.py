@@ -9,7 +9,7 @@ from ..hardware import Gpu
 from ..quantity import quantity
 from ..units import BYTES, BYTES_PER_SECOND, FLOP_PER_SECOND, NO_UNIT, count
 from .figures import FigureRow, FigureRows
-from .report import Column, Figure, Report, Table, figure_rows, number, unit_column
+from .report import Column, Figure, Report, Table, column_table, figure_rows, number, unit_column
 
 FIGURES = FigureRows(gpus=FigureRow("GPUs", NO_UNIT, "GPUs"))
 OF_GPU = FigureRows(
@@ -30,20 +30,15 @@ RIDGE = FigureRow(
 def gpus_report(gpus: Sequence[Gpu]) -> Report:
     """Return one row per GPU: memory, bandwidth, FLOP/s in 16 bit and fp8, and the ridge point."""
     memory, memory_cells = unit_column("memory", [gpu.memory for gpu in gpus], BYTES)
-    bandwidth, bandwidth_cells = unit_column("bandwidth", [gpu.bandwidth for gpu in gpus], BYTES_PER_SECOND)
-    peak_16, cells_16 = unit_column("16 bit", [gpu.peak(dtype_16_bit(gpu)) for gpu in gpus], FLOP_PER_SECOND)
-    peak_fp8, fp8_cells = unit_column("fp8", [dict(gpu.flops).get("fp8", 0) for gpu in gpus], FLOP_PER_SECOND)
-    columns = (Column("name", "left"), memory, bandwidth, peak_16, peak_fp8, Column("FLOP\n/byte"))
-    rows = tuple(
-        (
-            gpu.name,
-            _starred(gpu, memory_cells[i]),
-            bandwidth_cells[i],
-            cells_16[i],
-            _fp8_cell(gpu, fp8_cells[i]),
-            _ridge(gpu),
-        )
-        for i, gpu in enumerate(gpus)
+    fp8, fp8_cells = unit_column("fp8", [dict(gpu.flops).get("fp8", 0) for gpu in gpus], FLOP_PER_SECOND)
+    columns = (
+        (Column("name", "left"), [gpu.name for gpu in gpus]),
+        # a blank in place of the star keeps the cells aligned
+        (memory, [f"{cell}{' ' if gpu.measured else '*'}" for gpu, cell in zip(gpus, memory_cells, strict=True)]),
+        unit_column("bandwidth", [gpu.bandwidth for gpu in gpus], BYTES_PER_SECOND),
+        unit_column("16 bit", [gpu.peak(_dtype_16_bit(gpu)) for gpu in gpus], FLOP_PER_SECOND),
+        (fp8, [cell if "fp8" in dict(gpu.flops) else "-" for gpu, cell in zip(gpus, fp8_cells, strict=True)]),
+        (Column("FLOP\n/byte"), [number(float(gpu.ridge(_dtype_16_bit(gpu)))) for gpu in gpus]),
     )
     return Report(
         "gpus",
@@ -52,7 +47,7 @@ def gpus_report(gpus: Sequence[Gpu]) -> Report:
         {},
         FIGURES.filled(gpus=quantity(len(gpus))),
         tuple((gpu_facts(gpu), gpu_figures(gpu)) for gpu in gpus),
-        (Table(columns, rows),),
+        (column_table(columns),),
         (
             "Memory is what software reports; * is a lower bound from the marketed size. 16 bit is bf16, or fp16 "
             "without bf16. FLOP/s are the vendor's dense peak. FLOP/byte is the ridge point in 16 bit: a step with "
@@ -66,9 +61,6 @@ def gpu_report(gpu: Gpu) -> Report:
     figures = gpu_figures(gpu)
     peaks = [figure for figure in figures if figure.unit == FLOP_PER_SECOND]
     ridges = [figure for figure in figures if figure.unit == NO_UNIT]
-    dtypes = [name for name, _ in gpu.flops]
-    column, cells = unit_column("dense", [figure.whole for figure in peaks], FLOP_PER_SECOND)
-    rows = tuple(zip(dtypes, cells, (ridge.human for ridge in ridges), strict=True))
     facts = [(figure.label, figure) for figure in figures if figure not in (*peaks, *ridges)]
     return Report(
         "gpus",
@@ -79,13 +71,19 @@ def gpu_report(gpu: Gpu) -> Report:
         ((gpu_facts(gpu), figures),),
         (
             Table((Column(align="left"), Column(), Column()), figure_rows(facts)),
-            Table((Column("dtype", "left"), column, Column("FLOP\n/byte")), rows),
+            column_table(
+                (
+                    (Column("dtype", "left"), [name for name, _ in gpu.flops]),
+                    unit_column("dense", [figure.whole for figure in peaks], FLOP_PER_SECOND),
+                    (Column("FLOP\n/byte"), [ridge.human for ridge in ridges]),
+                )
+            ),
         ),
         (*gpu.notes, *(f"Source: {source}" for source in gpu.sources)),
     )
 
 
-def dtype_16_bit(gpu: Gpu) -> str:
+def _dtype_16_bit(gpu: Gpu) -> str:
     """Return the 16-bit dtype that models run in on `gpu`: bf16, else fp16, else the first dtype it has."""
     peaks = dict(gpu.flops)
     return next((name for name in ("bf16", "fp16") if name in peaks), next(iter(peaks)))
@@ -117,19 +115,6 @@ def gpu_figures(gpu: Gpu) -> tuple[Figure, ...]:
 def _of_dtype(gpu: Gpu, dtype: str, speed: int) -> Iterator[Figure]:
     yield PEAK.one(dtype, f"dense {dtype}").figure(quantity(speed), of=gpu.name)
     yield RIDGE.one(dtype, f"ridge point in {dtype}, FLOP per byte").figure(gpu.ridge(dtype), of=gpu.name)
-
-
-def _starred(gpu: Gpu, memory: str) -> str:
-    """Return the cell with '*' if the memory is not measured; a blank keeps other cells aligned."""
-    return f"{memory}{' ' if gpu.measured else '*'}"
-
-
-def _fp8_cell(gpu: Gpu, cell: str) -> str:
-    return cell if "fp8" in dict(gpu.flops) else "-"
-
-
-def _ridge(gpu: Gpu) -> str:
-    return number(float(gpu.ridge(dtype_16_bit(gpu))))
 
 
 def schema() -> dict[str, Any]:

@@ -17,17 +17,16 @@ from ..serving.weights import AS_STORED, weights
 from ..units import BYTES, count, human
 from ..workload import Workload
 from .checkpoint import STORED, stored_notes, stored_weights
-from .figures import KV_CACHE, PER_TOKEN, FigureRow, FigureRows, Given, ratio_row
+from .figures import KV_CACHE, PER_TOKEN, QUOTIENT, SUM, FigureRow, FigureRows, Given, ratio_row
 from .layers import attention_source, group_columns, is_hybrid, layer_facts
 from .notes import context_notes, device_notes, model_notes, shape_notes
 from .report import (
     LABEL,
-    QUOTIENT,
-    SUM,
     Column,
     Figure,
     Report,
     Table,
+    column_table,
     context_fact,
     figure_rows,
     heading,
@@ -199,12 +198,13 @@ def _comparison_table(model: ModelSpec, by_name: dict[str, Figure], cache: KVCac
 def _group_table(cache: KVCache, fills_windows: bool) -> Table:
     groups = [g for g in cache.groups if g.total]
     per_token_header = "per token\nand layer,\nat this\ncontext" if fills_windows else "per token\nand layer"
-    token_column, token_cells = unit_column(per_token_header, [g.per_token_per_layer for g in groups], BYTES)
-    layer_column, layer_cells = unit_column("per\nlayer", [g.per_layer for g in groups], BYTES)
-    total_column, total_cells = unit_column("all\nlayers", [g.total for g in groups], BYTES)
-    columns, names = group_columns([(g.group, g.layers) for g in groups])
-    rows = tuple((*name, *cells) for name, *cells in zip(names, token_cells, layer_cells, total_cells, strict=True))
-    return Table((*columns, token_column, layer_column, total_column), rows)
+    columns = (
+        *group_columns([(g.group, g.layers) for g in groups]),
+        unit_column(per_token_header, [g.per_token_per_layer for g in groups], BYTES),
+        unit_column("per\nlayer", [g.per_layer for g in groups], BYTES),
+        unit_column("all\nlayers", [g.total for g in groups], BYTES),
+    )
+    return column_table(columns)
 
 
 def _notes(

@@ -28,10 +28,13 @@ def layer_facts(model: ModelSpec) -> list[dict[str, Any]]:
     ]
 
 
-def group_columns(groups: Sequence[tuple[str, Layers]]) -> tuple[tuple[Column, ...], list[tuple[str, str, str]]]:
-    """Return the columns that name layer groups (name, number of layers, span), and their cells."""
-    columns = (Column("group", "left"), Column("layers"), Column("span", "left"))
-    return columns, [(name, count(layers.count), spans(layers)) for name, layers in groups]
+def group_columns(groups: Sequence[tuple[str, Layers]]) -> list[tuple[Column, list[str]]]:
+    """Return the columns that name layer groups (name, number of layers, span), with their cells."""
+    return [
+        (Column("group", "left"), [name for name, _ in groups]),
+        (Column("layers"), [count(layers.count) for _, layers in groups]),
+        (Column("span", "left"), [spans(layers) for _, layers in groups]),
+    ]
 
 
 def is_hybrid(model: ModelSpec) -> bool:

@@ -22,6 +22,7 @@ from .report import (
     Figure,
     Report,
     Table,
+    column_table,
     context_fact,
     heading,
     times,
@@ -127,20 +128,18 @@ def memory_figures(model: ModelSpec, layer: LayerActivations, of: str = "") -> t
 def _tables(layers: tuple[LayerActivations, ...], largest: LayerActivations) -> tuple[Table, ...]:
     rows = [("score matrix", largest.score_matrix), ("  per head", largest.score_matrix_per_head)]
     matrix = Table((LABEL, Column(), Column()), tuple((n, human(size, BYTES), exact(size, BYTES)) for n, size in rows))
-    unit, cells = unit_column("peak", _peaks(largest), BYTES)
-    peaks = tuple(
-        (kernel, cell, count(size), largest.peaks[kernel].name)
-        for kernel, cell, size in zip(KERNELS, cells, _peaks(largest), strict=True)
+    sizes = [largest.peaks[kernel].size for kernel in KERNELS]
+    peaks = (
+        (Column("kernel", "left"), list(KERNELS)),
+        unit_column("peak", sizes, BYTES),
+        (Column("B"), list(map(count, sizes))),
+        (Column("peak during", "left"), [largest.peaks[kernel].name for kernel in KERNELS]),
     )
-    tables = [matrix, Table((Column("kernel", "left"), unit, Column("B"), Column("peak during", "left")), peaks)]
+    tables = [matrix, column_table(peaks)]
     tables.append(_live_table(largest))
     if len(layers) > 1:
         tables.append(_layer_table(layers))
     return tuple(tables)
-
-
-def _peaks(layer: LayerActivations) -> list[int]:
-    return [layer.peaks[kernel].size for kernel in KERNELS]
 
 
 def _live_table(layer: LayerActivations) -> Table:
@@ -150,20 +149,24 @@ def _live_table(layer: LayerActivations) -> Table:
         moment = layer.peaks[kernel]
         tensors = sorted((t for t in moment.tensors if t.size >= moment.size / 1000), key=lambda t: -int(t.size))
         rows += [(f"{kernel}, {moment.name}" if i == 0 else "", tensor) for i, tensor in enumerate(tensors)]
-    unit, cells = unit_column("", [tensor.size for _, tensor in rows], BYTES)
-    body = tuple((label, cell, tensor.meaning) for (label, tensor), cell in zip(rows, cells, strict=True))
-    return Table((Column("tensors held at the peak", "left"), unit, Column("", "left")), body)
+    columns = (
+        (Column("tensors held at the peak", "left"), [label for label, _ in rows]),
+        unit_column("", [tensor.size for _, tensor in rows], BYTES),
+        (LABEL, [tensor.meaning for _, tensor in rows]),
+    )
+    return column_table(columns)
 
 
 def _layer_table(layers: tuple[LayerActivations, ...]) -> Table:
-    matrix, matrix_cells = unit_column("score matrix", [layer.score_matrix for layer in layers], BYTES)
-    columns = [Column("one layer of", "left"), matrix]
-    cells = [[layer.name for layer in layers], matrix_cells]
-    for kernel in ("math", "flash", "efficient"):
-        column, peak_cells = unit_column(f"peak {kernel}", [layer.peaks[kernel].size for layer in layers], BYTES)
-        columns.append(column)
-        cells.append(peak_cells)
-    return Table(tuple(columns), tuple(zip(*cells, strict=True)))
+    columns = (
+        (Column("one layer of", "left"), [layer.name for layer in layers]),
+        unit_column("score matrix", [layer.score_matrix for layer in layers], BYTES),
+        *(
+            unit_column(f"peak {kernel}", [layer.peaks[kernel].size for layer in layers], BYTES)
+            for kernel in ("math", "flash", "efficient")
+        ),
+    )
+    return column_table(columns)
 
 
 def _notes(model: ModelSpec, workload: Workload, largest: LayerActivations) -> tuple[str, ...]:

@@ -12,10 +12,10 @@ from ..quantity import Quantity, named, ratio
 from ..units import PARAMS, count, human
 from ..workload import Workload
 from .checkpoint import STORED, STORED_DTYPE, stored_by_dtype, stored_notes, stored_table, stored_weights
-from .figures import PARAMS_ATTENTION, PARAMS_TOTAL, FigureRow, FigureRows, ratio_row
+from .figures import PARAMS_ATTENTION, PARAMS_TOTAL, QUOTIENT, SUM, FigureRow, FigureRows, ratio_row
 from .layers import attention_source, group_columns, is_hybrid, layer_facts
 from .notes import device_notes, model_notes, shape_notes
-from .report import LABEL, QUOTIENT, SUM, Column, Figure, Report, Table, heading, unit_column, workload_facts
+from .report import LABEL, Column, Figure, Report, Table, column_table, heading, unit_column, workload_facts
 
 _PARTS = ("mlp", "embedding", "head", "norm", "other")
 FIGURES = FigureRows(
@@ -159,12 +159,14 @@ def _tables(model: ModelSpec, counted: Params, figures: tuple[Figure, ...]) -> t
     rows += [
         (f"  {FIGURES[f'params_{part}'].label}", getattr(counted, part)) for part in _PARTS if getattr(counted, part)
     ]
-    rounded, cells = unit_column("", [value for _, value in rows], PARAMS)
-    table = tuple(
-        (label, cell, count(value), f"{100 * int(value) / int(total):.1f} %")
-        for (label, value), cell in zip(rows, cells, strict=True)
+    values = [value for _, value in rows]
+    columns = (
+        (LABEL, [label for label, _ in rows]),
+        unit_column("", values, PARAMS),
+        (Column("parameters"), [count(value) for value in values]),
+        (Column("share"), [f"{100 * int(value) / int(total):.1f} %" for value in values]),
     )
-    tables = [Table((LABEL, rounded, Column("parameters"), Column("share")), table, strong=frozenset({0}))]
+    tables = [column_table(columns, strong=frozenset({0}))]
     if is_hybrid(model):
         tables.append(_group_table(counted))
     if model.stored is not None:
@@ -173,13 +175,14 @@ def _tables(model: ModelSpec, counted: Params, figures: tuple[Figure, ...]) -> t
 
 
 def _group_table(counted: Params) -> Table:
-    columns, names = group_columns([(g.group, g.layers) for g in counted.groups])
-    headers = ("attention\nper layer", "MLP\nper layer", "all\nlayers")
-    rows = tuple(
-        (*name, count(g.attention_per_layer), count(int(g.mlp) // int(g.layers.count)), count(g.total))
-        for name, g in zip(names, counted.groups, strict=True)
+    groups = counted.groups
+    columns = (
+        *group_columns([(g.group, g.layers) for g in groups]),
+        (Column("attention\nper layer"), [count(g.attention_per_layer) for g in groups]),
+        (Column("MLP\nper layer"), [count(int(g.mlp) // int(g.layers.count)) for g in groups]),
+        (Column("all\nlayers"), [count(g.total) for g in groups]),
     )
-    return Table((*columns, *map(Column, headers)), rows)
+    return column_table(columns)
 
 
 def _notes(model: ModelSpec, counted: Params) -> tuple[str, ...]:

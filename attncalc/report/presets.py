@@ -16,7 +16,7 @@ from ..units import BYTES, NO_UNIT, PARAMS, TOKENS, count, truncate
 from ..workload import Workload
 from .figures import PARAMS_TOTAL, PER_TOKEN, FigureRow, FigureRows, Given
 from .layers import attention_source
-from .report import Column, Report, Table, unit_column
+from .report import Column, Report, Table, column_table, unit_column
 from .text import WIDTH
 
 _NAMES_TIP = "'attncalc presets qwen' shows their figures"
@@ -130,12 +130,14 @@ def braced(names: Sequence[str]) -> list[str]:
 
 def _figures_table(models: Sequence[ModelSpec], totals: Sequence[Quantity], tokens: Sequence[Quantity]) -> Table:
     """Return one row per preset."""
-    size, total_cells = unit_column("parameters", totals, PARAMS)
-    cache, token_cells = unit_column("KV per\ntoken", tokens, BYTES)
-    contexts = [count(model.max_context) if model.max_context else "-" for model in models]
-    names, kinds = [model.name for model in models], [_attention(model) for model in models]
-    columns = (Column("name", "left"), Column("attention", "left"), Column("context"), size, cache)
-    return Table(columns, tuple(zip(names, kinds, contexts, total_cells, token_cells, strict=True)))
+    columns = (
+        (Column("name", "left"), [model.name for model in models]),
+        (Column("attention", "left"), [_attention(model) for model in models]),
+        (Column("context"), [count(model.max_context) if model.max_context else "-" for model in models]),
+        unit_column("parameters", totals, PARAMS),
+        unit_column("KV per\ntoken", tokens, BYTES),
+    )
+    return column_table(columns)
 
 
 def _per_token(model: ModelSpec) -> Quantity:

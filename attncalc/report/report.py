@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from ..plot.chart import Picture
     from ..serving.fit import Verdict
     from .bar import Bar
-
-SUM = "the sum of its parts"
-QUOTIENT = "the first figure divided by the second"
 
 
 class Figure(NamedTuple):
@@ -223,6 +220,12 @@ def unit_column(name: str, numbers: Sequence[int], unit: str) -> tuple[Column, l
     """Return a column of figures in one unit, which its header shows below `name`, and the cells."""
     unit_name, cells = column(numbers, unit)
     return Column(f"{name}\n{unit_name}" if name else unit_name), cells
+
+
+def column_table(columns: Iterable[tuple[Column, Sequence[str]]], strong: frozenset[int] = frozenset()) -> Table:
+    """Return a table of columns, each with its cells."""
+    heads, cells = zip(*columns, strict=True)
+    return Table(heads, tuple(zip(*cells, strict=True)), strong)
 
 
 def figure_rows(figures: Sequence[tuple[str, Figure]]) -> tuple[tuple[str, ...], ...]:
