@@ -48,6 +48,11 @@ class Lines(NamedTuple):
     y: Axis
     series: tuple[Series, ...]
 
+    @property
+    def heading(self) -> str:
+        """The figure with the unit of its axis: 'KV cache (GiB)'."""
+        return self.scales(most_x=2, most_y=2)[1].label
+
     def scales(self, *, most_x: int, most_y: int) -> tuple[Scale, Scale]:
         """Return the scales of both axes, with at most so many ticks; the ticks of x are its values."""
         points = [point for series in self.series for point in (*series.points, *(series.measured or ()))]
@@ -57,11 +62,9 @@ class Lines(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """One bar.
+    """One bar: its name, and its length in the axis' base unit, None if the figure does not apply.
 
     Attributes:
-        label: Its name.
-        value: Its length in the axis' base unit; None if the figure does not apply.
         text: The value as text, shown at its end.
         strong: Whether it is emphasized, as the model as released is.
     """
@@ -82,14 +85,9 @@ class Bars(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A piece of a stack.
+    """A piece of a stack, with its name and its size as text, from `start` to `end` in the axis' base unit.
 
-    Attributes:
-        label: Its name.
-        text: Its size as text.
-        start: Where it begins, in the axis' base unit.
-        end: Where it ends.
-        kind: What it is, which decides how it is drawn.
+    `kind` decides how it is drawn.
     """
 
     label: str
@@ -136,16 +134,11 @@ class Roof(NamedTuple):
     """The roofline of a GPU, and steps on it.
 
     Attributes:
-        name: The chart's name.
-        title: Its title.
-        peak: FLOP/s.
-        peak_label: The peak as text.
+        peak: FLOP/s; `peak_label` is the same as text.
         bandwidth: Bytes/s.
-        bandwidth_label: The bandwidth as text.
         ridge_label: The FLOP per byte at which the roof bends, as text.
         x: FLOP per byte.
         y: FLOP/s.
-        steps: The steps.
     """
 
     name: str

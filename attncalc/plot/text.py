@@ -70,10 +70,7 @@ def _stack(chart: Stack) -> list[str]:
     """Return the bar, a legend and the limits."""
     width = WIDTH - 6
     across = scale(
-        chart.axis,
-        [*(piece.end for piece in chart.pieces), *(mark.value for mark in chart.marks)],
-        most=9,
-        bar=True,
+        chart.axis, [*(piece.end for piece in chart.pieces), *(mark.value for mark in chart.marks)], most=9, bar=True
     )
     cells = [" "] * width
     for piece in chart.pieces:

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 
 from ..errors import AttncalcError
 from ..model import ModelSpec, plural
-from ..units import NO_UNIT, column, count
+from ..units import count
 from ..workload import Workload
 from .charts.compare import compare_picture
-from .compare_contexts import context_tables
-from .compare_rows import VARIANT_COLUMNS, Row, attention_of, ratio_cells, rows_at, split_table
+from .compare_rows import rows_at
+from .compare_tables import context_tables, model_tables, variant_table
 from .fail_if import Condition, checks_of
-from .figures import AT_CONTEXT, NO_WINDOW_FULL, PER_TOKEN
 from .notes import FAILED, WARNING, context_notes, device_notes, kind_notes, model_notes
-from .report import Column, Report, Table, heading, unit_column, workload_facts
+from .report import Report, heading, workload_facts
 
 MAX_HEADS = 10**12
 """Query heads of which the divisors are searched, up to the square root."""
@@ -82,7 +81,7 @@ def compare_variants(
             for i, variant_rows in enumerate(rows)
             for row in variant_rows
         ),
-        context_tables(rows, released) if contexts[1:] else (_variant_table([row for (row,) in rows], released),),
+        context_tables(rows, released) if contexts[1:] else (variant_table([row for (row,) in rows], released),),
         _variant_notes(model, at_contexts, compared),
         picture=compare_picture(rows, lines, released),
     )
@@ -104,7 +103,7 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
         workload_facts(models[0], first.workload),
         tuple(first.figures.values()),
         tuple((row.facts(released=True), tuple(row.figures.values())) for own in rows for row in own),
-        context_tables(rows) if contexts[1:] else split_table(_model_lines([row for (row,) in rows])),
+        context_tables(rows) if contexts[1:] else model_tables([row for (row,) in rows]),
         _model_notes([(own[0].model, _longest([row.workload for row in own])) for own in rows]),
         picture=compare_picture(rows, lines),
     )
@@ -156,63 +155,6 @@ def _workload_line(model: ModelSpec, workloads: Sequence[Workload]) -> list[str]
 
 def _longest(workloads: Sequence[Workload]) -> Workload:
     return max(workloads, key=lambda workload: int(workload.context))
-
-
-def _variant_table(rows: Sequence[Row], released: int) -> Table:
-    columns = [Column("", "left"), Column("KV\nheads")]
-    cells = [
-        [f"{_short(row.name)} *" if i == released else row.name for i, row in enumerate(rows)],
-        [row.figures["n_kv_heads"].human for row in rows],
-    ]
-    for key, header in VARIANT_COLUMNS.items():
-        if key == "kv_cache_ratio" and rows[0].name != "MHA":  # this model has no MHA variant
-            continue
-        figures = [row.figures[key] for row in rows]
-        if not any(figure.quantity for figure in figures):  # an encoder has no cache and no decode step
-            continue
-        if figures[0].unit == NO_UNIT:
-            column, column_cells = Column(header), ratio_cells([figure.quantity for figure in figures])
-        else:
-            qualified = key == NO_WINDOW_FULL and _per_token_differ(rows)
-            name = "KV per\ntoken, no\nwindow\nfull" if qualified else header
-            column, column_cells = unit_column(name, [figure.whole for figure in figures], figures[0].unit)
-        columns.append(column)
-        cells.append(column_cells)
-    return Table(tuple(columns), tuple(zip(*cells, strict=True)), strong=frozenset({released}))
-
-
-def _per_token_differ(rows: Sequence[Row]) -> bool:
-    """Return whether the two figures per token differ in a row: at this context, a window is full."""
-    return any(row.figures[AT_CONTEXT].value != row.figures[NO_WINDOW_FULL].value for row in rows)
-
-
-def _short(name: str) -> str:
-    """Return the row's name, or 'released' if it is too long to leave room for the figures."""
-    return name if len(name) <= len("MLA-512") else "released"
-
-
-def _model_lines(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """Return one line per figure: its label with its unit, and a cell for each model; the first has their names."""
-    lines = [
-        ("", *(row.name for row in rows)),
-        ("attention", *(attention_of(row.model) for row in rows)),
-        ("layers", *(count(row.model.main.n_layers) for row in rows)),
-    ]
-    per_token = {AT_CONTEXT: "  per token"}
-    if _per_token_differ(rows):
-        per_token = {name: f"  {row.label}" for name, row in PER_TOKEN.items()}
-    for key, first in rows[0].figures.items():
-        if key == NO_WINDOW_FULL and key not in per_token:
-            continue
-        figures = [row.figures[key] for row in rows]
-        label = per_token.get(key, first.label)
-        if first.unit == NO_UNIT:
-            lines.append((label, *(figure.human for figure in figures)))
-            continue
-        unit, cells = column([figure.whole for figure in figures], first.unit)
-        shown = (cell if figure.quantity is not None else "-" for cell, figure in zip(cells, figures, strict=True))
-        lines.append((f"{label}, {unit}", *shown))
-    return lines
 
 
 def _variant_notes(model: ModelSpec, workloads: Sequence[Workload], compared: Sequence[ModelSpec]) -> tuple[str, ...]:

@@ -12,23 +12,12 @@ from ..cost.intensity import decode_intensity
 from ..cost.params import params
 from ..cost.windows import without_windows
 from ..model import ModelSpec
-from ..quantity import Quantity, Ratio, named, quantity, ratio
+from ..quantity import named, quantity, ratio
 from ..units import FLOP, NO_UNIT
 from ..workload import Workload
-from .figures import (
-    AT_CONTEXT,
-    KV_CACHE,
-    NO_WINDOW_FULL,
-    PARAMS_ATTENTION,
-    PARAMS_TOTAL,
-    PER_TOKEN,
-    FigureRow,
-    FigureRows,
-    ratio_row,
-)
+from .figures import KV_CACHE, PARAMS_ATTENTION, PARAMS_TOTAL, PER_TOKEN, FigureRow, FigureRows, ratio_row
 from .layers import attention_source, kv_heads
-from .report import Column, Figure, Table
-from .text import WIDTH
+from .report import Figure
 
 _NO_DECODE = "for an encoder, which has no decode step"
 STEPS = FigureRows(
@@ -57,25 +46,6 @@ FIGURES = FigureRows(
     ),
 )
 
-VARIANT_COLUMNS = {
-    "params_attention": "attn.",
-    NO_WINDOW_FULL: "KV per\ntoken",
-    "kv_cache": "KV cache",
-    "kv_cache_ratio": "of\nMHA",
-    "flops_prefill": "prefill",
-    "flops_decode": "decode",
-    "decode_flop_per_byte": "FLOP\n/byte",
-}
-"""Headers of the figures of variants."""
-ACROSS = ("kv_cache", "flops_prefill", "flops_decode", "decode_flop_per_byte")
-"""The figures that depend on the context: one table each, if there are several contexts."""
-CONSTANT = {
-    "n_kv_heads": "KV\nheads",
-    "params_total": "parameters",
-    "params_attention": "attn.",
-    AT_CONTEXT: "KV per\ntoken",
-}
-"""Headers of the figures that do not, or only in models with windows."""
 CHARTS = ("kv_cache", "params_total", "flops_prefill", "flops_decode")
 """The figures that are drawn without --show."""
 
@@ -158,32 +128,6 @@ def _figures(model: ModelSpec, workload: Workload, of: str, base_bytes: int) -> 
     return {figure.name: figure for figure in figures}
 
 
-def split_table(
-    lines: Sequence[Sequence[str]], strong: frozenset[int] = frozenset(), width: int = WIDTH
-) -> tuple[Table, ...]:
-    """Return the lines, of which the first is the header, as tables that fit the width, each with the first column.
-
-    A column that does not fit alone gets a table of its own, which is wider.
-    """
-    labels, *columns = zip(*lines, strict=True)
-    room = width - 2 - max(map(len, labels))
-    column_width = 2 + max(len(cell) for cells in columns for cell in cells)
-    per_table = max(1, room // column_width)
-    tables = []
-    for start in range(0, len(columns), per_table):
-        header, *body = zip(labels, *columns[start : start + per_table], strict=True)
-        first, *others = header
-        tables.append(Table((Column(first, "left"), *map(Column, others)), tuple(body), strong))
-    return tuple(tables)
-
-
 def attention_of(model: ModelSpec) -> str:
     """Return the model's kinds of attention: 'GQA', or 'MLA/GQA' if layers differ."""
     return "/".join(dict.fromkeys(layers.attention.label for layers in model.main.layers))
-
-
-def ratio_cells(values: Sequence[Quantity | Ratio | None]) -> list[str]:
-    """Return ratios with the same number of decimals: three if all are at most 1, else two."""
-    numbers = [float(value or 0) for value in values]
-    digits = 3 if max(numbers) <= 1 else 2
-    return [f"{value:,.{digits}f}" for value in numbers]

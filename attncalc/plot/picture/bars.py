@@ -16,15 +16,10 @@ _LONGEST_NAME = 0.42
 
 
 def height(chart: Bars, ruler: Ruler, width: float) -> float:
-    """Return the inches that the chart needs."""
     return style.HEAD + _BAR * len(chart.bars) + _AXIS
 
 
 def draw(canvas: Canvas, ruler: Ruler, chart: Bars, box: Box) -> None:
-    """Draw the chart into the box."""
-    canvas.text(
-        box.left, box.top, ruler.cut(chart.title, box.width, style.HEADING, "bold"), style.HEADING, weight="bold"
-    )
     weights = ["bold" if bar.strong else "normal" for bar in chart.bars]
     names = [
         ruler.cut(bar.label, box.width * _LONGEST_NAME, weight=weight)
@@ -32,8 +27,7 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Bars, box: Box) -> None:
     ]
     left = max(ruler.width(name, weight=weight) for name, weight in zip(names, weights, strict=True)) + 0.1
     right = max(ruler.width(bar.text, weight=weight) for bar, weight in zip(chart.bars, weights, strict=True)) + 0.1
-    top = box.top + style.HEAD
-    axes = canvas.axes(Box(box.left + left, top, box.width - left - right, _BAR * len(chart.bars)))
+    axes = canvas.axes(Box(box.left + left, box.top, box.width - left - right, _BAR * len(chart.bars)))
     values = [bar.value for bar in chart.bars if bar.value is not None]
     across = scale(chart.axis, values, most=5, bar=True)
     axes.set_ylim(len(chart.bars) - 0.5, -0.5)

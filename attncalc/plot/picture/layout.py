@@ -1,4 +1,8 @@
-"""Lay out a picture: its title, its charts in one or two columns, and its caption."""
+"""Lay out a picture: its title, its charts in one or two columns, and its caption.
+
+The module of a kind of chart has `height(chart, ruler, width)`, the inches that it needs with its heading, and
+`draw(canvas, ruler, chart, box)`, which draws it below that.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,10 @@ def lay_out(picture: Picture, names: tuple[str, ...]) -> Canvas:
     canvas.text(style.MARGIN, style.MARGIN, "\n".join(title), style.TITLE, weight="bold", linespacing=style.LINE)
     canvas.text(style.MARGIN, below_title, "\n".join(subtitle), color=style.GREY, linespacing=style.LINE)
     for chart, box in boxes:
-        _DRAWN_BY[type(chart)].draw(canvas, ruler, chart, box)
+        heading = chart.heading if isinstance(chart, Lines) else chart.title
+        heading = ruler.cut(heading, box.width, style.HEADING, "bold")
+        canvas.text(box.left, box.top, heading, style.HEADING, weight="bold")
+        _DRAWN_BY[type(chart)].draw(canvas, ruler, chart, box._replace(top=box.top + style.HEAD))
     canvas.text(style.MARGIN, top, "\n".join(caption), style.SMALL, color=style.GREY, linespacing=style.LINE)
     return canvas
 

@@ -22,7 +22,6 @@ _GAP = style.inches(style.TEXT)
 
 
 def height(chart: Lines, ruler: Ruler, width: float) -> float:
-    """Return the inches that the chart needs."""
     return style.HEAD + _axes_height(chart) + _AXIS
 
 
@@ -31,19 +30,15 @@ def _axes_height(chart: Lines) -> float:
 
 
 def draw(canvas: Canvas, ruler: Ruler, chart: Lines, box: Box) -> None:
-    """Draw the chart into the box."""
     inner = _axes_height(chart)
     across, up = chart.scales(most_x=_MOST_TICKS, most_y=7)
-    heading = ruler.cut(up.label, box.width, style.HEADING, "bold")
-    canvas.text(box.left, box.top, heading, style.HEADING, weight="bold")
     names = [ruler.cut(series.label, box.width * _LONGEST_NAME) for series in chart.series]
     left = y_labels_width(ruler, up)
     right = max((ruler.width(name) for name in names), default=0.0) + 0.37
     widest = max(ruler.width(tick.label, style.SMALL) for tick in across.ticks)
     if len(across.ticks) * (widest + 0.12) > box.width - left - right:
         across, _ = chart.scales(most_x=max(2, int((box.width - left - right) / (widest + 0.12))), most_y=7)
-    top = box.top + style.HEAD
-    axes = canvas.axes(Box(box.left + left, top, box.width - left - right, inner))
+    axes = canvas.axes(Box(box.left + left, box.top, box.width - left - right, inner))
     x_axis(axes, across)
     y_axis(axes, up)
     ends = []

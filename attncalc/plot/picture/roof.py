@@ -8,7 +8,7 @@ from collections.abc import Callable
 from matplotlib.axes import Axes
 
 from ..chart import Roof, Step
-from ..scale import Scale, scale
+from ..scale import scale
 from . import style
 from .canvas import Box, Canvas, Ruler, x_axis, y_axis, y_labels_width
 
@@ -18,26 +18,15 @@ _LINE = style.inches(style.TEXT)
 
 
 def height(chart: Roof, ruler: Ruler, width: float) -> float:
-    """Return the inches that the chart needs."""
     return style.HEAD + _HEIGHT + _AXIS
 
 
-def scales(chart: Roof, *, most_x: int = 9, most_y: int = 7) -> tuple[Scale, Scale]:
-    """Return the scales of both axes."""
-    return (
-        scale(chart.x, (), most=most_x, edges=chart.x_range),
-        scale(chart.y, (), most=most_y, edges=chart.y_range),
-    )
-
-
 def draw(canvas: Canvas, ruler: Ruler, chart: Roof, box: Box) -> None:
-    """Draw the chart into the box."""
-    across, up = scales(chart)
-    canvas.text(box.left, box.top, chart.title, style.HEADING, weight="bold")
+    across = scale(chart.x, (), most=9, edges=chart.x_range)
+    up = scale(chart.y, (), most=7, edges=chart.y_range)
     left = y_labels_width(ruler, up)
     width = box.width - left - 0.1
-    top = box.top + style.HEAD
-    axes = canvas.axes(Box(box.left + left, top, width, _HEIGHT))
+    axes = canvas.axes(Box(box.left + left, box.top, width, _HEIGHT))
     x_axis(axes, across)
     y_axis(axes, up)
     corners = [(across.at(x), up.at(y)) for x, y in chart.roof]

@@ -47,17 +47,14 @@ class _Label(NamedTuple):
 
 
 def height(chart: Stack, ruler: Ruler, width: float) -> float:
-    """Return the inches that the chart needs."""
     rows = _rows(_names(chart, ruler, width)) + _rows(_limits(chart, ruler, width))
     return style.HEAD + rows * _LINE + 0.2 + _BAR + _AXIS
 
 
 def draw(canvas: Canvas, ruler: Ruler, chart: Stack, box: Box) -> None:
-    """Draw the chart into the box."""
-    canvas.text(box.left, box.top, chart.title, style.HEADING, weight="bold")
     across = _across(chart)
     names, limits = _names(chart, ruler, box.width), _limits(chart, ruler, box.width)
-    top = box.top + style.HEAD + _rows(names) * _LINE + 0.1
+    top = box.top + _rows(names) * _LINE + 0.1
     axes = canvas.axes(Box(box.left, top, box.width, _BAR))
     for piece in chart.pieces:
         start, end = across.at(piece.start), across.at(piece.end)

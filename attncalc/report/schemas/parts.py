@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...units import (
-    BYTES,
-    BYTES_PER_SECOND,
-    FLOP,
-    FLOP_PER_SECOND,
-    NO_UNIT,
-    PARAMS,
-    PER_SECOND,
-    SECONDS,
-    TOKENS,
-)
+from ...units import BYTES, BYTES_PER_SECOND, FLOP, FLOP_PER_SECOND, NO_UNIT, PARAMS, PER_SECOND, SECONDS, TOKENS
 from ..figures import FigureRow
 from . import schema_name
 

@@ -98,10 +98,7 @@ SCHEMA = p.schema_document(
         "command": p.text("the command that repeats the record"),
         "minutes": p.number("the time that it was given"),
         "device": p.fields("the device", _DEVICE, _SOMETIMES),
-        "columns": p.fields(
-            "the columns of the lists of each run",
-            {name: _columns(name) for name in _ROWS},
-        ),
+        "columns": p.fields("the columns of the lists of each run", {name: _columns(name) for name in _ROWS}),
         "seconds": p.number("the time that it took"),
         "runs": p.listed("the runs", p.fields("a run", _RUN)),
         "skipped": p.listed("what did not run", p.fields("a step", _STEP)),

@@ -24,10 +24,7 @@ _LAYER_FIGURES = (
     FigureRow("", BYTES, "peak memory of a pass", name="^peak_[a-z0-9_]+$"),
     FigureRow("", NO_UNIT, "pairs of a query and a key", name="^pairs$"),
 )
-_CATALOGUE = p.fields(
-    "the models, without MODEL",
-    {"name": {"const": "catalogue"}, "models": p.texts("their names")},
-)
+_CATALOGUE = p.fields("the models, without MODEL", {"name": {"const": "catalogue"}, "models": p.texts("their names")})
 _KIND = p.fields(
     "a kind of layer", {"name": p.text("its name"), "results": p.figures("its predicted figures", *_LAYER_FIGURES)}
 )

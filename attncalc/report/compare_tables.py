@@ -1,0 +1,153 @@
+"""Tables of `attncalc compare`: variants or models at one context, or at several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..units import NO_UNIT, column, count
+from .compare_rows import FIGURES, Row, attention_of
+from .figures import AT_CONTEXT, NO_WINDOW_FULL, PER_TOKEN
+from .report import Column, Figure, Table, column_table, unit_column
+from .text import WIDTH
+
+_VARIANT_COLUMNS = {
+    "n_kv_heads": "KV\nheads",
+    "params_attention": "attn.",
+    NO_WINDOW_FULL: "KV per\ntoken",
+    "kv_cache": "KV cache",
+    "kv_cache_ratio": "of\nMHA",
+    "flops_prefill": "prefill",
+    "flops_decode": "decode",
+    "decode_flop_per_byte": "FLOP\n/byte",
+}
+"""Headers of the figures of variants."""
+_ACROSS = ("kv_cache", "flops_prefill", "flops_decode", "decode_flop_per_byte")
+"""The figures that depend on the context: one table each, if there are several contexts."""
+_CONSTANT = {
+    "n_kv_heads": "KV\nheads",
+    "params_total": "parameters",
+    "params_attention": "attn.",
+    AT_CONTEXT: "KV per\ntoken",
+}
+"""Headers of the figures that do not, or only in models with windows."""
+
+
+def variant_table(rows: Sequence[Row], released: int) -> Table:
+    """Return a row per variant; the released one is marked."""
+    headers = dict(_VARIANT_COLUMNS)
+    if rows[0].name != "MHA":  # this model has no MHA variant
+        del headers["kv_cache_ratio"]
+    if _per_token_differ(rows):
+        headers[NO_WINDOW_FULL] = "KV per\ntoken, no\nwindow\nfull"
+    # a name that leaves no room for the figures is 'released'
+    name = rows[released].name if len(rows[released].name) <= len("MLA-512") else "released"
+    names = [f"{name} *" if i == released else row.name for i, row in enumerate(rows)]
+    return column_table([(Column("", "left"), names), *_columns(rows, headers)], frozenset({released}))
+
+
+def model_tables(rows: Sequence[Row]) -> tuple[Table, ...]:
+    """Return one line per figure: its label with its unit, and a cell for each model; the first has their names."""
+    lines = [
+        ("", *(row.name for row in rows)),
+        ("attention", *(attention_of(row.model) for row in rows)),
+        ("layers", *(count(row.model.main.n_layers) for row in rows)),
+    ]
+    per_token = {AT_CONTEXT: "  per token"}
+    if _per_token_differ(rows):
+        per_token = {name: f"  {row.label}" for name, row in PER_TOKEN.items()}
+    for key, first in rows[0].figures.items():
+        if key == NO_WINDOW_FULL and key not in per_token:
+            continue
+        figures = [row.figures[key] for row in rows]
+        label = per_token.get(key, first.label)
+        if first.unit == NO_UNIT:
+            lines.append((label, *(figure.human for figure in figures)))
+        else:
+            unit, cells = _cells(figures)
+            lines.append((f"{label}, {unit}", *cells))
+    return _split(lines)
+
+
+def context_tables(rows: Sequence[Sequence[Row]], released: int | None = None) -> tuple[Table, ...]:
+    """Return a table per figure with a column per context, and a table of what no context changes.
+
+    Args:
+        rows: The rows of each model, one per context.
+        released: The index of the released variant, which is marked; None if all are models.
+    """
+    strong = frozenset() if released is None else frozenset({released})
+    names = [f"{own[0].name} *" if i == released else own[0].name for i, own in enumerate(rows)]
+    contexts = [count(row.workload.context) for row in rows[0]]
+    tables: list[Table] = []
+    for key in _ACROSS:
+        figures = [row.figures[key] for own in rows for row in own]
+        if any(figure.quantity for figure in figures):  # an encoder has no cache and no decode step
+            unit, cells = _cells(figures)
+            by_model = [cells[i : i + len(contexts)] for i in range(0, len(cells), len(contexts))]
+            title = f"{figures[0].label}, {unit}" if unit else figures[0].label
+            lines = [(title, *contexts), *((name, *own) for name, own in zip(names, by_model, strict=True))]
+            tables += _split(lines, strong)
+    constant = {
+        key: header
+        for key, header in _CONSTANT.items()
+        if all(row.figures[key].value == own[0].figures[key].value for own in rows for row in own)
+    }
+    firsts = [own[0] for own in rows]
+    columns = (
+        (Column("at every\ncontext", "left"), names),
+        (Column("attention", "left"), [attention_of(row.model) for row in firsts]),
+        *_columns(firsts, constant),
+    )
+    return (*tables, column_table(columns, strong))
+
+
+def _per_token_differ(rows: Sequence[Row]) -> bool:
+    """Return whether the two figures per token differ in a row: at this context, a window is full."""
+    return any(row.figures[AT_CONTEXT].value != row.figures[NO_WINDOW_FULL].value for row in rows)
+
+
+def _columns(rows: Sequence[Row], headers: Mapping[str, str]) -> Iterator[tuple[Column, list[str]]]:
+    """Yield a column for each of the figures that has a number in a row."""
+    for key, header in headers.items():
+        figures = [row.figures[key] for row in rows]
+        if not any(figure.quantity for figure in figures):  # an encoder has no cache and no decode step
+            continue
+        if FIGURES[key].ratio:
+            yield Column(header), _ratio_cells(figures)
+        elif figures[0].unit == NO_UNIT:
+            yield Column(header), [figure.human for figure in figures]
+        else:
+            yield unit_column(header, [figure.whole for figure in figures], figures[0].unit)
+
+
+def _cells(figures: Sequence[Figure]) -> tuple[str, list[str]]:
+    """Return one unit for all figures, '' for ratios, and their cells; '-' for a figure that does not apply."""
+    if figures[0].unit == NO_UNIT:
+        unit, cells = "", _ratio_cells(figures)
+    else:
+        unit, cells = column([figure.whole for figure in figures], figures[0].unit)
+    return unit, [cell if figure.quantity is not None else "-" for cell, figure in zip(cells, figures, strict=True)]
+
+
+def _ratio_cells(figures: Sequence[Figure]) -> list[str]:
+    """Return ratios with the same number of decimals: three if all are at most 1, else two."""
+    numbers = [float(figure.quantity or 0) for figure in figures]
+    digits = 3 if max(numbers) <= 1 else 2
+    return [f"{value:,.{digits}f}" for value in numbers]
+
+
+def _split(lines: Sequence[Sequence[str]], strong: frozenset[int] = frozenset()) -> tuple[Table, ...]:
+    """Return the lines, of which the first is the header, as tables that fit the width, each with the first column.
+
+    A column that does not fit alone gets a table of its own, which is wider.
+    """
+    labels, *columns = zip(*lines, strict=True)
+    room = WIDTH - 2 - max(map(len, labels))
+    column_width = 2 + max(len(cell) for cells in columns for cell in cells)
+    per_table = max(1, room // column_width)
+    tables = []
+    for start in range(0, len(columns), per_table):
+        header, *body = zip(labels, *columns[start : start + per_table], strict=True)
+        first, *others = header
+        tables.append(Table((Column(first, "left"), *map(Column, others)), tuple(body), strong))
+    return tuple(tables)
