@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a mistyped model name like a/b must not reach the hub
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # more of them wait for each other in a loop: 2 took 4 times as long
 os.environ.setdefault("ATTNCALC_DEBUG", "1")  # a bug must fail a test, and not look like an error of the input
-settings.register_profile("attncalc", deadline=None, max_examples=80, derandomize=True)
+settings.register_profile("attncalc", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("attncalc")
 
 collect_ignore: list[str] = []

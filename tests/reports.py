@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from attncalc import AttncalcError, ModelSpec, Workload, load, preset_names
@@ -22,6 +22,20 @@ from attncalc.report.report import Report
 from attncalc.serving.request import FitRequest
 
 CONTEXT = 512
+
+
+def one_per_structure(names: Iterable[str]) -> list[str]:
+    """Return the first preset of each structure: models that differ in their sizes only take the same code."""
+    found: dict[object, str] = {}
+    for name in names:
+        model = load(name)
+        layers = frozenset(
+            (kind.label, type(kind.span), group.mlp and (bool(group.mlp.n_experts), bool(group.mlp.n_shared_experts)))
+            for _, group in model.groups()
+            for kind in group.attentions
+        )
+        found.setdefault((layers, bool(model.towers), model.weights_dtype, model.experts_dtype), name)
+    return list(found.values())
 
 
 def workload(make: Callable[..., Workload], model: ModelSpec, context: int = 0, **options: object) -> Workload:
@@ -59,7 +73,7 @@ def fits_of(model: ModelSpec) -> Iterator[Report]:
     """Yield the fit reports on `model` of every engine that supports it."""
     n_reports = 0
     for engine in ENGINES:
-        for options in ({}, {"gpu": gpu("h100-80gb")}, {"gpu": gpu("t4"), "weights_dtype": "int4"}):
+        for options in ({}, {"gpu": gpu("t4"), "weights_dtype": "int4"}):
             try:
                 yield fit_report(fit_request(model, engine, **options), full=True, roofline="gpu" in options)
                 n_reports += 1
@@ -73,6 +87,7 @@ def all_reports() -> Iterator[Report]:
     """Yield every command's report on the catalogue, two on every preset, and some with other attention or sharded."""
     for name in CATALOGUE:
         yield from reports_of(load(name))
+    for name in one_per_structure(CATALOGUE):
         yield from fits_of(load(name))
     for name in preset_names():
         yield kv_report(load(name), workload(Workload.decode, load(name)))

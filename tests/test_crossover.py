@@ -26,6 +26,7 @@ from attncalc import (
 )
 from attncalc.attention import KINDS, Span
 from attncalc.cost.complexity import attention_layer_complexity, layer_types
+from attncalc.cost.crossover import _scores_and_projections
 
 
 @st.composite
@@ -44,8 +45,8 @@ def test_the_crossover_is_the_first_context_found_by_a_scan(model: ModelSpec, wo
     first = workload.past + 1 if workload.phase == "prefill" else 1
 
     def scores_cost_more(context: int) -> bool:
-        model_flops = flops(model, workload.at(context))
-        return model_flops.scores > model_flops.projections
+        score_flops, projection_flops = _scores_and_projections(model.plain(), workload.at(context))
+        return score_flops > projection_flops
 
     by_scan = next((n for n in range(first, 400) if scores_cost_more(n)), None)
     if (context_found is not None and context_found < 400) or by_scan is not None:

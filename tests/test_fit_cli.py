@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from asking import Ask, results
+from reports import one_per_structure
 from tables import each
 
 from attncalc import preset_names
@@ -279,8 +280,8 @@ def test_options_have_the_engines_names(ask: Ask) -> None:
         assert ask(*command, *engines) == ask(*command, *attncalc_names)
 
 
-@each("name", preset_names())
-def test_every_preset_has_an_answer_or_one_error(ask: Ask, name: str) -> None:
+@each("name", one_per_structure(preset_names()))
+def test_every_structure_of_a_model_has_an_answer_or_one_error(ask: Ask, name: str) -> None:
     answer = ask("fit", name, "--engine", "all", "--gpu", "a100-80gb")
     assert answer.code in (0, 1, 2)
     assert len(answer.err.splitlines()) == (2 if answer.code == 2 else 0)

@@ -12,9 +12,10 @@ import pytest
 from asking import Ask, shell
 from hypothesis import given
 from hypothesis import strategies as st
+from reports import one_per_structure
 from tables import each
 
-from attncalc import AttncalcError, Workload, load, preset_names
+from attncalc import AttncalcError, Workload, load
 from attncalc.cli.catalogue import CATALOGUE
 from attncalc.config.gpus import gpu
 from attncalc.engines import ENGINES
@@ -27,27 +28,22 @@ from attncalc.serving.request import FitRequest
 from attncalc.units import GIB
 
 QWEN = ("fit", "qwen3-8b", "--gpu", "rtx-4090")
-GPUS = ("rtx-4090", "h100-80gb")
 ROWS, COLUMNS = 24, 80
 ANSWERS = ("FITS", "MAY NOT FIT", "DOES NOT FIT", "DOES NOT START")
 
 
 def reports(name: str) -> Iterator[Report]:
-    """Yield vLLM's report on the smallest GPU, with the longest lists of changes.
-
-    Of the presets of the catalogue, yield that of every engine and of all engines on each of GPUS.
-    """
+    """Yield the report of every engine on a small GPU, with the longest lists of changes, and two on a large one."""
     model = load(name)
     source = (model.encoder.max_context or 512) if model.encoder else None
     workload = Workload.decode(1, model.max_context or 512, source=source)
-    for device in map(gpu, GPUS if name in CATALOGUE else GPUS[:1]):
-        for engine in ENGINES if name in CATALOGUE else ("vllm",):
-            try:
-                yield fit_report(FitRequest(model, workload, engine, gpu=device))
-            except AttncalcError:  # this engine does not support this model
-                continue
-        if model.main.has_cache and name in CATALOGUE:
-            yield fit_all_report(FitRequest(model, workload, gpu=device))
+    for engine, device in (*((engine, "rtx-4090") for engine in ENGINES), ("vllm", "h100-80gb")):
+        try:
+            yield fit_report(FitRequest(model, workload, engine, gpu=gpu(device)))
+        except AttncalcError:  # this engine does not support this model
+            continue
+    if model.main.has_cache:
+        yield fit_all_report(FitRequest(model, workload, gpu=gpu("h100-80gb")))
 
 
 class Terminal(io.StringIO):
@@ -59,7 +55,7 @@ class Terminal(io.StringIO):
         return True
 
 
-@each("name", preset_names())
+@each("name", one_per_structure(CATALOGUE))
 def test_the_default_screen_leaves_a_row_for_the_prompt(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
     monkeypatch.setenv("TERM", "xterm-256color")

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # to be run as a script
 
 from asking import REPOSITORY, Ask
 from jsonschema import Draft202012Validator
+from reports import one_per_structure
 from schemas import check_answer, schema_of
 
 from attncalc import load, preset_names
@@ -282,8 +283,8 @@ RUNS = {
 """{schema: command lines, without the command}. Together their answers have every name of the schema."""
 WORDS = {"families": "presets families"}
 """The words of a command whose schema has another name."""
-EVERY_MODEL = ("kv", "params", "flops", "memory", "compare")
-"""Commands that are run on every preset."""
+EVERY_STRUCTURE = ("kv", "params", "flops", "memory", "compare")
+"""Commands that are run on a preset of each structure."""
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -295,24 +296,23 @@ def test_answers_are_valid_and_have_every_name(
     monkeypatch.chdir(REPOSITORY)
     known = names(name)
     seen = {line for line in known if line.startswith("attention.")}  # another test covers them
-    for answer in answers(ask, name, tmp_path):
-        document = check_answer(answer)
+    for document in answers(ask, name, tmp_path):
         assert schema_of(document) == name
         seen |= set(printed_names(document, known, f"{name} "))
     assert known - seen == set(), "no answer has these names"
 
 
-def answers(ask: Ask, name: str, folder: Path) -> Iterator[str]:
-    """Yield what the runs of a schema print."""
-    models = preset_names() if name in EVERY_MODEL else []
+def answers(ask: Ask, name: str, folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield what the runs of a schema print, which `ask` has checked."""
+    models = one_per_structure(preset_names()) if name in EVERY_STRUCTURE else []
     if name == "params":
         models.append(folder_with_weights(folder))
     for run in (*models, *RUNS[name]):
         answer = ask(*WORDS.get(name, name).split(), *run.split(), "--json")
         assert answer.code in (0, 1), (run, answer.err)
-        yield answer.out
+        yield json.loads(answer.out)
     if name == "verify":
-        yield from map(as_json.render, verify_reports())
+        yield from (check_answer(as_json.render(report)) for report in verify_reports())
 
 
 def folder_with_weights(folder: Path) -> str:

@@ -91,11 +91,10 @@ def test_lines_have_names_and_every_context_a_tick() -> None:
         tuple((i, float(i)) for i in range(1, 400)),
     ],
 )
-@each("suffix", STARTS)
-def test_any_values_are_drawn(points: tuple[tuple[float, float | None], ...], suffix: str) -> None:
+def test_any_values_are_drawn(points: tuple[tuple[float, float | None], ...]) -> None:
     chart = lines(Series("a", points), unit=NO_UNIT)
-    file = render(Picture("t", "", ("c",), (chart,), ("x",)), ("x",), suffix)
-    assert file.startswith(STARTS[suffix])
+    file = render(Picture("t", "", ("c",), (chart,), ("x",)), ("x",), ".svg")
+    assert file.startswith(STARTS[".svg"])
 
 
 def test_names_of_many_lines_do_not_cover_each_other(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def some_of(draw: st.DrawFn, options: Mapping[str, st.SearchStrategy[Any]]) -> d
     return {name: draw(options[name]) for name in names}
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), model=st.sampled_from([*preset_names(), "lama2", "qwen3-8B"]))
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_gives_the_figures_or_the_error_of_its_command(
@@ -144,7 +144,7 @@ places = [{"gpu": "h100"}, {"gpu": "2xa100-40gb"}, {"gpu": "24GB"}, {"kv_memory"
 traffics: list[dict[str, Any]] = [{}, {"prompt": "4K", "output": 0}, {"prompt": 500, "output": "1K"}, {"prompt": "4K"}]
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     place=st.sampled_from([*places, {}, {"gpu": "h1000"}]),
     traffic=st.sampled_from(traffics),
@@ -182,7 +182,7 @@ def test_growth_crossover_and_intensity_are_those_of_their_commands(ask: Ask, mo
         assert intensity.to_dict().items() <= of_compare.items()
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     models=st.lists(st.sampled_from(["llama2-70b", "gemma3-27b", "deepseek-v3", "t5-base", "bert-base"]), max_size=3),
     arguments=st.fixed_dictionaries(

@@ -43,6 +43,10 @@ class Change(NamedTuple):
         changed: dict[str, Any] = _with(_configs(self.file)[self.model], self.place, self.value)
         return changed
 
+    def case(self, command: str) -> Case:
+        """Return the command on the changed config."""
+        return Case((command, "model"), {f"model/{self.file}": json.dumps(self.content()).encode()})
+
 
 def every_change() -> Iterator[Change]:
     """Yield each change once for each model_type, so that 40 configs of Llama do not repeat each other."""
@@ -59,7 +63,7 @@ def every_change() -> Iterator[Change]:
 def every_case() -> Iterator[Case]:
     """Yield a quick command on each changed config."""
     for change, command in zip(every_change(), cycle(CHEAP), strict=False):
-        yield Case((command, "model"), {f"model/{change.file}": json.dumps(change.content()).encode()})
+        yield change.case(command)
 
 
 def _configs(file: str) -> dict[str, dict[str, Any]]:
