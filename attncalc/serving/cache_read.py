@@ -19,21 +19,13 @@ if TYPE_CHECKING:
 
 
 class ServingConfig(NamedTuple):
-    """The settings of an engine that change the speed of a step.
+    """The settings of an engine that change the speed of a step."""
 
-    Attributes:
-        stages: Pipeline stages: devices that each have a part of the layers.
-        dcp: Decode-context-parallel devices, which divide each sequence's tokens between them.
-        kv_dtype_k: The dtype of K; None for the workload's.
-        kv_dtype_v: The dtype of V; None for the workload's.
-        drafts: Tokens that a drafter proposes per step.
-    """
-
-    stages: int = 1
-    dcp: int = 1
-    kv_dtype_k: DType | None = None
-    kv_dtype_v: DType | None = None
-    drafts: int = 0
+    stages: int = 1  # pipeline stages: devices that each have a part of the layers
+    dcp: int = 1  # decode-context-parallel devices, which divide each sequence's tokens between them
+    kv_dtype_k: DType | None = None  # the dtype of K; None for the workload's
+    kv_dtype_v: DType | None = None  # the dtype of V; None for the workload's
+    drafts: int = 0  # tokens that a drafter proposes per step
 
     @classmethod
     def of(cls, resolved: ResolvedRequest) -> ServingConfig:

@@ -16,23 +16,15 @@ from .request import ResolvedRequest
 
 
 class Device(NamedTuple):
-    """A GPU, or a memory that an engine reported.
-
-    Attributes:
-        resolved: The complete request.
-        model: The layers on this device, as a model.
-        budget: The device's memory.
-        layout: How the engine stores these layers' cache, in plain ints.
-        start: The layout of which one request must fit for the engine to start, if it is not `layout`.
-        name: 'gpu_2' or 'stage_2' if devices have layers of their own, else ''.
-    """
+    """A GPU, or a memory that an engine reported."""
 
     resolved: ResolvedRequest
-    model: ModelSpec
-    budget: MemoryBudget
-    layout: CacheLayout
+    model: ModelSpec  # the layers on this device, as a model
+    budget: MemoryBudget  # the device's memory
+    layout: CacheLayout  # how the engine stores these layers' cache, in plain ints
+    # The layout of which one request must fit for the engine to start, if it is not `layout`
     start: CacheLayout | None = None
-    name: str = ""
+    name: str = ""  # 'gpu_2' or 'stage_2' if devices have layers of their own, else ''
 
     def slack(self, batch: int, context: int, end: End = "expected") -> int:
         """Return the bytes that `batch` sequences of `context` tokens leave free; negative if they do not fit."""

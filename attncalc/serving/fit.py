@@ -83,15 +83,10 @@ class FitResult(NamedTuple):
 
 
 class MostSequences(NamedTuple):
-    """The most sequences of one context that fit.
+    """The most sequences of one context that fit."""
 
-    Attributes:
-        sequences: Their number; None without a limit.
-        needed: Bytes of the cache that they need on the device with the least room; None without a limit.
-    """
-
-    sequences: Quantity | None
-    needed: Quantity | None
+    sequences: Quantity | None  # their number; None without a limit
+    needed: Quantity | None  # bytes of the cache that they need on the device with the least room; None without a limit
 
 
 def fit(request: FitRequest) -> FitResult:

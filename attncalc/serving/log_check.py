@@ -35,23 +35,14 @@ _PARTS = {
 
 
 class Estimate(NamedTuple):
-    """A size that a log prints, and its estimate with a range, in bytes.
+    """A size that a log prints, and its estimate with a range, in bytes."""
 
-    Attributes:
-        name: Its name in JSON.
-        label: Its name on screens.
-        logged: As printed.
-        low: The least to expect.
-        expected: The estimate.
-        high: The most to expect.
-    """
-
-    name: str
-    label: str
-    logged: int
-    low: int
-    expected: int
-    high: int
+    name: str  # its name in JSON
+    label: str  # its name on screens
+    logged: int  # as printed
+    low: int  # the least to expect
+    expected: int  # the estimate
+    high: int  # the most to expect
 
     @property
     def inside(self) -> bool:
@@ -60,21 +51,13 @@ class Estimate(NamedTuple):
 
 
 class LogComparison(NamedTuple):
-    """A log's figures, compared with predicted ones.
+    """A log's figures, compared with predicted ones."""
 
-    Attributes:
-        request: The request with the log's memory and the version of the engine that it is compared with.
-        memory: The log's memory for the cache; None if the engine did not get so far.
-        checks: Each figure of the cache as printed and as predicted.
-        estimates: What was printed of the rest of the memory, and its estimates.
-        guessed: Whether neither the log nor an option has the version.
-    """
-
-    request: FitRequest
-    memory: LogMemory | None
-    checks: tuple[Check, ...]
-    estimates: tuple[Estimate, ...]
-    guessed: bool
+    request: FitRequest  # the request with the log's memory and the version of the engine that it is compared with
+    memory: LogMemory | None  # the log's memory for the cache; None if the engine did not get so far
+    checks: tuple[Check, ...]  # each figure of the cache as printed and as predicted
+    estimates: tuple[Estimate, ...]  # what was printed of the rest of the memory, and its estimates
+    guessed: bool  # whether neither the log nor an option has the version
 
     @property
     def agrees(self) -> bool:

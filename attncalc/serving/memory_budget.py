@@ -19,19 +19,12 @@ End = Literal["low", "expected", "high"]
 
 
 class Reserve(NamedTuple):
-    """The memory that is reserved on one GPU for everything but weights and cache.
+    """The memory that is reserved on one GPU for everything but weights and cache."""
 
-    Attributes:
-        total: Bytes, as given or as expected of the engine.
-        low: The fewest bytes to expect; `total` if it was given.
-        high: The most bytes to expect; `total` if it was given.
-        runtime: The parts that add up to these; none if the total was given.
-    """
-
-    total: Quantity
-    low: int
-    high: int
-    runtime: RuntimeMemory = RuntimeMemory()
+    total: Quantity  # bytes, as given or as expected of the engine
+    low: int  # the fewest bytes to expect; `total` if it was given
+    high: int  # the most bytes to expect; `total` if it was given
+    runtime: RuntimeMemory = RuntimeMemory()  # the parts that add up to these; none if the total was given
 
     def at(self, end: End) -> int:
         """Return its bytes at one end of the memory for the cache: the most at its low end."""
@@ -48,31 +41,19 @@ class Reserve(NamedTuple):
 
 
 class MemoryBudget(NamedTuple):
-    """The memory of one GPU. Only `kv_memory` is set if the request gives the memory for the cache.
+    """The memory of one GPU. Only `kv_memory` is set if the request gives the memory for the cache."""
 
-    Attributes:
-        kv_memory: Bytes for the cache; 0 if weights and reserve leave none.
-        memory: Bytes of the GPU that software sees.
-        share: The share of it that the engine takes.
-        usable: Bytes that the engine takes.
-        weights: The weights on this GPU.
-        reserve: What is reserved for activations, CUDA graphs and the driver.
-        short: Bytes by which weights and reserve exceed `usable`.
-        layers: The number of layers on this GPU, if it does not have all of them.
-        facts: What the runtime memory was estimated from; None if it was given.
-        reserve_for: Returns what is reserved for another batch and context; None if the reserve was given. It keeps
-            its answers: a search asks again for each GPU, and GPUs with equal layers have one budget.
-    """
-
-    kv_memory: Quantity
-    memory: Quantity | None = None
-    share: Share | None = None
-    usable: Quantity | None = None
-    weights: Weights | None = None
-    reserve: Reserve | None = None
-    short: int = 0
-    layers: int | None = None
-    facts: RuntimeFacts[Any] | None = None
+    kv_memory: Quantity  # bytes for the cache; 0 if weights and reserve leave none
+    memory: Quantity | None = None  # bytes of the GPU that software sees
+    share: Share | None = None  # the share of it that the engine takes
+    usable: Quantity | None = None  # bytes that the engine takes
+    weights: Weights | None = None  # the weights on this GPU
+    reserve: Reserve | None = None  # what is reserved for activations, CUDA graphs and the driver
+    short: int = 0  # bytes by which weights and reserve exceed `usable`
+    layers: int | None = None  # the number of layers on this GPU, if it does not have all of them
+    facts: RuntimeFacts[Any] | None = None  # what the runtime memory was estimated from; None if it was given
+    # Returns what is reserved for another batch and context; None if the reserve was given. It keeps its answers: a
+    # search asks again for each GPU, and GPUs with equal layers have one budget.
     reserve_for: Callable[[int, int], Reserve] | None = None
 
     def room(self, end: End = "expected") -> int:

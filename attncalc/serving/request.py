@@ -34,15 +34,10 @@ _DTYPES = ("kv_dtype_k", "kv_dtype_v", "mamba_ssm_cache_dtype")
 
 
 class Share(NamedTuple):
-    """The share of a GPU's memory that an engine takes: numerator / denominator, exact.
+    """The share of a GPU's memory that an engine takes: numerator / denominator, exact."""
 
-    Attributes:
-        option: The engine's option that sets it.
-        text: The share as text: '0.92'.
-    """
-
-    option: str
-    text: str
+    option: str  # the engine's option that sets it
+    text: str  # the share as text: '0.92'.
     numerator: int
     denominator: int
 
@@ -54,15 +49,10 @@ def parse_share(text: str, option: str) -> Share:
 
 
 class LoggedExcess(NamedTuple):
-    """What weights and reserve took beyond the estimate, as a start-up log shows.
+    """What weights and reserve took beyond the estimate, as a start-up log shows."""
 
-    Attributes:
-        size: Bytes on each GPU; negative if they took less.
-        devices: The number of GPUs of that start: with as many, the runtime memory has no range.
-    """
-
-    size: int
-    devices: int
+    size: int  # bytes on each GPU; negative if they took less
+    devices: int  # the number of GPUs of that start: with as many, the runtime memory has no range
 
 
 @dataclass(frozen=True)
@@ -154,29 +144,19 @@ class FitRequest:
 
 
 class ResolvedRequest(NamedTuple):
-    """A complete request: nothing in it is left to a default.
+    """A complete request: nothing in it is left to a default."""
 
-    Attributes:
-        request: The request before it was completed.
-        model: One tensor-parallel device's share of the model.
-        engine: The engine.
-        args: The engine's arguments, with the facts of the model and the GPU; for llama.cpp, one slot per sequence.
-        draft: The draft model on one device; None without one.
-        workload: A decode step, with the dtype of the cache.
-        gpus: All GPUs, those of replicas included; 1 without a GPU.
-        share: The share of a GPU's memory that the engine takes; None without a GPU, and with a given kv_memory.
-        weights_dtype: The dtype of weight matrices; None for that of the model or of its files.
-    """
-
-    request: FitRequest
-    model: ModelSpec
+    request: FitRequest  # the request before it was completed
+    model: ModelSpec  # one tensor-parallel device's share of the model
     engine: Engine[Any]
+    # The engine's arguments, with the facts of the model and the GPU; for llama.cpp, one slot per sequence.
     args: EngineArgs
-    draft: DraftModel | None
-    workload: Workload
-    gpus: int
+    draft: DraftModel | None  # the draft model on one device; None without one
+    workload: Workload  # a decode step, with the dtype of the cache
+    gpus: int  # all GPUs, those of replicas included; 1 without a GPU
+    # The share of a GPU's memory that the engine takes; None without a GPU, and with a given kv_memory
     share: Share | None
-    weights_dtype: str | None
+    weights_dtype: str | None  # the dtype of weight matrices; None for that of the model or of its files
 
     @property
     def gpu(self) -> Gpu | None:

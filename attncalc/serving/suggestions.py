@@ -39,21 +39,13 @@ class Suggestion(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """A change of a request that has not been tried yet.
+    """A change of a request that has not been tried yet."""
 
-    Attributes:
-        words: The change in words.
-        flag: The options to type.
-        fields: Fields of the FitRequest with their new values.
-        workload: Fields of its workload.
-        engine_args: The engine's arguments.
-    """
-
-    words: str
-    flag: str
-    fields: Mapping[str, Any] = {}
-    workload: Mapping[str, Any] = {}
-    engine_args: Mapping[str, Any] = {}
+    words: str  # the change in words
+    flag: str  # the options to type
+    fields: Mapping[str, Any] = {}  # fields of the FitRequest with their new values
+    workload: Mapping[str, Any] = {}  # fields of its workload
+    engine_args: Mapping[str, Any] = {}  # the engine's arguments
 
     def apply(self, request: FitRequest) -> FitRequest:
         """Return the changed request."""

@@ -32,23 +32,14 @@ _QUANTIZED = {"F8_E4M3": "fp8", "F8_E5M2": "fp8", "F8_E4M3FNUZ": "fp8", "F8_E5M2
 
 
 class WeightFormat(NamedTuple):
-    """How the weights of a model are stored.
+    """How the weights of a model are stored."""
 
-    Attributes:
-        rest: The dtype of weights that are not quantized.
-        given: The name of the dtype of the quantized matrices; None if they are in `rest`, or as in the files.
-        matrices: That dtype.
-        experts_only: Whether only routed experts are quantized (gpt-oss).
-        schemes: The schemes of the quantized matrices, if `given` stands for them.
-        files: The model's files, if the weights are as large as they are.
-    """
-
-    rest: DType
-    given: str | None
-    matrices: DType
-    experts_only: bool
-    schemes: Quantization | None
-    files: CheckpointWeights | None
+    rest: DType  # the dtype of weights that are not quantized
+    given: str | None  # the name of the dtype of the quantized matrices; None if they are in `rest`, or as in the files
+    matrices: DType  # that dtype
+    experts_only: bool  # whether only routed experts are quantized (gpt-oss)
+    schemes: Quantization | None  # the schemes of the quantized matrices, if `given` stands for them
+    files: CheckpointWeights | None  # the model's files, if the weights are as large as they are
 
     @property
     def quantized(self) -> str:

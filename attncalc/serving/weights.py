@@ -38,20 +38,14 @@ _ON_DEVICE = "parameters on the device"
 
 
 class Weights(NamedTuple):
-    """The weights on one device; with pipeline stages, on the stage that has most of them.
+    """The weights on one device; with pipeline stages, on the stage that has most of them."""
 
-    Attributes:
-        total: Bytes.
-        dtype: Their dtype in words: 'fp8', 'as stored'.
-        parts: (name, label, figure) of each symbol in the formula that has a formula itself.
-        notes: What is assumed, as sentences.
-        extra: The parts of `total` that are no weights of the language model, or are copies or padding of them.
-    """
-
-    total: Quantity
-    dtype: str
+    total: Quantity  # bytes
+    dtype: str  # their dtype in words: 'fp8', 'as stored'
+    # (name, label, figure) of each symbol in the formula that has a formula itself
     parts: tuple[tuple[str, str, Quantity], ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # what is assumed, as sentences
+    # The parts of `total` that are no weights of the language model, or are copies or padding of them
     extra: tuple[ExtraWeights, ...] = ()
 
 

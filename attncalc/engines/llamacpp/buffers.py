@@ -32,23 +32,14 @@ _USE_IDEAL = "use --engine ideal for a lower bound"
 
 
 class Buffer(NamedTuple):
-    """One llama_kv_cache.
+    """One llama_kv_cache."""
 
-    Attributes:
-        name: "kv", "swa" (layers with a sliding window) or "indexer".
-        label: its layers, for people.
-        layers: how many layers it has.
-        cell: bytes of one cell in all these layers.
-        cell_k: the bytes of K among them.
-        windowed: whether it has cells only for a sliding window.
-    """
-
-    name: str
-    label: str
-    layers: int
-    cell: int
-    cell_k: int
-    windowed: bool
+    name: str  # "kv", "swa" (layers with a sliding window) or "indexer"
+    label: str  # its layers, for people
+    layers: int  # how many layers it has
+    cell: int  # bytes of one cell in all these layers
+    cell_k: int  # the bytes of K among them
+    windowed: bool  # whether it has cells only for a sliding window
 
     @property
     def named_cell(self) -> int:
@@ -57,17 +48,11 @@ class Buffer(NamedTuple):
 
 
 class StateRows(NamedTuple):
-    """One llama_memory_recurrent: the recurrent states of one sequence.
+    """One llama_memory_recurrent: the recurrent states of one sequence."""
 
-    Attributes:
-        row: bytes of one row, in all layers.
-        convolution: the bytes of convolutions among them (R in the log).
-        state: the bytes of all other states (S in the log).
-    """
-
-    row: int
-    convolution: int
-    state: int
+    row: int  # bytes of one row, in all layers
+    convolution: int  # the bytes of convolutions among them (R in the log)
+    state: int  # the bytes of all other states (S in the log)
 
 
 def padded(cells: int) -> int:

@@ -65,41 +65,26 @@ _COPIED = _spread(80, 115)
 
 
 class Graph(NamedTuple):
-    """What the graph of one pass depends on, besides the model.
-
-    Attributes:
-        release: the version of llama.cpp.
-        flash: whether flash attention is on.
-        ubatch: tokens of the pass.
-        rows: rows of logits.
-        full_cells: cells of a stream that a mask covers.
-        window_cells: the same for sliding windows; 0 without windows.
-        streams: streams of cells.
-        k_copied: whether flash attention on CUDA copies K to f16.
-        v_copied: whether it copies V.
-        gpus: GPUs with layers of their own.
-        first: whether the GPU has the first layer.
-        last: whether the GPU has the last layer and the logits.
-        pipelined: whether several GPUs work on different micro-batches at once: only if no layer or expert, and no
-            cache, is on the host.
-        from_host: bytes of the largest matrix of a layer on the host, which this GPU copies for a pass; 0 without one.
-        head_from_host: bytes of the lm head on the host, which this GPU copies for many rows of logits; 0 without it.
-    """
+    """What the graph of one pass depends on, besides the model."""
 
     release: LlamaCppVersion
-    flash: bool
-    ubatch: int
-    rows: int
-    full_cells: int
-    window_cells: int
-    streams: int
-    k_copied: bool
-    v_copied: bool
-    gpus: int = 1
-    first: bool = True
-    last: bool = True
+    flash: bool  # whether flash attention is on
+    ubatch: int  # tokens of the pass
+    rows: int  # rows of logits
+    full_cells: int  # cells of a stream that a mask covers
+    window_cells: int  # the same for sliding windows; 0 without windows
+    streams: int  # streams of cells
+    k_copied: bool  # whether flash attention on CUDA copies K to f16
+    v_copied: bool  # whether it copies V
+    gpus: int = 1  # GPUs with layers of their own
+    first: bool = True  # whether the GPU has the first layer
+    last: bool = True  # whether the GPU has the last layer and the logits
+    # Whether several GPUs work on different micro-batches at once: only if no layer or expert, and no cache, is on the
+    # host
     pipelined: bool = True
+    # Bytes of the largest matrix of a layer on the host, which this GPU copies for a pass; 0 without one
     from_host: int = 0
+    # Bytes of the lm head on the host, which this GPU copies for many rows of logits; 0 without it
     head_from_host: int = 0
 
     @property
@@ -109,21 +94,13 @@ class Graph(NamedTuple):
 
 
 class ComputeBuffer(NamedTuple):
-    """The compute buffers of one GPU and of the host.
+    """The compute buffers of one GPU and of the host."""
 
-    Attributes:
-        low: the fewest bytes to expect on the GPU.
-        expected: the expected bytes, with a formula.
-        high: the most bytes to expect.
-        host: bytes of the buffer in host memory (CUDA_Host).
-        terms: (name, label, figure) of the symbols in the formula.
-    """
-
-    low: int
-    expected: Quantity
-    high: int
-    host: Quantity
-    terms: tuple[Term, ...]
+    low: int  # the fewest bytes to expect on the GPU
+    expected: Quantity  # the expected bytes, with a formula
+    high: int  # the most bytes to expect
+    host: Quantity  # bytes of the buffer in host memory (CUDA_Host)
+    terms: tuple[Term, ...]  # (name, label, figure) of the symbols in the formula
 
 
 class _Peak(NamedTuple):
@@ -134,29 +111,17 @@ class _Peak(NamedTuple):
 
 
 class _Pass(NamedTuple):
-    """The sizes that all moments of a pass share.
+    """The sizes that all moments of a pass share."""
 
-    Attributes:
-        graph: what the graph depends on.
-        d: width of the model.
-        tokens: tokens of the pass.
-        masks: bytes of the masks.
-        attention_masks: the same with the copy in f16 that attention reads.
-        inputs: bytes of further inputs.
-        layers: layers of the model.
-        linear: whether the model has recurrent layers.
-        latent: whether the model has MLA.
-    """
-
-    graph: Graph
-    d: int
-    tokens: int
-    masks: int
-    attention_masks: int
-    inputs: int
-    layers: int
-    linear: bool
-    latent: bool
+    graph: Graph  # what the graph depends on
+    d: int  # width of the model
+    tokens: int  # tokens of the pass
+    masks: int  # bytes of the masks
+    attention_masks: int  # the same with the copy in f16 that attention reads
+    inputs: int  # bytes of further inputs
+    layers: int  # layers of the model
+    linear: bool  # whether the model has recurrent layers
+    latent: bool  # whether the model has MLA
 
     @property
     def cells(self) -> Quantity:

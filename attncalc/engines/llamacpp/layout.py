@@ -42,25 +42,15 @@ from .versions import VERSION
 
 @dataclass(frozen=True)
 class LlamaCppLayout:
-    """The cells and state rows of all GPUs together, or of one of them.
+    """The cells and state rows of all GPUs together, or of one of them."""
 
-    Attributes:
-        start: what all devices hold together.
-        buffers: the buffers of cells.
-        states: the recurrent states; None without such layers.
-        notes: see CacheLayout, also for bound, source and max_sequences.
-        parts: the layout of each GPU, if there are several or the host has some layers.
-        is_part: whether this is one of these.
-        host: the layout of the layers whose cache is on the host; None without such layers.
-    """
-
-    start: Start
-    buffers: tuple[Buffer, ...]
-    states: StateRows | None
-    notes: tuple[str, ...]
-    parts: tuple[LlamaCppLayout, ...] = ()
-    is_part: bool = False
-    host: LlamaCppLayout | None = None
+    start: Start  # what all devices hold together
+    buffers: tuple[Buffer, ...]  # the buffers of cells
+    states: StateRows | None  # the recurrent states; None without such layers
+    notes: tuple[str, ...]  # see CacheLayout, also for bound, source and max_sequences
+    parts: tuple[LlamaCppLayout, ...] = ()  # the layout of each GPU, if there are several or the host has some layers
+    is_part: bool = False  # whether this is one of these
+    host: LlamaCppLayout | None = None  # the layout of the layers whose cache is on the host; None without such layers
     max_sequences: int | None = MAX_SEQUENCES
     bound: Bound = "reserved"
     source: str = (

@@ -30,22 +30,14 @@ def mib(size: int, width: int = 7) -> str:
 
 @dataclass(frozen=True)
 class Start:
-    """A start of the server, and the lines of its log about the caches.
-
-    Attributes:
-        args: The arguments.
-        buffers: The buffers of cells, of all devices together.
-        states: The recurrent states; None without such layers.
-        window: Tokens of the sliding window; None if no buffer has one.
-        layers: Layers of the model.
-        devices: The buffers of each device by its name, the host first; {} without a known GPU.
-    """
+    """A start of the server, and the lines of its log about the caches."""
 
     args: LlamacppArgs
-    buffers: tuple[Buffer, ...]
-    states: StateRows | None
-    window: int | None
-    layers: int
+    buffers: tuple[Buffer, ...]  # the buffers of cells, of all devices together
+    states: StateRows | None  # the recurrent states; None without such layers
+    window: int | None  # tokens of the sliding window; None if no buffer has one
+    layers: int  # layers of the model
+    # The buffers of each device by its name, the host first; {} without a known GPU
     devices: Mapping[str, tuple[Buffer, ...]]
 
     def lines(self, context: int) -> tuple[str, ...]:

@@ -127,32 +127,20 @@ class LlamacppOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class LlamacppArgs(EngineArgs):
-    """The arguments of llama.cpp.
+    """The arguments of llama.cpp."""
 
-    Attributes:
-        kv_dtype_k: dtype of K if it differs from V's.
-        kv_dtype_v: dtype of V if it differs from K's.
-        sequences: slots of the server (-np); None for one per sequence of `batch`.
-        batch: sequences for which the server is started.
-        ubatch: tokens of a micro-batch (-ub).
-        flash_attn: flash attention: on, off or auto (-fa).
-        n_gpu_layers: layers on GPUs, the output layer included (-ngl); None for all.
-        n_cpu_moe: layers from the first on whose routed experts are on the host.
-        tensor_split: the share of the layers on each GPU (-ts); () for equal ones.
-    """
-
-    kv_dtype_k: DType | None = None
-    kv_dtype_v: DType | None = None
-    sequences: int | None = None
-    batch: int | None = None
-    ubatch: int | None = None
+    kv_dtype_k: DType | None = None  # dtype of K if it differs from V's
+    kv_dtype_v: DType | None = None  # dtype of V if it differs from K's
+    sequences: int | None = None  # slots of the server (-np); None for one per sequence of `batch`
+    batch: int | None = None  # sequences for which the server is started
+    ubatch: int | None = None  # tokens of a micro-batch (-ub)
     kv_unified: bool = False
     swa_full: bool = False
-    flash_attn: str | None = None
+    flash_attn: str | None = None  # flash attention: on, off or auto (-fa)
     n_outputs_max: int | None = None
-    n_gpu_layers: int | None = None
-    n_cpu_moe: int = 0
-    tensor_split: tuple[float, ...] = ()
+    n_gpu_layers: int | None = None  # layers on GPUs, the output layer included (-ngl); None for all
+    n_cpu_moe: int = 0  # layers from the first on whose routed experts are on the host
+    tensor_split: tuple[float, ...] = ()  # the share of the layers on each GPU (-ts); () for equal ones
     no_kv_offload: bool = False
 
     @property

@@ -36,19 +36,12 @@ _TWO_LAYERS_PER_BLOCK = ("falcon_h1",)
 
 
 class Placement(NamedTuple):
-    """The device of each layer.
+    """The device of each layer."""
 
-    Attributes:
-        layers: the device of each layer, in order.
-        output: the device of the output layer.
-        gpus: how many GPUs there are.
-        on_gpus: layers on GPUs, the output layer included.
-    """
-
-    layers: tuple[int, ...]
-    output: int
-    gpus: int
-    on_gpus: int
+    layers: tuple[int, ...]  # the device of each layer, in order
+    output: int  # the device of the output layer
+    gpus: int  # how many GPUs there are
+    on_gpus: int  # layers on GPUs, the output layer included
 
     @property
     def is_partial(self) -> bool:

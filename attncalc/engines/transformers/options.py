@@ -28,12 +28,7 @@ class TransformersOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class TransformersArgs(EngineArgs):
-    """The arguments of transformers' caches.
+    """The arguments of transformers' caches."""
 
-    Attributes:
-        cache_implementation: dynamic, static or quantized.
-        residual_length: tokens after which a quantized cache quantizes its newest tokens.
-    """
-
-    cache_implementation: str | None = None
-    residual_length: int | None = None
+    cache_implementation: str | None = None  # dynamic, static or quantized
+    residual_length: int | None = None  # tokens after which a quantized cache quantizes its newest tokens
