@@ -201,6 +201,13 @@ def read_settings(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[st
     return {name: value for name, value in found.items() if value is not None}
 
 
+def read_weights_dtype(method: re.Pattern[str], dtypes: Mapping[str, str], text: str) -> dict[str, str]:
+    """Return the setting that a quantization method decides; `dtypes` has them by the beginning of its name."""
+    name = first(method, text) or ""
+    found = [dtype for start, dtype in dtypes.items() if name.startswith(start)]
+    return {"weights_dtype": found[0]} if found else {}
+
+
 def read_flags(patterns: Mapping[str, re.Pattern[str]], text: str) -> frozenset[str]:
     return frozenset(name for name, pattern in patterns.items() if pattern.search(text))
 

@@ -1,4 +1,4 @@
-"""SGLang: a pool of token rows, and a second pool for sliding windows or for recurrent states."""
+"""What SGLang answers, beside its layout and runtime memory."""
 
 from __future__ import annotations
 

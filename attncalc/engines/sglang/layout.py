@@ -80,7 +80,7 @@ def _state_pool(pools: ModelPools, args: SglangArgs, max_sequences: int | None) 
 def _notes(
     specs: Sequence[LayerCacheSpec], pools: ModelPools, args: SglangArgs, states: StatePool | None
 ) -> Iterator[str]:
-    if args.version.name != VERSION:
+    if not args.version.source_was_read:
         yield f"This assumes that pools of SGLang {args.version.name} are those of {VERSION}, whose source was read."
     if args.block_size is None and not pools.indexer:
         yield "SGLang's default is pages of 1 token; some attention backends use 64 or 128: set --block-size for those."

@@ -29,6 +29,7 @@ from ..startup_log import (
     read_budget,
     read_flags,
     read_settings,
+    read_weights_dtype,
     size_checks,
     torch_out_of_memory,
 )
@@ -132,11 +133,7 @@ def _settings(text: str) -> dict[str, str]:
         settings["enable_expert_parallel"] = "True"
     if settings.get("kv_dtype", "").startswith("fp4"):
         settings["kv_dtype"] = "fp4"
-    method = first(_QUANTIZATION, text) or ""
-    weights = next((dtype for name, dtype in _WEIGHTS.items() if method.startswith(name)), None)
-    if weights:
-        settings["weights_dtype"] = weights
-    return settings
+    return settings | read_weights_dtype(_QUANTIZATION, _WEIGHTS, text)
 
 
 def figures_of(text: str) -> dict[str, Printed]:

@@ -17,6 +17,11 @@ _OLDEST = (0, 3, 6)
 class SGLangVersion(Version):
     """The behaviour of one version."""
 
+    @property
+    def source_was_read(self) -> bool:
+        """Whether the pools are from this version's source."""
+        return self.name == VERSION
+
     captures_prefill = since((0, 5, 10), "disable_piecewise_cuda_graph in server_args.py")
     """CUDA graphs of prefills are on by default, and reserved for."""
     gib_for_drafter = by_version({(): 2, (0, 5, 10): 4, (0, 5, 14): 0}, "_handle_gpu_memory_settings in server_args.py")

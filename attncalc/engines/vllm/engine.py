@@ -1,4 +1,4 @@
-"""vLLM's cache: groups of layers take blocks of tokens from one pool."""
+"""What vLLM answers, beside its layout, runtime memory and extra weights."""
 
 from __future__ import annotations
 

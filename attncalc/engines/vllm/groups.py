@@ -94,19 +94,15 @@ def _promote_windows(specs: Sequence[LayerSpec], version: VllmVersion, *, promot
 
 
 def _is_one_group(specs: Sequence[LayerSpec], version: VllmVersion) -> bool:
-    """Return whether all layers form one group: they are equal, or of one type and of widths that may be mixed."""
+    """Return whether all layers form one group: equal ones, or of the same tokens in widths that may be mixed."""
     if len({s.grouping_key for s in specs}) == 1:
         return True
-    one_page_size = len({int(s.page_bytes) for s in specs}) == 1
-    return _is_one_type(specs) and (version.groups_mixed_widths or version.v0 or one_page_size)
-
-
-def _is_one_type(specs: Sequence[LayerSpec]) -> bool:
-    """Return whether all layers store the same tokens, whatever their widths."""
     if len({int(s.block_size) for s in specs}) > 1:
         return False
     same_window = len({(s.kind, s.window) for s in specs}) == 1 and specs[0].kind != "mamba"
-    return same_window or all(s.is_full for s in specs)
+    one_page_size = len({int(s.page_bytes) for s in specs}) == 1
+    mixes_widths = version.groups_mixed_widths or version.v0 or one_page_size
+    return mixes_widths and (same_window or all(s.is_full for s in specs))
 
 
 def _equalize_pages(specs: Sequence[LayerSpec], version: VllmVersion) -> list[LayerSpec]:

@@ -30,6 +30,7 @@ from ..startup_log import (
     read_budget,
     read_flags,
     read_settings,
+    read_weights_dtype,
     torch_out_of_memory,
 )
 from .options import VllmArgs
@@ -144,13 +145,16 @@ _SETTINGS = {
 _FLAGS = {"enforce_eager": re.compile(r"enforce_eager'?[=:] ?True")}
 _QUANTIZATION = re.compile(r"(?<!\w)'?quantization'?[=:] ?'?(?!None)(\w{1,40})")
 _WEIGHTS = {"fp8": "fp8", "awq": "int4", "gptq": "int4", "bitsandbytes": "int4"}
-"""{how a quantization method begins: the dtype of its weights, as far as the name decides it}."""
 
 
 def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
     text, starts = last_start(filter(_RELEVANT.search, lines), _START, _OUTCOME)
-    version, model, settings = _read_settings(text)
+    engine = _ENGINE.search(text)
+    version = first(_BANNER, text) or first(_ANY_VERSION, text)
+    if engine:
+        version = "v0" if engine["engine"] == "V0" else engine["version"]
+    settings = _settings(text)
     found = {name: printed(pattern, text) for name, pattern in _FIGURES.items()}
     found["kv_bytes_per_sequence"] = printed(_NEEDED, text, GIB)
     found["concurrency"] = [Printed(match[2], match[0]) for match in _CONCURRENCY.finditer(text)]
@@ -167,7 +171,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
     return StartupLog(
         engine="vllm",
         version=version,
-        model=model,
+        model=first(_MODEL, text),
         settings=settings,
         flags=read_flags(_FLAGS, text),
         available=tuple(available),
@@ -178,16 +182,8 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
     )
 
 
-def _read_settings(text: str) -> tuple[str | None, str | None, dict[str, str]]:
-    """Return the version, the model and the settings.
-
-    The first mention of a setting is the model's; a later one may be its drafter's.
-    """
-    engine = _ENGINE.search(text)
-    version = first(_BANNER, text) or first(_ANY_VERSION, text)
-    if engine:
-        version = "v0" if engine["engine"] == "V0" else engine["version"]
-    settings = read_settings(_SETTINGS, text)
+def _settings(text: str) -> dict[str, str]:
+    settings = read_settings(_SETTINGS, text)  # a later mention of a setting may be its drafter's
     if _NO_PREFIXES.search(text):
         settings["prefix_caching"] = "False"
     if settings.get("kv_dtype") == "fp8_ds_mla":  # what fp8 means for a model with an indexer
@@ -196,24 +192,18 @@ def _read_settings(text: str) -> tuple[str | None, str | None, dict[str, str]]:
         settings["speculative_layers"] = "1" if drafter[1].endswith(("mtp", "eagle", "eagle3")) else "0"
     if (ranks := _RANKS.search(text)) and not settings.keys() & {"tp", "pp"}:
         settings["tp"] = ranks[1]
-    method = first(_QUANTIZATION, text) or ""
-    weights = next((dtype for name, dtype in _WEIGHTS.items() if method.startswith(name)), None)
-    if weights:
-        settings["weights_dtype"] = weights
-    return version, first(_MODEL, text), settings
+    return settings | read_weights_dtype(_QUANTIZATION, _WEIGHTS, text)
 
 
 def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) -> LogRefusal | None:
     """Return why this start ended without an engine; None if it has the tokens of its cache and no memory ran out."""
     started = logged.keys() & {"kv_tokens", "concurrency"}
     if "kv_bytes_per_sequence" in logged and not started:
-        needed = logged["kv_bytes_per_sequence"]
-        return LogRefusal("too_small", needed.line)
+        return LogRefusal("too_small", logged["kv_bytes_per_sequence"].line)
     failed = torch_out_of_memory(text, "sampler" if started else "")
     if failed or started:
         return failed
-    occupied = re.search(_OCCUPIED, text)
-    if occupied:
+    if occupied := re.search(_OCCUPIED, text):
         return LogRefusal("occupied", occupied[0])
     empty = re.search(_NO_MEMORY, text)
     none_left = next((figure.line for figure in available if figure.number <= 0), None)
