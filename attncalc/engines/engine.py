@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from ..errors import AttncalcError
 from ..quantity import Quantity, symbol
-from ..units import GIB, DType
+from ..units import DType
 from .pipeline import stage_sizes
 
 if TYPE_CHECKING:
@@ -74,14 +74,6 @@ class Refusal(NamedTuple):
 
     reason: str
     tip: str
-
-
-def by_device_memory(memory: int | None, steps: tuple[tuple[int, int], ...], largest: int) -> int:
-    """Return the value of the first step (GiB, value) whose GiB are more than `memory` bytes, else `largest`.
-
-    With steps (20, 2048), (60, 4096): 2048 below 20 GiB, 4096 below 60 GiB. An unknown memory gives `largest`.
-    """
-    return next((value for gib, value in steps if memory is not None and memory < gib * GIB), largest)
 
 
 class Engine(Generic[Args]):

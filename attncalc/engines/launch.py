@@ -39,14 +39,10 @@ class LaunchFacts(Generic[Args]):
 
     Attributes:
         args: the engine's arguments.
-        model: the whole model.
         served: the model's path or repository.
         revision: the repository's branch, tag or commit; None for the default one.
         draft: the draft model's path or repository; None without one.
         context: tokens of a sequence.
-        batch: concurrent sequences.
-        dtype_given: whether the dtype of the model was given.
-        kv_dtype_given: whether the dtype of the cache was given.
         weights_given: the dtype of the weights that was given; None for that of the checkpoint.
         weights_dtype: the dtype of the weights; None for that of the model or its files.
         share: the share of a GPU's memory that was given.
@@ -54,7 +50,6 @@ class LaunchFacts(Generic[Args]):
         replicas: groups of GPUs with requests of their own.
         ranks: data-parallel ranks that divide the experts, or the replicas of another model.
         expert_parallel: whether each GPU has whole experts.
-        on_gpu: whether there is a GPU.
     """
 
     args: Args

@@ -46,7 +46,6 @@ class RuntimeFacts(Generic[Args]):
         args: the engine's arguments: version, tp, pp, dtypes, device. `args.max_num_seqs` and others are None if they
             were not given.
         limits: the tokens and sequences of one forward pass, given or by default.
-        gpu: the GPU.
         share: (numerator, denominator) of the GPU's memory that the engine takes.
         batch: concurrent sequences that are requested.
         context: tokens of each.

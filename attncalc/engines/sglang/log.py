@@ -44,12 +44,11 @@ _OUTCOME = re.compile(rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}
 _RELEVANT = re.compile(
     r"server_args|ServerArgs|weight|[Mm]emory|mem |mem=|[Cc]ache|cuda graph|max_total_num_tokens|version|sglang|[MG]iB"
 )
-_ARGUMENT = r"(?<!\w)'?(?:NAMES)'?[=:] ?'?(?!None|auto)(VALUE)"
 
 
 def _argument(names: str, value: str = r"[\w.]{1,40}") -> re.Pattern[str]:
     """Return a pattern for an argument in ServerArgs(name=value)."""
-    return re.compile(_ARGUMENT.replace("NAMES", names).replace("VALUE", value))
+    return re.compile(rf"(?<!\w)'?(?:{names})'?[=:] ?'?(?!None|auto)({value})")
 
 
 _MODEL = re.compile(r"model_path='([^']{1,4096})'|--model(?:-path)? ([^\s']{1,4096})")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ..engine import by_device_memory
+from ...units import GIB
 from .options import SglangArgs
 
 _CHUNK_STEPS = ((20, 2048), (60, 4096), (160, 8192))
@@ -28,16 +28,24 @@ _LARGEST_OLD, _LARGEST_MIDDLE = 80 * 1024, 96 * 1024
 share of one device."""
 
 
+def _by_device_memory(memory: int | None, steps: _Steps, largest: int) -> int:
+    """Return the value of the first step (GiB, value) whose GiB are more than `memory` bytes, else `largest`.
+
+    With steps (20, 2048), (60, 4096): 2048 below 20 GiB, 4096 below 60 GiB. An unknown memory gives `largest`.
+    """
+    return next((value for gib, value in steps if memory is not None and memory < gib * GIB), largest)
+
+
 def chunked_prefill_size(args: SglangArgs) -> int:
     """Return the default tokens of a prefill chunk."""
     steps = _CHUNK_STEPS if args.version.captures_prefill else _OLD_CHUNK_STEPS
-    return by_device_memory(args.device_memory, steps, _LARGEST_CHUNK)
+    return _by_device_memory(args.device_memory, steps, _LARGEST_CHUNK)
 
 
 def largest_graph(args: SglangArgs) -> int:
     """Return the most sequences of a decode step that are captured as a CUDA graph (cuda_graph_max_bs)."""
     below_tp4, from_tp4 = _GRAPH_STEPS if args.version.captures_prefill else _OLD_GRAPH_STEPS
-    graphs = by_device_memory(args.device_memory, below_tp4 if args.tp < 4 else from_tp4, _LARGEST_GRAPHS)
+    graphs = _by_device_memory(args.device_memory, below_tp4 if args.tp < 4 else from_tp4, _LARGEST_GRAPHS)
     return min(graphs, args.max_running_requests or graphs)
 
 

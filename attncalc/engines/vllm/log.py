@@ -35,7 +35,7 @@ from ..startup_log import (
 )
 from .options import VllmArgs
 
-LABELS = {
+_LABELS = {
     "kv_block_size": "tokens per block",
     "kv_blocks": "blocks",
     "cpu_blocks": "blocks in host memory",
@@ -224,12 +224,12 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: VllmArgs, context: in
         return None, ()
     ends = [max(0, end) for end in (memory.low, memory.printed, memory.high)]
     pools = [layout.pool(size, context) for size in ends]
-    logged = {name: figure for name, figure in log.logged.items() if name in LABELS}
+    logged = {name: figure for name, figure in log.logged.items() if name in _LABELS}
     if args.pp > 1:  # versions differ in which stage's layers they count
         logged.pop("max_context", None)
     checks = [
         _check(name, logged[name], [pool.figure(name) for pool in pools])
-        for name in LABELS
+        for name in _LABELS
         if name in logged and name != "max_context"
     ]
     if "max_context" in logged:
@@ -267,13 +267,13 @@ def _check(name: str, printed: Printed, predicted: Sequence[int | float]) -> Che
     low, middle, high = predicted
     note = "the log's memory is rounded" if low != high else "exact"
     if name == "kv_bytes_per_sequence":
-        return Check("log", name, LABELS[name], middle, printed.bytes, printed.half, BYTES, note)
+        return Check("log", name, _LABELS[name], middle, printed.bytes, printed.half, BYTES, note)
     measured = float(printed.text) if name == "concurrency" else int(printed.text)
     # Concurrency is printed with two decimals: 44.625 as 44.62 or 44.63.
     half = 0.005 + 1e-9 if name == "concurrency" else 0
     tolerance = (high - middle if measured > middle else middle - low) + half
     unit = TOKENS if name in ("kv_tokens", "kv_block_size", "max_context") else ""
-    return Check("log", name, LABELS[name], middle, measured, tolerance, unit, note)
+    return Check("log", name, _LABELS[name], middle, measured, tolerance, unit, note)
 
 
 def _longest(layout: CacheLayout, memory: int, context: int) -> int:

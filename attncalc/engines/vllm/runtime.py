@@ -56,9 +56,9 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     version, thousandth = facts.args.version, GIB // 1000
     layers = symbol("L", facts.model.main.n_layers, "layers on this device")
     label = "outside PyTorch: libraries"
-    link, low, high = _communication(facts)
+    link, low, high = _link(facts), 90, 150
     if link:
-        label += ", communication"
+        label, low, high = f"{label}, communication", link.below, link.above
         total: int = symbol("libraries", link.base * thousandth, "bytes measured outside PyTorch on one GPU")
         total = total + layers * symbol("per_layer", link.per_layer * GIB // 10000, "bytes measured per layer")
     elif version.profiles_graphs_early and not facts.args.enforce_eager:
@@ -102,36 +102,42 @@ def _is_measured(facts: RuntimeFacts[VllmArgs]) -> bool:
 
 
 class _Link(NamedTuple):
-    """What was measured outside PyTorch with tensor parallelism.
+    """What was measured outside PyTorch with tensor parallelism, in thousandths of a GiB.
 
     Attributes:
-        base: thousandths of a GiB.
+        base: without layers.
+        below: how much less there may be.
+        above: how much more there may be.
         per_layer: ten-thousandths of a GiB per layer.
     """
 
     base: int
+    below: int
+    above: int
     per_layer: int = 0
 
 
-def _communication(facts: RuntimeFacts[VllmArgs]) -> tuple[_Link | None, int, int]:
-    """Return what was measured with tensor parallelism, and its range below and above in thousandths of a GiB.
+def _link(facts: RuntimeFacts[VllmArgs]) -> _Link | None:
+    """Return what communication takes, with the libraries; None on one device.
 
     Over NVLink 2.05 GiB from 0.15 on (H100, tp 2 and 4). Before, with two GPUs 0.10, 0.74 and 1.38 (H200, H20), with
     four 1.39 (A800), with eight and more 2.1 (A100; 1.8 on AMD GPUs). Over PCIe 0.03 to 0.25 with two GPUs (L40S, RTX
     3090 and 4090), 0.7 with four (RTX PRO 6000).
     """
     version, tp, gpu = facts.args.version, facts.args.tp, facts.gpu
-    spread = 700 if tp <= 4 else 1500  # no more than 4 were measured
+    above = 700 if tp <= 4 else 1500  # no more than 4 were measured
     if tp == 1:
-        return None, 90, 150
+        return None
     if gpu.nvlink is None:
-        return _Link(700), 650, 1500
+        return _Link(700, 650, 1500)
     if not gpu.nvlink:
-        return (_Link(230), 200, 450) if tp == 2 else (_Link(700), 500, 1000)
+        return _Link(230, 200, 450) if tp == 2 else _Link(700, 500, 1000)
     if not version.has_symmetric_memory:
-        return _Link(740 if tp == 2 else 2100 if version.v0 and tp >= 8 else 1390), 700, spread
+        of_more = 2100 if version.v0 and tp >= 8 else 1390
+        return _Link(740 if tp == 2 else of_more, 700, above)
     measured = gpu.compute_capability == HOPPER and tp <= 4 and version.links_were_measured
-    return _Link(2050, 6) if tp == 2 else _Link(2080, 16), (100 if measured else 700), (200 if measured else spread)
+    below, above = (100, 200) if measured else (700, above)
+    return _Link(2050, below, above, 6) if tp == 2 else _Link(2080, below, above, 16)
 
 
 def _graphs(profile: Profile) -> RuntimePart | None:
