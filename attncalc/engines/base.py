@@ -25,17 +25,11 @@ NO_LIMIT = symbol("no_limit", 2**60, "no limit: this device has no cache that gr
 
 
 class DraftModel(NamedTuple):
-    """A draft model on one device: an EAGLE head, or a smaller model.
-
-    Attributes:
-        title: its name.
-        weights: bytes of its weights.
-        layers: what its layers cache.
-    """
+    """A draft model on one device: an EAGLE head, or a smaller model."""
 
     title: str
-    weights: int
-    layers: tuple[LayerCacheSpec, ...]
+    weights: int  # bytes of its weights
+    layers: tuple[LayerCacheSpec, ...]  # what its layers cache
 
 
 @dataclass(frozen=True)
@@ -43,78 +37,46 @@ class EngineArgs:
     """What an engine is started with, and the facts of the model and the device on which its defaults depend.
 
     Each engine derives a class from it, whose fields are its own options. None means the engine's default.
-
-    Attributes:
-        kv_dtype: dtype of the cache, for K and V.
-        engine_version: version of the engine, "v0" for vLLM's old engine, "ik" for ik_llama.cpp.
-        tp: tensor-parallel devices.
-        pp: pipeline stages.
-        dcp: decode-context-parallel devices, which are among the tensor-parallel ones (vLLM).
-        attn_dp: data-parallel ranks of attention, which are among the tensor-parallel devices (SGLang).
-        gpus: identical GPUs over which llama.cpp distributes whole layers.
-        source: source tokens of the encoder.
-        max_model_len: tokens of the requested context.
-        device_memory: bytes of one GPU.
-        n_kv_heads: KV heads of the whole model, before tensor parallelism.
-        model_type: the model_type of the model's config.json.
-        attentions: labels of the model's kinds of attention ("MLA", "KDA").
-        blocks: llama.cpp's layers in a GGUF file, with those of multi-token prediction; None without a file.
-        vision_params: parameters of the model's vision tower.
-        speculative_tokens: tokens that a drafter proposes per step.
     """
 
-    kv_dtype: DType
+    kv_dtype: DType  # dtype of the cache, for K and V
     dtype: DType
-    engine_version: str | None = None
-    tp: int = 1
-    pp: int = 1
-    dcp: int = 1
-    attn_dp: int = 1
-    gpus: int = 1
-    source: int | None = None
-    max_model_len: int | None = None
-    device_memory: int | None = None
+    engine_version: str | None = None  # version of the engine, "v0" for vLLM's old engine, "ik" for ik_llama.cpp
+    tp: int = 1  # tensor-parallel devices
+    pp: int = 1  # pipeline stages
+    dcp: int = 1  # decode-context-parallel devices, which are among the tensor-parallel ones (vLLM)
+    attn_dp: int = 1  # data-parallel ranks of attention, which are among the tensor-parallel devices (SGLang)
+    gpus: int = 1  # identical GPUs over which llama.cpp distributes whole layers
+    source: int | None = None  # source tokens of the encoder
+    max_model_len: int | None = None  # tokens of the requested context
+    device_memory: int | None = None  # bytes of one GPU
     device: str = ""
-    n_kv_heads: int | None = None
-    model_type: str | None = None
-    attentions: frozenset[str] = frozenset()
+    n_kv_heads: int | None = None  # KV heads of the whole model, before tensor parallelism
+    model_type: str | None = None  # the model_type of the model's config.json
+    attentions: frozenset[str] = frozenset()  # labels of the model's kinds of attention ("MLA", "KDA")
+    # llama.cpp's layers in a GGUF file, with those of multi-token prediction; None without a file
     blocks: int | None = None
-    vision_params: int = 0
-    speculative_tokens: int = 0
+    vision_params: int = 0  # parameters of the model's vision tower
+    speculative_tokens: int = 0  # tokens that a drafter proposes per step
 
 
 class Detail(NamedTuple):
-    """An intermediate figure of an engine's answer.
+    """An intermediate figure of an engine's answer."""
 
-    Attributes:
-        name: its name in JSON.
-        label: its label on screens.
-        quantity: the figure with its formula.
-        unit: its unit, as in units.py.
-    """
-
-    name: str
-    label: str
-    quantity: Quantity | Ratio
-    unit: str
+    name: str  # its name in JSON
+    label: str  # its label on screens
+    quantity: Quantity | Ratio  # the figure with its formula
+    unit: str  # its unit, as in units.py
 
 
 class Pool(NamedTuple):
-    """What fits in the memory for the cache, for sequences of one context length.
+    """What fits in the memory for the cache, for sequences of one context length."""
 
-    Attributes:
-        blocks: how many blocks fit, each shared by all layers; None for an engine without blocks.
-        tokens: how many tokens fit, as the engine counts and logs them.
-        concurrency: how many sequences of that context length fit, as the engine logs it.
-        details: intermediate figures.
-        log_lines: the lines that the engine would print in its own log.
-    """
-
-    blocks: Quantity | None
-    tokens: Quantity
-    concurrency: Ratio
-    details: tuple[Detail, ...]
-    log_lines: tuple[str, ...]
+    blocks: Quantity | None  # how many blocks fit, each shared by all layers; None for an engine without blocks
+    tokens: Quantity  # how many tokens fit, as the engine counts and logs them
+    concurrency: Ratio  # how many sequences of that context length fit, as the engine logs it
+    details: tuple[Detail, ...]  # intermediate figures
+    log_lines: tuple[str, ...]  # the lines that the engine would print in its own log
 
     def figure(self, name: str) -> int | float:
         """Return a figure by its name in logs; 0 if there is none."""

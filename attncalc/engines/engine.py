@@ -32,30 +32,19 @@ AUTO = "auto"
 
 
 class ExtraWeights(NamedTuple):
-    """Memory that an engine holds with the weights beside those of the language model.
+    """Memory that an engine holds with the weights beside those of the language model."""
 
-    Attributes:
-        name: its name in formulas and JSON: 'weights_rope_tables'.
-        label: what it is, in words.
-        size: bytes.
-    """
-
-    name: str
-    label: str
-    size: Quantity
+    name: str  # its name in formulas and JSON: 'weights_rope_tables'
+    label: str  # what it is, in words
+    size: Quantity  # bytes
 
 
 class HeldWeights(NamedTuple):
-    """How the weights are stored of which an engine computes its extra ones.
+    """How the weights are stored of which an engine computes its extra ones."""
 
-    Attributes:
-        dtype: the dtype of weights that are not quantized.
-        experts_dtype: the name of the dtype of routed experts.
-        bits: returns the bits of a matrix' elements, without scales: (layer, role, name of the matrix) -> bits.
-    """
-
-    dtype: DType
-    experts_dtype: str
+    dtype: DType  # the dtype of weights that are not quantized
+    experts_dtype: str  # the name of the dtype of routed experts
+    # Returns the bits of a matrix' elements, without scales: (layer, role, name of the matrix) -> bits
     bits: Callable[[int, Role, str], int]
 
     @property
@@ -65,15 +54,10 @@ class HeldWeights(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why an engine does not start, whatever the memory.
+    """Why an engine does not start, whatever the memory."""
 
-    Attributes:
-        reason: what it refuses, as a sentence without its period.
-        tip: what to do instead, as sentences.
-    """
-
-    reason: str
-    tip: str
+    reason: str  # what it refuses, as a sentence without its period
+    tip: str  # what to do instead, as sentences
 
 
 class Engine(Generic[Args]):

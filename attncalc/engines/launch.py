@@ -35,39 +35,24 @@ class NoCommandError(Exception):
 
 @dataclass(frozen=True)
 class LaunchFacts(Generic[Args]):
-    """What a command starts.
-
-    Attributes:
-        args: the engine's arguments.
-        served: the model's path or repository.
-        revision: the repository's branch, tag or commit; None for the default one.
-        draft: the draft model's path or repository; None without one.
-        context: tokens of a sequence.
-        weights_given: the dtype of the weights that was given; None for that of the checkpoint.
-        weights_dtype: the dtype of the weights; None for that of the model or its files.
-        share: the share of a GPU's memory that was given.
-        kv_memory: the memory for the cache that was given, in bytes.
-        replicas: groups of GPUs with requests of their own.
-        ranks: data-parallel ranks that divide the experts, or the replicas of another model.
-        expert_parallel: whether each GPU has whole experts.
-    """
+    """What a command starts."""
 
     args: Args
     model: ModelSpec
-    served: str
-    revision: str | None
-    draft: str | None
-    context: int
+    served: str  # the model's path or repository
+    revision: str | None  # the repository's branch, tag or commit; None for the default one
+    draft: str | None  # the draft model's path or repository; None without one
+    context: int  # tokens of a sequence
     batch: int
     dtype_given: bool
     kv_dtype_given: bool
-    weights_given: str | None
-    weights_dtype: str | None
-    share: str | float | None
-    kv_memory: int | None
-    replicas: int
-    ranks: int
-    expert_parallel: bool
+    weights_given: str | None  # the dtype of the weights that was given; None for that of the checkpoint
+    weights_dtype: str | None  # the dtype of the weights; None for that of the model or its files
+    share: str | float | None  # the share of a GPU's memory that was given
+    kv_memory: int | None  # the memory for the cache that was given, in bytes
+    replicas: int  # groups of GPUs with requests of their own
+    ranks: int  # data-parallel ranks that divide the experts, or the replicas of another model
+    expert_parallel: bool  # whether each GPU has whole experts
     on_gpu: bool
 
 

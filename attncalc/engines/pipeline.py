@@ -15,18 +15,13 @@ Layer = TypeVar("Layer")
 
 
 class LayerCacheSpec(NamedTuple):
-    """What several consecutive layers cache, which all cache the same.
+    """What several consecutive layers cache, which all cache the same."""
 
-    Attributes:
-        layers: how many layers.
-        cached: what each of them caches; () for layers without a cache.
-        label: the label of their attention ('GQA', 'GDN'), because engines treat some recurrent states differently.
-        windowed: whether their attention has a window or chunks, also if they read the keys of earlier layers.
-    """
-
-    layers: int
-    cached: tuple[CacheSpec, ...]
+    layers: int  # how many layers
+    cached: tuple[CacheSpec, ...]  # what each of them caches; () for layers without a cache
+    # The label of their attention ('GQA', 'GDN'), because engines treat some recurrent states differently
     label: str = ""
+    # Whether their attention has a window or chunks, also if they read the keys of earlier layers
     windowed: bool = False
 
 

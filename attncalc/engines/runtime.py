@@ -24,49 +24,32 @@ Term = tuple[str, str, Quantity]
 
 
 class Limits(NamedTuple):
-    """The limits of one forward pass.
+    """The limits of one forward pass."""
 
-    Attributes:
-        tokens: tokens of one pass.
-        sequences: sequences whose logits one pass computes.
-    """
-
-    tokens: int
-    sequences: int
+    tokens: int  # tokens of one pass
+    sequences: int  # sequences whose logits one pass computes
 
 
 @dataclass(frozen=True)
 class RuntimeFacts(Generic[Args]):
-    """What an engine's runtime memory may depend on. Nothing in it is left to a default.
+    """What an engine's runtime memory may depend on. Nothing in it is left to a default."""
 
-    Attributes:
-        model: the layers on this device, of one tensor-parallel device's share; `model.main.n_layers` counts them, and
-            `model.vocab_size` is that of the whole model (None on a device with neither embedding nor head).
-        whole: the same with all layers of the model.
-        args: the engine's arguments: version, tp, pp, dtypes, device. `args.max_num_seqs` and others are None if they
-            were not given.
-        limits: the tokens and sequences of one forward pass, given or by default.
-        share: (numerator, denominator) of the GPU's memory that the engine takes.
-        batch: concurrent sequences that are requested.
-        context: tokens of each.
-        weights: bytes of the weights on this device.
-        weights_dtype: dtype of the matrices that are multiplied: 'fp8' if activations are quantized too.
-        first: whether the device has the model's first layer.
-        last: whether the device has the model's last layer, and so the logits.
-    """
-
+    # The layers on this device, of one tensor-parallel device's share; `model.main.n_layers` counts them, and
+    # `model.vocab_size` is that of the whole model (None on a device with neither embedding nor head)
     model: ModelSpec
-    whole: ModelSpec
+    whole: ModelSpec  # the same with all layers of the model
+    # The engine's arguments: version, tp, pp, dtypes, device. `args.max_num_seqs` and others are None if they were not
+    # given.
     args: Args
-    limits: Limits
+    limits: Limits  # the tokens and sequences of one forward pass, given or by default
     gpu: Gpu
-    share: tuple[int, int]
-    batch: int
-    context: int
-    weights: int
-    weights_dtype: str
-    first: bool = True
-    last: bool = True
+    share: tuple[int, int]  # (numerator, denominator) of the GPU's memory that the engine takes
+    batch: int  # concurrent sequences that are requested
+    context: int  # tokens of each
+    weights: int  # bytes of the weights on this device
+    weights_dtype: str  # dtype of the matrices that are multiplied: 'fp8' if activations are quantized too
+    first: bool = True  # whether the device has the model's first layer
+    last: bool = True  # whether the device has the model's last layer, and so the logits
 
     @property
     def element_bytes(self) -> Quantity:
@@ -75,43 +58,27 @@ class RuntimeFacts(Generic[Args]):
 
 
 class RuntimePart(NamedTuple):
-    """One part of the runtime memory of one GPU.
+    """One part of the runtime memory of one GPU."""
 
-    Attributes:
-        name: its name in JSON and in formulas: 'cuda_graphs'.
-        label: its label on screens: 'CUDA graphs'.
-        low: the fewest bytes to expect.
-        expected: the bytes with their formula.
-        high: the most bytes to expect.
-        source: what the formula and the range rest on.
-    """
-
-    name: str
-    label: str
-    low: int
-    expected: Quantity
-    high: int
-    source: str
+    name: str  # its name in JSON and in formulas: 'cuda_graphs'
+    label: str  # its label on screens: 'CUDA graphs'
+    low: int  # the fewest bytes to expect
+    expected: Quantity  # the bytes with their formula
+    high: int  # the most bytes to expect
+    source: str  # what the formula and the range rest on
 
 
 class RuntimeMemory(NamedTuple):
-    """The runtime memory of one GPU.
+    """The runtime memory of one GPU."""
 
-    Attributes:
-        parts: the parts inside the engine's share of the GPU's memory: they leave less for the cache.
-        notes: assumptions: one sentence each.
-        terms: symbols of the parts' formulas that have formulas themselves, for --explain.
-        outside: parts outside the share, which leave the cache its memory. A note warns if they have no room.
-        details: figures that the engine prints itself, for JSON.
-        log_lines: lines of the engine's log about this memory.
-    """
-
+    # The parts inside the engine's share of the GPU's memory: they leave less for the cache
     parts: tuple[RuntimePart, ...] = ()
-    notes: tuple[str, ...] = ()
-    terms: tuple[Term, ...] = ()
+    notes: tuple[str, ...] = ()  # assumptions: one sentence each
+    terms: tuple[Term, ...] = ()  # symbols of the parts' formulas that have formulas themselves, for --explain
+    # Parts outside the share, which leave the cache its memory. A note warns if they have no room.
     outside: tuple[RuntimePart, ...] = ()
-    details: tuple[Detail, ...] = ()
-    log_lines: tuple[str, ...] = ()
+    details: tuple[Detail, ...] = ()  # figures that the engine prints itself, for JSON
+    log_lines: tuple[str, ...] = ()  # lines of the engine's log about this memory
 
     @property
     def total(self) -> Quantity:
@@ -130,23 +97,15 @@ class RuntimeMemory(NamedTuple):
 
 
 class DeviceMemory(NamedTuple):
-    """The expected bytes on a GPU with layers of its own, or on the host.
+    """The expected bytes on a GPU with layers of its own, or on the host."""
 
-    Attributes:
-        name: its name in the engine's log: 'CUDA0'; or 'host'.
-        layers: its layers, without the output layer.
-        model: bytes of its weights. A GGUF file is mapped: the host's are those from its first to its last tensor.
-        cache: bytes of the cache of the requested sequences.
-        compute: bytes of its compute buffer; None if the reserve was given.
-        outside: bytes outside the buffers; None on the host, and if the reserve was given.
-    """
-
-    name: str
-    layers: int
+    name: str  # its name in the engine's log: 'CUDA0'; or 'host'
+    layers: int  # its layers, without the output layer
+    # Bytes of its weights. A GGUF file is mapped: the host's are those from its first to its last tensor.
     model: int
-    cache: int
-    compute: int | None
-    outside: int | None
+    cache: int  # bytes of the cache of the requested sequences
+    compute: int | None  # bytes of its compute buffer; None if the reserve was given
+    outside: int | None  # bytes outside the buffers; None on the host, and if the reserve was given
 
     @property
     def total(self) -> int:

@@ -43,17 +43,11 @@ SIZES = {
 
 
 class Printed(NamedTuple):
-    """A figure as the log prints it.
+    """A figure as the log prints it."""
 
-    Attributes:
-        text: its digits, whose number shows how it was rounded.
-        line: the part of the line that has it.
-        unit: bytes of the unit that it is printed in; 1 for bytes and for counts.
-    """
-
-    text: str
-    line: str
-    unit: int = 1
+    text: str  # its digits, whose number shows how it was rounded
+    line: str  # the part of the line that has it
+    unit: int = 1  # bytes of the unit that it is printed in; 1 for bytes and for counts
 
     @property
     def number(self) -> Fraction:
@@ -78,56 +72,34 @@ class Printed(NamedTuple):
 
 
 class LogRefusal(NamedTuple):
-    """Why the engine did not start, as its log says it.
+    """Why the engine did not start, as its log says it."""
 
-    Attributes:
-        kind: 'too_small' if one request needs more than the memory for the cache, 'no_memory' if there is none,
-            'out_of_memory' if an allocation failed, 'occupied' if other processes hold the memory.
-        line: the message.
-        tried: the size of the allocation that failed.
-        free: what was free then.
-        where: what was allocated: 'weights', 'cache', 'compute', or '' if the log does not say it.
-    """
-
+    # 'too_small' if one request needs more than the memory for the cache, 'no_memory' if there is none, 'out_of_memory'
+    # if an allocation failed, 'occupied' if other processes hold the memory
     kind: Literal["too_small", "no_memory", "out_of_memory", "occupied"]
-    line: str
-    tried: Printed | None = None
-    free: Printed | None = None
-    where: str = ""
+    line: str  # the message
+    tried: Printed | None = None  # the size of the allocation that failed
+    free: Printed | None = None  # what was free then
+    where: str = ""  # what was allocated: 'weights', 'cache', 'compute', or '' if the log does not say it
 
 
 class StartupLog(NamedTuple):
-    """The contents of a start-up log.
+    """The contents of a start-up log."""
 
-    Attributes:
-        engine: the engine that wrote it, by attncalc's name.
-        version: its version, "v0" for vLLM's old engine; None if the log does not have it.
-        model: the model as it was given to the engine; None if the log does not have it.
-        settings: settings as text, by the names of `EngineArgs` and `attncalc fit`.
-        flags: the flags that are set, by the names of `EngineArgs`.
-        available: the memory for the cache that each rank printed.
-        logged: the figures of the cache by name: they follow exactly from the memory and the settings.
-        budget: what was printed of everything else in the GPU's memory, by name.
-        refusal: why the engine did not start; None if it did.
-        path: the file of the model, if the log has it besides its name.
-        gpu: the GPU's name as printed.
-        devices: the number of GPUs that the log lists, or 0.
-        starts: how often the engine started in this log; everything else is from its last start.
-    """
-
-    engine: str
-    version: str | None
-    model: str | None
-    settings: dict[str, str]
-    flags: frozenset[str] = frozenset()
-    available: tuple[Printed, ...] = ()
+    engine: str  # the engine that wrote it, by attncalc's name
+    version: str | None  # its version, "v0" for vLLM's old engine; None if the log does not have it
+    model: str | None  # the model as it was given to the engine; None if the log does not have it
+    settings: dict[str, str]  # settings as text, by the names of `EngineArgs` and `attncalc fit`
+    flags: frozenset[str] = frozenset()  # the flags that are set, by the names of `EngineArgs`
+    available: tuple[Printed, ...] = ()  # the memory for the cache that each rank printed
+    # The figures of the cache by name: they follow exactly from the memory and the settings
     logged: Mapping[str, Printed] = {}
-    budget: Mapping[str, Printed] = {}
-    refusal: LogRefusal | None = None
-    path: str | None = None
-    gpu: str | None = None
-    devices: int = 0
-    starts: int = 1
+    budget: Mapping[str, Printed] = {}  # what was printed of everything else in the GPU's memory, by name
+    refusal: LogRefusal | None = None  # why the engine did not start; None if it did
+    path: str | None = None  # the file of the model, if the log has it besides its name
+    gpu: str | None = None  # the GPU's name as printed
+    devices: int = 0  # the number of GPUs that the log lists, or 0
+    starts: int = 1  # how often the engine started in this log; everything else is from its last start
 
     @property
     def served(self) -> str | None:
@@ -136,19 +108,12 @@ class StartupLog(NamedTuple):
 
 
 class LogMemory(NamedTuple):
-    """The memory for the cache that a log has, in bytes, and the bounds that its rounding leaves.
+    """The memory for the cache that a log has, in bytes, and the bounds that its rounding leaves."""
 
-    Attributes:
-        low: The least memory that would be printed so.
-        printed: The memory as printed; negative if weights and reserve are larger than the engine's share.
-        high: The most memory that would be printed so.
-        source: Where the memory is from: the line of the log.
-    """
-
-    low: int
-    printed: int
-    high: int
-    source: str
+    low: int  # the least memory that would be printed so
+    printed: int  # the memory as printed; negative if weights and reserve are larger than the engine's share
+    high: int  # the most memory that would be printed so
+    source: str  # where the memory is from: the line of the log
 
 
 LogChecks = tuple[LogMemory | None, tuple[Check, ...]]

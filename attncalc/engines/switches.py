@@ -10,15 +10,10 @@ Number = tuple[int, ...]
 
 
 class Version(NamedTuple):
-    """A version of an engine. Each engine derives a class from it, whose attributes are its switches.
+    """A version of an engine. Each engine derives a class from it, whose attributes are its switches."""
 
-    Attributes:
-        name: its name, as the engine writes it.
-        number: its numbers, which switches compare.
-    """
-
-    name: str
-    number: Number
+    name: str  # its name, as the engine writes it
+    number: Number  # its numbers, which switches compare
 
 
 class Switch(Generic[T]):

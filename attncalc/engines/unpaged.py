@@ -17,21 +17,13 @@ from .pipeline import LayerCacheSpec, sum_over_layers
 
 @dataclass(frozen=True)
 class UnpagedLayout:
-    """A cache without pages: memory / (bytes of one sequence) sequences fit.
+    """A cache without pages: memory / (bytes of one sequence) sequences fit."""
 
-    Attributes:
-        stages: the layers of each pipeline stage, equal ones merged.
-        kv_dtype: dtype of the cache.
-        source_tokens: source tokens of the encoder; None without an encoder.
-        layer_bytes: returns the bytes that one layer stores of one CacheSpec.
-        source: see CacheLayout for this and all further fields.
-    """
-
-    stages: tuple[tuple[LayerCacheSpec, ...], ...]
+    stages: tuple[tuple[LayerCacheSpec, ...], ...]  # the layers of each pipeline stage, equal ones merged
     kv_dtype: DType
-    source_tokens: int | None
-    layer_bytes: Callable[[CacheSpec, Workload, DType], int]
-    source: str
+    source_tokens: int | None  # source tokens of the encoder; None without an encoder
+    layer_bytes: Callable[[CacheSpec, Workload, DType], int]  # returns the bytes that one layer stores of one CacheSpec
+    source: str  # see CacheLayout for this and all further fields
     bound: Bound = "lower"
     facts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

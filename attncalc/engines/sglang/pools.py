@@ -39,17 +39,12 @@ _ONE_POOL = "use --disable-hybrid-swa-memory to store windows like full attentio
 
 
 class TokenRow(NamedTuple):
-    """Bytes of one token in one layer of a token pool.
+    """Bytes of one token in one layer of a token pool."""
 
-    Attributes:
-        total: all bytes.
-        k: the bytes that the start-up log counts as K. For a latent that is all but the scales of fp4.
-        latent: whether the row is MLA's latent.
-    """
-
-    total: int
+    total: int  # all bytes
+    # The bytes that the start-up log counts as K. For a latent that is all but the scales of fp4.
     k: int
-    latent: bool
+    latent: bool  # whether the row is MLA's latent
 
     @property
     def v(self) -> int:
@@ -58,44 +53,27 @@ class TokenRow(NamedTuple):
 
 
 class StageLayers(NamedTuple):
-    """The layers of one pipeline stage.
+    """The layers of one pipeline stage."""
 
-    Attributes:
-        full: layers in the full pool.
-        swa: layers in the sliding-window pool.
-        indexers: layers with an indexer.
-        convolution: bytes of one slot, convolutions of all layers.
-        ssm: bytes of one slot, all other recurrent states of all layers.
-    """
-
-    full: int
-    swa: int
-    indexers: int
-    convolution: int
-    ssm: int
+    full: int  # layers in the full pool
+    swa: int  # layers in the sliding-window pool
+    indexers: int  # layers with an indexer
+    convolution: int  # bytes of one slot, convolutions of all layers
+    ssm: int  # bytes of one slot, all other recurrent states of all layers
 
 
 class ModelPools(NamedTuple):
-    """The rows and slots of a model.
+    """The rows and slots of a model."""
 
-    Attributes:
-        full: a row of the full pool.
-        swa: a row of the sliding-window pool; None if there is one pool for all layers.
-        indexer: bytes of an indexer's key; 0 without an indexer.
-        window: SGLang's sliding_window_size, the tokens before a query that it sees.
-        states: whether there are recurrent states.
-        buffered: whether the radix cache copies states while a request runs (extra_buffer), which it can unless all
-            states are convolutions.
-        stages: the layers of each pipeline stage.
-    """
-
-    full: TokenRow
-    swa: TokenRow | None
-    indexer: int
-    window: int
-    states: bool
+    full: TokenRow  # a row of the full pool
+    swa: TokenRow | None  # a row of the sliding-window pool; None if there is one pool for all layers
+    indexer: int  # bytes of an indexer's key; 0 without an indexer
+    window: int  # SGLang's sliding_window_size, the tokens before a query that it sees
+    states: bool  # whether there are recurrent states
+    # Whether the radix cache copies states while a request runs (extra_buffer), which it can unless all states are
+    # convolutions
     buffered: bool
-    stages: tuple[StageLayers, ...]
+    stages: tuple[StageLayers, ...]  # the layers of each pipeline stage
 
 
 def model_pools(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> ModelPools:

@@ -47,22 +47,14 @@ class StatePool(NamedTuple):
     With the ratio r it gets r / (1 + r) of the memory, in whole slots, of which one is never given to a sequence. With
     a drafter every running sequence also has a copy of its states per drafted token, and one more set of copies is
     never given to a sequence.
-
-    Attributes:
-        slot: bytes of the states of all layers, once.
-        ratio: --mamba-full-memory-ratio.
-        per_sequence: slots that a sequence may take.
-        drafted_tokens: tokens that a drafter proposes.
-        max_sequences: concurrent sequences, if they are limited.
-        fixed_slots: the number of slots, if --max-running-requests sets it instead of the ratio.
     """
 
-    slot: int
-    ratio: Fraction
-    per_sequence: int
-    drafted_tokens: int
-    max_sequences: int | None
-    fixed_slots: int | None
+    slot: int  # bytes of the states of all layers, once
+    ratio: Fraction  # --mamba-full-memory-ratio
+    per_sequence: int  # slots that a sequence may take
+    drafted_tokens: int  # tokens that a drafter proposes
+    max_sequences: int | None  # concurrent sequences, if they are limited
+    fixed_slots: int | None  # the number of slots, if --max-running-requests sets it instead of the ratio
 
     def slots(self, memory: int) -> Quantity:
         """Return the slots of that memory (max_mamba_cache_size), without the one that no sequence gets."""
@@ -153,30 +145,20 @@ class StatePool(NamedTuple):
 
 @dataclass(frozen=True)
 class SGLangLayout:
-    """The pools of one model.
-
-    Attributes:
-        args: the engine's arguments.
-        pools: rows and slots of the model's layers.
-        states: the pool of recurrent states; None without such layers.
-        page: tokens of a page.
-        swa_ratio: tokens of the sliding-window pool per token of the full pool.
-        max_sequences: concurrent sequences of one rank; None without a limit.
-        notes: see CacheLayout, also for bound and source.
-        parts: always (): all pipeline stages get the memory of the GPU with the least (_profile_available_bytes)
-            and the tokens of the fullest stage (_apply_token_constraints).
-        shared_prefix: tokens with which all requests start, and whose whole pages of the full pool they share. Tokens
-            of the sliding-window pool and states are counted for each request.
-    """
+    """The pools of one model."""
 
     args: SglangArgs
-    pools: ModelPools
-    states: StatePool | None
-    page: int
-    swa_ratio: Fraction
-    max_sequences: int | None
-    notes: tuple[str, ...]
+    pools: ModelPools  # rows and slots of the model's layers
+    states: StatePool | None  # the pool of recurrent states; None without such layers
+    page: int  # tokens of a page
+    swa_ratio: Fraction  # tokens of the sliding-window pool per token of the full pool
+    max_sequences: int | None  # concurrent sequences of one rank; None without a limit
+    notes: tuple[str, ...]  # see CacheLayout, also for bound and source
+    # Always (): all pipeline stages get the memory of the GPU with the least (_profile_available_bytes) and the tokens
+    # of the fullest stage (_apply_token_constraints)
     parts: tuple[SGLangLayout, ...] = ()
+    # Tokens with which all requests start, and whose whole pages of the full pool they share. Tokens of the
+    # sliding-window pool and states are counted for each request.
     shared_prefix: int = 0
     bound: Bound = "reserved"
     source: str = (

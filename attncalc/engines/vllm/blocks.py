@@ -36,25 +36,15 @@ _SWAP_SPACE = 4 * GIB
 
 @dataclass(frozen=True)
 class VllmLayout:
-    """The groups of a model's layers, of the whole model and of each pipeline stage.
-
-    Attributes:
-        args: the engine's arguments.
-        groups: the groups of the whole model.
-        groups_by_stage: the same groups with the layers of one stage each.
-        alignment: how attention's blocks grew so that a state fits; None without recurrent layers.
-        states: how recurrent states are stored; None without such layers.
-        notes: see CacheLayout, also for bound.
-        shared_prefix: tokens with which all requests start, and whose whole blocks they share.
-    """
+    """The groups of a model's layers, of the whole model and of each pipeline stage."""
 
     args: VllmArgs
-    groups: tuple[KVCacheGroup, ...]
-    groups_by_stage: tuple[tuple[KVCacheGroup, ...], ...]
-    alignment: Alignment | None
-    states: StateBlocks | None
-    notes: tuple[str, ...]
-    shared_prefix: int = 0
+    groups: tuple[KVCacheGroup, ...]  # the groups of the whole model
+    groups_by_stage: tuple[tuple[KVCacheGroup, ...], ...]  # the same groups with the layers of one stage each
+    alignment: Alignment | None  # how attention's blocks grew so that a state fits; None without recurrent layers
+    states: StateBlocks | None  # how recurrent states are stored; None without such layers
+    notes: tuple[str, ...]  # see CacheLayout, also for bound
+    shared_prefix: int = 0  # tokens with which all requests start, and whose whole blocks they share
     bound: Bound = "reserved"
 
     @property

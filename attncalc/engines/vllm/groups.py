@@ -17,15 +17,10 @@ from .versions import VllmVersion
 
 
 class KVCacheGroup(NamedTuple):
-    """Layers that share block numbers.
+    """Layers that share block numbers."""
 
-    Attributes:
-        layers: their numbers in the model.
-        specs: the spec of each of them.
-    """
-
-    layers: tuple[int, ...]
-    specs: tuple[LayerSpec, ...]
+    layers: tuple[int, ...]  # their numbers in the model
+    specs: tuple[LayerSpec, ...]  # the spec of each of them
 
     @property
     def spec(self) -> LayerSpec:

@@ -21,23 +21,14 @@ _ENTRY_ALIGNMENT = 256
 
 
 class LayerSpec(NamedTuple):
-    """The cache of one layer (vLLM's KVCacheSpec).
+    """The cache of one layer (vLLM's KVCacheSpec)."""
 
-    Attributes:
-        kind: vLLM's type of spec.
-        block_size: tokens per block.
-        token_bytes: bytes per token; of a state ("mamba"), all its bytes.
-        shape: (rows, width) of each tensor, which tells layers of equal bytes apart.
-        window: tokens of the sliding window or the chunk; None without one.
-        padded: bytes that the page is padded to; None without padding.
-    """
-
-    kind: Kind
-    block_size: int
-    token_bytes: int
-    shape: tuple[tuple[int, int], ...] = ()
-    window: int | None = None
-    padded: int | None = None
+    kind: Kind  # vLLM's type of spec
+    block_size: int  # tokens per block
+    token_bytes: int  # bytes per token; of a state ("mamba"), all its bytes
+    shape: tuple[tuple[int, int], ...] = ()  # (rows, width) of each tensor, which tells layers of equal bytes apart
+    window: int | None = None  # tokens of the sliding window or the chunk; None without one
+    padded: int | None = None  # bytes that the page is padded to; None without padding
 
     @property
     def page_bytes(self) -> int:

@@ -102,19 +102,12 @@ def _is_measured(facts: RuntimeFacts[VllmArgs]) -> bool:
 
 
 class _Link(NamedTuple):
-    """What was measured outside PyTorch with tensor parallelism, in thousandths of a GiB.
+    """What was measured outside PyTorch with tensor parallelism, in thousandths of a GiB."""
 
-    Attributes:
-        base: without layers.
-        below: how much less there may be.
-        above: how much more there may be.
-        per_layer: ten-thousandths of a GiB per layer.
-    """
-
-    base: int
-    below: int
-    above: int
-    per_layer: int = 0
+    base: int  # without layers
+    below: int  # how much less there may be
+    above: int  # how much more there may be
+    per_layer: int = 0  # ten-thousandths of a GiB per layer
 
 
 def _link(facts: RuntimeFacts[VllmArgs]) -> _Link | None:

@@ -20,17 +20,11 @@ _STORED_PER_CHUNK = {"Mamba", "Mamba-2"}
 
 
 class StateBlocks(NamedTuple):
-    """How vLLM stores a model's recurrent states.
+    """How vLLM stores a model's recurrent states."""
 
-    Attributes:
-        per_request: blocks of one request in each group of states.
-        alignment: tokens that a block is a multiple of.
-        prefix_caching: whether prefix caching is on.
-    """
-
-    per_request: int
-    alignment: int
-    prefix_caching: bool
+    per_request: int  # blocks of one request in each group of states
+    alignment: int  # tokens that a block is a multiple of
+    prefix_caching: bool  # whether prefix caching is on
 
 
 def state_blocks(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> StateBlocks | None:
@@ -86,18 +80,12 @@ class Alignment(NamedTuple):
     """The block size with which a state fits in one block of attention.
 
     Source: _align_hybrid_block_size (platforms/interface.py; before 0.20 models/config.py).
-
-    Attributes:
-        token_bytes: bytes of one token in one attention layer.
-        state_bytes: bytes of one layer's state.
-        block_size: tokens per block.
-        requested: tokens per block before the alignment.
     """
 
-    token_bytes: int
-    state_bytes: int
-    block_size: int
-    requested: int
+    token_bytes: int  # bytes of one token in one attention layer
+    state_bytes: int  # bytes of one layer's state
+    block_size: int  # tokens per block
+    requested: int  # tokens per block before the alignment
 
 
 def align_blocks(
