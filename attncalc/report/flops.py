@@ -13,7 +13,7 @@ from ..quantity import Quantity, ratio
 from ..units import FLOP, NO_UNIT, TOKENS, count
 from ..workload import Workload
 from .figures import QUOTIENT, SUM, FigureRow, FigureRows, Given, ratio_row
-from .layers import attention_source, group_columns, has_attention, is_hybrid, layer_facts
+from .layers import attention_source, group_columns, has_attention, is_hybrid, layers_with_figures
 from .notes import context_notes, device_notes, kind_notes, model_notes, shape_notes
 from .report import (
     LABEL,
@@ -119,9 +119,6 @@ def flops_report(model: ModelSpec, workload: Workload) -> Report:
     grown = growth(model, workload)
     overtake = crossover(model, workload)
     own, types = attention_layer_complexity(model, workload), layer_types(model, workload)
-    groups = tuple(
-        (facts, _group_figures(group)) for facts, group in zip(layer_facts(model), counted.groups, strict=True)
-    )
     tables = [_main_table(counted)]
     if is_hybrid(model):
         tables.append(_group_table(counted))
@@ -135,7 +132,7 @@ def flops_report(model: ModelSpec, workload: Workload) -> Report:
         model.facts(),
         workload_facts(model, workload),
         (*flops_figures(model, counted), *growth_figures, *_layer_figures(own, types)),
-        groups,
+        layers_with_figures(model, map(_group_figures, counted.groups)),
         tuple(tables),
         _notes(model, workload, counted, overtake),
     )

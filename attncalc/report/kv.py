@@ -18,7 +18,7 @@ from ..units import BYTES, count, human
 from ..workload import Workload
 from .checkpoint import STORED, stored_notes, stored_weights
 from .figures import KV_CACHE, PER_TOKEN, QUOTIENT, SUM, FigureRow, FigureRows, Given, ratio_row
-from .layers import attention_source, group_columns, is_hybrid, layer_facts
+from .layers import attention_source, group_columns, is_hybrid, layers_with_figures
 from .notes import context_notes, device_notes, model_notes, shape_notes
 from .report import (
     LABEL,
@@ -80,16 +80,13 @@ def kv_report(model: ModelSpec, workload: Workload, engine: str = "ideal") -> Re
     cache = kv_cache(model, workload, engine_name=engine)
     unwindowed = without_windows(model, workload, engine_name=engine)
     figures = kv_figures(model, workload, cache, unwindowed)
-    groups = tuple(
-        (facts, _group_figures(group)) for facts, group in zip(layer_facts(model), cache.groups, strict=True)
-    )
     return Report(
         "kv",
         heading(model, *_workload_line(model, workload, engine)),
         model.facts(),
         workload_facts(model, workload, engine),
         figures,
-        groups,
+        layers_with_figures(model, map(_group_figures, cache.groups)),
         _tables(model, workload, figures, cache),
         _notes(model, workload, cache, unwindowed, engine),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..attention import Attention
@@ -10,12 +10,14 @@ from ..cost.common import group_name
 from ..model import Layers, ModelSpec
 from ..units import count
 from ..workload import Run
-from .report import Column
+from .report import Column, Figure
 
 
-def layer_facts(model: ModelSpec) -> list[dict[str, Any]]:
-    """Return the facts of each distinct layer group, in the order of the cost functions' groups."""
-    return [
+def layers_with_figures(
+    model: ModelSpec, figures: Iterable[tuple[Figure, ...]]
+) -> tuple[tuple[dict[str, Any], tuple[Figure, ...]], ...]:
+    """Return the facts of each distinct layer group with its figures, in the order of the cost functions' groups."""
+    facts = [
         {
             "name": group_name(model, stack, layers),
             "stack": stack.name,
@@ -26,6 +28,7 @@ def layer_facts(model: ModelSpec) -> list[dict[str, Any]]:
         }
         for stack, layers in model.groups()
     ]
+    return tuple(zip(facts, figures, strict=True))
 
 
 def group_columns(groups: Sequence[tuple[str, Layers]]) -> list[tuple[Column, list[str]]]:

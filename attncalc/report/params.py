@@ -13,7 +13,7 @@ from ..units import PARAMS, count, human
 from ..workload import Workload
 from .checkpoint import STORED, STORED_DTYPE, stored_by_dtype, stored_notes, stored_table, stored_weights
 from .figures import PARAMS_ATTENTION, PARAMS_TOTAL, QUOTIENT, SUM, FigureRow, FigureRows, ratio_row
-from .layers import attention_source, group_columns, is_hybrid, layer_facts
+from .layers import attention_source, group_columns, is_hybrid, layers_with_figures
 from .notes import device_notes, model_notes, shape_notes
 from .report import LABEL, Column, Figure, Report, Table, column_table, heading, unit_column, workload_facts
 
@@ -67,9 +67,6 @@ def params_report(model: ModelSpec) -> Report:
     """Return the parameters of `model`: attention by matrix, MLP, embedding, head, norms, total."""
     counted = params(model)
     figures = params_figures(model, counted)
-    groups = tuple(
-        (facts, _group_figures(group)) for facts, group in zip(layer_facts(model), counted.groups, strict=True)
-    )
     context = model.max_context or 1
     return Report(
         "params",
@@ -77,7 +74,7 @@ def params_report(model: ModelSpec) -> Report:
         model.facts(),
         workload_facts(model, Workload.prefill(1, context)),
         figures,
-        groups,
+        layers_with_figures(model, map(_group_figures, counted.groups)),
         _tables(model, counted, figures),
         _notes(model, counted),
     )

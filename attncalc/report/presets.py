@@ -63,7 +63,9 @@ def presets_report(listed: Sequence[Listed], *, words: Sequence[str] = (), names
     """
     models = [preset.model for preset in listed]
     totals = [params(model).total for model in models]
-    tokens = [_per_token(model) for model in models]
+    # what a token takes while no window is full
+    workloads = [Workload.decode(1, 1, source=1 if model.encoder else None) for model in models]
+    tokens = [without_windows(*pair).per_token for pair in zip(models, workloads, strict=True)]
     contexts = [quantity(model.max_context) if model.max_context else None for model in models]
     layers = tuple(
         (
@@ -138,11 +140,6 @@ def _figures_table(models: Sequence[ModelSpec], totals: Sequence[Quantity], toke
         unit_column("KV per\ntoken", tokens, BYTES),
     )
     return column_table(columns)
-
-
-def _per_token(model: ModelSpec) -> Quantity:
-    """Return the bytes that a token takes while no window is full."""
-    return without_windows(model, Workload.decode(1, 1, source=1 if model.encoder else None)).per_token
 
 
 def families_report(supported: Sequence[str], unsupported: Mapping[str, str], version: str) -> Report:

@@ -55,7 +55,19 @@ class Run:
     @cached_property
     def checks(self) -> tuple[Check, ...]:
         """The checks, with the name also as the label."""
-        return tuple(map(_check, self.rows("checks")))
+        return tuple(
+            Check(
+                "",
+                row["name"],
+                row["name"],
+                row["predicted"],
+                math.nan if row["measured"] is None else row["measured"],
+                row["tolerance"] or 0,
+                row["unit"],
+                of=row["of"],
+            )
+            for row in self.rows("checks")
+        )
 
     @property
     def arguments(self) -> str:
@@ -73,17 +85,10 @@ class Run:
         return [(match[2], check) for check in self.checks if (match := _PEAK.fullmatch(check.name))]
 
 
-def _check(row: Row) -> Check:
-    measured = math.nan if row["measured"] is None else row["measured"]
-    return Check(
-        "", row["name"], row["name"], row["predicted"], measured, row["tolerance"] or 0, row["unit"], of=row["of"]
-    )
-
-
 def record_page(record: Document) -> str:
     """Return the page of a record: the verdict, the device, and a section per question."""
     runs = record_runs(record)
-    blocks = [f"# {record['device']['title']}", *_answer(record, runs), _device_table(record)]
+    blocks = [f"# {record['device']['title']}", *_answer(record, runs), *_device_table(record)]
     blocks += record["device"].get("notes", [])
     sections = {
         "What disagrees": _disagreements(runs),
@@ -141,7 +146,7 @@ def _answer(record: Document, runs: Sequence[Run]) -> Iterator[str]:
     )
 
 
-def _device_table(record: Document) -> str:
+def _device_table(record: Document) -> Iterator[str]:
     device = record["device"]
     memory, multiprocessors = device.get("memory"), device.get("multiprocessors")
     facts = {
@@ -163,7 +168,7 @@ def _device_table(record: Document) -> str:
         "time taken": f"{record['seconds']:,.0f} s",
         "command": f"`{record['command']}`",
     }
-    return _table([{"fact": name, "value": str(value)} for name, value in facts.items() if value])
+    yield from _table([{"fact": name, "value": str(value)} for name, value in facts.items() if value])
 
 
 def _clocks(clocks: Row) -> dict[str, str]:
@@ -196,7 +201,7 @@ def _disagreements(runs: Sequence[Run]) -> Iterator[str]:
         for check in run.facts["disagree"]
     ]
     if rows:
-        yield _table(rows)
+        yield from _table(rows)
         yield _REPORT
 
 
@@ -215,8 +220,7 @@ def _runs_section(runs: Sequence[Run]) -> Iterator[str]:
         }
         for run in runs
     ]
-    if rows:
-        yield _table(rows)
+    yield from _table(rows)
 
 
 def _agreeing(checks: Sequence[Check]) -> str:
@@ -261,8 +265,7 @@ def _kernel_section(runs: Sequence[Run]) -> Iterator[str]:
                 "largest error of outputs": f"{number(worst.measured)} of {number(worst.tolerance)}" if worst else "-",
             }
         )
-    if rows:
-        yield _table(rows)
+    yield from _table(rows)
 
 
 # What was measured for information
@@ -290,7 +293,7 @@ def _memory_section(runs: Sequence[Run]) -> Iterator[str]:
         cells = {name: "-" if size is None else human(int(size), BYTES) for name, size in sizes.items()}
         rows.append({_RUN: run.arguments, "pass": label.replace("_", ", "), **cells})
     if rows:
-        yield _table(rows)
+        yield from _table(rows)
         yield "\n".join(
             (
                 "- **tensors**: the tensors that torch's operators return. This is what attncalc predicts and checks.",
@@ -317,7 +320,7 @@ def _time_section(record: Document, runs: Sequence[Run]) -> Iterator[str]:
         run, best = max(timed, key=lambda pair: _share_of_bound(pair[1]))
         published = {}
         if has_datasheet:
-            shares = zip(*(_datasheet_shares(timing, record, dtype) for _, timing in timed), strict=True)
+            shares = zip(*(datasheet_shares(timing, record["device"], dtype) for _, timing in timed), strict=True)
             known = [percent(median(share)) for share in shares if None not in share]
             published = dict(zip(("of the datasheet's FLOP/s", "of its bytes/s"), (*known, "-", "-"), strict=False))
         rows.append(
@@ -335,18 +338,13 @@ def _time_section(record: Document, runs: Sequence[Run]) -> Iterator[str]:
             }
         )
     if rows:
-        yield _table(rows)
+        yield from _table(rows)
         yield (
             "Each rate is the median over the passes, as a share of what this device's own large matmul (FLOP/s) and "
             "copy (bytes/s) reached in the same run. The bound is the time that they would take for the same work, "
             "whichever is longer. More than 100 % means that the data fits in a processor cache, or that the device "
             "was busy while its own rate was measured. Times are not checked."
         )
-
-
-def _datasheet_shares(timing: Row, record: Document, dtype: str) -> tuple[float | None, ...]:
-    per_s = 1000 / timing["ms"]
-    return datasheet_shares(timing["flop"] * per_s, timing["bytes"] * per_s, record["device"], dtype)
 
 
 def _share_of_bound(timing: Row) -> float:
@@ -366,8 +364,7 @@ def _scaling_section(runs: Sequence[Run]) -> Iterator[str]:
         for run in runs
         for row in run.rows("scaling")
     ]
-    if rows:
-        yield _table(rows)
+    yield from _table(rows)
 
 
 # What is missing
@@ -375,11 +372,13 @@ def _scaling_section(runs: Sequence[Run]) -> Iterator[str]:
 
 def _skipped_section(record: Document) -> Iterator[str]:
     steps = record["skipped"]
-    reasons = [step for step in steps if step["seconds"] is None]
-    if reasons:
-        yield _table(
-            [{_RUN: _step(step), "why": ("error: " if step["failed"] else "") + step["reason"]} for step in reasons]
-        )
+    yield from _table(
+        [
+            {_RUN: _step(step), "why": ("error: " if step["failed"] else "") + step["reason"]}
+            for step in steps
+            if step["seconds"] is None
+        ]
+    )
     late = [f"{_step(step)} ({duration(step['seconds'])})" for step in steps if step["seconds"] is not None]
     if late:
         yield f"No time was left for these; in brackets, how long each would take: {', '.join(late)}."
@@ -395,16 +394,17 @@ def _notes_section(runs: Sequence[Run]) -> Iterator[str]:
     for run in runs:
         for note in run.facts["notes"]:
             notes.setdefault(note, []).append(run.arguments)
-    if notes:
-        yield _table([{"note": note, "in": ", ".join(dict.fromkeys(where))} for note, where in notes.items()])
+    yield from _table([{"note": note, "in": ", ".join(dict.fromkeys(where))} for note, where in notes.items()])
 
 
-def _table(rows: Sequence[Mapping[str, str]]) -> str:
-    """Return a table of Markdown of rows with the same headers. Text in backticks is code."""
+def _table(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """Yield a table of Markdown of rows with the same headers; none without rows. Text in backticks is code."""
+    if not rows:
+        return
     headers = tuple(rows[0])
     marks = tuple("---" if header in _TEXTS else "---:" for header in headers)
     lines = (headers, marks, *(tuple(map(_cell, row.values())) for row in rows))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    yield "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _cell(text: str) -> str:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from .. import __version__
 from ..check import VerifyResult
 from ..model import ModelSpec, plural
-from ..plot.chart import Picture
 from ..quantity import Quantity
 from ..units import count
 from ..workload import Workload
@@ -16,7 +15,7 @@ from .charts.picture import picture
 from .charts.scaling import DEFAULT, LEGEND, scaling_charts
 from .layers import attention_source
 from .notes import WARNING, context_notes, model_notes
-from .report import LABEL, Column, Figure, Report, Table, heading, workload_facts
+from .report import LABEL, Column, Figure, Report, Table, column_table, heading, workload_facts
 from .verify_checks import (
     NOT_OK,
     OK,
@@ -44,7 +43,7 @@ from .verify_tables import (
 
 DeviceFacts = Mapping[str, Any]
 """The device as plain data."""
-MAX_SKIPPED = 2
+_MAX_SKIPPED = 2
 """Notes on what was not checked that the screen shows without --full; of more it shows the number."""
 
 
@@ -52,10 +51,8 @@ class VerifiedModel(NamedTuple):
     """A model and how it was verified.
 
     Attributes:
-        model: the model.
         workload: the sizes that were run.
         kernels: the attention kernels that were requested; none for `--against`.
-        result: the checks.
     """
 
     model: ModelSpec
@@ -71,48 +68,47 @@ def verify_report(
 
     `--tp` and `--against` have few checks, which are always listed. `to_paste` is the line of `--smoke`.
     """
-    model, result = verified.model, verified.result
-    groups = groups_of(result.checks)
-    figures = _figures(verified)
-    answer = verdict(result.checks, f"{compared_with(device, result)} in {verified.workload.dtype}", result.simulated)
+    model, result, dtype = verified.model, verified.result, str(verified.workload.dtype)
+    where, conditions = _compared_with(device, result), _conditions(verified, device)
+    answer = verdict(result.checks, f"{where} in {dtype}", result.simulated)
+    source = attention_source(model)
+    figures = [
+        Figure(check.name, f"{check.label} ({check.section})", check.predicted, check.unit, source, check.of)
+        for check in result.checks
+        if isinstance(check.predicted, Quantity)
+    ]
     lists_checks = full or tp > 1 or _is_meta(device)
-    times = [time_facts(timing, device, str(verified.workload.dtype)) for timing in result.times]
+    times = [time_facts(timing, device, dtype) for timing in result.times]
     pasted = [f"To paste into an issue: {to_paste}"] if to_paste else []
     return Report(
         "verify",
-        heading(model, *_conditions(verified, device), f"split over {tp} processes" if tp > 1 else ""),
+        heading(model, *conditions, f"split over {tp} processes" if tp > 1 else ""),
         model.facts(),
         workload_facts(model, verified.workload),
         tuple(f for f in figures if not f.of),
-        tuple(({"name": group}, tuple(f for f in figures if f.of == group)) for group in groups),
+        tuple(({"name": group}, tuple(f for f in figures if f.of == group)) for group in groups_of(result.checks)),
         tuple(_tables(result, times, full=full, lists_checks=lists_checks)),
-        (*_notes(verified, full=full, lists_checks=lists_checks), *device_notes(device), *pasted),
-        extra={**json_facts(result, device, answer, (*_json_notes(verified), *pasted)), "times": times},
+        (*_notes(verified, full=full, lists_checks=lists_checks), *_device_notes(device), *pasted),
+        extra={**_json_facts(result, device, answer, (*_json_notes(verified), *pasted)), "times": times},
         checks=result.checks,
         answer=answer,
-        picture=_picture(verified, device),
+        picture=picture(
+            model.title,
+            f"{came_from(result)} {where}",
+            [LEGEND, ", ".join(fact for fact in conditions if fact)],
+            tuple(scaling_charts(result.scaling)),
+            DEFAULT,
+            engine="torch",
+            dtypes=f"computed in {dtype}",
+        ),
     )
 
 
-def _picture(verified: VerifiedModel, device: DeviceFacts) -> Picture | None:
-    """Return measured points on predicted lines; None without --scaling."""
-    result, dtype = verified.result, verified.workload.dtype
-    return picture(
-        verified.model.title,
-        f"{came_from(result)} {compared_with(device, result)}",
-        [LEGEND, ", ".join(fact for fact in _conditions(verified, device) if fact)],
-        tuple(scaling_charts(result.scaling)),
-        DEFAULT,
-        engine="torch",
-        dtypes=f"computed in {dtype}",
-    )
-
-
-def json_facts(result: VerifyResult, device: DeviceFacts, answer: str, notes: Iterable[str]) -> dict[str, Any]:
+def _json_facts(result: VerifyResult, device: DeviceFacts, answer: str, notes: Iterable[str]) -> dict[str, Any]:
     """Return what JSON contains for this command only. Its notes do not depend on `--full`."""
     warning = "" if result.ok else WARNING
     return {
-        "notes": [warning + answer, *notes, *device_notes(device)],
+        "notes": [warning + answer, *notes, *_device_notes(device)],
         "verdict": answer,
         "summary": summary_facts(result.checks),
         "simulated": result.simulated,
@@ -124,13 +120,13 @@ def json_facts(result: VerifyResult, device: DeviceFacts, answer: str, notes: It
     }
 
 
-def device_notes(device: DeviceFacts) -> list[str]:
+def _device_notes(device: DeviceFacts) -> list[str]:
     """Return what a reader should know about the device."""
     notes = device.get("notes")
     return notes if isinstance(notes, list) else []
 
 
-def compared_with(device: DeviceFacts, result: VerifyResult) -> str:
+def _compared_with(device: DeviceFacts, result: VerifyResult) -> str:
     """Return what the predictions were compared with: 'on cpu (2 threads)', 'with transformers 5.23.0, ...'."""
     if result.simulated:
         return f"with a simulation of {device['name']}"
@@ -152,16 +148,6 @@ def _conditions(verified: VerifiedModel, device: DeviceFacts) -> tuple[str, ...]
         f"source {count(workload.source)}" if workload.source else "",
         "the whole model without weights" if _is_meta(device) else "one real layer per kind",
     )
-
-
-def _figures(verified: VerifiedModel) -> list[Figure]:
-    """Return the predictions that have a formula."""
-    source = attention_source(verified.model)
-    return [
-        Figure(check.name, f"{check.label} ({check.section})", check.predicted, check.unit, source, check.of)
-        for check in verified.result.checks
-        if isinstance(check.predicted, Quantity)
-    ]
 
 
 def _tables(
@@ -193,10 +179,10 @@ def _notes(verified: VerifiedModel, *, full: bool, lists_checks: bool) -> Iterat
     yield from _measurement_notes(verified, full=full, lists_checks=lists_checks)
     yield from reported_notes(result.reported)
     yield from _model_notes(verified)
-    yield from skipped_notes(result, full, *more)
+    yield from _skipped_notes(result, full, *more)
 
 
-def skipped_notes(result: VerifyResult, full: bool, *more: str) -> Iterator[str]:
+def _skipped_notes(result: VerifyResult, full: bool, *more: str) -> Iterator[str]:
     """Yield the notes on what was not checked, and what the screen shows with `--full`.
 
     Args:
@@ -207,7 +193,7 @@ def skipped_notes(result: VerifyResult, full: bool, *more: str) -> Iterator[str]
     if full:
         yield from result.skipped
         return
-    folds = len(result.skipped) > MAX_SKIPPED
+    folds = len(result.skipped) > _MAX_SKIPPED
     yield from () if folds else result.skipped
     number = f"{plural(len(result.skipped), 'note')} on what was not checked" if folds else ""
     *first, last = [part for part in (*more, number) if part] or [""]
@@ -271,7 +257,7 @@ def catalogue_report(
     """
     result = _combined(verified)
     unverified = tuple(_unverified(verified, unreached))
-    answer = verdict(result.checks, compared_with(device, result), result.simulated)
+    answer = verdict(result.checks, _compared_with(device, result), result.simulated)
     failed = sum(not v.result.checks for v in verified)
     if failed:
         answer += f" {plural(failed, 'preset')} could not be verified."
@@ -294,10 +280,10 @@ def catalogue_report(
             *failure_notes(result.checks),
             *unverified,
             *result.limits,
-            *skipped_notes(result, full, "every check"),
-            *device_notes(device),
+            *_skipped_notes(result, full, "every check"),
+            *_device_notes(device),
         ),
-        extra=json_facts(
+        extra=_json_facts(
             result, device, answer, (*failure_sentences(result.checks), *unverified, *result.limits, *result.skipped)
         ),
         checks=result.checks,
@@ -306,32 +292,19 @@ def catalogue_report(
 
 
 def _model_table(verified: Sequence[VerifiedModel]) -> Table:
+    models, results = [v.model for v in verified], [v.result for v in verified]
+    tags = [dict.fromkeys(kind.tag for _, group in m.groups() for kind in group.attentions) for m in models]
+    peaks = [[abs(c.relative_difference) for c in r.checks if c.section == PEAKS] for r in results]
     columns = (
-        Column("model", "left"),
-        Column("attention", "left"),
-        Column("context"),
-        Column("dtype"),
-        Column("checks"),
-        Column("largest error\nof a peak, %"),
-        LABEL,
+        (Column("model", "left"), [model.name for model in models]),
+        (Column("attention", "left"), ["/".join(of_model) for of_model in tags]),
+        (Column("context"), [count(result.context) for result in results]),
+        (Column("dtype"), [str(v.workload.dtype) for v in verified]),
+        (Column("checks"), [f"{sum(c.ok for c in r.checks)} of {len(r.checks)}" for r in results]),
+        (Column("largest error\nof a peak, %"), [f"{100 * max(errors):.2f}" if errors else "-" for errors in peaks]),
+        (LABEL, [OK if r.ok else NOT_OK if r.checks else "not verified" for r in results]),
     )
-    failed = (i for i, v in enumerate(verified) if not v.result.ok)
-    return Table(columns, tuple(map(_model_row, verified)), strong=frozenset(failed))
-
-
-def _model_row(verified: VerifiedModel) -> tuple[str, ...]:
-    model, result = verified.model, verified.result
-    tags = "/".join(dict.fromkeys(kind.tag for _, group in model.groups() for kind in group.attentions))
-    peaks = [abs(c.relative_difference) for c in result.checks if c.section == PEAKS]
-    return (
-        model.name,
-        tags,
-        count(result.context),
-        str(verified.workload.dtype),
-        f"{sum(c.ok for c in result.checks)} of {len(result.checks)}",
-        f"{100 * max(peaks):.2f}" if peaks else "-",
-        OK if result.ok else NOT_OK if result.checks else "not verified",
-    )
+    return column_table(columns, strong=frozenset(i for i, result in enumerate(results) if not result.ok))
 
 
 def _combined(verified: Sequence[VerifiedModel]) -> VerifyResult:

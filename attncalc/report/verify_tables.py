@@ -120,18 +120,19 @@ _SHARES = {
 
 
 def datasheet_shares(
-    flop_per_s: float, bytes_per_s: float, device: Mapping[str, Any], dtype: str
+    timing: Mapping[str, Any], device: Mapping[str, Any], dtype: str
 ) -> tuple[float | None, float | None]:
-    """Return the shares of the datasheet's FLOP/s in this dtype and of its bytes/s; None if unknown."""
+    """Return a time's shares of the datasheet's FLOP/s in this dtype and of its bytes/s; None if unknown."""
     datasheet = device.get("datasheet") or {}
     peak, bandwidth = datasheet.get("flop_per_s", {}).get(dtype), datasheet.get("bytes_per_s")
+    flop_per_s, bytes_per_s = (timing[name] / timing["ms"] * 1000 for name in ("flop", "bytes"))
     return (flop_per_s / peak if peak else None), (bytes_per_s / bandwidth if bandwidth else None)
 
 
 def time_facts(timing: Timing, device: Mapping[str, Any], dtype: str) -> dict[str, Any]:
     """Return a time as plain data with its shares of the datasheet, for JSON."""
     facts = timing.facts()
-    flop, moved = datasheet_shares(facts["flop_per_s"], facts["bytes_per_s"], device, dtype)
+    flop, moved = datasheet_shares(facts, device, dtype)
     return {**facts, "flop_share_datasheet": flop, "bytes_share_datasheet": moved}
 
 

@@ -52,23 +52,21 @@ def draw(canvas: Canvas, ruler: Ruler, chart: Lines, box: Box) -> None:
     start = 1 + 0.24 * one_inch
     for i, place in zip(shown, places, strict=True):
         x, y = ends[i] or (0.0, 0.0)
-        colour, at = style.colour(i), place / inner
+        (colour, mark, _), at = style.of_series(i), place / inner
         way = [x, 1 + 0.06 * one_inch, start], [y, y, at]
         axes.plot(*way, color=colour, linewidth=0.6, alpha=0.6, clip_on=False, zorder=1)
-        axes.plot([start], [at], color=colour, marker=style.marker(i), markersize=4, clip_on=False)
+        axes.plot([start], [at], color=colour, marker=mark, markersize=4, clip_on=False)
         text_x = start + 0.09 * one_inch
         axes.text(text_x, at, names[i], fontsize=style.TEXT, color=style.INK, va="center_baseline")
 
 
 def _draw_line(axes: Axes, across: Scale, up: Scale, series: Series, i: int) -> None:
     """Draw one line, with a gap where a y is missing, and its points."""
-    colour, mark = style.colour(i), style.marker(i)
+    colour, mark, dashes = style.of_series(i)
     for run in runs(series.points):
         xs, ys = [across.at(x) for x, _ in run], [up.at(y) for _, y in run]
         marks = mark if series.measured is None and len(series.points) <= _MARKED else ""
-        axes.plot(
-            xs, ys, color=colour, linestyle=style.dash(i), linewidth=1.6, marker=marks, markersize=5, clip_on=False
-        )
+        axes.plot(xs, ys, color=colour, linestyle=dashes, linewidth=1.6, marker=marks, markersize=5, clip_on=False)
     if series.measured:
         measured = [(across.at(x), up.at(y)) for x, y in known(series.measured)]
         xs, ys = [x for x, _ in measured], [y for _, y in measured]

@@ -71,8 +71,9 @@ def _draw_steps(
             if start < right and start + wide > left and top > bottom:
                 top = bottom
         taken.append((start, start + wide, top - tall))
-        axes.plot([x], [y], marker=style.marker(i), markersize=9, color=style.colour(i), zorder=3)
-        axes.plot([x, x], [0, y], color=style.colour(i), linewidth=0.8, zorder=1)
+        colour, mark, _ = style.of_series(i)
+        axes.plot([x], [y], marker=mark, markersize=9, color=colour, zorder=3)
+        axes.plot([x, x], [0, y], color=colour, linewidth=0.8, zorder=1)
         for k, line in enumerate(lines):
             axes.text(
                 start + wide if to_left else start,

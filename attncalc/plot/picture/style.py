@@ -42,19 +42,9 @@ HEAD = inches(HEADING) + 0.06
 """Inches of a chart's title."""
 
 
-def colour(i: int) -> str:
-    """Return the colour of the series `i`."""
-    return COLOURS[i % len(COLOURS)]
-
-
-def marker(i: int) -> str:
-    """Return the mark of the series `i`."""
-    return MARKERS[i % len(MARKERS)]
-
-
-def dash(i: int) -> Any:
-    """Return the dashes of the series `i`."""
-    return DASHES[i % len(DASHES)]
+def of_series(i: int) -> tuple[str, str, Any]:
+    """Return the colour, the mark and the dashes of the series `i`."""
+    return COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)]
 
 
 def spread(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
