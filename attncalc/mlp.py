@@ -6,8 +6,9 @@ import dataclasses
 from dataclasses import dataclass
 
 from .attention import Matrix
+from .attention.kind import tp_share
 from .errors import AttncalcError
-from .quantity import documented, exact_div
+from .quantity import documented
 
 
 @dataclass(frozen=True)
@@ -56,19 +57,16 @@ class Mlp:
 
     def shared(self, d_model: int) -> tuple[Matrix, ...]:
         """Return the matrices of the shared experts if they have their own width, d_ff_shared."""
-        return (
-            dataclasses.replace(self, d_ff=self.d_ff_shared, d_latent=None).expert(d_model) if self.d_ff_shared else ()
-        )
+        if not self.d_ff_shared:
+            return ()
+        return dataclasses.replace(self, d_ff=self.d_ff_shared, d_latent=None).expert(d_model)
 
     def router(self, d_model: int) -> tuple[Matrix, ...]:
         """Return the router's matrix; () for a dense MLP."""
         if self.n_experts is None:
             return ()
-        return (
-            Matrix(
-                "router", self.d_router or d_model, self.n_experts, self.n_experts if self.router_bias else 0, "queries"
-            ),
-        )
+        bias = self.n_experts if self.router_bias else 0
+        return (Matrix("router", self.d_router or d_model, self.n_experts, bias, "queries"),)
 
     @property
     def experts_stored(self) -> int:
@@ -94,15 +92,7 @@ class Mlp:
 
         Raises AttncalcError if `tp` does not divide a width.
         """
-        if self.d_ff % tp:
-            raise AttncalcError(
-                f"--tp {int(tp)} does not divide the width of the MLP, {self.d_ff}", "choose a number that does"
-            )
-        if self.d_ff_shared:
-            if self.d_ff_shared % tp:
-                raise AttncalcError(
-                    f"--tp {int(tp)} does not divide the width of the shared experts, {self.d_ff_shared}",
-                    "choose a number that does",
-                )
-            return dataclasses.replace(self, d_ff=exact_div(self.d_ff, tp), d_ff_shared=exact_div(self.d_ff_shared, tp))
-        return dataclasses.replace(self, d_ff=exact_div(self.d_ff, tp))
+        d_ff, shared = tp_share(self.d_ff, tp, f"the width of the MLP, {self.d_ff}"), self.d_ff_shared
+        if shared:
+            shared = tp_share(shared, tp, f"the width of the shared experts, {shared}")
+        return dataclasses.replace(self, d_ff=d_ff, d_ff_shared=shared)

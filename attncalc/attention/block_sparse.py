@@ -36,9 +36,7 @@ class BlockSparse(Grouped):
             raise AttncalcError("index_block_size: cannot be combined with a window or a chunk", "leave one out")
         return super().from_keys(keys, d_model, Blocks(keys["index_block_size"], keys["index_topk_blocks"]))
 
-    @property
-    def source(self) -> str:
-        return "MiniMax-M3, transformers' modeling_minimax_m3_vl.py (block-sparse attention)"
+    source = "MiniMax-M3, transformers' modeling_minimax_m3_vl.py (block-sparse attention)"
 
     @property
     def headline(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import AttncalcError
 from ..quantity import documented, exact_div, minimum
 from ..workload import Mask, Run
-from .kind import CacheSpec, Matrix, Widths
+from .kind import CacheSpec, Matrix, Widths, plain_fields
 from .picked import Picked, Pools
 from .span import FULL, Span, pairs
 
@@ -205,9 +205,4 @@ class Compressed:
         return dataclasses.replace(self, n_heads=exact_div(self.n_heads, tp), o_groups=exact_div(self.o_groups, tp))
 
     def facts(self) -> dict[str, Any]:
-        fields = {name: value for name, value in vars(self).items() if name != "span"}
-        return {
-            "kind": self.label,
-            **{n: v if v is None else int(v) for n, v in fields.items()},
-            "span": self.span.label,
-        }
+        return {"kind": self.label, **plain_fields(self), "span": self.span.label}

@@ -30,9 +30,7 @@ class Differential(Grouped):
             )
         return kind
 
-    @property
-    def source(self) -> str:
-        return "Ye et al. 2024, arXiv:2410.05258 (differential attention)"
+    source = "Ye et al. 2024, arXiv:2410.05258 (differential attention)"
 
     @property
     def headline(self) -> str:

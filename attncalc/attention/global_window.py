@@ -41,9 +41,7 @@ class GlobalWindow(Grouped):
             raise AttncalcError("window: is missing", "global_window attention needs one")
         return super().from_keys(keys, d_model, span)
 
-    @property
-    def source(self) -> str:
-        return "Longformer, arXiv:2004.05150, 3.1; LongT5, arXiv:2112.07916, 3.1"
+    source = "Longformer, arXiv:2004.05150, 3.1; LongT5, arXiv:2112.07916, 3.1"
 
     @property
     def headline(self) -> str:

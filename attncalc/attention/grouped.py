@@ -24,6 +24,8 @@ from .kind import (
     gate,
     gate_width,
     matrices_from_shapes,
+    plain_fields,
+    tp_share,
 )
 from .span import FULL, Span, pairs
 
@@ -92,6 +94,11 @@ class Grouped:
         schema=SHAPES,
     )
 
+    source = (
+        "Vaswani et al. 2017, arXiv:1706.03762, 3.2 (MHA); Shazeer 2019, arXiv:1911.02150 (MQA); "
+        "Ainslie et al. 2023, arXiv:2305.13245 (GQA)"
+    )
+
     @classmethod
     def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
         keys = dict(keys)
@@ -116,13 +123,6 @@ class Grouped:
                 f"n_kv_heads: {self.n_kv_heads} does not divide n_heads {self.n_heads}",
                 f"every KV head serves the same number of query heads: {_listed(allowed)}",
             )
-
-    @property
-    def source(self) -> str:
-        return (
-            "Vaswani et al. 2017, arXiv:1706.03762, 3.2 (MHA); Shazeer 2019, arXiv:1911.02150 (MQA); "
-            "Ainslie et al. 2023, arXiv:2305.13245 (GQA)"
-        )
 
     @property
     def label(self) -> str:
@@ -226,35 +226,22 @@ class Grouped:
     def shard(self, tp: int) -> Grouped:
         # Query heads are split. KV heads are split too, and replicated if there are fewer than devices: with 8 KV
         # heads, each of 16 devices holds one, and each head is on 2 devices (vLLM, model_executor/models/llama.py).
-        if self.n_heads % tp:
-            raise AttncalcError(
-                f"--tp {int(tp)} does not divide {self.n_heads} query heads",
-                "choose a number that divides the query heads",
-            )
+        tip = "choose a number that divides the query heads"
+        heads = tp_share(self.n_heads, tp, f"{self.n_heads} query heads", tip)
         if self.n_kv_heads % tp and tp % self.n_kv_heads:
             raise AttncalcError(
                 f"--tp {int(tp)} does not divide {self.n_kv_heads} KV heads, nor they --tp",
                 "choose a number that divides the KV heads, or a multiple of it",
             )
         kv = maximum(1, self.n_kv_heads // tp)
-        return dataclasses.replace(self, n_heads=exact_div(self.n_heads, tp), n_kv_heads=kv)
+        return dataclasses.replace(self, n_heads=heads, n_kv_heads=kv)
 
     def facts(self) -> dict[str, Any]:
-        return {
-            "kind": self.label,
-            "n_heads": int(self.n_heads),
-            "n_kv_heads": int(self.n_kv_heads),
-            "d_head": int(self.d_head),
-            "d_v": int(self._d_v),
-            "span": self.span.label,
-            "bias": list(self.bias),
-            "fused": self.fused,
-            "qk_norm": self.qk_norm,
-            "sinks": self.sinks,
-            "gate": self.gate,
-            "shares_kv": self.shares_kv,
-            "v_from_k": self.v_from_k,
-        }
+        fields = plain_fields(self)
+        fields |= {"kind": self.label, "d_v": int(self._d_v), "span": self.span.label, "bias": list(self.bias)}
+        sizes = ("kind", "n_heads", "n_kv_heads", "d_head", "d_v", "span", "bias")
+        flags = ("fused", "qk_norm", "sinks", "gate", "shares_kv", "v_from_k")
+        return {name: fields[name] for name in (*sizes, *flags)}
 
 
 def _listed(numbers: list[int]) -> str:

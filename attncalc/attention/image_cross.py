@@ -14,9 +14,7 @@ class ImageCross(Grouped):
     transformers' modeling_mllama.py (MllamaTextCrossAttention, and the layers that MllamaTextModel skips).
     """
 
-    @property
-    def source(self) -> str:
-        return "Llama 3.2 Vision, transformers' modeling_mllama.py"
+    source = "Llama 3.2 Vision, transformers' modeling_mllama.py"
 
     @property
     def label(self) -> str:

@@ -12,7 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
-from ..quantity import COUNT, documented, minimum
+from ..errors import AttncalcError
+from ..quantity import COUNT, Quantity, documented, exact_div, minimum
 from ..workload import Mask, Run
 from .span import FULL, Span
 
@@ -250,6 +251,22 @@ class Kind(Attention, Protocol):
 
         Raises AttncalcError if a key is wrong or a default does not exist.
         """
+
+
+def plain_fields(kind: object) -> dict[str, Any]:
+    """Return the fields of a kind as plain data, with symbols as numbers, and without its span."""
+    fields = {name: value for name, value in vars(kind).items() if name != "span"}
+    return {name: int(value) if isinstance(value, Quantity) else value for name, value in fields.items()}
+
+
+def tp_share(number: int, tp: int, text: str, tip: str = "choose a number that does") -> int:
+    """Return number / tp, the part on one of `tp` devices.
+
+    Raises AttncalcError if `tp` does not divide the number, which `text` says in words.
+    """
+    if number % tp:
+        raise AttncalcError(f"--tp {int(tp)} does not divide {text}", tip)
+    return exact_div(number, tp)
 
 
 def required_keys(kind: type) -> list[str]:

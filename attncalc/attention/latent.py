@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import AttncalcError
-from ..quantity import COUNT, documented, exact_div, minimum
+from ..quantity import COUNT, documented, minimum
 from ..workload import Mask, Run
 from .indexer import Indexer
 from .kind import (
@@ -21,6 +21,8 @@ from .kind import (
     gate,
     gate_width,
     matrices_from_shapes,
+    plain_fields,
+    tp_share,
 )
 from .picked import Selected
 from .span import FULL, Span, pairs
@@ -198,28 +200,11 @@ class Latent:
 
     def shard(self, tp: int) -> Latent:
         # Heads are split; W_q_a, W_kv_a and the latent are replicated on every device (vLLM, SGLang).
-        if self.n_heads % tp:
-            raise AttncalcError(
-                f"--tp {int(tp)} does not divide {self.n_heads} heads",
-                "choose a number that divides the heads",
-            )
-        return dataclasses.replace(self, n_heads=exact_div(self.n_heads, tp))
+        heads = tp_share(self.n_heads, tp, f"{self.n_heads} heads", "choose a number that divides the heads")
+        return dataclasses.replace(self, n_heads=heads)
 
     def facts(self) -> dict[str, Any]:
-        return {
-            "kind": self.label,
-            "n_heads": int(self.n_heads),
-            "q_lora_rank": None if self.q_lora_rank is None else int(self.q_lora_rank),
-            "kv_lora_rank": int(self.kv_lora_rank),
-            "d_nope": int(self.d_nope),
-            "d_rope": int(self.d_rope),
-            "d_v": int(self.d_v),
-            "gate": self.gate,
-            "shares_kv": self.shares_kv,
-            **{
-                name: value if value is None or isinstance(value, str) else int(value)
-                for name, value in vars(self).items()
-                if name.startswith("index_")
-            },
-            "span": self.span.label,
-        }
+        fields = plain_fields(self)
+        sizes = ("n_heads", "q_lora_rank", "kv_lora_rank", "d_nope", "d_rope", "d_v", "gate", "shares_kv")
+        names = (*sizes, *(name for name in fields if name.startswith("index_")))
+        return {"kind": self.label, **{name: fields[name] for name in names}, "span": self.span.label}

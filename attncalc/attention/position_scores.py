@@ -50,9 +50,7 @@ class PositionScores(Grouped):
         lists = {name: tuple(keys[name]) for name in ("position_products", "position_bias") if name in keys}
         return super().from_keys({**keys, **lists}, d_model, span)
 
-    @property
-    def source(self) -> str:
-        return "DeBERTa, arXiv:2006.03654, 3.1; XLNet, arXiv:1906.08237; their classes in transformers"
+    source = "DeBERTa, arXiv:2006.03654, 3.1; XLNet, arXiv:1906.08237; their classes in transformers"
 
     @property
     def headline(self) -> str:

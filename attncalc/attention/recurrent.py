@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from ..errors import AttncalcError
-from ..quantity import Quantity, exact_div
 from ..workload import Mask, Run
-from .kind import CacheSpec, Matrix, Widths
+from .kind import CacheSpec, Matrix, Widths, plain_fields, tp_share
 from .span import FULL, Span
 
 R = TypeVar("R", bound="Recurrent")
@@ -57,8 +55,7 @@ class Recurrent:
         return self
 
     def facts(self) -> dict[str, Any]:
-        fields = {name: value for name, value in vars(self).items() if name != "span"}
-        return {"kind": self.label, **{n: int(v) if isinstance(v, Quantity) else v for n, v in fields.items()}}
+        return {"kind": self.label, **plain_fields(self)}
 
 
 def projection(name: str, rows: int, cols: int, bias: bool = False) -> Matrix:
@@ -93,16 +90,8 @@ def convolution_and_state(
 
 
 def split_evenly(number: int, tp: int, noun: str) -> int:
-    """Return how many of `number` heads or channels one of `tp` devices has; `noun` names them in the error.
-
-    Raises AttncalcError if `tp` does not divide the number.
-    """
-    if number % tp:
-        raise AttncalcError(
-            f"--tp {int(tp)} does not divide {number} {noun} of a recurrent layer",
-            "choose a number that does",
-        )
-    return exact_div(number, tp)
+    """Return how many of `number` heads or channels one of `tp` devices has, as `tp_share` does."""
+    return tp_share(number, tp, f"{number} {noun} of a recurrent layer")
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,7 @@ class Relative(Grouped):
     d_conv: int = documented("width of the convolution")
     layer_channels: int = documented("channels of a layer's other convolutions, whose states are cached beside K and V")
 
-    @property
-    def source(self) -> str:
-        return "Inkling, transformers' modeling_inkling.py"
+    source = "Inkling, transformers' modeling_inkling.py"
 
     @property
     def headline(self) -> str:
