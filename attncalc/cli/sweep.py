@@ -12,7 +12,7 @@ import typer
 from ..api.fit_options import GROUPS
 from ..errors import AttncalcError
 from ..report.formats import ROW_FORMATS, TABLE, Format, choose_row_format, goes_to_file
-from ..sweeps.options import SweepOptions
+from ..sweeps.axes import SweepOptions
 from ..units import parse_count
 from . import COMMANDS
 from . import options as o

@@ -6,47 +6,59 @@ A row has the values of the axes that vary in this order, and so do the loops: a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..api.fit_options import DeploymentOptions, EngineOptions, TrafficOptions
 from ..api.options import CacheDtypeOptions, PassOptions, SizeOptions, WhatIfOptions
 from ..engines import ENGINES
 from ..errors import AttncalcError, did_you_mean
-from ..hardware import Gpu
 from ..options import Option, options_of
+from ..ranges import parse_counts
 from ..units import count, truncate
-from .options import SweepOptions
-from .values import Parse, read_values
 
 MAX_CELLS = 10_000_000
 """The most cells of a sweep."""
+MAX_VALUES = 100_000
+"""The most values of an axis."""
 
 
-def _axes(*kinds: Any) -> dict[str, Option]:
-    """Return the options of TypedDicts that take a list of values; batch and context are the innermost."""
-    found = {name: option for kind in kinds for name, option in options_of(kind).items() if option.is_axis}
-    inner = {name: found.pop(name) for name in INNER}
-    return {**found, **inner}
+class SweepOptions(
+    WhatIfOptions,
+    SizeOptions,
+    PassOptions,
+    TrafficOptions,
+    CacheDtypeOptions,
+    DeploymentOptions,
+    EngineOptions,
+    total=False,
+):
+    """The options of `attncalc sweep` besides the models: those of other commands, most of which take lists."""
 
 
 INNER = ("batch", "context")
-"""The axes over which a compiled formula runs; all others make a new `Setting`."""
-_MODEL = Option("MODEL", metavar="MODEL", help="A model, as in other commands.")
-_FIT = (DeploymentOptions, EngineOptions)
-AXES: dict[str, Option] = {
-    "model": _MODEL,
-    **_axes(WhatIfOptions, *_FIT, TrafficOptions, SizeOptions, PassOptions, CacheDtypeOptions),
-}
-"""Every axis, the outermost first."""
-FLAGS = {name for name, option in options_of(SweepOptions).items() if not option.is_axis}
-"""Options that are no axes: they take no value, or a list."""
+"""The axes over which a compiled formula runs; all others make a new setting."""
 PASS_AXES = ("phase", "past", "mask")
 """The axes that change only the figures of a pass."""
 TRAFFIC_AXES = tuple(options_of(TrafficOptions))
 """The axes of the requests that users send."""
-FIT_AXES = {name for kind in (*_FIT, TrafficOptions) for name in options_of(kind)} - {"engine", "tp"}
+_FIT = (DeploymentOptions, EngineOptions, TrafficOptions)
+FIT_AXES = {name for kind in _FIT for name in options_of(kind)} - {"engine", "tp"}
 """The axes that only `fit` has."""
+
+
+def _axes() -> dict[str, Option]:
+    kinds: tuple[Any, ...] = (WhatIfOptions, *_FIT, SizeOptions, PassOptions, CacheDtypeOptions)
+    found = {name: option for kind in kinds for name, option in options_of(kind).items() if option.is_axis}
+    inner = {name: found.pop(name) for name in INNER}
+    return {"model": Option("MODEL", metavar="MODEL", help="A model, as in other commands."), **found, **inner}
+
+
+AXES = _axes()
+"""Every axis, the outermost first."""
+FLAGS = {name for name, option in options_of(SweepOptions).items() if not option.is_axis}
+"""Options that are no axes: they take no value, or a list."""
 
 
 class Axis(NamedTuple):
@@ -79,11 +91,7 @@ def read_axes(given: Mapping[str, Any]) -> tuple[Axis, ...]:
             raise AttncalcError(
                 f"a sweep has no axis '{truncate(name)}'", f"{did_you_mean(name, AXES)}known: {', '.join(AXES)}"
             )
-    axes = tuple(
-        Axis(name, read_values(given[name], axis.name, _reader(name), is_number=is_number(name)))
-        for name, axis in AXES.items()
-        if given.get(name) is not None
-    )
+    axes = tuple(Axis(name, _values(given[name], name)) for name in AXES if given.get(name) is not None)
     cells = math.prod(len(axis.values) for axis in axes)
     if cells > MAX_CELLS:
         sizes = " x ".join(f"{count(len(axis.values))} {axis.name}" for axis in axes if axis.varies)
@@ -104,25 +112,48 @@ def option_name(name: str) -> str:
     return {**options_of(SweepOptions), **AXES}[name].name
 
 
-def _reader(name: str) -> Parse:
-    """Return what parses the text of one value: a number is parsed here, another text when its cells are computed."""
-    parser = AXES[name].parser
-    if parser is not None and parser.is_number:
-        return parser.parse
+def _values(given: Any, name: str) -> Sequence[Any]:
+    """Return the values of an axis, each once.
 
-    def read(text: str, option: str) -> str:
-        if name == "engine" and text == "all":
-            raise AttncalcError("--engine all is not one engine", f"list them: --engine {','.join(ENGINES)}")
-        if name == "kv_dtype" and text == "auto":  # the engine's default
-            return text
-        if name == "gpu":
-            from ..config.gpus import gpus_of
+    Args:
+        given: A value, a text with a list of values, or a list of such. A list of numbers may have ranges: '8:64:8' is
+            8, 16, ..., 64 and '1K:128K:x2' is 1K, 2K, ..., 128K.
+        name: The axis.
 
-            gpus_of(text)
-        value = parser.parse(text, option) if parser else text
-        return value if isinstance(value, str) else text
+    Raises AttncalcError if a value is not valid, or there are none or too many.
+    """
+    option, parser = AXES[name].name, AXES[name].parser
+    is_list = isinstance(given, Iterable) and not isinstance(given, str | Mapping | os.PathLike)
+    values: list[Any] = []
+    for part in given if is_list else [given]:
+        if parser and parser.is_number:
+            values += parse_counts(str(part), option, limit=MAX_VALUES, parse=parser.parse)
+        elif isinstance(part, str):
+            values += [_checked(text.strip(), part, name) for text in part.split(",")]
+        else:
+            values.append(part)
+        if len(values) > MAX_VALUES:
+            raise AttncalcError(f"{option} has more than {count(MAX_VALUES)} values", "give fewer, or larger steps")
+    if not values:
+        raise AttncalcError(f"{option} has no values", f"give at least one, or leave {option} out")
+    return list(dict.fromkeys(values)) if all(isinstance(value, str | int) for value in values) else values
 
-    return read
+
+def _checked(text: str, part: str, name: str) -> str:
+    """Return the text of one value, which is parsed again when its cells are computed."""
+    option, parser = AXES[name].name, AXES[name].parser
+    if not text:
+        raise AttncalcError(f"{option}: '{truncate(part)}' has an empty value", "separate values by one comma: a,b")
+    if name == "engine" and text == "all":
+        raise AttncalcError("--engine all is not one engine", f"list them: --engine {','.join(ENGINES)}")
+    if name == "kv_dtype" and text == "auto":  # the engine's default
+        return text
+    if name == "gpu":
+        from ..config.gpus import gpus_of
+
+        gpus_of(text)
+    value = parser.parse(text, option) if parser else text
+    return value if isinstance(value, str) else text
 
 
 def cell(value: Any, escape: Callable[[str], str]) -> Any:
@@ -133,10 +164,6 @@ def cell(value: Any, escape: Callable[[str], str]) -> Any:
 
 def shown(value: Any) -> Any:
     """Return a value of an axis as a row has it: the name of a GPU or a model instead of the object."""
-    if isinstance(value, Gpu):
-        return value.name
-    return (
-        value
-        if isinstance(value, str | int | float) and not hasattr(value, "spec")
-        else getattr(value, "name", None) or str(value)
-    )
+    if isinstance(value, str | int | float):
+        return value
+    return getattr(value, "name", None) or str(value)
