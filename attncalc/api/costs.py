@@ -1,7 +1,7 @@
 """What a model costs, in one call: `kv_cache("llama2-70b", context=4096)`.
 
-Each function takes the options of its command, under the same names and with the same defaults. Instead of those that
-describe a workload it takes a `Workload`. The results are those of `attncalc/cost/`.
+Each function takes a model as `load` does, and the options of its command, under the same names and with the same
+defaults. Instead of those that describe a workload it takes a `Workload`. The results are those of `attncalc/cost/`.
 """
 
 from __future__ import annotations
@@ -101,10 +101,7 @@ def kv_cache(model: ModelLike, workload: Workload | None = None, **options: Any)
     >>> kv_cache("llama2-70b", context=4096)
     KVCache(llama2-70b, batch 1, context 4,096: 1.25 GiB)
 
-    Args:
-        model: As in `load`.
-        workload: The workload, instead of options that describe one.
-        options: The options of `attncalc kv`.
+    The options are those of `attncalc kv`. A Workload replaces those that describe one.
 
     Raises AttncalcError if the model or an option is not valid.
     """
@@ -129,9 +126,7 @@ def params(model: ModelLike, **options: Unpack[ShardedModelOptions]) -> Params:
     >>> params("gpt2")
     Params(gpt2: 124.44 million)
 
-    Args:
-        model: As in `load`.
-        options: The options of `attncalc params`.
+    The options are those of `attncalc params`.
 
     Raises AttncalcError if the model or an option is not valid.
     """
@@ -139,6 +134,10 @@ def params(model: ModelLike, **options: Unpack[ShardedModelOptions]) -> Params:
     counted = Params(*of_params.params(spec))
     counted.knowing(model_subject(spec), partial(params_report, spec))
     return counted
+
+
+def _pass_subject(model: ModelSpec, workload: Workload) -> str:
+    return f"{model_subject(model)}, {workload.phase}, {workload_subject(workload)}"
 
 
 @overload
@@ -152,16 +151,13 @@ def flops(model: ModelLike, workload: Workload | None = None, **options: Any) ->
     >>> flops("llama2-70b", phase="decode", batch=8, context=4096)
     Flops(llama2-70b, decode, batch 8, context 4,096: 1.19 TFLOP)
 
-    Args:
-        model: As in `load`.
-        workload: The workload, instead of options that describe one.
-        options: The options of `attncalc flops`.
+    The options are those of `attncalc flops`. A Workload replaces those that describe one.
 
     Raises AttncalcError if the model or an option is not valid, or the model cannot have the mask.
     """
     spec, size = read_call(model, workload, options, phase="prefill")
     counted = Flops(*of_flops.flops(spec, size))
-    counted.knowing(f"{model_subject(spec)}, {size.phase}, {workload_subject(size)}", partial(flops_report, spec, size))
+    counted.knowing(_pass_subject(spec, size), partial(flops_report, spec, size))
     return counted
 
 
@@ -180,17 +176,14 @@ def activations(
     >>> activations("llama2-70b", context=8192)
     Activations(llama2-70b, prefill, batch 1, context 8,192: score matrix 8.00 GiB, with flash 416 MiB)
 
-    Args:
-        model: As in `load`.
-        workload: The workload, instead of options that describe one.
-        machine: The machine whose kernels' buffers are counted; None counts none.
-        options: The options of `attncalc memory`.
+    The options are those of `attncalc memory`. A Workload replaces those that describe one. With a machine, the
+    buffers of its kernels are counted too.
 
     Raises AttncalcError if the model or an option is not valid.
     """
     spec, size = read_call(model, workload, options, phase="prefill")
     layers = Activations(of_activations.activations(spec, size, machine))
-    layers.knowing(f"{model_subject(spec)}, {size.phase}, {workload_subject(size)}", partial(memory_report, spec, size))
+    layers.knowing(_pass_subject(spec, size), partial(memory_report, spec, size))
     return layers
 
 
@@ -202,16 +195,13 @@ def growth(model: ModelLike, **options: Unpack[FlopsOptions]) -> Growth: ...
 def growth(model: ModelLike, workload: Workload | None = None, **options: Any) -> Growth:
     """Return how much all FLOPs and the exact scores grow when the context doubles; by default of a prefill.
 
-    Args:
-        model: As in `load`.
-        workload: The workload, instead of options that describe one.
-        options: The options of `attncalc flops`.
+    The options are those of `attncalc flops`. A Workload replaces those that describe one.
 
     Raises AttncalcError if the model or an option is not valid.
     """
     spec, size = read_call(model, workload, options, phase="prefill")
     grown = Growth(*of_growth.growth(spec, size))
-    grown.knowing(f"{model_subject(spec)}, {size.phase}, {workload_subject(size)}", partial(flops_report, spec, size))
+    grown.knowing(_pass_subject(spec, size), partial(flops_report, spec, size))
     return grown
 
 
@@ -226,10 +216,7 @@ def crossover(model: ModelLike, workload: Workload | None = None, **options: Any
     >>> crossover("llama2-70b")
     18432
 
-    Args:
-        model: As in `load`.
-        workload: The workload, instead of options that describe one.
-        options: The options of `attncalc flops`.
+    The options are those of `attncalc flops`. A Workload replaces those that describe one.
 
     Raises AttncalcError if the model or an option is not valid.
     """
@@ -248,10 +235,7 @@ def decode_intensity(model: ModelLike, workload: Workload | None = None, **optio
     >>> decode_intensity("llama2-70b", batch=8, context=4096)
     Intensity(llama2-70b, batch 8, context 4,096: 8 FLOP per byte)
 
-    Args:
-        model: As in `load`.
-        workload: The workload, instead of options that describe one.
-        options: Those of a decode step in `attncalc compare`.
+    The options are those of a decode step in `attncalc compare`. A Workload replaces those that describe one.
 
     Raises AttncalcError if the model or an option is not valid.
     """

@@ -93,7 +93,7 @@ def fit_request(
     return with_longest_context(request)
 
 
-def read_traffic(options: FitOptions) -> Traffic | None:
+def read_traffic(options: Mapping[str, Any]) -> Traffic | None:
     """Return the users' requests; None if there are none.
 
     Raises AttncalcError if an option is not a number, or options are missing or exclude each other.

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
-from ..api.fit_options import FitOptions
 from ..api.fit_request import check_offload, fit_request, read_traffic
 from ..engines.base import CacheLayout
 from ..engines.engine import AUTO
@@ -57,7 +56,7 @@ class _Cells:
     def __init__(self, deployment: Deployment, users_of: Users | None) -> None:
         self.users = users_of
         layouts = [*(device.layout for device in deployment.devices), *deployment.layouts]
-        quick = {id(layout): _quick(layout) for layout in layouts}
+        quick = {id(layout): cast("CacheLayout", _QuickLayout(layout)) for layout in layouts}
         deployment.devices = [device._replace(layout=quick[id(device.layout)]) for device in deployment.devices]
         deployment.layouts = [quick[id(layout)] for layout in deployment.layouts]
         self._deployment = deployment
@@ -91,10 +90,6 @@ class _Cells:
         return kept
 
 
-def _quick(layout: CacheLayout) -> CacheLayout:
-    return cast("CacheLayout", _QuickLayout(layout))
-
-
 class Fits:
     """The figures of `fit` of one model, for any batch and context.
 
@@ -113,7 +108,7 @@ class Fits:
         self._bound_names = [name for name in columns if name in BOUNDS]
         self._with_users = any(name in USERS for name in columns)
         size = {"batch": 1, "context": ANY}
-        self._request = fit_request(model, {**options, **size}, traffic=read_traffic(_as_fit_options(options)))
+        self._request = fit_request(model, {**options, **size}, traffic=read_traffic(options))
         self._is_late = options.get("n_gpu_layers") == AUTO  # 'auto' is another number for each batch and context
         self._remembered: Remembered[_Cells] = Remembered(self._cells, ("B", "T"))
         self._bounds = Compiled(self._compute_bounds, ("B", "T"))
@@ -157,10 +152,6 @@ class Fits:
         with_limits = any(name in LIMITS for name in self._bound_names)
         bounds, _ = bounds_of(self._resolved._replace(workload=workload), with_limits=with_limits)
         return [figure.quantity for figure in roofline_figures(bounds)]
-
-
-def _as_fit_options(options: Mapping[str, Any]) -> FitOptions:
-    return cast("FitOptions", options)
 
 
 def _values(result: FitResult, names: Sequence[str]) -> dict[str, Any]:

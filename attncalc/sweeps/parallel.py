@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, NamedTuple
 
 from ..errors import AttncalcError
 from .sweep import Row, Sweep
@@ -22,28 +21,13 @@ CHUNK = 5_000
 _WORKER = f"import sys; sys.path[:] = sys.argv[1:]; from {__name__} import work; work()"
 
 
-class Chunk(NamedTuple):
-    """Rows that one process computes: a part of a setting's batches.
-
-    Attributes:
-        setting: The number of the setting.
-        first: The number of the first batch.
-        last: The number after the last batch.
-    """
-
-    setting: int
-    first: int
-    last: int
-
-
-def chunks(sweep: Sweep) -> Iterator[Chunk]:
-    """Yield the chunks in the order of their rows."""
+def _chunks(sweep: Sweep) -> Iterator[tuple[int, slice]]:
+    """Yield the number of a setting and a part of its batches, which one process computes, in the order of the rows."""
     batches, contexts = len(sweep.values_of("batch")), len(sweep.values_of("context"))
     step = max(1, CHUNK // contexts)
-    settings = math.prod(len(axis.values) for axis in sweep.outer)
-    for setting in range(settings):
+    for setting in range(math.prod(len(axis.values) for axis in sweep.outer)):
         for first in range(0, batches, step):
-            yield Chunk(setting, first, min(first + step, batches))
+            yield setting, slice(first, first + step)
 
 
 def rows_in_parallel(sweep: Sweep, jobs: int, escape: Callable[[str], str] = str) -> Iterator[Row]:
@@ -55,13 +39,13 @@ def rows_in_parallel(sweep: Sweep, jobs: int, escape: Callable[[str], str] = str
     """
     workers: list[subprocess.Popen[bytes]] = []
     try:
-        for _ in islice(chunks(sweep), jobs):  # no more than there are chunks
+        for _ in islice(_chunks(sweep), jobs):  # no more than there are chunks
             workers.append(_start())
         for first, worker in enumerate(workers):
             assert worker.stdin is not None
             pickle.dump((sweep, escape, first, len(workers)), worker.stdin)
             worker.stdin.flush()
-        for number, _ in enumerate(chunks(sweep)):
+        for number, _ in enumerate(_chunks(sweep)):
             yield from _received(workers[number % len(workers)])
     except (OSError, EOFError, pickle.UnpicklingError):
         raise AttncalcError(
@@ -101,8 +85,8 @@ def work() -> None:
         signal.signal(name, signal.SIG_IGN)
     sweep, escape, first, step = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_standard_input, daemon=True).start()
-    for chunk in islice(chunks(sweep), first, None, step):
-        pickle.dump(_rows(sweep, escape, chunk), sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)
+    for setting, batches in islice(_chunks(sweep), first, None, step):
+        pickle.dump(_rows(sweep, escape, setting, batches), sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)
         sys.stdout.buffer.flush()
 
 
@@ -111,9 +95,8 @@ def _end_with_standard_input() -> None:
     os._exit(1)
 
 
-def _rows(sweep: Sweep, escape: Callable[[str], str], chunk: Chunk) -> list[Row] | Exception:
-    batches: Any = sweep.values_of("batch")[chunk.first : chunk.last]
+def _rows(sweep: Sweep, escape: Callable[[str], str], setting: int, batches: slice) -> list[Row] | Exception:
     try:
-        return list(sweep.rows_of(sweep.setting(chunk.setting), escape, batches))
+        return list(sweep.rows_of(sweep.setting(setting), escape, sweep.values_of("batch")[batches]))
     except Exception as error:
         return error
