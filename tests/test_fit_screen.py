@@ -72,6 +72,18 @@ def test_the_default_screen_leaves_a_row_for_the_prompt(name: str, monkeypatch: 
         assert max(map(len, plain.splitlines())) <= COLUMNS, plain
 
 
+def test_a_terminal_colours_the_verdict_and_the_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    output = Terminal()
+    monkeypatch.setattr(sys, "stdout", output)
+    terminal.print_report(fit_report(FitRequest(load("qwen3-8b"), Workload.decode(1, 40_960), gpu=gpu("rtx-4090"))))
+    monkeypatch.undo()
+    assert output.getvalue().startswith("\x1b[1;33mMAY NOT FIT\x1b[0m: ")
+    assert "\x1b[33mwarning: " in output.getvalue()
+    assert "\x1b[34m\u2588" in output.getvalue()
+
+
 def test_the_screen_of_the_largest_table_of_changes_fits(ask: Ask) -> None:
     lines = ask(*QWEN, "--batch", "4", "--context", "12000", "--engine-version", "0.19.0").out.splitlines()
     assert any(line.startswith("  --") for line in lines)

@@ -19,13 +19,13 @@ from attncalc.plot.chart import Bar, Bars, Lines, Picture, Roof, Series, Stack, 
 from attncalc.plot.scale import Axis
 from attncalc.report.bar import Bar as MemoryBar
 from attncalc.report.charts.fit import memory_chart, roofline_chart
-from attncalc.report.charts.picture import MAX_BARS, shown
+from attncalc.report.charts.picture import MAX_BARS, bars, shown
 from attncalc.report.charts.scaling import scaling_charts
 from attncalc.report.compare import compare_models, compare_variants
 from attncalc.report.fit import fit_report
 from attncalc.serving.request import FitRequest
 from attncalc.serving.roofline import roofline
-from attncalc.units import BYTES, NO_UNIT, TOKENS
+from attncalc.units import BYTES, NO_UNIT, SECONDS, TOKENS
 
 GIB = 2**30
 
@@ -78,6 +78,12 @@ def test_the_caption_names_models_whose_dtypes_differ() -> None:
     picture = compare_models(models, [Workload.decode(1, 512)] * 2).picture
     assert picture
     assert "weights and cache in fp32 (gpt2), fp16 (llama2-7b)" in picture.caption[0]
+
+
+def test_a_whole_number_of_seconds_keeps_its_unit() -> None:
+    chart = bars("time", "Time", SECONDS, [("a", 2), ("b", 0.5), ("c", None)])
+    assert chart
+    assert [bar.text for bar in chart.bars] == ["2.00 s", "500 ms", "-"]
 
 
 @pytest.mark.parametrize(("number", "strong"), [(24, None), (25, None), (25, 7), (169, 100), (10**4, 1)])

@@ -20,7 +20,7 @@ from attncalc.hardware import Gpu
 from attncalc.serving import suggestions as module
 from attncalc.serving.fit import fit
 from attncalc.serving.request import FitRequest, ResolvedRequest, resolve
-from attncalc.serving.suggestions import suggestions
+from attncalc.serving.suggestions import Suggestion, suggestions, with_fewest_options
 from attncalc.units import GIB
 
 MIB = 2**20
@@ -42,6 +42,15 @@ OF_24_HEADS = model(EXPERTS, Grouped(24, 24, 128))
 def request(engine: str = "vllm", of: ModelSpec | None = None, *, batch: int = 1, **fields: Any) -> FitRequest:
     workload = Workload.decode(batch, 4096, kv_dtype=fields.pop("kv_dtype", None))
     return FitRequest(of or model(), workload, engine, **{"gpu": H100, **fields})
+
+
+def test_a_short_screen_leaves_out_the_longest_options_first_and_never_the_first_change() -> None:
+    changes = [Suggestion("", flag, result=fit(request())) for flag in ("--longest a", "-d", "--other", "-e")]
+    shown = {room: [change.flag for change in with_fewest_options(changes, [1, 2, 1, 1], room)] for room in range(6)}
+    assert shown[5] == ["--longest a", "-d", "--other", "-e"]
+    assert shown[4] == ["--longest a", "-d", "-e"]
+    assert shown[3] == ["--longest a", "-d"]
+    assert shown[0] == shown[2] == ["--longest a"]
 
 
 def tried(kind: Callable[[ResolvedRequest], Iterable[Any]], asked: FitRequest) -> dict[str, FitRequest]:
