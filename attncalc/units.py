@@ -21,7 +21,7 @@ PER_SECOND = "tokens/s"
 FLOP_PER_SECOND = "FLOP/s"
 BYTES_PER_SECOND = "B/s"
 NO_UNIT = ""
-GIB = 2**30
+MIB, GIB = 2**20, 2**30
 
 _SI_PREFIXES = {"Z": 10**21, "E": 10**18, "P": 10**15, "T": 10**12, "G": 10**9, "M": 10**6, "k": 10**3, "": 1}
 _SCALES: dict[str, dict[str, float]] = {

@@ -23,7 +23,7 @@ from attncalc.engines import find_engine
 from attncalc.engines.pipeline import LayerCacheSpec, cut_into_stages
 from attncalc.engines.sglang.options import SglangArgs
 from attncalc.engines.sglang.pools import stage_sizes
-from attncalc.engines.sglang.slots import SGLangLayout, StatePool
+from attncalc.engines.sglang.slots import SglangLayout, StatePool
 from attncalc.quantity import Quantity
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.units import dtype, parse_decimal
@@ -39,16 +39,16 @@ def engine_args(kv: str = "bf16", model: str = "bf16", **more: Any) -> SglangArg
     return SglangArgs(kv_dtype=dtype(kv), dtype=dtype(model), **more)
 
 
-def layout_of(*layers: tuple[int, Any], **more: Any) -> SGLangLayout:
+def layout_of(*layers: tuple[int, Any], **more: Any) -> SglangLayout:
     """Return the layout of a model; each argument is a number of layers and their kind."""
     sglang_layout = find_engine("sglang").layout(
         [LayerCacheSpec(n, kind.cache()) for n, kind in layers], engine_args(**more)
     )
-    assert isinstance(sglang_layout, SGLangLayout)
+    assert isinstance(sglang_layout, SglangLayout)
     return sglang_layout
 
 
-def hybrid_layout(full: int, every: int, window: Any, layers: int = 8, **more: Any) -> SGLangLayout:
+def hybrid_layout(full: int, every: int, window: Any, layers: int = 8, **more: Any) -> SglangLayout:
     """Return the layout of a hybrid: of every `every` layers the first `full` have full attention."""
     return layout_of(*[(1, MHA.with_span(Full() if i % every < full else window)) for i in range(layers)], **more)
 

@@ -18,7 +18,7 @@ from attncalc.attention.linear import Lightning
 from attncalc.engines import find_engine
 from attncalc.engines.base import Pool
 from attncalc.engines.pipeline import LayerCacheSpec
-from attncalc.engines.sglang.slots import SGLangLayout, StatePool
+from attncalc.engines.sglang.slots import SglangLayout, StatePool
 from attncalc.quantity import Quantity, Ratio, symbol, symbolic
 
 GIB = 2**30
@@ -30,10 +30,10 @@ HALF = StatePool(1000, ONE, 3, 0, None, None)
 DRAFTING = StatePool(1000, ONE, 3, 2, 48, None)
 
 
-def in_symbols(*layers: tuple[int, Any], **more: Any) -> SGLangLayout:
+def in_symbols(*layers: tuple[int, Any], **more: Any) -> SglangLayout:
     specs = [LayerCacheSpec(n, symbolic(kind).cache()) for n, kind in layers]
     found = find_engine("sglang").layout(specs, engine_args(**more))
-    assert isinstance(found, SGLangLayout)
+    assert isinstance(found, SglangLayout)
     return found
 
 

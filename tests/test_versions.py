@@ -14,7 +14,7 @@ from attncalc.engines.llamacpp.versions import LlamaCppVersion, llamacpp_version
 from attncalc.engines.sglang.engine import ENGINE as SGLANG
 from attncalc.engines.sglang.options import SglangArgs
 from attncalc.engines.sglang.share import for_vision
-from attncalc.engines.sglang.versions import SGLangVersion, sglang_version
+from attncalc.engines.sglang.versions import SglangVersion, sglang_version
 from attncalc.engines.switches import Switch, Version
 from attncalc.engines.vllm.versions import OLDEST, VllmVersion, vllm_version
 from attncalc.errors import AttncalcError
@@ -26,7 +26,7 @@ and a quote of it, without its line breaks, or what the file does not contain ("
 READERS: dict[str, Any] = {"vllm": vllm_version, "sglang": sglang_version, "llamacpp": llamacpp_version}
 LIMITS: dict[type[Version], tuple[tuple[int, ...], Version]] = {
     VllmVersion: (OLDEST, vllm_version(None)),
-    SGLangVersion: ((0, 3, 6), sglang_version(None)),
+    SglangVersion: ((0, 3, 6), sglang_version(None)),
     LlamaCppVersion: ((1,), llamacpp_version("b99999")),
 }
 """{the versions of an engine: (the oldest, the newest)}"""

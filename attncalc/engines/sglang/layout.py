@@ -19,11 +19,11 @@ from ...units import parse_decimal, truncate
 from ..pipeline import LayerCacheSpec
 from .options import SglangArgs
 from .pools import HYBRID_MODEL_TYPES, ModelPools, model_pools
-from .slots import SGLangLayout, StatePool
+from .slots import SglangLayout, StatePool
 from .versions import VERSION
 
 
-def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SGLangLayout:
+def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
     """Return SGLang's pools for those layers. Raises AttncalcError if it does not support them or the arguments."""
     pools = model_pools(specs, args)
     sequences = args.requests
@@ -39,7 +39,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SGLangLayout:
     swa_ratio = parse_decimal(args.swa_full_tokens_ratio or "0.8", "--swa-full-tokens-ratio", upper=1)
     states = _state_pool(pools, args, sequences) if pools.states else None
     notes = tuple(_notes(specs, pools, args, states))
-    return SGLangLayout(args, pools, states, page, Fraction(*swa_ratio), sequences, notes)
+    return SglangLayout(args, pools, states, page, Fraction(*swa_ratio), sequences, notes)
 
 
 def _page(pools: ModelPools, args: SglangArgs) -> int:

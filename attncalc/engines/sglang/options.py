@@ -8,7 +8,7 @@ from typing import Annotated, TypedDict
 
 from ...options import COUNT, TEXT, Count, Option
 from ..options import PagedArgs
-from .versions import SGLangVersion, sglang_version
+from .versions import SglangVersion, sglang_version
 
 _REQUESTS_DRAFTING = 48
 """Concurrent requests with a drafter, unless --max-running-requests is given."""
@@ -59,7 +59,7 @@ class SglangArgs(PagedArgs):
     disable_hybrid_swa_memory: bool = False
 
     @cached_property
-    def version(self) -> SGLangVersion:
+    def version(self) -> SglangVersion:
         """What this version does. Raises AttncalcError if `engine_version` is unknown."""
         return sglang_version(self.engine_version)
 

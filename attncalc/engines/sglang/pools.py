@@ -146,7 +146,6 @@ def _pooled_window(keys: Sequence[CacheSpec], args: SglangArgs, *, has_states: b
 
 
 def _check_supported(cached: CacheSpec) -> None:
-    """Raise AttncalcError if no pool of SGLang's is known for `cached`."""
     # an indexer selects among latents only
     spans = (Full, Sliding, Chunked, Selected) if cached.role == "latent" else (Full, Sliding, Chunked)
     unsupported = None
@@ -163,7 +162,6 @@ def _check_supported(cached: CacheSpec) -> None:
 
 
 def _check_dtypes(keys: Sequence[CacheSpec], args: SglangArgs, *, has_indexer: bool, hybrid: bool) -> None:
-    """Raise AttncalcError if SGLang does not have the cache's dtype, or not for these layers."""
     kv = args.kv_dtype
     if kv.name not in {"bf16", "fp8", "fp4", args.dtype.name} or args.dtype.group is not None:
         raise AttncalcError(

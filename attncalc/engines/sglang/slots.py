@@ -144,7 +144,7 @@ class StatePool(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SGLangLayout:
+class SglangLayout:
     """The pools of one model."""
 
     args: SglangArgs
@@ -156,7 +156,7 @@ class SGLangLayout:
     notes: tuple[str, ...]  # see CacheLayout, also for bound and source
     # Always (): all pipeline stages get the memory of the GPU with the least (_profile_available_bytes) and the tokens
     # of the fullest stage (_apply_token_constraints)
-    parts: tuple[SGLangLayout, ...] = ()
+    parts: tuple[SglangLayout, ...] = ()
     # Tokens with which all requests start, and whose whole pages of the full pool they share. Tokens of the
     # sliding-window pool and states are counted for each request.
     shared_prefix: int = 0
@@ -190,7 +190,7 @@ class SGLangLayout:
         token_bytes = max(sizes, key=int)
         return token_bytes if self.states is None else self.states.needed(token_bytes, batch)
 
-    def with_shared_prefix(self, tokens: int) -> SGLangLayout | None:
+    def with_shared_prefix(self, tokens: int) -> SglangLayout | None:
         return dataclasses.replace(self, shared_prefix=tokens) if self.args.radix_cache else None
 
     def pool(self, memory: int, context: int) -> Pool:

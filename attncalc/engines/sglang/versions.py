@@ -14,7 +14,7 @@ VERSION = "0.5.23"
 _OLDEST = (0, 3, 6)
 
 
-class SGLangVersion(Version):
+class SglangVersion(Version):
     """The behaviour of one version."""
 
     @property
@@ -51,7 +51,7 @@ class SGLangVersion(Version):
     """The factor of the default share of a model with a vision tower, up to 0.5.2."""
 
 
-def sglang_version(text: str | None) -> SGLangVersion:
+def sglang_version(text: str | None) -> SglangVersion:
     """Return that version, by default VERSION. Raises AttncalcError if it is invalid or too old."""
     numbers = r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:\.?(?:post(\d{0,6})|(?:rc|dev)\d{0,6}))?"
     match = re.fullmatch(numbers, text or VERSION)
@@ -63,4 +63,4 @@ def sglang_version(text: str | None) -> SGLangVersion:
             f"SGLang {truncate(text)} is not supported",
             f"{'.'.join(map(str, _OLDEST))} is the oldest supported version, and {VERSION} the default",
         )
-    return SGLangVersion((text or VERSION).removeprefix("v"), (*release, post) if post else tuple(release))
+    return SglangVersion((text or VERSION).removeprefix("v"), (*release, post) if post else tuple(release))

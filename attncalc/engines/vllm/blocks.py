@@ -91,7 +91,6 @@ class VllmLayout:
         return sum(n for _, n in blocks)
 
     def _blocks_in_group(self, spec: LayerSpec, context: int) -> int:
-        """Return the blocks that one request takes in one group of such layers."""
         if spec.kind == "mamba":
             blocks = self.states.per_request if self.states else 1
             return symbol_like(spec.token_bytes, "state_blocks", blocks, "blocks of a request in a group of states")

@@ -14,11 +14,11 @@ from ...mlp import Mlp
 from ...model import Layers, ModelSpec, Stack
 from ...quantity import Quantity, quantity, symbol, total
 from ...quantization import Role
+from ...units import MIB
 from ..engine import ExtraWeights, HeldWeights
 from .options import VllmArgs
 from .versions import VllmVersion
 
-MIB = 2**20
 _VOCAB_PADDING = 64
 """Rows of the vocabulary are padded to a multiple of this (DEFAULT_VOCAB_PADDING_SIZE, vocab_parallel_embedding.py)."""
 _FLASHINFER_MLA_WORKSPACE = 128 * MIB

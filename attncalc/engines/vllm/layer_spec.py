@@ -92,7 +92,6 @@ def _shape(cached: list[CacheSpec]) -> tuple[tuple[int, int], ...]:
 
 
 def _head_spec(heads: list[CacheSpec], args: VllmArgs, block_size: int) -> LayerSpec:
-    """Return the spec of K and V, which are one CacheSpec or two."""
     stored = args.kv_dtype
     if stored.name not in _DTYPES:
         raise AttncalcError(f"vLLM has no cache in {stored.name}", f"known: {', '.join(_DTYPES)}")

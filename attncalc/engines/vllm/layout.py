@@ -72,7 +72,7 @@ def _check_layers(layers: Sequence[tuple[int, LayerCacheSpec]], args: VllmArgs) 
 
 
 def _check_dcp(kinds: set[Kind], args: VllmArgs) -> None:
-    """Raise AttncalcError if vLLM cannot run decode context parallelism (config/parallel.py, config/model.py)."""
+    # config/parallel.py, config/model.py
     dcp, tp, heads = args.dcp, args.tp, args.n_kv_heads
     if not args.version.has_dcp:
         raise AttncalcError(f"vLLM {args.version.name} has no --dcp", "use --engine-version 0.10.2 or later")
@@ -134,7 +134,6 @@ def _notes(kinds: Set[Kind], args: VllmArgs, states: StateBlocks | None) -> Iter
 
 
 def _latent_notes(args: VllmArgs) -> Iterator[str]:
-    """Yield the differences between the kernels for MLA."""
     if args.block_size is None:
         yield f"Blocks of {_MLA_BLOCK_SIZE} tokens are those of FlashMLA (Hopper); set --block-size for other kernels."
     elif args.block_size % _MLA_BLOCK_SIZE and args.version.forces_flashmla:

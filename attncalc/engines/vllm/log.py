@@ -117,7 +117,6 @@ def _setting(*names: str) -> re.Pattern[str]:
 
 
 def _number(*names: str) -> re.Pattern[str]:
-    """Return a pattern for a setting that is a whole number."""
     return re.compile(rf"(?<!\w)'?(?:{'|'.join(names)})'?[=:] ?(\d{{1,12}})(?![\w.])")
 
 

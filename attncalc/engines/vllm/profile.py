@@ -13,12 +13,11 @@ from ...attention import as_latent
 from ...mlp import Mlp
 from ...model import Layers, plural
 from ...quantity import Quantity, maximum, minimum, named, quantity, symbol
-from ...units import GIB
+from ...units import GIB, MIB
 from ..estimate import attention_width
 from ..runtime import RuntimeFacts, RuntimePart, Term
 from .options import VllmArgs
 
-MIB = 2**20
 HOPPER = (9, 0)
 RUNS = "84 controlled starts on an H100"
 _SOURCE = "v1/worker/gpu_model_runner.py, profile_run"

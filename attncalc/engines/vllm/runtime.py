@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...quantity import maximum, quantity, symbol
-from ...units import BYTES, GIB, count, human
+from ...units import BYTES, GIB, MIB, count, human
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
 from .encoder import divides_tower, encoder, with_limits_of_profile
 from .held_weights import absorbed_elements
 from .options import VllmArgs
-from .profile import HOPPER, MIB, RUNS, Profile
+from .profile import HOPPER, RUNS, Profile
 
 _MEASURED = "measured: 84 starts on an H100 and public logs"
 _FIRST_GRAPH, _FIRST_GRAPH_ELSEWHERE = 130 * MIB, 50 * MIB

@@ -56,7 +56,6 @@ def state_blocks(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> StateBlocks
 
 
 def _check_states(labels: set[str], args: VllmArgs, *, prefix_caching: bool, default: bool) -> None:
-    """Raise AttncalcError if this version does not support states with these arguments."""
     version = args.version
     if args.speculative_tokens and not version.supports_drafter_with_states and labels != {"GDN"}:
         raise AttncalcError(
