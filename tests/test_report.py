@@ -18,7 +18,6 @@ from toy import Recurrent
 
 from attncalc import AttncalcError, Grouped, Layers, ModelSpec, Stack, Workload, load
 from attncalc.cost.cache import kv_cache
-from attncalc.cost.windows import without_windows
 from attncalc.quantity import Ratio, quantity, ratio
 from attncalc.report import csv as as_csv
 from attncalc.report import json as as_json
@@ -227,8 +226,8 @@ def test_without_windows_a_model_caches_what_full_attention_does() -> None:
     model, workload = load("gemma3-27b"), Workload.decode(3, 10_000)
     for engine in ("ideal", "transformers"):
         full = kv_cache(model.with_full_attention(), workload, engine_name=engine)
-        unwindowed = without_windows(model, workload, engine_name=engine)
-        assert (unwindowed.total, unwindowed.per_token) == (full.total, full.per_token)
+        cache = kv_cache(model, workload, engine_name=engine)
+        assert (cache.without_windows, cache.per_token_without_windows) == (full.total, full.per_token)
 
 
 def test_flops_names_the_table_that_it_reproduces() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ..attention import Variant
+from ..attention import CacheSpec, Variant
 from ..engines import per_layer_engine
 from ..engines.engine import PerLayerEngine
 from ..engines.pipeline import LayerCacheSpec
@@ -90,6 +91,32 @@ class KVCache:
         return sum_over_groups(
             "cross", "bytes of cross-attention's cache", [Part(g.group, g.source) for g in self.groups]
         )
+
+    @cached_property
+    def without_windows(self) -> int:
+        """The bytes of the whole cache if every layer had full attention, without windows and chunks."""
+        return sum(
+            int(layers.count) * int(self._engine.layer_bytes(spec, self._workload, self._kv_dtype))
+            for _, layers, specs in self._full_attention
+            for spec in specs
+        )
+
+    @cached_property
+    def per_token_without_windows(self) -> Quantity:
+        """The bytes that the next token of one sequence adds if every layer had full attention.
+
+        A model with windows takes as much per token until the first window is full.
+        """
+        tokens = []
+        for stack, layers, specs in self._full_attention:
+            token = total(self._engine.token_bytes(spec, self._workload, self._kv_dtype) for spec in specs)
+            tokens.append(Part(group_name(self._model, stack, layers), quantity(layers.count * token)))
+        return sum_over_groups("kv_cache_per_token_max", "bytes per token, no window full", tokens)
+
+    @property
+    def _full_attention(self) -> Iterator[tuple[Stack, Layers, tuple[CacheSpec, ...]]]:
+        for stack, layers in self._model.groups():
+            yield stack, layers, layers.with_full_attention().cache() if stack.has_cache else ()
 
     def _groups(self, model: ModelSpec, workload: Workload) -> tuple[LayerCache, ...]:
         return tuple(

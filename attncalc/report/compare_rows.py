@@ -10,7 +10,6 @@ from ..cost.cache import kv_cache
 from ..cost.flops import prefill_and_decode
 from ..cost.intensity import decode_intensity
 from ..cost.params import params
-from ..cost.windows import without_windows
 from ..model import ModelSpec
 from ..quantity import named, quantity, ratio
 from ..units import FLOP, NO_UNIT
@@ -118,7 +117,7 @@ def _figures(model: ModelSpec, workload: Workload, of: str, base_bytes: int) -> 
         params_attention=counted.attention,
         kv_cache=cache.total,
         kv_cache_per_token=cache.per_token,
-        kv_cache_per_token_max=without_windows(model, workload).per_token,
+        kv_cache_per_token_max=cache.per_token_without_windows,
         kv_cache_ratio=ratio(*to_first) if base_bytes else None,
         flops_prefill=prefill,
         flops_decode=step,

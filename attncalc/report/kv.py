@@ -8,7 +8,6 @@ from ..attention import Variant
 from ..cost.cache import KVCache, LayerCache, kv_cache
 from ..cost.common import cache_dtype
 from ..cost.params import params
-from ..cost.windows import WithoutWindows, without_windows
 from ..engines import per_layer_engine
 from ..model import ModelSpec
 from ..quantity import named, quantity, ratio, symbol
@@ -78,8 +77,7 @@ def kv_report(model: ModelSpec, workload: Workload, engine: str = "ideal") -> Re
     Raises AttncalcError if the engine or the dtype of the cache is unknown.
     """
     cache = kv_cache(model, workload, engine_name=engine)
-    unwindowed = without_windows(model, workload, engine_name=engine)
-    figures = kv_figures(model, workload, cache, unwindowed)
+    figures = kv_figures(model, workload, cache)
     return Report(
         "kv",
         heading(model, *_workload_line(model, workload, engine)),
@@ -88,7 +86,7 @@ def kv_report(model: ModelSpec, workload: Workload, engine: str = "ideal") -> Re
         figures,
         layers_with_figures(model, map(_group_figures, cache.groups)),
         _tables(model, workload, figures, cache),
-        _notes(model, workload, cache, unwindowed, engine),
+        _notes(model, workload, cache, engine),
     )
 
 
@@ -103,7 +101,7 @@ def _workload_line(model: ModelSpec, workload: Workload, engine: str) -> list[st
     ]
 
 
-def kv_figures(model: ModelSpec, workload: Workload, cache: KVCache, unwindowed: WithoutWindows) -> tuple[Figure, ...]:
+def kv_figures(model: ModelSpec, workload: Workload, cache: KVCache) -> tuple[Figure, ...]:
     """Return the figures, whose names scripts rely on. A figure that does not apply has no number."""
     mha_heads = int(model.symbolic().with_variant(Variant("mha")).main.leading.widths().n_kv_heads)
     has_heads = any(Variant("mha").applies_to(kind) for _, layers in model.groups() for kind in layers.attentions)
@@ -117,7 +115,7 @@ def kv_figures(model: ModelSpec, workload: Workload, cache: KVCache, unwindowed:
         kv_cache=cache.total,
         kv_cache_per_sequence=Given(cache.per_sequence, "longest sequence" if workload.lengths else ""),
         kv_cache_per_token=cache.per_token,
-        kv_cache_per_token_max=unwindowed.per_token,
+        kv_cache_per_token_max=cache.per_token_without_windows,
         kv_cache_if_mha=Given(if_mha, f"if MHA ({mha_heads} KV heads{' per device' if model.tp > 1 else ''})"),
         recurrent_state=cache.recurrent_state,
         cross_attention_cache=cache.cross_attention_cache,
@@ -204,13 +202,11 @@ def _group_table(cache: KVCache, fills_windows: bool) -> Table:
     return column_table(columns)
 
 
-def _notes(
-    model: ModelSpec, workload: Workload, cache: KVCache, unwindowed: WithoutWindows, engine: str
-) -> tuple[str, ...]:
+def _notes(model: ModelSpec, workload: Workload, cache: KVCache, engine: str) -> tuple[str, ...]:
     notes = context_notes(model, workload)
     if not cache.total:
         notes.append("An encoder processes all tokens in one pass: it has no KV cache.")
-    notes += _window_notes(model, cache, unwindowed)
+    notes += _window_notes(model, cache)
     notes += _storage_notes(model, engine)
     if model.encoder:
         notes.append(
@@ -231,17 +227,17 @@ def _notes(
     return (*notes, *device_notes(model), *shape_notes(model), *model_notes(model))
 
 
-def _window_notes(model: ModelSpec, cache: KVCache, unwindowed: WithoutWindows) -> list[str]:
+def _window_notes(model: ModelSpec, cache: KVCache) -> list[str]:
     """Return a note on what windows and chunks save, or none if no layer has one or none is full."""
     windowed = [g for g in model.main.distinct() if g.attention.span.reach is not None and g.attention.cache()]
-    if not windowed or not cache.total or unwindowed.total == cache.total:
+    if not windowed or not cache.total or cache.without_windows == cache.total:
         return []
     n_windowed = sum(int(g.count) for g in windowed)
     spans = " or ".join(dict.fromkeys(g.attention.span.description for g in windowed))
     return [
         f"{n_windowed} of {model.main.n_layers} layers attend to {spans} and cache no more than that. With full "
-        f"attention in all layers, the cache would be {human(unwindowed.total, BYTES)}, "
-        f"{times(ratio(unwindowed.total, cache.total))} as much."
+        f"attention in all layers, the cache would be {human(cache.without_windows, BYTES)}, "
+        f"{times(ratio(cache.without_windows, cache.total))} as much."
     ]
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..attention.recurrent import NoAttention
+from ..cost.cache import kv_cache
 from ..cost.params import params
-from ..cost.windows import without_windows
 from ..model import ModelSpec, plural
 from ..quantity import Quantity, quantity
 from ..units import BYTES, NO_UNIT, PARAMS, TOKENS, count, truncate
@@ -65,7 +65,7 @@ def presets_report(listed: Sequence[Listed], *, words: Sequence[str] = (), names
     totals = [params(model).total for model in models]
     # what a token takes while no window is full
     workloads = [Workload.decode(1, 1, source=1 if model.encoder else None) for model in models]
-    tokens = [without_windows(*pair).per_token for pair in zip(models, workloads, strict=True)]
+    tokens = [kv_cache(*pair).per_token_without_windows for pair in zip(models, workloads, strict=True)]
     contexts = [quantity(model.max_context) if model.max_context else None for model in models]
     layers = tuple(
         (

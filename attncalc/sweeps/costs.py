@@ -10,7 +10,6 @@ from ..cost.activations import activations
 from ..cost.cache import kv_cache
 from ..cost.flops import flops, prefill_and_decode
 from ..cost.params import params
-from ..cost.windows import without_windows
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio
 from ..report.flops import flops_figures
@@ -68,8 +67,7 @@ class Costs:
     def _kv(self, batch: int, context: int) -> dict[str, Number]:
         workload = _at(self._decode, batch, context)
         cache = kv_cache(self._model, workload, engine_name=self._engine)
-        unwindowed = without_windows(self._model, workload, engine_name=self._engine)
-        return _by_name(kv_figures(self._model, workload, cache, unwindowed))
+        return _by_name(kv_figures(self._model, workload, cache))
 
     def _params(self, batch: int, context: int) -> dict[str, Number]:
         return _by_name(params_figures(self._model, params(self._model)))
