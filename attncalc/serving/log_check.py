@@ -14,12 +14,13 @@ from typing import NamedTuple
 from ..check import Check
 from ..cost.cache import layer_cache_specs
 from ..engines import find_engine
-from ..engines.startup_log import LogMemory, Printed, StartupLog
+from ..engines.startup_log import LogMemory, StartupLog
 from ..errors import AttncalcError
 from ..units import GIB
 from .fit import fit
 from .memory_budget import MemoryBudget, memory_budget
 from .request import FitRequest, ResolvedRequest, resolve
+from .weight_format import released_dtype
 from .weights import weights
 
 _PARTS = {
@@ -120,22 +121,19 @@ def _estimates(request: FitRequest, log: StartupLog, memory: LogMemory | None) -
     gpu = request.gpu
     resolved = resolve(dataclasses.replace(request, kv_memory=None) if gpu else without_gpu(request, 0))
     loaded = log.budget.get("model_buffer") or log.budget.get("weights")
+
     if gpu is None:
         if loaded:
-            size = weights(
-                resolved.model,
-                pp=resolved.args.pp,
-                in_dtype=resolved.workload.dtype,
-                weights_dtype=_weights_dtype(request),
-            )
-            yield _weights_estimate(resolved, loaded, int(size.total))
+            pp, in_dtype, weights_dtype = resolved.args.pp, resolved.workload.dtype, _weights_dtype(request)
+            held = weights(resolved.model, pp=pp, in_dtype=in_dtype, weights_dtype=weights_dtype)
+            yield Estimate("weights", "weights", loaded.bytes, *_weights_range(resolved, int(held.total)))
         return
     budget = fit(resolved.request).budget if resolved.whole_layers else memory_budget(resolved)
-    if loaded and budget.weights:
-        yield _weights_estimate(resolved, loaded, int(budget.weights.total))
     parts = _runtime_parts(budget)
     if budget.weights:
         parts["weights"] = _weights_range(resolved, int(budget.weights.total))
+        if loaded:
+            yield Estimate("weights", "weights", loaded.bytes, *parts["weights"])
     for name, (label, of) in _PARTS.items():
         ranges = [parts[part] for part in of if part in parts]
         if name in log.budget and ranges and not (name == "captured_graphs" and "cuda_graphs" in log.budget):
@@ -148,13 +146,9 @@ def _estimates(request: FitRequest, log: StartupLog, memory: LogMemory | None) -
 
 
 def _weights_dtype(request: FitRequest) -> str | None:
-    if request.weights_dtype is not None or request.workload.dtype is not None or request.model.stored is not None:
-        return request.weights_dtype
-    return request.model.weights_dtype or request.model.experts_dtype
-
-
-def _weights_estimate(resolved: ResolvedRequest, loaded: Printed, expected: int) -> Estimate:
-    return Estimate("weights", "weights", loaded.bytes, *_weights_range(resolved, expected))
+    """Return the dtype of the weights as the checkpoint stores them, unless a dtype was given."""
+    is_given = request.weights_dtype is not None or request.workload.dtype is not None
+    return request.weights_dtype if is_given else released_dtype(request.model)
 
 
 def _weights_range(resolved: ResolvedRequest, expected: int) -> tuple[int, int, int]:

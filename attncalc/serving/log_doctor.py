@@ -19,21 +19,13 @@ _MARGIN = GIB // 4
 
 
 class Diagnosis(NamedTuple):
-    """Why an engine did not start.
+    """Why an engine did not start."""
 
-    Attributes:
-        reason: What is missing, as a sentence.
-        missing: Bytes per GPU that are missing; None if the log and the estimate do not say it.
-        changes: The changes with which it would start, the cheapest first.
-        notes: What the diagnosis rests on, one sentence each.
-        message: The engine's own message.
-    """
-
-    reason: str
-    missing: int | None
-    changes: tuple[Suggestion, ...]
-    notes: tuple[str, ...]
-    message: str
+    message: str  # the engine's own
+    reason: str  # what is missing, as a sentence
+    missing: int | None = None  # bytes per GPU that are missing; None if the log and the estimate do not say it
+    changes: tuple[Suggestion, ...] = ()  # the changes with which it would start, the cheapest first
+    notes: tuple[str, ...] = ()  # what the diagnosis rests on, one sentence each
 
 
 def diagnose(request: FitRequest, log: StartupLog, memory: LogMemory | None) -> Diagnosis | None:
@@ -66,10 +58,10 @@ def _without_gpu(request: FitRequest, refusal: LogRefusal, available: int | None
         "are computed too.",
     )
     if available is None:
-        return Diagnosis(f"The memory of the GPU was not enough: {refusal.line}.", None, (), notes, refusal.line)
+        return Diagnosis(refusal.line, f"The memory of the GPU was not enough: {refusal.line}.", notes=notes)
     result = fit(without_gpu(request, available))
     missing = int(result.needed) - available
-    return Diagnosis(_reason(result, available, missing), max(0, missing), suggestions(result), notes, refusal.line)
+    return Diagnosis(refusal.line, _reason(result, available, missing), max(0, missing), suggestions(result), notes)
 
 
 def _with_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, available: int | None) -> Diagnosis:
@@ -85,17 +77,16 @@ def _with_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, availab
             reason = f"An allocation of {_size(refusal.tried.bytes)} failed, {_size(refusal.free.bytes)} were free."
         else:
             reason = _reason(estimate, estimate.budget.room(), missing)
-        changes = suggestions(estimate)
-        return Diagnosis(reason, missing if missing > 0 else None, changes, tuple(notes), refusal.line)
+        return Diagnosis(refusal.line, reason, missing if missing > 0 else None, suggestions(estimate), tuple(notes))
     logged = LoggedExcess(excess, estimate.resolved.devices)
     result = fit(dataclasses.replace(request, logged_excess=logged))
     room = result.budget.room()
     missing = int(result.needed) - room
-    notes = [
+    note = (
         f"The log's weights and runtime memory are {_size(abs(excess))} "
         f"{'larger' if excess > 0 else 'smaller'} than the estimate; the changes are computed with the log's."
-    ]
-    return Diagnosis(_reason(result, room, missing), max(0, missing), suggestions(result), tuple(notes), refusal.line)
+    )
+    return Diagnosis(refusal.line, _reason(result, room, missing), max(0, missing), suggestions(result), (note,))
 
 
 def _excess(estimate: FitResult, log: StartupLog, available: int | None) -> int | None:
@@ -112,19 +103,19 @@ def _occupied(request: FitRequest, log: StartupLog, refusal: LogRefusal) -> Diag
     """Return the largest share that is free, and what else has to change with it."""
     free, total = log.budget.get("free_memory"), log.budget.get("gpu_memory")
     if free is None or total is None or not total.number or request.gpu is None:
-        return Diagnosis("Other processes use the memory of the GPU.", None, (), (), refusal.line)
+        return Diagnosis(refusal.line, "Other processes use the memory of the GPU.")
     # free_memory has no unit of its own: it is printed before "/total GiB"
     free_bytes = int(free.number * GIB)
     hundredths = 100 * free.number // total.number
     reason = f"Other processes use {_size(total.bytes - free_bytes)} of the GPU: {_size(free_bytes)} are free."
-    share = f"0.{hundredths:02d}" if 0 < hundredths < 100 else None
-    if share is None:
-        return Diagnosis(reason, None, (), (), refusal.line)
+    if not 0 < hundredths < 100:
+        return Diagnosis(refusal.line, reason)
+    share = f"0.{hundredths:02d}"
     result = fit(dataclasses.replace(request, gpu_memory_utilization=share))
     note = f"End the other processes, or give vLLM the share that is free: --gpu-memory-utilization {share}."
     smaller = Suggestion(f"{share} of the GPU's memory", f"--gpu-memory-utilization {share}", result)
     if result.verdict == "fits":
-        return Diagnosis(reason, None, (smaller,), (note,), refusal.line)
+        return Diagnosis(refusal.line, reason, changes=(smaller,), notes=(note,))
     changes = tuple(
         change._replace(
             flag=f"--gpu-memory-utilization {share} {change.flag}", change=f"{smaller.change}, {change.change}"
@@ -132,7 +123,7 @@ def _occupied(request: FitRequest, log: StartupLog, refusal: LogRefusal) -> Diag
         for change in suggestions(result)
         if "--gpu-memory-utilization" not in change.flag
     )
-    return Diagnosis(reason, None, changes, (note,), refusal.line)
+    return Diagnosis(refusal.line, reason, changes=changes, notes=(note,))
 
 
 def _after_the_cache(request: FitRequest, refusal: LogRefusal) -> Diagnosis:
@@ -144,10 +135,10 @@ def _after_the_cache(request: FitRequest, refusal: LogRefusal) -> Diagnosis:
         reason = f"{reason} {_size(refusal.tried.bytes)} were wanted, {_size(refusal.free.bytes)} were free."
     if request.gpu is None:
         note = "A smaller share leaves more; with --gpu, the share is computed."
-        return Diagnosis(reason, missing, (), (note,), refusal.line)
+        return Diagnosis(refusal.line, reason, missing, notes=(note,))
     result = fit(request)
     changes = [_smaller_share(result, missing or _MARGIN), _fewer_sequences(result)]
-    return Diagnosis(reason, missing, tuple(change for change in changes if change), (), refusal.line)
+    return Diagnosis(refusal.line, reason, missing, tuple(change for change in changes if change))
 
 
 def _smaller_share(result: FitResult, missing: int) -> Suggestion | None:
