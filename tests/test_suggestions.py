@@ -402,6 +402,15 @@ def test_a_larger_share_needs_no_more_gpus_with_a_narrow_cache() -> None:
     assert not any("--gpus" in flag for flag in found)
 
 
+def test_two_changes_together_change_what_each_does() -> None:
+    asked = on(GIB)
+    one = module._Change("a", "--a", {"gpus": 2}, {"batch": 3}, {"block_size": 32})
+    other = module._Change("b", "--b", {"reserve": 4}, {"context": 5}, {"max_num_seqs": 6})
+    both = module._both(one, other)
+    assert (both.words, both.flag) == ("a, b", "--a --b")
+    assert both.apply(asked) == other.apply(one.apply(asked)) != one.apply(asked)
+
+
 # Layers and experts in host memory
 
 LAYERS_ON_HOST = partial(module._on_host, option="n_gpu_layers")
