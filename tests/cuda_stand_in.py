@@ -472,7 +472,7 @@ class Event:
 def _sdpa(gpus: Gpus) -> Any:
     """Return scaled_dot_product_attention, which chooses among the enabled kernels for the current GPU."""
     from attncalc.verify.simulate.sdpa import fused_sdpa
-    from attncalc.verify.simulate.support import supports
+    from attncalc.verify.simulate.support import AttentionCall, supports
 
     def sdpa(
         q: Tensor,
@@ -487,8 +487,7 @@ def _sdpa(gpus: Gpus) -> Any:
         if gpus.index_of(q) is None:
             return CPU_SDPA(q, k, v, attn_mask=attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
         for kernel in (name for name, is_enabled in CHOICE.items() if is_enabled()):  # type: ignore[no-untyped-call]
-            refused = supports(
-                kernel,
+            call = AttentionCall(
                 n_heads=q.shape[1],
                 n_kv_heads=k.shape[1],
                 d_qk=q.shape[-1],
@@ -498,6 +497,7 @@ def _sdpa(gpus: Gpus) -> Any:
                 capability=gpus.box.gpus[gpus.current].capability,
                 keys=k.shape[2],
             )
+            refused = supports(kernel, call)
             most = gpus.box.most_queries.get(kernel)
             if refused or most == 0:
                 continue

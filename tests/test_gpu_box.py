@@ -30,17 +30,16 @@ from attncalc.verify import extra_kernels, timing  # noqa: E402
 from attncalc.verify.cases import cases  # noqa: E402
 from attncalc.verify.checks.behaviour import equals_torch_mha  # noqa: E402
 from attncalc.verify.checks.memory import peak_checks  # noqa: E402
-from attncalc.verify.checks.numerics import numerics  # noqa: E402
+from attncalc.verify.checks.numerics import Environment, numerics  # noqa: E402
 from attncalc.verify.devices import PeakMemory, find_device, nvml, simulated_device  # noqa: E402
 from attncalc.verify.devices.cuda import LONGEST_SLEEP, SHORTEST_SLEEP  # noqa: E402
-from attncalc.verify.environment import Environment  # noqa: E402
 from attncalc.verify.errors import CannotRunError, refusal  # noqa: E402
 from attncalc.verify.kernels import BACKENDS, efficient_shares_kv_heads, only, sdpa  # noqa: E402
 from attncalc.verify.masks import NO_MASK, KernelMask  # noqa: E402
 from attncalc.verify.real_layer import RealLayer  # noqa: E402
 from attncalc.verify.record.machine import main_dtype  # noqa: E402
 from attncalc.verify.request import default_dtype  # noqa: E402
-from attncalc.verify.simulate.support import supports  # noqa: E402
+from attncalc.verify.simulate.support import AttentionCall, supports  # noqa: E402
 from attncalc.verify.torch_versions import version_notes  # noqa: E402
 
 OnBox = Callable[[Box], Gpus]
@@ -373,10 +372,9 @@ def test_cudnn_takes_wider_heads_in_newer_versions(
     on_box: OnBox, version: str, hopper: bool, blackwell: bool, mla: bool
 ) -> None:
     on_box(Box(torch=version))
-    call = {"n_heads": 8, "n_kv_heads": 8, "dtype": "bf16", "mask": "none", "keys": 64}
 
     def runs(gpu: Gpu, d_qk: int, d_v: int) -> bool:
-        return supports("cudnn", d_qk=d_qk, d_v=d_v, capability=gpu.capability, **call) is None  # type: ignore[arg-type]
+        return supports("cudnn", AttentionCall(8, 8, d_qk, d_v, "bf16", "none", gpu.capability, keys=64)) is None
 
     assert (runs(H100, 256, 256), runs(B200, 256, 256), runs(B200, 192, 128)) == (hopper, blackwell, mla)
     assert runs(H100, 128, 128)

@@ -29,6 +29,7 @@ from attncalc.errors import CannotCheckError  # noqa: E402
 from attncalc.model import ModelSpec  # noqa: E402
 from attncalc.report.record import agrees, is_empty, record_page  # noqa: E402
 from attncalc.report.record_files import to_json  # noqa: E402
+from attncalc.verify import time_plan  # noqa: E402
 from attncalc.verify.devices import Device, find_device  # noqa: E402
 from attncalc.verify.errors import DeviceFailedError  # noqa: E402
 from attncalc.verify.layers import find_layer  # noqa: E402
@@ -170,7 +171,7 @@ def recorded(
 ) -> list[Document]:
     """Return the records after each step; `verify` replaces the measurement and may advance its clock."""
     monkeypatch.setattr(recorder, "verify", verify)
-    monkeypatch.setattr(recorder, "known_ceiling", lambda *_: Ceiling(1e9, 1e9))
+    monkeypatch.setattr(time_plan, "known_ceiling", lambda *_: Ceiling(1e9, 1e9))
     clock, written = getattr(verify, "clock", Clock()), list[Document]()
     with contextlib.suppress(KeyboardInterrupt):
         record(steps, models, find_device("cpu"), minutes, "attncalc verify", lambda _: None, written.append, now=clock)
@@ -181,7 +182,7 @@ def taking(seconds: float, *errors: Exception | None) -> Verify:
     """Return a measurement that takes this time and agrees, or raises the n-th of `errors`."""
     clock, left = Clock(), list(errors)
 
-    def verify(model: ModelSpec, options: VerifyOptions, request: Any, *_: object) -> VerifyResult:
+    def verify(model: ModelSpec, request: Any, *_: object) -> VerifyResult:
         clock.seconds += seconds
         error = left.pop(0) if left else None
         if error:
@@ -216,7 +217,7 @@ def test_a_shorter_step_after_one_that_is_too_long_is_run(tmp_path: Path, monkey
 def test_a_doubling_ends_with_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan shortens 16 to 12 tokens, so 32 and 64 are not tried."""
 
-    def verify(model: ModelSpec, options: VerifyOptions, request: Any, *_: object) -> VerifyResult:
+    def verify(model: ModelSpec, request: Any, *_: object) -> VerifyResult:
         note = "Context 16 does not fit in 1 GiB: shortened to 12."
         return VerifyResult((AGREES,), context=min(request.context, 12), limits=(note,) if request.context > 12 else ())
 
@@ -271,7 +272,7 @@ def test_the_record_after_each_step_names_what_has_not_run(tmp_path: Path, monke
 def measuring(clock: Clock, *seconds: float, end: BaseException) -> Verify:
     """Return a measurement with a result after each of these seconds, which then ends early."""
 
-    def verify(model: ModelSpec, options: VerifyOptions, request: Any, device: Device, on: Any) -> VerifyResult:
+    def verify(model: ModelSpec, request: Any, device: Device, on: Any) -> VerifyResult:
         for i, elapsed in enumerate(seconds, 1):
             clock.seconds += elapsed
             on.keep(VerifyResult((AGREES,) * i, context=request.context))

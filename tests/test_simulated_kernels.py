@@ -12,7 +12,7 @@ from tables import each
 
 from attncalc.cost.kernels import Machine, Shape, moments, peak
 from attncalc.verify import need_torch
-from attncalc.verify.simulate.support import supports
+from attncalc.verify.simulate.support import AttentionCall, supports
 
 need_torch()
 import torch  # noqa: E402
@@ -30,7 +30,7 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 def refused(kernel: str, capability: tuple[int, int] = H100, dtype: str = "bf16", **changed: Any) -> bool:
     call: dict[str, Any] = {"n_heads": 8, "n_kv_heads": 2, "d_qk": 128, "d_v": 128, "mask": "causal"} | changed
-    return supports(kernel, dtype=dtype, capability=capability, **call) is not None
+    return supports(kernel, AttentionCall(dtype=dtype, capability=capability, **call)) is not None
 
 
 @pytest.mark.parametrize(

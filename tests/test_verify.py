@@ -186,12 +186,12 @@ from attncalc.verify.progress import Progress
 from attncalc.verify.programs.layers import verify_layers
 from attncalc.verify.request import resolve
 model, device = load({saved(MHA, tmp_path)!r}), find_device("cpu")
-request = resolve(model, VerifyOptions(batch=4, context=1024), device)
+request = resolve(model, VerifyOptions(batch=4, context=1024, timed=False), device)
 required = max(max(by_kernel.values()) for by_kernel in required_bytes(model, request).values())
 def resident(name):
     return int(re.search(name + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
 before = resident("VmRSS")
-verify_layers(model, request, device, timed=False, on_progress=Progress())
+verify_layers(model, request, device, Progress())
 print(required, resident("VmHWM") - before)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPOSITORY)

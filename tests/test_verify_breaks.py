@@ -373,8 +373,8 @@ def failing_per_rank(tmp_path: Path, error: float = 0.0) -> set[str]:
     symbolic = cases(load(saved(GROUPED, tmp_path)).symbolic())[0]
     params = dict.fromkeys(("W_q", "W_k", "W_v", "W_o"), 32 * 8)
     ranks = [{"params": params, "cache": 12 * 2 * 8 * 4, "error": e} for e in (0.0, 0.0, error, 0.0)]
-    request = VerifyRequest(1, 12, None, "fp32", ("math",))
-    return {check.name for check in tensor_parallel._checks(symbolic, 4, request, ranks) if not check.ok}
+    request = VerifyRequest(1, 12, None, "fp32", ("math",), tp=4)
+    return {check.name for check in tensor_parallel._checks(symbolic, request, ranks) if not check.ok}
 
 
 def test_a_wrong_split_fails_per_rank(tmp_path: Path, monkeypatch: Patch) -> None:

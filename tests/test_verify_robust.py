@@ -225,8 +225,8 @@ def test_there_is_one_step_per_layer_and_context(
     request = resolve(model, options, device)
     from attncalc.verify.programs import verify
 
-    verify(model, options, request, device, Progress(shown.append))
-    steps = predicted_steps(model, request, device, SLOW, program=options.program)
+    verify(model, request, device, Progress(shown.append))
+    steps = predicted_steps(model, request, device, SLOW)
     total = int(shown[0].split()[2].rstrip(",:"))
     assert len(shown) == total == len(steps)
     assert [line.split()[0] for line in shown] == [str(i + 1) for i in range(total)]
@@ -349,8 +349,8 @@ def test_a_pass_that_runs_out_of_memory_is_retried_once(
 
     monkeypatch.setattr(memory, "peak", runs_out)
     device, model = find_device("cpu"), load(saved(GROUPED, tmp_path))
-    request = resolve(model, VerifyOptions(context=12), device)
-    result = verify_layers(model, request, device, timed=False, on_progress=Progress())
+    request = resolve(model, VerifyOptions(context=12, timed=False), device)
+    result = verify_layers(model, request, device, Progress())
     assert ("decoder, prefill: flash ran out of memory." in result.skipped) == left_out
     assert ("peak_prefill_flash" in {check.name for check in result.checks}) != left_out
 

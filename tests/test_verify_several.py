@@ -26,7 +26,6 @@ from attncalc.verify.options import VerifyOptions  # noqa: E402
 from attncalc.verify.programs import several  # noqa: E402
 from attncalc.verify.progress import Progress  # noqa: E402
 from attncalc.verify.request import MIN_CONTEXT, VerifyRequest, resolve  # noqa: E402
-from attncalc.verify.timing import Ceiling  # noqa: E402
 
 Patch = pytest.MonkeyPatch
 AGREES = Check("parameters", "params_W_q", "W_q", 10, 10, unit="parameters")
@@ -54,7 +53,7 @@ def run_several(monkeypatch: Patch, minutes: float, slowness: float, *errors: Ba
     def expected(model: Any, request: VerifyRequest, *_: Any, **__: Any) -> list[float]:
         return [2.0 if request.context == MIN_CONTEXT else COSTS[model.name]]
 
-    def verify(model: Any, options: Any, request: VerifyRequest, *_: Any) -> VerifyResult:
+    def verify(model: Any, request: VerifyRequest, *_: Any) -> VerifyResult:
         seconds = min(COSTS[model.name], request.seconds or 0)
         on_progress.expect([seconds])
         on_progress(model.name)
@@ -67,13 +66,12 @@ def run_several(monkeypatch: Patch, minutes: float, slowness: float, *errors: Ba
 
     monkeypatch.setattr(several, "verify", verify)
     monkeypatch.setattr(several, "predicted_steps", expected)
-    monkeypatch.setattr(several, "known_ceiling", lambda *_: Ceiling(1e9, 1e9))
     models = [load(name) for name in names]
     options = VerifyOptions(minutes=minutes)
     asked = [(model, resolve(model, options, device)) for model in models]
     results: dict[str, Any] = {}
     try:
-        for i, result in several.verify_several(asked, options, device, on_progress):
+        for i, result in several.verify_several(asked, device, on_progress):
             results[names[i]] = result
     except (KeyboardInterrupt, CannotCheckError) as error:
         results["error"] = error

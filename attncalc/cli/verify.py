@@ -384,7 +384,7 @@ def _run(specs: list[ModelSpec], options: VerifyOptions, device: Device) -> Veri
     ended: KeyboardInterrupt | AttncalcError | None = None
     with progress() as show:
         try:
-            for i, result in verify_several(asked, options, device, Progress(show)):
+            for i, result in verify_several(asked, device, Progress(show)):
                 results[i] = result
         except (KeyboardInterrupt, DeviceFailedError) as error:
             ended = error

@@ -62,10 +62,6 @@ class Plan(NamedTuple):
         """Return the kernels that run in this phase; () if the case does not have the phase."""
         return self.kernels.get((case.name, phase), ())
 
-    def leanest_kernel(self, case: Case, phase: str) -> str:
-        """Return the kernel that needs the least memory."""
-        return self.leanest_kernels(case, phase)[0]
-
     def leanest_kernels(self, case: Case, phase: str) -> tuple[str, ...]:
         """Return kernels in the order in which to try them: those of the plan, the leanest first, then all others.
 

@@ -14,7 +14,7 @@ from ..workload import Workload
 from .devices import DTYPES, Device
 from .extra_kernels import EXTRA_KERNELS, is_compiled, missing
 from .kernels import BACKENDS
-from .options import DEFAULT_CONTEXT, VerifyOptions
+from .options import DEFAULT_CONTEXT, Program, VerifyOptions
 
 DECODE_STEPS = 2
 """Decode steps that are run after a prefill."""
@@ -33,6 +33,9 @@ class VerifyRequest(NamedTuple):
         kernels: backends of torch's attention to try.
         seed: of the random weights and tokens.
         seconds: seconds that the program may take; None for any time.
+        program: what is run.
+        tp: ranks to split each layer over; 1 for none.
+        timed: whether to measure times too.
     """
 
     batch: int
@@ -42,6 +45,9 @@ class VerifyRequest(NamedTuple):
     kernels: tuple[str, ...]
     seed: int = 0
     seconds: float | None = None
+    program: Program = "layers"
+    tp: int = 1
+    timed: bool = True
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -76,7 +82,9 @@ def resolve(model: ModelSpec, options: VerifyOptions, device: Device) -> VerifyR
         source = min(model.encoder.max_context or context, context)
     name = default_dtype(model, device) if options.dtype is None else parse_dtype(options.dtype)
     kernels = _parse_kernels(options.kernel, device)
-    return VerifyRequest(options.batch, context, source, name, kernels, options.seed, 60 * options.minutes)
+    seconds = 60 * options.minutes
+    run = (options.program, options.tp, options.timed)
+    return VerifyRequest(options.batch, context, source, name, kernels, options.seed, seconds, *run)
 
 
 def default_dtype(model: ModelSpec, device: Device | None = None) -> str:

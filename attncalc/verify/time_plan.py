@@ -16,8 +16,7 @@ from ..workload import Run
 from .cases import Case, cases
 from .checks.counts import MAX_COUNTED_TOKENS, projection_flops
 from .devices import Device
-from .extra_kernels import EXTRA_KERNELS, cost_kernel, is_compiled
-from .options import Program
+from .extra_kernels import cost_kernel, is_compiled
 from .passes import UNUSED_KERNEL
 from .plan import CasePhase, Plan, make_plan
 from .real_layer import RealLayer
@@ -63,31 +62,26 @@ def predicted_steps(
     model: ModelSpec,
     request: VerifyRequest,
     device: Device,
-    ceiling: Ceiling,
-    *,
+    ceiling: Ceiling | None = None,
     kernels: Kernels | None = None,
-    timed: bool = True,
-    program: Program = "layers",
-    ranks: int = 1,
 ) -> list[float]:
-    """Return the seconds that each step of a program is expected to take: each layer, each context, or all of --tp.
+    """Return the seconds that each step of the program is expected to take: each layer, each context, or all of --tp.
 
     On a simulated device only the steps of a recurrence take time: it computes shapes, but one token after the other.
     They are measured on a few tokens, in a session.
 
     Args:
-        ceiling: the device's rates in the request's dtype.
+        ceiling: the device's rates in the request's dtype; by default they are measured once.
         kernels: the kernels by case and phase; without, every kernel of the request runs in every phase.
-        timed: whether the passes are timed too.
-        ranks: processes of --tp.
     """
+    ceiling = ceiling or known_ceiling(device, request.torch_dtype)
     layers = cases(model.plain())
-    if program == "scaling":
+    if request.program == "scaling":
         layers = tuple(case for case in layers if is_scaled(case))
         contexts = doubling_contexts(request.context)
         if not device.has_values:
             return [0.0] * len(layers) * len(contexts)  # no recurrent layers are among them
-        parts = [_Estimate(model, request._replace(context=n), device, ceiling, kernels, True) for n in contexts]
+        parts = [_Estimate(model, request._replace(context=n), device, ceiling, kernels) for n in contexts]
         return [part.of_prefills(case) for case in layers for part in parts]
     if not device.has_values:
         return [
@@ -96,11 +90,11 @@ def predicted_steps(
             else 0.0
             for case in layers
         ]
-    estimate = _Estimate(model, request, device, ceiling, kernels, timed)
-    if program == "tensor_parallel":
+    estimate = _Estimate(model, request, device, ceiling, kernels)
+    if request.program == "tensor_parallel":
         one_rank = sum(3 * estimate.of_one_prefill(case) + estimate.of_setup(case) for case in layers)
-        starts = -(-ranks // (os.cpu_count() or 1))  # one after the other, with a processor for each process
-        return [START_SECONDS * starts + one_rank * (1 if device.type == "cuda" else ranks)]
+        starts = -(-request.tp // (os.cpu_count() or 1))  # one after the other, with a processor for each process
+        return [START_SECONDS * starts + one_rank * (1 if device.type == "cuda" else request.tp)]
     return [estimate.of_layer(case) for case in layers]
 
 
@@ -132,9 +126,6 @@ def plan_within_limit(
     request: VerifyRequest,
     device: Device,
     *,
-    timed: bool = True,
-    program: Program = "layers",
-    ranks: int = 1,
     processes: int = 1,
     weight_copies: int = 1,
 ) -> tuple[Plan, list[float]]:
@@ -142,14 +133,10 @@ def plan_within_limit(
 
     The context is halved until it fits. Raises CannotCheckError if not even MIN_CONTEXT does, or no kernel runs.
     """
-    ceiling = known_ceiling(device, request.torch_dtype)
 
     def planned(asked: VerifyRequest) -> tuple[Plan, list[float]]:
         plan = make_plan(model, asked, device, processes=processes, weight_copies=weight_copies)
-        steps = predicted_steps(
-            model, plan.request, device, ceiling, kernels=plan.kernels, timed=timed, program=program, ranks=ranks
-        )
-        return plan, steps
+        return plan, predicted_steps(model, plan.request, device, kernels=plan.kernels)
 
     first, steps = planned(request)
     plan, too_long = first, sum(steps)
@@ -178,9 +165,8 @@ class _Estimate:
         device: Device,
         ceiling: Ceiling,
         kernels: Kernels | None,
-        timed: bool,
     ) -> None:
-        self.request, self.device, self.ceiling, self.kernels, self.timed = request, device, ceiling, kernels, timed
+        self.request, self.device, self.ceiling, self.kernels = request, device, ceiling, kernels
         self.size = request.torch_dtype.itemsize
         self.peaks: dict[tuple[str, str], dict[str, int]] = {}
         for phase, workload in (("prefill", request.prefill()), ("decode", request.decode())):
@@ -237,7 +223,7 @@ class _Estimate:
 
     def _repeated(self, seconds: float, kernel: str) -> float:
         """Return the seconds of all runs of a pass that takes `seconds`."""
-        timed = min(MAX_RUNS * seconds, max(seconds, MAX_SECONDS)) if self.timed else 0.0
+        timed = min(MAX_RUNS * seconds, max(seconds, MAX_SECONDS)) if self.request.timed else 0.0
         return RUNS * seconds + timed + (COMPILE_SECONDS if is_compiled(kernel) else 0)
 
     def _of_pass(self, case: Case, phase: str, kernel: str) -> float:
@@ -252,15 +238,12 @@ class _Estimate:
         projected = 0 if decodes and case.crosses else 1 if decodes else keys
         flop = batch * int(projection_flops(case, new, projected) + case.kind.score_flops(Run(1, new, keys), None))
         peaks = self.peaks.get((case.cost_name, phase), {})
-        moved = self._weights(case) * self.size + TOUCHES * peaks.get(self._cost_kernel(kernel), 0)
+        moved = self._weights(case) * self.size + TOUCHES * peaks.get(cost_kernel(kernel), 0)
         if decodes:
             moved += batch * keys * sum(int(c.rows * c.width) for c in case.kind.cache()) * self.size
         if not decodes and case.kind.span != FULL:
             moved += new * keys * BYTES_PER_PAIR
         return self._of_work(flop, moved)
-
-    def _cost_kernel(self, kernel: str) -> str:
-        return cost_kernel(kernel) if kernel in EXTRA_KERNELS else kernel
 
     def _of_work(self, flop: int, moved: int) -> float:
         seconds = flop / self.ceiling.flop_per_s + moved / self.ceiling.bytes_per_s

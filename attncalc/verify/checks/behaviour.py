@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from ...attention import Grouped
 from ...check import Check
 from ..cases import Case
-from ..environment import Environment
 from ..kernels import REFERENCE, only, reference, scores
 from ..layers import layer_class
 from ..layers.grouped import GroupedLayer
@@ -20,6 +19,7 @@ from ..layers.latent import LatentLayer
 from ..masks import NO_MASK, KernelMask
 from ..real_layer import RealLayer, attend_with, initialised
 from ..request import VerifyRequest
+from .numerics import Environment
 from .tolerance import relative_error, tolerance
 
 TOKENS = 24
@@ -62,20 +62,14 @@ def score_spread(small: RealLayer, env: Environment) -> Iterator[Check]:
     q, k = env.normal(SAMPLES, 1, 1, d), env.normal(SAMPLES, 1, 1, d)
     # 5 standard errors of the deviation: a product of two normal vectors of width d has kurtosis 3 + 6 / d.
     sampling = 5 * math.sqrt((2 + 6 / d) / (4 * SAMPLES))
+    note = f"standard deviation of {SAMPLES:,} scores of width {d}; the tolerance is 5 standard errors"
+    failure = "the layer does not scale its scores by 1 / sqrt(d)"
     for name, label, factor, predicted in (
         ("spread_scaled", "std of scores", scale, 1.0),
         ("spread_unscaled", "std, unscaled", 1.0, math.sqrt(d)),
     ):
-        yield Check(
-            SECTION,
-            name,
-            label,
-            predicted,
-            float(scores(q, k, factor).std()),
-            sampling * predicted,
-            note=f"standard deviation of {SAMPLES:,} scores of width {d}; the tolerance is 5 standard errors",
-            failure="the layer does not scale its scores by 1 / sqrt(d)",
-        )
+        spread = float(scores(q, k, factor).std())
+        yield Check(SECTION, name, label, predicted, spread, sampling * predicted, "", note, failure)
 
 
 def _width_and_scale(small: RealLayer) -> tuple[int, float]:
@@ -159,7 +153,5 @@ def absorbed_equals_expanded(small: RealLayer) -> Check:
 
 
 def _equality_check(name: str, label: str, error: float, note: str, expected: str) -> Check:
-    failure = f"the layer computes something else than {expected}"
-    return Check(
-        SECTION, name, label, 0, error, tolerance(torch.float32), note=f"largest difference; {note}", failure=failure
-    )
+    note, failure = f"largest difference; {note}", f"the layer computes something else than {expected}"
+    return Check(SECTION, name, label, 0, error, tolerance(torch.float32), "", note, failure)

@@ -40,27 +40,15 @@ def parameters(layer: RealLayer, symbolic: Case) -> Iterator[Check]:
     for name, parameter in layer.module.named_parameters():
         elements[name.partition(".")[0]] += parameter.numel()
     matrices = {m.name: m for m in symbolic.kind.matrices(symbolic.stack.d_model, symbolic.d_source)}
+    note = "elements of the layer's parameters of this name"
+    failure = "the formula of this matrix does not match the layer"
     for name in {**matrices, **elements}:
-        yield Check(
-            "parameters",
-            f"params_{name}",
-            name,
-            matrices.get(name, Matrix(name, 0)).params,
-            elements[name],
-            unit=PARAMS,
-            note="elements of the layer's parameters of this name",
-            failure="the formula of this matrix does not match the layer",
-        )
-    yield Check(
-        "parameters",
-        "params_layer",
-        "all parameters",
-        total(m.params for m in matrices.values()),
-        elements.total(),
-        unit=PARAMS,
-        note="elements of all parameters of one layer",
-        failure="the layer has a parameter that the formulas do not count, or lacks one that they count",
-    )
+        predicted = matrices.get(name, Matrix(name, 0)).params
+        yield Check("parameters", f"params_{name}", name, predicted, elements[name], 0, PARAMS, note, failure)
+    note = "elements of all parameters of one layer"
+    failure = "the layer has a parameter that the formulas do not count, or lacks one that they count"
+    predicted, measured = total(m.params for m in matrices.values()), elements.total()
+    yield Check("parameters", "params_layer", "all parameters", predicted, measured, 0, PARAMS, note, failure)
 
 
 class Decoded(NamedTuple):
@@ -106,38 +94,30 @@ def decode_some(layer: RealLayer, plan: Plan) -> Decoded:
 
 def cache_bytes(decoded: Decoded, layer: RealLayer, symbolic: Case) -> Iterator[Check]:
     """Check the bytes of the cache after a prefill and after decode steps."""
-    request = layer.request
-    before = request.context - DECODE_STEPS
-    predicted = predicted_bytes(symbolic, request.decode(before))
-    yield _bytes_check("prefill", f"after {before:,} tokens", predicted, decoded.after_prefill)
-    predicted = predicted_bytes(symbolic, request.decode())
-    yield _bytes_check("decode", f"after {DECODE_STEPS} decode steps", predicted, decoded.stepwise.bytes)
+    context = layer.request.context
+    before = context - DECODE_STEPS
+    note = "bytes of the tensors that one layer caches"
+    failure = "the cache has another number of rows, or rows of another width, than the formula"
+    for phase, label, tokens, measured in (
+        ("prefill", f"after {before:,} tokens", before, decoded.after_prefill),
+        ("decode", f"after {DECODE_STEPS} decode steps", context, decoded.stepwise.bytes),
+    ):
+        predicted = predicted_bytes(symbolic, layer.request.decode(tokens))
+        yield Check("cache", f"cache_{phase}", label, predicted, measured, 0, BYTES, note, failure)
 
 
 def cache_contents(decoded: Decoded) -> Iterator[Check]:
     """Check that decode steps leave the cache of a prefill, and give its outputs."""
-    expected = decoded.expected
+    section, limit = "layer behaviour", tolerance(decoded.expected.dtype)
     rows = zip(decoded.stepwise.rows, decoded.together.rows, strict=True)
-    yield Check(
-        "layer behaviour",
-        "cache_holds_every_token",
-        "cache contents",
-        0,
-        largest([relative_error(*pair) for pair in rows]),
-        tolerance(expected.dtype),
-        note=f"after a prefill and {DECODE_STEPS} decode steps, and after one prefill; largest relative difference",
-        failure="the cache loses, mixes up or adds a token",
-    )
-    yield Check(
-        "layer behaviour",
-        "decode_equals_prefill",
-        "decode vs prefill",
-        0,
-        relative_error(decoded.outputs, expected),
-        tolerance(expected.dtype),
-        note=f"outputs of the last {DECODE_STEPS} tokens, decoded and prefilled; largest relative difference",
-        failure="the cache loses, mixes up or adds a token, or decode computes another attention than prefill",
-    )
+    error = largest([relative_error(*pair) for pair in rows])
+    note = f"after a prefill and {DECODE_STEPS} decode steps, and after one prefill; largest relative difference"
+    failure = "the cache loses, mixes up or adds a token"
+    yield Check(section, "cache_holds_every_token", "cache contents", 0, error, limit, "", note, failure)
+    error = relative_error(decoded.outputs, decoded.expected)
+    note = f"outputs of the last {DECODE_STEPS} tokens, decoded and prefilled; largest relative difference"
+    failure += ", or decode computes another attention than prefill"
+    yield Check(section, "decode_equals_prefill", "decode vs prefill", 0, error, limit, "", note, failure)
 
 
 def predicted_bytes(symbolic: Case, workload: Workload) -> int:
@@ -147,40 +127,22 @@ def predicted_bytes(symbolic: Case, workload: Workload) -> int:
     return total(per_layer_engine("ideal").layer_bytes(c, symbolic_workload, stored) for c in symbolic.kind.cache())
 
 
-def _bytes_check(phase: str, label: str, predicted: int, measured: int) -> Check:
-    return Check(
-        "cache",
-        f"cache_{phase}",
-        label,
-        predicted,
-        measured,
-        unit=BYTES,
-        note="bytes of the tensors that one layer caches",
-        failure="the cache has another number of rows, or rows of another width, than the formula",
-    )
-
-
 def flops(layer_pass: Pass, layer: RealLayer, symbolic: Case) -> Check | None:
     """Check the FLOPs that torch counts in a pass; return None if it cannot count this kernel with these heads."""
     counts_kernel = kernel_is_counted(layer_pass, layer)
     if counts_kernel is None:
         return None
+    phase, kernel = layer_pass.phase, layer_pass.kernel
     projections, scores = _predicted_flops(layer_pass, layer, symbolic)
     note = "projections and dense scores: torch counts masked pairs too"
     if layer.is_recurrent:
         note = "projections, and products with the state, token by token"
     if not counts_kernel:
         note = "projections only: torch counts 0 FLOP for this kernel (pytorch#195460)"
-    return Check(
-        "FLOPs",
-        f"flops_{layer_pass.phase}_{layer_pass.kernel}",
-        f"{layer_pass.phase}, {layer_pass.kernel}" + ("" if counts_kernel else " *"),
-        projections + scores if counts_kernel else projections,
-        counted_flops(layer_pass.run),
-        unit=FLOP,
-        note=note,
-        failure="the layer multiplies other matrices than the formula",
-    )
+    label = f"{phase}, {kernel}" + ("" if counts_kernel else " *")
+    predicted, measured = projections + scores if counts_kernel else projections, counted_flops(layer_pass.run)
+    failure = "the layer multiplies other matrices than the formula"
+    return Check("FLOPs", f"flops_{phase}_{kernel}", label, predicted, measured, 0, FLOP, note, failure)
 
 
 def _predicted_flops(layer_pass: Pass, layer: RealLayer, symbolic: Case) -> tuple[int, int]:
@@ -244,13 +206,7 @@ def visible_pairs(layer: RealLayer, symbolic: Case) -> Iterator[Check]:
     run = Run(1, *[layer.request.prefill(tokens).symbolic().context] * 2)
     positions, case = torch.arange(tokens, device=layer.device), layer.case
     blocks = (mask_matrix(case.kind.span, case.mask, rows, positions) for rows in positions.split(BLOCK))
-    yield Check(
-        "FLOPs",
-        "pairs",
-        "visible pairs",
-        pairs(symbolic.kind.span, run, symbolic.stack.mask),
-        sum(int(block.sum()) for block in blocks),
-        unit=NO_UNIT,
-        note=f"true entries of the mask of {tokens:,} tokens: exact scores cost this many times one pair",
-        failure="the closed form does not count the pairs of the mask",
-    )
+    predicted, measured = pairs(symbolic.kind.span, run, symbolic.stack.mask), sum(int(b.sum()) for b in blocks)
+    note = f"true entries of the mask of {tokens:,} tokens: exact scores cost this many times one pair"
+    failure = "the closed form does not count the pairs of the mask"
+    yield Check("FLOPs", "pairs", "visible pairs", predicted, measured, 0, NO_UNIT, note, failure)

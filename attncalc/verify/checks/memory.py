@@ -107,8 +107,8 @@ def peak_checks(name: str, label: str, kernel: str, predicted: LayerActivations,
         return PeakChecks((check,), tuple(reported), measured.requested)
     moment = (predicted.peaks if splits else predicted.tensor_peaks)[like]
     moments = [each if splits else each.without_buffers for each in predicted.moments[like]]
-    inside = _most_inside(measured, _is_attention)
-    libraries = _most_inside(measured, _is_matmul)
+    inside = _most_inside(measured, lambda operator: any(part in operator for part in ATTENTION_OPERATORS))
+    libraries = _most_inside(measured, lambda operator: operator.partition(".")[0] in MATMUL_OPERATORS)
     is_predicted = kernel not in UNPREDICTED_INSIDE
     workspace = _workspace_at_peak(moments, 0 if is_predicted else inside, libraries)
     peak_without = measured.requested - workspace
@@ -118,7 +118,10 @@ def peak_checks(name: str, label: str, kernel: str, predicted: LayerActivations,
     if not is_predicted:
         reported.append(_reported("inside kernels", f"workspace_{name}_{kernel}", label, inside, UNPREDICTED))
     elif measured.inside is not None and (buffers or inside):
-        checks.append(_buffers_check(name, label, kernel, buffers, inside, tolerance))
+        note = "bytes that the kernel allocates inside: partial outputs, an accumulator"
+        failure = "the kernel splits its work in another way than the formula"
+        figures = (buffers, inside, tolerance)
+        checks.append(Check("kernel buffers", f"buffers_{name}_{kernel}", label, *figures, BYTES, note, failure))
     if libraries:
         reported.append(_reported("inside matmuls", f"libraries_{name}_{kernel}", label, libraries, LIBRARIES))
     return PeakChecks(tuple(checks), tuple(reported), peak_without)
@@ -137,47 +140,18 @@ def _workspace_at_peak(moments: Sequence[Moment], inside: int, libraries: int) -
     return with_workspaces - max(moment.size for moment in moments)
 
 
-def _buffers_check(name: str, label: str, kernel: str, predicted: int, measured: int, tolerance: float) -> Check:
-    return Check(
-        "kernel buffers",
-        f"buffers_{name}_{kernel}",
-        label,
-        predicted,
-        measured,
-        tolerance,
-        BYTES,
-        "bytes that the kernel allocates inside: partial outputs, an accumulator",
-        "the kernel splits its work in another way than the formula",
-    )
-
-
 def _peak_check(name: str, label: str, kernel: str, moment: Moment, measured: int, tolerance: float) -> Check:
     """Return the check of a peak; its note names the moment of the peak and the tensors of at least 1 % of it."""
     large = sorted((t for t in moment.tensors if t.size * 100 >= moment.size), key=lambda t: -int(t.size))
-    return Check(
-        "peak memory",
-        f"peak_{name}_{kernel}",
-        label,
-        moment.total,
-        measured,
-        tolerance,
-        BYTES,
-        f"{moment.name}: {', '.join(t.name for t in large)}",
-        "a tensor is held that the formula does not count, or one that it counts is not held",
-    )
+    note = f"{moment.name}: {', '.join(t.name for t in large)}"
+    failure = "a tensor is held that the formula does not count, or one that it counts is not held"
+    figures = (moment.total, measured, tolerance)
+    return Check("peak memory", f"peak_{name}_{kernel}", label, *figures, BYTES, note, failure)
 
 
 def _most_inside(measured: PeakMemory, is_counted: Callable[[str], bool]) -> int:
     """Return the most bytes that one call of such an operator allocated inside."""
     return max((size for operator, size in measured.inside or () if is_counted(operator)), default=0)
-
-
-def _is_attention(operator: str) -> bool:
-    return any(part in operator for part in ATTENTION_OPERATORS)
-
-
-def _is_matmul(operator: str) -> bool:
-    return operator.partition(".")[0] in MATMUL_OPERATORS
 
 
 def _allocator_figures(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,8 +12,7 @@ from torch import Tensor
 from ...attention import FULL, Attention, Grouped, Span, Widths, pairs
 from ...check import Check
 from ...workload import CAUSAL, Mask, Run
-from ..devices import DTYPES
-from ..environment import Environment
+from ..devices import DTYPES, Device
 from ..errors import CannotRunError
 from ..extra_kernels import is_compiled
 from ..kernels import REFERENCE, reference, sdpa
@@ -29,6 +28,18 @@ MASK_TOKENS = 12
 VALUE_CHANGE = 64
 """Added to a value: large enough that every weight above rounding changes the output."""
 Result = TypeVar("Result")
+
+
+class Environment(NamedTuple):
+    """The device, the kernels to check on it, and the random numbers of the checks on small tensors."""
+
+    device: Device
+    kernels: tuple[str, ...]
+    random: torch.Generator | None
+
+    def normal(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return normally distributed random numbers on the device."""
+        return torch.randn(shape, generator=self.random, device=self.device.torch).to(dtype)
 
 
 def numerics(kind: Attention, env: Environment) -> Iterator[Check]:
@@ -61,17 +72,12 @@ def kernel_equals_reference(kernel: str, kind: Attention, env: Environment) -> I
                     heads.append(f"{widths.n_heads}/{widths.n_kv_heads}{' causal' if mask.causal else ''}")
         if errors:
             full = dtype == torch.float32
-            yield Check(
-                "kernels vs reference",
-                f"{kernel}_equals_reference_{name}",
-                f"{kernel}, {name}",
-                0,
-                largest(errors),
-                1e-5 if full else torch.finfo(dtype).eps,
-                note=("largest difference" if full else "relative error to fp64, over the whole output")
-                + f"; query/KV heads: {', '.join(dict.fromkeys(heads))}",
-                failure="the kernel does not compute softmax(Q K^T / sqrt(d)) V",
-            )
+            limit = 1e-5 if full else torch.finfo(dtype).eps
+            note = "largest difference" if full else "relative error to fp64, over the whole output"
+            note += f"; query/KV heads: {', '.join(dict.fromkeys(heads))}"
+            failure = "the kernel does not compute softmax(Q K^T / sqrt(d)) V"
+            section, check = "kernels vs reference", f"{kernel}_equals_reference_{name}"
+            yield Check(section, check, f"{kernel}, {name}", 0, largest(errors), limit, "", note, failure)
 
 
 def _head_variants(kind: Attention) -> Iterator[Widths]:
@@ -140,15 +146,9 @@ def masks(kernel: str, kind: Attention, env: Environment) -> Iterator[Check]:
             predicted += sum(pairs(mask_span, Run(1, n, n), mask) for n in real_lengths)
             names.append(name)
     if names:
-        yield Check(
-            "mask effect, pairs",
-            f"{kernel}_masks",
-            kernel,
-            predicted,
-            measured,
-            note=f"query-key pairs; each key is changed in turn. Masks: {', '.join(dict.fromkeys(names))}",
-            failure="a masked key changes an output, or a visible key does not",
-        )
+        note = f"query-key pairs; each key is changed in turn. Masks: {', '.join(dict.fromkeys(names))}"
+        failure = "a masked key changes an output, or a visible key does not"
+        yield Check("mask effect, pairs", f"{kernel}_masks", kernel, predicted, measured, 0, "", note, failure)
 
 
 def _first_that_runs(run: Callable[[torch.dtype], Result]) -> Result | None:
@@ -194,16 +194,10 @@ def probabilities(kernel: str, kind: Attention, env: Environment) -> Iterator[Ch
     result = env.device.once(("weights", kernel, widths), run)
     if result is not None:
         error, dtype = result
-        yield Check(
-            "softmax sum error",
-            f"{kernel}_weights_sum_to_1",
-            kernel,
-            0,
-            error,
-            1e-5 if dtype == torch.float32 else 2 * torch.finfo(dtype).eps,
-            note="largest |sum - 1|, or the most negative weight",
-            failure="the output is not a weighted mean of the values",
-        )
+        limit = 1e-5 if dtype == torch.float32 else 2 * torch.finfo(dtype).eps
+        note = "largest |sum - 1|, or the most negative weight"
+        failure = "the output is not a weighted mean of the values"
+        yield Check("softmax sum error", f"{kernel}_weights_sum_to_1", kernel, 0, error, limit, "", note, failure)
 
 
 def _weight_error(kernel: str, widths: Widths, env: Environment, dtype: torch.dtype) -> tuple[float, torch.dtype]:

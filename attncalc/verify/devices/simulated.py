@@ -22,7 +22,7 @@ from ...hardware import Gpu
 from ..kernels import BACKENDS, efficient_shares_kv_heads
 from ..masks import KernelMask
 from ..simulate.sdpa import ABSENT_OUTPUTS
-from ..simulate.support import supports
+from ..simulate.support import AttentionCall, supports
 from .base import Device, PeakMemory
 from .cuda import BF16_SINCE, NO_BF16
 from .live_tensors import live_tensors
@@ -77,17 +77,10 @@ class SimulatedCuda(Device):
 
     def unsupported(self, kernel: str, widths: Widths, dtype: str, mask: KernelMask, keys: int) -> str | None:
         """Return why torch does not run the kernel on this GPU; None if it does."""
-        return supports(
-            kernel,
-            n_heads=int(widths.n_heads),
-            n_kv_heads=int(widths.n_kv_heads),
-            d_qk=int(widths.d_qk),
-            d_v=int(widths.d_v),
-            dtype=dtype,
-            mask="causal" if mask.causal else "none" if mask.matrix is None else "matrix",
-            capability=self.capability,
-            keys=keys,
-        )
+        n_heads, n_kv_heads, d_qk, d_v = map(int, (widths.n_heads, widths.n_kv_heads, widths.d_qk, widths.d_v))
+        form = "causal" if mask.causal else "none" if mask.matrix is None else "matrix"
+        call = AttentionCall(n_heads, n_kv_heads, d_qk, d_v, dtype, form, self.capability, keys)
+        return supports(kernel, call)
 
     def random(self, seed: int) -> None:
         """Return None: there are no values."""

@@ -26,7 +26,7 @@ def layer_class(kind: Attention) -> type[AttentionLayer] | type[RecurrentLayer]:
     Raises CannotCheckError if there is none, or it lacks one of the kind's fields.
     """
     layer = find_layer(type(kind))
-    fields = layer.unsupported(kind) if layer else []
+    fields = [field for field in layer.not_implemented if getattr(kind, field)] if layer else []
     if layer is None or fields:
         label = f"{kind.label} with {' and '.join(fields)}" if fields else kind.label
         raise CannotCheckError(

@@ -34,16 +34,13 @@ class AttentionLayer(nn.Module):
     (B, S, d_model).
 
     Attributes:
+        not_implemented: fields of the kind that the layer does not implement.
         column_parallel: projections that tensor parallelism splits by output features, which are heads; W_o is split
             by input features. Empty if `--tp` cannot split the layer.
     """
 
+    not_implemented: ClassVar[tuple[str, ...]] = ()
     column_parallel: ClassVar[tuple[str, ...]] = ()
-
-    @staticmethod
-    def unsupported(kind: Any) -> list[str]:
-        """Return the fields of `kind` that the layer does not implement."""
-        return []
 
     @staticmethod
     def shrink(kind: Any) -> Any:

@@ -15,12 +15,10 @@ from .grouped import GroupedLayer
 class CrossLayer(GroupedLayer):
     """Cross-attention: K and V are made from the source once and cached."""
 
+    not_implemented = ()
+
     def __init__(self, kind: Cross, d_model: int, d_source: int) -> None:
         super().__init__(dataclasses.replace(kind.heads, fused=False, extra_vectors=None), d_model, d_source)
-
-    @staticmethod
-    def unsupported(kind: Cross) -> list[str]:  # type: ignore[override]
-        return []
 
     @staticmethod
     def shrink(kind: Cross) -> Cross:  # type: ignore[override]

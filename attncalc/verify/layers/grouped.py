@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ class GroupedLayer(AttentionLayer):
         earlier_kv: K and V of all tokens, if the layer shares those of an earlier layer.
     """
 
+    not_implemented: ClassVar[tuple[str, ...]] = ("extra_projections", "extra_states")
     column_parallel = ("W_qkv", "W_q", "W_k", "W_v", "W_gate")
     earlier_kv: tuple[Tensor, Tensor]
 
@@ -54,10 +56,6 @@ class GroupedLayer(AttentionLayer):
             self.sinks = nn.Parameter(torch.zeros(kind.n_heads))
         if kind.extra_vectors:  # counted as parameters; their use differs between families and is left out
             self.vectors = nn.Parameter(torch.zeros(kind.extra_vectors))
-
-    @staticmethod
-    def unsupported(kind: Grouped) -> list[str]:
-        return [field for field in ("extra_projections", "extra_states") if getattr(kind, field)]
 
     @staticmethod
     def shrink(kind: Grouped) -> Grouped:

@@ -21,6 +21,7 @@ class LatentLayer(AttentionLayer):
     latent itself as the only KV head.
     """
 
+    not_implemented = ("extra_projections", "index_topk", "gate", "shares_kv")
     column_parallel = ("W_q", "W_q_b", "W_kv_b")
 
     def __init__(self, kind: Latent, d_model: int, d_source: int) -> None:
@@ -37,11 +38,6 @@ class LatentLayer(AttentionLayer):
         self.kv_a_norm = RMSNorm(kind.kv_lora_rank)
         self.W_kv_b = nn.Linear(kind.kv_lora_rank, kind.n_heads * (kind.d_nope + kind.d_v), bias=False)
         self.W_o = nn.Linear(kind.n_heads * kind.d_v, d_model, bias=False)
-
-    @staticmethod
-    def unsupported(kind: Latent) -> list[str]:
-        fields = ("extra_projections", "index_topk", "gate", "shares_kv")
-        return [field for field in fields if getattr(kind, field)]
 
     @staticmethod
     def shrink(kind: Latent) -> Latent:

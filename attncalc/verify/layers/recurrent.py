@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -44,10 +44,7 @@ class State:
 class RecurrentLayer(nn.Module):
     """Base class of recurrent layers: one subclass per recurrent kind, constructed from `(kind, d_model)`."""
 
-    @staticmethod
-    def unsupported(kind: Any) -> list[str]:
-        """Return the fields of `kind` that the layer does not implement."""
-        return []
+    not_implemented: ClassVar[tuple[str, ...]] = ()
 
     @staticmethod
     def shrink(kind: Any) -> Any:

@@ -7,20 +7,15 @@ from ...model import ModelSpec
 from ...units import count
 from ..devices import Device
 from ..errors import MemoryRanOutError
-from ..options import VerifyOptions
 from ..progress import Progress
 from ..request import MIN_CONTEXT, VerifyRequest
 
 DIVISORS = (1, 2, 4)
 """If memory runs out, the context is divided by the first of these, then by the next; after the last it is an error."""
-OnProgress = Progress
-"""Called with the name of each step that begins."""
 
 
-def verify(
-    model: ModelSpec, options: VerifyOptions, request: VerifyRequest, device: Device, on_progress: OnProgress
-) -> VerifyResult:
-    """Run the program that the options select. `request` is `resolve(model, options, device)`.
+def verify(model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress) -> VerifyResult:
+    """Run the request's program.
 
     If memory runs out, although the plan fits in what was free before, the program is planned and run anew: first with
     the same context, then with a half and a quarter of it.
@@ -30,7 +25,7 @@ def verify(
     note, asked = "", request
     for divisor in DIVISORS:
         try:
-            result = _run(model, options, asked, device, on_progress)
+            result = _run(model, asked, device, on_progress)
             return result._replace(limits=(*result.limits, note)) if note else result
         except MemoryRanOutError as error:
             failed = MemoryRanOutError(error.message, error.tip)  # without the frames, which hold tensors
@@ -40,17 +35,15 @@ def verify(
     raise failed
 
 
-def _run(
-    model: ModelSpec, options: VerifyOptions, request: VerifyRequest, device: Device, on_progress: OnProgress
-) -> VerifyResult:
-    if options.program == "scaling":
+def _run(model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress) -> VerifyResult:
+    if request.program == "scaling":
         from .scaling import verify_scaling
 
-        return verify_scaling(model, request, device, on_progress=on_progress)
-    if options.program == "tensor_parallel":
+        return verify_scaling(model, request, device, on_progress)
+    if request.program == "tensor_parallel":
         from .tensor_parallel import verify_tensor_parallel
 
-        return verify_tensor_parallel(model, options.tp, request, device, on_progress=on_progress)
+        return verify_tensor_parallel(model, request, device, on_progress)
     from .layers import verify_layers
 
-    return verify_layers(model, request, device, timed=options.timed, on_progress=on_progress)
+    return verify_layers(model, request, device, on_progress)

@@ -19,17 +19,16 @@ from .. import timing
 from ..cases import Case, cases
 from ..checks import counts, memory
 from ..checks.behaviour import behaviour
-from ..checks.numerics import numerics
+from ..checks.numerics import Environment, numerics
 from ..devices import Device
-from ..environment import Environment
 from ..errors import CannotRunError
 from ..extra_kernels import is_compiled
 from ..passes import Pass, passes
 from ..plan import Plan, check_memory
+from ..progress import Progress
 from ..real_layer import RealLayer
 from ..request import VerifyRequest
 from ..time_plan import plan_within_limit
-from . import OnProgress
 
 
 class LayerTotals(NamedTuple):
@@ -71,18 +70,17 @@ class _Measured:
         )
 
 
-def verify_layers(
-    model: ModelSpec, request: VerifyRequest, device: Device, *, timed: bool, on_progress: OnProgress
-) -> VerifyResult:
-    """Build every distinct attention layer of `model` at its true size and check it; measure times too if `timed`.
+def verify_layers(model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress) -> VerifyResult:
+    """Build every distinct attention layer of `model` at its true size and check it.
 
     Raises CannotCheckError if there is not enough memory, or no kernel that runs.
     """
     with device.session(request.seed) as random:
-        plan, steps = plan_within_limit(model, request, device, timed=timed)
+        plan, steps = plan_within_limit(model, request, device)
         on_progress.expect(steps)
         predicted = memory.predicted_activations(model, plan, device.machine)
-        ceiling = timing.known_ceiling(device, request.torch_dtype) if timed and device.has_values else None
+        is_timed = request.timed and device.has_values
+        ceiling = timing.known_ceiling(device, request.torch_dtype) if is_timed else None
         found = _Measured(plan, model, device)
         for case, symbolic in zip(cases(model.plain()), cases(model.symbolic()), strict=True):
             on_progress(f"{model.name}, {case.name}")
@@ -215,21 +213,11 @@ def _model_totals(model: ModelSpec, plan: Plan, totals: list[LayerTotals]) -> li
     """Check the model's attention parameters and its whole cache: measured per layer, times the number of layers."""
     note = "measured on one layer of each kind, times the number of layers"
     failure = "the formula's sum over the layers differs from the sum of the measured layers"
-    checks = [
-        Check(
-            "model",
-            "params_attention",
-            "attention parameters",
-            params(model).attention,
-            sum(t.case.layers_with_weights * t.params for t in totals),
-            unit=PARAMS,
-            note=note,
-            failure=failure,
-        )
-    ]
+    attention, label = params(model).attention, "attention parameters"
+    measured = sum(t.case.layers_with_weights * t.params for t in totals)
+    checks = [Check("model", "params_attention", label, attention, measured, 0, PARAMS, note, failure)]
     if model.main.has_cache:
-        cache = kv_cache(model, plan.request.decode()).total
+        cache, label = kv_cache(model, plan.request.decode()).total, f"KV cache, {plan.request.context:,} tokens"
         measured = sum(t.case.layers * t.cache for t in totals)
-        label = f"KV cache, {plan.request.context:,} tokens"
-        checks.append(Check("model", "kv_cache", label, cache, measured, unit=BYTES, note=note, failure=failure))
+        checks.append(Check("model", "kv_cache", label, cache, measured, 0, BYTES, note, failure))
     return checks

@@ -15,16 +15,14 @@ from ..extra_kernels import cost_kernel, is_compiled
 from ..kernels import only
 from ..passes import passes
 from ..plan import Plan, make_plan
+from ..progress import Progress
 from ..real_layer import RealLayer
 from ..request import VerifyRequest
 from ..time_plan import doubling_contexts, is_scaled, plan_within_limit
 from ..timing import exact_flop, typical
-from . import OnProgress
 
 
-def verify_scaling(
-    model: ModelSpec, request: VerifyRequest, device: Device, *, on_progress: OnProgress
-) -> VerifyResult:
+def verify_scaling(model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress) -> VerifyResult:
     """Run every distinct attention layer at doubling contexts; the peaks are checked, the times are only shown.
 
     Raises CannotCheckError if there is not enough memory, or no kernel that runs.
@@ -45,7 +43,7 @@ def verify_scaling(
         )
 
     with device.session(request.seed) as random:
-        longest, steps = plan_within_limit(model, request, device, program="scaling")
+        longest, steps = plan_within_limit(model, request, device)
         on_progress.expect(steps)
         contexts = doubling_contexts(longest.request.context)
         plans = [make_plan(model, request._replace(context=n), device) for n in contexts]

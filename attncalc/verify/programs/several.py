@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from ...check import VerifyResult
@@ -10,11 +11,9 @@ from ...model import ModelSpec
 from ...units import duration
 from ..devices import Device
 from ..errors import DeviceFailedError
-from ..options import VerifyOptions
 from ..progress import Models, Progress
 from ..request import MIN_CONTEXT, VerifyRequest
 from ..time_plan import predicted_steps
-from ..timing import known_ceiling
 from . import verify
 
 SLACK = 1.25
@@ -24,7 +23,7 @@ ROUNDING = 1 + 1e-9
 
 
 def verify_several(
-    asked: Sequence[tuple[ModelSpec, VerifyRequest]], options: VerifyOptions, device: Device, on_progress: Progress
+    asked: Sequence[tuple[ModelSpec, VerifyRequest]], device: Device, on_progress: Progress
 ) -> Iterator[tuple[int, VerifyResult]]:
     """Yield the number of each model and its result as they come. Models that the time does not reach are left out.
 
@@ -37,15 +36,16 @@ def verify_several(
     """
     if len(asked) == 1:
         ((model, request),) = asked
-        for result in _verified(model, options, request, device, on_progress):
+        for result in _verified(model, request, device, on_progress):
             yield 0, result
         return
     started = on_progress.clock()
-    with device.session(options.seed):
-        expected = [_expected(model, request, device, options) for model, request in asked]
-        least = [_expected(model, request._replace(context=MIN_CONTEXT), device, options) for model, request in asked]
+    with device.session(0):
+        expected = [sum(predicted_steps(model, request, device)) for model, request in asked]
+        shortest = [(model, request._replace(context=MIN_CONTEXT)) for model, request in asked]
+        least = [sum(predicted_steps(model, request, device)) for model, request in shortest]
     order = sorted(range(len(asked)), key=expected.__getitem__)
-    limit = 60 * options.minutes
+    limit = asked[0][1].seconds or math.inf
     deadline = started + limit
     if min(least) > limit:
         raise CannotCheckError(
@@ -65,7 +65,7 @@ def verify_several(
         model, request = asked[i]
         request = request._replace(seconds=seconds * ROUNDING)
         try:
-            for result in _verified(model, options, request, device, on_progress):
+            for result in _verified(model, request, device, on_progress):
                 yield i, result
         except DeviceFailedError:
             raise
@@ -74,12 +74,12 @@ def verify_several(
 
 
 def _verified(
-    model: ModelSpec, options: VerifyOptions, request: VerifyRequest, device: Device, on_progress: Progress
+    model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress
 ) -> Iterator[VerifyResult]:
     """Yield the result; if it ends early, first what was measured until then."""
     on_progress.result = None
     try:
-        result = verify(model, options, request, device, on_progress)
+        result = verify(model, request, device, on_progress)
         on_progress.finish()
         yield result
     except (KeyboardInterrupt, DeviceFailedError) as error:
@@ -88,9 +88,3 @@ def _verified(
             why = "Interrupted" if isinstance(error, KeyboardInterrupt) else error.message
             yield found._replace(limits=(*found.limits, f"{why}: the rest of this model was not checked."))
         raise
-
-
-def _expected(model: ModelSpec, request: VerifyRequest, device: Device, options: VerifyOptions) -> float:
-    """Return the seconds that a model is expected to take at the request's context."""
-    ceiling = known_ceiling(device, request.torch_dtype)
-    return sum(predicted_steps(model, request, device, ceiling, timed=options.timed, program=options.program))

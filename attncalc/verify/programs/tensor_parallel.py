@@ -30,11 +30,11 @@ from ..kernels import REFERENCE
 from ..layers import layer_class
 from ..layers.base import AttentionLayer
 from ..layers.grouped import GroupedLayer
+from ..progress import Progress
 from ..ranks import Rank, torchrun_rank
 from ..real_layer import RealLayer, attend_with
 from ..request import VerifyRequest
 from ..time_plan import plan_within_limit
-from . import OnProgress
 from .process_group import FAILED, MEET_SECONDS, Ranks, read_all
 
 COMPARED_TOKENS = 128
@@ -47,9 +47,9 @@ QUIET = {"PYTHONWARNINGS": "ignore", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 
 def verify_tensor_parallel(
-    model: ModelSpec, tp: int, request: VerifyRequest, device: Device, *, on_progress: OnProgress
+    model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress
 ) -> VerifyResult:
-    """Split every distinct attention layer of `model` over `tp` processes and check what each rank holds.
+    """Split every distinct attention layer of `model` over processes and check what each rank holds.
 
     The processes are those that torchrun started, of which this is one; without torchrun they are started here. All
     processes of torchrun return the same result.
@@ -57,20 +57,20 @@ def verify_tensor_parallel(
     Raises AttncalcError if the heads cannot be split, CannotCheckError if there are fewer devices than ranks, or not
     enough memory.
     """
-    model.shard(tp)
+    model.shard(request.tp)
     if not dist.is_available():
         raise CannotCheckError("--tp needs torch.distributed, which this torch lacks", "install a build that has it")
     unsplit = [f"{case.name}: {reason}." for case in cases(model) if (reason := _unsplit_reason(case))]
     if not _split_cases(model):
         raise CannotCheckError(f"--tp: {unsplit[0]}", "verify the layers without --tp")
     measure = _measure_under_torchrun if torchrun_rank() else _measure_in_processes
-    measured = measure(model, tp, request, device, on_progress)
-    request = request._replace(context=measured.context)
+    plan, ranks = measure(model, request, device, on_progress)
+    request = request._replace(context=plan.context)
     checks: list[Check] = []
     for i, symbolic in enumerate(_split_cases(model.symbolic())):
-        case_checks = _checks(symbolic, tp, request, [reports[i] for reports in measured.ranks])
+        case_checks = _checks(symbolic, request, [reports[i] for reports in ranks])
         checks += (check._replace(of=symbolic.name) for check in case_checks)
-    return VerifyResult(tuple(checks), skipped=tuple(unsplit), context=request.context, limits=measured.shortened)
+    return VerifyResult(tuple(checks), skipped=tuple(unsplit), context=request.context, limits=tuple(plan.shortened))
 
 
 def _split_cases(model: ModelSpec) -> list[Case]:
@@ -95,63 +95,29 @@ RankReport = dict[str, Any]
 """The measurements of a rank on one layer: 'params' by name, bytes of its 'cache', relative 'error' of its output."""
 
 
-def _checks(symbolic: Case, tp: int, request: VerifyRequest, ranks: list[RankReport]) -> Iterator[Check]:
-    sharded = symbolic._replace(kind=symbolic.kind.shard(symbol("tp", tp, "tensor-parallel devices")))
+def _checks(symbolic: Case, request: VerifyRequest, ranks: list[RankReport]) -> Iterator[Check]:
+    sharded = symbolic._replace(kind=symbolic.kind.shard(symbol("tp", request.tp, "tensor-parallel devices")))
     matrices = {m.name: m.params for m in sharded.kind.matrices(sharded.stack.d_model, sharded.d_source)}
-    scope = f"per rank, of {tp}; if the ranks differ, the value furthest from the prediction"
+
+    def per_rank(name: str, label: str, predicted: int, measured: list[int], unit: str, counted: str, of: str) -> Check:
+        value = furthest(measured, predicted)
+        note = f"{counted} per rank, of {request.tp}; if the ranks differ, the value furthest from the prediction"
+        failure = f"{of} split or replicated differently than --tp predicts"
+        return Check("per rank", f"{name}_per_rank", label, predicted, value, 0, unit, note, failure)
+
+    predicted: int = total(matrices.values())
     for name in {**matrices, **ranks[0]["params"]}:
-        predicted = matrices.get(name, 0)
-        yield Check(
-            "per rank",
-            f"params_{name}_per_rank",
-            name,
-            predicted,
-            furthest([rank["params"].get(name, 0) for rank in ranks], predicted),
-            unit=PARAMS,
-            note=f"elements {scope}",
-            failure="this matrix is split or replicated differently than --tp predicts",
-        )
-    predicted = total(matrices.values())
-    yield Check(
-        "per rank",
-        "params_per_rank",
-        "all parameters",
-        predicted,
-        furthest([sum(rank["params"].values()) for rank in ranks], predicted),
-        unit=PARAMS,
-        note=f"elements of all parameters {scope}",
-        failure="a matrix is split or replicated differently than --tp predicts",
-    )
+        held = [rank["params"].get(name, 0) for rank in ranks]
+        yield per_rank(f"params_{name}", name, matrices.get(name, 0), held, PARAMS, "elements", "this matrix is")
+    held = [sum(rank["params"].values()) for rank in ranks]
+    yield per_rank("params", "all parameters", predicted, held, PARAMS, "elements of all parameters", "a matrix is")
     if symbolic.decodes:
-        predicted = predicted_bytes(sharded, request.decode())
-        yield Check(
-            "per rank",
-            "cache_per_rank",
-            f"cache, {request.context:,} tokens",
-            predicted,
-            furthest([rank["cache"] for rank in ranks], predicted),
-            unit=BYTES,
-            note=f"bytes {scope}",
-            failure="KV heads are split or replicated differently than --tp predicts",
-        )
-    yield Check(
-        "layer behaviour",
-        "sharded_equals_whole",
-        "split vs whole",
-        0,
-        largest([rank["error"] for rank in ranks]),
-        tolerance(request.torch_dtype),
-        note="outputs of the split and of the whole layer; largest relative difference on any rank",
-        failure="the ranks' parts do not add up to the layer",
-    )
-
-
-class _Measured(NamedTuple):
-    """The context that was run, the notes on it, and the reports of every rank."""
-
-    context: int
-    shortened: tuple[str, ...]
-    ranks: list[list[RankReport]]
+        held, predicted = [rank["cache"] for rank in ranks], predicted_bytes(sharded, request.decode())
+        yield per_rank("cache", f"cache, {request.context:,} tokens", predicted, held, BYTES, "bytes", "KV heads are")
+    error, limit = largest([rank["error"] for rank in ranks]), tolerance(request.torch_dtype)
+    note = "outputs of the split and of the whole layer; largest relative difference on any rank"
+    failure = "the ranks' parts do not add up to the layer"
+    yield Check("layer behaviour", "sharded_equals_whole", "split vs whole", 0, error, limit, "", note, failure)
 
 
 class _SplitPlan(NamedTuple):
@@ -162,8 +128,12 @@ class _SplitPlan(NamedTuple):
     shortened: tuple[str, ...]
 
 
+_Measured = tuple[_SplitPlan, list[list[RankReport]]]
+"""What was run, and the reports of every rank."""
+
+
 def _planned(
-    model: ModelSpec, tp: int, request: VerifyRequest, device: Device, processes: int, on_progress: OnProgress
+    model: ModelSpec, request: VerifyRequest, device: Device, processes: int, on_progress: Progress
 ) -> _SplitPlan:
     """Return what fits on the device, on which `processes` ranks run."""
     with device.session(request.seed):
@@ -171,19 +141,17 @@ def _planned(
             model,
             request,
             device,
-            program="tensor_parallel",
-            ranks=tp,
             processes=1 if device.type == "cuda" else processes,
             weight_copies=WEIGHT_COPIES,
         )
     on_progress.expect(steps)
-    on_progress(f"{model.name} over {tp} processes")
-    kernels = {case.name: plan.leanest_kernel(case, "prefill") for case in _split_cases(model)}
+    on_progress(f"{model.name} over {request.tp} processes")
+    kernels = {case.name: plan.leanest_kernels(case, "prefill")[0] for case in _split_cases(model)}
     return _SplitPlan(plan.request.context, kernels, plan.shortened)
 
 
 def _measure_under_torchrun(
-    model: ModelSpec, tp: int, request: VerifyRequest, device: Device, on_progress: OnProgress
+    model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress
 ) -> _Measured:
     """Measure this rank's part, and return the reports of all. The rank with the least memory plans for all."""
     rank = torchrun_rank()
@@ -193,19 +161,18 @@ def _measure_under_torchrun(
     store, *_ = next(rendezvous("env://", timeout=timedelta(seconds=MEET_SECONDS)))
     ranks = Ranks(rank, store, prints=True)
     with ranks.group(device, request.seconds or 0) as mesh:
-        plans = ranks.exchange("plan", _planned(model, tp, request, device, rank.local_ranks, on_progress))
+        plans = ranks.exchange("plan", _planned(model, request, device, rank.local_ranks, on_progress))
         plan = min((_SplitPlan(*plan) for plan in plans), key=lambda plan: plan.context)
         reports = ranks.exchange("report", _measure(model, request, device, mesh, plan))
         ranks.leave()
-    return _Measured(plan.context, tuple(plan.shortened), reports)
+    return plan, reports
 
 
-def _measure_in_processes(
-    model: ModelSpec, tp: int, request: VerifyRequest, device: Device, on_progress: OnProgress
-) -> _Measured:
+def _measure_in_processes(model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress) -> _Measured:
     """Start one process per rank and return their reports. Raises CannotCheckError if a process fails."""
     from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, spawn
 
+    tp = request.tp
     if device.torch.index and not device.is_chosen:
         raise AttncalcError(f"--tp {tp} uses devices 0 to {tp - 1}, not {device.torch} only", "give --device cuda")
     gpus = {"cpu": tp, "cuda": torch.cuda.device_count()}.get(device.type, 1)
@@ -213,13 +180,13 @@ def _measure_in_processes(
         raise CannotCheckError(f"--tp {tp} needs {tp} GPUs, and this machine has {count(gpus)}", WITH_PROCESSES)
     if device.type == "cuda":
         device = min((find_device(f"cuda:{rank}") for rank in range(tp)), key=lambda gpu: gpu.free())
-    plan = _planned(model, tp, request, device, tp, on_progress)
+    plan = _planned(model, request, device, tp, on_progress)
     logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)  # it tells which processes it ends
     before = {name: os.environ.get(name) for name in QUIET}
     os.environ.update({name: value for name, value in QUIET.items() if before[name] is None})
     try:
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        spawn(_run_rank, (tp, store.port, model, request, device.type, plan), nprocs=tp, daemon=True)
+        spawn(_run_rank, (store.port, model, request, device.type, plan), nprocs=tp, daemon=True)
     except (ProcessExitedException, ProcessRaisedException) as error:
         failed = store.get(FAILED).decode() if store.check([FAILED]) else str(error).strip().splitlines()[-1]
         message, _, tip = failed.partition("\n  tip: ")
@@ -228,18 +195,18 @@ def _measure_in_processes(
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
-    return _Measured(plan.context, plan.shortened, read_all(store, "report", tp))
+    return plan, read_all(store, "report", tp)
 
 
 def _run_rank(
-    number: int, tp: int, port: int, model: ModelSpec, request: VerifyRequest, device_type: str, plan: _SplitPlan
+    number: int, port: int, model: ModelSpec, request: VerifyRequest, device_type: str, plan: _SplitPlan
 ) -> None:
     """Measure this rank's part of every layer, and write the reports into the store of the process that started it."""
     device = find_device(f"cuda:{number}" if device_type == "cuda" else device_type)
     if device.type == "cpu":
-        torch.set_num_threads(max(1, torch.get_num_threads() // tp))
+        torch.set_num_threads(max(1, torch.get_num_threads() // request.tp))
     store = TCPStore("127.0.0.1", port, is_master=False)
-    ranks = Ranks(Rank(number, tp, number, tp), store, prints=False)
+    ranks = Ranks(Rank(number, request.tp, number, request.tp), store, prints=False)
     with ranks.group(device, request.seconds or 0) as mesh:
         ranks.exchange("report", _measure(model, request, device, mesh, plan))
         ranks.leave()

@@ -22,7 +22,6 @@ from ..programs import verify
 from ..progress import Progress
 from ..request import VerifyRequest, resolve
 from ..time_plan import predicted_steps
-from ..timing import known_ceiling
 from .machine import machine_facts, main_dtype
 from .steps import Step, Target, record_steps
 
@@ -189,16 +188,7 @@ class _Recorder:
         """Return the seconds that each step is expected to take. The device's rates are measured for it."""
         with self.device.session(0):
             return [
-                sum(
-                    predicted_steps(
-                        self.models[step.model],
-                        request,
-                        self.device,
-                        known_ceiling(self.device, request.torch_dtype),
-                        program=step.options.program,
-                        ranks=step.options.tp,
-                    )
-                )
+                sum(predicted_steps(self.models[step.model], request, self.device))
                 for step, request in zip(self.steps, requests, strict=True)
             ]
 
@@ -234,7 +224,7 @@ class _Recorder:
 
         self.running = None
         try:
-            result = verify(self.models[step.model], step.options, request, self.device, Progress(on_result=keep))
+            result = verify(self.models[step.model], request, self.device, Progress(on_result=keep))
         except Exception as error:  # whatever happens on this machine, what was measured is kept
             known = error if isinstance(error, AttncalcError) else None
             reason = known.message if known else f"{type(error).__name__}: {truncate(error, 200)}"

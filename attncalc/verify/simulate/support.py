@@ -14,9 +14,6 @@ from typing import NamedTuple
 
 from ..torch_versions import CUDNN_192_128_ON_BLACKWELL, CUDNN_256_WIDE_ON_BLACKWELL, CUDNN_256_WIDE_ON_HOPPER
 
-Capability = tuple[int, int]
-"""Compute capability of a GPU: (9, 0) is an H100."""
-
 FLASH_WIDTH = 256
 """The widest head of FlashAttention 2 (check_head_dim_size_flash)."""
 CUDNN_WIDTH = 128
@@ -32,6 +29,8 @@ CUDNN_MAX_HEADS = 65_535
 class AttentionCall(NamedTuple):
     """The parts of an attention call that decide whether a kernel runs.
 
+    The causal flag is assumed to come with as many queries as keys.
+
     Attributes:
         n_heads: query heads.
         n_kv_heads: key and value heads.
@@ -39,8 +38,8 @@ class AttentionCall(NamedTuple):
         d_v: width of a value head.
         dtype: 'fp32', 'fp16' or 'bf16'.
         mask: 'none', 'causal' (a flag) or 'matrix'.
+        capability: compute capability of the GPU: (9, 0) is an H100.
         keys: keys of a sequence.
-        capability: compute capability of the GPU.
     """
 
     n_heads: int
@@ -49,41 +48,17 @@ class AttentionCall(NamedTuple):
     d_v: int
     dtype: str
     mask: str
-    keys: int
-    capability: Capability
+    capability: tuple[int, int]
+    keys: int = 2
 
 
-def supports(
-    kernel: str,
-    *,
-    n_heads: int,
-    n_kv_heads: int,
-    d_qk: int,
-    d_v: int,
-    dtype: str,
-    mask: str,
-    capability: Capability,
-    keys: int = 2,
-) -> str | None:
-    """Return None if the kernel runs such a call on an NVIDIA GPU, otherwise the reason why not.
+def supports(kernel: str, call: AttentionCall) -> str | None:
+    """Return None if 'math', 'flash', 'efficient' or 'cudnn' runs the call on an NVIDIA GPU, otherwise why not.
 
     KV heads shared by query heads are supported by every kernel: `verify` repeats them for the efficient one.
-    The causal flag is assumed to come with as many queries as keys.
-
-    Args:
-        kernel: 'math', 'flash', 'efficient' or 'cudnn'.
-        n_heads: query heads.
-        n_kv_heads: key and value heads.
-        d_qk: width of a query and a key head.
-        d_v: width of a value head.
-        dtype: 'fp32', 'fp16' or 'bf16'.
-        mask: 'none', 'causal' (a flag) or 'matrix'.
-        capability: compute capability of the GPU.
-        keys: keys of a sequence.
     """
-    call = AttentionCall(n_heads, n_kv_heads, d_qk, d_v, dtype, mask, keys, capability)
-    if n_heads % n_kv_heads:
-        return f"{n_kv_heads} KV heads do not divide {n_heads} query heads"  # check_grouped_query_attention
+    if call.n_heads % call.n_kv_heads:  # check_grouped_query_attention
+        return f"{call.n_kv_heads} KV heads do not divide {call.n_heads} query heads"
     return RULES[kernel](call)
 
 

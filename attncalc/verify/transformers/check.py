@@ -160,29 +160,16 @@ def _params_total(model: ModelSpec, hf_model: TransformersModel, config: Mapping
     if config.get("tie_word_embeddings") is False and hf_model.tied_head():
         measured += hf_model.tied_head()
         notes.append("with the lm head, which the class ties until it loads one")
-    return Check(
-        "parameters",
-        "params_total",
-        "parameters",
-        params(model).total,
-        measured,
-        unit=PARAMS,
-        note=", ".join(notes),
-        failure="attncalc counts a matrix, norm or table that the class does not have, or the other way round",
-    )
+    note = ", ".join(notes)
+    failure = "attncalc counts a matrix, norm or table that the class does not have, or the other way round"
+    return Check("parameters", "params_total", "parameters", params(model).total, measured, 0, PARAMS, note, failure)
 
 
 def _params_attention(model: ModelSpec, measured: int) -> Check:
-    return Check(
-        "parameters",
-        "params_attention",
-        "attention parameters",
-        params(model).attention,
-        measured,
-        unit=PARAMS,
-        note="parameters of the class's attention modules in all layers, shared ones once",
-        failure="the formula's sum over the layers differs from the class",
-    )
+    predicted, label = params(model).attention, "attention parameters"
+    note = "parameters of the class's attention modules in all layers, shared ones once"
+    failure = "the formula's sum over the layers differs from the class"
+    return Check("parameters", "params_attention", label, predicted, measured, 0, PARAMS, note, failure)
 
 
 def _stack_checks(
@@ -195,16 +182,10 @@ def _stack_checks(
     groups = _layer_groups(model, ran=ran)
     order = [groups[group_name(model, stack, layers)] for layers in stack.layers for _ in range(int(layers.count))]
     expected = sum(group.modules for group in order)
-    yield Check(
-        "model",
-        f"modules_{stack.name}",
-        f"{stack.name} modules",
-        expected,
-        len(calls),
-        unit=NO_UNIT,
-        note=f"attention modules of the {stack.name} that the class {'runs' if ran else 'has'}",
-        failure="the model has another number of layers, or other kinds of layers, than the class",
-    )
+    name, label = f"modules_{stack.name}", f"{stack.name} modules"
+    note = f"attention modules of the {stack.name} that the class {'runs' if ran else 'has'}"
+    failure = "the model has another number of layers, or other kinds of layers, than the class"
+    yield Check("model", name, label, expected, len(calls), 0, NO_UNIT, note, failure)
     if expected != len(calls):
         return
     calls_of: dict[str, list[list[ModuleCall]]] = {}
@@ -253,17 +234,10 @@ def _params_of_layer(group: LayerGroup, layers: list[list[ModuleCall]]) -> Check
     other_params = max(call.module.other_params for calls in layers for call in calls)
     if other_params:
         note += f"; up to {count(other_params)} more in them are a norm or a table of positions, counted elsewhere"
-    return Check(
-        "parameters",
-        "params_attention_layer",
-        "attention per layer",
-        group.params,
-        furthest([sum(call.module.params for call in calls) for calls in layers], group.params),
-        unit=PARAMS,
-        note=note,
-        failure="the formula of an attention matrix does not match the class",
-        of=group.name,
-    )
+    name, label = "params_attention_layer", "attention per layer"
+    measured = furthest([sum(call.module.params for call in calls) for calls in layers], group.params)
+    failure = "the formula of an attention matrix does not match the class"
+    return Check("parameters", name, label, group.params, measured, 0, PARAMS, note, failure, group.name)
 
 
 def _flops_of_layer(
@@ -291,17 +265,10 @@ def _flops_check(
     group: LayerGroup, part: str, predicted: Quantity, measured: list[int], layers: list[list[ModuleCall]]
 ) -> Check:
     products = {"projections": "linear layers", "scores": "QK and PV of all pairs, masked ones included"}[part]
-    return Check(
-        "FLOPs",
-        f"flops_prefill_{part}",
-        f"{part} per layer",
-        predicted,
-        furthest(measured, predicted),
-        unit=FLOP,
-        note=f"FLOPs that torch counts in {products}, of {_layer_names(layers)}",
-        failure="the class multiplies other matrices than the formula",
-        of=group.name,
-    )
+    name, label, value = f"flops_prefill_{part}", f"{part} per layer", furthest(measured, predicted)
+    note = f"FLOPs that torch counts in {products}, of {_layer_names(layers)}"
+    failure = "the class multiplies other matrices than the formula"
+    return Check("FLOPs", name, label, predicted, value, 0, FLOP, note, failure, group.name)
 
 
 def _layer_names(layers: list[list[ModuleCall]]) -> str:
@@ -318,18 +285,12 @@ def _cache_checks(model: ModelSpec, workload: Workload, tokens: int, result: For
         ("cross_attention_cache", "cross cache", total(g.source for g in groups), result.source),
         ("recurrent_state", "states", total(g.state for g in groups), result.state),
     )
-    for name, label, predicted, measured in parts:
+    note = "bytes of the tensors in the cache that the class returns"
+    failure = "the class caches another number of rows, or rows of another width, than the formula"
+    for part, label, predicted, measured in parts:
         if predicted or measured:
-            yield Check(
-                "cache",
-                f"{name}_{tokens}",
-                f"{label}, {count(tokens)} tokens",
-                predicted,
-                measured,
-                unit=BYTES,
-                note="bytes of the tensors in the cache that the class returns",
-                failure="the class caches another number of rows, or rows of another width, than the formula",
-            )
+            at_context = f"{label}, {count(tokens)} tokens"
+            yield Check("cache", f"{part}_{tokens}", at_context, predicted, measured, 0, BYTES, note, failure)
 
 
 def _not_compared(hf_model: TransformersModel) -> Iterator[str]:
