@@ -12,6 +12,8 @@ from ..model import plural
 from ..quantity import symbol_like
 
 Layer = TypeVar("Layer")
+NO_CACHE = ("this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory")
+"""The error, with its tip, of an engine's layout for a model without layers that cache."""
 
 
 class LayerCacheSpec(NamedTuple):

@@ -12,7 +12,7 @@ from ..quantity import named, quantity, ratio, symbol
 from ..units import BYTES, DType, count
 from ..workload import Workload
 from .base import NO_LIMIT, Bound, Detail, EngineArgs, Pool
-from .pipeline import LayerCacheSpec, sum_over_layers
+from .pipeline import NO_CACHE, LayerCacheSpec, sum_over_layers
 
 
 @dataclass(frozen=True)
@@ -58,23 +58,17 @@ class UnpagedLayout:
         return Pool(None, quantity(memory * tokens // divisor), ratio(memory, divisor), details, ())
 
     def _largest_stage(self, workload: Workload) -> int:
-        return max((self._stage_bytes(specs, workload) for specs in self.stages), key=int)
+        def in_layer(spec: LayerCacheSpec) -> int:
+            return sum(self.layer_bytes(cached, workload, self.kv_dtype) for cached in spec.cached)
 
-    def _stage_bytes(self, specs: Sequence[LayerCacheSpec], workload: Workload) -> int:
-        return sum_over_layers(
-            specs,
-            lambda spec: sum(self.layer_bytes(cached, workload, self.kv_dtype) for cached in spec.cached),
-            "kv_bytes",
-            "bytes of a sequence",
-        )
+        sizes = (sum_over_layers(specs, in_layer, "kv_bytes", "bytes of a sequence") for specs in self.stages)
+        return max(sizes, key=int)
 
 
 def check_specs(specs: Sequence[LayerCacheSpec], args: EngineArgs) -> None:
     """Raise AttncalcError if no layer has a cache, or if the source's length is missing."""
     cache_specs = [cached for spec in specs for cached in spec.cached]
     if not cache_specs:
-        raise AttncalcError(
-            "this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory"
-        )
+        raise AttncalcError(*NO_CACHE)
     if args.source is None and any(cached.per == "source token" for cached in cache_specs):
         raise AttncalcError("this model caches its source", "give the length of the source: --source-context N")

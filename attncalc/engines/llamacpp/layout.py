@@ -19,7 +19,7 @@ from ...quantity import Ratio, most, named, quantity, ratio, renamed, symbol, sy
 from ...search import first_true
 from ...units import BYTES, NO_UNIT, count, truncate
 from ..base import NO_LIMIT, Bound, Detail, Pool
-from ..pipeline import LayerCacheSpec, layer_by_layer, merge_equal
+from ..pipeline import NO_CACHE, LayerCacheSpec, layer_by_layer, merge_equal
 from .buffers import (
     PADDING,
     TYPES,
@@ -185,9 +185,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
     merged = merge_equal(specs)
     cache_specs = [cached for spec in merged for cached in spec.cached]
     if not cache_specs:
-        raise AttncalcError(
-            "this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory"
-        )
+        raise AttncalcError(*NO_CACHE)
     for cached in cache_specs:
         check_supported(cached, args.types, fork=release.fork)
     window = model_window(cache_specs, fork=release.fork)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence, Set
 
 from ...errors import AttncalcError
 from ...quantity import symbol_like
-from ..pipeline import LayerCacheSpec, cut_into_stages, layer_by_layer
+from ..pipeline import NO_CACHE, LayerCacheSpec, cut_into_stages, layer_by_layer
 from .blocks import VllmLayout, groups_on_stage
 from .groups import KVCacheGroup, group_layers
 from .layer_spec import Kind, LayerSpec, layer_specs
@@ -56,9 +56,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
 def _check_layers(layers: Sequence[tuple[int, LayerCacheSpec]], args: VllmArgs) -> None:
     """Raise AttncalcError if a stage has nothing to store, or if this version does not support it."""
     if not layers:
-        raise AttncalcError(
-            "this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory"
-        )
+        raise AttncalcError(*NO_CACHE)
     if len({stage for stage, _ in layers}) < args.pp:
         raise AttncalcError(
             f"--pp {args.pp}: vLLM does not start, because a stage would have no layer with a cache",
