@@ -42,8 +42,7 @@ class _ModelFile(NamedTuple):
 
     Attributes:
         name: What the model is called on screens.
-        document: The keys of a model file.
-        config: The fields of the config.json that the keys were made from; None if it was a model file.
+        config: The fields of the config.json that the document was made from; None if it was a model file.
         folder: The folder or repository that was named instead of a file, whose weights are read too.
         stored: The weights of a GGUF file.
     """
@@ -56,12 +55,12 @@ class _ModelFile(NamedTuple):
 
     def spec(self) -> ModelSpec:
         """Return the model, with the weights that its folder holds. Raises AttncalcError if something contradicts."""
-        model = build_model(self.document, self.name)
-        if self.folder is None:
-            return dataclasses.replace(model, stored=self.stored) if self.stored else model
-        from .safetensors import stored_weights
+        model, stored = build_model(self.document, self.name), self.stored
+        if self.folder:
+            from .safetensors import stored_weights
 
-        return dataclasses.replace(model, stored=stored_weights(self.folder))
+            stored = stored_weights(self.folder)
+        return dataclasses.replace(model, stored=stored) if stored else model
 
 
 def load(model: ModelLike, *, assume_grouped: bool = False) -> ModelSpec:
@@ -145,7 +144,6 @@ def _read(model: str, assume_grouped: bool) -> _ModelFile:
 
 
 def _read_fields(model: Mapping[str, Any] | ConfigObject, assume_grouped: bool) -> _ModelFile:
-    """Return the model file or config that a dict or a config object describes, parsed and checked."""
     from .plain import fields_of, label_of, name_of
     from .schema import check
 
@@ -224,7 +222,8 @@ def _locate(model: str) -> Source:
     """Return what `model` leads to. Raises AttncalcError if it leads nowhere, or the file cannot be read."""
     if model == "-":
         return Source("stdin", "<stdin>", read_standard_input(LIMIT + 1))
-    preset = _preset(model)
+    # A file or folder hides a repository's preset, but not a preset's own name.
+    preset = preset_of(model) if model in preset_names() or not os.path.exists(model) else None
     if preset is not None:
         return _preset_source(preset)
     if gguf := _gguf_source(model):
@@ -250,13 +249,6 @@ def _preset_source(preset: str) -> Source:
     data = compiled_preset(preset)
     content = b"" if data is not None else preset_text(preset).encode()
     return Source(preset, f"{preset}.yaml", content, preset=data)
-
-
-def _preset(model: str) -> str | None:
-    """Return the preset that `model` means; None if there is none. A file or folder hides a repository's preset."""
-    if model in preset_names():
-        return model
-    return None if os.path.exists(model) else preset_of(model)
 
 
 def _gguf_source(model: str) -> Source | None:

@@ -40,17 +40,13 @@ class Document(NamedTuple):
         line = next((self.lines[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.lines), 1)
         key = truncate(".".join(str(part) for part in path))
         if names := [str(part) for part in path if part in self.origins]:
-            key = _origin_of(names[-1], str(self._at(path)), self.origins)
+            value: Any = self.data
+            for part in path:
+                has_part = isinstance(value, list) or (isinstance(value, dict) and part in value)
+                value = value[part] if has_part else None
+            key = _origin_of(names[-1], str(value), self.origins)
         place = f"{self.file}:{line}: {key}" if key else f"{self.file}:{line}"
         return AttncalcError(f"{place}: {message}", tip)
-
-    def _at(self, path: KeyPath) -> Any:
-        """Return the value at a path; None if there is none."""
-        value: Any = self.data
-        for part in path:
-            has_part = isinstance(value, list | dict) and (part in value if isinstance(value, dict) else True)
-            value = value[part] if has_part else None
-        return value
 
 
 def origin(key: str, names: Iterable[str], *, is_equal: bool) -> str:

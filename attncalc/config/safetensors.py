@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import Counter
 from typing import Any, NamedTuple
 
 from ..checkpoint import BITS, CheckpointWeights, StoredDtype
@@ -128,7 +129,7 @@ def _missing(folder: Folder, missing: int, required: int, reason: str, example: 
 def _sum(folder: Folder, files: list[str], index: _Index | None) -> CheckpointWeights:
     """Return the weights of all `files` together. Raises AttncalcError if two of them have the same tensor."""
     file_of: dict[str, str] = {}
-    elements: dict[str, int] = {}
+    elements = Counter[str]()
     folder.prepare(files)
     for name in files:
         for tensor, (dtype, n_elements, _) in _header(folder, name).items():
@@ -139,7 +140,7 @@ def _sum(folder: Folder, files: list[str], index: _Index | None) -> CheckpointWe
                     "keep the files of one model in the folder: it is unclear which would be loaded",
                 )
             file_of[tensor] = name
-            elements[dtype] = elements.get(dtype, 0) + n_elements
+            elements[dtype] += n_elements
         if len(file_of) > MAX_TENSORS:
             raise _too_large(folder.label(), f"more than {count(MAX_TENSORS)} tensors in its files")
     if index is not None and set(index.shards.values()) == set(files):
@@ -174,15 +175,13 @@ def _header(folder: Folder, name: str) -> dict[str, _Tensor]:
 
 
 def _header_bytes(file: ByteSource, label: str) -> tuple[bytes, int]:
-    """Return the header, and the place of the byte after it."""
     prefix = file.read(0, 8)
     length = int.from_bytes(prefix, "little")
-    if len(prefix) < 8 or (file.size is not None and length > file.size - 8):
-        raise _broken(label, "shorter than its header, or not a safetensors file")
-    if length > MAX_HEADER:
+    is_whole = len(prefix) == 8 and (file.size is None or length <= file.size - 8)
+    if is_whole and length > MAX_HEADER:
         raise _too_large(label, f"a header of {count(length)} bytes, more than {count(MAX_HEADER)}")
-    header = file.read(8, 8 + length)
-    if len(header) < length:
+    header = file.read(8, 8 + length) if is_whole else b""
+    if not is_whole or len(header) < length:
         raise _broken(label, "shorter than its header, or not a safetensors file")
     return header, 8 + length
 

@@ -76,7 +76,6 @@ def _check_structure(text: str, file: str) -> None:
 
 
 def _value(node: yaml.Node, path: KeyPath, file: str, lines: dict[KeyPath, int]) -> Any:
-    """Return a node's data, and record the line of every part of it."""
     line = node.start_mark.line + 1
     lines.setdefault(path, line)
     if isinstance(node, yaml.SequenceNode):

@@ -134,9 +134,9 @@ class Block:
         extra: dict[str, dict[str, list[int]]] = {}
         for name, tensor in self._left.items():
             if name.removesuffix(".weight") in _MATRICES and len(tensor.shape) == 2:
-                extra.setdefault("extra_matrices", {})[_as_name(name)] = list(tensor.shape)
+                extra.setdefault("extra_matrices", {})[as_key(name)] = list(tensor.shape)
             elif _VECTORS.fullmatch(name):
-                extra.setdefault("extra_vectors_per_layer", {})[_as_name(name)] = [tensor.elements]
+                extra.setdefault("extra_vectors_per_layer", {})[as_key(name)] = [tensor.elements]
             else:
                 raise self.error(
                     f"has the tensor {truncate(name, 80)}, which is not known for {self.keys.architecture}"
@@ -145,8 +145,8 @@ class Block:
         return extra
 
 
-def _as_name(name: str) -> str:
-    """Return a tensor's name as a key of a model file: 'laurel_l'."""
+def as_key(name: str) -> str:
+    """Return a tensor's name as a key of a model file: 'laurel_l' for 'laurel_l.weight'."""
     return re.sub(r"[^a-z0-9_]", "_", name.removesuffix(".weight").lower())
 
 

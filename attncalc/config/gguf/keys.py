@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,9 @@ from .header import ArrayLength, GgufHeader
 
 LARGEST = 2**40
 """The largest value that a key of the model may have."""
-_TIP = "convert the model again with a newer convert_hf_to_gguf.py"
-
-
 KNOWN_KEYS = Path(__file__).with_name("known_keys.txt")
 """The file with the keys of llama.cpp."""
+_TIP = "convert the model again with a newer convert_hf_to_gguf.py"
 
 
 class Keys:
@@ -94,22 +91,17 @@ class Keys:
         value = self._raw(key)
         if value is None:
             return None
-        if isinstance(value, (list, ArrayLength)):
-            return self._listed(key, value, layers)
-        return [self._checked(key, value)] * layers
-
-    def flags_per_layer(self, key: str, layers: int) -> list[bool] | None:
-        """Return one flag per layer, from a list; None if the key is missing or a number."""
-        value = self._raw(key)
         if not isinstance(value, (list, ArrayLength)):
-            return None
-        return [bool(item) for item in self._listed(key, value, layers)]
-
-    def _listed(self, key: str, value: Sequence[Any] | ArrayLength, layers: int) -> list[int]:
+            return [self._checked(key, value)] * layers
         if isinstance(value, ArrayLength) or len(value) < layers:
             length = value.length if isinstance(value, ArrayLength) else len(value)
             raise self.error(f"the key {self.name(key)} has {count(length)} values for {count(layers)} layers")
         return [self._checked(key, item) for item in value[:layers]]
+
+    def flags_per_layer(self, key: str, layers: int) -> list[bool] | None:
+        """Return one flag per layer, from a list; None if the key is missing or a number."""
+        is_list = isinstance(self._raw(key), (list, ArrayLength))
+        return [bool(item) for item in self.per_layer(key, layers) or ()] if is_list else None
 
     def _checked(self, key: str, value: Any) -> int:
         if isinstance(value, bool):

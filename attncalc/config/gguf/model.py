@@ -15,7 +15,7 @@ from ..folder import ByteSource
 from ..huggingface.layers import Layer, shortest_pattern
 from ..keys import MAX_LAYERS
 from .architectures import ARCHITECTURES, Architecture, unsupported_reason
-from .block import Block, BlockFacts
+from .block import Block, BlockFacts, as_key
 from .header import GgufHeader, GgufTensor, read_headers
 from .keys import Keys
 from .layers import read_block
@@ -294,7 +294,7 @@ class _Reader:
         for name, tensor in self.left.items():
             if name not in _OUTSIDE and not _HEADS.fullmatch(name):
                 raise self.keys.error(f"the tensor {truncate(name, 80)} is not known for {self.keys.architecture}")
-            key = _OUTSIDE.get(name, re.sub(r"[^a-z0-9_]", "_", name.removesuffix(".weight")))
+            key = _OUTSIDE.get(name, as_key(name))
             extra[key] = [tensor.elements]
         for i, tensors in self.blocks.items():
             if not self.layers <= i < self.all_layers:

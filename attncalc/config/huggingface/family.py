@@ -313,7 +313,6 @@ def _encoder_fields(name: str, rules: Mapping[str, Any], outer: Fields) -> Field
 
 
 def _assumed_family(config: Mapping[str, Any]) -> Family:
-    """Return a config of any model_type as a family of plain grouped attention."""
     rules = _merged(ASSUMED)
     known_class = _class_of(ASSUMED, rules)
     outer = Fields(config, known_class)

@@ -81,8 +81,8 @@ def _arguments(weights: Any, inputs: Config, form: str) -> Scheme:
     has_exponents = "uint8" in str(weights.get("scale_dtype")) or form.startswith("mx")
     if (kind, n_bits) == ("float", 4):
         is_mxfp4 = has_exponents or weights.get("group_size") == 32
-        scheme = MXFP4 if is_mxfp4 else NVFP4 if inputs else NVFP4._replace(fixed=4)
-        return scheme._replace(weight_only=not inputs)
+        nvfp4 = NVFP4 if inputs else NVFP4._replace(fixed=4)
+        return (MXFP4 if is_mxfp4 else nvfp4)._replace(weight_only=not inputs)
     if (kind, n_bits) == ("float", 8):
         scheme = MXFP8 if has_exponents else Scheme("fp8", 8)
     elif kind == "int" and 2 <= n_bits <= 8:
