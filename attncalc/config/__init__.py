@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ModelLike = str | os.PathLike[str] | Mapping[str, Any] | ConfigObject | ModelSpec
 """What `load` takes as a model."""
 
-QUANTIZATION_FILES = {"hf_quant_config.json": "modelopt", "quantize_config.json": "gptq", "quant_config.json": "awq"}
+_QUANTIZATION_FILES = {"hf_quant_config.json": "modelopt", "quantize_config.json": "gptq", "quant_config.json": "awq"}
 """{file beside the config.json that describes the quantization: quant_method}; AutoGPTQ's and AutoAWQ's are old."""
 
 _TIP = "'attncalc presets' lists them all; a path to a .yaml or config.json works too"
@@ -206,7 +206,7 @@ def _with_quantization_beside(config: dict[str, Any], folder: Folder | None) -> 
     """
     if folder is None or any(key in config for key in ("quantization_config", "quantization")):
         return config
-    for name, method in QUANTIZATION_FILES.items():
+    for name, method in _QUANTIZATION_FILES.items():
         content, label = folder.read(name, LIMIT), folder.label(name)
         if content is None:
             continue

@@ -28,8 +28,8 @@ MAX_SECONDS = 60.0
 """Seconds that all requests of a model may take together."""
 MAX_BYTES = 64 << 20
 """Bytes that all answers for a model may have together."""
-MAX_REDIRECTS = 5
-PARALLEL = 8
+_MAX_REDIRECTS = 5
+_PARALLEL = 8
 """Requests that are made at the same time."""
 
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -99,8 +99,8 @@ class Downloads:
     def get_all(self, requests: Sequence[Request]) -> list[Answer]:
         """Return the answers to several requests, of which a few run at the same time. Raises DownloadError."""
         answers: list[Answer] = []
-        for i in range(0, len(requests), PARALLEL):
-            started = [self._start(request) for request in requests[i : i + PARALLEL]]
+        for i in range(0, len(requests), _PARALLEL):
+            started = [self._start(request) for request in requests[i : i + _PARALLEL]]
             answers += [finish() for finish in started]
         return answers
 
@@ -135,12 +135,12 @@ class Downloads:
 
     def _follow(self, request: Request) -> Answer:
         url = request.url
-        for _ in range(MAX_REDIRECTS + 1):
+        for _ in range(_MAX_REDIRECTS + 1):
             answer = self._ask(request, url)
             if answer.status not in _REDIRECTS:
                 return answer
             url = _next_url(url, answer.headers.get("location", ""))
-        raise DownloadError(f"{_host(request.url)} redirects more than {MAX_REDIRECTS} times")
+        raise DownloadError(f"{_host(request.url)} redirects more than {_MAX_REDIRECTS} times")
 
     def _ask(self, request: Request, url: str) -> Answer:
         headers = {"User-Agent": f"attncalc/{__version__}", "Accept-Encoding": "identity"}

@@ -110,7 +110,9 @@ def cached_folder(repository: Repository) -> LocalFolder | None:
 
     The cache has it in models--org--name/snapshots/COMMIT, and the commit of a branch or tag in refs/REVISION.
     """
-    folder = cache_folder() / f"models--{repository.name.replace('/', '--')}"
+    # By the rules of huggingface_hub's constants.py.
+    cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(_home(), "hub")
+    folder = _expanded(cache) / f"models--{repository.name.replace('/', '--')}"
     commit = repository.revision
     # If there is no such branch or tag, the revision is a commit.
     with suppress(OSError, ValueError), open_file(folder / "refs" / commit) as file:
@@ -122,12 +124,6 @@ def cached_folder(repository: Repository) -> LocalFolder | None:
         return LocalFolder(snapshot, is_complete=False) if _has_file(snapshot, repository.file) else None
     is_cached = any((snapshot / name).is_file() for name in ("config.json", "params.json"))
     return LocalFolder(snapshot, is_complete=False) if is_cached else None
-
-
-def cache_folder() -> Path:
-    """Return the cache of huggingface_hub, by the rules of its constants.py."""
-    cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(_home(), "hub")
-    return _expanded(cache)
 
 
 def token() -> str:

@@ -28,7 +28,7 @@ TEXT: Schema = {
 MAX_LAYERS = 2_000
 """Layers of a stack. The deepest published model has 1,000 (DeepNet, arXiv:2203.00555). More in irregular order would
 take `fit` longer than a user waits."""
-MAX_KINDS = 256
+_MAX_KINDS = 256
 """Kinds of layers that a model may have; a model of NVIDIA's architecture search (nemotron-nas) has some dozens."""
 _BOOLEAN: Schema = {"type": "boolean"}
 _TEXTS: Schema = {"type": "array", "items": TEXT}
@@ -315,7 +315,7 @@ def schema() -> Schema:
     kinds = {
         "description": "the kinds of layers that pattern names, each with the keys in which it differs",
         "type": "object",
-        "maxProperties": MAX_KINDS,
+        "maxProperties": _MAX_KINDS,
         "propertyNames": {"pattern": f"^{_NAME}$"},
         "additionalProperties": {"type": "object", "properties": layer_keys(), "additionalProperties": False},
     }

@@ -20,7 +20,7 @@ MAX_HEADERS = 64
 """Files whose headers are read. A model in more files is known by the total of its index: one request for all."""
 MAX_NAMES = 100_000
 """Files that a repository may have; a hub allows fewer."""
-MAX_LISTING = 4 << 20
+_MAX_LISTING = 4 << 20
 """Bytes that the list of files may have: about 60 per file, so that 70,000 files have room."""
 
 _HEAD_BYTES = 1 << 17
@@ -123,7 +123,7 @@ class RemoteFolder(Folder):
         """Return the commit, and the names of all files."""
         revision = self._repository.revision
         path = f"/api/models/{self._repository.name}/revision/{quote(revision, safe='')}"
-        data = parse_object(self._get(path, MAX_LISTING).content, self.label(), self._not_a_hub().tip)
+        data = parse_object(self._get(path, _MAX_LISTING).content, self.label(), self._not_a_hub().tip)
         siblings, commit = data.get("siblings"), data.get("sha")
         if not isinstance(siblings, list) or len(siblings) > MAX_NAMES:
             raise self._not_a_hub()

@@ -17,7 +17,7 @@ from ..folder import LocalFile
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<files>\d{5})(?P<suffix>\.gguf)", re.IGNORECASE)
 _MAX_SHARDS = 1000
 
-DEFAULT_TAGS = ("Q4_K_M", "Q8_0")
+_DEFAULT_TAGS = ("Q4_K_M", "Q8_0")
 """The quantizations that are taken if none is named, in this order; else the first file."""
 
 _NOT_MODELS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
@@ -116,7 +116,7 @@ def gguf_file(names: Iterable[str], wanted: str = "") -> str | None:
         wanted: A file, or a quantization such as 'Q4_K_M' in any case; '' for llama.cpp's default.
     """
     models = gguf_models(names)
-    for tag in (wanted,) if wanted else DEFAULT_TAGS:
+    for tag in (wanted,) if wanted else _DEFAULT_TAGS:
         by_name = [name for name in models if name.lower() == tag.lower()]
         # 'F16' is not 'x-BF16.gguf', though llama.cpp would take it.
         whole = [name for name in models if re.search(rf"(?<![A-Z0-9]){re.escape(tag)}[.-]", name, re.IGNORECASE)]

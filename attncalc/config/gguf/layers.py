@@ -225,26 +225,23 @@ def _experts(block: Block) -> LayerKeys:
     width, d_latent, n_experts = block.take("ffn_down_exps.weight", None, None, None)
     if d_latent != d and not block.has("ffn_latent_down.weight"):
         raise block.error(f"has experts with outputs of width {count(d_latent)}, and not of {count(d)}")
-    gated = True
-    if block.has("ffn_gate_up_exps.weight"):
+    if fused := block.has("ffn_gate_up_exps.weight"):
         block.take("ffn_gate_up_exps.weight", d_latent, 2 * width, n_experts)
     else:
         block.take("ffn_up_exps.weight", d_latent, width, n_experts)
-        gated = block.has("ffn_gate_exps.weight")
-        if gated:
-            block.take("ffn_gate_exps.weight", d_latent, width, n_experts)
+    gated = fused or block.has("ffn_gate_exps.weight")
+    if gated and not fused:
+        block.take("ffn_gate_exps.weight", d_latent, width, n_experts)
     if not 1 <= used <= n_experts:
         raise block.error(f"has {count(n_experts)} experts, of which the keys use {count(used)} per token")
     block.check_keys("", expert_count=n_experts)
     block.take("ffn_gate_inp.weight", d, n_experts)
     # a bias, or a correction of the scores, or a scale: one value per expert each
-    per_expert = block.elements("ffn_gate_inp.bias") + block.elements("exp_probs_b.bias")
-    per_expert += block.elements("exp_probs_b.weight")
-    sizes = [("up", width), ("down", d_latent)] + [("gate", width)] * gated
-    biases = [f"ffn_{name}_exps.bias" for name, _ in sizes]
-    mlp_bias = all(map(block.has, biases))
+    per_expert = sum(map(block.elements, ("ffn_gate_inp.bias", "exp_probs_b.bias", "exp_probs_b.weight")))
+    sizes = {"up": width, "down": d_latent} | ({"gate": width} if gated else {})
+    mlp_bias = all(block.has(f"ffn_{name}_exps.bias") for name in sizes)
     if mlp_bias:
-        for name, size in sizes:
+        for name, size in sizes.items():
             block.take(f"ffn_{name}_exps.bias", size, n_experts)
     shared = _dense(block, "_shexp")[0] if block.has("ffn_up_shexp.weight") else None
     if shared is None and block.has("ffn_up.weight"):  # a dense MLP beside the experts (Gemma 4, Arctic)
@@ -252,13 +249,8 @@ def _experts(block: Block) -> LayerKeys:
     keys = {"mlp": "gated" if gated else "plain", "d_ff": width, "n_experts": n_experts, "n_experts_per_token": used}
     if per_expert not in (0, n_experts):
         raise block.error(f"has {count(per_expert)} values for the scores of {count(n_experts)} experts")
-    optional = {
-        "d_ff_shared": shared,
-        "router_bias": bool(per_expert),
-        "mlp_bias": mlp_bias,
-        "d_latent": None if d_latent == d else d_latent,
-    }
-    return {**keys, **without_defaults(optional)}
+    optional = {"d_ff_shared": shared, "router_bias": bool(per_expert), "mlp_bias": mlp_bias}
+    return {**keys, **without_defaults(optional | {"d_latent": None if d_latent == d else d_latent})}
 
 
 # Recurrent layers

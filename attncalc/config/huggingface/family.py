@@ -16,7 +16,7 @@ from .architectures import has_own_eagle, is_draft_class, letters_of, model_type
 from .fields import UNKNOWN_CLASS, ConfigClass, Fields, config_class, config_classes
 
 FOLDER = Path(__file__).parent / "families"
-TIP = "'attncalc presets families' lists what is supported"
+_TIP = "'attncalc presets families' lists what is supported"
 RULE_KEYS = (
     "like",  # the family whose rules this one starts from
     "class",  # the model_type of transformers whose config class this one is, if it has another name
@@ -37,20 +37,18 @@ RULE_KEYS = (
     "unsupported",  # why the family is not supported
 )
 """Keys of a family that are not keys of a model file."""
-MERGED = ("kinds", "encoder", "heads", "variants")
+_MERGED = ("kinds", "encoder", "heads", "variants")
 """Tables that a family extends; its other rules replace those of the family that it is `like`."""
 ADDED = ("require", "ignored", "note")
 """Rules of a model with a vision or audio tower that come in addition to those of its language model."""
 ASSUMED = "assumed"
 """The entry with the rules of --assume-grouped, which is not a family."""
-BASES = (ASSUMED, "remote")
+_BASES = (ASSUMED, "remote")
 """Entries with `fields` that are no families."""
-ANOTHER_DRAFT = "another_draft"
+_ANOTHER_DRAFT = "another_draft"
 """The entry for draft models that are not read, whatever their model_type."""
-LANGUAGE_CONFIGS = ("text_config", "llm_config", "language_config")
+_LANGUAGE_CONFIGS = ("text_config", "llm_config", "language_config")
 """Fields in which configs of unknown model_types contain their language model."""
-
-
 _NAME_OF_LANGUAGE_MODEL = re.compile(r"(text|llm|lm|language)(_model|_backbone)?(_id|_name|_path|_name_or_path)")
 """Fields that name another model as the language model: Ultravox's text_model_id."""
 
@@ -85,7 +83,7 @@ def family_of(config: Mapping[str, Any], assume_grouped: bool = False) -> Family
     if assume_grouped and name not in supported_model_types():
         return _assumed_family(config)
     if name is None:
-        raise UnsupportedModelTypeError("model_type is missing", f"a config.json names its model_type; {TIP}")
+        raise UnsupportedModelTypeError("model_type is missing", f"a config.json names its model_type; {_TIP}")
     rules = _rules_of_class(_supported_rules(name, "model_type"), config)
     if rules.get("part"):
         raise AttncalcError(f"model_type {name} is a part of another model", "give the whole model's config.json")
@@ -142,9 +140,9 @@ def _rules(name: str) -> dict[str, Any] | None:
     """Return one family's rules, or None if there is no such family.
 
     An entry that is no class of transformers, and has neither `class` nor `fields`, is only a base for other families
-    (`like`), and so is one in BASES.
+    (`like`), and so is one in _BASES.
     """
-    if name not in _tables() or name in BASES:
+    if name not in _tables() or name in _BASES:
         return None
     rules = _merged(name)
     return rules if {"class", "fields"} & rules.keys() or config_class(name) else None
@@ -159,7 +157,7 @@ def _merged(name: str) -> dict[str, Any]:
     """Return a family's rules on top of those of the family that it is `like`; null removes a rule."""
     rules = _tables()[name]
     base = _merged(rules["like"]) if "like" in rules else {}
-    extended = {key: _without_nulls({**base[key], **rules[key]}) for key in MERGED if base.get(key) and rules.get(key)}
+    extended = {key: _without_nulls({**base[key], **rules[key]}) for key in _MERGED if base.get(key) and rules.get(key)}
     return _without_nulls({**base, **rules, **extended})
 
 
@@ -175,10 +173,10 @@ def _supported_rules(name: str, field: str) -> dict[str, Any]:
         near_rules = families()[near] if near else {}
         if "unsupported" not in near_rules or letters_of(str(near)) != letters_of(name):
             hint = f"did you mean '{near}'? " if near and "unsupported" not in near_rules else ""
-            raise UnsupportedModelTypeError(f"{field} '{truncate(name)}' is not supported", hint + TIP)
+            raise UnsupportedModelTypeError(f"{field} '{truncate(name)}' is not supported", hint + _TIP)
         rules = near_rules
     if "unsupported" in rules:
-        raise UnsupportedModelTypeError(f"{field} '{truncate(name)}' is not supported: {rules['unsupported']}", TIP)
+        raise UnsupportedModelTypeError(f"{field} '{truncate(name)}' is not supported: {rules['unsupported']}", _TIP)
     return rules
 
 
@@ -209,10 +207,10 @@ def _rules_of_class(rules: dict[str, Any], config: Mapping[str, Any]) -> dict[st
     variant = next((variants[ending] for ending in variants if class_name.endswith(ending)), None)
     is_other_draft = variant is None and not class_name.endswith(tuple(rules.get("heads", ())))
     if is_draft_class(class_name) and (is_other_draft or has_own_eagle(class_name)):
-        variant = ANOTHER_DRAFT
+        variant = _ANOTHER_DRAFT
     class_rules = rules if variant is None else _merged(variant)
-    if "unsupported" in class_rules:
-        raise AttncalcError(f"architectures {truncate(class_name)} is not supported: {class_rules['unsupported']}", TIP)
+    if reason := class_rules.get("unsupported"):
+        raise AttncalcError(f"architectures {truncate(class_name)} is not supported: {reason}", _TIP)
     return class_rules
 
 
@@ -316,6 +314,6 @@ def _assumed_family(config: Mapping[str, Any]) -> Family:
     rules = _merged(ASSUMED)
     known_class = _class_of(ASSUMED, rules)
     outer = Fields(config, known_class)
-    inner = next((config[field] for field in LANGUAGE_CONFIGS if isinstance(config.get(field), Mapping)), None)
+    inner = next((config[field] for field in _LANGUAGE_CONFIGS if isinstance(config.get(field), Mapping)), None)
     fields = outer if inner is None else Fields(inner, known_class, outer)
     return Family(str(config.get("model_type") or ""), rules, fields, assumed=True)

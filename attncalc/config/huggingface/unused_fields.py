@@ -41,8 +41,6 @@ READ_BY_ENGINES = frozenset(
     }
 )
 """Fields that transformers' cache or an engine reads whatever the class of the config is."""
-
-
 _SPANS = ("sliding_window", "attention_chunk_size")
 """Those that transformers' cache switches off with null only: 0 makes windows of no tokens."""
 

@@ -16,8 +16,6 @@ from .sizes import names_of_size
 from .unused_fields import is_ignored
 
 _PER_LAYER_LISTS = ("layer_types", "mlp_layer_types")
-
-
 _MAY_BE_ZERO = frozenset(
     {
         # numbers of something that a model need not have
@@ -98,12 +96,10 @@ def check_zeros(fields: Fields, rules: Mapping[str, Any]) -> None:
 
 def _check_per_layer_config(per_layer: Any) -> None:
     """Raise AttncalcError if a `per_layer_config` is not {"5": {field: value}, ...}."""
-    if per_layer is None:
-        return
     is_table = isinstance(per_layer, Mapping) and all(
         key.isdecimal() and len(key) < 10 and isinstance(changes, Mapping) for key, changes in per_layer.items()
     )
-    if not is_table:
+    if per_layer is not None and not is_table:
         raise AttncalcError(
             f"per_layer_config {written(per_layer)} has no fields of layers under their numbers",
             'it looks like {"5": {"sliding_window": 512}}',
