@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import AttncalcError
 from ...units import count
-from .versions import llamacpp_version
 
 if TYPE_CHECKING:
     from ..base import EngineArgs
@@ -125,5 +124,5 @@ def block_count(layers: int, args: EngineArgs) -> int:
 
 def place_blocks(blocks: int, args: LlamacppArgs) -> Placement:
     """Return the device of each of llama.cpp's own layers."""
-    release = llamacpp_version(args.engine_version)
-    return place_layers(blocks, args.gpus, args.n_gpu_layers, args.tensor_split, output_first=release.output_first)
+    output_first = args.release.output_first
+    return place_layers(blocks, args.gpus, args.n_gpu_layers, args.tensor_split, output_first=output_first)
