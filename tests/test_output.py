@@ -242,15 +242,15 @@ main()
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows ends a process at once")
 @pytest.mark.parametrize(
-    "command",
+    ("command", "name", "code"),
     [
-        "kv gpt2 -o x.json",
-        "presets show gpt2 -o x.yaml",
-        "compare gpt2 --plot x.svg -o x.html",
-        "sweep gpt2 -c 1K,2K -o x.csv",
+        ("kv gpt2 -o x.json", "SIGHUP", 129),
+        ("kv gpt2 -o x.json", "SIGTERM", 143),
+        ("presets show gpt2 -o x.yaml", "SIGTERM", 143),
+        ("compare gpt2 --plot x.svg -o x.html", "SIGTERM", 143),
+        ("sweep gpt2 -c 1K,2K -o x.csv", "SIGTERM", 143),
     ],
 )
-@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_terminated_command_leaves_no_file(tmp_path: Path, command: str, name: str, code: int) -> None:
     """It is interrupted when the file is complete and has not got its name yet."""
     with started("-c", WAITING, *command.split(), cwd=tmp_path) as running:
