@@ -12,12 +12,12 @@ from ..engines import default_engine, find_engine
 from ..errors import AttncalcError
 from ..hardware import Gpu
 from ..model import ModelSpec
-from ..options import count_or_zero, given, options_of, parsed
+from ..options import given, options_of, parsed
 from ..serving.fit import with_longest_context
 from ..serving.offload import with_auto_offload
 from ..serving.request import FitRequest
 from ..serving.traffic import Traffic
-from ..units import parse_count, truncate
+from ..units import truncate
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 from .inputs import read_lengths, read_model, read_workload, with_revision
 from .options import CacheDtypeOptions, ModelOptions, SizeOptions
@@ -98,24 +98,23 @@ def read_traffic(options: Mapping[str, Any]) -> Traffic | None:
 
     Raises AttncalcError if an option is not a number, or options are missing or exclude each other.
     """
-    values = given(options, UserOptions)
-    lengths, prompt, output = values.get("lengths"), values.get("prompt"), values.get("output")
-    prefix = count_or_zero(str(values.get("shared_prefix", 0)), "--shared-prefix")
-    if lengths is not None:
-        for name, value in (("--prompt", prompt), ("--output-len", output)):
-            if value is not None:
+    asked = given(options, UserOptions)
+    names = {field: option.name for field, option in options_of(UserOptions).items() if field in asked}
+    if "lengths" in asked:
+        for field in ("prompt", "output"):
+            if field in asked:
                 raise AttncalcError(
-                    f"--lengths cannot be combined with {name}", "the lengths include prompt and output"
+                    f"--lengths cannot be combined with {names[field]}", "the lengths include prompt and output"
                 )
-        return Traffic(shared_prefix=prefix, lengths=read_lengths(lengths))
-    if prompt is None:
-        for name, value in (("--output-len", output), ("--shared-prefix", values.get("shared_prefix"))):
-            if value is not None:
-                raise AttncalcError(f"{name} {truncate(value)} needs --prompt", "give --prompt 4K --output-len 1K")
+    elif "prompt" not in asked:
+        for field, name in names.items():
+            raise AttncalcError(f"{name} {truncate(asked[field])} needs --prompt", "give --prompt 4K --output-len 1K")
         return None
-    if output is None:
+    elif "output" not in asked:
         raise AttncalcError("--prompt needs --output-len", "give the tokens of an output: --prompt 4K --output-len 1K")
-    return Traffic(parse_count(str(prompt), "--prompt"), count_or_zero(str(output), "--output-len"), prefix)
+    values = parsed(options, UserOptions)
+    lengths = read_lengths(values["lengths"]) if "lengths" in values else ()
+    return Traffic(values.get("prompt", 0), values.get("output", 0), values.get("shared_prefix", 0), lengths)
 
 
 def _deployment(model: ModelSpec, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -112,16 +112,15 @@ def _occupied(request: FitRequest, log: StartupLog, refusal: LogRefusal) -> Diag
         return Diagnosis(refusal.line, reason)
     share = f"0.{hundredths:02d}"
     result = fit(dataclasses.replace(request, gpu_memory_utilization=share))
-    note = f"End the other processes, or give vLLM the share that is free: --gpu-memory-utilization {share}."
-    smaller = Suggestion(f"{share} of the GPU's memory", f"--gpu-memory-utilization {share}", result)
+    option = result.resolved.engine.share_option
+    note = f"End the other processes, or give vLLM the share that is free: {option} {share}."
+    smaller = Suggestion(f"{share} of the GPU's memory", f"{option} {share}", result)
     if result.verdict == "fits":
         return Diagnosis(refusal.line, reason, changes=(smaller,), notes=(note,))
     changes = tuple(
-        change._replace(
-            flag=f"--gpu-memory-utilization {share} {change.flag}", change=f"{smaller.change}, {change.change}"
-        )
+        change._replace(flag=f"{smaller.flag} {change.flag}", change=f"{smaller.change}, {change.change}")
         for change in suggestions(result)
-        if "--gpu-memory-utilization" not in change.flag
+        if option not in change.flag
     )
     return Diagnosis(refusal.line, reason, changes=changes, notes=(note,))
 

@@ -367,7 +367,7 @@ def _share(request: FitRequest, of: Engine[Any], args: EngineArgs) -> Share | No
         return None
     if request.gpu_memory_utilization is None:
         return parse_share(of.share(args, args.tp * args.pp), of.share_option)
-    given = parse_share(str(request.gpu_memory_utilization), "--gpu-memory-utilization")
+    given = parse_share(str(request.gpu_memory_utilization), Engine.share_option)
     return given._replace(option=of.share_option)
 
 
