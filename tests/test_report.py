@@ -295,3 +295,11 @@ def test_a_value_without_a_row_and_a_row_without_a_value_are_errors() -> None:
     for values in ({"size": None}, {"size": None, "share": None, "sizes": None}):
         with pytest.raises(TypeError, match=r"share$|sizes$"):
             ROWS.filled(**values)
+
+
+def test_each_layer_group_has_its_own_figures() -> None:
+    model = load("gemma3-27b")
+    workload = Workload.decode(1, 4096)
+    for made in (kv_report(model, workload), flops_report(model, workload), params_report(model)):
+        assert len(made.layers) == 2
+        assert all(figure.of == facts["name"] for facts, figures in made.layers for figure in figures)

@@ -141,6 +141,13 @@ def test_full_shows_every_check_and_all_tables() -> None:
     assert not any("--full" in line for line in lines)
 
 
+def test_full_lists_the_checks_of_each_layer_group_under_its_name() -> None:
+    checks = (error("math, fp16", 1e-4, "decoder"), error("flash, fp16", 1e-4, "encoder"))
+    shown = screen(*checks, full=True)
+    words = ("decoder ", "math, fp16", "encoder ", "flash, fp16")
+    assert sorted(words, key=shown.index) == list(words)
+
+
 def test_a_check_that_disagrees_is_shown_whole() -> None:
     """53,000 of 1,000,000 B are 5.30 %."""
     shown = screen(*CHECKS[:2], peak("prefill", "math", 1_053_000), error("math, fp16", 2e-4))
