@@ -274,13 +274,6 @@ def test_a_wrong_request_of_users_is_an_error(ask: Ask, options: list[str], mess
     assert "tip: " in answer.err
 
 
-def test_users_are_not_compared_with_a_log(ask: Ask) -> None:
-    log = str(REPOSITORY / "tests/data/engine-logs/excerpts/vllm-gemma3-27b-0.11rc.log")
-    answer = ask("fit", "gemma3-27b", "--vllm-log", log, "--prompt", "1K", "--output-len", "1K")
-    assert answer.code == 2
-    assert answer.err.startswith("error: --prompt cannot be combined with --log")
-
-
 def test_a_request_is_checked_in_python_too() -> None:
     for traffic in (
         Traffic(),

@@ -105,7 +105,7 @@ def _report(request: FitRequest, log: "StartupLog | None", screen: ScreenOptions
     if log:
         from ..report.log_report import log_report
 
-        return log_report(request, log)
+        return log_report(request, log, full=screen.full)
     if request.engine == "all":
         from ..report.fit_all import fit_all_report
 

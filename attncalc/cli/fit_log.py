@@ -55,10 +55,8 @@ def read_logged_request(path: Path, named: NamedModel, options: FitOptions) -> t
             "leave --engine out: the log names the engine",
         )
     model = named.read(options, ModelOptions) if named.is_given else _model_in_log(log, options)
-    traffic = read_traffic(options)
-    if traffic:
-        raise _not_with_log(f"--{'lengths' if traffic.lengths else 'prompt'}")
-    return log, fit_request(model, _with_options_in_log(options, log, model), served={"served_model": log.served})
+    merged, served = _with_options_in_log(options, log, model), {"served_model": log.served}
+    return log, fit_request(model, merged, traffic=read_traffic(options), served=served)
 
 
 def _content(path: Path) -> bytes:

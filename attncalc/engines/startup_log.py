@@ -28,6 +28,7 @@ SIZES = {
     "full_kv_tokens": "tokens of the full pool",
     "swa_kv_tokens": "tokens of the window pool",
     "kv_size": "KV cache",
+    "all_kv_size": "KV cache of all layers",
     "k_size": "K",
     "v_size": "V",
     "full_k_size": "K of the full pool",
@@ -48,6 +49,7 @@ class Printed(NamedTuple):
     text: str  # its digits, whose number shows how it was rounded
     line: str  # the part of the line that has it
     unit: int = 1  # bytes of the unit that it is printed in; 1 for bytes and for counts
+    margin: int | None = None  # bytes by which it may differ, if that is not half of its last digit
 
     @property
     def number(self) -> Fraction:
@@ -65,6 +67,8 @@ class Printed(NamedTuple):
 
         At most 0.005 GiB, because "4.8" is 4.80 without its zero. 5.625 GiB may be printed as 5.62 or as 5.63.
         """
+        if self.margin is not None:
+            return self.margin
         if self.unit == 1:
             return 0
         digits = max(2, len(self.text.partition(".")[2]))
@@ -81,6 +85,41 @@ class LogRefusal(NamedTuple):
     tried: Printed | None = None  # the size of the allocation that failed
     free: Printed | None = None  # what was free then
     where: str = ""  # what was allocated: 'weights', 'cache', 'compute', or '' if the log does not say it
+
+
+class Load(NamedTuple):
+    """What a running server prints about its load."""
+
+    running: int  # requests that are computed
+    waiting: int  # requests that wait
+    usage: float  # the part of the cache that the running ones use, from 0 to 1
+    preempted: int  # lines that say that a running request lost its cache and will be computed again
+
+
+def busiest(
+    lines: Iterable[str], start: re.Pattern[str], pattern: re.Pattern[str], preemption: re.Pattern[str]
+) -> Load | None:
+    """Return the load with most requests since the last start that served any; None if no line says that requests run.
+
+    Args:
+        lines: the lines of the log.
+        start: matches the lines with which a start begins.
+        pattern: matches a line of the load, with the groups `running`, `waiting`, and `percent` or `usage`.
+        preemption: matches a line that says that requests were preempted.
+    """
+    load, preempted, restarted = None, 0, False
+    for line in lines:
+        restarted = restarted or start.search(line) is not None
+        preempted += preemption.search(line) is not None
+        if (match := pattern.search(line)) and (running := int(match["running"])):
+            if restarted:
+                load, preempted, restarted = None, 0, False
+            found = match.groupdict()
+            usage = float(found["usage"]) if found.get("usage") else float(match["percent"]) / 100
+            waiting = int(match["waiting"] or 0)
+            if load is None or running + waiting >= load.running + load.waiting:
+                load = Load(running, waiting, min(1.0, usage), 0)
+    return load and load._replace(preempted=preempted)
 
 
 class StartupLog(NamedTuple):
@@ -100,6 +139,7 @@ class StartupLog(NamedTuple):
     gpu: str | None = None  # the GPU's name as printed
     devices: int = 0  # the number of GPUs that the log lists, or 0
     starts: int = 1  # how often the engine started in this log; everything else is from its last start
+    load: Load | None = None  # the load of the server when most requests ran and waited
 
     @property
     def served(self) -> str | None:
@@ -126,6 +166,9 @@ LogChecks = tuple[LogMemory | None, tuple[Check, ...]]
 def last_start(lines: Iterable[str], start: re.Pattern[str], outcome: re.Pattern[str]) -> tuple[str, int]:
     """Return the lines of the last start with an outcome, joined by blanks, and how many starts had one.
 
+    Reports in Markdown often print the arguments last: such lines after the last outcome belong to it. Readers take the
+    first mention of a setting, so what a further start was given changes nothing.
+
     Args:
         lines: the relevant lines of the log.
         start: matches the lines with which a start begins.
@@ -140,7 +183,10 @@ def last_start(lines: Iterable[str], start: re.Pattern[str], outcome: re.Pattern
         starts[-1].append(line)
         ended = ended or outcome.search(line) is not None
     complete = [lines for lines in starts if any(map(outcome.search, lines))]
-    text = " ".join(complete[-1] if complete else starts[-1])
+    found = complete[-1] if complete else starts[-1]
+    if starts[-1] is not found:
+        found = [*found, *filter(start.search, starts[-1])]
+    text = " ".join(found)
     if len(text) > _MOST:
         text = f"{text[: _MOST // 2]} {text[-_MOST // 2 :]}"
     return text, max(1, len(complete))

@@ -37,6 +37,7 @@ def fit_facts(answer: Answer, summary: str) -> dict[str, Any]:
         "checks": [],
         "estimates": [],
         "refusal": None,
+        "load": None,
         "replicas": resolved.replicas,
         "launch_command": launch_command(resolved),
         "devices": [

@@ -8,10 +8,12 @@ from typing import Any
 from ..check import Check
 from ..engines import find_engine
 from ..engines.startup_log import StartupLog
+from ..model import plural
 from ..serving.answer import Answer
 from ..serving.launch import launch_command
 from ..serving.log_check import Estimate, LogComparison, compare
 from ..serving.log_doctor import Diagnosis, diagnose
+from ..serving.log_load import LoadState, load_state
 from ..serving.request import FitRequest, ResolvedRequest
 from ..units import BYTES, count, human
 from .fit import answer_report, model_heading
@@ -20,57 +22,74 @@ from .fit_figures import answer_figures, detail_figures
 from .fit_tables import cache_tables, command_table, lines_table, precise_range
 from .report import LABEL, Column, Report, Table, times
 from .text import WIDTH, wrapped
+from .users import users_section
+
+MOST_CHANGES = 6
+"""Changes on the screen without --full: with the cause and a command they take 24 rows."""
 
 
-def log_report(request: FitRequest, log: StartupLog) -> Report:
+def log_report(request: FitRequest, log: StartupLog, *, full: bool = False) -> Report:
     """Return the log's figures and the predicted ones; `extra["agrees"]` is whether all of the cache's agree.
 
-    The request has no memory for the cache. Raises AttncalcError as `compare` and `diagnose` do.
+    Of a start that failed, the screen has the cause, the changes and one command; all else needs `full`. The request
+    has no memory for the cache. Raises AttncalcError as `compare` and `diagnose` do.
     """
     if request.workload.context > (request.model.max_context or request.workload.context):
         # an engine that wrote a log was not refused for its context
         request = request.with_engine_args(**find_engine(log.engine).long_context_options)
     comparison = compare(request, log)
     version = comparison.request.engine_args.get("engine_version")
-    diagnosis = diagnose(request.with_engine_args(engine_version=version), log, comparison.memory)
+    diagnosis = diagnose(request.with_engine_args(engine_version=version), log, comparison)
+    load = None if diagnosis else load_state(request.with_engine_args(engine_version=version), log, comparison)
     answer = Answer.to(comparison.request)
     report, notes = answer_report(answer), _notes(comparison, answer.resolved, log)
-    tables = [lines_table([_verdict(comparison, diagnosis)], strong=True)]
+    tables, shown = [lines_table([_verdict(comparison, diagnosis)], strong=True)], None
     if diagnosis:
-        tables += _changes(diagnosis)
-    if comparison.checks:
+        tables += _changes(diagnosis, full=full)
+        if not full:
+            shown = (*diagnosis.notes, "--full adds the figures of the log, all changes with their commands and notes.")
+    if load:
+        tables += _load_tables(load)
+    if comparison.checks and shown is None:
         tables.append(_checks_table(comparison))
-    if comparison.estimates:
+    if comparison.estimates and shown is None:
         tables.append(_estimates_table(comparison.estimates))
     if diagnosis is None:
+        tables += users_section([answer]).tables
         figures = answer_figures(answer)
         tables += cache_tables(answer, figures, detail_figures(answer.result, figures))
     return report._replace(
         heading=model_heading(answer.result),
         verdict=None,
-        shown_notes=None,
+        shown_notes=shown,
         tables=tuple(tables),
         notes=(*diagnosis.notes, *notes) if diagnosis else (*notes, *report.notes),
         checks=comparison.checks,
-        extra={**report.extra, **_facts(comparison, diagnosis, log)},
+        extra={**report.extra, **_facts(comparison, diagnosis, load, log)},
         footer=(),  # the log has the engine's own lines
     )
 
 
-def _facts(comparison: LogComparison, diagnosis: Diagnosis | None, log: StartupLog) -> dict[str, Any]:
+def _facts(
+    comparison: LogComparison, diagnosis: Diagnosis | None, load: LoadState | None, log: StartupLog
+) -> dict[str, Any]:
     """Return the keys of JSON that only a log has."""
     facts = {
         "agrees": comparison.agrees and diagnosis is None,
         "checks": [check.facts() for check in comparison.checks],
         "estimates": [{**estimate._asdict(), "inside": estimate.inside} for estimate in comparison.estimates],
         "suggestions": changes_facts(diagnosis.changes, _command) if diagnosis else [],
+        "load": load and _load_facts(load),
     }
     if diagnosis is None:
         return facts
     refusal = {
         "kind": log.refusal.kind if log.refusal else None,
+        "cause": diagnosis.cause,
         "message": diagnosis.message,
         "reason": diagnosis.reason,
+        "needed": diagnosis.needed,
+        "available": diagnosis.available,
         "missing": diagnosis.missing,
     }
     return {**facts, "fits": False, "verdict": "does_not_fit", "summary": diagnosis.reason, "refusal": refusal}
@@ -86,14 +105,56 @@ def _verdict(comparison: LogComparison, diagnosis: Diagnosis | None) -> str:
     return "DIFFERS: see the figures below."
 
 
-def _changes(diagnosis: Diagnosis) -> list[Table]:
-    """Return the tables of the changes with which the engine would start."""
+def _load_facts(state: LoadState) -> dict[str, Any]:
+    """Return the keys of JSON about the load. A change has no command: it keeps the server's own context."""
+    changes = [{**change, "launch_command": None} for change in changes_facts(state.changes)]
+    return {
+        **state.load._asdict(),
+        "tokens_per_request": state.tokens_per_request,
+        "requests_that_fit": state.fitting,
+        "suggestions": changes,
+    }
+
+
+def _load_tables(state: LoadState) -> list[Table]:
+    """Return the load in words, and the changes with which the cache holds all requests."""
+    load, tokens = state.load, count(state.tokens_per_request)
+    texts = [
+        f"LOAD: {plural(load.running, 'request')} run, {count(load.waiting)} wait, {load.usage:.1%} of the cache is "
+        f"used: about {tokens} tokens per request. The cache holds {count(state.fitting)} such requests."
+    ]
+    if load.preempted:
+        texts.append(f"Running requests lost their cache and are computed again ({plural(load.preempted, 'line')}).")
+    if load.waiting and not state.is_full:
+        texts.append(
+            "The cache is not full: the limit of running requests is reached (--max-num-seqs of vLLM, "
+            "--max-running-requests of SGLang), or prompts are still computed."
+        )
+    tables = [lines_table(texts, strong=True)]
+    if load.waiting and state.is_full:
+        columns = (
+            Column(f"room for more of the {count(load.running + load.waiting)}", "left"),
+            Column("such requests"),
+        )
+        rows = tuple((change.flag, times(change.result.pool.concurrency, 2)) for change in state.changes)
+        tables.append(Table(columns, rows or (("no change that was tried", ""),)))
+    return tables
+
+
+def _changes(diagnosis: Diagnosis, *, full: bool) -> list[Table]:
+    """Return the table of the changes with which the engine would start, and the command of the first or of all."""
+    if diagnosis.cause == "other_model":
+        return []
     if not diagnosis.changes:
-        return [Table((LABEL,), (("No change of GPUs, dtypes, context or batch is known to make it start.",),))]
+        text = (
+            "No change of the cache, weights, share, sequences, GPUs, context or batch that was tried makes it start."
+        )
+        return [lines_table([text])]
+    changes = diagnosis.changes if full else diagnosis.changes[:MOST_CHANGES]
     columns = (Column("starts with", "left"), Column("concurrent requests"))
-    rows = ((change.flag, times(change.result.pool.concurrency, 2)) for change in diagnosis.changes)
+    rows = ((change.flag, times(change.result.pool.concurrency, 2)) for change in changes)
     tables = [Table(columns, tuple(rows))]
-    for change in diagnosis.changes:
+    for change in changes if full else changes[:1]:
         tables += command_table(_command(change.result.resolved), f"with {change.flag}:")
     return tables
 
@@ -178,4 +239,4 @@ def _notes(comparison: LogComparison, resolved: ResolvedRequest, log: StartupLog
         notes.append(f"The log is of '{log.model}', and the prediction of {resolved.request.model.title}.")
     if 0 < len(log.available) < resolved.devices:
         notes.append("The log has the memory of one rank; the rank with the least memory limits the blocks.")
-    return [*notes, "An argument that is not in the log may differ: give it as an option, which goes before the log."]
+    return [*notes, "If the log lacks an argument, give it as an option; options override the log."]

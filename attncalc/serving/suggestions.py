@@ -104,6 +104,12 @@ def with_fewest_options(changes: Sequence[Suggestion], lines: Sequence[int], roo
     return tuple(changes[i] for i in sorted(kept))
 
 
+def narrower_caches(result: FitResult) -> tuple[Suggestion, ...]:
+    """Return what fits with each narrower dtype of the cache, the widest first, whether it is enough or not."""
+    changes = _narrow_cache(result.resolved)
+    return tuple(Suggestion(change.words, change.flag, fit(change.apply(result.request))) for change in changes)
+
+
 def _fitting(changes: Iterable[_Change], request: FitRequest) -> Iterator[Suggestion]:
     """Yield the changes that make the request fit, with what fits then."""
     for change in changes:

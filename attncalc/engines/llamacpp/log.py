@@ -1,15 +1,17 @@
 """Reads a start-up log of llama.cpp: its arguments, and the buffers that it allocated or could not allocate.
 
 The lines are those of src/llama-context.cpp ('llama_context: n_ctx'), src/llama-kv-cache.cpp ('llama_kv_cache: size'),
-src/llama-model.cpp ('model buffer size') and ggml/src/ggml-cuda/ggml-cuda.cu ('cudaMalloc failed').
+src/llama-model.cpp ('model buffer size') and ggml/src/ggml-cuda/ggml-cuda.cu ('cudaMalloc failed'). Ollama's log has
+them too, or with its own engine those of ml/device.go ('msg="kv cache"') and llm/server.go ('msg=load request=').
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 
-from ...units import is_dtype
+from ...units import GIB, dtype, is_dtype
 from ..base import CacheLayout
 from ..startup_log import (
     MIB,
@@ -30,11 +32,11 @@ _START = re.compile(r"main: build|build: \d|version: \d|ggml_cuda_init: found|ll
 _FAILED = r"cudaMalloc failed: out of memory|failed to allocate \w{1,20} buffer|unable to allocate \w{1,20} buffer"
 _FAILED_LINE = re.compile(rf"{_FAILED}|failed to allocate buffer for kv cache|failed to allocate compute pp buffers")
 _OUTCOME = re.compile(
-    rf"KV self size|llama_kv_cache\w*: +size =|llama_memory_recurrent: +size =|{_FAILED_LINE.pattern}"
+    rf"KV self size|llama_kv_cache\w*: +size =|llama_memory_recurrent: +size =|msg=\"kv cache\"|{_FAILED_LINE.pattern}"
 )
 _RELEVANT = re.compile(
     r"llama_|load_tensors|print_info|llm_load|ggml_|sched_reserve|build|version|alloc_tensor|failed|Device "
-    r"|general\.name"
+    r"|general\.name|msg="
 )
 _NAME = re.compile(r"(?:general\.name|model name) +(?:str )?= +(.{1,120}?)(?= (?:\w+: |llama_|print_info|llm_)|$)")
 _FILE = re.compile(r"(?:loaded meta data .{0,80}? from |--model |-m )(\S{1,4096}\.gguf)")
@@ -50,7 +52,10 @@ _SETTINGS = {
 }
 _FLASH = {"1": "on", "enabled": "on", "0": "off", "disabled": "off", "auto": "auto"}
 _UNIFIED = re.compile(r"\bkv_unified += (?:true|1)\b")
-_WEIGHT_TYPE = re.compile(r"file type += (?:all )?(\w{2,20})")
+_WEIGHT_TYPE = re.compile(r"(?:file type|model ftype) += (?:all )?(\w{2,20})")
+_BITS_PER_WEIGHT = re.compile(r"(?:file|model) size += [^(]{1,40}\((\d{1,2}\.\d{1,3}) BPW\)")
+_WEIGHTS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
+"""The types of weights. One stands for a mixture such as Q4_K_M: the widest that has no more bits per weight."""
 _OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
 _DEVICE = re.compile(r"Device 0: ([^,]{1,80}), compute capability|using device \S{1,40} \(([^)]{1,80})\)")
 _DEVICES = re.compile(r"found (\d{1,3}) (?:CUDA|ROCm|HIP|Vulkan|SYCL) devices")
@@ -68,6 +73,13 @@ _TRIED = re.compile(
     rf"allocating {SIZE_MIB} on device|failed to allocate \w{{1,20}} buffer of size (\d{{1,18}})"
     r"|memory allocation of size (\d{1,18}) failed"
 )
+_UNITS = {"B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB}
+_OLLAMA = r'msg="NAME" device=(\w{1,20}) size="(\d{1,9}(?:\.\d{1,9})?) (B|[KMG]iB)"'
+"""A size on a device in the log of Ollama's own engine, with one decimal."""
+_OLLAMA_REQUEST = re.compile(
+    r"Parallel:(?P<batch>\d{1,6}) .{0,200}?FlashAttention:(?P<flash_attn>\w{1,12}) KvSize:(?P<n_ctx>\d{1,12})"
+    r"(?: KvCacheType:(?P<kv_dtype>[a-z]\w{1,20}))?"
+)
 _KINDS = {"SWA": "swa_kv_size", "indexer": "indexer_kv_size"}
 
 
@@ -84,6 +96,8 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         buffers = _buffers(kind, text)
         if buffers:
             budget[name] = max(buffers, key=lambda figure: figure.number)
+    if weights := _ollama_size("model weights", text, on_host=False):
+        budget["model_buffer"] = weights
     host = printed(re.compile(rf"\w{{1,20}}_Host {{1,12}}compute buffer size = {{1,12}}{SIZE_MIB}"), text, MIB)
     if host:
         budget["host_compute_buffer"] = host[-1]
@@ -123,9 +137,21 @@ def llamacpp_figures(text: str) -> dict[str, Printed]:
         else:
             figures.setdefault(name, Printed(match["size"], match[0], MIB))
             name = "kv_size"
+    if not figures and (size := _ollama_size("kv cache", text)):
+        figures["all_kv_size"] = size
     if n_ctx := re.search(r"\bn_ctx += (\d{1,12})", text):
         figures["n_ctx"] = Printed(n_ctx[1], n_ctx[0])
     return figures
+
+
+def _ollama_size(name: str, text: str, *, on_host: bool = True) -> Printed | None:
+    """Return the sum of a size over the devices in the log of Ollama's engine; None without such lines."""
+    sizes = {match[1]: match for match in re.finditer(_OLLAMA.replace("NAME", name), text)}  # the last of each device
+    found = [match for device, match in sizes.items() if on_host or device != "CPU"]
+    if not found:
+        return None
+    total = sum(int(Fraction(match[2]) * _UNITS[match[3]]) for match in found)
+    return Printed(str(total), found[0][0], 1, sum(_UNITS[match[3]] // 20 + 1 for match in found))
 
 
 def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
@@ -135,6 +161,11 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
         state = _FLASH.get(settings.pop("flash_attn"))
         if state:
             settings["flash_attn"] = state
+    if request := _OLLAMA_REQUEST.search(text):
+        asked = {name: value for name, value in request.groupdict().items() if value}
+        settings |= {"n_ctx": asked["n_ctx"], "sequences": asked["batch"]}
+        settings["flash_attn"] = "on" if asked["flash_attn"].lower() in ("true", "enabled") else "off"
+        settings |= dict.fromkeys(("kv_dtype_k", "kv_dtype_v"), asked["kv_dtype"]) if "kv_dtype" in asked else {}
     slots = int(settings.get("sequences", "1")) or 1
     n_ctx = int(settings.pop("n_ctx", "0"))
     if n_ctx:
@@ -145,9 +176,12 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
     offloaded = _OFFLOADED.search(text)
     if offloaded and int(offloaded[1]) < int(offloaded[2]):
         settings["n_gpu_layers"] = offloaded[1]
-    weights = first(_WEIGHT_TYPE, text)
+    weights, bits = first(_WEIGHT_TYPE, text), first(_BITS_PER_WEIGHT, text)
     if weights and is_dtype(weights):
         settings["weights_dtype"] = weights.lower()
+    elif weights and bits:
+        narrower = [name for name in _WEIGHTS if dtype(name).bits <= float(bits)]
+        settings["weights_dtype"] = narrower[-1] if narrower else _WEIGHTS[0]
     return settings
 
 
@@ -191,6 +225,11 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
 def log_checks(log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context: int) -> LogChecks:
     """Return the sizes of the caches: they follow from the context and the slots, not from the memory."""
     predicted = figures_of(layout.pool(0, context).log_lines)
+    if ollama := log.logged.get("all_kv_size"):
+        if "swa_kv_size" not in predicted:  # Ollama's engine has windows of its own size
+            sizes = [figure.bytes for name, figure in predicted.items() if name.endswith("_size")]
+            predicted["all_kv_size"] = Printed(str(sum(sizes)), ollama.line)
+        return LogMemory(ollama.bytes, ollama.bytes, ollama.bytes, "the printed size"), size_checks(log, predicted)
     total = sum(figure.bytes for name, figure in log.logged.items() if name.endswith("_size"))
     if not total:
         total = sum(figure.bytes for name, figure in predicted.items() if name.endswith("_size"))

@@ -21,6 +21,7 @@ from ..startup_log import (
     LogRefusal,
     Printed,
     StartupLog,
+    busiest,
     first,
     gib,
     last_start,
@@ -93,6 +94,13 @@ _BUDGET = {
 }
 
 
+_LOAD = re.compile(
+    r"Decode batch\W{1,4}#running-req: (?P<running>\d{1,9}),.{0,80}?token usage: (?P<usage>[01]\.\d{1,9})"
+    r"(?:.{0,200}?#queue-req: (?P<waiting>\d{1,9}))?"
+)
+_PREEMPTION = re.compile(r"Retract requests")
+
+
 def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
     text, starts = last_start(filter(_RELEVANT.search, lines), _START, _OUTCOME)
@@ -115,6 +123,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         budget=budget,
         refusal=refusal,
         starts=starts,
+        load=busiest(lines, _START, _LOAD, _PREEMPTION),
     )
 
 

@@ -45,7 +45,7 @@ class Vllm(Engine[VllmArgs]):
     long_context_options = MappingProxyType({"allow_long_max_model_len": True})
     log_signs = re.compile(
         r"vllm|LLM engine|vLLM|KV cache size: \d|# \w+ blocks: \d|KV cache is needed|KV cache memory|Model loading took"
-        r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling"
+        r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling|stored in KV cache|GPU memory utilization"
     )
     divide = staticmethod(divide_experts)
     layout = staticmethod(layout)

@@ -22,6 +22,7 @@ from ..startup_log import (
     LogRefusal,
     Printed,
     StartupLog,
+    busiest,
     first,
     gib,
     last_start,
@@ -56,9 +57,13 @@ _RANKS = re.compile(r"\bworld_size=(\d{1,6}) rank=\d")
 _START = re.compile(r"non-default args:|vLLM API server version|Initializing an? (?:V[01] )?LLM engine")
 _NO_MEMORY = r"No available memory for the cache blocks"
 _OCCUPIED = r"is less than desired GPU memory utilization"
+_TOO_LONG = (
+    rf"max seq len \({COUNT}\) is larger than the maximum number of tokens that can be stored in KV cache \({COUNT}\)"
+)
+"""V0's refusal, after it has printed blocks and concurrency. V1 says how much memory a request needs."""
 _OUT_OF_MEMORY = r"CUDA out of memory|HIP out of memory|torch\.OutOfMemoryError|Failed to load model - not enough"
 _OUTCOME = re.compile(
-    rf"KV cache size: \d|# \w+ blocks: \d|KV cache is needed|{_NO_MEMORY}|{_OCCUPIED}|{_OUT_OF_MEMORY}"
+    rf"KV cache size: \d|# \w+ blocks: \d|KV cache is needed|{_TOO_LONG}|{_NO_MEMORY}|{_OCCUPIED}|{_OUT_OF_MEMORY}"
 )
 _RELEVANT = re.compile(
     r"engine|version|args|KV|kv_|max_|max seq|model|parallel|block|padding|prefix|dtype|world_size|GiB|MiB"
@@ -67,7 +72,7 @@ _RELEVANT = re.compile(
 """Words of which every line that is read contains at least one. Other lines are skipped, because logs can be long."""
 _AVAILABLE = gib(
     r"Available KV cache memory: SIZE|memory reserved for KV Cache is SIZE|kv_cache_size=SIZE"
-    r"|larger than the available KV cache memory \(SIZE\)"
+    r"|larger than the available KV cache memory \(SIZE\)|reserved SIZE memory for KV Cache as specified"
 )
 _IN_USE = gib(r"Current kv cache memory in use is SIZE\.?")
 _CONCURRENCY = re.compile(rf"Maximum concurrency for {COUNT} tokens per request: {_DECIMAL}x")
@@ -84,6 +89,11 @@ _FIGURES = {
     "kv_block_size": re.compile(rf"Setting attention block size to {COUNT} tokens"),
 }
 """The figures that are read, by the names that attncalc gives them in JSON, with the lines that contain them."""
+_LOAD = re.compile(
+    r"Running: (?P<running>\d{1,9}) reqs?, (?:Swapped: \d{1,9} reqs?, )?(?:Waiting|Pending): (?P<waiting>\d{1,9}) reqs?"
+    r".{0,40}?KV cache usage: (?P<percent>\d{1,3}(?:\.\d{1,9})?)%"
+)
+_PREEMPTION = re.compile(r"(?i)\bpreempt(?:ed|ing)\b")
 _NEEDED = gib(r"SIZE KV cache is needed")
 _BUDGET = {
     "weights": gib(
@@ -163,8 +173,11 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
     if blocks := _CPU_BLOCKS.search(text):
         version = "v0"
         logged["kv_blocks"], logged["cpu_blocks"] = (Printed(blocks[i], blocks[0]) for i in (1, 2))
+    if too_long := re.search(_TOO_LONG, text):
+        version = "v0"
+        logged["kv_tokens"] = Printed(too_long[2].replace(",", ""), too_long[0])
     available = printed(_AVAILABLE, text, GIB) or printed(_IN_USE, text, GIB)
-    refusal = _refusal(text, logged, available)
+    refusal = LogRefusal("too_small", too_long[0]) if too_long else _refusal(text, logged, available)
     if refusal is None and not logged.keys() & {"kv_tokens", "kv_blocks", "concurrency", "kv_bytes_per_sequence"}:
         return None
     return StartupLog(
@@ -178,6 +191,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         budget=read_budget(_BUDGET, text),
         refusal=refusal,
         starts=starts,
+        load=busiest(lines, _START, _LOAD, _PREEMPTION),
     )
 
 
@@ -248,10 +262,13 @@ def _logged_memory(log: StartupLog, layout: CacheLayout, context: int) -> LogMem
     if log.available:
         least = min(log.available, key=lambda figure: figure.number)
         return LogMemory(least.bytes - least.half, least.bytes, least.bytes + least.half, least.line)
-    if "kv_blocks" in log.logged:
-        blocks = int(log.logged["kv_blocks"].text)
-        block = next(d.quantity for d in layout.pool(0, context).details if d.name == "kv_bytes_per_block")
-        size_of_blocks = blocks * int(block)
+    details = {detail.name: int(detail.quantity) for detail in layout.pool(0, context).details}
+    if "kv_blocks" in log.logged or (log.refusal and "kv_tokens" in log.logged):
+        if "kv_blocks" in log.logged:
+            blocks = int(log.logged["kv_blocks"].text)
+        else:
+            blocks = int(log.logged["kv_tokens"].text) // details["kv_block_size"]
+        size_of_blocks = blocks * details["kv_bytes_per_block"]
         return LogMemory(size_of_blocks, size_of_blocks, size_of_blocks, f"{count(blocks)} blocks, as printed")
     if log.refusal is not None:
         return None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
+from ...serving.log_doctor import Cause
 from ...units import BYTES, NO_UNIT, TOKENS
 from ..fit_figures import DETAILS, FIGURES
 from ..roofline import FIGURES as ROOFLINE
@@ -98,10 +101,25 @@ _ESTIMATE = {
     "inside": p.flag("whether the logged size is in the range"),
 }
 _REFUSAL = {
-    "kind": p.choice("why the engine did not start", "too_small", "no_memory", "out_of_memory", "occupied"),
+    "kind": p.choice("what the engine's message says", "too_small", "no_memory", "out_of_memory", "occupied"),
+    "cause": p.choice("why the engine did not start", *get_args(Cause)),
     "message": p.text("the engine's message"),
-    "reason": p.text("the reason in words"),
+    "reason": p.text("the cause in words"),
+    "needed": p.or_null(p.whole("bytes per GPU that were needed"), "if they are unknown"),
+    "available": p.or_null(
+        p.integer("bytes per GPU that were available; below 0 if weights and runtime memory were too large"),
+        "if they are unknown",
+    ),
     "missing": p.or_null(p.whole("bytes that are missing"), "if they are unknown"),
+}
+_LOAD = {
+    "running": p.whole("requests that run"),
+    "waiting": p.whole("requests that wait"),
+    "usage": {**p.number("the part of the cache that is used"), "minimum": 0, "maximum": 1},
+    "preempted": p.whole("lines that say that requests were preempted"),
+    "tokens_per_request": p.whole("tokens that a running request holds on average"),
+    "requests_that_fit": p.whole("such requests that the cache holds"),
+    "suggestions": p.listed("changes with which the cache holds all; [] if it does", p.fields("a change", _SUGGESTION)),
 }
 _USERS = {
     "prompt": p.or_null(p.whole("tokens of a prompt"), "with --lengths"),
@@ -161,6 +179,9 @@ SCHEMA = p.document(
         "estimates": p.listed("other sizes that the log prints; [] without a log", p.fields("a size", _ESTIMATE)),
         "refusal": p.or_null(
             p.fields("why the engine did not start, by its log", _REFUSAL), "if it started, and without a log"
+        ),
+        "load": p.or_null(
+            p.fields("the load of the running server, by its log", _LOAD), "without such lines, and without a log"
         ),
         "replicas": p.whole("copies of the model, data-parallel ranks among them", 1),
         "launch_command": _COMMAND,

@@ -1,0 +1,71 @@
+"""The load of a running server, as its log prints it: how many such requests its cache holds, and what holds more."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+from ..engines.startup_log import Load, StartupLog
+from .fit import FitResult, fit
+from .log_check import LogComparison, without_gpu
+from .request import FitRequest, LoggedExcess
+from .suggestions import Suggestion, narrower_caches, suggestions
+
+FULL = 0.95
+"""The usage from which the cache limits the requests: engines keep a few percent for the next tokens."""
+
+
+class LoadState(NamedTuple):
+    """How a server copes with its requests.
+
+    Attributes:
+        load: What the log prints.
+        tokens_per_request: Tokens that a running request holds on average.
+        fitting: How many such requests the cache holds.
+        changes: The changes with which the cache holds more, the cheapest first: a narrower cache, and others if they
+            make it hold all that run and wait. () if it does already.
+    """
+
+    load: Load
+    tokens_per_request: int
+    fitting: int
+    changes: tuple[Suggestion, ...]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the cache limits the requests, and not the number of sequences or the computation."""
+        return self.load.usage >= FULL or self.load.preempted > 0
+
+
+def load_state(request: FitRequest, log: StartupLog, comparison: LogComparison) -> LoadState | None:
+    """Return the state of the load; None if the log has none, or no memory for the cache.
+
+    Args:
+        request: The request with the GPU, if it is known; without one only changes of the cache can be computed.
+        log: What the engine printed.
+        comparison: Its figures beside the predicted ones: the memory for the cache is the log's.
+
+    Raises AttncalcError as `fit` does.
+    """
+    load, memory = log.load, comparison.memory
+    if load is None or memory is None:
+        return None
+    request = dataclasses.replace(request, traffic=None)  # the requests are those of the log
+    logged = without_gpu(request, memory.printed)
+    tokens = int(fit(logged).pool.tokens)
+    per_request = max(1, min(request.workload.context, round(load.usage * tokens / load.running)))
+    if request.gpu:
+        estimate = fit(request)
+        excess = LoggedExcess(estimate.budget.room() - memory.printed, estimate.resolved.devices)
+        logged = dataclasses.replace(request, logged_excess=excess)
+    everything = fit(logged.with_workload(batch=load.running + load.waiting, context=per_request))
+    return LoadState(load, per_request, tokens // per_request, _more_room(everything))
+
+
+def _more_room(everything: FitResult) -> tuple[Suggestion, ...]:
+    """Return the changes for these requests: not for fewer or for shorter ones."""
+    if everything.verdict == "fits":
+        return ()
+    narrower = narrower_caches(everything)[:1]
+    others = [change for change in suggestions(everything) if not change.flag.startswith(("--context", "--batch"))]
+    return (*narrower, *(change for change in others if change.flag not in {known.flag for known in narrower}))

@@ -1,0 +1,128 @@
+"""What `attncalc fit --log` says about starts that failed and servers under load: data/engine-logs/doctor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from asking import Ask
+from tables import each
+
+FOLDER = Path(__file__).parent / "data" / "engine-logs" / "doctor"
+MIB = 2**20
+
+STATES = [
+    # 16 GiB = 131,072 tokens x 131,072 B; 2,213 blocks of 16 tokens are 4.32 GiB
+    ("vllm-v0-max-seq-len", "llama3.1-8b", "kv_too_small", "needs 16.00 GiB, 4.32 GiB are", "--context 35376"),
+    ("vllm-v0-line-alone", "llama3.1-8b", "kv_too_small", "needs 16.00 GiB, 4.32 GiB are", "--context 35408"),
+    # 22.05 - 19.77 GiB; 0.89 of the GPU leave less than the 5.63 GiB of 40,960 tokens x 147,456 B
+    ("vllm-free-memory", "qwen3-8b", "memory_taken", "use 2.28 GiB of the GPU's 22.05 GiB", "--weights-dtype fp8"),
+    # 14.99 GiB of weights beside 14.55 that are free: no share starts
+    ("vllm-occupied-weights", "", "memory_taken", "the weights alone need 14.99 GiB", "--weights-dtype fp8"),
+    ("vllm-weights-oom", "", "weights_too_large", "need 61.03 GiB, and the GPU has 47.50 GiB", "--weights-dtype fp8"),
+    (
+        "vllm-sampler-oom",
+        "",
+        "cache_too_large",
+        "594 MiB were wanted, 412 MiB were free",
+        "--gpu-memory-utilization 0.93",
+    ),
+    # 11,814 MiB free - 8,148 of the model - the compute buffer; 40,960 tokens x 163,840 B = 6.25 GiB
+    ("llamacpp-qwen3-14b-kv", "qwen3-14b", "kv_too_small", "needs 6.25 GiB, 2.83 GiB are", "--kv-dtype q4_0"),
+]
+
+
+def ask_of(ask: Ask, name: str, model: str, *options: str) -> Any:
+    return ask("fit", *filter(None, [model]), "--log", str(FOLDER / f"{name}.log"), *options)
+
+
+@each(("name", "model", "cause", "reason", "change"), STATES)
+def test_a_failed_start_has_its_cause_and_a_command_within_24_rows(
+    ask: Ask, name: str, model: str, cause: str, reason: str, change: str
+) -> None:
+    result = json.loads(ask_of(ask, name, model, "--json").out)
+    assert result["refusal"]["cause"] == cause
+    assert reason in result["refusal"]["reason"]
+    assert any(change in suggestion["flag"] for suggestion in result["suggestions"])
+    screen = ask_of(ask, name, model)
+    assert (screen.code, screen.err) == (1, "")
+    assert len(screen.out.splitlines()) <= 24
+    assert max(map(len, screen.out.splitlines())) <= 80
+
+
+def test_a_share_that_cannot_start_is_not_advised(ask: Ask) -> None:
+    result = json.loads(ask_of(ask, "vllm-occupied-weights", "", "--json").out)
+    alone = "--gpu-memory-utilization 0.61"
+    assert alone not in [suggestion["flag"] for suggestion in result["suggestions"]]
+    assert any(f"{alone} is not enough" in note for note in result["notes"])
+
+
+def test_a_smaller_share_never_holds_more_than_the_log(ask: Ask) -> None:
+    """The log has 9.94 requests at 0.95; 0.02 of 23.53 GiB less are 0.47 GiB, of 0.5625 GiB a request."""
+    result = json.loads(ask_of(ask, "vllm-sampler-oom", "", "--json").out)
+    smaller = next(change for change in result["suggestions"] if change["flag"] == "--gpu-memory-utilization 0.93")
+    assert 9.94 - 0.02 * 23.53 / 0.5625 - 0.02 < smaller["concurrency"] < 9.94
+
+
+def test_weights_of_a_log_decide_which_changes_are_offered(ask: Ask) -> None:
+    """The file has 4.87 bits per weight: neither q8_0 nor a file in bf16 would be smaller."""
+    result = json.loads(ask_of(ask, "llamacpp-qwen3-14b-kv", "qwen3-14b", "--json").out)
+    flags = [change["flag"] for change in result["suggestions"]]
+    assert not any("--weights-dtype" in flag for flag in flags)
+    assert all("Qwen3-14B-Q4_K_M.gguf" in change["launch_command"] for change in result["suggestions"])
+
+
+def test_a_log_of_another_model_gets_no_advice(ask: Ask) -> None:
+    """5.0 GiB for 32,768 tokens are not Llama 3.2 1B's 32 KiB per token."""
+    result = json.loads(ask_of(ask, "vllm-other-model", "llama3.2-1b", "--json").out)
+    assert (result["refusal"]["cause"], result["suggestions"]) == ("other_model", [])
+    assert "5.00 GiB in the log, 1.00 GiB with this model" in result["refusal"]["reason"]
+
+
+def test_a_memory_that_was_given_in_bytes_is_read(ask: Ask) -> None:
+    answer = ask_of(ask, "vllm-reserved-bytes", "", "--json")
+    checks = {check["name"]: check for check in json.loads(answer.out)["checks"]}
+    assert (answer.code, checks["kv_tokens"]["measured"]) == (0, 11_792)
+
+
+def test_arguments_may_follow_the_figures(ask: Ask) -> None:
+    """The cache is fp8 by the last lines: half of the 147,456 B per token."""
+    answer = ask_of(ask, "vllm-arguments-last", "", "--json")
+    result = json.loads(answer.out)
+    assert (answer.code, result["agrees"], result["engine_version"]) == (0, True, "0.11.0")
+
+
+@each("name", ["ollama-llama-server", "ollama-engine"])
+def test_ollamas_logs_are_read(ask: Ask, name: str) -> None:
+    """28 layers x 2 x 1,024 x 2 B x 8,192 cells = 896 MiB; 36 layers x 2 x 1,024 x 2 B x 4,096 cells = 576 MiB."""
+    model, size = {"ollama-llama-server": ("llama3.2-3b", 896), "ollama-engine": ("qwen3-8b", 576)}[name]
+    answer = ask_of(ask, name, model, "--json")
+    result = json.loads(answer.out)
+    check = next(check for check in result["checks"] if check["name"].endswith("kv_size"))
+    assert (answer.code, check["predicted"], check["measured"]) == (0, size * MIB, size * MIB)
+
+
+def test_users_are_counted_in_the_logs_memory(ask: Ask) -> None:
+    """145,632 tokens / (4,096 + 512) = 31.6 on average, / (4,096 + 1,024) = 28.4 at worst."""
+    answer = ask_of(ask, "vllm-running", "", "--prompt", "4K", "--output-len", "1K", "--json")
+    users = json.loads(answer.out)["users"]
+    assert (users["concurrent_average_all_replicas"], users["concurrent_worst_all_replicas"]) == (31, 28)
+
+
+def test_a_full_server_says_how_many_requests_it_holds(ask: Ask) -> None:
+    """99.9 % of 145,632 tokens / 37 = 3,932; in fp8 twice the tokens hold 74."""
+    load = json.loads(ask_of(ask, "vllm-running", "", "--json").out)["load"]
+    assert (load["running"], load["waiting"], load["preempted"]) == (37, 63, 1)
+    assert (load["tokens_per_request"], load["requests_that_fit"]) == (3_932, 37)
+    narrower = load["suggestions"][0]
+    assert (narrower["flag"], narrower["concurrency"]) == ("--kv-dtype fp8", 74.0)
+    assert not any(change["flag"].startswith(("--context", "--batch")) for change in load["suggestions"])
+    assert "LOAD: 37 requests run, 63 wait" in ask_of(ask, "vllm-running", "").out
+
+
+def test_sglangs_retracted_requests_are_a_full_cache(ask: Ask) -> None:
+    """0.96 x 30,200 tokens / 6 = 4,832 (the tokens that follow from the printed GB are a few fewer)."""
+    load = json.loads(ask_of(ask, "sglang-load", "", "--json").out)["load"]
+    assert (load["running"], load["waiting"], load["preempted"]) == (6, 5, 1)
+    assert abs(load["tokens_per_request"] - 4_832) < 16
