@@ -276,6 +276,7 @@ RUNS = {
         f"{LOGS}/models/gemma-4-e2b.json --gpu l4 -c 8192",
         f"gemma3-27b --vllm-log {LOGS}/excerpts/vllm-gemma3-27b-0.11rc.log --gpu h100",
         f"qwen3-8b --log {LOGS}/refusals/vllm-qwen3-8b-24g.log --gpu rtx-4090",
+        f"--log {LOGS}/doctor/vllm-running.log",
     ],
     "sweep": ["gpt2 llama2-7b -c 1K,2K --tp 1,5 --gpu t4", "gpt2 --phase prefill,train --columns flops_total,model"],
     "verify": ["transformer-base -c 8 --kernel math", "gemma3-27b -c 64 --simulate cuda"],

@@ -423,11 +423,16 @@ def test_what_the_log_has_beyond_the_estimate_moves_the_room(difference: int) ->
 
 @pytest.mark.parametrize(("difference", "word"), [(1, "larger"), (-1, "smaller")])
 def test_one_byte_beyond_the_estimate_is_larger_or_smaller(difference: int, word: str) -> None:
-    """There is room for the request either way, so nothing is missing."""
-    asked = request(gpu=H100)
-    found = diagnosed(asked, log(refusal=TOO_SMALL), fit(asked).budget.room() - difference)
+    asked, refusal = request(gpu=H100), TOO_SMALL._replace(kind="no_memory")
+    found = diagnosed(asked, log(refusal=refusal), fit(asked).budget.room() - difference)
     assert found.notes[0].startswith(f"The log's weights and runtime memory are 1 B {word} than the estimate")
-    assert found.missing == 0
+
+
+def test_a_request_that_fits_contradicts_a_log_that_says_it_does_not() -> None:
+    asked = request(gpu=H100)
+    found = diagnosed(asked, log(refusal=TOO_SMALL), fit(asked).budget.room())
+    assert (found.cause, found.missing, found.changes) == ("other_model", None, ())
+    assert "one batch needs 578.25 MiB with this model, and 54.09 GiB were left" in found.reason
 
 
 def test_negative_memory_is_more_than_the_engines_share() -> None:
@@ -452,21 +457,28 @@ def test_a_model_buffer_of_one_gpu_shows_the_excess(devices: int) -> None:
 @pytest.mark.parametrize(
     ("tried", "free", "words"),
     [
-        ("2", "1", "An allocation of 2.00 GiB failed, 1.00 GiB were free."),
-        (None, None, "one request of 4,096 tokens"),
-        ("2", None, "one request of 4,096 tokens"),
-        (None, "1", "one request of 4,096 tokens"),
+        ("2", "1", "An allocation of 2.00 GiB failed, 1.00 GiB were free. By the estimate, the weights need 15.27 GiB"),
+        (None, None, "one request of 40,960 tokens"),
+        ("2", None, "one request of 40,960 tokens"),
+        (None, "1", "one request of 40,960 tokens"),
     ],
 )
 def test_a_failed_allocation_is_the_reason_if_the_log_has_it(tried: str | None, free: str | None, words: str) -> None:
     refusal = LogRefusal("out_of_memory", "CUDA out of memory", tried and gib(tried), free and gib(free), "weights")  # type: ignore[arg-type]
-    found = diagnosed(request(gpu=gpu("t4")), log(refusal=refusal))
+    found = diagnosed(request(gpu=gpu("rtx-4080"), context=40_960), log(refusal=refusal))
     assert found.reason.startswith(words)
     assert found.missing
     assert found.notes == ("The log does not say how much memory was left: the changes rest on the estimate.",)
     fits = diagnosed(request(gpu=H100), log(refusal=refusal))
     assert fits.missing is None
     assert fits.notes[0].startswith("By the estimate it fits")
+
+
+def test_weights_larger_than_the_gpu_are_the_reason() -> None:
+    refusal = LogRefusal("out_of_memory", "CUDA out of memory", gib("2"), gib("1"), "weights")
+    found = diagnosed(request(gpu=gpu("t4")), log(refusal=refusal))
+    assert (found.cause, found.available) == ("weights_too_large", gpu("t4").memory)
+    assert found.reason == "The weights need 15.27 GiB, and the GPU has 14.56 GiB."
 
 
 OCCUPIED = LogRefusal("occupied", "Free memory on device")
@@ -488,15 +500,12 @@ def test_the_share_that_is_free_is_rounded_down(free: str, total: str, share: st
     budget = {"free_memory": number(free), "gpu_memory": gib(total)}
     found = diagnosed(request(gpu=H100), log(budget=budget, refusal=OCCUPIED))
     assert found.reason.startswith("Other processes use ")
-    assert found.reason.endswith(" are free.")
     if share == "0.88":
-        assert found.reason == "Other processes use 9.19 GiB of the GPU: 70.00 GiB are free."
+        assert found.reason == "Other processes use 9.19 GiB of the GPU's 79.19 GiB: 70.00 GiB are free."
         assert flags(found) == ["--gpu-memory-utilization 0.88"]
-    assert found.notes == (
-        (f"End the other processes, or give vLLM the share that is free: --gpu-memory-utilization {share}.",)
-        if share
-        else ()
-    )
+    if share == "0.01":
+        assert found.reason.endswith(": 819.20 MiB are free, and the weights alone need 15.27 GiB.")
+    assert [f"--gpu-memory-utilization {share}" in note for note in found.notes] == ([True] if share else [])
 
 
 def test_a_share_that_is_too_small_comes_with_other_changes() -> None:
@@ -545,10 +554,8 @@ def test_after_the_cache_an_unknown_need_is_the_margin_twice() -> None:
         found.reason == "The cache left too little memory for what follows it: the warm-up of the sampler, or graphs."
     )
     without = diagnosed(request(), log(refusal=refusal))
-    assert (without.changes, without.notes) == (
-        (),
-        ("A smaller share leaves more; with --gpu, the share is computed.",),
-    )
+    assert (without.cause, without.changes) == ("cache_too_large", ())
+    assert "With --gpu, changes of" in without.notes[0]
 
 
 @pytest.mark.parametrize(("tried", "free"), [(gib("3.00"), None), (None, gib("1.00"))])
@@ -611,21 +618,20 @@ def test_sglangs_room_is_what_is_free_after_the_weights_less_the_rest_of_its_sha
     assert "the changes rest on the estimate" in unknown.notes[0]
 
 
-@pytest.mark.parametrize(
-    ("room", "missing", "words"),
-    [
-        (-1, 5, "and weights and runtime memory are 1 B larger than the engine's share."),
-        (0, 5, "0 B are left for the cache: 5 B are missing."),
-        (5, 1, "5 B are left for the cache: 1 B are missing."),
-        (5, 0, "and 5 B are left for the cache."),
-        (5, -1, "and 5 B are left for the cache."),
-    ],
-)
-def test_the_reason_says_what_is_left_and_what_is_missing(room: int, missing: int, words: str) -> None:
-    for batch, start in ((1, "one request of 4,096 tokens needs "), (2, "2 requests of 4,096 tokens need ")):
-        reason = log_doctor._reason(fit(request(batch=batch, kv_memory=GIB)), room, missing)
+@pytest.mark.parametrize(("batch", "start"), [(1, "one request of 4,096 tokens needs "), (2, "2 requests of 4,096")])
+def test_the_reason_says_what_is_left_and_what_is_missing(batch: int, start: str) -> None:
+    result = fit(request(batch=batch, kv_memory=GIB))
+    needed = int(result.needed)
+    for room, cause, end in (
+        (-1, "nothing_left", ", and weights and runtime memory are 1 B larger than the engine's share."),
+        (0, "kv_too_small", ", 0 B are left for the cache: "),
+        (needed - 5, "kv_too_small", " are left for the cache: 5 B are missing."),
+        (needed, "out_of_memory", " are left for the cache."),
+    ):
+        found, reason = log_doctor._reason(result, room)
+        assert found == cause
         assert reason.startswith(start)
-        assert reason.endswith(f", {words}")
+        assert end in reason
 
 
 @pytest.mark.parametrize(("more", "missing"), [(-1, 1), (0, None), (1, None)])

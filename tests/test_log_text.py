@@ -207,11 +207,11 @@ START, OUTCOME = re.compile("start"), re.compile("end")
         (["a", "b"], "a b", 1),
         (["start 1", "a", "end 1", "b"], "start 1 a end 1 b", 1),
         (["x", "start 1", "end 1", "start 2", "a", "end 2", "b"], "start 2 a end 2 b", 2),
-        # a start without an outcome does not count
-        (["start 1", "end 1", "start 2", "a"], "start 1 end 1", 1),
+        # a start without an outcome does not count, but arguments may be printed last
+        (["start 1", "end 1", "start 2", "a"], "start 1 end 1 start 2", 1),
         # several lines of one start
         (["start 1", "start 1 again", "end 1", "end 1 again", "start 2", "start 2 again", "end 2"], None, 2),
-        (["start 1", "end 1", "start 2", "end 2", "start 3", "end 3", "start 4"], "start 3 end 3", 3),
+        (["start 1", "end 1", "start 2", "end 2", "start 3", "end 3", "start 4"], "start 3 end 3 start 4", 3),
     ],
 )
 def test_the_last_start_with_an_outcome_is_read(lines: list[str], text: str | None, starts: int) -> None:

@@ -24,7 +24,7 @@ from .report import LABEL, Column, Report, Table, times
 from .text import WIDTH, wrapped
 from .users import users_section
 
-MOST_CHANGES = 6
+_MOST_CHANGES = 7
 """Changes on the screen without --full: with the cause and a command they take 24 rows."""
 
 
@@ -39,7 +39,7 @@ def log_report(request: FitRequest, log: StartupLog, *, full: bool = False) -> R
         request = request.with_engine_args(**find_engine(log.engine).long_context_options)
     comparison = compare(request, log)
     version = comparison.request.engine_args.get("engine_version")
-    diagnosis = diagnose(request.with_engine_args(engine_version=version), log, comparison)
+    diagnosis = diagnose(request.with_engine_args(engine_version=version), log, comparison.memory, comparison.checks)
     load = None if diagnosis else load_state(request.with_engine_args(engine_version=version), log, comparison)
     answer = Answer.to(comparison.request)
     report, notes = answer_report(answer), _notes(comparison, answer.resolved, log)
@@ -150,7 +150,7 @@ def _changes(diagnosis: Diagnosis, *, full: bool) -> list[Table]:
             "No change of the cache, weights, share, sequences, GPUs, context or batch that was tried makes it start."
         )
         return [lines_table([text])]
-    changes = diagnosis.changes if full else diagnosis.changes[:MOST_CHANGES]
+    changes = diagnosis.changes if full else diagnosis.changes[:_MOST_CHANGES]
     columns = (Column("starts with", "left"), Column("concurrent requests"))
     rows = ((change.flag, times(change.result.pool.concurrency, 2)) for change in changes)
     tables = [Table(columns, tuple(rows))]

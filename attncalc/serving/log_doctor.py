@@ -209,7 +209,7 @@ def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diag
     hundredths = 100 * free.number // total.number
     if not 0 < hundredths < 100:
         return diagnosis(reason, None, ())
-    option, share = "--gpu-memory-utilization", f"0.{hundredths:02d}"
+    option, share = estimate.resolved.engine.share_option, f"0.{hundredths:02d}"
     result = fit(dataclasses.replace(estimate.request, gpu_memory_utilization=share))
     smaller = Suggestion(f"{share} of the GPU's memory", f"{option} {share}", result)
     if result.verdict == "fits":
