@@ -37,7 +37,6 @@ FULL: Layer = (("full", "dense"), {"n_heads": 8})
 SPARSE: Layer = (("full", "sparse"), {"n_heads": 8, "n_experts": 4})
 WIDER: Layer = (("full", "sparse"), {"n_heads": 8, "n_experts": 9})
 OTHER: Layer = (("full", "sparse"), {"n_heads": 8, "n_experts": 7})
-NUMBERED: Layer = (("sparse_2",), {"n_heads": 8})
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,6 @@ FILES = (
 """Names after -o; those in a folder that is not there are errors."""
 MODEL_COMMANDS = ("kv", "kv", "params", "params", "flops", "flops", "memory", "compare", "fit", "fit")
 FORMATTING = frozenset({"--json", "--format", "--output", "-o", "--force", "--explain"})
-ENGINE_GROUPS = {"VllmOptions": "vllm", "SglangOptions": "sglang", "LlamacppOptions": "llamacpp"}
 
 
 class Known:
