@@ -89,6 +89,7 @@ MORE = [
     "checks",
     "estimates",
     "refusal",
+    "load",
     "users",
     "roofline",
     "schema",
