@@ -61,9 +61,11 @@ DEFAULT_WEIGHT = 10
 def main() -> int:
     """Return 0 if no input failed, else 1."""
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+    from fuzz.inputs import KINDS
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--kind", action="append")
+    parser.add_argument("--kind", action="append", choices=sorted(KINDS))
     parser.add_argument("--seed", type=int, default=Random().randrange(10**9))
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
     parser.add_argument("--count", type=int, default=10**12, help="inputs to try at most")
