@@ -66,8 +66,10 @@ def test_a_gpu_names_its_schema_and_is_valid(name: str) -> None:
 
 @each("name", gpu_names())
 def test_software_sees_most_of_the_memory_and_not_more(name: str) -> None:
+    """Metal's limit is two thirds of 16 GiB, 11.45 of 16 * 10^9 bytes."""
     spec = gpu(name)
-    assert spec.memory_gb * 10**9 * 3 // 4 <= spec.memory <= spec.memory_gb * 2**30
+    least = 7 / 10 if spec.vendor == "Apple" else 3 / 4
+    assert spec.memory_gb * 10**9 * least <= spec.memory <= spec.memory_gb * 2**30
 
 
 @each("name", gpu_names())
@@ -137,6 +139,76 @@ def test_names_and_aliases_are_unique_and_found() -> None:
     assert all(gpu(alias).name == name for name in gpu_names() for alias in gpu(name).aliases)
     assert gpu("H100").name == gpu("h100_80gb").name == gpu("H100 80GB HBM3").name == "h100-80gb"
     assert gpu("RTX 4090").name == "rtx-4090"
+
+
+SOLD = {
+    "m1": "8,16",
+    "m1-pro": "16,32",
+    "m1-max": "32,64",
+    "m1-ultra": "64,128",
+    "m2": "8,16,24",
+    "m2-pro": "16,32",
+    "m2-max": "32,64,96",
+    "m2-ultra": "64,128,192",
+    "m3": "8,16,24",
+    "m3-pro": "18,36",
+    "m3-max": "36,48,64,96,128",
+    "m3-ultra": "96,256,512",
+    "m4": "16,24,32",
+    "m4-pro": "24,48,64",
+    "m4-max": "36,48,64,128",
+    "m5": "16,24,32",
+    "m5-pro": "24,48,64",
+    "m5-max": "36,48,64,128",
+}
+"""GB of memory with which Apple sold each chip."""
+
+
+@each("chip", [*SOLD])
+def test_every_memory_of_a_mac_is_a_gpu(chip: str) -> None:
+    sizes = SOLD[chip].split(",")
+    for size in sizes:
+        found = gpu(f"{chip}-{size}gb")
+        assert (found.name, found.memory_gb) == (f"{chip}-{size}gb", int(size))
+        assert gpu(f"{chip.upper().replace('-', ' ')} {size}GB") == found
+        assert f" {size}GB" in found.title
+        assert found.unified
+        assert 0.66 * 2**30 < found.memory / found.memory_gb < 0.91 * 2**30
+    assert gpu(chip).name == f"{chip}-{sizes[-1]}gb"
+
+
+@each(
+    ("name", "logged"),
+    [
+        ("m1-16gb", "11453.25"),
+        ("m1-max-32gb", "22906.50"),
+        ("m4-16gb", "12713.12"),
+        ("m4-24gb", "19069.67"),
+        ("m4-32gb", "26800.60"),
+        ("m4-max-36gb", "30150.67"),
+        ("m4-pro-48gb", "40200.90"),
+        ("m4-max-64gb", "55662.79"),
+    ],
+)
+def test_a_mac_may_use_what_metal_logs(name: str, logged: str) -> None:
+    """recommendedMaxWorkingSetSize in MB of 10^6: 2 / 3 * 16 GiB = 11,453.25; 0.78 * 48 GiB = 40,200.90, rounded."""
+    assert abs(gpu(name).memory / 10**6 - float(logged)) < 1
+
+
+def test_a_memory_decides_bandwidth_and_cores_of_a_mac() -> None:
+    """An M3 Max with 36 GB has 30 of 40 cores and 300 of 400 GB/s: 14.2 * 3 / 4 = 10.65 TFLOP/s."""
+    small, large = gpu("m3-max-36gb"), gpu("m3-max")
+    assert (small.bandwidth, large.bandwidth) == (300 * 10**9, 400 * 10**9)
+    assert (dict(small.flops)["bf16"], dict(large.flops)["bf16"]) == (10_600_000_000_000, 14_200_000_000_000)
+    assert small.title == "Apple M3 Max 36GB, 30 GPU cores"
+    assert large.notes[-1] == "Sold with other memories too: m3-max-36gb, m3-max-48gb, m3-max-64gb, m3-max-96gb."
+    assert gpus_of("2xM3 Max 64GB") == (2, gpu("m3-max-64gb"))
+
+
+def test_a_memory_that_was_not_sold_is_an_error_that_lists_those_that_were() -> None:
+    with pytest.raises(AttncalcError, match="no GPU named 'm4-pro-72gb'") as caught:
+        gpu("m4-pro-72gb")
+    assert caught.value.tip.startswith("known: m4-pro-24gb, m4-pro-48gb, m4-pro-64gb. 'attncalc gpus' lists")
 
 
 def test_an_unknown_gpu_gets_a_suggestion() -> None:

@@ -34,8 +34,27 @@ def _folder() -> Path:
 
 
 def gpu_names() -> list[str]:
-    """Return the sorted names of all GPUs."""
+    """Return the sorted names of all GPUs. A Mac's chip has one; `gpu` knows its other memories too."""
     return list(file_names(_folder()))
+
+
+@cache
+def _known() -> dict[str, dict[str, Any]]:
+    """Return {name: content} of all GPUs, and of each other memory of a chip: 'm3-max-36gb' is in m3-max-128gb.yaml."""
+    known: dict[str, dict[str, Any]] = folder_content(_folder())
+    return known | {name: sized for file, data in known.items() for name, sized in _sized(file, data).items()}
+
+
+def _sized(name: str, data: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return {name: content} of the other memories of a chip: the file's content with what a size changes."""
+    largest = f"{data['memory_gb']}GB"
+    sizes = {f"{size['memory_gb']}GB": size for size in data.get("sizes", ())}
+    return {
+        name.replace(largest.lower(), gb.lower()): data
+        | {"title": data["title"].replace(largest, gb), "aliases": (), "sizes": ()}
+        | size
+        for gb, size in sizes.items()
+    }
 
 
 def gpu(name: str | os.PathLike[str]) -> Gpu:
@@ -47,10 +66,11 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
     normalized = "-".join(text.lower().replace("_", " ").split())  # product names have capitals and blanks
     if normalized in gpu_names():
         return _to_gpu(normalized, file_content(_folder(), normalized))
-    known = folder_content(_folder())
+    known = _known()
     aliases = {alias: own_name for own_name, data in known.items() for alias in data.get("aliases", ())}
-    if normalized in aliases:
-        return _to_gpu(aliases[normalized], known[aliases[normalized]])
+    own_name = aliases.get(normalized, normalized)
+    if own_name in known:
+        return _to_gpu(own_name, known[own_name])
     path = Path(text)
     try:
         is_file = path.is_file()
@@ -60,7 +80,10 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
         is_file = False
     if is_file:
         raise AttncalcError(f"{truncate(text)}: a GPU file is YAML", "name it .yaml")
-    hint = did_you_mean(normalized, [*known, *aliases])
+    chip = re.sub(r"-\d+gb$", "", normalized)
+    sizes = [name for name in known if chip != normalized and re.fullmatch(re.escape(chip) + r"-\d+gb", name)]
+    sizes.sort(key=lambda name: int(known[name]["memory_gb"]))
+    hint = f"known: {', '.join(sizes)}. " if len(sizes) > 1 else did_you_mean(normalized, [*known, *aliases])
     raise AttncalcError(f"no GPU named '{truncate(text)}', and no such file", f"{hint}{_TIP}")
 
 
@@ -73,7 +96,7 @@ def gpu_of_device(title: str, memory: int) -> Gpu | None:
     name = "-".join(word for word in words if word not in _VENDOR_WORDS)
     found = [
         _to_gpu(own_name, data)
-        for own_name, data in folder_content(_folder()).items()
+        for own_name, data in _known().items()
         if name in data.get("aliases", ()) or re.fullmatch(re.escape(name) + r"(-\d+gb)?", own_name)
     ]
     closest = min(found, key=lambda gpu: abs(gpu.memory - memory), default=None)
@@ -147,6 +170,8 @@ def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
     if "memory" not in data:
         share = ", of which the GPU gets three quarters" if unified else ""
         notes.append(f"No log shows how much memory software sees: {memory_gb} x 10^9 bytes are assumed{share}.")
+    if name in gpu_names() and (others := _sized(name, data)):
+        notes.append(f"Sold with other memories too: {', '.join(others)}.")
     return Gpu(
         name=name,
         title=data["title"],
