@@ -163,7 +163,7 @@ def human(number: int, unit: str) -> str:
     number = int(number)
     if unit not in _SCALES:
         return count(number)
-    name, factor = common_unit(number, unit)
+    name, factor = common_unit(abs(number), unit)
     is_whole = unit == BYTES and factor < GIB and number % factor == 0
     return f"{_decimals(number, int(factor), 0 if is_whole else 2)} {name}".strip()
 

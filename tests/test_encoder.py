@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from attncalc import AttncalcError, ModelSpec, Workload, load
+from attncalc.checkpoint import CheckpointWeights, StoredDtype
 from attncalc.config.gpus import gpu
 from attncalc.engines.runtime import RuntimePart
 from attncalc.model import Tower, TowerItem
@@ -39,6 +40,13 @@ def parts(model: ModelSpec, *, version: str = "0.19.0", context: int = 8192, tp:
 def encoder(model: ModelSpec, **options: Any) -> RuntimePart | None:
     part: RuntimePart | None = parts(model, **options).get("encoder")
     return part
+
+
+def weights_of(model: ModelSpec, **args: Any) -> int:
+    """Return the bytes of the weights on an H100."""
+    result = fit(FitRequest(model, Workload.decode(1, 4096), gpu=gpu("h100-80gb"), engine_args=args))
+    assert result.budget.weights is not None
+    return int(result.budget.weights.total)
 
 
 @pytest.mark.parametrize(
@@ -150,3 +158,59 @@ def test_an_item_of_a_model_file_is_checked(tmp_path: Path, item: str, message: 
     file.write_text(f"{preset.read_text()}\ntowers: {{vision: [1000, 0]}}\ntower_items: {{{item}}}\n")
     with pytest.raises(AttncalcError, match=message):
         load(str(file))
+
+
+def test_a_tower_without_items_is_neither_profiled_nor_loaded() -> None:
+    """10^8 parameters of a tower take 2 x 10^8 bytes in bf16; 8 items of a step are not profiled."""
+    image, film = with_items(ITEM), with_items(ITEM._replace(repeats=4))
+    for model, options in (
+        (image, {"language_model_only": True}),
+        (film, {"language_model_only": True}),
+        (image, {"limit_mm_per_prompt": '{"image": 0}'}),
+        (film, {"limit_mm_per_prompt": '{"image": 0, "video": 0}'}),
+    ):
+        assert encoder(model, **options) is None
+        assert weights_of(model) - weights_of(model, **options) == 2 * 10**8
+    # a tower that reads videos is still needed without images; audio has a tower of its own
+    assert encoder(film, limit_mm_per_prompt='{"image": 0}') is not None
+    assert encoder(image, limit_mm_per_prompt='{"audio": 0}') is not None
+    both = with_items(ITEM, ITEM)
+    assert weights_of(both) - weights_of(both, limit_mm_per_prompt='{"audio": 0}') == 2 * 10**8
+
+
+def test_without_a_profile_of_items_the_towers_stay() -> None:
+    model = with_items(ITEM)
+    assert encoder(model, skip_mm_profiling=True) is None
+    assert weights_of(model, skip_mm_profiling=True) == weights_of(model)
+
+
+def test_files_without_their_tower_are_smaller_by_its_parameters() -> None:
+    """20 GB of files with a tower of 10^8 parameters in bf16 are 20 - 0.2 GB without it."""
+    stored = CheckpointWeights(1, 9, (StoredDtype("BF16", 10**10, 20 * 10**9),), 20 * 10**9)
+    model = dataclasses.replace(with_items(ITEM), stored=stored)
+    assert weights_of(model) - weights_of(model, language_model_only=True) == 2 * 10**8
+
+
+@pytest.mark.parametrize(
+    ("limits", "items"),
+    [
+        ('{"image": 1}', 1),  # one prompt has one image, although its context has room for 8
+        ('{"image": 3}', 3),
+        ('{"image": 99}', 8),
+        ('{"video": 2}', 8),
+    ],
+)
+def test_a_prompt_has_as_many_items_as_its_limit_allows(limits: str, items: int) -> None:
+    part = encoder(with_items(ITEM._replace(positions=400)), max_num_seqs=1, limit_mm_per_prompt=limits)
+    assert part is not None
+    assert part.expected == items * (400 * 500 * 2 + 1000 * 4096 * 2)
+
+
+def test_without_videos_an_image_is_the_largest_item() -> None:
+    """A video of 4 images takes 4,000 tokens: two of them are 8 items of a step of 8,192, and one with a limit of 1."""
+    film = with_items(ITEM._replace(positions=400, repeats=4))
+    held = 400 * 500 * 2 + 1000 * 4096 * 2
+    for limits, items in (('{"video": 1}', 4), ('{"video": 0, "image": 1}', 1), ("{}", 8)):
+        part = encoder(film, max_num_seqs=1, limit_mm_per_prompt=limits)
+        assert part is not None
+        assert part.expected == items * held

@@ -179,6 +179,13 @@ def options(engine: str, model: str = "qwen3-8b", **fields: Any) -> str:
         ("vllm", {"swap_space": 2**32}, " --swap-space 4"),
         ("vllm", {"swap_space": 2**29}, " --swap-space 0.5"),
         ("vllm", {"swap_space": 0}, " --swap-space 0"),
+        ("vllm", {"cpu_offload_gb": 5 * 2**29}, " --cpu-offload-gb 2.5"),
+        (
+            "vllm",
+            {"language_model_only": True, "skip_mm_profiling": True, "max_cudagraph_capture_size": 64},
+            " --language-model-only --skip-mm-profiling --max-cudagraph-capture-size 64",
+        ),
+        ("vllm", {"limit_mm_per_prompt": '{"image": 0}'}, """ --limit-mm-per-prompt '{"image": 0}'"""),
         ("vllm", {"speculative_layers": 1}, """ --speculative-config '{"model": "DRAFT_MODEL"}'"""),
         ("sglang", {"max_running_requests": 8}, " --max-running-requests 8"),
         ("sglang", {"swa_full_tokens_ratio": "0.5"}, " --swa-full-tokens-ratio 0.5"),

@@ -59,6 +59,16 @@ def test_the_version_is_the_engines(lines: tuple[str, ...], version: str | None)
         ("args: {'gpu_memory_utilization': 0.85}", {"gpu_memory_utilization": "0.85"}),
         ("GPU memory utilization (0.95, 75 GiB)", {"gpu_memory_utilization": "0.95"}),
         ("block_size=32, swap_space=4.0", {"block_size": "32", "swap_space": "4.0"}),
+        ("args: {'cpu_offload_gb': 10.0}", {"cpu_offload_gb": "10.0"}),
+        ("config: cpu_offload_gb=0", {}),
+        (
+            "args: {'limit_mm_per_prompt': {'image': 0, 'video': {'count': 1}}, 'seed': 0}",
+            {"limit_mm_per_prompt": "{'image': 0, 'video': {'count': 1}}"},
+        ),
+        ("args: {'limit_mm_per_prompt': {}}", {}),
+        ("non-default args: {'max_cudagraph_capture_size': 64}", {"max_cudagraph_capture_size": "64"}),
+        # the engine's config has the default too
+        ("Initializing a V1 LLM engine (v0.20.0) with config: 'max_cudagraph_capture_size': 512", {}),
         ("mamba_ssm_cache_dtype='float32'", {"mamba_ssm_cache_dtype": "float32"}),
         # the first mention is the model's, a later one its drafter's
         ("args: max_model_len=4096, speculative args: max_model_len=128", {"context": "4096"}),
@@ -94,6 +104,8 @@ def test_drafters_with_a_layer_of_their_own(method: str, layers: str) -> None:
 def test_flags_and_the_model_are_read() -> None:
     assert read("model='a/b', enforce_eager=True").flags == {"enforce_eager"}
     assert read("model='a/b', enforce_eager=False").flags == frozenset()
+    both = "args: {'model': 'a/b', 'language_model_only': True, 'skip_mm_profiling': True}"
+    assert read(both).flags == {"language_model_only", "skip_mm_profiling"}
     assert read("model='a/b', enforce_eager=False").model == "a/b"
     assert read("args: {'model_tag': 'c/d'}").model == "c/d"
     assert (read().model, read().engine) == (None, "vllm")

@@ -59,6 +59,11 @@ class EngineArgs:
     vision_params: int = 0  # parameters of the model's vision tower
     speculative_tokens: int = 0  # tokens that a drafter proposes per step
 
+    @property
+    def changes_weights(self) -> bool:
+        """Whether an option adds to the weights on a GPU, or moves some of them to the host."""
+        return False
+
 
 class Detail(NamedTuple):
     """An intermediate figure of an engine's answer."""

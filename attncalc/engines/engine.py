@@ -149,6 +149,10 @@ class Engine(Generic[Args]):
         """
         return model
 
+    def loaded(self, model: ModelSpec, args: Args) -> ModelSpec:
+        """Return the part of the model that is loaded: options may leave towers out."""
+        return model
+
     def parts(self, model: ModelSpec, args: Args) -> Sequence[ModelSpec]:
         """Return the layers of each pipeline stage as models; of each GPU, if it splits by layer.
 

@@ -199,7 +199,7 @@ def _budget_table(result: FitResult, figures: Figures) -> Table:
             n_layers = f", {count(budget.layers)} of {plural(result.request.model.main.n_layers, 'layer')}"
         add(f"- {figures['weights'].label}{n_layers}", "weights")
         for part in budget.weights.extra if budget.weights else ():
-            if part.size >= _SHOWN_FROM:
+            if abs(part.size) >= _SHOWN_FROM:
                 add(f"    {part.label}", part.name)
         if figures["reserve"].whole:
             add(f"- {figures['reserve'].label}", "reserve")

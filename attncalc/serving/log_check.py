@@ -125,7 +125,14 @@ def _estimates(request: FitRequest, log: StartupLog, memory: LogMemory | None) -
     if gpu is None:
         if loaded:
             pp, in_dtype, weights_dtype = resolved.args.pp, resolved.workload.dtype, _weights_dtype(request)
-            held = weights(resolved.model, pp=pp, in_dtype=in_dtype, weights_dtype=weights_dtype)
+            held = weights(
+                resolved.model,
+                pp=pp,
+                in_dtype=in_dtype,
+                weights_dtype=weights_dtype,
+                engine=resolved.engine if resolved.args.changes_weights else None,
+                args=resolved.args,
+            )
             yield Estimate("weights", "weights", loaded.bytes, *_weights_range(resolved, int(held.total)))
         return
     budget = fit(resolved.request).budget if resolved.whole_layers else memory_budget(resolved)

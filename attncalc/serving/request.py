@@ -271,6 +271,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         blocks=model.stored.blocks if model.stored else None,
     )
     of.check_split(args)
+    request = dataclasses.replace(request, model=of.loaded(model, args))
     args = of.for_batch(args, workload.batch)
     return ResolvedRequest(
         request=request,

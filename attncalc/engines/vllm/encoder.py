@@ -35,7 +35,7 @@ def encoder(
         facts: the device.
         passes: the parts of the language model's own pass, which begins after the encoder has freed its tensors.
     """
-    if not facts.first or not facts.whole.towers:
+    if not facts.first or not facts.whole.towers or facts.args.skip_mm_profiling:
         return None
     width = facts.element_bytes
     tower = max(facts.whole.towers, key=lambda tower: tower.item.tokens if tower.item else 0)
@@ -70,6 +70,14 @@ def encoder(
     return part, (("encoder_bytes", "tensors of the encoder", encoding),)
 
 
+def reads(args: VllmArgs, tower: Tower) -> bool:
+    """Return whether prompts may have items of that tower: some kind is not limited to 0 (get_limit_per_prompt)."""
+    if tower.name != "vision":
+        return args.limit(tower.name) != 0
+    has_videos = tower.item is None or tower.item.repeats > 1
+    return args.limit("image") != 0 or (has_videos and args.limit("video") != 0)
+
+
 def divides_tower(tp: int, tower: Tower) -> bool:
     """Return whether tensor parallelism divides the heads and the MLPs of the tower evenly, as far as is known.
 
@@ -91,10 +99,12 @@ def _items(facts: RuntimeFacts[VllmArgs], item: TowerItem) -> int:
     if version.v0:
         return facts.limits.tokens // _tokens_v0(item) * _images_v0(item)
     room = facts.context - (item.tokens if version.videos_leave_room_for_image else 0)
-    repeats = min(item.repeats, max(1, room // item.tokens))
+    has_videos = item.repeats > 1 and facts.args.limit("video") != 0
+    repeats = min(item.repeats, max(1, room // item.tokens)) if has_videos else 1
     tokens = repeats * item.tokens
     of_budget = max(facts.limits.tokens, tokens) // tokens
-    of_sequences = facts.limits.sequences * max(1, facts.context // tokens)
+    of_prompt, limit = max(1, facts.context // tokens), facts.args.limit("video" if has_videos else "image")
+    of_sequences = facts.limits.sequences * (min(of_prompt, limit) if limit else of_prompt)
     return repeats * min(of_budget, of_sequences)
 
 

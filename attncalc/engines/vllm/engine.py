@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...model import ModelSpec
-from ...units import count
+from ...units import BYTES, count, human
 from ..base import CacheLayout
 from ..engine import Engine, Refusal
 from ..expert_parallel import divide_experts
 from ..options import DraftOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
+from .encoder import reads
 from .held_weights import extra_weights, has_mla, padded_vocabulary
 from .launch import launch
 from .layout import layout
@@ -73,6 +75,28 @@ class Vllm(Engine[VllmArgs]):
 
     def limits(self, args: VllmArgs) -> Limits:
         return Limits(args.step_tokens, args.step_sequences)
+
+    def loaded(self, model: ModelSpec, args: VllmArgs) -> ModelSpec:
+        """Return the model without the towers whose inputs are all limited to 0 (_mark_tower_model in interfaces.py).
+
+        Its files are smaller by their parameters, which quantizations leave as they are.
+        """
+        left_out = [tower for tower in model.towers if not reads(args, tower)]
+        if not left_out:
+            return model
+        towers, stored = tuple(tower for tower in model.towers if tower not in left_out), model.stored
+        if stored:
+            size = sum(tower.params for tower in left_out) * args.dtype.bits // 8
+            stored = stored._replace(size=max(0, stored.size - size))
+        return dataclasses.replace(model, towers=towers, stored=stored)
+
+    def host_notes(self, args: VllmArgs) -> Iterator[str]:
+        if args.cpu_offload_gb:
+            size = human(args.cpu_offload_gb, BYTES)
+            yield (
+                f"Up to {size} of the layers on each GPU are in host memory. Every step reads them over PCIe, which "
+                "bounds of time leave out."
+            )
 
     def loads_quantization(self, method: str, version: str | None) -> bool:
         switches = vllm_version(version)

@@ -35,6 +35,7 @@ def extra_weights(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> list[E
         ("weights_expert_padding", "padding of MXFP4 experts"): _expert_padding,
         ("weights_layer_inputs", "buffer of per-layer inputs"): _layer_inputs,
         ("weights_vocab_padding", "padding of the vocabulary"): _vocab_padding,
+        ("weights_on_host", "moved to the host"): _on_host,
         ("weights_allocator", "rounding of PyTorch's allocator"): _allocator,
     }
     return [ExtraWeights(name, label, size(model, args, held)) for (name, label), size in parts.items()]
@@ -66,6 +67,20 @@ def _layer_inputs(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quanti
     tokens = symbol("N", args.step_tokens, "max_num_batched_tokens")
     inputs = symbol("layer_inputs", columns, "elements of all layers' inputs per token")
     return quantity(tokens * inputs * held.element_bytes)
+
+
+def _on_host(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
+    """Return minus the bytes of the layers' tensors that --cpu-offload-gb moves to the host: at most all of them.
+
+    It moves tensor after tensor until they have that many bytes, so that the last one may exceed it. The embedding and
+    the head stay (make_layers in models/utils.py, model_executor/offloader/uva.py).
+    """
+    if not args.cpu_offload_gb:
+        return Quantity(0)
+    layers = sum(size * count for size, count in _tensors(model.plain(), held))
+    for count, experts, mlp, d_model in _mixtures(model, held):
+        layers += count * experts * sum(_mxfp4_tensors(model, args, d_model, int(mlp.d_ff)))
+    return quantity(-1 * symbol("cpu_offload", min(args.cpu_offload_gb, layers), "bytes of layers in host memory"))
 
 
 # MLA

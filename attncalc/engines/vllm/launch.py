@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+from ...units import GIB
 from ..launch import (
     DRAFT_MODEL,
     PREDICT_TOKENS,
     TORCH_NAMES,
     Flags,
     LaunchFacts,
+    NoCommandError,
     dtype_flags,
     flag,
     own_flags,
@@ -29,6 +31,8 @@ _CACHE_DTYPES = {
 def launch(facts: LaunchFacts[VllmArgs]) -> Flags:
     """Yield the words of the command: 'vllm serve Qwen/Qwen3-8B --max-model-len 40960 --kv-cache-dtype fp8'."""
     args = facts.args
+    if args.offline:  # Python starts it
+        raise NoCommandError
     if args.allow_long_max_model_len:
         yield "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
     yield from ("vllm", "serve", facts.served)
@@ -44,13 +48,16 @@ def launch(facts: LaunchFacts[VllmArgs]) -> Flags:
         yield "--enable-expert-parallel"
     yield from flag("--gpu-memory-utilization", facts.share)
     yield from flag("--kv-cache-memory-bytes", facts.kv_memory)
-    yield from own_flags(VllmOptions, args, "speculative_model", "allow_long_max_model_len", "swap_space")
+    yield from own_flags(
+        VllmOptions, args, "speculative_model", "allow_long_max_model_len", "swap_space", "cpu_offload_gb"
+    )
     yield from flag("--block-size", args.block_size)
     yield from flag("--mamba-ssm-cache-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is not None:
         yield "--enable-prefix-caching" if args.prefix_caching else "--no-enable-prefix-caching"
-    if args.swap_space is not None:
-        yield from ("--swap-space", f"{args.swap_space / 2**30:g}")
+    for name, size in (("--swap-space", args.swap_space), ("--cpu-offload-gb", args.cpu_offload_gb)):
+        if size is not None:
+            yield from (name, f"{size / GIB:g}")
     yield from _drafts(facts)
 
 

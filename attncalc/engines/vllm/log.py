@@ -147,11 +147,19 @@ _SETTINGS = {
     ),
     "block_size": _number("block_size"),
     "swap_space": _setting("swap_space"),
+    "cpu_offload_gb": re.compile(r"cpu_offload_gb'?[=:] ?(?!0(?:\.0)?\b)(\d{1,6}(?:\.\d{1,9})?)"),
+    "limit_mm_per_prompt": re.compile(r"limit_mm_per_prompt'?[=:] ?(\{(?:[^{}]|\{[^{}]{0,200}\}){1,400}\})"),
+    # The engine's config has it too, with its default
+    "max_cudagraph_capture_size": re.compile(
+        r"non-default args: (?:(?!LLM engine).){0,8000}?'max_cudagraph_capture_size': ([1-9]\d{0,9})"
+    ),
     "mamba_ssm_cache_dtype": _setting("mamba_ssm_cache_dtype"),
     "speculative_tokens": _number("num_spec_tokens", "num_speculative_tokens"),
 }
 """The settings that are read, by the names of `VllmArgs` and `attncalc fit`."""
-_FLAGS = {"enforce_eager": re.compile(r"enforce_eager'?[=:] ?True")}
+_FLAGS = {
+    name: re.compile(rf"{name}'?[=:] ?True") for name in ("enforce_eager", "language_model_only", "skip_mm_profiling")
+}
 _QUANTIZATION = re.compile(r"(?<!\w)'?quantization'?[=:] ?'?(?!None)(\w{1,40})")
 _WEIGHTS = {"fp8": "fp8", "awq": "int4", "gptq": "int4", "bitsandbytes": "int4"}
 

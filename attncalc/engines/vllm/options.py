@@ -2,23 +2,49 @@
 
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
+from ...errors import AttncalcError
 from ...options import COUNT, Count, Option, Parser
-from ...units import GIB, parse_bytes
+from ...units import GIB, parse_bytes, truncate
 from ..base import DraftModel
 from ..options import PagedArgs
 from .versions import VllmVersion, vllm_version
 
+_MOST_ITEMS = 10**6
 _LONG_CONTEXT = 32 * 1024
 """Tokens of context beyond which V0 splits prompts by default (_set_default_args_v0)."""
 
 
 def _gibibytes(text: str, name: str) -> int:
     """Return a size in bytes; a bare number is in GiB, as in vLLM's --swap-space."""
+    if text.strip() in ("0", "0.0"):
+        return 0
     return parse_bytes(text if text[-1:].isalpha() else f"{text}GiB", name)
+
+
+def _limits(text: str, name: str) -> str:
+    """Return the limits per prompt as vLLM's JSON: '{"image": 0}' for {"image": {"count": 0}}; a log has single quotes.
+
+    Raises AttncalcError if it is not an object of counts.
+    """
+    tip = """give the counts by kind, as '{"image": 0, "video": 0}'"""
+    try:
+        found: Any = json.loads(text.replace("'", '"'))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise AttncalcError(f"{name}: '{truncate(text)}' is not a JSON object", tip)
+    counts = {kind: limit.get("count") if isinstance(limit, dict) else limit for kind, limit in found.items()}
+    for kind, limit in counts.items():
+        sized = isinstance(found[kind], dict) and len(found[kind]) > 1
+        if sized or type(limit) is not int or not 0 <= limit <= _MOST_ITEMS:
+            raise AttncalcError(f"{name}: {truncate(json.dumps(found[kind]))} of {truncate(kind)} is not a count", tip)
+    return json.dumps(counts)
 
 
 class VllmOptions(TypedDict, total=False):
@@ -55,11 +81,41 @@ class VllmOptions(TypedDict, total=False):
             "--swap-space", metavar="GIB", parse=Parser(_gibibytes), help="Before V1: host memory for swapped blocks."
         ),
     ]
+    cpu_offload_gb: Annotated[
+        float | str | None,
+        Option("--cpu-offload-gb", metavar="GIB", parse=Parser(_gibibytes), help="Weights of each GPU in host memory."),
+    ]
+    language_model_only: Annotated[
+        bool, Option("--language-model-only", help="Text only: no towers, and no images in the profile.")
+    ]
+    limit_mm_per_prompt: Annotated[
+        str | Mapping[str, int] | None,
+        Option(
+            "--limit-mm-per-prompt",
+            metavar="JSON",
+            parse=Parser(_limits),
+            axis=False,
+            help='Images, videos and audios per prompt, as \'{"image": 0, "video": 0}\'.',
+        ),
+    ]
+    skip_mm_profiling: Annotated[bool, Option("--skip-mm-profiling", help="No images in the profile of the memory.")]
+    max_cudagraph_capture_size: Annotated[
+        Count | None,
+        Option(
+            "--max-cudagraph-capture-size",
+            metavar="N",
+            parse=COUNT,
+            help="The largest batch with a CUDA graph. Default: 2 --max-num-seqs, at most 512.",
+        ),
+    ]
+    offline: Annotated[
+        bool, Option("--offline", help="Python's class LLM instead of the server, with larger steps by default.")
+    ]
 
 
 @dataclass(frozen=True)
 class VllmArgs(PagedArgs):
-    """The arguments of vLLM: those of its options have their names. `swap_space` is in bytes."""
+    """The arguments of vLLM: those of its options have their names. Sizes are in bytes, limits are JSON."""
 
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
@@ -68,6 +124,25 @@ class VllmArgs(PagedArgs):
     disable_hybrid_kv_cache_manager: bool = False
     swap_space: int | None = None
     speculative_model: DraftModel | None = None
+    cpu_offload_gb: int | None = None
+    language_model_only: bool = False
+    limit_mm_per_prompt: str | None = None
+    skip_mm_profiling: bool = False
+    max_cudagraph_capture_size: int | None = None
+    offline: bool = False
+
+    @property
+    def changes_weights(self) -> bool:
+        return bool(self.cpu_offload_gb)
+
+    @cached_property
+    def _limits(self) -> dict[str, int]:
+        limits: dict[str, int] = json.loads(self.limit_mm_per_prompt or "{}")
+        return limits
+
+    def limit(self, kind: str) -> int | None:
+        """Return how many images, videos or audios a prompt may have; None without a limit."""
+        return 0 if self.language_model_only else self._limits.get(kind)
 
     @cached_property
     def version(self) -> VllmVersion:
@@ -76,7 +151,9 @@ class VllmArgs(PagedArgs):
 
     @property
     def step_tokens(self) -> int:
-        """The tokens of one step: as given, or the API server's default for the device (engine/arg_utils.py).
+        """The tokens of one step: as given, or the default for the device (get_batch_defaults in engine/arg_utils.py).
+
+        The class LLM has larger ones than the server: 16,384 instead of 8,192, and 8,192 instead of 2,048.
 
         V0 splits prompts only if the context is longer than 32K, and never with MLA; a step takes a whole prompt
         otherwise.
@@ -88,7 +165,9 @@ class VllmArgs(PagedArgs):
             return max(context, 2048) if context <= _LONG_CONTEXT or "MLA" in self.attentions else 2048
         if self.device_memory is not None and self.device_memory >= 160 * GIB and self.version.has_default_for_160_gib:
             return 16384
-        return 8192 if self._has_large_gpu else 2048
+        if self._has_large_gpu:
+            return 16384 if self.offline else 8192
+        return 8192 if self.offline else 2048
 
     @property
     def step_sequences(self) -> int:

@@ -64,7 +64,14 @@ class Profile:
     def _of_llm(self) -> Profile:
         """The pass of the class LLM, which has 8,192 tokens where the server has 2,048, else 16,384 (arg_utils.py)."""
         tokens = self.facts.limits.tokens
+        if self._args.offline:
+            return self
         return self._with_tokens(max(tokens, 8192 if tokens <= _FEWEST_TOKENS else 16384))
+
+    @property
+    def _of_few(self) -> Profile:
+        """The pass with the fewest tokens of any default: the server's, or those of the class LLM if it runs."""
+        return self if self._args.offline else self._with_tokens(_FEWEST_TOKENS)
 
     def terms(self) -> list[Term]:
         """Return the symbols of the parts' formulas that have formulas themselves."""
@@ -106,7 +113,7 @@ class Profile:
         """
         facts, given = self.facts, self._args.max_num_seqs is not None
         margin = facts.whole.main.d_model * facts.limits.tokens * self._args.dtype.bits // 8 * 3 // 4
-        few, many = self._with_tokens(_FEWEST_TOKENS), self._of_llm
+        few, many = self._of_few, self._of_llm
         low = max(few._pass_bytes - margin, int(self.sampler) if given else 0) - GIB // 10
         high = max(many._pass_bytes + margin, int(self.sampler)) + GIB * (15 if given else 30) // 100
         if self.compiler:
@@ -271,7 +278,7 @@ class Profile:
             return RuntimePart("gathered_latents", "sparse MLA's workspace", size // 2, gathered, size * 5 // 4, source)
         if not self._version.keeps_experts_workspace or not self.experts:
             return None
-        low = int(self._with_tokens(_FEWEST_TOKENS).experts) * 9 // 10
+        low = int(self._of_few.experts) * 9 // 10
         high = int(self._of_llm.experts) * 5 // 4 + self._of_llm._copies_for_cutlass()
         source = f"vLLM {name}, model_executor/layers/fused_moe/modular_kernel.py"
         return RuntimePart("experts", "experts' workspace", low, self.experts, high, source)

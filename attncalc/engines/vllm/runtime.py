@@ -200,10 +200,11 @@ def _splits_buffer(profile: Profile) -> int:
 def capture_sizes(facts: RuntimeFacts[VllmArgs]) -> list[int]:
     """Return the batch sizes that vLLM captures: 1, 2, 4, 8 to 248 by 8, then by 16 up to 2 max_num_seqs and 512.
 
-    Source: _set_cudagraph_sizes (config/vllm.py).
+    --max-cudagraph-capture-size is the largest instead. Source: _set_cudagraph_sizes (config/vllm.py).
     """
-    largest = min(2 * facts.limits.sequences, 512, facts.limits.tokens)
-    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)]
+    largest = facts.args.max_cudagraph_capture_size or min(2 * facts.limits.sequences, 512)
+    largest = min(largest, facts.limits.tokens)
+    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16)]
     return [size for size in sizes if size <= largest]
 
 
