@@ -90,6 +90,7 @@ class CheckpointWeights(NamedTuple):
         size: bytes of all tensors, without headers.
         kind: the format of the files.
         contents: the tensors of GGUF files, in order; () for other files.
+        file_type: the type of a GGUF file that was not read, but computed from the model: 'q4_k_m'; '' for real files.
     """
 
     files: int
@@ -98,6 +99,7 @@ class CheckpointWeights(NamedTuple):
     size: int
     kind: Literal["safetensors", "GGUF"] = "safetensors"
     contents: tuple[StoredTensor, ...] = ()
+    file_type: str = ""
 
     @property
     def blocks(self) -> int | None:

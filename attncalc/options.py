@@ -14,7 +14,9 @@ stands where the option is used: those of an engine in the engine's package.
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from .units import dtype, parse_bytes, parse_count
+from .errors import AttncalcError, did_you_mean
+from .ggml import FILE_TYPES
+from .units import DTYPES, dtype, is_dtype, parse_bytes, parse_count, truncate
 
 Count = int | str
 """A whole number: 4096, '4_096', '4k' (4,000) or '4K' (4,096)."""
@@ -53,6 +55,18 @@ def _dtype(text: str, name: str) -> str:
     return dtype(dtype_name(text)).name
 
 
+def _weights_dtype(text: str, name: str) -> str:
+    given = dtype_name(text).lower()
+    if given in FILE_TYPES:
+        return given
+    if not is_dtype(given):
+        known = dict.fromkeys([*DTYPES, *FILE_TYPES])
+        raise AttncalcError(
+            f"there is no dtype '{truncate(text)}'", f"{did_you_mean(given, known)}known: {', '.join(known)}"
+        )
+    return _dtype(text, name)
+
+
 def _dtype_or_auto(text: str, name: str) -> str | None:
     return None if text == "auto" else _dtype(text, name)
 
@@ -70,6 +84,8 @@ TEXT = Parser(_unparsed)
 COUNT, COUNT_OR_ZERO = Parser(parse_count, "N", is_number=True), Parser(count_or_zero, "N", is_number=True)
 BYTES, BYTES_OR_ZERO = Parser(parse_bytes, "SIZE", is_number=True), Parser(_bytes_or_zero, "SIZE", is_number=True)
 DTYPE, DTYPE_OR_AUTO = Parser(_dtype, "DTYPE"), Parser(_dtype_or_auto, "DTYPE")
+WEIGHTS_DTYPE = Parser(_weights_dtype, "DTYPE")
+"""A dtype or a type of GGUF files: 'q4_k_m'."""
 """'auto' is the engine's default, as None."""
 YES_OR_NO = Parser(_yes_or_no)
 """A flag with an opposite; a start-up log has 'True' or 'False'."""

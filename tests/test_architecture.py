@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "search": set[str](),
     "tracing": {"errors", "quantity"},
     "units": {"errors", "quantity"},
-    "options": {"errors", "units"},
+    "options": {"errors", "ggml", "units"},
     "workload": {"errors", "quantity", "units"},
     "attention": BASE,
     "mlp": BASE | {"attention"},

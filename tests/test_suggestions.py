@@ -154,8 +154,10 @@ def test_a_narrower_cache_has_fewer_bits(engine: str, fields: dict[str, Any], na
         ("vllm", "int8", ["int4"]),
         ("vllm", "fp8", ["int4"]),
         ("vllm", "int4", []),
-        ("llamacpp", None, ["q8_0", "q4_0"]),
-        ("llamacpp", "q8_0", ["q4_0"]),
+        ("llamacpp", None, ["q8_0", "q4_k_m", "q3_k_m", "q2_k"]),
+        ("llamacpp", "q8_0", ["q4_k_m", "q3_k_m", "q2_k"]),
+        ("llamacpp", "q4_k_m", ["q3_k_m", "q2_k"]),
+        ("llamacpp", "q2_k", []),
     ],
 )
 def test_narrower_weights_have_fewer_bits(engine: str, given: str | None, names: list[str]) -> None:

@@ -13,7 +13,7 @@ from ..engines.sglang.options import SglangOptions
 from ..engines.transformers.options import TransformersOptions
 from ..engines.vllm.options import VllmOptions
 from ..hardware import Gpu
-from ..options import BYTES, BYTES_OR_ZERO, COUNT, COUNT_OR_ZERO, DTYPE, TEXT, Count, Option, Parser, Size
+from ..options import BYTES, BYTES_OR_ZERO, COUNT, COUNT_OR_ZERO, TEXT, WEIGHTS_DTYPE, Count, Option, Parser, Size
 from .options import CacheDtypeOptions, ModelOptions, SizeOptions
 
 
@@ -154,9 +154,10 @@ class DeploymentOptions(TypedDict, total=False):
         str | None,
         Option(
             "--weights-dtype",
-            parse=DTYPE,
+            parse=WEIGHTS_DTYPE,
             common=True,
-            help="Dtype of the matrices of attention and MLPs: fp8, int4, ... Default: as released.",
+            help="Dtype of the matrices of attention and MLPs: fp8, int4, ..., or a type of GGUF files: q4_k_m, ... "
+            "Default: as released.",
         ),
     ]
     kv_memory: Annotated[

@@ -119,7 +119,8 @@ def read_traffic(options: Mapping[str, Any]) -> Traffic | None:
 
 def _deployment(model: ModelSpec, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return where the model runs, as fields of FitRequest."""
-    deployment = {"engine": default_engine(model.stored), **parsed(options, DeploymentOptions)}
+    deployment = parsed(options, DeploymentOptions)
+    deployment.setdefault("engine", default_engine(model.stored, deployment.get("weights_dtype")))
     if deployment.pop("enable_dp_attention", False):
         deployment |= _ranks_of_attention(deployment)
     if "gpu" in deployment and not isinstance(deployment["gpu"], Gpu):

@@ -229,6 +229,10 @@ class Engine(Generic[Args]):
         """Return whether a version loads checkpoints with a quant_method."""
         return True
 
+    def quantized(self, model: ModelSpec, weights_dtype: str) -> ModelSpec | None:
+        """Return the model with the tensors of its file of that type; None if the dtype is not a type of files."""
+        return None
+
     def extra_weights(self, model: ModelSpec, args: Args, held: HeldWeights) -> Sequence[ExtraWeights]:
         """Return what it holds beside the weights and towers of a model's part."""
         return ()

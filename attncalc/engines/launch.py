@@ -48,6 +48,7 @@ class LaunchFacts(Generic[Args]):
     kv_dtype_given: bool
     weights_given: str | None  # the dtype of the weights that was given; None for that of the checkpoint
     weights_dtype: str | None  # the dtype of the weights; None for that of the model or its files
+    file_type: str  # the type of the file that was computed for the engine: 'q4_k_m'; '' for none
     share: str | float | None  # the share of a GPU's memory that was given
     kv_memory: int | None  # the memory for the cache that was given, in bytes
     replicas: int  # groups of GPUs with requests of their own

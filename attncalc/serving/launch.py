@@ -8,7 +8,7 @@ import shlex
 from ..engines.expert_parallel import has_experts
 from ..engines.launch import LaunchFacts, NoCommandError
 from ..model import ModelSpec
-from .request import FitRequest, ResolvedRequest
+from .request import FitRequest, ResolvedRequest, file_type
 
 _REPOSITORY = r"https://huggingface\.co/([\w.-]+/[\w.-]+?)(?=[/:]|$)"
 
@@ -32,6 +32,7 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
         kv_dtype_given=request.workload.kv_dtype is not None,
         weights_given=request.weights_dtype,
         weights_dtype=resolved.weights_dtype,
+        file_type=file_type(resolved.model),
         share=request.gpu_memory_utilization,
         kv_memory=request.kv_memory,
         replicas=resolved.replicas,

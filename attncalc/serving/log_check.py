@@ -16,10 +16,11 @@ from ..cost.cache import layer_cache_specs
 from ..engines import find_engine
 from ..engines.startup_log import LogMemory, StartupLog
 from ..errors import AttncalcError
+from ..ggml import FILE_TYPES
 from ..units import GIB
 from .fit import fit
 from .memory_budget import MemoryBudget, memory_budget
-from .request import FitRequest, ResolvedRequest, resolve
+from .request import FitRequest, ResolvedRequest, resolve, weights_of
 from .weight_format import released_dtype
 from .weights import weights
 
@@ -125,8 +126,11 @@ def _estimates(request: FitRequest, log: StartupLog, memory: LogMemory | None) -
     if gpu is None:
         if loaded:
             pp, in_dtype, weights_dtype = resolved.args.pp, resolved.workload.dtype, _weights_dtype(request)
+            model = resolved.model
+            if weights_dtype in FILE_TYPES and resolved.engine.splits_by_layer:
+                model, weights_dtype = weights_of(request)
             held = weights(
-                resolved.model,
+                model,
                 pp=pp,
                 in_dtype=in_dtype,
                 weights_dtype=weights_dtype,

@@ -20,10 +20,11 @@ from ..engines.engine import Engine, Refusal
 from ..engines.expert_parallel import has_experts
 from ..engines.runtime import Limits
 from ..errors import AttncalcError, did_you_mean
+from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..quantity import ceil_div
-from ..units import count, dtype, parse_decimal, truncate
+from ..units import count, dtype, is_dtype, parse_decimal, truncate
 from ..workload import Workload
 from .traffic import Traffic
 from .weight_format import released_dtype
@@ -229,7 +230,8 @@ def resolve(request: FitRequest) -> ResolvedRequest:
 
     Raises AttncalcError if a value is not possible, or two of them exclude each other.
     """
-    of, model = find_engine(request.engine), request.model
+    of = find_engine(request.engine)
+    model, weights_dtype = weights_of(request)
     _check_parallelism(request, of)
     gpus, tp = _split(request, whole_layers=of.splits_by_layer)
     if of.max_gpus and gpus > of.max_gpus:
@@ -268,14 +270,16 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         attentions=frozenset(kind.label for _, layers in model.groups() for kind in layers.attentions),
         vision_params=sum(tower.params for tower in model.towers if tower.name == "vision"),
         n_kv_heads=int(model.main.leading.widths().n_kv_heads) or None,
-        blocks=model.stored.blocks if model.stored else None,
+        blocks=model.stored.blocks if model.stored and not model.stored.file_type else None,
     )
     of.check_split(args)
-    request = dataclasses.replace(request, model=of.loaded(model, args))
+    model = of.loaded(model, args)
+    if not file_type(model):  # another change of the weights starts from the model without a file
+        request = dataclasses.replace(request, model=model)
     args = of.for_batch(args, workload.batch)
     return ResolvedRequest(
         request=request,
-        model=_on_one_device(request, of, tp),
+        model=_on_one_device(request, model, of, tp),
         engine=of,
         args=args,
         draft=draft,
@@ -284,13 +288,36 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         ),
         gpus=gpus,
         share=_share(request, of, args),
-        weights_dtype=released_dtype(model) if request.weights_dtype is None else dtype(request.weights_dtype).name,
+        weights_dtype=weights_dtype,
     )
 
 
-def _on_one_device(request: FitRequest, of: Engine[Any], tp: int) -> ModelSpec:
+def weights_of(request: FitRequest) -> tuple[ModelSpec, str | None]:
+    """Return the model, with its file if the weights are a type of files, and otherwise the dtype of its matrices.
+
+    Raises AttncalcError if the engine does not load such files, or there is no such dtype.
+    """
+    of, model, name = find_engine(request.engine), request.model, request.weights_dtype
+    if name is None:
+        return model, released_dtype(model)
+    if quantized := of.quantized(model, name):
+        return quantized, None
+    if name in FILE_TYPES and not is_dtype(name):
+        raise AttncalcError(
+            f"{of.title} cannot load {model.title} in {name}, a type of GGUF files",
+            "give --engine llamacpp, which loads decoders in it, or another dtype: --weights-dtype int4",
+        )
+    return model, dtype(name).name
+
+
+def file_type(model: ModelSpec) -> str:
+    """Return the type of the file that was computed for the model: 'q4_k_m'; '' if none was."""
+    return model.stored.file_type if model.stored else ""
+
+
+def _on_one_device(request: FitRequest, model: ModelSpec, of: Engine[Any], tp: int) -> ModelSpec:
     """Return one device's part of the model. Raises AttncalcError if something in it does not divide."""
-    model, stored = request.model, request.model.stored
+    stored = model.stored
     if tp % request.attn_dp:
         raise AttncalcError(
             f"--attn-dp {request.attn_dp} does not divide --tp {tp}",

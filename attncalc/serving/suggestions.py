@@ -14,8 +14,8 @@ from ..model import plural
 from ..units import count, dtype
 from .fit import FitRequest, FitResult, fit, possible_verdict, sure_limits, with_other_gpus
 from .offload import with_least_offload
-from .request import ResolvedRequest, parse_share, resolve
-from .weight_format import as_weights
+from .request import ResolvedRequest, file_type, parse_share, resolve
+from .weight_format import weight_bits
 
 MAX_PAIRS = 2
 """Pairs of changes that are suggested, and the single changes of which as many make a pair unnecessary."""
@@ -161,8 +161,6 @@ def _fewer_sequences(resolved: ResolvedRequest) -> Iterator[_Change]:
 
 
 def _larger_share(resolved: ResolvedRequest) -> Iterator[_Change]:
-    if resolved.gpu and resolved.gpu.shares_with_host:  # even the default share may not start
-        return
     for text in resolved.engine.larger_shares:
         larger, share = parse_share(text, ""), resolved.share
         if share and larger.numerator * share.denominator > share.numerator * larger.denominator:
@@ -185,9 +183,9 @@ def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
     stored = resolved.request.model.stored
     if stored and stored.kind == "GGUF":  # another file has other weights
         return
-    bits = as_weights(resolved.weights_dtype or resolved.args.dtype.name).bits
+    bits = weight_bits(file_type(resolved.model) or resolved.weights_dtype or resolved.args.dtype.name)
     for name in resolved.engine.narrower_weight_dtypes:
-        if as_weights(name).bits < bits:
+        if weight_bits(name) < bits:
             yield _Change(f"weights in {name}", f"--weights-dtype {name}", {"weights_dtype": name})
 
 

@@ -13,6 +13,7 @@ from ..attention import Matrix
 from ..cost.common import Part, group_name, sum_over_groups
 from ..cost.intensity import Routing, experts_read, routed_read
 from ..cost.params import lm_head
+from ..ggml import FILE_TYPES, TYPES_BY_NAME
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, symbol, total
 from ..quantization import Quantization, Role, Scheme
@@ -84,6 +85,12 @@ def as_weights(name: str) -> DType:
     """Return the dtype of that name for weights: their scales differ from a cache's."""
     cache_dtype = dtype(name)
     return _AS_WEIGHTS.get(cache_dtype.name, cache_dtype)
+
+
+def weight_bits(name: str) -> float:
+    """Return the bits of an element without scales, or of most weights in a type of GGUF files with them."""
+    ggml_type = TYPES_BY_NAME.get(FILE_TYPES.get(name, ""))
+    return ggml_type.size * 8 / ggml_type.block if ggml_type else as_weights(name).bits
 
 
 def released_dtype(model: ModelSpec) -> str | None:

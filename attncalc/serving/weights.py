@@ -219,7 +219,8 @@ def _as_stored(model: ModelSpec, files: CheckpointWeights, on_device: int, *, wh
     """Return the bytes of the model's files, divided over the devices as its parameters are."""
     size = symbol("weights_stored", files.size, f"bytes of all tensors in its {files.kind} files")
     if whole:
-        return Weights(size, AS_STORED, (), (f"Weights: the bytes of all tensors in its {files.kind} files.",))
+        note = _of_file(files) or f"Weights: the bytes of all tensors in its {files.kind} files."
+        return Weights(size, files.file_type or AS_STORED, (), (note,))
     all_params = int(params(dataclasses.replace(model, tp=1)).total)
     share = named(on_device, "params_on_device", "parameters on the device")
     per_device = ceil_div(size * share, named(all_params, "params_total", "parameters of the whole model"))
@@ -233,5 +234,13 @@ def _as_stored(model: ModelSpec, files: CheckpointWeights, on_device: int, *, wh
 def _in_buffer(stored: CheckpointWeights) -> Weights:
     """Return the bytes of the tensors of a GGUF file that one device has, as llama.cpp's model buffer."""
     size = symbol("model_buffer", stored.size, "bytes of the tensors of its GGUF file on this device")
-    note = "Weights: the tensors of its GGUF file on this GPU, each padded as CUDA's buffers are."
-    return Weights(size, AS_STORED, (), (note,))
+    note = _of_file(stored) or "Weights: the tensors of its GGUF file on this GPU, each padded as CUDA's buffers are."
+    return Weights(size, stored.file_type or AS_STORED, (), (note,))
+
+
+def _of_file(stored: CheckpointWeights) -> str:
+    """Return which file was computed for the model, as a sentence; '' for real files."""
+    if not stored.file_type:
+        return ""
+    types = ", ".join(dict.fromkeys(tensor.dtype for tensor in stored.contents))
+    return f"Weights: a {stored.file_type.upper()} file as llama-quantize makes it, with tensors in {types}."

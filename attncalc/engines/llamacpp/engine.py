@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 
+from ...ggml import FILE_TYPES
 from ...model import ModelSpec
 from ...units import DType
 from ..base import CacheLayout
@@ -25,6 +26,7 @@ from .log_lines import breakdown_lines
 from .offload import device_parts, held_layers
 from .options import MAX_GPUS, MAX_SEQUENCES, LlamacppArgs, LlamacppOptions
 from .placement import block_count
+from .quantize import quantized
 from .runtime import runtime
 
 
@@ -37,7 +39,7 @@ class Llamacpp(Engine[LlamacppArgs]):
     options = (VersionOptions, DraftOptions, LlamacppOptions)
     cache_dtype = "fp16"  # common/common.h: whatever dtype the model has
     narrower_cache_dtypes = ("q8_0", "q4_0")
-    narrower_weight_dtypes = ("q8_0", "q4_0")
+    narrower_weight_dtypes = ("q8_0", "q4_k_m", "q3_k_m", "q2_k")
     runtime_grows = True
     max_gpus = MAX_GPUS
     splits_by_layer = True
@@ -55,6 +57,9 @@ class Llamacpp(Engine[LlamacppArgs]):
 
     def for_batch(self, args: LlamacppArgs, batch: int | None) -> LlamacppArgs:
         return dataclasses.replace(args, batch=batch and min(batch, MAX_SEQUENCES))
+
+    def quantized(self, model: ModelSpec, weights_dtype: str) -> ModelSpec | None:
+        return quantized(model, weights_dtype) if weights_dtype in FILE_TYPES and not model.encoder else None
 
     def cache_dtypes(self, args: LlamacppArgs) -> tuple[DType, DType]:
         return args.types

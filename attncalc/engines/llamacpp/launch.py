@@ -10,6 +10,8 @@ from .placement import block_count
 
 _ON_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(?<!\.gguf)")
 _GGUF_NAMES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "int8": "Q8_0", "int4": "Q4_0", "mxfp4": "MXFP4"}
+_TYPE = re.compile(r"[-_.](?:UD-)?(?:I?Q\d\w*|B?F16|F32|MXFP4\w*)$", re.IGNORECASE)
+"""The type at the end of a file's name: '-Q4_K_M' of Qwen3-14B-Q4_K_M.gguf."""
 
 
 def launch(facts: LaunchFacts[LlamacppArgs]) -> Flags:
@@ -47,6 +49,10 @@ def _gguf_file(facts: LaunchFacts[LlamacppArgs]) -> Flags:
     """
     name, stored = facts.served, facts.model.stored
     repository, _, file = name.partition(":")
+    if facts.file_type and file:
+        name, file = f"{repository}:{facts.file_type.upper()}", ""
+    elif facts.file_type and name.lower().endswith(".gguf") and facts.file_type not in name.lower():
+        name = f"{_TYPE.sub('', name[: -len('.gguf')])}-{facts.file_type.upper()}.gguf"
     if stored and stored.kind == "GGUF" and _ON_HUB.fullmatch(repository):
         if facts.revision:
             raise NoCommandError
@@ -55,7 +61,7 @@ def _gguf_file(facts: LaunchFacts[LlamacppArgs]) -> Flags:
     if name.lower().endswith(".gguf") or (stored and stored.kind == "GGUF"):
         yield from ("-m", name)
         return
-    dtype = facts.weights_dtype or facts.args.dtype.name
+    dtype = facts.file_type or facts.weights_dtype or facts.args.dtype.name
     if dtype in ("fp8", "fp4"):  # GGUF has neither
         raise NoCommandError
     yield from ("-m", f"{name.rstrip('/').rpartition('/')[2]}-{_GGUF_NAMES.get(dtype, dtype).upper()}.gguf")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 HOST = -1
 """The number of the host among the devices; GPUs are numbered from 0."""
-_TWO_LAYERS_PER_BLOCK = ("falcon_h1",)
+TWO_LAYERS_PER_BLOCK = ("falcon_h1",)
 """model_types with attention and Mamba-2 in parallel, which are two layers here."""
 
 
@@ -119,7 +119,7 @@ def block_count(layers: int, args: EngineArgs) -> int:
     A GGUF file has their number, with the layers of multi-token prediction, which are none here. A block of Falcon-H1
     is two layers here.
     """
-    return args.blocks or (layers // 2 if args.model_type in _TWO_LAYERS_PER_BLOCK else layers)
+    return args.blocks or (layers // 2 if args.model_type in TWO_LAYERS_PER_BLOCK else layers)
 
 
 def place_blocks(blocks: int, args: LlamacppArgs) -> Placement:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...ggml import TYPES_BY_NAME
 from ...units import dtype
-from .placement import HOST, place_blocks, placement_of
+from .placement import HOST, block_count, place_blocks, placement_of
 
 if TYPE_CHECKING:
     from ...checkpoint import StoredTensor
@@ -44,7 +44,7 @@ def tensors_by_device(
         layers: Layers of the model, of which a block may have two; more blocks are those of multi-token prediction.
         has_head: Whether the model has an lm head.
     """
-    blocks = args.blocks or layers
+    blocks = block_count(layers, args)
     placed = place_blocks(blocks, args)
     used = {*placed.layers, placed.output}
     devices: dict[int, list[StoredTensor]] = {device: [] for device in range(HOST, args.gpus)}

@@ -1,0 +1,227 @@
+"""The GGUF file that llama-quantize makes of a model: the type of each tensor, by the type of the file.
+
+A file type is a mixture. Q4_K_M has most matrices in Q4_K, and attn_v and ffn_down of about half of the layers in Q6_K.
+
+Source: llama_tensor_get_type_impl and tensor_type_fallback (src/llama-quant.cpp) of llama.cpp. Files of other authors
+(unsloth's UD) have mixtures of their own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...attention import Matrix
+from ...checkpoint import CheckpointWeights, StoredDtype, StoredTensor
+from ...ggml import FILE_TYPES, TYPES_BY_NAME
+from ...model import Layers, ModelSpec
+from .placement import TWO_LAYERS_PER_BLOCK
+
+_FALLBACKS = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
+"""The types of matrices whose rows are no multiple of 256."""
+_NAMES = {
+    "W_q": "attn_q",
+    "W_k": "attn_k",
+    "W_v": "attn_v",
+    "W_qkv": "attn_qkv",
+    "W_o": "attn_output",
+    "W_gate": "attn_gate",
+    "W_kv_a": "attn_kv_a_mqa",
+}
+_ROLES = {"mlp": "", "experts": "_exps", "shared_experts": "_shexp"}
+_FUSED = ("phi3", "phimoe", "gpt2", "gpt_neox", "falcon", "bloom", "mpt", "chatglm", "dbrx")
+"""The model_types of which GGUF files have Q, K and V in one tensor."""
+_70B = ("llama", "qwen2")
+"""The model_types of which llama.cpp calls 80 layers 70B, if heads share K and V."""
+
+
+class _Tensor(NamedTuple):
+    """A tensor before it has a type; the first dimension is its row."""
+
+    name: str
+    row: int
+    rows: int = 1
+    quantized: bool = True
+
+    @property
+    def elements(self) -> int:
+        return self.row * self.rows
+
+
+def quantized(model: ModelSpec, file_type: str) -> ModelSpec:
+    """Return the decoder with the tensors of its GGUF file of that type, a key of FILE_TYPES."""
+    return model.kept(("quantized", file_type), lambda: _quantized(model, file_type))
+
+
+def _quantized(model: ModelSpec, file_type: str) -> ModelSpec:
+    mixture = _Mixture(model, file_type)
+    contents: list[StoredTensor] = []
+    by_type: dict[str, list[int]] = {}
+    start = 0
+    for tensor in _tensors(model):
+        name = mixture.type_of(tensor) if tensor.quantized else "F32"
+        size = TYPES_BY_NAME[name].tensor_bytes((tensor.row, tensor.rows))
+        contents.append(StoredTensor(tensor.name, name, tensor.row, size, 0, start))
+        start += size
+        of_type = by_type.setdefault(name, [0, 0])
+        of_type[0] += tensor.elements
+        of_type[1] += size
+    dtypes = sorted((StoredDtype(name, *of_type) for name, of_type in by_type.items()), key=lambda each: -each.size)
+    stored = CheckpointWeights(1, len(contents), tuple(dtypes), start, "GGUF", tuple(contents), file_type)
+    return dataclasses.replace(model, stored=stored)
+
+
+# The tensors
+
+
+def _tensors(model: ModelSpec) -> Iterator[_Tensor]:
+    """Yield the tensors of the model's GGUF file. Norms, biases, routers and convolutions are not quantized."""
+    stack = model.main
+    if model.vocab_size:
+        yield _Tensor("token_embd.weight", int(model.table_width), model.vocab_size)
+        if model.head and model.head.kind == "lm" and not model.head.tied:
+            yield _Tensor("output.weight", int(model.table_width), model.vocab_size)
+    for norm in ("token_embd_norm",) * stack.embedding_norm + ("output_norm",) * stack.final_norm:
+        yield _Tensor(f"{norm}.weight", stack.d_model * stack.norm_vectors, quantized=False)
+    if stack.learned_positions:
+        yield _Tensor("position_embd.weight", stack.d_model, stack.learned_positions, quantized=False)
+    for matrix in model.extra:
+        yield _Tensor(f"{matrix.name}.weight", matrix.rows, matrix.cols, quantized=matrix.applied_to is not None)
+    layer = 0
+    for group in stack.layers:
+        for _ in range(group.count):
+            if not group.shares_weights:
+                for tensor in _layer(model, group):
+                    yield tensor._replace(name=f"blk.{layer // _layers_of_block(model)}.{tensor.name}")
+            layer += 1
+
+
+def _layers_of_block(model: ModelSpec) -> int:
+    return 2 if model.model_type in TWO_LAYERS_PER_BLOCK else 1
+
+
+def _layer(model: ModelSpec, layers: Layers) -> Iterator[_Tensor]:
+    d_model = model.main.d_model
+    matrices = list(layers.matrices_by_role(d_model, model.d_source))
+    attention = [matrix for role, _, matrix in matrices if role == "attention"]
+    if model.model_type in _FUSED or layers.attention.label == "GDN":
+        attention = _with_fused(attention)
+    for matrix in attention:
+        yield from _attention_tensors(layers, matrix)
+    for role, copies, matrix in matrices:
+        if role == "router":
+            yield _Tensor("ffn_gate_inp.weight", matrix.rows, matrix.cols, quantized=False)
+        elif role in _ROLES:
+            name = matrix.name.replace("W_", "ffn_") + _ROLES[role]
+            # Shared experts are one MLP: the inputs of its down projection are those of all of them.
+            wide = copies if role == "shared_experts" and matrix.name == "W_down" else 1
+            yield _Tensor(f"{name}.weight", matrix.rows * wide, matrix.cols * copies // wide)
+        if matrix.bias:
+            yield _Tensor(f"{matrix.name}.bias", matrix.bias * copies, quantized=False)
+    for i in range(layers.norms):
+        yield _Tensor(f"norm_{i}.weight", d_model * model.main.norm_vectors, quantized=False)
+    others = (m for m in layers.attention.matrices(d_model, d_model) if not m.applied_to)
+    for matrix in (*others, *layers.extra):
+        is_matrix = matrix.applied_to is not None
+        yield _Tensor(f"{matrix.name}.weight", matrix.rows, matrix.cols, quantized=is_matrix)
+
+
+def _with_fused(attention: list[Matrix]) -> list[Matrix]:
+    """Return the matrices with those of Q, K and V as one."""
+    parts = [matrix for matrix in attention if matrix.name in ("W_q", "W_k", "W_v")]
+    if len(parts) < 3:
+        return attention
+    cols, bias = (sum(getattr(matrix, name) for matrix in parts) for name in ("cols", "bias"))
+    return [parts[0]._replace(name="W_qkv", cols=cols, bias=bias), *(m for m in attention if m not in parts)]
+
+
+def _attention_tensors(layers: Layers, matrix: Matrix) -> Iterator[_Tensor]:
+    """Yield the tensors of a matrix: two of MLA's W_kv_b, of which K's is transposed."""
+    if matrix.name == "W_kv_b":
+        heads, d_nope = layers.attention.n_heads, layers.attention.d_nope  # type: ignore[attr-defined]
+        yield _Tensor("attn_k_b.weight", d_nope, matrix.rows * heads)
+        yield _Tensor("attn_v_b.weight", matrix.rows, matrix.cols - d_nope * heads)
+    else:
+        name = _NAMES.get(matrix.name, f"attn_{matrix.name.removeprefix('W_').lower()}")
+        yield _Tensor(f"{name}.weight", matrix.rows, matrix.cols)
+
+
+# Their types
+
+
+class _Mixture:
+    """The types of a file's tensors, which are asked for in the order of the layers."""
+
+    def __init__(self, model: ModelSpec, file_type: str) -> None:
+        self.file_type, self.base = file_type, FILE_TYPES[file_type]
+        self.tied = not (model.head and not model.head.tied)
+        self.experts = max((group.mlp.n_experts or 0 for group in model.main.layers if group.mlp), default=0)
+        self.layers = model.main.n_layers // _layers_of_block(model)
+        names = [tensor.name for tensor in _tensors(model)]
+        self.n_v = sum(name.endswith(("attn_v.weight", "attn_qkv.weight")) for name in names)
+        widths = model.main.leading.widths()
+        self.shared = widths.n_heads // (widths.n_kv_heads or 1)  # query heads of a KV head
+        self.is_70b = model.model_type in _70B and self.layers == 80 and self.shared > 1
+        self.seen = {"attn_v": 0, "ffn_down": 0}
+
+    def type_of(self, tensor: _Tensor) -> str:
+        """Return the type of a quantized tensor: that of the rule, or one for rows of any multiple of 32."""
+        found = self._by_rule(tensor)
+        if tensor.row % TYPES_BY_NAME[found].block:
+            found = _FALLBACKS.get(found, "F16")
+        return "F16" if tensor.row % TYPES_BY_NAME[found].block else found
+
+    def _by_rule(self, tensor: _Tensor) -> str:
+        name = tensor.name.removesuffix(".weight").rpartition(".")[2]
+        if name == "output" or (name == "token_embd" and self.tied):
+            unfit = tensor.row % TYPES_BY_NAME[self.base].block
+            return "Q8_0" if unfit or self.base == "Q8_0" else "Q6_K"
+        found: str | None = None
+        if name == "attn_v":
+            found = self._of_values(self._next("attn_v"))
+        elif name == "attn_k" and self.experts == 8:
+            found = "Q8_0"
+        elif name.startswith("ffn_down"):
+            # A mixture's layers are counted by their numbers: a layer has several ffn_down.
+            found = self._of_down(int(tensor.name.split(".")[1]) if self.experts > 1 else self._next("ffn_down"))
+        elif name == "attn_output":
+            found = self._of_output()
+        elif name == "attn_qkv":
+            found = {"q3_k_m": "Q4_K", "q3_k_l": "Q4_K", "q4_k_m": "Q5_K", "q5_k_m": "Q6_K"}.get(self.file_type)
+        return found or self.base
+
+    def _next(self, name: str) -> int:
+        self.seen[name] += 1
+        return self.seen[name] - 1
+
+    def _of_values(self, i: int) -> str:
+        found = {
+            "q2_k": "Q4_K" if self.shared >= 4 else "Q3_K",
+            "q3_k_m": "Q5_K" if i < 2 else "Q4_K",
+            "q3_k_l": "Q5_K",
+            "q4_k_s": "Q5_K" if i < 4 else self.base,
+            **dict.fromkeys(("q4_k_m", "q5_k_m"), "Q6_K" if _has_more_bits(i, self.n_v) else self.base),
+        }.get(self.file_type, self.base)
+        if self.experts == 8:
+            return "Q8_0"
+        return "Q5_K" if self.is_70b and found in ("Q3_K", "Q4_K") else found
+
+    def _of_down(self, i: int) -> str:
+        return {
+            "q2_k": "Q3_K",
+            "q3_k_m": "Q5_K" if i < self.layers // 16 else "Q4_K",
+            "q3_k_l": "Q5_K",
+            "q4_k_s": "Q5_K" if i < self.layers // 8 else self.base,
+            **dict.fromkeys(("q4_k_m", "q5_k_m"), "Q6_K" if _has_more_bits(i, self.layers) else self.base),
+        }.get(self.file_type, self.base)
+
+    def _of_output(self) -> str:
+        if self.experts == 8:
+            return "Q5_K" if self.file_type in ("q2_k", "q3_k_s", "q3_k_m", "q4_k_s", "q4_k_m") else self.base
+        return {"q2_k": "Q3_K", "q3_k_m": "Q4_K", "q3_k_l": "Q5_K"}.get(self.file_type, self.base)
+
+
+def _has_more_bits(i: int, n: int) -> bool:
+    """Return whether layer i of n has more bits: the first and last eighth, and every third between them."""
+    return i < n // 8 or i >= 7 * n // 8 or (i - n // 8) % 3 == 2

@@ -1,0 +1,126 @@
+"""GGUF files of every type, held to the sizes that llama.cpp printed of published files."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from tables import each
+
+from attncalc import Workload, fit, load
+from attncalc.config.gpus import gpu
+from attncalc.engines.llamacpp.options import LlamacppArgs
+from attncalc.engines.llamacpp.quantize import quantized
+from attncalc.engines.llamacpp.tensors import model_buffers
+from attncalc.errors import AttncalcError
+from attncalc.ggml import FILE_TYPES
+from attncalc.serving.launch import launch_command
+from attncalc.serving.request import FitRequest, resolve
+
+WORKLOAD = Workload.decode(1, 4096)
+
+PUBLISHED = [
+    # llama.cpp's 'file size', and its bits per weight
+    ("qwen3-14b", "q4_k_m", "8.38 GiB", 4.87),
+    ("qwen3-14b", "q6_k", "11.28 GiB", 6.56),
+    ("llama3.2-3b", "q4_k_m", "1.87 GiB", 5.01),
+    ("llama3.1-8b", "q4_k_m", "4.58 GiB", 4.89),
+    ("llama3.2-1b", "q5_k_m", "861.81 MiB", 5.85),
+    ("qwen2.5-7b", "q3_k_m", "3.54 GiB", 3.99),
+    ("phi-4", "q4_k_m", "8.43 GiB", 4.94),  # Q, K and V in one tensor
+    ("qwen3-30b-a3b", "q4_k_m", "17.28 GiB", 4.86),  # 128 experts
+]
+TENSORS = [
+    # llama.cpp's 'type q4_K: 193 tensors'; the Llamas have one more in F32, the factors of their rotary positions
+    ("llama3.1-8b", "q4_k_m", {"F32": 65, "Q4_K": 193, "Q6_K": 33}),
+    ("qwen3-30b-a3b", "q4_k_m", {"F32": 241, "Q4_K": 289, "Q6_K": 49}),
+    ("llama3.2-1b", "q5_k_m", {"F32": 33, "Q5_K": 96, "Q6_K": 17}),
+    ("qwen3-14b", "q6_k", {"F32": 161, "Q6_K": 282}),
+]
+
+
+@each(("name", "file_type", "size", "bits"), PUBLISHED)
+def test_a_file_has_the_published_size(name: str, file_type: str, size: str, bits: float) -> None:
+    stored = quantized(load(name), file_type).stored
+    assert stored
+    unit = 2**30 if size.endswith("GiB") else 2**20
+    # 4,685.30 MiB is 4.5755 GiB; the file has 256 bytes of rotary factors that are not counted.
+    assert abs(stored.size / unit - float(size.split(maxsplit=1)[0])) <= 0.00501
+    assert stored.parameters
+    assert round(stored.size * 8 / stored.parameters, 2) == bits
+
+
+@each(("name", "file_type", "types"), TENSORS)
+def test_tensors_have_the_published_types(name: str, file_type: str, types: dict[str, int]) -> None:
+    stored = quantized(load(name), file_type).stored
+    assert stored
+    assert Counter(tensor.dtype for tensor in stored.contents) == types
+
+
+def test_eight_experts_have_wider_keys_values_and_outputs() -> None:
+    """llama_tensor_get_type_impl: attn_k and attn_v in Q8_0, attn_output in Q5_K."""
+    stored = quantized(load("mixtral-8x7b"), "q4_k_m").stored
+    assert stored
+    types = {tensor.name: tensor.dtype for tensor in stored.contents}
+    found = [types[f"blk.9.{name}.weight"] for name in ("attn_q", "attn_k", "attn_v", "attn_output")]
+    assert found == ["Q4_K", "Q8_0", "Q8_0", "Q5_K"]
+
+
+def test_a_model_of_80_layers_has_wider_values() -> None:
+    stored = quantized(load("llama2-70b"), "q3_k_s").stored
+    assert stored
+    assert {tensor.dtype for tensor in stored.contents if "attn_v" in tensor.name} == {"Q5_K"}
+
+
+def test_rows_that_blocks_do_not_divide_have_another_type() -> None:
+    """2,880 is a multiple of 32, and not of 256: Q4_K becomes Q5_0 and Q6_K Q8_0."""
+    stored = quantized(load("gpt-oss-20b"), "q4_k_m").stored
+    assert stored
+    types = {tensor.name: tensor.dtype for tensor in stored.contents}
+    # The output of attention has 64 heads x 64 = 4,096 inputs.
+    names = ("token_embd", "output", "blk.0.ffn_up_exps", "blk.0.attn_output")
+    assert [types[f"{name}.weight"] for name in names] == ["Q5_0", "Q8_0", "Q5_0", "Q4_K"]
+
+
+@each("file_type", FILE_TYPES)
+def test_every_type_fits(file_type: str) -> None:
+    result = fit("llama3.2-3b", gpu="12GB", engine="llamacpp", weights_dtype=file_type, context=4096)
+    assert result.budget.weights
+    assert result.budget.weights.dtype == file_type
+    assert f"-{file_type.upper()}.gguf" in str(result.report)
+
+
+def test_buffers_of_a_preset_are_those_of_a_published_file() -> None:
+    """Llama-3.2-3B-Instruct-Q4_K_M.gguf: 1,918.35 MiB on CUDA0, which has a copy of the tied embedding, and 308.23."""
+    resolved = resolve(
+        FitRequest(load("llama3.2-3b"), WORKLOAD, "llamacpp", gpu("rtx-3060-12gb"), weights_dtype="q4_k_m")
+    )
+    args = resolved.args
+    assert isinstance(args, LlamacppArgs)
+    sizes = {name: f"{size / 2**20:.2f}" for name, size in model_buffers(resolved.model, args).items()}
+    assert sizes == {"CPU_Mapped": "308.23", "CUDA0": "1918.35"}
+
+
+@each(
+    ("served", "command"),
+    [
+        ("Qwen3-8B-Q8_0.gguf", "-m Qwen3-8B-Q3_K_M.gguf"),
+        ("/models/qwen3-8b.UD-Q4_K_XL.gguf", "-m /models/qwen3-8b-Q3_K_M.gguf"),
+        ("Qwen3-8B-q3_k_m.gguf", "-m Qwen3-8B-q3_k_m.gguf"),
+        ("Qwen/Qwen3-8B", "-m Qwen3-8B-Q3_K_M.gguf"),
+    ],
+)
+def test_the_command_names_a_file_of_that_type(served: str, command: str) -> None:
+    of = FitRequest(
+        load("qwen3-8b"), WORKLOAD, "llamacpp", gpu("rtx-4090"), weights_dtype="q3_k_m", served_model=served
+    )
+    assert command in str(launch_command(resolve(of)))
+
+
+def test_other_engines_refuse_the_types_of_gguf_files() -> None:
+    with pytest.raises(AttncalcError, match="vLLM cannot load Llama 3") as error:
+        fit("llama3.2-3b", gpu="12GB", engine="vllm", weights_dtype="q4_k_m")
+    assert "--engine llamacpp" in error.value.tip
+    with pytest.raises(AttncalcError, match="there is no dtype 'q4_k'") as error:
+        fit("llama3.2-3b", gpu="12GB", weights_dtype="q4_k")
+    assert "q4_k_s" in error.value.tip
