@@ -88,7 +88,12 @@ def test_devices_are_the_most_that_any_line_has(lines: list[str], devices: int) 
         ("load_tensors: offloaded 33/33 layers to GPU", {}),
         ("print_info: file type   = Q4_0", {"weights_dtype": "q4_0"}),
         ("print_info: file type   = all F32", {"weights_dtype": "f32"}),
-        ("print_info: file type   = Q4_K - Medium", {}),
+        ("print_info: file type   = Q4_K - Medium", {"weights_dtype": "q4_k_m"}),
+        ("print_info: file type   = Q3_K - Large", {"weights_dtype": "q3_k_l"}),
+        ("print_info: file type   = Q2_K - Medium", {"weights_dtype": "q2_k"}),
+        ("print_info: file type   = Q6_K", {"weights_dtype": "q6_k"}),
+        ("llm_load_print_meta: model ftype      = mostly Q4_K - Small", {"weights_dtype": "q4_k_s"}),
+        ("print_info: file type   = IQ4_XS - 4.25 bpw", {}),
         ("print_info: file type   = MOSTLY", {}),
     ],
 )

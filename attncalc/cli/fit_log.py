@@ -84,6 +84,8 @@ def _with_options_in_log(options: Mapping[str, Any], log: StartupLog, model: Mod
     Raises AttncalcError if the GPU is given with a number.
     """
     texts = dict(log.settings)
+    if model.stored and model.stored.kind == "GGUF":  # the file has the types of its tensors
+        texts.pop("weights_dtype", None)
     if log.version is not None:
         texts["engine_version"] = log.version
     merged: dict[str, Any] = {**texts, **options, "engine": log.engine}

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
+from ...ggml import FILE_TYPES
 from ...units import GIB, dtype, is_dtype
 from ..base import CacheLayout
 from ..startup_log import (
@@ -52,10 +53,10 @@ _SETTINGS = {
 }
 _FLASH = {"1": "on", "enabled": "on", "0": "off", "disabled": "off", "auto": "auto"}
 _UNIFIED = re.compile(r"\bkv_unified += (?:true|1)\b")
-_WEIGHT_TYPE = re.compile(r"(?:file type|model ftype) += (?:all )?(\w{2,20})")
+_WEIGHT_TYPE = re.compile(r"(?:file type|model ftype) += (?:all |mostly )?(\w{2,20}(?: - (?:Small|Medium|Large)\b)?)")
 _BITS_PER_WEIGHT = re.compile(r"(?:file|model) size += [^(]{1,40}\((\d{1,2}\.\d{1,3}) BPW\)")
 _WEIGHTS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
-"""The types of weights. One stands for a mixture such as Q4_K_M: the widest that has no more bits per weight."""
+"""Types that stand for one without a rule, as IQ3_S mix: the widest that has no more bits per weight."""
 _OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
 _DEVICE = re.compile(r"Device 0: ([^,]{1,80}), compute capability|using device \S{1,40} \(([^)]{1,80})\)")
 _DEVICES = re.compile(r"found (\d{1,3}) (?:CUDA|ROCm|HIP|Vulkan|SYCL) devices")
@@ -177,8 +178,10 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
     if offloaded and int(offloaded[1]) < int(offloaded[2]):
         settings["n_gpu_layers"] = offloaded[1]
     weights, bits = first(_WEIGHT_TYPE, text), first(_BITS_PER_WEIGHT, text)
-    if weights and is_dtype(weights):
-        settings["weights_dtype"] = weights.lower()
+    name = re.sub(r" - (\w)\w*", r"_\1", weights or "").lower()  # 'Q4_K - Medium' is q4_k_m
+    name = name if name in FILE_TYPES or is_dtype(name) else name.removesuffix("_m")  # 'Q2_K - Medium'
+    if name in FILE_TYPES or is_dtype(name):
+        settings["weights_dtype"] = name
     elif weights and bits:
         narrower = [name for name in _WEIGHTS if dtype(name).bits <= float(bits)]
         settings["weights_dtype"] = narrower[-1] if narrower else _WEIGHTS[0]
