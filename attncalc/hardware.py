@@ -16,6 +16,14 @@ UNIFIED_MEMORY_SHARE = (3, 4)
 """The fraction of unified memory that the GPU may use by default: Metal's on Macs of 64 GB and more
 (recommendedMaxWorkingSetSize in llama.cpp's start-up log)."""
 
+FREE_OF_UNIFIED = (83, 92, 98)
+"""Percent of unified memory that is free when an engine starts: the least, the expected and the most.
+
+Of the 121.69 GiB of a GB10, vLLM printed 101.3 to 102.2 (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#47, an idle host)
+and 104.46, and SGLang 111 to 114; the most is 119.6. Hosts with other servers or a full page cache have less: 85.92 to
+96.75. The same is assumed of other machines.
+"""
+
 _SIXTEEN_BITS = ("bf16", "fp16")
 _NARROW_MATMULS = ("fp8", "int8", "fp4")
 """Weight dtypes that engines multiply with activations of the same dtype: W8A8 for fp8 and int8, W4A4 for NVFP4."""
@@ -90,6 +98,20 @@ class Gpu:
     aliases: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+
+    @property
+    def shares_with_host(self) -> bool:
+        """Whether programs of the host use the same memory. A Mac's limit, set by Metal, leaves them the rest."""
+        return self.unified and self.vendor != "Apple"
+
+    def taken_by_host(self) -> tuple[int, int, int]:
+        """Return the bytes in use before an engine starts: the least, the expected and the most.
+
+        A memory that no log shows is assumed without them.
+        """
+        percents = [100 - free for free in reversed(FREE_OF_UNIFIED)] if self.measured else (0, 0, 0)
+        least, expected, most = (self.memory * percent // 100 for percent in percents)
+        return least, expected, most
 
     def matmul_peak(self, weights_dtype: str) -> Peak:
         """Return the dtype in which this GPU multiplies weights stored in `weights_dtype`, and its FLOP/s.

@@ -327,6 +327,24 @@ def test_without_the_radix_cache_each_sequence_has_one_slot() -> None:
     assert (alone.per_sequence, alone.fixed_slots) == (1, None)
 
 
+def test_slots_of_states_can_be_given() -> None:
+    """64 slots of 3 * 8 * 8 * 4 B and one that no sequence gets; 64 // 5 = 12 sequences with the radix cache."""
+    given = layout_of((2, MHA), (3, Lightning(1, 8)), max_mamba_cache_size=64)
+    assert given.max_sequences == 12
+    pool = given.pool(65 * 768 + 80 * 8192, 10)
+    assert pool.tokens == 80
+    assert {detail.name: int(detail.quantity) for detail in pool.details}["state_slots"] == 64
+    assert layout_of((2, MHA), (3, Lightning(1, 8)), max_mamba_cache_size=64, max_running_requests=8).max_sequences == 8
+    without = layout_of((2, MHA), (3, Lightning(1, 8)), max_mamba_cache_size=64, prefix_caching=False)
+    assert without.max_sequences == 64
+    # two ranks of attention have half of them each
+    halves = layout_of((2, MHA), (3, Lightning(1, 8)), max_mamba_cache_size=64, attn_dp=2, tp=2).states
+    assert halves is not None
+    assert halves.fixed_slots == 32
+    with pytest.raises(AttncalcError, match="a request takes 5 slots"):
+        layout_of((2, MHA), (3, Lightning(1, 8)), max_mamba_cache_size=9, attn_dp=2, tp=2)
+
+
 def test_a_drafter_copies_states_per_proposed_token() -> None:
     # 1,000 B per slot, half the memory, 3 slots per sequence, 2 tokens ahead: 30,000 B hold
     # (15,000 - 3,000) // (1,000 * 5 / 3) = 7 slots; 7 // 3 = 2 sequences, (2 + 1) * 2 copies

@@ -30,6 +30,15 @@ def below(gib: int) -> int:
 # Chunks and graphs.
 
 
+def test_a_given_chunk_decides_the_share_and_the_step() -> None:
+    """On 24 GiB, 24,576 + 500 MiB: 512 + 2,048 x 1.5 + 128 + 48 x 2 MiB are left, the same for smaller chunks."""
+    for chunk, counted in ((8192, 8192), (2048, 2048), (1024, 2048)):
+        args = args_of(engine_version=OLD, device_memory=24 * GIB, device="NVIDIA", chunked_prefill_size=chunk)
+        assert ENGINE.limits(args).tokens == chunk
+        left = 512 + counted * 3 // 2 + 128 + 2 * largest_graph(args)
+        assert abs(float(ENGINE.share(args, 1)) - (1 - left / (24 * 1024 + 500))) <= 0.0005
+
+
 @pytest.mark.parametrize(
     ("version", "sizes"),
     [

@@ -71,6 +71,10 @@ def test_weights_need_both_figures_of_free_memory() -> None:
         ("tp_size=4", "", "tp", "4"),
         ("max_running_requests=7", "", "max_running_requests", "7"),
         ("max_running_requests=None", "", "max_running_requests", None),
+        ("chunked_prefill_size=2048", "", "chunked_prefill_size", "2048"),
+        ("chunked_prefill_size=-1", "", "chunked_prefill_size", None),
+        ("max_mamba_cache_size=64", "", "max_mamba_cache_size", "64"),
+        ("max_mamba_cache_size=None", "max_mamba_cache_size: 7", "max_mamba_cache_size", None),
         # the number that SGLang concludes is no argument
         ("tp_size=4", "max_total_num_tokens=1000, max_running_requests=62", "max_running_requests", None),
         ("max_running_requests=7", "max_total_num_tokens=1000, max_running_requests=62", "max_running_requests", "7"),

@@ -30,6 +30,11 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
         notes.append(
             f"{resolved.gpu.title}: no log shows how much memory software sees, so a conservative figure is used."
         )
+    if resolved.gpu and resolved.share and resolved.gpu.unified and not resolved.gpu.shares_with_host:
+        notes.append(
+            f"Metal lets the GPU use {human(resolved.gpu.memory, BYTES)} of the Mac's {resolved.gpu.memory_gb} GB by "
+            "default. Newer systems may allow more; 'sudo sysctl iogpu.wired_limit_mb=N' raises it."
+        )
     if result.layout.bound == "lower":
         notes.append("Bytes are a lower bound: the tokens themselves, without pages and fragmentation.")
     notes += [*_latent_notes(answer), *result.layout.notes]

@@ -161,6 +161,8 @@ def _fewer_sequences(resolved: ResolvedRequest) -> Iterator[_Change]:
 
 
 def _larger_share(resolved: ResolvedRequest) -> Iterator[_Change]:
+    if resolved.gpu and resolved.gpu.shares_with_host:  # even the default share may not start
+        return
     for text in resolved.engine.larger_shares:
         larger, share = parse_share(text, ""), resolved.share
         if share and larger.numerator * share.denominator > share.numerator * larger.denominator:

@@ -41,12 +41,15 @@ def runtime(facts: RuntimeFacts[LlamacppArgs]) -> RuntimeMemory:
     buffer = compute_buffer(facts.model, facts.whole, graph)
     low, high = _range(facts, graph, buffer)
     least, expected, most = _CONTEXT
+    if facts.gpu.shares_with_host:
+        least, expected, most = map(sum, zip(_CONTEXT, facts.gpu.taken_by_host(), strict=True))
     outside = symbol("outside_buffers", expected, "bytes of the CUDA context and libraries, outside the buffers")
     model_buffer = symbol("weights", facts.weights, "bytes of the weights on this GPU")
+    label = "outside the buffers" + (" and for the host" if facts.gpu.shares_with_host else "")
     return RuntimeMemory(
         (
             RuntimePart("compute_buffer", "compute buffer", low, buffer.expected, high, _ALLOCATOR),
-            RuntimePart("outside_buffers", "outside the buffers", least, outside, most, _OUTSIDE),
+            RuntimePart("outside_buffers", label, least, outside, most, _OUTSIDE),
         ),
         tuple(_notes(facts.args, graph)),
         buffer.terms,

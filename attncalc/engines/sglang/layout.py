@@ -38,6 +38,8 @@ def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
     page = _page(pools, args)
     swa_ratio = parse_decimal(args.swa_full_tokens_ratio or "0.8", "--swa-full-tokens-ratio", upper=1)
     states = _state_pool(pools, args, sequences) if pools.states else None
+    if states:
+        sequences = states.max_sequences
     notes = tuple(_notes(specs, pools, args, states))
     return SglangLayout(args, pools, states, page, Fraction(*swa_ratio), sequences, notes)
 
@@ -67,13 +69,23 @@ def _state_pool(pools: ModelPools, args: SglangArgs, max_sequences: int | None) 
         )
     # with the radix cache a sequence takes 3 slots, and 2 more if the cache copies states while the sequence runs
     per_sequence = 1 if not args.radix_cache else 5 if pools.buffered else 3
+    fixed_slots = None if args.radix_cache else max_sequences
+    if args.max_mamba_cache_size:
+        fixed_slots = args.max_mamba_cache_size // args.attn_dp
+        running = fixed_slots // per_sequence
+        if not running:
+            raise AttncalcError(
+                f"--max-mamba-cache-size {args.max_mamba_cache_size} is too small: a request takes {per_sequence} slots",
+                f"give at least {per_sequence * args.attn_dp}",
+            )
+        max_sequences = running if max_sequences is None else min(max_sequences, running)
     return StatePool(
         slot=max((stage.convolution + stage.ssm for stage in pools.stages), key=int),
         ratio=Fraction(*parse_decimal(args.mamba_full_memory_ratio or "0.9", "--mamba-full-memory-ratio")),
         per_sequence=per_sequence,
         drafted_tokens=args.speculative_tokens,
         max_sequences=max_sequences,
-        fixed_slots=None if args.radix_cache else max_sequences,
+        fixed_slots=fixed_slots,
     )
 
 

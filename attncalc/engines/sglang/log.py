@@ -66,6 +66,10 @@ _SETTINGS = {
     "mamba_full_memory_ratio": _argument("mamba_full_memory_ratio", r"\d{0,6}\.?\d{1,9}"),
     "mamba_ssm_cache_dtype": _argument("mamba_ssm_dtype"),
 }
+_ARGUMENTS = {
+    name: re.compile(rf"(?<!\w){name}=([1-9]\d{{0,9}})(?!\d)")
+    for name in ("chunked_prefill_size", "max_mamba_cache_size")
+}
 _REQUESTS = re.compile(r"max_running_requests'?[=:] ?'?(\w{1,12})")
 _RANKS = _argument("attn_dp_size", r"\d{1,6}")
 _REPLICAS = _argument("dp_size", r"\d{1,6}")
@@ -131,6 +135,7 @@ def _settings(text: str) -> dict[str, str]:
     settings = read_settings(_SETTINGS, text)
     # the line of max_total_num_tokens has the number that SGLang made of it
     arguments = text.partition("ServerArgs(")[2].partition("max_total_num_tokens=")[0]
+    settings |= read_settings(_ARGUMENTS, arguments[:_LONGEST_ARGS])
     requests = first(_REQUESTS, arguments[:_LONGEST_ARGS])
     if requests and requests.isdecimal():
         settings["max_running_requests"] = requests

@@ -44,6 +44,16 @@ class SglangOptions(TypedDict, total=False):
             help="Memory of recurrent states over that of the KV cache.",
         ),
     ]
+    chunked_prefill_size: Annotated[
+        Count | None,
+        Option(
+            "--chunked-prefill-size", metavar="N", parse=COUNT, help="Tokens of a prefill chunk. Default: by the GPU."
+        ),
+    ]
+    max_mamba_cache_size: Annotated[
+        Count | None,
+        Option("--max-mamba-cache-size", metavar="N", parse=COUNT, help="Slots of recurrent states, of all ranks."),
+    ]
     disable_hybrid_swa_memory: Annotated[
         bool, Option("--disable-hybrid-swa-memory", help="Store sliding windows as full attention.")
     ]
@@ -56,6 +66,8 @@ class SglangArgs(PagedArgs):
     max_running_requests: int | None = None
     swa_full_tokens_ratio: str | None = None
     mamba_full_memory_ratio: str | None = None
+    chunked_prefill_size: int | None = None
+    max_mamba_cache_size: int | None = None
     disable_hybrid_swa_memory: bool = False
 
     @cached_property

@@ -30,6 +30,8 @@ _OVER_NVLINK = (120, 190, 310)
 """The same with NVLink: 1.3 to 1.67 (H100 and H800), 1.42 (H20), 1.7 to 2.5 (H200), 1.93 (2 x H100), 3.0 (4 x B200)."""
 _OVER_XGMI = (120, 300, 470)
 """The same with AMD GPUs: 4.5 in both logs of 8 x MI355X."""
+_LARGEST_OF_UNIFIED = 80
+"""Percent: the share above which starts on a GB10 are published as failing."""
 _UNKNOWN_LINK = (_OVER_PCIE[0], 120, _OVER_NVLINK[2])
 _LOADING = 3 * GIB // 10
 """The most bytes that loading leaves allocated beside the weights."""
@@ -44,6 +46,8 @@ _EXTRA_TOKENS = 4
 def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
     """Return what is gone before the share, and what must fit outside it."""
     least, expected, most = (size * GIB // 100 for size in _before_share(facts.gpu, facts.args.tp * facts.args.pp))
+    if facts.gpu.shares_with_host and facts.gpu.measured:
+        least, expected, most = facts.gpu.taken_by_host()
     numerator, denominator = facts.share
     before = symbol("before_share", expected, "bytes gone before the share: CUDA context, communication")
     part = RuntimePart(
@@ -52,7 +56,7 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
         int(ceil_div(least * numerator, denominator)),
         quantity(ceil_div(before * numerator, denominator)),
         int(ceil_div(most * numerator, denominator)),
-        "SGLang's own figure of the free memory before weights, in 22 public logs",
+        "SGLang's own figure of the free memory before weights, in 22 public logs; on unified memory, those of GB10s",
     )
     loading = RuntimePart(
         "loading",
@@ -74,6 +78,11 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
             f"warning: activations, CUDA graphs and the table of requests need {human(Quantity(needed), BYTES)}, but "
             f"the share leaves {human(Quantity(room), BYTES)}: a smaller --mem-fraction-static avoids running out of "
             "memory."
+        )
+    if facts.gpu.shares_with_host and numerator * 100 > denominator * _LARGEST_OF_UNIFIED:
+        notes.append(
+            f"warning: the host uses the same memory as {facts.gpu.title}. Autotuning at 0.85 left a GB10's host none "
+            "(sgl-project/sglang#35860). --mem-fraction-static 0.8 is published as starting."
         )
     return RuntimeMemory((part, loading), tuple(notes), outside=outside)
 

@@ -37,7 +37,9 @@ def _by_device_memory(memory: int | None, steps: _Steps, largest: int) -> int:
 
 
 def chunked_prefill_size(args: SglangArgs) -> int:
-    """Return the default tokens of a prefill chunk."""
+    """Return the tokens of a prefill chunk: as given, or the default for the device."""
+    if args.chunked_prefill_size:
+        return args.chunked_prefill_size
     steps = _CHUNK_STEPS if args.version.captures_prefill else _OLD_CHUNK_STEPS
     return _by_device_memory(args.device_memory, steps, _LARGEST_CHUNK)
 
@@ -107,7 +109,7 @@ def _share_of_text(args: SglangArgs, memory_mib: int, devices: int) -> str:
 def _left_mib(args: SglangArgs, memory_mib: int, devices: int) -> int:
     """Return the MiB that 0.5.3 and later versions leave outside the share."""
     chunk, graphs = chunked_prefill_size(args), largest_graph(args)
-    left_mib = 512 + chunk * 3 // 2 + devices * 128 + graphs * 2
+    left_mib = 512 + max(chunk, 2048) * 3 // 2 + devices * 128 + graphs * 2
     if args.attn_dp > 1:
         left_mib += graphs * args.attn_dp * (9 if graphs > 300 else 6) // 2
     if args.version.captures_prefill:

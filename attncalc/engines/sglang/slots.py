@@ -54,7 +54,7 @@ class StatePool(NamedTuple):
     per_sequence: int  # slots that a sequence may take
     drafted_tokens: int  # tokens that a drafter proposes
     max_sequences: int | None  # concurrent sequences, if they are limited
-    fixed_slots: int | None  # the number of slots, if --max-running-requests sets it instead of the ratio
+    fixed_slots: int | None  # the number of slots, if an option sets it instead of the ratio
 
     def slots(self, memory: int) -> Quantity:
         """Return the slots of that memory (max_mamba_cache_size), without the one that no sequence gets."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ...hardware import FREE_OF_UNIFIED
 from ...quantity import maximum, quantity, symbol
 from ...units import BYTES, GIB, MIB, count, human
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
@@ -26,6 +27,10 @@ _FLASHINFER_WORKSPACE = 394 * MIB
 _GRAPHS_ON_AMD = 5
 """How many times as much a HIP graph takes as a CUDA graph."""
 _SPLITS, _ROWS = 32, 512
+_OF_UNIFIED = 4600
+"""Thousandths of a GiB outside PyTorch on a GB10. vLLM subtracts what the host's free memory fell by, so that what the
+host's programs and page cache take meanwhile counts too: up to 31.6 GiB in one start (eugr/spark-vllm-docker pull
+request 286), beyond any useful range."""
 _UNQUANTIZED = ("bf16", "fp16", "fp32")
 _LARGEST_DEFAULT_SHARE = 92
 """Percent: the default of gpu_memory_utilization from 0.20 on."""
@@ -57,9 +62,12 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     layers = symbol("L", facts.model.main.n_layers, "layers on this device")
     label = "outside PyTorch: libraries"
     link, low, high = _link(facts), 90, 150
-    if link:
+    if facts.gpu.shares_with_host:
+        total: int = symbol("libraries", _OF_UNIFIED * thousandth, "bytes measured outside PyTorch on a GB10")
+        low, high = _OF_UNIFIED - 100, _OF_UNIFIED
+    elif link:
         label, low, high = f"{label}, communication", link.below, link.above
-        total: int = symbol("libraries", link.base * thousandth, "bytes measured outside PyTorch on one GPU")
+        total = symbol("libraries", link.base * thousandth, "bytes measured outside PyTorch on one GPU")
         total = total + layers * symbol("per_layer", link.per_layer * GIB // 10000, "bytes measured per layer")
     elif version.profiles_graphs_early and not facts.args.enforce_eager:
         total = symbol("libraries", 225 * thousandth, "bytes measured outside PyTorch on one GPU")
@@ -228,6 +236,13 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
         notes.append(
             f"warning: {human(left, BYTES)} are left outside vLLM's share. CUDA graphs and the sampler's first run may "
             "need more than the profile found: 2 of 47 starts at 0.95 on an H100 then ran out of memory."
+        )
+    least, _, most = FREE_OF_UNIFIED
+    if facts.gpu.shares_with_host and facts.share[0] * 100 > facts.share[1] * least:
+        wanted = facts.gpu.memory * facts.share[0] // facts.share[1]
+        notes.append(
+            f"warning: vLLM starts only if {human(wanted, BYTES)} are free, and the host uses the same memory. A GB10 "
+            f"has {least} to {most} % free at the start; --gpu-memory-utilization 0.{least} starts with the least."
         )
     notes += [
         f"warning: --tp {facts.args.tp} does not divide the layers of the {tower.name} tower. vLLM may refuse to "

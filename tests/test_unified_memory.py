@@ -1,0 +1,87 @@
+"""Memory that the host uses too: GB10, Jetson Thor, Strix Halo and Macs."""
+
+from __future__ import annotations
+
+import pytest
+from asking import Ask
+from tables import each
+
+from attncalc import Workload, load
+from attncalc.config.gpus import gpu
+from attncalc.hardware import FREE_OF_UNIFIED
+from attncalc.serving.fit import FitRequest, FitResult, fit
+from attncalc.units import GIB
+
+MODEL = load("qwen3-8b")
+
+
+def fitted(name: str, engine: str, share: str | None = None, tp: int = 1) -> FitResult:
+    return fit(
+        FitRequest(
+            MODEL, Workload.decode(context=4096), gpu=gpu(name), engine=engine, gpu_memory_utilization=share, tp=tp
+        )
+    )
+
+
+def parts(result: FitResult) -> dict[str, tuple[float, float, float]]:
+    """Return the GiB of each part of the runtime memory: low, expected and high."""
+    assert result.budget.reserve
+    return {
+        part.name: (part.low / GIB, int(part.expected) / GIB, part.high / GIB)
+        for part in result.budget.reserve.runtime.parts
+    }
+
+
+def test_sglang_starts_on_a_gb10_with_the_memory_that_logs_print() -> None:
+    """Of 121.63 GiB, 2 % are 2.43, 8 % 9.73 and 17 % 20.68. Logs start with 111 to 114, 111.47 on four."""
+    for tp in (1, 4):
+        low, expected, high = (size / 0.8 for size in parts(fitted("gb10", "sglang", "0.8", tp))["before_share"])
+        assert (round(low, 2), round(expected, 2), round(high, 2)) == (2.43, 9.73, 20.68)
+        assert all(121.63 - high < logged < 121.63 - low for logged in (101.3, 104.46, 111, 111.47, 114, 119))
+        assert 111 < 121.63 - expected < 114
+
+
+def test_vllm_has_more_outside_pytorch_on_unified_memory() -> None:
+    """A GB10 is published with 4.6 GiB; one GPU with memory of its own with 0.13."""
+    assert [round(size, 2) for size in parts(fitted("gb10", "vllm"))["outside_torch"]] == [0.1, 4.6, 9.2]
+    assert round(parts(fitted("l4", "vllm"))["outside_torch"][1], 2) == 0.13
+
+
+def test_llamacpp_leaves_the_host_its_part_of_unified_memory() -> None:
+    """0.45 GiB of libraries and 8 % of 121.63 GiB, 9.73, are 10.18."""
+    assert round(parts(fitted("gb10", "llamacpp"))["outside_buffers"][1], 2) == 10.18
+    assert round(parts(fitted("l4", "llamacpp"))["outside_buffers"][1], 2) == 0.45
+
+
+@each("name", ["jetson-agx-thor", "strix-halo-128gb", "m4-max-36gb"])
+def test_an_assumed_share_of_unified_memory_leaves_the_host_the_rest(name: str) -> None:
+    """Three quarters are assumed where no log shows more, and Metal's limit of a Mac leaves the rest too."""
+    assert round(parts(fitted(name, "llamacpp"))["outside_buffers"][1], 2) == 0.45
+
+
+@pytest.mark.parametrize(("name", "is_warned"), [("gb10", True), ("thor", True), ("strix-halo", True), ("l4", False)])
+def test_vllm_may_not_start_with_its_default_share_of_unified_memory(ask: Ask, name: str, is_warned: bool) -> None:
+    """0.92 of 121.63 GiB are 111.90, more than the 83 % that an idle host had; 0.83 is not."""
+    words = ("fit", "qwen3-0.6b", "--gpu", name, "--engine", "vllm")
+    said = " ".join(ask(*words).out.split())
+    assert ("--gpu-memory-utilization 0.83 starts with the least" in said) is is_warned
+    assert ("vLLM starts only if 111.90 GiB are free" in said) is (name == "gb10")
+    assert "starts only if" not in ask(*words, "--gpu-memory-utilization", f"0.{FREE_OF_UNIFIED[0]}").out
+
+
+def test_sglang_is_warned_of_shares_that_left_the_host_no_memory(ask: Ask) -> None:
+    words = ("fit", "qwen3-0.6b", "--gpu", "gb10", "--engine", "sglang")
+    assert "--mem-fraction-static 0.8 is published" in " ".join(ask(*words).out.split())
+    assert "published" not in ask(*words, "--mem-fraction-static", "0.8").out
+    assert "published" not in ask(*words[:3], "h100", *words[4:]).out
+
+
+def test_no_larger_share_of_unified_memory_is_suggested(ask: Ask) -> None:
+    """A request that needs a little more than 0.92 leaves would fit with 0.95, which does not start on a GB10."""
+    words = ("fit", "qwen3-8b", "--engine", "vllm", "--batch", "1000", "--context", "4K")
+    assert "0.95 of the GPU" not in ask(*words, "--gpu", "gb10").out
+
+
+def test_a_mac_states_its_limit(ask: Ask) -> None:
+    said = " ".join(ask("fit", "qwen3-8b", "--gpu", "M3 Max 64GB", "--engine", "llamacpp", "--full").out.split())
+    assert "Metal lets the GPU use 48.00 GiB of the Mac's 64 GB by default." in said
