@@ -49,6 +49,7 @@ NAMES = [
     "weights_expert_padding",
     "weights_layer_inputs",
     "weights_vocab_padding",
+    "weights_lora",
     "weights_on_host",
     "weights_allocator",
     "concurrent_average",

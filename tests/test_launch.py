@@ -179,6 +179,11 @@ def options(engine: str, model: str = "qwen3-8b", **fields: Any) -> str:
         ("vllm", {"swap_space": 2**32}, " --swap-space 4"),
         ("vllm", {"swap_space": 2**29}, " --swap-space 0.5"),
         ("vllm", {"swap_space": 0}, " --swap-space 0"),
+        (
+            "vllm",
+            {"enable_lora": True, "max_loras": 4, "max_lora_rank": 64},
+            " --enable-lora --max-loras 4 --max-lora-rank 64",
+        ),
         ("vllm", {"cpu_offload_gb": 5 * 2**29}, " --cpu-offload-gb 2.5"),
         (
             "vllm",

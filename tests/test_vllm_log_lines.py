@@ -59,6 +59,7 @@ def test_the_version_is_the_engines(lines: tuple[str, ...], version: str | None)
         ("args: {'gpu_memory_utilization': 0.85}", {"gpu_memory_utilization": "0.85"}),
         ("GPU memory utilization (0.95, 75 GiB)", {"gpu_memory_utilization": "0.95"}),
         ("block_size=32, swap_space=4.0", {"block_size": "32", "swap_space": "4.0"}),
+        ("args: {'max_loras': 4, 'max_lora_rank': 64}", {"max_loras": "4", "max_lora_rank": "64"}),
         ("args: {'cpu_offload_gb': 10.0}", {"cpu_offload_gb": "10.0"}),
         ("config: cpu_offload_gb=0", {}),
         (
@@ -104,6 +105,7 @@ def test_drafters_with_a_layer_of_their_own(method: str, layers: str) -> None:
 def test_flags_and_the_model_are_read() -> None:
     assert read("model='a/b', enforce_eager=True").flags == {"enforce_eager"}
     assert read("model='a/b', enforce_eager=False").flags == frozenset()
+    assert read("args: {'model': 'a/b', 'enable_lora': True}").flags == {"enable_lora"}
     both = "args: {'model': 'a/b', 'language_model_only': True, 'skip_mm_profiling': True}"
     assert read(both).flags == {"language_model_only", "skip_mm_profiling"}
     assert read("model='a/b', enforce_eager=False").model == "a/b"

@@ -105,6 +105,47 @@ def graphs(result: FitResult) -> int:
     return int(part.expected)
 
 
+# Adapters
+
+
+def test_adapters_have_a_pair_for_each_matrix() -> None:
+    """Qwen3 8B: d_model 4,096, q and o 4,096, k and v 1,024, MLP 12,288, 36 layers, vocabulary 151,936.
+
+    A layer has 2 x (4,096 + 4,096) + 2 x (4,096 + 1,024) + 3 x (4,096 + 12,288) inputs and outputs, 75,776. Embedding
+    and head have 2 x (151,936 + 4,096). All have rank 16 in bf16, 97 MB per adapter.
+    """
+    layers, tables = 36 * 75776, 2 * (151936 + 4096)
+    without = weights("h100-80gb", model="qwen3-8b")
+    one = weights("h100-80gb", model="qwen3-8b", enable_lora=True)
+    assert one - without == 16 * (layers + tables) * 2
+    four = weights("h100-80gb", model="qwen3-8b", enable_lora=True, max_loras=4, max_lora_rank=64)
+    assert four - without == 4 * 64 * (layers + tables) * 2
+    assert weights("h100-80gb", model="qwen3-8b", max_loras=4, max_lora_rank=64) == without
+
+
+def test_tensor_parallelism_divides_one_side_of_each_pair() -> None:
+    """On 2 devices the outputs of q, k, v, gate and up are halved, and the inputs of o and down; tables are whole."""
+    halves = 2 * (4096 + 2048) + 2 * (4096 + 512) + 3 * (4096 + 6144)
+    added = weights("h100-80gb", model="qwen3-8b", tp=2, enable_lora=True) - weights(
+        "h100-80gb", model="qwen3-8b", tp=2
+    )
+    assert added == 16 * (36 * halves + 2 * (151936 + 4096)) * 2
+
+
+def test_each_expert_has_its_pairs() -> None:
+    """Mixtral 8x7B: 32 layers with 8 experts of 3 x (4,096 + 14,336), a router of 4,096 + 8, attention as Llama's."""
+    layer = 2 * (4096 + 4096) + 2 * (4096 + 1024) + 8 * 3 * (4096 + 14336) + 4096 + 8
+    added = weights("h200", model="mixtral-8x7b", enable_lora=True) - weights("h200", model="mixtral-8x7b")
+    assert added == 16 * (32 * layer + 2 * (32000 + 4096)) * 2
+
+
+def test_graphs_are_captured_with_adapters_and_without() -> None:
+    """51 and 51 sizes are twice as many: 2 x 51 + 51 more graphs of (2 MiB + 32 x 0.34 MiB) / 3."""
+    with_adapters = on("h100-80gb", engine_version="0.20.0", enable_lora=True)
+    graph = (2 * MIB + 32 * (MIB * 34 // 100)) // 3
+    assert graphs(with_adapters) - graphs(on("h100-80gb", engine_version="0.20.0")) == 3 * 51 * graph
+
+
 # The class LLM
 
 

@@ -75,7 +75,7 @@ def _state_pool(pools: ModelPools, args: SglangArgs, max_sequences: int | None) 
         running = fixed_slots // per_sequence
         if not running:
             raise AttncalcError(
-                f"--max-mamba-cache-size {args.max_mamba_cache_size} is too small: a request takes {per_sequence} slots",
+                f"--max-mamba-cache-size {args.max_mamba_cache_size}: a request takes {per_sequence} slots",
                 f"give at least {per_sequence * args.attn_dp}",
             )
         max_sequences = running if max_sequences is None else min(max_sequences, running)

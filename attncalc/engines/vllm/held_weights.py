@@ -21,6 +21,11 @@ from .versions import VllmVersion
 
 _VOCAB_PADDING = 64
 """Rows of the vocabulary are padded to a multiple of this (DEFAULT_VOCAB_PADDING_SIZE, vocab_parallel_embedding.py)."""
+_LORA_OF_EMBEDDINGS = (
+    *("apertus", "cohere", "exaone", "falcon_h1", "granite", "jamba", "lfm2", "llama", "minicpm", "mistral", "mixtral"),
+    *("nemotron", "phimoe", "qwen3", "solar"),
+)
+"""Beginnings of the model_types whose classes have embedding_modules in 0.33.0."""
 _FLASHINFER_MLA_WORKSPACE = 128 * MIB
 """FLASHINFER_MLA_WORKSPACE_BUFFER_SIZE in v1/attention/backends/mla/flashinfer_mla.py."""
 
@@ -35,6 +40,7 @@ def extra_weights(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> list[E
         ("weights_expert_padding", "padding of MXFP4 experts"): _expert_padding,
         ("weights_layer_inputs", "buffer of per-layer inputs"): _layer_inputs,
         ("weights_vocab_padding", "padding of the vocabulary"): _vocab_padding,
+        ("weights_lora", "buffers for LoRA adapters"): _lora,
         ("weights_on_host", "moved to the host"): _on_host,
         ("weights_allocator", "rounding of PyTorch's allocator"): _allocator,
     }
@@ -67,6 +73,31 @@ def _layer_inputs(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quanti
     tokens = symbol("N", args.step_tokens, "max_num_batched_tokens")
     inputs = symbol("layer_inputs", columns, "elements of all layers' inputs per token")
     return quantity(tokens * inputs * held.element_bytes)
+
+
+def _lora(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
+    """Return the A and B of every matrix, for as many adapters as a step may have: rank x (inputs + outputs) each.
+
+    They are allocated while the model is loaded, with a pair for each of q, k, v, gate, up and each expert. Tensor
+    parallelism divides only the side of a matrix that it divides (create_lora_weights in lora/layers/). Some classes
+    have a pair for the embedding and one for the head too, which nothing divides (embedding_modules).
+    """
+    if not args.enable_lora:
+        return Quantity(0)
+    widths: list[int] = []
+    for stack, layers in model.plain().groups():
+        width = sum(
+            copies * int(matrix.rows + matrix.cols)
+            for _, copies, matrix in layers.matrices_by_role(stack.d_model, model.d_source)
+        )
+        widths.append(symbol("L", layers.count, "layers") * symbol("widths", width, "inputs and outputs of a layer"))
+    kind = model.model_type or ""
+    if model.vocab_size and kind.startswith(_LORA_OF_EMBEDDINGS) and kind != "qwen3_next":
+        vocab = symbol("V", int(model.vocab_size), "tokens of the vocabulary")
+        widths.append(2 * (vocab + symbol("d_model", int(model.main.d_model), "width of the model")))
+    adapters = symbol("max_loras", args.max_loras or 1, "adapters of a step")
+    rank = symbol("max_lora_rank", args.max_lora_rank or 16, "rank of the buffers")
+    return quantity(adapters * rank * total(widths) * held.element_bytes)
 
 
 def _on_host(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:

@@ -147,6 +147,8 @@ _SETTINGS = {
     ),
     "block_size": _number("block_size"),
     "swap_space": _setting("swap_space"),
+    "max_loras": _number("max_loras"),
+    "max_lora_rank": _number("max_lora_rank"),
     "cpu_offload_gb": re.compile(r"cpu_offload_gb'?[=:] ?(?!0(?:\.0)?\b)(\d{1,6}(?:\.\d{1,9})?)"),
     "limit_mm_per_prompt": re.compile(r"limit_mm_per_prompt'?[=:] ?(\{(?:[^{}]|\{[^{}]{0,200}\}){1,400}\})"),
     # The engine's config has it too, with its default
@@ -158,7 +160,8 @@ _SETTINGS = {
 }
 """The settings that are read, by the names of `VllmArgs` and `attncalc fit`."""
 _FLAGS = {
-    name: re.compile(rf"{name}'?[=:] ?True") for name in ("enforce_eager", "language_model_only", "skip_mm_profiling")
+    name: re.compile(rf"{name}'?[=:] ?True")
+    for name in ("enforce_eager", "enable_lora", "language_model_only", "skip_mm_profiling")
 }
 _QUANTIZATION = re.compile(r"(?<!\w)'?quantization'?[=:] ?'?(?!None)(\w{1,40})")
 _WEIGHTS = {"fp8": "fp8", "awq": "int4", "gptq": "int4", "bitsandbytes": "int4"}

@@ -161,6 +161,8 @@ def _graphs(profile: Profile) -> RuntimePart | None:
     if not version.subtracts_graphs(profile.v2_runner) or facts.args.enforce_eager:
         return None
     sizes = capture_sizes(facts)
+    if facts.args.enable_lora:  # one graph with adapters and one without (_get_lora_cases in cudagraph_dispatcher.py)
+        sizes = [*sizes, *sizes]
     piecewise = symbol("piecewise", len(sizes), "batch sizes with a piecewise CUDA graph")
     decodes = len([size for size in sizes if size <= facts.limits.sequences])
     full = symbol("full", decodes, "batch sizes with a full CUDA graph")
