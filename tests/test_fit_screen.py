@@ -176,7 +176,8 @@ def test_full_and_roofline_add_to_the_screen(ask: Ask) -> None:
     default, full, roofline = (ask(*QWEN, *more).out for more in ((), ("--full",), ("--roofline",)))
     assert "vLLM will" not in default
     assert "lower bound" not in default
-    assert full.startswith(default.partition("warning: ")[0])
+    assert full.startswith(default.partition("\n\n")[0])
+    assert set(default.partition("warning: ")[0].splitlines()) < set(full.splitlines())
     assert "blocks of one request" in full
     assert "vLLM will" in full
     assert "lower bound" not in full

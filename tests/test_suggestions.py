@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 from tables import each
 
-from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload
+from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload, load
 from attncalc.checkpoint import CheckpointWeights
 from attncalc.config.gpus import gpu
 from attncalc.hardware import Gpu
@@ -91,6 +91,14 @@ def test_fewer_sequences_are_limits_of_a_pass_on_a_gpu() -> None:
     changed = tried(module._fewer_sequences, request())[SEQUENCES[0]]
     assert changed.engine_args == {"max_num_seqs": 128, "max_num_batched_tokens": 2048}
     assert tried(module._fewer_sequences, request(gpu=None, kv_memory=GIB)) == {}
+
+
+def test_cuda_graphs_are_given_up_where_the_engine_has_them() -> None:
+    changed = tried(module._without_graphs, request())
+    assert {flag: each.engine_args for flag, each in changed.items()} == {"--enforce-eager": {"enforce_eager": True}}
+    assert tried(module._without_graphs, request(engine_args={"enforce_eager": True})) == {}
+    assert tried(module._without_graphs, request(gpu=None, kv_memory=GIB)) == {}
+    assert tried(module._without_graphs, request("sglang")) == {}
 
 
 @each(
@@ -342,6 +350,77 @@ def test_at_most_two_pairs_are_suggested() -> None:
         "--kv-dtype fp8 --weights-dtype fp8",
         "--kv-dtype fp8 --mem-fraction-static 0.85",
     ]
+
+
+def test_three_changes_are_combined_if_no_two_are_enough() -> None:
+    """0.7 of 165 MiB are 115 and 0.92 are 151: of 256 MiB at most 136 may be missing, and 105 with a larger share.
+
+    A cache in fp8 takes 64 less, weights in fp8 48, in int4 71: 135 together, 141 are missing. In fp8 both need 144
+    MiB, which is 0.88 of 165, so int4 is not tried.
+    """
+    found = flags(on(165 * MIB, "sglang", gpu_memory_utilization="0.7", batch=2))
+    assert found[0] == "--kv-dtype fp8 --weights-dtype fp8 --mem-fraction-static 0.88"
+    assert [flag for flag in found[1:] if "dtype" in flag] == []
+
+
+def test_all_changes_are_combined_with_more_gpus_if_nothing_else_is_enough() -> None:
+    """On each of 8 GPUs 16 MiB of weights, 7 in int4, and 8 of the cache, 4 in fp8: only 7 + 4 are below 12."""
+    assert flags(on(12 * MIB)) == ["--kv-dtype fp8 --weights-dtype int4 --gpus 8 --tp 8"]
+    assert flags(on(11 * MIB)) == []
+
+
+def test_all_changes_are_combined_with_a_shorter_context_if_nothing_else_is_enough() -> None:
+    """One head cannot be divided, so more GPUs do not help. Weights in int4 need SMALL, and a token 1 KiB in fp8."""
+    asked = on(0, of=model(attention=Grouped(1, 1, 128)), weights_dtype="int4")
+    weights = fit(asked).budget.weights
+    assert weights is not None
+    tokens = dataclasses.replace(on(int(weights.total) + 100 * 1024), model=asked.model)
+    assert flags(tokens) == ["--kv-dtype fp8 --weights-dtype int4 --context 100"]
+
+
+def test_what_changes_no_answer_comes_before_a_narrower_cache() -> None:
+    """On an RTX 4090 the cache in fp8 is enough alone, and fewer sequences are not, nor no CUDA graphs."""
+    asked = FitRequest(load("qwen3-8b"), Workload.decode(1, 40_960), gpu=gpu("rtx-4090"))
+    found = flags(asked)
+    assert found[:2] == ["--max-num-seqs 32 --max-num-batched-tokens 2048 --enforce-eager", "--kv-dtype fp8"]
+    assert [flag for flag in found if "--max-num-seqs" in flag] == found[:1]
+    for args in ({"enforce_eager": True}, {"max_num_seqs": 32, "max_num_batched_tokens": 2048}):
+        assert fit(asked.with_engine_args(**args)).verdict == "may_not_fit"
+
+
+def test_a_second_gpu_is_not_the_only_change_of_a_model_that_almost_fits() -> None:
+    """Qwen3 32B in int4 has 18.0 of 21.6 GiB, and the cache of 8,192 tokens 2: 1.6 are left for the rest."""
+    asked = FitRequest(load("qwen3-32b"), Workload.decode(1, 8192), gpu=gpu("rtx-4090"), weights_dtype="int4")
+    assert flags(asked) == [
+        "--max-num-seqs 128 --max-num-batched-tokens 2048 --enforce-eager",
+        "--enforce-eager --kv-dtype fp8",
+        "--gpus 2 --tp 2",
+    ]
+
+
+def test_a_refused_context_is_shortened_with_what_else_is_needed() -> None:
+    """LLaMA-2 70B has 4,096 positions and 128 GiB of weights, which one H100 does not hold."""
+    found = flags(FitRequest(load("llama2-70b"), Workload.decode(1, 8192), gpu=H100))
+    assert found[0] == "--context 4096 --weights-dtype int4"
+    assert all(flag.startswith("--context 4096 --") for flag in found)
+
+
+def test_a_larger_share_can_be_left_out() -> None:
+    asked = fit(on(240 * MIB, "sglang", gpu_memory_utilization="0.8", kv_dtype="bf16"))
+    assert "--mem-fraction-static 0.85" in [change.flag for change in suggestions(asked)]
+    assert not any("fraction" in change.flag for change in suggestions(asked, with_share=False))
+
+
+def test_what_was_tried_is_what_the_engine_and_the_request_have() -> None:
+    assert module.tried(resolve(request(batch=2))) == (
+        "fewer sequences and tokens per step, no CUDA graphs, a narrower cache, narrower weights, a larger share of "
+        "the GPU's memory, more GPUs, a shorter context and a smaller batch"
+    )
+    assert module.tried(resolve(request(gpu=None, kv_memory=GIB))) == "a narrower cache and a shorter context"
+    assert module.tried(resolve(request(kv_dtype="fp8")), with_share=False) == (
+        "fewer sequences and tokens per step, no CUDA graphs, narrower weights, more GPUs and a shorter context"
+    )
+    assert "layers on the host" in module.tried(resolve(request("llamacpp")))
 
 
 def test_three_changes_that_are_enough_need_no_other_pair() -> None:

@@ -97,6 +97,7 @@ class Engine(Generic[Args]):
     narrower_weight_dtypes: tuple[str, ...] = ("fp8", "int4")
     larger_shares: tuple[str, ...] = ()
     fewer_sequences: tuple[int, ...] = ()
+    without_graphs: str | None = None  # its option that captures no CUDA graphs
 
     log_signs: re.Pattern[str] | None = None  # matches the lines of its log; None for an engine without logs
     releases: tuple[str, ...] = ()  # that a log without a version may come from, the newest first

@@ -11,7 +11,7 @@ from ..serving.fit import FitResult
 from ..serving.launch import launch_command
 from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
-from ..serving.suggestions import Suggestion
+from ..serving.suggestions import Suggestion, tried
 from ..units import BYTES, GIB, column, count, human
 from .report import LABEL, Column, Figure, Table, times
 from .text import WIDTH, wrapped
@@ -117,7 +117,7 @@ def change_rows(change: Suggestion) -> list[tuple[str, ...]]:
 def changes_tables(answer: Answer, changes: Sequence[Suggestion]) -> Iterator[Table]:
     """Yield the changes that make it fit, and the command with the first one that has a command."""
     if not changes:
-        yield Table((LABEL,), (("No change of GPUs, dtypes, context or batch makes it fit.",),))
+        yield lines_table([f"No change makes it fit, alone or combined: {tried(answer.resolved)}."])
         return
     replicas = any(change.result.resolved.replicas > 1 for change in changes)
     columns = [

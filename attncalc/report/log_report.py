@@ -146,9 +146,9 @@ def _changes(diagnosis: Diagnosis, *, full: bool) -> list[Table]:
     if diagnosis.cause == "other_model":
         return []
     if not diagnosis.changes:
-        text = (
-            "No change of the cache, weights, share, sequences, GPUs, context or batch that was tried makes it start."
-        )
+        text = "Without the GPU's memory no change is computed."
+        if diagnosis.tried:
+            text = f"No change that was computed makes it start, alone or combined: {diagnosis.tried}."
         return [lines_table([text])]
     changes = diagnosis.changes if full else diagnosis.changes[:_MOST_CHANGES]
     columns = (Column("starts with", "left"), Column("concurrent requests"))

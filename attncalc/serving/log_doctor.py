@@ -14,7 +14,7 @@ from ..units import BYTES, GIB, count, human
 from .fit import FitResult, fit
 from .log_check import without_gpu
 from .request import FitRequest, LoggedExcess
-from .suggestions import Suggestion, suggestions
+from .suggestions import Suggestion, suggestions, tried
 
 _TOLERANCE = 0.05
 """The part of a logged figure by which the predicted one may differ: versions differ by a block or by padding."""
@@ -53,6 +53,7 @@ class Diagnosis(NamedTuple):
     available: int | None = None  # bytes per GPU for that; below 0 if weights and runtime memory were too large
     changes: tuple[Suggestion, ...] = ()  # the changes with which it would start, the cheapest first
     notes: tuple[str, ...] = ()  # what the diagnosis rests on, one sentence each
+    tried: str = ""  # which changes were computed, in words; "" for none
 
     @property
     def missing(self) -> int | None:
@@ -122,7 +123,8 @@ def _without_gpu(request: FitRequest, refusal: LogRefusal, available: int | None
         return Diagnosis(refusal.line, "out_of_memory", reason, notes=notes)
     result = fit(without_gpu(request, available))
     cause, reason = _reason(result, available)
-    return Diagnosis(refusal.line, cause, reason, int(result.needed), available, suggestions(result), notes)
+    changes = suggestions(result)
+    return Diagnosis(refusal.line, cause, reason, int(result.needed), available, changes, notes, tried(result.resolved))
 
 
 def _with_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, available: int | None) -> Diagnosis:
@@ -176,9 +178,10 @@ def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | No
             cause = "out_of_memory"
             note = "By the estimate it fits: other processes may use the GPU's memory, or the log's settings differ."
     changes = suggestions(estimate)
+    words = tried(estimate.resolved)
     if needed <= room:
-        return Diagnosis(refusal.line, cause, reason, changes=changes, notes=(note,))
-    return Diagnosis(refusal.line, cause, reason, needed, room, changes, (note,))
+        return Diagnosis(refusal.line, cause, reason, changes=changes, notes=(note,), tried=words)
+    return Diagnosis(refusal.line, cause, reason, needed, room, changes, (note,), words)
 
 
 def _excess(estimate: FitResult, log: StartupLog, available: int | None) -> int | None:
@@ -204,7 +207,8 @@ def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diag
     )
 
     def diagnosis(reason: str, needed: int | None, changes: tuple[Suggestion, ...], *notes: str) -> Diagnosis:
-        return Diagnosis(refusal.line, "memory_taken", f"{reason}.", needed, free_bytes, changes, notes)
+        words = tried(estimate.resolved, with_share=False)
+        return Diagnosis(refusal.line, "memory_taken", f"{reason}.", needed, free_bytes, changes, notes, words)
 
     hundredths = 100 * free.number // total.number
     if not 0 < hundredths < 100:
@@ -223,8 +227,7 @@ def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diag
         reason += f", and the cache gets {_size(max(0, result.budget.room()))} of them; it needs {_size(needed)}"
     changes = tuple(
         change._replace(flag=f"{smaller.flag} {change.flag}", change=f"{smaller.change}, {change.change}")
-        for change in suggestions(result)
-        if option not in change.flag
+        for change in suggestions(result, with_share=False)
     )
     return diagnosis(reason, needed, changes, f"End the other processes. Beside them, {smaller.flag} is not enough.")
 
@@ -234,9 +237,9 @@ def _after_the_cache(refusal: LogRefusal, changes: tuple[Suggestion, ...], notes
     reason = "The cache left too little memory for what follows it: the warm-up of the sampler, or graphs."
     if not refusal.tried or not refusal.free:
         return Diagnosis(refusal.line, "cache_too_large", reason, changes=changes, notes=notes)
-    tried, free = refusal.tried.bytes, refusal.free.bytes
-    reason = f"{reason} {_size(tried)} were wanted, {_size(free)} were free."
-    return Diagnosis(refusal.line, "cache_too_large", reason, tried, free, changes, notes)
+    wanted, free = refusal.tried.bytes, refusal.free.bytes
+    reason = f"{reason} {_size(wanted)} were wanted, {_size(free)} were free."
+    return Diagnosis(refusal.line, "cache_too_large", reason, wanted, free, changes, notes)
 
 
 def _smaller_share(result: FitResult, refusal: LogRefusal) -> Suggestion | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import combinations, islice, takewhile
+from functools import partial, reduce
+from itertools import combinations, islice, product
 from typing import Any, NamedTuple
 
 from ..engines.expert_parallel import has_experts
@@ -18,7 +18,7 @@ from .request import ResolvedRequest, file_type, parse_share, resolve
 from .weight_format import weight_bits
 
 MAX_PAIRS = 2
-"""Pairs of changes that are suggested, and the single changes of which as many make a pair unnecessary."""
+"""Combinations of changes that are suggested, and the single changes of which as many make a pair unnecessary."""
 
 _FEW_TOKENS = 2048
 """Tokens per step to suggest: vLLM's default on small GPUs."""
@@ -57,33 +57,78 @@ _Kind = Callable[[ResolvedRequest], Iterator[_Change]]
 """Returns changes of one kind, from the smallest to the largest."""
 
 
-def suggestions(result: FitResult) -> tuple[Suggestion, ...]:
+def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggestion, ...]:
     """Return the changes that make the request fit for sure, the cheapest first; () if it does already, or none helps.
 
-    Changes on the same GPUs come first: each alone, a narrower cache with narrower weights, and two together of which
-    neither is enough. More GPUs, a shorter context and a smaller batch follow.
+    Changes on the same GPUs come first: two that change no answer and no length, each kind alone, a narrower cache with
+    narrower weights, and as few as possible together of which fewer are not enough. More GPUs, a shorter context and a
+    smaller batch follow. If nothing is enough, these are combined with all changes on the same GPUs.
+
+    Args:
+        result: What fits without a change.
+        with_share: Whether a larger share of the GPU's memory is tried.
     """
     if result.verdict == "fits":
         return ()
     resolved, request = result.resolved, result.request
+    same_gpus, too_small = _on_the_same_gpus(resolved, with_share=with_share)
+    gpus, smaller = list(islice(_more_gpus(resolved), 1)), list(_smaller_workload(resolved))
+    everything = [_largest_of(too_small)] if too_small else []
+    if not (gpus or same_gpus):
+        gpus = list(islice(_with(_more_gpus, [*_narrow_cache(resolved), *everything], request), 1))
+    if not (gpus or same_gpus or smaller):
+        smaller = list(_with(_smaller_workload, everything, request))
+    found = tuple(_fitting([*same_gpus, *_ranks_of_attention(resolved), *gpus, *smaller], request))
+    return found or tuple(_with_possible_context(result, with_share=with_share))
+
+
+def _on_the_same_gpus(
+    resolved: ResolvedRequest, *, with_share: bool
+) -> tuple[list[_Change], Sequence[Sequence[_Change]]]:
+    """Return the changes that make the request fit on the same GPUs, and by kind those that are not enough alone."""
+    request = resolved.request
     offload: Iterator[_Kind] = (partial(_on_host, option=option) for option in resolved.engine.offload_options)
-    too_small: list[list[_Change]] = []
+    too_small: dict[_Kind, list[_Change]] = {}
     enough: dict[_Kind, _Change] = {}
-    for kind in (*_ON_THE_SAME_GPUS, *offload):
-        changes = list(kind(resolved))
-        too_small.append(list(takewhile(lambda change: not _works(change, request), changes)))
-        if len(too_small[-1]) < len(changes):
-            enough[kind] = changes[len(too_small[-1])]
-    single, pairs = list(enough.values()), []
-    if len(single) < MAX_PAIRS:
-        pairs = list(islice(_pairs(too_small, request), MAX_PAIRS))
+    for kind in (*_kinds(with_share=with_share), *offload):
+        for change in kind(resolved):
+            verdict = possible_verdict(change.apply(request))
+            if verdict == "fits":
+                enough[kind] = change
+                break
+            if verdict:
+                too_small.setdefault(kind, []).append(change)
+    single, free, all_kinds = list(enough.values()), list[_Change](), list(too_small.values())
+    if not enough.keys() & _FREE:
+        free = list(_together([too_small[kind] for kind in too_small if kind in _FREE], request, most=2))[:1]
+    pairs = []
+    if not (single or free):
+        pairs = list(_together(all_kinds, request))
+    elif len(single) + len(free) < MAX_PAIRS:
+        pairs = [pair for pair in _together(all_kinds, request, most=2) if pair not in free]
     elif _narrow_cache in enough and _narrow_weights in enough:
         pairs = [_both(enough[_narrow_cache], enough[_narrow_weights])]
-    gpus = list(islice(_more_gpus(resolved), 1))
-    if not (gpus or single or pairs):
-        gpus = list(islice(_more_gpus_with_a_narrow_cache(resolved), 1))
-    others = (*_ranks_of_attention(resolved), *gpus, *_smaller_workload(resolved))
-    return tuple(_fitting([*single, *pairs, *others], request))
+    return [*free, *single, *pairs], all_kinds
+
+
+def _with_possible_context(result: FitResult, *, with_share: bool) -> Iterator[Suggestion]:
+    """Yield what makes the model's maximum context fit, if the engine refuses the requested one."""
+    request, maximum = result.request, result.request.model.max_context
+    if result.refusal and maximum and result.resolved.workload.context > maximum:
+        words, flag = f"{count(maximum)} tokens of context", f"--context {maximum}"
+        for change in suggestions(fit(request.with_workload(context=maximum)), with_share=with_share):
+            if "--context" not in change.flag:
+                yield change._replace(change=f"{words}, {change.change}", flag=f"{flag} {change.flag}")
+
+
+def tried(resolved: ResolvedRequest, *, with_share: bool = True) -> str:
+    """Return what `suggestions` tries for a request, in words."""
+    words = [_ON_THE_SAME_GPUS[kind] for kind in _kinds(with_share=with_share) if any(True for _ in kind(resolved))]
+    if resolved.share:
+        words += ["layers on the host"] if resolved.engine.offload_options else []
+        words += ["more GPUs"] if any(True for _ in with_other_gpus(resolved)) else []
+    words += ["a shorter context", *(["a smaller batch"] if resolved.workload.batch > 1 else [])]
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def with_fewest_options(changes: Sequence[Suggestion], lines: Sequence[int], room: int) -> tuple[Suggestion, ...]:
@@ -121,6 +166,10 @@ def _fitting(changes: Iterable[_Change], request: FitRequest) -> Iterator[Sugges
             yield Suggestion(change.words, change.flag, result)
 
 
+def _kinds(*, with_share: bool) -> list[_Kind]:
+    return [kind for kind in _ON_THE_SAME_GPUS if with_share or kind is not _larger_share]
+
+
 def _works(change: _Change, request: FitRequest) -> bool:
     return possible_verdict(change.apply(request)) == "fits"
 
@@ -135,11 +184,43 @@ def _both(one: _Change, other: _Change) -> _Change:
     )
 
 
-def _pairs(kinds: Sequence[Sequence[_Change]], request: FitRequest) -> Iterator[_Change]:
-    """Yield two changes that make the request fit together, at most one pair for every two kinds of changes."""
-    for first, second in combinations(kinds, 2):
-        pairs = (_both(one, other) for one in first for other in second)
-        yield from islice((pair for pair in pairs if _works(pair, request)), 1)
+def _largest_of(kinds: Iterable[Sequence[_Change]]) -> _Change:
+    """Return the largest changes of all kinds together."""
+    return reduce(_both, (changes[-1] for changes in kinds))
+
+
+def _together(kinds: Sequence[Sequence[_Change]], request: FitRequest, most: int | None = None) -> Iterator[_Change]:
+    """Yield MAX_PAIRS combinations of as few kinds of changes as possible that make the request fit together.
+
+    At most one combination for the same kinds. The largest changes are tried first, of all kinds and then of those
+    that are combined: if they are not enough, smaller or fewer ones are not either.
+
+    Args:
+        kinds: The changes of each kind, from the smallest to the largest; none of them is enough alone.
+        request: The request.
+        most: The most kinds that are combined; by default all.
+    """
+
+    def of_size(size: int) -> Iterator[_Change]:
+        for chosen in combinations(kinds, size):
+            *smaller, largest = (reduce(_both, changes) for changes in product(*chosen))
+            if _works(largest, request):
+                yield next((change for change in smaller if _works(change, request)), largest)
+
+    if len(kinds) < 2 or not _works(_largest_of(kinds), request):
+        return
+    sizes = range(2, (most or len(kinds)) + 1)
+    yield from next(filter(None, (list(islice(of_size(size), MAX_PAIRS)) for size in sizes)), [])
+
+
+def _with(kind: _Kind, changes: Sequence[_Change], request: FitRequest) -> Iterator[_Change]:
+    """Yield each of the changes together with those of a kind."""
+    for change in changes:
+        try:
+            resolved = resolve(change.apply(request))
+        except AttncalcError:  # this engine or this model does not support it
+            continue
+        yield from (_both(change, other) for other in kind(resolved))
 
 
 # The changes on the same GPUs, each kind from the smallest change to the largest
@@ -158,6 +239,12 @@ def _fewer_sequences(resolved: ResolvedRequest) -> Iterator[_Change]:
             args = {"max_num_seqs": sequences, "max_num_batched_tokens": min(limits.tokens, _FEW_TOKENS)}
             flag = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in args.items())
             yield _Change(f"{plural(sequences, 'sequence')} per step", flag, engine_args=args)
+
+
+def _without_graphs(resolved: ResolvedRequest) -> Iterator[_Change]:
+    option = resolved.engine.without_graphs
+    if option and resolved.gpu and not getattr(resolved.args, option):
+        yield _Change("no CUDA graphs", f"--{option.replace('_', '-')}", engine_args={option: True})
 
 
 def _larger_share(resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -201,9 +288,17 @@ def _on_host(resolved: ResolvedRequest, option: str) -> Iterator[_Change]:
             yield _Change(words, f"--{option.replace('_', '-')} {layers}", engine_args={option: layers})
 
 
-_ON_THE_SAME_GPUS = (_fewer_sequences, _narrow_cache, _narrow_weights, _larger_share)
-"""The kinds of changes that need no other GPUs. A larger share is late: the engine may run out of memory later. Layers
-in host memory come after them: they are slow."""
+_ON_THE_SAME_GPUS: dict[_Kind, str] = {
+    _fewer_sequences: "fewer sequences and tokens per step",
+    _without_graphs: "no CUDA graphs",
+    _narrow_cache: "a narrower cache",
+    _narrow_weights: "narrower weights",
+    _larger_share: "a larger share of the GPU's memory",
+}
+"""The kinds of changes that need no other GPUs, in words. A larger share is late: the engine may run out of memory
+later. Layers in host memory come after them: they are slow."""
+_FREE = frozenset({_fewer_sequences, _without_graphs, _larger_share})
+"""Those that change no answer and no length."""
 
 
 # Other changes
@@ -229,12 +324,6 @@ def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
             words = f"{count(gpus)} GPUs{' per replica' if replicas > 1 else ''}"
             fields = {"gpus": gpus * replicas, "tp": request.tp, "pp": request.pp}
             yield _Change(words, f"--gpus {gpus * replicas}{tp}{pp}", fields)
-
-
-def _more_gpus_with_a_narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
-    for cache in _narrow_cache(resolved):
-        for more in _more_gpus(resolve(cache.apply(resolved.request))):
-            yield _both(cache, more)
 
 
 def _smaller_workload(resolved: ResolvedRequest) -> Iterator[_Change]:

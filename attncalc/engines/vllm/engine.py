@@ -40,6 +40,7 @@ class Vllm(Engine[VllmArgs]):
     dtype_of_fp32 = "bf16"  # _resolve_auto_dtype in config/model.py
     larger_shares = ("0.95",)
     fewer_sequences = (128, 32, 8)
+    without_graphs = "enforce_eager"
     data_parallel = True
     must_fit_one = True
     has_extra_weights = True
