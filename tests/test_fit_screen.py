@@ -29,7 +29,7 @@ from attncalc.units import GIB
 
 QWEN = ("fit", "qwen3-8b", "--gpu", "rtx-4090")
 ROWS, COLUMNS = 24, 80
-ANSWERS = ("FITS", "MAY NOT FIT", "DOES NOT FIT", "DOES NOT START")
+ANSWERS = ("FITS", "MAY NOT FIT", "DOES NOT FIT", "DOES NOT START", "STARTS", "MAY START")
 
 
 def reports(name: str) -> Iterator[Report]:
@@ -170,6 +170,40 @@ def test_the_first_lines_are_the_verdict_the_place_and_the_bar(ask: Ask) -> None
     # 0.92 x 23.51 GiB = 21.63
     assert limits == "  of 21.6 GiB, 0.92 of the GPU's 23.5; 1.9 stay outside"
     assert empty == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        # 5.38 GiB hold 17,629 tokens of 320 KiB
+        ("--engine sglang --context 17629", "FITS: 1 request of 17,629"),
+        (
+            "--engine sglang --context 17630",
+            "STARTS with requests up to 17,628 tokens: 1 request of 17,630 tokens needs",
+        ),
+        ("--engine sglang --context 17630 --batch 2", "STARTS with requests up to 17,628 tokens: 2 requests of 17,630"),
+        ("--engine sglang --context 17629 --batch 2", "DOES NOT FIT: 2 requests of 17,629"),  # both run, in turn
+        ("--engine vllm --context 17630 --allow-long-max-model-len", "DOES NOT FIT: 1 request of 17,630"),
+    ],
+)
+def test_sglang_starts_with_a_pool_that_is_smaller_than_the_context(ask: Ask, options: str, answer: str) -> None:
+    command = ("fit", "llama2-70b", "--kv-memory", "5.38GiB", *options.split())
+    assert ask(*command).out.startswith(answer)
+    facts = ask(*command, "--json")
+    assert json.loads(facts.out)["verdict"] == ("fits" if answer.startswith("FITS") else "does_not_fit")
+    assert facts.code == (0 if answer.startswith("FITS") else 1)
+
+
+def test_sglang_may_start_if_only_the_least_memory_holds_nothing(ask: Ask) -> None:
+    """At 0.67 of an RTX 4090 the weights and the largest runtime memory leave nothing, the smallest something."""
+    screens = [
+        ask("fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine", "sglang", "--mem-fraction-static", share).out
+        for share in ("0.6", "0.675", "0.7")
+    ]
+    starts = [screen.partition(" tokens")[0] for screen in screens]
+    assert starts[0].startswith("DOES NOT FIT: weights and runtime memory need")
+    assert starts[1].startswith("MAY START with requests up to about ")
+    assert starts[2].startswith("STARTS with requests up to about ")
 
 
 def test_full_and_roofline_add_to_the_screen(ask: Ask) -> None:

@@ -53,6 +53,16 @@ def hybrid_layout(full: int, every: int, window: Any, layers: int = 8, **more: A
     return layout_of(*[(1, MHA.with_span(Full() if i % every < full else window)) for i in range(layers)], **more)
 
 
+def test_the_longest_request_leaves_one_token_of_the_pool() -> None:
+    """Published in sgl-project/sglang issue 4048: "exceeds the maximum allowed length (59862 tokens)" for a prompt."""
+    engine, pool = find_engine("sglang"), layout_of((1, MHA)).pool(59_868 * 4096, 160_062)
+    assert pool.tokens == 59_868
+    assert engine.longest_request(pool) == 59_862 + 5
+    assert engine.longest_request(layout_of((1, MHA)).pool(6 * 4096, 4096)) is None
+    assert engine.longest_request(layout_of((1, MHA)).pool(7 * 4096, 4096)) == 6
+    assert find_engine("vllm").longest_request(pool) is None
+
+
 # Rows and slots as in the logs of real servers.
 
 

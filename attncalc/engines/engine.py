@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..model import ModelSpec
     from ..quantization import Role
     from ..workload import Workload
-    from .base import CacheLayout, EngineArgs
+    from .base import CacheLayout, EngineArgs, Pool
     from .launch import LaunchFacts
     from .pipeline import LayerCacheSpec
     from .runtime import DeviceMemory, Limits, RuntimeFacts, RuntimeMemory
@@ -242,6 +242,13 @@ class Engine(Generic[Args]):
 
     def refusal(self, model: ModelSpec, args: Args) -> Refusal | None:
         """Return why it does not start with a model and arguments, whatever the memory; None if it does."""
+        return None
+
+    def longest_request(self, pool: Pool) -> int | None:
+        """Return the tokens of the longest request of a server whose context needs more than `pool`.
+
+        None if it does not start then.
+        """
         return None
 
     def checks_all_layers(self, args: Args) -> bool:

@@ -75,7 +75,7 @@ def answer_report(answer: Answer, *, full: bool = False, roofline: bool = False,
         terms=(*term_figures(result), *per_user.terms, *bounds.terms),
         extra={**fit_facts(answer, verdict(result)), "users": per_user.extra, "roofline": bounds.extra},
         footer=log_table(result) if full else (),
-        verdict=result.verdict,
+        verdict="may_not_fit" if result.longest_request else result.verdict,
         bar=bar,
         picture=_picture(answer, bar),
     )
@@ -208,12 +208,16 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
 
 
 def verdict(result: FitResult) -> str:
-    """Return the verdict as a sentence: 'FITS: ...', 'MAY NOT FIT: ...' or 'DOES NOT FIT: ...'."""
+    """Return the verdict as a sentence: 'FITS: ...', 'MAY NOT FIT: ...', 'DOES NOT FIT: ...' or 'STARTS with ...'."""
     workload, budget, maximum = result.resolved.workload, result.budget, result.layout.max_sequences
     batch = f"{plural(workload.batch, 'request')} of {count(workload.context)} tokens"
     if result.refusal:
         return f"DOES NOT START: {result.refusal.reason}."
-    answer = VERDICTS[result.verdict]
+    answer, longest = VERDICTS[result.verdict], result.longest_request
+    if longest:
+        starts = "STARTS" if budget.kv_memory_low else "MAY START"
+        about = "about " if budget.kv_memory_low < budget.kv_memory_high else ""
+        answer = f"{starts} with requests up to {about}{count(longest)} tokens"
     if maximum is not None and workload.batch > maximum:
         return f"{answer}: {batch}; {result.resolved.engine.title} runs at most {count(maximum)}."
     if result.verdict == "does_not_fit" and not budget.kv_memory_high:

@@ -77,6 +77,13 @@ class FitResult(NamedTuple):
         return (*self.pool.log_lines, *runtime, *of_devices)
 
     @property
+    def longest_request(self) -> int | None:
+        """Tokens of the longest request, if the engine starts although not one request of the context fits."""
+        if self.refusal or self.verdict != "does_not_fit" or self.max_batch is None or self.max_batch:
+            return None
+        return self.resolved.engine.longest_request(self.pool)
+
+    @property
     def fits(self) -> bool:
         """Whether it may fit: the verdict is not 'does_not_fit'."""
         return self.verdict != "does_not_fit"

@@ -9,7 +9,7 @@ from typing import Any
 from ...model import ModelSpec
 from ...quantity import symbol, total
 from ...units import GIB, parse_decimal
-from ..base import CacheLayout
+from ..base import CacheLayout, Pool
 from ..engine import Engine, ExtraWeights, HeldWeights
 from ..expert_parallel import divide_for_attention
 from ..options import DraftOptions, PagedOptions, VersionOptions
@@ -95,6 +95,14 @@ class Sglang(Engine[SglangArgs]):
             ExtraWeights("weights_rope_tables", "rope tables", total(tables)),
             ExtraWeights("weights_absorbed_kv_b", "absorbed kv_b", total(copies)),
         ]
+
+    def longest_request(self, pool: Pool) -> int | None:
+        """Return max_req_len: the pool without one token.
+
+        SGLang starts with any pool that holds six tokens, and rejects longer requests (managers/tp_worker.py).
+        """
+        longest = int(pool.tokens) - 1
+        return longest if longest > 5 and pool.concurrency else None
 
     def attention_ranks(self, args: SglangArgs, dp: int) -> tuple[str, dict[str, Any]]:
         return f"--tp {args.tp} --attn-dp {args.tp}", {"tp": args.tp, "attn_dp": args.tp}
