@@ -260,7 +260,7 @@ def test_the_version_is_the_newest_that_agrees_else_the_newest_that_supports_the
     ("engine", "version", "guessed"),
     [("vllm", "0.20.0", False), ("vllm", None, True), ("sglang", None, False), ("sglang", "0.5.9", False)],
 )
-def test_only_a_version_of_vllm_is_guessed(engine: str, version: str | None, guessed: bool) -> None:
+def test_a_version_is_guessed_if_releases_are_known(engine: str, version: str | None, guessed: bool) -> None:
     name = "kv_blocks" if engine == "vllm" else "kv_tokens"
     found = compare(request(engine, engine_args={"engine_version": version}), log(engine, {name: number("100")}))
     assert found.guessed == guessed

@@ -120,6 +120,43 @@ def test_slots_and_tokens_of_a_hybrid_model_agree(ask: Ask, tmp_path: Path) -> N
     assert {check["name"] for check in result["checks"]} >= {"state_slots", "ssm_state_size", "k_size"}
 
 
+def test_a_log_of_a_hybrid_model_without_the_line_of_its_states_says_so(ask: Ask, tmp_path: Path) -> None:
+    """0.8 * 22.93 - 8.85 = 9.49 GiB are K, V and states; 5.00 are the K and V that it prints."""
+    text = "".join(line for line in HYBRID.splitlines(keepends=True) if "Mamba" not in line)
+    path = str(STARTUPS / "qwen3.5-9b.json")
+    result = answer_to(ask, tmp_path, text, path, "--gpu", "rtx-4090")
+    assert result["agrees"]
+    assert {check["name"] for check in result["checks"]} == {"k_size", "v_size"}
+    figures = {figure["name"]: figure["value"] for figure in result["results"]}
+    assert figures["kv_tokens"] == 327_310
+    assert figures["kv_memory"] == pytest.approx(9.49 * 2**30, abs=2**28)  # slots are whole
+    assert "kv_memory" not in {estimate["name"] for estimate in result["estimates"]}
+    missing = "The log has no line 'Mamba Cache is allocated'"
+    assert any(missing in note for note in result["notes"])
+    assert not any(missing in note for note in answer_to(ask, tmp_path, HYBRID, path)["notes"])
+
+
+@each(
+    ("lines", "version", "note"),
+    [
+        (SGLANG, "0.5.23", "by its lines, 0.5.23 is the newest with which all figures agree"),
+        (SGLANG.replace(", mem usage=14.39 GB", ""), "0.4.0", "by its lines, 0.4.0 is the newest"),
+        (SGLANG.replace("K size: 2.82", "K size: 2.84"), "0.5.23", "no known one agrees, so the newest, 0.5.23,"),
+        (f"sglang version 0.4.2\n{SGLANG}", "0.4.2", ""),
+    ],
+)
+def test_a_log_of_sglang_without_a_version_names_the_one_that_is_taken(
+    ask: Ask, tmp_path: Path, lines: str, version: str, note: str
+) -> None:
+    path = tmp_path / "sglang.log"
+    path.write_text(lines)
+    answer = ask("fit", str(MODELS / "qwen2.5-7b.json"), "--log", str(path))
+    screen = " ".join(answer.out.split())
+    assert f"version {version}, page size 1" in screen
+    assert note in screen
+    assert ("The log has no version" in screen) == bool(note)
+
+
 def test_the_number_of_requests_that_sglang_concludes_is_no_argument() -> None:
     """max_running_requests=None is in ServerArgs, and 62 in a later line."""
     log = read_log(HYBRID.encode(), "log")

@@ -6,7 +6,9 @@ import pytest
 from tables import each
 
 from attncalc.engines.sglang.log import figures_of, read_log
+from attncalc.engines.sglang.versions import RELEASES, SglangVersion, sglang_version
 from attncalc.engines.startup_log import StartupLog
+from attncalc.engines.switches import Switch
 
 CACHE = "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 1,000, K size: 2.82 GB, V size: 2.83 GB"
 
@@ -190,6 +192,24 @@ def test_why_it_did_not_start(lines: list[str], kind: str | None, where: str) ->
     assert log
     assert (log.refusal.kind if log.refusal else None) == kind
     assert (log.refusal.where if log.refusal else "") == where
+
+
+def test_releases_are_those_whose_lines_the_log_may_have() -> None:
+    """`mem usage` is printed from 0.4.4 on; attn_dp_size is an argument from 0.5.22 on."""
+    end = "Load weight end. type=Qwen2ForCausalLM, dtype=torch.bfloat16, avail mem=8.37 GB"
+    graphs = "Capture cuda graph end. Time elapsed: 5.0 s. mem usage=0.30 GB. avail mem=1.38 GB."
+    assert log_of().releases == RELEASES
+    assert log_of(f"{end}, mem usage=14.39 GB.").releases == RELEASES
+    assert log_of(f"{end}.", f"[TP0] {graphs}").releases == ("0.4.0", "0.3.6")
+    assert log_of("ServerArgs(attn_dp_size=1)").releases == ("0.5.23",)
+    assert log_of("sglang version 0.5.9", f"{end}.").releases == ()
+
+
+def test_releases_have_every_combination_of_behaviours() -> None:
+    """A version between two of them behaves as the older one."""
+    switches = [switch for switch in vars(SglangVersion).values() if isinstance(switch, Switch)]
+    firsts = {first for switch in switches for first in switch.steps} - {(), (0, 5, 22)}  # 0.5.23 stands for 0.5.22
+    assert firsts <= {sglang_version(name).number for name in RELEASES} | {(0, 4)}  # 0.4.0 stands for 0.4
 
 
 def test_a_log_without_a_cache_or_a_message_is_none() -> None:

@@ -139,6 +139,7 @@ class StartupLog(NamedTuple):
     gpu: str | None = None  # the GPU's name as printed
     devices: int = 0  # the number of GPUs that the log lists, or 0
     starts: int = 1  # how often the engine started in this log; everything else is from its last start
+    releases: tuple[str, ...] = ()  # without a version: those that its lines allow, the newest first; () for all
     load: Load | None = None  # the load of the server when most requests ran and waited
 
     @property
@@ -154,6 +155,7 @@ class LogMemory(NamedTuple):
     printed: int  # the memory as printed; negative if weights and reserve are larger than the engine's share
     high: int  # the most memory that would be printed so
     source: str  # where the memory is from: the line of the log
+    missing: str = ""  # the line that the log lacks, whose part of the memory is predicted; "" for none
 
 
 LogChecks = tuple[LogMemory | None, tuple[Check, ...]]

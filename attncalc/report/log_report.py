@@ -217,10 +217,18 @@ def _place(estimate: Estimate) -> str:
 
 def _notes(comparison: LogComparison, resolved: ResolvedRequest, log: StartupLog) -> list[str]:
     notes = []
-    if comparison.guessed and comparison.checks:
-        version = resolved.args.engine_version
+    version = resolved.args.engine_version
+    if comparison.memory and comparison.memory.missing:
+        notes.append(
+            f"The log has no line '{comparison.memory.missing}': the states are not compared. Their memory is the "
+            "predicted one."
+        )
+    if comparison.guessed and log.releases and not comparison.checks:
+        notes.append(f"The log has no version: {version} is the newest whose lines it may have.")
+    elif comparison.guessed and comparison.checks:
         if comparison.agrees:
-            notes.append(f"The log has no version: {version} is the newest with which all figures agree.")
+            by_lines = "by its lines, " if log.releases else ""
+            notes.append(f"The log has no version: {by_lines}{version} is the newest with which all figures agree.")
         else:
             notes.append(
                 f"The log has no version: no known one agrees, so the newest, {version}, is compared; "

@@ -74,7 +74,7 @@ def compare(request: FitRequest, log: StartupLog) -> LogComparison:
 
     Raises AttncalcError if a running engine's log has neither a memory nor blocks, or no version supports the model.
     """
-    releases = find_engine(log.engine).releases
+    releases = log.releases or find_engine(log.engine).releases
     if not releases or request.engine_args.get("engine_version") is not None:
         return _comparison(request, log, guessed=False)
     differing: list[LogComparison] = []
@@ -151,7 +151,7 @@ def _estimates(request: FitRequest, log: StartupLog, memory: LogMemory | None) -
             low, expected, high = (sum(values) for values in zip(*ranges, strict=True))
             printed = log.budget[name]
             yield Estimate(name, label, printed.bytes, max(0, low - printed.half), expected, high + printed.half)
-    if memory is not None and not resolved.whole_layers:
+    if memory is not None and not memory.missing and not resolved.whole_layers:
         low, high = (max(0, budget.room(end)) for end in ("low", "high"))
         yield Estimate("kv_memory", "KV memory", memory.printed, low, int(budget.kv_memory), high)
 

@@ -35,6 +35,7 @@ from ..startup_log import (
     torch_out_of_memory,
 )
 from .options import SglangArgs
+from .versions import releases_of
 
 _BEYOND = 2**60
 """More bytes than any device has: where a search for the memory ends."""
@@ -89,6 +90,7 @@ _TOKENS = re.compile(rf"#tokens: {COUNT}")
 _NUMBER = r"[ :]{1,4}(\d{1,9}(?:\.\d{1,9})?) ?GB"
 _SIZES = {"k_size": r"K size", "v_size": r"V size", "kv_size": r"KV size"}
 _STATE_SIZES = {"conv_state_size": "conv_state size", "ssm_state_size": "ssm_state size"}
+_OF_STATES = {"state_slots", *_STATE_SIZES}
 _BUDGET = {
     "free_memory": gib(r"Load weight begin\. avail mem=SIZE"),
     "weights": gib(r"Load weight end\.[^\[]{0,300}?mem usage=SIZE"),
@@ -117,9 +119,10 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
     refusal = _refusal(text, started=bool(logged))
     if refusal is None and not logged:
         return None
+    version = first(_VERSION, text)
     return StartupLog(
         engine="sglang",
-        version=first(_VERSION, text),
+        version=version,
         model=first(_MODEL, text),
         settings=_settings(text),
         flags=read_flags(_FLAGS, text),
@@ -127,6 +130,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         budget=budget,
         refusal=refusal,
         starts=starts,
+        releases=() if version else releases_of(text),
         load=busiest(lines, _START, _LOAD, _PREEMPTION),
     )
 
@@ -204,8 +208,10 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: 
     memory = first_true(lambda size: counted(size) >= printed, *bounds)
     source = f"{count(printed)} {SIZES[given]}, as printed"
     predicted = figures_of(" ".join(layout.pool(memory, context).log_lines))
-    total = sum(figure.bytes for name, figure in log.logged.items() if name.endswith("_size")) or memory
-    return LogMemory(total, total, total, source), size_checks(log, predicted, given)
+    missing = "Mamba Cache is allocated" if "state_slots" in predicted and not log.logged.keys() & _OF_STATES else ""
+    sizes = 0 if missing else sum(figure.bytes for name, figure in log.logged.items() if name.endswith("_size"))
+    total = sizes or memory
+    return LogMemory(total, total, total, source, missing), size_checks(log, predicted, given)
 
 
 def _with_as_many_slots(log: StartupLog, layout: CacheLayout, context: int) -> tuple[int, int] | None:

@@ -12,6 +12,12 @@ from ..switches import Version, by_version, since
 VERSION = "0.5.23"
 """The version whose source the pools are from."""
 _OLDEST = (0, 3, 6)
+RELEASES = (
+    *(VERSION, "0.5.19", "0.5.18", "0.5.14", "0.5.10", "0.5.3"),
+    *("0.4.7.post1", "0.4.6.post2", "0.4.5.post3", "0.4.4.post4", "0.4.0", "0.3.6"),
+)
+"""Releases that a log without a version may come from, the newest first: one for each combination of the behaviours
+below."""
 
 
 class SglangVersion(Version):
@@ -49,6 +55,17 @@ class SglangVersion(Version):
         {(): Fraction(95, 100), (0, 4, 4, 4): Fraction(90, 100)}, "model_executor/model_runner.py"
     )
     """The factor of the default share of a model with a vision tower, up to 0.5.2."""
+
+
+def releases_of(text: str) -> tuple[str, ...]:
+    """Return the releases that may have written a log with these lines, the newest first."""
+    loaded = re.search(r"Load weight end\.[^\[]{0,300}", text)
+    versions = [sglang_version(name) for name in RELEASES]
+    if loaded and "mem usage=" not in loaded[0]:
+        versions = [version for version in versions if version.number < (0, 4, 4)]
+    if "attn_dp_size=" in text:
+        versions = [version for version in versions if version.has_attn_dp_size]
+    return tuple(version.name for version in versions)
 
 
 def sglang_version(text: str | None) -> SglangVersion:
