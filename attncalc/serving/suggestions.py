@@ -62,7 +62,7 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
 
     Changes on the same GPUs come first: two that change no answer and no length, each kind alone, a narrower cache with
     narrower weights, and as few as possible together of which fewer are not enough. More GPUs, a shorter context and a
-    smaller batch follow. If nothing is enough, these are combined with all changes on the same GPUs.
+    smaller batch follow. If nothing is enough, these are combined with one change on the same GPUs, or with all.
 
     Args:
         result: What fits without a change.
@@ -75,7 +75,8 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
     gpus, smaller = list(islice(_more_gpus(resolved), 1)), list(_smaller_workload(resolved))
     everything = [_largest_of(too_small)] if too_small else []
     if not (gpus or same_gpus):
-        gpus = list(islice(_with(_more_gpus, [*_narrow_cache(resolved), *everything], request), 1))
+        one = (changes[-1] for changes in too_small)
+        gpus = list(islice(_with(_more_gpus, [*_narrow_cache(resolved), *one, *everything], request), 1))
     if not (gpus or same_gpus or smaller):
         smaller = list(_with(_smaller_workload, everything, request))
     found = tuple(_fitting([*same_gpus, *_ranks_of_attention(resolved), *gpus, *smaller], request))
