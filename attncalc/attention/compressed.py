@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import AttncalcError
 from ..quantity import documented, exact_div, minimum
 from ..workload import Mask, Run
-from .kind import CacheSpec, Matrix, Widths, plain_fields
+from .kind import CacheSpec, Matrix, Role, Widths, plain_fields
 from .picked import Picked, Pools
 from .span import FULL, Span, pairs
 
@@ -168,19 +168,19 @@ class Compressed:
         return self.span.window if isinstance(self.span, WindowAndPools) else self.span
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        window = CacheSpec("K and V in one", 1, self.d_head, span=self._window)
+        window = CacheSpec("K and V in one", 1, self.d_head, span=self._window, role="shared")
         if not self.compress_rate:  # transformers caches the same tensor as K and as V
             return (window._replace(repeated=2),)
         pools = self._pools("pools", self.compress_rate, self.d_head)
         if not self.index_head_dim:
             return (window, *pools)
-        return (window, *pools, *self._pools("indexer's pools", self.compress_rate, self.index_head_dim))
+        return (window, *pools, *self._pools("indexer's pools", self.compress_rate, self.index_head_dim, "index_pools"))
 
-    def _pools(self, name: str, size: int, width: int) -> tuple[CacheSpec, ...]:
+    def _pools(self, name: str, size: int, width: int, role: Role = "pools") -> tuple[CacheSpec, ...]:
         """Return the pooled keys, and the keys and gates of tokens that are still to be pooled, or pooled again."""
-        pooled = CacheSpec(name, 1, width, span=Pools(size))
-        unpooled = CacheSpec(f"{name}: unpooled tokens", 2 * self._parts, width, span=Unpooled(size))
-        overlap = CacheSpec(f"{name}: last pool's tokens", 2, width, span=LastPool(size))
+        pooled = CacheSpec(name, 1, width, span=Pools(size), role=role)
+        unpooled = CacheSpec(f"{name}: unpooled tokens", 2 * self._parts, width, span=Unpooled(size), role="unpooled")
+        overlap = CacheSpec(f"{name}: last pool's tokens", 2, width, span=LastPool(size), role="last_pool")
         return (pooled, unpooled, overlap) if self.index_topk else (pooled, unpooled)
 
     def widths(self, run: Run | None = None) -> Widths:

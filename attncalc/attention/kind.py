@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from ..errors import AttncalcError
 from ..quantity import COUNT, Quantity, documented, exact_div, minimum
@@ -28,7 +28,10 @@ BOOLEAN: Mapping[str, Any] = {"type": "boolean"}
 """JSON Schema of a key that is true or false."""
 
 AppliedTo = Literal["queries", "keys", "first", "table"]
-Role = Literal["kv", "k", "v", "latent", "indexer", "convolution", "state", "other"]
+PoolingRole = Literal["shared", "pools", "index_pools", "unpooled", "last_pool"]
+Role = Literal["kv", "k", "v", "latent", "indexer", "convolution", "state", PoolingRole, "other"]
+POOLING_ROLES: tuple[PoolingRole, ...] = get_args(PoolingRole)
+"""The roles of compressed attention's caches."""
 
 
 class Table(NamedTuple):
@@ -151,7 +154,9 @@ class CacheSpec(NamedTuple):
             once.
         role: how engines store the tensor: 'kv' (K and V with heads of one width), 'k' or 'v' (if their widths
             differ), 'latent' (MLA), 'indexer' (an indexer's keys), 'convolution' (its last tokens, as many as it is
-            wide), 'state', or 'other' (a tensor that no serving engine's layout supports).
+            wide), 'state', or 'other' (a tensor that no serving engine's layout supports). Compressed attention has
+            'shared' (a key that is also the value), 'pools' and 'index_pools' (one key per pool, of the layer and of
+            its indexer), 'unpooled' (tokens that are still to be pooled) and 'last_pool' (tokens of the last pool).
         rotary: how many elements of a latent are the rotary key.
         requested_dtype: the dtype that the model's config requests for a state.
     """

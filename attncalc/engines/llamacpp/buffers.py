@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...attention import CacheSpec, Chunked
+from ...attention.kind import POOLING_ROLES
 from ...errors import AttncalcError
 from ...quantity import ceil_div, exact_div, minimum, renamed, symbol_like
 from ...units import DType, count, dtype
@@ -179,7 +180,7 @@ def check_supported(cached: CacheSpec, types: tuple[DType, DType], *, fork: bool
     """Raise AttncalcError if llama.cpp rejects such a layer, or if its layout is not implemented here."""
     if cached.per == "source token":
         raise AttncalcError(f"{cached.name} of a source is not supported for llama.cpp", _USE_IDEAL)
-    if cached.role == "other" or (fork and cached.role in (*_STATE_ROLES, "indexer")):
+    if cached.role in ("other", *POOLING_ROLES) or (fork and cached.role in (*_STATE_ROLES, "indexer")):
         raise AttncalcError(f"{cached.name} is not supported for {'ik_' if fork else ''}llama.cpp", _USE_IDEAL)
     if isinstance(cached.span, Chunked) and cached.span.chunk != _CHUNK:
         raise AttncalcError(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...attention import CacheSpec, Chunked, Full, Sliding
+from ...attention.kind import POOLING_ROLES
 from ...attention.picked import Selected
 from ...errors import AttncalcError
 from ...quantity import renamed, symbol_like
@@ -149,7 +150,7 @@ def _check_supported(cached: CacheSpec) -> None:
     # an indexer selects among latents only
     spans = (Full, Sliding, Chunked, Selected) if cached.role == "latent" else (Full, Sliding, Chunked)
     unsupported = None
-    if cached.role == "other":
+    if cached.role in ("other", *POOLING_ROLES):
         raise AttncalcError(f"attncalc does not know how SGLang stores this cache: {cached.name}", _OTHER_ENGINE)
     if cached.per == "source token":
         unsupported = f"{cached.name} of a source"

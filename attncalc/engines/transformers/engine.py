@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...attention import FULL, CacheSpec
+from ...attention.kind import POOLING_ROLES
 from ...errors import AttncalcError, did_you_mean
 from ...quantity import ceil_div, minimum, quantity, symbol_like
 from ...units import DType, truncate
@@ -110,7 +111,7 @@ def _dynamic(specs: tuple[LayerCacheSpec, ...], args: TransformersArgs) -> Unpag
 def _static(specs: tuple[LayerCacheSpec, ...], args: TransformersArgs) -> UnpagedLayout:
     _check_plain_dtype(args)
     for spec in specs:
-        if any(cached.role == "other" and cached.per == "token" for cached in spec.cached):
+        if any(cached.role in ("other", *POOLING_ROLES) and cached.per == "token" for cached in spec.cached):
             raise AttncalcError(
                 f"StaticCache does not support layers that cache {describe(spec)}",
                 "leave --cache-implementation static out",
