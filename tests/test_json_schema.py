@@ -262,6 +262,7 @@ RUNS = {
         "llama3-70b --engine llamacpp --gpu rtx-4090 --n-gpu-layers auto",
         "llama3-8b --engine llamacpp --gpu rtx-4090 --no-kv-offload",
         "mixtral-8x7b --engine llamacpp --gpu rtx-4090",
+        "deepseek-v4-flash --kv-memory 40GiB",
         "deepseek-v3.2 --engine llamacpp --kv-memory 40GiB",
         "gemma3-27b --engine llamacpp --kv-memory 40GiB",
         "t5-base --engine transformers --gpu t4",

@@ -87,6 +87,9 @@ def _cache_dtype_notes(resolved: ResolvedRequest) -> Iterator[str]:
     """Yield which dtype the cache has, if it is not the model's and no option sets it."""
     stored, computed, engine = resolved.args.kv_dtype.name, resolved.args.dtype.name, resolved.engine
     if resolved.request.workload.kv_dtype is None and stored != computed:
+        if not (engine.cache_dtype or resolved.request.model.kv_dtype):
+            yield f"The cache is in {stored}, {engine.title}'s default for this model."
+            return
         reason = f"{engine.title}'s default for every model" if engine.cache_dtype else "as the checkpoint asks"
         yield f"The cache is in {stored}, {reason}; --kv-dtype {computed} is the model's own dtype."
 

@@ -26,9 +26,11 @@ from ...quantity import (
 from ...units import BYTES, GIB, NO_UNIT, TOKENS, count
 from ..base import Bound, Detail, Pool
 from .groups import KVCacheGroup
-from .layer_spec import LayerSpec
+from .layer_spec import POOLS, UNPOOLED, WINDOWS, LayerSpec
 from .options import VllmArgs
+from .packed import block_pages, is_packed, tuple_pages, weighed_blocks
 from .state_blocks import Alignment, StateBlocks
+from .versions import VllmVersion
 
 _SWAP_SPACE = 4 * GIB
 """The default of --swap-space (V0)."""
@@ -79,7 +81,14 @@ class VllmLayout:
     @property
     def bytes_per_block(self) -> int:
         """Bytes of a block in all layers that share it, on the pipeline stage with the most."""
-        return max((_bytes_per_block(groups) for groups in self.groups_by_stage), key=int)
+        return max((_bytes_per_block(groups, self.args.version) for groups in self.groups_by_stage), key=int)
+
+    @property
+    def _admitted_bytes_per_block(self) -> int:
+        """Bytes per block with which vLLM checks that one request fits."""
+        if not (is_packed(self.groups) and self.args.version.admits_by_tuples):
+            return self.bytes_per_block
+        return max((_sum_pages(tuple_pages(groups).items()) for groups in self.groups_by_stage), key=int)
 
     def blocks_per_request(self, context: int) -> int:
         """Return the blocks that one request of `context` tokens takes, in all groups together."""
@@ -122,7 +131,11 @@ class VllmLayout:
             blocks -= (batch - 1) * symbol_like(blocks, "shared_blocks", shared, meaning)
         if not self.args.version.v0:
             blocks += symbol_like(blocks, "null_block", 1, "block that is never used")
-        return blocks * self.bytes_per_block
+        needed = blocks * self.bytes_per_block
+        admitted = self._admitted_bytes_per_block
+        if admitted == self.bytes_per_block:
+            return needed
+        return maximum(needed, self.blocks_per_request(context) * admitted)
 
     def with_shared_prefix(self, tokens: int) -> VllmLayout | None:
         kinds = {group.spec.kind for group in self.groups}
@@ -154,19 +167,29 @@ class VllmLayout:
 
     def pool(self, memory: int, context: int) -> Pool:
         block_bytes = named(self.bytes_per_block, "bytes_per_block", "bytes of a block in all its layers")
+        admitted = block_bytes
+        if self._admitted_bytes_per_block != self.bytes_per_block:
+            meaning = "bytes of a block with which vLLM checks that a request fits"
+            admitted = named(self._admitted_bytes_per_block, "admitted_bytes_per_block", meaning)
         blocks = quantity(symbol("kv_memory", memory, "bytes for the cache") // block_bytes)
         num_gpu_blocks = named(blocks, "num_gpu_blocks", "blocks in the pool")
         length = symbol("max_model_len", context, "tokens of a request")
         request_blocks = quantity(self.blocks_per_request(length))
         request = named(request_blocks, "blocks_per_request", "blocks that a request takes")
-        tokens, concurrency = self._tokens_and_concurrency(num_gpu_blocks, request, length)
+        logged = request
+        if is_packed(self.groups) and self.args.version.weighs_groups:
+            weighed = weighed_blocks([self._blocks_in_group(g.spec, context) for g in self.groups], self.groups)
+            meaning = "blocks of a request as the log counts them: by bytes, in units of a block of pools"
+            logged = symbol("logged_blocks", weighed, meaning)
+        tokens, concurrency = self._tokens_and_concurrency(num_gpu_blocks, logged, length)
         label = f"blocks of one request of {count(context)} tokens"
         details = [
             Detail("kv_bytes_per_block", "one block", quantity(self.bytes_per_block), BYTES),
             *self._block_details(),
             Detail("kv_groups", "groups of layers", quantity(len(self.groups)), NO_UNIT),
             Detail("kv_blocks_per_request", label, request_blocks, NO_UNIT),
-            Detail("kv_bytes_per_sequence", "bytes of that request", quantity(request * block_bytes), BYTES),
+            *self._packed_details(length),
+            Detail("kv_bytes_per_sequence", "bytes of that request", quantity(request * admitted), BYTES),
         ]
         if self.args.version.v0:
             swap_space = symbol("swap_space", self.args.swap_space or _SWAP_SPACE, "bytes of host memory")
@@ -179,6 +202,18 @@ class VllmLayout:
         else:
             lines = self._log_lines(tokens, concurrency, length)
         return Pool(blocks, tokens, concurrency, tuple(details), tuple(lines))
+
+    def _packed_details(self, length: int) -> Iterator[Detail]:
+        """Yield which of a request's blocks grow with its length, and which with the tokens in flight."""
+        if not is_packed(self.groups):
+            return
+        blocks = dict.fromkeys((POOLS, WINDOWS, UNPOOLED), 0)
+        for group in self.groups:
+            title = next(title for title in blocks if group.spec.title.startswith(title))
+            blocks[title] += self._blocks_in_group(group.spec, length)
+        yield Detail("kv_blocks_of_pools", "  of pools", quantity(blocks[POOLS]), NO_UNIT)
+        yield Detail("kv_blocks_of_windows", "  of windows", quantity(blocks[WINDOWS]), NO_UNIT)
+        yield Detail("kv_blocks_of_unpooled_tokens", "  of tokens to pool", quantity(blocks[UNPOOLED]), NO_UNIT)
 
     def _block_details(self) -> Iterator[Detail]:
         aligned = self.alignment
@@ -227,6 +262,8 @@ class VllmLayout:
 
     def padding(self) -> Iterator[tuple[int, int]]:
         """Yield (layers of padding, layers) of each kind of layer whose groups are not full."""
+        if is_packed(self.groups):
+            return
         kinds: dict[object, list[int]] = {}
         for group in self.groups:
             kinds.setdefault(group.spec.grouping_key, []).append(len(group.layers))
@@ -262,18 +299,25 @@ def groups_on_stage(groups: Sequence[KVCacheGroup], stage_of: Sequence[int], sta
     return tuple(groups_here)
 
 
-def _bytes_per_block(groups: Sequence[KVCacheGroup]) -> int:
+def _bytes_per_block(groups: Sequence[KVCacheGroup], version: VllmVersion) -> int:
     """Return the bytes of a block on one pipeline stage.
 
     A single group has a page in each of its layers. Several groups share the pages: the n-th layers of all groups use
     one tensor, so a block has one page per layer of the largest group.
     """
+    if is_packed(groups):
+        return _sum_pages(block_pages(groups, version).items())
     with_layers = [group for group in groups if group.layers]
     if with_layers and len(groups) > 1:
         largest = max(with_layers, key=lambda group: len(group.layers))
         return _layers_times_page(len(largest.layers), largest.spec.page_bytes, "L_group", "layers of a group")
     layers = Counter(spec for group in with_layers for spec in group.specs)
-    pages = [_layers_times_page(n, spec.page_bytes, "L", "layers with a cache") for spec, n in layers.items()]
+    return _sum_pages((spec.page_bytes, n) for spec, n in layers.items())
+
+
+def _sum_pages(layers: Iterable[tuple[int, int]]) -> int:
+    """Return the sum of pages; `layers` are (bytes of a page, how many layers have one)."""
+    pages = [_layers_times_page(n, page, "L", "layers with a cache") for page, n in layers]
     if len(pages) > 1:
         return sum(renamed(p, f"pages_{i}", "bytes of a block in layers of one width") for i, p in enumerate(pages, 1))
     return sum(pages)

@@ -60,8 +60,13 @@ class Vllm(Engine[VllmArgs]):
         """Return the dtype of the cache that vLLM takes from the checkpoint; None if it takes the model's.
 
         MLA does not read compressed-tensors' kv_cache_scheme: only `Attention` does, and not `MLAAttention`.
+        Compressed attention only has fp8.
         """
         switches, method = vllm_version(version), model.quantization.method if model.quantization else ""
+        if switches.stores_pools_in_fp8 and any(
+            c.role == "pools" for _, layers in model.groups() for c in layers.cache()
+        ):
+            return "fp8"
         if method.startswith("compressed"):
             is_read = switches.reads_compressed_tensors_cache_dtype and not has_mla(model)
         elif method.startswith("modelopt"):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from ...attention import CacheSpec, Chunked, Sliding
+from ...attention.kind import POOLING_ROLES
 from ...errors import AttncalcError
-from ...quantity import ceil_div, symbol_like
+from ...quantity import ceil_div, exact_div, symbol_like
 from ...units import DType, dtype
 from .options import VllmArgs
 
@@ -18,6 +19,18 @@ _DTYPES = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "fp4")
 """Dtypes that vLLM has for K and V. A latent can only have those without scales."""
 _ENTRY_ALIGNMENT = 256
 """Bytes to which V0 aligns a token's latent: 1,152 become 1,280."""
+POOLING_BLOCK = 256
+"""Tokens of a block of pools (get_preferred_block_size in v1/attention/backends/mla/sparse_swa.py)."""
+_WINDOW_BLOCK = 64
+"""Tokens of a block of compressed attention's window (DeepseekV4SWACache in the same file)."""
+_UNPOOLED_BLOCKS = {4: 4, 128: 8}
+"""Pool size: tokens of a block of unpooled tokens (CompressorStateCache in models/deepseek_v4/compressor.py)."""
+_KEY_WIDTH, _KEY_BYTES = 512, 448 + 8 + 2 * 64
+"""Elements of a key, and its bytes in fp8_ds_mla: 448 in fp8 with 8 B of scales, and 64 rotary ones in 16 bits."""
+POOLS, WINDOWS, UNPOOLED = "pools", "windows", "tokens to pool"
+"""Titles of compressed attention's specs."""
+_PAGE_ALIGNMENT = 576
+"""Bytes that a page of compressed attention is a multiple of, which FlashMLA's fp8_ds_mla requires."""
 
 
 class LayerSpec(NamedTuple):
@@ -29,6 +42,8 @@ class LayerSpec(NamedTuple):
     shape: tuple[tuple[int, int], ...] = ()  # (rows, width) of each tensor, which tells layers of equal bytes apart
     window: int | None = None  # tokens of the sliding window or the chunk; None without one
     padded: int | None = None  # bytes that the page is padded to; None without padding
+    rate: int = 1  # tokens per stored row, which has token_bytes; more than 1 for pools
+    title: str = ""  # what it stores, for people; '' if the kind says it
 
     @property
     def page_bytes(self) -> int:
@@ -38,7 +53,10 @@ class LayerSpec(NamedTuple):
     @property
     def unpadded_page_bytes(self) -> int:
         """Bytes of one block of one layer, without padding."""
-        return self.token_bytes if self.kind == "mamba" else self.block_size * self.token_bytes
+        if self.kind == "mamba":
+            return self.token_bytes
+        rows = self.block_size if self.rate == 1 else self.block_size // self.rate
+        return rows * self.token_bytes
 
     @property
     def is_full(self) -> bool:
@@ -48,7 +66,7 @@ class LayerSpec(NamedTuple):
     @property
     def label(self) -> str:
         """'full', 'sliding 1,024'."""
-        return self.kind if self.window is None else f"{self.kind} {int(self.window):,}"
+        return self.title or (self.kind if self.window is None else f"{self.kind} {int(self.window):,}")
 
     @property
     def grouping_key(self) -> tuple[object, ...]:
@@ -57,7 +75,7 @@ class LayerSpec(NamedTuple):
 
 
 def layer_specs(cached: tuple[CacheSpec, ...], args: VllmArgs, block_size: int) -> Iterator[LayerSpec]:
-    """Yield the specs of one layer: K and V, a latent, an indexer's keys, states, K and V of the source.
+    """Yield the specs of one layer: K and V, a latent, an indexer's keys, states, K and V of the source, pools.
 
     Raises AttncalcError if vLLM does not support such a cache, or its layout is not implemented here.
     """
@@ -85,6 +103,7 @@ def layer_specs(cached: tuple[CacheSpec, ...], args: VllmArgs, block_size: int) 
         yield LayerSpec("mamba", block_size, sum(_state_bytes(c, args) for c in states), _shape(states))
     if source_heads:
         yield _head_spec(source_heads, args, block_size)._replace(kind="cross")
+    yield from _pooling_specs([c for c in cached if c.role in POOLING_ROLES], args, block_size)
 
 
 def _shape(cached: list[CacheSpec]) -> tuple[tuple[int, int], ...]:
@@ -144,3 +163,64 @@ def _state_bytes(state: CacheSpec, args: VllmArgs) -> int:
         return state.rows * args.dtype.row_bytes(state.width, "state_bytes")
     model_dtype = dtype(state.requested_dtype) if state.requested_dtype else args.dtype
     return state.rows * (args.mamba_ssm_cache_dtype or model_dtype).row_bytes(state.width, "state_bytes")
+
+
+def _pooling_specs(cached: Sequence[CacheSpec], args: VllmArgs, block_size: int) -> Iterator[LayerSpec]:
+    """Yield the specs of compressed attention (models/deepseek_v4/attention.py and compressor.py).
+
+    A key has 584 B: 448 elements in fp8 with 8 B of scales, and 64 rotary elements in 16 bits. An indexer's key has
+    128 elements in fp8 and an fp32 scale. An unpooled token has keys and gates in fp32, both twice if pools overlap.
+    """
+    from ...attention.picked import Pools
+
+    if cached:
+        _check_pooling(cached, args)
+    for c in cached:
+        if not isinstance(c.span, Pools):
+            spec = LayerSpec("sliding", _WINDOW_BLOCK, _KEY_BYTES, _shape([c]), c.span.reach, title=WINDOWS)
+        elif c.role == "unpooled":
+            size, window = int(c.span.size), exact_div(c.rows, 2) * c.span.size
+            token_bytes = c.rows * dtype("fp32").row_bytes(c.width)
+            block = _UNPOOLED_BLOCKS[size]
+            spec = LayerSpec("sliding", block, token_bytes, _shape([c]), window, title=f"{UNPOOLED} by {size}")
+        elif c.role == "last_pool":  # the window of unpooled tokens has them
+            continue
+        else:
+            key = _KEY_BYTES if c.role == "pools" else c.width + 4 * ceil_div(c.width, 128)
+            spec = LayerSpec("mla", block_size, key, _shape([c]), rate=c.span.size, title=POOLS)
+        yield spec._replace(padded=_PAGE_ALIGNMENT * ceil_div(spec.page_bytes, _PAGE_ALIGNMENT))
+
+
+def _check_pooling(cached: Sequence[CacheSpec], args: VllmArgs) -> None:
+    from ...attention.picked import Pools
+
+    version = args.version
+    if not version.has_compressed_attention:
+        raise AttncalcError(
+            f"vLLM {version.name} has no compressed attention (DeepSeek-V4)", "use --engine-version 0.20.0 or later"
+        )
+    if args.kv_dtype.name != "fp8":
+        raise AttncalcError(
+            f"vLLM's FlashMLA stores compressed attention in fp8 (fp8_ds_mla), not in {args.kv_dtype.name}",
+            "use --kv-dtype fp8",
+        )
+    if args.block_size not in (None, POOLING_BLOCK):
+        raise AttncalcError(
+            f"--block-size {args.block_size}: vLLM's blocks of compressed attention have {POOLING_BLOCK} tokens",
+            "leave --block-size out",
+        )
+    if args.disable_hybrid_kv_cache_manager:
+        raise AttncalcError(
+            "--disable-hybrid-kv-cache-manager is not supported for compressed attention", "leave it out"
+        )
+    for c in cached:
+        if c.role in ("shared", "pools") and c.width != _KEY_WIDTH:
+            raise AttncalcError(
+                f"vLLM's fp8_ds_mla is for keys of 448 + 64 elements here, not of {int(c.width)}",
+                "use --engine ideal for a lower bound",
+            )
+        if isinstance(c.span, Pools) and int(c.span.size) not in _UNPOOLED_BLOCKS:
+            raise AttncalcError(
+                f"vLLM has pools of 4 and of 128 tokens, not of {int(c.span.size)}",
+                "use --engine ideal for a lower bound",
+            )

@@ -13,8 +13,9 @@ from ...quantity import symbol_like
 from ..pipeline import NO_CACHE, LayerCacheSpec, cut_into_stages, layer_by_layer
 from .blocks import VllmLayout, groups_on_stage
 from .groups import KVCacheGroup, group_layers
-from .layer_spec import Kind, LayerSpec, layer_specs
+from .layer_spec import POOLING_BLOCK, POOLS, WINDOWS, Kind, LayerSpec, layer_specs
 from .options import VllmArgs
+from .packed import is_packed, pack_layers
 from .state_blocks import StateBlocks, align_blocks, state_blocks
 
 _BLOCK_SIZE, _MLA_BLOCK_SIZE = 16, 64
@@ -30,7 +31,9 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     cached_layers = [layer for _, layer in layers]
     states = state_blocks(cached_layers, args)
     has_latents = any(cached.role == "latent" for layer in cached_layers for cached in layer.cached)
-    requested = args.block_size or (_MLA_BLOCK_SIZE if has_latents and not args.version.v0 else _BLOCK_SIZE)
+    has_pools = any(cached.role == "pools" for layer in cached_layers for cached in layer.cached)
+    default = POOLING_BLOCK if has_pools else _MLA_BLOCK_SIZE if has_latents and not args.version.v0 else _BLOCK_SIZE
+    requested = args.block_size or default
     alignment = align_blocks(cached_layers, args, states, requested)
     first = cached_layers[0].cached[0]
     block_size = symbol_like(
@@ -40,8 +43,9 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     distinct = {id(layer.cached): layer.cached for layer in cached_layers}
     specs_by_id = {key: tuple(layer_specs(cached, args, block_size)) for key, cached in distinct.items()}
     staged = [(stage, spec) for stage, layer in layers for spec in specs_by_id[id(layer.cached)]]
-    # a drafter's layers cache as much as the model's last attention layer
-    attention = [(stage, spec) for stage, spec in staged if spec.kind not in ("mamba", "cross")]
+    # a drafter's layers cache as much as the model's last attention layer, without pools
+    drafted_from = [(stage, spec) for stage, spec in staged if spec.title == WINDOWS]
+    attention = drafted_from or [(stage, spec) for stage, spec in staged if spec.kind not in ("mamba", "cross")]
     staged += attention[-1:] * args.speculative_layers
     # a draft model runs on the last stage (v1/spec_decode/llm_base_proposer.py)
     drafted = layer_by_layer(args.speculative_model.layers) if args.speculative_model else []
@@ -49,7 +53,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     groups, groups_by_stage = _group_by_stage(staged, args)
     if args.dcp > 1:
         _check_dcp({group.spec.kind for group in groups}, args)
-    notes = tuple(_notes({spec.kind for _, spec in staged}, args, states))
+    notes = tuple(_notes({spec.kind for _, spec in staged}, args, states, has_pools=is_packed(groups)))
     return VllmLayout(args, groups, groups_by_stage, alignment, states, notes)
 
 
@@ -94,6 +98,10 @@ def _group_by_stage(staged: Sequence[tuple[int, LayerSpec]], args: VllmArgs) -> 
 
     Old versions group the layers of each stage, which must have the same kinds of groups.
     """
+    if any(spec.title == POOLS for _, spec in staged):
+        packed = pack_layers([spec for _, spec in staged], args.version)
+        stage_of = [stage for stage, _ in staged]
+        return packed, tuple(groups_on_stage(packed, stage_of, stage) for stage in range(args.pp))
     if args.version.groups_by_worker:
         stages = tuple(group_layers([spec for i, spec in staged if i == stage], args) for stage in range(args.pp))
         kinds = [sorted(repr(group.spec.grouping_key) for group in groups) for groups in stages]
@@ -111,8 +119,13 @@ def _group_by_stage(staged: Sequence[tuple[int, LayerSpec]], args: VllmArgs) -> 
     return groups, tuple(groups_on_stage(groups, stage_of, stage) for stage in range(args.pp))
 
 
-def _notes(kinds: Set[Kind], args: VllmArgs, states: StateBlocks | None) -> Iterator[str]:
-    if "mla" in kinds and not args.version.v0:
+def _notes(kinds: Set[Kind], args: VllmArgs, states: StateBlocks | None, *, has_pools: bool) -> Iterator[str]:
+    if has_pools:
+        yield (
+            "A request has windows and tokens to pool for all tokens in flight, whatever its length: vLLM logs fewer "
+            "tokens for a shorter --max-model-len, and more with fewer --max-num-batched-tokens."
+        )
+    elif "mla" in kinds and not args.version.v0:
         yield from _latent_notes(args)
     yield from _device_notes(kinds, args)
     if not args.version.source_was_read:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from ...errors import AttncalcError
 from ...units import truncate
@@ -71,12 +72,32 @@ class VllmVersion(Version):
     has_dcp = since((0, 10, 2), "decode_context_parallel_size in config/parallel.py")
     """Decode context parallelism is available."""
 
+    # How a block holds groups with pages of several sizes (compressed attention)
+
+    pads_unpooled_pages = until((0, 27), "_get_kv_cache_groups_uniform_groups in v1/core/kv_cache_utils.py")
+    """Pages of unpooled tokens are padded to the next larger page of the pools."""
+    block_pages: Switch[Literal["tuples", "slots", "group"]] = by_version(
+        {(): "tuples", (0, 23): "slots", (0, 27): "group"}, "_pool_bytes_per_block in v1/core/kv_cache_utils.py"
+    )
+    """The pages of a block: one of each size per layer tuple; of each size, those of the group with the most of them;
+    those of the largest group."""
+    admits_by_tuples = until((0, 29), "_max_memory_usage_bytes_from_groups in v1/core/kv_cache_utils.py")
+    """One request must fit with blocks that have a page of each size per layer tuple."""
+    weighs_groups = until((0, 27), "get_max_concurrency_for_kv_cache_config in v1/core/kv_cache_utils.py")
+    """The logged concurrency counts a group's blocks by the bytes of its layers, in units of the group of pools."""
+    splits_only_equal_counts = since((0, 29), "_get_packed_kv_cache_groups in v1/core/kv_cache_utils.py")
+    """Only groups with equally many pages of each size count for the layers per group."""
+
     # What a layer stores
 
     pads_values = until((0, 20), "models/mimo_v2_flash.py")
     """V is stored as wide as K if it is narrower."""
     has_cross_attention = since((0, 10, 2), "CrossAttentionSpec in v1/kv_cache_interface.py")
     """Cross-attention has a cache."""
+    has_compressed_attention = since((0, 20), "SlidingWindowMLASpec in v1/kv_cache_interface.py")
+    """Compressed attention (DeepSeek-V4) has a cache: pools, windows and unpooled tokens."""
+    stores_pools_in_fp8 = since((0, 30), "_resolve_dsv4_kv_cache_dtype in models/deepseek_v4/attention.py")
+    """Its cache is fp8 by default; before, vLLM stops at an assertion unless kv_cache_dtype is fp8."""
     cross_blocks_by_source = until((0, 13), "max_num_encoder_input_tokens in config/vllm.py")
     """Cross-attention has blocks for the encoder's tokens; later versions, for max_num_batched_tokens."""
     latent_alignment = by_version({(): 64, (0, 27): 128}, "_align_hybrid_block_size in platforms/interface.py")

@@ -1,0 +1,103 @@
+"""How vLLM packs the layers of compressed attention, whose pages have several sizes, into blocks (DeepSeek-V4).
+
+The pools of all layers are one group. Windows, and the tokens that are still to be pooled by 4 and by 128, have groups
+of their own, which have about as many layers as there are pages of one size in the group of pools. DeepSeek-V4-Flash
+has 43 windows, 21 layers with pools of 4 and 20 with pools of 128: 43 windows fill 2 groups of at most 22.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from .groups import KVCacheGroup
+from .layer_spec import POOLS, UNPOOLED, LayerSpec
+from .versions import VllmVersion
+
+_Members = list[tuple[int, LayerSpec]]
+"""Layers with their numbers in the model."""
+
+
+def is_packed(groups: Sequence[KVCacheGroup]) -> bool:
+    """Return whether the groups are those of `pack_layers`."""
+    return any(spec.title for group in groups for spec in group.specs)
+
+
+def pack_layers(specs: Sequence[LayerSpec], version: VllmVersion) -> tuple[KVCacheGroup, ...]:
+    """Return the groups of the layers, which are in the model's order: that of the pools first."""
+    buckets: dict[tuple[object, ...], _Members] = {}
+    for number, spec in enumerate(specs):
+        key = (spec.kind, int(spec.block_size), spec.window and int(spec.window))
+        buckets.setdefault(key, []).append((number, spec))
+    pools, *others = sorted(buckets.values(), key=lambda members: members[0][1].title != POOLS)
+    if version.pads_unpooled_pages:
+        others = [[(number, _padded(spec, pools)) for number, spec in members] for members in others]
+    counts = [_pages(spec for _, spec in members) for members in (pools, *others)]
+    per_group = _layers_per_group(counts, version)
+    groups = [pools]
+    for members, of_size in zip(others, counts[1:], strict=True):
+        parts = -(-max(of_size.values()) // per_group) if per_group and len(set(of_size.values())) == 1 else 1
+        by_size = [[member for member in members if member[1].page_bytes == page] for page in of_size]
+        groups += [sorted(member for layers in by_size for member in layers[i::parts]) for i in range(parts)]
+    return tuple(KVCacheGroup(tuple(n for n, _ in members), tuple(spec for _, spec in members)) for members in groups)
+
+
+def block_pages(groups: Sequence[KVCacheGroup], version: VllmVersion) -> dict[int, int]:
+    """Return the pages of a block on one pipeline stage, as {bytes of a page: how many}."""
+    counts = [_pages(group.specs) for group in groups]
+    if version.block_pages == "tuples":
+        return tuple_pages(groups)
+    if version.block_pages == "slots":
+        return {page: max(of_size[page] for of_size in counts) for page in sum(counts, Counter())}
+    return max(counts, key=lambda of_size: sum(int(page) * n for page, n in of_size.items()))
+
+
+def tuple_pages(groups: Sequence[KVCacheGroup]) -> dict[int, int]:
+    """Return the pages of a block that has one page of each size of the pools per layer tuple.
+
+    A block has as many tuples as a group has pages of one size, at most: 22 in DeepSeek-V4-Flash.
+    """
+    counts = [_pages(group.specs) for group in groups]
+    sizes = counts[0] or sum(counts, Counter())  # a pipeline stage may have no pools
+    return dict.fromkeys(sizes, max(n for of_size in counts for n in of_size.values()))
+
+
+def weighed_blocks(blocks: Sequence[int], groups: Sequence[KVCacheGroup]) -> int:
+    """Return those blocks of each group as the log counts them: by bytes, in units of a block of the first group."""
+    group_bytes = [sum(int(spec.page_bytes) for spec in group.specs) for group in groups]
+    return -(-sum(n * size for n, size in zip(blocks, group_bytes, strict=True)) // group_bytes[0])
+
+
+def _pages(specs: Iterable[LayerSpec]) -> Counter[int]:
+    """Return how many pages of each size the layers have."""
+    return Counter(spec.page_bytes for spec in specs)
+
+
+def _padded(spec: LayerSpec, pools: _Members) -> LayerSpec:
+    """Return the spec with its page padded to the next larger page of the pools."""
+    if not spec.title.startswith(UNPOOLED):
+        return spec
+    larger = (pool.page_bytes for _, pool in pools if pool.page_bytes >= spec.page_bytes)
+    return spec._replace(padded=min(larger, default=spec.page_bytes))
+
+
+def _layers_per_group(counts: Sequence[Counter[int]], version: VllmVersion) -> int | None:
+    """Return how many layers with pages of one size a group has, at most; None without a limit.
+
+    Source: _get_kv_cache_groups_uniform_groups, from 0.29 on _get_packed_kv_cache_groups.
+    """
+    sizes = [max(of_size.values()) for of_size in counts]
+    if not version.splits_only_equal_counts:
+        return _approximate_gcd(sizes, sizes[0])
+    balanced = [of_size for of_size in counts if len(set(of_size.values())) == 1]
+    smallest = max((max(of_size.values()) for of_size in balanced if len(of_size) > 1), default=0)
+    return _approximate_gcd([max(of_size.values()) for of_size in balanced], smallest) if smallest else None
+
+
+def _approximate_gcd(sizes: Sequence[int], smallest: int) -> int:
+    """Return the number from `smallest` on to whose multiples the sizes can be rounded up with the least padding.
+
+    The larger of two equally good ones: for 21, 43, 21 and 20 it is 22, with a padding of 1 + 1 + 1 + 2.
+    """
+    candidates = range(smallest, max(smallest, *sizes) + 1)
+    return min(candidates, key=lambda n: (sum(-size % n for size in sizes), -n))
