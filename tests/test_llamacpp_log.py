@@ -245,3 +245,85 @@ def test_what_was_tried_has_its_line(line: str) -> None:
     assert log.refusal
     assert log.refusal.tried
     assert log.refusal.tried.line == line
+
+
+FITTING_PASS = [
+    # The lines of a posted log of 2026, with the attempt at the longest context that the pass makes first
+    "0.00.521 I llama_prepare_model_devices: using device ROCm0 (RX 7900 XTX) (0000:03:00.0) - 24000 MiB free",
+    "0.00.529.481 I load_tensors: offloaded 65/65 layers to GPU",
+    "0.00.529.483 I load_tensors:        ROCm0 model buffer size =     0.00 MiB",
+    "0.00.529.484 I load_tensors:    ROCm_Host model buffer size =     0.00 MiB",
+    "0.00.534.448 I llama_context: n_seq_max             = 1",
+    "0.00.534.449 I llama_context: n_ctx                 = 262144",
+    "0.00.547.064 I llama_kv_cache:      ROCm0 KV buffer size =     0.00 MiB",
+    "0.00.547.065 I llama_kv_cache: size = 16384.00 MiB (262144 cells,  16 layers,  1/1 seqs)",
+    "0.00.578.703 I sched_reserve:      ROCm0 compute buffer size =   400.28 MiB",
+    "0.00.578.709 I sched_reserve:  ROCm_Host compute buffer size =    84.28 MiB",
+]
+REAL_LOAD = [
+    "0.00.987 I llama_prepare_model_devices: using device ROCm0 (RX 7900 XTX) (0000:03:00.0) - 23900 MiB free",
+    "0.01.522.670 I load_tensors: offloaded 65/65 layers to GPU",
+    "0.01.522.675 I load_tensors:   CPU_Mapped model buffer size =   322.07 MiB",
+    "0.01.522.676 I load_tensors:        ROCm0 model buffer size =  6539.67 MiB",
+    "0.04.285.857 I llama_context: n_seq_max             = 1",
+    "0.04.285.858 I llama_context: n_ctx                 = 65536",
+    "0.04.364.938 I llama_kv_cache:      ROCm0 KV buffer size =  4096.00 MiB",
+    "0.04.364.939 I llama_kv_cache: size = 4096.00 MiB ( 65536 cells,  16 layers,  1/1 seqs)",
+    "0.04.417.931 I sched_reserve:      ROCm0 compute buffer size =   410.28 MiB",
+    "0.04.417.938 I sched_reserve:  ROCm_Host compute buffer size =    84.28 MiB",
+]
+
+
+@each(
+    "lines",
+    [
+        REAL_LOAD,
+        [*FITTING_PASS, *REAL_LOAD],
+        [*FITTING_PASS, *FITTING_PASS, *REAL_LOAD],
+        # without the lines about offloaded layers
+        [line for line in [*FITTING_PASS, *REAL_LOAD] if "offloaded" not in line],
+    ],
+)
+def test_the_load_counts_and_not_the_fitting_pass_before_it(lines: list[str]) -> None:
+    log = read_log(lines)
+    assert log
+    assert log.settings["context"] == "65536"
+    assert log.logged["kv_size"].text == "4096.00"
+    sizes = {name: figure.text for name, figure in log.budget.items() if name != "free_memory"}
+    assert sizes == {"model_buffer": "6539.67", "compute_buffer": "410.28", "host_compute_buffer": "84.28"}
+    assert log.devices == 1
+
+
+def test_the_context_of_a_draft_does_not_change_the_figures_of_the_model() -> None:
+    """A posted log of multi-token prediction with -np auto: 4 sequences with 1 + 2 states each."""
+    states = (
+        "llama_memory_recurrent: size = 1795.50 MiB (     4 cells,  64 layers,  4 seqs  2 rs_seq), R (f32):   67.50 MiB"
+    )
+    log = read_log(
+        [
+            "llama_server: n_parallel is set to auto, using n_parallel = 4 and kv_unified = true",
+            "llama_prepare_model_devices: using device Vulkan0 (RTX 3090) (0000:c1:00.0) - 23525 MiB free",
+            "load_tensors:      Vulkan0 model buffer size = 17913.46 MiB",
+            "llama_context: n_ctx         = 8192",
+            "llama_kv_cache: size =  512.00 MiB (  8192 cells,  16 layers,  4/1 seqs)",
+            states,
+            "sched_reserve:    Vulkan0 compute buffer size =   174.45 MiB",
+            "sched_reserve: Vulkan_Host compute buffer size =    79.42 MiB",
+            "srv    load_model: creating MTP draft context against the target model 'qwen.gguf'",
+            "llama_prepare_model_devices: using device Vulkan0 (RTX 3090) (0000:c1:00.0) - 2100 MiB free",
+            "llama_context: n_ctx         = 8192",
+            "llama_kv_cache: size =   32.00 MiB (  8192 cells,   1 layers,  4/1 seqs)",
+            "sched_reserve:    Vulkan0 compute buffer size =   130.02 MiB",
+            "sched_reserve: Vulkan_Host compute buffer size =    28.02 MiB",
+        ]
+    )
+    assert log
+    sizes = {name: figure.bytes for name, figure in log.logged.items() if name.endswith("kv_size")}
+    assert sizes == {"kv_size": 512 * MIB}
+    assert log.settings == {"context": "2048", "batch": "4", "sequences": "4", "speculative_tokens": "2"}
+    assert {name: figure.text for name, figure in log.budget.items()} == {
+        "model_buffer": "17913.46",
+        "compute_buffer": "174.45",
+        "host_compute_buffer": "79.42",
+        "free_memory": "23525",
+    }

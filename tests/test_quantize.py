@@ -57,6 +57,15 @@ def test_tensors_have_the_published_types(name: str, file_type: str, types: dict
     assert Counter(tensor.dtype for tensor in stored.contents) == types
 
 
+def test_half_of_the_layers_have_more_bits() -> None:
+    """use_more_bits(i, 32): i < 4, i >= 28, and (i - 4) % 3 == 2 between them: 6, 9, ... 27."""
+    stored = quantized(load("llama3.1-8b"), "q4_k_m").stored
+    assert stored
+    for name in ("attn_v", "ffn_down"):
+        wide = [int(t.name.split(".")[1]) for t in stored.contents if name in t.name and t.dtype == "Q6_K"]
+        assert wide == [0, 1, 2, 3, *range(6, 28, 3), 28, 29, 30, 31]
+
+
 def test_eight_experts_have_wider_keys_values_and_outputs() -> None:
     """llama_tensor_get_type_impl: attn_k and attn_v in Q8_0, attn_output in Q5_K."""
     stored = quantized(load("mixtral-8x7b"), "q4_k_m").stored

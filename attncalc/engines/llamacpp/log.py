@@ -37,15 +37,24 @@ _OUTCOME = re.compile(
 )
 _RELEVANT = re.compile(
     r"llama_|load_tensors|print_info|llm_load|ggml_|sched_reserve|build|version|alloc_tensor|failed|Device "
-    r"|general\.name|msg="
+    r"|general\.name|msg=|draft (?:context|model)|n_parallel"
 )
+_TRIAL = re.compile(r"model buffer size = +0\.00 MiB")
+"""A line of the fitting pass (common_params_fit_impl), which loads no tensors: it is repeated for every attempt."""
+_LOAD = re.compile(r"loaded meta data|offloaded \d{1,6}/|load_tensors: .{0,60}model buffer size = +(?!0\.00)")
+_OF_A_LOAD = re.compile(
+    r"llama_context|llama_kv_cache|llama_memory|sched_reserve|load_tensors|loaded meta data|buffer size|KV self size"
+)
+_DRAFT = re.compile(r"creating MTP draft context|loading draft model")
+"""What follows is the context of a draft model, or of multi-token prediction, beside the model's own."""
 _NAME = re.compile(r"(?:general\.name|model name) +(?:str )?= +(.{1,120}?)(?= (?:\w+: |llama_|print_info|llm_)|$)")
 _FILE = re.compile(r"(?:loaded meta data .{0,80}? from |--model |-m )(\S{1,4096}\.gguf)")
 _VERSION = re.compile(r"(?:build|version): (\d{3,5}) \(")
 _BUILD_NAME = re.compile(r"\bbuild[ :=-]{1,3}b(\d{3,5})\b|\bb(\d{4,5})-[0-9a-f]{6,}")
 _SETTINGS = {
     "n_ctx": re.compile(r"\bn_ctx += (\d{1,12})"),
-    "sequences": re.compile(r"\bn_seq_max += (\d{1,9})"),
+    "sequences": re.compile(r"\bn_seq_max += (\d{1,9})|\busing n_parallel = (\d{1,9})"),
+    "speculative_tokens": re.compile(r"seqs +([1-9]\d{0,5}) rs_seq"),
     "ubatch": re.compile(r"\bn_ubatch += (\d{1,9})"),
     "flash_attn": re.compile(r"\bflash_attn += (\w{1,20})"),
     "kv_dtype_k": re.compile(r"\bK \((\w{1,20})\): |type_k = '(\w{1,20})'"),
@@ -60,7 +69,7 @@ _WEIGHTS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
 _OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
 _DEVICE = re.compile(r"Device 0: ([^,]{1,80}), compute capability|using device \S{1,40} \(([^)]{1,80})\)")
 _DEVICES = re.compile(r"found (\d{1,3}) (?:CUDA|ROCm|HIP|Vulkan|SYCL) devices")
-_FREE = re.compile(r"using device \S{1,40} \([^)]{1,80}\)[^-]{0,60}- (\d{1,9}(?:\.\d{1,9})?) MiB free")
+_FREE = re.compile(r"using device (\S{1,40}) \([^)]{1,80}\)[^-]{0,60}- (\d{1,9}(?:\.\d{1,9})?) MiB free")
 _HOST = r"(?<!\w)(?!CPU|\w{1,20}_Host|AMX|BLAS)"
 """Not the buffers in host memory."""
 _BUFFER = (
@@ -86,10 +95,11 @@ _KINDS = {"SWA": "swa_kv_size", "indexer": "indexer_kv_size"}
 
 def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of a cache nor a message why there is none."""
-    text, starts = last_start(filter(_RELEVANT.search, lines), _START, _OUTCOME)
+    whole, starts = last_start(_without_trials(list(filter(_RELEVANT.search, lines))), _START, _OUTCOME)
+    text = _DRAFT.split(whole)[0]
     logged = llamacpp_figures(text)
     settings = _settings(text, has_cache=any(name.endswith("kv_size") for name in logged))
-    refusal = _refusal(text, logged)
+    refusal = _refusal(whole, logged)
     if refusal is None and not logged.keys() - {"n_ctx"}:
         return None
     budget: dict[str, Printed] = {}
@@ -102,9 +112,11 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
     host = printed(re.compile(rf"\w{{1,20}}_Host {{1,12}}compute buffer size = {{1,12}}{SIZE_MIB}"), text, MIB)
     if host:
         budget["host_compute_buffer"] = host[-1]
-    free, path = printed(_FREE, text, MIB), first(_FILE, text)
+    path = first(_FILE, text)
+    # Every pass prints what is free, and the draft model when the model has its memory already: the first line counts.
+    free = {match[1]: Printed(match[2], match[0], MIB) for match in reversed([*_FREE.finditer(text)])}
     if free:
-        budget["free_memory"] = min(free, key=lambda figure: figure.number)
+        budget["free_memory"] = min(free.values(), key=lambda figure: figure.number)
     return StartupLog(
         engine="llamacpp",
         version=_version(text),
@@ -119,6 +131,17 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         devices=max(int(first(_DEVICES, text) or 0), len(free), len(_last_buffers("model", text))),
         starts=starts,
     )
+
+
+def _without_trials(lines: list[str]) -> list[str]:
+    """Return the lines without the sizes of the fitting pass, which come before those of the load."""
+    last = max((i for i, line in enumerate(lines) if _TRIAL.search(line)), default=-1)
+    has_context = False
+    for i, line in enumerate(lines[last + 1 :], start=last + 1):
+        if last >= 0 and has_context and _LOAD.search(line):
+            return [line for line in lines[:i] if not _OF_A_LOAD.search(line)] + lines[i:]
+        has_context = has_context or "_context: " in line or "_kv_cache: " in line
+    return lines
 
 
 def figures_of(log_lines: Iterable[str]) -> dict[str, Printed]:
