@@ -194,6 +194,12 @@ def test_sglang_starts_with_a_pool_that_is_smaller_than_the_context(ask: Ask, op
     assert facts.code == (0 if answer.startswith("FITS") else 1)
 
 
+def test_of_several_engines_the_one_that_starts_with_shorter_requests_says_so(ask: Ask) -> None:
+    screen = ask("fit", "llama2-70b", "--kv-memory", "5.38GiB", "--engine", "all", "--context", "17630").out
+    answer = "SGLang (starts with requests up to 17,628 tokens), llama.cpp"
+    assert answer in " ".join(screen.partition("\nLLaMA")[0].split()), screen
+
+
 def test_sglang_may_start_if_only_the_least_memory_holds_nothing(ask: Ask) -> None:
     """At 0.67 of an RTX 4090 the weights and the largest runtime memory leave nothing, the smallest something."""
     screens = [

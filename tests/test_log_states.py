@@ -51,6 +51,14 @@ def test_a_failed_start_has_its_cause_and_a_command_within_24_rows(
     assert max(map(len, screen.out.splitlines())) <= 80
 
 
+def test_what_was_tried_is_named_only_if_changes_were_computed(ask: Ask) -> None:
+    """The 15 GiB of another model fit by the estimate. 61 GiB in fp8 on one GPU of 47.50 are a change that helps."""
+    other = ask_of(ask, "vllm-weights-oom", "llama3.1-8b").out
+    assert "No change was computed." in other
+    assert "By the estimate it fits" in other
+    assert "No change" not in ask_of(ask, "vllm-weights-oom", "").out
+
+
 def test_a_share_that_cannot_start_is_not_advised(ask: Ask) -> None:
     result = json.loads(ask_of(ask, "vllm-occupied-weights", "", "--json").out)
     alone = "--gpu-memory-utilization 0.61"

@@ -11,7 +11,7 @@ from ..plot.chart import Chart, Picture
 from ..serving.answer import Answer
 from ..serving.fit import FitRequest, Verdict
 from ..serving.request import ResolvedRequest
-from ..units import BYTES
+from ..units import BYTES, count
 from .charts.fit import roofline_chart
 from .charts.picture import bars, picture
 from .fit import VERDICTS, hardware, place, request_facts, shown_notes
@@ -161,9 +161,16 @@ def _verdict_of(engine: _Supported) -> Verdict:
     return engine.answer.result.verdict
 
 
+def _title(engine: _Supported) -> str:
+    result = engine.answer.result
+    starts = "starts" if result.budget.kv_memory_low else "may start"
+    longest = result.longest_request
+    return f"{engine.title} ({starts} with requests up to {count(longest)} tokens)" if longest else engine.title
+
+
 def _verdict(engines: Sequence[_Supported]) -> str:
     """Return 'FITS with vLLM, ideal; DOES NOT FIT with transformers.'"""
-    titles = {name: [engine.title for engine in engines if _verdict_of(engine) == name] for name in VERDICTS}
+    titles = {name: [_title(engine) for engine in engines if _verdict_of(engine) == name] for name in VERDICTS}
     return "; ".join(f"{VERDICTS[name]} with {', '.join(of)}" for name, of in titles.items() if of) + "."
 
 

@@ -146,7 +146,7 @@ def _changes(diagnosis: Diagnosis, *, full: bool) -> list[Table]:
     if diagnosis.cause == "other_model":
         return []
     if not diagnosis.changes:
-        text = "Without the GPU's memory no change is computed."
+        text = "No change was computed."
         if diagnosis.tried:
             text = f"No change that was computed makes it start, alone or combined: {diagnosis.tried}."
         return [lines_table([text])]

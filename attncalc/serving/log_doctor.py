@@ -124,7 +124,7 @@ def _without_gpu(request: FitRequest, refusal: LogRefusal, available: int | None
     result = fit(without_gpu(request, available))
     cause, reason = _reason(result, available)
     changes = suggestions(result)
-    return Diagnosis(refusal.line, cause, reason, int(result.needed), available, changes, notes, tried(result.resolved))
+    return Diagnosis(refusal.line, cause, reason, int(result.needed), available, changes, notes, _tried(result))
 
 
 def _with_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, available: int | None) -> Diagnosis:
@@ -178,7 +178,7 @@ def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | No
             cause = "out_of_memory"
             note = "By the estimate it fits: other processes may use the GPU's memory, or the log's settings differ."
     changes = suggestions(estimate)
-    words = tried(estimate.resolved)
+    words = _tried(estimate)
     if needed <= room:
         return Diagnosis(refusal.line, cause, reason, changes=changes, notes=(note,), tried=words)
     return Diagnosis(refusal.line, cause, reason, needed, room, changes, (note,), words)
@@ -268,6 +268,11 @@ def _fewer_sequences(result: FitResult) -> Suggestion | None:
         return None
     changed = fit(result.request.with_engine_args(max_num_seqs=fewer))
     return Suggestion(f"{count(fewer)} sequences per step", f"--max-num-seqs {fewer}", changed)
+
+
+def _tried(result: FitResult) -> str:
+    """Return which changes were computed, in words; '' for none, since by the estimate it fits."""
+    return "" if result.verdict == "fits" else tried(result.resolved)
 
 
 def _reason(result: FitResult, room: int) -> tuple[Cause, str]:
