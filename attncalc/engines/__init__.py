@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import AttncalcError, did_you_mean
 from ..ggml import FILE_TYPES
-from ..units import is_dtype, truncate
+from ..units import truncate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,8 +33,7 @@ DEFAULT_ENGINE = "vllm"
 
 def default_engine(stored: CheckpointWeights | None, weights_dtype: str | None = None) -> str:
     """Return the engine of a model whose files are `stored`, if none is given: llama.cpp for GGUF files and types."""
-    is_type = weights_dtype is not None and weights_dtype in FILE_TYPES and not is_dtype(weights_dtype)
-    return "llamacpp" if is_type or (stored and stored.kind == "GGUF") else DEFAULT_ENGINE
+    return "llamacpp" if weights_dtype in FILE_TYPES or (stored and stored.kind == "GGUF") else DEFAULT_ENGINE
 
 
 def find_engine(name: str) -> Engine[Any]:

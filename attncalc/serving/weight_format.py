@@ -116,6 +116,8 @@ def multiplied_as(model: ModelSpec, model_dtype: DType, weights_dtype: str | Non
         of_dtype = [scheme for scheme in form.schemes.schemes if scheme.dtype == form.given] if form.schemes else []
         converted = form.given != "int4" and bool(of_dtype) and all(scheme.weight_only for scheme in of_dtype)
         return model_dtype if converted else dtype(form.given)
+    if form.files and form.files.file_type:  # llama.cpp quantizes the activations in blocks of 32 (Q8_1)
+        return dtype("q8_0")
     if form.files and form.files.by_dtype:
         return dtype(_QUANTIZED.get(form.files.by_dtype[0].name, model_dtype.name))
     return model_dtype
