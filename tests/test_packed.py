@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import Ask
 from tables import each
 
 from attncalc import AttncalcError, Head, Layers, Mlp, ModelSpec, Sliding, Stack, load
@@ -184,3 +186,10 @@ def test_the_cache_is_fp8_by_default_from_0_30() -> None:
     vllm, model = find_engine("vllm"), load("deepseek-v4-flash")
     assert [vllm.checkpoint_cache_dtype(model, version) for version in ("0.29.0", "0.30.0")] == [None, "fp8"]
     assert vllm.checkpoint_cache_dtype(load("llama2-70b"), "0.30.0") is None
+
+
+def test_fit_finds_the_release_of_the_published_log_by_itself(ask: Ask) -> None:
+    log = Path(__file__).parent / "data" / "engine-logs" / "excerpts" / "vllm-deepseek-v4-flash-tp2.log"
+    answer = ask("fit", "deepseek-v4-flash", "--log", str(log))
+    assert "AGREES: all figures are within the log's rounding." in answer.out
+    assert "version 0.25.1," in answer.out

@@ -96,7 +96,10 @@ class VllmLayout:
         blocks = [(spec, times * self._blocks_in_group(spec, context)) for spec, times in groups.items()]
         if sum(spec.window is not None for spec in groups) > 1:
             # in one formula the symbol W would mean windows of several sizes
-            return sum(renamed(n, f"blocks_{i}", f"blocks of {s.label} layers") for i, (s, n) in enumerate(blocks, 1))
+            return sum(
+                renamed(n, f"blocks_{i}", f"blocks of {s.title or f'{s.label} layers'}")
+                for i, (s, n) in enumerate(blocks, 1)
+            )
         return sum(n for _, n in blocks)
 
     def _blocks_in_group(self, spec: LayerSpec, context: int) -> int:

@@ -137,7 +137,10 @@ _SETTINGS = {
     "context": re.compile(
         r"max_(?:seq|model)_len'?[=:] ?(\d{1,12})|Using max model len (\d{1,12})|max seq len \((\d{1,12})\)"
     ),
-    "kv_dtype": re.compile(r"kv_cache_dtype'?[=:] ?'?(?!auto)(\w{1,40})|Using (fp8)\w* data type to store kv cache"),
+    "kv_dtype": re.compile(
+        r"kv_cache_dtype'?[=:] ?'?(?!auto)(\w{1,40})|Using (fp8)\w* data type to store kv cache"
+        r"|Using DeepSeek's (fp8)_ds_mla KV cache format"
+    ),
     "dtype": _setting("dtype"),
     "prefix_caching": re.compile(r"enable_prefix_caching'?[=:] ?(True|False)"),
     "max_num_batched_tokens": _number("max_num_batched_tokens"),
