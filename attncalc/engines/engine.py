@@ -68,7 +68,6 @@ class Engine(Generic[Args]):
 
     name: str  # on the command line
     title: str  # as people write it
-    args: type[Any]  # the class of its arguments
     options: tuple[Any, ...] = ()  # the TypedDicts of its options
     splits: frozenset[str] = frozenset()  # fields of EngineArgs that split a model over GPUs, besides `tp`
     share_option: str = "--gpu-memory-utilization"  # for the share of a GPU's memory that it takes
@@ -104,6 +103,11 @@ class Engine(Generic[Args]):
     weights_tolerance: tuple[int, int] = (2, 2)  # hundredths by which logged weights may be below and above
 
     # Arguments
+
+    @property
+    def args(self) -> type[Any]:
+        """The class of its arguments."""
+        raise NotImplementedError
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raise AttncalcError if an option was given that the engine does not have."""

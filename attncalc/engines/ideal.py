@@ -7,26 +7,33 @@ It is a lower bound for real engines (except that transformers stores one token 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..attention import CacheSpec
 from ..quantity import quantity, total
 from ..units import DType, dtype
 from ..workload import Workload
-from .base import EngineArgs
 from .engine import PerLayerEngine
 from .pipeline import LayerCacheSpec, cut_into_stages, merge_equal
 
 if TYPE_CHECKING:
+    from .base import EngineArgs
     from .unpaged import UnpagedLayout
 
 
-class Ideal(PerLayerEngine[EngineArgs]):
+class Ideal(PerLayerEngine["EngineArgs"]):
     """The ideal engine."""
 
     name = title = "ideal"
-    args = EngineArgs
     splits = frozenset({"pp"})
+
+    @cached_property
+    def args(self) -> type[EngineArgs]:
+        # imported here because `attncalc kv` needs only layer_bytes and should start fast
+        from .base import EngineArgs
+
+        return EngineArgs
 
     def layer_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
         row_bytes = _row_bytes(cached, kv_dtype)
@@ -44,7 +51,6 @@ class Ideal(PerLayerEngine[EngineArgs]):
         return quantity(0) if cached.per != "token" or is_full else _row_bytes(cached, kv_dtype)
 
     def layout(self, specs: Sequence[LayerCacheSpec], args: EngineArgs) -> UnpagedLayout:
-        # imported here because `attncalc kv` needs only layer_bytes and should start fast
         from .unpaged import UnpagedLayout, check_specs
 
         check_specs(specs, args)
