@@ -83,7 +83,7 @@ def compare_variants(
         ),
         context_tables(rows, released) if contexts[1:] else (variant_table([row for (row,) in rows], released),),
         _variant_notes(model, at_contexts, compared),
-        picture=compare_picture(rows, lines, released),
+        draw=lambda: compare_picture(rows, lines, released),
     )
 
 
@@ -105,7 +105,7 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
         tuple((row.facts(released=True), tuple(row.figures.values())) for own in rows for row in own),
         context_tables(rows) if contexts[1:] else model_tables([row for (row,) in rows]),
         _model_notes([(own[0].model, _longest([row.workload for row in own])) for own in rows]),
-        picture=compare_picture(rows, lines),
+        draw=lambda: compare_picture(rows, lines),
     )
 
 

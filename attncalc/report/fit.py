@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..cost.common import cache_dtype
 from ..model import plural
-from ..plot.chart import Chart, Picture
 from ..serving.answer import Answer
 from ..serving.fit import FitRequest, FitResult, Verdict
 from ..serving.launch import launch_command
@@ -15,8 +15,6 @@ from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, with_fewest_options
 from ..units import BYTES, count, human
 from .bar import Bar, gib_range
-from .charts.fit import batch_fact, memory_chart, roofline_chart
-from .charts.picture import picture
 from .fit_facts import engine_facts, fit_facts
 from .fit_figures import answer_figures, detail_figures, term_figures
 from .fit_notes import fit_notes
@@ -37,6 +35,9 @@ from .report import Report, Section, Table, heading, workload_facts
 from .roofline import roofline_section
 from .text import height
 from .users import users_section
+
+if TYPE_CHECKING:
+    from ..plot.chart import Chart, Picture
 
 _ROWS = 23
 """Rows of the default screen: those of a terminal of 24, less one for the prompt."""
@@ -77,7 +78,7 @@ def answer_report(answer: Answer, *, full: bool = False, roofline: bool = False,
         footer=log_table(result) if full else (),
         verdict="may_not_fit" if result.longest_request else result.verdict,
         bar=bar,
-        picture=_picture(answer, bar),
+        draw=lambda: _picture(answer, bar),
     )
     if not full and not roofline:
         return _on_one_screen(report, answer, figures, notes, bounds)
@@ -253,6 +254,9 @@ def _memory_bar(budget: MemoryBudget, gpus: int) -> Bar | None:
 
 def _picture(answer: Answer, bar: Bar | None) -> Picture | None:
     """Return the memory of a GPU as a bar, and its roofline; None without a GPU."""
+    from .charts.fit import batch_fact, memory_chart, roofline_chart
+    from .charts.picture import picture
+
     result, resolved, (bounds, _) = answer.result, answer.resolved, answer.bounds
     charts: list[Chart] = [*([memory_chart(bar)] if bar else []), *([roofline_chart(bounds)] if bounds else [])]
     *facts, cache = request_facts(resolved)

@@ -83,7 +83,7 @@ def fit_all_report(request: FitRequest, *, full: bool = False, roofline: bool = 
         },
         verdict=best,
         shown_notes=(*refusals, *shown_notes(notes, bounds, full=full, roofline=roofline, more=())),
-        picture=_picture(engines, verdict),
+        draw=lambda: _picture(engines, verdict),
     )
 
 

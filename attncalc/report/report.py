@@ -166,7 +166,7 @@ class Report(NamedTuple):
         verdict: The verdict that begins the heading, by which a terminal colours it; None without one.
         bar: A bar below the heading.
         shown_notes: The notes that a screen shows, without blank lines between them; None for all of them.
-        picture: What --plot draws; None if there is nothing to draw.
+        draw: Returns what --plot draws; `picture` calls it, since most screens are printed without.
     """
 
     command: str
@@ -186,7 +186,12 @@ class Report(NamedTuple):
     verdict: Verdict | None = None
     bar: Bar | None = None
     shown_notes: tuple[str, ...] | None = None
-    picture: Picture | None = None
+    draw: Callable[[], Picture | None] = lambda: None
+
+    @property
+    def picture(self) -> Picture | None:
+        """What --plot draws; None if there is nothing to draw."""
+        return self.draw()
 
     def __repr__(self) -> str:
         return f"Report({self.command}: {self.heading[0]})"

@@ -92,7 +92,7 @@ def verify_report(
         extra={**_json_facts(result, device, answer, (*_json_notes(verified), *pasted)), "times": times},
         checks=result.checks,
         answer=answer,
-        picture=picture(
+        draw=lambda: picture(
             model.title,
             f"{came_from(result)} {where}",
             [LEGEND, ", ".join(fact for fact in conditions if fact)],
