@@ -38,10 +38,10 @@ def log_report(request: FitRequest, log: StartupLog, *, full: bool = False) -> R
         # an engine that wrote a log was not refused for its context
         request = request.with_engine_args(**find_engine(log.engine).long_context_options)
     comparison = compare(request, log)
-    version = comparison.request.engine_args.get("engine_version")
-    diagnosis = diagnose(request.with_engine_args(engine_version=version), log, comparison.memory, comparison.checks)
-    load = None if diagnosis else load_state(request.with_engine_args(engine_version=version), log, comparison)
+    request = request.with_engine_args(engine_version=comparison.request.engine_args.get("engine_version"))
+    diagnosis = diagnose(request, log, comparison.memory, comparison.checks)
     answer = Answer.to(comparison.request)
+    load = None if diagnosis else load_state(request, log, comparison.memory, int(answer.result.pool.tokens))
     report, notes = answer_report(answer), _notes(comparison, answer.resolved, log)
     tables, shown = [lines_table([_verdict(comparison, diagnosis)], strong=True)], None
     if diagnosis:

@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 from ..check import Check
 from ..engines import find_engine
 from ..engines.startup_log import LogMemory, LogRefusal, StartupLog
-from ..quantity import Quantity
 from ..units import BYTES, GIB, count, human
 from .fit import FitResult, fit
 from .log_check import without_gpu
@@ -213,11 +212,11 @@ def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diag
     hundredths = 100 * free.number // total.number
     if not 0 < hundredths < 100:
         return diagnosis(reason, None, ())
-    option, share = estimate.resolved.engine.share_option, f"0.{hundredths:02d}"
+    engine, share = estimate.resolved.engine, f"0.{hundredths:02d}"
     result = fit(dataclasses.replace(estimate.request, gpu_memory_utilization=share))
-    smaller = Suggestion(f"{share} of the GPU's memory", f"{option} {share}", result)
+    smaller = Suggestion(f"{share} of the GPU's memory", f"{engine.share_option} {share}", result)
     if result.verdict == "fits":
-        note = f"End the other processes, or give vLLM the share that is free: {option} {share}."
+        note = f"End the other processes, or give {engine.title} the share that is free: {smaller.flag}."
         return diagnosis(reason, None, (smaller,), note)
     needed = int(result.needed)
     if result.budget.weights and int(result.budget.weights.total) >= free_bytes:
@@ -293,4 +292,4 @@ def _reason(result: FitResult, room: int) -> tuple[Cause, str]:
 
 
 def _size(size: int) -> str:
-    return human(Quantity(int(size)), BYTES)
+    return human(size, BYTES)

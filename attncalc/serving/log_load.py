@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from ..engines.startup_log import Load, StartupLog
+from ..engines.startup_log import Load, LogMemory, StartupLog
 from .fit import FitResult, fit
-from .log_check import LogComparison, without_gpu
+from .log_check import without_gpu
 from .request import FitRequest, LoggedExcess
 from .suggestions import Suggestion, narrower_caches, suggestions
 
@@ -37,27 +37,28 @@ class LoadState(NamedTuple):
         return self.load.usage >= FULL or self.load.preempted > 0
 
 
-def load_state(request: FitRequest, log: StartupLog, comparison: LogComparison) -> LoadState | None:
+def load_state(request: FitRequest, log: StartupLog, memory: LogMemory | None, tokens: int) -> LoadState | None:
     """Return the state of the load; None if the log has none, or no memory for the cache.
 
     Args:
         request: The request with the GPU, if it is known; without one only changes of the cache can be computed.
         log: What the engine printed.
-        comparison: Its figures beside the predicted ones: the memory for the cache is the log's.
+        memory: The memory for the cache that it printed, or that follows from its figures.
+        tokens: The tokens that the cache holds in that memory.
 
     Raises AttncalcError as `fit` does.
     """
-    load, memory = log.load, comparison.memory
+    load = log.load
     if load is None or memory is None:
         return None
     request = dataclasses.replace(request, traffic=None)  # the requests are those of the log
-    logged = without_gpu(request, memory.printed)
-    tokens = int(fit(logged).pool.tokens)
     per_request = max(1, min(request.workload.context, round(load.usage * tokens / load.running)))
     if request.gpu:
         estimate = fit(request)
         excess = LoggedExcess(estimate.budget.room() - memory.printed, estimate.resolved.devices)
         logged = dataclasses.replace(request, logged_excess=excess)
+    else:
+        logged = without_gpu(request, memory.printed)
     everything = fit(logged.with_workload(batch=load.running + load.waiting, context=per_request))
     return LoadState(load, per_request, tokens // per_request, _more_room(everything))
 

@@ -79,8 +79,8 @@ def forward(
                 hook.remove()
     caches = [out[name] for name in ("past_key_values", "cache_params", "state") if out.get(name) is not None]
     bytes_of = {"context": 0, "source": 0, "state": 0}
-    for scales_with, tensor in _cache_tensors(caches, "state" if "state" in out else "context", set()):
-        bytes_of[scales_with] += tensor.numel() * tensor.element_size()
+    for per, tensor in _cache_tensors(caches, "state" if "state" in out else "context", set()):
+        bytes_of[per] += tensor.numel() * tensor.element_size()
     return ForwardResult(bool(caches), **bytes_of, calls=tuple(calls))
 
 
@@ -140,21 +140,21 @@ def _inputs(hf_model: TransformersModel, batch: int, tokens: int, source: int | 
     return {"input_ids": ids}
 
 
-def _cache_tensors(value: object, scales_with: str, visited: set[int]) -> Iterator[tuple[str, Tensor]]:
+def _cache_tensors(value: object, per: str, visited: set[int]) -> Iterator[tuple[str, Tensor]]:
     """Yield ('context', 'source' or 'state', tensor) for each tensor inside a cache: what its size depends on."""
     if id(value) in visited:
         return
     visited.add(id(value))
     if isinstance(value, Tensor):
         if value.dim() > 1:  # tensors of one dimension are lengths and positions
-            yield scales_with, value
+            yield per, value
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _cache_tensors(item, scales_with, visited)
+            yield from _cache_tensors(item, per, visited)
     elif isinstance(value, dict) or type(value).__module__.startswith("transformers."):
         items = value if isinstance(value, dict) else vars(value)
         for name, item in items.items():
             if name == "config":
                 continue
-            item_scales_with = "source" if "cross" in str(name) else "state" if STATE.search(str(name)) else scales_with
-            yield from _cache_tensors(item, item_scales_with, visited)
+            item_per = "source" if "cross" in str(name) else "state" if STATE.search(str(name)) else per
+            yield from _cache_tensors(item, item_per, visited)
