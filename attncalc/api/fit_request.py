@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import ModelLike, load
+from ..config.presets import preset_of, repository_of, with_file_type
 from ..engines import default_engine, find_engine
 from ..errors import AttncalcError
 from ..hardware import Gpu
@@ -33,6 +34,8 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
 
     Raises AttncalcError if there is no such model, or as `fit_request` does.
     """
+    if isinstance(model, str) and "weights_dtype" not in options and (file_type := with_file_type(model)[1]):
+        options = {**options, "weights_dtype": file_type}
     spec = read_model(model, options, ModelOptions)
     traffic = read_traffic(options)
     check_offload(options)
@@ -191,7 +194,6 @@ def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
     if name == spec.name or path.suffix in (".yaml", ".yml"):
         return {}
     from ..config.hub import MAIN, parse_repository
-    from ..config.presets import repository_of
 
     repository = None if path.exists() else parse_repository(name)
     is_gguf = spec.stored is not None and spec.stored.kind == "GGUF"
@@ -204,8 +206,9 @@ def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
         quantization = f":{repository.file}" if is_gguf and repository.file else ""
         revision = None if repository.revision == MAIN else repository.revision
         return {"served_model": f"{repository.name}{quantization}", "revision": revision}
-    if not path.exists() and (found := repository_of(name)):  # 'qwen3-32B' is Qwen/Qwen3-32B
-        return {"served_model": found}
+    if not path.exists() and preset_of(name):
+        found = repository_of(name)  # 'qwen3-32B' is Qwen/Qwen3-32B; 'qwen3:32b' is what the preset's sources name
+        return {"served_model": found} if found else {}
     if path.name in ("config.json", "params.json"):
         name = str(path.parent)
     elif name == "-" or path.is_file():
