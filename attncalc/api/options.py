@@ -11,6 +11,11 @@ from ..options import COUNT, COUNT_OR_ZERO, DTYPE, Count, Option, Parser, dtype_
 from ..units import dtype, truncate
 from ..workload import Mask
 
+OTHER_CONTEXTS = (
+    *("--context-length", "--context-size", "--ctx-size", "--num-ctx", "--n-ctx", "--ctx", "--max-context"),
+    *("--seq-len", "--seqlen", "--seq-length", "--sequence-length", "--max-seq-len", "--max-sequence-length"),
+)
+"""Other tools' names of --context: SGLang's, llama.cpp's, Ollama's, and those of trainers."""
 PHASES = ("prefill", "decode", "train")
 
 
@@ -24,6 +29,7 @@ _ASSUME_GROUPED = Option(
 )
 _TP = Option(
     *("--tp", "--tensor-parallel-size"),
+    also=("-tp", "--tp-size"),
     parse=COUNT,
     help="Tensor-parallel devices; figures are then per device. Default: 1.",
     common=True,
@@ -90,12 +96,20 @@ class SizeOptions(TypedDict, total=False):
     """The number of sequences and of tokens."""
 
     batch: Annotated[
-        Count | None, Option("--batch", "-b", parse=COUNT, help="Sequences in the batch. Default: 1.", common=True)
+        Count | None,
+        Option(
+            *("--batch", "-b"),
+            also=("--batch-size", "--bs", "--bsz", "--max-batch-size"),
+            parse=COUNT,
+            help="Sequences in the batch. Default: 1.",
+            common=True,
+        ),
     ]
     context: Annotated[
         Count | None,
         Option(
             *("--context", "-c", "--max-model-len"),
+            also=OTHER_CONTEXTS,
             parse=COUNT,
             common=True,
             help="Tokens of context, as 4096, 128k or 128K. Default: the model's maximum.",
@@ -152,6 +166,7 @@ class DtypeOptions(TypedDict, total=False):
         str | None,
         Option(
             "--dtype",
+            also=("--precision", "--torch-dtype"),
             parse=Parser(_compute_dtype, "DTYPE"),
             help="Dtype of weights and activations. Default: as released.",
         ),
@@ -165,6 +180,7 @@ class CacheDtypeOptions(DtypeOptions, total=False):
         str | None,
         Option(
             *("--kv-dtype", "--kv-cache-dtype"),
+            also=("--cache-dtype", "--cache-type", "--kv-cache-type", "--kv-type"),
             parse=DTYPE,
             common=True,
             help="Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: --dtype, or the engine's.",
@@ -215,6 +231,7 @@ class CompareOptions(ComparedModelOptions, CacheDtypeOptions, total=False):
         Count | Sequence[Count] | None,
         Option(
             *("--context", "-c", "--max-model-len"),
+            also=OTHER_CONTEXTS,
             metavar="N,N,...",
             common=True,
             help="Tokens of context, as 32K; several as 4K,32K,128K or 4K:128K:x2. Default: the longest of all models.",

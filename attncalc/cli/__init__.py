@@ -18,7 +18,7 @@ import typer.core
 import typer.main
 
 from .. import __version__
-from ..errors import AttncalcError, did_you_mean
+from ..errors import AttncalcError
 from ..units import truncate
 from .command import Group, command_app
 
@@ -61,10 +61,14 @@ class _Commands(Group):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in COMMANDS:
             return typer.main.get_command(import_module(f".{cmd_name}", __name__).app)
-        if ctx.resilient_parsing:
-            return None
-        hint = did_you_mean(cmd_name, COMMANDS)
-        raise AttncalcError(f"there is no command '{truncate(cmd_name)}'", f"{hint}known: {', '.join(COMMANDS)}")
+        return None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in COMMANDS or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        from .meanings import no_such_command
+
+        raise no_such_command(args, COMMANDS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):

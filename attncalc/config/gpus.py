@@ -28,9 +28,7 @@ _SLICE = r"(?P<gpu>.+?)[- ](?:mig[- ])?(?P<compute>[1-7])g\.(?P<gb>\d{1,3})gb"
 _SLICES, _MEMORY_SLICES = 7, 8
 _SEEN_OF_SLICE = (9, 10)
 """The least part of its share of the memory that software sees in a slice: 16.00 GiB of an H200's 139.8 / 8."""
-_SLICE_SOURCE = (
-    "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html"
-)
+_SLICE_SOURCE = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html"
 
 _TRADEMARKS = r"\((r|tm)\)"
 _VENDOR_WORDS = frozenset(

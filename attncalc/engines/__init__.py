@@ -37,7 +37,8 @@ def default_engine(stored: CheckpointWeights | None, weights_dtype: str | None =
 
 
 def find_engine(name: str) -> Engine[Any]:
-    """Return the engine of that name. Raises AttncalcError if there is none."""
+    """Return the engine of that name, as people write it too: 'llama.cpp'. Raises AttncalcError if there is none."""
+    name = _plain(name)
     if name not in ENGINES:
         raise _unknown(name, ENGINES)
     found: Engine[Any] = import_module(ENGINES[name], __name__).ENGINE
@@ -51,6 +52,7 @@ def per_layer_engine(name: str) -> PerLayerEngine[Any]:
     """
     from .engine import PerLayerEngine
 
+    name = _plain(name)
     if name not in ENGINES:
         raise _unknown(name, [known for known in ENGINES if isinstance(find_engine(known), PerLayerEngine)])
     found = find_engine(name)
@@ -60,6 +62,10 @@ def per_layer_engine(name: str) -> PerLayerEngine[Any]:
             f"use 'attncalc fit --engine {name}'",
         )
     return found
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
 
 
 def _unknown(name: str, known: Iterable[str]) -> AttncalcError:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..workload import Workload
     from .base import CacheLayout, EngineArgs, Pool
     from .launch import LaunchFacts
+    from .pasted import LaunchWords
     from .pipeline import LayerCacheSpec
     from .runtime import DeviceMemory, Limits, RuntimeFacts, RuntimeMemory
     from .startup_log import LogChecks, StartupLog
@@ -98,6 +99,7 @@ class Engine(Generic[Args]):
     fewer_sequences: tuple[int, ...] = ()
     without_graphs: str | None = None  # its option that captures no CUDA graphs
 
+    commands: tuple[LaunchWords, ...] = ()  # how the commands that start it are read
     log_signs: re.Pattern[str] | None = None  # matches the lines of its log; None for an engine without logs
     releases: tuple[str, ...] = ()  # that a log without a version may come from, the newest first
     weights_tolerance: tuple[int, int] = (2, 2)  # hundredths by which logged weights may be below and above

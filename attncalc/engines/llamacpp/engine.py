@@ -20,7 +20,7 @@ from ..options import DraftOptions, VersionOptions
 from ..pipeline import LayerCacheSpec
 from ..runtime import Limits
 from ..startup_log import LogChecks, StartupLog
-from .launch import launch
+from .launch import OLLAMA_WORDS, WORDS, launch
 from .layout import layout
 from .log_lines import breakdown_lines
 from .offload import device_parts, held_layers
@@ -53,6 +53,7 @@ class Llamacpp(Engine[LlamacppArgs]):
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)
     launch = staticmethod(launch)
+    commands = (WORDS, OLLAMA_WORDS)
     memory_lines = staticmethod(breakdown_lines)
 
     def for_batch(self, args: LlamacppArgs, batch: int | None) -> LlamacppArgs:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
+from ...ggml import FILE_TYPES
+from ...units import GIB
 from ..launch import Flags, LaunchFacts, NoCommandError, flag
+from ..pasted import LaunchWords, ignored
 from .options import LlamacppArgs
 from .placement import block_count
 
@@ -65,3 +68,55 @@ def _gguf_file(facts: LaunchFacts[LlamacppArgs]) -> Flags:
     if dtype in ("fp8", "fp4"):  # GGUF has neither
         raise NoCommandError
     yield from ("-m", f"{name.rstrip('/').rpartition('/')[2]}-{_GGUF_NAMES.get(dtype, dtype).upper()}.gguf")
+
+
+WORDS = LaunchWords(
+    program=re.compile(r"(?:.*/)?llama-(?:server|cli|run|simple|bench)(?:\.exe)?|(?:.*/)?llama\.cpp:\S+"),
+    models=("-m", "--model", "-hf", "-hfr", "--hf-repo"),
+    names={
+        "-c": lambda tokens: () if tokens == "0" else ("--context", tokens),  # 0: the model's own
+        "--ctx-size": lambda tokens: () if tokens == "0" else ("--context", tokens),
+        "-fa": lambda mode: ("--flash-attn", mode or "on"),
+        "--flash-attn": lambda mode: ("--flash-attn", mode or "on"),
+        "-b": ignored,
+        "--batch-size": ignored,
+        "-tb": ignored,
+        "--threads-batch": ignored,
+        "--cache-ram": ignored,
+        "--slot-save-path": ignored,
+        "--defrag-thold": ignored,
+        "--cache-reuse": ignored,
+    },
+    flags={"--cont-batching": (), "-cb": (), "--context-shift": (), "--slots": (), "--no-slots": ()},
+)
+"""How llama-server is read (common/arg.cpp)."""
+
+
+def _type_in_tag(model: str) -> tuple[str, ...]:
+    """Return the weights' type of a model in Ollama's library: that of its tag, by default Q4_K_M.
+
+    gpt-oss is stored as released, and a file of the hub as it is.
+    """
+    name, _, tag = model.partition(":")
+    is_typed = tag.lower().rpartition("-")[2] in FILE_TYPES
+    return () if is_typed or "/" in name or name.startswith("gpt-oss") else ("--weights-dtype", "q4_k_m")
+
+
+def _ollama_context(memory: int) -> int:
+    """Return Ollama's default context by the GPU's memory (its docs/context-length.mdx)."""
+    return 4_096 if memory < 23 * GIB else 32_768 if memory < 47 * GIB else 262_144
+
+
+OLLAMA_WORDS = LaunchWords(
+    program=re.compile(r"(?:.*/)?ollama (?:run|pull)"),
+    models=(),
+    environment={
+        "OLLAMA_CONTEXT_LENGTH": lambda tokens: ("--context", tokens),
+        "OLLAMA_NUM_PARALLEL": lambda requests: ("--batch", requests),
+        "OLLAMA_KV_CACHE_TYPE": lambda dtype: ("--kv-dtype", dtype),
+        "OLLAMA_FLASH_ATTENTION": lambda value: ("--flash-attn", "on") if value in ("1", "true") else (),
+    },
+    of_model=_type_in_tag,
+    context=_ollama_context,
+)
+"""How `ollama run` is read: it starts llama.cpp with options of its own."""

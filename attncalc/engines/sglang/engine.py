@@ -15,7 +15,7 @@ from ..expert_parallel import divide_for_attention
 from ..options import DraftOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
 from ..startup_log import LogChecks, StartupLog
-from .launch import launch
+from .launch import WORDS, launch
 from .layout import layout
 from .options import SglangArgs, SglangOptions
 from .pools import stage_sizes
@@ -52,6 +52,7 @@ class Sglang(Engine[SglangArgs]):
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)
     launch = staticmethod(launch)
+    commands = (WORDS,)
     stage_sizes = staticmethod(stage_sizes)
     share = staticmethod(mem_fraction_static)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from ..launch import DRAFT_MODEL, PREDICT_TOKENS, Flags, LaunchFacts, dtype_flags, flag, own_flags, torch_name
+from ..pasted import LaunchWords, ignored, only_if_several
 from .options import SglangArgs, SglangOptions
 
 _CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
@@ -49,3 +52,43 @@ def _drafts(args: SglangArgs) -> Flags:
     if drafts:
         yield from ("--speculative-num-steps", max(1, drafts - 1), "--speculative-eagle-topk", 1)
         yield from ("--speculative-num-draft-tokens", drafts)
+
+
+WORDS = LaunchWords(
+    program=re.compile(
+        r"(?:.*/)?sglang serve|-m sglang\.launch_server|(?:.*/)?sglang:(?:v(?P<version>\d+(?:\.\d+)+))?\S*"
+    ),
+    models=("--model-path", "--model"),
+    names={
+        "--quantization": lambda method: ("--weights-dtype", "fp8") if method == "fp8" else (),
+        "--mamba-ssm-dtype": "--mamba-ssm-cache-dtype",
+        "--tensor-parallel-size": "--tp",
+        "--ep-size": only_if_several("--enable-expert-parallel"),
+        "--expert-parallel-size": only_if_several("--enable-expert-parallel"),
+        "--ep": only_if_several("--enable-expert-parallel"),
+        "--speculative-num-draft-tokens": "--speculative-tokens",
+        "--speculative-algorithm": lambda name: () if name.upper() == "NGRAM" else ("--speculative-layers", "1"),
+        "--speculative-draft-model-path": ignored,
+        "--speculative-num-steps": ignored,
+        "--speculative-eagle-topk": ignored,
+        "--tokenizer-path": ignored,
+        "--max-prefill-tokens": ignored,
+        "--schedule-policy": ignored,
+        "--nnodes": ignored,
+        "--node-rank": ignored,
+    },
+    unmodelled=("--cuda-graph-max-bs", "--cuda-graph-bs", "--disable-cuda-graph", "--attention-backend"),
+    flags={
+        "--disable-radix-cache": ("--no-prefix-caching",),
+        "--enable-dp-attention": ("--enable-dp-attention",),
+        "--trust-remote-code": (),
+        "--enable-metrics": (),
+        "--enable-torch-compile": (),
+        "--skip-tokenizer-init": (),
+        "--enable-cache-report": (),
+        "--enable-mixed-chunk": (),
+        "--disable-overlap-schedule": (),
+        "--skip-server-warmup": (),
+    },
+)
+"""How `sglang.launch_server` is read (python/sglang/srt/server_args.py)."""

@@ -17,7 +17,7 @@ from ..options import DraftOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
 from .encoder import reads
 from .held_weights import extra_weights, has_mla, padded_vocabulary
-from .launch import launch
+from .launch import WORDS, launch
 from .layout import layout
 from .options import VllmArgs, VllmOptions
 from .runtime import runtime
@@ -54,6 +54,7 @@ class Vllm(Engine[VllmArgs]):
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)
     launch = staticmethod(launch)
+    commands = (WORDS,)
     extra_weights = staticmethod(extra_weights)
 
     def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None) -> str | None:

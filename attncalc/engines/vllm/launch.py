@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 
-from ...units import GIB
+from ...errors import AttncalcError
+from ...units import GIB, truncate
 from ..launch import (
     DRAFT_MODEL,
     PREDICT_TOKENS,
@@ -17,6 +19,7 @@ from ..launch import (
     own_flags,
     torch_name,
 )
+from ..pasted import LaunchWords, ignored
 from .options import VllmArgs, VllmOptions
 
 _CACHE_DTYPES = {
@@ -74,3 +77,72 @@ def _drafts(facts: LaunchFacts[VllmArgs]) -> Flags:
     if args.speculative_tokens:
         config["num_speculative_tokens"] = args.speculative_tokens
     yield from ("--speculative-config", json.dumps(config))
+
+
+def _read_speculation(text: str) -> list[str]:
+    """Return the value of --speculative-config as options of `attncalc fit`.
+
+    Raises AttncalcError if it is no object.
+    """
+    try:
+        config = json.loads(text)
+    except ValueError:
+        config = None
+    if not isinstance(config, dict):
+        raise AttncalcError(f"--speculative-config: '{truncate(text)}' is not a JSON object", "quote it: '{...}'")
+    tokens, model = config.get("num_speculative_tokens"), config.get("model")
+    words = [] if tokens is None else ["--speculative-tokens", str(tokens)]
+    if model and model != DRAFT_MODEL:
+        return [*words, "--speculative-model", str(model)]
+    return words if config.get("method") in ("ngram", "suffix") else [*words, "--speculative-layers", "1"]
+
+
+def _read_quantization(method: str) -> tuple[str, ...]:
+    """Return the dtype to which vLLM converts the weights as it loads them; other methods are the checkpoint's own."""
+    dtypes = {"fp8": "fp8", "bitsandbytes": "int4"}
+    return ("--weights-dtype", dtypes[method]) if method in dtypes else ()
+
+
+WORDS = LaunchWords(
+    program=re.compile(
+        r"(?:.*/)?vllm serve|-m vllm\.entrypoints\.\S+|(?:.*/)?vllm-openai\S*?(?::v?(?P<version>\d+(?:\.\d+)+)?\S*)?"
+    ),
+    models=("--model",),
+    names={
+        "--quantization": _read_quantization,
+        "-q": _read_quantization,
+        "--speculative-config": _read_speculation,
+        "-sc": _read_speculation,
+        "--tokenizer": ignored,
+        "--tokenizer-mode": ignored,
+        "--api-server-count": ignored,
+        "--override-generation-config": ignored,
+        "--max-seq-len-to-capture": ignored,
+        "--max-log-len": ignored,
+        "--max-logprobs": ignored,
+        "--mm-processor-kwargs": ignored,
+        "--mm-encoder-attn-backend": ignored,
+        "--max-num-partial-prefills": ignored,
+        "--max-parallel-loading-workers": ignored,
+        "--distributed-executor-backend": ignored,
+    },
+    unmodelled=("--compilation-config", "-cc", "--cuda-graph-sizes", "--attention-backend"),
+    flags={
+        "--trust-remote-code": (),
+        "--enable-chunked-prefill": (),
+        "--no-enable-chunked-prefill": (),
+        "--enable-auto-tool-choice": (),
+        "--disable-log-requests": (),
+        "--disable-log-stats": (),
+        "--no-enable-log-requests": (),
+        "--enable-reasoning": (),
+        "--enable-prompt-tokens-details": (),
+        "--async-scheduling": (),
+        "--disable-custom-all-reduce": (),
+        "--enable-eplb": (),
+    },
+    environment={
+        "VLLM_ALLOW_LONG_MAX_MODEL_LEN": lambda value: ("--allow-long-max-model-len",) if value == "1" else (),
+    },
+)
+"""How `vllm serve` is read (vllm/engine/arg_utils.py)."""
