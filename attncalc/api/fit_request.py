@@ -65,14 +65,16 @@ def fit_request(
     Raises AttncalcError if an option cannot be parsed, a name in it is unknown, or two options exclude each other.
     """
     size = given(options, SizeOptions)
+    deployment = _deployment(model, options)
+    engine_args = _engine_args(options)
     if traffic and "context" not in size and not model.max_context:
         size["context"] = int(traffic.worst_tokens)
     longest = str(size.get("context")) in ("auto", "-1")
     if longest:
         del size["context"]
+    if deployment["engine"] != "all":
+        size = dict(find_engine(deployment["engine"]).sizes(size, engine_args))
     dtypes = {name: value for name, value in given(options, CacheDtypeOptions).items() if value != "auto"}
-    deployment = _deployment(model, options)
-    engine_args = _engine_args(options)
     draft_name = engine_args.pop("speculative_model", None)
     draft = load(draft_name) if draft_name else None
     request = FitRequest(

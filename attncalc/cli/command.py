@@ -124,7 +124,7 @@ class Command(typer.core.TyperCommand):
         """
         options = [param for param in self.params if param.param_type_name == "option"]
         known = {name for option in options for name in (*option.opts, *option.secondary_opts)} | {"-h", "--help"}
-        with_value = {name for option in options if not option.is_flag for name in option.opts}
+        with_value = {name for option in options if not getattr(option, "is_flag", False) for name in option.opts}
         previous = ""
         for word in words:
             name = word.partition("=")[0]

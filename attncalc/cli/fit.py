@@ -65,7 +65,7 @@ def fit(
     start: LogOptions,
     screen: ScreenOptions,
     plot: PlotOptions,
-    output: o.OutputOptions,
+    output: o.CheckedOutputOptions,
 ) -> None:
     options = with_tokens_of_output(options, output)
     plot.check(output, excludes={"--log": start.log is not None})

@@ -141,6 +141,17 @@ class Engine(Generic[Args]):
         """Return the dtypes of K and of V."""
         return args.kv_dtype, args.kv_dtype
 
+    def sizes(self, size: Mapping[str, Any], args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the batch and the context of each request, as the engine means the options that were given.
+
+        Args:
+            size: `batch` and `context`, as far as they are given, as text or numbers.
+            args: The engine's arguments, parsed.
+
+        Raises AttncalcError if they contradict.
+        """
+        return size
+
     # The devices
 
     def divide(self, model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:

@@ -86,6 +86,9 @@ class Sweep:
         for row in self.rows():
             yield dict(zip(self.names, row, strict=True))
 
+    def __repr__(self) -> str:
+        return f"Sweep({len(self):,} rows of {', '.join(self.names)})"
+
     def with_columns(self, columns: Sequence[str]) -> Sweep:
         """Return the sweep with other figures."""
         return Sweep(self.axes, columns, self._flags)

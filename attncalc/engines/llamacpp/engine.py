@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
+from ...errors import AttncalcError
 from ...ggml import FILE_TYPES
 from ...model import ModelSpec
-from ...units import DType
+from ...units import DType, parse_count
 from ..base import CacheLayout
-from ..engine import Engine
+from ..engine import AUTO, Engine
 from ..expert_parallel import has_experts
 from ..options import DraftOptions, VersionOptions
 from ..pipeline import LayerCacheSpec
@@ -28,6 +30,7 @@ from .options import MAX_GPUS, MAX_SEQUENCES, LlamacppArgs, LlamacppOptions
 from .placement import block_count
 from .quantize import quantized
 from .runtime import runtime
+from .versions import llamacpp_version
 
 
 class Llamacpp(Engine[LlamacppArgs]):
@@ -54,6 +57,27 @@ class Llamacpp(Engine[LlamacppArgs]):
     runtime = staticmethod(runtime)
     launch = staticmethod(launch)
     commands = (WORDS, OLLAMA_WORDS)
+
+    def sizes(self, size: Mapping[str, Any], args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a request per slot, with its part of -c, which is the context of all slots together.
+
+        `-c 8192 -np 4` is four requests of 2,048 tokens (n_ctx_seq in src/llama-context.cpp); with -kvu they share
+        8,192. With --batch each request has the whole context.
+        """
+        slots, shared = args.get("sequences"), llamacpp_version(args.get("engine_version")).fork
+        if slots is None or "batch" in size or args.get("kv_unified") or shared:
+            return size
+        size = {**size, "batch": slots}
+        tokens = str(size.get("context", AUTO))
+        if tokens in (AUTO, "-1"):
+            return size
+        context = parse_count(tokens, "--context") // slots
+        if context == 0:
+            raise AttncalcError(
+                f"--context {tokens} is less than a token for each of {slots} slots", "give a larger -c"
+            )
+        return {**size, "context": context}
+
     memory_lines = staticmethod(breakdown_lines)
 
     def for_batch(self, args: LlamacppArgs, batch: int | None) -> LlamacppArgs:
