@@ -9,6 +9,7 @@ from ..attention import Variant
 from ..errors import AttncalcError
 from ..options import COUNT, COUNT_OR_ZERO, DTYPE, Count, Option, Parser, dtype_name, options_of
 from ..units import dtype, truncate
+from ..what_if import parse_pattern
 from ..workload import Mask
 
 OTHER_CONTEXTS = (
@@ -24,9 +25,6 @@ def _attention(text: str, name: str) -> str:
     return text
 
 
-_ASSUME_GROUPED = Option(
-    "--assume-grouped", help="Read a config.json of an unknown model_type as plain grouped attention; a guess."
-)
 _TP = Option(
     *("--tp", "--tensor-parallel-size"),
     also=("-tp", "--tp-size"),
@@ -37,7 +35,7 @@ _TP = Option(
 
 
 class WhatIfOptions(TypedDict, total=False):
-    """How a model is read, and what if it had another attention."""
+    """What if a model had another attention or other sizes."""
 
     attention: Annotated[
         str | None,
@@ -48,10 +46,36 @@ class WhatIfOptions(TypedDict, total=False):
             help="What if the model had mha, mqa, gqa:N (N KV heads) or mla:R (a latent of R).",
         ),
     ]
-    assume_grouped: Annotated[bool, _ASSUME_GROUPED]
+    layers: Annotated[Count | None, Option("--layers", parse=COUNT, help="What if it had N layers.")]
+    heads: Annotated[Count | None, Option("--heads", parse=COUNT, help="What if it had N query heads.")]
+    kv_heads: Annotated[Count | None, Option("--kv-heads", parse=COUNT, help="What if it had N KV heads.")]
+    head_dim: Annotated[Count | None, Option("--head-dim", parse=COUNT, help="What if heads had N elements.")]
+    window: Annotated[
+        Count | None, Option("--window", parse=COUNT, help="What if layers saw the last N tokens: sliding windows.")
+    ]
+    pattern: Annotated[
+        str | None,
+        Option(
+            "--pattern",
+            parse=Parser(parse_pattern, "PATTERN"),
+            axis=False,
+            help="Which layers have the window, as '5 local, 1 global', repeated.",
+        ),
+    ]
 
 
-class ModelOptions(WhatIfOptions, total=False):
+class ReadOptions(TypedDict, total=False):
+    """How a model is read."""
+
+    assume_grouped: Annotated[
+        bool,
+        Option(
+            "--assume-grouped", help="Read a config.json of an unknown model_type as plain grouped attention; a guess."
+        ),
+    ]
+
+
+class ModelOptions(WhatIfOptions, ReadOptions, total=False):
     """The options that change a model."""
 
     revision: Annotated[
@@ -65,11 +89,10 @@ class ModelOptions(WhatIfOptions, total=False):
     ]
 
 
-class ComparedModelOptions(TypedDict, total=False):
+class ComparedModelOptions(ReadOptions, total=False):
     """The options of each model of a comparison."""
 
     tp: Annotated[Count | None, _TP]
-    assume_grouped: Annotated[bool, _ASSUME_GROUPED]
 
 
 class ShardedModelOptions(ModelOptions, total=False):

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..api.fit_options import FitOptions
 from ..api.fit_request import fit_request, read_traffic
-from ..api.options import ModelOptions
+from ..api.options import ModelOptions, WhatIfOptions
 from ..config import load
 from ..config.gpus import gpu, gpus_of
 from ..config.hub import parse_repository
@@ -23,8 +23,10 @@ from ..engines.startup_log import StartupLog
 from ..errors import AttncalcError
 from ..hardware import Gpu
 from ..model import ModelSpec
+from ..options import parsed
 from ..serving.request import FitRequest
 from ..units import GIB, dtype, is_dtype, truncate
+from ..what_if import what_if
 from .options import NamedModel
 
 LIMIT = 1 << 26
@@ -130,8 +132,7 @@ def _model_in_log(log: StartupLog, options: Mapping[str, Any]) -> ModelSpec:
         spec = load(preset or name)
     except (OSError, ValueError, AttncalcError):
         raise unknown from None
-    attention = options.get("attention")
-    return spec.with_attention(attention) if attention else spec
+    return what_if(spec, **parsed(options, WhatIfOptions))
 
 
 def _preset_of(name: str) -> str | None:
