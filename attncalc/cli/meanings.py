@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
+import sys
 from collections.abc import Collection, Sequence
 
 from ..errors import AttncalcError
@@ -28,6 +29,7 @@ _OPTIONS = {
         ("--lora", "--adapter", "--peft", "--lora-rank"), "vLLM's adapters are --enable-lora with --max-lora-rank 16"
     ),
     **dict.fromkeys(("--no-color", "--no-colour", "--color", "--colour"), "set NO_COLOR=1, or pipe the answer"),
+    **dict.fromkeys(("--search", "--filter", "--find"), "'attncalc presets qwen' lists the models with 'qwen' in them"),
     **dict.fromkeys(("--verbose", "--details", "--all"), "--explain shows the formulas, and 'fit --full' all figures"),
 }
 """{option: what to do instead}."""
@@ -63,6 +65,22 @@ def no_such_option(name: str, command: str, known: Collection[str]) -> AttncalcE
             tip = f"'attncalc fit' has {name}; "
         tip += f"'attncalc {command} --help' lists all options"
     return AttncalcError(message, tip)
+
+
+def extra_arguments(words: Sequence[str], command: str) -> AttncalcError:
+    """Return the error about arguments that a command does not take: parts of a model's name, most often.
+
+    Args:
+        words: The arguments beyond those that the command takes.
+        command: The command as typed: 'attncalc kv'.
+    """
+    from ..config.presets import preset_of
+
+    typed = [word for word in sys.argv[1:] if not word.startswith("-")]
+    joined = " ".join(typed[1 : 1 + typed[1:].index(words[-1]) + 1]) if words[-1] in typed[1:] else ""
+    preset = preset_of(joined)
+    tip = f"did you mean '{preset}'?" if preset else f"'{command} --help' lists all options"
+    return AttncalcError(f"unexpected argument: {truncate(' '.join(words), 100)}", tip)
 
 
 def _options_of_fit() -> set[str]:

@@ -43,6 +43,10 @@ def output_file(text: str | Path) -> Path:
     """Return the path of a file to write. Raises AttncalcError for a folder: 'x.json/', whose slash a path drops."""
     if str(text).endswith(("/", os.sep)):
         raise AttncalcError(f"{truncate(text)}: a folder, not a file that can be written", "name a file after -o")
+    if str(text) in FORMATS:
+        raise AttncalcError(
+            f"--output {text}: a file needs a suffix", f"--format {text} prints {text}; -o answer.{text} is a file"
+        )
     return Path(text)
 
 

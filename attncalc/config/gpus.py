@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttncalcError, did_you_mean
-from ..hardware import UNIFIED_MEMORY_SHARE, Gpu
+from ..hardware import PER_NODE, UNIFIED_MEMORY_SHARE, Gpu
 from ..units import parse_bytes, parse_count, truncate
 from .data_files import file_content, file_names, folder_content, presets_folder
 
@@ -253,6 +253,7 @@ def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
         multiprocessors=int(data.get("multiprocessors", 0)),
         compute_capability=(int(major), int(minor)) if minor else None,
         nvlink=data.get("nvlink"),
+        per_node=int(data.get("per_node", 1 if unified else PER_NODE)),
         aliases=tuple(data.get("aliases", ())),
         notes=tuple(notes),
         sources=tuple(data["sources"]),

@@ -159,11 +159,11 @@ def _heading(result: FitResult) -> tuple[str, ...]:
     """Return the verdict, then the model and where it runs."""
     resolved = result.resolved
     version = f" {result.layout.version}" if f"version {result.layout.version}" in result.layout.facts else ""
-    split, experts, *_, cache = request_facts(resolved)
+    split, experts, *_, weights, cache = request_facts(resolved)
     split = ", ".join(filter(None, (split, experts)))
     copies = resolved.replicas // (resolved.dp * resolved.args.attn_dp)  # the split has the data-parallel ranks
     replicas = f"{count(copies)} replicas" if copies > 1 else ""
-    facts = (place(resolved), replicas, split, f"{resolved.engine.title}{version}", cache)
+    facts = (place(resolved), replicas, split, f"{resolved.engine.title}{version}", weights, cache)
     assumed = [f"ASSUMED: {resolved.model.assumed}"] if resolved.model.assumed else []
     return (verdict(result), ", ".join(filter(None, facts)), *assumed)
 
@@ -204,6 +204,7 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
         f"context {count(workload.context)}",
         f"source {count(workload.source)}" if workload.source else "",
         f"batch {count(workload.batch)}",
+        f"weights in {resolved.request.weights_dtype}" if resolved.request.weights_dtype else "",
         cache,
     )
 
@@ -259,7 +260,7 @@ def _picture(answer: Answer, bar: Bar | None) -> Picture | None:
 
     result, resolved, (bounds, _) = answer.result, answer.resolved, answer.bounds
     charts: list[Chart] = [*([memory_chart(bar)] if bar else []), *([roofline_chart(bounds)] if bounds else [])]
-    *facts, cache = request_facts(resolved)
+    *facts, _, cache = request_facts(resolved)
     weights = result.budget.weights
     return picture(
         place(resolved),

@@ -25,6 +25,7 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
             f"{count(resolved.replicas)} replicas of {plural(resolved.devices, 'GPU')}: all figures and the batch are "
             "per replica."
         )
+    notes += _node_notes(resolved)
     notes += [*_memory_notes(result), *_cache_dtype_notes(resolved), *resolved.engine.host_notes(resolved.args)]
     if resolved.gpu and resolved.share and not resolved.gpu.measured:
         notes.append(
@@ -41,6 +42,20 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
     if not resolved.engine.splits_by_layer:  # an engine that gives each GPU whole layers replicates no KV heads
         notes += device_notes(model)
     return tuple(dict.fromkeys((*notes, *model_notes(model))))
+
+
+def _node_notes(resolved: ResolvedRequest) -> Iterator[str]:
+    """Yield that tensor parallelism crosses nodes, where the links are slower, and what keeps it in one."""
+    gpu, tp, pp = resolved.gpu, resolved.args.tp, resolved.args.pp
+    if gpu is None or tp <= gpu.per_node or resolved.engine.splits_by_layer:
+        return
+    inside = (
+        f": --tp {gpu.per_node} --pp {pp * tp // gpu.per_node} keeps each layer in one"
+        if tp % gpu.per_node == 0
+        else ""
+    )
+    nodes = plural(-(-tp // gpu.per_node), "node")
+    yield f"{WARNING}--tp {tp} crosses {nodes} of {plural(gpu.per_node, 'GPU')}, whose links are slower{inside}."
 
 
 def _expert_notes(result: FitResult) -> Iterator[str]:

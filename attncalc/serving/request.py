@@ -446,6 +446,27 @@ def _check_devices(request: FitRequest) -> None:
             )
 
 
+def _check_heads(request: FitRequest, tp: int) -> int:
+    """Return --tp as it follows from --gpus. Raises AttncalcError if it does not divide the model's heads."""
+    try:
+        request.model.shard(tp)
+    except AttncalcError as error:
+        smaller = next(n for n in range(tp - 1, 0, -1) if tp % n == 0 and _divides(request.model, n))
+        if request.dp > 1 or request.pp > 1 or smaller == 1:
+            raise
+        tip = f"give --tp {smaller} for {tp // smaller} replicas, or --tp {smaller} --pp {tp // smaller}"
+        raise AttncalcError(f"--gpus {tp}: {error.message}", tip) from None
+    return tp
+
+
+def _divides(model: ModelSpec, tp: int) -> bool:
+    try:
+        model.shard(tp)
+    except AttncalcError:
+        return False
+    return True
+
+
 def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
     """Return (GPUs, tensor-parallel devices). With `whole_layers`, tp is 1 by default, because no layer is split.
 
@@ -465,7 +486,7 @@ def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
                 f"--gpus {gpus} is not a multiple of {of}",
                 f"give a multiple of {pp * dp}: every {'pipeline stage' if dp == 1 else 'rank'} has as many GPUs",
             )
-        return gpus, gpus // (pp * dp)
+        return gpus, _check_heads(request, gpus // (pp * dp))
     needed = tp * pp * dp
     of = f"--tp {tp} with --pp {pp}" + (f" and --dp {dp}" if dp > 1 else "")
     gpus = gpus or needed
