@@ -7,9 +7,11 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 from ..config.gpus import gpus_of
+from ..config.presets import preset_of, with_file_type
 from ..engines import ENGINES, find_engine
 from ..engines.pasted import LaunchWords, could_matter
 from ..errors import AttncalcError
@@ -67,12 +69,25 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
     if start.version:
         reader.add(("--engine-version", start.version))
     if model:
-        reader.add(start.words.of_model(model))
+        model, file_type = _built_in(model)
+        reader.add(("--weights-dtype", file_type) if file_type else start.words.of_model(model))
     if start.words.context and (context := _default_context(start.words, before)):
         reader.add(("--context", context))
     reader.add(("--engine", start.engine))
     reader.note()
     return [*before, *([model] if model else []), *reader.found]
+
+
+def _built_in(model: str) -> tuple[str, str | None]:
+    """Return the built-in model that a GGUF file stores, by the file's name, and its type; the model itself if there is
+    such a file here, or the name is another one: 'models/Qwen3-8B-Q4_K_M.gguf' is qwen3-8b in q4_k_m.
+    """
+    path = Path(model)
+    if path.suffix.lower() != ".gguf" or path.exists():
+        return model, None
+    name, file_type = with_file_type(path.stem)
+    preset = preset_of(re.sub(r"[-.](?:BF16|F16|F32)$", "", name, flags=re.IGNORECASE))
+    return (preset, file_type) if preset else (model, None)
 
 
 def _start(words: Sequence[str]) -> _Start | None:
@@ -166,14 +181,15 @@ class _Reader:
 
     def _leave_out(self, name: str) -> None:
         """Note an option that is not known. Raises AttncalcError if it may change memory."""
+        name = truncate(name)
         if name in self._start.words.unmodelled:
             name = f"{name} (which may change the runtime memory)"
         elif could_matter(name):
             raise AttncalcError(
-                f"{truncate(name)} of {self._start.title} is not known here, and may change memory",
+                f"{name} of {self._start.title} is not known here, and may change memory",
                 "leave it out to see the figures without it",
             )
-        self._unused.append(truncate(name))
+        self._unused.append(name)
 
 
 def _is_option(word: str) -> bool:
