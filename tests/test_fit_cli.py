@@ -119,7 +119,7 @@ def test_the_budget_subtracts_weights_and_reserve(ask: Ask) -> None:
     for line, label, number in zip(lines, labels, numbers, strict=True):
         assert line.strip().startswith(label)
         assert f" {number} " in line
-    assert answer.out.startswith("FITS: 1 request of 4,096 tokens needs 320 MiB, 37.07 GiB are free.\n")
+    assert answer.out.startswith("FITS: 1 request of 4,096 tokens needs 320 MiB on each GPU, 37.07 GiB are free.\n")
     # 37.07 GiB hold 118 sequences of 320 MiB
     assert re.search(r"concurrent requests of 4,096 tokens +118\n", answer.out)
     assert (answer.code, answer.err) == (0, "")

@@ -70,7 +70,7 @@ class DeploymentOptions(TypedDict, total=False):
             "--engine",
             parse=Parser(_engine, "ENGINE"),
             common=True,
-            help=f"{', '.join(ENGINES)}, or all. Default: vllm; llamacpp for a GGUF file.",
+            help=f"{', '.join(ENGINES)}, or all. Default: vllm; llamacpp for a GGUF file and on a Mac.",
         ),
     ]
     gpu: Annotated[

@@ -125,11 +125,12 @@ def read_traffic(options: Mapping[str, Any]) -> Traffic | None:
 def _deployment(model: ModelSpec, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return where the model runs, as fields of FitRequest."""
     deployment = parsed(options, DeploymentOptions)
-    deployment.setdefault("engine", default_engine(model.stored, deployment.get("weights_dtype")))
-    if deployment.pop("enable_dp_attention", False):
-        deployment |= _ranks_of_attention(deployment)
     if "gpu" in deployment and not isinstance(deployment["gpu"], Gpu):
         deployment |= _gpus(str(deployment["gpu"]), deployment.get("gpus"))
+    vendor = deployment["gpu"].vendor if "gpu" in deployment else ""
+    deployment.setdefault("engine", default_engine(model.stored, deployment.get("weights_dtype"), vendor))
+    if deployment.pop("enable_dp_attention", False):
+        deployment |= _ranks_of_attention(deployment)
     return deployment
 
 

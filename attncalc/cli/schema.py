@@ -26,7 +26,7 @@ MODES = {
 SCHEMAS = {
     name: described
     for command in COMMANDS
-    if command != "schema"
+    if command not in ("schema", "explain")  # whose answers are texts
     for name, described in {command: f"what '{command} --json' prints", **MODES.get(command, {})}.items()
 }
 """{name of a schema of JSON: what it describes}."""

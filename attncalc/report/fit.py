@@ -225,8 +225,8 @@ def verdict(result: FitResult) -> str:
     if result.verdict == "does_not_fit" and not budget.kv_memory_high:
         short = human(-budget.room("high"), BYTES)
         return f"{answer}: weights and runtime memory need {short} more than is usable."
-    needed = human(result.needed, BYTES)
-    free = _free(budget, "" if needed.endswith(" GiB") else " GiB")
+    needed = human(result.needed, BYTES) + (" on each GPU" if result.resolved.devices > 1 else "")
+    free = _free(budget, "" if " GiB" in needed else " GiB")
     return f"{answer}: {batch} {'needs' if workload.batch == 1 else 'need'} {needed}, {free} free."
 
 
