@@ -125,6 +125,8 @@ DETAILS = FigureRows(
     full_bytes_per_token=FigureRow("", BYTES, "one token in the layers with full attention"),
     swa_bytes_per_token=FigureRow("", BYTES, "one token in the layers with sliding windows"),
     swa_tokens=FigureRow("", TOKENS, "tokens that fit in the pool of sliding windows"),
+    swa_bytes=FigureRow("", BYTES, "SGLang's pool of compressed attention's windows"),
+    unpooled_bytes=FigureRow("", BYTES, "tokens to be pooled, of all requests"),
 )
 """Further figures that only some engines have; an engine names them in words of its own."""
 

@@ -10,6 +10,7 @@ from ...model import ModelSpec
 from ...quantity import symbol, total
 from ...units import GIB, parse_decimal
 from ..base import CacheLayout, Pool
+from ..ds_mla import has_pools
 from ..engine import Engine, ExtraWeights, HeldWeights
 from ..expert_parallel import divide_for_attention
 from ..options import DraftOptions, PagedOptions, VersionOptions
@@ -56,8 +57,13 @@ class Sglang(Engine[SglangArgs]):
     share = staticmethod(mem_fraction_static)
 
     def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None) -> str | None:
-        """Return fp8, or None: an NVFP4 cache is left to --kv-cache-dtype (mem_cache/kv_cache_dtype.py)."""
+        """Return fp8, or None: an NVFP4 cache is left to --kv-cache-dtype (mem_cache/kv_cache_dtype.py).
+
+        Compressed attention only has fp8 (_deepseek_v4_kv_cache_dtype in arg_groups/overrides.py).
+        """
         switches, method = sglang_version(version), model.quantization.method if model.quantization else ""
+        if has_pools(model):
+            return "fp8"
         is_read = {
             "modelopt": switches.reads_modelopt_cache_dtype,
             "fp8": switches.reads_fp8_cache_dtype,
