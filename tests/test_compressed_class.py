@@ -18,10 +18,22 @@ need_torch()
 import torch  # noqa: E402
 
 CONFIG: dict[str, Any] = {
-    **{"vocab_size": 64, "hidden_size": 32, "moe_intermediate_size": 16, "num_hidden_layers": 3},
-    **{"num_attention_heads": 4, "head_dim": 16, "q_lora_rank": 8, "o_groups": 2, "o_lora_rank": 8},
-    **{"num_experts_per_tok": 2, "n_routed_experts": 4, "sliding_window": 128, "max_position_embeddings": 4096},
-    **{"index_n_heads": 2, "index_head_dim": 8, "index_topk": 4, "partial_rotary_factor": 0.5},
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "moe_intermediate_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "head_dim": 16,
+    "q_lora_rank": 8,
+    "o_groups": 2,
+    "o_lora_rank": 8,
+    "num_experts_per_tok": 2,
+    "n_routed_experts": 4,
+    "sliding_window": 128,
+    "index_n_heads": 2,
+    "index_head_dim": 8,
+    "index_topk": 4,
+    "partial_rotary_factor": 0.5,
     "layer_types": ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"],
 }
 

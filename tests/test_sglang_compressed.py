@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +10,27 @@ import pytest
 from asking import Ask
 from tables import each
 
-from attncalc import AttncalcError, load
+from attncalc import AttncalcError, ModelSpec, load
+from attncalc.config.build import build_model
+from attncalc.config.huggingface import convert_config
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import find_engine
 from attncalc.engines.sglang.compressed import CompressedLayout
 from attncalc.engines.sglang.options import SglangArgs
 from attncalc.units import GIB, dtype
 
-FLASH, PRO = "deepseek-v4-flash", "deepseek-v4-pro"
+FLASH, PRO = "deepseek-v4-flash", "nvidia__DeepSeek-V4-Pro-NVFP4"
+CONFIGS = json.loads((Path(__file__).parent / "data" / "real-configs.json").read_text("utf-8"))
+
+
+def model_of(name: str) -> ModelSpec:
+    config = next((entry["config"] for entry in CONFIGS if entry["name"] == name), None)
+    return load(name) if config is None else build_model(convert_config(config, "config.json", title=name), name)
 
 
 def in_sglang(version: str, name: str = FLASH, **options: Any) -> CompressedLayout:
     args = SglangArgs(**{"kv_dtype": dtype("fp8"), "dtype": dtype("bf16"), "engine_version": version, **options})
-    layout = find_engine("sglang").layout(layer_cache_specs(load(name).plain()), args)
+    layout = find_engine("sglang").layout(layer_cache_specs(model_of(name).plain()), args)
     assert isinstance(layout, CompressedLayout)
     return layout
 
