@@ -38,7 +38,7 @@ class LlamaCppVersion(Version):
     """The output layer is the first to go to a GPU; before, it was the last."""
     has_compressed_attention = since((9842,), "pull request 24162, of 29 June 2026; b9842 is of the day after")
     """DeepSeek-V4 is supported."""
-    scores_each_head = until((10041,), "pull request 25545; b9988 is before it, and b10041 of 16 July 2026 after")
+    scores_each_head = until((10041,), "pull request 25545, merged between b9988 and b10041 in July 2026")
     """CUDA has no kernel for the indexer (GGML_OP_LIGHTNING_INDEXER)."""
     _flash_attention = since((6325,), "pull request 15434, of August 2025")
 
