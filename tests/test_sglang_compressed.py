@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -188,3 +189,17 @@ def test_fit_compares_a_log_with_the_tokens_of_its_memory(ask: Ask, tmp_path: Pa
     answer = ask("fit", FLASH, "--log", str(log), "--context", "32K")
     assert "AGREES: all figures are within the log's rounding." in answer.out
     assert "version 0.5.19," in answer.out
+
+
+def test_fit_suggests_fewer_running_requests(ask: Ask) -> None:
+    """On 8 L20, windows of 256 requests take more than the 16 GiB that are left; those of 64 take a quarter."""
+    gpus = ("--gpu", "l20", "--tp", "8")
+    assert (
+        "--max-running-requests 64      64.00 x"
+        in ask("fit", FLASH, "--engine", "sglang", "--context", "32K", *gpus).out
+    )
+    changes = find_engine("sglang").fewer_requests
+    compressed = SglangArgs(kv_dtype=dtype("fp8"), dtype=dtype("bf16"), attentions=frozenset({"CSA", "HCA"}))
+    assert list(changes(compressed)) == [64, 16, 4]
+    assert list(changes(dataclasses.replace(compressed, max_running_requests=16))) == [4]
+    assert list(changes(dataclasses.replace(compressed, attentions=frozenset({"MLA"})))) == []

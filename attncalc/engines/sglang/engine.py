@@ -26,6 +26,7 @@ from .versions import sglang_version
 
 _OUTSIDE = GIB * 55 // 100
 """Bytes that CUDA and communication take before SGLang prints what is free."""
+_FEWER_REQUESTS = (64, 16, 4)
 _NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet", "hqq", "torchao", "fbgemm_fp8")
 """quant_methods that QUANTIZATION_METHODS (layers/quantization) does not have in 0.5.23."""
 
@@ -73,6 +74,12 @@ class Sglang(Engine[SglangArgs]):
 
     def limits(self, args: SglangArgs) -> Limits:
         return Limits(chunked_prefill_size(args), 256)
+
+    def fewer_requests(self, args: SglangArgs) -> Sequence[int]:
+        """Return fewer requests than the limit with compressed attention, which reserves windows for each of them."""
+        if "CSA" not in args.attentions:
+            return ()
+        return [n for n in _FEWER_REQUESTS if n < (args.max_running_requests or _FEWER_REQUESTS[0] + 1)]
 
     def loads_quantization(self, method: str, version: str | None) -> bool:
         return method not in _NEVER_LOADED
