@@ -242,7 +242,9 @@ def state_rows(specs: Sequence[LayerCacheSpec]) -> StateRows | None:
 
     states = [LayerCacheSpec(s.layers, (c,)) for s in specs for c in s.cached if c.role in _STATE_ROLES]
     if compressors := tuple(_compressors(specs)):
-        total = sum(compressor.bytes for compressor in compressors)
+        traced = specs[0].cached[0].width  # a symbol where formulas are shown
+        bytes_ = sum(compressor.bytes for compressor in compressors)
+        total = symbol_like(traced, "state_bytes_per_sequence", bytes_, "bytes of a sequence's tokens to pool")
         return StateRows(total, 0, total, compressors)
     if not states:
         return None

@@ -182,7 +182,7 @@ class LlamaCppLayout:
 
         def needed(paddings: int) -> int:
             cells = self.start.stream_cells(batch=1, slots=1, context=paddings * PADDING)
-            return self.start.streams(slots) * self._stream_bytes(*cells) + slots * int(self._state_bytes_per_sequence)
+            return self.start.streams(slots) * self._stream_bytes(*cells) + slots * self._state_bytes_per_sequence
 
         if needed(_MOST_PADDINGS) <= memory:
             return NO_LIMIT
