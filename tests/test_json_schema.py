@@ -263,6 +263,8 @@ RUNS = {
         "llama3-8b --engine llamacpp --gpu rtx-4090 --no-kv-offload",
         "mixtral-8x7b --engine llamacpp --gpu rtx-4090",
         "deepseek-v4-flash --kv-memory 40GiB",
+        "deepseek-v4-flash --engine sglang --kv-memory 40GiB",
+        "deepseek-v4-flash --engine llamacpp --kv-memory 40GiB",
         "deepseek-v3.2 --engine llamacpp --kv-memory 40GiB",
         "gemma3-27b --engine llamacpp --kv-memory 40GiB",
         "t5-base --engine transformers --gpu t4",

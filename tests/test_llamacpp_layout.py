@@ -442,4 +442,4 @@ def test_states_have_the_convolutions_tokens_before_the_newest() -> None:
     """In f32: 10 channels of 3 tokens, and 4 * 128 elements, in 2 layers."""
     found = llama_layout(recurrent(2, 10, 4), kv_dtype="q8_0")
     assert isinstance(found, LlamaCppLayout)
-    assert found.states == (2 * (10 * 3 + 4 * 128) * 4, 2 * 10 * 3 * 4, 2 * 4 * 128 * 4)
+    assert found.states == (2 * (10 * 3 + 4 * 128) * 4, 2 * 10 * 3 * 4, 2 * 4 * 128 * 4, ())

@@ -237,6 +237,10 @@ class Engine(Generic[Args]):
 
         return Limits(1, 1)
 
+    def fewer_requests(self, args: Args) -> Sequence[int]:
+        """Return smaller --max-running-requests that leave more of the memory for tokens, the largest first."""
+        return ()
+
     def runtime(self, facts: RuntimeFacts[Args]) -> RuntimeMemory:
         """Return the memory that it takes on a GPU besides weights and cache."""
         from .runtime import RuntimeMemory

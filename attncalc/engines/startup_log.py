@@ -36,7 +36,12 @@ SIZES = {
     "swa_k_size": "K of the window pool",
     "swa_v_size": "V of the window pool",
     "swa_kv_size": "KV cache of sliding windows",
+    "csa_kv_size": "pools of 4",
+    "hca_kv_size": "pools of 128",
     "indexer_kv_size": "keys of the indexer",
+    "csa_state_size": "tokens to pool by 4",
+    "hca_state_size": "tokens to pool by 128",
+    "lid_state_size": "tokens to pool of the indexer",
     "recurrent_size": "recurrent states",
     "n_ctx": "n_ctx",
 }

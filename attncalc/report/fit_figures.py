@@ -121,10 +121,14 @@ DETAILS = FigureRows(
     swa_cells=FigureRow("", NO_UNIT, "llama.cpp's cells of its sliding windows"),
     kv_bytes_per_cell=FigureRow("", BYTES, "one cell"),
     swa_bytes_per_cell=FigureRow("", BYTES, "one cell of sliding windows"),
+    csa_bytes_per_cell=FigureRow("", BYTES, "one cell of pools of 4"),
+    hca_bytes_per_cell=FigureRow("", BYTES, "one cell of pools of 128"),
     indexer_bytes_per_cell=FigureRow("", BYTES, "one cell of an indexer's keys"),
     full_bytes_per_token=FigureRow("", BYTES, "one token in the layers with full attention"),
     swa_bytes_per_token=FigureRow("", BYTES, "one token in the layers with sliding windows"),
     swa_tokens=FigureRow("", TOKENS, "tokens that fit in the pool of sliding windows"),
+    swa_bytes=FigureRow("", BYTES, "SGLang's pool of compressed attention's windows"),
+    unpooled_bytes=FigureRow("", BYTES, "tokens to be pooled, of all requests"),
 )
 """Further figures that only some engines have; an engine names them in words of its own."""
 

@@ -62,9 +62,20 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
         in_all = [(label, limit(figure), _total(figure, resolved.replicas)) for label, figure in rows]
         return Table(columns, (*in_all, (longest.label, limit(longest), "")))
     cells = [(label, limit(figure), "") for label, figure in rows]
+    cells[1] = (*cells[1][:2], _fixed_part(answer))
     if traffic:
         cells[-2] = (*cells[-2][:2], shared(traffic))
     return Table((LABEL, Column(), LABEL), (*cells, _longest_context(answer, figures), *_fewest_gpus(answer, figures)))
+
+
+def _fixed_part(answer: Answer) -> str:
+    """Return which part of a request with compressed attention does not grow: '93% of a request is fixed'.
+
+    So vLLM, whose tokens are concurrency times length, has fewer of them for a shorter length.
+    """
+    pool = answer.result.pool
+    grows, request = pool.figure("kv_blocks_of_pools"), pool.figure("kv_blocks_per_request")
+    return f"{1 - grows / request:.0%} of a request is fixed" if grows else ""
 
 
 def limits_table(answer: Answer, figures: Figures) -> Table:

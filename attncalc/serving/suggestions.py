@@ -242,6 +242,14 @@ def _fewer_sequences(resolved: ResolvedRequest) -> Iterator[_Change]:
             yield _Change(f"{plural(sequences, 'sequence')} per step", flag, engine_args=args)
 
 
+def _fewer_requests(resolved: ResolvedRequest) -> Iterator[_Change]:
+    """Yield fewer running requests, not fewer than the batch of all ranks, if each of them takes memory of its own."""
+    for requests in resolved.engine.fewer_requests(resolved.args):
+        if resolved.workload.batch * resolved.args.attn_dp <= requests:
+            args = {"max_running_requests": requests}
+            yield _Change(plural(requests, "running request"), f"--max-running-requests {requests}", engine_args=args)
+
+
 def _without_graphs(resolved: ResolvedRequest) -> Iterator[_Change]:
     option = resolved.engine.without_graphs
     if option and resolved.gpu and not getattr(resolved.args, option):
@@ -291,6 +299,7 @@ def _on_host(resolved: ResolvedRequest, option: str) -> Iterator[_Change]:
 
 _ON_THE_SAME_GPUS: dict[_Kind, str] = {
     _fewer_sequences: "fewer sequences and tokens per step",
+    _fewer_requests: "fewer running requests",
     _without_graphs: "no CUDA graphs",
     _narrow_cache: "a narrower cache",
     _narrow_weights: "narrower weights",
@@ -298,7 +307,7 @@ _ON_THE_SAME_GPUS: dict[_Kind, str] = {
 }
 """The kinds of changes that need no other GPUs, in words. A larger share is late: the engine may run out of memory
 later. Layers in host memory come after them: they are slow."""
-_FREE = frozenset({_fewer_sequences, _without_graphs, _larger_share})
+_FREE = frozenset({_fewer_sequences, _fewer_requests, _without_graphs, _larger_share})
 """Those that change no answer and no length."""
 
 

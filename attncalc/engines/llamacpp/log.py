@@ -76,8 +76,10 @@ _BUFFER = (
     rf"{_HOST}([A-Z][A-Za-z]{{1,12}}\d{{0,3}})(?:\[[^\]]{{0,80}}\])? {{1,12}}NAME buffer size = {{1,12}}{SIZE_MIB}"
 )
 _CACHE = re.compile(
-    r"creating +(?P<kind>non-SWA|SWA|main|indexer) KV cache|(?P<recurrent>llama_memory_recurrent): +size = +(?P<states>"
-    r"\d{1,12}\.\d{2}) MiB|(?:llama_kv_cache\w{0,20}: +size =|KV self size +=) +(?P<size>\d{1,12}\.\d{2}) MiB"
+    r"creating +(?P<kind>non-SWA|SWA|main|indexer|DSV4 (?:CSA|HCA) compressed|DSV4 lightning-indexer) KV cache"
+    r"|comp_state: (?P<compressor>csa|hca|lid) ratio .{0,120}?size = +(?P<ring>\d{1,12}\.\d{2}) MiB"
+    r"|(?P<recurrent>llama_memory_recurrent): +size = +(?P<states>\d{1,12}\.\d{2}) MiB"
+    r"|(?:llama_kv_cache\w{0,20}: +size =|KV self size +=) +(?P<size>\d{1,12}\.\d{2}) MiB"
 )
 _TRIED = re.compile(
     rf"allocating {SIZE_MIB} on device|failed to allocate \w{{1,20}} buffer of size (\d{{1,18}})"
@@ -90,7 +92,13 @@ _OLLAMA_REQUEST = re.compile(
     r"Parallel:(?P<batch>\d{1,6}) .{0,200}?FlashAttention:(?P<flash_attn>\w{1,12}) KvSize:(?P<n_ctx>\d{1,12})"
     r"(?: KvCacheType:(?P<kv_dtype>[a-z]\w{1,20}))?"
 )
-_KINDS = {"SWA": "swa_kv_size", "indexer": "indexer_kv_size"}
+_KINDS = {
+    "SWA": "swa_kv_size",
+    "indexer": "indexer_kv_size",
+    "DSV4 CSA compressed": "csa_kv_size",
+    "DSV4 HCA compressed": "hca_kv_size",
+    "DSV4 lightning-indexer": "indexer_kv_size",
+}
 
 
 def read_log(lines: Sequence[str]) -> StartupLog | None:
@@ -156,6 +164,8 @@ def llamacpp_figures(text: str) -> dict[str, Printed]:
     for match in _CACHE.finditer(text):
         if match["kind"]:
             name = _KINDS.get(match["kind"], "kv_size")
+        elif match["compressor"]:
+            figures.setdefault(f"{match['compressor']}_state_size", Printed(match["ring"], match[0], MIB))
         elif match["recurrent"]:
             figures.setdefault("recurrent_size", Printed(match["states"], match[0], MIB))
         else:

@@ -10,6 +10,7 @@ from ...model import ModelSpec
 from ...quantity import symbol, total
 from ...units import GIB, parse_decimal
 from ..base import CacheLayout, Pool
+from ..ds_mla import has_pools
 from ..engine import Engine, ExtraWeights, HeldWeights
 from ..expert_parallel import divide_for_attention
 from ..options import DraftOptions, PagedOptions, VersionOptions
@@ -25,6 +26,7 @@ from .versions import sglang_version
 
 _OUTSIDE = GIB * 55 // 100
 """Bytes that CUDA and communication take before SGLang prints what is free."""
+_FEWER_REQUESTS = (64, 16, 4)
 _NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet", "hqq", "torchao", "fbgemm_fp8")
 """quant_methods that QUANTIZATION_METHODS (layers/quantization) does not have in 0.5.23."""
 
@@ -57,8 +59,13 @@ class Sglang(Engine[SglangArgs]):
     share = staticmethod(mem_fraction_static)
 
     def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None) -> str | None:
-        """Return fp8, or None: an NVFP4 cache is left to --kv-cache-dtype (mem_cache/kv_cache_dtype.py)."""
+        """Return fp8, or None: an NVFP4 cache is left to --kv-cache-dtype (mem_cache/kv_cache_dtype.py).
+
+        Compressed attention only has fp8 (_deepseek_v4_kv_cache_dtype in arg_groups/overrides.py).
+        """
         switches, method = sglang_version(version), model.quantization.method if model.quantization else ""
+        if has_pools(model):
+            return "fp8"
         is_read = {
             "modelopt": switches.reads_modelopt_cache_dtype,
             "fp8": switches.reads_fp8_cache_dtype,
@@ -68,6 +75,12 @@ class Sglang(Engine[SglangArgs]):
 
     def limits(self, args: SglangArgs) -> Limits:
         return Limits(chunked_prefill_size(args), 256)
+
+    def fewer_requests(self, args: SglangArgs) -> Sequence[int]:
+        """Return fewer requests than the limit with compressed attention, which reserves windows for each of them."""
+        if "CSA" not in args.attentions:
+            return ()
+        return [n for n in _FEWER_REQUESTS if n < (args.max_running_requests or _FEWER_REQUESTS[0] + 1)]
 
     def loads_quantization(self, method: str, version: str | None) -> bool:
         return method not in _NEVER_LOADED

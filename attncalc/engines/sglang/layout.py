@@ -25,6 +25,10 @@ from .versions import VERSION
 
 def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
     """Return SGLang's pools for those layers. Raises AttncalcError if it does not support them or the arguments."""
+    if any(cached.role == "pools" for spec in specs for cached in spec.cached):
+        from .compressed import compressed_layout
+
+        return compressed_layout(specs, args)
     pools = model_pools(specs, args)
     sequences = args.requests
     if sequences is not None:

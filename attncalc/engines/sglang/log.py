@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ...check import Check
 from ...search import first_true
-from ...units import GIB, count
+from ...units import GIB, TOKENS, count
 from ..base import CacheLayout
 from ..startup_log import (
     COUNT,
@@ -44,7 +45,8 @@ _NO_MEMORY = r"Not enough memory[.;,]? Please try to increase --mem-fraction-sta
 _OUT_OF_MEMORY = r"CUDA out of memory|HIP out of memory|torch\.OutOfMemoryError"
 _OUTCOME = re.compile(rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{_OUT_OF_MEMORY}")
 _RELEVANT = re.compile(
-    r"server_args|ServerArgs|weight|[Mm]emory|mem |mem=|[Cc]ache|cuda graph|max_total_num_tokens|version|sglang|[MG]iB"
+    r"server_args|ServerArgs|weight|[Mm]emory|mem |mem=|[Cc]ache|DSV4|cuda graph|max_total_num_tokens|version|sglang"
+    r"|[MG]iB"
 )
 
 
@@ -85,6 +87,9 @@ _POOL = re.compile(
     r"(?P<kind>Full |SWA |)KV Cache is allocated\.(?P<rest>.{0,200}?size: {0,4}[\d.]{1,20} ?GB(?:, V size: "
     r"{0,4}[\d.]{1,20} ?GB)?)"
 )
+_COMPRESSED = re.compile(r"DSV4 pool sizes: full=(\d{1,12}), swa=(\d{1,12})")
+"""The first line counts: --max-total-tokens may shrink the pools after that."""
+_AVAILABLE = gib(r"DSV4 memory calculation:[^\[]{0,200}?available_bytes=SIZE")
 _STATES = re.compile(r"Mamba Cache is allocated\..{0,200}?ssm_state size: ?[\d.]{1,20} ?GB")
 _TOKENS = re.compile(rf"#tokens: {COUNT}")
 _NUMBER = r"[ :]{1,4}(\d{1,9}(?:\.\d{1,9})?) ?GB"
@@ -126,6 +131,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         model=first(_MODEL, text),
         settings=_settings(text),
         flags=read_flags(_FLAGS, text),
+        available=tuple(printed(_AVAILABLE, text, GIB)),
         logged=logged,
         budget=budget,
         refusal=refusal,
@@ -163,6 +169,9 @@ def figures_of(text: str) -> dict[str, Printed]:
         if count := _TOKENS.search(match["rest"]):
             figures.setdefault(f"{prefix}kv_tokens", Printed(count[1].replace(",", ""), match[0]))
         _sizes(figures, prefix, _SIZES, match["rest"])
+    if compressed := _COMPRESSED.search(text):
+        for name, tokens_text in zip(("full_kv_tokens", "swa_kv_tokens"), compressed.groups(), strict=True):
+            figures[name] = Printed(tokens_text, compressed[0])
     if states := _STATES.search(text):
         if slots := re.search(rf"max_mamba_cache_size: {COUNT}", states[0]):
             figures.setdefault("state_slots", Printed(slots[1].replace(",", ""), states[0]))
@@ -189,7 +198,14 @@ def _refusal(text: str, *, started: bool) -> LogRefusal | None:
 
 
 def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: int) -> LogChecks:
-    """Return the sizes of the pools that have as many tokens, or slots, as printed. The log has no memory."""
+    """Return the sizes of the pools that have as many tokens, or slots, as printed.
+
+    Only logs of compressed attention have the memory: then the tokens are those that follow from it.
+    """
+    if log.available:
+        least_memory = min(log.available, key=lambda figure: figure.number)
+        size, half = least_memory.bytes, least_memory.half
+        return LogMemory(size - half, size, size + half, least_memory.line), _token_checks(log, layout, context)
     named = {"state_slots": "state_slots", "full_kv_tokens": "kv_tokens", "kv_tokens": "kv_tokens"}
     given = next((name for name in ("kv_tokens", "full_kv_tokens", "state_slots") if name in log.logged), None)
     if given is None:
@@ -212,6 +228,27 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: 
     sizes = 0 if missing else sum(figure.bytes for name, figure in log.logged.items() if name.endswith("_size"))
     total = sizes or memory
     return LogMemory(total, total, total, source, missing), size_checks(log, predicted, given)
+
+
+def _token_checks(log: StartupLog, layout: CacheLayout, context: int) -> tuple[Check, ...]:
+    """Return the checks of tokens with those of the printed memory, within its rounding."""
+    least_memory = min(log.available, key=lambda figure: figure.number)
+    ends = (least_memory.bytes + step * least_memory.half for step in (-1, 0, 1))
+    low, middle, high = (figures_of(" ".join(layout.pool(end, context).log_lines)) for end in ends)
+    return tuple(
+        Check(
+            "log",
+            name,
+            SIZES[name],
+            middle[name].bytes,
+            log.logged[name].bytes,
+            max(high[name].bytes - middle[name].bytes, middle[name].bytes - low[name].bytes),
+            TOKENS,
+            "the log's memory is rounded",
+        )
+        for name in SIZES
+        if name in log.logged and name in middle
+    )
 
 
 def _with_as_many_slots(log: StartupLog, layout: CacheLayout, context: int) -> tuple[int, int] | None:

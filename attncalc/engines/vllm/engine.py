@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...model import ModelSpec
 from ...units import BYTES, count, human
 from ..base import CacheLayout
+from ..ds_mla import has_pools
 from ..engine import Engine, Refusal
 from ..expert_parallel import divide_experts
 from ..options import DraftOptions, PagedOptions, VersionOptions
@@ -64,9 +65,7 @@ class Vllm(Engine[VllmArgs]):
         Compressed attention only has fp8.
         """
         switches, method = vllm_version(version), model.quantization.method if model.quantization else ""
-        if switches.stores_pools_in_fp8 and any(
-            c.role == "pools" for _, layers in model.groups() for c in layers.cache()
-        ):
+        if switches.stores_pools_in_fp8 and has_pools(model):
             return "fp8"
         if method.startswith("compressed"):
             is_read = switches.reads_compressed_tensors_cache_dtype and not has_mla(model)

@@ -122,8 +122,9 @@ def _group_by_stage(staged: Sequence[tuple[int, LayerSpec]], args: VllmArgs) -> 
 def _notes(kinds: Set[Kind], args: VllmArgs, states: StateBlocks | None, *, has_pools: bool) -> Iterator[str]:
     if has_pools:
         yield (
-            "A request has windows and tokens to pool for all tokens in flight, whatever its length: vLLM logs fewer "
-            "tokens for a shorter --max-model-len, and more with fewer --max-num-batched-tokens."
+            "A request has windows and tokens to pool for all tokens in flight, whatever its length. vLLM logs "
+            "concurrency times --max-model-len as tokens: fewer for a shorter length, though as much fits, and "
+            "more with fewer --max-num-batched-tokens."
         )
     elif "mla" in kinds and not args.version.v0:
         yield from _latent_notes(args)
