@@ -76,6 +76,80 @@ def test_an_fp8_latent_with_an_indexer_is_656_bytes() -> None:
     assert "page size 64" in sglang_layout.facts
 
 
+@each(
+    ("layers", "options", "rows"),
+    [
+        # each GPU stores every second token, so that a pool of 1,000 rows holds 2,000 tokens
+        ((8, MLA), {}, 576 * 2 * 8),
+        # all keys of an indexer: 656 B of a latent and twice 132 B; the drafter's layer is whole too
+        ((78, DSA), {"kv": "fp8"}, 78 * (656 + 2 * 132)),
+        (
+            (78, DSA),
+            {"kv": "fp8", "speculative_layers": 1, "speculative_tokens": 2},
+            78 * (656 + 2 * 132) + 2 * (656 + 132),
+        ),
+        # Grouped(32, 1, 128) is what one of 8 GPUs has of 4 heads or of 8. A pair of GPUs stores the heads of both:
+        # one of 4 heads, and two of 8, with which the pair stores as many bytes per token as without --dcp
+        ((8, Grouped(32, 1, 128)), {"n_kv_heads": 4}, 8 * 2 * 128 * 2),
+        ((8, Grouped(32, 1, 128)), {"n_kv_heads": 8}, 8 * 2 * 2 * 128 * 2),
+    ],
+)
+def test_dcp_stores_a_part_of_the_tokens_on_each_gpu(layers: Any, options: dict[str, Any], rows: int) -> None:
+    """Source: _compute_cell_size in SGLang's pool_configurator.py, get_num_kv_heads in its model_config.py."""
+    of = layout_of(layers, tp=8, dcp=2, **options)
+    pool = of.pool(64_000 * rows, 4096)
+    assert pool.tokens == 2 * 64_000
+    assert (
+        pool.log_lines[-1] == "max_total_num_tokens=64000, ..."
+    )  # sglang pull request 32730: the log has those of one GPU
+    assert float(pool.concurrency) == 2 * 64_000 / 4096
+    assert of.needed(1, 4096) == 2048 * rows
+    assert of.needed(1, 4097) == (2048 + (64 if options.get("kv") else 1)) * rows
+
+
+def test_the_indexers_keys_of_a_model_take_a_part_of_what_dcp_gives() -> None:
+    """Issue 27: half of the gain or less. Twice 788 / (656 + 2 x 132), and 8 times 788 / (656 + 8 x 132)."""
+    tokens = [int(layout_of((78, DSA), kv="fp8", tp=8, dcp=n).pool(10**10, 4096).tokens) for n in (1, 2, 8)]
+    assert [round(n / tokens[0], 2) for n in tokens[1:]] == [1.71, 3.68]
+
+
+@each(
+    ("layers", "options", "message", "tip"),
+    [
+        (
+            ((8, MLA),),
+            {"tp": 8, "dcp": 3},
+            "--dcp 3 does not divide the 8 tensor-parallel devices of attention",
+            "use a divisor: --dcp shares these devices",
+        ),
+        (
+            ((8, MLA),),
+            {"tp": 8, "dcp": 2, "engine_version": "0.5.14"},
+            "SGLang 0.5.14 has no --dcp",
+            "use --engine-version 0.5.15 or later, or leave --dcp out",
+        ),
+        (
+            ((8, DSA),),
+            {"tp": 8, "dcp": 2, "engine_version": "0.5.21"},
+            "SGLang 0.5.21 has no --dcp with an indexer",
+            "use --engine-version 0.5.22 or later, or leave --dcp out",
+        ),
+        (
+            ((4, MHA), (4, MHA.with_span(Sliding(128)))),
+            {"tp": 8, "dcp": 2, "model_type": "gpt_oss"},
+            "--dcp: SGLang does not split the pool of sliding windows",
+            "leave --dcp out, or add --disable-hybrid-swa-memory",
+        ),
+    ],
+)
+def test_dcp_that_sglang_does_not_have_is_an_error(
+    layers: Any, options: dict[str, Any], message: str, tip: str
+) -> None:
+    with pytest.raises(AttncalcError) as error:
+        layout_of(*layers, **options)
+    assert (error.value.message, error.value.tip) == (message, tip)
+
+
 def test_states_of_qwen3_5_have_one_spare_slot() -> None:
     # a slot: 24 * 16 heads * 128 * 128 * 4 B of state and 24 * (2 * 8 * 128 + 16 * 128) * 3 * 2 B of convolution
     slot = 24 * 16 * 128 * 128 * 4 + 24 * 4096 * 3 * 2

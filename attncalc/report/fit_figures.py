@@ -72,6 +72,9 @@ FIGURES = FigureRows(
         "with a cache in host memory",
         title="Tokens in the cache",
     ),
+    kv_tokens_without_dcp=FigureRow(
+        "tokens without --dcp", TOKENS, "tokens that fit with --dcp 1, all else being equal", "without --dcp"
+    ),
     concurrency=ratio_row(
         "concurrent requests",
         "concurrent requests of this context, as the engine prints it",
@@ -110,7 +113,8 @@ DETAILS = FigureRows(
     kv_blocks_of_pools=FigureRow("", NO_UNIT, "blocks of one request that hold compressed attention's pools"),
     kv_blocks_of_windows=FigureRow("", NO_UNIT, "blocks of one request that hold compressed attention's windows"),
     kv_blocks_of_unpooled_tokens=FigureRow("", NO_UNIT, "blocks of one request that hold tokens to be pooled"),
-    kv_bytes_per_token=FigureRow("", BYTES, "one token in all layers"),
+    kv_fixed_bytes_per_sequence=FigureRow("", BYTES, "what one request takes whatever its length: windows and states"),
+    kv_bytes_per_token=ratio_row("", "one token in all layers, without windows and states", unit=BYTES),
     kv_bytes_per_token_per_layer=FigureRow("", BYTES, "one token in one layer"),
     cpu_blocks=FigureRow("", NO_UNIT, "blocks in host memory"),
     state_bytes_per_layer=FigureRow("", BYTES, "one layer's state"),
@@ -167,6 +171,7 @@ def fit_figures(answer: Answer, of: str = "", *, searched: Container[str] = _SEA
         kv_bytes_per_block=details.get("kv_bytes_per_block"),
         kv_blocks=pool.blocks,
         kv_tokens=None if pool.tokens == NO_LIMIT else pool.tokens,
+        kv_tokens_without_dcp=answer.without_dcp and answer.without_dcp.pool.tokens,
         concurrency=pool.concurrency,
         max_context=Given(result.max_context, f"longest context of {batch}"),
         max_batch=Given(result.max_batch, f"maximum requests of {context} tokens"),

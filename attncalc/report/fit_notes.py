@@ -38,7 +38,8 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
     if result.layout.bound == "lower":
         notes.append("Bytes are a lower bound: the tokens themselves, without pages and fragmentation.")
     notes += [*_latent_notes(answer), *result.layout.notes]
-    if not resolved.engine.splits_by_layer:  # an engine that gives each GPU whole layers replicates no KV heads
+    # an engine that gives each GPU whole layers replicates no KV heads, and --dcp divides the tokens of the copies
+    if not resolved.engine.splits_by_layer and resolved.args.dcp == 1:
         notes += device_notes(model)
     return tuple(dict.fromkeys((*notes, *model_notes(model))))
 
@@ -97,12 +98,12 @@ def _cache_dtype_notes(resolved: ResolvedRequest) -> Iterator[str]:
 def _latent_notes(answer: Answer) -> list[str]:
     """Return the bytes of latents that tensor-parallel GPUs store as copies, and what DP attention would give."""
     result, resolved = answer.result, answer.resolved
-    tp = resolved.args.tp // resolved.args.attn_dp
-    if tp == 1 or "MLA" not in resolved.args.attentions or resolved.share is None or not resolved.gpu:
+    tp, dcp = resolved.args.tp // resolved.args.attn_dp, resolved.args.dcp
+    if tp == dcp or "MLA" not in resolved.args.attentions or resolved.share is None or not resolved.gpu:
         return []
     note = (
-        f"Copies of the latents on the other {plural(tp - 1, 'GPU')} take "
-        f"{human(int(result.needed) * (tp - 1), BYTES)} for this batch: --tp does not divide MLA's cache."
+        f"Copies of the latents on the other {plural(tp - dcp, 'GPU')} take "
+        f"{human(int(result.needed) * (tp - dcp), BYTES)} for this batch: --tp does not divide MLA's cache."
     )
     ranks = answer.attention_ranks
     if ranks is None:

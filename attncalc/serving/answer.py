@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cached_property
 
 from ..engines.runtime import DeviceMemory
@@ -77,6 +78,13 @@ class Answer:
     def fewest_gpus(self) -> Quantity | None:
         """The fewest GPUs that hold the batch; None if no number does."""
         return min_gpus(self.resolved)
+
+    @cached_property
+    def without_dcp(self) -> FitResult | None:
+        """What fits on the same GPUs without decode context parallelism; None if there is none."""
+        if self.resolved.args.dcp == 1:
+            return None
+        return fit(dataclasses.replace(self.resolved.request, dcp=1))
 
     @cached_property
     def most_gpu_layers(self) -> int | None:

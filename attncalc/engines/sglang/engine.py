@@ -36,7 +36,7 @@ class Sglang(Engine[SglangArgs]):
     title = "SGLang"
     args = SglangArgs
     options = (VersionOptions, PagedOptions, DraftOptions, SglangOptions)
-    splits = frozenset({"pp", "attn_dp"})
+    splits = frozenset({"pp", "dcp", "attn_dp"})
     share_option = "--mem-fraction-static"
     dtype_of_fp32 = "fp16"  # _get_and_verify_dtype in configs/model_config.py
     larger_shares = ("0.8", "0.85", "0.88", "0.9", "0.92")

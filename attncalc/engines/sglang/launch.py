@@ -17,6 +17,7 @@ def launch(facts: LaunchFacts[SglangArgs]) -> Flags:
     yield from ("--context-length", facts.context)
     yield from flag("--tp-size", args.tp, 1)
     yield from flag("--pp-size", args.pp, 1)
+    yield from flag("--dcp-size", args.dcp, 1)
     if args.attn_dp == 1:  # SGLang combines no replicas with ranks of attention: one command per replica
         yield from flag("--dp-size", facts.replicas, 1)
     elif args.version.has_attn_dp_size:

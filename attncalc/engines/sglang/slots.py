@@ -172,6 +172,8 @@ class SglangLayout:
     @property
     def facts(self) -> tuple[str, ...]:
         facts = [f"version {self.version}", f"page size {self.page}"]
+        if self.args.dcp > 1:
+            facts.append(f"{self.page * self.args.dcp} tokens per page of {self.args.dcp} GPUs")
         if self.pools.swa:
             facts.append(f"swa-full-tokens-ratio {float(self.swa_ratio):g}")
         if self.states and self.states.fixed_slots is None:
@@ -205,7 +207,10 @@ class SglangLayout:
             cost = named(cost, "kv_bytes_per_token", "bytes of a token in all layers")
         else:
             token_memory = quantity(token_memory * per_tokens)
-        tokens = quantity(self._whole_pages(token_memory // cost))
+        tokens = tokens_here = quantity(self._whole_pages(token_memory // cost))
+        if self.args.dcp > 1:
+            here = named(tokens_here, "tokens_per_gpu", "tokens that one GPU stores, as SGLang logs them")
+            tokens = quantity(here * self._dcp(here))
         swa_tokens = None
         if self.pools.swa:
             swa_tokens = full_tokens = named(tokens, "full_tokens", "tokens of the full pool")
@@ -213,11 +218,11 @@ class SglangLayout:
                 by_ratio = full_tokens * self.swa_ratio.numerator // self.swa_ratio.denominator
                 swa_tokens = quantity(self._whole_pages(by_ratio))
         return Pool(
-            blocks=quantity(tokens // symbol("page_size", self.page, "tokens per page")),
+            blocks=quantity(tokens_here // symbol("page_size", self.page, "tokens per page")),
             tokens=tokens,
             concurrency=self._concurrency(tokens, swa_tokens, slots, context),
             details=tuple(self._details(stage, swa_tokens, slots)),
-            log_lines=tuple(self._log_lines(stage, int(tokens), swa_tokens, slots)),
+            log_lines=tuple(self._log_lines(stage, int(tokens_here), swa_tokens, slots)),
         )
 
     def _stage_costs(self) -> Iterator[tuple[StageLayers, int, int]]:
@@ -239,15 +244,35 @@ class SglangLayout:
                 yield stage, full + swa, 1
 
     def _full_bytes_per_token(self, stage: StageLayers) -> int:
+        """Return the bytes of a row of one GPU. With --dcp it is one token of `dcp`, and some of them are stored whole.
+
+        A GPU stores its KV heads of all GPUs of its group (get_num_kv_heads in configs/model_config.py): with 4 heads,
+        --tp 8 and --dcp 4, each GPU has 2 heads of every fourth token. It stores an indexer's keys of every token, and
+        with an indexer the drafter's rows too (_compute_cell_size in model_executor/pool_configurator.py).
+        """
         row, indexer = self.pools.full.total, self.pools.indexer
+        if self._heads_per_dcp > 1:
+            row = symbol_like(row, "heads_per_dcp", self._heads_per_dcp, "times the KV heads without --dcp") * row
         layers = symbol_like(row, "L", stage.full, "layers")
-        if self.args.speculative_layers:
-            layers = layers + symbol_like(row, "L_draft", self.args.speculative_layers, "layers of the drafter")
+        drafted = symbol_like(row, "L_draft", self.args.speculative_layers, "layers of the drafter")
         if not indexer:
-            return layers * row
-        if stage.indexers == stage.full:
-            return layers * (row + indexer)
-        return layers * row + (stage.indexers + self.args.speculative_layers) * indexer
+            return (layers + drafted) * row if self.args.speculative_layers else layers * row
+        indexers = symbol_like(row, "L_indexer", stage.indexers, "layers with an indexer")
+        whole = indexers * indexer
+        if self.args.speculative_layers:
+            whole += drafted * (row + indexer)
+        return layers * row + (whole if self.args.dcp == 1 else self._dcp(row) * whole)
+
+    @property
+    def _heads_per_dcp(self) -> int:
+        """How many times as many KV heads a GPU stores as without --dcp."""
+        heads, tp = self.args.n_kv_heads, self.args.tp // self.args.attn_dp
+        if self.pools.full.latent or heads is None:
+            return 1
+        return max(1, heads // (tp // self.args.dcp)) // max(1, heads // tp)
+
+    def _dcp(self, like: int) -> int:
+        return symbol_like(like, "dcp", self.args.dcp, "decode-context-parallel devices")
 
     def _swa_bytes_per_token(self, stage: StageLayers) -> int:
         if self.pools.swa is None:
@@ -256,14 +281,15 @@ class SglangLayout:
         return symbol_like(row, "L_swa", stage.swa, "layers with a sliding window") * row
 
     def _full_tokens_needed(self, batch: int, context: int) -> int:
-        """Return the tokens of the full pool with which both pools hold the sequences, in whole pages."""
+        """Return the tokens of one GPU's full pool with which both pools hold the sequences, in whole pages."""
         tokens = batch * self._round_up_to_pages(context)
         if self.shared_prefix:
-            shared = self.shared_prefix // self.page * self.page
+            page = self.page * self.args.dcp
+            shared = self.shared_prefix // page * page
             meaning = "tokens of the shared prefix, in whole pages"
             tokens -= (batch - 1) * symbol_like(tokens, "shared_tokens", shared, meaning)
         if self.pools.swa is None:
-            return tokens
+            return tokens if self.args.dcp == 1 else tokens // self._dcp(tokens)
         # SGLang does not start unless the sliding-window pool holds more than one window and one page
         least = ((self.pools.window + self.page) // self.page + 1) * self.page
         swa_tokens = maximum(batch * self._swa_tokens_per_sequence(context), least)
@@ -287,9 +313,11 @@ class SglangLayout:
         return minimum(context_tokens, symbol_like(context_tokens, "window_slots", limit, meaning))
 
     def _round_up_to_pages(self, tokens: int) -> int:
-        if self.page == 1:
+        """Return whole pages of tokens; with --dcp a page has its tokens on each of these GPUs."""
+        size = self.page * self.args.dcp
+        if size == 1:
             return tokens
-        page = symbol_like(tokens, "page_size", self.page, "tokens per page")
+        page = symbol_like(tokens, "page_size", size, "tokens per page")
         return ceil_div(tokens, page) * page
 
     def _whole_pages(self, tokens: int) -> int:
@@ -318,7 +346,10 @@ class SglangLayout:
     def _details(self, stage: StageLayers, swa_tokens: Quantity | None, slots: Quantity | None) -> Iterator[Detail]:
         full, swa = quantity(self._full_bytes_per_token(stage)), quantity(self._swa_bytes_per_token(stage))
         if swa_tokens is None:
-            yield Detail("kv_bytes_per_token", "one token", full, BYTES)
+            token: Quantity | Ratio = full
+            if self.args.dcp > 1:
+                token = ratio(named(full, "row", "bytes of a row of one GPU"), quantity(self._dcp(full)))
+            yield Detail("kv_bytes_per_token", "one token", token, BYTES)
         else:
             yield Detail("full_bytes_per_token", "one token, full attention", full, BYTES)
             yield Detail("swa_bytes_per_token", "one token, sliding windows", swa, BYTES)
@@ -337,8 +368,9 @@ class SglangLayout:
                 f"ssm_state size: {ssm:.2f}GB" + (" ..." if self.args.speculative_tokens else "")
             )
         if swa is None or swa_tokens is None:
-            k = stage.full * full.k + stage.indexers * int(self.pools.indexer)
-            yield self._allocated("", tokens, k, stage.full * full.v, latent=full.latent)
+            layers = stage.full * self._heads_per_dcp
+            k = layers * full.k + stage.indexers * int(self.pools.indexer) * self.args.dcp
+            yield self._allocated("", tokens, k, layers * full.v, latent=full.latent)
         else:
             full_k, full_v = stage.full * full.k, stage.full * full.v
             swa_k, swa_v = stage.swa * swa.k, stage.swa * swa.v

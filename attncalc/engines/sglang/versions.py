@@ -32,6 +32,10 @@ class SglangVersion(Version):
     """CUDA graphs of prefills are on by default, and reserved for."""
     gib_for_drafter = by_version({(): 2, (0, 5, 10): 4, (0, 5, 14): 0}, "_handle_gpu_memory_settings in server_args.py")
     """GiB that the default share leaves for a drafter, if it is computed from what it leaves."""
+    has_dcp = since((0, 5, 15), "dcp_size in server_args.py")
+    """Decode context parallelism is available."""
+    has_dcp_with_indexer = since((0, 5, 22), "_compute_cell_size in model_executor/pool_configurator.py")
+    """The pool counts an indexer's keys, of which each GPU stores all."""
     has_attn_dp_size = since((0, 5, 22), "server_args.py")
     """--attn-dp-size replaces --dp-size with --enable-dp-attention, which is deprecated then."""
     reads_modelopt_cache_dtype = since((0, 5, 3), "model_executor/model_runner.py")

@@ -140,6 +140,13 @@ def _notes(kinds: Set[Kind], args: VllmArgs, states: StateBlocks | None, *, has_
             "The drafter's own layers are not counted: add --speculative-layers 1 for MTP, or --speculative-model FILE "
             "for EAGLE."
         )
+    if not has_pools and kinds & {"mamba", "sliding", "chunked"} and args.version.tokens_from_concurrency:
+        yield (
+            "A request takes blocks of windows or states whatever its length: vLLM logs fewer tokens for a shorter "
+            "--max-model-len."
+        )
+    if args.dcp > 1 and states:
+        yield "--dcp divides the tokens of attention; each GPU stores whole recurrent states."
     if args.pp > 1 and "sliding" in kinds and args.version.steps_depend_on_experts:
         yield "This assumes --pp + 1 steps in flight; a mixture of experts has --pp steps in this version."
 
