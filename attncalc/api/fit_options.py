@@ -168,6 +168,19 @@ class DeploymentOptions(TypedDict, total=False):
             help="Memory for the cache that an engine reported, as 5.38GiB; --gpu then sets its defaults only.",
         ),
     ]
+    host_bandwidth: Annotated[
+        Size | None,
+        Option(
+            "--host-bandwidth",
+            parse=BYTES,
+            help="Bytes/s from host memory to each GPU, as 50GB, for a cache there. Default: 25GB.",
+        ),
+    ]
+    disk_size: Annotated[Size | None, Option("--disk-size", parse=BYTES, help="Disk for the cache, as 1TiB.")]
+    disk_bandwidth: Annotated[
+        Size | None,
+        Option("--disk-bandwidth", parse=BYTES, help="Bytes/s from disk to all GPUs, as 12GB. Default: 5GB."),
+    ]
 
 
 class EngineOptions(

@@ -64,6 +64,11 @@ class EngineArgs:
         """Whether an option adds to the weights on a GPU, or moves some of them to the host."""
         return False
 
+    @property
+    def caches_on_host(self) -> bool:
+        """Whether blocks of the cache are copied to host memory, from where they are loaded again."""
+        return False
+
 
 class Detail(NamedTuple):
     """An intermediate figure of an engine's answer."""

@@ -53,6 +53,13 @@ class HeldWeights(NamedTuple):
         return symbol("bytes", self.dtype.bits // 8, f"bytes of an element in {self.dtype.name}")
 
 
+class HostCache(NamedTuple):
+    """The memory of the host, or of a disk, that an engine takes for blocks of the cache."""
+
+    per_device: Quantity  # bytes for the cache of one GPU
+    copies: int  # GPUs that have as much of their own: 1 if all of them load the same bytes
+
+
 class Refusal(NamedTuple):
     """Why an engine does not start, whatever the memory."""
 
@@ -87,6 +94,9 @@ class Engine(Generic[Args]):
     pads_tower_heads: bool = False
     has_extra_weights: bool = False  # whether `extra_weights` is known
     long_context_options: Mapping[str, Any] = MappingProxyType({})  # required beyond the model's maximum context
+
+    host_cache_option: str = ""  # its option that copies blocks of the cache to host memory; '' without one
+    disk_tip: str = ""  # how it copies them to a disk, in words
 
     # Its options that leave layers on the host, each with its change of a suggestion, for a number of layers
     offload_options: Mapping[str, str] = MappingProxyType({})
@@ -204,6 +214,16 @@ class Engine(Generic[Args]):
     def reserves_context(self, args: Args) -> bool:
         """Return whether each sequence has memory for its whole context from its start."""
         return False
+
+    def host_cache(self, args: Args, layout: CacheLayout, kv_memory: Quantity) -> HostCache | None:
+        """Return the host memory to which it copies blocks; None if there is none.
+
+        Args:
+            args: Its arguments.
+            layout: How it stores the cache.
+            kv_memory: Bytes for the cache on one GPU.
+        """
+        return None
 
     def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None) -> str | None:
         """Return the dtype of the cache that a version takes from the checkpoint's quantization (kv_cache_scheme).

@@ -14,6 +14,8 @@ from ..serving.weights import Weights
 from ..units import BYTES, NO_UNIT, TOKENS, count
 from .figures import FigureRow, FigureRows, Given, ratio_row
 from .report import Figure
+from .tiers import ROWS as TIERS
+from .tiers import tier_values
 from .users import user_figures
 
 _GIVEN = "as given"
@@ -25,8 +27,8 @@ _NO_LIMIT = "without a limit"
 _LLAMACPP = "for other engines than llama.cpp"
 TOTALS = ("concurrency", "max_batch", "kv_tokens")
 """The figures that are also given of all replicas together."""
-_SEARCHED = ("min_gpus", "max_n_gpu_layers", "min_n_cpu_moe")
-"""The figures that take a search over other requests."""
+_SEARCHED = ("min_gpus", "max_n_gpu_layers", "min_n_cpu_moe", "kv_tokens_without_dcp", *TIERS)
+"""The figures that take another search, or another request."""
 WEIGHT_PARTS = FigureRows(
     **{
         name: FigureRow(label, BYTES, f"of the weights: {meaning}", _NO_GPU if name == "weights_model" else _NOT_HELD)
@@ -105,6 +107,7 @@ FIGURES = FigureRows(
         f"{_LLAMACPP}, if nothing fits, and for models without experts",
     ),
     **WEIGHT_PARTS,
+    **TIERS,
 )
 DETAILS = FigureRows(
     kv_block_size=FigureRow("", TOKENS, "tokens per block"),
@@ -155,6 +158,8 @@ def fit_figures(answer: Answer, of: str = "", *, searched: Container[str] = _SEA
     runtime = "runtime, estimated" if reserve and request.reserve is None else ""
     batch, context = plural(resolved.workload.batch, "request"), count(resolved.workload.context)
     most_layers = answer.most_gpu_layers if "max_n_gpu_layers" in searched else None
+    without_dcp = answer.without_dcp if "kv_tokens_without_dcp" in searched else None
+    tiers = tier_values(answer) if any(name in searched for name in TIERS) else dict.fromkeys(TIERS)
     fewest_experts = answer.fewest_cpu_moe if "min_n_cpu_moe" in searched else None
     return FIGURES.filled(
         result.layout.source,
@@ -171,7 +176,7 @@ def fit_figures(answer: Answer, of: str = "", *, searched: Container[str] = _SEA
         kv_bytes_per_block=details.get("kv_bytes_per_block"),
         kv_blocks=pool.blocks,
         kv_tokens=None if pool.tokens == NO_LIMIT else pool.tokens,
-        kv_tokens_without_dcp=answer.without_dcp and answer.without_dcp.pool.tokens,
+        kv_tokens_without_dcp=without_dcp and without_dcp.pool.tokens,
         concurrency=pool.concurrency,
         max_context=Given(result.max_context, f"longest context of {batch}"),
         max_batch=Given(result.max_batch, f"maximum requests of {context} tokens"),
@@ -180,6 +185,7 @@ def fit_figures(answer: Answer, of: str = "", *, searched: Container[str] = _SEA
         max_n_gpu_layers=None if most_layers is None else Quantity(most_layers),
         min_n_cpu_moe=None if fewest_experts is None else Quantity(fewest_experts),
         **_weight_parts(weights, resolved.engine.title),
+        **tiers,
     )
 
 

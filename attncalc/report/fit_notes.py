@@ -10,6 +10,7 @@ from ..serving.fit import FitResult
 from ..serving.request import ResolvedRequest
 from ..units import BYTES, count, human
 from .notes import WARNING, context_notes, device_notes, model_notes
+from .tiers import tier_notes
 
 
 def fit_notes(answer: Answer) -> tuple[str, ...]:
@@ -35,6 +36,7 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
             f"Metal lets the GPU use {human(resolved.gpu.memory, BYTES)} of the Mac's {resolved.gpu.memory_gb} GB by "
             "default. Newer systems may allow more; 'sudo sysctl iogpu.wired_limit_mb=N' raises it."
         )
+    notes += tier_notes(answer)
     if result.layout.bound == "lower":
         notes.append("Bytes are a lower bound: the tokens themselves, without pages and fragmentation.")
     notes += [*_latent_notes(answer), *result.layout.notes]

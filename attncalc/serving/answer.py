@@ -15,6 +15,7 @@ from .offload import least_offload
 from .request import FitRequest, ResolvedRequest
 from .roofline import Roofline, roofline
 from .suggestions import AttentionRanks, Suggestion, suggestions, with_attention_ranks
+from .tiers import Tier, tiers
 from .users import Users, users
 
 RANKS_SHARE_EXPERTS = "which experts a step reads on one GPU depends on the requests of all ranks"
@@ -85,6 +86,11 @@ class Answer:
         if self.resolved.args.dcp == 1:
             return None
         return fit(dataclasses.replace(self.resolved.request, dcp=1))
+
+    @cached_property
+    def tiers(self) -> tuple[Tier, ...]:
+        """The memories that hold the cache, if it is in host memory or on disk too; else ()."""
+        return tiers(self.result)
 
     @cached_property
     def most_gpu_layers(self) -> int | None:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...model import ModelSpec
-from ...quantity import symbol, total
+from ...quantity import Quantity, quantity, symbol, total
 from ...units import GIB, parse_decimal
 from ..base import CacheLayout, Pool
-from ..engine import Engine, ExtraWeights, HeldWeights
+from ..engine import Engine, ExtraWeights, HeldWeights, HostCache
 from ..expert_parallel import divide_for_attention
 from ..options import DraftOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
@@ -44,6 +44,8 @@ class Sglang(Engine[SglangArgs]):
     ranks_share_tp = True
     pads_tower_heads = True
     has_extra_weights = True
+    host_cache_option = "--hicache-size"
+    disk_tip = "add SGLang's --hicache-storage-backend file"
     log_signs = re.compile(
         r"sglang|ServerArgs\(|KV Cache is allocated|Load weight (?:begin|end)|max_total_num_tokens=|Memory pool end"
         r"|mem.fraction.static|Mamba Cache is allocated"
@@ -67,6 +69,17 @@ class Sglang(Engine[SglangArgs]):
 
     def limits(self, args: SglangArgs) -> Limits:
         return Limits(chunked_prefill_size(args), 256)
+
+    def host_cache(self, args: SglangArgs, layout: CacheLayout, kv_memory: Quantity) -> HostCache | None:
+        """Return HiCache's pools, of which each GPU has its own (HostKVCache in mem_cache/pool_host/base.py)."""
+        if not args.caches_on_host:
+            return None
+        if args.hicache_size:
+            size = symbol("hicache_size", args.hicache_size * 10**9, "bytes of host memory of each GPU")
+        else:
+            numerator, denominator = parse_decimal(args.hicache_ratio or "2", "--hicache-ratio")
+            size = quantity(kv_memory * numerator // denominator)
+        return HostCache(size, args.tp * args.pp // args.attn_dp)
 
     def loads_quantization(self, method: str, version: str | None) -> bool:
         return method not in _NEVER_LOADED

@@ -27,6 +27,8 @@ def launch(facts: LaunchFacts[SglangArgs]) -> Flags:
     if facts.expert_parallel:
         yield from ("--ep-size", args.tp)
     yield from flag("--mem-fraction-static", facts.share)
+    if args.caches_on_host and not args.enable_hierarchical_cache:
+        yield "--enable-hierarchical-cache"
     yield from own_flags(SglangOptions, args)
     yield from flag("--page-size", args.block_size)
     yield from flag("--mamba-ssm-dtype", torch_name(args.mamba_ssm_cache_dtype))

@@ -28,6 +28,10 @@ def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
     pools = model_pools(specs, args)
     if args.dcp > 1:
         _check_dcp(pools, args)
+    if args.caches_on_host and not args.radix_cache:
+        raise AttncalcError(
+            "SGLang's cache in host memory cannot be combined with --no-prefix-caching", "leave one of them out"
+        )
     sequences = args.requests
     if sequences is not None:
         sequences = max(1, sequences // args.attn_dp)  # each rank of attention runs its part

@@ -54,6 +54,26 @@ class SglangOptions(TypedDict, total=False):
         Count | None,
         Option("--max-mamba-cache-size", metavar="N", parse=COUNT, help="Slots of recurrent states, of all ranks."),
     ]
+    enable_hierarchical_cache: Annotated[
+        bool,
+        Option(
+            *("--enable-hierarchical-cache", "--enable-hicache"),
+            help="A cache in host memory too; --hicache-ratio and --hicache-size ask for it as well.",
+        ),
+    ]
+    hicache_ratio: Annotated[
+        float | str | None,
+        Option(
+            "--hicache-ratio",
+            metavar="RATIO",
+            parse=TEXT,
+            help="Host memory of a GPU's cache over its memory for the cache. Default: 2.",
+        ),
+    ]
+    hicache_size: Annotated[
+        Count | None,
+        Option("--hicache-size", metavar="GB", parse=COUNT, help="Host memory of each GPU's cache, in GB (10^9)."),
+    ]
     disable_hybrid_swa_memory: Annotated[
         bool, Option("--disable-hybrid-swa-memory", help="Store sliding windows as full attention.")
     ]
@@ -68,7 +88,14 @@ class SglangArgs(PagedArgs):
     mamba_full_memory_ratio: str | None = None
     chunked_prefill_size: int | None = None
     max_mamba_cache_size: int | None = None
+    enable_hierarchical_cache: bool = False
+    hicache_ratio: str | None = None
+    hicache_size: int | None = None
     disable_hybrid_swa_memory: bool = False
+
+    @property
+    def caches_on_host(self) -> bool:
+        return bool(self.enable_hierarchical_cache or self.hicache_ratio or self.hicache_size)
 
     @cached_property
     def version(self) -> SglangVersion:

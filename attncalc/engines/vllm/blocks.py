@@ -81,6 +81,18 @@ class VllmLayout:
         return tuple(facts)
 
     @property
+    def offloads_once(self) -> bool:
+        """Whether tensor-parallel GPUs share one copy of their latents in host memory: only without other splits."""
+        specs = {group.spec.grouping_key for group in self.groups}
+        plain = self.args.version.offloads_latents_once == "plain"
+        return (
+            self.args.version.offloads_latents_once != "never"
+            and all(group.spec.kind == "mla" for group in self.groups)
+            and not (plain and len(specs) > 1)
+            and self.args.pp == self.args.dcp == 1
+        )
+
+    @property
     def bytes_per_block(self) -> int:
         """Bytes of a block in all layers that share it, on the pipeline stage with the most."""
         return max((_bytes_per_block(groups, self.args.version) for groups in self.groups_by_stage), key=int)

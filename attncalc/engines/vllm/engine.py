@@ -9,12 +9,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...model import ModelSpec
+from ...quantity import Quantity, quantity, symbol
 from ...units import BYTES, count, human
 from ..base import CacheLayout
-from ..engine import Engine, Refusal
+from ..engine import Engine, HostCache, Refusal
 from ..expert_parallel import divide_experts
 from ..options import DraftOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
+from .blocks import VllmLayout
 from .encoder import reads
 from .held_weights import extra_weights, has_mla, padded_vocabulary
 from .launch import launch
@@ -41,6 +43,8 @@ class Vllm(Engine[VllmArgs]):
     larger_shares = ("0.95",)
     fewer_sequences = (128, 32, 8)
     without_graphs = "enforce_eager"
+    host_cache_option = "--kv-offloading-size"
+    disk_tip = "vLLM has it with --kv-transfer-config, or in LMCache"
     data_parallel = True
     must_fit_one = True
     has_extra_weights = True
@@ -103,6 +107,15 @@ class Vllm(Engine[VllmArgs]):
                 f"Up to {size} of the layers on each GPU are in host memory. Every step reads them over PCIe, which "
                 "bounds of time leave out."
             )
+
+    def host_cache(self, args: VllmArgs, layout: CacheLayout, kv_memory: Quantity) -> HostCache | None:
+        """Return the buffer of --kv-offloading-size (CPUOffloadingSpec in v1/kv_offload/cpu/spec.py)."""
+        if not args.kv_offloading_size:
+            return None
+        assert isinstance(layout, VllmLayout)
+        copies = 1 if layout.offloads_once else args.tp * args.pp
+        size = symbol("kv_offloading_size", args.kv_offloading_size, "bytes of host memory for all GPUs")
+        return HostCache(quantity(size // symbol("copies", copies, "GPUs whose caches are stored")), copies)
 
     def loads_quantization(self, method: str, version: str | None) -> bool:
         switches = vllm_version(version)

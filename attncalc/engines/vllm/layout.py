@@ -51,6 +51,10 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     drafted = layer_by_layer(args.speculative_model.layers) if args.speculative_model else []
     staged += [(args.pp - 1, spec) for layer in drafted for spec in layer_specs(layer.cached, args, block_size)]
     groups, groups_by_stage = _group_by_stage(staged, args)
+    if args.caches_on_host and not args.version.has_kv_offloading:
+        raise AttncalcError(
+            f"vLLM {args.version.name} has no --kv-offloading-size", "use --engine-version 0.11.1 or later"
+        )
     if args.dcp > 1:
         _check_dcp({group.spec.kind for group in groups}, args)
     notes = tuple(_notes({spec.kind for _, spec in staged}, args, states, has_pools=is_packed(groups)))

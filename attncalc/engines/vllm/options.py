@@ -85,6 +85,15 @@ class VllmOptions(TypedDict, total=False):
         float | str | None,
         Option("--cpu-offload-gb", metavar="GIB", parse=Parser(_gibibytes), help="Weights of each GPU in host memory."),
     ]
+    kv_offloading_size: Annotated[
+        float | str | None,
+        Option(
+            "--kv-offloading-size",
+            metavar="GIB",
+            parse=Parser(_gibibytes),
+            help="Host memory for blocks of the cache, of all GPUs together.",
+        ),
+    ]
     language_model_only: Annotated[
         bool, Option("--language-model-only", help="Text only: no towers, and no images in the profile.")
     ]
@@ -134,6 +143,7 @@ class VllmArgs(PagedArgs):
     swap_space: int | None = None
     speculative_model: DraftModel | None = None
     cpu_offload_gb: int | None = None
+    kv_offloading_size: int | None = None
     language_model_only: bool = False
     limit_mm_per_prompt: str | None = None
     skip_mm_profiling: bool = False
@@ -146,6 +156,10 @@ class VllmArgs(PagedArgs):
     @property
     def changes_weights(self) -> bool:
         return bool(self.cpu_offload_gb or self.enable_lora)
+
+    @property
+    def caches_on_host(self) -> bool:
+        return bool(self.kv_offloading_size)
 
     @cached_property
     def _limits(self) -> dict[str, int]:
