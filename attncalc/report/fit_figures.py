@@ -71,7 +71,7 @@ FIGURES = FigureRows(
         "tokens",
         TOKENS,
         "tokens that fit, as the engine counts them",
-        "with a cache in host memory",
+        "if the whole cache is in host memory",
         title="Tokens in the cache",
     ),
     kv_tokens_without_dcp=FigureRow(

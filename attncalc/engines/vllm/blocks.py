@@ -83,7 +83,7 @@ class VllmLayout:
     @property
     def offloads_once(self) -> bool:
         """Whether tensor-parallel GPUs share one copy of their latents in host memory: only without other splits."""
-        specs = {group.spec.grouping_key for group in self.groups}
+        specs = {spec.grouping_key for group in self.groups for spec in group.specs}
         plain = self.args.version.offloads_latents_once == "plain"
         return (
             self.args.version.offloads_latents_once != "never"
