@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from specs import models
 from tables import each
 
-from attncalc import AttncalcError, Chunked, Full, Grouped, Latent, Sliding, Workload, load
+from attncalc import AttncalcError, Chunked, Full, Grouped, Latent, Sliding, Workload, fit, load
 from attncalc.attention.kind import CacheSpec
 from attncalc.attention.linear import GatedDeltaNet, Lightning, ShortConvolution
 from attncalc.attention.mamba import Mamba2
@@ -21,6 +21,7 @@ from attncalc.config.gpus import gpu
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import find_engine
 from attncalc.engines.pipeline import LayerCacheSpec, cut_into_stages
+from attncalc.engines.sglang.log import read_log
 from attncalc.engines.sglang.options import SglangArgs
 from attncalc.engines.sglang.pools import stage_sizes
 from attncalc.engines.sglang.slots import SglangLayout, StatePool
@@ -105,6 +106,17 @@ def test_dcp_stores_a_part_of_the_tokens_on_each_gpu(layers: Any, options: dict[
     assert float(pool.concurrency) == 2 * 64_000 / 4096
     assert of.needed(1, 4096) == 2048 * rows
     assert of.needed(1, 4097) == (2048 + (64 if options.get("kv") else 1)) * rows
+
+
+def test_a_log_with_dcp_has_the_tokens_of_one_gpu() -> None:
+    of = layout_of((8, MLA), tp=8, dcp=2)
+    pool = of.pool(2**30, 4096)
+    log = read_log(["ServerArgs(tp_size=8, dcp_size=2)", *pool.log_lines])
+    assert log is not None
+    memory, checks = find_engine("sglang").log_checks(log, of, of.args, 4096)
+    assert memory is not None
+    assert of.pool(memory.printed, 4096).tokens == pool.tokens
+    assert all(check.ok for check in checks)
 
 
 def test_the_indexers_keys_of_a_model_take_a_part_of_what_dcp_gives() -> None:
@@ -639,3 +651,80 @@ def test_decimals_are_parsed_exactly() -> None:
     for text in ("", ".", "0", "0.0", "-1", "1e9", "1,5", "1.1"):
         with pytest.raises(AttncalcError, match=r"--x: .* is not a number above 0 and at most 1"):
             parse_decimal(text, "--x", upper=1)
+
+
+# Buffers for LoRA adapters.
+
+
+LLAMA_LORA = {"enable_lora": True, "max_lora_rank": 64, "lora_target_modules": "all"}
+PAIR = 8 * 64 * 2
+"""Bytes per input or output: 8 adapters of rank 64 in bf16."""
+
+
+@each(
+    ("model", "options", "widths"),
+    [
+        # q and o have 4096 + 4096 inputs and outputs, k and v 4096 + 1024, gate, up and down 4096 + 14,336: 81,920;
+        # embedding and head 128,256 + 4096 each, and both of them twice (init_embedding_buffer)
+        ("llama3-8b", {}, 32 * (2 * 8192 + 2 * 5120 + 3 * 18_432) + 2 * 2 * (128_256 + 4096)),
+        ("llama3-8b", {"lora_target_modules": "q_proj,down_proj"}, 32 * (8192 + 2 * 5120 + 18_432)),
+        ("llama3-8b", {"lora_target_modules": "embed_tokens"}, 128_256 + 4096),
+        # half of the outputs of q, k, v, gate and up, and half of the inputs of o and down
+        (
+            "llama3-8b",
+            {"lora_target_modules": "qkv_proj,o_proj,gate_up_proj,down_proj", "tp": 2},
+            32 * (6144 + 2 * 4608 + 6144 + 3 * 11_264),
+        ),
+        # the head's outputs are divided, the embedding is not
+        ("llama3-8b", {"lora_target_modules": "lm_head", "tp": 2}, 4096 + 64_128),
+        # a pair per expert
+        (
+            "qwen3-30b-a3b",
+            {"lora_target_modules": "o_proj gate_proj"},
+            48 * (4096 + 2048 + 128 * 2 * (2048 + 768)),
+        ),
+        # the 3 dense layers of DeepSeek-V3 have buffers for 256 experts of 2,048 too, and their own MLP of 18,432
+        (
+            "deepseek-v3",
+            {"lora_target_modules": "down_proj"},
+            61 * 256 * (7168 + 2048) + 58 * (7168 + 2048) + 3 * (7168 + 18_432),
+        ),
+        # q_a and kv_a: 7168 inputs each, 1,536 and 576 outputs, which nothing divides
+        ("deepseek-v3", {"lora_target_modules": "q_a_proj", "tp": 8}, 61 * (7168 + 1536 + 7168 + 576)),
+    ],
+)
+def test_lora_buffers_have_a_pair_for_each_target_module(model: str, options: dict[str, Any], widths: int) -> None:
+    """Source: get_lora_A_shape, get_lora_B_shape and init_buffers in SGLang 0.5.23's lora/mem_pool.py."""
+    result = fit(model, engine="sglang", gpu="b200", context=4096, **{**LLAMA_LORA, **options})
+    assert result.budget.weights is not None
+    (size,) = (part.size for part in result.budget.weights.extra if part.name == "weights_lora")
+    assert size == widths * PAIR
+
+
+def test_fewer_adapters_of_a_batch_take_less() -> None:
+    sizes = []
+    for adapters in (8, 2):
+        options = {"max_loras_per_batch": adapters, "lora_target_modules": "o_proj"}
+        result = fit("llama3-8b", engine="sglang", gpu="h100", **{**LLAMA_LORA, **options})
+        assert result.budget.weights is not None
+        sizes += [part.size for part in result.budget.weights.extra if part.name == "weights_lora"]
+    assert sizes == [32 * 8192 * PAIR, 32 * 8192 * PAIR // 4]
+
+
+@each(
+    ("model", "options", "message"),
+    [
+        ("llama3-8b", {"max_lora_rank": None}, "--enable-lora needs --max-lora-rank"),
+        ("llama3-8b", {"lora_target_modules": None}, "--enable-lora needs --lora-target-modules"),
+        ("llama3-8b", {"pp": 2}, "--enable-lora is not supported with --pp"),
+        ("llama3-8b", {"lora_target_modules": "query"}, "'query' is not a module with LoRA adapters"),
+        ("llama3-8b", {"lora_target_modules": "all,o_proj"}, "'all' is not a module with LoRA adapters"),
+        ("llama3-8b", {"lora_target_modules": " "}, "'' is not a module with LoRA adapters"),
+        ("qwen3-next-80b-a3b", {"tp": 2}, "LoRA buffers are not known for GDN"),
+        ("deepseek-v2-lite", {}, "LoRA buffers are not known for MLA"),
+    ],
+)
+def test_lora_buffers_that_are_not_known_are_an_error(model: str, options: dict[str, Any], message: str) -> None:
+    given = {name: value for name, value in {**LLAMA_LORA, **options}.items() if value is not None}
+    with pytest.raises(AttncalcError, match=message):
+        fit(model, engine="sglang", gpu="h200", **given)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 
 from ..engines import ENGINES, find_engine
 from ..engines.llamacpp.options import LlamacppOptions
-from ..engines.options import DraftOptions, PagedOptions, VersionOptions
+from ..engines.options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
 from ..engines.sglang.options import SglangOptions
 from ..engines.transformers.options import TransformersOptions
 from ..engines.vllm.options import VllmOptions
@@ -187,6 +187,7 @@ class EngineOptions(
     VersionOptions,
     PagedOptions,
     DraftOptions,
+    LoraOptions,
     VllmOptions,
     SglangOptions,
     LlamacppOptions,
@@ -207,7 +208,7 @@ GROUPS: dict[str, tuple[Any, ...]] = {
     "Workload": (SizeOptions, CacheDtypeOptions),
     "Users": (UserOptions,),
     "GPUs and engine": (DeploymentOptions, VersionOptions),
-    "Several engines": (PagedOptions, DraftOptions),
+    "Several engines": (PagedOptions, DraftOptions, LoraOptions),
     "vLLM": (VllmOptions,),
     "SGLang": (SglangOptions,),
     "llama.cpp": (LlamacppOptions,),

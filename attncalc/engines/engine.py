@@ -60,6 +60,14 @@ class HostCache(NamedTuple):
     copies: int  # GPUs that have as much of their own: 1 if all of them load the same bytes
 
 
+class SmallerStep(NamedTuple):
+    """A lower limit of one forward pass."""
+
+    words: str  # '256 tokens per pass'
+    flag: str  # the options to type: '-ub 256'
+    args: dict[str, Any]  # the arguments that they become
+
+
 class Refusal(NamedTuple):
     """Why an engine does not start, whatever the memory."""
 
@@ -107,6 +115,7 @@ class Engine(Generic[Args]):
     larger_shares: tuple[str, ...] = ()
     fewer_sequences: tuple[int, ...] = ()
     without_graphs: str | None = None  # its option that captures no CUDA graphs
+    running_option: str = ""  # its option that limits the requests that run concurrently
 
     log_signs: re.Pattern[str] | None = None  # matches the lines of its log; None for an engine without logs
     releases: tuple[str, ...] = ()  # that a log without a version may come from, the newest first
@@ -200,6 +209,15 @@ class Engine(Generic[Args]):
     def offload_values(self, option: str, model: ModelSpec, args: Args) -> range:
         """Return the values of one of `offload_options`, from nothing on the host on; () if it has no effect."""
         raise NotImplementedError
+
+    def smaller_steps(self, args: Args, batch: int) -> Iterator[SmallerStep]:
+        """Yield limits of a pass with which it takes less runtime memory, the largest first.
+
+        Args:
+            args: Its arguments.
+            batch: Concurrent sequences, which a pass must still have.
+        """
+        return iter(())
 
     # The cache
 

@@ -44,7 +44,7 @@ WEIGHT_PARTS = FigureRows(
             ("weights_expert_padding", "padding of MXFP4 experts", "padding of MXFP4 experts"),
             ("weights_layer_inputs", "buffer of per-layer inputs", "a buffer of Gemma 3n's and 4's inputs per layer"),
             ("weights_vocab_padding", "padding of the vocabulary", "padding of the vocabulary"),
-            ("weights_lora", "buffers for LoRA adapters", "vLLM's buffers for the adapters of --enable-lora"),
+            ("weights_lora", "buffers for LoRA adapters", "the buffers for the adapters of --enable-lora"),
             ("weights_on_host", "moved to the host", "minus those that --cpu-offload-gb moves to host memory"),
             ("weights_allocator", "rounding of PyTorch's allocator", "what PyTorch's allocator adds to large tensors"),
         )

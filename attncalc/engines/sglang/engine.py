@@ -12,11 +12,12 @@ from ...units import GIB, parse_decimal
 from ..base import CacheLayout, Pool
 from ..engine import Engine, ExtraWeights, HeldWeights, HostCache
 from ..expert_parallel import divide_for_attention
-from ..options import DraftOptions, PagedOptions, VersionOptions
+from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
 from ..startup_log import LogChecks, StartupLog
 from .launch import launch
 from .layout import layout
+from .lora import lora_buffers
 from .options import SglangArgs, SglangOptions
 from .pools import stage_sizes
 from .runtime import runtime
@@ -35,10 +36,11 @@ class Sglang(Engine[SglangArgs]):
     name = "sglang"
     title = "SGLang"
     args = SglangArgs
-    options = (VersionOptions, PagedOptions, DraftOptions, SglangOptions)
+    options = (VersionOptions, PagedOptions, DraftOptions, LoraOptions, SglangOptions)
     splits = frozenset({"pp", "dcp", "attn_dp"})
     share_option = "--mem-fraction-static"
     dtype_of_fp32 = "fp16"  # _get_and_verify_dtype in configs/model_config.py
+    running_option = "--max-running-requests"
     larger_shares = ("0.8", "0.85", "0.88", "0.9", "0.92")
     data_parallel = True
     ranks_share_tp = True
@@ -85,7 +87,7 @@ class Sglang(Engine[SglangArgs]):
         return method not in _NEVER_LOADED
 
     def extra_weights(self, model: ModelSpec, args: SglangArgs, held: HeldWeights) -> Sequence[ExtraWeights]:
-        """Return the tables of rotary positions, and the copies of MLA's kv_b.
+        """Return the tables of rotary positions, the copies of MLA's kv_b, and the buffers for LoRA adapters.
 
         Tables are in fp32 (layers/rotary_embedding/base.py), with four times the positions if they have mrope_section.
         `w_kc` and `w_vc` are copies of kv_b in the model's dtype (models/deepseek_common/deepseek_weight_loader.py).
@@ -107,6 +109,7 @@ class Sglang(Engine[SglangArgs]):
         return [
             ExtraWeights("weights_rope_tables", "rope tables", total(tables)),
             ExtraWeights("weights_absorbed_kv_b", "absorbed kv_b", total(copies)),
+            ExtraWeights("weights_lora", "buffers for LoRA adapters", lora_buffers(model, args, held)),
         ]
 
     def longest_request(self, pool: Pool) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..launch import DRAFT_MODEL, PREDICT_TOKENS, Flags, LaunchFacts, dtype_flags, flag, own_flags, torch_name
+from ..options import LoraOptions
 from .options import SglangArgs, SglangOptions
 
 _CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
@@ -29,7 +30,10 @@ def launch(facts: LaunchFacts[SglangArgs]) -> Flags:
     yield from flag("--mem-fraction-static", facts.share)
     if args.caches_on_host and not args.enable_hierarchical_cache:
         yield "--enable-hierarchical-cache"
-    yield from own_flags(SglangOptions, args)
+    yield from own_flags(LoraOptions, args)
+    yield from own_flags(SglangOptions, args, "lora_target_modules")
+    if args.lora_target_modules:
+        yield from ("--lora-target-modules", *args.lora_target_modules.split())
     yield from flag("--page-size", args.block_size)
     yield from flag("--mamba-ssm-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is False:

@@ -13,7 +13,7 @@ VERSION = "0.5.23"
 """The version whose source the pools are from."""
 _OLDEST = (0, 3, 6)
 RELEASES = (
-    *(VERSION, "0.5.19", "0.5.18", "0.5.14", "0.5.10", "0.5.3"),
+    *(VERSION, "0.5.19", "0.5.18", "0.5.15", "0.5.14", "0.5.10", "0.5.3"),
     *("0.4.7.post1", "0.4.6.post2", "0.4.5.post3", "0.4.4.post4", "0.4.0", "0.3.6"),
 )
 """Releases that a log without a version may come from, the newest first: one for each combination of the behaviours

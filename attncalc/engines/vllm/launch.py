@@ -17,6 +17,7 @@ from ..launch import (
     own_flags,
     torch_name,
 )
+from ..options import LoraOptions
 from .options import VllmArgs, VllmOptions
 
 _CACHE_DTYPES = {
@@ -54,6 +55,7 @@ def launch(facts: LaunchFacts[VllmArgs]) -> Flags:
         "--kv-offloading-size": args.kv_offloading_size,
     }
     sizes = (name[2:].replace("-", "_") for name in in_gib)
+    yield from own_flags(LoraOptions, args)
     yield from own_flags(VllmOptions, args, "speculative_model", "allow_long_max_model_len", *sizes)
     yield from flag("--block-size", args.block_size)
     yield from flag("--mamba-ssm-cache-dtype", torch_name(args.mamba_ssm_cache_dtype))

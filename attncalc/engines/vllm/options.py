@@ -117,14 +117,9 @@ class VllmOptions(TypedDict, total=False):
             help="The largest batch with a CUDA graph. Default: 2 --max-num-seqs, at most 512.",
         ),
     ]
-    enable_lora: Annotated[bool, Option("--enable-lora", help="Buffers for LoRA adapters, which count as weights.")]
     max_loras: Annotated[
         Count | None,
         Option("--max-loras", metavar="N", parse=COUNT, help="Adapters of a step, with --enable-lora. Default: 1."),
-    ]
-    max_lora_rank: Annotated[
-        Count | None,
-        Option("--max-lora-rank", metavar="N", parse=COUNT, help="Rank of the buffers for adapters. Default: 16."),
     ]
     offline: Annotated[
         bool, Option("--offline", help="Python's class LLM instead of the server, with larger steps by default.")
@@ -148,9 +143,7 @@ class VllmArgs(PagedArgs):
     limit_mm_per_prompt: str | None = None
     skip_mm_profiling: bool = False
     max_cudagraph_capture_size: int | None = None
-    enable_lora: bool = False
     max_loras: int | None = None
-    max_lora_rank: int | None = None
     offline: bool = False
 
     @property
