@@ -105,7 +105,7 @@ class DeploymentOptions(TypedDict, total=False):
     dcp: Annotated[
         Count | None,
         Option(
-            *("--dcp", "--decode-context-parallel-size"),
+            *("--dcp", "--decode-context-parallel-size", "--dcp-size"),
             parse=COUNT,
             help="Decode-context-parallel GPUs, which share those of --tp. Default: 1.",
         ),

@@ -107,15 +107,20 @@ def _latent_notes(answer: Answer) -> list[str]:
         f"Copies of the latents on the other {plural(tp - dcp, 'GPU')} take "
         f"{human(int(result.needed) * (tp - dcp), BYTES)} for this batch: --tp does not divide MLA's cache."
     )
-    ranks = answer.attention_ranks
+    ranks, split = answer.attention_ranks, answer.with_dcp
+    with_dcp = ""
+    if split:
+        with_dcp = (
+            f"--dcp {tp} would give {float(split.pool.concurrency) * resolved.replicas:,.2f} concurrent requests."
+        )
     if ranks is None:
-        return [note]
+        return [note, *([with_dcp] if with_dcp else [])]
     if ranks.after is None:
         return [note, f"DP attention ({ranks.flags}) does not fit: each GPU would need all weights of attention."]
     gives = (
         f"DP attention ({ranks.flags}) would give {ranks.after:,.2f} concurrent requests on all GPUs instead of "
-        f"{ranks.before:,.2f}."
-    )
+        f"{ranks.before:,.2f}. {with_dcp}"
+    ).rstrip()
     if ranks.after <= ranks.before:
         return [note, gives]
     # a note that starts with an option is on the default screen

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..model import plural
+from ..quantity import Ratio
 from ..serving.answer import Answer
 from ..serving.fit import FitResult
 from ..serving.launch import launch_command
@@ -240,7 +241,8 @@ def _pool_table(result: FitResult, figures: Figures, details: Sequence[Figure]) 
         figure = by_name[name]
         if figure.quantity is not None:
             label = labels.get(name, figure.label)
-            rows.append((label, figure.human, figure.exact if figure.unit == BYTES else ""))
+            is_whole = figure.unit == BYTES and not isinstance(figure.quantity, Ratio)
+            rows.append((label, figure.human, figure.exact if is_whole else ""))
     rows.append((figures["concurrency"].label, times(result.pool.concurrency, 2), ""))
     return Table((LABEL, Column(), Column()), tuple(rows))
 

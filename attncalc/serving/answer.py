@@ -88,6 +88,20 @@ class Answer:
         return fit(dataclasses.replace(self.resolved.request, dcp=1))
 
     @cached_property
+    def with_dcp(self) -> FitResult | None:
+        """What fits if all tensor-parallel GPUs of attention divide the tokens.
+
+        None if some do already, or the engine or the model does not have it.
+        """
+        args = self.resolved.args
+        if args.dcp > 1 or "dcp" not in self.resolved.engine.splits:
+            return None
+        try:
+            return fit(dataclasses.replace(self.resolved.request, dcp=args.tp // args.attn_dp))
+        except AttncalcError:
+            return None
+
+    @cached_property
     def tiers(self) -> tuple[Tier, ...]:
         """The memories that hold the cache, if it is in host memory or on disk too; else ()."""
         return tiers(self.result)
