@@ -656,7 +656,7 @@ def test_decimals_are_parsed_exactly() -> None:
 # Buffers for LoRA adapters.
 
 
-LLAMA_LORA = {"enable_lora": True, "max_lora_rank": 64, "lora_target_modules": "all"}
+LLAMA_LORA: dict[str, Any] = {"enable_lora": True, "max_lora_rank": 64, "lora_target_modules": "all"}
 PAIR = 8 * 64 * 2
 """Bytes per input or output: 8 adapters of rank 64 in bf16."""
 
@@ -704,7 +704,7 @@ def test_lora_buffers_have_a_pair_for_each_target_module(model: str, options: di
 def test_fewer_adapters_of_a_batch_take_less() -> None:
     sizes = []
     for adapters in (8, 2):
-        options = {"max_loras_per_batch": adapters, "lora_target_modules": "o_proj"}
+        options: dict[str, Any] = {"max_loras_per_batch": adapters, "lora_target_modules": "o_proj"}
         result = fit("llama3-8b", engine="sglang", gpu="h100", **{**LLAMA_LORA, **options})
         assert result.budget.weights is not None
         sizes += [part.size for part in result.budget.weights.extra if part.name == "weights_lora"]

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from conftest import Ask
+from asking import Ask
 from tables import each
 
 from attncalc import AttncalcError, fit

@@ -433,7 +433,7 @@ def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:
 
 
 def _check_tiers(request: FitRequest, of: Engine[Any], args: EngineArgs) -> None:
-    """Raise AttncalcError if an option is about a cache in host memory or on disk that there is not."""
+    """Raise AttncalcError if an option of a cache in host memory or on disk is given without that cache."""
     given = [name for name in ("host_bandwidth", "disk_size", "disk_bandwidth") if getattr(request, name) is not None]
     if given and not of.host_cache_option:
         of.reject(*given)

@@ -234,7 +234,7 @@ class VllmLayout:
         yield Detail("kv_blocks_of_unpooled_tokens", "  of tokens to pool", quantity(blocks[UNPOOLED]), NO_UNIT)
 
     def _growth_details(self, length: int, admitted: int, block_bytes: int) -> Iterator[Detail]:
-        """Yield the bytes that a request takes whatever its length, and those of one more token.
+        """Yield the bytes that a request takes whatever its length, and those per token.
 
         Windows and states do not grow: with 3 groups of states of 2 blocks each, a request of 1 or of 100,000 tokens
         takes 6 blocks for them. Issue 51041 of vLLM asks why the logged tokens depend on the context.
@@ -249,7 +249,7 @@ class VllmLayout:
             blocks = sum(tokens // int(spec.block_size) for spec in growing)
             shared = symbol("tokens_of_blocks", tokens * self.args.dcp, "tokens that fill whole blocks of all groups")
             added = block_bytes * symbol("added_blocks", blocks, "blocks that those tokens take")
-            yield Detail("kv_bytes_per_token", "one more token", ratio(added, shared), BYTES)
+            yield Detail("kv_bytes_per_token", "  per token", ratio(added, shared), BYTES)
 
     def _block_details(self) -> Iterator[Detail]:
         aligned = self.alignment
