@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from asking import Ask
+from asking import Ask, results
 from tables import each
 
 from attncalc import AttncalcError, fit
@@ -198,3 +198,16 @@ def test_an_option_without_its_tier_is_an_error(options: dict[str, Any], message
         fit("llama3-8b", gpu="h100", **options)
     assert error.value.message == message
     assert (error.value.tip or "").startswith(tip)
+
+
+@each(
+    ("engine", "option", "sizes"),
+    [("vllm", "--kv-offloading-size", ("16", "64")), ("sglang", "--hicache-size", ("16", "64"))],
+)
+def test_a_sweep_has_the_figures_of_fit(ask: Ask, engine: str, option: str, sizes: tuple[str, ...]) -> None:
+    names = ["gpu_tokens_per_gib", "host_kv_memory", "host_kv_tokens", "host_load_time", "host_faster_from"]
+    asked = ("llama3.1-8b", "--engine", engine, "--gpu", "h100", "--context", "8K", "--host-bandwidth", "5GB")
+    swept = ask("sweep", *asked, option, ",".join(sizes), "--columns", ",".join(names), "--format", "json")
+    found = [[row[name] for name in names] for row in json.loads(swept.out)["rows"]]
+    one_by_one = [results(ask("fit", *asked, option, size, "--json")) for size in sizes]
+    assert found == [[figures[name] for name in names] for figures in one_by_one]

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...model import ModelSpec, plural
 from ...quantity import Quantity, quantity, symbol
@@ -16,7 +16,6 @@ from ..engine import Engine, HostCache, Refusal, SmallerStep
 from ..expert_parallel import divide_experts
 from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
-from .blocks import VllmLayout
 from .encoder import reads
 from .held_weights import extra_weights, has_mla, padded_vocabulary
 from .launch import launch
@@ -27,6 +26,7 @@ from .versions import RELEASES, vllm_version
 
 if TYPE_CHECKING:
     from ..startup_log import LogChecks, StartupLog
+    from .blocks import VllmLayout
 
 _FEW_TOKENS = 2048
 """Tokens per step to suggest: the default on small GPUs."""
@@ -115,8 +115,7 @@ class Vllm(Engine[VllmArgs]):
         """Return the buffer of --kv-offloading-size (CPUOffloadingSpec in v1/kv_offload/cpu/spec.py)."""
         if not args.kv_offloading_size:
             return None
-        assert isinstance(layout, VllmLayout)
-        copies = 1 if layout.offloads_once else args.tp * args.pp
+        copies = 1 if cast("VllmLayout", layout).offloads_once else args.tp * args.pp
         size = symbol("kv_offloading_size", args.kv_offloading_size, "bytes of host memory for all GPUs")
         return HostCache(quantity(size // symbol("copies", copies, "GPUs whose caches are stored")), copies)
 
