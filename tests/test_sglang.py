@@ -716,6 +716,7 @@ def test_fewer_adapters_of_a_batch_take_less() -> None:
     [
         ("llama3-8b", {"max_lora_rank": None}, "--enable-lora needs --max-lora-rank"),
         ("llama3-8b", {"lora_target_modules": None}, "--enable-lora needs --lora-target-modules"),
+        ("llama3-8b", {"enable_lora": False}, "adapters of LoRA need --enable-lora"),
         ("llama3-8b", {"pp": 2}, "--enable-lora is not supported with --pp"),
         ("llama3-8b", {"lora_target_modules": "query"}, "'query' is not a module with LoRA adapters"),
         ("llama3-8b", {"lora_target_modules": "all,o_proj"}, "'all' is not a module with LoRA adapters"),

@@ -187,6 +187,11 @@ def test_the_command_has_the_tier(ask: Ask, engine: str, options: tuple[str, ...
             "use --engine-version 0.11.1 or later",
         ),
         (
+            {"engine": "sglang", "hicache_ratio": "much"},
+            "--hicache-ratio: 'much' is not a number above 0",
+            "",
+        ),
+        (
             {"engine": "sglang", "hicache_size": 4, "prefix_caching": False},
             "SGLang's cache in host memory cannot be combined with --no-prefix-caching",
             "leave one of them out",

@@ -65,6 +65,11 @@ class EngineArgs:
         return False
 
     @property
+    def token_shares(self) -> int:
+        """How many times smaller `dcp` makes a device's share of the cache."""
+        return self.dcp
+
+    @property
     def caches_on_host(self) -> bool:
         """Whether blocks of the cache are copied to host memory, from where they are loaded again."""
         return False

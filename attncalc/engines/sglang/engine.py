@@ -46,6 +46,7 @@ class Sglang(Engine[SglangArgs]):
     ranks_share_tp = True
     pads_tower_heads = True
     has_extra_weights = True
+    whole_with_dcp = frozenset({"indexer"})
     host_cache_option = "--hicache-size"
     disk_tip = "add SGLang's --hicache-storage-backend file"
     log_signs = re.compile(

@@ -32,6 +32,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
         raise AttncalcError(
             "SGLang's cache in host memory cannot be combined with --no-prefix-caching", "leave one of them out"
         )
+    parse_decimal(args.hicache_ratio or "2", "--hicache-ratio")  # an error here, and not where a report needs it
     sequences = args.requests
     if sequences is not None:
         sequences = max(1, sequences // args.attn_dp)  # each rank of attention runs its part

@@ -35,6 +35,8 @@ def lora_buffers(model: ModelSpec, args: SglangArgs, held: HeldWeights) -> Quant
     Raises AttncalcError if rank or targets are missing, or for layers whose modules are not known here.
     """
     if not args.enable_lora:
+        if args.lora_target_modules or args.max_loras_per_batch:
+            raise AttncalcError("adapters of LoRA need --enable-lora", "add it, or leave the options of adapters out")
         return Quantity(0)
     targets = _targets(args)
     layers = [group for _, group in model.plain().groups()]

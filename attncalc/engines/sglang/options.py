@@ -145,6 +145,20 @@ class SglangArgs(PagedArgs):
         return sglang_version(self.engine_version)
 
     @property
+    def heads_per_dcp(self) -> int:
+        """How many times as many KV heads a GPU stores as without --dcp: those of all GPUs of its group.
+
+        With 4 heads, --tp 8 and --dcp 4, each GPU has 2 heads of every fourth token (get_num_kv_heads in
+        configs/model_config.py).
+        """
+        heads, tp = self.n_kv_heads or 1, self.tp // self.attn_dp
+        return max(1, heads // max(1, tp // self.dcp)) // max(1, heads // tp)
+
+    @property
+    def token_shares(self) -> int:
+        return self.dcp if "MLA" in self.attentions else self.dcp // self.heads_per_dcp
+
+    @property
     def has_drafter(self) -> bool:
         return bool(self.speculative_layers or self.speculative_tokens)
 

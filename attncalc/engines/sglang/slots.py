@@ -246,9 +246,8 @@ class SglangLayout:
     def _full_bytes_per_token(self, stage: StageLayers) -> int:
         """Return the bytes of a row of one GPU. With --dcp it is one token of `dcp`, and some of them are stored whole.
 
-        A GPU stores its KV heads of all GPUs of its group (get_num_kv_heads in configs/model_config.py): with 4 heads,
-        --tp 8 and --dcp 4, each GPU has 2 heads of every fourth token. It stores an indexer's keys of every token, and
-        with an indexer the drafter's rows too (_compute_cell_size in model_executor/pool_configurator.py).
+        A GPU stores the KV heads of all GPUs of its group, an indexer's keys of every token, and with an indexer the
+        drafter's rows of every token too (_compute_cell_size in model_executor/pool_configurator.py).
         """
         row, indexer = self.pools.full.total, self.pools.indexer
         if self._heads_per_dcp > 1:
@@ -265,11 +264,7 @@ class SglangLayout:
 
     @property
     def _heads_per_dcp(self) -> int:
-        """How many times as many KV heads a GPU stores as without --dcp."""
-        heads, tp = self.args.n_kv_heads, self.args.tp // self.args.attn_dp
-        if self.pools.full.latent or heads is None:
-            return 1
-        return max(1, heads // (tp // self.args.dcp)) // max(1, heads // tp)
+        return 1 if self.pools.full.latent else self.args.heads_per_dcp
 
     def _dcp(self, like: int) -> int:
         return symbol_like(like, "dcp", self.args.dcp, "decode-context-parallel devices")
