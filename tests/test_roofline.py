@@ -318,8 +318,8 @@ def test_drafts_leave_tokens_per_second_without_a_bound() -> None:
 def test_engine_args_reach_the_roofline() -> None:
     model, workload = load("llama3-8b"), Workload.decode(1, 4096)
     vllm = FitRequest(model, workload, gpu=gpu("h100"), gpus=8, pp=2, dcp=4, engine_args={"speculative_tokens": 3})
-    bf16 = {"kv_dtype_k": dtype("bf16"), "kv_dtype_v": dtype("bf16")}
-    assert ServingConfig.of(resolve(vllm)) == ServingConfig(stages=2, dcp=4, drafts=3, **bf16)
+    bf16 = dtype("bf16")
+    assert ServingConfig.of(resolve(vllm)) == ServingConfig(2, 4, bf16, bf16, drafts=3)
     llamacpp = FitRequest(model, workload, "llamacpp", gpu=gpu("h100"), gpus=3, engine_args={"kv_dtype_k": "q8_0"})
     expected = ServingConfig(stages=3, kv_dtype_k=dtype("q8_0"), kv_dtype_v=dtype("f16"))
     assert ServingConfig.of(resolve(llamacpp)) == expected

@@ -207,8 +207,18 @@ def test_limits_are_only_searched_if_asked_for() -> None:
 # The bytes of cache that a step reads
 
 
+INDEXER = frozenset({"indexer"})
+
+
+def test_an_indexers_keys_may_be_whole() -> None:
+    """SGLang: 3 layers of 24 B of a latent, half of them here, and 12 B of an indexer's key, all of them."""
+    of = picking(3)
+    written = cache_read(of, Workload.prefill(2, 100), ServingConfig(dcp=2, whole=INDEXER))
+    assert written == 3 * 2 * 100 * (24 // 2 + 12)
+
+
 def test_one_device_is_the_default() -> None:
-    assert ONE_DEVICE == ServingConfig() == (1, 1, None, None, 0)
+    assert ONE_DEVICE == ServingConfig() == (1, 1, None, None, 0, frozenset())
 
 
 @pytest.mark.parametrize(
@@ -216,6 +226,9 @@ def test_one_device_is_the_default() -> None:
     [
         ("vllm", {"tp": 4, "pp": 2, "dcp": 2}, ServingConfig(2, 2, BF16, BF16)),
         ("vllm", {"tp": 2, "engine_args": {"speculative_tokens": 3}}, ServingConfig(1, 1, BF16, BF16, drafts=3)),
+        # a GPU of SGLang has the heads of its group: 4 of 8 for half of the tokens, or 1 for half of them
+        ("sglang", {"tp": 4, "dcp": 2}, ServingConfig(1, 1, BF16, BF16, whole=INDEXER)),
+        ("sglang", {"tp": 16, "dcp": 2}, ServingConfig(1, 2, BF16, BF16, whole=INDEXER)),
         # llama.cpp gives each GPU whole layers
         ("llamacpp", {"gpus": 3, "engine_args": {"kv_dtype_k": "q8_0"}}, ServingConfig(3, 1, Q8, F16)),
         ("llamacpp", {"gpus": 3, "engine_args": {"kv_dtype_v": "q8_0"}}, ServingConfig(3, 1, F16, Q8)),

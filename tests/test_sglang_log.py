@@ -82,6 +82,7 @@ def test_weights_need_both_figures_of_free_memory() -> None:
         ("max_running_requests=7", "max_total_num_tokens=1000, max_running_requests=62", "max_running_requests", "7"),
         # ranks of attention: the option of 0.5.23, or replicas that share the experts
         ("attn_dp_size=4", "", "attn_dp", "4"),
+        ("dcp_size=2", "", "dcp", "2"),
         ("dp_size=8, enable_dp_attention=True", "", "attn_dp", "8"),
         ("dp_size=8, enable_dp_attention=False", "", "attn_dp", None),
         ("attn_dp_size=4, dp_size=8, enable_dp_attention=True", "", "attn_dp", "4"),

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 
 from ..engines import ENGINES, find_engine
 from ..engines.llamacpp.options import LlamacppOptions
-from ..engines.options import DraftOptions, PagedOptions, VersionOptions
+from ..engines.options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
 from ..engines.sglang.options import SglangOptions
 from ..engines.transformers.options import TransformersOptions
 from ..engines.vllm.options import VllmOptions
@@ -115,7 +115,7 @@ class DeploymentOptions(TypedDict, total=False):
     dcp: Annotated[
         Count | None,
         Option(
-            *("--dcp", "--decode-context-parallel-size"),
+            *("--dcp", "--decode-context-parallel-size", "--dcp-size"),
             also=("-dcp",),
             parse=COUNT,
             help="Decode-context-parallel GPUs, which share those of --tp. Default: 1.",
@@ -187,12 +187,26 @@ class DeploymentOptions(TypedDict, total=False):
             help="Memory for the cache that an engine reported, as 5.38GiB; --gpu then sets its defaults only.",
         ),
     ]
+    host_bandwidth: Annotated[
+        Size | None,
+        Option(
+            "--host-bandwidth",
+            parse=BYTES,
+            help="Bytes/s from host memory to each GPU, as 50GB, for a cache there. Default: 25GB.",
+        ),
+    ]
+    disk_size: Annotated[Size | None, Option("--disk-size", parse=BYTES, help="Disk for the cache, as 1TiB.")]
+    disk_bandwidth: Annotated[
+        Size | None,
+        Option("--disk-bandwidth", parse=BYTES, help="Bytes/s from disk to all GPUs, as 12GB. Default: 5GB."),
+    ]
 
 
 class EngineOptions(
     VersionOptions,
     PagedOptions,
     DraftOptions,
+    LoraOptions,
     VllmOptions,
     SglangOptions,
     LlamacppOptions,
@@ -213,7 +227,7 @@ GROUPS: dict[str, tuple[Any, ...]] = {
     "Workload": (SizeOptions, CacheDtypeOptions),
     "Users": (UserOptions,),
     "GPUs and engine": (DeploymentOptions, VersionOptions),
-    "Several engines": (PagedOptions, DraftOptions),
+    "Several engines": (PagedOptions, DraftOptions, LoraOptions),
     "vLLM": (VllmOptions,),
     "SGLang": (SglangOptions,),
     "llama.cpp": (LlamacppOptions,),

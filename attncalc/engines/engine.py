@@ -54,6 +54,21 @@ class HeldWeights(NamedTuple):
         return symbol("bytes", self.dtype.bits // 8, f"bytes of an element in {self.dtype.name}")
 
 
+class HostCache(NamedTuple):
+    """The memory of the host, or of a disk, that an engine takes for blocks of the cache."""
+
+    per_device: Quantity  # bytes for the cache of one GPU
+    copies: int  # GPUs that have as much of their own: 1 if all of them load the same bytes
+
+
+class SmallerStep(NamedTuple):
+    """A lower limit of one forward pass."""
+
+    words: str  # '256 tokens per pass'
+    flag: str  # the options to type: '-ub 256'
+    args: dict[str, Any]  # the arguments that they become
+
+
 class Refusal(NamedTuple):
     """Why an engine does not start, whatever the memory."""
 
@@ -89,6 +104,10 @@ class Engine(Generic[Args]):
     has_extra_weights: bool = False  # whether `extra_weights` is known
     long_context_options: Mapping[str, Any] = MappingProxyType({})  # required beyond the model's maximum context
 
+    whole_with_dcp: frozenset[str] = frozenset()  # roles of caches that each device stores for all tokens despite `dcp`
+    host_cache_option: str = ""  # its option that copies blocks of the cache to host memory; '' without one
+    disk_tip: str = ""  # how it copies them to a disk, in words
+
     # Its options that leave layers on the host, each with its change of a suggestion, for a number of layers
     offload_options: Mapping[str, str] = MappingProxyType({})
 
@@ -98,6 +117,7 @@ class Engine(Generic[Args]):
     larger_shares: tuple[str, ...] = ()
     fewer_sequences: tuple[int, ...] = ()
     without_graphs: str | None = None  # its option that captures no CUDA graphs
+    running_option: str = ""  # its option that limits the requests that run concurrently
 
     commands: tuple[LaunchWords, ...] = ()  # how the commands that start it are read
     log_signs: re.Pattern[str] | None = None  # matches the lines of its log; None for an engine without logs
@@ -204,6 +224,15 @@ class Engine(Generic[Args]):
         """Return the values of one of `offload_options`, from nothing on the host on; () if it has no effect."""
         raise NotImplementedError
 
+    def smaller_steps(self, args: Args, batch: int) -> Iterator[SmallerStep]:
+        """Yield limits of a pass with which it takes less runtime memory, the largest first.
+
+        Args:
+            args: Its arguments.
+            batch: Concurrent sequences, which a pass must still have.
+        """
+        return iter(())
+
     # The cache
 
     def layout(self, specs: Sequence[LayerCacheSpec], args: Args) -> CacheLayout:
@@ -217,6 +246,16 @@ class Engine(Generic[Args]):
     def reserves_context(self, args: Args) -> bool:
         """Return whether each sequence has memory for its whole context from its start."""
         return False
+
+    def host_cache(self, args: Args, layout: CacheLayout, kv_memory: Quantity) -> HostCache | None:
+        """Return the host memory to which it copies blocks; None if there is none.
+
+        Args:
+            args: Its arguments.
+            layout: How it stores the cache.
+            kv_memory: Bytes for the cache on one GPU.
+        """
+        return None
 
     def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None) -> str | None:
         """Return the dtype of the cache that a version takes from the checkpoint's quantization (kv_cache_scheme).

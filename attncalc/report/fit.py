@@ -34,6 +34,7 @@ from .notes import is_decisive
 from .report import Report, Section, Table, heading, workload_facts
 from .roofline import roofline_section
 from .text import height
+from .tiers import tiers_table
 from .users import users_section
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ def _answer_tables(answer: Answer, figures: Figures, changes: Sequence[Suggestio
     """Return what fits and the command that starts the engine so, or the changes that make it fit."""
     if answer.result.verdict != "fits":
         return tuple(changes_tables(answer, changes))
-    return (capacity_table(answer, figures), *command_table(launch_command(answer.resolved)))
+    capacity = (capacity_table(answer, figures), *tiers_table(answer))
+    return (*capacity, *command_table(launch_command(answer.resolved)))
 
 
 def _on_one_screen(report: Report, answer: Answer, figures: Figures, notes: tuple[str, ...], bounds: Section) -> Report:

@@ -49,7 +49,7 @@ def log_report(request: FitRequest, log: StartupLog, *, full: bool = False) -> R
         if not full:
             shown = (*diagnosis.notes, "--full adds the figures of the log, all changes with their commands and notes.")
     if load:
-        tables += _load_tables(load)
+        tables += _load_tables(load, answer.resolved.engine.running_option)
     if comparison.checks and shown is None:
         tables.append(_checks_table(comparison))
     if comparison.estimates and shown is None:
@@ -116,8 +116,11 @@ def _load_facts(state: LoadState) -> dict[str, Any]:
     }
 
 
-def _load_tables(state: LoadState) -> list[Table]:
-    """Return the load in words, and the changes with which the cache holds all requests."""
+def _load_tables(state: LoadState, running_option: str) -> list[Table]:
+    """Return the load in words, and the changes with which the cache holds all requests.
+
+    `running_option` is the engine's that limits the running requests.
+    """
     load, tokens = state.load, count(state.tokens_per_request)
     texts = [
         f"LOAD: {plural(load.running, 'request')} run, {count(load.waiting)} wait, {load.usage:.1%} of the cache is "
@@ -127,8 +130,8 @@ def _load_tables(state: LoadState) -> list[Table]:
         texts.append(f"Running requests lost their cache and are computed again ({plural(load.preempted, 'line')}).")
     if load.waiting and not state.is_full:
         texts.append(
-            "The cache is not full: the limit of running requests is reached (--max-num-seqs of vLLM, "
-            "--max-running-requests of SGLang), or prompts are still computed."
+            f"The cache is not full: the limit of running requests is reached ({running_option}), or prompts are "
+            "still computed."
         )
     tables = [lines_table(texts, strong=True)]
     if load.waiting and state.is_full:

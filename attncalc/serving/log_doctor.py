@@ -141,18 +141,21 @@ def _with_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, availab
     if available is not None and refusal.kind == "too_small" and needed <= room:
         disagreement = f"one batch needs {_size(needed)} with this model, and {_size(room)} were left for the cache"
         return _other_model(request, log, refusal, disagreement)
-    return _before_the_cache(estimate, refusal, excess)
+    return _before_the_cache(estimate, refusal, excess, needed, room)
 
 
-def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | None) -> Diagnosis:
+def _before_the_cache(
+    estimate: FitResult, refusal: LogRefusal, excess: int | None, needed: int, room: int
+) -> Diagnosis:
     """Return what is missing for the cache, or for the weights.
 
     Args:
         estimate: What fits; by the log's figures if it has them.
         refusal: The engine's message.
         excess: Bytes by which the log's figures differ from the estimate of attncalc; None if the log has none.
+        needed: Bytes that the batch needs.
+        room: Bytes for the cache; negative if weights and reserve are too large.
     """
-    needed, room = int(estimate.needed), estimate.budget.room()
     cause, reason = _reason(estimate, room)
     note = "The log does not say how much memory was left: the changes rest on the estimate."
     weights, gpu = estimate.budget.weights, estimate.resolved.gpu
@@ -266,7 +269,9 @@ def _fewer_sequences(result: FitResult) -> Suggestion | None:
     if fewer < 1:
         return None
     changed = fit(result.request.with_engine_args(max_num_seqs=fewer))
-    return Suggestion(f"{count(fewer)} sequences per step", f"--max-num-seqs {fewer}", changed)
+    return Suggestion(
+        f"{count(fewer)} sequences per step", f"{changed.resolved.engine.running_option} {fewer}", changed
+    )
 
 
 def _tried(result: FitResult) -> str:

@@ -86,6 +86,9 @@ class FitRequest:
         served_model: The path or repository that the engine loads; by default the one in the preset's sources. For
             GGUF files a repository may be 'org/name:Q4_K_M' or 'org/name:FILE'.
         revision: The repository's branch, tag or commit; None for the default branch.
+        host_bandwidth: Bytes/s from host memory to one GPU, for a cache in host memory; by default 25 GB/s.
+        disk_size: Bytes on disk for the cache; None without a cache there.
+        disk_bandwidth: Bytes/s of that disk; by default 5 GB/s.
         traffic: The requests that users send, whose concurrency `users` returns. They do not change what fits.
     """
 
@@ -110,6 +113,9 @@ class FitRequest:
     draft: ModelSpec | None = None
     served_draft: str | None = None
     revision: str | None = None
+    host_bandwidth: int | None = None
+    disk_size: int | None = None
+    disk_bandwidth: int | None = None
     traffic: Traffic | None = None
 
     def with_engine_args(self, **changes: Any) -> FitRequest:
@@ -273,6 +279,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         blocks=model.stored.blocks if model.stored and not model.stored.file_type else None,
     )
     of.check_split(args)
+    _check_tiers(request, of, args)
     model = of.loaded(model, args)
     if not file_type(model):  # another change of the weights starts from the model without a file
         request = dataclasses.replace(request, model=model)
@@ -423,6 +430,19 @@ def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:
             "--attn-dp cannot be combined with --dp",
             "SGLang has either ranks of attention or replicas",
         )
+
+
+def _check_tiers(request: FitRequest, of: Engine[Any], args: EngineArgs) -> None:
+    """Raise AttncalcError if an option of a cache in host memory or on disk is given without that cache."""
+    given = [name for name in ("host_bandwidth", "disk_size", "disk_bandwidth") if getattr(request, name) is not None]
+    if given and not of.host_cache_option:
+        of.reject(*given)
+    if request.host_bandwidth is not None and not args.caches_on_host:
+        raise AttncalcError(
+            "--host-bandwidth needs a cache in host memory", f"add {of.host_cache_option} 64, for example"
+        )
+    if request.disk_bandwidth is not None and request.disk_size is None:
+        raise AttncalcError("--disk-bandwidth needs --disk-size", "give the size of the cache on disk: --disk-size 1TB")
 
 
 def _check_devices(request: FitRequest) -> None:

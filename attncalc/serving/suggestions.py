@@ -20,9 +20,6 @@ from .weight_format import weight_bits
 MAX_PAIRS = 2
 """Combinations of changes that are suggested, and the single changes of which as many make a pair unnecessary."""
 
-_FEW_TOKENS = 2048
-"""Tokens per step to suggest: vLLM's default on small GPUs."""
-
 
 class Suggestion(NamedTuple):
     """A change that makes it fit.
@@ -227,19 +224,12 @@ def _with(kind: _Kind, changes: Sequence[_Change], request: FitRequest) -> Itera
 # The changes on the same GPUs, each kind from the smallest change to the largest
 
 
-def _fewer_sequences(resolved: ResolvedRequest) -> Iterator[_Change]:
-    """Yield smaller limits of a step: the sampler holds the logits of all its sequences.
-
-    The tokens of a step are named too, since a default that is only assumed widens the range.
-    """
+def _smaller_steps(resolved: ResolvedRequest) -> Iterator[_Change]:
+    """Yield smaller passes: they hold fewer logits and activations."""
     if resolved.gpu is None:
         return
-    limits = resolved.limits(resolved.workload.batch, resolved.workload.context)
-    for sequences in resolved.engine.fewer_sequences:
-        if resolved.workload.batch <= sequences < limits.sequences:
-            args = {"max_num_seqs": sequences, "max_num_batched_tokens": min(limits.tokens, _FEW_TOKENS)}
-            flag = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in args.items())
-            yield _Change(f"{plural(sequences, 'sequence')} per step", flag, engine_args=args)
+    for step in resolved.engine.smaller_steps(resolved.args, resolved.workload.batch):
+        yield _Change(step.words, step.flag, engine_args=step.args)
 
 
 def _fewer_requests(resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -298,7 +288,7 @@ def _on_host(resolved: ResolvedRequest, option: str) -> Iterator[_Change]:
 
 
 _ON_THE_SAME_GPUS: dict[_Kind, str] = {
-    _fewer_sequences: "fewer sequences and tokens per step",
+    _smaller_steps: "fewer sequences or tokens per step",
     _fewer_requests: "fewer running requests",
     _without_graphs: "no CUDA graphs",
     _narrow_cache: "a narrower cache",
@@ -307,7 +297,7 @@ _ON_THE_SAME_GPUS: dict[_Kind, str] = {
 }
 """The kinds of changes that need no other GPUs, in words. A larger share is late: the engine may run out of memory
 later. Layers in host memory come after them: they are slow."""
-_FREE = frozenset({_fewer_sequences, _fewer_requests, _without_graphs, _larger_share})
+_FREE = frozenset({_smaller_steps, _fewer_requests, _without_graphs, _larger_share})
 """Those that change no answer and no length."""
 
 

@@ -16,7 +16,7 @@ from ...ggml import FILE_TYPES
 from ...model import ModelSpec
 from ...units import DType, parse_count
 from ..base import CacheLayout
-from ..engine import AUTO, Engine
+from ..engine import AUTO, Engine, SmallerStep
 from ..expert_parallel import has_experts
 from ..options import DraftOptions, VersionOptions
 from ..pipeline import LayerCacheSpec
@@ -32,6 +32,9 @@ from .quantize import quantized
 from .runtime import runtime
 from .versions import llamacpp_version
 
+_FEWER_TOKENS = (256, 128, 64)
+"""Tokens of a micro-batch to suggest instead of the default of 512."""
+
 
 class Llamacpp(Engine[LlamacppArgs]):
     """llama.cpp, and its fork ik_llama.cpp."""
@@ -43,6 +46,7 @@ class Llamacpp(Engine[LlamacppArgs]):
     cache_dtype = "fp16"  # common/common.h: whatever dtype the model has
     narrower_cache_dtypes = ("q8_0", "q4_0")
     narrower_weight_dtypes = ("q8_0", "q4_k_m", "q3_k_m", "q2_k")
+    running_option = "-np"
     runtime_grows = True
     max_gpus = MAX_GPUS
     splits_by_layer = True
@@ -118,6 +122,12 @@ class Llamacpp(Engine[LlamacppArgs]):
 
     def limits(self, args: LlamacppArgs) -> Limits:
         return Limits(args.micro_batch, 1)
+
+    def smaller_steps(self, args: LlamacppArgs, batch: int) -> Iterator[SmallerStep]:
+        """Yield smaller micro-batches: the compute buffer holds their activations. Prompts take longer."""
+        for tokens in _FEWER_TOKENS:
+            if tokens < args.micro_batch:
+                yield SmallerStep(f"{tokens} tokens per pass", f"-ub {tokens}", {"ubatch": tokens})
 
     def read_log(self, lines: Sequence[str]) -> StartupLog | None:
         from .log import read_log

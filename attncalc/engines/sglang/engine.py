@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...model import ModelSpec
-from ...quantity import symbol, total
+from ...quantity import Quantity, quantity, symbol, total
 from ...units import GIB, parse_decimal
 from ..base import CacheLayout, Pool
 from ..ds_mla import has_pools
-from ..engine import Engine, ExtraWeights, HeldWeights
+from ..engine import Engine, ExtraWeights, HeldWeights, HostCache
 from ..expert_parallel import divide_for_attention
-from ..options import DraftOptions, PagedOptions, VersionOptions
+from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
 from ..startup_log import LogChecks, StartupLog
 from .launch import WORDS, launch
 from .layout import layout
+from .lora import lora_buffers
 from .options import SglangArgs, SglangOptions
 from .pools import stage_sizes
 from .runtime import runtime
@@ -37,15 +38,19 @@ class Sglang(Engine[SglangArgs]):
     name = "sglang"
     title = "SGLang"
     args = SglangArgs
-    options = (VersionOptions, PagedOptions, DraftOptions, SglangOptions)
-    splits = frozenset({"pp", "attn_dp"})
+    options = (VersionOptions, PagedOptions, DraftOptions, LoraOptions, SglangOptions)
+    splits = frozenset({"pp", "dcp", "attn_dp"})
     share_option = "--mem-fraction-static"
     dtype_of_fp32 = "fp16"  # _get_and_verify_dtype in configs/model_config.py
+    running_option = "--max-running-requests"
     larger_shares = ("0.8", "0.85", "0.88", "0.9", "0.92")
     data_parallel = True
     ranks_share_tp = True
     pads_tower_heads = True
     has_extra_weights = True
+    whole_with_dcp = frozenset({"indexer"})
+    host_cache_option = "--hicache-size"
+    disk_tip = "add SGLang's --hicache-storage-backend file"
     log_signs = re.compile(
         r"sglang|ServerArgs\(|KV Cache is allocated|Load weight (?:begin|end)|max_total_num_tokens=|Memory pool end"
         r"|mem.fraction.static|Mamba Cache is allocated"
@@ -82,11 +87,22 @@ class Sglang(Engine[SglangArgs]):
             return ()
         return [n for n in _FEWER_REQUESTS if n < (args.max_running_requests or _FEWER_REQUESTS[0] + 1)]
 
+    def host_cache(self, args: SglangArgs, layout: CacheLayout, kv_memory: Quantity) -> HostCache | None:
+        """Return HiCache's pools, of which each GPU has its own (HostKVCache in mem_cache/pool_host/base.py)."""
+        if not args.caches_on_host:
+            return None
+        if args.hicache_size:
+            size = symbol("hicache_size", args.hicache_size * 10**9, "bytes of host memory of each GPU")
+        else:
+            numerator, denominator = parse_decimal(args.hicache_ratio or "2", "--hicache-ratio")
+            size = quantity(kv_memory * numerator // denominator)
+        return HostCache(size, args.tp * args.pp // args.attn_dp)
+
     def loads_quantization(self, method: str, version: str | None) -> bool:
         return method not in _NEVER_LOADED
 
     def extra_weights(self, model: ModelSpec, args: SglangArgs, held: HeldWeights) -> Sequence[ExtraWeights]:
-        """Return the tables of rotary positions, and the copies of MLA's kv_b.
+        """Return the tables of rotary positions, the copies of MLA's kv_b, and the buffers for LoRA adapters.
 
         Tables are in fp32 (layers/rotary_embedding/base.py), with four times the positions if they have mrope_section.
         `w_kc` and `w_vc` are copies of kv_b in the model's dtype (models/deepseek_common/deepseek_weight_loader.py).
@@ -108,6 +124,7 @@ class Sglang(Engine[SglangArgs]):
         return [
             ExtraWeights("weights_rope_tables", "rope tables", total(tables)),
             ExtraWeights("weights_absorbed_kv_b", "absorbed kv_b", total(copies)),
+            ExtraWeights("weights_lora", "buffers for LoRA adapters", lora_buffers(model, args, held)),
         ]
 
     def longest_request(self, pool: Pool) -> int | None:

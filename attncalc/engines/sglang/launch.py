@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ..launch import DRAFT_MODEL, PREDICT_TOKENS, Flags, LaunchFacts, dtype_flags, flag, own_flags, torch_name
+from ..options import LoraOptions
 from ..pasted import LaunchWords, ignored, only_if_several
 from .options import SglangArgs, SglangOptions
 
@@ -20,6 +21,7 @@ def launch(facts: LaunchFacts[SglangArgs]) -> Flags:
     yield from ("--context-length", facts.context)
     yield from flag("--tp-size", args.tp, 1)
     yield from flag("--pp-size", args.pp, 1)
+    yield from flag("--dcp-size", args.dcp, 1)
     if args.attn_dp == 1:  # SGLang combines no replicas with ranks of attention: one command per replica
         yield from flag("--dp-size", facts.replicas, 1)
     elif args.version.has_attn_dp_size:
@@ -29,7 +31,12 @@ def launch(facts: LaunchFacts[SglangArgs]) -> Flags:
     if facts.expert_parallel:
         yield from ("--ep-size", args.tp)
     yield from flag("--mem-fraction-static", facts.share)
-    yield from own_flags(SglangOptions, args)
+    if args.caches_on_host and not args.enable_hierarchical_cache:
+        yield "--enable-hierarchical-cache"
+    yield from own_flags(LoraOptions, args)
+    yield from own_flags(SglangOptions, args, "lora_target_modules")
+    if args.lora_target_modules:
+        yield from ("--lora-target-modules", *args.lora_target_modules.split())
     yield from flag("--page-size", args.block_size)
     yield from flag("--mamba-ssm-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is False:

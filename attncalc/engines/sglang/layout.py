@@ -30,6 +30,13 @@ def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
 
         return compressed_layout(specs, args)
     pools = model_pools(specs, args)
+    if args.dcp > 1:
+        _check_dcp(pools, args)
+    if args.caches_on_host and not args.radix_cache:
+        raise AttncalcError(
+            "SGLang's cache in host memory cannot be combined with --no-prefix-caching", "leave one of them out"
+        )
+    parse_decimal(args.hicache_ratio or "2", "--hicache-ratio")  # an error here, and not where a report needs it
     sequences = args.requests
     if sequences is not None:
         sequences = max(1, sequences // args.attn_dp)  # each rank of attention runs its part
@@ -46,6 +53,28 @@ def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
         sequences = states.max_sequences
     notes = tuple(_notes(specs, pools, args, states))
     return SglangLayout(args, pools, states, page, Fraction(*swa_ratio), sequences, notes)
+
+
+def _check_dcp(pools: ModelPools, args: SglangArgs) -> None:
+    # handle_decode_context_parallelism in arg_groups/parallel_hook.py, logical_token_capacity in
+    # mem_cache/kv_cache_configurator.py
+    dcp, tp = args.dcp, args.tp // args.attn_dp
+    if not args.version.has_dcp or (pools.indexer and not args.version.has_dcp_with_indexer):
+        what, since = (" with an indexer", "0.5.22") if pools.indexer else ("", "0.5.15")
+        raise AttncalcError(
+            f"SGLang {args.version.name} has no --dcp{what}",
+            f"use --engine-version {since} or later, or leave --dcp out",
+        )
+    if pools.swa:
+        raise AttncalcError(
+            "--dcp: SGLang does not split the pool of sliding windows",
+            "leave --dcp out, or add --disable-hybrid-swa-memory",
+        )
+    if tp % dcp:
+        raise AttncalcError(
+            f"--dcp {dcp} does not divide the {tp} tensor-parallel devices of attention",
+            "use a divisor: --dcp shares these devices",
+        )
 
 
 def _page(pools: ModelPools, args: SglangArgs) -> int:
@@ -108,6 +137,9 @@ def _notes(
         )
     if args.kv_dtype.name == "fp4":
         yield "fp4 is SGLang's fp4_mx_block16. Its nvfp4 may need a workspace too, which is not counted."
+    if args.dcp > 1:
+        whole = " Each GPU stores an indexer's keys of all tokens." if pools.indexer else ""
+        yield f"SGLang logs the tokens of one GPU, and {args.dcp} GPUs share those of a request.{whole}"
     if args.attn_dp > 1:
         yield (
             "SGLang has DP attention for some architectures only: DeepSeek's, Qwen's and GLM's mixtures of experts, "

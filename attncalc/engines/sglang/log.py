@@ -60,6 +60,7 @@ _VERSION = re.compile(r"(?:sglang|SGLang)(?:[ =:]{1,3}| version )v?(\d{1,6}\.\d{
 _SETTINGS = {
     "tp": _argument("tp_size|tp", r"\d{1,6}"),
     "pp": _argument("pp_size|pp", r"\d{1,6}"),
+    "dcp": _argument("dcp_size", r"\d{1,6}"),
     "context": re.compile(r"context_len(?:gth)?'?[=:] ?(\d{1,12})"),
     "dtype": re.compile(r"(?<!\w)dtype='(?!auto)(\w{1,40})'|Load weight end\. type=\w{1,80}, dtype=torch\.(\w{1,40})"),
     "kv_dtype": re.compile(r"kv_cache_dtype='?(?!auto)(\w{1,40})|Using KV cache dtype: torch\.(\w{1,40})"),
@@ -211,9 +212,10 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: 
     if given is None:
         return None, ()
     printed = int(log.logged[given].text)
+    per_gpu = 1 if given == "state_slots" else args.dcp  # the log has the tokens of one GPU
 
     def counted(memory: int) -> int:
-        return int(layout.pool(memory, context).figure(named[given]))
+        return int(layout.pool(memory, context).figure(named[given])) // per_gpu
 
     bounds = None if given == "state_slots" else _with_as_many_slots(log, layout, context)
     if bounds is None:

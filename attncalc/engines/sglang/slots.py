@@ -174,6 +174,8 @@ class SglangLayout:
     @property
     def facts(self) -> tuple[str, ...]:
         facts = [f"version {self.version}", f"page size {self.page}"]
+        if self.args.dcp > 1:
+            facts.append(f"{self.page * self.args.dcp} tokens per page of {self.args.dcp} GPUs")
         if self.pools.swa:
             facts.append(f"swa-full-tokens-ratio {float(self.swa_ratio):g}")
         if self.states and self.states.fixed_slots is None:
@@ -201,14 +203,18 @@ class SglangLayout:
         if self.states is not None:
             slots = self.states.slots(memory)
             token_memory = self.states.token_memory(memory, slots)
-        stage, tokens = self._fewest_tokens(token_memory)
+        stage, tokens_here = self._fewest_tokens(token_memory)
+        tokens = tokens_here
+        if self.args.dcp > 1:
+            here = named(tokens_here, "tokens_per_gpu", "tokens that one GPU stores, as SGLang logs them")
+            tokens = quantity(here * self._dcp(here))
         swa_tokens = self._swa_tokens(tokens)
         return Pool(
-            blocks=quantity(tokens // symbol("page_size", self.page, "tokens per page")),
+            blocks=quantity(tokens_here // symbol("page_size", self.page, "tokens per page")),
             tokens=tokens,
             concurrency=self._concurrency(tokens, swa_tokens, slots, context),
             details=tuple(self._details(stage, swa_tokens, slots)),
-            log_lines=tuple(self._log_lines(stage, int(tokens), swa_tokens, slots)),
+            log_lines=tuple(self._log_lines(stage, int(tokens_here), swa_tokens, slots)),
         )
 
     def _stage_bytes(self, tokens: int, stage: int, cost: int, per_tokens: int) -> int:
@@ -267,15 +273,30 @@ class SglangLayout:
                 yield i, full + swa, 1
 
     def _full_bytes_per_token(self, stage: StageLayers) -> int:
+        """Return the bytes of a row of one GPU. With --dcp it is one token of `dcp`, and some of them are stored whole.
+
+        A GPU stores the KV heads of all GPUs of its group, an indexer's keys of every token, and with an indexer the
+        drafter's rows of every token too (_compute_cell_size in model_executor/pool_configurator.py).
+        """
         row, indexer = self.pools.full.total, self.pools.indexer
+        if self._heads_per_dcp > 1:
+            row = symbol_like(row, "heads_per_dcp", self._heads_per_dcp, "times the KV heads without --dcp") * row
         layers = symbol_like(row, "L", stage.full, "layers")
-        if self.args.speculative_layers:
-            layers = layers + symbol_like(row, "L_draft", self.args.speculative_layers, "layers of the drafter")
+        drafted = symbol_like(row, "L_draft", self.args.speculative_layers, "layers of the drafter")
         if not indexer:
-            return layers * row
-        if stage.indexers == stage.full:
-            return layers * (row + indexer)
-        return layers * row + (stage.indexers + self.args.speculative_layers) * indexer
+            return (layers + drafted) * row if self.args.speculative_layers else layers * row
+        indexers = symbol_like(row, "L_indexer", stage.indexers, "layers with an indexer")
+        whole = indexers * indexer
+        if self.args.speculative_layers:
+            whole += drafted * (row + indexer)
+        return layers * row + (whole if self.args.dcp == 1 else self._dcp(row) * whole)
+
+    @property
+    def _heads_per_dcp(self) -> int:
+        return 1 if self.pools.full.latent else self.args.heads_per_dcp
+
+    def _dcp(self, like: int) -> int:
+        return symbol_like(like, "dcp", self.args.dcp, "decode-context-parallel devices")
 
     def _swa_bytes_per_token(self, stage: StageLayers) -> int:
         if self.pools.swa is None:
@@ -284,10 +305,10 @@ class SglangLayout:
         return symbol_like(row, "L_swa", stage.swa, "layers with a sliding window") * row
 
     def _full_tokens_needed(self, batch: int, context: int) -> int:
-        """Return the tokens of the full pool with which both pools hold the sequences, in whole pages."""
+        """Return the tokens of one GPU's full pool with which both pools hold the sequences, in whole pages."""
         tokens = self._tokens_in_pages(batch, context)
         if self.pools.swa is None:
-            return tokens
+            return tokens if self.args.dcp == 1 else tokens // self._dcp(tokens)
         # SGLang does not start unless the sliding-window pool holds more than one window and one page
         least = ((self.pools.window + self.page) // self.page + 1) * self.page
         swa_tokens = maximum(batch * self._swa_tokens_per_sequence(context), least)
@@ -300,7 +321,8 @@ class SglangLayout:
         """Return the tokens of the sequences in whole pages, those of a shared prefix once."""
         tokens = batch * self._round_up_to_pages(context)
         if self.shared_prefix:
-            shared = self.shared_prefix // self.page * self.page
+            page = self.page * self.args.dcp
+            shared = self.shared_prefix // page * page
             meaning = "tokens of the shared prefix, in whole pages"
             tokens -= (batch - 1) * symbol_like(tokens, "shared_tokens", shared, meaning)
         return tokens
@@ -320,9 +342,11 @@ class SglangLayout:
         return minimum(context_tokens, symbol_like(context_tokens, "window_slots", limit, meaning))
 
     def _round_up_to_pages(self, tokens: int) -> int:
-        if self.page == 1:
+        """Return whole pages of tokens; with --dcp a page has its tokens on each of these GPUs."""
+        size = self.page * self.args.dcp
+        if size == 1:
             return tokens
-        page = symbol_like(tokens, "page_size", self.page, "tokens per page")
+        page = symbol_like(tokens, "page_size", size, "tokens per page")
         return ceil_div(tokens, page) * page
 
     def _whole_pages(self, tokens: int) -> int:
@@ -352,7 +376,10 @@ class SglangLayout:
         stage = self.pools.stages[stage_number]
         full, swa = quantity(self._full_bytes_per_token(stage)), quantity(self._swa_bytes_per_token(stage))
         if swa_tokens is None:
-            yield Detail("kv_bytes_per_token", "one token", full, BYTES)
+            token: Quantity | Ratio = full
+            if self.args.dcp > 1:
+                token = ratio(named(full, "row", "bytes of a row of one GPU"), quantity(self._dcp(full)))
+            yield Detail("kv_bytes_per_token", "one token", token, BYTES)
         else:
             yield Detail("full_bytes_per_token", "one token, full attention", full, BYTES)
             yield Detail("swa_bytes_per_token", "one token, sliding windows", swa, BYTES)
@@ -372,8 +399,9 @@ class SglangLayout:
                 f"ssm_state size: {ssm:.2f}GB" + (" ..." if self.args.speculative_tokens else "")
             )
         if swa is None or swa_tokens is None:
-            k = stage.full * full.k + stage.indexers * int(self.pools.indexer)
-            yield self._allocated("", tokens, k, stage.full * full.v, latent=full.latent)
+            layers = stage.full * self._heads_per_dcp
+            k = layers * full.k + stage.indexers * int(self.pools.indexer) * self.args.dcp
+            yield self._allocated("", tokens, k, layers * full.v, latent=full.latent)
         else:
             full_k, full_v = stage.full * full.k, stage.full * full.v
             swa_k, swa_v = stage.swa * swa.k, stage.swa * swa.v

@@ -6,15 +6,16 @@ import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from ...model import ModelSpec
+from ...model import ModelSpec, plural
+from ...quantity import Quantity, quantity, symbol
 from ...units import BYTES, count, human
 from ..base import CacheLayout
 from ..ds_mla import has_pools
-from ..engine import Engine, Refusal
+from ..engine import Engine, HostCache, Refusal, SmallerStep
 from ..expert_parallel import divide_experts
-from ..options import DraftOptions, PagedOptions, VersionOptions
+from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
 from .encoder import reads
 from .held_weights import extra_weights, has_mla, padded_vocabulary
@@ -26,7 +27,10 @@ from .versions import RELEASES, vllm_version
 
 if TYPE_CHECKING:
     from ..startup_log import LogChecks, StartupLog
+    from .blocks import VllmLayout
 
+_FEW_TOKENS = 2048
+"""Tokens per step to suggest: the default on small GPUs."""
 _NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet")
 
 
@@ -36,12 +40,15 @@ class Vllm(Engine[VllmArgs]):
     name = "vllm"
     title = "vLLM"
     args = VllmArgs
-    options = (VersionOptions, PagedOptions, DraftOptions, VllmOptions)
+    options = (VersionOptions, PagedOptions, DraftOptions, LoraOptions, VllmOptions)
     splits = frozenset({"pp", "dcp"})
     dtype_of_fp32 = "bf16"  # _resolve_auto_dtype in config/model.py
     larger_shares = ("0.95",)
     fewer_sequences = (128, 32, 8)
     without_graphs = "enforce_eager"
+    running_option = "--max-num-seqs"
+    host_cache_option = "--kv-offloading-size"
+    disk_tip = "vLLM has it with --kv-transfer-config, or in LMCache"
     data_parallel = True
     must_fit_one = True
     has_extra_weights = True
@@ -103,6 +110,26 @@ class Vllm(Engine[VllmArgs]):
                 f"Up to {size} of the layers on each GPU are in host memory. Every step reads them over PCIe, which "
                 "bounds of time leave out."
             )
+
+    def host_cache(self, args: VllmArgs, layout: CacheLayout, kv_memory: Quantity) -> HostCache | None:
+        """Return the buffer of --kv-offloading-size (CPUOffloadingSpec in v1/kv_offload/cpu/spec.py)."""
+        if not args.kv_offloading_size:
+            return None
+        copies = 1 if cast("VllmLayout", layout).offloads_once else args.tp * args.pp
+        size = symbol("kv_offloading_size", args.kv_offloading_size, "bytes of host memory for all GPUs")
+        return HostCache(quantity(size // symbol("copies", copies, "GPUs whose caches are stored")), copies)
+
+    def smaller_steps(self, args: VllmArgs, batch: int) -> Iterator[SmallerStep]:
+        """Yield smaller limits of a step: the sampler holds the logits of all its sequences.
+
+        The tokens of a step are named too, since a default that is only assumed widens the range.
+        """
+        for sequences in self.fewer_sequences:
+            if batch <= sequences < args.step_sequences:
+                tokens = min(args.step_tokens, _FEW_TOKENS)
+                given = {"max_num_seqs": sequences, "max_num_batched_tokens": tokens}
+                flag = f"--max-num-seqs {sequences} --max-num-batched-tokens {tokens}"
+                yield SmallerStep(f"{plural(sequences, 'sequence')} per step", flag, given)
 
     def loads_quantization(self, method: str, version: str | None) -> bool:
         switches = vllm_version(version)

@@ -19,6 +19,7 @@ from ..launch import (
     own_flags,
     torch_name,
 )
+from ..options import LoraOptions
 from ..pasted import LaunchWords, ignored
 from .options import VllmArgs, VllmOptions
 
@@ -51,16 +52,23 @@ def launch(facts: LaunchFacts[VllmArgs]) -> Flags:
         yield "--enable-expert-parallel"
     yield from flag("--gpu-memory-utilization", facts.share)
     yield from flag("--kv-cache-memory-bytes", facts.kv_memory)
-    yield from own_flags(
-        VllmOptions, args, "speculative_model", "allow_long_max_model_len", "swap_space", "cpu_offload_gb"
-    )
+    in_gib = {
+        "--swap-space": args.swap_space,
+        "--cpu-offload-gb": args.cpu_offload_gb,
+        "--kv-offloading-size": args.kv_offloading_size,
+    }
+    sizes = (name[2:].replace("-", "_") for name in in_gib)
+    yield from own_flags(LoraOptions, args)
+    yield from own_flags(VllmOptions, args, "speculative_model", "allow_long_max_model_len", *sizes)
     yield from flag("--block-size", args.block_size)
     yield from flag("--mamba-ssm-cache-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is not None:
         yield "--enable-prefix-caching" if args.prefix_caching else "--no-enable-prefix-caching"
-    for name, size in (("--swap-space", args.swap_space), ("--cpu-offload-gb", args.cpu_offload_gb)):
+    for name, size in in_gib.items():
         if size is not None:
             yield from (name, f"{size / GIB:g}")
+    if args.kv_offloading_size:
+        yield from ("--kv-offloading-backend", "native")  # the default of newer versions
     yield from _drafts(facts)
 
 

@@ -72,6 +72,13 @@ class VllmVersion(Version):
     has_dcp = since((0, 10, 2), "decode_context_parallel_size in config/parallel.py")
     """Decode context parallelism is available."""
 
+    has_kv_offloading = since((0, 11, 1), "kv_offloading_size in config/cache.py")
+    """Blocks of the cache can be copied to host memory."""
+    offloads_latents_once: Switch[Literal["never", "plain", "always"]] = by_version(
+        {(): "never", (0, 27): "plain", (0, 31): "always"}, "replicated_layout in kv_connector/v1/offloading/config.py"
+    )
+    """Tensor-parallel GPUs share one copy of MLA's latents there; 'plain': only if all layers cache the same."""
+
     # How a block holds groups with pages of several sizes (compressed attention)
 
     pads_unpooled_pages = until((0, 27), "_get_kv_cache_groups_uniform_groups in v1/core/kv_cache_utils.py")
