@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,12 +12,13 @@ from ..config import ModelLike, load
 from ..config.presets import preset_of, repository_of, with_file_type
 from ..engines import default_engine, find_engine
 from ..errors import AttncalcError
+from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..options import given, options_of, parsed
 from ..serving.fit import with_longest_context
 from ..serving.offload import with_auto_offload
-from ..serving.request import FitRequest
+from ..serving.request import FitRequest, resolve
 from ..serving.traffic import Traffic
 from ..units import truncate
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
@@ -45,6 +47,31 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     else:
         served = {} if isinstance(model, ModelSpec) else {"served_model": UNNAMED}
     return fit_request(spec, options, traffic=traffic, served=served)
+
+
+def read_quants(model: str, options: FitOptions) -> list[tuple[str, FitRequest]]:
+    """Return (name, request) of each type of GGUF files that llama.cpp has for the model, or of each file of a folder.
+
+    Types that do not suit the model's widths are left out. Raises AttncalcError as `read_fit_request` does, and if
+    there is none.
+    """
+    from ..config.gguf.files import local_models, model_name
+
+    files = local_models(model)
+    if files:
+        return [(model_name(path.name), read_fit_request(str(path), options)) for path in files]
+    spec, found, problem = read_model(model, options, ModelOptions), [], None
+    for name in FILE_TYPES:
+        try:
+            request = read_fit_request(spec, {**options, "engine": "llamacpp", "weights_dtype": name})
+            resolve(request)
+        except AttncalcError as error:
+            problem = problem or error
+            continue
+        found.append((name, dataclasses.replace(request, served_model=None)))
+    if not found:
+        raise problem or AttncalcError(f"{truncate(model)} has no type of GGUF files", "leave --quants out")
+    return found
 
 
 def fit_request(
