@@ -84,7 +84,22 @@ class LogRefusal(NamedTuple):
     line: str  # the message
     tried: Printed | None = None  # the size of the allocation that failed
     free: Printed | None = None  # what was free then
-    where: str = ""  # what was allocated: 'weights', 'cache', 'compute', or '' if the log does not say it
+    # What was allocated: 'weights', 'cache', 'compute', 'sampler' or 'graphs' on a GPU, 'host' for anything in host
+    # memory, or '' if the log does not say it
+    where: str = ""
+    own: int = 0  # bytes of the GPU that the engine's process used then, as the message has them; 0 if it has not
+    taken: int = 0  # bytes of the GPU that the message says other processes use
+    # Of Metal: what was allocated, and the most that it recommends
+    needed: Printed | None = None
+    limit: Printed | None = None
+
+
+class Advice(NamedTuple):
+    """A change that a log alone suggests, without the sizes of the model."""
+
+    change: str  # in words
+    option: str = ""  # what to type; "" for a change of what surrounds the engine
+    known: bool = False  # whether the log's own figures show that it starts with this change
 
 
 class Load(NamedTuple):
@@ -141,6 +156,7 @@ class StartupLog(NamedTuple):
     starts: int = 1  # how often the engine started in this log; everything else is from its last start
     releases: tuple[str, ...] = ()  # without a version: those that its lines allow, the newest first; () for all
     load: Load | None = None  # the load of the server when most requests ran and waited
+    is_assumed: bool = False  # whether no line shows that this engine wrote the log
 
     @property
     def served(self) -> str | None:
@@ -192,6 +208,11 @@ def last_start(lines: Iterable[str], start: re.Pattern[str], outcome: re.Pattern
     if len(text) > _MOST:
         text = f"{text[: _MOST // 2]} {text[-_MOST // 2 :]}"
     return text, max(1, len(complete))
+
+
+def option(names: str, value: str = r"[\w.]{1,40}") -> re.Pattern[str]:
+    """Return a pattern of an option in a command that was pasted with the log; `names` are separated by '|'."""
+    return re.compile(rf"(?<![\w-])--?(?:{names})[ =]['\"]?(?!None|auto)({value})")
 
 
 def first(pattern: re.Pattern[str], text: str) -> str | None:
@@ -247,19 +268,52 @@ def gib(pattern: str) -> re.Pattern[str]:
 
 _TRIED = re.compile(r"Tried to allocate (\d{1,9}(?:\.\d{1,9})?) ([GM])iB")
 _FREE = re.compile(r"of which (\d{1,9}(?:\.\d{1,9})?) ([GM])iB is free")
+_IN_USE = re.compile(r"(this process|Process \d{1,9}) has (\d{1,9}(?:\.\d{1,9})?) ([GM])iB memory in use")
+_BY_TORCH = re.compile(r"Of the allocated memory (\d{1,9}(?:\.\d{1,9})?) ([GM])iB is allocated by PyTorch")
+_UNITS = {"G": GIB, "M": MIB}
+OUT_OF_MEMORY = r"(?:CUDA|HIP|XPU) out of memory|torch\.OutOfMemoryError|Failed to load model - not enough"
+"""What PyTorch says, and what vLLM and SGLang make of it."""
 
 
-def torch_out_of_memory(text: str, where: str) -> LogRefusal | None:
-    """Return what PyTorch says when an allocation fails; None if none did."""
-    match = re.search(r"(?:CUDA|HIP) out of memory|torch\.OutOfMemoryError|Failed to load model - not enough", text)
+def in_calls(names: str) -> str:
+    """Return a pattern of the line of a traceback in one of these functions, whose names are separated by '|'."""
+    return rf", in (?:{names})\b"
+
+
+def torch_out_of_memory(text: str, stages: Mapping[str, re.Pattern[str]], where: str) -> LogRefusal | None:
+    """Return what PyTorch says when an allocation fails; None if none did.
+
+    Args:
+        text: The lines of the start.
+        stages: Patterns of what was allocated, by the names of `LogRefusal.where`; the first that matches counts.
+        where: What was allocated if none of them matches.
+    """
+    match = re.search(OUT_OF_MEMORY, text)
     if match is None:
         return None
-    return LogRefusal("out_of_memory", match[0], _amount(_TRIED, text), _amount(_FREE, text), where)
+    where = next((name for name, pattern in stages.items() if pattern.search(text)), where)
+    tried, free = _amount(_TRIED, text), _amount(_FREE, text)
+    return LogRefusal("out_of_memory", match[0], tried, free, where, *_in_use(text))
+
+
+def _in_use(text: str) -> tuple[int, int]:
+    """Return the bytes that the engine's process uses and those of the others, as PyTorch lists them; 0 if it does not.
+
+    In a container PyTorch lists its own process by a number: it is one that uses as much as PyTorch allocated, or more.
+    """
+    if (first := _IN_USE.search(text)) is None:
+        return 0, 0
+    message = text[first.start() : first.start() + 4000].partition("Of the allocated memory")[0]
+    listed = [(match[1], int(Fraction(match[2]) * _UNITS[match[3]])) for match in _IN_USE.finditer(message)]
+    by_torch = _amount(_BY_TORCH, text)
+    enough = by_torch.bytes if by_torch else 0
+    own = [size for name, size in listed if name == "this process"] or sorted(size for _, size in listed if size >= enough)
+    return (own[0], sum(size for _, size in listed) - own[0]) if own else (0, sum(size for _, size in listed))
 
 
 def _amount(pattern: re.Pattern[str], text: str) -> Printed | None:
     match = pattern.search(text)
-    return Printed(match[1], match[0], GIB if match[2] == "G" else MIB) if match else None
+    return Printed(match[1], match[0], _UNITS[match[2]]) if match else None
 
 
 # The comparison with predicted figures

@@ -30,8 +30,20 @@ from ..startup_log import (
 from .options import LlamacppArgs
 
 _START = re.compile(r"main: build|build: \d|version: \d|ggml_cuda_init: found|llama_model_loader: loaded meta data")
-_FAILED = r"cudaMalloc failed: out of memory|failed to allocate \w{1,20} buffer|unable to allocate \w{1,20} buffer"
-_FAILED_LINE = re.compile(rf"{_FAILED}|failed to allocate buffer for kv cache|failed to allocate compute pp buffers")
+_FAILED_LINE = re.compile(
+    r"cudaMalloc failed: out of memory|(?:failed|unable) to allocate (?:\w{1,20}|'[^']{1,40}') buffer"
+    r"|failed to allocate (?:buffer for kv cache|compute (?:pp )?buffers|buffer(?:, size = | of size ))"
+    r"|Device memory allocation of size \d{1,18} failed|(?:CUDA|ROCm) error: out of memory"
+    r"|kIOGPUCommandBufferCallbackErrorOutOfMemory|command buffer \d{1,6} failed with status 5"
+)
+_RETRY = "retrying without pipeline parallelism"
+"""What follows an allocation whose failure llama.cpp accepts."""
+_STAGES = {
+    "cache": r"kv cache|kv_cache_init",
+    "weights": r"error loading model|failed to load model",
+    "compute": r"gallocr_reserve|graph_reserve|failed to allocate compute|ggml_metal_|kIOGPU|_cuda_device_malloc",
+}
+"""What was allocated, by the lines around the failure."""
 _OUTCOME = re.compile(
     rf"KV self size|llama_kv_cache\w*: +size =|llama_memory_recurrent: +size =|msg=\"kv cache\"|{_FAILED_LINE.pattern}"
 )
@@ -48,7 +60,9 @@ _OF_A_LOAD = re.compile(
 _DRAFT = re.compile(r"creating MTP draft context|loading draft model")
 """What follows is the context of a draft model, or of multi-token prediction, beside the model's own."""
 _NAME = re.compile(r"(?:general\.name|model name) +(?:str )?= +(.{1,120}?)(?= (?:\w+: |llama_|print_info|llm_)|$)")
-_FILE = re.compile(r"(?:loaded meta data .{0,80}? from |--model |-m )(\S{1,4096}\.gguf)")
+_FILE = re.compile(
+    r"(?:loaded meta data .{0,80}? from |(?:loading|failed to load|context with) model '|--model |-m )([^\s']{1,4096}\.gguf)"
+)
 _VERSION = re.compile(r"(?:build|version): (\d{3,5}) \(")
 _BUILD_NAME = re.compile(r"\bbuild[ :=-]{1,3}b(\d{3,5})\b|\bb(\d{4,5})-[0-9a-f]{6,}")
 _SETTINGS = {
@@ -67,9 +81,18 @@ _BITS_PER_WEIGHT = re.compile(r"(?:file|model) size += [^(]{1,40}\((\d{1,2}\.\d{
 _WEIGHTS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
 """Types that stand for one without a rule, as IQ3_S mix: the widest that has no more bits per weight."""
 _OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
-_DEVICE = re.compile(r"Device 0: ([^,]{1,80}), compute capability|using device \S{1,40} \(([^)]{1,80})\)")
+_DEVICE = re.compile(
+    r"Device 0: ([^,]{1,80}), (?:compute capability|gfx)|using device \S{1,40} \(([^)]{1,80})\)"
+    r"|\b(?:CUDA|ROCm|Vulkan|SYCL|MTL)0 ?: ([^()]{1,80}?) \(\d{1,9} MiB, \d"
+)
 _DEVICES = re.compile(r"found (\d{1,3}) (?:CUDA|ROCm|HIP|Vulkan|SYCL) devices")
-_FREE = re.compile(r"using device (\S{1,40}) \([^)]{1,80}\)[^-]{0,60}- (\d{1,9}(?:\.\d{1,9})?) MiB free")
+_FREE = re.compile(
+    r"using device (?P<name>\S{1,40}) \([^)]{1,80}\)[^-]{0,60}- (?P<free>\d{1,9}(?:\.\d{1,9})?) MiB free"
+    r"|\b(?P<listed>(?:CUDA|ROCm|Vulkan|SYCL|MTL)\d{1,3}) ?: .{1,90}? \(\d{1,9} MiB, (?P<rest>\d{1,9}) MiB free\)"
+)
+"""What is free on each device, when it is used, or as newer builds list them (device_info, --list-devices)."""
+_METAL = re.compile(r"\( {0,4}(\d{1,9}\.\d{1,9}) / {1,4}(\d{1,9}\.\d{1,9})\)")
+"""MiB that Metal has allocated, and recommends at most."""
 _HOST = r"(?<!\w)(?!CPU|\w{1,20}_Host|AMX|BLAS)"
 """Not the buffers in host memory."""
 _BUFFER = (
@@ -80,8 +103,7 @@ _CACHE = re.compile(
     r"\d{1,12}\.\d{2}) MiB|(?:llama_kv_cache\w{0,20}: +size =|KV self size +=) +(?P<size>\d{1,12}\.\d{2}) MiB"
 )
 _TRIED = re.compile(
-    rf"allocating {SIZE_MIB} on device|failed to allocate \w{{1,20}} buffer of size (\d{{1,18}})"
-    r"|memory allocation of size (\d{1,18}) failed"
+    rf"(?:allocating|buffer, size =) {SIZE_MIB}|(?:failed to allocate \w{{0,20}} ?buffer|memory allocation) of size (\d{{1,18}})"
 )
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB}
 _OLLAMA = r'msg="NAME" device=(\w{1,20}) size="(\d{1,9}(?:\.\d{1,9})?) (B|[KMG]iB)"'
@@ -114,7 +136,10 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         budget["host_compute_buffer"] = host[-1]
     path = first(_FILE, text)
     # Every pass prints what is free, and the draft model when the model has its memory already: the first line counts.
-    free = {match[1]: Printed(match[2], match[0], MIB) for match in reversed([*_FREE.finditer(text)])}
+    free = {
+        match["name"] or match["listed"]: Printed(match["free"] or match["rest"], match[0], MIB)
+        for match in reversed([*_FREE.finditer(text)])
+    }
     if free:
         budget["free_memory"] = min(free.values(), key=lambda figure: figure.number)
     return StartupLog(
@@ -230,19 +255,23 @@ def _last_buffers(kind: str, text: str) -> dict[str, Printed]:
 
 
 def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
+    text = text.rpartition(_RETRY)[2]
     match = _FAILED_LINE.search(text)
     if match is None:
         return None
-    tried = None
-    if size := _TRIED.search(text):
-        tried = Printed(size[1], size[0], MIB) if size[1] else Printed(size[2] or size[3], size[0])
-    if "kv cache" in text[match.start() : match.start() + 2000]:
-        where = "cache"
-    elif "error loading model" in text or not logged:
-        where = "weights"
-    else:
-        where = "compute"
-    return LogRefusal("out_of_memory", match[0], tried, None, where)
+    tried, size = None, _TRIED.search(text)
+    if size:
+        tried = Printed(size[1], size[0], MIB) if size[1] else Printed(size[2], size[0])
+    around = text[max(0, match.start() - 200) : match.start() + 2000]
+    stages = (name for name, pattern in _STAGES.items() if re.search(pattern, around))
+    where = next(stages, "compute" if logged else "weights" if tried and "alloc_buffer" in around else "")
+    if re.search(r"(?:CPU|\w{1,20}_Host) buffer|backend_cpu_buffer", around[:600]):
+        where = "host"
+    metal = [*_METAL.finditer(text[: match.end()])]
+    if not metal:
+        return LogRefusal("out_of_memory", match[0], tried, None, where)
+    needed, limit = (Printed(metal[-1][i], metal[-1][0], MIB) for i in (1, 2))
+    return LogRefusal("out_of_memory", match[0], tried, None, where, needed=needed, limit=limit)
 
 
 # The figures beside the predicted ones

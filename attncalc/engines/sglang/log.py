@@ -15,7 +15,9 @@ from ...units import GIB, count
 from ..base import CacheLayout
 from ..startup_log import (
     COUNT,
+    OUT_OF_MEMORY,
     SIZES,
+    Advice,
     LogChecks,
     LogMemory,
     LogRefusal,
@@ -24,8 +26,10 @@ from ..startup_log import (
     busiest,
     first,
     gib,
+    in_calls,
     last_start,
     least,
+    option,
     printed,
     read_budget,
     read_flags,
@@ -41,10 +45,15 @@ _BEYOND = 2**60
 """More bytes than any device has: where a search for the memory ends."""
 _START = re.compile(r"server_args=|ServerArgs\(|Init torch distributed begin")
 _NO_MEMORY = r"Not enough memory[.;,]? Please try to increase --mem-fraction-static"
-_OUT_OF_MEMORY = r"CUDA out of memory|HIP out of memory|torch\.OutOfMemoryError"
-_OUTCOME = re.compile(rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{_OUT_OF_MEMORY}")
+_OUTCOME = re.compile(rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}")
+_STAGES = {
+    "graphs": re.compile(in_calls("init_cuda_graphs|capture_one_batch_size") + r"|Capture cuda graph failed"),
+    "cache": re.compile(in_calls("init_memory_pool|_create_buffers")),
+    "weights": re.compile(in_calls("load_model|create_weights|process_weights_after_loading|_initialize_model")),
+}
+"""Functions of SGLang in the traceback of an allocation that failed."""
 _RELEVANT = re.compile(
-    r"server_args|ServerArgs|weight|[Mm]emory|mem |mem=|[Cc]ache|cuda graph|max_total_num_tokens|version|sglang|[MG]iB"
+    r"server_args|ServerArgs|weight|[Mm]emory|mem |mem=|[Cc]ache|cuda graph|max_total_num_tokens|version|sglang|[MG]iB|, in |--[a-z]"
 )
 
 
@@ -67,6 +76,13 @@ _SETTINGS = {
     "mamba_full_memory_ratio": _argument("mamba_full_memory_ratio", r"\d{0,6}\.?\d{1,9}"),
     "mamba_ssm_cache_dtype": _argument("mamba_ssm_dtype"),
 }
+_OPTIONS = {
+    "tp": option("tp-size|tensor-parallel-size|tp", r"\d{1,6}(?![\w.])"),
+    "context": option("context-len(?:gth)?", r"\d{1,12}(?![\w.])"),
+    "kv_dtype": option("kv-cache-dtype"),
+    "gpu_memory_utilization": option("mem-fraction(?:-static)?", r"[01]?\.\d{1,12}"),
+}
+"""The options of a pasted command, for what the engine's own lines lack."""
 _ARGUMENTS = {
     name: re.compile(rf"(?<!\w){name}=([1-9]\d{{0,9}})(?!\d)")
     for name in ("chunked_prefill_size", "max_mamba_cache_size")
@@ -136,7 +152,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
 
 
 def _settings(text: str) -> dict[str, str]:
-    settings = read_settings(_SETTINGS, text)
+    settings = read_settings(_OPTIONS, text) | read_settings(_SETTINGS, text)
     # the line of max_total_num_tokens has the number that SGLang made of it
     arguments = text.partition("ServerArgs(")[2].partition("max_total_num_tokens=")[0]
     settings |= read_settings(_ARGUMENTS, arguments[:_LONGEST_ARGS])
@@ -179,7 +195,7 @@ def _sizes(figures: dict[str, Printed], prefix: str, labels: dict[str, str], tex
 
 
 def _refusal(text: str, *, started: bool) -> LogRefusal | None:
-    if failed := torch_out_of_memory(text, "graphs" if started else ""):
+    if failed := torch_out_of_memory(text, _STAGES, "graphs" if started else ""):
         return failed
     match = re.search(_NO_MEMORY, text)
     return LogRefusal("no_memory", match[0]) if match and not started else None

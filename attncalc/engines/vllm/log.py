@@ -17,6 +17,8 @@ from ...units import BYTES, GIB, TOKENS, count
 from ..base import CacheLayout
 from ..startup_log import (
     COUNT,
+    OUT_OF_MEMORY,
+    Advice,
     LogChecks,
     LogMemory,
     LogRefusal,
@@ -25,8 +27,10 @@ from ..startup_log import (
     busiest,
     first,
     gib,
+    in_calls,
     last_start,
     least,
+    option,
     printed,
     read_budget,
     read_flags,
@@ -51,6 +55,11 @@ _ENGINE = re.compile(r"Initializing an? (?:(?P<engine>V[01]) )?LLM engine \(v(?P
 _BANNER = re.compile(r"vLLM API server version v?(\d{1,6}(?:\.\d{1,6})+)")
 _ANY_VERSION = re.compile(r"\bversion v?(\d{1,6}(?:\.\d{1,6})+)")
 _MODEL = re.compile(r"\bmodel='([^']{1,4096})'|'model(?:_tag)?': '([^']{1,4096})'")
+_OTHER_MODEL = re.compile(
+    r"Starting to load model ([^\s<'`]{1,4096}?)\.\.\.|vllm serve ([^\s<'`-][^\s<'`]{0,4095})"
+    r"|--model[ =]{1,4}([^\s<'`]{1,4096})|█ model ([^\s<'`]{1,4096})"
+)
+"""The model in other lines of the log, and in the command that people paste with it."""
 _DRAFTER = re.compile(r"(?:SpeculativeConfig\(method=|'method': )'(\w{1,80})'")
 _NO_PREFIXES = re.compile(r"without support for prefix caching: disabling")
 _RANKS = re.compile(r"\bworld_size=(\d{1,6}) rank=\d")
@@ -61,13 +70,21 @@ _TOO_LONG = (
     rf"max seq len \({COUNT}\) is larger than the maximum number of tokens that can be stored in KV cache \({COUNT}\)"
 )
 """V0's refusal, after it has printed blocks and concurrency. V1 says how much memory a request needs."""
-_OUT_OF_MEMORY = r"CUDA out of memory|HIP out of memory|torch\.OutOfMemoryError|Failed to load model - not enough"
 _OUTCOME = re.compile(
-    rf"KV cache size: \d|# \w+ blocks: \d|KV cache is needed|{_TOO_LONG}|{_NO_MEMORY}|{_OCCUPIED}|{_OUT_OF_MEMORY}"
+    rf"KV cache size: \d|# \w+ blocks: \d|KV cache is needed|{_TOO_LONG}|{_NO_MEMORY}|{_OCCUPIED}|{OUT_OF_MEMORY}"
 )
+_STAGES = {
+    "compute": re.compile(in_calls("profile_run|determine_available_memory|determine_num_available_blocks")),
+    "graphs": re.compile(in_calls("capture_model|_capture_cudagraphs")),
+    "sampler": re.compile(in_calls("_dummy_sampler_run|apply_top_k_top_p") + r"|warming up sampler"),
+    "cache": re.compile(in_calls("_?allocate_kv_cache(?:_tensors)?|initialize_kv_cache|initialize_from_config")),
+    "weights": re.compile(in_calls("load_model|create_weights|process_weights_after_loading|_?initialize_model")),
+}
+"""Functions of vLLM in the traceback of an allocation that failed. A profile calls the sampler too, so it is first."""
+_DUMMIES = re.compile(r"warming up sampler with (\d{1,9}) dummy requests")
 _RELEVANT = re.compile(
     r"engine|version|args|KV|kv_|max_|max seq|model|parallel|block|padding|prefix|dtype|world_size|GiB|MiB"
-    r"|[Mm]emory|Maximum concurrency|tokens per request| GB\b"
+    r"|[Mm]emory|Maximum concurrency|tokens per request| GB\b|, in |--[a-z]|sampler"
 )
 """Words of which every line that is read contains at least one. Other lines are skipped, because logs can be long."""
 _AVAILABLE = gib(
@@ -93,7 +110,7 @@ _LOAD = re.compile(
     r"Running: (?P<running>\d{1,9}) reqs?, (?:Swapped: \d{1,9} reqs?, )?(?:Waiting|Pending): (?P<waiting>\d{1,9}) reqs?"
     r".{0,40}?KV cache usage: (?P<percent>\d{1,3}(?:\.\d{1,9})?)%"
 )
-_PREEMPTION = re.compile(r"(?i)\bpreempt(?:ed|ing)\b")
+_PREEMPTION = re.compile(r"reempt(?:ed|ing)\b")
 _NEEDED = gib(r"SIZE KV cache is needed")
 _BUDGET = {
     "weights": gib(
@@ -162,8 +179,19 @@ _SETTINGS = {
     "speculative_tokens": _number("num_spec_tokens", "num_speculative_tokens"),
 }
 """The settings that are read, by the names of `VllmArgs` and `attncalc fit`."""
+_WHOLE, _SHARE = r"\d{1,12}(?![\w.])", r"[01]?\.\d{1,6}"
+_OPTIONS = {
+    "tp": option("tensor-parallel-size|tp", _WHOLE),
+    "pp": option("pipeline-parallel-size|pp", _WHOLE),
+    "context": option("max-model-len|max_model_len", _WHOLE),
+    "max_num_batched_tokens": option("max-num-batched-tokens", _WHOLE),
+    "max_num_seqs": option("max-num-seqs", _WHOLE),
+    "kv_dtype": option("kv-cache-dtype"),
+    "gpu_memory_utilization": option("gpu-memory-utilization", _SHARE),
+}
+"""The options of a pasted command, for what the engine's own lines lack."""
 _FLAGS = {
-    name: re.compile(rf"{name}'?[=:] ?True")
+    name: re.compile(rf"{name}'?[=:] ?True|--{name.replace('_', '-')}\b")
     for name in ("enforce_eager", "enable_lora", "language_model_only", "skip_mm_profiling")
 }
 _QUANTIZATION = re.compile(r"(?<!\w)'?quantization'?[=:] ?'?(?!None)(\w{1,40})")
@@ -197,7 +225,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
     return StartupLog(
         engine="vllm",
         version=version,
-        model=first(_MODEL, text),
+        model=first(_MODEL, text) or first(_OTHER_MODEL, text),
         settings=settings,
         flags=read_flags(_FLAGS, text),
         available=tuple(available),
@@ -210,7 +238,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
 
 
 def _settings(text: str) -> dict[str, str]:
-    settings = read_settings(_SETTINGS, text)  # a later mention of a setting may be its drafter's
+    settings = read_settings(_OPTIONS, text) | read_settings(_SETTINGS, text)  # a later mention of a setting may be its drafter's
     if _NO_PREFIXES.search(text):
         settings["prefix_caching"] = "False"
     if settings.get("kv_dtype") == "fp8_ds_mla":  # what fp8 means for a model with an indexer
@@ -227,7 +255,7 @@ def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) ->
     started = logged.keys() & {"kv_tokens", "concurrency"}
     if "kv_bytes_per_sequence" in logged and not started:
         return LogRefusal("too_small", logged["kv_bytes_per_sequence"].line)
-    failed = torch_out_of_memory(text, "sampler" if started else "")
+    failed = torch_out_of_memory(text, _STAGES, "sampler" if started else "")
     if failed or started:
         return failed
     if occupied := re.search(_OCCUPIED, text):
