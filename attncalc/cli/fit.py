@@ -73,9 +73,14 @@ def fit(
     if start.log is None:
         request = read_fit_request(model.name(), options)
     else:
-        from .fit_log import read_logged_request
+        from .fit_log import UnknownModel, read_logged_request
 
         log, request = read_logged_request(start.log, model, options)
+        if isinstance(request, UnknownModel):
+            from ..report.log_report import refusal_report
+
+            plot.write(refusal_report(log, request.gpu, request.reason), output, needs=("a model", "it draws its memory"))
+            raise typer.Exit(1)
     if screen.roofline and request.gpu is None:
         raise AttncalcError("--roofline needs --gpu", "a roofline is computed from the FLOP/s and bandwidth of a GPU")
     report = _report(request, log, screen, output)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .launch import LaunchFacts
     from .pipeline import LayerCacheSpec
     from .runtime import DeviceMemory, Limits, RuntimeFacts, RuntimeMemory
-    from .startup_log import LogChecks, StartupLog
+    from .startup_log import Advice, LogChecks, StartupLog
 
 Args = TypeVar("Args", bound="EngineArgs")
 AUTO = "auto"
@@ -286,6 +286,10 @@ class Engine(Generic[Args]):
     def log_checks(self, log: StartupLog, layout: CacheLayout, args: Args, context: int) -> LogChecks:
         """Return the memory for the cache that a log has, and its figures beside the predicted ones."""
         raise NotImplementedError
+
+    def log_advice(self, log: StartupLog) -> tuple[Advice, ...]:
+        """Return what the log of a failed start suggests without the model's sizes, the least costly change first."""
+        return ()
 
     def logged_gpu_memory(self, log: StartupLog) -> int | None:
         """Return the bytes of the GPU that a log has; None if it has none."""

@@ -84,8 +84,9 @@ class LogRefusal(NamedTuple):
     line: str  # the message
     tried: Printed | None = None  # the size of the allocation that failed
     free: Printed | None = None  # what was free then
-    # What was allocated: 'weights', 'cache', 'compute', 'sampler' or 'graphs' on a GPU, 'host' for anything in host
-    # memory, or '' if the log does not say it
+    # What was allocated: 'weights', 'profile' (the activations of a full step), 'cache' ('pool' if its size follows from
+    # the engine's share), 'compute' (llama.cpp's buffer), 'sampler' or 'graphs' on a GPU, 'limit' for a buffer that is
+    # larger than the device allows, 'host' for anything in host memory, or '' if the log does not say it
     where: str = ""
     own: int = 0  # bytes of the GPU that the engine's process used then, as the message has them; 0 if it has not
     taken: int = 0  # bytes of the GPU that the message says other processes use
@@ -157,6 +158,7 @@ class StartupLog(NamedTuple):
     releases: tuple[str, ...] = ()  # without a version: those that its lines allow, the newest first; () for all
     load: Load | None = None  # the load of the server when most requests ran and waited
     is_assumed: bool = False  # whether no line shows that this engine wrote the log
+    within: str = ""  # the program that contains the engine, as people write it: 'Ollama'
 
     @property
     def served(self) -> str | None:
@@ -277,7 +279,7 @@ OUT_OF_MEMORY = r"(?:CUDA|HIP|XPU) out of memory|torch\.OutOfMemoryError|Failed 
 
 def in_calls(names: str) -> str:
     """Return a pattern of the line of a traceback in one of these functions, whose names are separated by '|'."""
-    return rf", in (?:{names})\b"
+    return rf", in (?:\w{{1,80}}\.)?(?:{names})\b"
 
 
 def torch_out_of_memory(text: str, stages: Mapping[str, re.Pattern[str]], where: str) -> LogRefusal | None:
@@ -314,6 +316,42 @@ def _in_use(text: str) -> tuple[int, int]:
 def _amount(pattern: re.Pattern[str], text: str) -> Printed | None:
     match = pattern.search(text)
     return Printed(match[1], match[0], _UNITS[match[2]]) if match else None
+
+
+_MARGIN = GIB // 4
+"""Bytes that should stay free beyond an allocation that failed after the cache was there."""
+
+
+def smaller_share(log: StartupLog, option: str, otherwise: str) -> Advice:
+    """Return a share with which an allocation that failed after the cache would have had room.
+
+    Args:
+        log: The log, which has a refusal.
+        option: The engine's option.
+        otherwise: The share if the log does not have the one that failed.
+    """
+    refusal, total, share = log.refusal, log.budget.get("gpu_memory"), log.settings.get("gpu_memory_utilization")
+    if refusal is None or share is None:
+        return Advice("a smaller share than it has", f"{option} {otherwise}")
+    missing = max(0, refusal.tried.bytes - refusal.free.bytes) if refusal.tried and refusal.free else 0
+    part = Fraction(missing + _MARGIN, total.bytes) if total and total.bytes else Fraction(1, 20)
+    hundredths = int(100 * (Fraction(share) - part))
+    return Advice("a smaller share", f"{option} 0.{min(99, max(1, hundredths)):02d}")
+
+
+def larger_share(log: StartupLog, option: str, largest: str, least: Fraction | int) -> tuple[Advice, ...]:
+    """Return the largest share that engines start with; none if the log has such a share, or more is needed.
+
+    Args:
+        log: The log.
+        option: The engine's option.
+        largest: That share.
+        least: The share that leaves nothing for the cache; 0 if the log does not show it.
+    """
+    if max(Fraction(log.settings.get("gpu_memory_utilization", "0")), least) >= Fraction(largest):
+        return ()
+    words = f"a share above 0.{-(-100 * least // 1):02d}" if least else "a larger share"
+    return (Advice(f"{words}, if other processes leave it", f"{option} {largest}"),)
 
 
 # The comparison with predicted figures

@@ -8,14 +8,15 @@ from typing import Any
 from ..check import Check
 from ..engines import find_engine
 from ..engines.startup_log import StartupLog
+from ..hardware import Gpu
 from ..model import plural
 from ..serving.answer import Answer
 from ..serving.launch import launch_command
 from ..serving.log_check import Estimate, LogComparison, compare
-from ..serving.log_doctor import Diagnosis, diagnose
+from ..serving.log_doctor import Diagnosis, diagnose, diagnose_alone
 from ..serving.log_load import LoadState, load_state
 from ..serving.request import FitRequest, ResolvedRequest
-from ..units import BYTES, count, human
+from ..units import BYTES, count, human, truncate
 from .fit import answer_report, model_heading
 from .fit_facts import changes_facts
 from .fit_figures import answer_figures, detail_figures
@@ -24,6 +25,7 @@ from .report import LABEL, Column, Report, Table, times
 from .text import WIDTH, wrapped
 from .users import users_section
 
+_REQUESTS = "concurrent requests"
 _MOST_CHANGES = 7
 """Changes on the screen without --full: with the cause and a command they take 24 rows."""
 
@@ -45,7 +47,7 @@ def log_report(request: FitRequest, log: StartupLog, *, full: bool = False) -> R
     report, notes = answer_report(answer), _notes(comparison, answer.resolved, log)
     tables, shown = [lines_table([_verdict(comparison, diagnosis)], strong=True)], None
     if diagnosis:
-        tables += _changes(diagnosis, full=full)
+        tables += _changes(diagnosis, log, full=full)
         if not full:
             shown = (*diagnosis.notes, "--full adds the figures of the log, all changes with their commands and notes.")
     if load:
@@ -70,20 +72,48 @@ def log_report(request: FitRequest, log: StartupLog, *, full: bool = False) -> R
     )
 
 
-def _facts(
-    comparison: LogComparison, diagnosis: Diagnosis | None, load: LoadState | None, log: StartupLog
-) -> dict[str, Any]:
-    """Return the keys of JSON that only a log has."""
-    facts = {
-        "agrees": comparison.agrees and diagnosis is None,
-        "checks": [check.facts() for check in comparison.checks],
-        "estimates": [{**estimate._asdict(), "inside": estimate.inside} for estimate in comparison.estimates],
-        "suggestions": changes_facts(diagnosis.changes, _command) if diagnosis else [],
-        "load": load and _load_facts(load),
-    }
-    if diagnosis is None:
-        return facts
-    refusal = {
+def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
+    """Return why a start failed by its log alone: without a model nothing of it is computed.
+
+    Args:
+        log: The log, which has a refusal.
+        gpu: The GPU, if it is known.
+        reason: Why there is no model, as a sentence.
+    """
+    engine, diagnosis = find_engine(log.engine), diagnose_alone(log, gpu)
+    of = f"of '{truncate(log.model)}'" if log.model else "without a model"
+    name = f"{log.within} ({engine.title})" if log.within else " ".join(filter(None, (engine.title, log.version)))
+    tables = [lines_table([f"DID NOT START: {diagnosis.reason}"], strong=True)]
+    if diagnosis.advice:
+        tables.append(_advice_table(diagnosis))
+    notes = [
+        reason,
+        "Only the log was read: 'attncalc fit MODEL --log FILE --gpu GPU' computes which changes start, and how many "
+        "requests then fit.",
+    ]
+    if log.is_assumed:
+        notes.insert(0, f"No line names the engine: {engine.title} is assumed.")
+    facts = {"fits": False, "agrees": False, "engine": log.engine, "engine_version": log.version}
+    return Report(
+        "diagnosis",
+        (f"{name}  start-up log {of}",),
+        {},
+        {},
+        (),
+        tables=tuple(tables),
+        notes=tuple(notes),
+        extra={**facts, "gpu": gpu and gpu.name, "refusal": _refusal_facts(diagnosis, log)},
+        shown_notes=tuple(notes),
+    )
+
+
+def _advice_table(diagnosis: Diagnosis) -> Table:
+    texts = [f"{each.option}: {each.change}" if each.option else each.change for each in diagnosis.advice]
+    return lines_table(["Change, or add to the command:", *texts])
+
+
+def _refusal_facts(diagnosis: Diagnosis, log: StartupLog) -> dict[str, Any]:
+    return {
         "kind": log.refusal.kind if log.refusal else None,
         "cause": diagnosis.cause,
         "message": diagnosis.message,
@@ -91,7 +121,28 @@ def _facts(
         "needed": diagnosis.needed,
         "available": diagnosis.available,
         "missing": diagnosis.missing,
+        "advice": [advice._asdict() for advice in diagnosis.advice],
     }
+
+
+def _facts(
+    comparison: LogComparison, diagnosis: Diagnosis | None, load: LoadState | None, log: StartupLog
+) -> dict[str, Any]:
+    """Return the keys of JSON that only a log has."""
+
+    def command(resolved: ResolvedRequest) -> str | None:
+        return _command(resolved, log.settings.get("gpu_memory_utilization"))
+
+    facts = {
+        "agrees": comparison.agrees and diagnosis is None,
+        "checks": [check.facts() for check in comparison.checks],
+        "estimates": [{**estimate._asdict(), "inside": estimate.inside} for estimate in comparison.estimates],
+        "suggestions": changes_facts(diagnosis.changes, command) if diagnosis else [],
+        "load": load and _load_facts(load),
+    }
+    if diagnosis is None:
+        return facts
+    refusal = _refusal_facts(diagnosis, log)
     return {**facts, "fits": False, "verdict": "does_not_fit", "summary": diagnosis.reason, "refusal": refusal}
 
 
@@ -141,27 +192,40 @@ def _load_tables(state: LoadState) -> list[Table]:
     return tables
 
 
-def _changes(diagnosis: Diagnosis, *, full: bool) -> list[Table]:
+def _changes(diagnosis: Diagnosis, log: StartupLog, *, full: bool) -> list[Table]:
     """Return the table of the changes with which the engine would start, and the command of the first or of all."""
     if diagnosis.cause == "other_model":
         return []
+    if diagnosis.advice:
+        return [_advice_table(diagnosis)]
     if not diagnosis.changes:
         text = "No change was computed."
         if diagnosis.tried:
             text = f"No change that was computed makes it start, alone or combined: {diagnosis.tried}."
         return [lines_table([text])]
     changes = diagnosis.changes if full else diagnosis.changes[:_MOST_CHANGES]
-    columns = (Column("starts with", "left"), Column("concurrent requests"))
-    rows = ((change.flag, times(change.result.pool.concurrency, 2)) for change in changes)
-    tables = [Table(columns, tuple(rows))]
+    rows = []
+    for change in changes:
+        first, *others = wrapped(change.flag, "  ", WIDTH - len(_REQUESTS) - 4)
+        rows += [(first, times(change.result.pool.concurrency, 2)), *((line, "") for line in others)]
+    tables = [Table((Column("starts with", "left"), Column(_REQUESTS)), tuple(rows))]
     for change in changes if full else changes[:1]:
-        tables += command_table(_command(change.result.resolved), f"with {change.flag}:")
+        command = _command(change.result.resolved, log.settings.get("gpu_memory_utilization"))
+        tables += command_table(command, f"with {change.flag}:")
     return tables
 
 
-def _command(resolved: ResolvedRequest) -> str | None:
-    """Return the command that starts the engine. The memory that the log has for the cache is no argument of it."""
-    return launch_command(resolved._replace(request=dataclasses.replace(resolved.request, kv_memory=None)))
+def _command(resolved: ResolvedRequest, share: str | None) -> str | None:
+    """Return the command that starts the engine. The memory that the log has for the cache is no argument of it.
+
+    Args:
+        resolved: The request.
+        share: The share in the log, with which the engine had that memory; a request without a GPU has none.
+    """
+    request = dataclasses.replace(resolved.request, kv_memory=None)
+    if request.gpu is None and share:
+        request = dataclasses.replace(request, gpu_memory_utilization=share)
+    return launch_command(resolved._replace(request=request))
 
 
 def _checks_table(comparison: LogComparison) -> Table:

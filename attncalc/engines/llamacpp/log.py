@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 from ...ggml import FILE_TYPES
 from ...units import GIB, dtype, is_dtype
@@ -17,6 +18,7 @@ from ..base import CacheLayout
 from ..startup_log import (
     MIB,
     SIZE_MIB,
+    Advice,
     LogChecks,
     LogMemory,
     LogRefusal,
@@ -39,8 +41,9 @@ _FAILED_LINE = re.compile(
 _RETRY = "retrying without pipeline parallelism"
 """What follows an allocation whose failure llama.cpp accepts."""
 _STAGES = {
-    "cache": r"kv cache|kv_cache_init",
-    "weights": r"error loading model|failed to load model",
+    "limit": r"exceeds device (?:memory allocation|buffer) ?\w{0,8} limit",
+    "cache": r"for kv cache|self-attention cache",
+    "weights": r"error loading model|failed to load model|allocate 'data",
     "compute": r"gallocr_reserve|graph_reserve|failed to allocate compute|ggml_metal_|kIOGPU|_cuda_device_malloc",
 }
 """What was allocated, by the lines around the failure."""
@@ -49,7 +52,7 @@ _OUTCOME = re.compile(
 )
 _RELEVANT = re.compile(
     r"llama_|load_tensors|print_info|llm_load|ggml_|sched_reserve|build|version|alloc_tensor|failed|Device "
-    r"|general\.name|msg=|draft (?:context|model)|n_parallel"
+    r"|general\.name|msg=|draft (?:context|model)|n_parallel|MiB free|error: out of memory|kIOGPU"
 )
 _TRIAL = re.compile(r"model buffer size = +0\.00 MiB")
 """A line of the fitting pass (common_params_fit_impl), which loads no tensors: it is repeated for every attempt."""
@@ -83,7 +86,7 @@ _WEIGHTS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
 _OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
 _DEVICE = re.compile(
     r"Device 0: ([^,]{1,80}), (?:compute capability|gfx)|using device \S{1,40} \(([^)]{1,80})\)"
-    r"|\b(?:CUDA|ROCm|Vulkan|SYCL|MTL)0 ?: ([^()]{1,80}?) \(\d{1,9} MiB, \d"
+    r"|\b(?:CUDA|ROCm|Vulkan|SYCL|MTL)0 ?: (.{1,80}?) \(\d{1,9} MiB, \d"
 )
 _DEVICES = re.compile(r"found (\d{1,3}) (?:CUDA|ROCm|HIP|Vulkan|SYCL) devices")
 _FREE = re.compile(
@@ -91,6 +94,7 @@ _FREE = re.compile(
     r"|\b(?P<listed>(?:CUDA|ROCm|Vulkan|SYCL|MTL)\d{1,3}) ?: .{1,90}? \(\d{1,9} MiB, (?P<rest>\d{1,9}) MiB free\)"
 )
 """What is free on each device, when it is used, or as newer builds list them (device_info, --list-devices)."""
+_RECOMMENDED = re.compile(r"recommendedMaxWorkingSetSize += (\d{1,9}(?:\.\d{1,9})?) (MB|MiB)")
 _METAL = re.compile(r"\( {0,4}(\d{1,9}\.\d{1,9}) / {1,4}(\d{1,9}\.\d{1,9})\)")
 """MiB that Metal has allocated, and recommends at most."""
 _HOST = r"(?<!\w)(?!CPU|\w{1,20}_Host|AMX|BLAS)"
@@ -112,6 +116,29 @@ _OLLAMA_REQUEST = re.compile(
     r"Parallel:(?P<batch>\d{1,6}) .{0,200}?FlashAttention:(?P<flash_attn>\w{1,12}) KvSize:(?P<n_ctx>\d{1,12})"
     r"(?: KvCacheType:(?P<kv_dtype>[a-z]\w{1,20}))?"
 )
+_SHORT = 4096
+"""Tokens of a context that is not worth halving."""
+
+
+class _Names(NamedTuple):
+    """How the changes of a failed start are typed."""
+
+    context: str
+    layers: str
+    narrow_cache: str
+    smaller_buffer: str
+    one_slot: str
+
+
+_NAMES = _Names("-c", "-ngl", "-fa on -ctk q8_0 -ctv q8_0", "-fa on -ub 256", "-np 1")
+_OLLAMA_NAMES = _Names(
+    "/set parameter num_ctx",
+    "/set parameter num_gpu",
+    "OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0",
+    "OLLAMA_FLASH_ATTENTION=1",
+    "OLLAMA_NUM_PARALLEL=1",
+)
+"""Ollama's environment variables of the server, and what is typed in `ollama run` (docs/faq.md, docs/modelfile.md)."""
 _KINDS = {"SWA": "swa_kv_size", "indexer": "indexer_kv_size"}
 
 
@@ -155,6 +182,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         gpu=first(_DEVICE, text),
         devices=max(int(first(_DEVICES, text) or 0), len(free), len(_last_buffers("model", text))),
         starts=starts,
+        within="Ollama" if re.search(r"(?i)ollama|llama runner", text) else "",
     )
 
 
@@ -247,7 +275,7 @@ def _buffers(kind: str, text: str) -> list[Printed]:
 
 
 def _last_buffers(kind: str, text: str) -> dict[str, Printed]:
-    pattern = re.compile(_BUFFER.replace("NAME", kind))
+    pattern = re.compile(_BUFFER.replace("NAME ", "(?:model )?" if kind == "model" else f"{kind} "))
     buffers: dict[str, Printed] = {}
     for match in pattern.finditer(text):
         buffers.setdefault(match[1], Printed(match[2], match[0], MIB))
@@ -269,7 +297,9 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
         where = "host"
     metal = [*_METAL.finditer(text[: match.end()])]
     if not metal:
-        return LogRefusal("out_of_memory", match[0], tried, None, where)
+        most = _RECOMMENDED.search(text)
+        limit = Printed(most[1], most[0], MIB if most[2] == "MiB" else 10**6) if most else None
+        return LogRefusal("out_of_memory", match[0], tried, None, where, limit=limit)
     needed, limit = (Printed(metal[-1][i], metal[-1][0], MIB) for i in (1, 2))
     return LogRefusal("out_of_memory", match[0], tried, None, where, needed=needed, limit=limit)
 
@@ -290,3 +320,32 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context
         total = sum(figure.bytes for name, figure in predicted.items() if name.endswith("_size"))
         return LogMemory(total, total, total, "the cache as computed"), ()
     return LogMemory(total, total, total, "the printed sizes"), size_checks(log, predicted)
+
+
+# What a log alone suggests
+
+
+def log_advice(log: StartupLog) -> tuple[Advice, ...]:
+    """Return what to change after a failed start, the least costly first."""
+    refusal, context, layers = log.refusal, log.settings.get("context"), log.settings.get("n_gpu_layers")
+    smaller_file = Advice("a smaller file: fewer bits per weight")
+    if refusal is None or refusal.where == "host":
+        return (Advice("more free host memory"), smaller_file)
+    names = _OLLAMA_NAMES if log.within else _NAMES
+    fewer_layers = Advice("fewer layers on the GPU", f"{names.layers} {max(0, int(layers) - 2) if layers else 'N'}")
+    is_short = context is not None and int(context) <= _SHORT
+    length = int(context) // 2 if context else 2 * _SHORT
+    shorter = () if is_short else (Advice("a shorter context", f"{names.context} {length}"),)
+    slots = log.settings.get("batch") == "1"
+    changes = {
+        "cache": (
+            Advice("a cache of half the size, if it is in f16", names.narrow_cache),
+            *shorter,
+            *(() if slots else (Advice("one slot", names.one_slot),)),
+            fewer_layers,
+        ),
+        "compute": (Advice("a smaller compute buffer", names.smaller_buffer), *shorter, fewer_layers),
+        "weights": (fewer_layers, smaller_file),
+        "limit": (fewer_layers, *shorter),
+    }
+    return changes.get(refusal.where, (fewer_layers, *shorter))

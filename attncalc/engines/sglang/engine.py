@@ -14,7 +14,7 @@ from ..engine import Engine, ExtraWeights, HeldWeights
 from ..expert_parallel import divide_for_attention
 from ..options import DraftOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
-from ..startup_log import LogChecks, StartupLog
+from ..startup_log import Advice, LogChecks, StartupLog
 from .launch import launch
 from .layout import layout
 from .options import SglangArgs, SglangOptions
@@ -111,6 +111,11 @@ class Sglang(Engine[SglangArgs]):
         from .log import read_log
 
         return read_log(lines)
+
+    def log_advice(self, log: StartupLog) -> tuple[Advice, ...]:
+        from .log import log_advice
+
+        return log_advice(log)
 
     def log_checks(self, log: StartupLog, layout: CacheLayout, args: SglangArgs, context: int) -> LogChecks:
         from .log import log_checks

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 
 from ...search import first_true
 from ...units import GIB, count
@@ -36,6 +37,8 @@ from ..startup_log import (
     read_settings,
     read_weights_dtype,
     size_checks,
+    larger_share,
+    smaller_share,
     torch_out_of_memory,
 )
 from .options import SglangArgs
@@ -43,12 +46,13 @@ from .versions import releases_of
 
 _BEYOND = 2**60
 """More bytes than any device has: where a search for the memory ends."""
+_SHARE_OPTION = "--mem-fraction-static"
 _START = re.compile(r"server_args=|ServerArgs\(|Init torch distributed begin")
 _NO_MEMORY = r"Not enough memory[.;,]? Please try to increase --mem-fraction-static"
 _OUTCOME = re.compile(rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}")
 _STAGES = {
     "graphs": re.compile(in_calls("init_cuda_graphs|capture_one_batch_size") + r"|Capture cuda graph failed"),
-    "cache": re.compile(in_calls("init_memory_pool|_create_buffers")),
+    "pool": re.compile(in_calls("init_memory_pool|_create_buffers")),
     "weights": re.compile(in_calls("load_model|create_weights|process_weights_after_loading|_initialize_model")),
 }
 """Functions of SGLang in the traceback of an allocation that failed."""
@@ -247,3 +251,32 @@ def _with_as_many_slots(log: StartupLog, layout: CacheLayout, context: int) -> t
         return None
     low = first_true(lambda memory: slots(memory) >= printed, 0, _BEYOND)
     return low, first_true(lambda memory: slots(memory) > printed, low, _BEYOND)
+
+
+# What a log alone suggests
+
+
+def log_advice(log: StartupLog) -> tuple[Advice, ...]:
+    """Return what to change after a failed start."""
+    refusal = log.refusal
+    if refusal is None:
+        return ()
+    fewer_weights = Advice("weights in fewer bits, or more GPUs", "--tp 2")
+    if refusal.kind == "no_memory":
+        return (*larger_share(log, _SHARE_OPTION, "0.92", _least_share(log)), fewer_weights)
+    smaller = smaller_share(log, _SHARE_OPTION, "0.75")
+    changes = {
+        "graphs": (smaller, Advice("graphs for smaller batches", "--cuda-graph-max-bs 16")),
+        "pool": (smaller,),
+        "weights": (fewer_weights,),
+    }
+    return changes.get(refusal.where, (smaller, Advice("smaller prefill steps", "--chunked-prefill-size 2048")))
+
+
+def _least_share(log: StartupLog) -> Fraction | int:
+    """Return the share that leaves nothing for the cache: 1 - A1 / A0 of what is free; 0 if it is unknown."""
+    before, after, weights = (log.budget.get(name) for name in ("free_memory", "after_weights", "weights"))
+    if after is None or not (before or weights):
+        return 0
+    free = before.number if before else after.number + weights.number if weights else 0
+    return 1 - after.number / free if free else 0

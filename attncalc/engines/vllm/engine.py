@@ -24,7 +24,7 @@ from .runtime import runtime
 from .versions import RELEASES, vllm_version
 
 if TYPE_CHECKING:
-    from ..startup_log import LogChecks, StartupLog
+    from ..startup_log import Advice, LogChecks, StartupLog
 
 _NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet")
 
@@ -49,6 +49,7 @@ class Vllm(Engine[VllmArgs]):
     log_signs = re.compile(
         r"vllm|LLM engine|vLLM|KV cache size: \d|# \w+ blocks: \d|KV cache is needed|KV cache memory|Model loading took"
         r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling|stored in KV cache|GPU memory utilization"
+        r"|EngineCore|VllmWorker|warming up sampler|(?:CUDA|HIP|XPU) out of memory"  # PyTorch's, if no engine is named
     )
     divide = staticmethod(divide_experts)
     layout = staticmethod(layout)
@@ -138,6 +139,11 @@ class Vllm(Engine[VllmArgs]):
         from .log import read_log
 
         return read_log(lines)
+
+    def log_advice(self, log: StartupLog) -> tuple[Advice, ...]:
+        from .log import log_advice
+
+        return log_advice(log)
 
     def log_checks(self, log: StartupLog, layout: CacheLayout, args: VllmArgs, context: int) -> LogChecks:
         from .log import log_checks

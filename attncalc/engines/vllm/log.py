@@ -8,7 +8,8 @@ executor/executor_base.py ('# GPU blocks') and worker/worker.py ('reserved for K
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 from ...check import Check
 from ...errors import AttncalcError
@@ -36,6 +37,8 @@ from ..startup_log import (
     read_flags,
     read_settings,
     read_weights_dtype,
+    larger_share,
+    smaller_share,
     torch_out_of_memory,
 )
 from .options import VllmArgs
@@ -74,14 +77,13 @@ _OUTCOME = re.compile(
     rf"KV cache size: \d|# \w+ blocks: \d|KV cache is needed|{_TOO_LONG}|{_NO_MEMORY}|{_OCCUPIED}|{OUT_OF_MEMORY}"
 )
 _STAGES = {
-    "compute": re.compile(in_calls("profile_run|determine_available_memory|determine_num_available_blocks")),
+    "profile": re.compile(in_calls("profile_run|determine_available_memory|determine_num_available_blocks")),
     "graphs": re.compile(in_calls("capture_model|_capture_cudagraphs")),
     "sampler": re.compile(in_calls("_dummy_sampler_run|apply_top_k_top_p") + r"|warming up sampler"),
-    "cache": re.compile(in_calls("_?allocate_kv_cache(?:_tensors)?|initialize_kv_cache|initialize_from_config")),
-    "weights": re.compile(in_calls("load_model|create_weights|process_weights_after_loading|_?initialize_model")),
+    "pool": re.compile(in_calls("_?allocate_kv_cache(?:_tensors)?|initialize_kv_cache|initialize_from_config")),
+    "weights": re.compile(in_calls("load_model|create_weights|process_weights_after_loading|_?initialize_model|_init_executor") + r"|= executor_class\("),
 }
 """Functions of vLLM in the traceback of an allocation that failed. A profile calls the sampler too, so it is first."""
-_DUMMIES = re.compile(r"warming up sampler with (\d{1,9}) dummy requests")
 _RELEVANT = re.compile(
     r"engine|version|args|KV|kv_|max_|max seq|model|parallel|block|padding|prefix|dtype|world_size|GiB|MiB"
     r"|[Mm]emory|Maximum concurrency|tokens per request| GB\b|, in |--[a-z]|sampler"
@@ -92,6 +94,9 @@ _AVAILABLE = gib(
     r"|larger than the available KV cache memory \(SIZE\)|reserved SIZE memory for KV Cache as specified"
 )
 _IN_USE = gib(r"Current kv cache memory in use is SIZE\.?")
+_SHARE_OPTION, _LARGEST = "--gpu-memory-utilization", "0.95"
+_OWN = re.compile(r"(?i)vllm|engine|worker|KV cache")
+"""Words of vLLM's lines, by which an allocation that failed is vLLM's."""
 _CONCURRENCY = re.compile(rf"Maximum concurrency for {COUNT} tokens per request: {_DECIMAL}x")
 _CPU_BLOCKS = re.compile(r"# \w{1,20} blocks: (\d{1,15}), # CPU blocks: (\d{1,15})")
 _FIGURES = {
@@ -161,7 +166,9 @@ _SETTINGS = {
     "dtype": _setting("dtype"),
     "prefix_caching": re.compile(r"enable_prefix_caching'?[=:] ?(True|False)"),
     "max_num_batched_tokens": _number("max_num_batched_tokens"),
-    "max_num_seqs": _number("max_num_seqs"),
+    "max_num_seqs": re.compile(
+        r"(?<!\w)'?max_num_seqs'?[=:] ?(\d{1,12})(?![\w.])|warming up sampler with (\d{1,9}) dummy requests"
+    ),
     "gpu_memory_utilization": re.compile(
         r"gpu_memory_utilization'?(?:[=:] ?| \()([01]?\.\d{1,6})|GPU memory utilization (?:is )?\(([01]?\.\d{1,6}),"
     ),
@@ -234,6 +241,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         refusal=refusal,
         starts=starts,
         load=busiest(lines, _START, _LOAD, _PREEMPTION),
+        is_assumed=_OWN.search(text) is None,
     )
 
 
@@ -252,7 +260,7 @@ def _settings(text: str) -> dict[str, str]:
 
 def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) -> LogRefusal | None:
     """Return why this start ended without an engine; None if it has the tokens of its cache and no memory ran out."""
-    started = logged.keys() & {"kv_tokens", "concurrency"}
+    started = any(logged[name].number > 0 for name in ("kv_tokens", "concurrency") if name in logged)
     if "kv_bytes_per_sequence" in logged and not started:
         return LogRefusal("too_small", logged["kv_bytes_per_sequence"].line)
     failed = torch_out_of_memory(text, _STAGES, "sampler" if started else "")
@@ -344,3 +352,59 @@ def _longest(layout: CacheLayout, memory: int, context: int) -> int:
         return int(layout.pool(memory, tokens).figure("kv_bytes_per_sequence"))
 
     return first_true(lambda tokens: needed(tokens) > memory, 0, context + 1) - 1
+
+
+# What a log alone suggests
+
+
+def log_advice(log: StartupLog) -> tuple[Advice, ...]:
+    """Return what to change after a failed start: first what the log's own figures show to be enough."""
+    refusal = log.refusal
+    if refusal is None:
+        return ()
+    smaller_steps = Advice("less runtime memory", "--max-num-seqs 16 --max-num-batched-tokens 2048")
+    if refusal.kind == "too_small":
+        return tuple(_for_one_request(log))
+    if refusal.kind == "no_memory":
+        graphs = log.budget.get("cuda_graphs")
+        eager = (Advice("no CUDA graphs", "--enforce-eager"),) if graphs and graphs.number >= 1 else ()
+        return (*eager, *_larger_share(log), smaller_steps, Advice("weights in fewer bits, or more GPUs"))
+    if refusal.kind == "occupied":
+        return ()
+    sequences = int(log.settings.get("max_num_seqs", "256"))
+    fewer = f"--max-num-seqs {max(1, sequences // 4)}"
+    smaller = smaller_share(log, _SHARE_OPTION, "0.85")
+    changes = {
+        "weights": (Advice("weights in fewer bits, or more GPUs", "-tp 2"),),
+        "profile": (smaller_steps, Advice("more GPUs", "-tp 2")),
+        "sampler": (Advice("fewer sequences in the warm-up", fewer), smaller),
+        "graphs": (smaller, Advice("no CUDA graphs", "--enforce-eager")),
+        "pool": (smaller,),
+    }
+    return changes.get(refusal.where, (smaller_steps, Advice("weights in fewer bits, or more GPUs", "-tp 2")))
+
+
+def _for_one_request(log: StartupLog) -> Iterator[Advice]:
+    """Yield the longest context that the engine itself prints, and a cache of half the size if that is enough."""
+    longest = log.logged.get("max_context") or log.logged.get("kv_tokens")
+    if longest and 0 < int(longest.text) < int(log.settings.get("context", longest.text)):
+        yield Advice("the longest context that fits, as the log has it", f"--max-model-len {int(longest.text)}", True)
+    needed, available = log.logged.get("kv_bytes_per_sequence"), least(log.available)
+    context, tokens = log.settings.get("context"), log.logged.get("kv_tokens")
+    if needed and available:
+        is_half = available.bytes - available.half >= needed.bytes / 2
+    else:
+        is_half = bool(context and tokens and 2 * int(tokens.text) >= int(context))
+    if is_half and "kv_dtype" not in log.settings:
+        yield Advice("a cache of half the size, if it is in 16 bits", "--kv-cache-dtype fp8")
+    elif not longest:
+        yield Advice("a shorter context", "--max-model-len N")
+    yield from larger_share(log, _SHARE_OPTION, _LARGEST, 0)
+
+
+def _larger_share(log: StartupLog) -> tuple[Advice, ...]:
+    missing, total = least(log.available), log.budget.get("gpu_memory")
+    share = log.settings.get("gpu_memory_utilization")
+    known = missing and missing.number <= 0 and total and total.number and share
+    enough = Fraction(share) - missing.number / total.number if known else 0
+    return larger_share(log, _SHARE_OPTION, _LARGEST, enough)
