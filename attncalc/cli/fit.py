@@ -75,12 +75,14 @@ def fit(
     else:
         from .fit_log import UnknownModel, read_logged_request
 
-        log, request = read_logged_request(start.log, model, options)
-        if isinstance(request, UnknownModel):
+        log, found = read_logged_request(start.log, model, options)
+        if isinstance(found, UnknownModel):
             from ..report.log_report import refusal_report
 
-            plot.write(refusal_report(log, request.gpu, request.reason), output, needs=("a model", "it draws its memory"))
+            report = refusal_report(log, found.gpu, found.reason)
+            plot.write(report, output, needs=("a model", "it draws its memory"))
             raise typer.Exit(1)
+        request = found
     if screen.roofline and request.gpu is None:
         raise AttncalcError("--roofline needs --gpu", "a roofline is computed from the FLOP/s and bandwidth of a GPU")
     report = _report(request, log, screen, output)

@@ -69,7 +69,8 @@ def read_logged_request(
         if named.is_given or log.refusal is None:
             raise
         text = error.message
-        return log, UnknownModel(f"{text[0].upper()}{text[1:]}.", _gpu_in_log(log, options.get("gpu")))
+        given = options.get("gpu")
+        return log, UnknownModel(f"{text[0].upper()}{text[1:]}.", _gpu_in_log(log, str(given) if given else None))
     merged, served = _with_options_in_log(options, log, model), {"served_model": log.served}
     return log, fit_request(model, merged, traffic=read_traffic(options), served=served)
 

@@ -85,6 +85,7 @@ class Engine(Generic[Args]):
     # Whether a tower's heads are padded if tensor parallelism does not divide them. Otherwise each device has them
     # whole, or the engine does not start.
     pads_tower_heads: bool = False
+    typed_files: bool = False  # whether its files have a type of their own, which neither model nor repository names
     has_extra_weights: bool = False  # whether `extra_weights` is known
     long_context_options: Mapping[str, Any] = MappingProxyType({})  # required beyond the model's maximum context
 

@@ -84,9 +84,9 @@ class LogRefusal(NamedTuple):
     line: str  # the message
     tried: Printed | None = None  # the size of the allocation that failed
     free: Printed | None = None  # what was free then
-    # What was allocated: 'weights', 'profile' (the activations of a full step), 'cache' ('pool' if its size follows from
-    # the engine's share), 'compute' (llama.cpp's buffer), 'sampler' or 'graphs' on a GPU, 'limit' for a buffer that is
-    # larger than the device allows, 'host' for anything in host memory, or '' if the log does not say it
+    # What was allocated on a GPU: 'weights', 'profile' (the activations of a full step), 'cache' ('pool' if its size
+    # follows from the engine's share), 'compute' (llama.cpp's buffer), 'sampler', 'graphs', or 'limit' for a buffer
+    # that is larger than the device allows; 'host' for anything in host memory, '' if the log does not say it
     where: str = ""
     own: int = 0  # bytes of the GPU that the engine's process used then, as the message has them; 0 if it has not
     taken: int = 0  # bytes of the GPU that the message says other processes use
@@ -282,13 +282,13 @@ def in_calls(names: str) -> str:
     return rf", in (?:\w{{1,80}}\.)?(?:{names})\b"
 
 
-def torch_out_of_memory(text: str, stages: Mapping[str, re.Pattern[str]], where: str) -> LogRefusal | None:
+def torch_out_of_memory(text: str, where: str, stages: Mapping[str, re.Pattern[str]] = {}) -> LogRefusal | None:
     """Return what PyTorch says when an allocation fails; None if none did.
 
     Args:
         text: The lines of the start.
+        where: What was allocated if no stage matches.
         stages: Patterns of what was allocated, by the names of `LogRefusal.where`; the first that matches counts.
-        where: What was allocated if none of them matches.
     """
     match = re.search(OUT_OF_MEMORY, text)
     if match is None:
@@ -309,7 +309,9 @@ def _in_use(text: str) -> tuple[int, int]:
     listed = [(match[1], int(Fraction(match[2]) * _UNITS[match[3]])) for match in _IN_USE.finditer(message)]
     by_torch = _amount(_BY_TORCH, text)
     enough = by_torch.bytes if by_torch else 0
-    own = [size for name, size in listed if name == "this process"] or sorted(size for _, size in listed if size >= enough)
+    own = [size for name, size in listed if name == "this process"] or sorted(
+        size for _, size in listed if size >= enough
+    )
     return (own[0], sum(size for _, size in listed) - own[0]) if own else (0, sum(size for _, size in listed))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..check import Check
 from ..engines import find_engine
@@ -12,7 +12,7 @@ from ..hardware import Gpu
 from ..model import plural
 from ..serving.answer import Answer
 from ..serving.launch import launch_command
-from ..serving.log_check import Estimate, LogComparison, compare
+from ..serving.log_check import Estimate, LogComparison, compare, with_logged_weights
 from ..serving.log_doctor import Diagnosis, diagnose, diagnose_alone
 from ..serving.log_load import LoadState, load_state
 from ..serving.request import FitRequest, ResolvedRequest
@@ -41,13 +41,15 @@ def log_report(request: FitRequest, log: StartupLog, *, full: bool = False) -> R
         request = request.with_engine_args(**find_engine(log.engine).long_context_options)
     comparison = compare(request, log)
     request = request.with_engine_args(engine_version=comparison.request.engine_args.get("engine_version"))
+    asked, request = request, with_logged_weights(request, log) if log.refusal else request
+    given = _Given(log.settings.get("gpu_memory_utilization"), request.weights_dtype if request != asked else None)
     diagnosis = diagnose(request, log, comparison.memory, comparison.checks)
     answer = Answer.to(comparison.request)
     load = None if diagnosis else load_state(request, log, comparison.memory, int(answer.result.pool.tokens))
     report, notes = answer_report(answer), _notes(comparison, answer.resolved, log)
     tables, shown = [lines_table([_verdict(comparison, diagnosis)], strong=True)], None
     if diagnosis:
-        tables += _changes(diagnosis, log, full=full)
+        tables += _changes(diagnosis, given, full=full)
         if not full:
             shown = (*diagnosis.notes, "--full adds the figures of the log, all changes with their commands and notes.")
     if load:
@@ -67,7 +69,7 @@ def log_report(request: FitRequest, log: StartupLog, *, full: bool = False) -> R
         tables=tuple(tables),
         notes=(*diagnosis.notes, *notes) if diagnosis else (*notes, *report.notes),
         checks=comparison.checks,
-        extra={**report.extra, **_facts(comparison, diagnosis, load, log)},
+        extra={**report.extra, **_facts(comparison, diagnosis, load, log, given)},
         footer=(),  # the log has the engine's own lines
     )
 
@@ -126,12 +128,12 @@ def _refusal_facts(diagnosis: Diagnosis, log: StartupLog) -> dict[str, Any]:
 
 
 def _facts(
-    comparison: LogComparison, diagnosis: Diagnosis | None, load: LoadState | None, log: StartupLog
+    comparison: LogComparison, diagnosis: Diagnosis | None, load: LoadState | None, log: StartupLog, given: _Given
 ) -> dict[str, Any]:
     """Return the keys of JSON that only a log has."""
 
     def command(resolved: ResolvedRequest) -> str | None:
-        return _command(resolved, log.settings.get("gpu_memory_utilization"))
+        return _command(resolved, given)
 
     facts = {
         "agrees": comparison.agrees and diagnosis is None,
@@ -192,7 +194,14 @@ def _load_tables(state: LoadState) -> list[Table]:
     return tables
 
 
-def _changes(diagnosis: Diagnosis, log: StartupLog, *, full: bool) -> list[Table]:
+class _Given(NamedTuple):
+    """What the engine was started with, which a command must not change."""
+
+    share: str | None  # the share in the log, with which it had its memory; a request without a GPU has none
+    weights_dtype: str | None  # the dtype that follows from the log's weights: the checkpoint has it already
+
+
+def _changes(diagnosis: Diagnosis, given: _Given, *, full: bool) -> list[Table]:
     """Return the table of the changes with which the engine would start, and the command of the first or of all."""
     if diagnosis.cause == "other_model":
         return []
@@ -209,22 +218,19 @@ def _changes(diagnosis: Diagnosis, log: StartupLog, *, full: bool) -> list[Table
         first, *others = wrapped(change.flag, "  ", WIDTH - len(_REQUESTS) - 4)
         rows += [(first, times(change.result.pool.concurrency, 2)), *((line, "") for line in others)]
     tables = [Table((Column("starts with", "left"), Column(_REQUESTS)), tuple(rows))]
-    for change in changes if full else changes[:1]:
-        command = _command(change.result.resolved, log.settings.get("gpu_memory_utilization"))
+    commands = [(change, command) for change in changes if (command := _command(change.result.resolved, given))]
+    for change, command in commands if full else commands[:1]:
         tables += command_table(command, f"with {change.flag}:")
     return tables
 
 
-def _command(resolved: ResolvedRequest, share: str | None) -> str | None:
-    """Return the command that starts the engine. The memory that the log has for the cache is no argument of it.
-
-    Args:
-        resolved: The request.
-        share: The share in the log, with which the engine had that memory; a request without a GPU has none.
-    """
+def _command(resolved: ResolvedRequest, given: _Given) -> str | None:
+    """Return the command that starts the engine. The memory that the log has for the cache is no argument of it."""
     request = dataclasses.replace(resolved.request, kv_memory=None)
-    if request.gpu is None and share:
-        request = dataclasses.replace(request, gpu_memory_utilization=share)
+    if request.gpu is None and given.share:
+        request = dataclasses.replace(request, gpu_memory_utilization=given.share)
+    if given.weights_dtype and request.weights_dtype == given.weights_dtype:
+        request = dataclasses.replace(request, weights_dtype=None)
     return launch_command(resolved._replace(request=request))
 
 

@@ -12,27 +12,29 @@ from ..engines.startup_log import Advice, LogMemory, LogRefusal, StartupLog, lea
 from ..hardware import Gpu
 from ..units import BYTES, GIB, count, human
 from .fit import FitResult, fit
-from .log_check import without_gpu
+from .log_check import logged_weights, without_gpu
 from .request import FitRequest, LoggedExcess
 from .suggestions import Suggestion, suggestions, tried
 
 _TOLERANCE = 0.05
 """The part of a logged figure by which the predicted one may differ: versions differ by a block or by padding."""
+_OTHER_WEIGHTS = 1.4
+"""The factor by which logged weights may differ from the estimated ones: towers and drafts may not be counted."""
 _MARGIN = GIB // 4
 """Bytes that should stay free beyond an allocation that failed after the cache was there."""
 _MOST_TAKEN = GIB
 """Bytes of other processes from which they are the cause: a desktop uses less."""
 _ALLOCATED = {
-    "weights": "the weights did not fit",
-    "cache": "the cache did not fit",
-    "pool": "the pool of the cache did not fit",
-    "profile": "the activations of a full step did not fit",
-    "compute": "the compute buffer did not fit",
-    "limit": "a buffer is larger than the device allows for one buffer",
-    "sampler": "the cache left too little for the warm-up of the sampler",
-    "graphs": "the cache left too little for the CUDA graphs",
-    "host": "an allocation in host memory failed, not on the GPU",
-    "": "an allocation on the GPU failed",
+    "weights": "The weights did not fit",
+    "cache": "The cache did not fit",
+    "pool": "The pool of the cache did not fit",
+    "profile": "The activations of a full step did not fit",
+    "compute": "The compute buffer did not fit",
+    "limit": "A buffer is larger than the device allows for one buffer",
+    "sampler": "The cache left too little for the warm-up of the sampler",
+    "graphs": "The cache left too little for the CUDA graphs",
+    "host": "An allocation in host memory failed, not on the GPU",
+    "": "An allocation on the GPU failed",
 }
 _CAUSES: dict[str, Cause] = {
     "weights": "weights_too_large",
@@ -45,6 +47,8 @@ _CAUSES: dict[str, Cause] = {
     "host": "host_memory",
 }
 """By what was allocated: `LogRefusal.where`."""
+_AFTER_THE_WEIGHTS = ("compute", "profile")
+"""What is allocated besides the cache when the weights are loaded."""
 _AFTER_THE_CACHE = ("pool", "sampler", "graphs")
 """What is allocated when the engine has decided on the size of the cache."""
 _TAKEN = "Other processes use the memory of the GPU."
@@ -165,7 +169,7 @@ def _too_small(log: StartupLog) -> _Found:
         reason = f"one request of {tokens} needs {sizes}: {missing} are missing."
         return "kv_too_small", reason, needed.bytes, available.bytes
     held = log.logged.get("kv_tokens")
-    holds = f"and the cache holds {count(int(held.text))}" if held else "which are more than the cache holds"
+    holds = f"and the cache holds {count(int(held.text))}" if held else "which is more than the cache holds"
     return "kv_too_small", f"one request may have {tokens}, {holds}.", None, None
 
 
@@ -177,10 +181,10 @@ def _room_of(log: StartupLog) -> tuple[int | None, str | None]:
 def _nothing_left(log: StartupLog, room: int | None) -> _Found:
     weights, total, graphs = (log.budget.get(name) for name in ("weights", "gpu_memory", "cuda_graphs"))
     share = log.settings.get("gpu_memory_utilization")
-    parts = [f"weights of {_size(weights.bytes)}"] if weights and weights.bytes else []
+    parts = [f"Weights of {_size(weights.bytes)}"] if weights and weights.bytes else []
     parts += [f"CUDA graphs of {_size(graphs.bytes)}"] if graphs and graphs.number >= 1 else []
     of_share = f" ({share} of {_size(total.bytes)})" if share and total else f" ({share})" if share else ""
-    subject = f"{' and '.join(parts)}, with the rest of the runtime memory," if parts else "weights and runtime memory"
+    subject = f"{' and '.join(parts)}, with the rest of the runtime memory," if parts else "Weights and runtime memory"
     if room is not None and room < 0:
         return "nothing_left", f"{subject} are {_size(-room)} larger than the engine's share{of_share}.", None, room
     return "nothing_left", f"{subject} leave nothing of the engine's share{of_share} for the cache.", None, room
@@ -193,7 +197,9 @@ def _failed_allocation(log: StartupLog, gpu: Gpu | None) -> _Found:
     what = _ALLOCATED[refusal.where]
     cause = _CAUSES.get(refusal.where, "out_of_memory")
     if refusal.needed and refusal.limit:
-        sizes = f"{_size(refusal.needed.bytes)} are allocated, and Metal recommends at most {_size(refusal.limit.bytes)}"
+        sizes = (
+            f"{_size(refusal.needed.bytes)} are allocated, and Metal recommends at most {_size(refusal.limit.bytes)}"
+        )
         return cause, f"{what}: {sizes}.", refusal.needed.bytes, refusal.limit.bytes
     tried, free = refusal.tried, refusal.free
     wanted = [f"{_size(tried.bytes)} were wanted"] if tried else []
@@ -203,7 +209,7 @@ def _failed_allocation(log: StartupLog, gpu: Gpu | None) -> _Found:
         wanted.append(f"{_size(free.bytes)}{of_total} were free{pieces}")
     memory, of_memory = _memory_of_device(log, gpu)
     held = _held_before(log)
-    if not free and memory and refusal.where != "host":
+    if tried and not free and memory and refusal.where != "host":
         if held:
             wanted.append(f"{' and '.join(f'{size} of {name}' for name, size in held)} are there")
         although = "although " if tried and of_memory and not held and tried.bytes < memory else ""
@@ -242,10 +248,10 @@ def _free(log: StartupLog) -> int | None:
 
 def _taken_by_others(log: StartupLog) -> str:
     free, total = _free(log), log.budget.get("gpu_memory")
-    if free is None or total is None:
+    if free is None or total is None or free >= total.bytes:
         return _TAKEN.removesuffix(".")
     sizes = f"{_size(total.bytes - free)} of the GPU's {_size(total.bytes)}: {_size(free)} are free"
-    return f"other processes use {sizes}"
+    return f"Other processes use {sizes}"
 
 
 def _free_share(log: StartupLog) -> str:
@@ -277,9 +283,8 @@ def _without_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, avai
         "The log does not name the GPU's memory. With --gpu, changes of the weights, the share and the number of GPUs "
         "are computed too.",
     )
-    alone = diagnose_alone(log)
-    if available is None or alone.cause != "nothing_left" and refusal.kind in ("occupied", "out_of_memory"):
-        return alone._replace(notes=notes)
+    if available is None or refusal.kind in ("occupied", "out_of_memory"):
+        return diagnose_alone(log)._replace(notes=notes)
     result = fit(without_gpu(request, available))
     cause, reason = _reason(result, available)
     changes = suggestions(result)
@@ -287,28 +292,41 @@ def _without_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, avai
 
 
 def _with_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, available: int | None) -> Diagnosis:
+    alone = diagnose_alone(log, request.gpu)
     if refusal.where == "host":
-        return diagnose_alone(log, request.gpu)
+        return alone
+    if find_engine(log.engine).typed_files and not (request.weights_dtype or request.model.stored):
+        note = "The log does not have the type of the file: with --weights-dtype, such as q4_k_m, changes are computed."
+        return alone._replace(notes=(note,))
     estimate = fit(request)
-    if refusal.kind == "occupied" or refusal.taken > _MOST_TAKEN:
+    if alone.cause == "memory_taken":
         return _occupied(estimate, log, refusal)
     excess = _excess(estimate, log, available)
     if excess is not None:
         logged = LoggedExcess(excess, estimate.resolved.devices)
         estimate = fit(dataclasses.replace(request, logged_excess=logged))
+    if disagreement := _disagreement(estimate, log, refusal, available):
+        return _other_model(request, log, refusal, disagreement)
     if refusal.where in _AFTER_THE_CACHE:
-        smaller = _smaller_share(estimate, refusal), _fewer_sequences(estimate)
-        return _after_the_cache(refusal, tuple(filter(None, smaller)))
+        smaller = filter(None, (_smaller_share(estimate, refusal), _fewer_sequences(estimate)))
+        changes = tuple(change for change in smaller if float(change.result.pool.concurrency) >= 1)
+        return _after_the_cache(refusal, changes) if changes else alone
+    return _before_the_cache(estimate, refusal, excess, alone)
+
+
+def _disagreement(estimate: FitResult, log: StartupLog, refusal: LogRefusal, available: int | None) -> str:
+    """Return what contradicts that this model wrote the log; '' if nothing does."""
+    loaded, weights = logged_weights(log), estimate.budget.weights
+    if loaded and weights and not 1 / _OTHER_WEIGHTS < loaded / int(weights.total) < _OTHER_WEIGHTS:
+        return f"weights of {_size(loaded)} in the log, of {_size(int(weights.total))} with this model"
     needed, room = int(estimate.needed), estimate.budget.room()
-    if available is not None and refusal.kind == "too_small" and needed <= room:
-        disagreement = f"one batch needs {_size(needed)} with this model, and {_size(room)} were left for the cache"
-        return _other_model(request, log, refusal, disagreement)
-    if needed <= room and refusal.own > (most := _most_before_the_cache(estimate)):
-        disagreement = (
-            f"{_size(refusal.own)} were in use before there was a cache, and this model takes at most {_size(most)}"
-        )
-        return _other_model(request, log, refusal, disagreement)
-    return _before_the_cache(estimate, refusal, excess)
+    if needed > room or refusal.where in _AFTER_THE_CACHE:
+        return ""
+    if available is not None and refusal.kind == "too_small":
+        return f"one batch needs {_size(needed)} with this model, and {_size(room)} were left for the cache"
+    if refusal.own > (most := _most_before_the_cache(estimate)):
+        return f"{_size(refusal.own)} were in use before there was a cache, and this model takes at most {_size(most)}"
+    return ""
 
 
 def _most_before_the_cache(estimate: FitResult) -> int:
@@ -320,13 +338,14 @@ def _most_before_the_cache(estimate: FitResult) -> int:
     return int(weights.total) + int(weights.total) // 20 + sum(part.high for part in parts)
 
 
-def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | None) -> Diagnosis:
+def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | None, alone: Diagnosis) -> Diagnosis:
     """Return what is missing for the cache, or for the weights.
 
     Args:
         estimate: What fits; by the log's figures if it has them.
         refusal: The engine's message.
         excess: Bytes by which the log's figures differ from the estimate of attncalc; None if the log has none.
+        alone: What the log alone says.
     """
     needed, room = int(estimate.needed), estimate.budget.room()
     cause, reason = _reason(estimate, room)
@@ -351,11 +370,17 @@ def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | No
             )
         if needed <= room:
             cause = "out_of_memory"
-            note = "By the estimate it fits: other processes may use the GPU's memory, or the log's settings differ."
+            others = "" if refusal.own else "other processes may use the GPU's memory, or "
+            note = f"By the estimate it fits: {others}the log's settings differ."
     changes = suggestions(estimate)
     words = _tried(estimate)
     if needed <= room:
-        return Diagnosis(refusal.line, cause, reason, changes=changes, notes=(note,), tried=words)
+        advice = () if changes else alone.advice
+        if refusal.where:
+            cause, reason = alone.cause, alone.reason
+        return Diagnosis(refusal.line, cause, reason, changes=changes, notes=(note,), tried=words, advice=advice)
+    if refusal.where in _AFTER_THE_WEIGHTS:  # the estimate may err, and the log does not
+        return alone._replace(changes=changes, notes=(note,), tried=words, advice=())
     return Diagnosis(refusal.line, cause, reason, needed, room, changes, (note,), words)
 
 
@@ -363,10 +388,14 @@ def _excess(estimate: FitResult, log: StartupLog, available: int | None) -> int 
     """Return the bytes that weights and reserve took beyond the estimate; None if the log does not say it."""
     if available is not None:
         return estimate.budget.room() - available
-    loaded = log.budget.get("model_buffer") if log.devices <= 1 else None
-    if loaded is not None and estimate.budget.weights is not None:
-        return loaded.bytes - int(estimate.budget.weights.total)
-    return None
+    loaded, budget = log.budget.get("model_buffer") if log.devices <= 1 else None, estimate.budget
+    if loaded is None or budget.weights is None:
+        return None
+    excess, tried = loaded.bytes - int(budget.weights.total), log.refusal.tried if log.refusal else None
+    if tried and budget.reserve and log.refusal and log.refusal.where == "compute":
+        parts = budget.reserve.runtime.parts
+        excess += tried.bytes - sum(int(part.expected) for part in parts if part.name == "compute_buffer")
+    return excess
 
 
 def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diagnosis:

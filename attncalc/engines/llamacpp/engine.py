@@ -44,10 +44,13 @@ class Llamacpp(Engine[LlamacppArgs]):
     max_gpus = MAX_GPUS
     splits_by_layer = True
     loads_towers = False  # a file of its own, --mmproj
-    log_signs = re.compile(r"llama_|load_tensors|print_info|ggml_|llm_load_|sched_reserve|llama-server|msg=.?kv cache|ollama|llama runner")
+    log_signs = re.compile(
+        r"llama_|load_tensors|print_info|ggml_|llm_load_|sched_reserve|llama-server|msg=.?kv cache|ollama|llama runner"
+    )
     # A GGUF file may have its output matrix quantized, which the estimate has in 16 bits: 7,670 MiB of Qwen3-8B in Q8_0
     # instead of 8,220.
     weights_tolerance = (12, 2)
+    typed_files = True
     offload_options = MappingProxyType({"n_cpu_moe": "experts of {} on the host", "n_gpu_layers": "{} on GPUs"})
     held = staticmethod(held_layers)
     layout = staticmethod(layout)

@@ -64,7 +64,8 @@ _DRAFT = re.compile(r"creating MTP draft context|loading draft model")
 """What follows is the context of a draft model, or of multi-token prediction, beside the model's own."""
 _NAME = re.compile(r"(?:general\.name|model name) +(?:str )?= +(.{1,120}?)(?= (?:\w+: |llama_|print_info|llm_)|$)")
 _FILE = re.compile(
-    r"(?:loaded meta data .{0,80}? from |(?:loading|failed to load|context with) model '|--model |-m )([^\s']{1,4096}\.gguf)"
+    r"(?:loaded meta data .{0,80}? from |(?:loading|failed to load|context with) model '|--model |-m )"
+    r"([^\s']{1,4096}\.gguf)"
 )
 _VERSION = re.compile(r"(?:build|version): (\d{3,5}) \(")
 _BUILD_NAME = re.compile(r"\bbuild[ :=-]{1,3}b(\d{3,5})\b|\bb(\d{4,5})-[0-9a-f]{6,}")
@@ -97,8 +98,8 @@ _FREE = re.compile(
 _RECOMMENDED = re.compile(r"recommendedMaxWorkingSetSize += (\d{1,9}(?:\.\d{1,9})?) (MB|MiB)")
 _METAL = re.compile(r"\( {0,4}(\d{1,9}\.\d{1,9}) / {1,4}(\d{1,9}\.\d{1,9})\)")
 """MiB that Metal has allocated, and recommends at most."""
-_HOST = r"(?<!\w)(?!CPU|\w{1,20}_Host|AMX|BLAS)"
-"""Not the buffers in host memory."""
+_HOST = r"(?<!\w)(?!CPU|KV\b|\w{1,20}_Host|AMX|BLAS)"
+"""Not the buffers in host memory, and not the kind of a buffer."""
 _BUFFER = (
     rf"{_HOST}([A-Z][A-Za-z]{{1,12}}\d{{0,3}})(?:\[[^\]]{{0,80}}\])? {{1,12}}NAME buffer size = {{1,12}}{SIZE_MIB}"
 )
@@ -107,7 +108,8 @@ _CACHE = re.compile(
     r"\d{1,12}\.\d{2}) MiB|(?:llama_kv_cache\w{0,20}: +size =|KV self size +=) +(?P<size>\d{1,12}\.\d{2}) MiB"
 )
 _TRIED = re.compile(
-    rf"(?:allocating|buffer, size =) {SIZE_MIB}|(?:failed to allocate \w{{0,20}} ?buffer|memory allocation) of size (\d{{1,18}})"
+    rf"(?:allocating|buffer, size =) {SIZE_MIB}"
+    r"|(?:failed to allocate \w{0,20} ?buffer|memory allocation) of size (\d{1,18})"
 )
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB}
 _OLLAMA = r'msg="NAME" device=(\w{1,20}) size="(\d{1,9}(?:\.\d{1,9})?) (B|[KMG]iB)"'

@@ -28,6 +28,7 @@ from ..startup_log import (
     first,
     gib,
     in_calls,
+    larger_share,
     last_start,
     least,
     option,
@@ -37,7 +38,6 @@ from ..startup_log import (
     read_settings,
     read_weights_dtype,
     size_checks,
-    larger_share,
     smaller_share,
     torch_out_of_memory,
 )
@@ -57,7 +57,8 @@ _STAGES = {
 }
 """Functions of SGLang in the traceback of an allocation that failed."""
 _RELEVANT = re.compile(
-    r"server_args|ServerArgs|weight|[Mm]emory|mem |mem=|[Cc]ache|cuda graph|max_total_num_tokens|version|sglang|[MG]iB|, in |--[a-z]"
+    r"server_args|ServerArgs|weight|[Mm]emory|mem |mem=|[Cc]ache|cuda graph|max_total_num_tokens|version|sglang|[MG]iB"
+    r"|, in |--[a-z]"
 )
 
 
@@ -199,7 +200,7 @@ def _sizes(figures: dict[str, Printed], prefix: str, labels: dict[str, str], tex
 
 
 def _refusal(text: str, *, started: bool) -> LogRefusal | None:
-    if failed := torch_out_of_memory(text, _STAGES, "graphs" if started else ""):
+    if failed := torch_out_of_memory(text, "graphs" if started else "", _STAGES):
         return failed
     match = re.search(_NO_MEMORY, text)
     return LogRefusal("no_memory", match[0]) if match and not started else None

@@ -29,6 +29,7 @@ from ..startup_log import (
     first,
     gib,
     in_calls,
+    larger_share,
     last_start,
     least,
     option,
@@ -37,7 +38,6 @@ from ..startup_log import (
     read_flags,
     read_settings,
     read_weights_dtype,
-    larger_share,
     smaller_share,
     torch_out_of_memory,
 )
@@ -81,7 +81,10 @@ _STAGES = {
     "graphs": re.compile(in_calls("capture_model|_capture_cudagraphs")),
     "sampler": re.compile(in_calls("_dummy_sampler_run|apply_top_k_top_p") + r"|warming up sampler"),
     "pool": re.compile(in_calls("_?allocate_kv_cache(?:_tensors)?|initialize_kv_cache|initialize_from_config")),
-    "weights": re.compile(in_calls("load_model|create_weights|process_weights_after_loading|_?initialize_model|_init_executor") + r"|= executor_class\("),
+    "weights": re.compile(
+        in_calls("load_model|create_weights|process_weights_after_loading|_?initialize_model|_init_executor")
+        + r"|= executor_class\("
+    ),
 }
 """Functions of vLLM in the traceback of an allocation that failed. A profile calls the sampler too, so it is first."""
 _RELEVANT = re.compile(
@@ -160,10 +163,10 @@ _SETTINGS = {
         r"max_(?:seq|model)_len'?[=:] ?(\d{1,12})|Using max model len (\d{1,12})|max seq len \((\d{1,12})\)"
     ),
     "kv_dtype": re.compile(
-        r"kv_cache_dtype'?[=:] ?'?(?!auto)(\w{1,40})|Using (fp8)\w* data type to store kv cache"
+        r"kv_cache_dtype'?[=:] ?'?(?!auto|self|\w{0,40}dtype)(\w{1,40})|Using (fp8)\w* data type to store kv cache"
         r"|Using DeepSeek's (fp8)_ds_mla KV cache format"
     ),
-    "dtype": _setting("dtype"),
+    "dtype": re.compile(r"(?<!\w)'?dtype'?[=:] ?'?(?:torch\.)?(b?float16|float32|half|[bf]p?16|fp32)\b"),
     "prefix_caching": re.compile(r"enable_prefix_caching'?[=:] ?(True|False)"),
     "max_num_batched_tokens": _number("max_num_batched_tokens"),
     "max_num_seqs": re.compile(
@@ -246,7 +249,9 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
 
 
 def _settings(text: str) -> dict[str, str]:
-    settings = read_settings(_OPTIONS, text) | read_settings(_SETTINGS, text)  # a later mention of a setting may be its drafter's
+    settings = read_settings(_OPTIONS, text) | read_settings(
+        _SETTINGS, text
+    )  # a later mention of a setting may be its drafter's
     if _NO_PREFIXES.search(text):
         settings["prefix_caching"] = "False"
     if settings.get("kv_dtype") == "fp8_ds_mla":  # what fp8 means for a model with an indexer
@@ -263,7 +268,7 @@ def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) ->
     started = any(logged[name].number > 0 for name in ("kv_tokens", "concurrency") if name in logged)
     if "kv_bytes_per_sequence" in logged and not started:
         return LogRefusal("too_small", logged["kv_bytes_per_sequence"].line)
-    failed = torch_out_of_memory(text, _STAGES, "sampler" if started else "")
+    failed = torch_out_of_memory(text, "sampler" if started else "", _STAGES)
     if failed or started:
         return failed
     if occupied := re.search(_OCCUPIED, text):
@@ -404,7 +409,7 @@ def _for_one_request(log: StartupLog) -> Iterator[Advice]:
 
 def _larger_share(log: StartupLog) -> tuple[Advice, ...]:
     missing, total = least(log.available), log.budget.get("gpu_memory")
-    share = log.settings.get("gpu_memory_utilization")
-    known = missing and missing.number <= 0 and total and total.number and share
-    enough = Fraction(share) - missing.number / total.number if known else 0
+    share, enough = log.settings.get("gpu_memory_utilization"), Fraction(0)
+    if missing and missing.number <= 0 and total and total.number and share:
+        enough = Fraction(share) - missing.number / total.number
     return larger_share(log, _SHARE_OPTION, _LARGEST, enough)
