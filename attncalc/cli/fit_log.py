@@ -72,7 +72,7 @@ def read_logged_request(
         given = options.get("gpu")
         return log, UnknownModel(f"{text[0].upper()}{text[1:]}.", _gpu_in_log(log, str(given) if given else None))
     merged, served = _with_options_in_log(options, log, model), {"served_model": log.served}
-    return log, fit_request(model, merged, traffic=read_traffic(options), served=served)
+    return log, fit_request(model, merged, traffic=read_traffic(options), served=served, is_logged=True)
 
 
 def _content(path: Path) -> bytes:

@@ -31,9 +31,16 @@ ENGINES = {
 DEFAULT_ENGINE = "vllm"
 
 
-def default_engine(stored: CheckpointWeights | None, weights_dtype: str | None = None) -> str:
-    """Return the engine of a model whose files are `stored`, if none is given: llama.cpp for GGUF files and types."""
-    return "llamacpp" if weights_dtype in FILE_TYPES or (stored and stored.kind == "GGUF") else DEFAULT_ENGINE
+def default_engine(stored: CheckpointWeights | None, weights_dtype: str | None = None, vendor: str = "") -> str:
+    """Return the engine if none is given: llama.cpp for GGUF files and their types, and on a Mac.
+
+    Args:
+        stored: The files of the model.
+        weights_dtype: The dtype of the weights, or the type of a file.
+        vendor: The vendor of the GPU; "" without one.
+    """
+    is_gguf = weights_dtype in FILE_TYPES or (stored and stored.kind == "GGUF")
+    return "llamacpp" if is_gguf or vendor == "Apple" else DEFAULT_ENGINE
 
 
 def find_engine(name: str) -> Engine[Any]:

@@ -96,6 +96,8 @@ class Engine(Generic[Args]):
     narrower_cache_dtypes: tuple[str, ...] = ("fp8",)
     narrower_weight_dtypes: tuple[str, ...] = ("fp8", "int4")
     larger_shares: tuple[str, ...] = ()
+    # The share with which it starts on a GPU that uses the host's memory; None if that is its default
+    share_of_unified: str | None = None
     fewer_sequences: tuple[int, ...] = ()
     without_graphs: str | None = None  # its option that captures no CUDA graphs
 

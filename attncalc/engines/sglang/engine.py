@@ -39,6 +39,7 @@ class Sglang(Engine[SglangArgs]):
     splits = frozenset({"pp", "attn_dp"})
     share_option = "--mem-fraction-static"
     dtype_of_fp32 = "fp16"  # _get_and_verify_dtype in configs/model_config.py
+    share_of_unified = "0.8"  # published for a GB10; sgl-project/sglang issue 35860 has 0.85 leave its host no memory
     larger_shares = ("0.8", "0.85", "0.88", "0.9", "0.92")
     data_parallel = True
     ranks_share_tp = True

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ...hardware import FREE_OF_UNIFIED
 from ...model import ModelSpec
 from ...units import BYTES, count, human
 from ..base import CacheLayout
@@ -39,6 +40,7 @@ class Vllm(Engine[VllmArgs]):
     splits = frozenset({"pp", "dcp"})
     dtype_of_fp32 = "bf16"  # _resolve_auto_dtype in config/model.py
     larger_shares = ("0.95",)
+    share_of_unified = f"0.{FREE_OF_UNIFIED[0]}"
     fewer_sequences = (128, 32, 8)
     without_graphs = "enforce_eager"
     data_parallel = True
