@@ -51,6 +51,8 @@ _AFTER_THE_WEIGHTS = ("compute", "profile")
 """What is allocated besides the cache when the weights are loaded."""
 _AFTER_THE_CACHE = ("pool", "sampler", "graphs")
 """What is allocated when the engine has decided on the size of the cache."""
+_WITH_WEIGHTS = ("cache", *_AFTER_THE_WEIGHTS, *_AFTER_THE_CACHE)
+"""What is allocated when the weights are loaded."""
 _TAKEN = "Other processes use the memory of the GPU."
 
 Cause = Literal[
@@ -219,7 +221,7 @@ def _failed_allocation(log: StartupLog, gpu: Gpu | None) -> _Found:
     elif held and not free:
         wanted.append(f"{' and '.join(f'{size} of {name}' for name, size in held)} are there")
     needed = tried.bytes if tried else None
-    available = free.bytes if free else memory if refusal.where == "weights" else None
+    available = free.bytes if free else memory if tried and memory and tried.bytes > memory else None
     return cause, f"{what}{': ' if wanted else ''}{', '.join(wanted)}.", needed, available
 
 
@@ -319,6 +321,9 @@ def _disagreement(estimate: FitResult, log: StartupLog, refusal: LogRefusal, ava
     loaded, weights = logged_weights(log), estimate.budget.weights
     if loaded and weights and not 1 / _OTHER_WEIGHTS < loaded / int(weights.total) < _OTHER_WEIGHTS:
         return f"weights of {_size(loaded)} in the log, of {_size(int(weights.total))} with this model"
+    gpu = estimate.resolved.gpu
+    if weights and gpu and refusal.where in _WITH_WEIGHTS and int(weights.total) > gpu.memory:
+        return f"the weights were loaded, and this model's need {_size(int(weights.total))} of {_size(gpu.memory)}"
     needed, room = int(estimate.needed), estimate.budget.room()
     if needed > room or refusal.where in _AFTER_THE_CACHE:
         return ""
@@ -368,17 +373,16 @@ def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | No
                 f"An allocation of {_size(refusal.tried.bytes)} failed, {_size(refusal.free.bytes)} were free. By the "
                 f"estimate, {need} of the GPU's {_size(gpu.memory)}."
             )
+        if refusal.where == "weights":
+            cause = "weights_too_large"
         if needed <= room:
-            cause = "out_of_memory"
             others = "" if refusal.own else "other processes may use the GPU's memory, or "
             note = f"By the estimate it fits: {others}the log's settings differ."
     changes = suggestions(estimate)
     words = _tried(estimate)
     if needed <= room:
         advice = () if changes else alone.advice
-        if refusal.where:
-            cause, reason = alone.cause, alone.reason
-        return Diagnosis(refusal.line, cause, reason, changes=changes, notes=(note,), tried=words, advice=advice)
+        return alone._replace(changes=changes, notes=(note,), tried=words, advice=advice)
     if refusal.where in _AFTER_THE_WEIGHTS:  # the estimate may err, and the log does not
         return alone._replace(changes=changes, notes=(note,), tried=words, advice=())
     return Diagnosis(refusal.line, cause, reason, needed, room, changes, (note,), words)
