@@ -295,6 +295,8 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: VllmArgs, context: in
     logged = {name: figure for name, figure in log.logged.items() if name in _LABELS}
     if args.pp > 1:  # versions differ in which stage's layers they count
         logged.pop("max_context", None)
+        if args.version.checks_all_layers:
+            logged.pop("kv_bytes_per_sequence", None)
     checks = [
         _check(name, logged[name], [pool.figure(name) for pool in pools])
         for name in _LABELS
