@@ -18,6 +18,8 @@ SIZE = r"(-?\d{1,9}(?:\.\d{1,9})?) ?Gi?B"
 """A size in a pattern. What SGLang and vLLM's V0 print as GB are GiB too."""
 SIZE_MIB = r"(\d{1,12}(?:\.\d{1,9})?) ?MiB"
 COUNT = r"(\d[\d,_]{0,29})"
+_LINE_OF_LOAD = 1000
+"""Characters that a line of the load has less than."""
 _MOST = 1 << 22
 """Characters of relevant lines that are searched: a start-up has some tens of thousands."""
 SIZES = {
@@ -136,6 +138,14 @@ def busiest(
             if load is None or running + waiting >= load.running + load.waiting:
                 load = Load(running, waiting, min(1.0, usage), 0)
     return load and load._replace(preempted=preempted)
+
+
+def without_load(lines: Iterable[str], relevant: re.Pattern[str], load: re.Pattern[str]) -> Iterable[str]:
+    """Return the relevant lines but those of the load, which are most of a server's log.
+
+    A longer line may be a log whose line breaks a paste has lost.
+    """
+    return (line for line in lines if not (load.search(line) and len(line) < _LINE_OF_LOAD) and relevant.search(line))
 
 
 class StartupLog(NamedTuple):

@@ -40,6 +40,7 @@ from ..startup_log import (
     size_checks,
     smaller_share,
     torch_out_of_memory,
+    without_load,
 )
 from .options import SglangArgs
 from .versions import releases_of
@@ -130,7 +131,7 @@ _PREEMPTION = re.compile(r"Retract requests")
 
 def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
-    text, starts = last_start(filter(_RELEVANT.search, lines), _START, _OUTCOME)
+    text, starts = last_start(without_load(lines, _RELEVANT, _LOAD), _START, _OUTCOME)
     logged = figures_of(text)
     budget = {name: figure for name, figure in read_budget(_BUDGET, text).items() if figure.number or name != "weights"}
     before, after = budget.get("free_memory"), budget.get("after_weights")

@@ -40,6 +40,7 @@ from ..startup_log import (
     read_weights_dtype,
     smaller_share,
     torch_out_of_memory,
+    without_load,
 )
 from .options import VllmArgs
 
@@ -210,7 +211,7 @@ _WEIGHTS = {"fp8": "fp8", "awq": "int4", "gptq": "int4", "bitsandbytes": "int4"}
 
 def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
-    text, starts = last_start(filter(_RELEVANT.search, lines), _START, _OUTCOME)
+    text, starts = last_start(without_load(lines, _RELEVANT, _LOAD), _START, _OUTCOME)
     engine = _ENGINE.search(text)
     version = first(_BANNER, text) or first(_ANY_VERSION, text)
     if engine:
