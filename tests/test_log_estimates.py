@@ -468,7 +468,10 @@ def test_a_failed_allocation_is_the_reason_if_the_log_has_it(tried: str | None, 
     found = diagnosed(request(gpu=gpu("rtx-4080"), context=40_960), log(refusal=refusal))
     assert found.reason.startswith(words)
     assert found.missing
-    assert found.notes == ("The log does not say how much memory was left: the changes rest on the estimate.",)
+    assert found.notes == (
+        "The log does not say how much memory was left: the changes rest on the estimate.",
+        "The log has no context: the model's maximum, 40,960 tokens, is assumed; --context sets another.",
+    )
     fits = diagnosed(request(gpu=H100), log(refusal=refusal))
     assert fits.missing == (GIB if tried and free else None)
     assert fits.notes[0].startswith("By the estimate it fits")

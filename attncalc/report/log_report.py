@@ -22,12 +22,14 @@ from .fit_facts import changes_facts
 from .fit_figures import answer_figures, detail_figures
 from .fit_tables import cache_tables, command_table, lines_table, precise_range
 from .report import LABEL, Column, Report, Table, times
-from .text import WIDTH, wrapped
+from .text import WIDTH, height, wrapped
 from .users import users_section
 
 _REQUESTS = "concurrent requests"
 _MOST_CHANGES = 7
-"""Changes on the screen without --full: with the cause and a command they take 24 rows."""
+"""Changes on the screen without --full, if there is room."""
+_ROWS = 23
+"""Lines of a terminal of 24 rows, without the next prompt."""
 
 
 def log_report(request: FitRequest, log: StartupLog, *, full: bool = False) -> Report:
@@ -48,10 +50,10 @@ def log_report(request: FitRequest, log: StartupLog, *, full: bool = False) -> R
     load = None if diagnosis else load_state(request, log, comparison.memory, int(answer.result.pool.tokens))
     report, notes = answer_report(answer), _notes(comparison, answer.resolved, log)
     tables, shown = [lines_table([_verdict(comparison, diagnosis)], strong=True)], None
-    if diagnosis:
-        tables += _changes(diagnosis, given, full=full)
-        if not full:
-            shown = (*diagnosis.notes, "--full adds the figures of the log, all changes with their commands and notes.")
+    if diagnosis and full:
+        tables += _changes(diagnosis, given)
+    elif diagnosis:
+        shown = (*diagnosis.notes, "--full adds the figures of the log, all changes with their commands and notes.")
     if load:
         tables += _load_tables(load)
     if comparison.checks and shown is None:
@@ -62,7 +64,7 @@ def log_report(request: FitRequest, log: StartupLog, *, full: bool = False) -> R
         tables += users_section([answer]).tables
         figures = answer_figures(answer)
         tables += cache_tables(answer, figures, detail_figures(answer.result, figures))
-    return report._replace(
+    report = report._replace(
         heading=model_heading(answer.result),
         verdict=None,
         shown_notes=shown,
@@ -72,6 +74,16 @@ def log_report(request: FitRequest, log: StartupLog, *, full: bool = False) -> R
         extra={**report.extra, **_facts(comparison, diagnosis, load, log, given)},
         footer=(),  # the log has the engine's own lines
     )
+    return report if shown is None or diagnosis is None else _within_a_screen(report, diagnosis, given)
+
+
+def _within_a_screen(report: Report, diagnosis: Diagnosis, given: _Given) -> Report:
+    """Return the report with as many changes as a screen has room for, and at least with the first."""
+    for most in range(_MOST_CHANGES, 0, -1):
+        shown = report._replace(tables=(*report.tables, *_changes(diagnosis, given, most)))
+        if height(shown) <= _ROWS:
+            break
+    return shown
 
 
 def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
@@ -201,8 +213,14 @@ class _Given(NamedTuple):
     weights_dtype: str | None  # the dtype that follows from the log's weights: the checkpoint has it already
 
 
-def _changes(diagnosis: Diagnosis, given: _Given, *, full: bool) -> list[Table]:
-    """Return the table of the changes with which the engine would start, and the command of the first or of all."""
+def _changes(diagnosis: Diagnosis, given: _Given, most: int | None = None) -> list[Table]:
+    """Return the table of the changes with which the engine would start, and their commands.
+
+    Args:
+        diagnosis: Why it did not start.
+        given: What it was started with.
+        most: The most changes, with the command of the first; None for all changes with their commands.
+    """
     if diagnosis.cause == "other_model":
         return []
     if diagnosis.advice:
@@ -212,14 +230,14 @@ def _changes(diagnosis: Diagnosis, given: _Given, *, full: bool) -> list[Table]:
         if diagnosis.tried:
             text = f"No change that was computed makes it start, alone or combined: {diagnosis.tried}."
         return [lines_table([text])]
-    changes = diagnosis.changes if full else diagnosis.changes[:_MOST_CHANGES]
+    changes = diagnosis.changes[:most]
     rows = []
     for change in changes:
         first, *others = wrapped(change.flag, "  ", WIDTH - len(_REQUESTS) - 4)
         rows += [(first, times(change.result.pool.concurrency, 2)), *((line, "") for line in others)]
     tables = [Table((Column("starts with", "left"), Column(_REQUESTS)), tuple(rows))]
     commands = [(change, command) for change in changes if (command := _command(change.result.resolved, given))]
-    for change, command in commands if full else commands[:1]:
+    for change, command in commands if most is None else commands[:1]:
         tables += command_table(command, f"with {change.flag}:")
     return tables
 

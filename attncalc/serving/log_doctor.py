@@ -126,8 +126,15 @@ def diagnose(
     share = request.gpu_memory_utilization if request.gpu else None
     available = find_engine(log.engine).logged_room(log, memory.printed if memory else None, share)
     if request.gpu is None:
-        return _without_gpu(request, log, refusal, available)
-    return _with_gpu(request, log, refusal, available)
+        found = _without_gpu(request, log, refusal, available)
+    else:
+        found = _with_gpu(request, log, refusal, available)
+    context = request.workload.context
+    if found.changes and "context" not in log.settings and context == request.model.max_context:
+        maximum = f"the model's maximum, {count(context)} tokens"
+        note = f"The log has no context: {maximum}, is assumed; --context sets another."
+        found = found._replace(notes=(*found.notes, note))
+    return found
 
 
 def diagnose_alone(log: StartupLog, gpu: Gpu | None = None) -> Diagnosis:
