@@ -38,11 +38,11 @@ _FAILED_LINE = re.compile(
     r"|Device memory allocation of size \d{1,18} failed|(?:CUDA|ROCm) error: out of memory"
     r"|kIOGPUCommandBufferCallbackErrorOutOfMemory|command buffer \d{1,6} failed with status 5"
 )
+_HOST_BUFFER = re.compile(r"allocate (?:CPU|\w{1,20}_Host) buffer|backend_cpu_buffer")
 _RETRY = "retrying without pipeline parallelism"
 """What follows an allocation whose failure llama.cpp accepts."""
 _STAGES = {
     "limit": r"exceeds device (?:memory allocation|buffer) ?\w{0,8} limit",
-    "cache": r"for kv cache|self-attention cache",
     "weights": r"error loading model|failed to load model|allocate 'data",
     "compute": r"gallocr_reserve|graph_reserve|failed to allocate compute|ggml_metal_|kIOGPU|_cuda_device_malloc",
 }
@@ -108,8 +108,8 @@ _CACHE = re.compile(
     r"\d{1,12}\.\d{2}) MiB|(?:llama_kv_cache\w{0,20}: +size =|KV self size +=) +(?P<size>\d{1,12}\.\d{2}) MiB"
 )
 _TRIED = re.compile(
-    rf"(?:allocating|buffer, size =) {SIZE_MIB}"
-    r"|(?:failed to allocate \w{0,20} ?buffer|memory allocation) of size (\d{1,18})"
+    rf"allocating {SIZE_MIB} on device|buffer, size = {SIZE_MIB}"
+    r"|failed to allocate \w{0,20} ?buffer of size (\d{1,18})|memory allocation of size (\d{1,18}) failed"
 )
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB}
 _OLLAMA = r'msg="NAME" device=(\w{1,20}) size="(\d{1,9}(?:\.\d{1,9})?) (B|[KMG]iB)"'
@@ -291,12 +291,18 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
         return None
     tried, size = None, _TRIED.search(text)
     if size:
-        tried = Printed(size[1], size[0], MIB) if size[1] else Printed(size[2], size[0])
-    around = text[max(0, match.start() - 200) : match.start() + 2000]
-    stages = (name for name, pattern in _STAGES.items() if re.search(pattern, around))
-    where = next(stages, "compute" if logged else "weights" if tried and "alloc_buffer" in around else "")
-    if re.search(r"(?:CPU|\w{1,20}_Host) buffer|backend_cpu_buffer", around[:600]):
+        in_mib = size[1] or size[2]
+        tried = Printed(in_mib, size[0], MIB) if in_mib else Printed(size[3] or size[4], size[0])
+    # Vulkan's line alone does not say what it was for
+    where = "compute" if logged else "" if match[0].startswith("Device memory") else "weights"
+    after = text[match.start() : match.start() + 2000]
+    around = text[max(0, match.start() - 200) : match.start()] + after
+    if _HOST_BUFFER.search(around):
         where = "host"
+    elif "kv cache" in after:
+        where = "cache"
+    else:
+        where = next((name for name, pattern in _STAGES.items() if re.search(pattern, around)), where)
     metal = [*_METAL.finditer(text[: match.end()])]
     if not metal:
         most = _RECOMMENDED.search(text)
