@@ -63,7 +63,7 @@ def read_quants(model: str, options: FitOptions) -> list[tuple[str, FitRequest]]
     spec, found, problem = read_model(model, options, ModelOptions), [], None
     for name in FILE_TYPES:
         try:
-            request = read_fit_request(spec, {**options, "engine": "llamacpp", "weights_dtype": name})
+            request = read_fit_request(spec, {**options, "weights_dtype": name})
             resolve(request)
         except AttncalcError as error:
             problem = problem or error
@@ -80,6 +80,7 @@ def fit_request(
     *,
     traffic: Traffic | None = None,
     served: Mapping[str, Any] | None = None,
+    is_logged: bool = False,
 ) -> FitRequest:
     """Return the request that the options of `attncalc fit` describe.
 
@@ -88,11 +89,12 @@ def fit_request(
         options: Those of FitOptions, without those of the model and of the traffic.
         traffic: The requests that users send.
         served: What the engine loads, as fields of FitRequest.
+        is_logged: Whether an engine was started so: its share is then its default, unless one is given.
 
     Raises AttncalcError if an option cannot be parsed, a name in it is unknown, or two options exclude each other.
     """
     size = given(options, SizeOptions)
-    deployment = _deployment(model, options)
+    deployment = _deployment(model, options, is_logged=is_logged)
     engine_args = _engine_args(options)
     if traffic and "context" not in size and not model.max_context:
         size["context"] = int(traffic.worst_tokens)
@@ -149,15 +151,20 @@ def read_traffic(options: Mapping[str, Any]) -> Traffic | None:
     return Traffic(values.get("prompt", 0), values.get("output", 0), values.get("shared_prefix", 0), lengths)
 
 
-def _deployment(model: ModelSpec, options: Mapping[str, Any]) -> dict[str, Any]:
+def _deployment(model: ModelSpec, options: Mapping[str, Any], *, is_logged: bool) -> dict[str, Any]:
     """Return where the model runs, as fields of FitRequest."""
     deployment = parsed(options, DeploymentOptions)
     if "gpu" in deployment and not isinstance(deployment["gpu"], Gpu):
         deployment |= _gpus(str(deployment["gpu"]), deployment.get("gpus"))
-    vendor = deployment["gpu"].vendor if "gpu" in deployment else ""
+    device: Gpu | None = deployment.get("gpu")
+    vendor = device.vendor if device else ""
     deployment.setdefault("engine", default_engine(model.stored, deployment.get("weights_dtype"), vendor))
     if deployment.pop("enable_dp_attention", False):
         deployment |= _ranks_of_attention(deployment)
+    if not is_logged and device and device.shares_with_host and deployment["engine"] != "all":
+        share = find_engine(deployment["engine"]).share_of_unified
+        if share and deployment.get("kv_memory") is None:
+            deployment.setdefault("gpu_memory_utilization", share)
     return deployment
 
 

@@ -80,9 +80,16 @@ def fit(
     if start.log is None:
         request = read_fit_request(model.name(), options)
     else:
-        from .fit_log import read_logged_request
+        from .fit_log import UnknownModel, read_logged_request
 
-        log, request = read_logged_request(start.log, model, options)
+        log, found = read_logged_request(start.log, model, options)
+        if isinstance(found, UnknownModel):
+            from ..report.log_report import refusal_report
+
+            report = refusal_report(log, found.gpu, found.reason)
+            plot.write(report, output, needs=("a model", "it draws its memory"))
+            raise typer.Exit(1)
+        request = found
     if screen.roofline and request.gpu is None:
         raise AttncalcError("--roofline needs --gpu", "a roofline is computed from the FLOP/s and bandwidth of a GPU")
     report = _report(request, log, screen, output)

@@ -7,7 +7,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..api.fit_options import FitOptions
 from ..api.fit_request import fit_request, read_traffic
@@ -35,8 +35,17 @@ _NOT_WITH_A_LOG = ("kv_memory", "gpus", "reserve")
 _TIP = "give a file with what the engine printed when it started"
 
 
-def read_logged_request(path: Path, named: NamedModel, options: FitOptions) -> tuple[StartupLog, FitRequest]:
-    """Return the start-up log, and the request that it and the options describe.
+class UnknownModel(NamedTuple):
+    """A log of a failed start whose model is unknown."""
+
+    reason: str  # why, as a sentence
+    gpu: Gpu | None  # the GPU that the log or an option names
+
+
+def read_logged_request(
+    path: Path, named: NamedModel, options: FitOptions
+) -> tuple[StartupLog, FitRequest | UnknownModel]:
+    """Return the start-up log, and the request that it and the options describe; or what a failed start has without.
 
     Raises AttncalcError if the log cannot be read, is no engine's start-up log, does not name the model (without
     MODEL), or cannot be combined with another option.
@@ -56,9 +65,16 @@ def read_logged_request(path: Path, named: NamedModel, options: FitOptions) -> t
             f"--engine {truncate(engine)} cannot be combined with a log of {find_engine(log.engine).title}",
             "leave --engine out: the log names the engine",
         )
-    model = named.read(options, ModelOptions) if named.is_given else _model_in_log(log, options)
+    try:
+        model = named.read(options, ModelOptions) if named.is_given else _model_in_log(log, options)
+    except AttncalcError as error:
+        if named.is_given or log.refusal is None:
+            raise
+        text = error.message
+        given = options.get("gpu")
+        return log, UnknownModel(f"{text[0].upper()}{text[1:]}.", _gpu_in_log(log, str(given) if given else None))
     merged, served = _with_options_in_log(options, log, model), {"served_model": log.served}
-    return log, fit_request(model, merged, traffic=read_traffic(options), served=served)
+    return log, fit_request(model, merged, traffic=read_traffic(options), served=served, is_logged=True)
 
 
 def _content(path: Path) -> bytes:

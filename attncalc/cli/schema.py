@@ -16,6 +16,7 @@ from .command import command_app
 
 app = command_app()
 MODES = {
+    "fit": {"diagnosis": "what 'fit --log --json' prints of a failed start whose model is unknown"},
     "verify": {
         "record": "the JSON file that 'verify --record' writes",
         "records": "what 'verify --compare --json' prints",

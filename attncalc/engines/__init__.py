@@ -32,15 +32,15 @@ DEFAULT_ENGINE = "vllm"
 
 
 def default_engine(stored: CheckpointWeights | None, weights_dtype: str | None = None, vendor: str = "") -> str:
-    """Return the engine if none is given: llama.cpp for GGUF files and types, and on a Mac.
+    """Return the engine if none is given: llama.cpp for GGUF files and their types, and on a Mac.
 
     Args:
-        stored: The model's files.
-        weights_dtype: The dtype of the weights that was given.
-        vendor: The vendor of the GPU.
+        stored: The files of the model.
+        weights_dtype: The dtype of the weights, or the type of a file.
+        vendor: The vendor of the GPU; "" without one.
     """
-    is_file = weights_dtype in FILE_TYPES or (stored is not None and stored.kind == "GGUF")
-    return "llamacpp" if is_file or vendor == "Apple" else DEFAULT_ENGINE
+    is_gguf = weights_dtype in FILE_TYPES or (stored and stored.kind == "GGUF")
+    return "llamacpp" if is_gguf or vendor == "Apple" else DEFAULT_ENGINE
 
 
 def find_engine(name: str) -> Engine[Any]:

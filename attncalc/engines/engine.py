@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .pasted import LaunchWords
     from .pipeline import LayerCacheSpec
     from .runtime import DeviceMemory, Limits, RuntimeFacts, RuntimeMemory
-    from .startup_log import LogChecks, StartupLog
+    from .startup_log import Advice, LogChecks, StartupLog
 
 Args = TypeVar("Args", bound="EngineArgs")
 AUTO = "auto"
@@ -101,6 +101,7 @@ class Engine(Generic[Args]):
     # Whether a tower's heads are padded if tensor parallelism does not divide them. Otherwise each device has them
     # whole, or the engine does not start.
     pads_tower_heads: bool = False
+    typed_files: bool = False  # whether its files have a type of their own, which neither model nor repository names
     has_extra_weights: bool = False  # whether `extra_weights` is known
     long_context_options: Mapping[str, Any] = MappingProxyType({})  # required beyond the model's maximum context
 
@@ -115,6 +116,8 @@ class Engine(Generic[Args]):
     narrower_cache_dtypes: tuple[str, ...] = ("fp8",)
     narrower_weight_dtypes: tuple[str, ...] = ("fp8", "int4")
     larger_shares: tuple[str, ...] = ()
+    # The share with which it starts on a GPU that uses the host's memory; None if that is its default
+    share_of_unified: str | None = None
     fewer_sequences: tuple[int, ...] = ()
     without_graphs: str | None = None  # its option that captures no CUDA graphs
     running_option: str = ""  # its option that limits the requests that run concurrently
@@ -342,6 +345,10 @@ class Engine(Generic[Args]):
     def log_checks(self, log: StartupLog, layout: CacheLayout, args: Args, context: int) -> LogChecks:
         """Return the memory for the cache that a log has, and its figures beside the predicted ones."""
         raise NotImplementedError
+
+    def log_advice(self, log: StartupLog) -> tuple[Advice, ...]:
+        """Return what the log of a failed start suggests without the model's sizes, the least costly change first."""
+        return ()
 
     def logged_gpu_memory(self, log: StartupLog) -> int | None:
         """Return the bytes of the GPU that a log has; None if it has none."""

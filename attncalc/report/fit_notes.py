@@ -32,6 +32,12 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
         notes.append(
             f"{resolved.gpu.title}: no log shows how much memory software sees, so a conservative figure is used."
         )
+    share = resolved.engine.share_of_unified
+    if resolved.gpu and resolved.gpu.shares_with_host and resolved.request.gpu_memory_utilization == share and share:
+        notes.append(
+            f"The host uses the same memory: with its default share {resolved.engine.title} may not start, and with "
+            f"{share} it does."
+        )
     if resolved.gpu and resolved.share and resolved.gpu.unified and not resolved.gpu.shares_with_host:
         notes.append(
             f"Metal lets the GPU use {human(resolved.gpu.memory, BYTES)} of the Mac's {resolved.gpu.memory_gb} GB by "

@@ -88,7 +88,10 @@ def _on_the_same_gpus(
     offload: Iterator[_Kind] = (partial(_on_host, option=option) for option in resolved.engine.offload_options)
     too_small: dict[_Kind, list[_Change]] = {}
     enough: dict[_Kind, _Change] = {}
-    for kind in (*_kinds(with_share=with_share), *offload):
+    kinds = _kinds(with_share=with_share)
+    if _is_below_default(resolved):
+        kinds.sort(key=lambda kind: kind is not _larger_share)
+    for kind in (*kinds, *offload):
         for change in kind(resolved):
             verdict = possible_verdict(change.apply(request))
             if verdict == "fits":
@@ -166,6 +169,13 @@ def _fitting(changes: Iterable[_Change], request: FitRequest) -> Iterator[Sugges
 
 def _kinds(*, with_share: bool) -> list[_Kind]:
     return [kind for kind in _ON_THE_SAME_GPUS if with_share or kind is not _larger_share]
+
+
+def _is_below_default(resolved: ResolvedRequest) -> bool:
+    """Return whether the share is smaller than the engine's default: the default costs nothing."""
+    default = dataclasses.replace(resolved.request, gpu_memory_utilization=None)
+    share, usual = resolved.share, resolve(default).share if resolved.share else None
+    return bool(share and usual and share.numerator * usual.denominator < usual.numerator * share.denominator)
 
 
 def _works(change: _Change, request: FitRequest) -> bool:

@@ -21,7 +21,7 @@ from ..expert_parallel import has_experts
 from ..options import DraftOptions, VersionOptions
 from ..pipeline import LayerCacheSpec
 from ..runtime import Limits
-from ..startup_log import LogChecks, StartupLog
+from ..startup_log import Advice, LogChecks, StartupLog
 from .launch import OLLAMA_WORDS, WORDS, launch
 from .layout import layout
 from .log_lines import breakdown_lines
@@ -51,10 +51,13 @@ class Llamacpp(Engine[LlamacppArgs]):
     max_gpus = MAX_GPUS
     splits_by_layer = True
     loads_towers = False  # a file of its own, --mmproj
-    log_signs = re.compile(r"llama_|load_tensors|print_info|ggml_|llm_load_|sched_reserve|llama-server|msg=.?kv cache")
+    log_signs = re.compile(
+        r"llama_|load_tensors|print_info|ggml_|llm_load_|sched_reserve|llama-server|msg=.?kv cache|ollama|llama runner"
+    )
     # A GGUF file may have its output matrix quantized, which the estimate has in 16 bits: 7,670 MiB of Qwen3-8B in Q8_0
     # instead of 8,220.
     weights_tolerance = (12, 2)
+    typed_files = True
     offload_options = MappingProxyType({"n_cpu_moe": "experts of {} on the host", "n_gpu_layers": "{} on GPUs"})
     held = staticmethod(held_layers)
     layout = staticmethod(layout)
@@ -133,6 +136,11 @@ class Llamacpp(Engine[LlamacppArgs]):
         from .log import read_log
 
         return read_log(lines)
+
+    def log_advice(self, log: StartupLog) -> tuple[Advice, ...]:
+        from .log import log_advice
+
+        return log_advice(log)
 
     def log_checks(self, log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context: int) -> LogChecks:
         from .log import log_checks

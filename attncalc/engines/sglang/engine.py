@@ -15,7 +15,7 @@ from ..engine import Engine, ExtraWeights, HeldWeights, HostCache
 from ..expert_parallel import divide_for_attention
 from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
-from ..startup_log import LogChecks, StartupLog
+from ..startup_log import Advice, LogChecks, StartupLog
 from .launch import WORDS, launch
 from .layout import layout
 from .lora import lora_buffers
@@ -43,6 +43,7 @@ class Sglang(Engine[SglangArgs]):
     share_option = "--mem-fraction-static"
     dtype_of_fp32 = "fp16"  # _get_and_verify_dtype in configs/model_config.py
     running_option = "--max-running-requests"
+    share_of_unified = "0.8"  # published for a GB10; sgl-project/sglang issue 35860 has 0.85 leave its host no memory
     larger_shares = ("0.8", "0.85", "0.88", "0.9", "0.92")
     data_parallel = True
     ranks_share_tp = True
@@ -142,6 +143,11 @@ class Sglang(Engine[SglangArgs]):
         from .log import read_log
 
         return read_log(lines)
+
+    def log_advice(self, log: StartupLog) -> tuple[Advice, ...]:
+        from .log import log_advice
+
+        return log_advice(log)
 
     def log_checks(self, log: StartupLog, layout: CacheLayout, args: SglangArgs, context: int) -> LogChecks:
         from .log import log_checks

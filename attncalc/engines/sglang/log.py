@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 
 from ...check import Check
 from ...search import first_true
@@ -16,7 +17,9 @@ from ...units import GIB, TOKENS, count
 from ..base import CacheLayout
 from ..startup_log import (
     COUNT,
+    OUT_OF_MEMORY,
     SIZES,
+    Advice,
     LogChecks,
     LogMemory,
     LogRefusal,
@@ -25,28 +28,39 @@ from ..startup_log import (
     busiest,
     first,
     gib,
+    in_calls,
+    larger_share,
     last_start,
     least,
+    option,
     printed,
     read_budget,
     read_flags,
     read_settings,
     read_weights_dtype,
     size_checks,
+    smaller_share,
     torch_out_of_memory,
+    without_load,
 )
 from .options import SglangArgs
 from .versions import releases_of
 
 _BEYOND = 2**60
 """More bytes than any device has: where a search for the memory ends."""
+_SHARE_OPTION = "--mem-fraction-static"
 _START = re.compile(r"server_args=|ServerArgs\(|Init torch distributed begin")
 _NO_MEMORY = r"Not enough memory[.;,]? Please try to increase --mem-fraction-static"
-_OUT_OF_MEMORY = r"CUDA out of memory|HIP out of memory|torch\.OutOfMemoryError"
-_OUTCOME = re.compile(rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{_OUT_OF_MEMORY}")
+_OUTCOME = re.compile(rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}")
+_STAGES = {
+    "graphs": re.compile(in_calls("init_cuda_graphs|capture_one_batch_size") + r"|Capture cuda graph failed"),
+    "pool": re.compile(in_calls("init_memory_pool|_create_buffers")),
+    "weights": re.compile(in_calls("load_model|create_weights|process_weights_after_loading|_initialize_model")),
+}
+"""Functions of SGLang in the traceback of an allocation that failed."""
 _RELEVANT = re.compile(
     r"server_args|ServerArgs|weight|[Mm]emory|mem |mem=|[Cc]ache|DSV4|cuda graph|max_total_num_tokens|version|sglang"
-    r"|[MG]iB"
+    r"|[MG]iB|, in |--[a-z]"
 )
 
 
@@ -70,6 +84,13 @@ _SETTINGS = {
     "mamba_full_memory_ratio": _argument("mamba_full_memory_ratio", r"\d{0,6}\.?\d{1,9}"),
     "mamba_ssm_cache_dtype": _argument("mamba_ssm_dtype"),
 }
+_OPTIONS = {
+    "tp": option("tp-size|tensor-parallel-size|tp", r"\d{1,6}(?![\w.])"),
+    "context": option("context-len(?:gth)?", r"\d{1,12}(?![\w.])"),
+    "kv_dtype": option("kv-cache-dtype"),
+    "gpu_memory_utilization": option("mem-fraction(?:-static)?", r"[01]?\.\d{1,12}"),
+}
+"""The options of a pasted command, for what the engine's own lines lack."""
 _ARGUMENTS = {
     name: re.compile(rf"(?<!\w){name}=([1-9]\d{{0,9}})(?!\d)")
     for name in ("chunked_prefill_size", "max_mamba_cache_size")
@@ -115,7 +136,7 @@ _PREEMPTION = re.compile(r"Retract requests")
 
 def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
-    text, starts = last_start(filter(_RELEVANT.search, lines), _START, _OUTCOME)
+    text, starts = last_start(without_load(lines, _RELEVANT, _LOAD), _START, _OUTCOME)
     logged = figures_of(text)
     budget = {name: figure for name, figure in read_budget(_BUDGET, text).items() if figure.number or name != "weights"}
     before, after = budget.get("free_memory"), budget.get("after_weights")
@@ -143,7 +164,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
 
 
 def _settings(text: str) -> dict[str, str]:
-    settings = read_settings(_SETTINGS, text)
+    settings = read_settings(_OPTIONS, text) | read_settings(_SETTINGS, text)
     # the line of max_total_num_tokens has the number that SGLang made of it
     arguments = text.partition("ServerArgs(")[2].partition("max_total_num_tokens=")[0]
     settings |= read_settings(_ARGUMENTS, arguments[:_LONGEST_ARGS])
@@ -189,7 +210,7 @@ def _sizes(figures: dict[str, Printed], prefix: str, labels: dict[str, str], tex
 
 
 def _refusal(text: str, *, started: bool) -> LogRefusal | None:
-    if failed := torch_out_of_memory(text, "graphs" if started else ""):
+    if failed := torch_out_of_memory(text, "graphs" if started else "", _STAGES):
         return failed
     match = re.search(_NO_MEMORY, text)
     return LogRefusal("no_memory", match[0]) if match and not started else None
@@ -270,3 +291,32 @@ def _with_as_many_slots(log: StartupLog, layout: CacheLayout, context: int) -> t
         return None
     low = first_true(lambda memory: slots(memory) >= printed, 0, _BEYOND)
     return low, first_true(lambda memory: slots(memory) > printed, low, _BEYOND)
+
+
+# What a log alone suggests
+
+
+def log_advice(log: StartupLog) -> tuple[Advice, ...]:
+    """Return what to change after a failed start."""
+    refusal = log.refusal
+    if refusal is None:
+        return ()
+    fewer_weights = Advice("weights in fewer bits, or more GPUs", "--tp 2")
+    if refusal.kind == "no_memory":
+        return (*larger_share(log, _SHARE_OPTION, "0.92", _least_share(log)), fewer_weights)
+    smaller = smaller_share(log, _SHARE_OPTION, "0.75")
+    changes = {
+        "graphs": (smaller, Advice("graphs for smaller batches", "--cuda-graph-max-bs 16")),
+        "pool": (smaller,),
+        "weights": (fewer_weights,),
+    }
+    return changes.get(refusal.where, (smaller, Advice("smaller prefill steps", "--chunked-prefill-size 2048")))
+
+
+def _least_share(log: StartupLog) -> Fraction | int:
+    """Return the share that leaves nothing for the cache: 1 - A1 / A0 of what is free; 0 if it is unknown."""
+    before, after, weights = (log.budget.get(name) for name in ("free_memory", "after_weights", "weights"))
+    if after is None or not (before or weights):
+        return 0
+    free = before.number if before else after.number + weights.number if weights else 0
+    return 1 - after.number / free if free else 0

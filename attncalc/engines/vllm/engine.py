@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
+from ...hardware import FREE_OF_UNIFIED
 from ...model import ModelSpec, plural
 from ...quantity import Quantity, quantity, symbol
 from ...units import BYTES, count, human
@@ -26,7 +27,7 @@ from .runtime import runtime
 from .versions import RELEASES, vllm_version
 
 if TYPE_CHECKING:
-    from ..startup_log import LogChecks, StartupLog
+    from ..startup_log import Advice, LogChecks, StartupLog
     from .blocks import VllmLayout
 
 _FEW_TOKENS = 2048
@@ -44,6 +45,7 @@ class Vllm(Engine[VllmArgs]):
     splits = frozenset({"pp", "dcp"})
     dtype_of_fp32 = "bf16"  # _resolve_auto_dtype in config/model.py
     larger_shares = ("0.95",)
+    share_of_unified = f"0.{FREE_OF_UNIFIED[0]}"
     fewer_sequences = (128, 32, 8)
     without_graphs = "enforce_eager"
     running_option = "--max-num-seqs"
@@ -57,6 +59,7 @@ class Vllm(Engine[VllmArgs]):
     log_signs = re.compile(
         r"vllm|LLM engine|vLLM|KV cache size: \d|# \w+ blocks: \d|KV cache is needed|KV cache memory|Model loading took"
         r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling|stored in KV cache|GPU memory utilization"
+        r"|EngineCore|VllmWorker|warming up sampler|(?:CUDA|HIP|XPU) out of memory"  # PyTorch's, if no engine is named
     )
     divide = staticmethod(divide_experts)
     layout = staticmethod(layout)
@@ -165,6 +168,11 @@ class Vllm(Engine[VllmArgs]):
         from .log import read_log
 
         return read_log(lines)
+
+    def log_advice(self, log: StartupLog) -> tuple[Advice, ...]:
+        from .log import log_advice
+
+        return log_advice(log)
 
     def log_checks(self, log: StartupLog, layout: CacheLayout, args: VllmArgs, context: int) -> LogChecks:
         from .log import log_checks

@@ -22,6 +22,7 @@ from ..launch import (
 from ..options import LoraOptions
 from ..pasted import LaunchWords, ignored
 from .options import VllmArgs, VllmOptions
+from .versions import vllm_version
 
 _CACHE_DTYPES = {
     **TORCH_NAMES,
@@ -41,7 +42,7 @@ def launch(facts: LaunchFacts[VllmArgs]) -> Flags:
         yield "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
     yield from ("vllm", "serve", facts.served)
     yield from flag("--revision", facts.revision)
-    yield from dtype_flags(facts, _CACHE_DTYPES)
+    yield from dtype_flags(facts, _CACHE_DTYPES, vllm_version(args.engine_version).conversion_peak)
     yield from ("--max-model-len", facts.context)
     yield from flag("--tensor-parallel-size", args.tp, 1)
     yield from flag("--pipeline-parallel-size", args.pp, 1)

@@ -95,6 +95,17 @@ class VllmVersion(Version):
     splits_only_equal_counts = since((0, 29), "_get_packed_kv_cache_groups in v1/core/kv_cache_utils.py")
     """Only groups with equally many pages of each size count for the layers per group."""
 
+    # What it loads
+
+    conversion_peak = by_version(
+        {(): 1, (0, 13): 1.5, (0, 15): 0}, "Fp8OnlineLinearMethod in quantization/fp8.py; pull requests 29196 and 31914"
+    )
+    """What the GPU holds while `--quantization fp8` converts weights, in sizes of the weights as released.
+
+    It held all of them first, in 0.13 and 0.14 with their copies in fp8 (vllm-project/vllm issue 31273); then it
+    converts each layer as it is loaded.
+    """
+
     # What a layer stores
 
     pads_values = until((0, 20), "models/mimo_v2_flash.py")
