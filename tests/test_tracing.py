@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tables import each
 
-from attncalc import AttncalcError, Workload, load, preset_names
+from attncalc import AttncalcError, Workload, load, preset_names, tracing
 from attncalc.cost.cache import kv_cache
 from attncalc.cost.flops import prefill_and_decode
 from attncalc.quantity import ceil_div, exact_div, maximum, minimum, named, quantity, ratio, symbol, total
@@ -155,12 +155,14 @@ def test_an_object_that_uses_a_number_too_late_is_an_error() -> None:
         kept + 1
 
 
-def test_a_tree_forgets_when_it_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Compiled, "MAX_LEAVES", 10)
-    compiled = Compiled(lambda b, t: [str(b)], ("B", "T"))
-    assert [compiled(n, 1) for n in range(1, 100)] == [(str(n),) for n in range(1, 100)]
+def test_numbers_that_lead_to_more_ways_than_are_kept_are_answered_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "_MAX_KEPT", 10)
+    compiled = Compiled(lambda b, t: [str(b), ratio(b, t)], ("B", "T"))
+    assert [compiled(n, 1) for n in range(1, 100)] == [(str(n), n) for n in range(1, 100)]
     assert compiled.runs == 99
-    assert compiled(1, 1) == ("1",)
+    assert compiled(3, 2) == ("3", 1.5)
+    assert compiled.runs == 99
+    assert compiled(50, 2) == ("50", 25)
     assert compiled.runs == 100
 
 
