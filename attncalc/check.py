@@ -9,6 +9,18 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+COLUMNS = {
+    "checks": ("of", "name", "predicted", "measured", "tolerance", "unit"),
+    "reported": ("of", "name", "predicted", "measured", "unit"),
+    "times": (
+        *("of", "phase", "kernel", "ms", "flop", "bytes", "least_ms", "flop_share", "bytes_share"),
+        *("ms_min", "ms_p90"),
+    ),
+    "scaling": ("of", "kernel", "context", "ms", "flop", "peak", "peak_predicted"),
+}
+"""The keys that a record of `verify --record` keeps of the facts below, in order. It has rows: an object per row would
+make the file three times as long."""
+
 
 def _facts(record: object, *names: str) -> dict[str, Any]:
     """Return these attributes as plain data, with None for NaN."""
