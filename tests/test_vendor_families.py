@@ -627,7 +627,7 @@ def test_deepseek_v4_1_is_not_read_as_deepseek_v4() -> None:
     """Some of its layers hold no keys: a config read as V4's would count them in every layer."""
     config = {**CONFIGS["deepseek-v4-flash-fp8"], "model_type": "deepseek_v41"}
     with pytest.raises(AttncalcError, match="keys of a few source layers"):
-        read(config)
+        spec_of(config)
 
 
 def test_multi_token_prediction_with_its_own_file_is_one_sparse_layer() -> None:

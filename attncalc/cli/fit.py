@@ -47,19 +47,20 @@ class ScreenOptions(Options):
 
     LAST: ClassVar[bool] = True
 
-    full: Annotated[
-        bool, typer.Option("--full", help="Also show the budget, blocks, all notes and the engine's log lines.")
-    ] = False
+    full: Annotated[bool, typer.Option("--full", help="Also show budget, blocks, notes, log lines.")] = False
     quants: Annotated[
         bool,
-        typer.Option("--quants", help="List the types of GGUF files, or a folder's files, by the context they hold."),
+        typer.Option("--quants", help="List types of GGUF files by the context they hold: of a model, or in a folder."),
     ] = False
     roofline: Annotated[
-        bool, typer.Option("--roofline", help="Also show lower bounds of time, and what other attention would take.")
+        bool, typer.Option("--roofline", help="Also show lower bounds of time: also with other attention.")
     ] = False
 
 
-EPILOG = "--context auto is the longest that fits. For example: attncalc fit llama2-70b --gpu h100-80gb --gpus 4"
+EPILOG = (
+    "--context auto is the longest that fits. For example: attncalc fit llama2-70b --gpu h100 --gpus 4, or with a command "
+    "that starts a server: attncalc fit --gpu h100 -- vllm serve MODEL"
+)
 
 
 @app.command(help=COMMANDS["fit"], epilog=EPILOG, headings=GROUPS)
