@@ -58,8 +58,8 @@ class ScreenOptions(Options):
 
 
 EPILOG = (
-    "--context auto is the longest that fits. For example: attncalc fit llama2-70b --gpu h100 --gpus 4, or with a command "
-    "that starts a server: attncalc fit --gpu h100 -- vllm serve MODEL"
+    "--context auto is the longest that fits. For example: attncalc fit llama2-70b --gpu h100 --gpus 4, or with a "
+    "command that starts a server: attncalc fit --gpu h100 -- vllm serve MODEL"
 )
 
 
