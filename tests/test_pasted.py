@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from asking import Ask
+from hypothesis import given
+from hypothesis import strategies as st
 from tables import each
 
+from attncalc import AttncalcError
 from attncalc.api.fit_options import FitOptions
 from attncalc.cli import COMMANDS
 from attncalc.cli.pasted import expand
@@ -167,3 +171,14 @@ def test_an_unknown_option_has_a_tip(ask: Ask, command: str) -> None:
         "error: no such option: --price\n  tip: prices are not built in; 'attncalc sweep MODEL --gpu h100,h200 --gpus "
         "1,2,4,8' lists what fits\n"
     )
+
+
+PARTS = (*OPTIONS, "vllm", "serve", "-m", "sglang.launch_server", "llama-server", "ollama", "run", "--")
+
+
+@given(st.lists(st.sampled_from(PARTS) | st.text(max_size=8), min_size=1, max_size=12))
+def test_any_words_become_options_or_one_error(words: list[str]) -> None:
+    with suppress(AttncalcError):
+        found = expand(["--gpu", "h100"], words, OPTIONS)
+        assert found[:2] == ["--gpu", "h100"]
+        assert "--engine" in found
