@@ -103,7 +103,7 @@ def _type_in_tag(model: str) -> tuple[str, ...]:
 
 
 def _ollama_context(memory: int) -> int:
-    """Return Ollama's default context by the GPU's memory (its docs/context-length.mdx)."""
+    """Return Ollama's default context by the memory of the GPUs (defaultNumCtx in its server/routes.go)."""
     return 4_096 if memory < 23 * GIB else 32_768 if memory < 47 * GIB else 262_144
 
 
