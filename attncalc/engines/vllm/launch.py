@@ -35,6 +35,8 @@ def launch(facts: LaunchFacts[VllmArgs]) -> Flags:
         raise NoCommandError
     if args.allow_long_max_model_len:
         yield "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
+    if args.flashinfer_sampler is not None:
+        yield f"VLLM_USE_FLASHINFER_SAMPLER={int(args.flashinfer_sampler)}"
     yield from ("vllm", "serve", facts.served)
     yield from flag("--revision", facts.revision)
     yield from dtype_flags(facts, _CACHE_DTYPES)
@@ -48,9 +50,8 @@ def launch(facts: LaunchFacts[VllmArgs]) -> Flags:
         yield "--enable-expert-parallel"
     yield from flag("--gpu-memory-utilization", facts.share)
     yield from flag("--kv-cache-memory-bytes", facts.kv_memory)
-    yield from own_flags(
-        VllmOptions, args, "speculative_model", "allow_long_max_model_len", "swap_space", "cpu_offload_gb"
-    )
+    not_flags = ("speculative_model", "allow_long_max_model_len", "flashinfer_sampler", "warm_start")
+    yield from own_flags(VllmOptions, args, *not_flags, "swap_space", "cpu_offload_gb")
     yield from flag("--block-size", args.block_size)
     yield from flag("--mamba-ssm-cache-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is not None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Annotated, Any, TypedDict
 
 from ...errors import AttncalcError
-from ...options import COUNT, Count, Option, Parser
+from ...options import COUNT, YES_OR_NO, Count, Option, Parser
 from ...units import GIB, parse_bytes, truncate
 from ..base import DraftModel
 from ..options import PagedArgs
@@ -105,7 +105,23 @@ class VllmOptions(TypedDict, total=False):
             "--max-cudagraph-capture-size",
             metavar="N",
             parse=COUNT,
-            help="The largest batch with a CUDA graph. Default: 2 --max-num-seqs, at most 512.",
+            help="The largest batch with a CUDA graph. Default: 2 --max-num-seqs, at most 512 or 1,024.",
+        ),
+    ]
+    flashinfer_sampler: Annotated[
+        bool | None,
+        Option(
+            "--flashinfer-sampler/--no-flashinfer-sampler",
+            parse=YES_OR_NO,
+            help="VLLM_USE_FLASHINFER_SAMPLER. Default: by version and GPU.",
+        ),
+    ]
+    warm_start: Annotated[
+        bool | None,
+        Option(
+            "--warm-start/--cold-start",
+            parse=YES_OR_NO,
+            help="A later start, with compiled graphs in vLLM's cache. Default: the first, and both in the range.",
         ),
     ]
     enable_lora: Annotated[bool, Option("--enable-lora", help="Buffers for LoRA adapters, which count as weights.")]
@@ -138,6 +154,8 @@ class VllmArgs(PagedArgs):
     limit_mm_per_prompt: str | None = None
     skip_mm_profiling: bool = False
     max_cudagraph_capture_size: int | None = None
+    flashinfer_sampler: bool | None = None
+    warm_start: bool | None = None
     enable_lora: bool = False
     max_loras: int | None = None
     max_lora_rank: int | None = None
