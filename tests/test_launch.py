@@ -190,6 +190,7 @@ def options(engine: str, model: str = "qwen3-8b", **fields: Any) -> str:
             {"language_model_only": True, "skip_mm_profiling": True, "max_cudagraph_capture_size": 64},
             " --language-model-only --skip-mm-profiling --max-cudagraph-capture-size 64",
         ),
+        ("vllm", {"warm_start": True}, ""),
         ("vllm", {"limit_mm_per_prompt": '{"image": 0}'}, """ --limit-mm-per-prompt '{"image": 0}'"""),
         ("vllm", {"speculative_layers": 1}, """ --speculative-config '{"model": "DRAFT_MODEL"}'"""),
         ("sglang", {"max_running_requests": 8}, " --max-running-requests 8"),

@@ -63,15 +63,16 @@ class Profile:
 
     def notes(self) -> Iterator[str]:
         """Yield what decides the profile and is not known."""
-        if self._may_have_flashinfer and self.sampler:
+        if self._may_have_flashinfer and int(self.sampler) > self._pass_bytes:
             yield (
-                f"vLLM {self._version.name} samples with FlashInfer where it is installed, as in vLLM's Docker images, "
-                "which takes less memory: --flashinfer-sampler. It is assumed not to be."
+                f"warning: vLLM {self._version.name} samples with FlashInfer where it is installed, as in its Docker "
+                "images. That takes less memory: --flashinfer-sampler."
             )
-        if self.compiler and self._version.profiles_cold_compiler and self._args.warm_start is None:
+        more = self._copies * int(self.compiler) - max(self._pass_bytes, int(self.sampler))
+        if self._version.profiles_cold_compiler and self._args.warm_start is None and more > GIB // 10:
             yield (
-                f"The first start, which compiles the model, takes up to {human(self._copies * self.compiler, BYTES)} "
-                "more than later ones: --warm-start."
+                f"The first start compiles the model, which takes {human(Quantity(more), BYTES)} more than later ones: "
+                "--warm-start."
             )
 
     # The largest step
@@ -139,8 +140,9 @@ class Profile:
     @property
     def _may_have_flashinfer(self) -> bool:
         """Whether FlashInfer samples if it is installed, which is not known."""
-        not_given = self._args.flashinfer_sampler is None
-        return not_given and self._version.samples_with_installed_flashinfer and self._has_flashinfer
+        version, given = self._version, self._args.flashinfer_sampler
+        may_be = version.samples_with_installed_flashinfer and not version.v0
+        return given is None and may_be and self._has_flashinfer
 
     @property
     def _samples_with_flashinfer(self) -> bool:
@@ -148,7 +150,7 @@ class Profile:
         return self._has_flashinfer and (self._version.samples_with_flashinfer if given is None else given)
 
     def _sampler_of(self, *, flashinfer: bool) -> Quantity:
-        """Return the sampler's tensors: R V (bytes + scratch), and hidden states of N and R tokens; 0 without the logits.
+        """Return the sampler's tensors: R V (bytes + scratch), hidden states of N and R tokens; 0 without the logits.
 
         The logits of all tensor-parallel devices are gathered on each of them, so that tp does not divide V.
         """

@@ -86,7 +86,7 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     return RuntimePart(
         "outside_torch",
         label,
-        int(size) - low * thousandth,
+        max(0, int(size) - low * thousandth),
         size,
         int(size) + high * thousandth,
         _MEASURED,

@@ -164,12 +164,9 @@ class VllmVersion(Version):
     # Defaults
 
     gpus_with_small_defaults: Switch[tuple[str, ...]] = by_version(
-        {(): ("gb10", "strix halo"), (0, 9): ("a100", "gb10", "strix halo")}, "engine/arg_utils.py"
+        {(): (), (0, 9): ("a100",), (0, 33): ("a100", "gb10")}, "engine/arg_utils.py"
     )
-    """GPUs of 70 GiB and more that have the defaults of smaller ones.
-
-    A GB10 is named there from 0.33 on, but logs of 0.27.1 (GB10) and 0.28.0 (Strix Halo) have the small defaults too.
-    """
+    """GPUs of 70 GiB and more that have the defaults of smaller ones."""
     has_default_for_160_gib = since((0, 28), "engine/arg_utils.py")
     """Devices of 160 GiB and more have their own default of max_num_batched_tokens."""
 
@@ -209,8 +206,8 @@ class VllmVersion(Version):
     """
     samples_with_flashinfer = since((0, 21), "VLLM_USE_FLASHINFER_SAMPLER in envs.py")
     """FlashInfer samples by default on GPUs of compute capability 8.0 and later."""
-    samples_with_installed_flashinfer = between(
-        (0, 8), (0, 11, 1), "TopKTopPSampler in v1/sample/ops/topk_topp_sampler.py; vllm-project/vllm#26859"
+    samples_with_installed_flashinfer = until(
+        (0, 11, 1), "TopKTopPSampler in v1/sample/ops/topk_topp_sampler.py; vllm-project/vllm#26859"
     )
     """FlashInfer samples where it is installed: in vLLM's Docker images, but not with `pip install vllm`.
 
@@ -236,8 +233,8 @@ class VllmVersion(Version):
     """The largest video of the profile leaves an image's tokens of the context free."""
     autotunes_deltas = since((0, 18), "_warmup_prefill_kernels in models/qwen3_next.py")
     """The profile tunes the kernels of gated delta nets."""
-    fuses_quantized_products = since((0, 24), "enable_act_fusion in config/vllm.py; older sources were not read")
-    """A compiled model computes SiLU, its product and the quantization to fp8 in one kernel."""
+    fuses_quantized_products = since((0, 11, 1), "QuantFP8 in layers/quantization/utils/fp8_utils.py")
+    """Inductor fuses SiLU, its product and the quantization to fp8 in blocks; before, a kernel of vLLM quantized."""
     benchmarks_kernels = since((0, 11, 1), "benchmark_combo_kernel in config/compilation.py")
     """Inductor benchmarks kernels while it compiles."""
     profiles_cold_compiler = since((0, 23), "measured: logs of 0.24 and 0.28")
@@ -257,7 +254,7 @@ class VllmVersion(Version):
     """Memory outside PyTorch was measured with tensor parallelism on Hopper."""
     largest_graph_of_blackwell = by_version({(): 512, (0, 28): 1024}, "_set_cudagraph_sizes in config/vllm.py")
     """The largest batch with a CUDA graph on GPUs of compute capability 10; on others it is 512."""
-    captures_largest_step = since((0, 32), "uniform_decode_sizes in _set_cudagraph_sizes (config/vllm.py)")
+    captures_largest_step = since((0, 31), "uniform_decode_sizes in _set_cudagraph_sizes (config/vllm.py)")
     """A step of max_num_seqs sequences has a graph of its own."""
     _counts_states = since((0, 27), "memory_profiling in utils/mem_utils.py")
     _subtracts_graphs = since((0, 20), "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS in envs.py")
