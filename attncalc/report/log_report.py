@@ -151,7 +151,7 @@ def _changes(diagnosis: Diagnosis, *, full: bool) -> list[Table]:
             text = f"No change that was computed makes it start, alone or combined: {diagnosis.tried}."
         return [lines_table([text])]
     changes = diagnosis.changes if full else diagnosis.changes[:_MOST_CHANGES]
-    columns = (Column("starts with", "left"), Column("concurrent requests"))
+    columns = (Column("starts with", "left"), Column("concurrent\nrequests"))
     rows = ((change.flag, times(change.result.pool.concurrency, 2)) for change in changes)
     tables = [Table(columns, tuple(rows))]
     for change in changes if full else changes[:1]:
