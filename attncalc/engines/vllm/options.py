@@ -18,7 +18,8 @@ from .versions import VllmVersion, vllm_version
 _MOST_ITEMS = 10**6
 _UNIFIED = ("gb10", "strix halo")
 """GPUs that have the defaults of small ones in every version, by their names: logs of 0.27.1 (GB10) and of 0.28
-(Strix Halo) have 2,048 tokens and 256 sequences, though they see 119.6 and 80 GiB."""
+(Strix Halo) have 2,048 tokens and 256 sequences, though they see 119.6 and 80 GiB. On a GB10, NVML has no memory to
+report; get_batch_defaults then assumes 0."""
 _LONG_CONTEXT = 32 * 1024
 """Tokens of context beyond which V0 splits prompts by default (_set_default_args_v0)."""
 

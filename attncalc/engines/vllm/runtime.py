@@ -28,8 +28,8 @@ _GRAPHS_ON_AMD = 5
 """How many times as much a HIP graph takes as a CUDA graph."""
 _SPLITS = 32
 _LARGEST_GRAPH = 512
-_OF_UNIFIED = (3000, 4600, 7000)
-"""Thousandths of a GiB outside PyTorch on a GB10, the least, the expected and the most: 4.6 in two logs.
+_OF_UNIFIED = (2000, 4600, 7000)
+"""Thousandths of a GiB outside PyTorch on a GB10, least, expected and most: 4.6 in two logs, 2.5 in a third.
 
 vLLM subtracts what the host's free memory fell by, so that what the host's programs and page cache take meanwhile
 counts too: up to 31.6 GiB in one start (eugr/spark-vllm-docker pull request 286), beyond any useful range. On a Strix
@@ -128,6 +128,9 @@ def _link(facts: RuntimeFacts[VllmArgs]) -> _Link | None:
     Over NVLink 2.05 GiB from 0.15 on (H100, tp 2 and 4). Before, with two GPUs 0.10, 0.74 and 1.38 (H200, H20), with
     four 1.39 (A800), with eight and more 2.1 (A100; 1.8 on AMD GPUs). Over PCIe 0.03 to 0.25 with two GPUs (L40S, RTX
     3090 and 4090), 0.7 with four (RTX PRO 6000).
+
+    The custom all-reduce is a small part of it: two buffers of 8 MiB and a table of 8 (custom_all_reduce.py). Without
+    P2P, or with more than two GPUs over PCIe, vLLM does not start it; the range includes both.
     """
     version, tp, gpu = facts.args.version, facts.args.tp, facts.gpu
     above = 700 if tp <= 4 else 1500  # no more than 4 were measured
