@@ -50,6 +50,8 @@ def values(answer: dict[str, Any]) -> dict[str, Any]:
         "qwen3-8b --gpu 2xh100 --tp 2 -c 8K --no-prefix-caching --enforce-eager",
         "llama3.1-70b --gpu h100 --tp 4 --pp 2 -c 8K --weights-dtype fp8 --block-size 32",
         "llama3.1-8b --gpu l4 -c 200K --allow-long-max-model-len",
+        "qwen3-32b --gpu h100 -c 32000 --no-flashinfer-sampler --kv-offloading-size 16",
+        "qwen3-8b --engine sglang --gpu h100 -c 8K --enable-lora --max-lora-rank 16 --lora-target-modules all",
         "qwen3-30b-a3b --gpu h100 --tp 2 --dp 2 --enable-expert-parallel -c 4K",
         "qwen3-8b --gpu h100 -c 4K --speculative-tokens 3",
         "qwen3-8b --engine sglang --gpu h100 -c 8K --kv-dtype fp8 --gpu-memory-utilization 0.8",
