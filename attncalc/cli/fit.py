@@ -134,5 +134,5 @@ def _report(request: FitRequest, log: "StartupLog | None", screen: ScreenOptions
         return fit_all_report(request, full=screen.full, roofline=screen.roofline)
     from ..report.fit import fit_report
 
-    with_variants = screen.roofline or output.chosen.name != "table"
-    return fit_report(request, full=screen.full, roofline=screen.roofline, with_variants=with_variants)
+    with_bounds = screen.roofline or output.explain or output.chosen.name != "table"
+    return fit_report(request, full=screen.full, roofline=screen.roofline, with_bounds=with_bounds)

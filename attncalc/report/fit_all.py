@@ -82,7 +82,7 @@ def fit_all_report(request: FitRequest, *, full: bool = False, roofline: bool = 
             "roofline": bounds.extra,
         },
         verdict=best,
-        shown_notes=(*refusals, *shown_notes(notes, bounds, full=full, roofline=roofline, more=())),
+        shown_notes=(*refusals, *shown_notes(notes, first, bounds.notes if roofline else None, full=full, more=())),
         draw=lambda: _picture(engines, verdict),
     )
 
