@@ -30,7 +30,7 @@ class Limits(NamedTuple):
     sequences: int  # sequences whose logits one pass computes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class RuntimeFacts(Generic[Args]):
     """What an engine's runtime memory may depend on. Nothing in it is left to a default."""
 
