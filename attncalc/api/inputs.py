@@ -9,7 +9,7 @@ from ..config import ModelLike, load
 from ..cost.common import check_source
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from ..options import Count, given, parsed
+from ..options import Count, parsed
 from ..ranges import split_list
 from ..units import parse_count, truncate
 from ..what_if import what_if
@@ -34,10 +34,9 @@ def read_model(model: ModelLike, options: Mapping[str, Any], kind: Any = Sharded
 
     Raises AttncalcError if there is no such model, its file is not valid, or it cannot have that attention or be split.
     """
-    read = given(options, kind)
-    spec = load(with_revision(model, read.get("revision")), assume_grouped=bool(read.get("assume_grouped")))
     values = parsed(options, kind)
-    spec = what_if(spec, **given(values, WhatIfOptions))
+    spec = load(with_revision(model, values.get("revision")), assume_grouped="assume_grouped" in values)
+    spec = what_if(spec, **{name: values[name] for name in WhatIfOptions.__annotations__ if name in values})
     return spec.shard(values["tp"]) if "tp" in values else spec
 
 
@@ -57,13 +56,12 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
 
     Raises AttncalcError if an option is not a number, a mask or a dtype, or two options exclude each other.
     """
-    asked = given(options, _WorkloadOptions)
+    values = parsed(options, _WorkloadOptions)
     for name in ("batch", "context"):
-        if "lengths" in asked and name in asked:
+        if "lengths" in values and name in values:
             raise AttncalcError(
                 f"--lengths cannot be combined with --{name}", "the lengths set batch and context: leave the other out"
             )
-    values = parsed(options, _WorkloadOptions)
     phase, past = values.get("phase", "decode"), values.get("past", 0)
     of_workload: WorkloadOptions = {
         "source": read_source(model, values.get("source_context")),
@@ -72,10 +70,10 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
         "dtype": values.get("dtype"),
         "kv_dtype": values.get("kv_dtype"),
         "assumed": _assumptions(
-            model, has_context=bool({"context", "lengths"} & asked.keys()), has_source="source_context" in asked
+            model, has_context=bool({"context", "lengths"} & values.keys()), has_source="source_context" in values
         ),
     }
-    if past and "lengths" in asked:
+    if past and "lengths" in values:
         raise AttncalcError("--past cannot be combined with --lengths", "leave one of them out")
     if past and phase != "prefill":
         raise AttncalcError(f"--past cannot be combined with --phase {truncate(phase)}", "give it with --phase prefill")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..api.fit_options import FitOptions
-from ..api.fit_request import fit_request, read_traffic
+from ..api.fit_request import fit_request
 from ..api.options import ModelOptions, WhatIfOptions
 from ..config import load
 from ..config.gpus import gpu, gpus_of
@@ -57,8 +57,7 @@ def read_logged_request(path: Path, named: NamedModel, options: FitOptions) -> t
             "leave --engine out: the log names the engine",
         )
     model = named.read(options, ModelOptions) if named.is_given else _model_in_log(log, options)
-    merged, served = _with_options_in_log(options, log, model), {"served_model": log.served}
-    return log, fit_request(model, merged, traffic=read_traffic(options), served=served)
+    return log, fit_request(model, _with_options_in_log(options, log, model), {"served_model": log.served})
 
 
 def _content(path: Path) -> bytes:
