@@ -102,14 +102,6 @@ def _with_options_in_log(options: Mapping[str, Any], log: StartupLog, model: Mod
     return merged
 
 
-def _not_with_log(option: str) -> AttncalcError:
-    """Return the error about an option that cannot be combined with a log."""
-    return AttncalcError(
-        f"{option} cannot be combined with --log",
-        "leave one of them out: with a log, fit compares the log's own figures",
-    )
-
-
 def _model_in_log(log: StartupLog, options: Mapping[str, Any]) -> ModelSpec:
     """Return the model that the log names: a preset, by its own name, its title or the repository in its sources, or a
     repository or folder.
@@ -155,7 +147,10 @@ def _gpu_in_log(log: StartupLog, text: str | None) -> Gpu | None:
     if text is not None:
         number, known = gpus_of(text)
         if number is not None:
-            raise _not_with_log(f"--gpu {truncate(text)}")
+            raise AttncalcError(
+                f"--gpu {truncate(text)} cannot be combined with --log",
+                "leave one of them out: with a log, fit compares the log's own figures",
+            )
     elif log.gpu is not None:
         words = [word for word in log.gpu.split() if word not in ("NVIDIA", "GeForce", "AMD", "Radeon")]
         with contextlib.suppress(AttncalcError):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from ..cost.common import cache_dtype
 from ..model import plural
 from ..serving.answer import Answer
-from ..serving.fit import FitRequest, FitResult, Verdict
+from ..serving.fit import FitResult, Verdict
 from ..serving.launch import launch_command
 from ..serving.memory_budget import MemoryBudget
-from ..serving.request import ResolvedRequest
+from ..serving.request import FitRequest, ResolvedRequest
 from ..serving.suggestions import Suggestion, with_fewest_options
 from ..units import BYTES, count, human
 from .bar import Bar, gib_range

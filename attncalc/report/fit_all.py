@@ -9,8 +9,8 @@ from ..engines import ENGINES, find_engine
 from ..errors import AttncalcError
 from ..plot.chart import Chart, Picture
 from ..serving.answer import Answer
-from ..serving.fit import FitRequest, Verdict
-from ..serving.request import ResolvedRequest
+from ..serving.fit import Verdict
+from ..serving.request import FitRequest, ResolvedRequest
 from ..units import BYTES, count
 from .charts.fit import roofline_chart
 from .charts.picture import bars, picture

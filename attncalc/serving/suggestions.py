@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from ..errors import AttncalcError
 from ..model import plural
 from ..units import count, dtype
-from .fit import FitRequest, FitResult, fit, possible_verdict, sure_limits, with_other_gpus
+from .fit import FitResult, fit, possible_verdict, sure_limits, with_other_gpus
 from .offload import with_least_offload
-from .request import ResolvedRequest, file_type, parse_share, resolve
+from .request import FitRequest, ResolvedRequest, file_type, parse_share, resolve
 from .weight_format import weight_bits
 
 MAX_PAIRS = 2
