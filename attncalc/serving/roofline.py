@@ -16,8 +16,8 @@ import dataclasses
 from typing import Literal, NamedTuple
 
 from ..cost.common import compute_dtype, sum_named
+from ..cost.experts import Routing
 from ..cost.flops import flops, head_flops
-from ..cost.intensity import Routing
 from ..hardware import Gpu, Peak
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, ceil_div, least, named, quantity, ratio, symbol
