@@ -23,7 +23,7 @@ from ..serving.request import FitRequest, resolve
 from ..serving.traffic import Traffic
 from ..units import truncate
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
-from .inputs import read_lengths, read_model, read_workload, with_revision
+from .inputs import read_model, read_workload, with_revision
 from .options import CacheDtypeOptions, ModelOptions, SizeOptions
 
 ALL_LAYERS = 10**6
@@ -138,8 +138,7 @@ def _traffic(options: Mapping[str, Any]) -> Traffic | None:
         return None
     elif "output" not in values:
         raise AttncalcError("--prompt needs --output-len", "give the tokens of an output: --prompt 4K --output-len 1K")
-    lengths = read_lengths(values["lengths"]) if "lengths" in values else ()
-    return Traffic(values.get("prompt", 0), values.get("output", 0), values.get("shared_prefix", 0), lengths)
+    return Traffic(**values)
 
 
 def _deployment(model: ModelSpec, options: Mapping[str, Any]) -> dict[str, Any]:

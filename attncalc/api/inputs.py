@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ..config import ModelLike, load
 from ..cost.common import check_source
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from ..options import Count, parsed
-from ..ranges import split_list
-from ..units import parse_count, truncate
+from ..options import parsed
+from ..units import truncate
 from ..what_if import what_if
 from ..workload import Mask, Workload, WorkloadOptions
 from .options import CacheDtypeOptions, PaddedSizeOptions, PassOptions, ShardedModelOptions, WhatIfOptions
@@ -65,7 +64,7 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
     phase, past = values.get("phase", "decode"), values.get("past", 0)
     of_workload: WorkloadOptions = {
         "source": read_source(model, values.get("source_context")),
-        "lengths": read_lengths(values["lengths"]) if "lengths" in values else None,
+        "lengths": values.get("lengths"),
         "mask": Mask.parse(values["mask"]) if "mask" in values else None,
         "dtype": values.get("dtype"),
         "kv_dtype": values.get("kv_dtype"),
@@ -96,22 +95,15 @@ def _assumptions(model: ModelSpec, *, has_context: bool, has_source: bool) -> tu
     return tuple(notes)
 
 
-def read_source(model: ModelSpec, source: Count | None) -> int | None:
+def read_source(model: ModelSpec, tokens: int | None) -> int | None:
     """Return the tokens on the encoder's side, the encoder's maximum by default; None without an encoder.
 
     Raises AttncalcError if a number is given and the model has no encoder.
     """
-    tokens = None if source is None else parse_count(str(source), "--source-context")
     if tokens is None and model.encoder:
         tokens = model.encoder.max_context or DEFAULT_CONTEXT
     check_source(model, tokens)
     return tokens
-
-
-def read_lengths(lengths: str | Sequence[Count]) -> tuple[int, ...]:
-    """Return the lengths in '512,300,128' or (512, 300, 128). Raises AttncalcError if one is not a number."""
-    parts = split_list(lengths, "--lengths") if isinstance(lengths, str) else lengths
-    return tuple(parse_count(str(part), "--lengths") for part in parts)
 
 
 def read_call(

@@ -105,7 +105,9 @@ class VerifySizeOptions(Options):
 
     def source_tokens(self, model: ModelSpec) -> int | None:
         """Return --source-context, or None. Raises AttncalcError if the model has no encoder."""
-        return None if self.source_context is None else read_source(model, self.source_context)
+        if self.source_context is None:
+            return None
+        return read_source(model, parse_count(self.source_context, "--source-context"))
 
 
 class LayerOptions(Options):
