@@ -84,13 +84,19 @@ FIGURES = FigureRows(
 """The bounds of time of an attention variant; in the figures of `fit` they are also null without a roofline."""
 
 
-def roofline_section(answer: Answer) -> Section:
-    """Return the bounds on the request's GPU. Without a GPU, or without its FLOP/s, figures have no numbers."""
+def roofline_section(answer: Answer, *, with_variants: bool = True) -> Section:
+    """Return the bounds on the request's GPU. Without a GPU, or without its FLOP/s, figures have no numbers.
+
+    The bounds of attention variants take as long as all other figures together.
+    """
     (bounds, reason), resolved = answer.bounds, answer.resolved
     if bounds is None:
         return Section(roofline_figures(None), notes=(f"No roofline: {reason}.",) if reason else ())
     section = _section(resolved.model, resolved.workload, bounds)
-    tables, layers = roofline_variants(resolved.model, resolved.workload, bounds, resolved.weights_dtype)
+    tables: tuple[Table, ...] = ()
+    layers: Variants = ()
+    if with_variants:
+        tables, layers = roofline_variants(resolved.model, resolved.workload, bounds, resolved.weights_dtype)
     legend = ("* as released; the others are the same model with other attention, a what-if.",) if tables else ()
     variants = [{**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers]
     return section._replace(
