@@ -18,9 +18,9 @@ from attncalc.engines import find_engine
 from attncalc.engines.runtime import RuntimeFacts, RuntimeMemory
 from attncalc.engines.sglang.options import SglangArgs
 from attncalc.engines.sglang.share import decode_graphs, for_vision
-from attncalc.serving.fit import FitRequest, fit
+from attncalc.serving.fit import fit
 from attncalc.serving.memory_budget import memory_budget
-from attncalc.serving.request import resolve
+from attncalc.serving.request import FitRequest, resolve
 from attncalc.units import dtype
 from attncalc.workload import Workload
 

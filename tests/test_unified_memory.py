@@ -9,7 +9,8 @@ from tables import each
 from attncalc import Workload, load
 from attncalc.config.gpus import gpu
 from attncalc.hardware import FREE_OF_UNIFIED
-from attncalc.serving.fit import FitRequest, FitResult, fit
+from attncalc.serving.fit import FitResult, fit
+from attncalc.serving.request import FitRequest
 from attncalc.units import GIB
 
 MODEL = load("qwen3-8b")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +40,8 @@ def _switches(versions: type[Version]) -> dict[str, Switch[Any]]:
 
 def _plain(value: Any) -> Any:
     """Return a switch's value as JSON writes it."""
-    if isinstance(value, frozenset | Fraction):
-        return sorted(value) if isinstance(value, frozenset) else float(value)
+    if isinstance(value, frozenset):
+        return sorted(value)
     return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 

@@ -32,7 +32,7 @@ class DraftModel(NamedTuple):
     layers: tuple[LayerCacheSpec, ...]  # what its layers cache
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class EngineArgs:
     """What an engine is started with, and the facts of the model and the device on which its defaults depend.
 

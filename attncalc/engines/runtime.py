@@ -31,7 +31,7 @@ class Limits(NamedTuple):
     sequences: int  # sequences whose logits one pass computes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class RuntimeFacts(Generic[Args]):
     """What an engine's runtime memory may depend on. Nothing in it is left to a default."""
 
@@ -108,17 +108,17 @@ def _added(deviations: list[int]) -> int:
 
 
 class DeviceMemory(NamedTuple):
-    """The expected bytes on a GPU with layers of its own, or on the host."""
+    """The expected bytes on a GPU with layers of its own, or on the host; the names are those of JSON."""
 
     name: str  # its name in the engine's log: 'CUDA0'; or 'host'
     layers: int  # its layers, without the output layer
     # Bytes of its weights. A GGUF file is mapped: the host's are those from its first to its last tensor.
-    model: int
-    cache: int  # bytes of the cache of the requested sequences
-    compute: int | None  # bytes of its compute buffer; None if the reserve was given
-    outside: int | None  # bytes outside the buffers; None on the host, and if the reserve was given
+    model_buffer: int
+    kv_buffer: int  # bytes of the cache of the requested sequences
+    compute_buffer: int | None  # bytes of its compute buffer; None if the reserve was given
+    outside_buffers: int | None  # bytes outside the buffers; None on the host, and if the reserve was given
 
     @property
     def total(self) -> int:
         """All of them."""
-        return self.model + self.cache + (self.compute or 0) + (self.outside or 0)
+        return self.model_buffer + self.kv_buffer + (self.compute_buffer or 0) + (self.outside_buffers or 0)

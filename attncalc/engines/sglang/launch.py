@@ -12,9 +12,9 @@ from .options import SglangArgs, SglangOptions
 _CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
 
 
-def launch(facts: LaunchFacts[SglangArgs]) -> Flags:
+def launch(facts: LaunchFacts) -> Flags:
     """Yield the words of the command: 'python -m sglang.launch_server --model-path Qwen/Qwen3-8B ...'."""
-    args = facts.args
+    args: SglangArgs = facts.args
     yield from ("python", "-m", "sglang.launch_server", "--model-path", facts.served)
     yield from flag("--revision", facts.revision)
     yield from dtype_flags(facts, _CACHE_DTYPES)

@@ -33,9 +33,9 @@ _CACHE_DTYPES = {
 }
 
 
-def launch(facts: LaunchFacts[VllmArgs]) -> Flags:
+def launch(facts: LaunchFacts) -> Flags:
     """Yield the words of the command: 'vllm serve Qwen/Qwen3-8B --max-model-len 40960 --kv-cache-dtype fp8'."""
-    args = facts.args
+    args: VllmArgs = facts.args
     if args.offline:  # Python starts it
         raise NoCommandError
     if args.allow_long_max_model_len:
@@ -73,17 +73,16 @@ def launch(facts: LaunchFacts[VllmArgs]) -> Flags:
             yield from (name, f"{size / GIB:g}")
     if args.kv_offloading_size:
         yield from ("--kv-offloading-backend", "native")  # the default of newer versions
-    yield from _drafts(facts)
+    yield from _drafts(args, facts.draft)
 
 
-def _drafts(facts: LaunchFacts[VllmArgs]) -> Flags:
+def _drafts(args: VllmArgs, draft: str | None) -> Flags:
     """Yield --speculative-config: multi-token prediction, an n-gram lookup without layers, or a draft model."""
-    args = facts.args
-    if not (args.speculative_layers or args.speculative_tokens or facts.draft):
+    if not (args.speculative_layers or args.speculative_tokens or draft):
         return
     config: dict[str, str | int] = {"method": "ngram"}
-    if facts.draft:
-        config = {"model": facts.draft}
+    if draft:
+        config = {"model": draft}
     elif args.speculative_layers:
         config = {"method": "mtp"} if args.model_type in PREDICT_TOKENS else {"model": DRAFT_MODEL}
     if args.speculative_tokens:

@@ -146,7 +146,7 @@ class VllmOptions(TypedDict, total=False):
     ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class VllmArgs(PagedArgs):
     """The arguments of vLLM: those of its options have their names. Sizes are in bytes, limits are JSON."""
 
