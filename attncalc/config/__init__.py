@@ -301,9 +301,8 @@ def _repository_source(model: str) -> Source:
         return repository_source(repository)
     except AttncalcError as error:
         if base := unquantized(repository.name):
-            tip = (
-                f"{base[0]} is built in: 'attncalc fit {base[0]} --weights-dtype {base[1]}' comes near; or {error.tip}"
-            )
+            tip = f"the built-in {base[0]} has the same cache, and with --weights-dtype {base[1]} nearly its weights"
+            tip += f"; or {error.tip}" if error.tip else ""
             raise AttncalcError(error.message, tip) from None
         raise
 
