@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from importlib import import_module
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
 import typer.core
@@ -138,7 +138,8 @@ def root(
     attncalc help fit
     """
     if context.invoked_subcommand is None:
-        sys.stdout.write(_FIRST_SCREEN)
+        lines = _FIRST_SCREEN.splitlines()
+        sys.stdout.write("".join(_lines_for(sys.stdout, line, " " * 11 * line.startswith(" ")) for line in lines))
 
 
 def run() -> int:
@@ -197,8 +198,18 @@ def _message(error: Exception) -> tuple[str, str, int]:
     return truncate(message[:1].lower() + message[1:].rstrip("."), 200), f"'{path} --help' lists all options", 2
 
 
+def _lines_for(stream: IO[str], text: str, hanging: str) -> str:
+    """Return a line, in several of the width of a terminal."""
+    if not stream.isatty():
+        return f"{text}\n"
+    from ..report.lists import screen_width, wrapped
+
+    return "\n".join(wrapped(text, hanging, screen_width(stream)) or [""]) + "\n"
+
+
 def _fail(message: str, tip: str, code: int = 2) -> int:
     """Print the error and its tip, and return the exit code."""
     with contextlib.suppress(OSError, AttributeError):  # it is full, or closed and therefore None
-        sys.stderr.write(f"error: {message}\n" + (f"  tip: {tip}\n" if tip else ""))
+        lines = [f"error: {message}", *([f"  tip: {tip}"] if tip else [])]
+        sys.stderr.write("".join(_lines_for(sys.stderr, line, "    ") for line in lines))
     return code

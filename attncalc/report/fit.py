@@ -62,7 +62,7 @@ def answer_report(answer: Answer, *, full: bool = False, roofline: bool = False,
     """Return the report of an answer, with options as in `fit_report`."""
     result, resolved = answer.result, answer.resolved
     figures = answer_figures(answer)
-    details, bar = detail_figures(result, figures), _memory_bar(result.budget, resolved.gpus)
+    details, bar = detail_figures(result, figures), _memory_bar(result)
     bounds, per_user = roofline_section(answer, with_variants=with_variants), users_section([answer])
     notes = tuple(dict.fromkeys((*fit_notes(answer), *per_user.notes)))
     report = Report(
@@ -238,18 +238,21 @@ def _free(budget: MemoryBudget, unit: str) -> str:
     return f"{gib_range(low, high)}{unit} are"
 
 
-def _memory_bar(budget: MemoryBudget, gpus: int) -> Bar | None:
+def _memory_bar(result: FitResult) -> Bar | None:
     """Return how weights, runtime memory and cache share one GPU's memory; None without a GPU."""
+    budget, resolved = result.budget, result.resolved
     if budget.share is None or budget.weights is None or budget.reserve is None:
         return None
     return Bar(
         memory=int(budget.memory or 0),
         usable=int(budget.usable or 0),
+        engine=resolved.engine.title,
         share=budget.share.text,
+        option=budget.share.option,
         weights=int(budget.weights.total),
         runtime=(budget.reserve.low, budget.reserve.high),
         cache=(budget.kv_memory_low, budget.kv_memory_high),
-        gpus=gpus,
+        gpus=resolved.gpus,
     )
 
 

@@ -20,8 +20,8 @@ from .fit import answer_report, model_heading
 from .fit_facts import changes_facts
 from .fit_figures import answer_figures, detail_figures
 from .fit_tables import cache_tables, command_table, lines_table, precise_range
+from .lists import WIDTH, wrapped
 from .report import LABEL, Column, Report, Table, times
-from .text import WIDTH, wrapped
 from .users import users_section
 
 _MOST_CHANGES = 7
