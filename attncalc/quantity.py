@@ -60,7 +60,7 @@ class Constant(int):
 
     meaning: str
 
-    def __new__(cls, value: int, meaning: str) -> Constant:
+    def __new__(cls, value: int, meaning: str = "") -> Constant:  # copies and pickles pass only the value
         self = super().__new__(cls, value)
         self.meaning = meaning
         return self
@@ -71,9 +71,9 @@ class _Explained(str):
 
     meaning: str
 
-    def __new__(cls, constant: Constant) -> _Explained:
-        self = super().__new__(cls, str(int(constant)))
-        self.meaning = constant.meaning
+    def __new__(cls, text: str, meaning: str = "") -> _Explained:  # as in Constant
+        self = super().__new__(cls, text)
+        self.meaning = meaning
         return self
 
 
@@ -172,7 +172,7 @@ def formula_of(value: int) -> Formula:
     """Return the formula of `value`; that of a plain int is the number."""
     if isinstance(value, Quantity):
         return value.formula
-    text = _Explained(value) if isinstance(value, Constant) else str(value)
+    text = _Explained(str(int(value)), value.meaning) if isinstance(value, Constant) else str(value)
     return Formula(((text, str(text)),), operator="" if value >= 0 else "-")
 
 

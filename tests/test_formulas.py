@@ -87,7 +87,7 @@ def test_the_legend_of_a_constant_is_printed_once(ask: Ask) -> None:
     screen = ask("kv", "llama2-70b", "-c", "4096", "--explain").out
     assert screen.count("    2           tensors: keys and values\n") == 1
     assert "    B           1  sequences in the batch\n" in screen
-    screen = ask("flops", "jamba-1.5-mini", "-c", "4096", "--explain").out
+    screen = ask("flops", "gpt2", "-c", "1024", "--explain").out
     assert len(re.findall(r"(?m)^    2 +FLOP per multiply-add$", screen)) == 1
     assert "products of one width: QK and PV" in screen
-    assert "FLOP of dense attention scores" in screen
+    assert "FLOP of dense attention scores" in " ".join(screen.split())

@@ -20,7 +20,7 @@ import typer.main
 from .. import __version__
 from ..errors import AttncalcError
 from ..units import truncate
-from .command import Group, command_app
+from .command import COMPLETE, Group, command_app
 
 __all__ = ["COMMANDS", "app", "command_app", "run"]
 
@@ -53,8 +53,6 @@ _FIRST_SCREEN = f"""What attention costs: exact, with the formula shown.
 """What `attncalc` alone prints, within 24 rows."""
 SHELLS = ("bash", "zsh", "fish")
 """Shells for which there is a completion script."""
-COMPLETE = "_ATTNCALC_COMPLETE"
-"""The environment variable by which a shell asks for completions."""
 DEBUG = "ATTNCALC_DEBUG"
 """The environment variable that shows the traceback of a bug."""
 
