@@ -242,7 +242,7 @@ def parse_count(text: str, option: str) -> int:
     if not 1 <= number <= MAX_COUNT:
         raise BadValueError(
             f"{option}: '{truncate(text)}' is not a whole number from 1 to 10^30",
-            f"write 4096, 4_096, 4k (4,000) or 4K (4,096){list_tip(text)}",
+            f"k is 1,000 and K is 1,024: 4096, 128k (128,000) or 128K (131,072){list_tip(text)}",
         )
     return number
 
