@@ -73,7 +73,7 @@ class Command(typer.core.TyperCommand):
             from .completion import values_of
 
             for param in self.params:
-                param.shell_complete = values_of(param) or param.shell_complete  # type: ignore[method-assign]
+                param.shell_complete = values_of(param) or param.shell_complete  # type: ignore[assignment, method-assign]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         headings, rare = getattr(self.callback, "headings", {}), getattr(self.callback, "rare", ())

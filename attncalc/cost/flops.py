@@ -136,7 +136,7 @@ def _sum_over_groups(name: str, groups: tuple[LayerFlops, ...]) -> Quantity:
 
 
 def _sum(parts: dict[str, Quantity]) -> Quantity:
-    return sum_named({f"flops_{name}": (q, f"FLOP of {_in_words(name)}") for name, q in parts.items()})
+    return sum_named({f"flops_{name}": (q, f"FLOP of the {_in_words(name)}") for name, q in parts.items()})
 
 
 def passes(workload: Workload) -> int:

@@ -225,7 +225,7 @@ def verdict(result: FitResult) -> str:
     if result.verdict == "does_not_fit" and not budget.kv_memory_high:
         short = human(-budget.room("high"), BYTES)
         return f"{answer}: weights and runtime memory need {short} more than is usable."
-    needed = human(result.needed, BYTES)
+    needed = human(result.needed, BYTES) if result.needed else "no KV cache"
     free = _free(budget, "" if needed.endswith(" GiB") else " GiB")
     return f"{answer}: {batch} {'needs' if workload.batch == 1 else 'need'} {needed}, {free} free."
 

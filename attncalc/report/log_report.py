@@ -166,7 +166,7 @@ def _command(resolved: ResolvedRequest) -> str | None:
 
 def _checks_table(comparison: LogComparison) -> Table:
     memory = comparison.memory
-    source = "\n".join(wrapped(f"from {memory.source}", "", WIDTH // 2)) if memory else ""
+    source = "\n".join(wrapped(f"from {memory.source}", "", WIDTH // 2 - 4)) if memory else ""
     cells = [
         (check.label, _cell(check, check.predicted), _cell(check, check.measured), _agreement(check))
         for check in comparison.checks
