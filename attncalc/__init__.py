@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .attention.latent import Latent
     from .config import load, preset_names
     from .config.gpus import gpu, gpu_names
-    from .errors import AttncalcError
+    from .errors import AttncalcError, BadValueError, NetworkError, NoSuchModelError, NotSupportedError
     from .hardware import Gpu
     from .mlp import Mlp
     from .model import Head, Layers, ModelSpec, Stack
@@ -45,7 +45,7 @@ _HOMES = {
     "config.gpus": ("gpu", "gpu_names"),
     "serving.request": ("FitRequest",),
     "serving.traffic": ("Traffic",),
-    "errors": ("AttncalcError",),
+    "errors": ("AttncalcError", "BadValueError", "NetworkError", "NoSuchModelError", "NotSupportedError"),
     "hardware": ("Gpu",),
     "mlp": ("Mlp",),
     "model": ("Head", "Layers", "ModelSpec", "Stack"),
@@ -58,6 +58,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AttncalcError",
+    "BadValueError",
     "Chunked",
     "Cross",
     "FitRequest",
@@ -70,6 +71,9 @@ __all__ = [
     "Mask",
     "Mlp",
     "ModelSpec",
+    "NetworkError",
+    "NoSuchModelError",
+    "NotSupportedError",
     "Quantity",
     "Ratio",
     "Sliding",

@@ -1,4 +1,4 @@
-"""The one exception that reaches a user."""
+"""The exceptions that reach a user: AttncalcError, and its subclasses for a library that must tell them apart."""
 
 from __future__ import annotations
 
@@ -23,6 +23,22 @@ class AttncalcError(Exception):
 
     def __str__(self) -> str:  # what Python prints below a traceback
         return f"{self.message}\n  tip: {self.tip}" if self.tip else self.message
+
+
+class BadValueError(AttncalcError):
+    """A value that an argument or an option cannot have: a number, a size, a dtype, a name of a GPU or an engine."""
+
+
+class NoSuchModelError(AttncalcError):
+    """No preset, file or repository has the name of this model."""
+
+
+class NotSupportedError(AttncalcError):
+    """A model, or a combination of model, engine and options, that attncalc cannot compute."""
+
+
+class NetworkError(AttncalcError):
+    """The hub cannot be reached, or does not answer as it should; a later call may work."""
 
 
 class CannotCheckError(AttncalcError):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from .attention import FULL, Attention, CacheSpec, Matrix, Variant
 from .errors import AttncalcError
 from .mlp import Mlp
-from .quantity import Quantity, ceil_div, documented, named, symbol, symbolic
+from .quantity import Constant, Quantity, ceil_div, documented, named, symbol, symbolic
 from .units import count, truncate
 from .workload import CAUSAL, Mask, Run, Workload
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .quantization import Quantization, Role
 
 Kept = TypeVar("Kept")
+_GAIN_AND_BIAS = Constant(2, "vectors of a LayerNorm: gain and bias")
 MAX_LAYERS = 2_000
 """Layers of a stack. The deepest published model has 1,000 (DeepNet, arXiv:2203.00555). More in irregular order would
 take `fit` longer than a user waits."""
@@ -133,7 +134,7 @@ class Stack:
     @property
     def norm_vectors(self) -> int:
         """Return how many vectors of d_model elements a norm has: a gain, and for LayerNorm a bias."""
-        return 2 if self.norm == "layernorm" else 1
+        return _GAIN_AND_BIAS if self.norm == "layernorm" else 1
 
     @property
     def leading(self) -> Attention:

@@ -14,7 +14,7 @@ stands where the option is used: those of an engine in the engine's package.
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from .errors import AttncalcError, did_you_mean
+from .errors import BadValueError, did_you_mean
 from .ggml import FILE_TYPES
 from .units import DTYPES, dtype, is_dtype, parse_bytes, parse_count, truncate
 
@@ -61,7 +61,7 @@ def _weights_dtype(text: str, name: str) -> str:
         return given
     if not is_dtype(given):
         known = dict.fromkeys([*DTYPES, *FILE_TYPES])
-        raise AttncalcError(
+        raise BadValueError(
             f"there is no dtype '{truncate(text)}'", f"{did_you_mean(given, known)}known: {', '.join(known)}"
         )
     return _dtype(text, name)

@@ -48,6 +48,35 @@ Token = tuple[Symbol | str, str]
 """A piece of a formula, with symbols and with numbers: (Symbol L, '80') for a symbol, ('+', '+') for an operator."""
 
 
+class Constant(int):
+    """A number in a formula that needs an explanation: Constant(2, "tensors: keys and values").
+
+    With plain ints it computes at their speed, and gives plain ints. Quantity derives from it so that Python asks the
+    Quantity first in `constant * quantity`.
+
+    Attributes:
+        meaning: what it counts, in words.
+    """
+
+    meaning: str
+
+    def __new__(cls, value: int, meaning: str = "") -> Constant:  # copies and pickles pass only the value
+        self = super().__new__(cls, value)
+        self.meaning = meaning
+        return self
+
+
+class _Explained(str):
+    """The token of a Constant: its number as text, with the meaning."""
+
+    meaning: str
+
+    def __new__(cls, text: str, meaning: str = "") -> _Explained:  # as in Constant
+        self = super().__new__(cls, text)
+        self.meaning = meaning
+        return self
+
+
 class Formula(NamedTuple):
     """A formula as tokens, and the operator that is applied last.
 
@@ -90,6 +119,12 @@ class Formula(NamedTuple):
                 name = names[token.name, token.value]
                 symbols.setdefault(name, token._replace(name=name))
         return tuple(symbols.values())
+
+    @property
+    def constants(self) -> tuple[tuple[str, str], ...]:
+        """Return (number, meaning) of the constants in order of appearance."""
+        found = ((str(token), token.meaning) for token, _ in self.tokens if isinstance(token, _Explained))
+        return tuple(dict.fromkeys(found))
 
     @property
     def has_symbols(self) -> bool:
@@ -137,7 +172,8 @@ def formula_of(value: int) -> Formula:
     """Return the formula of `value`; that of a plain int is the number."""
     if isinstance(value, Quantity):
         return value.formula
-    return Formula(((str(value), str(value)),), operator="" if value >= 0 else "-")
+    text = _Explained(str(int(value)), value.meaning) if isinstance(value, Constant) else str(value)
+    return Formula(((text, str(text)),), operator="" if value >= 0 else "-")
 
 
 def _operation(operator: str, left: int, right: int) -> Formula:
@@ -159,7 +195,7 @@ def _call(function: str, *arguments: int, joined_by: str = ",") -> Formula:
     return Formula((*tokens, (")", ")")))
 
 
-class Quantity(int):
+class Quantity(Constant):
     """An int with its formula. It is made for whole numbers that are not negative.
 
     Attributes:
@@ -175,7 +211,7 @@ class Quantity(int):
         raise NotImplementedError
 
     def __new__(cls, value: int, formula: Formula | None = None) -> Quantity:
-        self = super().__new__(cls, value)
+        self: Quantity = int.__new__(cls, value)
         self.formula = formula or formula_of(int(value))
         return self
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from .errors import AttncalcError
+from .errors import BadValueError
 from .units import count, parse_count, parse_decimal, truncate
 
 MAX_NUMBERS = 1000
@@ -28,7 +28,7 @@ def parse_counts(
     for part in split_list(text, option):
         numbers |= dict.fromkeys(islice(_part(part, option, parse), limit + 1))
         if len(numbers) > limit:
-            raise AttncalcError(
+            raise BadValueError(
                 f"{option}: '{truncate(text)}' is more than {count(limit)} numbers", "give fewer, or larger steps"
             )
     return list(numbers)
@@ -41,7 +41,7 @@ def split_list(text: str, option: str) -> list[str]:
     """
     parts = [part.strip() for part in text.split(",")]
     if any(re.match(r"0\d", part) for part in parts[1:]):
-        raise AttncalcError(
+        raise BadValueError(
             f"{option}: '{truncate(text)}' has a comma within a number", "write 4096 or 4_096 in a list"
         )
     return parts
@@ -54,10 +54,10 @@ def _part(part: str, option: str, parse: Callable[[str, str], int]) -> Iterator[
         return
     ends = part.split(":")
     if len(ends) != 3:
-        raise AttncalcError(f"{option}: '{truncate(part)}' is not a range", _FORMS)
+        raise BadValueError(f"{option}: '{truncate(part)}' is not a range", _FORMS)
     first, last = parse(ends[0], option), parse(ends[1], option)
     if first > last:
-        raise AttncalcError(f"{option}: the range '{truncate(part)}' ends below its start", _FORMS)
+        raise BadValueError(f"{option}: the range '{truncate(part)}' ends below its start", _FORMS)
     if not ends[2].strip().startswith("x"):
         yield from range(first, last + 1, parse(ends[2], option) or 1)
         return
@@ -67,5 +67,5 @@ def _part(part: str, option: str, parse: Callable[[str, str], int]) -> Iterator[
         yield number
         following = number * numerator // denominator
         if following <= number:
-            raise AttncalcError(f"{option}: the factor of '{truncate(part)}' gives no larger number", _FORMS)
+            raise BadValueError(f"{option}: the factor of '{truncate(part)}' gives no larger number", _FORMS)
         number = following

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .errors import AttncalcError, did_you_mean
+from .errors import BadValueError, did_you_mean
 from .quantity import ceil_div, symbol_like
 
 BYTES = "B"
@@ -123,11 +123,11 @@ def dtype(name: str, *, compute: bool = False) -> DType:
     if canonical in known:
         return known[canonical]
     if canonical in DTYPES:
-        raise AttncalcError(
+        raise BadValueError(
             f"{name} can only be the dtype of a cache, since its elements share scales", f"known: {', '.join(known)}"
         )
     hint = did_you_mean(name, [*known, *(alias for alias, target in _ALIASES.items() if target in known)])
-    raise AttncalcError(f"there is no dtype '{truncate(name)}'", f"{hint}known: {', '.join(known)}")
+    raise BadValueError(f"there is no dtype '{truncate(name)}'", f"{hint}known: {', '.join(known)}")
 
 
 def is_dtype(name: str) -> bool:
@@ -240,9 +240,9 @@ def parse_count(text: str, option: str) -> int:
     except ValueError:  # more digits than int() takes
         number = 0
     if not 1 <= number <= MAX_COUNT:
-        raise AttncalcError(
+        raise BadValueError(
             f"{option}: '{truncate(text)}' is not a whole number from 1 to 10^30",
-            f"write 4096, 4_096, 4k (4,000) or 4K (4,096){list_tip(text)}",
+            f"k is 1,000 and K is 1,024: 4096, 128k (128,000) or 128K (131,072){list_tip(text)}",
         )
     return number
 
@@ -262,7 +262,7 @@ def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[
     numerator, denominator = int(whole + fraction or "0"), 10 ** len(fraction)
     if not numerator or (upper is not None and numerator > upper * denominator):
         limit = "" if upper is None else f" and at most {upper}"
-        raise AttncalcError(
+        raise BadValueError(
             f"{option}: '{truncate(text)}' is not a number above 0{limit}", f"write a decimal: 0.8{list_tip(text)}"
         )
     return numerator, denominator
@@ -305,7 +305,7 @@ def parse_bytes(text: str, option: str) -> int:
         fraction = match["fraction"] or ""
         size = int(match["whole"].replace(",", "_") + fraction) * _bytes_of(match["unit"]) // 10 ** len(fraction)
     if not 1 <= size <= MAX_COUNT:
-        raise AttncalcError(
+        raise BadValueError(
             f"{option}: '{truncate(text)}' is not a size of at least one byte",
             f"write 5.38GiB, 5.38GB (10^9), 512MiB or a number of bytes{list_tip(text)}",
         )
@@ -344,6 +344,6 @@ def parse_amount(text: str, option: str) -> Amount:
         denominator = 10 ** (len(fraction) + max(-power, 0))
         if factor and numerator <= MAX_COUNT * denominator:
             return Amount(numerator, denominator, unit)
-    raise AttncalcError(
+    raise BadValueError(
         f"{option}: '{truncate(text)}' is not a number or a size", "write 7.5e9, 4096, 4K (4,096), 8GiB or 1.5TFLOP"
     )

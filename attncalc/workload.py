@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
-from .errors import AttncalcError
+from .errors import BadValueError
 from .quantity import Quantity, documented, symbol, symbolic
 from .units import count, parse_count, truncate
 
@@ -43,7 +43,7 @@ class Mask(NamedTuple):
         name, _, number = text.partition(":")
         if name == "prefix" and number:
             return cls("prefix", parse_count(number, "--mask prefix"))
-        raise AttncalcError(f"there is no mask '{truncate(text)}'", "known: causal, bidirectional, prefix:N (N tokens)")
+        raise BadValueError(f"there is no mask '{truncate(text)}'", "known: causal, bidirectional, prefix:N (N tokens)")
 
     def __str__(self) -> str:
         return f"prefix:{int(self.prefix)}" if self.kind == "prefix" else self.kind
@@ -109,20 +109,20 @@ class Workload:
         for name in ("batch", "new", "context", "source"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise AttncalcError(f"{name} is {value}, and must be at least 1", "give 1 or more")
+                raise BadValueError(f"{name} is {value}, and must be at least 1", "give 1 or more")
         if self.new > self.context:
-            raise AttncalcError(
+            raise BadValueError(
                 f"{count(self.new)} new tokens do not fit in a context of {count(self.context)}",
                 "the context includes the new tokens",
             )
         if self.mask and self.mask.kind == "prefix":
             if self.mask.prefix > self.context:
-                raise AttncalcError(
+                raise BadValueError(
                     f"a prefix of {count(self.mask.prefix)} does not fit a context of {count(self.context)}",
                     "the prefix is part of the context",
                 )
             if 0 < self.context - self.new < self.mask.prefix:
-                raise AttncalcError(
+                raise BadValueError(
                     "the tokens of a prefix see each other, so all of them must be new or all in the past",
                     f"give a past of 0, or of at least {count(self.mask.prefix)} tokens",
                 )
@@ -138,12 +138,12 @@ class Workload:
         Raises AttncalcError if the numbers do not fit together.
         """
         if past < 0:
-            raise AttncalcError(f"past is {past}, and must not be negative", "give 0 or more")
+            raise BadValueError(f"past is {past}, and must not be negative", "give 0 or more")
         if past and options.get("lengths"):
-            raise AttncalcError("past cannot be combined with lengths", "leave out one of them")
+            raise BadValueError("past cannot be combined with lengths", "leave out one of them")
         batch, context = _padded(batch, context, options.get("lengths"))
         if past >= context:
-            raise AttncalcError(
+            raise BadValueError(
                 f"{count(past)} tokens in the past leave no new token in a context of {count(context)}",
                 "the context includes the past tokens: make it longer than they are",
             )
@@ -209,10 +209,10 @@ def _padded(batch: int, context: int | None, lengths: tuple[int, ...] | None) ->
     """Return batch and padded context: the given ones, or those that follow from `lengths`."""
     if lengths is None:
         if context is None:
-            raise AttncalcError("a workload needs a context", "give context, or the lengths of its sequences")
+            raise BadValueError("a workload needs a context", "give context, or the lengths of its sequences")
         if context < 1:
-            raise AttncalcError(f"context is {context}, and must be at least 1", "give 1 or more")
+            raise BadValueError(f"context is {context}, and must be at least 1", "give 1 or more")
         return batch, context
     if not lengths or min(lengths) < 1:
-        raise AttncalcError("every length must be at least 1", "for example 512,300,128")
+        raise BadValueError("every length must be at least 1", "for example 512,300,128")
     return len(lengths), max(lengths)

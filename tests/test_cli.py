@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -221,3 +222,29 @@ def test_the_shell_completes_commands_and_options(words: str, expected: set[str]
     answer = shell("attncalc ", COMP_WORDS=words, COMP_CWORD=position, _ATTNCALC_COMPLETE="complete_bash")
     assert answer.stderr == ""
     assert set(answer.stdout.split()) >= expected
+
+
+@each(
+    ("words", "expected"),
+    [
+        ("kv llama2-", "llama2-70b llama2-7b"),
+        ("compare gpt2 gpt-oss-1", "gpt-oss-120b"),
+        ("fit gpt2 --gpu h200", "h200"),
+        ("fit gpt2 --gpu h100 --kv-dtype bf", "bf16"),
+        ("sweep gpt2 --kv-dtype bf16,fp8,mx", "bf16,fp8,mxfp4"),
+        ("fit gpt2 --engine sg", "sglang"),
+        ("kv gpt2 --format la", "latex"),
+        ("sweep gpt2 --columns params_total,max_c", "params_total,max_context"),
+    ],
+)
+def test_the_shells_complete_values(words: str, expected: str) -> None:
+    given = f"attncalc {words}"
+    asked = {
+        "bash": {"COMP_WORDS": given, "COMP_CWORD": str(len(words.split()))},
+        "zsh": {"_TYPER_COMPLETE_ARGS": given},
+        "fish": {"_TYPER_COMPLETE_ARGS": given, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }
+    for name, environment in asked.items():
+        answer = shell("attncalc ", _ATTNCALC_COMPLETE=f"complete_{name}", **environment)
+        assert answer.stderr == ""
+        assert set(expected.split()) <= set(re.findall(r"[\w.,-]+", answer.stdout)), name

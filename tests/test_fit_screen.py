@@ -24,6 +24,7 @@ from attncalc.report.bar import Bar
 from attncalc.report.fit import fit_report
 from attncalc.report.fit_all import fit_all_report
 from attncalc.report.report import Report
+from attncalc.report.write import write
 from attncalc.serving.request import FitRequest
 from attncalc.units import GIB
 
@@ -46,6 +47,9 @@ def reports(name: str) -> Iterator[Report]:
         yield fit_all_report(FitRequest(model, workload, gpu=gpu("h100-80gb")))
 
 
+FIT = FitRequest(load("qwen3-8b"), Workload.decode(1, 40_960), gpu=gpu("rtx-4090"))
+
+
 class Terminal(io.StringIO):
     """Standard output as a terminal."""
 
@@ -55,29 +59,40 @@ class Terminal(io.StringIO):
         return True
 
 
+def on_terminal(
+    report: Report, patch: pytest.MonkeyPatch, *, plain: bool = False, encoding: str = "utf-8", **environment: str
+) -> str:
+    """Return what a terminal of 80 columns shows, without its colours."""
+    output = Terminal()
+    output.encoding = encoding
+    patch.delenv("NO_COLOR", raising=False)
+    for name, value in {"COLUMNS": str(COLUMNS), "TERM": "xterm-256color", **environment}.items():
+        patch.setenv(name, value)
+    patch.setattr(sys, "stdout", output)
+    write(report, form=None, explain=False, output=None, force=False, plain=plain)
+    patch.undo()
+    return re.sub(r"\x1b\[[\d;]*m", "", output.getvalue())
+
+
 @each("name", one_per_structure(CATALOGUE))
 def test_the_default_screen_leaves_a_row_for_the_prompt(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", str(COLUMNS))
-    monkeypatch.setenv("TERM", "xterm-256color")
     for report in reports(name):
-        output = Terminal()
-        monkeypatch.setattr(sys, "stdout", output)
-        terminal.print_report(report)
-        monkeypatch.undo()
-        shown = re.sub(r"\x1b\[[\d;]*m", "", output.getvalue())
-        plain = text.render(report)
-        assert [line.rstrip() for line in shown.splitlines()] == [line.rstrip() for line in plain.splitlines()]
+        shown, plain = on_terminal(report, monkeypatch), text.render(report)
+        without_bar = [line.rstrip() for line in on_terminal(report, monkeypatch, TERM="dumb").splitlines()]
+        assert without_bar == [line.rstrip() for line in plain.splitlines()]
         assert plain.startswith(ANSWERS)
-        assert len(plain.splitlines()) < ROWS, plain
-        assert max(map(len, plain.splitlines())) <= COLUMNS, plain
+        for screen in (shown, plain):
+            assert len(screen.splitlines()) < ROWS, screen
+            assert max(map(len, screen.splitlines())) <= COLUMNS, screen
 
 
 def test_a_terminal_colours_the_verdict_and_the_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
     output = Terminal()
     monkeypatch.setattr(sys, "stdout", output)
-    terminal.print_report(fit_report(FitRequest(load("qwen3-8b"), Workload.decode(1, 40_960), gpu=gpu("rtx-4090"))))
+    terminal.print_report(fit_report(FIT))
     monkeypatch.undo()
     assert output.getvalue().startswith("\x1b[1;33mMAY NOT FIT\x1b[0m: ")
     assert "\x1b[33mwarning: " in output.getvalue()
@@ -161,14 +176,14 @@ def test_data_parallel_ranks_are_called_ranks(ask: Ask) -> None:
     assert "16 x NVIDIA GeForce RTX 4090, 4 replicas, tp 4," in replicas
 
 
-def test_the_first_lines_are_the_verdict_the_place_and_the_bar(ask: Ask) -> None:
-    verdict, place, bar, legend, limits, empty, *_ = ask(*QWEN).out.splitlines()
+def test_the_first_lines_are_the_verdict_the_place_and_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict, place, bar, legend, limits, empty, *_ = on_terminal(fit_report(FIT), monkeypatch).splitlines()
     assert verdict.startswith("MAY NOT FIT: 1 request of 40,960 tokens needs 5.63 GiB, ")
     assert place == "Qwen3 8B on one NVIDIA GeForce RTX 4090, vLLM 0.33.0, cache in bf16"
     assert re.fullmatch(r"  \[█+▓*▒+░+\| +\]", bar)
     assert re.fullmatch(r"  █ weights 15\.\d   ▓?▒ runtime .* to .*   ░ KV cache .* to .*   GiB", legend)
     # 0.92 x 23.51 GiB = 21.63
-    assert limits == "  of 21.6 GiB, 0.92 of the GPU's 23.5; 1.9 stay outside"
+    assert limits == "  vLLM takes 21.6 of the GPU's 23.5 GiB (--gpu-memory-utilization 0.92)"
     assert empty == ""
 
 
@@ -257,7 +272,8 @@ def test_a_bar_has_one_width_and_parts_in_proportion(
     memory: int, share: int, weights: int, low: int, more: int
 ) -> None:
     usable = memory * share * GIB // 100
-    bar = Bar(memory * GIB, usable, f"0.{share}", weights * GIB, (low * GIB, (low + more) * GIB), (0, 0))
+    runtime = (low * GIB, (low + more) * GIB)
+    bar = Bar(memory * GIB, usable, "vLLM", f"0.{share}", "--u", weights * GIB, runtime, (0, 0))
     line = "".join(piece.text for piece in bar.lines()[0])
     cells = line[1:-1].replace("|", "")
     assert len(cells) == 60
@@ -268,18 +284,36 @@ def test_a_bar_has_one_width_and_parts_in_proportion(
     assert sorted(cells, key="█▓▒░ ".index) == list(cells)
 
 
-def test_the_bar_is_ascii_where_the_encoding_has_no_blocks(ask: Ask) -> None:
+def test_the_bar_is_ascii_where_the_encoding_has_no_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     for encoding in ("ascii", "cp1252"):
-        screen = shell("attncalc fit qwen3-8b --gpu rtx-4090", PYTHONIOENCODING=encoding).stdout
+        screen = on_terminal(fit_report(FIT), monkeypatch, encoding=encoding)
         assert re.search(r"^  \[#+=*-+\.+\| +\]$", screen, re.MULTILINE)
         assert screen.isascii()
 
 
-def test_markdown_has_the_bar_and_the_command_as_code() -> None:
+@each(
+    ("plain", "environment"),
+    [(True, {}), (False, {"NO_COLOR": "1"}), (False, {"TERM": "dumb"}), (False, {"COLUMNS": "79"})],
+)
+def test_words_replace_the_bar(plain: bool, environment: dict[str, str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        screen = on_terminal(fit_report(FIT), patch, plain=plain, **environment)
+    assert not set(screen) & set("█▓▒░")
+    assert "\n  weights 15.3, runtime 0.2 to 2.9, KV cache 3.4 to 6.1 GiB\n" in screen
+    assert "\n  vLLM takes 21.6 of the GPU's 23.5 GiB (--gpu-memory-utilization 0.92)\n" in screen
+
+
+def test_a_pipe_and_plain_print_the_same(ask: Ask) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        screen = on_terminal(fit_report(FIT), patch, plain=True)
+    assert screen == ask(*QWEN).out == ask(*QWEN, "--plain").out
+
+
+def test_markdown_has_the_bar_in_words_and_the_command_as_code() -> None:
     report = fit_report(FitRequest(load("gpt2"), Workload.decode(1, 1024), gpu=gpu("t4")))
     document = markdown.render(report)
     assert document.startswith("**FITS: ")
-    assert "```text\n  [█" in document
+    assert "weights 0.2, runtime " in document
     assert "```sh\nvllm serve openai-community/gpt2 --max-model-len 1024" in document
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from asking import Ask
 from evaluate import evaluate
-from reports import fit_request
+from reports import fit_request, one_per_structure
 from tables import each
 
-from attncalc import AttncalcError, ModelSpec
+from attncalc import AttncalcError, ModelSpec, activations, flops, kv_cache, load, params
+from attncalc.cli.catalogue import CATALOGUE
 from attncalc.config.build import build_model
 from attncalc.config.huggingface import convert_config
 from attncalc.engines import ENGINES
@@ -62,3 +65,29 @@ def test_two_groups_of_layers_are_two_symbols() -> None:
     figure = next(f for f in fit_figures(model, "llamacpp") if f.name == "kv_bytes_per_sequence")
     layers = {symbol.name: symbol.value for symbol in figure.formula.symbols if symbol.name.startswith("L")}
     assert layers == {"L_1": 6, "L_2": 10}
+
+
+@each("name", one_per_structure(CATALOGUE))
+def test_explain_explains_every_small_number_of_costs(name: str) -> None:
+    """A literal 2 of a formula has a meaning, and a legend line of its own."""
+    model = load(name)
+    reports = [flops(model, context=300).report, params(model).report, activations(model, context=300).report]
+    reports += [kv_cache(model, context=300).report] if model.main.has_cache else []
+    unexplained = [
+        (figure.label, text)
+        for report in reports
+        for figure in report.figures_to_explain
+        for text, _ in figure.formula.tokens
+        if type(text) is str and text in "234567"
+    ]
+    assert unexplained == []
+
+
+def test_the_legend_of_a_constant_is_printed_once(ask: Ask) -> None:
+    screen = ask("kv", "llama2-70b", "-c", "4096", "--explain").out
+    assert screen.count("    2           tensors: keys and values\n") == 1
+    assert "    B           1  sequences in the batch\n" in screen
+    screen = ask("flops", "gpt2", "-c", "1024", "--explain").out
+    assert len(re.findall(r"(?m)^    2 +FLOP per multiply-add$", screen)) == 1
+    assert "products of one width: QK and PV" in screen
+    assert "FLOP of the dense attention scores" in " ".join(screen.split())

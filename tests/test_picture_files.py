@@ -117,7 +117,9 @@ def test_names_of_a_memory_do_not_cross(gib: int, used: float, weights: float, l
     memory = gib * 2**30
     usable, held, least = int(memory * (1 + used) / 2), int(memory * weights * 1.5), int(memory * low**3 / 10)
     most = least + int(memory * high**2 / 3)
-    bar = MemoryBar(memory, usable, "0.9", held, (least, most), (usable - held - most, usable - held - least))
+    bar = MemoryBar(
+        memory, usable, "vLLM", "0.9", "--u", held, (least, most), (usable - held - most, usable - held - least)
+    )
     names = _names(memory_chart(bar), Ruler(), 8.2)
     assert not _any_touch(names)
     assert all(-1e-9 <= name.left < name.right <= 1 + 1e-9 for name in names)

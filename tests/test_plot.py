@@ -97,7 +97,16 @@ def test_of_many_bars_the_first_the_last_and_the_released_one_are_drawn(number: 
 
 def test_the_memory_of_a_gpu_is_pieces_from_zero_to_what_the_engine_uses() -> None:
     """80 GiB, of which 72 are usable: 32 of weights, 2 to 6 of runtime, 34 to 38 left."""
-    bar = MemoryBar(80 * GIB, 72 * GIB, "0.9", 32 * GIB, (2 * GIB, 6 * GIB), (34 * GIB, 38 * GIB))
+    bar = MemoryBar(
+        80 * GIB,
+        72 * GIB,
+        "vLLM",
+        "0.9",
+        "--gpu-memory-utilization",
+        32 * GIB,
+        (2 * GIB, 6 * GIB),
+        (34 * GIB, 38 * GIB),
+    )
     chart = memory_chart(bar)
     assert [(piece.kind, piece.start // GIB, piece.end // GIB) for piece in chart.pieces] == [
         ("weights", 0, 32),
@@ -115,7 +124,7 @@ def test_the_memory_of_a_gpu_is_pieces_from_zero_to_what_the_engine_uses() -> No
 
 
 def test_weights_that_exceed_the_memory_leave_no_cache() -> None:
-    bar = MemoryBar(16 * GIB, 14 * GIB, "0.9", 32 * GIB, (GIB, GIB), (-19 * GIB, -19 * GIB))
+    bar = MemoryBar(16 * GIB, 14 * GIB, "vLLM", "0.9", "--u", 32 * GIB, (GIB, GIB), (-19 * GIB, -19 * GIB))
     pieces = memory_chart(bar).pieces
     assert [piece.kind for piece in pieces] == ["weights", "runtime"]
     assert pieces[-1].text == "1.0 GiB"

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from tables import each
 
 from attncalc.quantity import (
+    Constant,
     Quantity,
     ceil_div,
     exact_div,
+    formula_of,
     least,
     maximum,
     minimum,
@@ -206,3 +208,18 @@ def test_the_bound_symbol_of_a_condition_is_numbered_too() -> None:
     context = least("T", 5, "tokens", tokens * 3, source_tokens * 7)
     assert context.formula.text == "least T_1 where T_1 * 3 > T_2 * 7"
     text_of(context)
+
+
+def test_a_constant_keeps_its_meaning_on_both_sides_of_a_symbol() -> None:
+    pair, tokens = Constant(2, "tensors: keys and values"), symbol("T", 5, "tokens")
+    for product in (pair * tokens, tokens * pair):
+        assert int(product) == 10
+        assert product.formula.constants == (("2", "tensors: keys and values"),)
+    assert formula_of(exact_div(tokens * 4, Constant(2, "half"))).constants == (("2", "half"),)
+    assert (pair * tokens).formula.text == "2 * T"
+    assert (2 * tokens).formula.constants == ()
+
+
+def test_a_constant_computes_plain_ints() -> None:
+    pair = Constant(2, "tensors")
+    assert [type(value) for value in (pair * 3, 3 * pair, pair + 1)] == [int, int, int]

@@ -21,6 +21,7 @@ from attncalc.cost.cache import kv_cache
 from attncalc.cost.flops import flops
 from attncalc.hardware import Gpu
 from attncalc.quantity import Ratio
+from attncalc.report.lists import wrapped
 from attncalc.report.roofline import (
     roofline_facts,
     roofline_figures,
@@ -29,7 +30,7 @@ from attncalc.report.roofline import (
     roofline_terms,
     roofline_variants,
 )
-from attncalc.report.text import table_lines, wrapped
+from attncalc.report.text import table_lines
 from attncalc.serving.answer import RANKS_SHARE_EXPERTS, bounds_of
 from attncalc.serving.cache_read import ServingConfig
 from attncalc.serving.request import FitRequest, resolve

@@ -143,7 +143,7 @@ class SizeOptions(TypedDict, total=False):
             also=OTHER_CONTEXTS,
             parse=COUNT,
             common=True,
-            help="Tokens of context, as 4096, 128k or 128K. Default: the model's maximum.",
+            help="Tokens of context, as 4096, 128k (128,000) or 128K (131,072). Default: the model's maximum.",
         ),
     ]
     source_context: Annotated[

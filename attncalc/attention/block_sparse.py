@@ -10,7 +10,7 @@ from ..errors import AttncalcError
 from ..quantity import documented
 from ..workload import Mask, Run
 from .grouped import Grouped
-from .kind import CacheSpec, Matrix
+from .kind import MULTIPLY_ADD, CacheSpec, Matrix
 from .picked import Blocks
 from .span import FULL, Span, pairs
 
@@ -52,7 +52,7 @@ class BlockSparse(Grouped):
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        indexer_flops = 2 * self.index_n_heads * pairs(FULL, run, mask) * self.index_head_dim
+        indexer_flops = MULTIPLY_ADD * self.index_n_heads * pairs(FULL, run, mask) * self.index_head_dim
         return indexer_flops + super().score_flops(run, mask)
 
     def cache(self) -> tuple[CacheSpec, ...]:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import AttncalcError
-from ..quantity import documented, exact_div, minimum
+from ..quantity import Constant, documented, exact_div, minimum
 from ..workload import Mask, Run
-from .kind import CacheSpec, Matrix, Role, Widths, give_one_of, plain_fields, tps
+from .kind import MULTIPLY_ADD, QK_AND_PV, CacheSpec, Matrix, Role, Widths, give_one_of, plain_fields, tps
 from .picked import Picked, Pools
 from .span import FULL, Span, pairs
+
+_KEY_AND_GATE = Constant(2, "tensors of a token: its key and its gate")
 
 
 class Unpooled(Pools):
@@ -160,8 +162,8 @@ class Compressed:
             visible_pairs = visible_pairs + all_pools if mask is None else visible_pairs
             if self.index_n_heads and self.index_head_dim:
                 scored = all_pools if mask is None else pairs(Pools(self.compress_rate), run, mask)
-                indexer_flops = 2 * self.index_n_heads * scored * self.index_head_dim
-        return indexer_flops + 2 * self.n_heads * visible_pairs * (2 * self.d_head)
+                indexer_flops = MULTIPLY_ADD * self.index_n_heads * scored * self.index_head_dim
+        return indexer_flops + MULTIPLY_ADD * self.n_heads * visible_pairs * (QK_AND_PV * self.d_head)
 
     @property
     def _window(self) -> Span:
@@ -179,7 +181,9 @@ class Compressed:
     def _pools(self, name: str, size: int, width: int, role: Role = "pools") -> tuple[CacheSpec, ...]:
         """Return the pooled keys, and the keys and gates of tokens that are still to be pooled, or pooled again."""
         pooled = CacheSpec(name, 1, width, span=Pools(size), role=role)
-        unpooled = CacheSpec(f"{name}: unpooled tokens", 2 * self._parts, width, span=Unpooled(size), role="unpooled")
+        unpooled = CacheSpec(
+            f"{name}: unpooled tokens", _KEY_AND_GATE * self._parts, width, span=Unpooled(size), role="unpooled"
+        )
         overlap = CacheSpec(f"{name}: last pool's tokens", 2, width, span=LastPool(size), role="last_pool")
         return (pooled, unpooled, overlap) if self.index_topk else (pooled, unpooled)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import AttncalcError
+from ..quantity import Constant
 from ..workload import Mask, Run
 from .grouped import Grouped
 from .kind import Matrix
@@ -40,7 +41,7 @@ class Differential(Grouped):
         return (*super().matrices(d_model, d_source), Matrix("lambdas", 4, self.d_head))
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        return 2 * super().score_flops(run, mask)
+        return Constant(2, "attention maps, of which one is subtracted") * super().score_flops(run, mask)
 
     def notes(self, past: bool) -> tuple[str, ...]:
         return ("Differential attention: the kernel runs twice, once for each half of a pair's values.",)

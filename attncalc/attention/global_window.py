@@ -10,7 +10,7 @@ from ..errors import AttncalcError
 from ..quantity import COUNT, documented
 from ..workload import Mask, Run
 from .grouped import Grouped
-from .kind import AppliedTo, Matrix, Table
+from .kind import MULTIPLY_ADD, AppliedTo, Matrix, Table
 from .span import FULL, Span
 
 
@@ -77,10 +77,10 @@ class GlobalWindow(Grouped):
         cost = super().score_flops(run, mask)
         if self.global_tokens:
             # All queries score the global keys, and the global queries all keys.
-            cost += 2 * self.n_heads * self.global_tokens * (run.new + run.context) * self._qk_and_v
+            cost += MULTIPLY_ADD * self.n_heads * self.global_tokens * (run.new + run.context) * self._qk_and_v
         if self.summary_block:
             summaries = run.context // self.summary_block
-            cost += 2 * self.n_heads * run.new * summaries * self._qk_and_v
+            cost += MULTIPLY_ADD * self.n_heads * run.new * summaries * self._qk_and_v
         return cost
 
     def facts(self) -> dict[str, Any]:

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import AttncalcError
-from ..quantity import documented, exact_div, maximum
+from ..quantity import Constant, documented, exact_div, maximum
 from ..workload import Mask, Run
 from .kind import (
     BOOLEAN,
+    MULTIPLY_ADD,
+    QK_AND_PV,
     SHAPES,
     CacheSpec,
     Matrix,
@@ -30,6 +32,8 @@ from .kind import (
     tps,
 )
 from .span import FULL, Span, pairs
+
+_K_AND_V = Constant(2, "tensors: keys and values")
 
 
 @dataclass(frozen=True)
@@ -187,11 +191,11 @@ class Grouped:
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
         # Per pair and head, QK takes d_head multiply-adds and PV takes d_v. Each is 2 FLOP.
-        return 2 * self.n_heads * pairs(self.span, run, mask) * self._qk_and_v
+        return MULTIPLY_ADD * self.n_heads * pairs(self.span, run, mask) * self._qk_and_v
 
     @property
     def _qk_and_v(self) -> int:
-        return 2 * self.d_head if self.d_v is None else self.d_head + self.d_v
+        return QK_AND_PV * self.d_head if self.d_v is None else self.d_head + self.d_v
 
     def cache(self) -> tuple[CacheSpec, ...]:
         if self.shares_kv:
@@ -200,7 +204,9 @@ class Grouped:
         states = (CacheSpec(m.name, m.rows, m.cols, per="sequence") for m in self.extra_states)
         if self.d_v is None:
             return (
-                CacheSpec("K and V", 2 * self.n_kv_heads, self.d_head, span=self.span, repeated=repeated, role="kv"),
+                CacheSpec(
+                    "K and V", _K_AND_V * self.n_kv_heads, self.d_head, span=self.span, repeated=repeated, role="kv"
+                ),
                 *states,
             )
         return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..workload import Mask, Run
-from .kind import CacheSpec, Matrix, Role
+from .kind import MULTIPLY_ADD, CacheSpec, Matrix, Role
 from .picked import Pools
 from .span import FULL, pairs
 
@@ -51,7 +51,7 @@ class Indexer(NamedTuple):
             scored = run.new * (run.context // self.pool)
         else:
             scored = pairs(Pools(self.pool), run, mask)
-        return 2 * self.n_heads * scored * (self.d_head + 1)
+        return MULTIPLY_ADD * self.n_heads * scored * (self.d_head + 1)
 
     def cache(self) -> CacheSpec:
         """Return its cached keys, one per token; with pools each token also has a gate and a marker."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from ..errors import AttncalcError
-from ..quantity import COUNT, Quantity, documented, exact_div, minimum
+from ..quantity import COUNT, Constant, Quantity, documented, exact_div, minimum
 from ..workload import Mask, Run
 from .span import FULL, Span
 
@@ -52,6 +52,10 @@ class Table(NamedTuple):
         if self.block:
             return batch * (tokens // self.block)
         return minimum(2 * tokens, self.rows) if self.grows else self.rows
+
+
+MULTIPLY_ADD = Constant(2, "FLOP per multiply-add")
+QK_AND_PV = Constant(2, "products of one width: QK and PV")
 
 
 class Matrix(NamedTuple):

@@ -13,6 +13,8 @@ from ..workload import Mask, Run
 from .indexer import Indexer
 from .kind import (
     BOOLEAN,
+    MULTIPLY_ADD,
+    QK_AND_PV,
     CacheSpec,
     Matrix,
     Widths,
@@ -158,15 +160,15 @@ class Latent:
 
     def _attention_flops(self, run: Run, visible_pairs: int) -> int:
         """Return the FLOPs of QK and PV for that number of query-key pairs."""
-        expanded = 2 * self.n_heads * visible_pairs * (self.d_nope + self.d_rope + self.d_v)
+        expanded = MULTIPLY_ADD * self.n_heads * visible_pairs * (self.d_nope + self.d_rope + self.d_v)
         if run.new == run.context:
             return expanded
         # QK over the latent and the rotary key, PV over the latent
-        absorbed = 2 * self.n_heads * visible_pairs * (2 * self.kv_lora_rank + self.d_rope)
+        absorbed = MULTIPLY_ADD * self.n_heads * visible_pairs * (QK_AND_PV * self.kv_lora_rank + self.d_rope)
         if run.new == 1:  # absorbed is always cheaper for one query, so the formula leaves out the minimum
             return absorbed
         past = run.context - run.new
-        expand_past = 2 * past * self.kv_lora_rank * self.n_heads * (self.d_nope + self.d_v)
+        expand_past = MULTIPLY_ADD * past * self.kv_lora_rank * self.n_heads * (self.d_nope + self.d_v)
         return minimum(absorbed, expanded + expand_past)
 
     def cache(self) -> tuple[CacheSpec, ...]:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from ..quantity import documented
+from ..quantity import Constant, documented
 from ..workload import Mask, Run
 from .kind import BOOLEAN, CacheSpec, Matrix, state_dtype
-from .recurrent import Recurrent, convolution, convolution_and_state, projection, split_evenly
+from .recurrent import UPDATE_AND_READ, Recurrent, convolution, convolution_and_state, projection, split_evenly
+
+_DT_AND_A = Constant(2, "vectors of a head: dt and A")
+_Q_AND_K = Constant(2, "vectors of one width: query and key")
+_DELTA_RULE = Constant(
+    6, "FLOP per element of the state: one multiply-add for a key that reads it, for the update, for a query"
+)
 
 
 @dataclass(frozen=True)
@@ -70,12 +76,12 @@ class GatedDeltaNet(Recurrent):
         if self.channel_decay:
             decay = (*_gate("W_decay", d_model, self.gate_rank, self.keys), Matrix("dt_A", self.keys + self.n_heads))
         else:
-            decay = (projection("W_decay", d_model, self.n_heads), Matrix("dt_A", 2 * self.n_heads))
+            decay = (projection("W_decay", d_model, self.n_heads), Matrix("dt_A", _DT_AND_A * self.n_heads))
         return (
             projection("W_q", d_model, self.keys),
             projection("W_k", d_model, self.keys),
             projection("W_v", d_model, self.values),
-            convolution(2 * self.keys + self.values, self.d_conv, bias=False),
+            convolution(_Q_AND_K * self.keys + self.values, self.d_conv, bias=False),
             projection("W_beta", d_model, self.n_heads),
             *decay,
             *_gate("W_gate", d_model, self.output_gate_rank, self.values),
@@ -84,12 +90,11 @@ class GatedDeltaNet(Recurrent):
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        # a key reads the state, the difference is written, a query reads it: three multiply-adds per element
-        return 6 * run.new * self.n_heads * self.d_head * self.d_v
+        return _DELTA_RULE * run.new * self.n_heads * self.d_head * self.d_v
 
     def cache(self) -> tuple[CacheSpec, ...]:
         requested = "fp32" if self.channel_decay else self.state_dtype  # KDA's state is fp32 by default
-        channels = 2 * self.keys + self.values
+        channels = _Q_AND_K * self.keys + self.values
         return convolution_and_state(channels, self.d_conv, self.n_heads * self.d_head, self.d_v, requested)
 
     def shard(self, tp: int) -> GatedDeltaNet:
@@ -132,8 +137,7 @@ class Lightning(Recurrent):
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        # the state is updated and read: two multiply-adds per element
-        return 4 * run.new * self.n_heads * self.d_head * self.d_head
+        return UPDATE_AND_READ * run.new * self.n_heads * self.d_head * self.d_head
 
     def cache(self) -> tuple[CacheSpec, ...]:
         return (CacheSpec("state", self.n_heads * self.d_head, self.d_head, per="sequence", role="state"),)

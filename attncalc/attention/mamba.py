@@ -5,10 +5,14 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from ..quantity import documented
+from ..quantity import Constant, documented
 from ..workload import Mask, Run
 from .kind import BOOLEAN, CacheSpec, Matrix, state_dtype
-from .recurrent import Recurrent, convolution, convolution_and_state, projection, split_evenly
+from .recurrent import UPDATE_AND_READ, Recurrent, convolution, convolution_and_state, projection, split_evenly
+
+B_AND_C = Constant(2, "projections of the state: B and C")
+_DT_A_AND_D = Constant(3, "vectors of a head: dt, A and D")
+_INPUT_AND_GATE = Constant(2, "parts of W_in: input and gate")
 
 
 @dataclass(frozen=True)
@@ -32,11 +36,11 @@ class Mamba(Recurrent):
     source = "Gu and Dao 2023, arXiv:2312.00752 (Mamba)"
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
-        norms = (Matrix("dt_b_c_norms", self.dt_rank + 2 * self.d_state),) if self.dt_norms else ()
+        norms = (Matrix("dt_b_c_norms", self.dt_rank + B_AND_C * self.d_state),) if self.dt_norms else ()
         return (
-            projection("W_in", d_model, 2 * self.d_inner, self.proj_bias),
+            projection("W_in", d_model, _INPUT_AND_GATE * self.d_inner, self.proj_bias),
             convolution(self.d_inner, self.d_conv, self.conv_bias),
-            projection("W_x", self.d_inner, self.dt_rank + 2 * self.d_state),
+            projection("W_x", self.d_inner, self.dt_rank + B_AND_C * self.d_state),
             projection("W_dt", self.dt_rank, self.d_inner, bias=True),
             Matrix("A_log", self.d_inner, self.d_state),
             Matrix("D", self.d_inner),
@@ -45,8 +49,7 @@ class Mamba(Recurrent):
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        # the state is updated and read: two multiply-adds per element
-        return 4 * run.new * self.d_inner * self.d_state
+        return UPDATE_AND_READ * run.new * self.d_inner * self.d_state
 
     def cache(self) -> tuple[CacheSpec, ...]:
         return convolution_and_state(self.d_inner, self.d_conv, self.d_inner, self.d_state, self.state_dtype)
@@ -84,21 +87,20 @@ class Mamba2(Recurrent):
     @property
     def channels(self) -> int:
         """Return the channels of the convolution: d_inner, and B and C of each group."""
-        return self.d_inner + 2 * self.n_groups * self.d_state
+        return self.d_inner + B_AND_C * self.n_groups * self.d_state
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         norm = (Matrix("norm", self.d_inner),) if self.inner_norm else ()
         return (
             projection("W_in", d_model, self.d_inner + self.channels + self.n_heads, self.proj_bias),
             convolution(self.channels, self.d_conv, self.conv_bias),
-            Matrix("dt_A_D", 3 * self.n_heads),
+            Matrix("dt_A_D", _DT_A_AND_D * self.n_heads),
             *norm,
             projection("W_out", self.d_inner, d_model, self.proj_bias),
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        # the state is updated and read: two multiply-adds per element
-        return 4 * run.new * self.d_inner * self.d_state
+        return UPDATE_AND_READ * run.new * self.d_inner * self.d_state
 
     def cache(self) -> tuple[CacheSpec, ...]:
         return convolution_and_state(self.channels, self.d_conv, self.d_inner, self.d_state, self.state_dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..quantity import documented, exact_div, minimum
-from .span import Chunked, Narrow, capped_causal_pairs
+from .span import HALF, Chunked, Narrow, capped_causal_pairs
 
 
 class Picked(Narrow):
@@ -52,8 +52,8 @@ class Selected(Picked):
         # 1, 2, 3, 0, 1, 2, ... tokens.
         later_tokens = n - minimum(n, self.topk)
         rest = later_tokens % self.pool
-        in_whole_pools = later_tokens // self.pool * exact_div(self.pool * (self.pool - 1), 2)
-        return picked + in_whole_pools + exact_div(rest * (rest + 1), 2)
+        in_whole_pools = later_tokens // self.pool * exact_div(self.pool * (self.pool - 1), HALF)
+        return picked + in_whole_pools + exact_div(rest * (rest + 1), HALF)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Blocks(Picked):
         # block up to themselves.
         m = minimum(n, self.topk * self.block)
         in_last_block = Chunked(self.block).causal_pairs(n - m)
-        return exact_div(m * (m + 1), 2) + (n - m) * ((self.topk - 1) * self.block) + in_last_block
+        return exact_div(m * (m + 1), HALF) + (n - m) * ((self.topk - 1) * self.block) + in_last_block
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Pools(Picked):
         # see 1 and 8..10 see 2: 4 * 1 + 3 * 2 = 10 pairs.
         m = n if self.topk is None else minimum(n, self.size * self.topk)
         pools, rest = m // self.size, m % self.size
-        uncapped = exact_div(pools * (pools - 1), 2) * self.size + pools * (rest + 1)
+        uncapped = exact_div(pools * (pools - 1), HALF) * self.size + pools * (rest + 1)
         return uncapped if self.topk is None else uncapped + (n - m) * self.topk
 
     def cached_tokens(self, n: int) -> int:

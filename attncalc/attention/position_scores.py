@@ -9,7 +9,7 @@ from typing import Any
 from ..quantity import documented, minimum
 from ..workload import Mask, Run
 from .grouped import Grouped
-from .kind import BOOLEAN, Matrix, Table
+from .kind import BOOLEAN, MULTIPLY_ADD, Matrix, Table
 from .span import Span
 
 _PRODUCTS: Mapping[str, Any] = {"type": "array", "uniqueItems": True, "items": {"enum": ["c2p", "p2c"]}}
@@ -80,7 +80,7 @@ class PositionScores(Grouped):
         # All rows are scored, and each pair then takes the one of its distance.
         for product in self.position_products:
             tokens = run.new if product == "c2p" else run.context
-            cost += 2 * self.n_heads * tokens * self._rows(run) * self.d_head
+            cost += MULTIPLY_ADD * self.n_heads * tokens * self._rows(run) * self.d_head
         return cost
 
     def _rows(self, run: Run) -> int:

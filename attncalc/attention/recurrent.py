@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
+from ..quantity import Constant
 from ..workload import Mask, Run
 from .kind import CacheSpec, Matrix, Widths, plain_fields, tp_share
 from .span import FULL, Span
 
 R = TypeVar("R", bound="Recurrent")
+UPDATE_AND_READ = Constant(4, "FLOP per element of the state: a multiply-add updates it, and one reads it")
 
 
 class Recurrent:

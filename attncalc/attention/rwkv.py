@@ -11,7 +11,7 @@ from ..errors import AttncalcError
 from ..quantity import documented, exact_div
 from ..workload import Mask, Run
 from .kind import CacheSpec, Matrix
-from .recurrent import Recurrent, projection, split_evenly
+from .recurrent import UPDATE_AND_READ, Recurrent, projection, split_evenly
 from .span import Span
 
 
@@ -92,7 +92,7 @@ class Rwkv5(Recurrent):
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
         # an outer product of key and value, and the product of the receptance with the state
-        return 4 * run.new * self.d_inner * self.d_head
+        return UPDATE_AND_READ * run.new * self.d_inner * self.d_head
 
     def cache(self) -> tuple[CacheSpec, ...]:
         return (

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import AttncalcError
-from ..quantity import documented, exact_div, minimum
+from ..quantity import Constant, documented, exact_div, minimum
 from ..workload import Mask, Run
+
+HALF = Constant(2, "half of all pairs: a token attends to those before it")
+_BOTH_SIDES = Constant(2, "sides: tokens before and after")
 
 
 class Span(Protocol):
@@ -62,13 +65,13 @@ class Full:
         return n
 
     def causal_pairs(self, n: int) -> int:
-        return exact_div(n * (n + 1), 2)
+        return exact_div(n * (n + 1), HALF)
 
     def bidirectional_pairs(self, n: int) -> int:
         return n * n
 
     def future_pairs(self, n: int) -> int:
-        return exact_div(n * (n - 1), 2)
+        return exact_div(n * (n - 1), HALF)
 
     def cached_tokens(self, n: int) -> int:
         return n
@@ -84,7 +87,7 @@ class Narrow:
         return self.causal_pairs(n) - n
 
     def bidirectional_pairs(self, n: int) -> int:
-        return 2 * self.causal_pairs(n) - n
+        return _BOTH_SIDES * self.causal_pairs(n) - n
 
 
 @dataclass(frozen=True)
@@ -144,8 +147,8 @@ class Chunked(Narrow):
 
     def causal_pairs(self, n: int) -> int:
         rest = n % self.chunk
-        whole = n // self.chunk * exact_div(self.chunk * (self.chunk + 1), 2)
-        return whole + exact_div(rest * (rest + 1), 2)
+        whole = n // self.chunk * exact_div(self.chunk * (self.chunk + 1), HALF)
+        return whole + exact_div(rest * (rest + 1), HALF)
 
     def cached_tokens(self, n: int) -> int:
         return minimum(n, self.chunk)
@@ -157,7 +160,7 @@ FULL = Full()
 def capped_causal_pairs(limit: int, n: int) -> int:
     """Return the pairs if a token sees at most `limit` keys: min(1, limit) + ... + min(n, limit)."""
     m = minimum(n, limit)
-    return exact_div(m * (m + 1), 2) + (n - m) * limit
+    return exact_div(m * (m + 1), HALF) + (n - m) * limit
 
 
 def pairs(span: Span, run: Run, mask: Mask | None) -> int:

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from importlib import import_module
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
 import typer.core
@@ -20,7 +20,7 @@ import typer.main
 from .. import __version__
 from ..errors import AttncalcError
 from ..units import truncate
-from .command import Group, command_app
+from .command import COMPLETE, Group, command_app
 
 __all__ = ["COMMANDS", "app", "command_app", "run"]
 
@@ -53,8 +53,6 @@ _FIRST_SCREEN = f"""What attention costs: exact, with the formula shown.
 """What `attncalc` alone prints, within 24 rows."""
 SHELLS = ("bash", "zsh", "fish")
 """Shells for which there is a completion script."""
-COMPLETE = "_ATTNCALC_COMPLETE"
-"""The environment variable by which a shell asks for completions."""
 DEBUG = "ATTNCALC_DEBUG"
 """The environment variable that shows the traceback of a bug."""
 
@@ -138,7 +136,8 @@ def root(
     attncalc help fit
     """
     if context.invoked_subcommand is None:
-        sys.stdout.write(_FIRST_SCREEN)
+        lines = _FIRST_SCREEN.splitlines()
+        sys.stdout.write("".join(_lines_for(sys.stdout, line, " " * 11 * line.startswith(" ")) for line in lines))
 
 
 def run() -> int:
@@ -197,8 +196,18 @@ def _message(error: Exception) -> tuple[str, str, int]:
     return truncate(message[:1].lower() + message[1:].rstrip("."), 200), f"'{path} --help' lists all options", 2
 
 
+def _lines_for(stream: IO[str], text: str, hanging: str) -> str:
+    """Return a line, in several of the width of a terminal."""
+    if not stream.isatty():
+        return f"{text}\n"
+    from ..report.lists import screen_width, wrapped
+
+    return "\n".join(wrapped(text, hanging, screen_width(stream)) or [""]) + "\n"
+
+
 def _fail(message: str, tip: str, code: int = 2) -> int:
     """Print the error and its tip, and return the exit code."""
     with contextlib.suppress(OSError, AttributeError):  # it is full, or closed and therefore None
-        sys.stderr.write(f"error: {message}\n" + (f"  tip: {tip}\n" if tip else ""))
+        lines = [f"error: {message}", *([f"  tip: {tip}"] if tip else [])]
+        sys.stderr.write("".join(_lines_for(sys.stderr, line, "    ") for line in lines))
     return code

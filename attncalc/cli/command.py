@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -20,6 +21,8 @@ ALSO = dict.fromkeys(("--model", "-m", "--model-path", "--model-name", "--model-
     "--output-format": "--format",
 }
 """Names by which users of other tools know options that are of the command line only."""
+COMPLETE = "_ATTNCALC_COMPLETE"
+"""The environment variable by which a shell asks for completions."""
 OMITTED = "-"
 """The value of an option whose value may be omitted, if it is."""
 
@@ -66,6 +69,11 @@ class Command(typer.core.TyperCommand):
     def __init__(self, *values: Any, **settings: Any) -> None:
         super().__init__(*values, **settings)
         self._is_brief = False
+        if COMPLETE in os.environ:
+            from .completion import values_of
+
+            for param in self.params:
+                param.shell_complete = values_of(param) or param.shell_complete  # type: ignore[assignment, method-assign]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         headings, rare = getattr(self.callback, "headings", {}), getattr(self.callback, "rare", ())
@@ -92,7 +100,7 @@ class Command(typer.core.TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         self._is_brief = "-h" in args
-        args = self._in_own_words(args)
+        args = self._in_own_words([str(arg) for arg in args])  # from Python an argument may be a path
         options = [param for param in self.params if param.param_type_name == "option"]  # MODEL is '[MODEL]' too
         names = {name for option in options if (option.metavar or "").startswith("[") for name in option.opts}
         return super().parse_args(ctx, _with_omitted_values(args, names))

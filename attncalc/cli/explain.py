@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
 from ..report.glossary import find_term, term_report, terms_report
+from ..report.lists import screen_width
 from ..report.text import render
 from . import COMMANDS
 from . import options as o
@@ -22,4 +24,5 @@ def explain(
         list[str] | None, typer.Argument(metavar="[TERM]", help="A term, as gqa or roofline. Default: list all.")
     ] = None,
 ) -> None:
-    output.write(render(term_report(find_term(" ".join(words))) if words else terms_report()))
+    report = term_report(find_term(" ".join(words))) if words else terms_report()
+    output.write(render(report, width=screen_width(sys.stdout)))

@@ -150,7 +150,7 @@ class ReportOptions(Options):
     """
 
     LAST: ClassVar[bool] = True
-    RARE: ClassVar[frozenset[str]] = frozenset({"explain", "format", "force"})
+    RARE: ClassVar[frozenset[str]] = frozenset({"explain", "format", "force", "plain"})
 
     explain = False
     format: Annotated[
@@ -159,6 +159,9 @@ class ReportOptions(Options):
     json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False
     output: Annotated[Path | None, output_option(*_SUFFIXES)] = None
     force: Force = False
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Print words only: no colours, and no bar of block characters.")
+    ] = False
 
     def __init__(self, **values: Any) -> None:
         """Raise AttncalcError if --json and --format differ, or the format or the suffix of --output is unknown."""
@@ -182,7 +185,7 @@ class ReportOptions(Options):
         from ..report.write import write
 
         force = self.force and not (picture_too and self.output is None)
-        write(report, form=self.form_name, explain=self.explain, output=self.output, force=force)
+        write(report, form=self.form_name, explain=self.explain, output=self.output, force=force, plain=self.plain)
 
 
 class _Explained(Options):

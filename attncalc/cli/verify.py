@@ -15,7 +15,7 @@ from ..api.options import ModelOptions, SizeOptions
 from ..check import VerifyResult
 from ..config import load, load_with_config
 from ..config.gpus import gpu
-from ..errors import AttncalcError, CannotCheckError, did_you_mean
+from ..errors import AttncalcError, CannotCheckError, NotSupportedError, did_you_mean
 from ..model import ModelSpec
 from ..options import COUNT, Count, Option, Parser, options_of, parsed
 from ..units import parse_decimal, truncate
@@ -357,7 +357,7 @@ def _check_against(library: str, model: o.NamedModelOptions, given: Iterable[str
     """Raise AttncalcError if the library is unknown, the model is missing, or an option does not apply."""
     if library != "transformers":
         hint = did_you_mean(library, ["transformers"])
-        raise AttncalcError(f"--against {truncate(library)} is not supported", f"{hint}known: transformers")
+        raise NotSupportedError(f"--against {truncate(library)} is not supported", f"{hint}known: transformers")
     if not model.is_given:
         raise AttncalcError("--against needs a model", "give a config.json, or a folder that contains one")
     allowed = ("against", "dtype", "batch", "context", "source_context")

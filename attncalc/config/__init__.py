@@ -10,10 +10,11 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import AttncalcError
+from ..errors import AttncalcError, NoSuchModelError
 from ..model import ModelSpec
 from ..units import truncate
 from .build import build_model
@@ -77,9 +78,17 @@ def load(model: ModelLike, *, assume_grouped: bool = False) -> ModelSpec:
     """
     if isinstance(model, ModelSpec):
         return model
+    if isinstance(model, str) and model in preset_names():
+        return _built_in(model)
     if isinstance(model, str | os.PathLike):
         return _read(os.fspath(model), assume_grouped).spec()
     return _read_fields(model, assume_grouped).spec()
+
+
+@cache
+def _built_in(name: str) -> ModelSpec:
+    """Return the preset of that name, which is read once: a program may name it in each of thousands of calls."""
+    return _read(name, False).spec()
 
 
 def load_with_config(model: str | os.PathLike[str]) -> tuple[ModelSpec, dict[str, Any] | None]:
@@ -293,7 +302,7 @@ def _repository_source(model: str) -> Source:
             "an address looks like https://huggingface.co/org/name; fetch other files, and give their path",
         )
     if repository is None:
-        raise AttncalcError(f"no preset named '{truncate(model)}', and no such file", f"{hint(model)}{_TIP}")
+        raise NoSuchModelError(f"no preset named '{truncate(model)}', and no such file", f"{hint(model)}{_TIP}")
     preset = preset_of(repository.name) if (repository.revision, repository.file) == (MAIN, "") else None
     if preset is not None:
         return _preset_source(preset)

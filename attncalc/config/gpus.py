@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import AttncalcError, did_you_mean
+from ..errors import AttncalcError, BadValueError, did_you_mean
 from ..hardware import PER_NODE, UNIFIED_MEMORY_SHARE, Gpu
 from ..units import parse_bytes, parse_count, truncate
 from .data_files import file_content, file_names, folder_content, presets_folder
@@ -92,7 +92,7 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
         is_file = False
     if is_file:
         raise AttncalcError(f"{truncate(text)}: a GPU file is YAML", "name it .yaml")
-    raise AttncalcError(f"no GPU named '{truncate(text)}', and no such file", f"{_hint(text)}{_TIP}")
+    raise BadValueError(f"no GPU named '{truncate(text)}', and no such file", f"{_hint(text)}{_TIP}")
 
 
 @cache
@@ -138,7 +138,7 @@ def _slice(whole: Gpu, part: re.Match[str]) -> Gpu:
     can_divide = whole.compute_capability in ((8, 0), (9, 0), (10, 0), (10, 3)) and whole.memory_gb >= 40
     if not (is_part and can_divide and eighths <= _MEMORY_SLICES):
         example = "h100-1g.10gb, a100-80gb-3g.40gb or h200-1g.18gb"
-        raise AttncalcError(f"'{truncate(part[0])}' is not a slice of a known GPU", f"slices by MIG are as {example}")
+        raise BadValueError(f"'{truncate(part[0])}' is not a slice of a known GPU", f"slices by MIG are as {example}")
     numerator, denominator = _SEEN_OF_SLICE
     profile = f"{compute}g.{gb}gb"
     return dataclasses.replace(

@@ -15,7 +15,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from ..errors import AttncalcError
+from ..errors import AttncalcError, NotSupportedError
 from ..model import MAX_LAYERS
 from ..units import truncate
 from .document import Document
@@ -97,7 +97,7 @@ class _Keys(dict[str, Any]):
         return AttncalcError(f"{self.place}{key}: {problem}", _TIP)
 
     def unsupported(self, key: str) -> AttncalcError:
-        return AttncalcError(f"{self.place}{key} {written(self[key])} is not supported", _TIP)
+        return NotSupportedError(f"{self.place}{key} {written(self[key])} is not supported", _TIP)
 
     def check(self, *sections: str, names: Collection[str] = ()) -> None:
         """Raise AttncalcError if a key is in no section of params_json_keys.txt: it may change a figure.
@@ -198,7 +198,7 @@ def to_config(data: Mapping[str, Any], file: str) -> tuple[dict[str, Any], list[
         else:
             config = _from_mistral(keys, notes) if "hidden_dim" in keys else _from_meta(keys, notes)
     except AttncalcError as error:
-        raise AttncalcError(f"{file}: {error.message}", error.tip) from None
+        raise type(error)(f"{file}: {error.message}", error.tip) from None
     return config, notes
 
 
@@ -358,7 +358,7 @@ def _from_mistral(data: _Keys, notes: list[str]) -> dict[str, Any]:
         text |= {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"]}
         text |= {"num_local_experts": moe.get("num_experts"), "num_experts_per_tok": moe.get("num_experts_per_tok")}
     elif latents := [key for key in _LATENT_KEYS if data.get(key)]:
-        raise AttncalcError(f"{latents[0]} without qk_nope_head_dim is not supported", _TIP)
+        raise NotSupportedError(f"{latents[0]} without qk_nope_head_dim is not supported", _TIP)
     quantization = _quantization(data)
     if multimodal.get("whisper_model_args"):
         notes.append("The audio encoder is not counted.")

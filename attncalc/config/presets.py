@@ -10,7 +10,7 @@ from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import AttncalcError, did_you_mean
+from ..errors import NoSuchModelError, did_you_mean
 from ..ggml import FILE_TYPES
 from ..units import truncate
 from .data_files import compiled_file, file_names, presets_folder
@@ -76,7 +76,7 @@ def preset_text(name: str) -> str:
     """
     found = preset_of(name)
     if found is None:
-        raise AttncalcError(f"no preset named '{truncate(name)}'", f"{hint(name)}'attncalc presets' lists them all")
+        raise NoSuchModelError(f"no preset named '{truncate(name)}'", f"{hint(name)}'attncalc presets' lists them all")
     return _file(found).read_text(encoding="utf-8")
 
 

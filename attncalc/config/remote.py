@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-from ..errors import AttncalcError
+from ..errors import AttncalcError, NetworkError, NoSuchModelError
 from ..units import truncate
 from .download import MAX_BYTES, Answer, DownloadError, Downloads, Request
 from .folder import Folder
@@ -62,7 +62,7 @@ class RemoteFile:
     def _part(self, start: int, end: int) -> bytes:
         content = self._folder.request_part(self._file, start, end)
         if self.size is not None and len(content) < end - start:
-            raise AttncalcError(f"{self.name}: the answer ended early", "try again later")
+            raise NetworkError(f"{self.name}: the answer ended early", "try again later")
         return content
 
 
@@ -182,7 +182,11 @@ class RemoteFolder(Folder):
             (status == 429, f"{hub} allows no more requests for now", self._tip_for_rate_limit(answer)),
             (status >= 500, f"{hub} answered {status}", f"try again later, {_OR_PATH}"),
         )
-        return next((self._error(problem, tip) for applies, problem, tip in cases if applies), self._not_a_hub())
+        kind = (
+            NoSuchModelError if is_unknown and not is_token_refused and code in ("", "RepoNotFound") else NetworkError
+        )
+        found = ((problem, tip) for applies, problem, tip in cases if applies)
+        return next((self._error(problem, tip, kind) for problem, tip in found), self._not_a_hub())
 
     def _tip_for_rate_limit(self, answer: Answer) -> str:
         """Return when to try again: after `Retry-After: 30`, or `RateLimit: "api";r=0;t=30`."""
@@ -195,8 +199,8 @@ class RemoteFolder(Folder):
         problem = f"{truncate(self._endpoint, 80)} does not answer like a Hugging Face hub"
         return self._error(problem, f"check HF_ENDPOINT, {_OR_PATH}")
 
-    def _error(self, problem: str, tip: str) -> AttncalcError:
-        return AttncalcError(f"{truncate(self._repository, 120)}: {problem}", tip)
+    def _error(self, problem: str, tip: str, kind: type[AttncalcError] = NetworkError) -> AttncalcError:
+        return kind(f"{truncate(self._repository, 120)}: {problem}", tip)
 
 
 def _endpoint_and_secret(repository: Repository) -> tuple[str, str]:

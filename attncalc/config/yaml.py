@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from ..errors import AttncalcError
+from ..errors import AttncalcError, NotSupportedError
 from ..units import truncate
 from .document import Document, KeyPath
 
@@ -64,7 +64,7 @@ def _check_structure(text: str, file: str) -> None:
         if number > MAX_VALUES:
             raise AttncalcError(f"{file}: YAML with more than {MAX_VALUES:,} values", _EXAMPLE)
         if isinstance(event, yaml.AliasEvent):
-            raise AttncalcError(f"{file}:{line}: aliases are not supported", "write the values out")
+            raise NotSupportedError(f"{file}:{line}: aliases are not supported", "write the values out")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..attention import Attention, check_mask
-from ..errors import AttncalcError
+from ..errors import NotSupportedError
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, symbol
 from ..workload import Run, Workload
@@ -71,7 +71,7 @@ def activations(model: ModelSpec, workload: Workload, machine: Machine | None = 
     have.
     """
     if workload.phase == "train":
-        raise AttncalcError(
+        raise NotSupportedError(
             "memory does not support --phase train: it counts a forward pass without gradients",
             "give --phase prefill or decode",
         )

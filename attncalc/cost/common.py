@@ -40,7 +40,7 @@ def sum_over_groups(name: str, meaning: str, parts: Sequence[Part]) -> Quantity:
     nonzero = [part for part in parts if part.value]
     if len(nonzero) == 1:
         return nonzero[0].value
-    return total(named(p.value, f"{name}_{p.group}", f"{meaning}, {p.group}") for p in nonzero)
+    return total(named(p.value, f"{name}_{p.group}", f"{meaning}, {p.group.replace('_', ' ')}") for p in nonzero)
 
 
 def sum_named(parts: dict[str, tuple[int, str]]) -> Quantity:

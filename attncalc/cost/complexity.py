@@ -11,6 +11,7 @@ import dataclasses
 from typing import NamedTuple
 
 from ..attention import Sliding
+from ..attention.kind import MULTIPLY_ADD
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
 from ..workload import Workload
@@ -84,7 +85,7 @@ def layer_types(model: ModelSpec, workload: Workload) -> LayerTypes:
     spans = [layers.attention.span for layers in model.main.layers]
     windows = [int(span.reach) for span in spans if span.reach is not None]
     symbols, workload = symbolic(model, workload)
-    n, tokens, d = workload.context, passes(workload) * 2 * query_tokens(symbols.main, workload), symbols.main.d_model
+    n, tokens, d = workload.context, passes(workload) * query_tokens(symbols.main, workload), symbols.main.d_model
     k = symbol("k", KERNEL, "width of the convolution")
     r = symbol("r", min(int(n), min(windows, default=NEIGHBORHOOD)), "tokens that restricted attention sees")
     path, reached = 0, 1
@@ -94,7 +95,7 @@ def layer_types(model: ModelSpec, workload: Workload) -> LayerTypes:
     def layer(weights: int, steps: int, longest_path: int) -> LayerComplexity:
         if model.tp > 1:
             weights = ceil_div(weights, named(model.tp, "tp", "tensor-parallel devices"))
-        return LayerComplexity(quantity(tokens * weights), quantity(steps), quantity(longest_path))
+        return LayerComplexity(quantity(MULTIPLY_ADD * tokens * weights), quantity(steps), quantity(longest_path))
 
     return LayerTypes(
         k,

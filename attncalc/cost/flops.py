@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+from ..attention.kind import MULTIPLY_ADD
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, summed
 from ..workload import Run, Workload
@@ -129,11 +130,13 @@ def prefill_and_decode(model: ModelSpec, workload: Workload) -> tuple[Quantity, 
 
 
 def _sum_over_groups(name: str, groups: tuple[LayerFlops, ...]) -> Quantity:
-    return sum_over_groups(f"flops_{name}", f"FLOP of the {name}", [Part(g.group, getattr(g, name)) for g in groups])
+    return sum_over_groups(
+        f"flops_{name}", f"FLOP of the {_in_words(name)}", [Part(g.group, getattr(g, name)) for g in groups]
+    )
 
 
 def _sum(parts: dict[str, Quantity]) -> Quantity:
-    return sum_named({f"flops_{name}": (q, f"FLOP of {name.replace('_', ' ')}") for name, q in parts.items()})
+    return sum_named({f"flops_{name}": (q, f"FLOP of the {_in_words(name)}") for name, q in parts.items()})
 
 
 def passes(workload: Workload) -> int:
@@ -161,22 +164,28 @@ def query_tokens(stack: Stack, workload: Workload) -> int:
     return workload.batch * workload.source if workload.source and stack.runs(workload) else 0
 
 
+def _in_words(name: str) -> str:
+    """Return 'dense attention scores' for 'attention_scores_dense'."""
+    dense = "dense " if name.endswith("_dense") else ""
+    return dense + name.removesuffix("_dense").replace("_", " ").replace("mlp", "MLP")
+
+
 def projections(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -> int:
     """Return the FLOPs of one layer's attention projections: 2 per weight and token."""
     tokens = query_tokens(stack, workload)
     matrices = layers.attention.matrices(stack.d_model, stack.d_model)
-    cost = 2 * tokens * sum(m.multiplied for m in matrices if m.applied_to in ("queries", "keys"))
+    cost = MULTIPLY_ADD * tokens * sum(m.multiplied for m in matrices if m.applied_to in ("queries", "keys"))
     tokens_per_sequence = workload.source or 0 if stack.input == "source" else workload.new
     for matrix in matrices if stack.runs(workload) else ():
         if matrix.table:
-            cost += 2 * matrix.table.rows_projected(workload.batch, tokens_per_sequence) * matrix.weights
+            cost += MULTIPLY_ADD * matrix.table.rows_projected(workload.batch, tokens_per_sequence) * matrix.weights
         if matrix.applied_to == "first":
-            cost += 2 * workload.batch * matrix.multiplied
+            cost += MULTIPLY_ADD * workload.batch * matrix.multiplied
     if layers.cross:
         matrices = layers.cross.matrices(stack.d_model, model.d_source)
         source = query_tokens(model.stacks[0], workload)  # K and V are computed once, when the encoder runs
-        cost += 2 * tokens * sum(m.weights for m in matrices if m.applied_to == "queries")
-        cost += 2 * source * sum(m.weights for m in matrices if m.applied_to == "keys")
+        cost += MULTIPLY_ADD * tokens * sum(m.weights for m in matrices if m.applied_to == "queries")
+        cost += MULTIPLY_ADD * source * sum(m.weights for m in matrices if m.applied_to == "keys")
     return cost
 
 
@@ -201,10 +210,10 @@ def qk_dense(stack: Stack, layers: Layers, workload: Workload) -> int:
     cost = 0
     for run in stack.runs(dataclasses.replace(workload, lengths=None)):
         widths = layers.attention.widths(run)
-        cost += run.sequences * 2 * widths.n_heads * widths.d_qk * run.new * run.context
+        cost += run.sequences * MULTIPLY_ADD * widths.n_heads * widths.d_qk * run.new * run.context
         if layers.cross:
             widths = layers.cross.widths(run)
-            cost += run.sequences * 2 * widths.n_heads * widths.d_qk * run.new * (workload.source or 0)
+            cost += run.sequences * MULTIPLY_ADD * widths.n_heads * widths.d_qk * run.new * (workload.source or 0)
     return cost
 
 
@@ -213,7 +222,7 @@ def _mlp(stack: Stack, layers: Layers, workload: Workload) -> int:
     if layers.mlp:
         always_used = matmul_weights((*layers.mlp.router(stack.d_model), *layers.mlp.shared(stack.d_model)))
         weights = always_used + layers.mlp.experts_used * matmul_weights(layers.mlp.expert(stack.d_model)) + weights
-    return 2 * query_tokens(stack, workload) * weights
+    return MULTIPLY_ADD * query_tokens(stack, workload) * weights
 
 
 def _head(model: ModelSpec, workload: Workload) -> int:
@@ -221,11 +230,13 @@ def _head(model: ModelSpec, workload: Workload) -> int:
         return 0
     d_model = model.main.d_model
     if model.head.kind == "pooler":  # reads only the first token
-        return 2 * workload.batch * d_model * d_model
-    return 2 * workload.batch * workload.new * model.table_width * (model.vocab_size or 0)
+        return MULTIPLY_ADD * workload.batch * d_model * d_model
+    return MULTIPLY_ADD * workload.batch * workload.new * model.table_width * (model.vocab_size or 0)
 
 
 def _outside(model: ModelSpec, workload: Workload) -> int:
     """Return the FLOPs of the matrices before the first layer and after the last, without the head."""
     first_weights = sum(m.weights for m in model.extra if m.applied_to == "first")
-    return 2 * workload.batch * (workload.new * (matmul_weights(model.extra) - first_weights) + first_weights)
+    return (
+        MULTIPLY_ADD * workload.batch * (workload.new * (matmul_weights(model.extra) - first_weights) + first_weights)
+    )

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..quantity import Quantity, ceil_div, minimum, named, quantity, symbol, total
+from ..quantity import Constant, Quantity, ceil_div, minimum, named, quantity, symbol, total
 
 KERNELS = ("math", "flash", "efficient", "cudnn")
-FP32 = 4
+FP32 = Constant(4, "bytes of an element in fp32")
 FLASH_ALIGNMENT = 8
 """Head widths of FlashAttention are multiples of this; torch pads others (pad_last_dim in attention.cpp)."""
 EFFICIENT_ALIGNMENT = 8

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from ..units import GIB
 
 WIDTH = 60
-"""Columns of a bar."""
+"""Columns of a bar, which only a terminal of 80 columns or more shows."""
 Part = Literal["weights", "runtime", "range", "cache", "outside"]
 Kind = Part | Literal["strong", "dim", "alert", "fits", "may_not_fit", "does_not_fit"]
 """What a piece of text is, by which a terminal styles it."""
@@ -34,7 +34,9 @@ class Bar(NamedTuple):
     Attributes:
         memory: What software sees of the GPU's memory.
         usable: What the engine may use of it.
+        engine: The name of the engine: 'vLLM'.
         share: That share as text: '0.92'.
+        option: The engine's option that sets the share.
         weights: The weights.
         runtime: The least and the most that the engine keeps besides weights and cache.
         cache: The least and the most that is left for the cache.
@@ -43,14 +45,22 @@ class Bar(NamedTuple):
 
     memory: int
     usable: int
+    engine: str
     share: str
+    option: str
     weights: int
     runtime: tuple[int, int]
     cache: tuple[int, int]
     gpus: int = 1
 
+    def words(self) -> tuple[str, str]:
+        """Return what the bar shows in two sentences, with figures in GiB: both ends of a range, '0.3 to 2.4'."""
+        runtime = f"runtime {gib_range(*self.runtime)}, " if self.runtime[1] else ""
+        weights, cache = f"weights {gib(self.weights)}", f"KV cache {gib_range(*self.cache)}"
+        return f"{weights}, {runtime}{cache} GiB", self._limits()
+
     def lines(self) -> tuple[Line, ...]:
-        """Return the bar, and its legend with figures in GiB: both ends of a range, '0.3 to 2.4'."""
+        """Return the bar, its legend and the memory that the engine takes."""
         low, high = self.runtime
         marks = MARKS["runtime"] * (low > 0) + MARKS["range"] * (high > low)
         legend = [Piece(MARKS["weights"], "weights"), Piece(f" weights {gib(self.weights)}   ")]
@@ -82,12 +92,11 @@ class Bar(NamedTuple):
         return (*pieces[0], *(Piece("|"), *pieces[1])) if len(pieces) > 1 else tuple(pieces[0])
 
     def _limits(self) -> str:
-        outside = self.memory - self.usable
-        each, owner = (" on each GPU", "its") if self.gpus > 1 else ("", "the GPU's")
-        usable = f"of {gib(self.usable)} GiB{each}"
-        if not outside:
-            return usable
-        return f"{usable}, {self.share} of {owner} {gib(self.memory)}; {gib(outside)} stay outside"
+        owner = "each GPU" if self.gpus > 1 else "the GPU"
+        if self.usable == self.memory:
+            return f"{owner} has {gib(self.memory)} GiB"
+        share = f"({self.option} {self.share})"
+        return f"{self.engine} takes {gib(self.usable)} of {owner}'s {gib(self.memory)} GiB {share}"
 
 
 def gib(size: int) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..units import NO_UNIT, column, count
 from .compare_rows import FIGURES, Row, attention_of
 from .figures import AT_CONTEXT, NO_WINDOW_FULL, PER_TOKEN
+from .lists import WIDTH
 from .report import Column, Figure, Table, column_table, unit_column
-from .text import WIDTH
 
 _VARIANT_COLUMNS = {
     "n_kv_heads": "KV\nheads",

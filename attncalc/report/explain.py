@@ -12,9 +12,11 @@ from .report import Figure
 def explain_figures(figures: Iterable[Figure], width: int = 80) -> list[list[str]]:
     """Return the lines that explain each figure, no wider than `width` unless a single name is.
 
-    A source is explained once. A symbol is explained again if its value differs: L may be the layers of another group.
+    A source and a constant are explained once. A symbol is explained again if its value differs: L may be the layers of
+    another group.
     """
     explained: dict[str, Symbol] = {}
+    constants: set[tuple[str, str]] = set()
     sources = {""}
     blocks = []
     for figure in figures:
@@ -22,10 +24,13 @@ def explain_figures(figures: Iterable[Figure], width: int = 80) -> list[list[str
         rounded = f" = {figure.human}" if figure.human != figure.exact else ""
         lines = _wrapped(f"  {figure.label}{of} = {figure.exact}{rounded}", width, "    ")
         lines += align_formula(figure.formula.cells, width - 4, "    ")
-        lines += _legend([s for s in figure.formula.symbols if explained.get(s.name) != s], width)
+        legend = [(s.name, f"{s.value:,}  {s.meaning}") for s in figure.formula.symbols if explained.get(s.name) != s]
+        legend += [constant for constant in figure.formula.constants if constant not in constants]
+        lines += _legend(legend, width)
         if figure.source not in sources:
             lines += _wrapped(f"    source: {figure.source}", width, "      ")
         explained |= {s.name: s for s in figure.formula.symbols}
+        constants |= set(figure.formula.constants)
         sources.add(figure.source)
         blocks.append(lines)
     return blocks
@@ -55,11 +60,11 @@ def _pair(indent: str, above: str, below: str) -> list[str]:
     return [above] if above == below else [above, below]
 
 
-def _legend(symbols: Sequence[Symbol], width: int) -> list[str]:
-    """Return one line per symbol: its name, value and meaning."""
-    name_width = max((len(s.name) for s in symbols), default=0)
+def _legend(entries: Sequence[tuple[str, str]], width: int) -> list[str]:
+    """Return one line per symbol or constant: its name, then its value and meaning."""
+    name_width = max((len(name) for name, _ in entries), default=0)
     lines: list[str] = []
-    for s in symbols:
-        start = f"    {s.name:<{name_width}}  "
-        lines += _wrapped(f"{start}{s.value:,} {s.meaning}", width, " " * len(start))
+    for name, meaning in entries:
+        start = f"    {name:<{name_width}}  "
+        lines += _wrapped(f"{start}{meaning}", width, " " * len(start))
     return lines

@@ -60,7 +60,7 @@ def answer_report(answer: Answer, *, full: bool = False, roofline: bool = False,
     """Return the report of an answer, with options as in `fit_report`."""
     result, resolved = answer.result, answer.resolved
     figures = answer_figures(answer)
-    details, bar = detail_figures(result, figures), _memory_bar(result.budget, resolved.gpus)
+    details, bar = detail_figures(result, figures), _memory_bar(result)
     bounds, per_user = _bounds(answer) if with_bounds else Section(()), users_section([answer])
     notes = tuple(dict.fromkeys((*fit_notes(answer), *per_user.notes)))
     report = Report(
@@ -230,7 +230,8 @@ def verdict(result: FitResult) -> str:
     if result.verdict == "does_not_fit" and not budget.kv_memory_high:
         short = human(-budget.room("high"), BYTES)
         return f"{answer}: weights and runtime memory need {short} more than is usable."
-    needed = human(result.needed, BYTES) + (" on each GPU" if result.resolved.devices > 1 else "")
+    needed = human(result.needed, BYTES) if result.needed else "no KV cache"
+    needed += " on each GPU" if result.needed and result.resolved.devices > 1 else ""
     free = _free(budget, "" if " GiB" in needed else " GiB")
     return f"{answer}: {batch} {'needs' if workload.batch == 1 else 'need'} {needed}, {free} free."
 
@@ -243,18 +244,21 @@ def _free(budget: MemoryBudget, unit: str) -> str:
     return f"{gib_range(low, high)}{unit} are"
 
 
-def _memory_bar(budget: MemoryBudget, gpus: int) -> Bar | None:
+def _memory_bar(result: FitResult) -> Bar | None:
     """Return how weights, runtime memory and cache share one GPU's memory; None without a GPU."""
+    budget, resolved = result.budget, result.resolved
     if budget.share is None or budget.weights is None or budget.reserve is None:
         return None
     return Bar(
         memory=int(budget.memory or 0),
         usable=int(budget.usable or 0),
+        engine=resolved.engine.title,
         share=budget.share.text,
+        option=budget.share.option,
         weights=int(budget.weights.total),
         runtime=(budget.reserve.low, budget.reserve.high),
         cache=(budget.kv_memory_low, budget.kv_memory_high),
-        gpus=gpus,
+        gpus=resolved.gpus,
     )
 
 

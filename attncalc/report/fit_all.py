@@ -19,9 +19,10 @@ from .fit_facts import engine_facts, fit_facts
 from .fit_figures import FIGURES, answer_figures, detail_figures, term_figures
 from .fit_notes import fit_notes
 from .fit_tables import Figures, limit
+from .lists import WIDTH
 from .report import Column, Figure, Report, Table, heading, unit_column, workload_facts
 from .roofline import roofline_section
-from .text import WIDTH, table_lines
+from .text import table_lines
 from .users import users_section
 
 _CHARTS = ("concurrency", "kv_bytes_per_sequence", "kv_tokens", "max_context")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..model import plural
@@ -14,8 +13,8 @@ from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, tried
 from ..units import BYTES, GIB, column, count, human
+from .lists import WIDTH, command_lines, option_lines
 from .report import LABEL, Column, Figure, Table, times
-from .text import WIDTH, wrapped
 from .users import described, in_short, shared, user_figures
 
 Figures = Mapping[str, Figure]
@@ -27,9 +26,9 @@ _WIDEST_CHANGE = 62
 
 
 def lines_table(texts: Iterable[str], *, strong: bool = False) -> Table:
-    """Return sentences as a table of one column, a sentence in one line or more if it is long."""
-    lines = [line for text in texts for line in wrapped(text, "  ", WIDTH - 2)]
-    return Table((LABEL,), tuple((line,) for line in lines), strong=frozenset(range(len(lines)) if strong else ()))
+    """Return sentences as a table of one column."""
+    rows = tuple((text,) for text in texts)
+    return Table((LABEL,), rows, strong=frozenset(range(len(rows)) if strong else ()))
 
 
 def limit(figure: Figure) -> str:
@@ -128,7 +127,7 @@ def change_rows(change: Suggestion) -> list[tuple[str, ...]]:
     numbers = [times(change.result.pool.concurrency, 2)]
     if answer.resolved.request.traffic:
         numbers += [limit(figure) for figure in user_figures(answer.users)]
-    options, *more = _option_lines(change.flag, _WIDEST_CHANGE - 10 * (len(numbers) - 1))
+    options, *more = option_lines(change.flag, _WIDEST_CHANGE - 10 * (len(numbers) - 1))
     return [(options, *numbers), *((f"  {line}", *("" for _ in numbers)) for line in more)]
 
 
@@ -157,32 +156,8 @@ def command_table(command: str | None, header: str = "") -> tuple[Table, ...]:
     """Return a command as a table: its lines end with a backslash, so that they can be pasted. None without one."""
     if command is None:
         return ()
-    first, *others = _option_lines(command, WIDTH - 8)
-    lines = [first, *(f"    {line}" for line in others)]
-    header = "\n".join(wrapped(header, "    ", WIDTH - 2))
-    rows = tuple((f"{line} \\",) for line in lines[:-1])
-    return (Table((LABEL._replace(header=header),), (*rows, (lines[-1],)), code=True),)
-
-
-def _option_lines(command: str, width: int) -> list[str]:
-    """Return a command in lines of at most `width` columns, unless a word is longer.
-
-    An option stays beside its value, and a quoted word is not divided.
-    """
-    groups: list[str] = []
-    for word in shlex.split(command):
-        has_option = groups and groups[-1].startswith("-") and " " not in groups[-1]
-        if has_option and not word.startswith("-"):
-            groups[-1] += f" {shlex.quote(word)}"
-        else:
-            groups.append(shlex.quote(word))
-    lines = [groups[0]]
-    for group in groups[1:]:
-        if len(lines[-1]) + 1 + len(group) > width:
-            lines.append(group)
-        else:
-            lines[-1] += f" {group}"
-    return lines
+    rows = tuple((line,) for line in command_lines(command, WIDTH - 2))
+    return (Table((LABEL._replace(header=header),), rows, code=True),)
 
 
 # What --full adds
@@ -281,5 +256,4 @@ def log_table(result: FitResult) -> tuple[Table, ...]:
     header = f"{engine.title} will log:"
     if engine.must_fit_one and result.max_batch == 0:
         header = f"{engine.title} will not start, since not one request fits. It would log:"
-    lines = [(part,) for line in result.log_lines for part in wrapped(line, "    ", WIDTH - 2)]
-    return (Table((LABEL._replace(header=header),), tuple(lines)),)
+    return (Table((LABEL._replace(header=header),), tuple((line,) for line in result.log_lines)),)

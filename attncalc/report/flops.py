@@ -50,7 +50,7 @@ GROWTH = FigureRows(
         "twice the context: attention scores", f"flops_attention_scores {_CONTEXT}", source=QUOTIENT
     ),
     scores_overtake_context=FigureRow(
-        "smallest context at which scores cost more than projections",
+        "scores cost more than projections from a context of",
         TOKENS,
         "the shortest context at which scores cost more than projections",
         "if there is none",

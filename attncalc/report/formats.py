@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
-from ..errors import AttncalcError, did_you_mean
+from ..errors import AttncalcError, BadValueError, did_you_mean
 from ..units import truncate
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _chosen(
     if name is not None:
         if name not in formats:
             hint = did_you_mean(name, formats)
-            raise AttncalcError(f"unknown format '{truncate(name)}'", f"{hint}known formats: {', '.join(formats)}")
+            raise BadValueError(f"unknown format '{truncate(name)}'", f"{hint}known formats: {', '.join(formats)}")
         return formats[name]
     if not goes_to_file(output):
         return None

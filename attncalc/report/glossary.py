@@ -8,7 +8,6 @@ from typing import NamedTuple
 from ..errors import AttncalcError, did_you_mean
 from ..units import truncate
 from .report import Column, Report, Table
-from .text import wrapped
 
 
 class Term(NamedTuple):
@@ -289,7 +288,7 @@ def term_report(name: str) -> Report:
     """Return a term on one screen."""
     term = TERMS[name]
     lines = [["formula"], *([f"  {line}"] for line in term.formula), [""]] if term.formula else []
-    example = [["example"], *([f"  {line}"] for text in term.example for line in wrapped(text, "", 74))]
+    example = [["example"], *([f"  {text}"] for text in term.example)]
     table = Table((Column(align="left"),), (*map(tuple, lines), *map(tuple, example)))
     notes = (f"For a model: {term.command}", *([f"Source: {term.source}"] if term.source else []))
     return Report("explain", (term.title,), {}, {}, (), (), (table,), notes, answer=term.meaning)

@@ -10,7 +10,6 @@ from .characters import printable
 from .explain import explain_figures
 from .formats import Rows
 from .report import Column, Report, Table
-from .text import bar_lines
 
 _STYLE = """\
 <style>
@@ -74,7 +73,7 @@ def _blocks(report: Report, explain: bool) -> list[str]:
     name, attention = _title(report)
     blocks = [f"<p><strong>{escape(name)}</strong> {escape(attention)}".rstrip() + "</p>"]
     blocks += [_paragraph(fact) for fact in report.heading[1:]]
-    blocks += [_lines(bar_lines(report))] if report.bar else []
+    blocks += [_paragraph("; ".join(report.bar.words()))] if report.bar else []
     blocks += [f"<p><strong>{escape(report.answer)}</strong></p>"] if report.answer else []
     blocks += [_table(table) for table in report.tables]
     if explain:

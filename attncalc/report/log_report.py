@@ -21,8 +21,9 @@ from .fit import answer_report, model_heading
 from .fit_facts import changes_facts
 from .fit_figures import answer_figures, detail_figures
 from .fit_tables import cache_tables, command_table, lines_table, precise_range
+from .lists import WIDTH, wrapped
 from .report import LABEL, Column, Report, Table, times
-from .text import WIDTH, height, wrapped
+from .text import height
 from .users import users_section
 
 _REQUESTS = "concurrent requests"
@@ -257,7 +258,7 @@ def _command(resolved: ResolvedRequest, given: _Given) -> str | None:
 
 def _checks_table(comparison: LogComparison) -> Table:
     memory = comparison.memory
-    source = "\n".join(wrapped(f"from {memory.source}", "", WIDTH // 2)) if memory else ""
+    source = "\n".join(wrapped(f"from {memory.source}", "", WIDTH // 2 - 4)) if memory else ""
     cells = [
         (check.label, _cell(check, check.predicted), _cell(check, check.measured), _agreement(check))
         for check in comparison.checks

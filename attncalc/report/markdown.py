@@ -10,7 +10,6 @@ from .characters import printable
 from .explain import explain_figures
 from .formats import Rows
 from .report import Report, Table
-from .text import bar_lines
 
 _MARK = re.compile(r"[\\|*_`<\[&~$]")
 
@@ -20,8 +19,7 @@ def render(report: Report, *, explain: bool = False) -> str:
     title, *facts = report.heading
     name, _, attention = title.partition("  ")
     blocks = [f"**{_escaped(name)}** {_escaped(attention)}".rstrip(), *(_escaped(fact) for fact in facts)]
-    if report.bar:
-        blocks.append(_code("text", bar_lines(report)))
+    blocks += [_escaped("; ".join(report.bar.words()))] if report.bar else []
     blocks += [f"**{_escaped(report.answer)}**"] if report.answer else []
     blocks += [_table(table) for table in report.tables]
     if explain:

@@ -16,8 +16,8 @@ from ..units import BYTES, NO_UNIT, PARAMS, TOKENS, count, truncate
 from ..workload import Workload
 from .figures import PARAMS_TOTAL, PER_TOKEN, FigureRow, FigureRows, Given
 from .layers import attention_source
+from .lists import WIDTH
 from .report import Column, Report, Table, column_table, unit_column
-from .text import WIDTH
 
 _NAMES_TIP = "'attncalc presets qwen' shows their figures"
 _FIGURES_TIP = "'attncalc presets show NAME' prints one"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 from rich.console import Console
 from rich.text import Text
 
 from .bar import Kind
 from .characters import printable
+from .lists import screen_width
 from .report import Report
-from .text import WIDTH, layout
+from .text import layout
 
 _STYLES: dict[Kind | None, str] = {
     "strong": "bold",
@@ -25,11 +28,11 @@ _STYLES: dict[Kind | None, str] = {
 
 
 def print_report(report: Report, *, explain: bool = False) -> None:
-    """Print the report to the terminal; rich respects NO_COLOR and TERM=dumb."""
-    console = Console(highlight=False, soft_wrap=True)
-    if console.width < 1:  # COLUMNS=0, with which rich prints nothing
-        console.width = WIDTH
-    for i, block in enumerate(layout(report, explain=explain, width=max(WIDTH, min(console.width, 120)))):
+    """Print the report to the terminal. Without colours (NO_COLOR, TERM=dumb), there is no bar either."""
+    width = screen_width(sys.stdout)
+    console = Console(highlight=False, soft_wrap=True, width=width)
+    with_bar = not (console.no_color or console.is_dumb_terminal)
+    for i, block in enumerate(layout(report, explain=explain, width=width, with_bar=with_bar)):
         if i:
             console.print()
         for line in block:

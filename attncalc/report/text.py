@@ -1,50 +1,52 @@
-"""A report as plain text, for pipes and files. A terminal shows the same lines with emphasis."""
+"""A report as plain text, for pipes and files. A terminal shows the same lines with emphasis, in its own width."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 
-from .bar import Kind, Line, Piece
+from .bar import Bar, Kind, Line, Piece
 from .explain import explain_figures
+from .lists import WIDTH, list_lines, wrapped
 from .notes import ALERTS
 from .report import Report, Table
 
-WIDTH = 80
 
-
-def render(report: Report, *, explain: bool = False) -> str:
-    """Return the report in lines of at most 80 columns; only a longer word makes a longer line."""
-    blocks = ("\n".join(map(as_text, block)) for block in layout(report, explain=explain))
+def render(report: Report, *, explain: bool = False, width: int = WIDTH) -> str:
+    """Return the report in lines of at most `width` columns; only a longer word makes a longer line."""
+    blocks = ("\n".join(map(as_text, block)) for block in layout(report, explain=explain, width=width))
     return "\n\n".join(blocks) + "\n"
 
 
 def height(report: Report) -> int:
-    """Return the number of lines that `render` returns, without formulas."""
-    blocks = layout(report)
+    """Return the number of lines of a terminal of WIDTH columns, without formulas."""
+    blocks = layout(report, with_bar=True)
     return sum(map(len, blocks)) + len(blocks) - 1  # an empty line between two blocks
 
 
-def layout(report: Report, *, explain: bool = False, width: int = WIDTH) -> list[Sequence[Line]]:
+def layout(
+    report: Report, *, explain: bool = False, width: int = WIDTH, with_bar: bool = False
+) -> list[Sequence[Line]]:
     """Return the blocks of lines of a screen, between which a line is empty.
 
     Args:
         report: The report.
         explain: Whether formulas replace the tables.
-        width: Columns of a formula; other lines have at most WIDTH.
+        width: Columns of a table; a formula has at most 120 of them, and text at most WIDTH.
+        with_bar: Whether a bar of block characters shows the memory, and not only words.
     """
-    blocks = [_heading_lines(report)]
+    text_width = min(width, WIDTH)
+    blocks = [_heading_lines(report, text_width, with_bar)]
     if report.answer:
-        blocks.append(_lines(wrapped(report.answer), "strong"))
+        blocks.append(_lines(wrapped(report.answer, width=text_width), "strong"))
     if explain:
         blocks += [
             (*_lines([label], "strong"), *_lines(lines))
-            for label, *lines in explain_figures(report.figures_to_explain, width)
+            for label, *lines in explain_figures(report.figures_to_explain, min(width, 120))
         ]
     else:
-        blocks += map(_table_lines, report.tables)
-    blocks += [[line for note in notes for line in _note_lines(note)] for notes in report.note_blocks]
-    return [*blocks, *map(_table_lines, report.footer)]
+        blocks += [_table_lines(table, width) for table in report.tables]
+    blocks += [[line for note in notes for line in _note_lines(note, text_width)] for notes in report.note_blocks]
+    return [*blocks, *(_table_lines(table, width) for table in report.footer)]
 
 
 def as_text(line: Line) -> str:
@@ -52,42 +54,36 @@ def as_text(line: Line) -> str:
     return "".join(piece.text for piece in line)
 
 
-def bar_lines(report: Report) -> list[str]:
-    """Return the bar and its legend, indented; none without a bar."""
-    return [as_text(line) for line in _bar_lines(report)]
-
-
 def _lines(texts: Iterable[str], kind: Kind | None = None) -> list[Line]:
     return [(Piece(text, kind),) for text in texts]
 
 
-def _heading_lines(report: Report) -> Sequence[Line]:
-    """Return the heading, with its first words and other lines of different kinds, and the bar."""
+def _heading_lines(report: Report, width: int, with_bar: bool) -> Sequence[Line]:
+    """Return the heading, with its first words and other lines of different kinds, and the bar or its words."""
     title, *facts = report.heading
     name = title.partition(":" if report.verdict else "  ")[0]
-    first, *others = wrapped(title)
+    first, *others = wrapped(title, width=width)
     start = (Piece(first[: len(name)], report.verdict or "strong"), Piece(first[len(name) :]))
-    facts = [*others, *(line for fact in facts for line in wrapped(fact))]
-    return [start, *_lines(facts, "dim"), *_bar_lines(report)]
+    facts = [*others, *(line for fact in facts for line in wrapped(fact, width=width))]
+    return [start, *_lines(facts, "dim"), *(_bar_lines(report.bar, width, with_bar) if report.bar else [])]
 
 
-def _bar_lines(report: Report) -> list[Line]:
-    return [(Piece("  "), *line) for line in report.bar.lines()] if report.bar else []
+def _bar_lines(bar: Bar, width: int, with_bar: bool) -> list[Line]:
+    if with_bar and width >= WIDTH:
+        return [(Piece("  "), *line) for line in bar.lines()]
+    return _lines(line for words in bar.words() for line in wrapped(f"  {words}", "    ", width))
 
 
-def _note_lines(note: str) -> list[Line]:
-    return _lines(wrapped(note), "alert" if note.startswith(ALERTS) else None)
+def _note_lines(note: str, width: int) -> list[Line]:
+    return _lines(wrapped(note, width=width), "alert" if note.startswith(ALERTS) else None)
 
 
-def _table_lines(table: Table) -> list[Line]:
+def _table_lines(table: Table, width: int) -> list[Line]:
     headers, lines = len(table.header_rows), table_lines(table)
+    if max(map(len, lines), default=0) > width:
+        return _lines(list_lines(table, width), "strong" if len(table.strong) == len(table.rows) else None)
     rows = [(Piece(line, "strong" if i in table.strong else None),) for i, line in enumerate(lines[headers:])]
     return [*_lines(lines[:headers], "dim"), *rows]
-
-
-def wrapped(text: str, hanging: str = "  ", width: int = WIDTH) -> list[str]:
-    """Return `text` in lines of at most `width` columns, indented by `hanging` after the first."""
-    return textwrap.wrap(text, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
 
 
 def table_lines(table: Table) -> list[str]:

@@ -20,7 +20,9 @@ from .report import Report
 IS_WINDOWS = os.name == "nt"
 
 
-def write(report: Report, *, form: str | None, explain: bool, output: Path | None, force: bool) -> None:
+def write(
+    report: Report, *, form: str | None, explain: bool, output: Path | None, force: bool, plain: bool = False
+) -> None:
     """Render the report and print it, or save it to `output`.
 
     Args:
@@ -29,14 +31,21 @@ def write(report: Report, *, form: str | None, explain: bool, output: Path | Non
         explain: Show the formula of every figure in place of the tables.
         output: The file to write; None and '-' are standard output.
         force: Overwrite `output` if it exists.
+        plain: Print no colours and no bar on a terminal.
 
     Raises AttncalcError if the format is unknown, or if the file exists (without force) or cannot be written.
     """
     chosen = choose_format(form, output)
     if output is None and not force and chosen.name == "table" and sys.stdout.isatty():
-        from .terminal import print_report
+        if not plain:
+            from .terminal import print_report
 
-        print_report(report, explain=explain)
+            print_report(report, explain=explain)
+            return
+        from .lists import screen_width
+        from .text import render
+
+        deliver(render(report, explain=explain, width=screen_width(sys.stdout)), None, force=False)
         return
     deliver(chosen.render(report, explain=explain), output, force=force, tabs=chosen.has_tabs)
     if output is not None or chosen.name in ("json", "csv", "tsv"):  # a warning among data is easily overlooked

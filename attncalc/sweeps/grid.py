@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..errors import AttncalcError
+from ..report.lists import WIDTH
 from ..report.notes import WARNING
 from ..report.report import Column, Report, Table, number
-from ..report.text import WIDTH, table_lines
+from ..report.text import table_lines
 from ..units import BYTES, FLOP, PARAMS, SECONDS, column, count, quotient
 from .axes import shown
 from .columns import ERROR, unit_of

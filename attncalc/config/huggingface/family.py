@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...errors import AttncalcError
+from ...errors import AttncalcError, NotSupportedError
 from ...units import truncate
 from ..data_files import folder_content
 from .architectures import has_own_eagle, is_draft_class, letters_of, model_type_of_class
@@ -53,7 +53,7 @@ _NAME_OF_LANGUAGE_MODEL = re.compile(r"(text|llm|lm|language)(_model|_backbone)?
 """Fields that name another model as the language model: Ultravox's text_model_id."""
 
 
-class UnsupportedModelTypeError(AttncalcError):
+class UnsupportedModelTypeError(NotSupportedError):
     """A config of a model_type that no family has; --assume-grouped may read it."""
 
 
@@ -210,7 +210,7 @@ def _rules_of_class(rules: dict[str, Any], config: Mapping[str, Any]) -> dict[st
         variant = _ANOTHER_DRAFT
     class_rules = rules if variant is None else _merged(variant)
     if reason := class_rules.get("unsupported"):
-        raise AttncalcError(f"architectures {truncate(class_name)} is not supported: {reason}", _TIP)
+        raise NotSupportedError(f"architectures {truncate(class_name)} is not supported: {reason}", _TIP)
     return class_rules
 
 

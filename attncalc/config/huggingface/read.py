@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from ...errors import AttncalcError
+from ...errors import AttncalcError, NotSupportedError
 from ...model import Tower
 from ...units import truncate
 from ..document import Document, renamed
@@ -84,9 +84,9 @@ def convert_config(
             if not assume_grouped and _reads_as_grouped(config)
             else ""
         )
-        raise AttncalcError(f"{file}: {error.message}", error.tip + hint) from None
+        raise type(error)(f"{file}: {error.message}", error.tip + hint) from None
     except AttncalcError as error:
-        raise AttncalcError(f"{file}: {renamed(error.message, names or {})}", renamed(error.tip, names or {})) from None
+        raise type(error)(f"{file}: {renamed(error.message, names or {})}", renamed(error.tip, names or {})) from None
 
 
 def _check_class(config: Mapping[str, Any], data: Mapping[str, Any], file: str) -> None:
@@ -172,7 +172,7 @@ class _Reader:
         if rejected:
             fields = self.fields if rejected[0] in self.fields.given else family.encoder_fields or self.fields
             value = written(fields.given[rejected[0]])
-            raise AttncalcError(f"{rejected[0]} {value} is not supported for {family.name}", _FIELD_TIP)
+            raise NotSupportedError(f"{rejected[0]} {value} is not supported for {family.name}", _FIELD_TIP)
         notes = [*data.get("notes", ()), *self._reading_notes(ignored_fields)]
         return {**data, "notes": notes} if notes else data
 
@@ -282,7 +282,7 @@ class _Reader:
         name = "bfloat16" if name in (None, "auto") else str(name).removeprefix("torch.")
         known = {"float16": "fp16", "float32": "fp32", "bfloat16": "bf16"}
         if name not in known:
-            raise AttncalcError(f"dtype '{truncate(name)}' is not supported", f"known: {', '.join(known)}")
+            raise NotSupportedError(f"dtype '{truncate(name)}' is not supported", f"known: {', '.join(known)}")
         return known[name]
 
     def _named_dtype(self) -> Any:
@@ -360,7 +360,7 @@ def _check_requirements(family: Family) -> None:
         values |= {name: fields.outer_or_self[name] for name in sorted(outer_names_in(formula))}
         written_values = ", ".join(f"{name} {written(value)}" for name, value in values.items())
         subject = written_values if len(values) == 1 else f"the combination of {written_values}"
-        raise AttncalcError(f"{subject} is not supported for {family.name}", _FIELD_TIP)
+        raise NotSupportedError(f"{subject} is not supported for {family.name}", _FIELD_TIP)
 
 
 def _move_to_layer_kinds(decoder: dict[str, Any], encoder: Mapping[str, Any]) -> None:

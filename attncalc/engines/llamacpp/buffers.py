@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ...attention import CacheSpec, Chunked
 from ...attention.kind import POOLING_ROLES, Role
-from ...errors import AttncalcError
+from ...errors import AttncalcError, NotSupportedError
 from ...quantity import ceil_div, exact_div, minimum, renamed, symbol_like
 from ...units import DType, count, dtype
 from ..pipeline import LayerCacheSpec, sum_over_layers
@@ -257,11 +257,11 @@ def state_rows(specs: Sequence[LayerCacheSpec]) -> StateRows | None:
 def check_supported(cached: CacheSpec, types: tuple[DType, DType], *, fork: bool) -> None:
     """Raise AttncalcError if llama.cpp rejects such a layer, or if its layout is not implemented here."""
     if cached.per == "source token":
-        raise AttncalcError(f"{cached.name} of a source is not supported for llama.cpp", _USE_IDEAL)
+        raise NotSupportedError(f"{cached.name} of a source is not supported for llama.cpp", _USE_IDEAL)
     if cached.role == "other" or (fork and cached.role in (*_STATE_ROLES, "indexer", *POOLING_ROLES)):
-        raise AttncalcError(f"{cached.name} is not supported for {'ik_' if fork else ''}llama.cpp", _USE_IDEAL)
+        raise NotSupportedError(f"{cached.name} is not supported for {'ik_' if fork else ''}llama.cpp", _USE_IDEAL)
     if cached.role in POOLING_ROLES and pool_size(cached) not in (1, *_POOL_NAMES):
-        raise AttncalcError(f"llama.cpp has pools of 4 and of 128 tokens, not of {pool_size(cached)}", _USE_IDEAL)
+        raise NotSupportedError(f"llama.cpp has pools of 4 and of 128 tokens, not of {pool_size(cached)}", _USE_IDEAL)
     if isinstance(cached.span, Chunked) and cached.span.chunk != _CHUNK:
         raise AttncalcError(
             f"llama.cpp only has chunks of {count(_CHUNK)} tokens, not of {count(cached.span.chunk)}", _USE_IDEAL

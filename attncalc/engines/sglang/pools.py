@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ...attention import CacheSpec, Chunked, Full, Sliding
 from ...attention.kind import POOLING_ROLES
 from ...attention.picked import Selected
-from ...errors import AttncalcError
+from ...errors import AttncalcError, NotSupportedError
 from ...quantity import renamed, symbol_like
 from ...units import DType, dtype
 from ..pipeline import LayerCacheSpec, check_stages, cut_into_stages, merge_equal, sum_over_layers
@@ -139,7 +139,7 @@ def _pooled_window(keys: Sequence[CacheSpec], args: SglangArgs, *, has_states: b
         if args.model_type is None:
             return None
         combination = "together with recurrent states" if has_states else "without full attention"
-        raise AttncalcError(f"SGLang: a sliding-window pool {combination} is not supported", _ONE_POOL)
+        raise NotSupportedError(f"SGLang: a sliding-window pool {combination} is not supported", _ONE_POOL)
     if len(windows) > 1:
         raise AttncalcError("SGLang's sliding-window pool has one window size, these layers have several", _ONE_POOL)
     (span,) = windows
@@ -159,7 +159,7 @@ def _check_supported(cached: CacheSpec) -> None:
     elif cached.role == "indexer" and int(cached.width) != _SCALE_GROUP:
         unsupported = f"indexer keys of {int(cached.width)} elements (only {_SCALE_GROUP})"
     if unsupported:
-        raise AttncalcError(f"SGLang: {unsupported} is not supported", _OTHER_ENGINE)
+        raise NotSupportedError(f"SGLang: {unsupported} is not supported", _OTHER_ENGINE)
 
 
 def _check_dtypes(keys: Sequence[CacheSpec], args: SglangArgs, *, has_indexer: bool, hybrid: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...errors import AttncalcError
+from ...errors import AttncalcError, NotSupportedError
 from ...units import truncate
 from ..switches import Version, by_version, since
 
@@ -89,7 +89,7 @@ def sglang_version(text: str | None) -> SglangVersion:
         raise AttncalcError(f"SGLang has no version '{truncate(text)}'", f"write it as {VERSION}")
     *release, post = (int(part or 0) for part in match.groups())
     if tuple(release) < _OLDEST:
-        raise AttncalcError(
+        raise NotSupportedError(
             f"SGLang {truncate(text)} is not supported",
             f"{'.'.join(map(str, _OLDEST))} is the oldest supported version, and {VERSION} the default",
         )

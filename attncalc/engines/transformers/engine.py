@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from ...attention import FULL, CacheSpec
 from ...attention.kind import POOLING_ROLES
-from ...errors import AttncalcError, did_you_mean
+from ...errors import AttncalcError, NotSupportedError, did_you_mean
 from ...quantity import ceil_div, minimum, quantity, symbol_like
 from ...units import DType, truncate
 from ...workload import Workload
@@ -80,7 +80,7 @@ class Transformers(PerLayerEngine[TransformersArgs]):
         check_specs(specs, args)
         name = args.cache_implementation or "dynamic"
         if name not in _IMPLEMENTATIONS:
-            raise AttncalcError(
+            raise NotSupportedError(
                 f"--cache-implementation {truncate(name)} is not supported",
                 f"{did_you_mean(name, _IMPLEMENTATIONS)}known: {', '.join(_IMPLEMENTATIONS)}",
             )
@@ -112,7 +112,7 @@ def _static(specs: tuple[LayerCacheSpec, ...], args: TransformersArgs) -> Unpage
     _check_plain_dtype(args)
     for spec in specs:
         if any(cached.role in ("other", *POOLING_ROLES) and cached.per == "token" for cached in spec.cached):
-            raise AttncalcError(
+            raise NotSupportedError(
                 f"StaticCache does not support layers that cache {describe(spec)}",
                 "leave --cache-implementation static out",
             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...errors import AttncalcError
+from ...errors import NotSupportedError
 from .layer_spec import LayerSpec
 from .options import VllmArgs
 from .versions import VllmVersion
@@ -122,7 +122,7 @@ def _equalize_pages(specs: Sequence[LayerSpec], version: VllmVersion) -> list[La
     return equalized
 
 
-def _unsupported(version: VllmVersion, why: str) -> AttncalcError:
-    return AttncalcError(
+def _unsupported(version: VllmVersion, why: str) -> NotSupportedError:
+    return NotSupportedError(
         f"vLLM {version.name} {why}", "choose a newer version with --engine-version, or another engine"
     )

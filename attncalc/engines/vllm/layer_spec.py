@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from ...attention import CacheSpec, Chunked, Sliding
 from ...attention.kind import POOLING_ROLES
-from ...errors import AttncalcError
+from ...errors import AttncalcError, NotSupportedError
 from ...quantity import ceil_div, exact_div, symbol_like
 from ...units import DType, dtype
 from ..ds_mla import KEY_BYTES, LARGE_POOL, SMALL_POOL, check_stored, index_key_bytes, padded_page
@@ -200,6 +200,6 @@ def _check_pooling(cached: Sequence[CacheSpec], args: VllmArgs) -> None:
             "leave --block-size out",
         )
     if args.disable_hybrid_kv_cache_manager:
-        raise AttncalcError(
+        raise NotSupportedError(
             "--disable-hybrid-kv-cache-manager is not supported for compressed attention", "leave it out"
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 
-from ...errors import AttncalcError
+from ...errors import AttncalcError, NotSupportedError
 from ...quantity import symbol_like
 from ..pipeline import NO_CACHE, LayerCacheSpec, cut_into_stages, layer_by_layer
 from .blocks import VllmLayout, groups_on_stage
@@ -110,7 +110,7 @@ def _group_by_stage(staged: Sequence[tuple[int, LayerSpec]], args: VllmArgs) -> 
         stages = tuple(group_layers([spec for i, spec in staged if i == stage], args) for stage in range(args.pp))
         kinds = [sorted(repr(group.spec.grouping_key) for group in groups) for groups in stages]
         if any(later != kinds[0] for later in kinds[1:]):
-            raise AttncalcError(
+            raise NotSupportedError(
                 f"--pp {args.pp}: stages with different kinds of layers are not supported for vLLM {args.version.name}",
                 "use --engine-version 0.11.0 or later, which groups the layers of all stages together",
             )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...errors import AttncalcError
+from ...errors import AttncalcError, NotSupportedError
 from ...quantity import ceil_div, renamed, symbol_like
 from ..pipeline import LayerCacheSpec
 from .layer_spec import STATE_ROLES, layer_specs
@@ -68,7 +68,7 @@ def _check_states(labels: set[str], args: VllmArgs, *, prefix_caching: bool, def
     if not version.caches_state_prefixes:
         raise AttncalcError(f"vLLM {version.name} has no prefix caching for recurrent layers", off)
     if labels & _STORED_PER_CHUNK and version.stores_state_per_chunk(bool(args.speculative_tokens)):
-        raise AttncalcError(f"prefix caching of Mamba layers is not supported for vLLM {version.name}", off)
+        raise NotSupportedError(f"prefix caching of Mamba layers is not supported for vLLM {version.name}", off)
     if args.speculative_tokens and version.stores_drafted_states and not version.supports_drafter_with_states:
         raise AttncalcError(
             f"vLLM {version.name} has no prefix caching for recurrent layers with speculative decoding", off
@@ -105,7 +105,7 @@ def align_blocks(
         return None
     version, has_latents = args.version, any(s.kind == "mla" for s in layers)
     if has_latents and not version.aligns_latents:
-        raise AttncalcError(
+        raise NotSupportedError(
             f"vLLM {version.name} does not support MLA beside recurrent layers", "use --engine-version 0.11.1 or later"
         )
     kernel = 64 if has_latents else 16

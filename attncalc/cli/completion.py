@@ -1,0 +1,38 @@
+"""What a shell completes as the value of an option or argument. It is imported only when a shell asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from typer._click.shell_completion import CompletionItem
+
+from ..config.gpus import gpu_names
+from ..config.presets import preset_names
+from ..engines import ENGINES
+from ..report.formats import FORMATS, ROW_FORMATS
+from ..sweeps.columns import COSTS, OF_FIT
+from ..units import DTYPES
+
+VALUES: dict[str, Callable[[], Iterable[str]]] = {
+    "MODEL": preset_names,
+    "GPU": gpu_names,
+    "DTYPE": lambda: DTYPES,
+    "ENGINE": lambda: ENGINES,
+    "FORMAT": lambda: dict.fromkeys((*FORMATS, *ROW_FORMATS)),
+    "--columns": lambda: (*COSTS, *OF_FIT),
+}
+"""{what stands for a value in help, or an option's name: its values}."""
+
+
+def values_of(param: Any) -> Callable[[Any, str], list[CompletionItem]] | None:
+    """Return the function that completes a parameter's value, also the last one of a list: 'bf16,fp'; or None."""
+    names = next((VALUES[key] for key in (*param.opts, (param.metavar or "").strip("[].")) if key in VALUES), None)
+    if names is None:
+        return None
+
+    def complete(context: Any, incomplete: str) -> list[CompletionItem]:
+        start, comma, word = incomplete.rpartition(",")
+        return [CompletionItem(f"{start}{comma}{name}") for name in names() if name.startswith(word.lower())]
+
+    return complete

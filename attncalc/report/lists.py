@@ -1,0 +1,112 @@
+"""The width of a screen, text and commands in lines of it, and a table that is wider as a list."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import textwrap
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .report import Table
+
+WIDTH = 80
+"""Columns of a screen that is no terminal, and of text on a wider one."""
+
+
+_NARROWEST = 40
+"""Columns of the narrowest screen; a narrower terminal wraps the lines itself."""
+
+
+def screen_width(stream: IO[str]) -> int:
+    """Return the columns of the terminal, at least _NARROWEST; COLUMNS overrides them. WIDTH if it is no terminal."""
+    if not stream.isatty():
+        return WIDTH
+    given = os.environ.get("COLUMNS", "")
+    if given.isascii() and given.isdecimal() and int(given[:6]):
+        return max(_NARROWEST, int(given[:6]))
+    try:
+        return max(_NARROWEST, os.get_terminal_size(stream.fileno()).columns or WIDTH)
+    except (OSError, ValueError):  # it has no size, or no number
+        return WIDTH
+
+
+def wrapped(text: str, hanging: str = "  ", width: int = WIDTH) -> list[str]:
+    """Return `text` in lines of at most `width` columns, indented by `hanging` after the first."""
+    return textwrap.wrap(text, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
+
+
+def list_lines(table: Table, width: int) -> list[str]:
+    """Return each row with its labels before its cells, in lines of at most `width` columns."""
+    if table.code:
+        command = " ".join(line.removesuffix("\\").strip() for (line,) in table.rows)
+        title = wrapped(f"  {table.columns[0].header}", "      ", width)
+        return [*title, *(f"  {line}" for line in command_lines(command, width - 2))]
+    lines = []
+    for line in _records(table):
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        lines += wrapped(f"  {line}", f"  {indent}", width)
+    return lines
+
+
+def _records(table: Table) -> Iterator[str]:
+    """Yield the lines of each row: 'KV cache: 1.25 GiB (1,342,177,280 B)', or with headers a line per cell."""
+    headers = [column.header.replace("\n", " ") for column in table.columns]
+    if len(headers) == 1:
+        yield from filter(None, (headers[0], *(row[0] for row in table.rows)))
+        return
+    for label, *cells in _whole_rows(table, headers[0]):
+        indent = " " * (len(label) - len(label.lstrip()))
+        values = [cell.strip() for cell in cells]
+        if any(headers):
+            yield f"{indent}{headers[0]}: {label.strip()}" if headers[0] else label.rstrip()
+            named = zip(headers[1:], values, strict=True)
+            yield from (
+                f"{indent}  {header}: {value}" if header else f"{indent}  {value}" for header, value in named if value
+            )
+        else:
+            first, *others = [*filter(None, values)] or [""]
+            yield label.rstrip() + (f": {first}" if first else "") + (f" ({', '.join(others)})" if others else "")
+
+
+def _whole_rows(table: Table, header: str) -> list[tuple[str, ...]]:
+    """Return the rows, with what a table prints once: labels of the row above, and a cell in several lines."""
+    rows: list[tuple[str, ...]] = []
+    for row in table.rows:
+        filled = [i for i, cell in enumerate(row) if cell] or [0]
+        if header and row[0].startswith(" ") and filled == [0]:  # more options of a change
+            rows[-1] = (f"{rows[-1][0]} {row[0].strip()}", *rows[-1][1:])
+        elif header or not rows or filled[0] == 0:
+            rows.append((*(rows[-1] if rows else row)[: filled[0]], *row[filled[0] :]))
+        else:
+            rows[-1] = (*rows[-1][:-1], f"{rows[-1][-1]} {row[-1]}")
+    return rows
+
+
+def command_lines(command: str, width: int) -> list[str]:
+    """Return a command in lines of at most `width` columns that end with a backslash, so that they can be pasted."""
+    first, *others = option_lines(command, width - 6)  # without the indent and ' \\'
+    lines = [first, *(f"    {line}" for line in others)]
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
+
+
+def option_lines(command: str, width: int) -> list[str]:
+    """Return a command in lines of at most `width` columns, unless a word is longer.
+
+    An option stays beside its value if both fit, and a quoted word is not divided.
+    """
+    groups: list[str] = []
+    for word in map(shlex.quote, shlex.split(command)):
+        has_option = groups and groups[-1].startswith("-") and " " not in groups[-1]
+        if has_option and not word.startswith("-") and len(f"    {groups[-1]} {word}") <= width:
+            groups[-1] += f" {word}"
+        else:
+            groups.append(word)
+    lines = [groups[0]]
+    for group in groups[1:]:
+        if len(lines[-1]) + 1 + len(group) > width:
+            lines.append(group)
+        else:
+            lines[-1] += f" {group}"
+    return lines

@@ -1,0 +1,111 @@
+"""The width of screens: no line is wider than a pipe's 80 columns, or than a terminal, if it has several words."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from asking import Ask
+from tables import each
+from test_docs import printed, screens
+
+from attncalc.report.lists import list_lines, screen_width
+from attncalc.report.report import LABEL, Column, Table
+
+LOGS = Path(__file__).parent / "data" / "engine-logs"
+WIDE = ("--json", "--format", "-o", "schema", "presets show", "presets add", "verify", "--plot")
+"""What prints data or a picture, or needs torch."""
+COMMANDS = sorted({screen.command for screen in screens() if not any(word in screen.command for word in WIDE)})
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def too_wide(text: str, width: int) -> list[str]:
+    """Return the lines of several words that are wider; in a pipe an error and its tip are one line each."""
+    errors = ("error: ", "  tip: ", "fails: ")
+    return [
+        line for line in text.splitlines() if len(line) > width and len(line.split()) > 1 and line[:7] not in errors
+    ]
+
+
+def logs() -> Iterator[tuple[str, ...]]:
+    """Yield the command line of every log of the test data."""
+    for entry in json.loads((LOGS / "logs.json").read_text()):
+        if "excerpt" in entry:
+            model = entry["model"]
+            model = str(LOGS / model) if model.startswith("models/") else model
+            yield (model, "--gpu", "h100", "--log", str(LOGS / entry["excerpt"]))
+    for log in (*(LOGS / "doctor").iterdir(), *(LOGS / "refusals").iterdir()):
+        yield ("qwen3-8b", "--log", str(log))
+
+
+@each("command", COMMANDS)
+def test_a_pipe_has_80_columns(command: str) -> None:
+    assert too_wide(printed(command), 80) == []
+
+
+@each("command", list(logs()))
+def test_what_is_said_about_a_log_has_80_columns(command: tuple[str, ...], ask: Ask) -> None:
+    assert too_wide(ask("fit", *command, "--full").out, 80) == []
+
+
+@each("command", COMMANDS)
+def test_a_narrow_terminal_has_lines_of_its_width(command: str) -> None:
+    """Every third width from 40 on; a word that is wider has a line of its own."""
+    width = 40 + 3 * COMMANDS.index(command) % 40
+    output = Terminal()
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(SystemExit):
+        patch.setenv("COLUMNS", str(width))
+        patch.setenv("TERM", "dumb")
+        patch.setattr("test_docs.io.StringIO", lambda: output)
+        printed(command)
+    wide = [line for line in output.getvalue().splitlines() if len(line) > width and len(line.split()) > 1]
+    assert wide == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [("60", 60), ("132", 132), ("39", 40), ("0", 80), ("x", 80), ("²", 80), ("9" * 5000, 999999)],
+)
+def test_columns_set_the_width(columns: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert screen_width(Terminal()) == expected
+    assert screen_width(io.StringIO()) == 80
+
+
+def test_a_list_has_the_labels_of_a_table_that_is_too_wide() -> None:
+    plain = Table((LABEL, Column(), Column()), (("KV cache", "1.25 GiB", "1,342 B"), ("  per token", "320 KiB", "")))
+    assert list_lines(plain, 40) == ["  KV cache: 1.25 GiB (1,342 B)", "    per token: 320 KiB"]
+    with_headers = Table(
+        (Column("model", "left"), Column("batch", "left"), Column("KV\nMiB")),
+        (("gpt2", "1", "36"), ("", "2", "72")),
+    )
+    assert list_lines(with_headers, 40) == [
+        *("  model: gpt2", "    batch: 1", "    KV MiB: 36"),
+        *("  model: gpt2", "    batch: 2", "    KV MiB: 72"),
+    ]
+    changes = Table((Column("change", "left"), Column("requests")), (("--tp 2", "3"), ("  --pp 2", ""), ("-c 8", "4")))
+    assert list_lines(changes, 40) == [
+        *("  change: --tp 2 --pp 2", "    requests: 3"),
+        *("  change: -c 8", "    requests: 4"),
+    ]
+    names = Table((LABEL, LABEL), (("qwen", "a b"), ("", "c"), ("phi", "d")))
+    assert list_lines(names, 40) == ["  qwen: a b c", "  phi: d"]
+
+
+def test_a_command_that_is_too_wide_is_folded_with_backslashes() -> None:
+    table = Table(
+        (Column("with --tp 2:", "left"),),
+        (("vllm serve some/model --max-model-len 32768 \\",), ("    --x 1",)),
+        code=True,
+    )
+    assert list_lines(table, 40) == [
+        *("  with --tp 2:", "  vllm serve some/model \\", "      --max-model-len 32768 --x 1")
+    ]
