@@ -14,7 +14,7 @@ from tables import each
 from attncalc.config import load
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import find_engine
-from attncalc.engines.base import CacheLayout, Pool
+from attncalc.engines.base import CacheLayout, DraftModel, Pool
 from attncalc.units import dtype
 
 FOLDER = Path(__file__).parent / "data" / "engine-logs"
@@ -46,6 +46,9 @@ def layout_of(entry: dict[str, Any]) -> tuple[CacheLayout, int]:
         given["swap_space"] = flags.pop("swap-space-gib") * GIB
     for name in ("num-gpu-blocks-override", "ubatch-note", "mamba-slots", "layers", "mla"):
         flags.pop(name, None)
+    if "speculative-model" in flags:
+        draft = load(str(FOLDER / flags.pop("speculative-model"))).shard(model.tp)
+        given["speculative_model"] = DraftModel(draft.title, 0, layer_cache_specs(draft.plain()))
     for name, ours in (("page-size", "block_size"), ("rs-seq", "speculative_tokens")):
         if name in flags:
             given[ours] = flags.pop(name)

@@ -34,7 +34,7 @@ WEIGHT_PARTS = FigureRows(
             ("weights_model", "language model", "those of the language model, as the checkpoint stores them"),
             ("weights_vision_tower", "vision tower", "the vision tower with its projector"),
             ("weights_audio_tower", "audio tower", "the audio tower with its projector"),
-            ("weights_draft", "draft model", "the draft model"),
+            ("weights_draft", "drafter", "the draft model, or the layers for multi-token prediction"),
             ("weights_rope_tables", "rope tables", "tables of rotary positions"),
             ("weights_absorbed_kv_b", "absorbed kv_b", "copies of MLA's kv_b_proj"),
             ("weights_absorbed_products", "products of MLA's matrices", "MLA's matrix products that vLLM 0.7 keeps"),

@@ -150,7 +150,7 @@ def weights_on_gpu(resolved: ResolvedRequest, part: ModelSpec | None, *, last: b
         weights_dtype=resolved.weights_dtype,
         engine=resolved.engine,
         args=resolved.args,
-        draft=resolved.draft if last else None,
+        draft=resolved.draft if last and resolved.engine.loads_drafter_first(resolved.args) else None,
     )
 
 

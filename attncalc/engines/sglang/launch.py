@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..launch import DRAFT_MODEL, PREDICT_TOKENS, Flags, LaunchFacts, dtype_flags, flag, own_flags, torch_name
+from ..launch import DRAFT_MODEL, Flags, LaunchFacts, dtype_flags, flag, own_flags, torch_name
+from ..multi_token import PREDICT_TOKENS
 from .options import SglangArgs, SglangOptions
 
 _CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}

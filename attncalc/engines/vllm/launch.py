@@ -7,7 +7,6 @@ import json
 from ...units import GIB
 from ..launch import (
     DRAFT_MODEL,
-    PREDICT_TOKENS,
     TORCH_NAMES,
     Flags,
     LaunchFacts,
@@ -17,6 +16,7 @@ from ..launch import (
     own_flags,
     torch_name,
 )
+from ..multi_token import PREDICT_TOKENS
 from .options import VllmArgs, VllmOptions
 
 _CACHE_DTYPES = {
@@ -48,9 +48,7 @@ def launch(facts: LaunchFacts[VllmArgs]) -> Flags:
         yield "--enable-expert-parallel"
     yield from flag("--gpu-memory-utilization", facts.share)
     yield from flag("--kv-cache-memory-bytes", facts.kv_memory)
-    yield from own_flags(
-        VllmOptions, args, "speculative_model", "allow_long_max_model_len", "swap_space", "cpu_offload_gb"
-    )
+    yield from own_flags(VllmOptions, args, "allow_long_max_model_len", "swap_space", "cpu_offload_gb")
     yield from flag("--block-size", args.block_size)
     yield from flag("--mamba-ssm-cache-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is not None:
