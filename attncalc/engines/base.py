@@ -35,6 +35,18 @@ class DraftModel(NamedTuple):
     layers: tuple[LayerCacheSpec, ...]  # what its layers cache
     model: ModelSpec | None = None  # its layers as a model; None if only their caches are known
 
+    @property
+    def is_dflash(self) -> bool:
+        """Whether it is DFlash, which drafts a block of tokens from hidden states of the model."""
+        return self.model is not None and any(matrix.name == "hidden_norm" for matrix in self.model.extra)
+
+    @property
+    def shared_tables(self) -> int:
+        """How many of embedding and lm head are the model's: EAGLE-3 has a head of its own, DFlash needs neither."""
+        if self.model is None or self.model.vocab_size is not None or self.is_dflash:
+            return 0
+        return 2 - any(matrix.name == "lm_head" for matrix in self.model.extra)
+
 
 @dataclass(frozen=True)
 class EngineArgs:

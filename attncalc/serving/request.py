@@ -28,7 +28,7 @@ from .drafts import draft_model, predicting, without_prediction
 from .traffic import Traffic
 from .weight_format import released_dtype
 
-_DTYPES = ("kv_dtype_k", "kv_dtype_v", "mamba_ssm_cache_dtype")
+_DTYPES = ("kv_dtype_k", "kv_dtype_v", "kv_dtype_k_draft", "kv_dtype_v_draft", "mamba_ssm_cache_dtype")
 """Arguments of engines that are dtypes, given by name."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..launch import Flags, LaunchFacts, NoCommandError, flag
+from ..launch import DRAFT_MODEL, Flags, LaunchFacts, NoCommandError, flag
 from .options import LlamacppArgs
 from .placement import block_count
 
@@ -34,6 +34,14 @@ def launch(facts: LaunchFacts[LlamacppArgs]) -> Flags:
     yield from flag("--flash-attn", args.flash_attn)
     for option, kv_type in zip(("-ctk", "-ctv"), args.types, strict=True):
         yield from flag(option, _GGUF_NAMES.get(kv_type.name, kv_type.name).lower(), "f16")
+    if args.speculative_model:
+        yield from ("-md", facts.draft or DRAFT_MODEL)
+    elif args.speculative_layers:
+        yield from ("--spec-type", "draft-mtp")
+    if args.has_draft_context:
+        yield from flag("--spec-draft-n-max", args.speculative_tokens, 0)
+        for option, kv_type in zip(("-ctkd", "-ctvd"), args.draft_types, strict=True):
+            yield from flag(option, _GGUF_NAMES.get(kv_type.name, kv_type.name).lower(), "f16")
     if args.kv_unified:
         yield "-kvu"
     if args.swa_full:

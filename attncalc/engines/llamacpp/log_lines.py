@@ -39,6 +39,7 @@ class Start:
     layers: int  # layers of the model
     # The buffers of each device by its name, the host first; {} without a known GPU
     devices: Mapping[str, tuple[Buffer, ...]]
+    draft: tuple[Buffer, ...] = ()  # the buffer of the drafter's context; () without one
 
     def lines(self, context: int) -> tuple[str, ...]:
         """Return the lines of a start with slots of `context` tokens each. Every device of a request asks for them."""
@@ -86,6 +87,14 @@ class Start:
                 f"llama_memory_recurrent: size = {mib(r + s)} MiB ({slots:6d} cells, {self.layers:3d} "
                 f"layers, {slots:2d} seqs {args.state_rows - 1:2d} rs_seq), R (f32): {mib(r)} MiB, "
                 f"S (f32): {mib(s)} MiB, P (f32):    0.00 MiB"
+            )
+        for buffer in self.draft:
+            k_type, v_type = (TYPES[kv_type.name] for kv_type in args.draft_types)
+            k, v = streams * full * buffer.cell_k, streams * full * (int(buffer.cell) - buffer.cell_k)
+            yield "load_model: loading draft model" if args.speculative_model else "load_model: creating MTP draft context"
+            yield (
+                f"llama_kv_cache: size = {mib(k + v)} MiB ({streams * full:6d} cells, {buffer.layers:3d} layers, "
+                f" 1/1 seqs), K ({k_type}): {mib(k)} MiB, V ({v_type}): {mib(v)} MiB"
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..base import DraftModel
 from ..launch import DRAFT_MODEL, Flags, LaunchFacts, dtype_flags, flag, own_flags, torch_name
 from ..multi_token import PREDICT_TOKENS
 from .options import SglangArgs, SglangOptions
@@ -32,21 +33,37 @@ def launch(facts: LaunchFacts[SglangArgs]) -> Flags:
     yield from flag("--mamba-ssm-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is False:
         yield "--disable-radix-cache"
-    yield from _drafts(args)
+    yield from _drafts(facts)
 
 
-def _drafts(args: SglangArgs) -> Flags:
-    """Yield the options of a drafter; with one candidate per step there is a step for each draft but the last."""
-    drafts = args.speculative_tokens
+def _drafts(facts: LaunchFacts[SglangArgs]) -> Flags:
+    """Yield the options of a drafter; with one candidate per step there is a step for each draft but the last.
+
+    DFlash drafts all tokens in one step (speculative_hook.py in srt/arg_groups).
+    """
+    args, drafts = facts.args, facts.args.speculative_tokens
     if not args.has_drafter:
         return
-    if not args.speculative_layers:
+    draft = args.speculative_model
+    if draft is None and not args.speculative_layers:
         yield from ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", drafts)
         return
-    if args.model_type in PREDICT_TOKENS:
+    if draft is None and args.model_type in PREDICT_TOKENS:
         yield from ("--speculative-algorithm", "NEXTN")
     else:
-        yield from ("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", DRAFT_MODEL)
-    if drafts:
+        yield from ("--speculative-algorithm", _algorithm(draft))
+        yield from ("--speculative-draft-model-path", facts.draft or DRAFT_MODEL)
+    if drafts and draft and draft.is_dflash:
+        yield from ("--speculative-num-draft-tokens", drafts)
+    elif drafts:
         yield from ("--speculative-num-steps", max(1, drafts - 1), "--speculative-eagle-topk", 1)
         yield from ("--speculative-num-draft-tokens", drafts)
+
+
+def _algorithm(draft: DraftModel | None) -> str:
+    if draft is None:
+        return "EAGLE3"
+    if draft.is_dflash:
+        return "DFLASH"
+    names = {matrix.name for matrix in draft.model.extra} if draft.model else set()
+    return "STANDALONE" if "fc" not in names else "EAGLE3" if "lm_head" in names else "EAGLE"

@@ -154,6 +154,8 @@ class SglangLayout:
     swa_ratio: Fraction  # tokens of the sliding-window pool per token of the full pool
     max_sequences: int | None  # concurrent sequences of one rank; None without a limit
     notes: tuple[str, ...]  # see CacheLayout, also for bound and source
+    drafted: int = 0  # layers of a drafter with rows of the full pool
+    draft_row: int = 0  # bytes of a token in all layers of a drafter with rows of its own (DFlash)
     # Always (): all pipeline stages get the memory of the GPU with the least (_profile_available_bytes) and the tokens
     # of the fullest stage (_apply_token_constraints)
     parts: tuple[SglangLayout, ...] = ()
@@ -241,13 +243,14 @@ class SglangLayout:
     def _full_bytes_per_token(self, stage: StageLayers) -> int:
         row, indexer = self.pools.full.total, self.pools.indexer
         layers = symbol_like(row, "L", stage.full, "layers")
-        if self.args.speculative_layers:
-            layers = layers + symbol_like(row, "L_draft", self.args.speculative_layers, "layers of the drafter")
-        if not indexer:
-            return layers * row
-        if stage.indexers == stage.full:
+        if self.drafted:
+            layers = layers + symbol_like(row, "L_draft", self.drafted, "layers of the drafter")
+        if indexer and stage.indexers == stage.full:
             return layers * (row + indexer)
-        return layers * row + (stage.indexers + self.args.speculative_layers) * indexer
+        full = layers * row + (stage.indexers + self.drafted) * indexer if indexer else layers * row
+        if self.draft_row:
+            full = full + symbol_like(row, "draft_row", self.draft_row, "bytes of a token in the drafter's layers")
+        return full
 
     def _swa_bytes_per_token(self, stage: StageLayers) -> int:
         if self.pools.swa is None:
