@@ -28,6 +28,13 @@ def rounded(text: str) -> tuple[Decimal, Decimal]:
     return Decimal(text) - half, Decimal(text) + half
 
 
+def draft_of(path: str | None, tp: int) -> dict[str, Any]:
+    if path is None:
+        return {}
+    draft = load(str(FOLDER / path)).shard(tp)
+    return {"speculative_model": DraftModel(draft.title, 0, layer_cache_specs(draft.plain()))}
+
+
 def layout_of(entry: dict[str, Any]) -> tuple[CacheLayout, int]:
     """Return the engine's layout of the entry's model with its flags, and the context."""
     flags = {**entry.get("assumed", {}), **entry["flags"]}
@@ -46,9 +53,7 @@ def layout_of(entry: dict[str, Any]) -> tuple[CacheLayout, int]:
         given["swap_space"] = flags.pop("swap-space-gib") * GIB
     for name in ("num-gpu-blocks-override", "ubatch-note", "mamba-slots", "layers", "mla"):
         flags.pop(name, None)
-    if "speculative-model" in flags:
-        draft = load(str(FOLDER / flags.pop("speculative-model"))).shard(model.tp)
-        given["speculative_model"] = DraftModel(draft.title, 0, layer_cache_specs(draft.plain()))
+    given |= draft_of(flags.pop("speculative-model", None), model.tp)
     for name, ours in (("page-size", "block_size"), ("rs-seq", "speculative_tokens")):
         if name in flags:
             given[ours] = flags.pop(name)

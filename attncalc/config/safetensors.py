@@ -55,8 +55,8 @@ class _Index(NamedTuple):
 def stored_weights(folder: Folder, layers: int | None = None) -> CheckpointWeights | None:
     """Return the weights in the safetensors files of `folder`, or None if it has none.
 
-    Layers after the model's `layers`, if they are known, are those of multi-token prediction (DeepSeek-V3, GLM-4.5), and
-    so are tensors called `mtp` (Qwen3.5, MiMo).
+    Layers after the model's `layers`, if their number is known, are those of multi-token prediction (DeepSeek-V3,
+    GLM-4.5), and so are tensors called `mtp` (Qwen3.5, MiMo).
 
     The index names the files. Without an index they are `model*.safetensors`, or all files that are no adapters. If
     the folder has the index and none of its files, or more files than its `max_headers`, the result is the index's

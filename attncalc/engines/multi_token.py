@@ -33,7 +33,8 @@ def prediction_layers(model: ModelSpec, layers: int) -> ModelSpec | None:
         model: The model, or one device's share of it.
         layers: How many layers for multi-token prediction.
     """
-    if model.model_type not in LIKE_THE_LAST_LAYER or not layers:
+    in_file = any(matrix.name.startswith("nextn_") for matrix in model.extra)  # a GGUF file
+    if not layers or not (in_file or model.model_type in LIKE_THE_LAST_LAYER):
         return None
     stack, after = model.main, model.main.n_layers
     for group in reversed(stack.layers):

@@ -37,6 +37,7 @@ SIZES = {
     "swa_v_size": "V of the window pool",
     "swa_kv_size": "KV cache of sliding windows",
     "indexer_kv_size": "keys of the indexer",
+    "draft_kv_size": "KV cache of the drafter",
     "recurrent_size": "recurrent states",
     "n_ctx": "n_ctx",
 }

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ..cost.cache import layer_cache_specs
+from ..cost.params import params
 from ..engines.base import DraftModel, EngineArgs
 from ..engines.multi_token import PREDICT_TOKENS, prediction_layers
 from ..errors import AttncalcError
@@ -49,16 +50,25 @@ def draft_model(request: FitRequest, of: Engine[Any], tp: int) -> DraftModel | N
 def predicting(model: ModelSpec, args: EngineArgs, weights_dtype: str | None) -> DraftModel | None:
     """Return the layers for multi-token prediction on one device; None without any, or if their sizes are unknown.
 
-    A checkpoint in fp8 has them in fp8 too, and most of those in 4 bits in 16 bits.
+    A checkpoint in fp8 has them in fp8 too, and most of those in 4 bits in 16 bits. A GGUF file has their bytes; in one
+    that was computed from the model they have as many bits as the other weights.
 
     Args:
         model: One device's share of the model.
         args: The engine's arguments.
         weights_dtype: The dtype of the matrices; None for that of the model or of its files.
     """
-    layers = prediction_layers(model, args.speculative_layers)
+    layers, stored = prediction_layers(model, args.speculative_layers), model.stored
+    if stored and stored.contents and not stored.file_type and args.speculative_layers and not stored.predicting:
+        raise AttncalcError(
+            "the GGUF file has no layers for multi-token prediction",
+            "leave --speculative-layers out, or name another file",
+        )
     if layers is None:
         return None
+    if stored and stored.contents:
+        of_file = stored.size * int(params(layers).total) // int(params(model).total)
+        return DraftModel(layers.title, stored.predicting or of_file, layer_cache_specs(layers.plain()), layers)
     given = weights_dtype or model.weights_dtype or model.experts_dtype
     if given != "fp8":
         layers = dataclasses.replace(layers, weights_dtype=None, experts_dtype=None, quantization=None)
@@ -67,8 +77,11 @@ def predicting(model: ModelSpec, args: EngineArgs, weights_dtype: str | None) ->
 
 
 def without_prediction(model: ModelSpec) -> ModelSpec:
-    """Return the model without its files' tensors of multi-token prediction, which engines load as a drafter only."""
+    """Return the model without its files' tensors of multi-token prediction, which engines load as a drafter only.
+
+    A GGUF file keeps them: llama.cpp's GPUs have the tensors of their layers.
+    """
     stored = model.stored
-    if stored is None or not stored.predicting or model.model_type not in PREDICT_TOKENS:
+    if stored is None or not stored.predicting or stored.contents or model.model_type not in PREDICT_TOKENS:
         return model
     return dataclasses.replace(model, stored=stored._replace(size=stored.size - stored.predicting, predicting=0))

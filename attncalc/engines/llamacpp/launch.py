@@ -34,18 +34,24 @@ def launch(facts: LaunchFacts[LlamacppArgs]) -> Flags:
     yield from flag("--flash-attn", args.flash_attn)
     for option, kv_type in zip(("-ctk", "-ctv"), args.types, strict=True):
         yield from flag(option, _GGUF_NAMES.get(kv_type.name, kv_type.name).lower(), "f16")
-    if args.speculative_model:
-        yield from ("-md", facts.draft or DRAFT_MODEL)
-    elif args.speculative_layers:
-        yield from ("--spec-type", "draft-mtp")
     if args.has_draft_context:
-        yield from flag("--spec-draft-n-max", args.speculative_tokens, 0)
-        for option, kv_type in zip(("-ctkd", "-ctvd"), args.draft_types, strict=True):
-            yield from flag(option, _GGUF_NAMES.get(kv_type.name, kv_type.name).lower(), "f16")
+        yield from _drafts(facts)
     if args.kv_unified:
         yield "-kvu"
     if args.swa_full:
         yield "--swa-full"
+
+
+def _drafts(facts: LaunchFacts[LlamacppArgs]) -> Flags:
+    """Yield the options of a drafter with a context of its own (common/arg.cpp)."""
+    args = facts.args
+    if args.speculative_model:
+        yield from ("-md", facts.draft or DRAFT_MODEL)
+    else:
+        yield from ("--spec-type", "draft-mtp")
+    yield from flag("--spec-draft-n-max", args.speculative_tokens, 0)
+    for option, kv_type in zip(("-ctkd", "-ctvd"), args.draft_types, strict=True):
+        yield from flag(option, _GGUF_NAMES.get(kv_type.name, kv_type.name).lower(), "f16")
 
 
 def _gguf_file(facts: LaunchFacts[LlamacppArgs]) -> Flags:

@@ -247,9 +247,9 @@ def _draft_buffer(layers: Sequence[LayerCacheSpec], args: LlamacppArgs) -> tuple
                 "attncalc does not know how llama.cpp stores the states of a draft model",
                 "give a draft model without recurrent layers",
             )
-    buffers = buffers_of(merged, args.draft_types, None)
+    buffers, n_layers = buffers_of(merged, args.draft_types, None), sum(spec.layers for spec in merged)
     cell, cell_k = sum(int(buffer.cell) for buffer in buffers), sum(buffer.cell_k for buffer in buffers)
-    return (Buffer("draft", "the drafter", sum(spec.layers for spec in merged), quantity(cell), cell_k, windowed=False),)
+    return (Buffer("draft", "the drafter", n_layers, quantity(cell), cell_k, windowed=False),)
 
 
 def _notes(cache_specs: Sequence[CacheSpec], args: LlamacppArgs, window: int | None) -> Iterator[str]:

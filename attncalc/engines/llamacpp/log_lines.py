@@ -82,20 +82,28 @@ class Start:
                 f"{slots:2d}/{streams} seqs), {sizes}"
             )
         if self.states:  # ik_llama.cpp has none
-            r, s = (args.state_rows * slots * part for part in (self.states.convolution, self.states.state))
-            yield (
-                f"llama_memory_recurrent: size = {mib(r + s)} MiB ({slots:6d} cells, {self.layers:3d} "
-                f"layers, {slots:2d} seqs {args.state_rows - 1:2d} rs_seq), R (f32): {mib(r)} MiB, "
-                f"S (f32): {mib(s)} MiB, P (f32):    0.00 MiB"
-            )
-        for buffer in self.draft:
-            k_type, v_type = (TYPES[kv_type.name] for kv_type in args.draft_types)
-            k, v = streams * full * buffer.cell_k, streams * full * (int(buffer.cell) - buffer.cell_k)
-            yield "load_model: loading draft model" if args.speculative_model else "load_model: creating MTP draft context"
-            yield (
-                f"llama_kv_cache: size = {mib(k + v)} MiB ({streams * full:6d} cells, {buffer.layers:3d} layers, "
-                f" 1/1 seqs), K ({k_type}): {mib(k)} MiB, V ({v_type}): {mib(v)} MiB"
-            )
+            yield self._state_line(self.states)
+        yield from _draft_lines(args, self.draft, streams * full)
+
+    def _state_line(self, states: StateRows) -> str:
+        slots, rows = self.args.slots, self.args.state_rows
+        r, s = (rows * slots * part for part in (states.convolution, states.state))
+        return (
+            f"llama_memory_recurrent: size = {mib(r + s)} MiB ({slots:6d} cells, {self.layers:3d} layers, {slots:2d} "
+            f"seqs {rows - 1:2d} rs_seq), R (f32): {mib(r)} MiB, S (f32): {mib(s)} MiB, P (f32):    0.00 MiB"
+        )
+
+
+def _draft_lines(args: LlamacppArgs, buffers: Sequence[Buffer], cells: int) -> Iterator[str]:
+    """Yield the lines about the drafter's context, which has the cells of all slots."""
+    k_type, v_type = (TYPES[kv_type.name] for kv_type in args.draft_types)
+    for buffer in buffers:
+        k, v = cells * buffer.cell_k, cells * (int(buffer.cell) - buffer.cell_k)
+        yield f"load_model: {'loading draft model' if args.speculative_model else 'creating MTP draft context'}"
+        yield (
+            f"llama_kv_cache: size = {mib(k + v)} MiB ({cells:6d} cells, {buffer.layers:3d} layers,  1/1 seqs), "
+            f"K ({k_type}): {mib(k)} MiB, V ({v_type}): {mib(v)} MiB"
+        )
 
 
 def buffer_lines(facts: RuntimeFacts[LlamacppArgs], buffer: ComputeBuffer) -> Iterator[str]:

@@ -92,7 +92,7 @@ def _draft_compute_buffer(facts: RuntimeFacts[LlamacppArgs], graph: Graph) -> tu
         head_from_host=0,
     )
     buffer = compute_buffer(draft, whole, graph)
-    expected = symbol("draft_compute_buffer", int(buffer.expected), "bytes of the compute buffer of the drafter's context")
+    expected = symbol("draft_compute_buffer", int(buffer.expected), "bytes of the drafter's compute buffer")
     return (
         RuntimePart("draft_compute_buffer", "drafter's compute buffer", buffer.low, expected, buffer.high, _ALLOCATOR),
     )

@@ -113,8 +113,8 @@ def _notes(
     has_layers = args.speculative_layers or args.speculative_model
     if has_layers and not args.version.sizes_pools_after_drafter:
         yield (
-            f"SGLang {args.version.name} loads the drafter after its pools: weights and cache of the drafter must fit in "
-            "what --mem-fraction-static leaves."
+            f"SGLang {args.version.name} loads the drafter after its pools: its weights and cache must fit in what "
+            "--mem-fraction-static leaves."
         )
     elif args.speculative_layers:
         yield "This assumes that the drafter's layers have the same rows as the full-attention layers."

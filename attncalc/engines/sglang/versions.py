@@ -34,7 +34,7 @@ class SglangVersion(Version):
     """GiB that the default share leaves for a drafter, if it is computed from what it leaves."""
     sizes_pools_after_drafter = since((0, 5, 14), "init_model_worker in managers/scheduler.py")
     """The drafter is loaded before the pools, which leave memory for its weights and its cache."""
-    counts_layers_of_dflash = since((0, 5, 11), "scale_kv_cell_size_per_token_for_dflash in speculative/dflash_utils.py")
+    counts_layers_of_dflash = since((0, 5, 11), "DefaultPoolConfigurator in model_executor/pool_configurator.py")
     """The pools leave memory for DFlash's layers, as if their rows were as large as the model's."""
     counts_rows_of_dflash = since((0, 5, 18), "_dflash_draft_cell_size in model_executor/pool_configurator.py")
     """The pools leave memory for the rows that DFlash has."""

@@ -97,17 +97,17 @@ class Vllm(Engine[VllmArgs]):
         return dataclasses.replace(model, towers=towers, stored=stored)
 
     def held_of_draft(self, draft: ModelSpec, model: ModelSpec) -> ModelSpec:
-        """Return the draft without an lm head of the model's own vocabulary and width, which vLLM shares if it is equal.
+        """Return the draft without a head that is equal to the model's, which vLLM shares.
 
-        That of P-EAGLE is: 18.03 GiB are loaded of Qwen3-8B with 4 layers, an embedding of 1.16 GiB and no second head
-        (_maybe_share_lm_head in v1/spec_decode/llm_base_proposer.py).
+        P-EAGLE has such a head beside an embedding of its own: of Qwen3-8B with 4 layers of P-EAGLE 18.03 GiB are
+        loaded, and 16.87 without the embedding (_maybe_share_lm_head in v1/spec_decode/llm_base_proposer.py).
         """
         shape, stored = (model.main.d_model, model.vocab_size), draft.stored
-        shared = sum(m.weights for m in draft.extra if (m.rows, m.cols) == shape)
+        equal = [m for m in draft.extra if draft.vocab_size and (m.name, m.rows, m.cols) == ("lm_head", *shape)]
         if stored:
-            stored = stored._replace(size=max(0, stored.size - shared * dtype(draft.dtype).bits // 8))
-        own = tuple(m for m in draft.extra if (m.rows, m.cols) != shape)
-        return dataclasses.replace(draft, extra=own, stored=stored)
+            shared = sum(m.weights for m in equal) * dtype(draft.dtype).bits // 8
+            stored = stored._replace(size=max(0, stored.size - shared))
+        return dataclasses.replace(draft, extra=tuple(m for m in draft.extra if m not in equal), stored=stored)
 
     def host_notes(self, args: VllmArgs) -> Iterator[str]:
         if args.cpu_offload_gb:
