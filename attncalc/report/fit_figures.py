@@ -35,11 +35,7 @@ WEIGHT_PARTS = FigureRows(
             ("weights_vision_tower", "vision tower", "the vision tower with its projector"),
             ("weights_audio_tower", "audio tower", "the audio tower with its projector"),
             ("weights_draft", "drafter", "the draft model, or the layers for multi-token prediction"),
-            (
-                "weights_draft_tables",
-                "the drafter's tables",
-                "those that SGLang's drafter gives back late",
-            ),
+            ("weights_draft_tables", "the drafter's tables", "an embedding and a head that SGLang frees too late"),
             ("weights_rope_tables", "rope tables", "tables of rotary positions"),
             ("weights_absorbed_kv_b", "absorbed kv_b", "copies of MLA's kv_b_proj"),
             ("weights_absorbed_products", "products of MLA's matrices", "MLA's matrix products that vLLM 0.7 keeps"),

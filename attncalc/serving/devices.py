@@ -120,7 +120,7 @@ def device_memory(resolved: ResolvedRequest) -> tuple[DeviceMemory, ...]:
             layers=device.model.main.n_layers,
             model=int(budget.weights.total) if budget.weights else 0,
             cache=int(device.needed(batch, context)),
-            compute=parts.get("compute_buffer"),
+            compute=parts["compute_buffer"] + parts.get("draft_compute_buffer", 0) if parts else None,
             outside=parts.get("outside_buffers"),
         )
         rows.append(row)

@@ -17,30 +17,21 @@ from .weights import weights
 
 if TYPE_CHECKING:
     from ..engines.engine import Engine
-    from .request import FitRequest
 
 
-def draft_model(request: FitRequest, of: Engine[Any], tp: int) -> DraftModel | None:
-    """Return the draft model of a request on one device, split as the model is; None without one.
+def draft_model(draft: ModelSpec, model: ModelSpec, of: Engine[Any], tp: int) -> DraftModel:
+    """Return the draft model beside a model on one device, split as the model is.
 
     vLLM's draft_tensor_parallel_size is --tensor-parallel-size by default, and SGLang has one --tp-size. The head of an
     EAGLE draft is split over the vocabulary; its `fc` is not. Raises AttncalcError if it does not divide, or it is not
     a decoder.
     """
-    draft = request.draft
-    if draft is None:
-        return None
-    if request.engine_args.get("speculative_layers"):
-        raise AttncalcError(
-            "--speculative-model cannot be combined with --speculative-layers",
-            "leave --speculative-layers out: the draft model has its own layers",
-        )
     if draft.encoder or not draft.main.has_cache:
         what = "is an encoder-decoder" if draft.encoder else "has no cache"
         raise AttncalcError(f"--speculative-model: {draft.title} {what}", "a draft model is a decoder")
     if draft.vocab_size is None:  # its files may have a copy of what it shares with the model
         draft = dataclasses.replace(draft, stored=None)
-    held = of.held_of_draft(draft, request.model)
+    held = of.held_of_draft(draft, model)
     head = tuple(m._replace(cols=ceil_div(m.cols, tp)) if m.name == "lm_head" else m for m in held.extra)
     part = dataclasses.replace(held, extra=head).shard(tp)
     size = int(weights(part, weights_dtype=released_dtype(draft), part=part if of.splits_by_layer else None).total)

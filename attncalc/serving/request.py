@@ -246,7 +246,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     given_args = _engine_args(of, request)
     released_kv = of.checkpoint_cache_dtype(model, given_args.get("engine_version"))
     cache_dtype = dtype(workload.kv_dtype or of.cache_dtype or released_kv or model_dtype.name)
-    draft = draft_model(request, of, tp)
+    draft = draft_model(request.draft, request.model, of, tp) if request.draft else None
     if draft:
         given_args["speculative_model"] = draft
     device: dict[str, Any] = {}
@@ -343,7 +343,8 @@ def _cast_of_fp32(request: FitRequest, of: Engine[Any]) -> str | None:
 def _engine_args(of: Engine[Any], request: FitRequest) -> dict[str, Any]:
     """Return the engine's arguments, without those that are None. Names of dtypes become dtypes.
 
-    Raises AttncalcError if no engine has an argument, or this one has not, or a dtype is unknown.
+    Raises AttncalcError if no engine has an argument, or this one has not, a dtype is unknown, or two exclude each
+    other.
     """
     given = {name: value for name, value in request.engine_args.items() if value is not None}
     try:
@@ -357,6 +358,11 @@ def _engine_args(of: Engine[Any], request: FitRequest) -> dict[str, Any]:
                     f"{did_you_mean(name, known)}known: {', '.join(sorted(known))}",
                 ) from None
         raise
+    if request.draft and given.get("speculative_layers"):
+        raise AttncalcError(
+            "--speculative-model cannot be combined with --speculative-layers",
+            "leave --speculative-layers out: the draft model has its own layers",
+        )
     own = {field.name for field in dataclasses.fields(of.args)}
     args = {name: value for name, value in given.items() if name in own}
     return {name: dtype(value) if name in _DTYPES and isinstance(value, str) else value for name, value in args.items()}

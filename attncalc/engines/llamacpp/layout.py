@@ -121,7 +121,8 @@ class LlamaCppLayout:
         if self.start.window and not self.args.swa_full:
             yield Detail("swa_cells", "cells of its sliding windows", quantity(window_cells), NO_UNIT)
         # with a single buffer a cell is a token in all layers
-        single = len(self.start.buffers) == 1
+        # with a single buffer a cell is a token in all layers
+        single = len(self.start.buffers) == 1 and not self.start.draft
         for buffer in self.buffers:
             name = "kv_bytes_per_token" if single else f"{buffer.name}_bytes_per_cell"
             yield Detail(name, f"one cell, {buffer.label}{here}", quantity(buffer.cell), BYTES)
