@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import struct
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,17 @@ from typing import Any
 import pytest
 from asking import Ask
 from tables import each
+from test_gguf import LLAMA_SHAPES, small_llama
 
 from attncalc import load
+from attncalc.checkpoint import CheckpointWeights
 from attncalc.config.gpus import gpu
 from attncalc.cost.params import params
 from attncalc.engines.multi_token import prediction_layers
 from attncalc.errors import AttncalcError
 from attncalc.serving.fit import FitRequest, FitResult, fit
 from attncalc.serving.launch import launch_command
+from attncalc.serving.request import resolve
 from attncalc.units import GIB
 from attncalc.workload import Workload
 
@@ -211,7 +215,7 @@ def test_a_draft_model_of_llamacpp_has_a_cache_and_weights_without_its_embedding
     result = fitted("llamacpp", "qwen3-8b", draft=draft)
     assert int(result.needed) - int(alone.needed) == 8192 * 28 * 2 * 8 * 128 * 2
     assert held(result, "weights_draft") == 2 * 596_049_920
-    assert "-md Qwen/Qwen3-0.6B" in str(launch_command(result.resolved))
+    assert "-md Qwen3-0.6B-BF16.gguf" in str(launch_command(result.resolved))
 
 
 @each(
@@ -226,6 +230,52 @@ def test_a_draft_model_that_llamacpp_stores_in_an_unknown_way_is_an_error(
 ) -> None:
     with pytest.raises(AttncalcError, match=message):
         fitted("llamacpp", "qwen3-8b", **{**options, "draft": load(options["draft"])})
+
+
+def test_a_gguf_file_has_the_weights_of_multi_token_prediction(tmp_path: Path) -> None:
+    """llama.cpp loads them with --spec-type draft-mtp only, into the model's own buffer."""
+    block = {name.replace("blk.1.", "blk.2."): shape for name, shape in LLAMA_SHAPES.items() if "blk.1." in name}
+    extra = {**block, "blk.2.nextn.eh_proj.weight": (512, 256)}
+    predicting = load(small_llama(tmp_path / "a.gguf", {"block_count": 3, "nextn_predict_layers": 1}, extra))
+    plain = load(small_llama(tmp_path / "b.gguf"))
+    assert predicting.stored
+    assert plain.stored
+    size = 2 * sum(math.prod(shape) for shape in extra.values())  # all in f16
+    assert predicting.stored.predicting == predicting.stored.size - plain.stored.size == size
+    totals, buffers = [], []
+    for layers in (0, 1):
+        result = fitted("llamacpp", predicting, context=64, speculative_tokens=0, speculative_layers=layers)
+        assert result.budget.weights
+        totals.append(int(result.budget.weights.total))
+        buffers.append(next(line for line in result.log_lines if "CUDA0 model buffer size" in line).split()[-2])
+    assert totals == [plain.stored.size, predicting.stored.size]
+    assert buffers == [f"{total / MIB:.2f}" for total in totals]
+    with pytest.raises(AttncalcError, match="has no layers for multi-token prediction"):
+        fitted("llamacpp", plain, context=64, speculative_tokens=0)
+
+
+@each(
+    ("kind", "served", "words"),
+    [
+        ("GGUF", "org/name:Q8_0", "-hfd org/name:Q8_0"),
+        ("GGUF", "org/name:a.gguf", None),
+        ("GGUF", "/models/a.gguf", "-md /models/a.gguf"),
+        (None, "org/name", "-md name-BF16.gguf"),
+    ],
+)
+def test_a_draft_model_of_llamacpp_is_a_gguf_file(kind: Any, served: str, words: str | None) -> None:
+    stored = CheckpointWeights(1, 1, (), 10**9, kind=kind) if kind else None
+    draft = dataclasses.replace(load("qwen3-0.6b"), stored=stored)
+    asked = FitRequest(
+        load("qwen3-8b"),
+        Workload.decode(1, 4096),
+        "llamacpp",
+        kv_memory=2**33,
+        draft=draft,
+        served_draft=served,
+    )
+    found = launch_command(resolve(asked))
+    assert found == (words and f"llama-server -m Qwen3-8B-BF16.gguf -c 4096 -np 1 {words}")
 
 
 def _write_safetensors(folder: Path, shapes: dict[str, list[int]]) -> None:

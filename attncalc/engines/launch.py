@@ -34,6 +34,7 @@ class LaunchFacts(Generic[Args]):
     served: str  # the model's path or repository
     revision: str | None  # the repository's branch, tag or commit; None for the default one
     draft: str | None  # the draft model's path or repository; None without one
+    drafter: ModelSpec | None  # the draft model as it was read, with its files
     context: int  # tokens of a sequence
     batch: int
     dtype_given: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ...model import ModelSpec
 from ..launch import DRAFT_MODEL, Flags, LaunchFacts, NoCommandError, flag
 from .options import LlamacppArgs
 from .placement import block_count
@@ -46,12 +47,32 @@ def _drafts(facts: LaunchFacts[LlamacppArgs]) -> Flags:
     """Yield the options of a drafter with a context of its own (common/arg.cpp)."""
     args = facts.args
     if args.speculative_model:
-        yield from ("-md", facts.draft or DRAFT_MODEL)
+        yield from _draft_file(facts.draft or DRAFT_MODEL, facts.drafter)
     else:
         yield from ("--spec-type", "draft-mtp")
     yield from flag("--spec-draft-n-max", args.speculative_tokens, 0)
     for option, kv_type in zip(("-ctkd", "-ctvd"), args.draft_types, strict=True):
         yield from flag(option, _GGUF_NAMES.get(kv_type.name, kv_type.name).lower(), "f16")
+
+
+def _draft_file(name: str, drafter: ModelSpec | None) -> Flags:
+    """Yield the option with a draft model's GGUF file: as given, or the name that convert_hf_to_gguf.py gives it.
+
+    Raises NoCommandError for a file of a repository: -hfd takes a type of quantization only.
+    """
+    stored = drafter and drafter.stored
+    if stored and stored.kind == "GGUF" and _ON_HUB.fullmatch(name.partition(":")[0]):
+        if name.lower().endswith(".gguf"):
+            raise NoCommandError
+        yield from ("-hfd", name)
+    elif drafter is None or name.lower().endswith(".gguf") or (stored and stored.kind == "GGUF"):
+        yield from ("-md", name)
+    else:
+        yield from ("-md", _file_of(name, drafter.dtype))
+
+
+def _file_of(name: str, dtype: str) -> str:
+    return f"{name.rstrip('/').rpartition('/')[2]}-{_GGUF_NAMES.get(dtype, dtype).upper()}.gguf"
 
 
 def _gguf_file(facts: LaunchFacts[LlamacppArgs]) -> Flags:
@@ -78,4 +99,4 @@ def _gguf_file(facts: LaunchFacts[LlamacppArgs]) -> Flags:
     dtype = facts.file_type or facts.weights_dtype or facts.args.dtype.name
     if dtype in ("fp8", "fp4"):  # GGUF has neither
         raise NoCommandError
-    yield from ("-m", f"{name.rstrip('/').rpartition('/')[2]}-{_GGUF_NAMES.get(dtype, dtype).upper()}.gguf")
+    yield from ("-m", _file_of(name, dtype))
