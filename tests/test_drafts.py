@@ -200,7 +200,7 @@ def test_the_context_of_multi_token_prediction_in_llamacpp(
 
 def test_llamacpp_keeps_the_drafters_cache_in_f16() -> None:
     """Files 57918538511 (1,024.00 MiB of 262,144 cells) and 58523183736 (f16 with a model's cache in q8_0)."""
-    options: dict[str, Any] = {"context": 262_144, "weights_dtype": "q8_0", "kv_dtype_k": "q8_0", "kv_dtype_v": "q8_0"}
+    options: dict[str, Any] = {"context": 262_144, "weights_dtype": "q8_0", "kv_dtype": "q8_0"}
     lines = "\n".join(fitted("llamacpp", **options).log_lines)
     assert "size = 1024.00 MiB (262144 cells,   1 layers,  1/1 seqs), K (f16):  512.00 MiB" in lines
     given = fitted("llamacpp", **options, kv_dtype_k_draft="q8_0", kv_dtype_v_draft="q8_0")
