@@ -100,7 +100,9 @@ if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:
-            raise AttributeError(f"module 'attncalc' has no attribute '{name}'")
+            hint = {"kv": "kv_cache", "memory": "activations", "presets": "preset_names", "gpus": "gpu_names"}.get(name)
+            tip = f"; use {hint}" if hint else ""
+            raise AttributeError(f"module 'attncalc' has no attribute '{name}'{tip}")
         from importlib import import_module
 
         return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -9,6 +9,24 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+COLUMNS = {
+    "checks": ("of", "name", "predicted", "measured", "tolerance", "unit"),
+    "reported": ("of", "name", "predicted", "measured", "unit"),
+    "times": (
+        *("of", "phase", "kernel", "ms", "flop", "bytes", "least_ms", "flop_share", "bytes_share"),
+        *("ms_min", "ms_p90"),
+    ),
+    "scaling": ("of", "kernel", "context", "ms", "flop", "peak", "peak_predicted"),
+}
+"""The keys that a record of `verify --record` keeps of the facts below, in order. It has rows: an object per row would
+make the file three times as long."""
+
+
+def _facts(record: object, *names: str) -> dict[str, Any]:
+    """Return these attributes as plain data, with None for NaN."""
+    values = {name: getattr(record, name) for name in names}
+    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in values.items()}
+
 
 class Check(NamedTuple):
     """One comparison.
@@ -61,19 +79,8 @@ class Check(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """Return the check as plain data, for JSON, with null for NaN."""
-        return {
-            "name": self.name,
-            "of": self.of,
-            "section": self.section,
-            "predicted": self.predicted,
-            "measured": self.measured if self.measured == self.measured else None,
-            "difference": self.difference if self.difference == self.difference else None,
-            "tolerance": self.tolerance,
-            "unit": self.unit,
-            "ok": self.ok,
-            "note": self.note,
-            "failure": self.failure,
-        }
+        names = ("name", "of", "section", "predicted", "measured", "difference", "tolerance")
+        return _facts(self, *names, "unit", "ok", "note", "failure")
 
 
 def largest_difference(checks: Sequence[Check]) -> Check | None:
@@ -115,15 +122,7 @@ class Reported(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """Return the figure as plain data, for JSON."""
-        return {
-            "name": self.name,
-            "of": self.of,
-            "section": self.section,
-            "predicted": self.predicted,
-            "measured": self.measured,
-            "unit": self.unit,
-            "note": self.note,
-        }
+        return _facts(self, "name", "of", "section", "predicted", "measured", "unit", "note")
 
 
 class Timing(NamedTuple):
@@ -157,22 +156,14 @@ class Timing(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """Return the timing as plain data, for JSON."""
-        flop_per_s, bytes_per_s = self.flop / self.ms * 1000, self.bytes / self.ms * 1000
-        return {
-            "of": self.of,
-            "phase": self.phase,
-            "kernel": self.kernel,
-            "ms": self.ms,
-            "ms_min": self.ms_min,
-            "ms_p90": self.ms_p90,
-            "flop": int(self.flop),
-            "bytes": int(self.bytes),
-            "flop_per_s": flop_per_s,
-            "flop_share": flop_per_s / self.device_flop_per_s,
-            "bytes_per_s": bytes_per_s,
-            "bytes_share": bytes_per_s / self.device_bytes_per_s,
-            "least_ms": self.least_ms,
+        rates = {
+            "flop_per_s": self.flop / self.ms * 1000,
+            "flop_share": self.flop / self.ms * 1000 / self.device_flop_per_s,
+            "bytes_per_s": self.bytes / self.ms * 1000,
+            "bytes_share": self.bytes / self.ms * 1000 / self.device_bytes_per_s,
         }
+        measured = _facts(self, "of", "phase", "kernel", "ms", "ms_min", "ms_p90", "flop", "bytes")
+        return {**measured, **rates, "least_ms": self.least_ms}
 
 
 class ScalingRow(NamedTuple):
@@ -198,10 +189,7 @@ class ScalingRow(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """Return the row as plain data, for JSON."""
-        return {
-            name: value if isinstance(value, (str, float)) or value is None else int(value)
-            for name, value in self._asdict().items()
-        }
+        return _facts(self, *self._fields)
 
 
 class VerifyResult(NamedTuple):

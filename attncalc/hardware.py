@@ -60,6 +60,10 @@ class Peak(NamedTuple):
     flops: int
 
 
+PER_NODE = 8
+"""GPUs of a server, as of HGX and DGX systems."""
+
+
 @dataclass(frozen=True)
 class Gpu:
     """One device as software sees it.
@@ -78,6 +82,7 @@ class Gpu:
             if unknown.
         compute_capability: NVIDIA's (major, minor), which decides the kernels that run; None if unknown.
         nvlink: whether several of these GPUs are connected by NVLink; None if unknown.
+        per_node: GPUs of one node: of a server, or of an NVLink domain.
         aliases: other names.
         notes: what users of its figures should know.
         sources: where the facts are from.
@@ -95,6 +100,7 @@ class Gpu:
     multiprocessors: int = 0
     compute_capability: tuple[int, int] | None = None
     nvlink: bool | None = None
+    per_node: int = PER_NODE
     aliases: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from .quantization import Quantization, Role
 
 Kept = TypeVar("Kept")
+MAX_LAYERS = 2_000
+"""Layers of a stack. The deepest published model has 1,000 (DeepNet, arXiv:2203.00555). More in irregular order would
+take `fit` longer than a user waits."""
 
 
 @dataclass(frozen=True)

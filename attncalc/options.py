@@ -96,6 +96,7 @@ class Option:
 
     Attributes:
         names: its names on the command line, the first for errors; a flag with an opposite is '--x/--no-x'.
+        also: names by which users of other tools know it, which help does not list.
         help: what it means, in a sentence or two.
         metavar: what stands for its value in help, by default that of the parser; "" for a flag.
         parser: what its text means; None for a value that is taken as it is: a flag, or the name of a model or GPU.
@@ -105,12 +106,13 @@ class Option:
         needs_gpu: whether it has no meaning without --gpu.
     """
 
-    __slots__ = ("help", "is_axis", "is_common", "is_repeated", "metavar", "names", "needs_gpu", "parser")
+    __slots__ = ("also", "help", "is_axis", "is_common", "is_repeated", "metavar", "names", "needs_gpu", "parser")
 
     def __init__(
         self,
         *names: str,
         help: str,  # noqa: A002 - as in typer
+        also: tuple[str, ...] = (),
         metavar: str = "",
         parse: Parser | None = None,
         axis: bool = True,
@@ -118,7 +120,7 @@ class Option:
         repeated: bool = False,
         needs_gpu: bool = False,
     ) -> None:
-        self.names, self.help, self.parser = names, help, parse
+        self.names, self.also, self.help, self.parser = names, also, help, parse
         self.metavar = metavar or (parse.metavar if parse else "")
         self.is_axis, self.is_common, self.is_repeated = axis and bool(self.metavar), common, repeated
         self.needs_gpu = needs_gpu

@@ -300,7 +300,7 @@ def maximum(a: int, b: int) -> int:
 def derived(function: Callable[[int, int], int], formula: Callable[[], Formula], a: int, b: int) -> int:
     """Return function(a, b), with that formula if a or b has one, and as a plain int if none has.
 
-    A `Traced` operand keeps the function, which must be the same object in each call and above 0 for ints above 0.
+    A `Traced` operand keeps the function, which must be the same object in each call.
     """
     if not isinstance(a, Quantity) and not isinstance(b, Quantity):
         return function(a, b)

@@ -1,8 +1,13 @@
-"""Fields of config.json that several tests start from."""
+"""Fields of config.json that several tests start from, and the model that a config.json describes."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from attncalc import ModelSpec
+from attncalc.config.build import build_model
+from attncalc.config.huggingface import convert_config
+from attncalc.config.schema import check
 
 SMALL_LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -29,3 +34,10 @@ LLAMA_3_8B: dict[str, Any] = {
     "tie_word_embeddings": False,
     "torch_dtype": "bfloat16",
 }
+
+
+def spec_of(config: dict[str, Any]) -> ModelSpec:
+    """Return the model of a config.json, checked as a command does."""
+    document = convert_config(config, "config.json")
+    check(document)
+    return build_model(document, "config")

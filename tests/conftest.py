@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import signal
 import sys
@@ -73,6 +74,23 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `verify` skip the times, which are not checked."""
+    from attncalc.verify import timing
+
+    monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: timing.Ceiling(math.inf, math.inf))
+    monkeypatch.setattr(timing, "typical", lambda device, run: 1.0)
+
+
+@pytest.fixture
+def without_checks_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `verify` skip them and repeated runs, which take most of the time, and which other tests have."""
+    for name in ("numerics", "behaviour"):
+        monkeypatch.setattr(f"attncalc.verify.programs.layers.{name}", lambda *arguments: ())
+    monkeypatch.setattr("attncalc.verify.timing.MAX_RUNS", 1)
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil, floor
+from typing import Any
 
 
 def evaluate(text: str, symbols: Mapping[str, int] | None = None) -> Fraction:
@@ -21,6 +22,18 @@ def evaluate(text: str, symbols: Mapping[str, int] | None = None) -> Fraction:
         assert {" > ": left > right, " >= ": left >= right, " <= ": left <= right}[relation]
         return Fraction((symbols or {})[name])
     return _value(ast.parse(text, mode="eval").body, symbols or {})
+
+
+def text_of(figure: Any) -> str:
+    """Return the formula of a Quantity or a Ratio, which gives its value in symbols, and with their numbers."""
+    text: str = figure.formula.text
+    symbols = {symbol.name: symbol.value for symbol in figure.formula.symbols}
+    assert len(symbols) == len(figure.formula.symbols), f"{text}: one name, two symbols"
+    value = Fraction(int(figure.numerator), int(figure.denominator))
+    assert evaluate(text, symbols) == value, text
+    if " where " not in text:  # with numbers, 'least T where' names no T
+        assert evaluate(figure.formula.substituted) == value, figure.formula.substituted
+    return text
 
 
 def _value(node: ast.expr, symbols: Mapping[str, int]) -> Fraction:

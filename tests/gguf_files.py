@@ -362,3 +362,15 @@ class SmallModel:
         names = ["up", "gate"] if gate else ["up"]
         tensors: Shapes = {f"ffn_{name}{suffix}.weight": (D, width) for name in names}
         return tensors | {f"ffn_down{suffix}.weight": (width, D)}
+
+
+class Bytes:
+    """A file in memory that records what was read."""
+
+    def __init__(self, content: bytes, size: int | None = None) -> None:
+        self.name, self.content, self.size = "memory.gguf", content, size
+        self.reads: list[tuple[int, int]] = []
+
+    def read(self, start: int, end: int) -> bytes:
+        self.reads.append((start, end))
+        return self.content[start:end]

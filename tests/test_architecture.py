@@ -14,7 +14,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "attncalc"
 BASE = {"errors", "quantity", "ranges", "search", "units", "workload"}
-MODEL = BASE | {"attention", "mlp", "ggml", "checkpoint", "quantization", "model"}
+MODEL = BASE | {"attention", "mlp", "ggml", "checkpoint", "quantization", "model", "what_if"}
 MAY_IMPORT = {
     "errors": set[str](),
     "quantity": set[str](),
@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "checkpoint": {"ggml"},
     "quantization": BASE,
     "model": BASE | {"attention", "mlp", "checkpoint", "quantization"},
+    "what_if": MODEL,
     "hardware": BASE,
     "engines": MODEL | {"hardware", "check", "options"},
     "cost": MODEL | {"engines", "hardware", "check"},
@@ -44,7 +45,7 @@ MAY_IMPORT = {
     | {"hardware", "engines", "cost", "serving", "config", "report", "api"}
     | {"tracing", "plot", "options"},
     "cli": BASE
-    | {"model", "hardware", "engines", "cost", "serving", "config", "check"}
+    | {"model", "what_if", "hardware", "engines", "cost", "serving", "config", "check"}
     | {"plot", "report", "api", "sweeps", "verify", "options"},
     "__main__": {"cli"},
 }

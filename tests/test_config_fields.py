@@ -11,19 +11,17 @@ from typing import Any, NamedTuple
 import pytest
 from asking import Ask
 from configs import SMALL_LLAMA as LLAMA
+from configs import spec_of
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import each
 
 from attncalc import Workload, kv_cache, params
-from attncalc.config.build import build_model
-from attncalc.config.huggingface import convert_config
 from attncalc.config.huggingface.architectures import model_type_of_class
 from attncalc.config.huggingface.family import families
 from attncalc.config.huggingface.fields import config_classes
 from attncalc.config.huggingface.sizes import NAMES
 from attncalc.config.huggingface.unused_fields import READ_BY_ENGINES
-from attncalc.config.schema import check
 from attncalc.errors import AttncalcError
 from attncalc.model import ModelSpec
 
@@ -56,12 +54,6 @@ NOTES = {
     "MiniMax-Text-01": None,
     "CodeFuse-DevOps-Model-7B-Chat": "The context is seq_length 2048, not max_position_embeddings 6144.",
 }
-
-
-def spec_of(config: dict[str, Any]) -> ModelSpec:
-    document = convert_config(config, "config.json")
-    check(document)
-    return build_model(document, "config")
 
 
 def read(**fields: Any) -> ModelSpec:

@@ -24,7 +24,7 @@ from attncalc.config.huggingface.layers import Layer, pattern_of_layers, shortes
 from attncalc.config.huggingface.read import _move_to_layer_kinds
 from attncalc.config.huggingface.sizes import head_dim_of, repeats_own_size
 from attncalc.config.huggingface.values import check_values
-from attncalc.config.keys import MAX_LAYERS
+from attncalc.model import MAX_LAYERS
 
 
 def layers(text: str, **names: tuple[tuple[str, ...], dict[str, Any]]) -> list[Layer]:

@@ -35,12 +35,16 @@ PEAGLE = json.loads((MODELS / "qwen3-8b-eagle3.json").read_text()) | {
     "num_hidden_layers": 4,
     "draft_vocab_size": 151_936,
 }
+_FIELDS = ("tp", "gpus", "dcp", "weights_dtype", "kv_memory")
 PREDICTS: dict[str, Any] = {"speculative_layers": 1, "speculative_tokens": 2}
+
+
+DFLASH = load(json.loads((MODELS / "qwen3.6-35b-a3b-dflash.json").read_text()) | {"num_hidden_layers": 5})
 
 
 def fitted(engine: str, model: Any = QWEN_27B, *, draft: Any = None, batch: int = 1, **options: Any) -> FitResult:
     """Return what fits on a B200 with a drafter: multi-token prediction unless there is a draft model."""
-    fields = {name: options.pop(name) for name in ("tp", "gpus", "weights_dtype", "kv_memory") if name in options}
+    fields = {name: options.pop(name) for name in _FIELDS if name in options}
     context = options.pop("context", 8192)
     device = None if "kv_memory" in fields else gpu("b200")
     args = {**({} if draft else PREDICTS), **options}
@@ -130,10 +134,30 @@ def test_versions_of_sglang_leave_memory_for_as_many_layers(version: str, layers
 )
 def test_sglang_leaves_memory_for_dflash(version: str, rows: int) -> None:
     """Five layers with 4 KV heads of 128, of a model with 36 layers of 8: as large as the model's rows until 0.5.17."""
-    config = json.loads((MODELS / "qwen3.6-35b-a3b-dflash.json").read_text()) | {"num_hidden_layers": 5}
-    result = fitted("sglang", "qwen3-8b", draft=load(config), speculative_tokens=8, engine_version=version)
+    result = fitted("sglang", "qwen3-8b", draft=DFLASH, speculative_tokens=8, engine_version=version)
     assert figure(result, "kv_bytes_per_token") == 36 * 4096 + rows
     assert held(result, "weights_draft_tables") == 0
+
+
+@each(
+    ("model", "options", "row"),
+    [
+        # of two GPUs each has two of the 8 heads of 128 in 36 layers, and of DFlash's 4 heads one, of every token
+        ("qwen3-8b", {"dcp": 2}, 36 * 2 * 512 + 2 * 5 * 512),
+        # 61 latents of 656 B with an indexer's 132 B: these are of every token too
+        ("deepseek-v3.2", {"kv_dtype": "fp8"}, 61 * (656 + 132) + 5 * 256),
+        ("deepseek-v3.2", {"kv_dtype": "fp8", "dcp": 4}, 61 * 656 + 4 * (61 * 132 + 5 * 256)),
+    ],
+)
+def test_each_gpu_stores_all_rows_of_dflash(model: str, options: dict[str, Any], row: int) -> None:
+    """_dflash_draft_cell_size in pool_configurator.py, and get_num_kv_heads in configs/model_config.py of 0.5.23."""
+    result = fitted("sglang", model, draft=DFLASH, speculative_tokens=8, tp=8, gpus=8, **options)
+    assert int(result.needed) == 8192 // options.get("dcp", 1) * row
+
+
+def test_dcp_with_dflash_is_an_error_before_its_rows_are_counted() -> None:
+    with pytest.raises(AttncalcError, match="--dcp with a draft model of DFlash"):
+        fitted("sglang", "qwen3-8b", draft=DFLASH, speculative_tokens=8, tp=8, gpus=8, dcp=2, engine_version="0.5.17")
 
 
 def test_the_tables_of_a_draft_model_in_sglang() -> None:
@@ -223,13 +247,15 @@ def test_a_draft_model_of_llamacpp_has_a_cache_and_weights_without_its_embedding
     [
         ({"draft": "qwen3-0.6b", "gpus": 2}, "over several GPUs"),
         ({"draft": str(MODELS / "qwen3.5-2b.json")}, "the states of a draft model"),
+        ({"model": "deepseek-v4-flash", "draft": "qwen3-0.6b"}, "a drafter of compressed attention"),
+        ({"draft": "deepseek-v4-flash"}, "a drafter of compressed attention"),
     ],
 )
 def test_a_draft_model_that_llamacpp_stores_in_an_unknown_way_is_an_error(
     options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(AttncalcError, match=message):
-        fitted("llamacpp", "qwen3-8b", **{**options, "draft": load(options["draft"])})
+        fitted("llamacpp", **{"model": "qwen3-8b", **options, "draft": load(options["draft"])})
 
 
 def test_a_gguf_file_has_the_weights_of_multi_token_prediction(tmp_path: Path) -> None:

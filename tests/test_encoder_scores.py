@@ -8,12 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from configs import spec_of
 from tables import each
 
-from attncalc import ModelSpec, Workload, flops, params
-from attncalc.config.build import build_model
-from attncalc.config.huggingface import convert_config
-from attncalc.config.schema import check
+from attncalc import Workload, flops, params
 from attncalc.errors import AttncalcError
 
 torch = pytest.importorskip("torch")
@@ -61,12 +59,6 @@ LONGT5: dict[str, Any] = {
     "global_block_size": 4,
     "vocab_size": 100,
 }
-
-
-def spec_of(config: dict[str, Any]) -> ModelSpec:
-    document = convert_config(config, "config.json")
-    check(document)
-    return build_model(document, "config")
 
 
 def class_of(config: dict[str, Any]) -> Any:

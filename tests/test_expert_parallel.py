@@ -160,6 +160,23 @@ def test_a_latent_model_says_what_dp_attention_would_give(ask: Ask) -> None:
     assert "would give" not in ask(*FIT, "--dp", "8", "--enable-expert-parallel").out
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_a_latent_model_says_what_dcp_would_give(ask: Ask, engine: str) -> None:
+    asked = (*FIT, "--engine", engine)
+    divided = results(ask(*asked, "--dcp", "8", "--json"))
+    assert f"--dcp 8 would give {divided['concurrency']:,.2f} concurrent requests." in " ".join(ask(*asked).out.split())
+    with_dcp = " ".join(ask(*asked, "--dcp", "8", "--full").out.split())
+    assert "would give" not in with_dcp
+    assert "Copies of the latents" not in with_dcp
+    # the tokens without it are those of the request without it
+    assert divided["kv_tokens_without_dcp"] == results(ask(*asked, "--json"))["kv_tokens"]
+    assert "x those without --dcp" in with_dcp
+
+
+def test_half_of_the_gpus_that_divide_the_tokens_leave_half_as_many_copies(ask: Ask) -> None:
+    assert "Copies of the latents on the other 4 GPUs" in " ".join(ask(*FIT, "--dcp", "4", "--full").out.split())
+
+
 def test_every_engine_takes_the_same_gpus(ask: Ask) -> None:
     answer = ask("fit", "mixtral-8x7b", "--gpu", "8xh200", "--dp", "4", "--engine", "all", "--json")
     engines = {layer["name"]: layer["refused"] for layer in json.loads(answer.out)["layers"]}

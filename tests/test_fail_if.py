@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from asking import Ask
+from configs import SMALL_LLAMA
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import each
@@ -22,16 +23,7 @@ from attncalc.report.fail_if import Outcome, parse_condition
 from attncalc.report.report import Figure
 from attncalc.units import BYTES, MAX_COUNT, PARAMS, parse_amount
 
-CONFIG = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 128,
-    "vocab_size": 100,
-    "torch_dtype": "bfloat16",
-}
+CONFIG = {**SMALL_LLAMA, "num_hidden_layers": 2, "num_attention_heads": 4}
 PER_TOKEN = 2 * 2 * 2 * 16 * 2  # layers x (K and V) x KV heads x width x bytes
 PER_TOKEN_MHA = 2 * PER_TOKEN  # with 4 KV heads
 

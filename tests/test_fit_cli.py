@@ -29,6 +29,7 @@ NAMES = [
     "kv_bytes_per_block",
     "kv_blocks",
     "kv_tokens",
+    "kv_tokens_without_dcp",
     "concurrency",
     "max_context",
     "max_batch",
@@ -53,6 +54,17 @@ NAMES = [
     "weights_lora",
     "weights_on_host",
     "weights_allocator",
+    "gpu_tokens_per_gib",
+    "host_kv_memory",
+    "host_kv_tokens",
+    "host_tokens_per_gib",
+    "host_load_time",
+    "host_faster_from",
+    "disk_kv_memory",
+    "disk_kv_tokens",
+    "disk_tokens_per_gib",
+    "disk_load_time",
+    "disk_faster_from",
     "concurrent_average",
     "concurrent_worst",
     "prefill_time_bound",
@@ -120,7 +132,7 @@ def test_the_budget_subtracts_weights_and_reserve(ask: Ask) -> None:
     for line, label, number in zip(lines, labels, numbers, strict=True):
         assert line.strip().startswith(label)
         assert f" {number} " in line
-    assert answer.out.startswith("FITS: 1 request of 4,096 tokens needs 320 MiB, 37.07 GiB are free.\n")
+    assert answer.out.startswith("FITS: 1 request of 4,096 tokens needs 320 MiB on each GPU, 37.07 GiB are free.\n")
     # 37.07 GiB hold 118 sequences of 320 MiB
     assert re.search(r"concurrent requests of 4,096 tokens +118\n", answer.out)
     assert (answer.code, answer.err) == (0, "")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import SMALL_LLAMA
 from fuzz import relations
 from fuzz.case import Case, Result, run_case
 from fuzz.oracles import check_json, check_result
@@ -98,13 +99,6 @@ WRONG_RELATIONS: dict[str, tuple[tuple[str, ...], str, Change]] = {
     "sweep_equals_command": (("kv", "gpt2"), "sweep", lambda out: re.sub("75497472", "1", out)),
 }
 """{relation: a command, a word of the other command that is compared with it, and what makes its answer wrong}."""
-CONFIG = {
-    "model_type": "llama",
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
 
 
 @each("relation", relations.RELATIONS)
@@ -112,7 +106,7 @@ def test_an_answer_that_contradicts_another_is_noticed(
     relation: relations.Relation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments, word, change = WRONG_RELATIONS[relation.__name__]
-    files = {"model/config.json": json.dumps(CONFIG).encode()} if "model" in arguments else {}
+    files = {"model/config.json": json.dumps(SMALL_LLAMA).encode()} if "model" in arguments else {}
     case = Case((*arguments, "--json"), files)
     result = run_case(case)
     data = json.loads(result.out)

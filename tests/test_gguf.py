@@ -20,6 +20,7 @@ from gguf_files import (
     LAYERS,
     ROPE,
     VOCAB,
+    Bytes,
     Shapes,
     SmallModel,
     write_gguf,
@@ -76,18 +77,6 @@ def small_llama(path: Path, keys: dict[str, Any] | None = None, shapes: dict[str
     """Write a file of 2 layers. A shape of None leaves the tensor out."""
     changed = {name: shape for name, shape in {**LLAMA_SHAPES, **(shapes or {})}.items() if shape is not None}
     return write_gguf(path, "llama", {**LLAMA_KEYS, **(keys or {})}, changed)
-
-
-class Bytes:
-    """A source in memory that records what was read."""
-
-    def __init__(self, content: bytes, size: int | None = None) -> None:
-        self.name, self.content, self.size = "memory.gguf", content, size
-        self.reads: list[tuple[int, int]] = []
-
-    def read(self, start: int, end: int) -> bytes:
-        self.reads.append((start, end))
-        return self.content[start:end]
 
 
 def packed(version: int = 3, tensors: int = 0, keys: int = 0, rest: bytes = b"") -> bytes:

@@ -18,8 +18,8 @@ from attncalc.config.gguf.header import ArrayLength, GgufHeader, GgufTensor
 from attncalc.config.gguf.keys import LARGEST, Keys
 from attncalc.config.gguf.layers import read_block
 from attncalc.config.gguf.model import gguf_document
-from attncalc.config.keys import MAX_LAYERS
 from attncalc.ggml import TYPES_BY_NAME
+from attncalc.model import MAX_LAYERS
 
 Tensors = dict[str, tuple[int, ...]]
 """{name of a tensor without 'blk.N.', and without '.weight': its dimensions}."""

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from gguf_files import Bytes
 from tables import each
 
 from attncalc import AttncalcError
@@ -26,18 +27,6 @@ MAX_TENSORS, MAX_KEYS, MAX_TEXTS, MAX_ARRAY = 100_000, 1_000, 2_097_152, 2_000
 FIRST_READ, LIMIT = 1 << 20, 32 << 20
 F32, F16, Q4_K = 0, 1, 12
 UINT32, FLOAT32, STRING, ARRAY = 4, 6, 8, 9
-
-
-class Bytes:
-    """A file in memory that records what was read."""
-
-    def __init__(self, content: bytes, size: int | None = None) -> None:
-        self.name, self.content, self.size = "memory.gguf", content, size
-        self.reads: list[tuple[int, int]] = []
-
-    def read(self, start: int, end: int) -> bytes:
-        self.reads.append((start, end))
-        return self.content[start:end]
 
 
 class Zeros:

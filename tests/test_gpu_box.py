@@ -42,6 +42,8 @@ from attncalc.verify.request import default_dtype  # noqa: E402
 from attncalc.verify.simulate.support import AttentionCall, supports  # noqa: E402
 from attncalc.verify.torch_versions import version_notes  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("without_checks_of_values")
+
 OnBox = Callable[[Box], Gpus]
 ALIGNED = GROUPED + "d_head: 16\n"
 """Every kernel takes its heads."""
@@ -55,14 +57,6 @@ layer_kinds:
 """
 )
 MIB = 2**20
-
-
-@pytest.fixture(autouse=True)
-def without_checks_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They and repeated runs take most of the time, and other tests have them."""
-    for name in ("numerics", "behaviour"):
-        monkeypatch.setattr(f"attncalc.verify.programs.layers.{name}", lambda *arguments: ())
-    monkeypatch.setattr(timing, "MAX_RUNS", 1)
 
 
 def verified(ask: Ask, path: str, *options: str) -> dict[str, Any]:

@@ -19,25 +19,18 @@ from attncalc.verify import need_torch
 need_torch()
 from cuda_stand_in import A100, B200, GPUS, H100, ROCM, RTX_4090, RTX_5090, T4, V100, Box, Gpus  # noqa: E402
 
-from attncalc.verify import timing  # noqa: E402
 from attncalc.verify.devices import find_device  # noqa: E402
 from attncalc.verify.options import VerifyOptions  # noqa: E402
 from attncalc.verify.record import steps  # noqa: E402
 from attncalc.verify.record.recorder import plan_record  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("without_checks_of_values")
 
 OnBox = Callable[[Box], Gpus]
 MODEL = GROUPED + "d_head: 16\n"
 """Every kernel takes its heads."""
 NO_IMAGE = "CUDA error: no kernel image is available for execution on the device"
 ILLEGAL = "CUDA error: an illegal memory access was encountered"
-
-
-@pytest.fixture(autouse=True)
-def without_checks_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They and repeated runs take most of the time, and other tests have them."""
-    for name in ("numerics", "behaviour"):
-        monkeypatch.setattr(f"attncalc.verify.programs.layers.{name}", lambda *arguments: ())
-    monkeypatch.setattr(timing, "MAX_RUNS", 1)
 
 
 def run(ask: Ask, folder: Path, *options: str) -> Answer:

@@ -263,6 +263,8 @@ RUNS = {
         "llama3-8b --engine llamacpp --gpu rtx-4090 --no-kv-offload",
         "mixtral-8x7b --engine llamacpp --gpu rtx-4090",
         "deepseek-v4-flash --kv-memory 40GiB",
+        "deepseek-v4-flash --engine sglang --kv-memory 40GiB",
+        "deepseek-v4-flash --engine llamacpp --kv-memory 40GiB",
         "deepseek-v3.2 --engine llamacpp --kv-memory 40GiB",
         "gemma3-27b --engine llamacpp --kv-memory 40GiB",
         "t5-base --engine transformers --gpu t4",
@@ -279,12 +281,14 @@ RUNS = {
         f"gemma3-27b --vllm-log {LOGS}/excerpts/vllm-gemma3-27b-0.11rc.log --gpu h100",
         f"qwen3-8b --log {LOGS}/refusals/vllm-qwen3-8b-24g.log --gpu rtx-4090",
         f"--log {LOGS}/doctor/vllm-running.log",
+        f"qwen3-8b --log {LOGS}/doctor/pasted-sglang-negative.log",
     ],
+    "diagnosis": [f"--log {LOGS}/doctor/pasted-vllm-command.log"],
     "sweep": ["gpt2 llama2-7b -c 1K,2K --tp 1,5 --gpu t4", "gpt2 --phase prefill,train --columns flops_total,model"],
     "verify": ["transformer-base -c 8 --kernel math", "gemma3-27b -c 64 --simulate cuda"],
 }
 """{schema: command lines, without the command}. Together their answers have every name of the schema."""
-WORDS = {"families": "presets families"}
+WORDS = {"families": "presets families", "diagnosis": "fit"}
 """The words of a command whose schema has another name."""
 EVERY_STRUCTURE = ("kv", "params", "flops", "memory", "compare")
 """Commands that are run on a preset of each structure."""

@@ -182,9 +182,20 @@ def options(engine: str, model: str = "qwen3-8b", **fields: Any) -> str:
         (
             "vllm",
             {"enable_lora": True, "max_loras": 4, "max_lora_rank": 64},
-            " --enable-lora --max-loras 4 --max-lora-rank 64",
+            " --enable-lora --max-lora-rank 64 --max-loras 4",
         ),
         ("vllm", {"cpu_offload_gb": 5 * 2**29}, " --cpu-offload-gb 2.5"),
+        (
+            "vllm",
+            {"kv_offloading_size": 5 * 2**29},
+            " --kv-offloading-size 2.5 --kv-offloading-backend native",
+        ),
+        ("sglang", {"hicache_size": 30}, " --enable-hierarchical-cache --hicache-size 30"),
+        (
+            "sglang",
+            {"enable_lora": True, "max_lora_rank": 64, "lora_target_modules": "q_proj o_proj"},
+            " --enable-lora --max-lora-rank 64 --lora-target-modules q_proj o_proj",
+        ),
         (
             "vllm",
             {"language_model_only": True, "skip_mm_profiling": True, "max_cudagraph_capture_size": 64},

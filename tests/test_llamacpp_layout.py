@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from evaluate import evaluate
+from evaluate import text_of
 from tables import each
 from test_llamacpp import kv, latent, llama_layout, recurrent
 
@@ -20,7 +20,7 @@ from attncalc.engines.base import CacheLayout, Pool
 from attncalc.engines.llamacpp.layout import LlamaCppLayout
 from attncalc.engines.llamacpp.log_lines import mib
 from attncalc.engines.pipeline import LayerCacheSpec
-from attncalc.quantity import Quantity, Ratio, symbol, symbolic
+from attncalc.quantity import symbol, symbolic
 
 MIB, GIB = 2**20, 2**30
 CELL = 2 * 2 * 64 * 2
@@ -34,14 +34,6 @@ SYMBOLS_OF_STATES = LayerCacheSpec(2, symbolic(Mamba2(4, 8, 16, 4, 1)).cache())
 
 def details(pool: Pool) -> dict[str, int]:
     return {detail.name: int(float(detail.quantity)) for detail in pool.details}
-
-
-def text_of(figure: int | Ratio) -> str:
-    """Return a figure's formula, which gives its value."""
-    assert isinstance(figure, (Quantity, Ratio))
-    value = evaluate(figure.formula.text, {s.name: s.value for s in figure.formula.symbols})
-    assert value == (Fraction(*figure[:2]) if isinstance(figure, Ratio) else figure)
-    return figure.formula.text
 
 
 # Cells.
@@ -442,4 +434,4 @@ def test_states_have_the_convolutions_tokens_before_the_newest() -> None:
     """In f32: 10 channels of 3 tokens, and 4 * 128 elements, in 2 layers."""
     found = llama_layout(recurrent(2, 10, 4), kv_dtype="q8_0")
     assert isinstance(found, LlamaCppLayout)
-    assert found.states == (2 * (10 * 3 + 4 * 128) * 4, 2 * 10 * 3 * 4, 2 * 4 * 128 * 4)
+    assert found.states == (2 * (10 * 3 + 4 * 128) * 4, 2 * 10 * 3 * 4, 2 * 4 * 128 * 4, ())

@@ -11,8 +11,8 @@ import pytest
 from tables import each
 
 from attncalc import AttncalcError
-from attncalc.config.keys import MAX_LAYERS
 from attncalc.config.params_json import is_params_json, to_config
+from attncalc.model import MAX_LAYERS
 
 META: dict[str, Any] = {"dim": 4096, "n_layers": 32, "n_heads": 32, "vocab_size": 128256, "norm_eps": 1e-5}
 MISTRAL: dict[str, Any] = {

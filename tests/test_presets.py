@@ -50,7 +50,7 @@ def test_a_word_filters_by_name_title_and_repository(ask: Ask) -> None:
     def found(*words: str) -> list[str]:
         return [layer["name"] for layer in json.loads(ask("presets", *words, "--json").out)["layers"]]
 
-    assert found("QWEN2.5") == ["qwen2.5-7b", "qwen2.5-32b", "qwen2.5-72b"]
+    assert found("QWEN2.5") == [f"qwen2.5-{size}b" for size in ("0.5", "1.5", "3", "7", "14", "32", "72")]
     assert found("qwen3", "32b") == ["qwen3-32b", "qwen3-vl-32b"]
     assert found("R1-Distill-Llama") == ["llama3.1-8b", "llama3.1-70b"]  # the distills have Llama's sizes
     assert found("LLaMA-2 70B") == ["llama2-70b"]  # its title

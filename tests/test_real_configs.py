@@ -1,6 +1,6 @@
 """config.json files of releases, as they are: parameters and KV cache equal those established for each.
 
-tests/data/real-configs.json has 66 files without their quantization, which tests/data/quantized has. The figures are
+tests/data/real-configs.json has 68 files without their quantization, which tests/data/quantized has. The figures are
 those of transformers' own class on the meta device, or the published count. The cache is that of 4,096 tokens in the
 released dtype.
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,10 +27,11 @@ need_torch()
 import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
-from attncalc.verify import timing  # noqa: E402
 from attncalc.verify.layers.linear import LightningLayer  # noqa: E402
 from attncalc.verify.layers.mamba import MambaLayer  # noqa: E402
 from attncalc.verify.layers.recurrent import Convolution, State  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("untimed")
 
 Patch = pytest.MonkeyPatch
 KINDS = {
@@ -64,13 +64,6 @@ def model(*names: str) -> str:
     kinds = "".join(f"  {name}: {{ {KINDS[name]} }}\n" for name in names)
     text = MHA.replace("n_layers: 3", f"n_layers: {len(names)}").replace("n_heads: 4\n", "")
     return f"{text}pattern: [{', '.join(names)}]\nlayer_kinds:\n{kinds}"
-
-
-@pytest.fixture(autouse=True)
-def untimed(monkeypatch: Patch) -> None:
-    """Skip timing, which these tests do not need."""
-    monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: timing.Ceiling(math.inf, math.inf))
-    monkeypatch.setattr(timing, "typical", lambda device, run: 1.0)
 
 
 def verified(ask: Ask, path: str, *options: str) -> dict[str, Any]:

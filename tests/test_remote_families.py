@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from configs import spec_of
 
-from attncalc import ModelSpec, Workload, kv_cache, params
+from attncalc import Workload, kv_cache, params
 from attncalc.config.build import build_model
 from attncalc.config.huggingface import convert_config
 from attncalc.config.schema import check
@@ -18,23 +19,17 @@ from attncalc.config.yaml import parse_document, to_yaml
 from attncalc.errors import AttncalcError
 
 
-def read(config: dict[str, Any]) -> ModelSpec:
-    document = convert_config(config, "config.json")
-    check(document)
-    return build_model(document, "config")
-
-
 def total(config: dict[str, Any]) -> int:
-    return int(params(read(config)).total)
+    return int(params(spec_of(config)).total)
 
 
 def active(config: dict[str, Any]) -> int:
-    return int(params(read(config)).active)
+    return int(params(spec_of(config)).active)
 
 
 def cache(config: dict[str, Any], tokens: int = 100) -> int:
     """Return the bytes of one sequence's cache in bf16."""
-    return int(kv_cache(read(config), Workload.decode(1, tokens, kv_dtype="bf16")).total)
+    return int(kv_cache(spec_of(config), Workload.decode(1, tokens, kv_dtype="bf16")).total)
 
 
 def sizes(
@@ -194,7 +189,7 @@ def test_telechat_has_biases_only_where_its_parts_return() -> None:
     d = 4096
     layer = 4 * d * d + d + 3 * d * 12_288 + d + 2 * d
     assert total(config) == 30 * layer + 2 * 131_072 * d + d
-    assert read(config).max_context == 8192
+    assert spec_of(config).max_context == 8192
 
 
 def minimind(**changes: Any) -> dict[str, Any]:
@@ -250,7 +245,7 @@ def test_minicpm_4_1_has_full_attention_as_vllm_runs_it() -> None:
     config = sizes(4096, 16_384, 32, 32, 2, 73_448, model_type="minicpm", tie_word_embeddings=False)
     sparse = {**config, "sparse_config": {"kernel_size": 32, "topk": 64}}
     assert (total(sparse), cache(sparse)) == (total(config), cache(config))
-    assert any("sparse_config" in note for note in read(sparse).notes)
+    assert any("sparse_config" in note for note in spec_of(sparse).notes)
 
 
 # GPT-2's layers
@@ -282,8 +277,8 @@ def test_rugpt3_xl_computes_all_scores_of_its_sparse_layers() -> None:
     d = 2048
     layer = 4 * d * d + 4 * d + 2 * d * 8192 + 8192 + d + 4 * d
     assert total(config) == 24 * layer + 2 * 50_264 * d + 2048 * d + 2 * d
-    assert any("sparse pattern" in note for note in read(config).notes)
-    assert not any("sparse pattern" in note for note in read({**config, "sparse_mode": "none"}).notes)
+    assert any("sparse pattern" in note for note in spec_of(config).notes)
+    assert not any("sparse pattern" in note for note in spec_of({**config, "sparse_mode": "none"}).notes)
 
 
 @pytest.mark.parametrize(
@@ -291,14 +286,14 @@ def test_rugpt3_xl_computes_all_scores_of_its_sparse_layers() -> None:
 )
 def test_a_family_that_is_not_modelled_is_an_error_that_says_why(model_type: str, reason: str) -> None:
     with pytest.raises(AttncalcError, match=reason):
-        read({**LLAMA_3, "model_type": model_type})
+        spec_of({**LLAMA_3, "model_type": model_type})
 
 
 def test_the_tower_of_qwen_vl_is_noted() -> None:
     config = sizes(4096, 22_016, 32, 32, None, 151_936, model_type="qwen", no_bias=True, kv_channels=128)
     config |= {"seq_length": 2048, "tie_word_embeddings": False}
-    assert not any("tower" in note for note in read(config).notes)
-    assert "The vision tower is not counted." in read({**config, "visual": {"layers": 48}}).notes
+    assert not any("tower" in note for note in spec_of(config).notes)
+    assert "The vision tower is not counted." in spec_of({**config, "visual": {"layers": 48}}).notes
 
 
 # Experts
@@ -362,7 +357,7 @@ def test_hunyuan_large_has_keys_and_values_in_every_second_layer() -> None:
     d = 6400
     own, shared = grouped(d, 80, 8, 80), 2 * d * d
     moe = 17 * 3 * d * 18_304 + 16 * d
-    spec = read(config)
+    spec = spec_of(config)
     norms = params(spec).total - (32 * (own + shared) + 64 * (moe + 2 * d) + 128_512 * d + d)
     # a gain of 80 for the queries of 64 layers, and for the keys of at least those that have any
     assert 96 * 80 <= norms <= 128 * 80
@@ -420,7 +415,7 @@ def test_a_dflash_draft_shares_the_embedding_and_the_head_of_its_target() -> Non
     expected = 5 * layer + 5 * d * d + 2 * d  # fc, the norm after it and the last norm
     assert total(DFLASH) == expected == pytest.approx(1.05e9, rel=0.002)
     assert cache(DFLASH) == 100 * 5 * 2 * 8 * 128 * 2
-    assert any("shares with its target" in note for note in read(DFLASH).notes)
+    assert any("shares with its target" in note for note in spec_of(DFLASH).notes)
 
 
 def test_dspark_and_domino_add_heads_to_dflash() -> None:
@@ -452,7 +447,7 @@ def test_dspark_and_domino_add_heads_to_dflash() -> None:
 @pytest.mark.parametrize("config", [LLAMA_3, QWEN_2_5, {**LLAMA_3, "model_type": "glm4"}])
 def test_a_draft_of_another_class_is_not_read_as_a_whole_model(config: dict[str, Any], architecture: str) -> None:
     with pytest.raises(AttncalcError, match=f"{architecture} is not supported: it is a draft model"):
-        read({**config, "architectures": [architecture]})
+        spec_of({**config, "architectures": [architecture]})
 
 
 def test_vllms_drafts_of_minimax_and_qwen3_vl_have_llamas_layers() -> None:
@@ -535,7 +530,7 @@ def test_jina_embeddings_3_has_no_learned_positions_and_its_adapters_are_noted()
     config["lora_adaptations"] = ["retrieval.query", "retrieval.passage", "separation", "classification", "matching"]
     adapters = 5 * 4 * (24 * ((1024 + 3072) + (1024 + 1024) + 2 * (1024 + 4096)) + 250_002 + 1024)
     assert total(config) + adapters == pytest.approx(572e6, rel=0.001)
-    assert any("LoRA adapters (5)" in note for note in read(config).notes)
+    assert any("LoRA adapters (5)" in note for note in spec_of(config).notes)
 
 
 def test_nvidias_bidirectional_llamas_are_encoders() -> None:
@@ -559,7 +554,7 @@ def test_colpali_has_a_projection_and_no_head() -> None:
 
 def test_an_error_lists_the_fields_in_the_same_order_in_every_run() -> None:
     with pytest.raises(AttncalcError, match="head_dim 5, hidden_size 64, num_attention_heads 8 is not supported"):
-        read(sizes(64, 128, 2, 8, 8, 1000, model_type="exaone", tie_word_embeddings=False, head_dim=5))
+        spec_of(sizes(64, 128, 2, 8, 8, 1000, model_type="exaone", tie_word_embeddings=False, head_dim=5))
 
 
 @pytest.mark.parametrize("config", [deepseek_ocr(), minimind(), minimind(use_moe=True, hidden_dim=None)])

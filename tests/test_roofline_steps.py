@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from evaluate import evaluate
+from evaluate import text_of
 
 from attncalc import Chunked, Grouped, Head, Latent, Layers, Mlp, ModelSpec, Sliding, Stack, Workload, load
 from attncalc.attention import CacheSpec
@@ -117,8 +117,7 @@ def test_a_steps_flops_are_those_of_all_parts() -> None:
 
 def batch_of(found: Roofline) -> Quantity:
     assert found.compute_bound_batch is not None
-    symbols = {symbol.name: symbol.value for symbol in found.compute_bound_batch.formula.symbols}
-    assert evaluate(found.compute_bound_batch.formula.text, symbols) == found.compute_bound_batch
+    text_of(found.compute_bound_batch)
     return found.compute_bound_batch
 
 
@@ -207,8 +206,18 @@ def test_limits_are_only_searched_if_asked_for() -> None:
 # The bytes of cache that a step reads
 
 
+INDEXER = frozenset({"indexer"})
+
+
+def test_an_indexers_keys_may_be_whole() -> None:
+    """SGLang: 3 layers of 24 B of a latent, half of them here, and 12 B of an indexer's key, all of them."""
+    of = picking(3)
+    written = cache_read(of, Workload.prefill(2, 100), ServingConfig(dcp=2, whole=INDEXER))
+    assert written == 3 * 2 * 100 * (24 // 2 + 12)
+
+
 def test_one_device_is_the_default() -> None:
-    assert ONE_DEVICE == ServingConfig() == (1, 1, None, None, 0)
+    assert ONE_DEVICE == ServingConfig() == (1, 1, None, None, 0, frozenset())
 
 
 @pytest.mark.parametrize(
@@ -216,6 +225,9 @@ def test_one_device_is_the_default() -> None:
     [
         ("vllm", {"tp": 4, "pp": 2, "dcp": 2}, ServingConfig(2, 2, BF16, BF16)),
         ("vllm", {"tp": 2, "engine_args": {"speculative_tokens": 3}}, ServingConfig(1, 1, BF16, BF16, drafts=3)),
+        # a GPU of SGLang has the heads of its group: 4 of 8 for half of the tokens, or 1 for half of them
+        ("sglang", {"tp": 4, "dcp": 2}, ServingConfig(1, 1, BF16, BF16, whole=INDEXER)),
+        ("sglang", {"tp": 16, "dcp": 2}, ServingConfig(1, 2, BF16, BF16, whole=INDEXER)),
         # llama.cpp gives each GPU whole layers
         ("llamacpp", {"gpus": 3, "engine_args": {"kv_dtype_k": "q8_0"}}, ServingConfig(3, 1, Q8, F16)),
         ("llamacpp", {"gpus": 3, "engine_args": {"kv_dtype_v": "q8_0"}}, ServingConfig(3, 1, F16, Q8)),

@@ -6,13 +6,13 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from evaluate import evaluate
+from evaluate import text_of
 from hypothesis import given
 from hypothesis import strategies as st
 from specs import models
 from tables import each
 
-from attncalc import AttncalcError, Chunked, Full, Grouped, Latent, Sliding, Workload, load
+from attncalc import AttncalcError, Chunked, Full, Grouped, Latent, Sliding, Workload, fit, load
 from attncalc.attention.kind import CacheSpec
 from attncalc.attention.linear import GatedDeltaNet, Lightning, ShortConvolution
 from attncalc.attention.mamba import Mamba2
@@ -21,6 +21,7 @@ from attncalc.config.gpus import gpu
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import find_engine
 from attncalc.engines.pipeline import LayerCacheSpec, cut_into_stages
+from attncalc.engines.sglang.log import read_log
 from attncalc.engines.sglang.options import SglangArgs
 from attncalc.engines.sglang.pools import stage_sizes
 from attncalc.engines.sglang.slots import SglangLayout, StatePool
@@ -74,6 +75,91 @@ def test_an_fp8_latent_with_an_indexer_is_656_bytes() -> None:
     assert pool.log_lines[0] == "KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 131072, KV size: 7.51 GB"
     assert pool.details[0].quantity == 61_464
     assert "page size 64" in sglang_layout.facts
+
+
+@each(
+    ("layers", "options", "rows"),
+    [
+        # each GPU stores every second token, so that a pool of 1,000 rows holds 2,000 tokens
+        ((8, MLA), {}, 576 * 2 * 8),
+        # all keys of an indexer: 656 B of a latent and twice 132 B; the drafter's layer is whole too
+        ((78, DSA), {"kv": "fp8"}, 78 * (656 + 2 * 132)),
+        (
+            (78, DSA),
+            {"kv": "fp8", "speculative_layers": 1, "speculative_tokens": 2},
+            78 * (656 + 2 * 132) + 2 * (656 + 132),
+        ),
+        # Grouped(32, 1, 128) is what one of 8 GPUs has of 4 heads or of 8. A pair of GPUs stores the heads of both:
+        # one of 4 heads, and two of 8, with which the pair stores as many bytes per token as without --dcp
+        ((8, Grouped(32, 1, 128)), {"n_kv_heads": 4}, 8 * 2 * 128 * 2),
+        ((8, Grouped(32, 1, 128)), {"n_kv_heads": 8}, 8 * 2 * 2 * 128 * 2),
+    ],
+)
+def test_dcp_stores_a_part_of_the_tokens_on_each_gpu(layers: Any, options: dict[str, Any], rows: int) -> None:
+    """Source: _compute_cell_size in SGLang's pool_configurator.py, get_num_kv_heads in its model_config.py."""
+    of = layout_of(layers, tp=8, dcp=2, **options)
+    pool = of.pool(64_000 * rows, 4096)
+    assert pool.tokens == 2 * 64_000
+    assert (
+        pool.log_lines[-1] == "max_total_num_tokens=64000, ..."
+    )  # sglang pull request 32730: the log has those of one GPU
+    assert float(pool.concurrency) == 2 * 64_000 / 4096
+    assert of.needed(1, 4096) == 2048 * rows
+    assert of.needed(1, 4097) == (2048 + (64 if options.get("kv") else 1)) * rows
+
+
+def test_a_log_with_dcp_has_the_tokens_of_one_gpu() -> None:
+    of = layout_of((8, MLA), tp=8, dcp=2)
+    pool = of.pool(2**30, 4096)
+    log = read_log(["ServerArgs(tp_size=8, dcp_size=2)", *pool.log_lines])
+    assert log is not None
+    memory, checks = find_engine("sglang").log_checks(log, of, of.args, 4096)
+    assert memory is not None
+    assert of.pool(memory.printed, 4096).tokens == pool.tokens
+    assert all(check.ok for check in checks)
+
+
+def test_the_indexers_keys_of_a_model_take_a_part_of_what_dcp_gives() -> None:
+    """Issue 27: half of the gain or less. Twice 788 / (656 + 2 x 132), and 8 times 788 / (656 + 8 x 132)."""
+    tokens = [int(layout_of((78, DSA), kv="fp8", tp=8, dcp=n).pool(10**10, 4096).tokens) for n in (1, 2, 8)]
+    assert [round(n / tokens[0], 2) for n in tokens[1:]] == [1.71, 3.68]
+
+
+@each(
+    ("layers", "options", "message", "tip"),
+    [
+        (
+            ((8, MLA),),
+            {"tp": 8, "dcp": 3},
+            "--dcp 3 does not divide the 8 tensor-parallel devices of attention",
+            "use a divisor: --dcp shares these devices",
+        ),
+        (
+            ((8, MLA),),
+            {"tp": 8, "dcp": 2, "engine_version": "0.5.14"},
+            "SGLang 0.5.14 has no --dcp",
+            "use --engine-version 0.5.15 or later, or leave --dcp out",
+        ),
+        (
+            ((8, DSA),),
+            {"tp": 8, "dcp": 2, "engine_version": "0.5.21"},
+            "SGLang 0.5.21 has no --dcp with an indexer",
+            "use --engine-version 0.5.22 or later, or leave --dcp out",
+        ),
+        (
+            ((4, MHA), (4, MHA.with_span(Sliding(128)))),
+            {"tp": 8, "dcp": 2, "model_type": "gpt_oss"},
+            "--dcp: SGLang does not split the pool of sliding windows",
+            "leave --dcp out, or add --disable-hybrid-swa-memory",
+        ),
+    ],
+)
+def test_dcp_that_sglang_does_not_have_is_an_error(
+    layers: Any, options: dict[str, Any], message: str, tip: str
+) -> None:
+    with pytest.raises(AttncalcError) as error:
+        layout_of(*layers, **options)
+    assert (error.value.message, error.value.tip) == (message, tip)
 
 
 def test_states_of_qwen3_5_have_one_spare_slot() -> None:
@@ -449,9 +535,7 @@ def test_needed_is_the_least_memory_that_holds(model: Any, more: Any, batch: int
     assert figure == needed
     assert pool.log_lines == enough.log_lines
     for shown_figure in (figure, pool.tokens, pool.concurrency, *(detail.quantity for detail in pool.details)):
-        symbols = {symbol.name: symbol.value for symbol in shown_figure.formula.symbols}
-        value = Fraction(*shown_figure[:2]) if isinstance(shown_figure, tuple) else Fraction(int(shown_figure))
-        assert evaluate(shown_figure.formula.text, symbols) == value
+        text_of(shown_figure)
 
 
 # The share of a GPU's memory.
@@ -565,3 +649,81 @@ def test_decimals_are_parsed_exactly() -> None:
     for text in ("", ".", "0", "0.0", "-1", "1e9", "1,5", "1.1"):
         with pytest.raises(AttncalcError, match=r"--x: .* is not a number above 0 and at most 1"):
             parse_decimal(text, "--x", upper=1)
+
+
+# Buffers for LoRA adapters.
+
+
+LLAMA_LORA: dict[str, Any] = {"enable_lora": True, "max_lora_rank": 64, "lora_target_modules": "all"}
+PAIR = 8 * 64 * 2
+"""Bytes per input or output: 8 adapters of rank 64 in bf16."""
+
+
+@each(
+    ("model", "options", "widths"),
+    [
+        # q and o have 4096 + 4096 inputs and outputs, k and v 4096 + 1024, gate, up and down 4096 + 14,336: 81,920;
+        # embedding and head 128,256 + 4096 each, and both of them twice (init_embedding_buffer)
+        ("llama3-8b", {}, 32 * (2 * 8192 + 2 * 5120 + 3 * 18_432) + 2 * 2 * (128_256 + 4096)),
+        ("llama3-8b", {"lora_target_modules": "q_proj,down_proj"}, 32 * (8192 + 2 * 5120 + 18_432)),
+        ("llama3-8b", {"lora_target_modules": "embed_tokens"}, 128_256 + 4096),
+        # half of the outputs of q, k, v, gate and up, and half of the inputs of o and down
+        (
+            "llama3-8b",
+            {"lora_target_modules": "qkv_proj,o_proj,gate_up_proj,down_proj", "tp": 2},
+            32 * (6144 + 2 * 4608 + 6144 + 3 * 11_264),
+        ),
+        # the head's outputs are divided, the embedding is not
+        ("llama3-8b", {"lora_target_modules": "lm_head", "tp": 2}, 4096 + 64_128),
+        # a pair per expert
+        (
+            "qwen3-30b-a3b",
+            {"lora_target_modules": "o_proj gate_proj"},
+            48 * (4096 + 2048 + 128 * 2 * (2048 + 768)),
+        ),
+        # the 3 dense layers of DeepSeek-V3 have buffers for 256 experts of 2,048 too, and their own MLP of 18,432
+        (
+            "deepseek-v3",
+            {"lora_target_modules": "down_proj"},
+            61 * 256 * (7168 + 2048) + 58 * (7168 + 2048) + 3 * (7168 + 18_432),
+        ),
+        # q_a and kv_a: 7168 inputs each, 1,536 and 576 outputs, which nothing divides
+        ("deepseek-v3", {"lora_target_modules": "q_a_proj", "tp": 8}, 61 * (7168 + 1536 + 7168 + 576)),
+    ],
+)
+def test_lora_buffers_have_a_pair_for_each_target_module(model: str, options: dict[str, Any], widths: int) -> None:
+    """Source: get_lora_A_shape, get_lora_B_shape and init_buffers in SGLang 0.5.23's lora/mem_pool.py."""
+    result = fit(model, engine="sglang", gpu="b200", context=4096, **{**LLAMA_LORA, **options})
+    assert result.budget.weights is not None
+    (size,) = (part.size for part in result.budget.weights.extra if part.name == "weights_lora")
+    assert size == widths * PAIR
+
+
+def test_fewer_adapters_of_a_batch_take_less() -> None:
+    sizes = []
+    for adapters in (8, 2):
+        options: dict[str, Any] = {"max_loras_per_batch": adapters, "lora_target_modules": "o_proj"}
+        result = fit("llama3-8b", engine="sglang", gpu="h100", **{**LLAMA_LORA, **options})
+        assert result.budget.weights is not None
+        sizes += [part.size for part in result.budget.weights.extra if part.name == "weights_lora"]
+    assert sizes == [32 * 8192 * PAIR, 32 * 8192 * PAIR // 4]
+
+
+@each(
+    ("model", "options", "message"),
+    [
+        ("llama3-8b", {"max_lora_rank": None}, "--enable-lora needs --max-lora-rank"),
+        ("llama3-8b", {"lora_target_modules": None}, "--enable-lora needs --lora-target-modules"),
+        ("llama3-8b", {"enable_lora": False}, "adapters of LoRA need --enable-lora"),
+        ("llama3-8b", {"pp": 2}, "--enable-lora is not supported with --pp"),
+        ("llama3-8b", {"lora_target_modules": "query"}, "'query' is not a module with LoRA adapters"),
+        ("llama3-8b", {"lora_target_modules": "all,o_proj"}, "'all' is not a module with LoRA adapters"),
+        ("llama3-8b", {"lora_target_modules": " "}, "'' is not a module with LoRA adapters"),
+        ("qwen3-next-80b-a3b", {"tp": 2}, "LoRA buffers are not known for GDN"),
+        ("deepseek-v2-lite", {}, "LoRA buffers are not known for MLA"),
+    ],
+)
+def test_lora_buffers_that_are_not_known_are_an_error(model: str, options: dict[str, Any], message: str) -> None:
+    given = {name: value for name, value in {**LLAMA_LORA, **options}.items() if value is not None}
+    with pytest.raises(AttncalcError, match=message):
+        fit(model, engine="sglang", gpu="h200", **given)

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from evaluate import evaluate
+from evaluate import text_of
 from tables import each
 from test_sglang import GDN, MHA, MLA, engine_args, hybrid_layout, layout_of
 
@@ -19,7 +19,7 @@ from attncalc.engines import find_engine
 from attncalc.engines.base import Pool
 from attncalc.engines.pipeline import LayerCacheSpec
 from attncalc.engines.sglang.slots import SglangLayout, StatePool
-from attncalc.quantity import Quantity, Ratio, symbol, symbolic
+from attncalc.quantity import symbol, symbolic
 
 GIB = 2**30
 ROW = 8 * 2 * 128 * 2
@@ -39,14 +39,6 @@ def in_symbols(*layers: tuple[int, Any], **more: Any) -> SglangLayout:
 
 def details(pool: Pool) -> dict[str, int]:
     return {detail.name: int(float(detail.quantity)) for detail in pool.details}
-
-
-def text_of(figure: int | Ratio | None) -> str:
-    """Return a figure's formula, which gives its value."""
-    assert isinstance(figure, (Quantity, Ratio))
-    value = evaluate(figure.formula.text, {s.name: s.value for s in figure.formula.symbols})
-    assert value == (Fraction(*figure[:2]) if isinstance(figure, Ratio) else figure)
-    return figure.formula.text
 
 
 # Slots of states.

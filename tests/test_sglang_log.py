@@ -82,6 +82,7 @@ def test_weights_need_both_figures_of_free_memory() -> None:
         ("max_running_requests=7", "max_total_num_tokens=1000, max_running_requests=62", "max_running_requests", "7"),
         # ranks of attention: the option of 0.5.23, or replicas that share the experts
         ("attn_dp_size=4", "", "attn_dp", "4"),
+        ("dcp_size=2", "", "dcp", "2"),
         ("dp_size=8, enable_dp_attention=True", "", "attn_dp", "8"),
         ("dp_size=8, enable_dp_attention=False", "", "attn_dp", None),
         ("attn_dp_size=4, dp_size=8, enable_dp_attention=True", "", "attn_dp", "4"),
@@ -208,7 +209,11 @@ def test_releases_are_those_whose_lines_the_log_may_have() -> None:
 def test_releases_have_every_combination_of_behaviours() -> None:
     """A version between two of them behaves as the older one."""
     switches = [switch for switch in vars(SglangVersion).values() if isinstance(switch, Switch)]
-    firsts = {first for switch in switches for first in switch.steps} - {(), (0, 5, 22)}  # 0.5.23 stands for 0.5.22
+    firsts = {first for switch in switches for first in switch.steps} - {
+        (),
+        (0, 5, 21),
+        (0, 5, 22),
+    }  # for which 0.5.23 stands
     assert firsts <= {sglang_version(name).number for name in RELEASES} | {(0, 4)}  # 0.4.0 stands for 0.4
 
 

@@ -14,11 +14,13 @@ import pytest
 from tables import each
 
 from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload, load
+from attncalc import fit as fit_of
 from attncalc.checkpoint import CheckpointWeights
 from attncalc.config.gpus import gpu
 from attncalc.hardware import Gpu
 from attncalc.serving import suggestions as module
 from attncalc.serving.fit import fit
+from attncalc.serving.launch import launch_command
 from attncalc.serving.request import FitRequest, ResolvedRequest, resolve
 from attncalc.serving.suggestions import Suggestion, suggestions, with_fewest_options
 from attncalc.units import GIB
@@ -84,13 +86,36 @@ def test_fewer_sequences_are_below_the_limit_and_not_below_the_batch(
     batch: int, args: dict[str, int], flags: list[str]
 ) -> None:
     """vLLM's limits on an H100 are 1,024 sequences and 8,192 tokens per step; on small GPUs 2,048 tokens."""
-    assert list(tried(module._fewer_sequences, request(batch=batch, engine_args=args))) == flags
+    assert list(tried(module._smaller_steps, request(batch=batch, engine_args=args))) == flags
 
 
 def test_fewer_sequences_are_limits_of_a_pass_on_a_gpu() -> None:
-    changed = tried(module._fewer_sequences, request())[SEQUENCES[0]]
+    changed = tried(module._smaller_steps, request())[SEQUENCES[0]]
     assert changed.engine_args == {"max_num_seqs": 128, "max_num_batched_tokens": 2048}
-    assert tried(module._fewer_sequences, request(gpu=None, kv_memory=GIB)) == {}
+    assert tried(module._smaller_steps, request(gpu=None, kv_memory=GIB)) == {}
+
+
+def test_llama_cpp_has_smaller_micro_batches() -> None:
+    changed = tried(module._smaller_steps, request("llamacpp"))
+    assert {flag: each.engine_args for flag, each in changed.items()} == {
+        "-ub 256": {"ubatch": 256},
+        "-ub 128": {"ubatch": 128},
+        "-ub 64": {"ubatch": 64},
+    }
+    assert list(tried(module._smaller_steps, request("llamacpp", engine_args={"ubatch": 128}))) == ["-ub 64"]
+
+
+def test_a_micro_batch_is_suggested_only_where_its_compute_buffer_is_enough() -> None:
+    def found(context: int) -> list[Suggestion]:
+        result = fit_of("qwen3-14b", engine="llamacpp", weights_dtype="q4_k_m", gpu="12GB", context=context)
+        return [change for change in suggestions(result) if change.flag.startswith("-ub")]
+
+    (change,) = found(15_360)
+    assert change.flag == "-ub 256"
+    assert change.result.verdict == "fits"
+    assert "-ub 256" in str(launch_command(change.result.resolved))
+    # 16,384 tokens need 160 MiB more, and a smaller micro-batch gives less than that
+    assert [each.flag for each in found(16_384)] == []
 
 
 def test_cuda_graphs_are_given_up_where_the_engine_has_them() -> None:
@@ -413,12 +438,12 @@ def test_a_larger_share_can_be_left_out() -> None:
 
 def test_what_was_tried_is_what_the_engine_and_the_request_have() -> None:
     assert module.tried(resolve(request(batch=2))) == (
-        "fewer sequences and tokens per step, no CUDA graphs, a narrower cache, narrower weights, a larger share of "
+        "fewer sequences or tokens per step, no CUDA graphs, a narrower cache, narrower weights, a larger share of "
         "the GPU's memory, more GPUs, a shorter context and a smaller batch"
     )
     assert module.tried(resolve(request(gpu=None, kv_memory=GIB))) == "a narrower cache and a shorter context"
     assert module.tried(resolve(request(kv_dtype="fp8")), with_share=False) == (
-        "fewer sequences and tokens per step, no CUDA graphs, narrower weights, more GPUs and a shorter context"
+        "fewer sequences or tokens per step, no CUDA graphs, narrower weights, more GPUs and a shorter context"
     )
     assert "layers on the host" in module.tried(resolve(request("llamacpp")))
 

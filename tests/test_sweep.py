@@ -11,6 +11,7 @@ import pytest
 from asking import Ask, results
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import each
 
 import attncalc
 from attncalc import AttncalcError, Workload, load, sweep
@@ -18,6 +19,9 @@ from attncalc.cost.activations import activations
 from attncalc.cost.cache import kv_cache
 from attncalc.cost.flops import flops
 from attncalc.report.memory import largest_layer
+from attncalc.serving.fit import Deployment
+from attncalc.serving.request import ResolvedRequest
+from attncalc.sweeps import fits
 from attncalc.sweeps.columns import BOUNDS, FIT
 
 Answer = TypeVar("Answer")
@@ -99,6 +103,20 @@ def test_rows_have_the_figures_of_all_replicas() -> None:
     assert row["replicas"] == 4
     for name in ("concurrency", "max_batch", "kv_tokens"):
         assert row[f"{name}_all_replicas"] == 4 * row[name]
+
+
+@each("engine", ["vllm", "ideal"])
+def test_cells_of_one_setting_share_a_memory_budget(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes most of the time of a cell, and depends on neither the batch nor the context."""
+    deployments: list[Deployment] = []
+
+    def deployment(resolved: ResolvedRequest) -> Deployment:
+        deployments.append(Deployment(resolved))
+        return deployments[-1]
+
+    monkeypatch.setattr(fits, "Deployment", deployment)
+    rows = sweep("llama3-70b", gpu="h100-80gb", gpus=4, engine=engine, context="4K:64K:4K", batch="1,8,64")
+    assert (len({(row["concurrency"], row["max_context"]) for row in rows}), len(deployments)) == (48, 1)
 
 
 def test_searched_figures_are_computed_if_they_are_asked_for() -> None:

@@ -63,15 +63,25 @@ def test_an_assumed_share_of_unified_memory_leaves_the_host_the_rest(name: str) 
 def test_vllm_may_not_start_with_its_default_share_of_unified_memory(ask: Ask, name: str, is_warned: bool) -> None:
     """0.92 of 121.63 GiB are 111.90, more than the 83 % that an idle host had; 0.83 is not."""
     words = ("fit", "qwen3-0.6b", "--gpu", name, "--engine", "vllm")
-    said = " ".join(ask(*words).out.split())
+    said = " ".join(ask(*words, "--gpu-memory-utilization", "0.92").out.split())
     assert ("--gpu-memory-utilization 0.83 starts with the least" in said) is is_warned
     assert ("vLLM starts only if 111.90 GiB are free" in said) is (name == "gb10")
-    assert "starts only if" not in ask(*words, "--gpu-memory-utilization", f"0.{FREE_OF_UNIFIED[0]}").out
+    alone = ask(*words).out
+    assert "starts only if" not in alone
+    assert (f"--gpu-memory-utilization 0.{FREE_OF_UNIFIED[0]}" in alone) is is_warned
+
+
+def test_a_mac_runs_llamacpp_unless_another_engine_is_named(ask: Ask) -> None:
+    assert "llama-server -m " in ask("fit", "qwen3-8b", "--gpu", "m4-max").out
+    assert "vllm serve " in ask("fit", "qwen3-8b", "--gpu", "m4-max", "--engine", "vllm").out
+    assert "vllm serve " in ask("fit", "qwen3-8b", "--gpu", "l4").out
 
 
 def test_sglang_is_warned_of_shares_that_left_the_host_no_memory(ask: Ask) -> None:
     words = ("fit", "qwen3-0.6b", "--gpu", "gb10", "--engine", "sglang")
-    assert "--mem-fraction-static 0.8 is published" in " ".join(ask(*words).out.split())
+    larger = ask(*words, "--mem-fraction-static", "0.85").out
+    assert "--mem-fraction-static 0.8 is published" in " ".join(larger.split())
+    assert "--mem-fraction-static 0.8" in ask(*words).out
     assert "published" not in ask(*words, "--mem-fraction-static", "0.8").out
     assert "published" not in ask(*words[:3], "h100", *words[4:]).out
 

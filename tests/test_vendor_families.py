@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configs import spec_of
 from tables import each
 
-from attncalc import ModelSpec, Workload, kv_cache, load, params
+from attncalc import Workload, kv_cache, load, params
 from attncalc.config.build import build_model
 from attncalc.config.gpus import gpu
 from attncalc.config.huggingface import convert_config
@@ -30,19 +31,13 @@ CONFIGS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "data" 
 GROUP: dict[str, Any] = {"targets": 5, "weights": {"num_bits": 4, "type": "int", "strategy": "channel"}}
 
 
-def read(config: dict[str, Any]) -> ModelSpec:
-    document = convert_config(config, "config.json")
-    check(document)
-    return build_model(document, "config")
-
-
 def total(name: str, **changes: Any) -> int:
-    return int(params(read({**CONFIGS[name], **changes})).total)
+    return int(params(spec_of({**CONFIGS[name], **changes})).total)
 
 
 def cache(name: str, tokens: int = 4096) -> int:
     """Return the bytes of one sequence's cache in bf16."""
-    return int(kv_cache(read(CONFIGS[name]), Workload.decode(1, tokens, kv_dtype="bf16")).total)
+    return int(kv_cache(spec_of(CONFIGS[name]), Workload.decode(1, tokens, kv_dtype="bf16")).total)
 
 
 def grouped(d_model: int, heads: int, kv_heads: int, d_head: int) -> int:
@@ -100,10 +95,10 @@ def test_nemotron_nas_may_replace_a_part_by_a_matrix_or_by_nothing() -> None:
     # embedding, head and last norm; W_q and W_o 512 x 512, W_k and W_v of 2 heads; MLP of 512; two norms
     expected = 2 * 1000 * 512 + 512 + grouped(512, 8, 2, 64) + 3 * 512 * 512 + 2 * 512
     expected += 2 * 512 * 512 + 2 * 512  # the two matrices and their norms; a layer of nothing has neither
-    assert params(read(config)).total == expected
+    assert params(spec_of(config)).total == expected
     windowed = {"attention": {"n_heads_in_group": 4, "window_length": 128}, "ffn": {"ffn_mult": 1.5}}
     with pytest.raises(AttncalcError, match="block_configs"):
-        read({**config, "block_configs": [windowed, linear, nothing]})
+        spec_of({**config, "block_configs": [windowed, linear, nothing]})
 
 
 def test_mimo_is_qwen2_without_a_window() -> None:
@@ -151,13 +146,13 @@ def test_ling_2_has_norms_on_queries_and_keys_and_a_dense_layer() -> None:
     attention = grouped(d, 16, 4, 128) + 2 * 128 + 2 * d
     sparse = 257 * 3 * d * 512 + 256 * d
     expected = 20 * attention + 3 * d * 5120 + 19 * sparse + 2 * 157_184 * d + d
-    assert params(read(LING_MINI_2)).total == expected == pytest.approx(16.26e9, rel=0.001)
+    assert params(spec_of(LING_MINI_2)).total == expected == pytest.approx(16.26e9, rel=0.001)
 
 
 def test_ring_linear_has_lightning_attention_between_full_layers() -> None:
     """Ring-mini-linear-2.0: 16.4 billion parameters, every fifth of 20 layers with full attention."""
     config = {**LING_MINI_2, "model_type": "bailing_moe_linear", "architectures": ["BailingMoeLinearV2ForCausalLM"]}
-    spec = read({**config, "layer_group_size": 5, "group_norm_size": 4})
+    spec = spec_of({**config, "layer_group_size": 5, "group_norm_size": 4})
     d = 2048
     full = grouped(d, 16, 4, 128) + 2 * 128
     linear = 5 * d * d + d + 2 * 128  # q, k, v, the gate and o; the norm before the gate, and those of q and k
@@ -201,8 +196,8 @@ def test_ling_2_5_is_not_read_as_its_successor_of_the_same_model_type() -> None:
     linear = 5 * d * width + width + 2 * 128
     sparse = 257 * 3 * d * 2048 + 256 * d
     expected = 10 * mla + 70 * linear + 80 * 2 * d + 4 * 3 * d * 18_432 + 76 * sparse + 2 * 157_184 * d + d
-    assert params(read(config)).total == expected == pytest.approx(1e12, rel=0.03)
-    assert params(read({**config, "architectures": ["BailingHybridForCausalLM"]})).total != expected
+    assert params(spec_of(config)).total == expected == pytest.approx(1e12, rel=0.03)
+    assert params(spec_of({**config, "architectures": ["BailingHybridForCausalLM"]})).total != expected
 
 
 def test_kimi_k3_has_full_gates_latent_experts_and_attention_over_residuals() -> None:
@@ -233,28 +228,28 @@ def test_minimax_m3_has_three_dense_layers_with_full_attention(name: str) -> Non
 
 
 def test_minimax_m3_that_lists_no_layers_is_noted() -> None:
-    assert any("sparse attention" in note for note in read(CONFIGS["minimax-m3-abridged"]).notes)
-    assert not any("sparse attention" in note for note in read(CONFIGS["minimax-m3"]).notes)
+    assert any("sparse attention" in note for note in spec_of(CONFIGS["minimax-m3-abridged"]).notes)
+    assert not any("sparse attention" in note for note in spec_of(CONFIGS["minimax-m3"]).notes)
 
 
 def test_step_may_have_its_text_config_at_the_top_level() -> None:
     flat = CONFIGS["step-3.7-flash"]
     text = {key: value for key, value in flat.items() if key not in ("model_type", "architectures")}
     nested = {"model_type": "step3p7", "architectures": flat["architectures"], "text_config": text}
-    assert params(read(nested)).total == total("step-3.7-flash")
+    assert params(spec_of(nested)).total == total("step-3.7-flash")
 
 
 def test_the_config_of_sglangs_deepseek_v4_is_that_of_the_class() -> None:
     renamed = {**CONFIGS["deepseek-v4-flash-fp8"], "model_type": "deepseek_v4"}
-    assert total("deepseek-v4-flash-fp8") == params(read(renamed)).total
+    assert total("deepseek-v4-flash-fp8") == params(spec_of(renamed)).total
 
 
 def test_a_flat_glm4v_is_the_nested_one() -> None:
     flat = CONFIGS["glm-4.1v-9b"]
     text = {key: value for key, value in flat.items() if key not in ("model_type", "architectures", "vision_config")}
     nested = {**{key: flat[key] for key in ("model_type", "architectures", "vision_config")}, "text_config": text}
-    assert params(read(nested)).total == total("glm-4.1v-9b")
-    assert read(nested).towers == read(flat).towers != ()
+    assert params(spec_of(nested)).total == total("glm-4.1v-9b")
+    assert spec_of(nested).towers == spec_of(flat).towers != ()
 
 
 def test_qwen3_asr_may_have_its_text_config_in_its_thinker() -> None:
@@ -271,14 +266,14 @@ def test_minicpm_v_has_the_language_model_of_its_version() -> None:
     assert total("minicpm-v-4") == 32 * minicpm + 2 * 73_448 * 2560 + 2560
     assert total("minicpm-v-2.6", version=4.5) == 28 * (qwen - (28 + 2 * 4) * 128 + 2 * 128) + 2 * 151_666 * 3584 + 3584
     with pytest.raises(AttncalcError, match="version"):
-        read({**CONFIGS["minicpm-v-2.6"], "version": 9.9})
+        spec_of({**CONFIGS["minicpm-v-2.6"], "version": 9.9})
 
 
 def test_minicpm_v_counts_its_tower_among_the_weights() -> None:
     d, width = 1152, 4304
     siglip = 27 * (4 * d * d + 4 * d + 2 * d * width + width + d + 4 * d) + (3 * 14 * 14 + 1) * d + 70 * 70 * d + 2 * d
     resampler = 64 * 3584 + d * 3584 + 4 * 3584 * 3584 + 4 * 3584 + 6 * 3584 + 3584 * 3584
-    (tower,) = read(CONFIGS["minicpm-v-2.6"]).towers
+    (tower,) = spec_of(CONFIGS["minicpm-v-2.6"]).towers
     assert tower.params == siglip + resampler == 486_411_504
 
 
@@ -292,8 +287,8 @@ def test_vila_reads_llm_cfg_and_the_first_llava_its_own_fields() -> None:
     llama = CONFIGS["vila1.5-3b"]["llm_cfg"]
     flat = {**llama, "model_type": "llava_llama", "architectures": ["LlavaLlamaForCausalLM"]}
     layer = grouped(2560, 20, 20, 128) + 3 * 2560 * 6912 + 2 * 2560
-    assert total("vila1.5-3b") == params(read(flat)).total == 32 * layer + 2 * 32_000 * 2560 + 2560
-    assert any("vision tower is not counted" in note for note in read(flat).notes)
+    assert total("vila1.5-3b") == params(spec_of(flat)).total == 32 * layer + 2 * 32_000 * 2560 + 2560
+    assert any("vision tower is not counted" in note for note in spec_of(flat).notes)
 
 
 def test_the_first_llava_has_the_fields_of_llama_and_an_uncounted_tower() -> None:
@@ -301,7 +296,7 @@ def test_the_first_llava_has_the_fields_of_llama_and_an_uncounted_tower() -> Non
     llama = CONFIGS["vila1.5-3b"]["llm_cfg"]
     sizes = {"hidden_size": 4096, "intermediate_size": 11_008, "num_attention_heads": 32, "num_key_value_heads": 32}
     config = {**llama, **sizes, "model_type": "llava", "mm_vision_tower": "openai/clip-vit-large-patch14-336"}
-    spec = read({**config, "architectures": ["LlavaLlamaForCausalLM"]})
+    spec = spec_of({**config, "architectures": ["LlavaLlamaForCausalLM"]})
     assert params(spec).total == 6_738_415_616
     assert any("vision tower is not counted" in note for note in spec.notes)
 
@@ -326,7 +321,7 @@ def test_phi_with_vision_is_phi3(model_type: str, architecture: str) -> None:
         "attention_bias": False,
     }
     layer = grouped(3072, 32, 32, 96) + 3 * 3072 * 8192 + 2 * 3072
-    spec = read(config)
+    spec = spec_of(config)
     assert params(spec).total == 32 * layer + 2 * 32_064 * 3072 + 3072 == 3_821_079_552
     assert any("not counted" in note for note in spec.notes)
 
@@ -345,7 +340,7 @@ def test_orion_is_llama_with_layer_norms() -> None:
     }
     layer = grouped(5120, 40, 40, 128) + 3 * 5120 * 15_360 + 2 * 2 * 5120
     expected = 40 * layer + 2 * 84_608 * 5120 + 2 * 5120
-    assert params(read(config)).total == expected == pytest.approx(14.5e9, rel=0.001)
+    assert params(spec_of(config)).total == expected == pytest.approx(14.5e9, rel=0.001)
 
 
 def yuan(**changes: Any) -> dict[str, Any]:
@@ -368,7 +363,7 @@ def test_yuan_filters_the_input_of_queries_and_keys() -> None:
     # two convolutions of 2 x 1 between 2,048 and 1,024 channels with their biases, and a norm
     filters = 2 * (2 * d * d // 2) + d // 2 + d + d
     layer = 4 * d * d + filters + 3 * d * 8192 + 2 * d
-    spec = read(yuan())
+    spec = spec_of(yuan())
     assert params(spec).total == 24 * layer + 135_040 * d + d == pytest.approx(2.1e9, rel=0.01)
     # K and V of 32 heads * 64, and the last two tokens, in 24 layers of 2 B
     assert kv_cache(spec, Workload.decode(1, 100, kv_dtype="bf16")).total == 24 * 2 * (100 * 2 * d + 2 * d)
@@ -378,7 +373,7 @@ def test_yuan_m32_routes_by_an_attention_between_experts() -> None:
     """Yuan 2.0-M32 (arXiv:2405.17976): 40 billion parameters, of which 3.7 are active; heads of 256."""
     moe = {"moe_num_experts": 32, "moe_top_k": 2, "ffn_hidden_size": 8192, "gated_linear_unit": True}
     sizes = {"num_attention_heads": 16, "attention_projection_size": 4096, "tie_word_embeddings": False}
-    spec = read(yuan(moe_config={**moe, "norm_topk_prob": True}, **sizes))
+    spec = spec_of(yuan(moe_config={**moe, "norm_topk_prob": True}, **sizes))
     d, width = 2048, 4096
     attention = 4 * d * width + 2 * d * d + d // 2 + 2 * d
     layer = attention + 32 * 3 * d * 8192 + 3 * 32 * d + 2 * d
@@ -403,7 +398,7 @@ def test_rwkv_5_has_a_state_per_head() -> None:
     time_mixing = 5 * d * d + 4 * d + 2 * d + 2 * d  # and four mixes, decay and first, the group norm
     channel_mixing = 2 * d * ffn + d * d + 2 * d
     expected = 24 * (time_mixing + channel_mixing + 2 * 2 * d) + 2 * 65_536 * d + 2 * 2 * d
-    spec = read(config)
+    spec = spec_of(config)
     assert params(spec).total == expected == pytest.approx(1.5e9, rel=0.06)
     # 32 states of 64 x 64 in fp32 and the last token twice, in 24 layers
     assert kv_cache(spec, Workload.decode(1, 5000, kv_dtype="bf16")).total == 24 * (32 * 64 * 64 * 4 + 2 * d * 2)
@@ -452,7 +447,7 @@ def test_an_eagle_3_draft_reads_three_layers_and_has_a_head_of_its_own() -> None
     # attention reads 8,192 wide; three norms and the last one; fc of three layers; a head of 32,000 tokens
     layer = 2 * d * (32 + 2 * 8) * 128 + d * d + 3 * d * 14_336 + 3 * d
     expected = layer + d + 3 * d * d + 32_000 * d
-    spec = read(DRAFT)
+    spec = spec_of(DRAFT)
     assert params(spec).total == expected
     assert 2 * expected == pytest.approx(850e6, rel=0.002)
     # K and V of 8 heads * 128 in 2 B
@@ -464,10 +459,10 @@ def test_an_eagle_3_draft_may_have_more_layers_and_a_target_of_another_width() -
     d, target = 4096, 6144
     first = 2 * d * (32 + 2 * 8) * 128 + d * d + 3 * d * 14_336 + 3 * d
     second = grouped(d, 32, 8, 128) + 3 * d * 14_336 + 3 * d
-    assert params(read({**DRAFT, "num_hidden_layers": 2})).total == first + second + d + 3 * d * d + 32_000 * d
+    assert params(spec_of({**DRAFT, "num_hidden_layers": 2})).total == first + second + d + 3 * d * d + 32_000 * d
     # fc reads the target's width, and the embedding is the draft's own
     wider = first + d + 3 * target * d + 32_000 * d + 128_256 * d
-    assert params(read({**DRAFT, "target_hidden_size": target})).total == wider
+    assert params(spec_of({**DRAFT, "target_hidden_size": target})).total == wider
 
 
 @pytest.mark.parametrize(
@@ -483,7 +478,7 @@ def test_an_eagle_draft_has_the_published_parameters(sizes: tuple[int, int, int,
     """The table of EAGLE's README: https://github.com/SafeAILab/EAGLE."""
     names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
     config = {key: value for key, value in DRAFT.items() if key != "draft_vocab_size"}
-    spec = read({**config, "architectures": ["EagleLlamaForCausalLM"], **dict(zip(names, sizes, strict=True))})
+    spec = spec_of({**config, "architectures": ["EagleLlamaForCausalLM"], **dict(zip(names, sizes, strict=True))})
     d, d_ff, heads, kv_heads = sizes
     # no norm before attention and none at the end
     assert params(spec).total == 2 * d * d + grouped(d, heads, kv_heads, 128) + 3 * d * d_ff + d
@@ -499,7 +494,7 @@ def test_a_speculators_config_is_that_of_its_layer() -> None:
         "draft_vocab_size": 32_000,
         "transformer_layer_config": layer,
     }
-    assert params(read(config)).total == params(read(DRAFT)).total
+    assert params(spec_of(config)).total == params(spec_of(DRAFT)).total
 
 
 def test_a_p_eagle_draft_has_its_own_embedding_and_a_vector_for_hidden_states() -> None:
@@ -510,8 +505,8 @@ def test_a_p_eagle_draft_has_its_own_embedding_and_a_vector_for_hidden_states() 
     first = 2 * d * (32 + 2 * 8) * 128 + d * d + 3 * d * d_ff + 3 * d
     later = grouped(d, 32, 8, 128) + 3 * d * d_ff + 2 * d
     outside = 3 * d * d + 3 * d + d + (32_000 + 151_936) * d  # fc, the vector, the last norm, head and embedding
-    assert params(read(config)).total == first + 3 * later + outside
-    assert kv_cache(read(config), Workload.decode(1, 1000)).total == 1000 * 4 * 2 * 8 * 128 * 2
+    assert params(spec_of(config)).total == first + 3 * later + outside
+    assert kv_cache(spec_of(config), Workload.decode(1, 1000)).total == 1000 * 4 * 2 * 8 * 128 * 2
     # speculators' layout, with four hidden states and two vectors more of Qwen3's norms
     layer = {key: value for key, value in config.items() if key not in ("architectures", "draft_vocab_size")}
     speculator = {
@@ -522,31 +517,31 @@ def test_a_p_eagle_draft_has_its_own_embedding_and_a_vector_for_hidden_states() 
         "eagle_aux_hidden_state_layer_ids": [1, 9, 17, 25],
         "transformer_layer_config": layer,
     }
-    assert params(read(speculator)).total == first + 3 * later + outside + d * d + d
+    assert params(spec_of(speculator)).total == first + 3 * later + outside + d * d + d
 
 
 def test_an_eagle_3_draft_may_read_another_number_of_layers_than_three() -> None:
     """SGLang's llama_eagle3.py: fc reads all hidden states that the config names."""
-    expected = params(read(DRAFT)).total + 2 * 4096 * 4096
+    expected = params(spec_of(DRAFT)).total + 2 * 4096 * 4096
     ids = {"eagle_aux_hidden_state_layer_ids": [1, 8, 15, 22, 29]}
     for change in ({"num_aux_hidden_states": 5}, ids, {"eagle_config": ids}):
-        assert params(read({**DRAFT, **change})).total == expected, change
+        assert params(spec_of({**DRAFT, **change})).total == expected, change
     with pytest.raises(AttncalcError, match="num_aux_hidden_states '5' is not a value of a config"):
-        read({**DRAFT, "num_aux_hidden_states": "5"})
+        spec_of({**DRAFT, "num_aux_hidden_states": "5"})
 
 
 def test_an_eagle_3_draft_of_a_model_with_images_has_the_same_layers() -> None:
     """vLLM's registry: Eagle3Qwen2_5vlForCausalLM is its Eagle3LlamaForCausalLM."""
-    expected = params(read(DRAFT)).total
-    assert params(read({**DRAFT, "architectures": ["Eagle3Qwen2_5vlForCausalLM"]})).total == expected
-    assert params(read({**DRAFT, "model_type": "eagle_3"})).total == expected
-    assert not any("draft_vocab_size" in note for note in read(DRAFT).notes)  # it is read
+    expected = params(spec_of(DRAFT)).total
+    assert params(spec_of({**DRAFT, "architectures": ["Eagle3Qwen2_5vlForCausalLM"]})).total == expected
+    assert params(spec_of({**DRAFT, "model_type": "eagle_3"})).total == expected
+    assert not any("draft_vocab_size" in note for note in spec_of(DRAFT).notes)  # it is read
 
 
 def test_one_models_own_eagle_class_is_not_supported() -> None:
     """AngelSlim's CosyVoice3 draft has one layer, and its config the target's 24."""
     with pytest.raises(AttncalcError, match="CosyVoice3Eagle3LlamaForCausalLM is not supported"):
-        read({**DRAFT, "architectures": ["CosyVoice3Eagle3LlamaForCausalLM"], "num_hidden_layers": 24})
+        spec_of({**DRAFT, "architectures": ["CosyVoice3Eagle3LlamaForCausalLM"], "num_hidden_layers": 24})
 
 
 # Models of flash-linear-attention: totals of its own classes on the meta device (0.6.0)
@@ -566,22 +561,22 @@ def test_models_of_flash_linear_attention_have_the_parameters_of_their_classes()
         (SAMBA, 1_403_935_488),
         ({**SAMBA, "attn": [{"layers": [0], "num_heads": 18}, attention], "use_bias": True}, 1_461_374_208),
     ):
-        assert params(read(config)).total == expected, config
+        assert params(spec_of(config)).total == expected, config
 
 
 def test_models_of_flash_linear_attention_keep_states_and_windows() -> None:
     """A state of 6 heads * 256 * 512 in fp32 and 4 tokens of 6,144 channels; 17 keys and values of a window of 512."""
     states = 21 * (6 * 256 * 512 * 4 + 4 * 6144 * 2)
-    assert kv_cache(read(FLA), Workload.decode(1, 10_000)).total == states
+    assert kv_cache(spec_of(FLA), Workload.decode(1, 10_000)).total == states
     # Samba: 9 layers of 4,608 channels with a state of 16, and 9 of 18 heads * 128 in a window of 2,048
     mamba = 9 * (4608 * 16 * 4 + 4 * 4608 * 2)
-    assert kv_cache(read(SAMBA), Workload.decode(1, 10_000)).total == mamba + 9 * 2048 * 2 * 2304 * 2
+    assert kv_cache(spec_of(SAMBA), Workload.decode(1, 10_000)).total == mamba + 9 * 2048 * 2 * 2304 * 2
 
 
 @pytest.mark.parametrize("change", [{"attnres_block_size": 4}, {"use_gate": False}, {"attn": {"layers": [1], "x": 1}}])
 def test_an_option_of_flash_linear_attention_that_is_not_modelled_is_an_error(change: dict[str, Any]) -> None:
     with pytest.raises(AttncalcError, match="is not supported for gated_deltanet"):
-        read({**FLA, **change})
+        spec_of({**FLA, **change})
 
 
 def test_cogvlm_has_matrices_for_images_in_each_layer() -> None:
@@ -598,20 +593,20 @@ def test_cogvlm_has_matrices_for_images_in_each_layer() -> None:
         "vision_config": {"hidden_size": 1792, "num_hidden_layers": 63},
     }
     expert = grouped(d, 32, 8, 128) + (32 + 2 * 8) * 128 + 3 * d * 14_336
-    assert params(read(config)).total == 8_030_261_248 + 32 * expert
-    assert kv_cache(read(config), Workload.decode(1, 1000)).total == 1000 * 32 * 2 * 8 * 128 * 2
+    assert params(spec_of(config)).total == 8_030_261_248 + 32 * expert
+    assert kv_cache(spec_of(config), Workload.decode(1, 1000)).total == 1000 * 32 * 2 * 8 * 128 * 2
     # CogVLM: Vicuna 7B with heads of their own and no bias
     vicuna = {**config, "num_multi_query_heads": None, "intermediate_size": 11_008, "vocab_size": 32_000}
     expert = grouped(d, 32, 32, 128) + 3 * d * 11_008
-    assert params(read(vicuna)).total == 6_738_415_616 + 32 * expert
+    assert params(spec_of(vicuna)).total == 6_738_415_616 + 32 * expert
     with pytest.raises(AttncalcError, match="cross_hidden_size 1024 is not supported"):  # CogAgent
-        read({**config, "cross_hidden_size": 1024})
+        spec_of({**config, "cross_hidden_size": 1024})
 
 
 def test_maira_2_is_a_llama_behind_a_tower() -> None:
     """Vicuna 7B with 207 tokens more."""
     text = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 32_207}
-    spec = read({"model_type": "maira2", "text_config": text, "vision_config": {"model_type": "dinov2"}})
+    spec = spec_of({"model_type": "maira2", "text_config": text, "vision_config": {"model_type": "dinov2"}})
     assert params(spec).total == 6_738_415_616 + 2 * 207 * 4096
     assert any("vision tower is not counted" in note for note in spec.notes)
 
@@ -619,13 +614,20 @@ def test_maira_2_is_a_llama_behind_a_tower() -> None:
 def test_encoders_of_images_and_texts_are_refused_with_the_reason() -> None:
     for name in ("clip", "siglip2"):
         with pytest.raises(AttncalcError, match="no language model"):
-            read({"model_type": name})
+            spec_of({"model_type": name})
 
 
 def test_linear_attention_without_a_kind_of_its_own_is_refused_with_the_reason() -> None:
     for name in ("gla", "hgrn2", "gsa", "delta_net"):
         with pytest.raises(AttncalcError, match="modelled"):
-            read({"model_type": name})
+            spec_of({"model_type": name})
+
+
+def test_deepseek_v4_1_is_not_read_as_deepseek_v4() -> None:
+    """Some of its layers hold no keys: a config read as V4's would count them in every layer."""
+    config = {**CONFIGS["deepseek-v4-flash-fp8"], "model_type": "deepseek_v41"}
+    with pytest.raises(AttncalcError, match="keys of a few source layers"):
+        spec_of(config)
 
 
 def test_multi_token_prediction_with_its_own_file_is_one_sparse_layer() -> None:
@@ -654,7 +656,7 @@ def test_multi_token_prediction_with_its_own_file_is_one_sparse_layer() -> None:
     d, heads = 7168, 128
     attention = d * 1536 + 1536 + 1536 * heads * 192 + d * 576 + 512 + 512 * heads * 256 + heads * 128 * d
     layer = attention + 257 * 3 * d * 2048 + 256 * d + 2 * d
-    spec = read(config)
+    spec = spec_of(config)
     # eh_proj reads embedding and hidden state; a norm before each of them, and one after the layer
     assert params(spec).total == layer + 2 * d * d + 3 * d == pytest.approx(11.5e9, rel=0.01)
     assert kv_cache(spec, Workload.decode(1, 1000, kv_dtype="bf16")).total == 1000 * 576 * 2
@@ -662,11 +664,11 @@ def test_multi_token_prediction_with_its_own_file_is_one_sparse_layer() -> None:
 
 def test_a_draft_of_other_layers_is_an_error() -> None:
     with pytest.raises(AttncalcError, match="Qwen2ForCausalLMEagle"):
-        read({**DRAFT, "architectures": ["Qwen2ForCausalLMEagle"]})
+        spec_of({**DRAFT, "architectures": ["Qwen2ForCausalLMEagle"]})
 
 
 def fit_with_draft(**changes: Any) -> Any:
-    request = FitRequest(load("llama3.1-8b"), Workload.decode(1, 4096), gpu=gpu("h100-80gb"), draft=read(DRAFT))
+    request = FitRequest(load("llama3.1-8b"), Workload.decode(1, 4096), gpu=gpu("h100-80gb"), draft=spec_of(DRAFT))
     return fit(dataclasses.replace(request, **changes))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +27,7 @@ import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 import attncalc.cost.kernels  # noqa: E402
-from attncalc.verify import kernels, real_layer, timing  # noqa: E402
+from attncalc.verify import kernels, real_layer  # noqa: E402
 from attncalc.verify.cases import cases  # noqa: E402
 from attncalc.verify.checks import behaviour, numerics  # noqa: E402
 from attncalc.verify.errors import CannotRunError  # noqa: E402
@@ -40,16 +39,11 @@ from attncalc.verify.masks import NO_MASK  # noqa: E402
 from attncalc.verify.programs import layers, tensor_parallel  # noqa: E402
 from attncalc.verify.request import VerifyRequest  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("untimed")
+
 Patch = pytest.MonkeyPatch
 BREAKS: dict[str, tuple[str, Callable[[Patch], None], tuple[str, ...]]] = {}
 """Mutations by name: the model, a function that makes something wrong, the checks that must fail."""
-
-
-@pytest.fixture(autouse=True)
-def untimed(monkeypatch: Patch) -> None:
-    """Skip the timing: times are not checked."""
-    monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: timing.Ceiling(math.inf, math.inf))
-    monkeypatch.setattr(timing, "typical", lambda device, run: 1.0)
 
 
 def breaks(model: str, *names: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:

@@ -42,15 +42,19 @@ class Clock:
         return self.seconds
 
 
-def run_several(monkeypatch: Patch, minutes: float, slowness: float, *errors: BaseException | None) -> dict[str, Any]:
+def run_several(
+    monkeypatch: Patch, minutes: float, slowness: float, *errors: BaseException | None, estimating: float = 0
+) -> dict[str, Any]:
     """Return the results by model, in the order in which they came, of a machine that is so many times as slow.
 
-    A model at its shortest context is expected to take 2 s. The n-th model raises the n-th of `errors`.
+    A model at its shortest context is expected to take 2 s. The n-th model raises the n-th of `errors`. Each of the six
+    estimates takes `estimating` seconds.
     """
     names, clock, device, left = list(COSTS), Clock(), find_device("cpu"), list(errors)
     on_progress = Progress(clock=clock)
 
     def expected(model: Any, request: VerifyRequest, *_: Any, **__: Any) -> list[float]:
+        clock.seconds += estimating
         return [2.0 if request.context == MIN_CONTEXT else COSTS[model.name]]
 
     def verify(model: Any, request: VerifyRequest, *_: Any) -> VerifyResult:
@@ -107,6 +111,8 @@ def test_what_models_took_corrects_the_shares_of_later_ones(monkeypatch: Patch) 
 def test_a_time_in_which_no_model_can_be_checked_is_an_error(monkeypatch: Patch) -> None:
     results = run_several(monkeypatch, 0.02, 1)
     assert "no model can be checked in 1 s: the quickest needs about 2 s" in str(results["error"])
+    results = run_several(monkeypatch, 0.25, 1, estimating=3)  # 6 * 3 s of the 15
+    assert "no model can be checked in 15 s: the quickest needs about 20 s" in str(results["error"])
 
 
 def test_a_model_that_cannot_be_checked_does_not_end_the_others(monkeypatch: Patch) -> None:

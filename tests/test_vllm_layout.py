@@ -492,6 +492,28 @@ def test_devices_that_divide_a_sequence_share_its_prefix() -> None:
         assert alone.needed(3, 500) - sharing.needed(3, 500) == 2 * shared * 2 * PAGE
 
 
+@each(
+    ("kinds", "options", "fixed", "token"),
+    [
+        # two layers share a block of 16 tokens
+        ((FULL,), {}, None, 2 * PAGE / 16),
+        ((FULL,), {"dcp": 2, "tp": 8, "n_kv_heads": 4}, None, 2 * PAGE / 32),
+        # 6 blocks of a window, as above; a group of states has one block per request
+        ((FULL, WINDOW), STEP, 6 * 2 * PAGE, 2 * PAGE / 16),
+        ((FULL, DELTA), {"prefix_caching": False}, 2 * PAGE, 2 * PAGE / 16),
+        ((WINDOW,), STEP, 6 * 2 * PAGE, None),
+    ],
+)
+def test_a_request_has_bytes_whatever_its_length_and_bytes_per_token(
+    kinds: Any, options: dict[str, Any], fixed: int | None, token: float | None
+) -> None:
+    of = in_vllm(*kinds, **options)
+    details = {detail.name: detail.quantity for detail in of.pool(2**24, 512).details}
+    assert details.get("kv_fixed_bytes_per_sequence") == fixed
+    assert (float(details["kv_bytes_per_token"]) if "kv_bytes_per_token" in details else None) == token
+    assert details["kv_bytes_per_sequence"] == (fixed or 0) + 512 * (token or 0)
+
+
 @pytest.mark.parametrize("kinds", [(FULL, DELTA), (DELTA, FULL)])
 def test_states_are_not_shared(kinds: Any) -> None:
     alone = in_vllm(*kinds, engine_version="0.26.0")

@@ -166,7 +166,7 @@ def test_a_log_without_a_version_is_compared_with_all_releases(ask: Ask, tmp_pat
 @pytest.mark.parametrize(
     ("text", "wrong", "tip"),
     [
-        ("hello\n", "is not a start-up log of vLLM, SGLang or llama.cpp", "GPU KV cache size"),
+        ("hello\n", "has neither the size of a cache nor a message", "GPU KV cache size"),
         ("GPU KV cache size: 8,192 tokens\n", "neither the memory for the cache nor", "--kv-memory"),
     ],
 )

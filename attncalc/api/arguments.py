@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from ..errors import AttncalcError, did_you_mean
+from ..options import options_of
 from ..units import truncate
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,6 +28,7 @@ def takes(kind: Any) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         @functools.wraps(function)
         def call(*values: Any, **options: Any) -> Any:
+            options = {name if name in known else other_names.get(name, name): value for name, value in options.items()}
             for name, value in options.items():
                 if name not in known:
                     hint = did_you_mean(name, known)
@@ -48,10 +50,21 @@ def takes(kind: Any) -> Callable[[F], F]:
             if name not in names
         ]
         known = [*names, *(parameter.name for parameter in keywords)]
+        other_names = _other_names(kind)
         call.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+def _other_names(kind: Any) -> dict[str, str]:
+    """Return {name on the command line, or of another tool: argument}: 'tensor_parallel_size' is tp."""
+    return {
+        part.lstrip("-").replace("-", "_"): field
+        for field, option in options_of(kind).items()
+        for name in (*option.names, *option.also)
+        for part in name.split("/")[:1]
+    }
 
 
 def without_metadata(hint: Any) -> Any:

@@ -46,6 +46,12 @@ class Comparison(Result):
     def __len__(self) -> int:
         return len(self.rows)
 
+    def __eq__(self, other: object) -> bool:
+        return self.rows == other.rows if isinstance(other, Comparison) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._subject)
+
     def _answer(self) -> str:
         return plural(len(self.rows), "row")
 

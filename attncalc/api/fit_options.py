@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 
 from ..engines import ENGINES, find_engine
 from ..engines.llamacpp.options import LlamacppOptions
-from ..engines.options import DraftOptions, PagedOptions, VersionOptions
+from ..engines.options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
 from ..engines.sglang.options import SglangOptions
 from ..engines.transformers.options import TransformersOptions
 from ..engines.vllm.options import VllmOptions
@@ -18,9 +18,7 @@ from .options import CacheDtypeOptions, ModelOptions, SizeOptions
 
 
 def _engine(text: str, name: str) -> str:
-    if text != "all":
-        find_engine(text)
-    return text
+    return text if text == "all" else find_engine(text).name
 
 
 class TrafficOptions(TypedDict, total=False):
@@ -30,6 +28,7 @@ class TrafficOptions(TypedDict, total=False):
         Count | None,
         Option(
             *("--prompt", "--input-len"),
+            also=("--isl", "--prompt-len", "--prompt-tokens", "--input-tokens", "--random-input-len"),
             parse=COUNT,
             common=True,
             help="Tokens of a user's prompt, as 4K; with --output-len.",
@@ -71,13 +70,14 @@ class DeploymentOptions(TypedDict, total=False):
             "--engine",
             parse=Parser(_engine, "ENGINE"),
             common=True,
-            help=f"{', '.join(ENGINES)}, or all. Default: vllm; llamacpp for a GGUF file.",
+            help=f"{', '.join(ENGINES)}, or all. Default: vllm; llamacpp for a GGUF file and on a Mac.",
         ),
     ]
     gpu: Annotated[
         str | os.PathLike[str] | Gpu | None,
         Option(
             "--gpu",
+            also=("--gpu-type", "--gpu-name", "--hardware"),
             metavar="GPU",
             common=True,
             help="GPU, as h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB or a .yaml file.",
@@ -86,13 +86,18 @@ class DeploymentOptions(TypedDict, total=False):
     gpus: Annotated[
         Count | None,
         Option(
-            "--gpus", parse=COUNT, common=True, help="Number of GPUs. Default: tp * pp * dp; more GPUs run replicas."
+            "--gpus",
+            also=("--num-gpus", "--n-gpus", "--ngpus", "--gpu-count", "--total-gpus"),
+            parse=COUNT,
+            common=True,
+            help="Number of GPUs. Default: tp * pp * dp; more GPUs run replicas.",
         ),
     ]
     tp: Annotated[
         Count | None,
         Option(
             *("--tp", "--tensor-parallel-size", "--tp-size"),
+            also=("-tp",),
             parse=COUNT,
             common=True,
             help="Tensor-parallel GPUs. Default: --gpus divided by --pp.",
@@ -100,12 +105,18 @@ class DeploymentOptions(TypedDict, total=False):
     ]
     pp: Annotated[
         Count | None,
-        Option(*("--pp", "--pipeline-parallel-size", "--pp-size"), parse=COUNT, help="Pipeline stages. Default: 1."),
+        Option(
+            *("--pp", "--pipeline-parallel-size", "--pp-size"),
+            also=("-pp",),
+            parse=COUNT,
+            help="Pipeline stages. Default: 1.",
+        ),
     ]
     dcp: Annotated[
         Count | None,
         Option(
-            *("--dcp", "--decode-context-parallel-size"),
+            *("--dcp", "--decode-context-parallel-size", "--dcp-size"),
+            also=("-dcp",),
             parse=COUNT,
             help="Decode-context-parallel GPUs, which share those of --tp. Default: 1.",
         ),
@@ -114,6 +125,7 @@ class DeploymentOptions(TypedDict, total=False):
         Count | None,
         Option(
             *("--dp", "--data-parallel-size", "--dp-size"),
+            also=("-dp",),
             parse=COUNT,
             help="Data-parallel ranks, each with --tp GPUs; with vLLM they divide the experts. Default: 1.",
         ),
@@ -130,12 +142,18 @@ class DeploymentOptions(TypedDict, total=False):
         bool, Option("--enable-dp-attention", help="--dp N is --attn-dp N (SGLang's old name of the option).")
     ]
     enable_expert_parallel: Annotated[
-        bool, Option("--enable-expert-parallel", help="Whole experts on each GPU instead of a part of each.")
+        bool,
+        Option(
+            "--enable-expert-parallel",
+            also=("--ep", "-ep", "--expert-parallel"),
+            help="Whole experts on each GPU instead of a part of each.",
+        ),
     ]
     gpu_memory_utilization: Annotated[
         float | str | None,
         Option(
             *("--gpu-memory-utilization", "--mem-fraction-static"),
+            also=("--gpu-mem-util", "--mem-fraction", "-gmu"),
             metavar="SHARE",
             parse=TEXT,
             common=True,
@@ -154,6 +172,7 @@ class DeploymentOptions(TypedDict, total=False):
         str | None,
         Option(
             "--weights-dtype",
+            also=("--quantization", "--quant", "-q", "--weight-dtype", "--wdtype"),
             parse=WEIGHTS_DTYPE,
             common=True,
             help="Dtype of the matrices of attention and MLPs: fp8, int4, ..., or a type of GGUF files: q4_k_m, ... "
@@ -168,12 +187,26 @@ class DeploymentOptions(TypedDict, total=False):
             help="Memory for the cache that an engine reported, as 5.38GiB; --gpu then sets its defaults only.",
         ),
     ]
+    host_bandwidth: Annotated[
+        Size | None,
+        Option(
+            "--host-bandwidth",
+            parse=BYTES,
+            help="Bytes/s from host memory to each GPU, as 50GB, for a cache there. Default: 25GB.",
+        ),
+    ]
+    disk_size: Annotated[Size | None, Option("--disk-size", parse=BYTES, help="Disk for the cache, as 1TiB.")]
+    disk_bandwidth: Annotated[
+        Size | None,
+        Option("--disk-bandwidth", parse=BYTES, help="Bytes/s from disk to all GPUs, as 12GB. Default: 5GB."),
+    ]
 
 
 class EngineOptions(
     VersionOptions,
     PagedOptions,
     DraftOptions,
+    LoraOptions,
     VllmOptions,
     SglangOptions,
     LlamacppOptions,
@@ -194,7 +227,7 @@ GROUPS: dict[str, tuple[Any, ...]] = {
     "Workload": (SizeOptions, CacheDtypeOptions),
     "Users": (UserOptions,),
     "GPUs and engine": (DeploymentOptions, VersionOptions),
-    "Several engines": (PagedOptions, DraftOptions),
+    "Several engines": (PagedOptions, DraftOptions, LoraOptions),
     "vLLM": (VllmOptions,),
     "SGLang": (SglangOptions,),
     "llama.cpp": (LlamacppOptions,),

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..config import ModelLike, load
+from ..config.presets import preset_of, repository_of, with_file_type
 from ..engines import default_engine, find_engine
 from ..errors import AttncalcError
+from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..options import given, options_of, parsed
 from ..serving.fit import with_longest_context
 from ..serving.offload import with_auto_offload
-from ..serving.request import FitRequest
+from ..serving.request import FitRequest, resolve
 from ..serving.traffic import Traffic
 from ..units import truncate
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
@@ -33,6 +36,8 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
 
     Raises AttncalcError if there is no such model, or as `fit_request` does.
     """
+    if isinstance(model, str) and "weights_dtype" not in options and (file_type := with_file_type(model)[1]):
+        options = {**options, "weights_dtype": file_type}
     spec = read_model(model, options, ModelOptions)
     traffic = read_traffic(options)
     check_offload(options)
@@ -44,12 +49,38 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     return fit_request(spec, options, traffic=traffic, served=served)
 
 
+def read_quants(model: str, options: FitOptions) -> list[tuple[str, FitRequest]]:
+    """Return (name, request) of each type of GGUF files that llama.cpp has for the model, or of each file of a folder.
+
+    Types that do not suit the model's widths are left out. Raises AttncalcError as `read_fit_request` does, and if
+    there is none.
+    """
+    from ..config.gguf.files import local_models, model_name
+
+    files = local_models(model)
+    if files:
+        return [(model_name(path.name), read_fit_request(str(path), options)) for path in files]
+    spec, found, problem = read_model(model, options, ModelOptions), [], None
+    for name in FILE_TYPES:
+        try:
+            request = read_fit_request(spec, {**options, "weights_dtype": name})
+            resolve(request)
+        except AttncalcError as error:
+            problem = problem or error
+            continue
+        found.append((name, dataclasses.replace(request, served_model=None)))
+    if not found:
+        raise problem or AttncalcError(f"{truncate(model)} has no type of GGUF files", "leave --quants out")
+    return found
+
+
 def fit_request(
     model: ModelSpec,
     options: Mapping[str, Any],
     *,
     traffic: Traffic | None = None,
     served: Mapping[str, Any] | None = None,
+    is_logged: bool = False,
 ) -> FitRequest:
     """Return the request that the options of `attncalc fit` describe.
 
@@ -58,20 +89,23 @@ def fit_request(
         options: Those of FitOptions, without those of the model and of the traffic.
         traffic: The requests that users send.
         served: What the engine loads, as fields of FitRequest.
+        is_logged: Whether an engine was started so: its share is then its default, unless one is given.
 
     Raises AttncalcError if an option cannot be parsed, a name in it is unknown, or two options exclude each other.
     """
     size = given(options, SizeOptions)
+    deployment = _deployment(model, options, is_logged=is_logged)
+    engine_args = _engine_args(options)
     if traffic and "context" not in size and not model.max_context:
         size["context"] = int(traffic.worst_tokens)
     longest = str(size.get("context")) in ("auto", "-1")
     if longest:
         del size["context"]
+    if deployment["engine"] != "all":
+        size = dict(find_engine(deployment["engine"]).sizes(size, engine_args))
     dtypes = {name: value for name, value in given(options, CacheDtypeOptions).items() if value != "auto"}
-    deployment = _deployment(model, options)
-    engine_args = _engine_args(options)
     draft_name = engine_args.pop("speculative_model", None)
-    draft = load(draft_name) if draft_name else None
+    draft = _draft(draft_name) if draft_name else None
     request = FitRequest(
         model=model,
         draft=draft,
@@ -117,14 +151,20 @@ def read_traffic(options: Mapping[str, Any]) -> Traffic | None:
     return Traffic(values.get("prompt", 0), values.get("output", 0), values.get("shared_prefix", 0), lengths)
 
 
-def _deployment(model: ModelSpec, options: Mapping[str, Any]) -> dict[str, Any]:
+def _deployment(model: ModelSpec, options: Mapping[str, Any], *, is_logged: bool) -> dict[str, Any]:
     """Return where the model runs, as fields of FitRequest."""
     deployment = parsed(options, DeploymentOptions)
-    deployment.setdefault("engine", default_engine(model.stored, deployment.get("weights_dtype")))
-    if deployment.pop("enable_dp_attention", False):
-        deployment |= _ranks_of_attention(deployment)
     if "gpu" in deployment and not isinstance(deployment["gpu"], Gpu):
         deployment |= _gpus(str(deployment["gpu"]), deployment.get("gpus"))
+    device: Gpu | None = deployment.get("gpu")
+    vendor = device.vendor if device else ""
+    deployment.setdefault("engine", default_engine(model.stored, deployment.get("weights_dtype"), vendor))
+    if deployment.pop("enable_dp_attention", False):
+        deployment |= _ranks_of_attention(deployment)
+    if not is_logged and device and device.shares_with_host and deployment["engine"] != "all":
+        share = find_engine(deployment["engine"]).share_of_unified
+        if share and deployment.get("kv_memory") is None:
+            deployment.setdefault("gpu_memory_utilization", share)
     return deployment
 
 
@@ -160,6 +200,17 @@ def _gpus(text: str, gpus: int | None) -> dict[str, Any]:
     return {"gpu": device, "gpus": number}
 
 
+def _draft(name: str) -> ModelSpec:
+    """Return the draft model. Raises AttncalcError for a type of GGUF files: only files have their weights in it."""
+    base, file_type = with_file_type(name)
+    if file_type and preset_of(base) and not Path(name).exists():
+        raise AttncalcError(
+            f"--speculative-model: attncalc does not compute a draft model in {file_type}",
+            f"name its GGUF file, or leave the type out: --speculative-model {truncate(base)}",
+        )
+    return load(name)
+
+
 def _engine_args(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the engine's arguments, by the names of EngineArgs, and `speculative_model` as a name.
 
@@ -191,7 +242,6 @@ def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
     if name == spec.name or path.suffix in (".yaml", ".yml"):
         return {}
     from ..config.hub import MAIN, parse_repository
-    from ..config.presets import repository_of
 
     repository = None if path.exists() else parse_repository(name)
     is_gguf = spec.stored is not None and spec.stored.kind == "GGUF"
@@ -204,8 +254,9 @@ def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:
         quantization = f":{repository.file}" if is_gguf and repository.file else ""
         revision = None if repository.revision == MAIN else repository.revision
         return {"served_model": f"{repository.name}{quantization}", "revision": revision}
-    if not path.exists() and (found := repository_of(name)):  # 'qwen3-32B' is Qwen/Qwen3-32B
-        return {"served_model": found}
+    if not path.exists() and preset_of(name):
+        found = repository_of(name)  # 'qwen3-32B' is Qwen/Qwen3-32B; 'qwen3:32b' is what the preset's sources name
+        return {"served_model": found} if found else {}
     if path.name in ("config.json", "params.json"):
         name = str(path.parent)
     elif name == "-" or path.is_file():

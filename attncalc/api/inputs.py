@@ -12,8 +12,9 @@ from ..model import ModelSpec
 from ..options import Count, given, parsed
 from ..ranges import split_list
 from ..units import parse_count, truncate
+from ..what_if import what_if
 from ..workload import Mask, Workload, WorkloadOptions
-from .options import CacheDtypeOptions, PaddedSizeOptions, PassOptions, ShardedModelOptions
+from .options import CacheDtypeOptions, PaddedSizeOptions, PassOptions, ShardedModelOptions, WhatIfOptions
 
 DEFAULT_CONTEXT = 512
 """Tokens of context if neither the call nor the model has a number: positions are sinusoidal or relative."""
@@ -36,8 +37,7 @@ def read_model(model: ModelLike, options: Mapping[str, Any], kind: Any = Sharded
     read = given(options, kind)
     spec = load(with_revision(model, read.get("revision")), assume_grouped=bool(read.get("assume_grouped")))
     values = parsed(options, kind)
-    if "attention" in values:
-        spec = spec.with_attention(values["attention"])
+    spec = what_if(spec, **given(values, WhatIfOptions))
     return spec.shard(values["tp"]) if "tp" in values else spec
 
 

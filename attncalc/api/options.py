@@ -9,8 +9,14 @@ from ..attention import Variant
 from ..errors import AttncalcError
 from ..options import COUNT, COUNT_OR_ZERO, DTYPE, Count, Option, Parser, dtype_name, options_of
 from ..units import dtype, truncate
+from ..what_if import parse_pattern
 from ..workload import Mask
 
+OTHER_CONTEXTS = (
+    *("--context-length", "--context-size", "--ctx-size", "--num-ctx", "--n-ctx", "--ctx", "--max-context"),
+    *("--seq-len", "--seqlen", "--seq-length", "--sequence-length", "--max-seq-len", "--max-sequence-length"),
+)
+"""Other tools' names of --context: SGLang's, llama.cpp's, Ollama's, and those of trainers."""
 PHASES = ("prefill", "decode", "train")
 
 
@@ -19,11 +25,9 @@ def _attention(text: str, name: str) -> str:
     return text
 
 
-_ASSUME_GROUPED = Option(
-    "--assume-grouped", help="Read a config.json of an unknown model_type as plain grouped attention; a guess."
-)
 _TP = Option(
     *("--tp", "--tensor-parallel-size"),
+    also=("-tp", "--tp-size"),
     parse=COUNT,
     help="Tensor-parallel devices; figures are then per device. Default: 1.",
     common=True,
@@ -31,7 +35,7 @@ _TP = Option(
 
 
 class WhatIfOptions(TypedDict, total=False):
-    """How a model is read, and what if it had another attention."""
+    """What if a model had another attention or other sizes."""
 
     attention: Annotated[
         str | None,
@@ -42,10 +46,36 @@ class WhatIfOptions(TypedDict, total=False):
             help="What if the model had mha, mqa, gqa:N (N KV heads) or mla:R (a latent of R).",
         ),
     ]
-    assume_grouped: Annotated[bool, _ASSUME_GROUPED]
+    layers: Annotated[Count | None, Option("--layers", parse=COUNT, help="What if it had N layers.")]
+    heads: Annotated[Count | None, Option("--heads", parse=COUNT, help="What if it had N query heads.")]
+    kv_heads: Annotated[Count | None, Option("--kv-heads", parse=COUNT, help="What if it had N KV heads.")]
+    head_dim: Annotated[Count | None, Option("--head-dim", parse=COUNT, help="What if heads had N elements.")]
+    window: Annotated[
+        Count | None, Option("--window", parse=COUNT, help="What if layers saw the last N tokens: sliding windows.")
+    ]
+    pattern: Annotated[
+        str | None,
+        Option(
+            "--pattern",
+            parse=Parser(parse_pattern, "PATTERN"),
+            axis=False,
+            help="Which layers have the window, as '5 local, 1 global', repeated.",
+        ),
+    ]
 
 
-class ModelOptions(WhatIfOptions, total=False):
+class ReadOptions(TypedDict, total=False):
+    """How a model is read."""
+
+    assume_grouped: Annotated[
+        bool,
+        Option(
+            "--assume-grouped", help="Read a config.json of an unknown model_type as plain grouped attention; a guess."
+        ),
+    ]
+
+
+class ModelOptions(WhatIfOptions, ReadOptions, total=False):
     """The options that change a model."""
 
     revision: Annotated[
@@ -59,11 +89,10 @@ class ModelOptions(WhatIfOptions, total=False):
     ]
 
 
-class ComparedModelOptions(TypedDict, total=False):
+class ComparedModelOptions(ReadOptions, total=False):
     """The options of each model of a comparison."""
 
     tp: Annotated[Count | None, _TP]
-    assume_grouped: Annotated[bool, _ASSUME_GROUPED]
 
 
 class ShardedModelOptions(ModelOptions, total=False):
@@ -90,12 +119,20 @@ class SizeOptions(TypedDict, total=False):
     """The number of sequences and of tokens."""
 
     batch: Annotated[
-        Count | None, Option("--batch", "-b", parse=COUNT, help="Sequences in the batch. Default: 1.", common=True)
+        Count | None,
+        Option(
+            *("--batch", "-b"),
+            also=("--batch-size", "--bs", "--bsz", "--max-batch-size"),
+            parse=COUNT,
+            help="Sequences in the batch. Default: 1.",
+            common=True,
+        ),
     ]
     context: Annotated[
         Count | None,
         Option(
             *("--context", "-c", "--max-model-len"),
+            also=OTHER_CONTEXTS,
             parse=COUNT,
             common=True,
             help="Tokens of context, as 4096, 128k or 128K. Default: the model's maximum.",
@@ -152,6 +189,7 @@ class DtypeOptions(TypedDict, total=False):
         str | None,
         Option(
             "--dtype",
+            also=("--precision", "--torch-dtype"),
             parse=Parser(_compute_dtype, "DTYPE"),
             help="Dtype of weights and activations. Default: as released.",
         ),
@@ -165,6 +203,7 @@ class CacheDtypeOptions(DtypeOptions, total=False):
         str | None,
         Option(
             *("--kv-dtype", "--kv-cache-dtype"),
+            also=("--cache-dtype", "--cache-type", "--kv-cache-type", "--kv-type"),
             parse=DTYPE,
             common=True,
             help="Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: --dtype, or the engine's.",
@@ -215,6 +254,7 @@ class CompareOptions(ComparedModelOptions, CacheDtypeOptions, total=False):
         Count | Sequence[Count] | None,
         Option(
             *("--context", "-c", "--max-model-len"),
+            also=OTHER_CONTEXTS,
             metavar="N,N,...",
             common=True,
             help="Tokens of context, as 32K; several as 4K,32K,128K or 4K:128K:x2. Default: the longest of all models.",

@@ -58,6 +58,15 @@ class Result:
         figures = {figure.name: figure.value for figure in self.report.figures}
         return {name: figures[name] for name in self.FIGURES or figures}
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other result has the same question and figures."""
+        if not isinstance(other, Result) or type(self) is not type(other):
+            return NotImplemented
+        return self._subject == other._subject and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._subject))
+
     def __getstate__(self) -> dict[str, Any]:  # a report cannot be pickled, and is made again
         return {name: value for name, value in vars(self).items() if name != "report"}
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import AttncalcError
 from ..quantity import documented, exact_div, minimum
 from ..workload import Mask, Run
-from .kind import CacheSpec, Matrix, Role, Widths, plain_fields
+from .kind import CacheSpec, Matrix, Role, Widths, give_one_of, plain_fields, tps
 from .picked import Picked, Pools
 from .span import FULL, Span, pairs
 
@@ -200,7 +200,7 @@ class Compressed:
         if self.n_heads % tp or self.o_groups % tp:
             raise AttncalcError(
                 f"--tp {int(tp)} does not divide {self.n_heads} heads in {self.o_groups} groups",
-                "choose a number that divides both",
+                give_one_of(tps(lambda n: self.n_heads % n == 0 and self.o_groups % n == 0)),
             )
         return dataclasses.replace(self, n_heads=exact_div(self.n_heads, tp), o_groups=exact_div(self.o_groups, tp))
 

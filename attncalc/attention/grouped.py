@@ -23,9 +23,11 @@ from .kind import (
     extra_vectors,
     gate,
     gate_width,
+    give_one_of,
     matrices_from_shapes,
     plain_fields,
     tp_share,
+    tps,
 )
 from .span import FULL, Span, pairs
 
@@ -226,13 +228,12 @@ class Grouped:
     def shard(self, tp: int) -> Grouped:
         # Query heads are split. KV heads are split too, and replicated if there are fewer than devices: with 8 KV
         # heads, each of 16 devices holds one, and each head is on 2 devices (vLLM, model_executor/models/llama.py).
-        tip = "choose a number that divides the query heads"
-        heads = tp_share(self.n_heads, tp, f"{self.n_heads} query heads", tip)
-        if self.n_kv_heads % tp and tp % self.n_kv_heads:
-            raise AttncalcError(
-                f"--tp {int(tp)} does not divide {self.n_kv_heads} KV heads, nor they --tp",
-                "choose a number that divides the KV heads, or a multiple of it",
-            )
+        heads = tp_share(self.n_heads, tp, f"{self.n_heads} query heads")
+        n_kv_heads = int(self.n_kv_heads)
+        if n_kv_heads % tp and tp % n_kv_heads:
+            possible = tps(lambda n: self.n_heads % n == 0 and (n_kv_heads % n == 0 or n % n_kv_heads == 0))
+            problem = f"--tp {int(tp)} does not divide {n_kv_heads} KV heads, nor they --tp"
+            raise AttncalcError(problem, give_one_of(possible))
         kv = maximum(1, self.n_kv_heads // tp)
         return dataclasses.replace(self, n_heads=heads, n_kv_heads=kv)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from ..errors import AttncalcError
@@ -264,14 +264,25 @@ def plain_fields(kind: object) -> dict[str, Any]:
     return {name: int(value) if isinstance(value, Quantity) else value for name, value in fields.items()}
 
 
-def tp_share(number: int, tp: int, text: str, tip: str = "choose a number that does") -> int:
+def tp_share(number: int, tp: int, text: str) -> int:
     """Return number / tp, the part on one of `tp` devices.
 
     Raises AttncalcError if `tp` does not divide the number, which `text` says in words.
     """
     if number % tp:
-        raise AttncalcError(f"--tp {int(tp)} does not divide {text}", tip)
+        raise AttncalcError(f"--tp {int(tp)} does not divide {text}", give_one_of(tps(lambda n: number % n == 0)))
     return exact_div(number, tp)
+
+
+def tps(is_possible: Callable[[int], bool]) -> list[int]:
+    """Return the numbers of tensor-parallel devices, up to 128, that are possible."""
+    return [n for n in range(1, 129) if is_possible(n)]
+
+
+def give_one_of(numbers: Sequence[int]) -> str:
+    """Return a tip that names the values: 'give --tp 1, 2 or 4'."""
+    *first, last = map(str, numbers)
+    return f"give --tp {', '.join(first)} or {last}" if first else f"give --tp {last}"
 
 
 def required_keys(kind: type) -> list[str]:

@@ -200,7 +200,7 @@ class Latent:
 
     def shard(self, tp: int) -> Latent:
         # Heads are split; W_q_a, W_kv_a and the latent are replicated on every device (vLLM, SGLang).
-        heads = tp_share(self.n_heads, tp, f"{self.n_heads} heads", "choose a number that divides the heads")
+        heads = tp_share(self.n_heads, tp, f"{self.n_heads} heads")
         return dataclasses.replace(self, n_heads=heads)
 
     def facts(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import typer.core
 import typer.main
 
 from .. import __version__
-from ..errors import AttncalcError, did_you_mean
+from ..errors import AttncalcError
 from ..units import truncate
 from .command import Group, command_app
 
@@ -35,10 +35,22 @@ COMMANDS = {
     "verify": "Real torch layers, measured and compared with the formulas.",
     "gpus": "Known GPUs: memory, bandwidth, FLOP/s.",
     "presets": "Built-in models: list, show or add one.",
+    "explain": "A term of the field on one screen, with an example.",
     "schema": "JSON Schemas of the commands' JSON, and of your own files.",
 }
 """Every command with its help. The module of the same name in this package defines it."""
 
+_FIRST_SCREEN = f"""What attention costs: exact, with the formula shown.
+
+  attncalc kv llama2-70b --batch 8 --context 4096
+  attncalc fit llama3.1-8b --gpu h100
+  attncalc compare llama2-70b
+
+{chr(10).join(f"  {name:<8} {text}" for name, text in COMMANDS.items())}
+
+'attncalc help COMMAND' shows its options, and 'attncalc --help' those of all.
+"""
+"""What `attncalc` alone prints, within 24 rows."""
 SHELLS = ("bash", "zsh", "fish")
 """Shells for which there is a completion script."""
 COMPLETE = "_ATTNCALC_COMPLETE"
@@ -61,10 +73,14 @@ class _Commands(Group):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in COMMANDS:
             return typer.main.get_command(import_module(f".{cmd_name}", __name__).app)
-        if ctx.resilient_parsing:
-            return None
-        hint = did_you_mean(cmd_name, COMMANDS)
-        raise AttncalcError(f"there is no command '{truncate(cmd_name)}'", f"{hint}known: {', '.join(COMMANDS)}")
+        return None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in COMMANDS or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        from .meanings import no_such_command
+
+        raise no_such_command(args, COMMANDS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
@@ -122,7 +138,7 @@ def root(
     attncalc help fit
     """
     if context.invoked_subcommand is None:
-        sys.stdout.write(context.get_help() + "\n")
+        sys.stdout.write(_FIRST_SCREEN)
 
 
 def run() -> int:
@@ -173,8 +189,11 @@ def _message(error: Exception) -> tuple[str, str, int]:
     if isinstance(error, AttncalcError):
         return error.message, error.tip, error.code
     message = error.format_message() if hasattr(error, "format_message") else str(error)
-    message = re.sub(r"^Got unexpected extra arguments?(?:\(s\))? \((.*)\)$", r"unexpected argument: \1", message)
     path = getattr(getattr(error, "ctx", None), "command_path", "attncalc")
+    if extra := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
+        from .meanings import extra_arguments
+
+        return _message(extra_arguments(extra[1].split(), path))
     return truncate(message[:1].lower() + message[1:].rstrip("."), 200), f"'{path} --help' lists all options", 2
 
 

@@ -16,6 +16,10 @@ import typer.core
 from ..errors import AttncalcError
 from ..options import Option, options_of
 
+ALSO = dict.fromkeys(("--model", "-m", "--model-path", "--model-name", "--model-id"), "--preset") | {
+    "--output-format": "--format",
+}
+"""Names by which users of other tools know options that are of the command line only."""
 OMITTED = "-"
 """The value of an option whose value may be omitted, if it is."""
 
@@ -88,12 +92,58 @@ class Command(typer.core.TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         self._is_brief = "-h" in args
+        args = self._in_own_words(args)
         options = [param for param in self.params if param.param_type_name == "option"]  # MODEL is '[MODEL]' too
         names = {name for option in options if (option.metavar or "").startswith("[") for name in option.opts}
         return super().parse_args(ctx, _with_omitted_values(args, names))
 
     def make_parser(self, ctx: Any) -> Any:
         return _reject_repeats(super().make_parser(ctx), ctx)
+
+    def _in_own_words(self, args: list[str]) -> list[str]:
+        """Return the arguments with other tools' names of options replaced, and a pasted launch command read."""
+        declared: Mapping[str, Option] = getattr(self.callback, "declared", {})
+        also = {name: option.name for option in declared.values() for name in option.also} | ALSO
+        known = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
+        end = args.index("--") if "--" in args else len(args)
+        words = [_own_name(word, known, also) for word in args[:end]]
+        self._check_names(words)
+        if self.name == "fit" and args[end + 1 :]:
+            from .pasted import expand
+
+            names = {part: option for option in declared.values() for name in option.names for part in name.split("/")}
+            return expand(
+                words, args[end + 1 :], names | {name: names[own] for name, own in also.items() if own in names}
+            )
+        return [*words, *args[end:]]
+
+    def _check_names(self, words: list[str]) -> None:
+        """Raise AttncalcError for an option that the command does not have.
+
+        typer would read -ctk as -c -t -k, and suggest the names with the most similar letters.
+        """
+        options = [param for param in self.params if param.param_type_name == "option"]
+        known = {name for option in options for name in (*option.opts, *option.secondary_opts)} | {"-h", "--help"}
+        with_value = {name for option in options if not getattr(option, "is_flag", False) for name in option.opts}
+        previous = ""
+        for word in words:
+            name = word.partition("=")[0]
+            is_value = previous in with_value or not re.match(r"--?[A-Za-z]", word)
+            if not is_value and name not in known and not (word[:2] in with_value and word[2:3].isdigit()):
+                from .meanings import no_such_option
+
+                raise no_such_option(name, self.name or "", known)
+            previous = "" if is_value else word
+
+
+def _own_name(word: str, known: Container[str], also: Mapping[str, str]) -> str:
+    """Return a word with another tool's name of an option, or underscores in it, replaced: '--max_model_len=8K'."""
+    name, equals, value = word.partition("=")
+    if not name.startswith("-") or name in known:
+        return word
+    hyphens = f"--{name[2:].replace('_', '-')}" if name.startswith("--") else name
+    own = next((own for own in (hyphens, also.get(hyphens)) if own in known), name)
+    return f"{own}{equals}{value}"
 
 
 def _brief(param: Any) -> tuple[str, str]:
@@ -214,6 +264,7 @@ def _flattened(
     parameters: list[inspect.Parameter] = []
     last: list[inspect.Parameter] = []
     rare: set[str] = set()
+    declared_options: list[Option] = []
     # Not typing.get_type_hints: until Python 3.10 it makes Optional[Annotated[...]] of an option whose default is None.
     hints = inspect.get_annotations(function, eval_str=True)
     for name, parameter in inspect.signature(function).parameters.items():
@@ -227,6 +278,7 @@ def _flattened(
             declared = options_of(kind)
             groups[name] = partial(_given, declared), [option.parameter for option in declared.values()]
             parameters.extend(map(_declared_parameter, declared.values()))
+            declared_options.extend(declared.values())
             rare |= {option.parameter for option in declared.values() if not option.is_common}
         else:
             parameters.append(parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
@@ -244,6 +296,7 @@ def _flattened(
     }
     call.headings = below | {parameter.name: "Output" for parameter in last if headings}  # type: ignore[attr-defined]
     call.rare = rare  # type: ignore[attr-defined]
+    call.declared = {option.parameter: option for option in declared_options}  # type: ignore[attr-defined]
     call.__name__ = function.__name__
     call.__doc__ = function.__doc__
     call.__signature__ = inspect.Signature([*parameters, *last])  # type: ignore[attr-defined]

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import typer
 
 from ..api.fit_options import GROUPS, FitOptions, UserOptions
-from ..api.fit_request import read_fit_request
+from ..api.fit_request import read_fit_request, read_quants
 from ..errors import AttncalcError
 from ..options import given
 from ..serving.request import FitRequest
-from ..units import truncate
+from ..units import parse_count, truncate
 from . import COMMANDS
 from . import options as o
 from .command import Options, command_app
@@ -50,6 +50,10 @@ class ScreenOptions(Options):
     full: Annotated[
         bool, typer.Option("--full", help="Also show the budget, blocks, all notes and the engine's log lines.")
     ] = False
+    quants: Annotated[
+        bool,
+        typer.Option("--quants", help="List the types of GGUF files, or a folder's files, by the context they hold."),
+    ] = False
     roofline: Annotated[
         bool, typer.Option("--roofline", help="Also show lower bounds of time, and what other attention would take.")
     ] = False
@@ -65,22 +69,47 @@ def fit(
     start: LogOptions,
     screen: ScreenOptions,
     plot: PlotOptions,
-    output: o.OutputOptions,
+    output: o.CheckedOutputOptions,
 ) -> None:
     options = with_tokens_of_output(options, output)
-    plot.check(output, excludes={"--log": start.log is not None})
+    plot.check(output, excludes={"--log": start.log is not None, "--quants": screen.quants})
+    if screen.quants:
+        output.show(report := _quants(model.name(), options, start, screen))
+        raise typer.Exit(0 if report.extra["fits"] else 1)
     log = None
     if start.log is None:
         request = read_fit_request(model.name(), options)
     else:
-        from .fit_log import read_logged_request
+        from .fit_log import UnknownModel, read_logged_request
 
-        log, request = read_logged_request(start.log, model, options)
+        log, found = read_logged_request(start.log, model, options)
+        if isinstance(found, UnknownModel):
+            from ..report.log_report import refusal_report
+
+            report = refusal_report(log, found.gpu, found.reason)
+            plot.write(report, output, needs=("a model", "it draws its memory"))
+            raise typer.Exit(1)
+        request = found
     if screen.roofline and request.gpu is None:
         raise AttncalcError("--roofline needs --gpu", "a roofline is computed from the FLOP/s and bandwidth of a GPU")
     report = _report(request, log, screen, output)
     plot.write(report, output, needs=("--gpu", "it draws how a GPU's memory is shared, and its roofline"))
     raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)
+
+
+def _quants(model: str, options: FitOptions, start: LogOptions, screen: ScreenOptions) -> "Report":
+    """Return the report of --quants. Raises AttncalcError if it is combined with another answer, or lacks the GPU."""
+    others = {"--log": start.log, "--full": screen.full, "--roofline": screen.roofline}
+    for name, value in (*others.items(), ("--weights-dtype", options.get("weights_dtype"))):
+        if value:
+            raise AttncalcError(f"--quants cannot be combined with {name}", "leave one of them out")
+    if "gpu" not in options:
+        raise AttncalcError("--quants needs --gpu", "give the GPU or its memory, as --gpu 12GB")
+    from ..report.fit_quants import fit_quants_report
+
+    context = options.get("context")
+    asked = None if context in (None, "auto", "-1") else parse_count(str(context), "--context")
+    return fit_quants_report(read_quants(model, options), context=asked)
 
 
 def with_tokens_of_output(options: FitOptions, output: o.OutputOptions) -> FitOptions:

@@ -7,11 +7,11 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..api.fit_options import FitOptions
 from ..api.fit_request import fit_request, read_traffic
-from ..api.options import ModelOptions
+from ..api.options import ModelOptions, WhatIfOptions
 from ..config import load
 from ..config.gpus import gpu, gpus_of
 from ..config.hub import parse_repository
@@ -23,8 +23,10 @@ from ..engines.startup_log import StartupLog
 from ..errors import AttncalcError
 from ..hardware import Gpu
 from ..model import ModelSpec
+from ..options import parsed
 from ..serving.request import FitRequest
 from ..units import GIB, dtype, is_dtype, truncate
+from ..what_if import what_if
 from .options import NamedModel
 
 LIMIT = 1 << 26
@@ -33,8 +35,17 @@ _NOT_WITH_A_LOG = ("kv_memory", "gpus", "reserve")
 _TIP = "give a file with what the engine printed when it started"
 
 
-def read_logged_request(path: Path, named: NamedModel, options: FitOptions) -> tuple[StartupLog, FitRequest]:
-    """Return the start-up log, and the request that it and the options describe.
+class UnknownModel(NamedTuple):
+    """A log of a failed start whose model is unknown."""
+
+    reason: str  # why, as a sentence
+    gpu: Gpu | None  # the GPU that the log or an option names
+
+
+def read_logged_request(
+    path: Path, named: NamedModel, options: FitOptions
+) -> tuple[StartupLog, FitRequest | UnknownModel]:
+    """Return the start-up log, and the request that it and the options describe; or what a failed start has without.
 
     Raises AttncalcError if the log cannot be read, is no engine's start-up log, does not name the model (without
     MODEL), or cannot be combined with another option.
@@ -54,9 +65,16 @@ def read_logged_request(path: Path, named: NamedModel, options: FitOptions) -> t
             f"--engine {truncate(engine)} cannot be combined with a log of {find_engine(log.engine).title}",
             "leave --engine out: the log names the engine",
         )
-    model = named.read(options, ModelOptions) if named.is_given else _model_in_log(log, options)
+    try:
+        model = named.read(options, ModelOptions) if named.is_given else _model_in_log(log, options)
+    except AttncalcError as error:
+        if named.is_given or log.refusal is None:
+            raise
+        text = error.message
+        given = options.get("gpu")
+        return log, UnknownModel(f"{text[0].upper()}{text[1:]}.", _gpu_in_log(log, str(given) if given else None))
     merged, served = _with_options_in_log(options, log, model), {"served_model": log.served}
-    return log, fit_request(model, merged, traffic=read_traffic(options), served=served)
+    return log, fit_request(model, merged, traffic=read_traffic(options), served=served, is_logged=True)
 
 
 def _content(path: Path) -> bytes:
@@ -147,8 +165,7 @@ def _model_in_log(log: StartupLog, options: Mapping[str, Any]) -> ModelSpec:
         spec = load(preset or name)
     except (OSError, ValueError, AttncalcError):
         raise unknown from None
-    attention = options.get("attention")
-    return spec.with_attention(attention) if attention else spec
+    return what_if(spec, **parsed(options, WhatIfOptions))
 
 
 def _preset_of(name: str) -> str | None:

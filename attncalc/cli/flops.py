@@ -13,6 +13,6 @@ app = command_app()
 
 
 @app.command(help=COMMANDS["flops"], epilog="For example: attncalc flops llama2-70b --phase decode --context 32K")
-def flops(model: o.NamedModel, options: FlopsOptions, output: o.OutputOptions) -> None:
+def flops(model: o.NamedModel, options: FlopsOptions, output: o.CheckedOutputOptions) -> None:
     spec = model.read(options)
     output.show(flops_report(spec, read_workload(spec, {"phase": "prefill", **options})))

@@ -1,4 +1,4 @@
-"""`attncalc gpus`: the known GPUs; one of them with all its facts and sources."""
+"""`attncalc gpus`: the known GPUs; one of them with all its facts and sources, or several side by side."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from ..config.gpus import gpu, gpu_names
-from ..report.gpus import gpu_report, gpus_report
+from ..errors import AttncalcError, did_you_mean
+from ..report.gpus import SORT_KEYS, gpu_report, gpus_report
+from ..units import truncate
 from . import COMMANDS
 from . import options as o
 from .command import command_app
@@ -18,9 +20,23 @@ app = command_app()
 @app.command(help=COMMANDS["gpus"], epilog="For example: attncalc gpus h100-80gb")
 def gpus(
     output: o.OutputOptions,
-    name: Annotated[
-        str | None,
-        typer.Argument(help="Show one: its name, or a .yaml of your own. Default: list all.", metavar="[GPU]"),
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Show one with its sources, or several side by side: names, or .yaml files of your own. Default: all.",
+            metavar="[GPU]...",
+        ),
+    ] = None,
+    sort: Annotated[
+        o.Text, o.option("--sort", metavar="FIGURE", help=f"Sort the list: {', '.join(SORT_KEYS)}, largest first.")
     ] = None,
 ) -> None:
-    output.show(gpus_report([gpu(known) for known in gpu_names()]) if name is None else gpu_report(gpu(name)))
+    if sort is not None and sort not in SORT_KEYS:
+        raise AttncalcError(
+            f"--sort: there is no column '{truncate(sort)}'",
+            f"{did_you_mean(sort, SORT_KEYS)}known: {', '.join(SORT_KEYS)}",
+        )
+    if names and len(names) == 1 and sort is None:
+        output.show(gpu_report(gpu(names[0])))
+        return
+    output.show(gpus_report([gpu(name) for name in names or gpu_names()], sort=sort, named=bool(names)))

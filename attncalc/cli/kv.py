@@ -13,6 +13,6 @@ app = command_app()
 
 
 @app.command(help=COMMANDS["kv"], epilog="For example: attncalc kv llama2-70b --batch 8 --context 4096")
-def kv(model: o.NamedModel, options: KVCacheOptions, output: o.OutputOptions) -> None:
+def kv(model: o.NamedModel, options: KVCacheOptions, output: o.CheckedOutputOptions) -> None:
     spec = model.read(options)
     output.show(kv_report(spec, read_workload(spec, options), options.get("engine", "ideal")))

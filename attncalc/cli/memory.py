@@ -13,6 +13,6 @@ app = command_app()
 
 
 @app.command(help=COMMANDS["memory"], epilog="For example: attncalc memory llama2-70b --context 8192 --dtype bf16")
-def memory(model: o.NamedModel, options: ActivationsOptions, output: o.OutputOptions) -> None:
+def memory(model: o.NamedModel, options: ActivationsOptions, output: o.CheckedOutputOptions) -> None:
     spec = model.read(options)
     output.show(memory_report(spec, read_workload(spec, {"phase": "prefill", **options})))

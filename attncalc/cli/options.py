@@ -4,9 +4,10 @@
 # objects already, and need not be evaluated from strings.
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -19,6 +20,9 @@ from ..report.formats import FORMATS, choose_format
 from ..report.report import Report
 from ..units import truncate
 from .command import Options, typer_option
+
+if TYPE_CHECKING:
+    from ..report.fail_if import Condition
 
 Text = str | None
 
@@ -39,6 +43,10 @@ def output_file(text: str | Path) -> Path:
     """Return the path of a file to write. Raises AttncalcError for a folder: 'x.json/', whose slash a path drops."""
     if str(text).endswith(("/", os.sep)):
         raise AttncalcError(f"{truncate(text)}: a folder, not a file that can be written", "name a file after -o")
+    if str(text) in FORMATS:
+        raise AttncalcError(
+            f"--output {text}: a file needs a suffix", f"--format {text} prints {text}; -o answer.{text} is a file"
+        )
     return Path(text)
 
 
@@ -185,3 +193,45 @@ class _Explained(Options):
 
 class OutputOptions(ReportOptions, _Explained):
     """Where the answer goes, in which format, and whether with formulas."""
+
+
+class CheckedOutputOptions(OutputOptions):
+    """Where the answer goes, and what CI checks of it."""
+
+    RARE: ClassVar[frozenset[str]] = OutputOptions.RARE | {"fail_if", "quiet"}
+
+    fail_if: Annotated[
+        list[str] | None,
+        option(
+            "--fail-if",
+            metavar="CONDITION",
+            help="Exit with 1 if a figure is beyond a limit: 'kv_cache > 8GiB'; may be repeated.",
+        ),
+    ] = None
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print no answer: the exit code tells it.")] = False
+
+    def __init__(self, **values: Any) -> None:
+        """Raise AttncalcError if a condition cannot be read."""
+        super().__init__(**values)
+        self._conditions: tuple[Condition, ...] = ()
+        if self.fail_if:
+            from ..report.fail_if import parse_condition
+
+            self._conditions = tuple(map(parse_condition, self.fail_if))
+
+    def show(self, report: Report, *, picture_too: bool = False) -> None:
+        """Write the report, and name the conditions that are true on standard error; then the exit code is 1.
+
+        Raises AttncalcError as `ReportOptions.show` does, and if a condition does not apply to the figures.
+        """
+        failures = []
+        if self._conditions:
+            from ..report.fail_if import failures_of
+
+            failures = failures_of(self._conditions, report)
+        if not self.quiet or self.output is not None:
+            super().show(report, picture_too=picture_too)
+        for failure in failures:
+            sys.stderr.write(f"fails: {failure}\n")
+        if failures:
+            raise typer.Exit(1)

@@ -12,5 +12,5 @@ app = command_app()
 
 
 @app.command(help=COMMANDS["params"], epilog="For example: attncalc params gpt3")
-def params(model: o.NamedModel, options: ShardedModelOptions, output: o.OutputOptions) -> None:
+def params(model: o.NamedModel, options: ShardedModelOptions, output: o.CheckedOutputOptions) -> None:
     output.show(params_report(model.read(options)))

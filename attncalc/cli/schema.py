@@ -16,6 +16,7 @@ from .command import command_app
 
 app = command_app()
 MODES = {
+    "fit": {"diagnosis": "what 'fit --log --json' prints of a failed start whose model is unknown"},
     "verify": {
         "record": "the JSON file that 'verify --record' writes",
         "records": "what 'verify --compare --json' prints",
@@ -26,7 +27,7 @@ MODES = {
 SCHEMAS = {
     name: described
     for command in COMMANDS
-    if command != "schema"
+    if command not in ("schema", "explain")  # whose answers are texts
     for name, described in {command: f"what '{command} --json' prints", **MODES.get(command, {})}.items()
 }
 """{name of a schema of JSON: what it describes}."""

@@ -1,11 +1,12 @@
 """`attncalc verify`: real torch layers on a device, measured and compared with the formulas."""
 
-from __future__ import annotations
+# typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
+# objects already, and need not be evaluated from strings.
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict
 
 import typer
 
@@ -16,7 +17,8 @@ from ..config import load, load_with_config
 from ..config.gpus import gpu
 from ..errors import AttncalcError, CannotCheckError, did_you_mean
 from ..model import ModelSpec
-from ..units import parse_count, parse_decimal, truncate
+from ..options import COUNT, Count, Option, Parser, options_of, parsed
+from ..units import parse_decimal, truncate
 from . import COMMANDS
 from . import options as o
 from .catalogue import CATALOGUE
@@ -43,7 +45,7 @@ class Verified(NamedTuple):
         ended: the interrupt or the error that ended it early.
     """
 
-    models: list[VerifiedModel]
+    models: list["VerifiedModel"]
     device: dict[str, object]
     unreached: Sequence[str] = ()
     ended: KeyboardInterrupt | AttncalcError | None = None
@@ -57,146 +59,112 @@ MAX_MINUTES = 366 * 24 * 60
 """The largest --minutes."""
 
 
-class DeviceOptions(Options):
-    """The device, and the dtype of the layers on it."""
-
-    device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:1, xpu or mps.")] = (
-        "auto"
+def _seed(text: str, name: str) -> int:
+    """Return a seed. Raises AttncalcError if torch does not take it."""
+    if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 2**63:
+        return int(text)
+    raise AttncalcError(
+        f"{name}: '{truncate(text)}' is not a whole number from 0 to 2^63 - 1", "write a whole number, as --seed 7"
     )
+
+
+def _minutes(text: str, name: str) -> float:
+    """Return a number of minutes. Raises AttncalcError if it is not a number of at most a year."""
+    try:
+        minutes, parts = parse_decimal(text, name, upper=MAX_MINUTES)
+    except AttncalcError as error:
+        raise AttncalcError(error.message, "write a number of minutes: 10, or 0.5 for 30 seconds") from None
+    return minutes / parts
+
+
+class _VerifyOptions(TypedDict, total=False):
+    """What is run, on which device, and how long it may take."""
+
+    device: Annotated[
+        str, Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:1, xpu or mps. Default: auto.")
+    ]
     simulate: Annotated[
-        o.Text,
-        o.option(
+        str,
+        Option(
             "--simulate",
             metavar="GPU",
             help="Instead of a device: check shapes and memory on a GPU that is not there: cuda, or a GPU's name.",
         ),
-    ] = None
+    ]
     dtype: Annotated[
-        o.Text, o.option("--dtype", metavar="DTYPE", help="fp32, fp16 or bf16. Default: as released; on a CPU fp32.")
-    ] = None
-
-
-class VerifySizeOptions(Options):
-    """The number of sequences and of tokens. The default context depends on the device."""
-
-    batch: Annotated[o.Text, o.declared(SizeOptions, "batch")] = None
+        str, Option("--dtype", metavar="DTYPE", help="fp32, fp16 or bf16. Default: as released; on a CPU fp32.")
+    ]
+    batch: Annotated[Count, options_of(SizeOptions)["batch"]]
     context: Annotated[
-        o.Text,
-        o.option(
-            "--context",
-            "-c",
-            "--max-model-len",
-            metavar="N",
+        Count,
+        Option(
+            *("--context", "-c", "--max-model-len"),
+            parse=COUNT,
             help="Tokens of context. Default: what the device runs quickly. Shortened if it does not fit.",
         ),
-    ] = None
+    ]
     source_context: Annotated[
-        o.Text,
-        o.option("--source-context", metavar="N", help="Tokens on the encoder's side. Default: the same as --context."),
-    ] = None
-
-    def batch_size(self) -> int | None:
-        """Return --batch, or None. Raises AttncalcError if it is not a number."""
-        return None if self.batch is None else parse_count(self.batch, "--batch")
-
-    def tokens(self) -> int | None:
-        """Return --context, or None. Raises AttncalcError if it is not a number."""
-        return None if self.context is None else parse_count(self.context, "--context")
-
-    def source_tokens(self, model: ModelSpec) -> int | None:
-        """Return --source-context, or None. Raises AttncalcError if the model has no encoder."""
-        return None if self.source_context is None else read_source(model, self.source_context)
-
-
-class LayerOptions(Options):
-    """The layers that are run, and the kernels."""
-
+        Count,
+        Option("--source-context", parse=COUNT, help="Tokens on the encoder's side. Default: the same as --context."),
+    ]
     kernel: Annotated[
         str,
-        typer.Option(
+        Option(
             "--kernel",
             metavar="KERNEL",
-            help="math, flash, efficient, cudnn, flex, flash_attn2, flash_attn3, or all that the device runs.",
+            help="math, flash, efficient, cudnn, flex, flash_attn2 or flash_attn3. Default: all that the device runs.",
         ),
-    ] = "all"
-    seed: Annotated[str, typer.Option("--seed", metavar="N", help="Seed of the random weights and tokens.")] = "0"
-    attention: Annotated[o.Text, o.declared(ModelOptions, "attention")] = None
-
-    def seed_number(self) -> int:
-        """Return --seed. Raises AttncalcError if torch does not take it."""
-        if self.seed.isascii() and self.seed.isdigit() and len(self.seed) < 20 and int(self.seed) < 2**63:
-            return int(self.seed)
-        raise AttncalcError(
-            f"--seed: '{truncate(self.seed)}' is not a whole number from 0 to 2^63 - 1",
-            "write a whole number, as --seed 7",
-        )
-
-
-class ProgramOptions(Options):
-    """What is measured instead of single layers."""
-
+    ]
+    seed: Annotated[
+        str, Option("--seed", parse=Parser(_seed, "N"), help="Seed of the random weights and tokens. Default: 0.")
+    ]
+    attention: Annotated[str, options_of(ModelOptions)["attention"]]
     smoke: Annotated[
         bool,
-        typer.Option(
-            "--smoke", help="Instead: a check of 30 seconds on any device, with a line to paste into an issue."
-        ),
-    ] = False
-    scaling: Annotated[
-        bool, typer.Option("--scaling", help="Instead: measure time and peak memory over doubling contexts.")
-    ] = False
+        Option("--smoke", help="Instead: a check of 30 seconds on any device, with a line to paste into an issue."),
+    ]
+    scaling: Annotated[bool, Option("--scaling", help="Instead: measure time and peak memory over doubling contexts.")]
     tp: Annotated[
-        str,
-        o.option(
-            "--tp",
-            "--tensor-parallel-size",
-            metavar="N",
+        Count,
+        Option(
+            *("--tp", "--tensor-parallel-size"),
+            parse=COUNT,
             help="Instead: split each layer over N GPUs, or processes on a CPU, and check what each rank holds.",
         ),
-    ] = "1"
+    ]
     against: Annotated[
-        o.Text,
-        o.option(
+        str,
+        Option(
             "--against",
             metavar="LIBRARY",
             help="Instead: build the class of a config.json in LIBRARY (transformers), without weights, and compare.",
         ),
-    ] = None
-
+    ]
     minutes: Annotated[
-        o.Text,
-        o.option(
+        str,
+        Option(
             "--minutes",
-            metavar="N",
+            parse=Parser(_minutes, "N"),
             help="Time that it may take: contexts are shortened. Default: 1; 10 without a model and for --record.",
         ),
-    ] = None
-
-    def minutes_or(self, default: float) -> float:
-        """Return --minutes, or the default. Raises AttncalcError if it is not a number of at most a year."""
-        if self.minutes is None:
-            return default
-        try:
-            minutes, parts = parse_decimal(self.minutes, "--minutes", upper=MAX_MINUTES)
-        except AttncalcError as error:
-            raise AttncalcError(error.message, "write a number of minutes: 10, or 0.5 for 30 seconds") from None
-        return minutes / parts
-
-    def ranks(self) -> int:
-        """Return --tp. Raises AttncalcError if it is not a number."""
-        return parse_count(self.tp, "--tp")
-
-
-class RecordOptions(Options):
-    """The folder of a record, or two records to compare."""
-
+    ]
     record: Annotated[
-        Path | None,
-        o.option(
+        str,
+        Option(
             "--record",
             metavar="DIR",
             help="Instead: measure what the device can do in --minutes, and write a page and its JSON into DIR.",
         ),
-    ] = None
+    ]
+
+
+_DEFAULTS = {"device": "auto", "kernel": "all", "seed": "0", "tp": "1"}
+"""Values of options that are as if the option were not given."""
+
+
+class CompareOptions(Options):
+    """Two records to compare."""
+
     compare: Annotated[
         tuple[Path, Path] | None,
         o.option("--compare", metavar="A.json B.json", help="Instead: put two records side by side."),
@@ -217,55 +185,57 @@ EPILOG = f"Without a model: {len(CATALOGUE)} presets, one line each. For example
 @app.command(help=COMMANDS["verify"], epilog=EPILOG)
 def verify(
     model: o.NamedModelOptions,
-    device: DeviceOptions,
-    size: VerifySizeOptions,
-    layers: LayerOptions,
-    program: ProgramOptions,
-    record: RecordOptions,
+    options: _VerifyOptions,
+    records: CompareOptions,
     plot: PlotOptions,
     output: VerifyOutputOptions,
 ) -> None:
-    plot.check(output, excludes={"--record": record.record is not None})
-    if plot.plot is not None and not program.scaling:
+    asked = {name: value for name, value in options.items() if value != _DEFAULTS.get(name)}
+    values = parsed(asked, _VerifyOptions)
+    plot.check(output, excludes={"--record": "record" in values})
+    if plot.plot is not None and "scaling" not in values:
         raise AttncalcError("--plot needs --scaling", "it draws measured points on predicted lines")
     from ..verify.options import CATALOGUE_MINUTES, DEFAULT_MINUTES, VerifyOptions
     from ..verify.ranks import check_torchrun, torchrun_rank
 
-    check_torchrun(program.ranks())
-    if record.compare is not None:
-        tip = "--compare reads two records and runs nothing"
-        _check_alone("--compare", {"compare"}, tip, (model, device, size, layers, program, record))
-        raise typer.Exit(compare(record.compare, output, full=output.full))
-    if program.smoke:
-        _smoke(model, device, size, layers, program, record, output)
+    ranks = values.get("tp", 1)
+    check_torchrun(ranks)
+    given = [*(name for name, value in vars(model).items() if value is not None), *asked]
+    if records.compare is not None:
+        _check_alone("--compare", (), "--compare reads two records and runs nothing", given)
+        raise typer.Exit(compare(records.compare, output, full=output.full))
+    base = VerifyOptions(dtype=values.get("dtype"), kernel=values.get("kernel", "all"), seed=values.get("seed", 0))
+    if "smoke" in values:
+        tip = "it chooses the model and its size; it takes --device, --dtype, --kernel and --seed"
+        _check_alone("--smoke", ("smoke", "device", "dtype", "kernel", "seed"), tip, given)
+        _smoke(base, _device(values), output)
         return
-    if record.record is not None:
-        raise typer.Exit(_write_record(record.record, model, device, size, layers, program, output))
+    if "record" in values:
+        from .verify_record import MINUTES, write_record
 
-    ranks, batch, context = program.ranks(), size.batch_size(), size.tokens()
-    if program.against is not None:
-        _check_against(program.against, model, device, layers, program)
-        verified = _compare_with_transformers(model.name(), size, device.dtype)
+        tip = "--record chooses models and sizes itself; it takes --device, --dtype, --kernel, --seed and --minutes"
+        given += [option.name for option in output.parameters() if getattr(output, option.name)]
+        _check_alone("--record", ("record", "device", "dtype", "kernel", "seed", "minutes", "force"), tip, given)
+        folder, device, minutes = Path(values["record"]), values.get("device", "auto"), values.get("minutes", MINUTES)
+        raise typer.Exit(write_record(folder, device, base, minutes, force=output.force))
+    if "against" in values:
+        _check_against(values["against"], model, asked)
+        verified = _compare_with_transformers(model.name(), values)
     else:
-        _check_combinations(model, size, layers, program)
-        _check_simulate(device, layers, program)
+        _check_combinations(model, values)
+        specs = [load(name) for name in CATALOGUE]
         if model.is_given:
-            specs = [read_model(model.name(), {"attention": layers.attention})]
-        else:
-            specs = [load(name) for name in CATALOGUE]
-        options = VerifyOptions(
-            batch=batch or 1,
-            context=context,
-            source=size.source_tokens(specs[0]),
-            dtype=device.dtype,
-            kernel=layers.kernel,
-            seed=layers.seed_number(),
-            scaling=program.scaling,
+            specs = [read_model(model.name(), values, ModelOptions)]
+        settings = base._replace(
+            batch=values.get("batch", 1),
+            context=values.get("context"),
+            source=read_source(specs[0], values["source_context"]) if "source_context" in values else None,
+            scaling="scaling" in values,
             tp=ranks,
             timed=model.is_given,
-            minutes=program.minutes_or(DEFAULT_MINUTES if model.is_given else CATALOGUE_MINUTES),
+            minutes=values.get("minutes", DEFAULT_MINUTES if model.is_given else CATALOGUE_MINUTES),
         )
-        verified = _run(specs, options, _device(device))
+        verified = _run(specs, settings, _device(values))
         if (rank := torchrun_rank()) and rank.number:
             return  # rank 0 has the same result, writes it, and exits with its code
 
@@ -288,84 +258,42 @@ def _end(verified: Verified) -> None:
         raise typer.Exit(CannotCheckError.code)
 
 
-def _check_alone(program: str, allowed: Collection[str], tip: str, groups: Sequence[Options]) -> None:
-    """Raise AttncalcError if an option of the groups that is not `allowed` has another value than its default.
-
-    In the tip, {option} is the option.
-    """
-    for group in groups:
-        for name in (parameter.name for parameter in group.parameters()):
-            if name not in allowed and getattr(group, name) != getattr(type(group), name):
-                option = "a model" if name in ("model", "preset") else f"--{name.replace('_', '-')}"
-                raise AttncalcError(f"{program} cannot be combined with {option}", tip.format(option=option))
+def _check_alone(program: str, allowed: Collection[str], tip: str, given: Iterable[str]) -> None:
+    """Raise AttncalcError if an option is given that is not `allowed`. In the tip, {option} is the option."""
+    for name in given:
+        if name not in allowed:
+            option = "a model" if name in ("model", "preset") else f"--{name.replace('_', '-')}"
+            raise AttncalcError(f"{program} cannot be combined with {option}", tip.format(option=option))
 
 
-def _smoke(
-    model: o.NamedModelOptions,
-    device: DeviceOptions,
-    size: VerifySizeOptions,
-    layers: LayerOptions,
-    program: ProgramOptions,
-    record: RecordOptions,
-    output: VerifyOutputOptions,
-) -> None:
-    """Check a small model soon, with a line to paste. Raises AttncalcError for an option that --smoke does not take."""
-    tip = "it chooses the model and its size; it takes --device, --dtype, --kernel and --seed"
-    allowed = {"smoke", "device", "dtype", "kernel", "seed"}
-    _check_alone("--smoke", allowed, tip, (model, size, layers, program, device, record))
-    from ..verify.options import VerifyOptions
-
-    options = VerifyOptions(
-        context=SMOKE_CONTEXT,
-        dtype=device.dtype,
-        kernel=layers.kernel,
-        seed=layers.seed_number(),
-        timed=False,
-        minutes=SMOKE_MINUTES,
-    )
-    found = _device(device)
+def _smoke(base: "VerifyOptions", device: "Device", output: VerifyOutputOptions) -> None:
+    """Check a small model soon, with a line to paste."""
     from ..report.verify import smoke_line, verify_report
     from ..verify.record.machine import machine_facts, main_dtype
 
-    verified = _run([load(SMOKE_MODEL)], options._replace(dtype=options.dtype or main_dtype(found)), found)
-    line = smoke_line(verified.models[0], machine_facts(found))
+    options = base._replace(
+        context=SMOKE_CONTEXT, dtype=base.dtype or main_dtype(device), timed=False, minutes=SMOKE_MINUTES
+    )
+    verified = _run([load(SMOKE_MODEL)], options, device)
+    line = smoke_line(verified.models[0], machine_facts(device))
     output.show(verify_report(verified.models[0], verified.device, full=output.full, to_paste=line))
     _end(verified)
 
 
-def _write_record(
-    folder: Path,
-    model: o.NamedModelOptions,
-    device: DeviceOptions,
-    size: VerifySizeOptions,
-    layers: LayerOptions,
-    program: ProgramOptions,
-    output: VerifyOutputOptions,
-) -> int:
-    """Write a record and return the exit code. Raises AttncalcError if an option cannot be combined with --record."""
-    from ..verify.options import VerifyOptions
-    from .verify_record import MINUTES, write_record
-
-    tip = "--record chooses models and sizes itself; it takes --device, --dtype, --kernel, --seed and --minutes"
-    allowed = {"device", "dtype", "kernel", "seed", "minutes", "force"}
-    _check_alone("--record", allowed, tip, (model, size, layers, program, device, output))
-    base = VerifyOptions(dtype=device.dtype, kernel=layers.kernel, seed=layers.seed_number())
-    return write_record(folder, device.device, base, program.minutes_or(MINUTES), force=output.force)
-
-
-def _device(chosen: DeviceOptions) -> Device:
+def _device(values: Mapping[str, Any]) -> "Device":
     """Return the chosen device, or a simulated one. Raises CannotCheckError if this machine has none, or no torch."""
     from ..verify import need_torch
 
     need_torch()
     from ..verify.devices import find_device, simulated_device
 
-    if chosen.simulate is None:
-        return find_device(chosen.device)
-    return simulated_device(None if chosen.simulate == "cuda" else gpu(chosen.simulate))
+    simulated = values.get("simulate")
+    if simulated is None:
+        return find_device(values.get("device", "auto"))
+    return simulated_device(None if simulated == "cuda" else gpu(simulated))
 
 
-def _run(specs: list[ModelSpec], options: VerifyOptions, device: Device) -> Verified:
+def _run(specs: list[ModelSpec], options: "VerifyOptions", device: "Device") -> Verified:
     """Verify each model on a device.
 
     Of several models, one that cannot be verified gets no checks and a note, and one that the time does not reach is
@@ -403,7 +331,7 @@ def _run(specs: list[ModelSpec], options: VerifyOptions, device: Device) -> Veri
     )
 
 
-def _compare_with_transformers(name: str, size: VerifySizeOptions, dtype: str | None) -> Verified:
+def _compare_with_transformers(name: str, values: Mapping[str, Any]) -> Verified:
     """Compare the figures of a config.json with the transformers class of it. Raises AttncalcError for a preset."""
     spec, config = load_with_config(name)
     if config is None:
@@ -418,52 +346,37 @@ def _compare_with_transformers(name: str, size: VerifySizeOptions, dtype: str | 
     from ..report.verify import VerifiedModel
     from ..verify.transformers.check import compare_with_transformers, resolve_workload
 
-    workload = resolve_workload(spec, size.batch_size(), size.tokens(), size.source_tokens(spec), dtype)
+    source = read_source(spec, values["source_context"]) if "source_context" in values else None
+    workload = resolve_workload(spec, values.get("batch"), values.get("context"), source, values.get("dtype"))
     with progress() as on_progress:
         comparison = compare_with_transformers(spec, config, workload, on_progress)
     return Verified([VerifiedModel(spec, comparison.workload, (), comparison.result)], comparison.device_facts)
 
 
-def _check_against(
-    library: str, model: o.NamedModelOptions, device: DeviceOptions, layers: LayerOptions, program: ProgramOptions
-) -> None:
+def _check_against(library: str, model: o.NamedModelOptions, given: Iterable[str]) -> None:
     """Raise AttncalcError if the library is unknown, the model is missing, or an option does not apply."""
     if library != "transformers":
         hint = did_you_mean(library, ["transformers"])
         raise AttncalcError(f"--against {truncate(library)} is not supported", f"{hint}known: transformers")
     if not model.is_given:
         raise AttncalcError("--against needs a model", "give a config.json, or a folder that contains one")
-    tip = "leave out {option}: the class is built as it is"
-    _check_alone("--against", {"against", "dtype"}, tip, (program, layers, device))
+    allowed = ("against", "dtype", "batch", "context", "source_context")
+    _check_alone("--against", allowed, "leave out {option}: the class is built as it is", given)
 
 
-def _check_simulate(device: DeviceOptions, layers: LayerOptions, program: ProgramOptions) -> None:
-    """Raise AttncalcError if --simulate is given with an option that needs a device or values."""
-    if device.simulate is None:
-        return
-    needs = {
-        "--device": (device.device != "auto", "a simulation runs on no device"),
-        "--tp": (program.ranks() > 1, "a simulation has one process"),
-        "--seed": (layers.seed != "0", "a simulation has no values"),
-    }
-    for option, (used, reason) in needs.items():
-        if used:
-            raise AttncalcError(f"--simulate cannot be combined with {option}", f"leave out {option}: {reason}")
-
-
-def _check_combinations(
-    model: o.NamedModelOptions, size: VerifySizeOptions, layers: LayerOptions, program: ProgramOptions
-) -> None:
-    """Raise AttncalcError if both --scaling and --tp are given, or an option needs a model that is missing."""
-    ranks = program.ranks()
-    if program.scaling and ranks > 1:
+def _check_combinations(model: o.NamedModelOptions, given: Container[str]) -> None:
+    """Raise AttncalcError for an option that needs a model, or that another one excludes."""
+    if "scaling" in given and "tp" in given:
         raise AttncalcError("--scaling cannot be combined with --tp", "give one of them")
-    needs_model = {
-        "--scaling": program.scaling,
-        "--tp": ranks > 1,
-        "--attention": layers.attention is not None,
-        "--source-context": size.source_context is not None,
-    }
-    for option, used in needs_model.items():
-        if used and not model.is_given:
+    for name in ("scaling", "tp", "attention", "source_context"):
+        if name in given and not model.is_given:
+            option = f"--{name.replace('_', '-')}"
             raise AttncalcError(f"{option} needs a model", "give one, as in 'attncalc verify llama2-70b --scaling'")
+    simulated = {
+        "device": "a simulation runs on no device",
+        "tp": "a simulation has one process",
+        "seed": "a simulation has no values",
+    }
+    for name, reason in simulated.items():
+        if "simulate" in given and name in given:
+            raise AttncalcError(f"--simulate cannot be combined with --{name}", f"leave out --{name}: {reason}")

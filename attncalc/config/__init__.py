@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import AttncalcError, did_you_mean
+from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..units import truncate
 from .build import build_model
 from .document import Document
 from .plain import ConfigObject
-from .presets import compiled_preset, preset_names, preset_of, preset_text
+from .presets import compiled_preset, hint, preset_names, preset_of, preset_text
 from .source import LIMIT, OTHER_LAYOUTS, PARAMS, Source, repository_source
 from .user_files import open_file, read_standard_input
 
@@ -293,8 +293,7 @@ def _repository_source(model: str) -> Source:
             "an address looks like https://huggingface.co/org/name; fetch other files, and give their path",
         )
     if repository is None:
-        hint = did_you_mean(model, preset_names())
-        raise AttncalcError(f"no preset named '{truncate(model)}', and no such file", f"{hint}{_TIP}")
+        raise AttncalcError(f"no preset named '{truncate(model)}', and no such file", f"{hint(model)}{_TIP}")
     preset = preset_of(repository.name) if (repository.revision, repository.file) == (MAIN, "") else None
     return repository_source(repository) if preset is None else _preset_source(preset)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttncalcError, did_you_mean
-from ..hardware import UNIFIED_MEMORY_SHARE, Gpu
+from ..hardware import PER_NODE, UNIFIED_MEMORY_SHARE, Gpu
 from ..units import parse_bytes, parse_count, truncate
 from .data_files import file_content, file_names, folder_content, presets_folder
 
@@ -22,10 +23,17 @@ _SEVERAL = r"(?s)(?P<gpus>\d[\d,_]{0,39}) ?[xX] ?(?P<kind>.*\S)"
 """'2xh100', '2 x H100'."""
 _MEMORY = r"(?i)\d[\d.,_]* ?[KMGTPE]i?B"
 """'24GB', '23.5 GiB'."""
-
+_SLICE = r"(?P<gpu>.+?)[- ](?:mig[- ])?(?P<compute>[1-7])g\.(?P<gb>\d{1,3})gb"
+"""A slice of a GPU by MIG: 'h100-1g.10gb', and as CUDA names it: 'NVIDIA H200 MIG 1g.18gb'."""
+_SLICES, _MEMORY_SLICES = 7, 8
+_SEEN_OF_SLICE = (9, 10)
+"""The least part of its share of the memory that software sees in a slice: 16.00 GiB of an H200's 139.8 / 8."""
+_SLICE_SOURCE = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html"
 
 _TRADEMARKS = r"\((r|tm)\)"
-_VENDOR_WORDS = ("nvidia", "amd", "intel", "tesla", "geforce", "instinct", "gpu", "graphics")
+_VENDOR_WORDS = frozenset(
+    {"nvidia", "amd", "intel", "apple", "tesla", "geforce", "instinct", "radeon", "gpu", "graphics"}
+)
 """Words of a driver's names that names here lack."""
 
 
@@ -58,19 +66,23 @@ def _sized(name: str, data: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def gpu(name: str | os.PathLike[str]) -> Gpu:
-    """Return the GPU called `name`: by its own name, an alias ('h100'), or the path of a GPU file.
+    """Return the GPU called `name`.
+
+    Args:
+        name: Its own name, an alias ('h100') or its driver's name ('NVIDIA H100 80GB HBM3') in any spelling, a slice by
+            MIG ('h100-1g.10gb'), or the path of a GPU file.
 
     Raises AttncalcError if there is no such GPU, or the file is not valid; the message names the line.
     """
     text = os.fspath(name)
-    normalized = "-".join(text.lower().replace("_", " ").split())  # product names have capitals and blanks
-    if normalized in gpu_names():
-        return _to_gpu(normalized, file_content(_folder(), normalized))
+    if text in gpu_names():
+        return _to_gpu(text, file_content(_folder(), text))
     known = _known()
-    aliases = {alias: own_name for own_name, data in known.items() for alias in data.get("aliases", ())}
-    own_name = aliases.get(normalized, normalized)
-    if own_name in known:
-        return _to_gpu(own_name, known[own_name])
+    found = _by_words().get(_words(text), ())
+    if len(found) == 1:
+        return _to_gpu(found[0], known[found[0]])
+    if part := re.fullmatch(_SLICE, text.lower().replace("_", "-")):
+        return _slice(gpu(part["gpu"]), part)
     path = Path(text)
     try:
         is_file = path.is_file()
@@ -80,11 +92,70 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
         is_file = False
     if is_file:
         raise AttncalcError(f"{truncate(text)}: a GPU file is YAML", "name it .yaml")
-    chip = re.sub(r"-\d+gb$", "", normalized)
-    sizes = [name for name in known if chip != normalized and re.fullmatch(re.escape(chip) + r"-\d+gb", name)]
-    sizes.sort(key=lambda name: int(known[name]["memory_gb"]))
-    hint = f"known: {', '.join(sizes)}. " if len(sizes) > 1 else did_you_mean(normalized, [*known, *aliases])
-    raise AttncalcError(f"no GPU named '{truncate(text)}', and no such file", f"{hint}{_TIP}")
+    raise AttncalcError(f"no GPU named '{truncate(text)}', and no such file", f"{_hint(text)}{_TIP}")
+
+
+@cache
+def _by_words() -> dict[tuple[str, ...], tuple[str, ...]]:
+    """Return {words: the GPUs with a name or an alias of these words}."""
+    found: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for own_name, data in _known().items():
+        for name in (own_name, *data.get("aliases", ())):
+            words = _words(name)
+            found[words] = tuple(dict.fromkeys((*found.get(words, ()), own_name)))
+    return found
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """Return the words of a name without its vendor's: ('rtx', '4090') of 'NVIDIA GeForce RTX 4090' and 'rtx4090'."""
+    words = re.findall(r"\d+|[a-z]+", re.sub(_TRADEMARKS, "", name.lower()))
+    return tuple(word for word in words if word not in _VENDOR_WORDS)
+
+
+def _without_memory(words: tuple[str, ...]) -> tuple[str, ...]:
+    return words[:-2] if words[-1:] == ("gb",) else words
+
+
+def _hint(text: str) -> str:
+    """Return the start of a tip about a name that no GPU has: those of another memory, or the most similar name."""
+    known, words = _known(), _words(text)
+    chip = _without_memory(words)
+    sizes = [name for name in known if chip and _without_memory(_words(name)) == chip != _words(name)]
+    if len(sizes) > 1:
+        return f"known: {', '.join(sorted(sizes, key=lambda name: int(known[name]['memory_gb'])))}. "
+    aliases = (alias for data in known.values() for alias in data.get("aliases", ()))
+    return did_you_mean("-".join(text.lower().replace("_", " ").split()), [*known, *aliases])
+
+
+def _slice(whole: Gpu, part: re.Match[str]) -> Gpu:
+    """Return a slice of a GPU by MIG, with its part of memory, bandwidth and FLOP/s.
+
+    Raises AttncalcError if NVIDIA does not divide this GPU so. An A30 has four slices, and is left out.
+    """
+    compute, gb = int(part["compute"]), int(part["gb"])
+    eighths = max(1, round(gb * _MEMORY_SLICES / whole.memory_gb))
+    is_part = abs(gb * _MEMORY_SLICES - eighths * whole.memory_gb) <= whole.memory_gb // 16  # 18 of 141 is an eighth
+    can_divide = whole.compute_capability in ((8, 0), (9, 0), (10, 0), (10, 3)) and whole.memory_gb >= 40
+    if not (is_part and can_divide and eighths <= _MEMORY_SLICES):
+        example = "h100-1g.10gb, a100-80gb-3g.40gb or h200-1g.18gb"
+        raise AttncalcError(f"'{truncate(part[0])}' is not a slice of a known GPU", f"slices by MIG are as {example}")
+    numerator, denominator = _SEEN_OF_SLICE
+    profile = f"{compute}g.{gb}gb"
+    return dataclasses.replace(
+        whole,
+        name=f"{whole.name}-{profile}",
+        title=f"{whole.title} MIG {profile}",
+        memory_gb=gb,
+        memory=whole.memory * eighths * numerator // (_MEMORY_SLICES * denominator),
+        bandwidth=whole.bandwidth * eighths // _MEMORY_SLICES,
+        flops=tuple((dtype, flops * compute // _SLICES) for dtype, flops in whole.flops),
+        measured=False,
+        multiprocessors=0,
+        nvlink=False,
+        aliases=(),
+        notes=("A slice by MIG: software sees 0.91 to 0.99 of its part of the memory, and 0.9 is assumed.",),
+        sources=(_SLICE_SOURCE, *whole.sources),
+    )
 
 
 def gpu_of_device(title: str, memory: int) -> Gpu | None:
@@ -92,13 +163,10 @@ def gpu_of_device(title: str, memory: int) -> Gpu | None:
 
     None if no GPU has that name: 'NVIDIA GeForce RTX 3080' is either the one of 10 or that of 12 GB, by its memory.
     """
-    words = (word for word in re.split(r"[\s_-]+", re.sub(_TRADEMARKS, "", title.lower())) if word)
-    name = "-".join(word for word in words if word not in _VENDOR_WORDS)
-    found = [
-        _to_gpu(own_name, data)
-        for own_name, data in _known().items()
-        if name in data.get("aliases", ()) or re.fullmatch(re.escape(name) + r"(-\d+gb)?", own_name)
-    ]
+    words, known = _words(title), _known()
+    spelled = _by_words().items()
+    names = [name for other, names in spelled if words and words in (other, _without_memory(other)) for name in names]
+    found = [_to_gpu(name, known[name]) for name in dict.fromkeys(names)]
     closest = min(found, key=lambda gpu: abs(gpu.memory - memory), default=None)
     return closest if closest and abs(closest.memory - memory) <= memory // 8 else None
 
@@ -185,6 +253,7 @@ def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
         multiprocessors=int(data.get("multiprocessors", 0)),
         compute_capability=(int(major), int(minor)) if minor else None,
         nvlink=data.get("nvlink"),
+        per_node=int(data.get("per_node", 1 if unified else PER_NODE)),
         aliases=tuple(data.get("aliases", ())),
         notes=tuple(notes),
         sources=tuple(data["sources"]),

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..attention import KINDS, SHAPES, Chunked, Sliding
 from ..mlp import Mlp
-from ..model import ModelSpec, Stack
+from ..model import MAX_LAYERS, ModelSpec, Stack
 from ..quantity import COUNT
 from ..units import DTYPES
 
@@ -25,9 +25,6 @@ TEXT: Schema = {
     "pattern": r"^[^\x00-\x1f\x7f-\x9f]*[^\x00-\x20\x7f-\xa0][^\x00-\x1f\x7f-\x9f]*$",
     "$comment": "is not one line of text",
 }
-MAX_LAYERS = 2_000
-"""Layers of a stack. The deepest published model has 1,000 (DeepNet, arXiv:2203.00555). More in irregular order would
-take `fit` longer than a user waits."""
 _MAX_KINDS = 256
 """Kinds of layers that a model may have; a model of NVIDIA's architecture search (nemotron-nas) has some dozens."""
 _BOOLEAN: Schema = {"type": "boolean"}

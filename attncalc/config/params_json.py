@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttncalcError
+from ..model import MAX_LAYERS
 from ..units import truncate
 from .document import Document
 from .huggingface import convert_config
 from .huggingface.fields import written
-from .keys import MAX_LAYERS
 
 _TIP = "give the config.json of the same model"
 _OTHERS_TIP = f"only Meta's, Mistral's and OpenAI's own releases are read; for others, {_TIP}"

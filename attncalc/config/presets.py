@@ -1,12 +1,17 @@
-"""The built-in models: their names and files, and the repositories whose models they are."""
+"""The built-in models: their names and files, and the repositories whose models they are.
+
+A name is found in any spelling: 'Llama 3.1 8B', 'llama-3.1-8b', 'llama3_1_8b' and Ollama's 'llama3.1:8b' are one.
+"""
 
 from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import AttncalcError, did_you_mean
+from ..ggml import FILE_TYPES
 from ..units import truncate
 from .data_files import compiled_file, file_names, presets_folder
 
@@ -15,6 +20,10 @@ if TYPE_CHECKING:
 
 _REPOSITORY = r"(?a)huggingface\.co/([\w.-]+/[\w.-]+)"
 _TITLE = r"(?m)^title: *(.+)$"
+_FREE_NAME = r"(?a)[\w .:-]{1,80}"
+"""A name that may be spelled freely: without a slash, it is no path and no repository."""
+_TUNED = frozenset({"chat", "hf", "instruct", "it", "latest", "text"})
+"""Words that change no size of a model: 'llama3.1:8b-instruct'."""
 
 
 class Preset(NamedTuple):
@@ -57,8 +66,7 @@ def preset_text(name: str) -> str:
     """
     found = preset_of(name)
     if found is None:
-        hint = did_you_mean(name, preset_names())
-        raise AttncalcError(f"no preset named '{truncate(name)}'", f"{hint}'attncalc presets' lists them all")
+        raise AttncalcError(f"no preset named '{truncate(name)}'", f"{hint(name)}'attncalc presets' lists them all")
     return _file(found).read_text(encoding="utf-8")
 
 
@@ -79,13 +87,77 @@ def preset_of(name: str) -> str | None:
     """Return the preset that `name` means, or None.
 
     Args:
-        name: A preset's name, a repository that a preset's sources name ('Qwen/Qwen3-32B'), or the repository's last
-            part ('Qwen3-32B'). The case of a repository does not matter.
+        name: A preset's name, a repository that a preset's sources name ('Qwen/Qwen3-32B'), the repository's last part
+            ('Qwen3-32B'), or one of them in another spelling ('qwen3:32b', 'Qwen 3 32B'). The type of a GGUF file at
+            its end does not matter ('qwen3-32b:Q4_K_M').
     """
     if name in preset_names():
         return name
     found = _by_repository().get(name.lower())
-    return found[0] if found else None
+    if found:
+        return found[0]
+    spelled = _spelled(name)
+    return next(iter(spelled)) if len(spelled) == 1 and (_name_words(name) in _by_words() or _has_size(name)) else None
+
+
+def with_file_type(name: str) -> tuple[str, str | None]:
+    """Return a preset's name and the type of a GGUF file at its end: 'q4_k_m' of 'llama3.1-8b:Q4_K_M', or None.
+
+    A preset's own name, a path and a repository are returned as they are.
+    """
+    match = re.fullmatch(r"(?P<name>.+)[:-](?P<type>\w+)", name)
+    if match is None or not re.fullmatch(_FREE_NAME, name) or match["type"].lower() not in FILE_TYPES:
+        return name, None
+    return match["name"], match["type"].lower()
+
+
+def hint(name: str) -> str:
+    """Return the start of a tip about a name that no preset has: the presets that it may mean."""
+    several = sorted(_spelled(name), key=_by_size)
+    if len(several) > 1:
+        return f"which one: {', '.join(several)}? "
+    return f"did you mean '{several[0]}'? " if several else did_you_mean(name, preset_names())
+
+
+def _spelled(name: str) -> set[str]:
+    """Return the presets with a name of the same words as `name`, or else with one that starts with them."""
+    if not re.fullmatch(_FREE_NAME, name):
+        return set()
+    words, known = _name_words(name), _by_words()
+    if words in known or not words:
+        return known.get(words, set())
+    return set().union(*(found for other, found in known.items() if other[: len(words)] == words))
+
+
+def _has_size(name: str) -> bool:
+    """Return whether a name has a number of parameters: 'qwen3-235b' can only be qwen3-235b-a22b; 'T5' is any T5."""
+    return re.search(r"(?i)\d[bmt](?![a-z])", name) is not None
+
+
+@cache
+def _by_words() -> dict[tuple[str, ...], set[str]]:
+    """Return {words: presets that have a name of these words}.
+
+    The names of a preset are its own, its title, and the last parts of its repositories, also with the size that the
+    title has in parentheses: 'DeepSeek-R1 671B'. 'Llama 3.1/3.3 70B' are two titles.
+    """
+    known: dict[tuple[str, ...], set[str]] = {}
+    for preset in presets():
+        titles = [" ".join(parts) for parts in product(*(word.split("/") for word in preset.title.split()))]
+        size = re.search(r"\(([\d.]+[BMT])\)", preset.title)
+        released = [repository.partition("/")[2] for repository in preset.repositories]
+        names = [preset.name, *titles, *(title.partition(" (")[0] for title in titles), *released]
+        if size:
+            names += [f"{name} {size[1]}" for name in released]
+        for name in names:
+            known.setdefault(_name_words(name), set()).add(preset.name)
+    return known
+
+
+def _name_words(name: str) -> tuple[str, ...]:
+    """Return the runs of letters and of digits: ('llama', '3', '1', '8', 'b') for 'llama3.1:8b-instruct-q4_0'."""
+    words = re.findall(r"\d+|[a-z]+", with_file_type(name)[0].lower())
+    return tuple(word for word in words if word not in _TUNED)
 
 
 def repository_of(name: str) -> str | None:

@@ -31,13 +31,21 @@ ENGINES = {
 DEFAULT_ENGINE = "vllm"
 
 
-def default_engine(stored: CheckpointWeights | None, weights_dtype: str | None = None) -> str:
-    """Return the engine of a model whose files are `stored`, if none is given: llama.cpp for GGUF files and types."""
-    return "llamacpp" if weights_dtype in FILE_TYPES or (stored and stored.kind == "GGUF") else DEFAULT_ENGINE
+def default_engine(stored: CheckpointWeights | None, weights_dtype: str | None = None, vendor: str = "") -> str:
+    """Return the engine if none is given: llama.cpp for GGUF files and their types, and on a Mac.
+
+    Args:
+        stored: The files of the model.
+        weights_dtype: The dtype of the weights, or the type of a file.
+        vendor: The vendor of the GPU; "" without one.
+    """
+    is_gguf = weights_dtype in FILE_TYPES or (stored and stored.kind == "GGUF")
+    return "llamacpp" if is_gguf or vendor == "Apple" else DEFAULT_ENGINE
 
 
 def find_engine(name: str) -> Engine[Any]:
-    """Return the engine of that name. Raises AttncalcError if there is none."""
+    """Return the engine of that name, as people write it too: 'llama.cpp'. Raises AttncalcError if there is none."""
+    name = _plain(name)
     if name not in ENGINES:
         raise _unknown(name, ENGINES)
     found: Engine[Any] = import_module(ENGINES[name], __name__).ENGINE
@@ -51,6 +59,7 @@ def per_layer_engine(name: str) -> PerLayerEngine[Any]:
     """
     from .engine import PerLayerEngine
 
+    name = _plain(name)
     if name not in ENGINES:
         raise _unknown(name, [known for known in ENGINES if isinstance(find_engine(known), PerLayerEngine)])
     found = find_engine(name)
@@ -60,6 +69,10 @@ def per_layer_engine(name: str) -> PerLayerEngine[Any]:
             f"use 'attncalc fit --engine {name}'",
         )
     return found
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
 
 
 def _unknown(name: str, known: Iterable[str]) -> AttncalcError:

@@ -82,6 +82,16 @@ class EngineArgs:
         """Whether an option adds to the weights on a GPU, or moves some of them to the host."""
         return False
 
+    @property
+    def token_shares(self) -> int:
+        """How many times smaller `dcp` makes a device's share of the cache."""
+        return self.dcp
+
+    @property
+    def caches_on_host(self) -> bool:
+        """Whether blocks of the cache are copied to host memory, from where they are loaded again."""
+        return False
+
 
 class Detail(NamedTuple):
     """An intermediate figure of an engine's answer."""

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from ..workload import Workload
     from .base import CacheLayout, EngineArgs, Pool
     from .launch import LaunchFacts
+    from .pasted import LaunchWords
     from .pipeline import LayerCacheSpec
     from .runtime import DeviceMemory, Limits, RuntimeFacts, RuntimeMemory
-    from .startup_log import LogChecks, StartupLog
+    from .startup_log import Advice, LogChecks, StartupLog
 
 Args = TypeVar("Args", bound="EngineArgs")
 AUTO = "auto"
@@ -51,6 +52,21 @@ class HeldWeights(NamedTuple):
     def element_bytes(self) -> Quantity:
         """Bytes of an element of `dtype`."""
         return symbol("bytes", self.dtype.bits // 8, f"bytes of an element in {self.dtype.name}")
+
+
+class HostCache(NamedTuple):
+    """The memory of the host, or of a disk, that an engine takes for blocks of the cache."""
+
+    per_device: Quantity  # bytes for the cache of one GPU
+    copies: int  # GPUs that have as much of their own: 1 if all of them load the same bytes
+
+
+class SmallerStep(NamedTuple):
+    """A lower limit of one forward pass."""
+
+    words: str  # '256 tokens per pass'
+    flag: str  # the options to type: '-ub 256'
+    args: dict[str, Any]  # the arguments that they become
 
 
 class Refusal(NamedTuple):
@@ -85,8 +101,13 @@ class Engine(Generic[Args]):
     # Whether a tower's heads are padded if tensor parallelism does not divide them. Otherwise each device has them
     # whole, or the engine does not start.
     pads_tower_heads: bool = False
+    typed_files: bool = False  # whether its files have a type of their own, which neither model nor repository names
     has_extra_weights: bool = False  # whether `extra_weights` is known
     long_context_options: Mapping[str, Any] = MappingProxyType({})  # required beyond the model's maximum context
+
+    whole_with_dcp: frozenset[str] = frozenset()  # roles of caches that each device stores for all tokens despite `dcp`
+    host_cache_option: str = ""  # its option that copies blocks of the cache to host memory; '' without one
+    disk_tip: str = ""  # how it copies them to a disk, in words
 
     # Its options that leave layers on the host, each with its change of a suggestion, for a number of layers
     offload_options: Mapping[str, str] = MappingProxyType({})
@@ -95,9 +116,13 @@ class Engine(Generic[Args]):
     narrower_cache_dtypes: tuple[str, ...] = ("fp8",)
     narrower_weight_dtypes: tuple[str, ...] = ("fp8", "int4")
     larger_shares: tuple[str, ...] = ()
+    # The share with which it starts on a GPU that uses the host's memory; None if that is its default
+    share_of_unified: str | None = None
     fewer_sequences: tuple[int, ...] = ()
     without_graphs: str | None = None  # its option that captures no CUDA graphs
+    running_option: str = ""  # its option that limits the requests that run concurrently
 
+    commands: tuple[LaunchWords, ...] = ()  # how the commands that start it are read
     log_signs: re.Pattern[str] | None = None  # matches the lines of its log; None for an engine without logs
     releases: tuple[str, ...] = ()  # that a log without a version may come from, the newest first
     weights_tolerance: tuple[int, int] = (2, 2)  # hundredths by which logged weights may be below and above
@@ -138,6 +163,17 @@ class Engine(Generic[Args]):
     def cache_dtypes(self, args: Args) -> tuple[DType, DType]:
         """Return the dtypes of K and of V."""
         return args.kv_dtype, args.kv_dtype
+
+    def sizes(self, size: Mapping[str, Any], args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the batch and the context of each request, as the engine means the options that were given.
+
+        Args:
+            size: `batch` and `context`, as far as they are given, as text or numbers.
+            args: The engine's arguments, parsed.
+
+        Raises AttncalcError if they contradict.
+        """
+        return size
 
     # The devices
 
@@ -199,6 +235,15 @@ class Engine(Generic[Args]):
         """Return the values of one of `offload_options`, from nothing on the host on; () if it has no effect."""
         raise NotImplementedError
 
+    def smaller_steps(self, args: Args, batch: int) -> Iterator[SmallerStep]:
+        """Yield limits of a pass with which it takes less runtime memory, the largest first.
+
+        Args:
+            args: Its arguments.
+            batch: Concurrent sequences, which a pass must still have.
+        """
+        return iter(())
+
     # The cache
 
     def layout(self, specs: Sequence[LayerCacheSpec], args: Args) -> CacheLayout:
@@ -212,6 +257,16 @@ class Engine(Generic[Args]):
     def reserves_context(self, args: Args) -> bool:
         """Return whether each sequence has memory for its whole context from its start."""
         return False
+
+    def host_cache(self, args: Args, layout: CacheLayout, kv_memory: Quantity) -> HostCache | None:
+        """Return the host memory to which it copies blocks; None if there is none.
+
+        Args:
+            args: Its arguments.
+            layout: How it stores the cache.
+            kv_memory: Bytes for the cache on one GPU.
+        """
+        return None
 
     def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None) -> str | None:
         """Return the dtype of the cache that a version takes from the checkpoint's quantization (kv_cache_scheme).
@@ -231,6 +286,10 @@ class Engine(Generic[Args]):
         from .runtime import Limits
 
         return Limits(1, 1)
+
+    def fewer_requests(self, args: Args) -> Sequence[int]:
+        """Return smaller --max-running-requests that leave more of the memory for tokens, the largest first."""
+        return ()
 
     def runtime(self, facts: RuntimeFacts[Args]) -> RuntimeMemory:
         """Return the memory that it takes on a GPU besides weights and cache."""
@@ -294,6 +353,10 @@ class Engine(Generic[Args]):
     def log_checks(self, log: StartupLog, layout: CacheLayout, args: Args, context: int) -> LogChecks:
         """Return the memory for the cache that a log has, and its figures beside the predicted ones."""
         raise NotImplementedError
+
+    def log_advice(self, log: StartupLog) -> tuple[Advice, ...]:
+        """Return what the log of a failed start suggests without the model's sizes, the least costly change first."""
+        return ()
 
     def logged_gpu_memory(self, log: StartupLog) -> int | None:
         """Return the bytes of the GPU that a log has; None if it has none."""

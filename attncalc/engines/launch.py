@@ -48,6 +48,11 @@ class LaunchFacts(Generic[Args]):
     ranks: int  # data-parallel ranks that divide the experts, or the replicas of another model
     expert_parallel: bool  # whether each GPU has whole experts
     on_gpu: bool
+    released_part: float = 0.0  # the part of the GPU's memory that the weights as released take; 0 if it is unknown
+
+
+_MOST_OF_GPU = 0.98
+"""The part of a GPU's memory that weights can have: CUDA takes the rest."""
 
 
 def flag(name: str, value: str | float | None, default: str | int | None = None) -> Flags:
@@ -81,12 +86,22 @@ def engine_name(names: Mapping[str, str], dtype: DType) -> str:
     return names[dtype.name]
 
 
-def dtype_flags(facts: LaunchFacts[Args], cache_dtypes: Mapping[str, str]) -> Flags:
-    """Yield the dtypes that were given, as vLLM and SGLang name them."""
+def dtype_flags(facts: LaunchFacts[Args], cache_dtypes: Mapping[str, str], conversion_peak: float = 1) -> Flags:
+    """Yield the dtypes that were given, as vLLM and SGLang name them.
+
+    Args:
+        facts: What the command starts.
+        cache_dtypes: The engine's names of the cache's dtypes.
+        conversion_peak: The most that the GPU holds while weights are converted, in sizes of the weights as released.
+
+    Raises NoCommandError if the engine cannot load these weights.
+    """
     args = facts.args
     if facts.dtype_given:
         yield from ("--dtype", engine_name(TORCH_NAMES, args.dtype))
     if _quantizes(facts):
+        if conversion_peak * facts.released_part > _MOST_OF_GPU:
+            raise NoCommandError
         yield from ("--quantization", "fp8")
     if facts.kv_dtype_given and args.kv_dtype != args.dtype:
         yield from ("--kv-cache-dtype", engine_name(cache_dtypes, args.kv_dtype))

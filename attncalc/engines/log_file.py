@@ -48,7 +48,8 @@ def read_log(data: bytes, name: str) -> StartupLog:
         if log is not None:
             return log
     raise AttncalcError(
-        f"{truncate(name)} is not a start-up log of vLLM, SGLang or llama.cpp: no line has the size of a cache",
+        f"{truncate(name)} has neither the size of a cache nor a message why there is none, as vLLM, SGLang and "
+        "llama.cpp print them",
         "give a log with a line such as 'GPU KV cache size: 78,384 tokens', 'KV Cache is allocated. #tokens: 107984' "
         "or 'llama_kv_cache: size = 576.00 MiB', or with the message why there is none",
     )

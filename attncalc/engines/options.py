@@ -55,11 +55,13 @@ class PagedOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class PagedArgs(EngineArgs):
-    """The arguments that vLLM and SGLang share: those of PagedOptions have their names."""
+    """The arguments that vLLM and SGLang share: those of PagedOptions and LoraOptions have their names."""
 
     block_size: int | None = None
     prefix_caching: bool | None = None
     mamba_ssm_cache_dtype: DType | None = None
+    enable_lora: bool = False
+    max_lora_rank: int | None = None
 
 
 class DraftOptions(TypedDict, total=False):
@@ -89,5 +91,20 @@ class DraftOptions(TypedDict, total=False):
             *("--speculative-model", "--speculative-draft-model-path", "--model-draft", "-md"),
             metavar="MODEL",
             help="The draft model: a smaller model, or a config.json of EAGLE or DFlash.",
+        ),
+    ]
+
+
+class LoraOptions(TypedDict, total=False):
+    """Buffers for LoRA adapters: vLLM and SGLang."""
+
+    enable_lora: Annotated[bool, Option("--enable-lora", help="Buffers for LoRA adapters, which count as weights.")]
+    max_lora_rank: Annotated[
+        Count | None,
+        Option(
+            "--max-lora-rank",
+            metavar="N",
+            parse=COUNT,
+            help="Rank of the buffers for adapters. vLLM's default: 16.",
         ),
     ]

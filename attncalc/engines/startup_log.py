@@ -18,6 +18,8 @@ SIZE = r"(-?\d{1,9}(?:\.\d{1,9})?) ?Gi?B"
 """A size in a pattern. What SGLang and vLLM's V0 print as GB are GiB too."""
 SIZE_MIB = r"(\d{1,12}(?:\.\d{1,9})?) ?MiB"
 COUNT = r"(\d[\d,_]{0,29})"
+_LINE_OF_LOAD = 1000
+"""Characters that a line of the load has less than."""
 _MOST = 1 << 22
 """Characters of relevant lines that are searched: a start-up has some tens of thousands."""
 SIZES = {
@@ -36,8 +38,13 @@ SIZES = {
     "swa_k_size": "K of the window pool",
     "swa_v_size": "V of the window pool",
     "swa_kv_size": "KV cache of sliding windows",
+    "csa_kv_size": "pools of 4",
+    "hca_kv_size": "pools of 128",
     "indexer_kv_size": "keys of the indexer",
     "draft_kv_size": "KV cache of the drafter",
+    "csa_state_size": "tokens to pool by 4",
+    "hca_state_size": "tokens to pool by 128",
+    "lid_state_size": "tokens to pool of the indexer",
     "recurrent_size": "recurrent states",
     "n_ctx": "n_ctx",
 }
@@ -85,7 +92,23 @@ class LogRefusal(NamedTuple):
     line: str  # the message
     tried: Printed | None = None  # the size of the allocation that failed
     free: Printed | None = None  # what was free then
-    where: str = ""  # what was allocated: 'weights', 'cache', 'compute', or '' if the log does not say it
+    # What was allocated on a GPU: 'weights', 'profile' (the activations of a full step), 'cache' ('pool' if its size
+    # follows from the engine's share), 'compute' (llama.cpp's buffer), 'sampler', 'graphs', or 'limit' for a buffer
+    # that is larger than the device allows; 'host' for anything in host memory, '' if the log does not say it
+    where: str = ""
+    own: int = 0  # bytes of the GPU that the engine's process used then, as the message has them; 0 if it has not
+    taken: int = 0  # bytes of the GPU that the message says other processes use
+    # Of Metal: what was allocated, and the most that it recommends
+    needed: Printed | None = None
+    limit: Printed | None = None
+
+
+class Advice(NamedTuple):
+    """A change that a log alone suggests, without the sizes of the model."""
+
+    change: str  # in words
+    option: str = ""  # what to type; "" for a change of what surrounds the engine
+    known: bool = False  # whether the log's own figures show that it starts with this change
 
 
 class Load(NamedTuple):
@@ -123,6 +146,14 @@ def busiest(
     return load and load._replace(preempted=preempted)
 
 
+def without_load(lines: Iterable[str], relevant: re.Pattern[str], load: re.Pattern[str]) -> Iterable[str]:
+    """Return the relevant lines but those of the load, which are most of a server's log.
+
+    A longer line may be a log whose line breaks a paste has lost.
+    """
+    return (line for line in lines if not (load.search(line) and len(line) < _LINE_OF_LOAD) and relevant.search(line))
+
+
 class StartupLog(NamedTuple):
     """The contents of a start-up log."""
 
@@ -142,6 +173,8 @@ class StartupLog(NamedTuple):
     starts: int = 1  # how often the engine started in this log; everything else is from its last start
     releases: tuple[str, ...] = ()  # without a version: those that its lines allow, the newest first; () for all
     load: Load | None = None  # the load of the server when most requests ran and waited
+    is_assumed: bool = False  # whether no line shows that this engine wrote the log
+    within: str = ""  # the program that contains the engine, as people write it: 'Ollama'
 
     @property
     def served(self) -> str | None:
@@ -193,6 +226,11 @@ def last_start(lines: Iterable[str], start: re.Pattern[str], outcome: re.Pattern
     if len(text) > _MOST:
         text = f"{text[: _MOST // 2]} {text[-_MOST // 2 :]}"
     return text, max(1, len(complete))
+
+
+def option(names: str, value: str = r"[\w.]{1,40}") -> re.Pattern[str]:
+    """Return a pattern of an option in a command that was pasted with the log; `names` are separated by '|'."""
+    return re.compile(rf"(?<![\w-])--?(?:{names})[ =]['\"]?(?!None|auto)({value})")
 
 
 def first(pattern: re.Pattern[str], text: str) -> str | None:
@@ -248,19 +286,90 @@ def gib(pattern: str) -> re.Pattern[str]:
 
 _TRIED = re.compile(r"Tried to allocate (\d{1,9}(?:\.\d{1,9})?) ([GM])iB")
 _FREE = re.compile(r"of which (\d{1,9}(?:\.\d{1,9})?) ([GM])iB is free")
+_IN_USE = re.compile(r"(this process|Process \d{1,9}) has (\d{1,9}(?:\.\d{1,9})?) ([GM])iB memory in use")
+_BY_TORCH = re.compile(r"Of the allocated memory (\d{1,9}(?:\.\d{1,9})?) ([GM])iB is allocated by PyTorch")
+_UNITS = {"G": GIB, "M": MIB}
+OUT_OF_MEMORY = r"(?:CUDA|HIP|XPU) out of memory|torch\.OutOfMemoryError|Failed to load model - not enough"
+"""What PyTorch says, and what vLLM and SGLang make of it."""
 
 
-def torch_out_of_memory(text: str, where: str) -> LogRefusal | None:
-    """Return what PyTorch says when an allocation fails; None if none did."""
-    match = re.search(r"(?:CUDA|HIP) out of memory|torch\.OutOfMemoryError|Failed to load model - not enough", text)
+def in_calls(names: str) -> str:
+    """Return a pattern of the line of a traceback in one of these functions, whose names are separated by '|'."""
+    return rf", in (?:\w{{1,80}}\.)?(?:{names})\b"
+
+
+def torch_out_of_memory(text: str, where: str, stages: Mapping[str, re.Pattern[str]] = {}) -> LogRefusal | None:
+    """Return what PyTorch says when an allocation fails; None if none did.
+
+    Args:
+        text: The lines of the start.
+        where: What was allocated if no stage matches.
+        stages: Patterns of what was allocated, by the names of `LogRefusal.where`; the first that matches counts.
+    """
+    match = re.search(OUT_OF_MEMORY, text)
     if match is None:
         return None
-    return LogRefusal("out_of_memory", match[0], _amount(_TRIED, text), _amount(_FREE, text), where)
+    where = next((name for name, pattern in stages.items() if pattern.search(text)), where)
+    tried, free = _amount(_TRIED, text), _amount(_FREE, text)
+    return LogRefusal("out_of_memory", match[0], tried, free, where, *_in_use(text))
+
+
+def _in_use(text: str) -> tuple[int, int]:
+    """Return the bytes that the engine's process uses and those of the others, as PyTorch lists them; 0 if it does not.
+
+    In a container PyTorch lists its own process by a number: it is one that uses as much as PyTorch allocated, or more.
+    """
+    if (first := _IN_USE.search(text)) is None:
+        return 0, 0
+    message = text[first.start() : first.start() + 4000].partition("Of the allocated memory")[0]
+    listed = [(match[1], int(Fraction(match[2]) * _UNITS[match[3]])) for match in _IN_USE.finditer(message)]
+    by_torch = _amount(_BY_TORCH, text)
+    enough = by_torch.bytes if by_torch else 0
+    own = [size for name, size in listed if name == "this process"] or sorted(
+        size for _, size in listed if size >= enough
+    )
+    return (own[0], sum(size for _, size in listed) - own[0]) if own else (0, sum(size for _, size in listed))
 
 
 def _amount(pattern: re.Pattern[str], text: str) -> Printed | None:
     match = pattern.search(text)
-    return Printed(match[1], match[0], GIB if match[2] == "G" else MIB) if match else None
+    return Printed(match[1], match[0], _UNITS[match[2]]) if match else None
+
+
+_MARGIN = GIB // 4
+"""Bytes that should stay free beyond an allocation that failed after the cache was there."""
+
+
+def smaller_share(log: StartupLog, option: str, otherwise: str) -> Advice:
+    """Return a share with which an allocation that failed after the cache would have had room.
+
+    Args:
+        log: The log, which has a refusal.
+        option: The engine's option.
+        otherwise: The share if the log does not have the one that failed.
+    """
+    refusal, total, share = log.refusal, log.budget.get("gpu_memory"), log.settings.get("gpu_memory_utilization")
+    if refusal is None or share is None:
+        return Advice("a smaller share than it has", f"{option} {otherwise}")
+    missing = max(0, refusal.tried.bytes - refusal.free.bytes) if refusal.tried and refusal.free else 0
+    part = Fraction(missing + _MARGIN, total.bytes) if total and total.bytes else Fraction(1, 20)
+    hundredths = int(100 * (Fraction(share) - part))
+    return Advice("a smaller share", f"{option} 0.{min(99, max(1, hundredths)):02d}")
+
+
+def larger_share(log: StartupLog, option: str, largest: str, least: Fraction | int) -> tuple[Advice, ...]:
+    """Return the largest share that engines start with; none if the log has such a share, or more is needed.
+
+    Args:
+        log: The log.
+        option: The engine's option.
+        largest: That share.
+        least: The share that leaves nothing for the cache; 0 if the log does not show it.
+    """
+    if max(Fraction(log.settings.get("gpu_memory_utilization", "0")), least) >= Fraction(largest):
+        return ()
+    words = f"a share above 0.{-(-100 * least // 1):02d}" if least else "a larger share"
+    return (Advice(f"{words}, if other processes leave it", f"{option} {largest}"),)
 
 
 # The comparison with predicted figures

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..errors import AttncalcError, did_you_mean
 from ..quantity import Quantity
 from ..units import BYTES, FLOP, Amount, exact, human, parse_amount, truncate
-from .report import Figure
+from .report import Figure, Report
 
 OPERATORS: dict[str, Callable[[Fraction, Fraction], bool]] = {
     ">=": operator.ge,
@@ -155,6 +155,18 @@ def checks_of(
         condition.test(figures[condition.name], None if baseline is None else baseline[condition.name])
         for condition in conditions
     ]
+
+
+def failures_of(conditions: Sequence[Condition], report: Report) -> list[str]:
+    """Return each condition that is true of a figure of the report, in words.
+
+    A figure of each kind of layer is tested for every kind. Raises AttncalcError as `checks_of` does.
+    """
+    figures = report.figures
+    checks_of(conditions, {figure.name: figure for figure in figures})
+    pairs = ((condition, figure) for condition in conditions for figure in figures if figure.name == condition.name)
+    outcomes = (condition.test(figure) for condition, figure in pairs)
+    return [outcome.sentence(outcome.figure.of or report.model["name"]) for outcome in outcomes if not outcome.passed]
 
 
 def _value(figure: Figure) -> str:

@@ -34,6 +34,7 @@ from .notes import is_decisive
 from .report import Report, Section, Table, heading, workload_facts
 from .roofline import roofline_section
 from .text import height
+from .tiers import tiers_table
 from .users import users_section
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ def _answer_tables(answer: Answer, figures: Figures, changes: Sequence[Suggestio
     """Return what fits and the command that starts the engine so, or the changes that make it fit."""
     if answer.result.verdict != "fits":
         return tuple(changes_tables(answer, changes))
-    return (capacity_table(answer, figures), *command_table(launch_command(answer.resolved)))
+    capacity = (capacity_table(answer, figures), *tiers_table(answer))
+    return (*capacity, *command_table(launch_command(answer.resolved)))
 
 
 def _on_one_screen(report: Report, answer: Answer, figures: Figures, notes: tuple[str, ...], bounds: Section) -> Report:
@@ -159,11 +161,11 @@ def _heading(result: FitResult) -> tuple[str, ...]:
     """Return the verdict, then the model and where it runs."""
     resolved = result.resolved
     version = f" {result.layout.version}" if f"version {result.layout.version}" in result.layout.facts else ""
-    split, experts, *_, cache = request_facts(resolved)
+    split, experts, *_, weights, cache = request_facts(resolved)
     split = ", ".join(filter(None, (split, experts)))
     copies = resolved.replicas // (resolved.dp * resolved.args.attn_dp)  # the split has the data-parallel ranks
     replicas = f"{count(copies)} replicas" if copies > 1 else ""
-    facts = (place(resolved), replicas, split, f"{resolved.engine.title}{version}", cache)
+    facts = (place(resolved), replicas, split, f"{resolved.engine.title}{version}", weights, cache)
     assumed = [f"ASSUMED: {resolved.model.assumed}"] if resolved.model.assumed else []
     return (verdict(result), ", ".join(filter(None, facts)), *assumed)
 
@@ -204,6 +206,7 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
         f"context {count(workload.context)}",
         f"source {count(workload.source)}" if workload.source else "",
         f"batch {count(workload.batch)}",
+        f"weights in {resolved.request.weights_dtype}" if resolved.request.weights_dtype else "",
         cache,
     )
 
@@ -224,8 +227,8 @@ def verdict(result: FitResult) -> str:
     if result.verdict == "does_not_fit" and not budget.kv_memory_high:
         short = human(-budget.room("high"), BYTES)
         return f"{answer}: weights and runtime memory need {short} more than is usable."
-    needed = human(result.needed, BYTES)
-    free = _free(budget, "" if needed.endswith(" GiB") else " GiB")
+    needed = human(result.needed, BYTES) + (" on each GPU" if result.resolved.devices > 1 else "")
+    free = _free(budget, "" if " GiB" in needed else " GiB")
     return f"{answer}: {batch} {'needs' if workload.batch == 1 else 'need'} {needed}, {free} free."
 
 
@@ -259,7 +262,7 @@ def _picture(answer: Answer, bar: Bar | None) -> Picture | None:
 
     result, resolved, (bounds, _) = answer.result, answer.resolved, answer.bounds
     charts: list[Chart] = [*([memory_chart(bar)] if bar else []), *([roofline_chart(bounds)] if bounds else [])]
-    *facts, cache = request_facts(resolved)
+    *facts, _, cache = request_facts(resolved)
     weights = result.budget.weights
     return picture(
         place(resolved),

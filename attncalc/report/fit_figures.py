@@ -14,6 +14,8 @@ from ..serving.weights import Weights
 from ..units import BYTES, NO_UNIT, TOKENS, count
 from .figures import FigureRow, FigureRows, Given, ratio_row
 from .report import Figure
+from .tiers import ROWS as TIERS
+from .tiers import tier_values
 from .users import user_figures
 
 _GIVEN = "as given"
@@ -25,8 +27,8 @@ _NO_LIMIT = "without a limit"
 _LLAMACPP = "for other engines than llama.cpp"
 TOTALS = ("concurrency", "max_batch", "kv_tokens")
 """The figures that are also given of all replicas together."""
-_SEARCHED = ("min_gpus", "max_n_gpu_layers", "min_n_cpu_moe")
-"""The figures that take a search over other requests."""
+_SEARCHED = ("min_gpus", "max_n_gpu_layers", "min_n_cpu_moe", "kv_tokens_without_dcp", *TIERS)
+"""The figures that take another search, or another request."""
 WEIGHT_PARTS = FigureRows(
     **{
         name: FigureRow(label, BYTES, f"of the weights: {meaning}", _NO_GPU if name == "weights_model" else _NOT_HELD)
@@ -43,7 +45,7 @@ WEIGHT_PARTS = FigureRows(
             ("weights_expert_padding", "padding of MXFP4 experts", "padding of MXFP4 experts"),
             ("weights_layer_inputs", "buffer of per-layer inputs", "a buffer of Gemma 3n's and 4's inputs per layer"),
             ("weights_vocab_padding", "padding of the vocabulary", "padding of the vocabulary"),
-            ("weights_lora", "buffers for LoRA adapters", "vLLM's buffers for the adapters of --enable-lora"),
+            ("weights_lora", "buffers for LoRA adapters", "the buffers for the adapters of --enable-lora"),
             ("weights_on_host", "moved to the host", "minus those that --cpu-offload-gb moves to host memory"),
             ("weights_allocator", "rounding of PyTorch's allocator", "what PyTorch's allocator adds to large tensors"),
         )
@@ -70,8 +72,11 @@ FIGURES = FigureRows(
         "tokens",
         TOKENS,
         "tokens that fit, as the engine counts them",
-        "with a cache in host memory",
+        "if the whole cache is in host memory",
         title="Tokens in the cache",
+    ),
+    kv_tokens_without_dcp=FigureRow(
+        "tokens without --dcp", TOKENS, "tokens that fit with --dcp 1, all else being equal", "without --dcp"
     ),
     concurrency=ratio_row(
         "concurrent requests",
@@ -103,6 +108,7 @@ FIGURES = FigureRows(
         f"{_LLAMACPP}, if nothing fits, and for models without experts",
     ),
     **WEIGHT_PARTS,
+    **TIERS,
 )
 DETAILS = FigureRows(
     kv_block_size=FigureRow("", TOKENS, "tokens per block"),
@@ -111,7 +117,8 @@ DETAILS = FigureRows(
     kv_blocks_of_pools=FigureRow("", NO_UNIT, "blocks of one request that hold compressed attention's pools"),
     kv_blocks_of_windows=FigureRow("", NO_UNIT, "blocks of one request that hold compressed attention's windows"),
     kv_blocks_of_unpooled_tokens=FigureRow("", NO_UNIT, "blocks of one request that hold tokens to be pooled"),
-    kv_bytes_per_token=FigureRow("", BYTES, "one token in all layers"),
+    kv_fixed_bytes_per_sequence=FigureRow("", BYTES, "what one request takes whatever its length: windows and states"),
+    kv_bytes_per_token=ratio_row("", "one token in all layers, without windows and states", unit=BYTES),
     kv_bytes_per_token_per_layer=FigureRow("", BYTES, "one token in one layer"),
     cpu_blocks=FigureRow("", NO_UNIT, "blocks in host memory"),
     state_bytes_per_layer=FigureRow("", BYTES, "one layer's state"),
@@ -122,11 +129,15 @@ DETAILS = FigureRows(
     swa_cells=FigureRow("", NO_UNIT, "llama.cpp's cells of its sliding windows"),
     kv_bytes_per_cell=FigureRow("", BYTES, "one cell"),
     swa_bytes_per_cell=FigureRow("", BYTES, "one cell of sliding windows"),
+    csa_bytes_per_cell=FigureRow("", BYTES, "one cell of pools of 4"),
+    hca_bytes_per_cell=FigureRow("", BYTES, "one cell of pools of 128"),
     indexer_bytes_per_cell=FigureRow("", BYTES, "one cell of an indexer's keys"),
     draft_bytes_per_cell=FigureRow("", BYTES, "one cell of a drafter's cache"),
     full_bytes_per_token=FigureRow("", BYTES, "one token in the layers with full attention"),
     swa_bytes_per_token=FigureRow("", BYTES, "one token in the layers with sliding windows"),
     swa_tokens=FigureRow("", TOKENS, "tokens that fit in the pool of sliding windows"),
+    swa_bytes=FigureRow("", BYTES, "SGLang's pool of compressed attention's windows"),
+    unpooled_bytes=FigureRow("", BYTES, "tokens to be pooled, of all requests"),
 )
 """Further figures that only some engines have; an engine names them in words of its own."""
 
@@ -153,6 +164,8 @@ def fit_figures(answer: Answer, of: str = "", *, searched: Container[str] = _SEA
     runtime = "runtime, estimated" if reserve and request.reserve is None else ""
     batch, context = plural(resolved.workload.batch, "request"), count(resolved.workload.context)
     most_layers = answer.most_gpu_layers if "max_n_gpu_layers" in searched else None
+    without_dcp = answer.without_dcp if "kv_tokens_without_dcp" in searched else None
+    tiers = tier_values(answer) if any(name in searched for name in TIERS) else dict.fromkeys(TIERS)
     fewest_experts = answer.fewest_cpu_moe if "min_n_cpu_moe" in searched else None
     return FIGURES.filled(
         result.layout.source,
@@ -169,6 +182,7 @@ def fit_figures(answer: Answer, of: str = "", *, searched: Container[str] = _SEA
         kv_bytes_per_block=details.get("kv_bytes_per_block"),
         kv_blocks=pool.blocks,
         kv_tokens=None if pool.tokens == NO_LIMIT else pool.tokens,
+        kv_tokens_without_dcp=without_dcp and without_dcp.pool.tokens,
         concurrency=pool.concurrency,
         max_context=Given(result.max_context, f"longest context of {batch}"),
         max_batch=Given(result.max_batch, f"maximum requests of {context} tokens"),
@@ -177,6 +191,7 @@ def fit_figures(answer: Answer, of: str = "", *, searched: Container[str] = _SEA
         max_n_gpu_layers=None if most_layers is None else Quantity(most_layers),
         min_n_cpu_moe=None if fewest_experts is None else Quantity(fewest_experts),
         **_weight_parts(weights, resolved.engine.title),
+        **tiers,
     )
 
 

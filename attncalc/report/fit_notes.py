@@ -10,6 +10,7 @@ from ..serving.fit import FitResult
 from ..serving.request import ResolvedRequest
 from ..units import BYTES, count, human
 from .notes import WARNING, context_notes, device_notes, model_notes
+from .tiers import tier_notes
 
 
 def fit_notes(answer: Answer) -> tuple[str, ...]:
@@ -25,22 +26,45 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
             f"{count(resolved.replicas)} replicas of {plural(resolved.devices, 'GPU')}: all figures and the batch are "
             "per replica."
         )
+    notes += _node_notes(resolved)
     notes += [*_memory_notes(result), *_cache_dtype_notes(resolved), *resolved.engine.host_notes(resolved.args)]
     if resolved.gpu and resolved.share and not resolved.gpu.measured:
         notes.append(
             f"{resolved.gpu.title}: no log shows how much memory software sees, so a conservative figure is used."
+        )
+    share = resolved.engine.share_of_unified
+    if resolved.gpu and resolved.gpu.shares_with_host and resolved.request.gpu_memory_utilization == share and share:
+        notes.append(
+            f"The host uses the same memory: with its default share {resolved.engine.title} may not start, and with "
+            f"{share} it does."
         )
     if resolved.gpu and resolved.share and resolved.gpu.unified and not resolved.gpu.shares_with_host:
         notes.append(
             f"Metal lets the GPU use {human(resolved.gpu.memory, BYTES)} of the Mac's {resolved.gpu.memory_gb} GB by "
             "default. Newer systems may allow more; 'sudo sysctl iogpu.wired_limit_mb=N' raises it."
         )
+    notes += tier_notes(answer)
     if result.layout.bound == "lower":
         notes.append("Bytes are a lower bound: the tokens themselves, without pages and fragmentation.")
     notes += [*_latent_notes(answer), *result.layout.notes]
-    if not resolved.engine.splits_by_layer:  # an engine that gives each GPU whole layers replicates no KV heads
+    # an engine that gives each GPU whole layers replicates no KV heads, and --dcp divides the tokens of the copies
+    if not resolved.engine.splits_by_layer and resolved.args.dcp == 1:
         notes += device_notes(model)
     return tuple(dict.fromkeys((*notes, *model_notes(model))))
+
+
+def _node_notes(resolved: ResolvedRequest) -> Iterator[str]:
+    """Yield that tensor parallelism crosses nodes, where the links are slower, and what keeps it in one."""
+    gpu, tp, pp = resolved.gpu, resolved.args.tp, resolved.args.pp
+    if gpu is None or tp <= gpu.per_node or resolved.engine.splits_by_layer:
+        return
+    inside = (
+        f": --tp {gpu.per_node} --pp {pp * tp // gpu.per_node} keeps each layer in one"
+        if tp % gpu.per_node == 0
+        else ""
+    )
+    nodes = plural(-(-tp // gpu.per_node), "node")
+    yield f"{WARNING}--tp {tp} crosses {nodes} of {plural(gpu.per_node, 'GPU')}, whose links are slower{inside}."
 
 
 def _expert_notes(result: FitResult) -> Iterator[str]:
@@ -97,22 +121,27 @@ def _cache_dtype_notes(resolved: ResolvedRequest) -> Iterator[str]:
 def _latent_notes(answer: Answer) -> list[str]:
     """Return the bytes of latents that tensor-parallel GPUs store as copies, and what DP attention would give."""
     result, resolved = answer.result, answer.resolved
-    tp = resolved.args.tp // resolved.args.attn_dp
-    if tp == 1 or "MLA" not in resolved.args.attentions or resolved.share is None or not resolved.gpu:
+    tp, dcp = resolved.args.tp // resolved.args.attn_dp, resolved.args.dcp
+    if tp == dcp or "MLA" not in resolved.args.attentions or resolved.share is None or not resolved.gpu:
         return []
     note = (
-        f"Copies of the latents on the other {plural(tp - 1, 'GPU')} take "
-        f"{human(int(result.needed) * (tp - 1), BYTES)} for this batch: --tp does not divide MLA's cache."
+        f"Copies of the latents on the other {plural(tp - dcp, 'GPU')} take "
+        f"{human(int(result.needed) * (tp - dcp), BYTES)} for this batch: --tp does not divide MLA's cache."
     )
-    ranks = answer.attention_ranks
+    ranks, split = answer.attention_ranks, answer.with_dcp
+    with_dcp = ""
+    if split:
+        with_dcp = (
+            f"--dcp {tp} would give {float(split.pool.concurrency) * resolved.replicas:,.2f} concurrent requests."
+        )
     if ranks is None:
-        return [note]
+        return [note, *([with_dcp] if with_dcp else [])]
     if ranks.after is None:
         return [note, f"DP attention ({ranks.flags}) does not fit: each GPU would need all weights of attention."]
     gives = (
         f"DP attention ({ranks.flags}) would give {ranks.after:,.2f} concurrent requests on all GPUs instead of "
-        f"{ranks.before:,.2f}."
-    )
+        f"{ranks.before:,.2f}. {with_dcp}"
+    ).rstrip()
     if ranks.after <= ranks.before:
         return [note, gives]
     # a note that starts with an option is on the default screen

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..model import plural
+from ..quantity import Ratio
 from ..serving.answer import Answer
 from ..serving.fit import FitResult
 from ..serving.launch import launch_command
@@ -62,9 +63,26 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
         in_all = [(label, limit(figure), _total(figure, resolved.replicas)) for label, figure in rows]
         return Table(columns, (*in_all, (longest.label, limit(longest), "")))
     cells = [(label, limit(figure), "") for label, figure in rows]
+    cells[1] = (*cells[1][:2], _dcp_gain(figures) if answer.without_dcp else _fixed_part(answer))
     if traffic:
         cells[-2] = (*cells[-2][:2], shared(traffic))
     return Table((LABEL, Column(), LABEL), (*cells, _longest_context(answer, figures), *_fewest_gpus(answer, figures)))
+
+
+def _fixed_part(answer: Answer) -> str:
+    """Return which part of a request with compressed attention does not grow: '93% of a request is fixed'.
+
+    So vLLM, whose tokens are concurrency times length, has fewer of them for a shorter length.
+    """
+    pool = answer.result.pool
+    grows, request = pool.figure("kv_blocks_of_pools"), pool.figure("kv_blocks_per_request")
+    return f"{1 - grows / request:.0%} of a request is fixed" if grows else ""
+
+
+def _dcp_gain(figures: Figures) -> str:
+    """Return the tokens beside those without --dcp: '3.80 x those without --dcp'; '' if none fit without it."""
+    before = figures["kv_tokens_without_dcp"].whole
+    return f"{figures['kv_tokens'].whole / before:.2f} x those without --dcp" if before else ""
 
 
 def limits_table(answer: Answer, figures: Figures) -> Table:
@@ -232,7 +250,8 @@ def _pool_table(result: FitResult, figures: Figures, details: Sequence[Figure]) 
         figure = by_name[name]
         if figure.quantity is not None:
             label = labels.get(name, figure.label)
-            rows.append((label, figure.human, figure.exact if figure.unit == BYTES else ""))
+            is_whole = figure.unit == BYTES and not isinstance(figure.quantity, Ratio)
+            rows.append((label, figure.human, figure.exact if is_whole else ""))
     rows.append((figures["concurrency"].label, times(result.pool.concurrency, 2), ""))
     return Table((LABEL, Column(), Column()), tuple(rows))
 

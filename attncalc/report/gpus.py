@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..hardware import Gpu
@@ -27,8 +27,24 @@ RIDGE = FigureRow(
 )
 
 
-def gpus_report(gpus: Sequence[Gpu]) -> Report:
-    """Return one row per GPU: memory, bandwidth, FLOP/s in 16 bit and fp8, and the ridge point."""
+SORT_KEYS: dict[str, Callable[[Gpu], float]] = {
+    "memory": lambda gpu: gpu.memory,
+    "bandwidth": lambda gpu: gpu.bandwidth,
+    "flops": lambda gpu: gpu.peak(_dtype_16_bit(gpu)),
+    "fp8": lambda gpu: dict(gpu.flops).get("fp8", 0),
+}
+"""The columns by which the list is sorted, the largest first."""
+
+
+def gpus_report(gpus: Sequence[Gpu], *, sort: str | None = None, named: bool = False) -> Report:
+    """Return one row per GPU: memory, bandwidth, FLOP/s in 16 bit and fp8, and the ridge point.
+
+    Args:
+        gpus: The GPUs.
+        sort: One of SORT_KEYS; None for the order of `gpus`.
+        named: Whether they were chosen by name.
+    """
+    gpus = sorted(gpus, key=SORT_KEYS[sort], reverse=True) if sort else gpus
     memory, memory_cells = unit_column("memory", [gpu.memory for gpu in gpus], BYTES)
     fp8, fp8_cells = unit_column("fp8", [dict(gpu.flops).get("fp8", 0) for gpu in gpus], FLOP_PER_SECOND)
     columns = (
@@ -42,7 +58,7 @@ def gpus_report(gpus: Sequence[Gpu]) -> Report:
     )
     return Report(
         "gpus",
-        (f"{count(len(gpus))} known GPUs  'attncalc gpus NAME' shows one with its sources",),
+        (f"{count(len(gpus))} {'' if named else 'known '}GPUs  'attncalc gpus NAME' shows one with its sources",),
         {},
         {},
         FIGURES.filled(gpus=quantity(len(gpus))),

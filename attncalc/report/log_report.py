@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..check import Check
 from ..engines import find_engine
 from ..engines.startup_log import StartupLog
+from ..hardware import Gpu
 from ..model import plural
 from ..serving.answer import Answer
 from ..serving.launch import launch_command
-from ..serving.log_check import Estimate, LogComparison, compare
-from ..serving.log_doctor import Diagnosis, diagnose
+from ..serving.log_check import Estimate, LogComparison, compare, with_logged_weights
+from ..serving.log_doctor import Diagnosis, diagnose, diagnose_alone
 from ..serving.log_load import LoadState, load_state
 from ..serving.request import FitRequest, ResolvedRequest
-from ..units import BYTES, count, human
+from ..units import BYTES, count, human, truncate
 from .fit import answer_report, model_heading
 from .fit_facts import changes_facts
 from .fit_figures import answer_figures, detail_figures
 from .fit_tables import cache_tables, command_table, lines_table, precise_range
 from .report import LABEL, Column, Report, Table, times
-from .text import WIDTH, wrapped
+from .text import WIDTH, height, wrapped
 from .users import users_section
 
+_REQUESTS = "concurrent requests"
 _MOST_CHANGES = 7
-"""Changes on the screen without --full: with the cause and a command they take 24 rows."""
+"""Changes on the screen without --full, if there is room."""
+_ROWS = 23
+"""Lines of a terminal of 24 rows, without the next prompt."""
 
 
 def log_report(request: FitRequest, log: StartupLog, *, full: bool = False) -> Report:
@@ -39,17 +43,19 @@ def log_report(request: FitRequest, log: StartupLog, *, full: bool = False) -> R
         request = request.with_engine_args(**find_engine(log.engine).long_context_options)
     comparison = compare(request, log)
     request = request.with_engine_args(engine_version=comparison.request.engine_args.get("engine_version"))
+    asked, request = request, with_logged_weights(request, log) if log.refusal else request
+    given = _Given(log.settings.get("gpu_memory_utilization"), request.weights_dtype if request != asked else None)
     diagnosis = diagnose(request, log, comparison.memory, comparison.checks)
     answer = Answer.to(comparison.request)
     load = None if diagnosis else load_state(request, log, comparison.memory, int(answer.result.pool.tokens))
     report, notes = answer_report(answer), _notes(comparison, answer.resolved, log)
     tables, shown = [lines_table([_verdict(comparison, diagnosis)], strong=True)], None
-    if diagnosis:
-        tables += _changes(diagnosis, full=full)
-        if not full:
-            shown = (*diagnosis.notes, "--full adds the figures of the log, all changes with their commands and notes.")
+    if diagnosis and full:
+        tables += _changes(diagnosis, given)
+    elif diagnosis:
+        shown = (*diagnosis.notes, "--full adds the figures of the log, all changes with their commands and notes.")
     if load:
-        tables += _load_tables(load)
+        tables += _load_tables(load, answer.resolved.engine.running_option)
     if comparison.checks and shown is None:
         tables.append(_checks_table(comparison))
     if comparison.estimates and shown is None:
@@ -58,32 +64,70 @@ def log_report(request: FitRequest, log: StartupLog, *, full: bool = False) -> R
         tables += users_section([answer]).tables
         figures = answer_figures(answer)
         tables += cache_tables(answer, figures, detail_figures(answer.result, figures))
-    return report._replace(
+    report = report._replace(
         heading=model_heading(answer.result),
         verdict=None,
         shown_notes=shown,
         tables=tuple(tables),
         notes=(*diagnosis.notes, *notes) if diagnosis else (*notes, *report.notes),
         checks=comparison.checks,
-        extra={**report.extra, **_facts(comparison, diagnosis, load, log)},
+        extra={**report.extra, **_facts(comparison, diagnosis, load, log, given)},
         footer=(),  # the log has the engine's own lines
+    )
+    return report if shown is None or diagnosis is None else _within_a_screen(report, diagnosis, given)
+
+
+def _within_a_screen(report: Report, diagnosis: Diagnosis, given: _Given) -> Report:
+    """Return the report with as many changes as a screen has room for, and at least with the first."""
+    for most in range(_MOST_CHANGES, 0, -1):
+        shown = report._replace(tables=(*report.tables, *_changes(diagnosis, given, most)))
+        if height(shown) <= _ROWS:
+            break
+    return shown
+
+
+def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
+    """Return why a start failed by its log alone: without a model nothing of it is computed.
+
+    Args:
+        log: The log, which has a refusal.
+        gpu: The GPU, if it is known.
+        reason: Why there is no model, as a sentence.
+    """
+    engine, diagnosis = find_engine(log.engine), diagnose_alone(log, gpu)
+    of = f"of '{truncate(log.model)}'" if log.model else "without a model"
+    name = f"{log.within} ({engine.title})" if log.within else " ".join(filter(None, (engine.title, log.version)))
+    tables = [lines_table([f"DID NOT START: {diagnosis.reason}"], strong=True)]
+    if diagnosis.advice:
+        tables.append(_advice_table(diagnosis))
+    notes = [
+        reason,
+        "Only the log was read: 'attncalc fit MODEL --log FILE --gpu GPU' computes which changes start, and how many "
+        "requests then fit.",
+    ]
+    if log.is_assumed:
+        notes.insert(0, f"No line names the engine: {engine.title} is assumed.")
+    facts = {"fits": False, "agrees": False, "engine": log.engine, "engine_version": log.version}
+    return Report(
+        "diagnosis",
+        (f"{name}  start-up log {of}",),
+        {},
+        {},
+        (),
+        tables=tuple(tables),
+        notes=tuple(notes),
+        extra={**facts, "gpu": gpu and gpu.name, "refusal": _refusal_facts(diagnosis, log)},
+        shown_notes=tuple(notes),
     )
 
 
-def _facts(
-    comparison: LogComparison, diagnosis: Diagnosis | None, load: LoadState | None, log: StartupLog
-) -> dict[str, Any]:
-    """Return the keys of JSON that only a log has."""
-    facts = {
-        "agrees": comparison.agrees and diagnosis is None,
-        "checks": [check.facts() for check in comparison.checks],
-        "estimates": [{**estimate._asdict(), "inside": estimate.inside} for estimate in comparison.estimates],
-        "suggestions": changes_facts(diagnosis.changes, _command) if diagnosis else [],
-        "load": load and _load_facts(load),
-    }
-    if diagnosis is None:
-        return facts
-    refusal = {
+def _advice_table(diagnosis: Diagnosis) -> Table:
+    texts = [f"{each.option}: {each.change}" if each.option else each.change for each in diagnosis.advice]
+    return lines_table(["Change, or add to the command:", *texts])
+
+
+def _refusal_facts(diagnosis: Diagnosis, log: StartupLog) -> dict[str, Any]:
+    return {
         "kind": log.refusal.kind if log.refusal else None,
         "cause": diagnosis.cause,
         "message": diagnosis.message,
@@ -91,7 +135,28 @@ def _facts(
         "needed": diagnosis.needed,
         "available": diagnosis.available,
         "missing": diagnosis.missing,
+        "advice": [advice._asdict() for advice in diagnosis.advice],
     }
+
+
+def _facts(
+    comparison: LogComparison, diagnosis: Diagnosis | None, load: LoadState | None, log: StartupLog, given: _Given
+) -> dict[str, Any]:
+    """Return the keys of JSON that only a log has."""
+
+    def command(resolved: ResolvedRequest) -> str | None:
+        return _command(resolved, given)
+
+    facts = {
+        "agrees": comparison.agrees and diagnosis is None,
+        "checks": [check.facts() for check in comparison.checks],
+        "estimates": [{**estimate._asdict(), "inside": estimate.inside} for estimate in comparison.estimates],
+        "suggestions": changes_facts(diagnosis.changes, command) if diagnosis else [],
+        "load": load and _load_facts(load),
+    }
+    if diagnosis is None:
+        return facts
+    refusal = _refusal_facts(diagnosis, log)
     return {**facts, "fits": False, "verdict": "does_not_fit", "summary": diagnosis.reason, "refusal": refusal}
 
 
@@ -116,8 +181,11 @@ def _load_facts(state: LoadState) -> dict[str, Any]:
     }
 
 
-def _load_tables(state: LoadState) -> list[Table]:
-    """Return the load in words, and the changes with which the cache holds all requests."""
+def _load_tables(state: LoadState, running_option: str) -> list[Table]:
+    """Return the load in words, and the changes with which the cache holds all requests.
+
+    `running_option` is the engine's that limits the running requests.
+    """
     load, tokens = state.load, count(state.tokens_per_request)
     texts = [
         f"LOAD: {plural(load.running, 'request')} run, {count(load.waiting)} wait, {load.usage:.1%} of the cache is "
@@ -127,8 +195,8 @@ def _load_tables(state: LoadState) -> list[Table]:
         texts.append(f"Running requests lost their cache and are computed again ({plural(load.preempted, 'line')}).")
     if load.waiting and not state.is_full:
         texts.append(
-            "The cache is not full: the limit of running requests is reached (--max-num-seqs of vLLM, "
-            "--max-running-requests of SGLang), or prompts are still computed."
+            f"The cache is not full: the limit of running requests is reached ({running_option}), or prompts are "
+            "still computed."
         )
     tables = [lines_table(texts, strong=True)]
     if load.waiting and state.is_full:
@@ -141,27 +209,50 @@ def _load_tables(state: LoadState) -> list[Table]:
     return tables
 
 
-def _changes(diagnosis: Diagnosis, *, full: bool) -> list[Table]:
-    """Return the table of the changes with which the engine would start, and the command of the first or of all."""
+class _Given(NamedTuple):
+    """What the engine was started with, which a command must not change."""
+
+    share: str | None  # the share in the log, with which it had its memory; a request without a GPU has none
+    weights_dtype: str | None  # the dtype that follows from the log's weights: the checkpoint has it already
+
+
+def _changes(diagnosis: Diagnosis, given: _Given, most: int | None = None) -> list[Table]:
+    """Return the table of the changes with which the engine would start, and their commands.
+
+    Args:
+        diagnosis: Why it did not start.
+        given: What it was started with.
+        most: The most changes, with the command of the first; None for all changes with their commands.
+    """
     if diagnosis.cause == "other_model":
         return []
+    if diagnosis.advice:
+        return [_advice_table(diagnosis)]
     if not diagnosis.changes:
         text = "No change was computed."
         if diagnosis.tried:
             text = f"No change that was computed makes it start, alone or combined: {diagnosis.tried}."
         return [lines_table([text])]
-    changes = diagnosis.changes if full else diagnosis.changes[:_MOST_CHANGES]
-    columns = (Column("starts with", "left"), Column("concurrent requests"))
-    rows = ((change.flag, times(change.result.pool.concurrency, 2)) for change in changes)
-    tables = [Table(columns, tuple(rows))]
-    for change in changes if full else changes[:1]:
-        tables += command_table(_command(change.result.resolved), f"with {change.flag}:")
+    changes = diagnosis.changes[:most]
+    rows = []
+    for change in changes:
+        first, *others = wrapped(change.flag, "  ", WIDTH - len(_REQUESTS) - 4)
+        rows += [(first, times(change.result.pool.concurrency, 2)), *((line, "") for line in others)]
+    tables = [Table((Column("starts with", "left"), Column(_REQUESTS)), tuple(rows))]
+    commands = [(change, command) for change in changes if (command := _command(change.result.resolved, given))]
+    for change, command in commands if most is None else commands[:1]:
+        tables += command_table(command, f"with {change.flag}:")
     return tables
 
 
-def _command(resolved: ResolvedRequest) -> str | None:
+def _command(resolved: ResolvedRequest, given: _Given) -> str | None:
     """Return the command that starts the engine. The memory that the log has for the cache is no argument of it."""
-    return launch_command(resolved._replace(request=dataclasses.replace(resolved.request, kv_memory=None)))
+    request = dataclasses.replace(resolved.request, kv_memory=None)
+    if request.gpu is None and given.share:
+        request = dataclasses.replace(request, gpu_memory_utilization=given.share)
+    if given.weights_dtype and request.weights_dtype == given.weights_dtype:
+        request = dataclasses.replace(request, weights_dtype=None)
+    return launch_command(resolved._replace(request=request))
 
 
 def _checks_table(comparison: LogComparison) -> Table:

@@ -102,12 +102,12 @@ def _heading(number: int, words: Sequence[str], names_only: bool) -> str:
 
 
 def _names_table(listed: Sequence[Listed]) -> Table:
-    """Return one row per family with its names. Families of one preset share the last row."""
+    """Return one row per family with its names. Families of one or two presets share the last row."""
     families: dict[str, list[str]] = {}
     for preset in listed:
         families.setdefault(preset.family, []).append(preset.model.name)
-    rows = {family: names for family, names in families.items() if len(names) > 1}
-    others = [names[0] for names in families.values() if len(names) == 1]
+    rows = {family: names for family, names in families.items() if len(names) > 2}
+    others = [name for family, names in families.items() if family not in rows for name in names]
     rows |= {"others": others} if others else {}
     width = WIDTH - 2 - max(map(len, rows)) - 2
     table = [

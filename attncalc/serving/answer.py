@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cached_property
 
 from ..engines.runtime import DeviceMemory
@@ -14,6 +15,7 @@ from .offload import least_offload
 from .request import FitRequest, ResolvedRequest
 from .roofline import Roofline, roofline
 from .suggestions import AttentionRanks, Suggestion, suggestions, with_attention_ranks
+from .tiers import Tier, tiers
 from .users import Users, users
 
 RANKS_SHARE_EXPERTS = "which experts a step reads on one GPU depends on the requests of all ranks"
@@ -77,6 +79,32 @@ class Answer:
     def fewest_gpus(self) -> Quantity | None:
         """The fewest GPUs that hold the batch; None if no number does."""
         return min_gpus(self.resolved)
+
+    @cached_property
+    def without_dcp(self) -> FitResult | None:
+        """What fits on the same GPUs without decode context parallelism; None if there is none."""
+        if self.resolved.args.dcp == 1:
+            return None
+        return fit(dataclasses.replace(self.resolved.request, dcp=1))
+
+    @cached_property
+    def with_dcp(self) -> FitResult | None:
+        """What fits if all tensor-parallel GPUs of attention divide the tokens.
+
+        None if some do already, or the engine or the model does not have it.
+        """
+        args = self.resolved.args
+        if args.dcp > 1 or "dcp" not in self.resolved.engine.splits:
+            return None
+        try:
+            return fit(dataclasses.replace(self.resolved.request, dcp=args.tp // args.attn_dp))
+        except AttncalcError:
+            return None
+
+    @cached_property
+    def tiers(self) -> tuple[Tier, ...]:
+        """The memories that hold the cache, if it is in host memory or on disk too; else ()."""
+        return tiers(self.result)
 
     @cached_property
     def most_gpu_layers(self) -> int | None:

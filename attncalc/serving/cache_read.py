@@ -26,6 +26,7 @@ class ServingConfig(NamedTuple):
     kv_dtype_k: DType | None = None  # the dtype of K; None for the workload's
     kv_dtype_v: DType | None = None  # the dtype of V; None for the workload's
     drafts: int = 0  # tokens that a drafter proposes per step
+    whole: frozenset[str] = frozenset()  # roles of caches whose tokens are not divided
 
     @classmethod
     def of(cls, resolved: ResolvedRequest) -> ServingConfig:
@@ -34,15 +35,16 @@ class ServingConfig(NamedTuple):
         k, v = resolved.engine.cache_dtypes(args)
         return cls(
             stages=resolved.gpus if resolved.whole_layers else args.pp,
-            dcp=args.dcp,
+            dcp=args.token_shares,
             kv_dtype_k=k,
             kv_dtype_v=v,
             drafts=args.speculative_tokens,
+            whole=resolved.engine.whole_with_dcp,
         )
 
     def divides(self, spec: CacheSpec) -> bool:
         """Return whether `dcp` devices divide the tokens; vLLM does not divide windows and recurrent states."""
-        return self.dcp > 1 and spec.per == "token" and spec.span.reach is None
+        return self.dcp > 1 and spec.per == "token" and spec.span.reach is None and spec.role not in self.whole
 
     def pieces(self, spec: CacheSpec, kv_dtype: DType) -> tuple[tuple[str, CacheSpec, DType], ...]:
         """Return (name, spec, dtype) of each tensor that is stored: K and V are two tensors if their dtypes differ."""

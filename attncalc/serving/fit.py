@@ -272,13 +272,21 @@ def sure_limits(resolved: ResolvedRequest) -> tuple[int, int]:
     Both fit even with the least memory for the cache. They are 0 if none does, and without a limit. The context is at
     most the model's maximum.
     """
-    deployment, batch, context = Deployment(resolved), resolved.workload.batch, resolved.workload.context
-    longest = _largest(lambda tokens: deployment.has_room(batch, tokens, "low"))
-    maximum = resolved.request.model.max_context
+    deployment, context = Deployment(resolved), resolved.workload.context
+    most_sequences = _largest(lambda sequences: deployment.has_room(sequences, context, "low"))
+    return _longest_context(deployment, "low"), most_sequences or 0
+
+
+def _longest_context(deployment: Deployment, end: End) -> int:
+    """Return the longest context of the requested batch with one end of the memory; 0 without a limit or if none fits.
+
+    It is at most the model's maximum.
+    """
+    batch, maximum = deployment.resolved.workload.batch, deployment.resolved.request.model.max_context
+    longest = _largest(lambda tokens: deployment.has_room(batch, tokens, end))
     if maximum and (longest is None or longest > maximum):
         longest = maximum
-    most_sequences = _largest(lambda sequences: deployment.has_room(sequences, context, "low"))
-    return longest or 0, most_sequences or 0
+    return longest or 0
 
 
 def most_sequences(
@@ -314,9 +322,13 @@ def most_sequences(
 def with_longest_context(request: FitRequest) -> FitRequest:
     """Return the request with the longest context that fits, at most the model's maximum; unchanged if none fits.
 
+    If none is sure to fit, it is the longest with the expected memory, and then that with the most.
+
     Raises AttncalcError as `fit` does.
     """
-    context, _ = sure_limits(resolve(request))
+    resolved = resolve(request)
+    ends: tuple[End, ...] = ("low", "expected", "high")
+    context = next((tokens for end in ends if (tokens := _longest_context(Deployment(resolved), end))), 0)
     return request.with_workload(context=context) if context else request
 
 

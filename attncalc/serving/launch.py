@@ -9,6 +9,8 @@ from ..engines.expert_parallel import has_experts
 from ..engines.launch import LaunchFacts, NoCommandError
 from ..model import ModelSpec
 from .request import FitRequest, ResolvedRequest, file_type
+from .weight_format import released_dtype
+from .weights import weights
 
 _REPOSITORY = r"https://huggingface\.co/([\w.-]+/[\w.-]+?)(?=[/:]|$)"
 
@@ -40,12 +42,21 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
         ranks=resolved.dp if has_experts(request.model) else resolved.replicas,
         expert_parallel=request.enable_expert_parallel,
         on_gpu=resolved.gpu is not None,
+        released_part=_released_part(resolved),
     )
     try:
         words = resolved.engine.launch(facts)
         return None if words is None else shlex.join(map(str, words))
     except NoCommandError:
         return None
+
+
+def _released_part(resolved: ResolvedRequest) -> float:
+    """Return the part of a GPU's memory that the weights as released take; 0 if they are loaded so or without GPU."""
+    request = resolved.request
+    if request.gpu is None or request.weights_dtype is None:
+        return 0.0
+    return int(weights(resolved.model, weights_dtype=released_dtype(request.model)).total) / request.gpu.memory
 
 
 def served_model(request: FitRequest) -> str:

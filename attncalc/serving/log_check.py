@@ -6,6 +6,7 @@ memory are estimates: they are compared with their ranges.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
 from fractions import Fraction
@@ -24,6 +25,8 @@ from .request import FitRequest, ResolvedRequest, resolve, weights_of
 from .weight_format import released_dtype
 from .weights import weights
 
+_SAME_WEIGHTS = Fraction(15, 100)
+"""The part of the logged weights by which those of a dtype may differ: groups and left-out layers are not known."""
 _PARTS = {
     "activations": ("activation peak", ("activations", "experts", "encoder", "received")),
     "outside_torch": ("outside PyTorch", ("outside_torch",)),
@@ -92,6 +95,31 @@ def compare(request: FitRequest, log: StartupLog) -> LogComparison:
     if first_error and not differing:
         raise first_error
     return differing[0]
+
+
+def with_logged_weights(request: FitRequest, log: StartupLog) -> FitRequest:
+    """Return the request with the dtype of the weights that their size in the log shows.
+
+    A log often names a quantized checkpoint only by its folder. The request is unchanged if it names a dtype, has no
+    GPU, or agrees with the log.
+    """
+    loaded = logged_weights(log)
+    if loaded is None or request.gpu is None or request.weights_dtype or released_dtype(request.model):
+        return request
+    engine = find_engine(log.engine)
+    for name in (None, *engine.narrower_weight_dtypes):
+        changed = dataclasses.replace(request, weights_dtype=name)
+        with contextlib.suppress(AttncalcError):
+            held = memory_budget(resolve(changed)).weights
+            if held and abs(int(held.total) - loaded) <= _SAME_WEIGHTS * loaded:
+                return changed
+    return request
+
+
+def logged_weights(log: StartupLog) -> int | None:
+    """Return the bytes of the weights that one GPU loaded; None if the log has not those of all layers."""
+    loaded = log.budget.get("model_buffer") or log.budget.get("weights")
+    return loaded.bytes if loaded and log.devices <= 1 and "n_gpu_layers" not in log.settings else None
 
 
 def without_gpu(request: FitRequest, kv_memory: int) -> FitRequest:

@@ -8,17 +8,51 @@ from typing import Literal, NamedTuple
 
 from ..check import Check
 from ..engines import find_engine
-from ..engines.startup_log import LogMemory, LogRefusal, StartupLog
+from ..engines.startup_log import Advice, LogMemory, LogRefusal, StartupLog, least
+from ..hardware import Gpu
 from ..units import BYTES, GIB, count, human
 from .fit import FitResult, fit
-from .log_check import without_gpu
+from .log_check import logged_weights, without_gpu
 from .request import FitRequest, LoggedExcess
 from .suggestions import Suggestion, suggestions, tried
 
 _TOLERANCE = 0.05
 """The part of a logged figure by which the predicted one may differ: versions differ by a block or by padding."""
+_OTHER_WEIGHTS = 1.4
+"""The factor by which logged weights may differ from the estimated ones: towers and drafts may not be counted."""
 _MARGIN = GIB // 4
 """Bytes that should stay free beyond an allocation that failed after the cache was there."""
+_MOST_TAKEN = GIB
+"""Bytes of other processes from which they are the cause: a desktop uses less."""
+_ALLOCATED = {
+    "weights": "The weights did not fit",
+    "cache": "The cache did not fit",
+    "pool": "The pool of the cache did not fit",
+    "profile": "The activations of a full step did not fit",
+    "compute": "The compute buffer did not fit",
+    "limit": "A buffer is larger than the device allows for one buffer",
+    "sampler": "The cache left too little for the warm-up of the sampler",
+    "graphs": "The cache left too little for the CUDA graphs",
+    "host": "An allocation in host memory failed, not on the GPU",
+    "": "An allocation on the GPU failed",
+}
+_CAUSES: dict[str, Cause] = {
+    "weights": "weights_too_large",
+    "cache": "cache_too_large",
+    "pool": "cache_too_large",
+    "profile": "compute_too_large",
+    "compute": "compute_too_large",
+    "sampler": "cache_too_large",
+    "graphs": "cache_too_large",
+    "host": "host_memory",
+}
+"""By what was allocated: `LogRefusal.where`."""
+_AFTER_THE_WEIGHTS = ("compute", "profile")
+"""What is allocated besides the cache when the weights are loaded."""
+_AFTER_THE_CACHE = ("pool", "sampler", "graphs")
+"""What is allocated when the engine has decided on the size of the cache."""
+_WITH_WEIGHTS = ("cache", *_AFTER_THE_WEIGHTS, *_AFTER_THE_CACHE)
+"""What is allocated when the weights are loaded."""
 _TAKEN = "Other processes use the memory of the GPU."
 
 Cause = Literal[
@@ -27,6 +61,8 @@ Cause = Literal[
     "weights_too_large",
     "memory_taken",
     "cache_too_large",
+    "compute_too_large",
+    "host_memory",
     "out_of_memory",
     "other_model",
 ]
@@ -34,9 +70,11 @@ Cause = Literal[
 
 - kv_too_small: one request needs more than is left for the cache.
 - nothing_left: weights and runtime memory leave nothing for the cache.
-- weights_too_large: the weights alone exceed the GPU's memory.
+- weights_too_large: the weights did not fit in the GPU's memory.
 - memory_taken: other processes use the memory.
-- cache_too_large: the cache leaves too little for what is allocated after it.
+- cache_too_large: the cache is larger than what is free, or leaves too little for what is allocated after it.
+- compute_too_large: activations or the compute buffer did not fit beside the weights and the cache.
+- host_memory: an allocation in host memory failed.
 - out_of_memory: an allocation failed, and neither log nor estimate say more.
 - other_model: log and model contradict each other, so nothing is advised.
 """
@@ -53,6 +91,7 @@ class Diagnosis(NamedTuple):
     changes: tuple[Suggestion, ...] = ()  # the changes with which it would start, the cheapest first
     notes: tuple[str, ...] = ()  # what the diagnosis rests on, one sentence each
     tried: str = ""  # which changes were computed, in words; "" for none
+    advice: tuple[Advice, ...] = ()  # what the log alone suggests, if no changes were computed
 
     @property
     def missing(self) -> int | None:
@@ -87,8 +126,148 @@ def diagnose(
     share = request.gpu_memory_utilization if request.gpu else None
     available = find_engine(log.engine).logged_room(log, memory.printed if memory else None, share)
     if request.gpu is None:
-        return _without_gpu(request, refusal, available)
-    return _with_gpu(request, log, refusal, available)
+        found = _without_gpu(request, log, refusal, available)
+    else:
+        found = _with_gpu(request, log, refusal, available)
+    context = request.workload.context
+    if found.changes and "context" not in log.settings and context == request.model.max_context:
+        maximum = f"the model's maximum, {count(context)} tokens"
+        note = f"The log has no context: {maximum}, is assumed; --context sets another."
+        found = found._replace(notes=(*found.notes, note))
+    return found
+
+
+def diagnose_alone(log: StartupLog, gpu: Gpu | None = None) -> Diagnosis:
+    """Return why the engine did not start by its log alone, without the sizes of a model.
+
+    Args:
+        log: What the engine printed; it has a refusal.
+        gpu: The GPU, if it is known; a log often has only its name.
+    """
+    refusal = log.refusal
+    assert refusal is not None
+    engine = find_engine(log.engine)
+    advice = engine.log_advice(log)
+    if refusal.kind == "too_small":
+        cause, reason, needed, available = _too_small(log)
+    elif refusal.kind == "no_memory":
+        cause, reason, needed, available = _nothing_left(log, engine.logged_room(log, *_room_of(log)))
+    elif refusal.kind == "occupied" or refusal.taken > _MOST_TAKEN:
+        cause, reason, needed, available = "memory_taken", f"{_taken_by_others(log)}.", None, None
+        share = _free_share(log) if refusal.kind == "occupied" else ""
+        advice = (Advice("end the other processes: nvidia-smi lists them"),)
+        if share:
+            words = f"the share that is free, {_size(_free(log) or 0)}"
+            advice += (Advice(words, f"{engine.share_option} {share}", known=True),)
+    else:
+        cause, reason, needed, available = _failed_allocation(log, gpu)
+    return Diagnosis(refusal.line, cause, reason, needed, available, advice=advice)
+
+
+_Found = tuple[Cause, str, int | None, int | None]
+"""A cause, its sentence, and the bytes that were needed and available."""
+
+
+def _too_small(log: StartupLog) -> _Found:
+    context = log.settings.get("context")
+    tokens = f"{count(int(context))} tokens" if context else "the whole context"
+    needed, available = log.logged.get("kv_bytes_per_sequence"), least(log.available)
+    if needed and available:
+        sizes = f"{_size(needed.bytes)}, {_size(available.bytes)} are left for the cache"
+        missing = _size(max(0, needed.bytes - available.bytes))
+        reason = f"one request of {tokens} needs {sizes}: {missing} are missing."
+        return "kv_too_small", reason, needed.bytes, available.bytes
+    held = log.logged.get("kv_tokens")
+    holds = f"and the cache holds {count(int(held.text))}" if held else "which is more than the cache holds"
+    return "kv_too_small", f"one request may have {tokens}, {holds}.", None, None
+
+
+def _room_of(log: StartupLog) -> tuple[int | None, str | None]:
+    available = least(log.available)
+    return available.bytes if available else None, log.settings.get("gpu_memory_utilization")
+
+
+def _nothing_left(log: StartupLog, room: int | None) -> _Found:
+    weights, total, graphs = (log.budget.get(name) for name in ("weights", "gpu_memory", "cuda_graphs"))
+    share = log.settings.get("gpu_memory_utilization")
+    parts = [f"Weights of {_size(weights.bytes)}"] if weights and weights.bytes else []
+    parts += [f"CUDA graphs of {_size(graphs.bytes)}"] if graphs and graphs.number >= 1 else []
+    of_share = f" ({share} of {_size(total.bytes)})" if share and total else f" ({share})" if share else ""
+    subject = f"{' and '.join(parts)}, with the rest of the runtime memory," if parts else "Weights and runtime memory"
+    if room is not None and room < 0:
+        return "nothing_left", f"{subject} are {_size(-room)} larger than the engine's share{of_share}.", None, room
+    return "nothing_left", f"{subject} leave nothing of the engine's share{of_share} for the cache.", None, room
+
+
+def _failed_allocation(log: StartupLog, gpu: Gpu | None) -> _Found:
+    """Return what the log says of an allocation that failed: what it was for, its size, and what was free."""
+    refusal, total = log.refusal, log.budget.get("gpu_memory")
+    assert refusal is not None
+    what = _ALLOCATED[refusal.where]
+    cause = _CAUSES.get(refusal.where, "out_of_memory")
+    if refusal.needed and refusal.limit:
+        sizes = (
+            f"{_size(refusal.needed.bytes)} are allocated, and Metal recommends at most {_size(refusal.limit.bytes)}"
+        )
+        return cause, f"{what}: {sizes}.", refusal.needed.bytes, refusal.limit.bytes
+    tried, free = refusal.tried, refusal.free
+    wanted = [f"{_size(tried.bytes)} were wanted"] if tried else []
+    if free:
+        of_total = f" of {_size(total.bytes)}" if total else ""
+        pieces = ", in smaller pieces" if tried and free.bytes >= tried.bytes else ""
+        wanted.append(f"{_size(free.bytes)}{of_total} were free{pieces}")
+    memory, of_memory = _memory_of_device(log, gpu)
+    held = _held_before(log)
+    if tried and not free and memory and refusal.where != "host":
+        if held:
+            wanted.append(f"{' and '.join(f'{size} of {name}' for name, size in held)} are there")
+        although = "although " if tried and of_memory and not held and tried.bytes < memory else ""
+        wanted.append(f"{although}the GPU has {_size(memory)}{of_memory}")
+    elif refusal.limit and not free:
+        wanted.append(f"Metal recommends at most {_size(refusal.limit.bytes)}")
+    elif held and not free:
+        wanted.append(f"{' and '.join(f'{size} of {name}' for name, size in held)} are there")
+    needed = tried.bytes if tried else None
+    available = free.bytes if free else memory if tried and memory and tried.bytes > memory else None
+    return cause, f"{what}{': ' if wanted else ''}{', '.join(wanted)}.", needed, available
+
+
+def _held_before(log: StartupLog) -> list[tuple[str, str]]:
+    """Return what a GPU held when the allocation failed: the weights, and the cache if it was there."""
+    model, cache = log.budget.get("model_buffer"), log.logged.get("kv_size")
+    held = [("weights", _size(model.bytes))] if model else []
+    return [*held, ("cache", _size(cache.bytes))] if cache and log.devices <= 1 else held
+
+
+def _memory_of_device(log: StartupLog, gpu: Gpu | None) -> tuple[int | None, str]:
+    """Return the bytes of a GPU, and ' free' if they are what was free before; None if they are unknown."""
+    if (free := log.budget.get("free_memory")) and free.unit != 1:
+        return free.bytes, " free"
+    return (gpu.memory if gpu else None), ""
+
+
+def _free(log: StartupLog) -> int | None:
+    """Return the bytes of the GPU that other processes leave; None if the log does not have them."""
+    free, total = log.budget.get("free_memory"), log.budget.get("gpu_memory")
+    if log.refusal and log.refusal.taken:
+        return total.bytes - log.refusal.taken if total else None
+    # vLLM prints it without a unit, before "/total GiB"
+    return int(free.number * GIB) if free else None
+
+
+def _taken_by_others(log: StartupLog) -> str:
+    free, total = _free(log), log.budget.get("gpu_memory")
+    if free is None or total is None or free >= total.bytes:
+        return _TAKEN.removesuffix(".")
+    sizes = f"{_size(total.bytes - free)} of the GPU's {_size(total.bytes)}: {_size(free)} are free"
+    return f"Other processes use {sizes}"
+
+
+def _free_share(log: StartupLog) -> str:
+    """Return the largest share that is free in hundredths; '' if none is, or it is unknown."""
+    free, total = _free(log), log.budget.get("gpu_memory")
+    hundredths = 100 * free // total.bytes if free and total and total.bytes else 0
+    return f"0.{hundredths:02d}" if 0 < hundredths < 100 else ""
 
 
 def _contradicts(check: Check) -> bool:
@@ -108,18 +287,13 @@ def _printed(check: Check, value: float) -> str:
     return _size(int(value)) if check.unit == BYTES else count(int(value))
 
 
-def _without_gpu(request: FitRequest, refusal: LogRefusal, available: int | None) -> Diagnosis:
+def _without_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, available: int | None) -> Diagnosis:
     notes = (
         "The log does not name the GPU's memory. With --gpu, changes of the weights, the share and the number of GPUs "
         "are computed too.",
     )
-    if refusal.kind == "occupied":
-        return Diagnosis(refusal.line, "memory_taken", _TAKEN, notes=notes)
-    if refusal.where in ("sampler", "graphs"):
-        return _after_the_cache(refusal, (), notes)
-    if available is None:
-        reason = f"The memory of the GPU was not enough: {refusal.line}."
-        return Diagnosis(refusal.line, "out_of_memory", reason, notes=notes)
+    if available is None or refusal.kind in ("occupied", "out_of_memory"):
+        return diagnose_alone(log)._replace(notes=notes)
     result = fit(without_gpu(request, available))
     cause, reason = _reason(result, available)
     changes = suggestions(result)
@@ -127,30 +301,63 @@ def _without_gpu(request: FitRequest, refusal: LogRefusal, available: int | None
 
 
 def _with_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, available: int | None) -> Diagnosis:
+    alone = diagnose_alone(log, request.gpu)
+    if refusal.where == "host":
+        return alone
+    if find_engine(log.engine).typed_files and not (request.weights_dtype or request.model.stored):
+        note = "The log does not have the type of the file: with --weights-dtype, such as q4_k_m, changes are computed."
+        return alone._replace(notes=(note,))
     estimate = fit(request)
-    if refusal.kind == "occupied":
+    if alone.cause == "memory_taken":
         return _occupied(estimate, log, refusal)
     excess = _excess(estimate, log, available)
     if excess is not None:
         logged = LoggedExcess(excess, estimate.resolved.devices)
         estimate = fit(dataclasses.replace(request, logged_excess=logged))
-    if refusal.where in ("sampler", "graphs"):
-        smaller = _smaller_share(estimate, refusal), _fewer_sequences(estimate)
-        return _after_the_cache(refusal, tuple(filter(None, smaller)), ())
-    needed, room = int(estimate.needed), estimate.budget.room()
-    if available is not None and refusal.kind == "too_small" and needed <= room:
-        disagreement = f"one batch needs {_size(needed)} with this model, and {_size(room)} were left for the cache"
+    if disagreement := _disagreement(estimate, log, refusal, available):
         return _other_model(request, log, refusal, disagreement)
-    return _before_the_cache(estimate, refusal, excess)
+    if refusal.where in _AFTER_THE_CACHE:
+        smaller = filter(None, (_smaller_share(estimate, refusal), _fewer_sequences(estimate)))
+        changes = tuple(change for change in smaller if float(change.result.pool.concurrency) >= 1)
+        return _after_the_cache(refusal, changes) if changes else alone
+    return _before_the_cache(estimate, refusal, excess, alone)
 
 
-def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | None) -> Diagnosis:
+def _disagreement(estimate: FitResult, log: StartupLog, refusal: LogRefusal, available: int | None) -> str:
+    """Return what contradicts that this model wrote the log; '' if nothing does."""
+    loaded, weights = logged_weights(log), estimate.budget.weights
+    if loaded and weights and not 1 / _OTHER_WEIGHTS < loaded / int(weights.total) < _OTHER_WEIGHTS:
+        return f"weights of {_size(loaded)} in the log, of {_size(int(weights.total))} with this model"
+    gpu = estimate.resolved.gpu
+    if weights and gpu and refusal.where in _WITH_WEIGHTS and int(weights.total) > gpu.memory:
+        return f"the weights were loaded, and this model's need {_size(int(weights.total))} of {_size(gpu.memory)}"
+    needed, room = int(estimate.needed), estimate.budget.room()
+    if needed > room or refusal.where in _AFTER_THE_CACHE:
+        return ""
+    if available is not None and refusal.kind == "too_small":
+        return f"one batch needs {_size(needed)} with this model, and {_size(room)} were left for the cache"
+    if refusal.own > (most := _most_before_the_cache(estimate)):
+        return f"{_size(refusal.own)} were in use before there was a cache, and this model takes at most {_size(most)}"
+    return ""
+
+
+def _most_before_the_cache(estimate: FitResult) -> int:
+    """Return the most bytes per GPU that weights and runtime memory take by the estimate."""
+    weights, reserve = estimate.budget.weights, estimate.budget.reserve
+    if weights is None or reserve is None:
+        return estimate.resolved.gpu.memory if estimate.resolved.gpu else 0
+    parts = (*reserve.runtime.parts, *reserve.runtime.outside)
+    return int(weights.total) + int(weights.total) // 20 + sum(part.high for part in parts)
+
+
+def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | None, alone: Diagnosis) -> Diagnosis:
     """Return what is missing for the cache, or for the weights.
 
     Args:
         estimate: What fits; by the log's figures if it has them.
         refusal: The engine's message.
         excess: Bytes by which the log's figures differ from the estimate of attncalc; None if the log has none.
+        alone: What the log alone says.
     """
     needed, room = int(estimate.needed), estimate.budget.room()
     cause, reason = _reason(estimate, room)
@@ -173,13 +380,18 @@ def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | No
                 f"An allocation of {_size(refusal.tried.bytes)} failed, {_size(refusal.free.bytes)} were free. By the "
                 f"estimate, {need} of the GPU's {_size(gpu.memory)}."
             )
+        if refusal.where == "weights":
+            cause = "weights_too_large"
         if needed <= room:
-            cause = "out_of_memory"
-            note = "By the estimate it fits: other processes may use the GPU's memory, or the log's settings differ."
+            others = "" if refusal.own else "other processes may use the GPU's memory, or "
+            note = f"By the estimate it fits: {others}the log's settings differ."
     changes = suggestions(estimate)
     words = _tried(estimate)
     if needed <= room:
-        return Diagnosis(refusal.line, cause, reason, changes=changes, notes=(note,), tried=words)
+        advice = () if changes else alone.advice
+        return alone._replace(changes=changes, notes=(note,), tried=words, advice=advice)
+    if refusal.where in _AFTER_THE_WEIGHTS:  # the estimate may err, and the log does not
+        return alone._replace(changes=changes, notes=(note,), tried=words, advice=())
     return Diagnosis(refusal.line, cause, reason, needed, room, changes, (note,), words)
 
 
@@ -187,32 +399,30 @@ def _excess(estimate: FitResult, log: StartupLog, available: int | None) -> int 
     """Return the bytes that weights and reserve took beyond the estimate; None if the log does not say it."""
     if available is not None:
         return estimate.budget.room() - available
-    loaded = log.budget.get("model_buffer") if log.devices <= 1 else None
-    if loaded is not None and estimate.budget.weights is not None:
-        return loaded.bytes - int(estimate.budget.weights.total)
-    return None
+    loaded, budget = log.budget.get("model_buffer") if log.devices <= 1 else None, estimate.budget
+    if loaded is None or budget.weights is None:
+        return None
+    excess, tried = loaded.bytes - int(budget.weights.total), log.refusal.tried if log.refusal else None
+    if tried and budget.reserve and log.refusal and log.refusal.where == "compute":
+        parts = budget.reserve.runtime.parts
+        excess += tried.bytes - sum(int(part.expected) for part in parts if part.name == "compute_buffer")
+    return excess
 
 
 def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diagnosis:
     """Return the largest share that is free, and what else has to change with it."""
-    free, total = log.budget.get("free_memory"), log.budget.get("gpu_memory")
-    if free is None or total is None or not total.number:
+    free_bytes, share = _free(log), _free_share(log)
+    if free_bytes is None or "gpu_memory" not in log.budget:
         return Diagnosis(refusal.line, "memory_taken", _TAKEN)
-    # free_memory has no unit of its own: it is printed before "/total GiB"
-    free_bytes = int(free.number * GIB)
-    reason = (
-        f"Other processes use {_size(total.bytes - free_bytes)} of the GPU's {_size(total.bytes)}: "
-        f"{_size(free_bytes)} are free"
-    )
+    reason = _taken_by_others(log)
 
     def diagnosis(reason: str, needed: int | None, changes: tuple[Suggestion, ...], *notes: str) -> Diagnosis:
         words = tried(estimate.resolved, with_share=False)
         return Diagnosis(refusal.line, "memory_taken", f"{reason}.", needed, free_bytes, changes, notes, words)
 
-    hundredths = 100 * free.number // total.number
-    if not 0 < hundredths < 100:
+    if not share:
         return diagnosis(reason, None, ())
-    engine, share = estimate.resolved.engine, f"0.{hundredths:02d}"
+    engine = estimate.resolved.engine
     result = fit(dataclasses.replace(estimate.request, gpu_memory_utilization=share))
     smaller = Suggestion(f"{share} of the GPU's memory", f"{engine.share_option} {share}", result)
     if result.verdict == "fits":
@@ -231,14 +441,14 @@ def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diag
     return diagnosis(reason, needed, changes, f"End the other processes. Beside them, {smaller.flag} is not enough.")
 
 
-def _after_the_cache(refusal: LogRefusal, changes: tuple[Suggestion, ...], notes: tuple[str, ...]) -> Diagnosis:
-    """Return that the cache left too little for what comes after it."""
-    reason = "The cache left too little memory for what follows it: the warm-up of the sampler, or graphs."
+def _after_the_cache(refusal: LogRefusal, changes: tuple[Suggestion, ...]) -> Diagnosis:
+    """Return that the cache left too little for what comes after it, or that its pool did not fit."""
+    reason = _ALLOCATED[refusal.where]
     if not refusal.tried or not refusal.free:
-        return Diagnosis(refusal.line, "cache_too_large", reason, changes=changes, notes=notes)
+        return Diagnosis(refusal.line, "cache_too_large", f"{reason}.", changes=changes)
     wanted, free = refusal.tried.bytes, refusal.free.bytes
-    reason = f"{reason} {_size(wanted)} were wanted, {_size(free)} were free."
-    return Diagnosis(refusal.line, "cache_too_large", reason, wanted, free, changes, notes)
+    reason = f"{reason}: {_size(wanted)} were wanted, {_size(free)} were free."
+    return Diagnosis(refusal.line, "cache_too_large", reason, wanted, free, changes)
 
 
 def _smaller_share(result: FitResult, refusal: LogRefusal) -> Suggestion | None:
@@ -266,7 +476,9 @@ def _fewer_sequences(result: FitResult) -> Suggestion | None:
     if fewer < 1:
         return None
     changed = fit(result.request.with_engine_args(max_num_seqs=fewer))
-    return Suggestion(f"{count(fewer)} sequences per step", f"--max-num-seqs {fewer}", changed)
+    return Suggestion(
+        f"{count(fewer)} sequences per step", f"{changed.resolved.engine.running_option} {fewer}", changed
+    )
 
 
 def _tried(result: FitResult) -> str:

@@ -161,9 +161,12 @@ def weights_on_gpu(resolved: ResolvedRequest, part: ModelSpec | None, *, last: b
 
 
 def _estimates(resolved: ResolvedRequest, facts: RuntimeFacts[Any]) -> Callable[[int, int], Reserve]:
-    """Return the function (batch, context) -> the runtime memory of the GPU with those facts."""
+    """Return the function (batch, context) -> the runtime memory of the GPU with those facts.
 
-    @cache
+    It keeps its answers if the engine's runtime memory depends on both. Otherwise it is asked once, and looks at
+    neither: the budget of one cell of a sweep then holds for others (tracing.py).
+    """
+
     def reserve_for(batch: int, context: int) -> Reserve:
         args, limits = resolved.engine.for_batch(facts.args, batch), resolved.limits(batch, context)
         runtime = resolved.engine.runtime(
@@ -171,7 +174,7 @@ def _estimates(resolved: ResolvedRequest, facts: RuntimeFacts[Any]) -> Callable[
         )
         return _as_logged(Reserve(runtime.total, runtime.low, runtime.high, runtime), resolved)
 
-    return reserve_for
+    return cache(reserve_for) if resolved.engine.runtime_grows else reserve_for
 
 
 def _as_logged(reserve: Reserve, resolved: ResolvedRequest) -> Reserve:

@@ -84,6 +84,9 @@ class FitRequest:
         served_model: The path or repository that the engine loads; by default the one in the preset's sources. For
             GGUF files a repository may be 'org/name:Q4_K_M' or 'org/name:FILE'.
         revision: The repository's branch, tag or commit; None for the default branch.
+        host_bandwidth: Bytes/s from host memory to one GPU, for a cache in host memory; by default 25 GB/s.
+        disk_size: Bytes on disk for the cache; None without a cache there.
+        disk_bandwidth: Bytes/s of that disk; by default 5 GB/s.
         traffic: The requests that users send, whose concurrency `users` returns. They do not change what fits.
     """
 
@@ -108,6 +111,9 @@ class FitRequest:
     draft: ModelSpec | None = None
     served_draft: str | None = None
     revision: str | None = None
+    host_bandwidth: int | None = None
+    disk_size: int | None = None
+    disk_bandwidth: int | None = None
     traffic: Traffic | None = None
 
     def with_engine_args(self, **changes: Any) -> FitRequest:
@@ -271,6 +277,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         blocks=model.stored.blocks if model.stored and not model.stored.file_type else None,
     )
     of.check_split(args)
+    _check_tiers(request, of, args)
     model = without_prediction(of.loaded(model, args))
     if not file_type(model):  # another change of the weights starts from the model without a file
         request = dataclasses.replace(request, model=model)
@@ -407,6 +414,19 @@ def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:
         )
 
 
+def _check_tiers(request: FitRequest, of: Engine[Any], args: EngineArgs) -> None:
+    """Raise AttncalcError if an option of a cache in host memory or on disk is given without that cache."""
+    given = [name for name in ("host_bandwidth", "disk_size", "disk_bandwidth") if getattr(request, name) is not None]
+    if given and not of.host_cache_option:
+        of.reject(*given)
+    if request.host_bandwidth is not None and not args.caches_on_host:
+        raise AttncalcError(
+            "--host-bandwidth needs a cache in host memory", f"add {of.host_cache_option} 64, for example"
+        )
+    if request.disk_bandwidth is not None and request.disk_size is None:
+        raise AttncalcError("--disk-bandwidth needs --disk-size", "give the size of the cache on disk: --disk-size 1TB")
+
+
 def _check_devices(request: FitRequest) -> None:
     """Raise AttncalcError unless there is either a GPU or a memory, and every number is at least 1."""
     for name in ("gpus", "tp", "pp", "dcp", "dp", "attn_dp"):
@@ -428,6 +448,27 @@ def _check_devices(request: FitRequest) -> None:
             )
 
 
+def _check_heads(request: FitRequest, tp: int) -> int:
+    """Return --tp as it follows from --gpus. Raises AttncalcError if it does not divide the model's heads."""
+    try:
+        request.model.shard(tp)
+    except AttncalcError as error:
+        smaller = next(n for n in range(tp - 1, 0, -1) if tp % n == 0 and _divides(request.model, n))
+        if request.dp > 1 or request.pp > 1 or smaller == 1:
+            raise
+        tip = f"give --tp {smaller} for {tp // smaller} replicas, or --tp {smaller} --pp {tp // smaller}"
+        raise AttncalcError(f"--gpus {tp}: {error.message}", tip) from None
+    return tp
+
+
+def _divides(model: ModelSpec, tp: int) -> bool:
+    try:
+        model.shard(tp)
+    except AttncalcError:
+        return False
+    return True
+
+
 def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
     """Return (GPUs, tensor-parallel devices). With `whole_layers`, tp is 1 by default, because no layer is split.
 
@@ -447,7 +488,7 @@ def _split(request: FitRequest, *, whole_layers: bool) -> tuple[int, int]:
                 f"--gpus {gpus} is not a multiple of {of}",
                 f"give a multiple of {pp * dp}: every {'pipeline stage' if dp == 1 else 'rank'} has as many GPUs",
             )
-        return gpus, gpus // (pp * dp)
+        return gpus, _check_heads(request, gpus // (pp * dp))
     needed = tp * pp * dp
     of = f"--tp {tp} with --pp {pp}" + (f" and --dp {dp}" if dp > 1 else "")
     gpus = gpus or needed

@@ -141,8 +141,7 @@ def roofline(
 
     Raises AttncalcError if the GPU has no FLOP/s for the dtype.
     """
-    stored = multiplied_as(model, compute_dtype(model, workload), weights_dtype)
-    machine = _Machine(gpu, gpu.matmul_peak(stored.name), weights_dtype, config)
+    machine, stored = _machine(model, workload, gpu, weights_dtype, config)
     full = dataclasses.replace(workload, lengths=None)
     micro = dataclasses.replace(full, batch=max(1, full.batch // config.stages), phase="decode", new=1)
     decode = _decode(model, micro, machine) if model.main.has_cache else None
@@ -167,12 +166,30 @@ def roofline(
     )
 
 
+def prefill_step(
+    model: ModelSpec, workload: Workload, gpu: Gpu, *, weights_dtype: str | None, config: ServingConfig
+) -> Step:
+    """Return the prefill of the workload's context without logits; arguments and errors are as in `roofline`."""
+    machine, _ = _machine(model, workload, gpu, weights_dtype, config)
+    return _prefill(model, workload, machine, with_head=False)
+
+
+def _machine(
+    model: ModelSpec, workload: Workload, gpu: Gpu, weights_dtype: str | None, config: ServingConfig
+) -> tuple[_Machine, DType]:
+    """Return what a step runs on, and the dtype of the weights. Raises AttncalcError without FLOP/s for it."""
+    stored = multiplied_as(model, compute_dtype(model, workload), weights_dtype)
+    return _Machine(gpu, gpu.matmul_peak(stored.name), weights_dtype, config), stored
+
+
 def _has_experts(model: ModelSpec) -> bool:
     return any(layers.mlp and layers.mlp.n_experts for layers in model.main.layers)
 
 
-def _prefill(model: ModelSpec, workload: Workload, machine: _Machine, routing: Routing = "fewest") -> Step:
-    """Return the pass over all the context's tokens, with logits only for the last token of each sequence."""
+def _prefill(
+    model: ModelSpec, workload: Workload, machine: _Machine, routing: Routing = "fewest", *, with_head: bool = True
+) -> Step:
+    """Return the pass over all the context's tokens, with logits only for the last token of each sequence, or none."""
     prefill = dataclasses.replace(workload, phase="prefill", new=workload.context)
     counted = flops(model, prefill)
     head = counted.head
@@ -184,6 +201,8 @@ def _prefill(model: ModelSpec, workload: Workload, machine: _Machine, routing: R
     }
     # Every token of the prompt picks experts: as many as the decode step of a batch of that size.
     tokens = dataclasses.replace(prefill, batch=workload.batch * workload.context)
+    if not with_head:
+        del parts["flops_head"]
     return _step(model, prefill, tokens, sum_named(parts), machine, routing, stages=machine.config.stages)
 
 

@@ -20,9 +20,6 @@ from .weight_format import weight_bits
 MAX_PAIRS = 2
 """Combinations of changes that are suggested, and the single changes of which as many make a pair unnecessary."""
 
-_FEW_TOKENS = 2048
-"""Tokens per step to suggest: vLLM's default on small GPUs."""
-
 
 class Suggestion(NamedTuple):
     """A change that makes it fit.
@@ -91,7 +88,10 @@ def _on_the_same_gpus(
     offload: Iterator[_Kind] = (partial(_on_host, option=option) for option in resolved.engine.offload_options)
     too_small: dict[_Kind, list[_Change]] = {}
     enough: dict[_Kind, _Change] = {}
-    for kind in (*_kinds(with_share=with_share), *offload):
+    kinds = _kinds(with_share=with_share)
+    if _is_below_default(resolved):
+        kinds.sort(key=lambda kind: kind is not _larger_share)
+    for kind in (*kinds, *offload):
         for change in kind(resolved):
             verdict = possible_verdict(change.apply(request))
             if verdict == "fits":
@@ -171,6 +171,13 @@ def _kinds(*, with_share: bool) -> list[_Kind]:
     return [kind for kind in _ON_THE_SAME_GPUS if with_share or kind is not _larger_share]
 
 
+def _is_below_default(resolved: ResolvedRequest) -> bool:
+    """Return whether the share is smaller than the engine's default: the default costs nothing."""
+    default = dataclasses.replace(resolved.request, gpu_memory_utilization=None)
+    share, usual = resolved.share, resolve(default).share if resolved.share else None
+    return bool(share and usual and share.numerator * usual.denominator < usual.numerator * share.denominator)
+
+
 def _works(change: _Change, request: FitRequest) -> bool:
     return possible_verdict(change.apply(request)) == "fits"
 
@@ -227,19 +234,20 @@ def _with(kind: _Kind, changes: Sequence[_Change], request: FitRequest) -> Itera
 # The changes on the same GPUs, each kind from the smallest change to the largest
 
 
-def _fewer_sequences(resolved: ResolvedRequest) -> Iterator[_Change]:
-    """Yield smaller limits of a step: the sampler holds the logits of all its sequences.
-
-    The tokens of a step are named too, since a default that is only assumed widens the range.
-    """
+def _smaller_steps(resolved: ResolvedRequest) -> Iterator[_Change]:
+    """Yield smaller passes: they hold fewer logits and activations."""
     if resolved.gpu is None:
         return
-    limits = resolved.limits(resolved.workload.batch, resolved.workload.context)
-    for sequences in resolved.engine.fewer_sequences:
-        if resolved.workload.batch <= sequences < limits.sequences:
-            args = {"max_num_seqs": sequences, "max_num_batched_tokens": min(limits.tokens, _FEW_TOKENS)}
-            flag = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in args.items())
-            yield _Change(f"{plural(sequences, 'sequence')} per step", flag, engine_args=args)
+    for step in resolved.engine.smaller_steps(resolved.args, resolved.workload.batch):
+        yield _Change(step.words, step.flag, engine_args=step.args)
+
+
+def _fewer_requests(resolved: ResolvedRequest) -> Iterator[_Change]:
+    """Yield fewer running requests, not fewer than the batch of all ranks, if each of them takes memory of its own."""
+    for requests in resolved.engine.fewer_requests(resolved.args):
+        if resolved.workload.batch * resolved.args.attn_dp <= requests:
+            args = {"max_running_requests": requests}
+            yield _Change(plural(requests, "running request"), f"--max-running-requests {requests}", engine_args=args)
 
 
 def _without_graphs(resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -290,7 +298,8 @@ def _on_host(resolved: ResolvedRequest, option: str) -> Iterator[_Change]:
 
 
 _ON_THE_SAME_GPUS: dict[_Kind, str] = {
-    _fewer_sequences: "fewer sequences and tokens per step",
+    _smaller_steps: "fewer sequences or tokens per step",
+    _fewer_requests: "fewer running requests",
     _without_graphs: "no CUDA graphs",
     _narrow_cache: "a narrower cache",
     _narrow_weights: "narrower weights",
@@ -298,7 +307,7 @@ _ON_THE_SAME_GPUS: dict[_Kind, str] = {
 }
 """The kinds of changes that need no other GPUs, in words. A larger share is late: the engine may run out of memory
 later. Layers in host memory come after them: they are slow."""
-_FREE = frozenset({_fewer_sequences, _without_graphs, _larger_share})
+_FREE = frozenset({_smaller_steps, _fewer_requests, _without_graphs, _larger_share})
 """Those that change no answer and no length."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..api.fit_options import DeploymentOptions, EngineOptions, TrafficOptions
-from ..api.options import CacheDtypeOptions, PassOptions, SizeOptions, WhatIfOptions
+from ..api.options import CacheDtypeOptions, PassOptions, ReadOptions, SizeOptions, WhatIfOptions
 from ..engines import ENGINES
 from ..errors import AttncalcError, did_you_mean
 from ..options import Option, options_of
@@ -26,6 +26,7 @@ MAX_VALUES = 100_000
 
 class SweepOptions(
     WhatIfOptions,
+    ReadOptions,
     SizeOptions,
     PassOptions,
     TrafficOptions,

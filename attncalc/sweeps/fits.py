@@ -23,26 +23,19 @@ from ..tracing import Compiled, LateQuestionError, Remembered
 from .columns import BOUNDS, LIMITS, USERS
 from .costs import ANY
 
-MAX_RUNS = 32
-"""Ways of a layout's decisions that are compiled."""
 MAX_KEPT = 4096
 """Results that a Deployment's cells keep, so that the memory is bounded."""
 Kept = TypeVar("Kept")
 
 
 class _QuickLayout:
-    """A layout whose `needed` is compiled: a search for the longest context asks for it some fifty times.
-
-    A layout that decides by too much, such as which of several stages needs most, is not compiled.
-    """
+    """A layout whose `needed` is compiled: a search for the longest context asks for it some fifty times."""
 
     def __init__(self, layout: CacheLayout) -> None:
         self._layout = layout
         self._compiled = Compiled(lambda batch, context: [layout.needed(batch, context)], ("B", "T"))
 
     def needed(self, batch: int, context: int) -> int:
-        if self._compiled.runs > MAX_RUNS:
-            return self._layout.needed(batch, context)
         (size,) = self._compiled(batch, context)
         return int(size)
 

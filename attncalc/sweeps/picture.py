@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..config.gpus import gpus_of
 from ..engines import default_engine, find_engine
 from ..errors import AttncalcError
+from ..hardware import Gpu
 from ..model import ModelSpec, plural
 from ..plot.chart import Chart, Lines, Picture, Series
 from ..plot.scale import Axis as PlotAxis
@@ -146,7 +148,11 @@ def _defaults(sweep: Sweep) -> Iterator[str]:
     given = {axis.name for axis in sweep.axes}
     models = _models(sweep)
     if "engine" not in given:
-        titles = [find_engine(default_engine(model.stored)).title if sweep.with_fit else "ideal" for model in models]
+        named = [value for axis in sweep.axes if axis.name == "gpu" for value in axis.values]
+        vendors = [value.vendor if isinstance(value, Gpu) else gpus_of(str(value))[1].vendor for value in named] or [""]
+        pairs = ((model, vendor) for model in models for vendor in vendors)
+        engines = [default_engine(model.stored, vendor=vendor) for model, vendor in pairs]
+        titles = [find_engine(name).title for name in engines] if sweep.with_fit else ["ideal"]
         yield f"engine: {' or '.join(dict.fromkeys(titles))}"
     if not given & {"dtype", "weights_dtype"}:
         dtypes = " or ".join(dict.fromkeys(model.dtype for model in models))

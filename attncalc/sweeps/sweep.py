@@ -8,9 +8,12 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ..api.inputs import DEFAULT_CONTEXT
+from ..api.options import WhatIfOptions
 from ..config import ModelLike, load
 from ..errors import AttncalcError
 from ..model import ModelSpec
+from ..options import as_text, parsed
+from ..what_if import what_if
 from .axes import FIT_AXES, FLAGS, INNER, PASS_AXES, TRAFFIC_AXES, Axis, cell, option_name, read_axes
 from .columns import COSTS, ERROR, MEMORY, PASS, USERS, read_columns, unit_of
 from .costs import Costs
@@ -63,7 +66,8 @@ class Sweep:
         self._fits = [name for name in figures if is_fit[name]]
         places = {name: i for i, name in enumerate((*of_axes, *INNER, *self._costs, *self._fits, ERROR))}
         self._pick = itemgetter(*(places[name] for name in self.names))
-        for name in [name for name, value in flags.items() if value is not False and not self.with_fit]:
+        of_fit = [name for name in flags if name not in WhatIfOptions.__annotations__ and flags[name] is not False]
+        for name in of_fit if not self.with_fit else ():
             raise AttncalcError(f"{option_name(name)} needs --gpu or --kv-memory", _GIVE_GPU)
         for axis in self.outer:
             if axis.name in PASS_AXES and not any(name in {**PASS, **MEMORY} for name in columns):
@@ -85,6 +89,9 @@ class Sweep:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for row in self.rows():
             yield dict(zip(self.names, row, strict=True))
+
+    def __repr__(self) -> str:
+        return f"Sweep({len(self):,} rows of {', '.join(self.names)})"
 
     def with_columns(self, columns: Sequence[str]) -> Sweep:
         """Return the sweep with other figures."""
@@ -154,10 +161,10 @@ class Sweep:
         """Return what computes the figures of costs, and what computes those of `fit`."""
         options = {**self._flags, **setting}
         model: ModelSpec = options.pop("model").spec
-        attention = options.pop("attention", None)
-        if attention is not None:
+        changes = {name: as_text(options.pop(name)) for name in WhatIfOptions.__annotations__ if options.get(name)}
+        if changes:
             released = model
-            model = model.kept(("attention", attention), lambda: released.with_attention(attention))
+            model = model.kept(tuple(changes.items()), lambda: what_if(released, **parsed(changes, WhatIfOptions)))
         costs: Figures = _no_figures
         fits: Figures = _no_figures
         if self._costs:

@@ -73,14 +73,30 @@ def local_gguf(model: str) -> Path | None:
         return None
     if any(name == "config.json" or name.endswith((".yaml", ".yml")) for name in names):
         return None
-    shards = ((name, _numbered(name)) for name in names if not name.startswith("ggml-vocab"))
-    models = gguf_models({_with_number(shard, 1) if shard else name for name, shard in shards})
+    models = _first_files(names)
     if len(models) > 1:
         listed = ", ".join(truncate(name, 60) for name in models[:5]) + (", ..." if len(models) > 5 else "")
         raise AttncalcError(
-            f"{truncate(path, 200)}: the folder has {count(len(models))} GGUF models: {listed}", "name one of the files"
+            f"{truncate(path, 200)}: the folder has {count(len(models))} GGUF models: {listed}",
+            "name one of the files, or rank them: attncalc fit FOLDER --quants --gpu 12GB",
         )
     return path / models[0] if models else None
+
+
+def local_models(folder: str) -> list[Path]:
+    """Return the first file of each GGUF model in a folder; [] for anything else."""
+    path = Path(folder)
+    try:
+        names = sorted(file.name for file in path.iterdir()) if path.is_dir() else []
+    except OSError:
+        return []
+    return [path / name for name in _first_files(names)]
+
+
+def _first_files(names: Iterable[str]) -> list[str]:
+    """Return the language models of these files, of those in several parts the first."""
+    shards = ((name, _numbered(name)) for name in names if not name.startswith("ggml-vocab"))
+    return gguf_models({_with_number(shard, 1) if shard else name for name, shard in shards})
 
 
 def local_sources(path: Path) -> list[LocalFile]:

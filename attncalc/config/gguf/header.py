@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from ...errors import AttncalcError
 from ...ggml import GGML_TYPES, GgmlType
+from ...model import MAX_LAYERS
 from ...units import count, truncate
 from ..folder import ByteSource
-from ..keys import MAX_LAYERS
 
 _MAGIC = b"GGUF"
 FIRST_READ = 1 << 20

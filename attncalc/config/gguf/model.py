@@ -9,11 +9,11 @@ from typing import Any
 
 from ...checkpoint import CheckpointWeights, StoredDtype, StoredTensor
 from ...errors import AttncalcError
+from ...model import MAX_LAYERS
 from ...units import BYTES, count, human, truncate
 from ..document import Document
 from ..folder import ByteSource
 from ..huggingface.layers import Layer, shortest_pattern
-from ..keys import MAX_LAYERS
 from .architectures import ARCHITECTURES, Architecture, unsupported_reason
 from .block import Block, BlockFacts, as_key
 from .header import GgufHeader, GgufTensor, read_headers

@@ -10,8 +10,9 @@ from typing import Any
 from ...attention import KINDS
 from ...attention.recurrent import Recurrent
 from ...errors import AttncalcError
+from ...model import MAX_LAYERS
 from ...units import truncate
-from ..keys import MAX_LAYERS, is_layer_key, keys_of_layer
+from ..keys import is_layer_key, keys_of_layer
 from .family import RULE_KEYS
 from .fields import Fields
 from .formulas import kinds_of_layer, names_in, uses_layer_number, value_of, value_of_key

@@ -3,17 +3,20 @@
 A cell is one token's K and V in every layer of a buffer. Layers with a sliding window have a buffer of their own
 (iSWA), and so have an indexer's keys (DSA). Recurrent states are f32, one row per sequence.
 
+Compressed attention (DeepSeek-V4) has a buffer for the windows of all layers, and buffers for pools of 4 (CSA), pools
+of 128 (HCA) and the indexer's pools, with one cell per pool. They are K only. The tokens to pool are states in f32.
+
 Source: llama.cpp's src/llama-context.cpp (n_ctx_seq), llama-kv-cache.cpp, llama-kv-cache-iswa.cpp,
-llama-memory-recurrent.cpp.
+llama-memory-recurrent.cpp, llama-kv-cache-dsv4.cpp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...attention import CacheSpec, Chunked
-from ...attention.kind import POOLING_ROLES
+from ...attention.kind import POOLING_ROLES, Role
 from ...errors import AttncalcError
 from ...quantity import ceil_div, exact_div, minimum, renamed, symbol_like
 from ...units import DType, count, dtype
@@ -29,18 +32,31 @@ TYPES = {"fp32": "f32", "fp16": "f16", "bf16": "bf16"} | {
 _CHUNK = 8192
 """The chunk size that the loader of Llama 4 sets."""
 _STATE_ROLES = ("convolution", "state")
+_TO_POOL = ("unpooled", "last_pool")
+_POOL_NAMES = {4: "csa", 128: "hca"}
 _USE_IDEAL = "use --engine ideal for a lower bound"
 
 
 class Buffer(NamedTuple):
     """One llama_kv_cache."""
 
-    name: str  # "kv", "swa" (layers with a sliding window) or "indexer"
+    name: str  # "kv", "swa" (layers with a sliding window), "csa", "hca" (pools of 4 and of 128) or "indexer"
     label: str  # its layers, for people
     layers: int  # how many layers it has
     cell: int  # bytes of one cell in all these layers
     cell_k: int  # the bytes of K among them
     windowed: bool  # whether it has cells only for a sliding window
+    rate: int = 1  # tokens per cell
+
+    def cells(self, full: int, windows: int) -> int:
+        """Return its cells in a stream with so many of the whole context and of windows."""
+        if self.windowed or self.rate == 1:
+            return windows if self.windowed else full
+        return padded(self.pools(full))
+
+    def pools(self, full: int) -> int:
+        """Return the pools of a context of that many cells."""
+        return ceil_div(full, symbol_like(full, f"{self.name}_size", self.rate, "tokens of a pool"))
 
     @property
     def named_cell(self) -> int:
@@ -48,12 +64,28 @@ class Buffer(NamedTuple):
         return renamed(self.cell, f"{self.name}_bytes_per_cell", f"bytes of a cell, {self.label}")
 
 
+class Compressor(NamedTuple):
+    """One llama_dsv4_comp_state: the tokens to pool of one sequence, which are kept in a ring."""
+
+    name: str  # "csa", "hca" or "lid", as in the log
+    size: int  # tokens of a pool
+    ring: int  # tokens of the ring: 8 for pools of 4, which overlap, and 128 for pools of 128
+    width: int  # elements of a token's keys, and as many of its gates
+    layers: int  # how many layers have one
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the keys and gates in all layers."""
+        return self.layers * self.ring * self.width * 2 * 4
+
+
 class StateRows(NamedTuple):
-    """One llama_memory_recurrent: the recurrent states of one sequence."""
+    """One llama_memory_recurrent, or the compressors of compressed attention: the states of one sequence."""
 
     row: int  # bytes of one row, in all layers
     convolution: int  # the bytes of convolutions among them (R in the log)
     state: int  # the bytes of all other states (S in the log)
+    compressors: tuple[Compressor, ...] = ()
 
 
 def padded(cells: int) -> int:
@@ -61,7 +93,17 @@ def padded(cells: int) -> int:
     return ceil_div(cells, PADDING) * PADDING
 
 
-def stream_cells(args: LlamacppArgs, window: int | None, *, batch: int, slots: int, context: int) -> tuple[int, int]:
+def has_pools(cache_specs: Iterable[CacheSpec]) -> bool:
+    """Return whether some layer has pools. Then each slot has its own cells, also with --kv-unified.
+
+    With --kv-unified each slot has those of the whole context ("only supports non-unified mode").
+    """
+    return any(cached.role == "pools" for cached in cache_specs)
+
+
+def stream_cells(
+    args: LlamacppArgs, window: int | None, *, batch: int, slots: int, context: int, per_slot: bool = False
+) -> tuple[int, int]:
     """Return the cells of one stream: of buffers for the whole context, and of those for a sliding window.
 
     A window's buffer has cells for the tokens of all windows in the stream and of a micro-batch. llama.cpp cuts the
@@ -73,13 +115,15 @@ def stream_cells(args: LlamacppArgs, window: int | None, *, batch: int, slots: i
         batch: The sequences of `context` tokens that a shared stream has cells for; in ik_llama.cpp all slots.
         slots: Slots of the server.
         context: Tokens of each sequence.
+        per_slot: Whether each slot has a stream, also with --kv-unified (`has_pools`).
     """
     shared = (slots if args.release.fork else batch) * context
     full = padded(shared if args.is_unified else context)
     if window is None or args.swa_full:
         return full, full
     ubatch = symbol_like(context, "n_ubatch", args.micro_batch, "tokens of a micro-batch (-ub)")
-    return full, padded(minimum(full, window_tokens(args, window, slots) + ubatch))
+    windows = window if per_slot else window_tokens(args, window, slots)
+    return full, padded(minimum(full, windows + ubatch))
 
 
 def window_tokens(args: LlamacppArgs, window: int, slots: int) -> int:
@@ -114,12 +158,22 @@ def reaches(cache_specs: Sequence[CacheSpec]) -> list[int | None]:
 
 def buffers_of(specs: Sequence[LayerCacheSpec], types: tuple[DType, DType], window: int | None) -> tuple[Buffer, ...]:
     """Return the buffers of cells, with dtypes of K and of V; one for windows only if the model has a `window`."""
-    labels = {"kv": "full attention" if window else "all layers", "swa": "sliding windows", "indexer": "indexer keys"}
+    labels = {
+        "kv": "full attention" if window else "all layers",
+        "swa": "sliding windows",
+        "csa": "pools of 4",
+        "hca": "pools of 128",
+        "indexer": "indexer keys",
+    }
     layers_of: dict[str, list[LayerCacheSpec]] = {name: [] for name in labels}
     for spec in specs:
-        for cached in (cached for cached in spec.cached if cached.per == "token"):
+        for cached in (cached for cached in spec.cached if cached.per == "token" and cached.role not in _TO_POOL):
             windowed = window is not None and cached.span.reach is not None
-            name = "indexer" if cached.role == "indexer" else "swa" if windowed else "kv"
+            name = "swa" if windowed else "kv"
+            if cached.role in ("indexer", "index_pools"):
+                name = "indexer"
+            elif cached.role == "pools":
+                name = _POOL_NAMES[pool_size(cached)]
             layers_of[name].append(LayerCacheSpec(spec.layers, (cached,)))
     return tuple(_buffer(name, labels[name], members, types) for name, members in layers_of.items() if members)
 
@@ -151,11 +205,30 @@ def _buffer(name: str, label: str, members: Sequence[LayerCacheSpec], types: tup
         cell=sum_over_layers(members, cell_bytes, f"{name}_bytes", "bytes of a cell"),
         cell_k=sum(member.layers * k_bytes(member.cached[0]) for member in members),
         windowed=name == "swa",
+        rate=pool_size(members[0].cached[0]),
     )
 
 
+def pool_size(cached: CacheSpec) -> int:
+    """Return the tokens of a pool; 1 without pools."""
+    return int(getattr(cached.span, "size", 1))
+
+
+def _compressors(specs: Sequence[LayerCacheSpec]) -> Iterator[Compressor]:
+    """Yield the compressors of compressed attention, in llama.cpp's order."""
+    layers: dict[tuple[int, int], tuple[int, int, int]] = {}
+    for spec in specs:
+        for c in (c for c in spec.cached if c.role == "unpooled"):
+            parts, width, size = int(c.rows) // 2, int(c.width), pool_size(c)
+            _, _, before = layers.get((size, width), (0, 0, 0))
+            layers[size, width] = (parts * size, parts * width, before + spec.layers)
+    widest = max((width for _, width in layers), default=0)
+    for (size, width), ring in sorted(layers.items(), key=lambda item: (-item[0][1], item[0][0])):
+        yield Compressor(_POOL_NAMES[size] if width == widest else "lid", size, *ring)
+
+
 def state_rows(specs: Sequence[LayerCacheSpec]) -> StateRows | None:
-    """Return the recurrent states of one sequence; None without such layers.
+    """Return the recurrent states of one sequence, or its tokens to pool; None without such layers.
 
     For a convolution of width k llama.cpp stores k - 1 tokens, where transformers stores k: the next token is
     the k-th.
@@ -168,6 +241,11 @@ def state_rows(specs: Sequence[LayerCacheSpec]) -> StateRows | None:
         return cached.rows * f32.row_bytes(width, "state_bytes")
 
     states = [LayerCacheSpec(s.layers, (c,)) for s in specs for c in s.cached if c.role in _STATE_ROLES]
+    if compressors := tuple(_compressors(specs)):
+        traced = specs[0].cached[0].width  # a symbol where formulas are shown
+        bytes_ = sum(compressor.bytes for compressor in compressors)
+        total = symbol_like(traced, "state_bytes_per_sequence", bytes_, "bytes of a sequence's tokens to pool")
+        return StateRows(total, 0, total, compressors)
     if not states:
         return None
     convolution, state = (
@@ -180,15 +258,19 @@ def check_supported(cached: CacheSpec, types: tuple[DType, DType], *, fork: bool
     """Raise AttncalcError if llama.cpp rejects such a layer, or if its layout is not implemented here."""
     if cached.per == "source token":
         raise AttncalcError(f"{cached.name} of a source is not supported for llama.cpp", _USE_IDEAL)
-    if cached.role in ("other", *POOLING_ROLES) or (fork and cached.role in (*_STATE_ROLES, "indexer")):
+    if cached.role == "other" or (fork and cached.role in (*_STATE_ROLES, "indexer", *POOLING_ROLES)):
         raise AttncalcError(f"{cached.name} is not supported for {'ik_' if fork else ''}llama.cpp", _USE_IDEAL)
+    if cached.role in POOLING_ROLES and pool_size(cached) not in (1, *_POOL_NAMES):
+        raise AttncalcError(f"llama.cpp has pools of 4 and of 128 tokens, not of {pool_size(cached)}", _USE_IDEAL)
     if isinstance(cached.span, Chunked) and cached.span.chunk != _CHUNK:
         raise AttncalcError(
             f"llama.cpp only has chunks of {count(_CHUNK)} tokens, not of {count(cached.span.chunk)}", _USE_IDEAL
         )
-    if cached.role == "latent" and types[0] != types[1]:
-        raise AttncalcError("llama.cpp stores MLA's latent as K, so V has no type", "use --kv-dtype, one type for both")
-    for kv_type, roles in zip(types, (("kv", "k", "latent", "indexer"), ("kv", "v")), strict=True):
+    if cached.role in ("latent", "shared") and types[0] != types[1]:
+        what = "MLA's latent" if cached.role == "latent" else "compressed attention's keys"
+        raise AttncalcError(f"llama.cpp stores {what} as K, so V has no type", "use --kv-dtype, one type for both")
+    of_k: tuple[Role, ...] = ("kv", "k", "latent", "indexer", "shared", "pools", "index_pools")
+    for kv_type, roles in zip(types, (of_k, ("kv", "v")), strict=True):
         if kv_type.group and cached.role in roles and cached.width % kv_type.group:
             raise AttncalcError(
                 f"llama.cpp cannot store rows of {count(cached.width)} elements in {TYPES[kv_type.name]}",

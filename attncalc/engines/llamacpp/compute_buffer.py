@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
+from ...attention.kind import Attention
 from ...attention.latent import Latent
 from ...model import Layers, ModelSpec
 from ...quantity import Quantity, maximum, named, quantity, symbol
@@ -57,6 +58,8 @@ _LINEAR = _spread(90, 115)
 _LATENT = _spread(80, 120)
 """MLA, and inputs for each layer (Gemma 3n and Gemma 4 E)."""
 _INDEXED = _spread(75, 125)
+_POOLED = _spread(60, 250)
+"""Compressed attention with a kernel for the indexer, of which no buffer is published."""
 _QUANTIZED_WINDOWS = _spread(95, 150)
 """A log of Gemma 4 26B with a q8_0 cache of 262,144 tokens has 1,888 MiB, where the allocator finds 1,339."""
 
@@ -84,6 +87,7 @@ class Graph(NamedTuple):
     pipelined: bool = True
     # Bytes of the largest matrix of a layer on the host, which this GPU copies for a pass; 0 without one
     from_host: int = 0
+    pool_cells: int = 0  # cells of a stream that are pools of 4; 0 without compressed attention
     # Bytes of the lm head on the host, which this GPU copies for many rows of logits; 0 without it
     head_from_host: int = 0
 
@@ -260,6 +264,8 @@ def _attention(layers: Layers, run: _Pass) -> _Peak | None:
         return _recurrence(layers, run)
     if isinstance(kind, Latent):
         return _latent_attention(kind, run)
+    if graph.pool_cells:
+        return _compressed_attention(kind, run)
     widths = kind.widths()
     h, kv, d = widths.n_heads * widths.d_qk, widths.n_kv_heads * widths.d_qk, run.d
     gate = h if widths.gate else 0
@@ -318,6 +324,22 @@ def _latent_attention(kind: Latent, run: _Pass) -> _Peak:
     exact = graph.flash and graph.release.short_masks and not graph.k_copied
     size = scores + run.masks + copied + run.bytes_of(elements) + run.inputs
     return _Peak(quantity(size), _CLOSE if exact else _LATENT)
+
+
+def _compressed_attention(kind: Attention, run: _Pass) -> _Peak:
+    """Return the bytes during compressed attention: masks, queries, and the indexer's scores of all pools.
+
+    Builds without a kernel for the indexer on CUDA have the scores of each of its heads, twice. Published buffers:
+    67,094.60 MiB with 1,048,576 tokens and -ub 512 (unslothai/unsloth#6940), 130,527.19 with 512,000 and -ub 2048
+    (ggml-org/llama.cpp#25468). These are 1.2 % and 0.5 % more than what is computed here.
+    """
+    widths, graph = kind.widths(), run.graph
+    elements = 3 * widths.n_heads * widths.d_qk + 2 * widths.d_qk + 2 * run.d
+    if heads := getattr(kind, "index_n_heads", None):
+        scores = symbol("pool_cells", graph.pool_cells, "cells of pools of 4")
+        elements = elements + (scores * 2 * heads if graph.release.scores_each_head else scores)
+    size = run.attention_masks + run.bytes_of(elements) + run.inputs
+    return _Peak(quantity(size), _CLOSE if graph.release.scores_each_head else _POOLED)
 
 
 def _recurrence(layers: Layers, run: _Pass) -> _Peak | None:

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
+from ...errors import AttncalcError
 from ...ggml import FILE_TYPES
 from ...model import ModelSpec
-from ...units import DType, dtype
+from ...units import DType, dtype, parse_count
 from ..base import CacheLayout
-from ..engine import Engine
+from ..engine import AUTO, Engine, SmallerStep
 from ..expert_parallel import has_experts
 from ..options import DraftOptions, VersionOptions
 from ..pipeline import LayerCacheSpec
 from ..runtime import Limits
-from ..startup_log import LogChecks, StartupLog
-from .launch import launch
+from ..startup_log import Advice, LogChecks, StartupLog
+from .launch import OLLAMA_WORDS, WORDS, launch
 from .layout import layout
 from .log_lines import breakdown_lines
 from .offload import device_parts, held_layers
@@ -28,6 +30,10 @@ from .options import MAX_GPUS, MAX_SEQUENCES, LlamacppArgs, LlamacppOptions
 from .placement import block_count
 from .quantize import quantized
 from .runtime import runtime
+from .versions import llamacpp_version
+
+_FEWER_TOKENS = (256, 128, 64)
+"""Tokens of a micro-batch to suggest instead of the default of 512."""
 
 
 class Llamacpp(Engine[LlamacppArgs]):
@@ -40,19 +46,45 @@ class Llamacpp(Engine[LlamacppArgs]):
     cache_dtype = "fp16"  # common/common.h: whatever dtype the model has
     narrower_cache_dtypes = ("q8_0", "q4_0")
     narrower_weight_dtypes = ("q8_0", "q4_k_m", "q3_k_m", "q2_k")
+    running_option = "-np"
     runtime_grows = True
     max_gpus = MAX_GPUS
     splits_by_layer = True
     loads_towers = False  # a file of its own, --mmproj
-    log_signs = re.compile(r"llama_|load_tensors|print_info|ggml_|llm_load_|sched_reserve|llama-server|msg=.?kv cache")
+    log_signs = re.compile(
+        r"llama_|load_tensors|print_info|ggml_|llm_load_|sched_reserve|llama-server|msg=.?kv cache|ollama|llama runner"
+    )
     # A GGUF file may have its output matrix quantized, which the estimate has in 16 bits: 7,670 MiB of Qwen3-8B in Q8_0
     # instead of 8,220.
     weights_tolerance = (12, 2)
+    typed_files = True
     offload_options = MappingProxyType({"n_cpu_moe": "experts of {} on the host", "n_gpu_layers": "{} on GPUs"})
     held = staticmethod(held_layers)
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)
     launch = staticmethod(launch)
+    commands = (WORDS, OLLAMA_WORDS)
+
+    def sizes(self, size: Mapping[str, Any], args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a request per slot, with its part of -c, which is the context of all slots together.
+
+        `-c 8192 -np 4` is four requests of 2,048 tokens (n_ctx_seq in src/llama-context.cpp); with -kvu they share
+        8,192. With --batch each request has the whole context.
+        """
+        slots, shared = args.get("sequences"), llamacpp_version(args.get("engine_version")).fork
+        if slots is None or "batch" in size or args.get("kv_unified") or shared:
+            return size
+        size = {**size, "batch": slots}
+        tokens = str(size.get("context", AUTO))
+        if tokens in (AUTO, "-1"):
+            return size
+        context = parse_count(tokens, "--context") // slots
+        if context == 0:
+            raise AttncalcError(
+                f"--context {tokens} is less than a token for each of {slots} slots", "give a larger -c"
+            )
+        return {**size, "context": context}
+
     memory_lines = staticmethod(breakdown_lines)
 
     def held_of_draft(self, draft: ModelSpec, model: ModelSpec) -> ModelSpec:
@@ -100,10 +132,21 @@ class Llamacpp(Engine[LlamacppArgs]):
     def limits(self, args: LlamacppArgs) -> Limits:
         return Limits(args.micro_batch, 1)
 
+    def smaller_steps(self, args: LlamacppArgs, batch: int) -> Iterator[SmallerStep]:
+        """Yield smaller micro-batches: the compute buffer holds their activations. Prompts take longer."""
+        for tokens in _FEWER_TOKENS:
+            if tokens < args.micro_batch:
+                yield SmallerStep(f"{tokens} tokens per pass", f"-ub {tokens}", {"ubatch": tokens})
+
     def read_log(self, lines: Sequence[str]) -> StartupLog | None:
         from .log import read_log
 
         return read_log(lines)
+
+    def log_advice(self, log: StartupLog) -> tuple[Advice, ...]:
+        from .log import log_advice
+
+        return log_advice(log)
 
     def log_checks(self, log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context: int) -> LogChecks:
         from .log import log_checks

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
+from ...ggml import FILE_TYPES
 from ...model import ModelSpec
+from ...units import GIB
 from ..launch import DRAFT_MODEL, Flags, LaunchFacts, NoCommandError, flag
+from ..pasted import LaunchWords, ignored
 from .options import LlamacppArgs
 from .placement import block_count
 
@@ -100,3 +103,63 @@ def _gguf_file(facts: LaunchFacts[LlamacppArgs]) -> Flags:
     if dtype in ("fp8", "fp4"):  # GGUF has neither
         raise NoCommandError
     yield from ("-m", _file_of(name, dtype))
+
+
+WORDS = LaunchWords(
+    program=re.compile(r"(?:.*/)?llama-(?:server|cli|run|simple|bench)(?:\.exe)?|(?:.*/)?llama\.cpp:\S+"),
+    models=("-m", "--model", "-hf", "-hfr", "--hf-repo"),
+    names={
+        "-c": lambda tokens: () if tokens == "0" else ("--context", tokens),  # 0: the model's own
+        "--ctx-size": lambda tokens: () if tokens == "0" else ("--context", tokens),
+        "-fa": lambda mode: ("--flash-attn", mode or "on"),
+        "--flash-attn": lambda mode: ("--flash-attn", mode or "on"),
+        "-b": ignored,
+        "--batch-size": ignored,
+        "-tb": ignored,
+        "--threads-batch": ignored,
+        "--cache-ram": ignored,
+        "--slot-save-path": ignored,
+        "--defrag-thold": ignored,
+        **dict.fromkeys(("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"), "--speculative-model"),
+        "--spec-draft-model": "--speculative-model",
+        "--spec-type": lambda types: ("--speculative-layers", "1") if "mtp" in types else (),
+        **dict.fromkeys(("--spec-draft-n-max", "--draft-max", "--draft-n", "--draft"), "--speculative-tokens"),
+        "--spec-draft-type-k": "--kv-dtype-k-draft",
+        "--spec-draft-type-v": "--kv-dtype-v-draft",
+        **dict.fromkeys(("--spec-draft-n-min", "--draft-min", "--draft-n-min"), ignored),
+        **dict.fromkeys(("--spec-draft-p-min", "--draft-p-min", "--spec-draft-p-split", "--draft-p-split"), ignored),
+        "--cache-reuse": ignored,
+    },
+    flags={"--cont-batching": (), "-cb": (), "--context-shift": (), "--slots": (), "--no-slots": ()},
+)
+"""How llama-server is read (common/arg.cpp)."""
+
+
+def _type_in_tag(model: str) -> tuple[str, ...]:
+    """Return the weights' type of a model in Ollama's library: that of its tag, by default Q4_K_M.
+
+    gpt-oss is stored as released, and a file of the hub as it is.
+    """
+    name, _, tag = model.partition(":")
+    is_typed = tag.lower().rpartition("-")[2] in FILE_TYPES
+    return () if is_typed or "/" in name or name.startswith("gpt-oss") else ("--weights-dtype", "q4_k_m")
+
+
+def _ollama_context(memory: int) -> int:
+    """Return Ollama's default context by the memory of the GPUs (defaultNumCtx in its server/routes.go)."""
+    return 4_096 if memory < 23 * GIB else 32_768 if memory < 47 * GIB else 262_144
+
+
+OLLAMA_WORDS = LaunchWords(
+    program=re.compile(r"(?:.*/)?ollama (?:run|pull)"),
+    models=(),
+    environment={
+        "OLLAMA_CONTEXT_LENGTH": lambda tokens: ("--context", tokens),
+        "OLLAMA_NUM_PARALLEL": lambda requests: ("--batch", requests),
+        "OLLAMA_KV_CACHE_TYPE": lambda dtype: ("--kv-dtype", dtype),
+        "OLLAMA_FLASH_ATTENTION": lambda value: ("--flash-attn", "on") if value in ("1", "true") else (),
+    },
+    of_model=_type_in_tag,
+    context=_ollama_context,
+)
+"""How `ollama run` is read: it starts llama.cpp with options of its own."""

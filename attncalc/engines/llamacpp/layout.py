@@ -4,7 +4,8 @@ Contexts are padded to a multiple of 256 cells. Each sequence has its own cells 
 (--kv-unified).
 
 Read from the llama.cpp of llama-cpp-python 0.3.36: src/llama-context.cpp, llama-kv-cache.cpp,
-llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp.
+llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp. Compressed attention is from llama-kv-cache-dsv4.cpp of September
+2026.
 """
 
 from __future__ import annotations
@@ -27,17 +28,20 @@ from .buffers import (
     StateRows,
     buffers_of,
     check_supported,
+    has_pools,
     model_window,
     padded,
     reaches,
     state_rows,
-    stream_cells,
     window_tokens,
 )
 from .log_lines import Start
 from .options import DEFAULT_BATCH, MAX_SEQUENCES, LlamacppArgs
 from .placement import HOST, placement_of
 from .versions import VERSION
+
+_MOST_PADDINGS = 2**32
+"""Where the search for a context ends, in multiples of PADDING."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,8 @@ class LlamaCppLayout:
     max_sequences: int | None = MAX_SEQUENCES
     bound: Bound = "reserved"
     source: str = (
-        "llama.cpp, src/llama-context.cpp, llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp"
+        "llama.cpp, src/llama-context.cpp, llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-kv-cache-dsv4.cpp, "
+        "llama-memory-recurrent.cpp"
     )
 
     @property
@@ -85,9 +90,9 @@ class LlamaCppLayout:
         The slots that a stream has cells for are `batch`, also if there are more.
         """
         slots = max(batch, self.args.slots)
-        full_cells, window_cells = stream_cells(self.args, self.start.window, batch=batch, slots=slots, context=context)
+        full_cells, window_cells = self.start.stream_cells(batch=batch, slots=slots, context=context)
         states = slots * self._state_bytes_per_sequence
-        return self.args.streams(slots) * self._stream_bytes(full_cells, window_cells) + states
+        return self.start.streams(slots) * self._stream_bytes(full_cells, window_cells) + states
 
     def with_shared_prefix(self, tokens: int) -> None:
         return None
@@ -99,7 +104,7 @@ class LlamaCppLayout:
         """
         memory = symbol("kv_memory", memory, "bytes for the cache")
         tokens = symbol("T", context, "tokens of a sequence")
-        full_cells, window_cells = stream_cells(self.args, self.start.window, batch=1, slots=1, context=tokens)
+        full_cells, window_cells = self.start.stream_cells(batch=1, slots=1, context=tokens)
         sequence_bytes = quantity(self._stream_bytes(full_cells, window_cells) + self._state_bytes_per_sequence)
         divisor = named(sequence_bytes, "kv_bytes_per_sequence", "bytes of a sequence")
         shares_cells = self.args.is_unified
@@ -108,7 +113,8 @@ class LlamaCppLayout:
         if not sequence_bytes or concurrency.numerator > MAX_SEQUENCES * concurrency.denominator:
             concurrency = ratio(symbol("LLAMA_MAX_SEQ", MAX_SEQUENCES, "sequences that llama.cpp supports"), 1)
         only_states = sequence_bytes and not self.start.buffers
-        n_ctx = memory * tokens // divisor if only_states else self._largest_n_ctx(memory)
+        largest_n_ctx = self._searched_n_ctx if self.start.per_slot else self._largest_n_ctx
+        n_ctx = memory * tokens // divisor if only_states else largest_n_ctx(memory)
         details = self._details(context, sequence_bytes, full_cells, window_cells)
         return Pool(None, quantity(n_ctx), concurrency, tuple(details), self.start.lines(context))
 
@@ -120,7 +126,6 @@ class LlamaCppLayout:
             yield Detail("kv_cells", "cells of that sequence", quantity(full_cells), NO_UNIT)
         if self.start.window and not self.args.swa_full:
             yield Detail("swa_cells", "cells of its sliding windows", quantity(window_cells), NO_UNIT)
-        # with a single buffer a cell is a token in all layers
         # with a single buffer a cell is a token in all layers
         single = len(self.start.buffers) == 1 and not self.start.draft
         for buffer in self.buffers:
@@ -143,7 +148,7 @@ class LlamaCppLayout:
     def _stream_bytes(self, full_cells: int, window_cells: int) -> int:
         if len(self.buffers) == 1 and not self.buffers[0].windowed:
             return full_cells * self.buffers[0].cell
-        return sum((window_cells if b.windowed else full_cells) * b.named_cell for b in self.buffers)
+        return sum(b.cells(full_cells, window_cells) * b.named_cell for b in self.buffers)
 
     def _largest_n_ctx(self, memory: int) -> int:
         """Return the most cells of all streams together that fit, after the cells of windows and the states."""
@@ -171,6 +176,20 @@ class LlamaCppLayout:
             return n_ctx
         return _padded_cells(free, streams, full_cell + window_cell)
 
+    def _searched_n_ctx(self, memory: int) -> int:
+        """Return the most cells of all streams together, for buffers whose cells are pools."""
+        slots = self.args.slots
+
+        def needed(paddings: int) -> int:
+            cells = self.start.stream_cells(batch=1, slots=1, context=paddings * PADDING)
+            return self.start.streams(slots) * self._stream_bytes(*cells) + slots * self._state_bytes_per_sequence
+
+        if needed(_MOST_PADDINGS) <= memory:
+            return NO_LIMIT
+        paddings = max(0, first_true(lambda n: needed(n) > memory, 0, _MOST_PADDINGS) - 1)
+        n_ctx = paddings * PADDING * self.args.streams(slots)
+        return most("n_ctx", n_ctx, "cells of all streams", needed(paddings), memory)
+
     def _shared_concurrency(self, memory: int, context: int) -> Ratio:
         """Return the most sequences that fit if all share their cells: by search, since they share the padding."""
         limit = MAX_SEQUENCES + 2  # above MAX_SEQUENCES, to which `pool` cuts the result
@@ -191,6 +210,12 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
         check_supported(cached, args.types, fork=release.fork)
     window = model_window(cache_specs, fork=release.fork)
     states = state_rows(merged)
+    pooled = has_pools(cache_specs)
+    if pooled and not release.has_compressed_attention:
+        raise AttncalcError(
+            f"llama.cpp {release.name} has no compressed attention (DeepSeek-V4)",
+            "use --engine-version b9842 or later",
+        )
     if args.speculative_tokens and not states and not args.has_draft_context:
         raise AttncalcError(
             "--speculative-tokens has no effect on a model without recurrent states", "leave --speculative-tokens out"
@@ -200,7 +225,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
     placed = placement_of(len(layers), args)
     # without a GPU nothing is divided
     on_devices = {"CUDA0": buffers} if args.gpus > 1 or args.device_memory is not None else {}
-    start = Start(args, buffers, states, window, len(layers), on_devices, draft)
+    start = Start(args, buffers, states, window, len(layers), on_devices, draft, per_slot=pooled)
     whole = LlamaCppLayout(start, (*buffers, *draft), states, tuple(_notes(cache_specs, args, window)))
     if not on_devices or (args.gpus == 1 and not placed.is_partial and not args.no_kv_offload):
         return whole
@@ -228,7 +253,8 @@ def _draft_buffer(layers: Sequence[LayerCacheSpec], args: LlamacppArgs) -> tuple
     """Return the cache of the drafter's context, which has as many cells as the model's (common_speculative_init).
 
     Layers for multi-token prediction are like the model's last one with keys. Raises AttncalcError for several GPUs,
-    over which llama.cpp distributes a draft model by what is free, and for a draft model with recurrent states.
+    over which llama.cpp distributes a draft model by what is free, for a draft model with recurrent states, and for
+    compressed attention.
     """
     if args.speculative_model:
         drafted: Sequence[LayerCacheSpec] = args.speculative_model.layers
@@ -240,6 +266,11 @@ def _draft_buffer(layers: Sequence[LayerCacheSpec], args: LlamacppArgs) -> tuple
     else:
         with_keys = [layer for layer in layers if any(cached.per == "token" for cached in layer.cached)]
         drafted = with_keys[-1:] * args.speculative_layers
+    if any(has_pools(layer.cached) for layer in (*layers, *drafted)):
+        raise AttncalcError(
+            "attncalc does not know how llama.cpp stores a drafter of compressed attention (DeepSeek-V4)",
+            "leave the drafter out",
+        )
     merged = merge_equal(drafted)
     for cached in (cached for spec in merged for cached in spec.cached):
         check_supported(cached, args.draft_types, fork=args.release.fork)
@@ -255,13 +286,14 @@ def _draft_buffer(layers: Sequence[LayerCacheSpec], args: LlamacppArgs) -> tuple
 
 def _notes(cache_specs: Sequence[CacheSpec], args: LlamacppArgs, window: int | None) -> Iterator[str]:
     fork = args.release.fork
-    has_windows = any(reach is not None for reach in reaches(cache_specs))
-    if window is None and has_windows and fork:
-        yield "ik_llama.cpp stores the whole context in layers with a sliding window too."
-    elif window is None and has_windows:
-        yield "Every layer has a sliding window. llama.cpp loads such models (Mistral, Phi-3) as full attention."
-    elif window and not args.swa_full and args.blocks is None:  # a GGUF file's windows are read by llama.cpp's rules
-        yield "This assumes that llama.cpp's loader of this model sets its sliding windows."
+    if has_pools(cache_specs):
+        if args.is_unified and args.slots > 1:
+            yield (
+                f"With --kv-unified each of the {args.slots} slots has cells for the whole context of all slots: "
+                "llama.cpp keeps compressed attention's caches per slot."
+            )
+    else:
+        yield from _window_notes(cache_specs, args, window)
     if any(cached.role == "latent" for cached in cache_specs):
         yield "A GGUF from before llama.cpp supported MLA stores K and V of every head: use --attention mha for it."
     if fork:
@@ -278,6 +310,16 @@ def _notes(cache_specs: Sequence[CacheSpec], args: LlamacppArgs, window: int | N
         )
     elif args.device_memory is None:
         yield "llama.cpp distributes whole layers over the GPUs; the bytes are those of all GPUs together."
+
+
+def _window_notes(cache_specs: Sequence[CacheSpec], args: LlamacppArgs, window: int | None) -> Iterator[str]:
+    has_windows = any(reach is not None for reach in reaches(cache_specs))
+    if window is None and has_windows and args.release.fork:
+        yield "ik_llama.cpp stores the whole context in layers with a sliding window too."
+    elif window is None and has_windows:
+        yield "Every layer has a sliding window. llama.cpp loads such models (Mistral, Phi-3) as full attention."
+    elif window and not args.swa_full and args.blocks is None:  # a GGUF file's windows are read by llama.cpp's rules
+        yield "This assumes that llama.cpp's loader of this model sets its sliding windows."
 
 
 def _check_args(args: LlamacppArgs) -> None:

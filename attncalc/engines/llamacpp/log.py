@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 from ...ggml import FILE_TYPES
 from ...units import GIB, dtype, is_dtype
@@ -17,6 +18,7 @@ from ..base import CacheLayout
 from ..startup_log import (
     MIB,
     SIZE_MIB,
+    Advice,
     LogChecks,
     LogMemory,
     LogRefusal,
@@ -30,14 +32,27 @@ from ..startup_log import (
 from .options import LlamacppArgs
 
 _START = re.compile(r"main: build|build: \d|version: \d|ggml_cuda_init: found|llama_model_loader: loaded meta data")
-_FAILED = r"cudaMalloc failed: out of memory|failed to allocate \w{1,20} buffer|unable to allocate \w{1,20} buffer"
-_FAILED_LINE = re.compile(rf"{_FAILED}|failed to allocate buffer for kv cache|failed to allocate compute pp buffers")
+_FAILED_LINE = re.compile(
+    r"cudaMalloc failed: out of memory|(?:failed|unable) to allocate (?:\w{1,20}|'[^']{1,40}') buffer"
+    r"|failed to allocate (?:buffer for kv cache|compute (?:pp )?buffers|buffer(?:, size = | of size ))"
+    r"|Device memory allocation of size \d{1,18} failed|(?:CUDA|ROCm) error: out of memory"
+    r"|kIOGPUCommandBufferCallbackErrorOutOfMemory|command buffer \d{1,6} failed with status 5"
+)
+_HOST_BUFFER = re.compile(r"allocate (?:CPU|\w{1,20}_Host) buffer|backend_cpu_buffer")
+_RETRY = "retrying without pipeline parallelism"
+"""What follows an allocation whose failure llama.cpp accepts."""
+_STAGES = {
+    "limit": r"exceeds device (?:memory allocation|buffer) ?\w{0,8} limit",
+    "weights": r"error loading model|failed to load model|allocate 'data",
+    "compute": r"gallocr_reserve|graph_reserve|failed to allocate compute|ggml_metal_|kIOGPU|_cuda_device_malloc",
+}
+"""What was allocated, by the lines around the failure."""
 _OUTCOME = re.compile(
     rf"KV self size|llama_kv_cache\w*: +size =|llama_memory_recurrent: +size =|msg=\"kv cache\"|{_FAILED_LINE.pattern}"
 )
 _RELEVANT = re.compile(
     r"llama_|load_tensors|print_info|llm_load|ggml_|sched_reserve|build|version|alloc_tensor|failed|Device "
-    r"|general\.name|msg=|draft (?:context|model)|n_parallel"
+    r"|general\.name|msg=|draft (?:context|model)|n_parallel|MiB free|error: out of memory|kIOGPU"
 )
 _TRIAL = re.compile(r"model buffer size = +0\.00 MiB")
 """A line of the fitting pass (common_params_fit_impl), which loads no tensors: it is repeated for every attempt."""
@@ -49,7 +64,10 @@ _DRAFT = re.compile(r"creating (?P<predicts>MTP) draft context|loading draft mod
 """What follows is the context of a draft model, or of multi-token prediction, beside the model's own."""
 _DEVICE_CACHE = re.compile(r"llama_kv_cache: +\S{1,40} KV buffer size = +(\d{1,12}\.\d{2}) MiB")
 _NAME = re.compile(r"(?:general\.name|model name) +(?:str )?= +(.{1,120}?)(?= (?:\w+: |llama_|print_info|llm_)|$)")
-_FILE = re.compile(r"(?:loaded meta data .{0,80}? from |--model |-m )(\S{1,4096}\.gguf)")
+_FILE = re.compile(
+    r"(?:loaded meta data .{0,80}? from |(?:loading|failed to load|context with) model '|--model |-m )"
+    r"([^\s']{1,4096}\.gguf)"
+)
 _VERSION = re.compile(r"(?:build|version): (\d{3,5}) \(")
 _BUILD_NAME = re.compile(r"\bbuild[ :=-]{1,3}b(\d{3,5})\b|\bb(\d{4,5})-[0-9a-f]{6,}")
 _SETTINGS = {
@@ -68,21 +86,33 @@ _BITS_PER_WEIGHT = re.compile(r"(?:file|model) size += [^(]{1,40}\((\d{1,2}\.\d{
 _WEIGHTS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
 """Types that stand for one without a rule, as IQ3_S mix: the widest that has no more bits per weight."""
 _OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
-_DEVICE = re.compile(r"Device 0: ([^,]{1,80}), compute capability|using device \S{1,40} \(([^)]{1,80})\)")
+_DEVICE = re.compile(
+    r"Device 0: ([^,]{1,80}), (?:compute capability|gfx)|using device \S{1,40} \(([^)]{1,80})\)"
+    r"|\b(?:CUDA|ROCm|Vulkan|SYCL|MTL)0 ?: (.{1,80}?) \(\d{1,9} MiB, \d"
+)
 _DEVICES = re.compile(r"found (\d{1,3}) (?:CUDA|ROCm|HIP|Vulkan|SYCL) devices")
-_FREE = re.compile(r"using device (\S{1,40}) \([^)]{1,80}\)[^-]{0,60}- (\d{1,9}(?:\.\d{1,9})?) MiB free")
-_HOST = r"(?<!\w)(?!CPU|\w{1,20}_Host|AMX|BLAS)"
-"""Not the buffers in host memory."""
+_FREE = re.compile(
+    r"using device (?P<name>\S{1,40}) \([^)]{1,80}\)[^-]{0,60}- (?P<free>\d{1,9}(?:\.\d{1,9})?) MiB free"
+    r"|\b(?P<listed>(?:CUDA|ROCm|Vulkan|SYCL|MTL)\d{1,3}) ?: .{1,90}? \(\d{1,9} MiB, (?P<rest>\d{1,9}) MiB free\)"
+)
+"""What is free on each device, when it is used, or as newer builds list them (device_info, --list-devices)."""
+_RECOMMENDED = re.compile(r"recommendedMaxWorkingSetSize += (\d{1,9}(?:\.\d{1,9})?) (MB|MiB)")
+_METAL = re.compile(r"\( {0,4}(\d{1,9}\.\d{1,9}) / {1,4}(\d{1,9}\.\d{1,9})\)")
+"""MiB that Metal has allocated, and recommends at most."""
+_HOST = r"(?<!\w)(?!CPU|KV\b|\w{1,20}_Host|AMX|BLAS)"
+"""Not the buffers in host memory, and not the kind of a buffer."""
 _BUFFER = (
     rf"{_HOST}([A-Z][A-Za-z]{{1,12}}\d{{0,3}})(?:\[[^\]]{{0,80}}\])? {{1,12}}NAME buffer size = {{1,12}}{SIZE_MIB}"
 )
 _CACHE = re.compile(
-    r"creating +(?P<kind>non-SWA|SWA|main|indexer) KV cache|(?P<recurrent>llama_memory_recurrent): +size = +(?P<states>"
-    r"\d{1,12}\.\d{2}) MiB|(?:llama_kv_cache\w{0,20}: +size =|KV self size +=) +(?P<size>\d{1,12}\.\d{2}) MiB"
+    r"creating +(?P<kind>non-SWA|SWA|main|indexer|DSV4 (?:CSA|HCA) compressed|DSV4 lightning-indexer) KV cache"
+    r"|comp_state: (?P<compressor>csa|hca|lid) ratio .{0,120}?size = +(?P<ring>\d{1,12}\.\d{2}) MiB"
+    r"|(?P<recurrent>llama_memory_recurrent): +size = +(?P<states>\d{1,12}\.\d{2}) MiB"
+    r"|(?:llama_kv_cache\w{0,20}: +size =|KV self size +=) +(?P<size>\d{1,12}\.\d{2}) MiB"
 )
 _TRIED = re.compile(
-    rf"allocating {SIZE_MIB} on device|failed to allocate \w{{1,20}} buffer of size (\d{{1,18}})"
-    r"|memory allocation of size (\d{1,18}) failed"
+    rf"allocating {SIZE_MIB} on device|buffer, size = {SIZE_MIB}"
+    r"|failed to allocate \w{0,20} ?buffer of size (\d{1,18})|memory allocation of size (\d{1,18}) failed"
 )
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB}
 _OLLAMA = r'msg="NAME" device=(\w{1,20}) size="(\d{1,9}(?:\.\d{1,9})?) (B|[KMG]iB)"'
@@ -91,7 +121,36 @@ _OLLAMA_REQUEST = re.compile(
     r"Parallel:(?P<batch>\d{1,6}) .{0,200}?FlashAttention:(?P<flash_attn>\w{1,12}) KvSize:(?P<n_ctx>\d{1,12})"
     r"(?: KvCacheType:(?P<kv_dtype>[a-z]\w{1,20}))?"
 )
-_KINDS = {"SWA": "swa_kv_size", "indexer": "indexer_kv_size"}
+_SHORT = 4096
+"""Tokens of a context that is not worth halving."""
+
+
+class _Names(NamedTuple):
+    """How the changes of a failed start are typed."""
+
+    context: str
+    layers: str
+    narrow_cache: str
+    smaller_buffer: str
+    one_slot: str
+
+
+_NAMES = _Names("-c", "-ngl", "-fa on -ctk q8_0 -ctv q8_0", "-fa on -ub 256", "-np 1")
+_OLLAMA_NAMES = _Names(
+    "/set parameter num_ctx",
+    "/set parameter num_gpu",
+    "OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0",
+    "OLLAMA_FLASH_ATTENTION=1",
+    "OLLAMA_NUM_PARALLEL=1",
+)
+"""Ollama's environment variables of the server, and what is typed in `ollama run` (docs/faq.md, docs/modelfile.md)."""
+_KINDS = {
+    "SWA": "swa_kv_size",
+    "indexer": "indexer_kv_size",
+    "DSV4 CSA compressed": "csa_kv_size",
+    "DSV4 HCA compressed": "hca_kv_size",
+    "DSV4 lightning-indexer": "indexer_kv_size",
+}
 
 
 def read_log(lines: Sequence[str]) -> StartupLog | None:
@@ -122,7 +181,10 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         budget["draft_compute_buffer"] = max(buffers, key=lambda figure: figure.number)
     path = first(_FILE, text)
     # Every pass prints what is free, and the draft model when the model has its memory already: the first line counts.
-    free = {match[1]: Printed(match[2], match[0], MIB) for match in reversed([*_FREE.finditer(text)])}
+    free = {
+        match["name"] or match["listed"]: Printed(match["free"] or match["rest"], match[0], MIB)
+        for match in reversed([*_FREE.finditer(text)])
+    }
     if free:
         budget["free_memory"] = min(free.values(), key=lambda figure: figure.number)
     return StartupLog(
@@ -138,6 +200,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         gpu=first(_DEVICE, text),
         devices=max(int(first(_DEVICES, text) or 0), len(free), len(_last_buffers("model", text))),
         starts=starts,
+        within="Ollama" if re.search(r"(?i)ollama|llama runner", text) else "",
     )
 
 
@@ -169,6 +232,8 @@ def llamacpp_figures(text: str) -> dict[str, Printed]:
     for match in _CACHE.finditer(text):
         if match["kind"]:
             name = _KINDS.get(match["kind"], "kv_size")
+        elif match["compressor"]:
+            figures.setdefault(f"{match['compressor']}_state_size", Printed(match["ring"], match[0], MIB))
         elif match["recurrent"]:
             figures.setdefault("recurrent_size", Printed(match["states"], match[0], MIB))
         else:
@@ -239,7 +304,7 @@ def _buffers(kind: str, text: str) -> list[Printed]:
 
 
 def _last_buffers(kind: str, text: str) -> dict[str, Printed]:
-    pattern = re.compile(_BUFFER.replace("NAME", kind))
+    pattern = re.compile(_BUFFER.replace("NAME ", "(?:model )?" if kind == "model" else f"{kind} "))
     buffers: dict[str, Printed] = {}
     for match in pattern.finditer(text):
         buffers.setdefault(match[1], Printed(match[2], match[0], MIB))
@@ -247,19 +312,31 @@ def _last_buffers(kind: str, text: str) -> dict[str, Printed]:
 
 
 def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
+    text = text.rpartition(_RETRY)[2]
     match = _FAILED_LINE.search(text)
     if match is None:
         return None
-    tried = None
-    if size := _TRIED.search(text):
-        tried = Printed(size[1], size[0], MIB) if size[1] else Printed(size[2] or size[3], size[0])
-    if "kv cache" in text[match.start() : match.start() + 2000]:
+    tried, size = None, _TRIED.search(text)
+    if size:
+        in_mib = size[1] or size[2]
+        tried = Printed(in_mib, size[0], MIB) if in_mib else Printed(size[3] or size[4], size[0])
+    # Vulkan's line alone does not say what it was for
+    where = "compute" if logged else "" if match[0].startswith("Device memory") else "weights"
+    after = text[match.start() : match.start() + 2000]
+    around = text[max(0, match.start() - 200) : match.start()] + after
+    if _HOST_BUFFER.search(around):
+        where = "host"
+    elif "kv cache" in after:
         where = "cache"
-    elif "error loading model" in text or not logged:
-        where = "weights"
     else:
-        where = "compute"
-    return LogRefusal("out_of_memory", match[0], tried, None, where)
+        where = next((name for name, pattern in _STAGES.items() if re.search(pattern, around)), where)
+    metal = [*_METAL.finditer(text[: match.end()])]
+    if not metal:
+        most = _RECOMMENDED.search(text)
+        limit = Printed(most[1], most[0], MIB if most[2] == "MiB" else 10**6) if most else None
+        return LogRefusal("out_of_memory", match[0], tried, None, where, limit=limit)
+    needed, limit = (Printed(metal[-1][i], metal[-1][0], MIB) for i in (1, 2))
+    return LogRefusal("out_of_memory", match[0], tried, None, where, needed=needed, limit=limit)
 
 
 # The figures beside the predicted ones
@@ -279,3 +356,32 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context
         total = sum(figure.bytes for name, figure in predicted.items() if name.endswith("_size"))
         return LogMemory(total, total, total, "the cache as computed"), ()
     return LogMemory(total, total, total, "the printed sizes"), size_checks(log, predicted)
+
+
+# What a log alone suggests
+
+
+def log_advice(log: StartupLog) -> tuple[Advice, ...]:
+    """Return what to change after a failed start, the least costly first."""
+    refusal, context, layers = log.refusal, log.settings.get("context"), log.settings.get("n_gpu_layers")
+    smaller_file = Advice("a smaller file: fewer bits per weight")
+    if refusal is None or refusal.where == "host":
+        return (Advice("more free host memory"), smaller_file)
+    names = _OLLAMA_NAMES if log.within else _NAMES
+    fewer_layers = Advice("fewer layers on the GPU", f"{names.layers} {max(0, int(layers) - 2) if layers else 'N'}")
+    is_short = context is not None and int(context) <= _SHORT
+    length = int(context) // 2 if context else 2 * _SHORT
+    shorter = () if is_short else (Advice("a shorter context", f"{names.context} {length}"),)
+    slots = log.settings.get("batch") == "1"
+    changes = {
+        "cache": (
+            Advice("a cache of half the size, if it is in f16", names.narrow_cache),
+            *shorter,
+            *(() if slots else (Advice("one slot", names.one_slot),)),
+            fewer_layers,
+        ),
+        "compute": (Advice("a smaller compute buffer", names.smaller_buffer), *shorter, fewer_layers),
+        "weights": (fewer_layers, smaller_file),
+        "limit": (fewer_layers, *shorter),
+    }
+    return changes.get(refusal.where, (fewer_layers, *shorter))

@@ -15,6 +15,9 @@ from .placement import block_count, float32, placement_of
 from .tensors import model_buffers
 
 _MIB = 2**20
+_NO_LAYERS = Buffer("kv", "full attention", 0, 0, 0, windowed=False)
+"""The buffer of compressed attention for the whole context, which no layer has."""
+_DSV4_BUFFERS = {"csa": "CSA compressed", "hca": "HCA compressed", "indexer": "lightning-indexer"}
 _VENDORS = ("NVIDIA ", "GeForce ", "Tesla ", "AMD ", "Radeon ", "Instinct ")
 """What llama.cpp leaves out of the names of GPUs."""
 _HEADER_FORM = "{}   {}    {}   {}   {}   {}    {}"
@@ -40,6 +43,15 @@ class Start:
     # The buffers of each device by its name, the host first; {} without a known GPU
     devices: Mapping[str, tuple[Buffer, ...]]
     draft: tuple[Buffer, ...] = ()  # the buffer of the drafter's context; () without one
+    per_slot: bool = False  # whether each slot has a stream, also with --kv-unified: compressed attention
+
+    def streams(self, slots: int) -> int:
+        """Return the streams of cells of so many slots."""
+        return slots if self.per_slot else self.args.streams(slots)
+
+    def stream_cells(self, *, batch: int, slots: int, context: int) -> tuple[int, int]:
+        """Return the cells of one stream (`buffers.stream_cells`)."""
+        return stream_cells(self.args, self.window, batch=batch, slots=slots, context=context, per_slot=self.per_slot)
 
     def lines(self, context: int) -> tuple[str, ...]:
         """Return the lines of a start with slots of `context` tokens each. Every device of a request asks for them."""
@@ -53,13 +65,17 @@ class Start:
 
     def _lines(self, context: int) -> Iterator[str]:
         args, slots = self.args, self.args.slots
-        streams = args.streams(slots)
-        full, windows = map(int, stream_cells(args, self.window, batch=slots, slots=slots, context=context))
+        streams = self.streams(slots)
+        full, windows = map(int, self.stream_cells(batch=slots, slots=slots, context=context))
         k_type, v_type = (TYPES[kv_type.name] for kv_type in args.types)
         if not args.release.fork:
-            yield f"llama_context: n_ctx                 = {streams * full}"
-        for buffer in self.buffers:
-            cells = windows if buffer.windowed else full
+            yield f"llama_context: n_ctx                 = {args.streams(slots) * full}"
+        buffers = self.buffers
+        if self.per_slot:
+            yield "llama_kv_cache_dsv4: creating DSV4 raw KV cache"
+            buffers = (_NO_LAYERS, *buffers)
+        for buffer in buffers:
+            cells = int(buffer.cells(full, windows))
             k, v = streams * cells * buffer.cell_k, streams * cells * (int(buffer.cell) - buffer.cell_k)
             sizes = f"K ({k_type}): {mib(k)} MiB, V ({v_type}): {mib(v)} MiB"
             if args.release.fork:
@@ -67,14 +83,9 @@ class Start:
                     sizes = f"c^KV ({k_type}): {mib(k)} MiB"
                 yield f"llama_new_context_with_model: KV self size  = {mib(k + v)} MiB, {sizes}"
                 continue
-            if self.window:
-                kind = "    SWA" if buffer.windowed else "non-SWA"
-                yield f"llama_kv_cache_iswa: creating {kind} KV cache, size = {cells} cells"
-            elif len(self.buffers) > 1:
-                kind = "indexer" if buffer.name == "indexer" else "main"
-                yield f"llama_kv_cache_dsa: creating {kind} KV cache, size = {cells} cells"
-            for device, buffers in self.devices.items():
-                for part in (part for part in buffers if part.name == buffer.name):
+            yield from self._creating(buffer, cells, full)
+            for device, held in self.devices.items():
+                for part in (part for part in held if part.name == buffer.name):
                     size = mib(streams * cells * int(part.cell), width=8)
                     yield f"llama_kv_cache: {device:>10} KV buffer size = {size} MiB"
             yield (
@@ -82,16 +93,35 @@ class Start:
                 f"{slots:2d}/{streams} seqs), {sizes}"
             )
         if self.states:  # ik_llama.cpp has none
-            yield self._state_line(self.states)
+            yield from self._state_lines(self.states)
         yield from _draft_lines(args, self.draft, streams * full)
 
-    def _state_line(self, states: StateRows) -> str:
+    def _creating(self, buffer: Buffer, cells: int, full: int) -> Iterator[str]:
+        """Yield what llama.cpp prints before it allocates a buffer, if there are several."""
+        if buffer.name in _DSV4_BUFFERS and self.per_slot:
+            kind, pools = _DSV4_BUFFERS[buffer.name], int(buffer.pools(full))
+            yield f"llama_kv_cache_dsv4: creating DSV4 {kind} KV cache, size = {pools} cells"
+        elif self.window:
+            kind = "    SWA" if buffer.windowed else "non-SWA"
+            yield f"llama_kv_cache_iswa: creating {kind} KV cache, size = {cells} cells"
+        elif len(self.buffers) > 1:
+            kind = "indexer" if buffer.name == "indexer" else "main"
+            yield f"llama_kv_cache_dsa: creating {kind} KV cache, size = {cells} cells"
+
+    def _state_lines(self, states: StateRows) -> Iterator[str]:
         slots, rows = self.args.slots, self.args.state_rows
-        r, s = (rows * slots * part for part in (states.convolution, states.state))
-        return (
-            f"llama_memory_recurrent: size = {mib(r + s)} MiB ({slots:6d} cells, {self.layers:3d} layers, {slots:2d} "
-            f"seqs {rows - 1:2d} rs_seq), R (f32): {mib(r)} MiB, S (f32): {mib(s)} MiB, P (f32):    0.00 MiB"
-        )
+        for ring in states.compressors:
+            yield (
+                f"llama_dsv4_comp_state: {ring.name} ratio = {ring.size}, state = {ring.ring} x {ring.width}, streams "
+                f"= {slots}, rs_seq = {rows - 1}, layers = {ring.layers}, size = {mib(rows * slots * ring.bytes)} MiB"
+            )
+        if not states.compressors:
+            r, s = (rows * slots * part for part in (states.convolution, states.state))
+            yield (
+                f"llama_memory_recurrent: size = {mib(r + s)} MiB ({slots:6d} cells, {self.layers:3d} "
+                f"layers, {slots:2d} seqs {rows - 1:2d} rs_seq), R (f32): {mib(r)} MiB, "
+                f"S (f32): {mib(s)} MiB, P (f32):    0.00 MiB"
+            )
 
 
 def _draft_lines(args: LlamacppArgs, buffers: Sequence[Buffer], cells: int) -> Iterator[str]:

@@ -120,7 +120,7 @@ class LlamacppOptions(TypedDict, total=False):
             *("--sequences", "--parallel", "-np"),
             metavar="N",
             parse=COUNT,
-            help="Slots. Default: --batch.",
+            help="Slots. Default: --batch. Without --batch they share --context, as in llama.cpp.",
         ),
     ]
     ubatch: Annotated[

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...quantity import symbol
+from ...quantity import ceil_div, symbol
 from ...units import BYTES, GIB
 from ..base import Detail
 from ..multi_token import prediction_layers
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
-from .buffers import model_window, stream_cells
+from .buffers import has_pools, model_window, padded, stream_cells
 from .compute_buffer import ComputeBuffer, Graph, compute_buffer
 from .log_lines import buffer_lines
 from .options import LlamacppArgs
@@ -104,8 +104,13 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
     release = args.release
     caches = [cached for layers in whole.main.distinct() for cached in layers.cache()]
     window = model_window(caches, fork=release.fork)
-    full, windows = stream_cells(args, window, batch=slots, slots=slots, context=facts.context)
-    streams = args.streams(slots)
+    per_slot = has_pools(caches)
+    full, windows = stream_cells(args, window, batch=slots, slots=slots, context=facts.context, per_slot=per_slot)
+    streams = slots if per_slot else args.streams(slots)
+    masked, pools = int(full), 0
+    if per_slot:  # masks of pools of 4 and of 128, and one of the indexer
+        pools = int(padded(ceil_div(full, 4)))
+        masked = 2 * pools + int(padded(ceil_div(full, 128)))
     ubatch = min(args.micro_batch, streams * int(full))
     k, v = args.types
     sampled = slots * args.state_rows if release.sampled_logits else ubatch
@@ -121,7 +126,8 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
         flash=_flash(args.flash_attn, release, quantized_v=bool(v.group)),
         ubatch=-(-ubatch // slots) * slots,  # as many tokens of every slot
         rows=rows,
-        full_cells=int(full),
+        full_cells=masked,
+        pool_cells=pools,
         window_cells=0 if window is None else int(windows),
         streams=streams,
         k_copied=k.name != "fp16",
@@ -159,6 +165,13 @@ def _notes(args: LlamacppArgs, graph: Graph) -> Iterator[str]:
     state = "on" if graph.flash else "off"
     rows = "sampled tokens only" if release.sampled_logits else "every token"
     yield f"The compute buffer is that of CUDA with flash attention {state}, and of logits of {rows}."
+    if graph.pool_cells and release.scores_each_head:
+        yield (
+            "Builds up to b9988, of July 2026, have no CUDA kernel for the indexer: its scores of all heads are in the "
+            "compute buffer."
+        )
+    elif graph.pool_cells:
+        yield "No compute buffer of compressed attention with the indexer's kernel is published: the range is wide."
     if release.fork:
         yield "The compute buffer of ik_llama.cpp was not read: it is that of llama.cpp, with a wide range."
     if release.between_graphs:

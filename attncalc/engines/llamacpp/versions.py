@@ -11,7 +11,7 @@ from functools import cache
 
 from ...errors import AttncalcError
 from ...units import truncate
-from ..switches import Version, between, by_version, since
+from ..switches import Version, between, by_version, since, until
 
 VERSION, FORK = "0.3.36", "ik"
 """The values of --engine-version besides builds: the version of llama-cpp-python, or the fork ik_llama.cpp."""
@@ -36,6 +36,10 @@ class LlamaCppVersion(Version):
     """How often the token embeddings are in the buffer of the host."""
     output_first = since((7480,), "pull request 18148, of 18 December 2025")
     """The output layer is the first to go to a GPU; before, it was the last."""
+    has_compressed_attention = since((9842,), "pull request 24162, of 29 June 2026; b9842 is of the day after")
+    """DeepSeek-V4 is supported."""
+    scores_each_head = until((10041,), "pull request 25545, merged between b9988 and b10041 in July 2026")
+    """CUDA has no kernel for the indexer (GGML_OP_LIGHTNING_INDEXER)."""
     _flash_attention = since((6325,), "pull request 15434, of August 2025")
 
     @property

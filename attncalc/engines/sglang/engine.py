@@ -10,14 +10,16 @@ from ...model import ModelSpec
 from ...quantity import Quantity, ceil_div, quantity, symbol, total
 from ...units import GIB, parse_decimal
 from ..base import CacheLayout, Pool
-from ..engine import Engine, ExtraWeights, HeldWeights
+from ..ds_mla import has_pools
+from ..engine import Engine, ExtraWeights, HeldWeights, HostCache
 from ..expert_parallel import divide_for_attention
 from ..multi_token import PREDICT_TOKENS
-from ..options import DraftOptions, PagedOptions, VersionOptions
+from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
-from ..startup_log import LogChecks, StartupLog
-from .launch import launch
+from ..startup_log import Advice, LogChecks, StartupLog
+from .launch import WORDS, launch
 from .layout import layout
+from .lora import lora_buffers
 from .options import SglangArgs, SglangOptions
 from .pools import stage_sizes
 from .runtime import runtime
@@ -26,6 +28,7 @@ from .versions import sglang_version
 
 _OUTSIDE = GIB * 55 // 100
 """Bytes that CUDA and communication take before SGLang prints what is free."""
+_FEWER_REQUESTS = (64, 16, 4)
 _NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet", "hqq", "torchao", "fbgemm_fp8")
 """quant_methods that QUANTIZATION_METHODS (layers/quantization) does not have in 0.5.23."""
 
@@ -36,15 +39,20 @@ class Sglang(Engine[SglangArgs]):
     name = "sglang"
     title = "SGLang"
     args = SglangArgs
-    options = (VersionOptions, PagedOptions, DraftOptions, SglangOptions)
-    splits = frozenset({"pp", "attn_dp"})
+    options = (VersionOptions, PagedOptions, DraftOptions, LoraOptions, SglangOptions)
+    splits = frozenset({"pp", "dcp", "attn_dp"})
     share_option = "--mem-fraction-static"
     dtype_of_fp32 = "fp16"  # _get_and_verify_dtype in configs/model_config.py
+    running_option = "--max-running-requests"
+    share_of_unified = "0.8"  # published for a GB10; sgl-project/sglang issue 35860 has 0.85 leave its host no memory
     larger_shares = ("0.8", "0.85", "0.88", "0.9", "0.92")
     data_parallel = True
     ranks_share_tp = True
     pads_tower_heads = True
     has_extra_weights = True
+    whole_with_dcp = frozenset({"indexer"})
+    host_cache_option = "--hicache-size"
+    disk_tip = "add SGLang's --hicache-storage-backend file"
     log_signs = re.compile(
         r"sglang|ServerArgs\(|KV Cache is allocated|Load weight (?:begin|end)|max_total_num_tokens=|Memory pool end"
         r"|mem.fraction.static|Mamba Cache is allocated"
@@ -53,12 +61,18 @@ class Sglang(Engine[SglangArgs]):
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)
     launch = staticmethod(launch)
+    commands = (WORDS,)
     stage_sizes = staticmethod(stage_sizes)
     share = staticmethod(mem_fraction_static)
 
     def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None) -> str | None:
-        """Return fp8, or None: an NVFP4 cache is left to --kv-cache-dtype (mem_cache/kv_cache_dtype.py)."""
+        """Return fp8, or None: an NVFP4 cache is left to --kv-cache-dtype (mem_cache/kv_cache_dtype.py).
+
+        Compressed attention only has fp8 (_deepseek_v4_kv_cache_dtype in arg_groups/overrides.py).
+        """
         switches, method = sglang_version(version), model.quantization.method if model.quantization else ""
+        if has_pools(model):
+            return "fp8"
         is_read = {
             "modelopt": switches.reads_modelopt_cache_dtype,
             "fp8": switches.reads_fp8_cache_dtype,
@@ -69,11 +83,28 @@ class Sglang(Engine[SglangArgs]):
     def limits(self, args: SglangArgs) -> Limits:
         return Limits(chunked_prefill_size(args), 256)
 
+    def fewer_requests(self, args: SglangArgs) -> Sequence[int]:
+        """Return fewer requests than the limit with compressed attention, which reserves windows for each of them."""
+        if "CSA" not in args.attentions:
+            return ()
+        return [n for n in _FEWER_REQUESTS if n < (args.max_running_requests or _FEWER_REQUESTS[0] + 1)]
+
+    def host_cache(self, args: SglangArgs, layout: CacheLayout, kv_memory: Quantity) -> HostCache | None:
+        """Return HiCache's pools, of which each GPU has its own (HostKVCache in mem_cache/pool_host/base.py)."""
+        if not args.caches_on_host:
+            return None
+        if args.hicache_size:
+            size = symbol("hicache_size", args.hicache_size * 10**9, "bytes of host memory of each GPU")
+        else:
+            numerator, denominator = parse_decimal(args.hicache_ratio or "2", "--hicache-ratio")
+            size = quantity(kv_memory * numerator // denominator)
+        return HostCache(size, args.tp * args.pp // args.attn_dp)
+
     def loads_quantization(self, method: str, version: str | None) -> bool:
         return method not in _NEVER_LOADED
 
     def extra_weights(self, model: ModelSpec, args: SglangArgs, held: HeldWeights) -> Sequence[ExtraWeights]:
-        """Return the tables of rotary positions, and the copies of MLA's kv_b.
+        """Return the tables of rotary positions, the copies of MLA's kv_b, and the buffers for LoRA adapters.
 
         Tables are in fp32 (layers/rotary_embedding/base.py), with four times the positions if they have mrope_section.
         `w_kc` and `w_vc` are copies of kv_b in the model's dtype (models/deepseek_common/deepseek_weight_loader.py).
@@ -96,6 +127,7 @@ class Sglang(Engine[SglangArgs]):
             ExtraWeights("weights_rope_tables", "rope tables", total(tables)),
             ExtraWeights("weights_absorbed_kv_b", "absorbed kv_b", total(copies)),
             ExtraWeights("weights_draft_tables", "the drafter's tables", _draft_tables(model, args, held)),
+            ExtraWeights("weights_lora", "buffers for LoRA adapters", lora_buffers(model, args, held)),
         ]
 
     def loads_drafter_first(self, args: SglangArgs) -> bool:
@@ -116,6 +148,11 @@ class Sglang(Engine[SglangArgs]):
         from .log import read_log
 
         return read_log(lines)
+
+    def log_advice(self, log: StartupLog) -> tuple[Advice, ...]:
+        from .log import log_advice
+
+        return log_advice(log)
 
     def log_checks(self, log: StartupLog, layout: CacheLayout, args: SglangArgs, context: int) -> LogChecks:
         from .log import log_checks

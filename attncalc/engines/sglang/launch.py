@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from ..base import DraftModel
 from ..launch import DRAFT_MODEL, Flags, LaunchFacts, dtype_flags, flag, own_flags, torch_name
 from ..multi_token import PREDICT_TOKENS
+from ..options import LoraOptions
+from ..pasted import LaunchWords, ignored, only_if_several
 from .options import SglangArgs, SglangOptions
 
 _CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
@@ -19,6 +23,7 @@ def launch(facts: LaunchFacts[SglangArgs]) -> Flags:
     yield from ("--context-length", facts.context)
     yield from flag("--tp-size", args.tp, 1)
     yield from flag("--pp-size", args.pp, 1)
+    yield from flag("--dcp-size", args.dcp, 1)
     if args.attn_dp == 1:  # SGLang combines no replicas with ranks of attention: one command per replica
         yield from flag("--dp-size", facts.replicas, 1)
     elif args.version.has_attn_dp_size:
@@ -28,7 +33,12 @@ def launch(facts: LaunchFacts[SglangArgs]) -> Flags:
     if facts.expert_parallel:
         yield from ("--ep-size", args.tp)
     yield from flag("--mem-fraction-static", facts.share)
-    yield from own_flags(SglangOptions, args)
+    if args.caches_on_host and not args.enable_hierarchical_cache:
+        yield "--enable-hierarchical-cache"
+    yield from own_flags(LoraOptions, args)
+    yield from own_flags(SglangOptions, args, "lora_target_modules")
+    if args.lora_target_modules:
+        yield from ("--lora-target-modules", *args.lora_target_modules.split())
     yield from flag("--page-size", args.block_size)
     yield from flag("--mamba-ssm-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is False:
@@ -67,3 +77,43 @@ def _algorithm(draft: DraftModel | None) -> str:
         return "DFLASH"
     names = {matrix.name for matrix in draft.model.extra} if draft.model else set()
     return "STANDALONE" if "fc" not in names else "EAGLE3" if "lm_head" in names else "EAGLE"
+
+
+WORDS = LaunchWords(
+    program=re.compile(
+        r"(?:.*/)?sglang serve|-m sglang\.launch_server|(?:.*/)?sglang:(?:v(?P<version>\d+(?:\.\d+)+))?\S*"
+    ),
+    models=("--model-path", "--model"),
+    names={
+        "--quantization": lambda method: ("--weights-dtype", "fp8") if method == "fp8" else (),
+        "--mamba-ssm-dtype": "--mamba-ssm-cache-dtype",
+        "--tensor-parallel-size": "--tp",
+        "--ep-size": only_if_several("--enable-expert-parallel"),
+        "--expert-parallel-size": only_if_several("--enable-expert-parallel"),
+        "--ep": only_if_several("--enable-expert-parallel"),
+        "--speculative-num-draft-tokens": "--speculative-tokens",
+        "--speculative-algorithm": lambda name: () if name.upper() == "NGRAM" else ("--speculative-layers", "1"),
+        "--speculative-draft-model-path": lambda path: () if path == DRAFT_MODEL else ("--speculative-model", path),
+        "--speculative-num-steps": ignored,
+        "--speculative-eagle-topk": ignored,
+        "--tokenizer-path": ignored,
+        "--max-prefill-tokens": ignored,
+        "--schedule-policy": ignored,
+        "--nnodes": ignored,
+        "--node-rank": ignored,
+    },
+    unmodelled=("--cuda-graph-max-bs", "--cuda-graph-bs", "--disable-cuda-graph", "--attention-backend"),
+    flags={
+        "--disable-radix-cache": ("--no-prefix-caching",),
+        "--enable-dp-attention": ("--enable-dp-attention",),
+        "--trust-remote-code": (),
+        "--enable-metrics": (),
+        "--enable-torch-compile": (),
+        "--skip-tokenizer-init": (),
+        "--enable-cache-report": (),
+        "--enable-mixed-chunk": (),
+        "--disable-overlap-schedule": (),
+        "--skip-server-warmup": (),
+    },
+)
+"""How `sglang.launch_server` is read (python/sglang/srt/server_args.py)."""

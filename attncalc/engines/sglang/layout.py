@@ -25,7 +25,18 @@ from .versions import VERSION
 
 def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
     """Return SGLang's pools for those layers. Raises AttncalcError if it does not support them or the arguments."""
+    if any(cached.role == "pools" for spec in specs for cached in spec.cached):
+        from .compressed import compressed_layout
+
+        return compressed_layout(specs, args)
     pools = model_pools(specs, args)
+    if args.dcp > 1:
+        _check_dcp(pools, args)
+    if args.caches_on_host and not args.radix_cache:
+        raise AttncalcError(
+            "SGLang's cache in host memory cannot be combined with --no-prefix-caching", "leave one of them out"
+        )
+    parse_decimal(args.hicache_ratio or "2", "--hicache-ratio")  # an error here, and not where a report needs it
     sequences = args.requests
     if sequences is not None:
         sequences = max(1, sequences // args.attn_dp)  # each rank of attention runs its part
@@ -43,6 +54,34 @@ def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
     notes = tuple(_notes(specs, pools, args, states))
     drafted = drafted_rows(specs, args)
     return SglangLayout(args, pools, states, page, Fraction(*swa_ratio), sequences, notes, *drafted)
+
+
+def _check_dcp(pools: ModelPools, args: SglangArgs) -> None:
+    # handle_decode_context_parallelism in arg_groups/parallel_hook.py, logical_token_capacity in
+    # mem_cache/kv_cache_configurator.py
+    dcp, tp = args.dcp, args.tp // args.attn_dp
+    if not args.version.has_dcp or (pools.indexer and not args.version.has_dcp_with_indexer):
+        what, since = (" with an indexer", "0.5.22") if pools.indexer else ("", "0.5.15")
+        raise AttncalcError(
+            f"SGLang {args.version.name} has no --dcp{what}",
+            f"use --engine-version {since} or later, or leave --dcp out",
+        )
+    if pools.swa:
+        raise AttncalcError(
+            "--dcp: SGLang does not split the pool of sliding windows",
+            "leave --dcp out, or add --disable-hybrid-swa-memory",
+        )
+    draft = args.speculative_model
+    if draft and draft.is_dflash and not args.version.counts_rows_of_dflash:
+        raise AttncalcError(
+            f"SGLang {args.version.name}: --dcp with a draft model of DFlash is not supported",
+            "use --engine-version 0.5.18 or later, or leave --dcp out",
+        )
+    if tp % dcp:
+        raise AttncalcError(
+            f"--dcp {dcp} does not divide the {tp} tensor-parallel devices of attention",
+            "use a divisor: --dcp shares these devices",
+        )
 
 
 def _page(pools: ModelPools, args: SglangArgs) -> int:
@@ -105,11 +144,22 @@ def _notes(
         )
     if args.kv_dtype.name == "fp4":
         yield "fp4 is SGLang's fp4_mx_block16. Its nvfp4 may need a workspace too, which is not counted."
+    if args.dcp > 1:
+        whole = " Each GPU stores an indexer's keys of all tokens." if pools.indexer else ""
+        yield f"SGLang logs the tokens of one GPU, and {args.dcp} GPUs share those of a request.{whole}"
     if args.attn_dp > 1:
         yield (
             "SGLang has DP attention for some architectures only: DeepSeek's, Qwen's and GLM's mixtures of experts, "
             "gpt-oss, Llama 4, MiniMax-M2 and a few more."
         )
+    yield from _drafter_notes(args)
+    if states and states.per_sequence > 1:
+        yield f"A sequence takes up to {states.per_sequence} slots of states, because the radix cache copies them."
+    if args.requests is None:
+        yield "Without --max-running-requests SGLang runs at most 2,048 to 4,096 concurrent sequences."
+
+
+def _drafter_notes(args: SglangArgs) -> Iterator[str]:
     has_layers = args.speculative_layers or args.speculative_model
     if has_layers and not args.version.sizes_pools_after_drafter:
         yield (
@@ -118,10 +168,6 @@ def _notes(
         )
     elif args.speculative_layers:
         yield "This assumes that the drafter's layers have the same rows as the full-attention layers."
-    if states and states.per_sequence > 1:
-        yield f"A sequence takes up to {states.per_sequence} slots of states, because the radix cache copies them."
-    if args.requests is None:
-        yield "Without --max-running-requests SGLang runs at most 2,048 to 4,096 concurrent sequences."
 
 
 def _window_notes(specs: Sequence[LayerCacheSpec], pools: ModelPools, args: SglangArgs) -> Iterator[str]:

@@ -11,12 +11,15 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
+from ...check import Check
 from ...search import first_true
-from ...units import GIB, count
+from ...units import GIB, TOKENS, count
 from ..base import CacheLayout
 from ..startup_log import (
     COUNT,
+    OUT_OF_MEMORY,
     SIZES,
+    Advice,
     LogChecks,
     LogMemory,
     LogRefusal,
@@ -25,27 +28,39 @@ from ..startup_log import (
     busiest,
     first,
     gib,
+    in_calls,
+    larger_share,
     last_start,
     least,
+    option,
     printed,
     read_budget,
     read_flags,
     read_settings,
     read_weights_dtype,
     size_checks,
+    smaller_share,
     torch_out_of_memory,
+    without_load,
 )
 from .options import SglangArgs
 from .versions import releases_of
 
 _BEYOND = 2**60
 """More bytes than any device has: where a search for the memory ends."""
+_SHARE_OPTION = "--mem-fraction-static"
 _START = re.compile(r"server_args=|ServerArgs\(|Init torch distributed begin")
 _NO_MEMORY = r"Not enough memory[.;,]? Please try to increase --mem-fraction-static"
-_OUT_OF_MEMORY = r"CUDA out of memory|HIP out of memory|torch\.OutOfMemoryError"
-_OUTCOME = re.compile(rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{_OUT_OF_MEMORY}")
+_OUTCOME = re.compile(rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}")
+_STAGES = {
+    "graphs": re.compile(in_calls("init_cuda_graphs|capture_one_batch_size") + r"|Capture cuda graph failed"),
+    "pool": re.compile(in_calls("init_memory_pool|_create_buffers")),
+    "weights": re.compile(in_calls("load_model|create_weights|process_weights_after_loading|_initialize_model")),
+}
+"""Functions of SGLang in the traceback of an allocation that failed."""
 _RELEVANT = re.compile(
-    r"server_args|ServerArgs|weight|[Mm]emory|mem |mem=|[Cc]ache|cuda graph|max_total_num_tokens|version|sglang|[MG]iB"
+    r"server_args|ServerArgs|weight|[Mm]emory|mem |mem=|[Cc]ache|DSV4|cuda graph|max_total_num_tokens|version|sglang"
+    r"|[MG]iB|, in |--[a-z]"
 )
 
 
@@ -59,6 +74,7 @@ _VERSION = re.compile(r"(?:sglang|SGLang)(?:[ =:]{1,3}| version )v?(\d{1,6}\.\d{
 _SETTINGS = {
     "tp": _argument("tp_size|tp", r"\d{1,6}"),
     "pp": _argument("pp_size|pp", r"\d{1,6}"),
+    "dcp": _argument("dcp_size", r"\d{1,6}"),
     "context": re.compile(r"context_len(?:gth)?'?[=:] ?(\d{1,12})"),
     "dtype": re.compile(r"(?<!\w)dtype='(?!auto)(\w{1,40})'|Load weight end\. type=\w{1,80}, dtype=torch\.(\w{1,40})"),
     "kv_dtype": re.compile(r"kv_cache_dtype='?(?!auto)(\w{1,40})|Using KV cache dtype: torch\.(\w{1,40})"),
@@ -71,6 +87,13 @@ _SETTINGS = {
 }
 _ALGORITHM = _argument("speculative_algorithm")
 _DRAFTER = re.compile(r"speculative_draft_model_path='([^']{1,4096})'|--speculative-draft-model-path ([^\s']{1,4096})")
+_OPTIONS = {
+    "tp": option("tp-size|tensor-parallel-size|tp", r"\d{1,6}(?![\w.])"),
+    "context": option("context-len(?:gth)?", r"\d{1,12}(?![\w.])"),
+    "kv_dtype": option("kv-cache-dtype"),
+    "gpu_memory_utilization": option("mem-fraction(?:-static)?", r"[01]?\.\d{1,12}"),
+}
+"""The options of a pasted command, for what the engine's own lines lack."""
 _ARGUMENTS = {
     name: re.compile(rf"(?<!\w){name}=([1-9]\d{{0,9}})(?!\d)")
     for name in ("chunked_prefill_size", "max_mamba_cache_size")
@@ -89,6 +112,9 @@ _POOL = re.compile(
     r"(?P<kind>Full |SWA |)KV Cache is allocated\.(?P<rest>.{0,200}?size: {0,4}[\d.]{1,20} ?GB(?:, V size: "
     r"{0,4}[\d.]{1,20} ?GB)?)"
 )
+_COMPRESSED = re.compile(r"DSV4 pool sizes: full=(\d{1,12}), swa=(\d{1,12})")
+"""The first line counts: --max-total-tokens may shrink the pools after that."""
+_AVAILABLE = gib(r"DSV4 memory calculation:[^\[]{0,200}?available_bytes=SIZE")
 _STATES = re.compile(r"Mamba Cache is allocated\..{0,200}?ssm_state size: ?[\d.]{1,20} ?GB")
 _TOKENS = re.compile(rf"#tokens: {COUNT}")
 _NUMBER = r"[ :]{1,4}(\d{1,9}(?:\.\d{1,9})?) ?GB"
@@ -117,7 +143,7 @@ _PREEMPTION = re.compile(r"Retract requests")
 
 def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
-    text, starts = last_start(filter(_RELEVANT.search, lines), _START, _OUTCOME)
+    text, starts = last_start(without_load(lines, _RELEVANT, _LOAD), _START, _OUTCOME)
     logged = figures_of(text)
     budget = {name: figure for name, figure in read_budget(_BUDGET, text).items() if figure.number or name != "weights"}
     budget |= _with_drafter(text)
@@ -135,6 +161,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         model=first(_MODEL, text),
         settings=_settings(text),
         flags=read_flags(_FLAGS, text),
+        available=tuple(printed(_AVAILABLE, text, GIB)),
         logged=logged,
         budget=budget,
         refusal=refusal,
@@ -167,7 +194,7 @@ def _with_drafter(text: str) -> dict[str, Printed]:
 
 
 def _settings(text: str) -> dict[str, str]:
-    settings = read_settings(_SETTINGS, text)
+    settings = read_settings(_OPTIONS, text) | read_settings(_SETTINGS, text)
     # the line of max_total_num_tokens has the number that SGLang made of it
     arguments = text.partition("ServerArgs(")[2].partition("max_total_num_tokens=")[0]
     settings |= read_settings(_ARGUMENTS, arguments[:_LONGEST_ARGS])
@@ -199,6 +226,9 @@ def figures_of(text: str) -> dict[str, Printed]:
         if count := _TOKENS.search(match["rest"]):
             figures.setdefault(f"{prefix}kv_tokens", Printed(count[1].replace(",", ""), match[0]))
         _sizes(figures, prefix, _SIZES, match["rest"])
+    if compressed := _COMPRESSED.search(text):
+        for name, tokens_text in zip(("full_kv_tokens", "swa_kv_tokens"), compressed.groups(), strict=True):
+            figures[name] = Printed(tokens_text, compressed[0])
     if states := _STATES.search(text):
         if slots := re.search(rf"max_mamba_cache_size: {COUNT}", states[0]):
             figures.setdefault("state_slots", Printed(slots[1].replace(",", ""), states[0]))
@@ -215,7 +245,7 @@ def _sizes(figures: dict[str, Printed], prefix: str, labels: dict[str, str], tex
 
 
 def _refusal(text: str, *, started: bool) -> LogRefusal | None:
-    if failed := torch_out_of_memory(text, "graphs" if started else ""):
+    if failed := torch_out_of_memory(text, "graphs" if started else "", _STAGES):
         return failed
     match = re.search(_NO_MEMORY, text)
     return LogRefusal("no_memory", match[0]) if match and not started else None
@@ -225,15 +255,23 @@ def _refusal(text: str, *, started: bool) -> LogRefusal | None:
 
 
 def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: int) -> LogChecks:
-    """Return the sizes of the pools that have as many tokens, or slots, as printed. The log has no memory."""
+    """Return the sizes of the pools that have as many tokens, or slots, as printed.
+
+    Only logs of compressed attention have the memory: then the tokens are those that follow from it.
+    """
+    if log.available:
+        least_memory = min(log.available, key=lambda figure: figure.number)
+        size, half = least_memory.bytes, least_memory.half
+        return LogMemory(size - half, size, size + half, least_memory.line), _token_checks(log, layout, context)
     named = {"state_slots": "state_slots", "full_kv_tokens": "kv_tokens", "kv_tokens": "kv_tokens"}
     given = next((name for name in ("kv_tokens", "full_kv_tokens", "state_slots") if name in log.logged), None)
     if given is None:
         return None, ()
     printed = int(log.logged[given].text)
+    per_gpu = 1 if given == "state_slots" else args.dcp  # the log has the tokens of one GPU
 
     def counted(memory: int) -> int:
-        return int(layout.pool(memory, context).figure(named[given]))
+        return int(layout.pool(memory, context).figure(named[given])) // per_gpu
 
     bounds = None if given == "state_slots" else _with_as_many_slots(log, layout, context)
     if bounds is None:
@@ -248,6 +286,27 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: 
     sizes = 0 if missing else sum(figure.bytes for name, figure in log.logged.items() if name.endswith("_size"))
     total = sizes or memory
     return LogMemory(total, total, total, source, missing), size_checks(log, predicted, given)
+
+
+def _token_checks(log: StartupLog, layout: CacheLayout, context: int) -> tuple[Check, ...]:
+    """Return the checks of tokens with those of the printed memory, within its rounding."""
+    least_memory = min(log.available, key=lambda figure: figure.number)
+    ends = (least_memory.bytes + step * least_memory.half for step in (-1, 0, 1))
+    low, middle, high = (figures_of(" ".join(layout.pool(end, context).log_lines)) for end in ends)
+    return tuple(
+        Check(
+            "log",
+            name,
+            SIZES[name],
+            middle[name].bytes,
+            log.logged[name].bytes,
+            max(high[name].bytes - middle[name].bytes, middle[name].bytes - low[name].bytes),
+            TOKENS,
+            "the log's memory is rounded",
+        )
+        for name in SIZES
+        if name in log.logged and name in middle
+    )
 
 
 def _with_as_many_slots(log: StartupLog, layout: CacheLayout, context: int) -> tuple[int, int] | None:
@@ -267,3 +326,32 @@ def _with_as_many_slots(log: StartupLog, layout: CacheLayout, context: int) -> t
         return None
     low = first_true(lambda memory: slots(memory) >= printed, 0, _BEYOND)
     return low, first_true(lambda memory: slots(memory) > printed, low, _BEYOND)
+
+
+# What a log alone suggests
+
+
+def log_advice(log: StartupLog) -> tuple[Advice, ...]:
+    """Return what to change after a failed start."""
+    refusal = log.refusal
+    if refusal is None:
+        return ()
+    fewer_weights = Advice("weights in fewer bits, or more GPUs", "--tp 2")
+    if refusal.kind == "no_memory":
+        return (*larger_share(log, _SHARE_OPTION, "0.92", _least_share(log)), fewer_weights)
+    smaller = smaller_share(log, _SHARE_OPTION, "0.75")
+    changes = {
+        "graphs": (smaller, Advice("graphs for smaller batches", "--cuda-graph-max-bs 16")),
+        "pool": (smaller,),
+        "weights": (fewer_weights,),
+    }
+    return changes.get(refusal.where, (smaller, Advice("smaller prefill steps", "--chunked-prefill-size 2048")))
+
+
+def _least_share(log: StartupLog) -> Fraction | int:
+    """Return the share that leaves nothing for the cache: 1 - A1 / A0 of what is free; 0 if it is unknown."""
+    before, after, weights = (log.budget.get(name) for name in ("free_memory", "after_weights", "weights"))
+    if after is None or not (before or weights):
+        return 0
+    free = before.number if before else after.number + weights.number if weights else 0
+    return 1 - after.number / free if free else 0

@@ -6,12 +6,33 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, TypedDict
 
-from ...options import COUNT, TEXT, Count, Option
+from ...errors import AttncalcError
+from ...options import COUNT, TEXT, Count, Option, Parser
+from ...units import truncate
 from ..options import PagedArgs
 from .versions import SglangVersion, sglang_version
 
+LORA_MODULES = {
+    **dict.fromkeys(("q_proj", "k_proj", "v_proj", "qkv_proj"), "qkv_proj"),
+    **dict.fromkeys(("gate_proj", "up_proj", "gate_up_proj"), "gate_up_proj"),
+    **dict.fromkeys(("q_a_proj", "kv_a_proj_with_mqa", "fused_qkv_a_proj_with_mqa"), "fused_qkv_a_proj_with_mqa"),
+    **{name: name for name in ("o_proj", "down_proj", "q_b_proj", "kv_b_proj", "embed_tokens", "lm_head")},
+}
+"""Modules of LoRA adapters, and what SGLang makes of their names (get_normalized_target_modules in lora/utils.py)."""
 _REQUESTS_DRAFTING = 48
 """Concurrent requests with a drafter, unless --max-running-requests is given."""
+
+
+def _modules(text: str, name: str) -> str:
+    """Return the modules separated by spaces: 'q_proj o_proj'. Raises AttncalcError if one is unknown."""
+    modules = text.replace(",", " ").split()
+    unknown = [module for module in modules if module not in LORA_MODULES and modules != ["all"]]
+    if unknown or not modules:
+        raise AttncalcError(
+            f"{name}: '{truncate(unknown[0] if unknown else text)}' is not a module with LoRA adapters",
+            f"write all, or names of {', '.join(LORA_MODULES)}",
+        )
+    return " ".join(modules)
 
 
 class SglangOptions(TypedDict, total=False):
@@ -54,6 +75,45 @@ class SglangOptions(TypedDict, total=False):
         Count | None,
         Option("--max-mamba-cache-size", metavar="N", parse=COUNT, help="Slots of recurrent states, of all ranks."),
     ]
+    enable_hierarchical_cache: Annotated[
+        bool,
+        Option(
+            *("--enable-hierarchical-cache", "--enable-hicache"),
+            help="A cache in host memory too; --hicache-ratio and --hicache-size ask for it as well.",
+        ),
+    ]
+    hicache_ratio: Annotated[
+        float | str | None,
+        Option(
+            "--hicache-ratio",
+            metavar="RATIO",
+            parse=TEXT,
+            help="Host memory of a GPU's cache over its memory for the cache. Default: 2.",
+        ),
+    ]
+    hicache_size: Annotated[
+        Count | None,
+        Option("--hicache-size", metavar="GB", parse=COUNT, help="Host memory of each GPU's cache, in GB (10^9)."),
+    ]
+    max_loras_per_batch: Annotated[
+        Count | None,
+        Option(
+            "--max-loras-per-batch",
+            metavar="N",
+            parse=COUNT,
+            help="Adapters of a batch, with --enable-lora. Default: 8.",
+        ),
+    ]
+    lora_target_modules: Annotated[
+        str | None,
+        Option(
+            "--lora-target-modules",
+            metavar="NAME,...",
+            parse=Parser(_modules),
+            axis=False,
+            help="Modules with buffers for adapters: all, or names as q_proj,o_proj.",
+        ),
+    ]
     disable_hybrid_swa_memory: Annotated[
         bool, Option("--disable-hybrid-swa-memory", help="Store sliding windows as full attention.")
     ]
@@ -68,12 +128,35 @@ class SglangArgs(PagedArgs):
     mamba_full_memory_ratio: str | None = None
     chunked_prefill_size: int | None = None
     max_mamba_cache_size: int | None = None
+    enable_hierarchical_cache: bool = False
+    hicache_ratio: str | None = None
+    hicache_size: int | None = None
+    max_loras_per_batch: int | None = None
+    lora_target_modules: str | None = None
     disable_hybrid_swa_memory: bool = False
+
+    @property
+    def caches_on_host(self) -> bool:
+        return bool(self.enable_hierarchical_cache or self.hicache_ratio or self.hicache_size)
 
     @cached_property
     def version(self) -> SglangVersion:
         """What this version does. Raises AttncalcError if `engine_version` is unknown."""
         return sglang_version(self.engine_version)
+
+    @property
+    def heads_per_dcp(self) -> int:
+        """How many times as many KV heads a GPU stores as without --dcp: those of all GPUs of its group.
+
+        With 4 heads, --tp 8 and --dcp 4, each GPU has 2 heads of every fourth token (get_num_kv_heads in
+        configs/model_config.py).
+        """
+        heads, tp = self.n_kv_heads or 1, self.tp // self.attn_dp
+        return max(1, heads // max(1, tp // self.dcp)) // max(1, heads // tp)
+
+    @property
+    def token_shares(self) -> int:
+        return self.dcp if "MLA" in self.attentions else self.dcp // self.heads_per_dcp
 
     @property
     def has_drafter(self) -> bool:

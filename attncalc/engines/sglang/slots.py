@@ -22,6 +22,7 @@ from ...quantity import (
     quantity,
     ratio,
     renamed,
+    summed,
     symbol,
     symbol_like,
 )
@@ -39,6 +40,8 @@ _TORCH_NAMES = {
 }
 _EVICTION_INTERVAL = 128
 """Tokens that may have left a window before SGLang frees them (SGLANG_SWA__EVICTION_INTERVAL)."""
+
+_FIXED = "bytes that do not depend on the tokens"
 
 
 class StatePool(NamedTuple):
@@ -174,6 +177,8 @@ class SglangLayout:
     @property
     def facts(self) -> tuple[str, ...]:
         facts = [f"version {self.version}", f"page size {self.page}"]
+        if self.args.dcp > 1:
+            facts.append(f"{self.page * self.args.dcp} tokens per page of {self.args.dcp} GPUs")
         if self.pools.swa:
             facts.append(f"swa-full-tokens-ratio {float(self.swa_ratio):g}")
         if self.states and self.states.fixed_slots is None:
@@ -188,8 +193,7 @@ class SglangLayout:
         With recurrent states a slightly smaller memory may be enough too: see StatePool.
         """
         tokens = self._full_tokens_needed(batch, context)
-        sizes = [tokens * cost if per == 1 else ceil_div(tokens * cost, per) for _, cost, per in self._stage_costs()]
-        token_bytes = max(sizes, key=int)
+        token_bytes = max((self._stage_bytes(tokens, *stage_cost) for stage_cost in self._stage_costs()), key=int)
         return token_bytes if self.states is None else self.states.needed(token_bytes, batch)
 
     def with_shared_prefix(self, tokens: int) -> SglangLayout | None:
@@ -202,55 +206,106 @@ class SglangLayout:
         if self.states is not None:
             slots = self.states.slots(memory)
             token_memory = self.states.token_memory(memory, slots)
-        stage, cost, per_tokens = max(self._stage_costs(), key=lambda of: Fraction(int(of[1]), of[2]))
-        if per_tokens == 1:
-            cost = named(cost, "kv_bytes_per_token", "bytes of a token in all layers")
-        else:
-            token_memory = quantity(token_memory * per_tokens)
-        tokens = quantity(self._whole_pages(token_memory // cost))
-        swa_tokens = None
-        if self.pools.swa:
-            swa_tokens = full_tokens = named(tokens, "full_tokens", "tokens of the full pool")
-            if self.swa_ratio != 1:
-                by_ratio = full_tokens * self.swa_ratio.numerator // self.swa_ratio.denominator
-                swa_tokens = quantity(self._whole_pages(by_ratio))
+        stage, tokens_here = self._fewest_tokens(token_memory)
+        tokens = tokens_here
+        if self.args.dcp > 1:
+            here = named(tokens_here, "tokens_per_gpu", "tokens that one GPU stores, as SGLang logs them")
+            tokens = quantity(here * self._dcp(here))
+        swa_tokens = self._swa_tokens(tokens)
         return Pool(
-            blocks=quantity(tokens // symbol("page_size", self.page, "tokens per page")),
+            blocks=quantity(tokens_here // symbol("page_size", self.page, "tokens per page")),
             tokens=tokens,
             concurrency=self._concurrency(tokens, swa_tokens, slots, context),
             details=tuple(self._details(stage, swa_tokens, slots)),
-            log_lines=tuple(self._log_lines(stage, int(tokens), swa_tokens, slots)),
+            log_lines=tuple(self._log_lines(stage, int(tokens_here), swa_tokens, slots)),
         )
 
-    def _stage_costs(self) -> Iterator[tuple[StageLayers, int, int]]:
+    def _stage_bytes(self, tokens: int, stage: int, cost: int, per_tokens: int) -> int:
+        """Return the bytes that so many tokens of the full pool need on that stage."""
+        token_bytes = tokens * cost if per_tokens == 1 else ceil_div(tokens * cost, per_tokens)
+        fixed = self._fixed_bytes(stage)
+        return symbol_like(tokens, "fixed_bytes", fixed, _FIXED) + token_bytes if fixed else token_bytes
+
+    def _fewest_tokens(self, memory: Quantity) -> tuple[int, Quantity]:
+        """Return the stage on which the fewest tokens of the full pool fit, and these tokens."""
+
+        def fits(stage_cost: tuple[int, int, int]) -> tuple[Fraction, Fraction]:
+            stage, cost, per_tokens = stage_cost
+            token_cost = Fraction(int(cost), per_tokens)
+            return max(0, int(memory) - self._fixed_bytes(stage)) / token_cost, -token_cost
+
+        stage, cost, per_tokens = min(self._stage_costs(), key=fits)
+        if fixed := self._fixed_bytes(stage):
+            memory = quantity(maximum(memory - named(fixed, "fixed_bytes", _FIXED), 0))
+        if per_tokens == 1:
+            cost = named(cost, "kv_bytes_per_token", "bytes of a token in all layers")
+        else:
+            memory = quantity(memory * per_tokens)
+        return stage, quantity(self._whole_pages(memory // cost))
+
+    def _fixed_bytes(self, stage: int) -> int:
+        """Return the bytes of that stage that do not depend on the tokens of the full pool."""
+        return 0
+
+    def _swa_tokens(self, tokens: Quantity) -> Quantity | None:
+        """Return the tokens of the sliding-window pool beside so many of the full pool."""
+        if self.pools.swa is None:
+            return None
+        full_tokens = named(tokens, "full_tokens", "tokens of the full pool")
+        if self.swa_ratio == 1:
+            return full_tokens
+        by_ratio = full_tokens * self.swa_ratio.numerator // self.swa_ratio.denominator
+        return quantity(self._whole_pages(by_ratio))
+
+    def _stage_costs(self) -> Iterator[tuple[int, int, int]]:
         """Yield (stage, cost, tokens) of the stages with a token pool: as many tokens of the full pool cost that much.
 
         The sliding-window pool is included. With --swa-full-tokens-ratio 0.8 it has 4 tokens per 5 of the full pool, so
         5 tokens cost 5 * full + 4 * swa bytes. So all numbers are whole.
         """
         meaning = "bytes of a token in all layers of the pool"
-        for stage in self.pools.stages:
+        for i, stage in enumerate(self.pools.stages):
             full, swa = self._full_bytes_per_token(stage), self._swa_bytes_per_token(stage)
             if stage.full and stage.swa:
                 full, swa = renamed(full, "full_bytes_per_token", meaning), renamed(swa, "swa_bytes_per_token", meaning)
                 tokens = self.swa_ratio.denominator
-                yield stage, tokens * full + self.swa_ratio.numerator * swa, tokens
+                yield i, tokens * full + self.swa_ratio.numerator * swa, tokens
             elif stage.full:
-                yield stage, full, 1
+                yield i, full, 1
             elif stage.swa:  # as many tokens as its one pool holds
-                yield stage, full + swa, 1
+                yield i, full + swa, 1
 
     def _full_bytes_per_token(self, stage: StageLayers) -> int:
+        """Return the bytes of a row of one GPU. With --dcp it is one token of `dcp`, and some of them are stored whole.
+
+        A GPU stores the KV heads of all GPUs of its group, an indexer's keys of every token, and with an indexer the
+        drafter's rows of every token too. So are DFlash's rows, also without one (DefaultPoolConfigurator and
+        _dflash_draft_cell_size in model_executor/pool_configurator.py).
+        """
         row, indexer = self.pools.full.total, self.pools.indexer
+        if self._heads_per_dcp > 1:
+            row = symbol_like(row, "heads_per_dcp", self._heads_per_dcp, "times the KV heads without --dcp") * row
         layers = symbol_like(row, "L", stage.full, "layers")
-        if self.drafted:
-            layers = layers + symbol_like(row, "L_draft", self.drafted, "layers of the drafter")
-        if indexer and stage.indexers == stage.full:
-            return layers * (row + indexer)
-        full = layers * row + (stage.indexers + self.drafted) * indexer if indexer else layers * row
+        drafted = symbol_like(row, "L_draft", self.drafted, "layers of the drafter")
+        whole: list[int] = []
+        if indexer:
+            whole.append(symbol_like(row, "L_indexer", stage.indexers, "layers with an indexer") * indexer)
+            if self.drafted:
+                whole.append(drafted * (row + indexer))
+        elif self.drafted:
+            layers = layers + drafted
         if self.draft_row:
-            full = full + symbol_like(row, "draft_row", self.draft_row, "bytes of a token in the drafter's layers")
-        return full
+            whole.append(symbol_like(row, "draft_row", self.draft_row, "bytes of a token in the drafter's layers"))
+        if not whole:
+            return layers * row
+        return layers * row + (summed(whole) if self.args.dcp == 1 else self._dcp(row) * summed(whole))
+
+    @property
+    def _heads_per_dcp(self) -> int:
+        return 1 if self.pools.full.latent else self.args.heads_per_dcp
+
+    def _dcp(self, like: int) -> int:
+        return symbol_like(like, "dcp", self.args.dcp, "decode-context-parallel devices")
 
     def _swa_bytes_per_token(self, stage: StageLayers) -> int:
         if self.pools.swa is None:
@@ -259,14 +314,10 @@ class SglangLayout:
         return symbol_like(row, "L_swa", stage.swa, "layers with a sliding window") * row
 
     def _full_tokens_needed(self, batch: int, context: int) -> int:
-        """Return the tokens of the full pool with which both pools hold the sequences, in whole pages."""
-        tokens = batch * self._round_up_to_pages(context)
-        if self.shared_prefix:
-            shared = self.shared_prefix // self.page * self.page
-            meaning = "tokens of the shared prefix, in whole pages"
-            tokens -= (batch - 1) * symbol_like(tokens, "shared_tokens", shared, meaning)
+        """Return the tokens of one GPU's full pool with which both pools hold the sequences, in whole pages."""
+        tokens = self._tokens_in_pages(batch, context)
         if self.pools.swa is None:
-            return tokens
+            return tokens if self.args.dcp == 1 else tokens // self._dcp(tokens)
         # SGLang does not start unless the sliding-window pool holds more than one window and one page
         least = ((self.pools.window + self.page) // self.page + 1) * self.page
         swa_tokens = maximum(batch * self._swa_tokens_per_sequence(context), least)
@@ -274,6 +325,16 @@ class SglangLayout:
             return maximum(tokens, swa_tokens)
         by_ratio = ceil_div(swa_tokens * self.swa_ratio.denominator, self.swa_ratio.numerator)
         return maximum(tokens, self._round_up_to_pages(by_ratio))
+
+    def _tokens_in_pages(self, batch: int, context: int) -> int:
+        """Return the tokens of the sequences in whole pages, those of a shared prefix once."""
+        tokens = batch * self._round_up_to_pages(context)
+        if self.shared_prefix:
+            page = self.page * self.args.dcp
+            shared = self.shared_prefix // page * page
+            meaning = "tokens of the shared prefix, in whole pages"
+            tokens -= (batch - 1) * symbol_like(tokens, "shared_tokens", shared, meaning)
+        return tokens
 
     def _swa_tokens_per_sequence(self, context: int) -> int:
         """Return the tokens that a sequence may take of the sliding-window pool (compute_swa_request_cap).
@@ -290,9 +351,11 @@ class SglangLayout:
         return minimum(context_tokens, symbol_like(context_tokens, "window_slots", limit, meaning))
 
     def _round_up_to_pages(self, tokens: int) -> int:
-        if self.page == 1:
+        """Return whole pages of tokens; with --dcp a page has its tokens on each of these GPUs."""
+        size = self.page * self.args.dcp
+        if size == 1:
             return tokens
-        page = symbol_like(tokens, "page_size", self.page, "tokens per page")
+        page = symbol_like(tokens, "page_size", size, "tokens per page")
         return ceil_div(tokens, page) * page
 
     def _whole_pages(self, tokens: int) -> int:
@@ -318,10 +381,14 @@ class SglangLayout:
             limits.append(ratio(symbol("max_running_requests", self.max_sequences, "concurrent sequences"), 1))
         return min(limits, key=lambda limit: Fraction(limit.numerator, limit.denominator))
 
-    def _details(self, stage: StageLayers, swa_tokens: Quantity | None, slots: Quantity | None) -> Iterator[Detail]:
+    def _details(self, stage_number: int, swa_tokens: Quantity | None, slots: Quantity | None) -> Iterator[Detail]:
+        stage = self.pools.stages[stage_number]
         full, swa = quantity(self._full_bytes_per_token(stage)), quantity(self._swa_bytes_per_token(stage))
         if swa_tokens is None:
-            yield Detail("kv_bytes_per_token", "one token", full, BYTES)
+            token: Quantity | Ratio = full
+            if self.args.dcp > 1:
+                token = ratio(named(full, "row", "bytes of a row of one GPU"), quantity(self._dcp(full)))
+            yield Detail("kv_bytes_per_token", "one token", token, BYTES)
         else:
             yield Detail("full_bytes_per_token", "one token, full attention", full, BYTES)
             yield Detail("swa_bytes_per_token", "one token, sliding windows", swa, BYTES)
@@ -331,7 +398,8 @@ class SglangLayout:
             yield Detail("state_slots", "slots of states", slots, "")
         yield Detail("kv_block_size", "tokens per page", quantity(self.page), TOKENS)
 
-    def _log_lines(self, stage: StageLayers, tokens: int, swa_tokens: int | None, slots: int | None) -> Iterator[str]:
+    def _log_lines(self, stage_number: int, tokens: int, swa_tokens: int | None, slots: int | None) -> Iterator[str]:
+        stage = self.pools.stages[stage_number]
         full, swa = self.pools.full, self.pools.swa
         if slots is not None:
             convolution, ssm = ((slots + 1) * int(part) / GIB for part in (stage.convolution, stage.ssm))
@@ -340,8 +408,9 @@ class SglangLayout:
                 f"ssm_state size: {ssm:.2f}GB" + (" ..." if self.args.speculative_tokens else "")
             )
         if swa is None or swa_tokens is None:
-            k = stage.full * full.k + stage.indexers * int(self.pools.indexer)
-            yield self._allocated("", tokens, k, stage.full * full.v, latent=full.latent)
+            layers = stage.full * self._heads_per_dcp
+            k = layers * full.k + stage.indexers * int(self.pools.indexer) * self.args.dcp
+            yield self._allocated("", tokens, k, layers * full.v, latent=full.latent)
         else:
             full_k, full_v = stage.full * full.k, stage.full * full.v
             swa_k, swa_v = stage.swa * swa.k, stage.swa * swa.v

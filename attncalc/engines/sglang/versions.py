@@ -13,7 +13,7 @@ VERSION = "0.5.23"
 """The version whose source the pools are from."""
 _OLDEST = (0, 3, 6)
 RELEASES = (
-    *(VERSION, "0.5.19", "0.5.18", "0.5.14", "0.5.11", "0.5.10", "0.5.3"),
+    *(VERSION, "0.5.19", "0.5.18", "0.5.15", "0.5.14", "0.5.13", "0.5.12", "0.5.11", "0.5.10", "0.5.3"),
     *("0.4.7.post1", "0.4.6.post2", "0.4.5.post3", "0.4.4.post4", "0.4.0", "0.3.6"),
 )
 """Releases that a log without a version may come from, the newest first: one for each combination of the behaviours
@@ -28,8 +28,14 @@ class SglangVersion(Version):
         """Whether the pools are from this version's source."""
         return self.name == VERSION
 
+    caps_windows = since((0, 5, 21), "_resolve_swa_cap_tokens in pool_configurator.py")
+    """Compressed attention's window pool is sized by the running requests, unless a ratio is given."""
     captures_prefill = since((0, 5, 10), "disable_piecewise_cuda_graph in server_args.py")
     """CUDA graphs of prefills are on by default, and reserved for."""
+    counts_padded_pages = since((0, 5, 21), "_get_paged_kv_bytes_per_token in pool_configurator.py")
+    """Pages of compressed attention are counted with their padding."""
+    counts_windows_by_stage = since((0, 5, 13), "DSV4PoolConfigurator in pool_configurator.py")
+    """The layers of a stage count; before, those of compress_ratios, which has multi-token prediction too."""
     gib_for_drafter = by_version({(): 2, (0, 5, 10): 4, (0, 5, 14): 0}, "_handle_gpu_memory_settings in server_args.py")
     """GiB that the default share leaves for a drafter, if it is computed from what it leaves."""
     sizes_pools_after_drafter = since((0, 5, 14), "init_model_worker in managers/scheduler.py")
@@ -40,6 +46,16 @@ class SglangVersion(Version):
     """The pools leave memory for the rows that DFlash has."""
     takes_wrapped_drafter_for_model = between((0, 5, 14), (0, 5, 18), "_config_draft_model in configs/model_config.py")
     """The pools leave memory for as many layers as the model has, if its config has a text_config: #29857."""
+    has_compressed_attention = since((0, 5, 12), "mem_cache/deepseek_v4_memory_pool.py")
+    """DeepSeek-V4 is supported."""
+    keeps_unpooled_by_page = since((0, 5, 21), "_get_bytes_per_swa_token in pool_configurator.py")
+    """Tokens to pool by 4 are kept once per page of 256 tokens of the window pool; before, per 128 tokens."""
+    keeps_unpooled_by_request = since((0, 5, 15), "_get_c128_state_fixed_bytes in pool_configurator.py")
+    """Tokens to pool by 128 are kept per request; before, per 128 tokens of the window pool."""
+    has_dcp = since((0, 5, 15), "dcp_size in server_args.py")
+    """Decode context parallelism is available."""
+    has_dcp_with_indexer = since((0, 5, 22), "_compute_cell_size in model_executor/pool_configurator.py")
+    """The pool counts an indexer's keys, of which each GPU stores all."""
     has_attn_dp_size = since((0, 5, 22), "server_args.py")
     """--attn-dp-size replaces --dp-size with --enable-dp-attention, which is deprecated then."""
     reads_modelopt_cache_dtype = since((0, 5, 3), "model_executor/model_runner.py")

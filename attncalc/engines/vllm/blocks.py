@@ -74,9 +74,23 @@ class VllmLayout:
     def facts(self) -> tuple[str, ...]:
         sizes = sorted({int(group.spec.block_size) for group in self.groups})
         facts = [f"version {self.version}", f"block size {' and '.join(map(count, sizes))}"]
+        if self.args.dcp > 1:
+            facts.append(f"{count(max(sizes) * self.args.dcp)} tokens per block of {self.args.dcp} GPUs")
         if any(group.spec.kind in ("sliding", "chunked", "cross") for group in self.groups):
             facts.append(f"{count(self.args.step_tokens)} batched tokens")
         return tuple(facts)
+
+    @property
+    def offloads_once(self) -> bool:
+        """Whether tensor-parallel GPUs share one copy of their latents in host memory: only without other splits."""
+        specs = {spec.grouping_key for group in self.groups for spec in group.specs}
+        plain = self.args.version.offloads_latents_once == "plain"
+        return (
+            self.args.version.offloads_latents_once != "never"
+            and all(group.spec.kind == "mla" for group in self.groups)
+            and not (plain and len(specs) > 1)
+            and self.args.pp == self.args.dcp == 1
+        )
 
     @property
     def bytes_per_block(self) -> int:
@@ -193,6 +207,7 @@ class VllmLayout:
             Detail("kv_blocks_per_request", label, request_blocks, NO_UNIT),
             *self._packed_details(length),
             Detail("kv_bytes_per_sequence", "bytes of that request", quantity(request * admitted), BYTES),
+            *self._growth_details(length, admitted, block_bytes),
         ]
         if self.args.version.v0:
             swap_space = symbol("swap_space", self.args.swap_space or _SWAP_SPACE, "bytes of host memory")
@@ -217,6 +232,24 @@ class VllmLayout:
         yield Detail("kv_blocks_of_pools", "  of pools", quantity(blocks[POOLS]), NO_UNIT)
         yield Detail("kv_blocks_of_windows", "  of windows", quantity(blocks[WINDOWS]), NO_UNIT)
         yield Detail("kv_blocks_of_unpooled_tokens", "  of tokens to pool", quantity(blocks[UNPOOLED]), NO_UNIT)
+
+    def _growth_details(self, length: int, admitted: int, block_bytes: int) -> Iterator[Detail]:
+        """Yield the bytes that a request takes whatever its length, and those per token.
+
+        Windows and states do not grow: with 3 groups of states of 2 blocks each, a request of 1 or of 100,000 tokens
+        takes 6 blocks for them. Issue 51041 of vLLM asks why the logged tokens depend on the context.
+        """
+        growing = [group.spec for group in self.groups if group.spec.is_full]
+        fixed = [self._blocks_in_group(group.spec, length) for group in self.groups if not group.spec.is_full]
+        if fixed:
+            size = named(quantity(sum(fixed)), "fixed_blocks", "blocks of a request that do not grow") * admitted
+            yield Detail("kv_fixed_bytes_per_sequence", "  whatever its length", quantity(size), BYTES)
+        if growing:
+            tokens = math.lcm(*(int(spec.block_size) for spec in growing))
+            blocks = sum(tokens // int(spec.block_size) for spec in growing)
+            shared = symbol("tokens_of_blocks", tokens * self.args.dcp, "tokens that fill whole blocks of all groups")
+            added = block_bytes * symbol("added_blocks", blocks, "blocks that those tokens take")
+            yield Detail("kv_bytes_per_token", "  per token", ratio(added, shared), BYTES)
 
     def _block_details(self) -> Iterator[Detail]:
         aligned = self.alignment

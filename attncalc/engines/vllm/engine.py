@@ -6,26 +6,32 @@ import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from ...model import ModelSpec
+from ...hardware import FREE_OF_UNIFIED
+from ...model import ModelSpec, plural
+from ...quantity import Quantity, quantity, symbol
 from ...units import BYTES, count, dtype, human
 from ..base import CacheLayout
-from ..engine import Engine, Refusal
+from ..ds_mla import has_pools
+from ..engine import Engine, HostCache, Refusal, SmallerStep
 from ..expert_parallel import divide_experts
-from ..options import DraftOptions, PagedOptions, VersionOptions
+from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
 from .encoder import reads
 from .held_weights import extra_weights, has_mla, padded_vocabulary
-from .launch import launch
+from .launch import WORDS, launch
 from .layout import layout
 from .options import VllmArgs, VllmOptions
 from .runtime import runtime
 from .versions import RELEASES, vllm_version
 
 if TYPE_CHECKING:
-    from ..startup_log import LogChecks, StartupLog
+    from ..startup_log import Advice, LogChecks, StartupLog
+    from .blocks import VllmLayout
 
+_FEW_TOKENS = 2048
+"""Tokens per step to suggest: the default on small GPUs."""
 _NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet")
 
 
@@ -35,12 +41,16 @@ class Vllm(Engine[VllmArgs]):
     name = "vllm"
     title = "vLLM"
     args = VllmArgs
-    options = (VersionOptions, PagedOptions, DraftOptions, VllmOptions)
+    options = (VersionOptions, PagedOptions, DraftOptions, LoraOptions, VllmOptions)
     splits = frozenset({"pp", "dcp"})
     dtype_of_fp32 = "bf16"  # _resolve_auto_dtype in config/model.py
     larger_shares = ("0.95",)
+    share_of_unified = f"0.{FREE_OF_UNIFIED[0]}"
     fewer_sequences = (128, 32, 8)
     without_graphs = "enforce_eager"
+    running_option = "--max-num-seqs"
+    host_cache_option = "--kv-offloading-size"
+    disk_tip = "vLLM has it with --kv-transfer-config, or in LMCache"
     data_parallel = True
     must_fit_one = True
     has_extra_weights = True
@@ -49,11 +59,13 @@ class Vllm(Engine[VllmArgs]):
     log_signs = re.compile(
         r"vllm|LLM engine|vLLM|KV cache size: \d|# \w+ blocks: \d|KV cache is needed|KV cache memory|Model loading took"
         r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling|stored in KV cache|GPU memory utilization"
+        r"|EngineCore|VllmWorker|warming up sampler|(?:CUDA|HIP|XPU) out of memory"  # PyTorch's, if no engine is named
     )
     divide = staticmethod(divide_experts)
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)
     launch = staticmethod(launch)
+    commands = (WORDS,)
     extra_weights = staticmethod(extra_weights)
 
     def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None) -> str | None:
@@ -63,9 +75,7 @@ class Vllm(Engine[VllmArgs]):
         Compressed attention only has fp8.
         """
         switches, method = vllm_version(version), model.quantization.method if model.quantization else ""
-        if switches.stores_pools_in_fp8 and any(
-            c.role == "pools" for _, layers in model.groups() for c in layers.cache()
-        ):
+        if switches.stores_pools_in_fp8 and has_pools(model):
             return "fp8"
         if method.startswith("compressed"):
             is_read = switches.reads_compressed_tensors_cache_dtype and not has_mla(model)
@@ -117,6 +127,26 @@ class Vllm(Engine[VllmArgs]):
                 "bounds of time leave out."
             )
 
+    def host_cache(self, args: VllmArgs, layout: CacheLayout, kv_memory: Quantity) -> HostCache | None:
+        """Return the buffer of --kv-offloading-size (CPUOffloadingSpec in v1/kv_offload/cpu/spec.py)."""
+        if not args.kv_offloading_size:
+            return None
+        copies = 1 if cast("VllmLayout", layout).offloads_once else args.tp * args.pp
+        size = symbol("kv_offloading_size", args.kv_offloading_size, "bytes of host memory for all GPUs")
+        return HostCache(quantity(size // symbol("copies", copies, "GPUs whose caches are stored")), copies)
+
+    def smaller_steps(self, args: VllmArgs, batch: int) -> Iterator[SmallerStep]:
+        """Yield smaller limits of a step: the sampler holds the logits of all its sequences.
+
+        The tokens of a step are named too, since a default that is only assumed widens the range.
+        """
+        for sequences in self.fewer_sequences:
+            if batch <= sequences < args.step_sequences:
+                tokens = min(args.step_tokens, _FEW_TOKENS)
+                given = {"max_num_seqs": sequences, "max_num_batched_tokens": tokens}
+                flag = f"--max-num-seqs {sequences} --max-num-batched-tokens {tokens}"
+                yield SmallerStep(f"{plural(sequences, 'sequence')} per step", flag, given)
+
     def loads_quantization(self, method: str, version: str | None) -> bool:
         switches = vllm_version(version)
         dropped = {"bitsandbytes": switches.loads_bitsandbytes, "hqq": switches.loads_hqq}
@@ -151,6 +181,11 @@ class Vllm(Engine[VllmArgs]):
         from .log import read_log
 
         return read_log(lines)
+
+    def log_advice(self, log: StartupLog) -> tuple[Advice, ...]:
+        from .log import log_advice
+
+        return log_advice(log)
 
     def log_checks(self, log: StartupLog, layout: CacheLayout, args: VllmArgs, context: int) -> LogChecks:
         from .log import log_checks

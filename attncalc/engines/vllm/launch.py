@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 
-from ...units import GIB
+from ...errors import AttncalcError
+from ...units import GIB, truncate
 from ..launch import (
     DRAFT_MODEL,
     TORCH_NAMES,
@@ -17,7 +19,10 @@ from ..launch import (
     torch_name,
 )
 from ..multi_token import PREDICT_TOKENS
+from ..options import LoraOptions
+from ..pasted import LaunchWords, ignored
 from .options import VllmArgs, VllmOptions
+from .versions import vllm_version
 
 _CACHE_DTYPES = {
     **TORCH_NAMES,
@@ -37,7 +42,7 @@ def launch(facts: LaunchFacts[VllmArgs]) -> Flags:
         yield "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
     yield from ("vllm", "serve", facts.served)
     yield from flag("--revision", facts.revision)
-    yield from dtype_flags(facts, _CACHE_DTYPES)
+    yield from dtype_flags(facts, _CACHE_DTYPES, vllm_version(args.engine_version).conversion_peak)
     yield from ("--max-model-len", facts.context)
     yield from flag("--tensor-parallel-size", args.tp, 1)
     yield from flag("--pipeline-parallel-size", args.pp, 1)
@@ -48,14 +53,23 @@ def launch(facts: LaunchFacts[VllmArgs]) -> Flags:
         yield "--enable-expert-parallel"
     yield from flag("--gpu-memory-utilization", facts.share)
     yield from flag("--kv-cache-memory-bytes", facts.kv_memory)
-    yield from own_flags(VllmOptions, args, "allow_long_max_model_len", "swap_space", "cpu_offload_gb")
+    in_gib = {
+        "--swap-space": args.swap_space,
+        "--cpu-offload-gb": args.cpu_offload_gb,
+        "--kv-offloading-size": args.kv_offloading_size,
+    }
+    sizes = (name[2:].replace("-", "_") for name in in_gib)
+    yield from own_flags(LoraOptions, args)
+    yield from own_flags(VllmOptions, args, "allow_long_max_model_len", *sizes)
     yield from flag("--block-size", args.block_size)
     yield from flag("--mamba-ssm-cache-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is not None:
         yield "--enable-prefix-caching" if args.prefix_caching else "--no-enable-prefix-caching"
-    for name, size in (("--swap-space", args.swap_space), ("--cpu-offload-gb", args.cpu_offload_gb)):
+    for name, size in in_gib.items():
         if size is not None:
             yield from (name, f"{size / GIB:g}")
+    if args.kv_offloading_size:
+        yield from ("--kv-offloading-backend", "native")  # the default of newer versions
     yield from _drafts(facts)
 
 
@@ -72,3 +86,72 @@ def _drafts(facts: LaunchFacts[VllmArgs]) -> Flags:
     if args.speculative_tokens:
         config["num_speculative_tokens"] = args.speculative_tokens
     yield from ("--speculative-config", json.dumps(config))
+
+
+def _read_speculation(text: str) -> list[str]:
+    """Return the value of --speculative-config as options of `attncalc fit`.
+
+    Raises AttncalcError if it is no object.
+    """
+    try:
+        config = json.loads(text)
+    except ValueError:
+        config = None
+    if not isinstance(config, dict):
+        raise AttncalcError(f"--speculative-config: '{truncate(text)}' is not a JSON object", "quote it: '{...}'")
+    tokens, model, method = (config.get(name) for name in ("num_speculative_tokens", "model", "method"))
+    words = [] if tokens is None else ["--speculative-tokens", str(tokens)]
+    if model and model != DRAFT_MODEL and not str(method).endswith("mtp"):
+        return [*words, "--speculative-model", str(model)]
+    return words if method in ("ngram", "suffix") else [*words, "--speculative-layers", "1"]
+
+
+def _read_quantization(method: str) -> tuple[str, ...]:
+    """Return the dtype to which vLLM converts the weights as it loads them; other methods are the checkpoint's own."""
+    dtypes = {"fp8": "fp8", "bitsandbytes": "int4"}
+    return ("--weights-dtype", dtypes[method]) if method in dtypes else ()
+
+
+WORDS = LaunchWords(
+    program=re.compile(
+        r"(?:.*/)?vllm serve|-m vllm\.entrypoints\.\S+|(?:.*/)?vllm-openai\S*?(?::v?(?P<version>\d+(?:\.\d+)+)?\S*)?"
+    ),
+    models=("--model",),
+    names={
+        "--quantization": _read_quantization,
+        "-q": _read_quantization,
+        "--speculative-config": _read_speculation,
+        "-sc": _read_speculation,
+        "--tokenizer": ignored,
+        "--tokenizer-mode": ignored,
+        "--api-server-count": ignored,
+        "--override-generation-config": ignored,
+        "--max-seq-len-to-capture": ignored,
+        "--max-log-len": ignored,
+        "--max-logprobs": ignored,
+        "--mm-processor-kwargs": ignored,
+        "--mm-encoder-attn-backend": ignored,
+        "--max-num-partial-prefills": ignored,
+        "--max-parallel-loading-workers": ignored,
+        "--distributed-executor-backend": ignored,
+    },
+    unmodelled=("--compilation-config", "-cc", "--cuda-graph-sizes", "--attention-backend"),
+    flags={
+        "--trust-remote-code": (),
+        "--enable-chunked-prefill": (),
+        "--no-enable-chunked-prefill": (),
+        "--enable-auto-tool-choice": (),
+        "--disable-log-requests": (),
+        "--disable-log-stats": (),
+        "--no-enable-log-requests": (),
+        "--enable-reasoning": (),
+        "--enable-prompt-tokens-details": (),
+        "--async-scheduling": (),
+        "--disable-custom-all-reduce": (),
+        "--enable-eplb": (),
+    },
+    environment={
+        "VLLM_ALLOW_LONG_MAX_MODEL_LEN": lambda value: ("--allow-long-max-model-len",) if value == "1" else (),
+    },
+)
+"""How `vllm serve` is read (vllm/engine/arg_utils.py)."""

@@ -10,6 +10,7 @@ from ...attention.kind import POOLING_ROLES
 from ...errors import AttncalcError
 from ...quantity import ceil_div, exact_div, symbol_like
 from ...units import DType, dtype
+from ..ds_mla import KEY_BYTES, LARGE_POOL, SMALL_POOL, check_stored, index_key_bytes, padded_page
 from .options import VllmArgs
 
 Kind = Literal["full", "mla", "sliding", "chunked", "cross", "mamba"]
@@ -23,14 +24,10 @@ POOLING_BLOCK = 256
 """Tokens of a block of pools (get_preferred_block_size in v1/attention/backends/mla/sparse_swa.py)."""
 _WINDOW_BLOCK = 64
 """Tokens of a block of compressed attention's window (DeepseekV4SWACache in the same file)."""
-_UNPOOLED_BLOCKS = {4: 4, 128: 8}
+_UNPOOLED_BLOCKS = {SMALL_POOL: 4, LARGE_POOL: 8}
 """Pool size: tokens of a block of unpooled tokens (CompressorStateCache in models/deepseek_v4/compressor.py)."""
-_KEY_WIDTH, _KEY_BYTES = 512, 448 + 8 + 2 * 64
-"""Elements of a key, and its bytes in fp8_ds_mla: 448 in fp8 with 8 B of scales, and 64 rotary ones in 16 bits."""
 POOLS, WINDOWS, UNPOOLED = "pools", "windows", "tokens to pool"
 """Titles of compressed attention's specs."""
-_PAGE_ALIGNMENT = 576
-"""Bytes that a page of compressed attention is a multiple of, which FlashMLA's fp8_ds_mla requires."""
 
 
 class LayerSpec(NamedTuple):
@@ -97,8 +94,7 @@ def layer_specs(cached: tuple[CacheSpec, ...], args: VllmArgs, block_size: int) 
                 latent_bytes = _ENTRY_ALIGNMENT * ceil_div(latent_bytes, _ENTRY_ALIGNMENT)
             yield LayerSpec("mla", block_size, latent_bytes, _shape([c]))
         if c.role == "indexer":
-            scales = 4 * ceil_div(c.width, 128)  # fp8 with an fp32 scale per 128 elements, for any kv_dtype
-            yield LayerSpec("mla", block_size, c.width + scales, _shape([c]))
+            yield LayerSpec("mla", block_size, index_key_bytes(c.width), _shape([c]))  # for any kv_dtype
     if states:
         yield LayerSpec("mamba", block_size, sum(_state_bytes(c, args) for c in states), _shape(states))
     if source_heads:
@@ -168,8 +164,7 @@ def _state_bytes(state: CacheSpec, args: VllmArgs) -> int:
 def _pooling_specs(cached: Sequence[CacheSpec], args: VllmArgs, block_size: int) -> Iterator[LayerSpec]:
     """Yield the specs of compressed attention (models/deepseek_v4/attention.py and compressor.py).
 
-    A key has 584 B: 448 elements in fp8 with 8 B of scales, and 64 rotary elements in 16 bits. An indexer's key has
-    128 elements in fp8 and an fp32 scale. An unpooled token has keys and gates in fp32, both twice if pools overlap.
+    An unpooled token has keys and gates in fp32, both twice if pools overlap.
     """
     from ...attention.picked import Pools
 
@@ -177,7 +172,7 @@ def _pooling_specs(cached: Sequence[CacheSpec], args: VllmArgs, block_size: int)
         _check_pooling(cached, args)
     for c in cached:
         if not isinstance(c.span, Pools):
-            spec = LayerSpec("sliding", _WINDOW_BLOCK, _KEY_BYTES, _shape([c]), c.span.reach, title=WINDOWS)
+            spec = LayerSpec("sliding", _WINDOW_BLOCK, KEY_BYTES, _shape([c]), c.span.reach, title=WINDOWS)
         elif c.role == "unpooled":
             size, window = int(c.span.size), exact_div(c.rows, 2) * c.span.size
             token_bytes = c.rows * dtype("fp32").row_bytes(c.width)
@@ -186,24 +181,18 @@ def _pooling_specs(cached: Sequence[CacheSpec], args: VllmArgs, block_size: int)
         elif c.role == "last_pool":  # the window of unpooled tokens has them
             continue
         else:
-            key = _KEY_BYTES if c.role == "pools" else c.width + 4 * ceil_div(c.width, 128)
+            key = KEY_BYTES if c.role == "pools" else index_key_bytes(c.width)
             spec = LayerSpec("mla", block_size, key, _shape([c]), rate=c.span.size, title=POOLS)
-        yield spec._replace(padded=_PAGE_ALIGNMENT * ceil_div(spec.page_bytes, _PAGE_ALIGNMENT))
+        yield spec._replace(padded=padded_page(spec.page_bytes))
 
 
 def _check_pooling(cached: Sequence[CacheSpec], args: VllmArgs) -> None:
-    from ...attention.picked import Pools
-
     version = args.version
     if not version.has_compressed_attention:
         raise AttncalcError(
             f"vLLM {version.name} has no compressed attention (DeepSeek-V4)", "use --engine-version 0.20.0 or later"
         )
-    if args.kv_dtype.name != "fp8":
-        raise AttncalcError(
-            f"vLLM's FlashMLA stores compressed attention in fp8 (fp8_ds_mla), not in {args.kv_dtype.name}",
-            "use --kv-dtype fp8",
-        )
+    check_stored(cached, args.kv_dtype.name, "vLLM")
     if args.block_size not in (None, POOLING_BLOCK):
         raise AttncalcError(
             f"--block-size {args.block_size}: vLLM's blocks of compressed attention have {POOLING_BLOCK} tokens",
@@ -213,14 +202,3 @@ def _check_pooling(cached: Sequence[CacheSpec], args: VllmArgs) -> None:
         raise AttncalcError(
             "--disable-hybrid-kv-cache-manager is not supported for compressed attention", "leave it out"
         )
-    for c in cached:
-        if c.role in ("shared", "pools") and c.width != _KEY_WIDTH:
-            raise AttncalcError(
-                f"vLLM's fp8_ds_mla is for keys of 448 + 64 elements here, not of {int(c.width)}",
-                "use --engine ideal for a lower bound",
-            )
-        if isinstance(c.span, Pools) and int(c.span.size) not in _UNPOOLED_BLOCKS:
-            raise AttncalcError(
-                f"vLLM has pools of 4 and of 128 tokens, not of {int(c.span.size)}",
-                "use --engine ideal for a lower bound",
-            )

@@ -51,6 +51,10 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     drafted = layer_by_layer(args.speculative_model.layers) if args.speculative_model else []
     staged += [(args.pp - 1, spec) for layer in drafted for spec in layer_specs(layer.cached, args, block_size)]
     groups, groups_by_stage = _group_by_stage(staged, args)
+    if args.caches_on_host and not args.version.has_kv_offloading:
+        raise AttncalcError(
+            f"vLLM {args.version.name} has no --kv-offloading-size", "use --engine-version 0.11.1 or later"
+        )
     if args.dcp > 1:
         _check_dcp({group.spec.kind for group in groups}, args)
     notes = tuple(_notes({spec.kind for _, spec in staged}, args, states, has_pools=is_packed(groups)))
@@ -122,8 +126,9 @@ def _group_by_stage(staged: Sequence[tuple[int, LayerSpec]], args: VllmArgs) -> 
 def _notes(kinds: Set[Kind], args: VllmArgs, states: StateBlocks | None, *, has_pools: bool) -> Iterator[str]:
     if has_pools:
         yield (
-            "A request has windows and tokens to pool for all tokens in flight, whatever its length: vLLM logs fewer "
-            "tokens for a shorter --max-model-len, and more with fewer --max-num-batched-tokens."
+            "A request has windows and tokens to pool for all tokens in flight, whatever its length. vLLM logs "
+            "concurrency times --max-model-len as tokens: fewer for a shorter length, though as much fits, and "
+            "more with fewer --max-num-batched-tokens."
         )
     elif "mla" in kinds and not args.version.v0:
         yield from _latent_notes(args)
@@ -140,6 +145,13 @@ def _notes(kinds: Set[Kind], args: VllmArgs, states: StateBlocks | None, *, has_
             "The drafter's own layers are not counted: add --speculative-layers 1 for MTP, or --speculative-model FILE "
             "for EAGLE."
         )
+    if not has_pools and kinds & {"mamba", "sliding", "chunked"} and args.version.tokens_from_concurrency:
+        yield (
+            "A request takes blocks of windows or states whatever its length: vLLM logs fewer tokens for a shorter "
+            "--max-model-len."
+        )
+    if args.dcp > 1 and states:
+        yield "--dcp divides the tokens of attention; each GPU stores whole recurrent states."
     if args.pp > 1 and "sliding" in kinds and args.version.steps_depend_on_experts:
         yield "This assumes --pp + 1 steps in flight; a mixture of experts has --pp steps in this version."
 

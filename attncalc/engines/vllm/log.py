@@ -8,7 +8,8 @@ executor/executor_base.py ('# GPU blocks') and worker/worker.py ('reserved for K
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 from ...check import Check
 from ...errors import AttncalcError
@@ -17,6 +18,8 @@ from ...units import BYTES, GIB, TOKENS, count
 from ..base import CacheLayout
 from ..startup_log import (
     COUNT,
+    OUT_OF_MEMORY,
+    Advice,
     LogChecks,
     LogMemory,
     LogRefusal,
@@ -25,14 +28,19 @@ from ..startup_log import (
     busiest,
     first,
     gib,
+    in_calls,
+    larger_share,
     last_start,
     least,
+    option,
     printed,
     read_budget,
     read_flags,
     read_settings,
     read_weights_dtype,
+    smaller_share,
     torch_out_of_memory,
+    without_load,
 )
 from .options import VllmArgs
 
@@ -51,6 +59,11 @@ _ENGINE = re.compile(r"Initializing an? (?:(?P<engine>V[01]) )?LLM engine \(v(?P
 _BANNER = re.compile(r"vLLM API server version v?(\d{1,6}(?:\.\d{1,6})+)")
 _ANY_VERSION = re.compile(r"\bversion v?(\d{1,6}(?:\.\d{1,6})+)")
 _MODEL = re.compile(r"\bmodel='([^']{1,4096})'|'model(?:_tag)?': '([^']{1,4096})'")
+_OTHER_MODEL = re.compile(
+    r"Starting to load model ([^\s<'`]{1,4096}?)\.\.\.|vllm serve ([^\s<'`-][^\s<'`]{0,4095})"
+    r"|--model[ =]{1,4}([^\s<'`]{1,4096})|█ model ([^\s<'`]{1,4096})"
+)
+"""The model in other lines of the log, and in the command that people paste with it."""
 _DRAFTER = re.compile(
     r"(?:SpeculativeConfig\(method=|'method': )'(?P<method>\w{1,80})'(?:, '?model'?[=:] ?'(?P<model>[^']{1,4096})')?"
 )
@@ -63,13 +76,23 @@ _TOO_LONG = (
     rf"max seq len \({COUNT}\) is larger than the maximum number of tokens that can be stored in KV cache \({COUNT}\)"
 )
 """V0's refusal, after it has printed blocks and concurrency. V1 says how much memory a request needs."""
-_OUT_OF_MEMORY = r"CUDA out of memory|HIP out of memory|torch\.OutOfMemoryError|Failed to load model - not enough"
 _OUTCOME = re.compile(
-    rf"KV cache size: \d|# \w+ blocks: \d|KV cache is needed|{_TOO_LONG}|{_NO_MEMORY}|{_OCCUPIED}|{_OUT_OF_MEMORY}"
+    rf"KV cache size: \d|# \w+ blocks: \d|KV cache is needed|{_TOO_LONG}|{_NO_MEMORY}|{_OCCUPIED}|{OUT_OF_MEMORY}"
 )
+_STAGES = {
+    "profile": re.compile(in_calls("profile_run|determine_available_memory|determine_num_available_blocks")),
+    "graphs": re.compile(in_calls("capture_model|_capture_cudagraphs")),
+    "sampler": re.compile(in_calls("_dummy_sampler_run|apply_top_k_top_p") + r"|warming up sampler"),
+    "pool": re.compile(in_calls("_?allocate_kv_cache(?:_tensors)?|initialize_kv_cache|initialize_from_config")),
+    "weights": re.compile(
+        in_calls("load_model|create_weights|process_weights_after_loading|_?initialize_model|_init_executor")
+        + r"|= executor_class\("
+    ),
+}
+"""Functions of vLLM in the traceback of an allocation that failed. A profile calls the sampler too, so it is first."""
 _RELEVANT = re.compile(
     r"engine|version|args|KV|kv_|max_|max seq|model|parallel|block|padding|prefix|dtype|world_size|GiB|MiB"
-    r"|[Mm]emory|Maximum concurrency|tokens per request| GB\b"
+    r"|[Mm]emory|Maximum concurrency|tokens per request| GB\b|, in |--[a-z]|sampler"
 )
 """Words of which every line that is read contains at least one. Other lines are skipped, because logs can be long."""
 _AVAILABLE = gib(
@@ -77,6 +100,9 @@ _AVAILABLE = gib(
     r"|larger than the available KV cache memory \(SIZE\)|reserved SIZE memory for KV Cache as specified"
 )
 _IN_USE = gib(r"Current kv cache memory in use is SIZE\.?")
+_SHARE_OPTION, _LARGEST = "--gpu-memory-utilization", "0.95"
+_OWN = re.compile(r"(?i)vllm|engine|worker|KV cache")
+"""Words of vLLM's lines, by which an allocation that failed is vLLM's."""
 _CONCURRENCY = re.compile(rf"Maximum concurrency for {COUNT} tokens per request: {_DECIMAL}x")
 _CPU_BLOCKS = re.compile(r"# \w{1,20} blocks: (\d{1,15}), # CPU blocks: (\d{1,15})")
 _FIGURES = {
@@ -95,7 +121,7 @@ _LOAD = re.compile(
     r"Running: (?P<running>\d{1,9}) reqs?, (?:Swapped: \d{1,9} reqs?, )?(?:Waiting|Pending): (?P<waiting>\d{1,9}) reqs?"
     r".{0,40}?KV cache usage: (?P<percent>\d{1,3}(?:\.\d{1,9})?)%"
 )
-_PREEMPTION = re.compile(r"(?i)\bpreempt(?:ed|ing)\b")
+_PREEMPTION = re.compile(r"reempt(?:ed|ing)\b")
 _NEEDED = gib(r"SIZE KV cache is needed")
 _BUDGET = {
     "weights": gib(
@@ -140,13 +166,15 @@ _SETTINGS = {
         r"max_(?:seq|model)_len'?[=:] ?(\d{1,12})|Using max model len (\d{1,12})|max seq len \((\d{1,12})\)"
     ),
     "kv_dtype": re.compile(
-        r"kv_cache_dtype'?[=:] ?'?(?!auto)(\w{1,40})|Using (fp8)\w* data type to store kv cache"
+        r"kv_cache_dtype'?[=:] ?'?(?!auto|self|\w{0,40}dtype)(\w{1,40})|Using (fp8)\w* data type to store kv cache"
         r"|Using DeepSeek's (fp8)_ds_mla KV cache format"
     ),
-    "dtype": _setting("dtype"),
+    "dtype": re.compile(r"(?<!\w)'?dtype'?[=:] ?'?(?:torch\.)?(b?float16|float32|half|[bf]p?16|fp32)\b"),
     "prefix_caching": re.compile(r"enable_prefix_caching'?[=:] ?(True|False)"),
     "max_num_batched_tokens": _number("max_num_batched_tokens"),
-    "max_num_seqs": _number("max_num_seqs"),
+    "max_num_seqs": re.compile(
+        r"(?<!\w)'?max_num_seqs'?[=:] ?(\d{1,12})(?![\w.])|warming up sampler with (\d{1,9}) dummy requests"
+    ),
     "gpu_memory_utilization": re.compile(
         r"gpu_memory_utilization'?(?:[=:] ?| \()([01]?\.\d{1,6})|GPU memory utilization (?:is )?\(([01]?\.\d{1,6}),"
     ),
@@ -164,8 +192,19 @@ _SETTINGS = {
     "speculative_tokens": _number("num_spec_tokens", "num_speculative_tokens"),
 }
 """The settings that are read, by the names of `VllmArgs` and `attncalc fit`."""
+_WHOLE, _SHARE = r"\d{1,12}(?![\w.])", r"[01]?\.\d{1,6}"
+_OPTIONS = {
+    "tp": option("tensor-parallel-size|tp", _WHOLE),
+    "pp": option("pipeline-parallel-size|pp", _WHOLE),
+    "context": option("max-model-len|max_model_len", _WHOLE),
+    "max_num_batched_tokens": option("max-num-batched-tokens", _WHOLE),
+    "max_num_seqs": option("max-num-seqs", _WHOLE),
+    "kv_dtype": option("kv-cache-dtype"),
+    "gpu_memory_utilization": option("gpu-memory-utilization", _SHARE),
+}
+"""The options of a pasted command, for what the engine's own lines lack."""
 _FLAGS = {
-    name: re.compile(rf"{name}'?[=:] ?True")
+    name: re.compile(rf"{name}'?[=:] ?True|--{name.replace('_', '-')}\b")
     for name in ("enforce_eager", "enable_lora", "language_model_only", "skip_mm_profiling")
 }
 _QUANTIZATION = re.compile(r"(?<!\w)'?quantization'?[=:] ?'?(?!None)(\w{1,40})")
@@ -174,7 +213,7 @@ _WEIGHTS = {"fp8": "fp8", "awq": "int4", "gptq": "int4", "bitsandbytes": "int4"}
 
 def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
-    text, starts = last_start(filter(_RELEVANT.search, lines), _START, _OUTCOME)
+    text, starts = last_start(without_load(lines, _RELEVANT, _LOAD), _START, _OUTCOME)
     engine = _ENGINE.search(text)
     version = first(_BANNER, text) or first(_ANY_VERSION, text)
     if engine:
@@ -199,7 +238,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
     return StartupLog(
         engine="vllm",
         version=version,
-        model=first(_MODEL, text),
+        model=first(_MODEL, text) or first(_OTHER_MODEL, text),
         settings=settings,
         flags=read_flags(_FLAGS, text),
         available=tuple(available),
@@ -208,11 +247,14 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         refusal=refusal,
         starts=starts,
         load=busiest(lines, _START, _LOAD, _PREEMPTION),
+        is_assumed=_OWN.search(text) is None,
     )
 
 
 def _settings(text: str) -> dict[str, str]:
-    settings = read_settings(_SETTINGS, text)  # a later mention of a setting may be its drafter's
+    settings = read_settings(_OPTIONS, text) | read_settings(
+        _SETTINGS, text
+    )  # a later mention of a setting may be its drafter's
     if _NO_PREFIXES.search(text):
         settings["prefix_caching"] = "False"
     if settings.get("kv_dtype") == "fp8_ds_mla":  # what fp8 means for a model with an indexer
@@ -230,10 +272,10 @@ def _settings(text: str) -> dict[str, str]:
 
 def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) -> LogRefusal | None:
     """Return why this start ended without an engine; None if it has the tokens of its cache and no memory ran out."""
-    started = logged.keys() & {"kv_tokens", "concurrency"}
+    started = any(logged[name].number > 0 for name in ("kv_tokens", "concurrency") if name in logged)
     if "kv_bytes_per_sequence" in logged and not started:
         return LogRefusal("too_small", logged["kv_bytes_per_sequence"].line)
-    failed = torch_out_of_memory(text, "sampler" if started else "")
+    failed = torch_out_of_memory(text, "sampler" if started else "", _STAGES)
     if failed or started:
         return failed
     if occupied := re.search(_OCCUPIED, text):
@@ -260,6 +302,8 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: VllmArgs, context: in
     logged = {name: figure for name, figure in log.logged.items() if name in _LABELS}
     if args.pp > 1:  # versions differ in which stage's layers they count
         logged.pop("max_context", None)
+        if args.version.checks_all_layers:
+            logged.pop("kv_bytes_per_sequence", None)
     checks = [
         _check(name, logged[name], [pool.figure(name) for pool in pools])
         for name in _LABELS
@@ -322,3 +366,59 @@ def _longest(layout: CacheLayout, memory: int, context: int) -> int:
         return int(layout.pool(memory, tokens).figure("kv_bytes_per_sequence"))
 
     return first_true(lambda tokens: needed(tokens) > memory, 0, context + 1) - 1
+
+
+# What a log alone suggests
+
+
+def log_advice(log: StartupLog) -> tuple[Advice, ...]:
+    """Return what to change after a failed start: first what the log's own figures show to be enough."""
+    refusal = log.refusal
+    if refusal is None:
+        return ()
+    smaller_steps = Advice("less runtime memory", "--max-num-seqs 16 --max-num-batched-tokens 2048")
+    if refusal.kind == "too_small":
+        return tuple(_for_one_request(log))
+    if refusal.kind == "no_memory":
+        graphs = log.budget.get("cuda_graphs")
+        eager = (Advice("no CUDA graphs", "--enforce-eager"),) if graphs and graphs.number >= 1 else ()
+        return (*eager, *_larger_share(log), smaller_steps, Advice("weights in fewer bits, or more GPUs"))
+    if refusal.kind == "occupied":
+        return ()
+    sequences = int(log.settings.get("max_num_seqs", "256"))
+    fewer = f"--max-num-seqs {max(1, sequences // 4)}"
+    smaller = smaller_share(log, _SHARE_OPTION, "0.85")
+    changes = {
+        "weights": (Advice("weights in fewer bits, or more GPUs", "-tp 2"),),
+        "profile": (smaller_steps, Advice("more GPUs", "-tp 2")),
+        "sampler": (Advice("fewer sequences in the warm-up", fewer), smaller),
+        "graphs": (smaller, Advice("no CUDA graphs", "--enforce-eager")),
+        "pool": (smaller,),
+    }
+    return changes.get(refusal.where, (smaller_steps, Advice("weights in fewer bits, or more GPUs", "-tp 2")))
+
+
+def _for_one_request(log: StartupLog) -> Iterator[Advice]:
+    """Yield the longest context that the engine itself prints, and a cache of half the size if that is enough."""
+    longest = log.logged.get("max_context") or log.logged.get("kv_tokens")
+    if longest and 0 < int(longest.text) < int(log.settings.get("context", longest.text)):
+        yield Advice("the longest context that fits, as the log has it", f"--max-model-len {int(longest.text)}", True)
+    needed, available = log.logged.get("kv_bytes_per_sequence"), least(log.available)
+    context, tokens = log.settings.get("context"), log.logged.get("kv_tokens")
+    if needed and available:
+        is_half = available.bytes - available.half >= needed.bytes / 2
+    else:
+        is_half = bool(context and tokens and 2 * int(tokens.text) >= int(context))
+    if is_half and "kv_dtype" not in log.settings:
+        yield Advice("a cache of half the size, if it is in 16 bits", "--kv-cache-dtype fp8")
+    elif not longest:
+        yield Advice("a shorter context", "--max-model-len N")
+    yield from larger_share(log, _SHARE_OPTION, _LARGEST, 0)
+
+
+def _larger_share(log: StartupLog) -> tuple[Advice, ...]:
+    missing, total = least(log.available), log.budget.get("gpu_memory")
+    share, enough = log.settings.get("gpu_memory_utilization"), Fraction(0)
+    if missing and missing.number <= 0 and total and total.number and share:
+        enough = Fraction(share) - missing.number / total.number
+    return larger_share(log, _SHARE_OPTION, _LARGEST, enough)

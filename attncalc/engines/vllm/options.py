@@ -80,6 +80,15 @@ class VllmOptions(TypedDict, total=False):
         float | str | None,
         Option("--cpu-offload-gb", metavar="GIB", parse=Parser(_gibibytes), help="Weights of each GPU in host memory."),
     ]
+    kv_offloading_size: Annotated[
+        float | str | None,
+        Option(
+            "--kv-offloading-size",
+            metavar="GIB",
+            parse=Parser(_gibibytes),
+            help="Host memory for blocks of the cache, of all GPUs together.",
+        ),
+    ]
     language_model_only: Annotated[
         bool, Option("--language-model-only", help="Text only: no towers, and no images in the profile.")
     ]
@@ -103,14 +112,9 @@ class VllmOptions(TypedDict, total=False):
             help="The largest batch with a CUDA graph. Default: 2 --max-num-seqs, at most 512.",
         ),
     ]
-    enable_lora: Annotated[bool, Option("--enable-lora", help="Buffers for LoRA adapters, which count as weights.")]
     max_loras: Annotated[
         Count | None,
         Option("--max-loras", metavar="N", parse=COUNT, help="Adapters of a step, with --enable-lora. Default: 1."),
-    ]
-    max_lora_rank: Annotated[
-        Count | None,
-        Option("--max-lora-rank", metavar="N", parse=COUNT, help="Rank of the buffers for adapters. Default: 16."),
     ]
     offline: Annotated[
         bool, Option("--offline", help="Python's class LLM instead of the server, with larger steps by default.")
@@ -128,18 +132,21 @@ class VllmArgs(PagedArgs):
     disable_hybrid_kv_cache_manager: bool = False
     swap_space: int | None = None
     cpu_offload_gb: int | None = None
+    kv_offloading_size: int | None = None
     language_model_only: bool = False
     limit_mm_per_prompt: str | None = None
     skip_mm_profiling: bool = False
     max_cudagraph_capture_size: int | None = None
-    enable_lora: bool = False
     max_loras: int | None = None
-    max_lora_rank: int | None = None
     offline: bool = False
 
     @property
     def changes_weights(self) -> bool:
         return bool(self.cpu_offload_gb or self.enable_lora)
+
+    @property
+    def caches_on_host(self) -> bool:
+        return bool(self.kv_offloading_size)
 
     @cached_property
     def _limits(self) -> dict[str, int]:

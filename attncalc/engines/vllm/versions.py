@@ -72,6 +72,13 @@ class VllmVersion(Version):
     has_dcp = since((0, 10, 2), "decode_context_parallel_size in config/parallel.py")
     """Decode context parallelism is available."""
 
+    has_kv_offloading = since((0, 11, 1), "kv_offloading_size in config/cache.py")
+    """Blocks of the cache can be copied to host memory."""
+    offloads_latents_once: Switch[Literal["never", "plain", "always"]] = by_version(
+        {(): "never", (0, 27): "plain", (0, 31): "always"}, "replicated_layout in kv_connector/v1/offloading/config.py"
+    )
+    """Tensor-parallel GPUs share one copy of MLA's latents there; 'plain': only if all layers cache the same."""
+
     # How a block holds groups with pages of several sizes (compressed attention)
 
     pads_unpooled_pages = until((0, 27), "_get_kv_cache_groups_uniform_groups in v1/core/kv_cache_utils.py")
@@ -87,6 +94,17 @@ class VllmVersion(Version):
     """The logged concurrency counts a group's blocks by the bytes of its layers, in units of the group of pools."""
     splits_only_equal_counts = since((0, 29), "_get_packed_kv_cache_groups in v1/core/kv_cache_utils.py")
     """Only groups with equally many pages of each size count for the layers per group."""
+
+    # What it loads
+
+    conversion_peak = by_version(
+        {(): 1, (0, 13): 1.5, (0, 15): 0}, "Fp8OnlineLinearMethod in quantization/fp8.py; pull requests 29196 and 31914"
+    )
+    """What the GPU holds while `--quantization fp8` converts weights, in sizes of the weights as released.
+
+    It held all of them first, in 0.13 and 0.14 with their copies in fp8 (vllm-project/vllm issue 31273); then it
+    converts each layer as it is loaded.
+    """
 
     # What a layer stores
 

@@ -35,7 +35,7 @@ _COMMAND = p.or_null(
     p.text("the command that starts the engine as requested"),
     "if the engine has no server or no name of the checkpoint",
 )
-_VERSION = p.or_null(p.text("the engine's version"), "for an engine without versions")
+VERSION = p.or_null(p.text("the engine's version"), "for an engine without versions")
 _BOUND = p.choice("whether bytes are what the engine reserves, or a lower bound", "reserved", "lower")
 _LOG_LINES = p.texts("the lines that the engine will log")
 _FITS = p.flag("false if the verdict is 'does_not_fit', else true")
@@ -44,7 +44,7 @@ _ANSWERED = p.fields(
     "an engine's answer",
     {
         "name": p.text("the engine"),
-        "engine_version": _VERSION,
+        "engine_version": VERSION,
         "bound": _BOUND,
         "fits": _FITS,
         "verdict": p.choice("its verdict", *_VERDICTS),
@@ -100,7 +100,12 @@ _ESTIMATE = {
     "high": p.integer("the most bytes to expect"),
     "inside": p.flag("whether the logged size is in the range"),
 }
-_REFUSAL = {
+_ADVICE = {
+    "change": p.text("the change in words"),
+    "option": p.text("what to add to the command; '' for a change of what surrounds the engine"),
+    "known": p.flag("whether the log's own figures show that the engine starts with it"),
+}
+REFUSAL = {
     "kind": p.choice("what the engine's message says", "too_small", "no_memory", "out_of_memory", "occupied"),
     "cause": p.choice("why the engine did not start", *get_args(Cause)),
     "message": p.text("the engine's message"),
@@ -111,6 +116,10 @@ _REFUSAL = {
         "if they are unknown",
     ),
     "missing": p.or_null(p.whole("bytes that are missing"), "if they are unknown"),
+    "advice": p.listed(
+        "what the log alone suggests; [] if changes were computed, which are 'suggestions'",
+        p.fields("a change", _ADVICE),
+    ),
 }
 _LOAD = {
     "running": p.whole("requests that run"),
@@ -164,7 +173,7 @@ SCHEMA = p.document(
         "runtime": _RUNTIME,
         "suggestions": p.listed("changes after which the verdict is 'fits'", p.fields("a change", _SUGGESTION)),
         "engine": p.text("the engine"),
-        "engine_version": _VERSION,
+        "engine_version": VERSION,
         "bound": _BOUND,
         "log_lines": _LOG_LINES,
         "gpu": p.or_null(p.text("name of the GPU"), _NO_GPU),
@@ -178,7 +187,7 @@ SCHEMA = p.document(
         "checks": p.listed("the figures of the log's cache; [] without a log", p.check((BYTES, TOKENS, NO_UNIT))),
         "estimates": p.listed("other sizes that the log prints; [] without a log", p.fields("a size", _ESTIMATE)),
         "refusal": p.or_null(
-            p.fields("why the engine did not start, by its log", _REFUSAL), "if it started, and without a log"
+            p.fields("why the engine did not start, by its log", REFUSAL), "if it started, and without a log"
         ),
         "load": p.or_null(
             p.fields("the load of the running server, by its log", _LOAD), "without such lines, and without a log"

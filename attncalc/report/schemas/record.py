@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
+from ...check import COLUMNS
 from . import parts as p
 from . import schema_name
-from .verify import DEVICE, GPU, MACHINE, SCALING, TIME, UNITS
+from .verify import DEVICE, GPU, MACHINE, REPORTED, SCALING, TIME, UNITS
 
-_OF, _NAME = p.text("the kind of layer; '' for the whole model"), p.text("its name")
-_UNIT = p.text("its unit")
-_ROWS: dict[str, dict[str, p.Schema]] = {
-    "checks": {
-        "of": _OF,
-        "name": _NAME,
-        "predicted": p.PREDICTED,
-        "measured": p.MEASURED,
-        "tolerance": p.or_null(p.number("the largest difference that still agrees"), "if it is not a number"),
-        "unit": _UNIT,
-    },
-    "reported": {
-        "of": _OF,
-        "name": _NAME,
-        "predicted": p.or_null(p.number("the figure of a formula"), "without one"),
-        "measured": p.or_null(p.number("the measured figure"), "if it is only predicted"),
-        "unit": _UNIT,
-    },
-    "times": {
-        name: TIME[name]
-        for name in (
-            *("of", "phase", "kernel", "ms", "flop", "bytes", "least_ms", "flop_share", "bytes_share"),
-            *("ms_min", "ms_p90"),
-        )
-    },
-    "scaling": SCALING,
+_CHECK = {
+    **p.check(UNITS)["properties"],
+    "tolerance": p.or_null(p.number("the largest difference that still agrees"), "if it is not a number"),
 }
-"""The columns of the lists of each run, in order."""
+_VALUES: dict[str, p.Properties] = {"checks": _CHECK, "reported": REPORTED, "times": TIME, "scaling": SCALING}
+_ROWS = {name: {column: _VALUES[name][column] for column in columns} for name, columns in COLUMNS.items()}
 _ADDED = {"times": 2}
 """How many of the last columns the first records lack."""
 

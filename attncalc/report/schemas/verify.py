@@ -52,7 +52,7 @@ _SUMMARY = {
         p.fields("the predicted figure with the largest relative difference", _LARGEST), "if all figures are equal"
     ),
 }
-_REPORTED = {
+REPORTED = {
     "name": p.text("its name"),
     "of": p.text("the kind of layer; '' for the whole model or the device"),
     "section": p.text("the heading that it is listed under on screens"),
@@ -130,7 +130,7 @@ SCHEMA = p.document(
         "simulated": p.flag("whether torch's fake tensors stood in for the device"),
         "checks": p.listed("every comparison", p.check(UNITS)),
         "reported": p.listed(
-            "figures that were measured for information and never count as agreement", p.fields("a figure", _REPORTED)
+            "figures that were measured for information and never count as agreement", p.fields("a figure", REPORTED)
         ),
         "device": p.fields("the device; a GPU has all keys", DEVICE, {**MACHINE, **GPU}),
         "times": p.listed("the times of each pass; not checked", p.fields("a time", TIME)),

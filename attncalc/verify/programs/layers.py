@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -93,7 +94,8 @@ def verify_layers(model: ModelSpec, request: VerifyRequest, device: Device, on_p
             found.add(case, case_checks)
             on_progress.keep(found.result())
             for layer_pass in passes(layer, plan):
-                observed = _retried(layer_pass, layer, symbolic, device, predicted, ceiling)
+                observe = partial(_observe, layer_pass, layer, symbolic, device, predicted, ceiling)
+                observed = _retried(observe, layer_pass.kernel, device)
                 if isinstance(observed, str):
                     found.skipped.append(f"{case.name}, {layer_pass.phase}: {observed}.")
                     continue
@@ -104,7 +106,7 @@ def verify_layers(model: ModelSpec, request: VerifyRequest, device: Device, on_p
                 on_progress.keep(found.result())
             found.skipped += (*_uncounted_kernels(case_checks, case, plan), *_unchecked(layer))
             is_recurrent = layer.is_recurrent
-            del layer, layer_pass  # else the layer would exist until the next one does
+            del layer, layer_pass, observe  # else the layer would exist until the next one does
             device.empty_cache()
             if device.has_values:
                 env = Environment(device, request.kernels, random)
@@ -153,24 +155,17 @@ def _observe(
     return _Observed(checks, reported, times)
 
 
-def _retried(
-    layer_pass: Pass,
-    layer: RealLayer,
-    symbolic: Case,
-    device: Device,
-    predicted: memory.PredictedActivations,
-    ceiling: timing.Ceiling | None,
-) -> _Observed | str:
-    """Return what `_observe` returns, or why the kernel does not run. If memory runs out, it is tried once more."""
+def _retried(observe: Callable[[], _Observed], kernel: str, device: Device) -> _Observed | str:
+    """Return what `observe` returns, or why the kernel does not run. If memory runs out, it is tried once more."""
     for _ in range(2):
         try:
-            return _observe(layer_pass, layer, symbolic, device, predicted, ceiling)
+            return observe()
         except CannotRunError as error:
             return str(error)
         except torch.OutOfMemoryError:
             pass  # the exception holds the tensors of its frames until this block ends
         device.empty_cache()
-    return f"{layer_pass.kernel} ran out of memory"
+    return f"{kernel} ran out of memory"
 
 
 def _structure(layer: RealLayer, symbolic: Case, plan: Plan, *, has_values: bool) -> tuple[list[Check], LayerTotals]:

@@ -47,9 +47,10 @@ def verify_several(
     order = sorted(range(len(asked)), key=expected.__getitem__)
     limit = asked[0][1].seconds or math.inf
     deadline = started + limit
-    if min(least) > limit:
+    needed = min(least) + on_progress.clock() - started  # the estimates took time too
+    if needed > limit:
         raise CannotCheckError(
-            f"no model can be checked in {duration(limit)}: the quickest needs about {duration(min(least))}",
+            f"no model can be checked in {duration(limit)}: the quickest needs about {duration(needed)}",
             "give more --minutes",
         )
     for number, i in enumerate(order, 1):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ... import __version__
-from ...check import Check, VerifyResult
+from ...check import COLUMNS, Check, VerifyResult
 from ...errors import AttncalcError
 from ...model import ModelSpec
 from ...units import duration, truncate
@@ -26,16 +26,6 @@ from .machine import machine_facts, main_dtype
 from .steps import Step, Target, record_steps
 
 SCHEMA = "attncalc.record/1"
-COLUMNS = {
-    "checks": ("of", "name", "predicted", "measured", "tolerance", "unit"),
-    "reported": ("of", "name", "predicted", "measured", "unit"),
-    "times": (
-        *("of", "phase", "kernel", "ms", "flop", "bytes", "least_ms", "flop_share", "bytes_share"),
-        *("ms_min", "ms_p90"),
-    ),
-    "scaling": ("of", "kernel", "context", "ms", "flop", "peak", "peak_predicted"),
-}
-"""The columns of the lists of each run, in order: a row per object would make the file three times as long."""
 NO_TIME = "no time left"
 INTERRUPTED = "the record ended before it"
 UNFINISHED = "This run ended before all of its checks."

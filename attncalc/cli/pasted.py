@@ -1,0 +1,212 @@
+"""A pasted launch command as a question: `attncalc fit --gpu h100 -- vllm serve Qwen/Qwen3-8B -tp 2`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from ..config.gpus import gpus_of
+from ..config.presets import preset_of, with_file_type
+from ..engines import ENGINES, find_engine
+from ..engines.pasted import LaunchWords, could_matter
+from ..errors import AttncalcError
+from ..options import Option
+from ..units import truncate
+
+_MOST_WORDS = 1_000
+_DRAFT_MODEL, _DRAFT_LAYERS = "--speculative-model", "--speculative-layers"
+EXAMPLES = (
+    "'vllm serve MODEL', 'python -m sglang.launch_server --model-path MODEL', 'llama-server -m FILE' or "
+    "'ollama run MODEL'"
+)
+
+
+class _Start(NamedTuple):
+    """Where a command starts its engine."""
+
+    engine: str  # by attncalc's name
+    title: str
+    words: LaunchWords
+    version: str | None  # of the container's image
+    first: int  # the index of its first argument
+
+
+def launches(words: Sequence[str]) -> bool:
+    """Return whether the words start an engine that is known here."""
+    return _start(words) is not None
+
+
+def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, Option]) -> list[str]:
+    """Return the arguments of `attncalc fit`, with a pasted command as options; a note names those that are not used.
+
+    Args:
+        before: The arguments before the command, which replace the same options of the command.
+        command: Its words, or one text with all of them.
+        options: {name: option} of `attncalc fit`.
+
+    Raises AttncalcError if it starts no known engine, or an unknown option may change memory.
+    """
+    try:
+        words = shlex.split(command[0]) if len(command) == 1 else list(command)
+    except ValueError:  # a quotation mark without its other
+        words = command[0].split()
+    start = _start(words[:_MOST_WORDS])
+    if start is None or len(words) > _MOST_WORDS:
+        raise AttncalcError(
+            f"'{truncate(' '.join(words), 60)}' starts no engine that is known here", f"after -- comes {EXAMPLES}"
+        )
+    given = {options[name].name for name in (word.partition("=")[0] for word in before) if name in options}
+    reader = _Reader(start, options, given)
+    for word in words[: start.first]:
+        name, _, value = word.partition("=")
+        if name in start.words.environment:
+            reader.add(start.words.environment[name](value))
+    model = reader.read(words[start.first :])
+    if start.version:
+        reader.add(("--engine-version", start.version))
+    reader.choose_drafter(model)
+    if model:
+        model, file_type = _built_in(model)
+        reader.add(("--weights-dtype", file_type) if file_type else start.words.of_model(model))
+    if start.words.context and (context := _default_context(start.words, before)):
+        reader.add(("--context", context))
+    reader.add(("--engine", start.engine))
+    reader.note()
+    return [*before, *([model] if model else []), *(word for words in reader.found.values() for word in words)]
+
+
+def _built_in(model: str) -> tuple[str, str | None]:
+    """Return the built-in model that a GGUF file stores, by the file's name, and its type; the model itself if there is
+    such a file here, or the name is another one: 'models/Qwen3-8B-Q4_K_M.gguf' is qwen3-8b in q4_k_m.
+    """
+    path = Path(model)
+    if path.suffix.lower() != ".gguf" or path.exists():
+        return model, None
+    name, file_type = with_file_type(path.stem)
+    preset = preset_of(re.sub(r"[-.](?:BF16|F16|F32)$", "", name, flags=re.IGNORECASE))
+    return (preset, file_type) if preset else (model, None)
+
+
+def _start(words: Sequence[str]) -> _Start | None:
+    """Return where the words start an engine, at the last such place: an image may be followed by a program."""
+    found, version = None, None
+    for engine in map(find_engine, ENGINES):
+        for known in engine.commands:
+            for i, word in enumerate(words):
+                for length, text in ((1, word), (2, " ".join(words[i : i + 2]))):
+                    if match := known.program.fullmatch(text):
+                        version = match.groupdict().get("version") or version
+                        found = _Start(engine.name, engine.title, known, version, i + length)
+    return found
+
+
+def _default_context(words: LaunchWords, before: Sequence[str]) -> str | None:
+    """Return the tokens of context that an engine takes by the memory of the GPUs in --gpu; None without a GPU."""
+    texts = [after for word, after in pairwise(before) if word == "--gpu"]
+    texts += [word.partition("=")[2] for word in before if word.startswith("--gpu=")]
+    if not texts or words.context is None:
+        return None
+    number, gpu = gpus_of(texts[0])
+    return str(words.context((number or 1) * gpu.memory))
+
+
+class _Reader:
+    """Reads the arguments of an engine's command.
+
+    Attributes:
+        found: {option of `attncalc fit`: its words}.
+    """
+
+    def __init__(self, start: _Start, options: Mapping[str, Option], given: set[str]) -> None:
+        self.found: dict[str, tuple[str, ...]] = {}
+        self._start, self._options, self._given = start, options, given
+        self._unused: list[str] = []
+
+    def add(self, words: Sequence[str]) -> None:
+        """Add options with their values, without those that are given already."""
+        starts = [i for i, word in enumerate(words) if word in self._options]
+        for start, end in pairwise([*starts, len(words)]):
+            name = self._options[words[start]].name
+            if name not in self._given and name not in self.found:
+                self.found[name] = tuple(words[start:end])
+
+    def choose_drafter(self, model: str | None) -> None:
+        """Keep a draft model or a number of layers. A command has both: '--speculative-algorithm EAGLE3' with a path.
+
+        A draft model that is the model itself is its multi-token prediction.
+        """
+        drafter = self.found.get(_DRAFT_MODEL)
+        if drafter and (drafter[1] == model or _DRAFT_LAYERS in self._given):
+            del self.found[_DRAFT_MODEL]
+        elif drafter or _DRAFT_MODEL in self._given:
+            self.found.pop(_DRAFT_LAYERS, None)
+        if _DRAFT_MODEL in self.found:
+            name, file_type = _built_in(self.found[_DRAFT_MODEL][1])
+            self.found[_DRAFT_MODEL] = (_DRAFT_MODEL, f"{name}:{file_type}" if file_type else name)
+
+    def read(self, words: Sequence[str]) -> str | None:
+        """Add the options of the words, and return the model; None if they name none.
+
+        Raises AttncalcError for an option that is not known and may change memory.
+        """
+        known, model, swallowed = self._start.words, None, []
+        rest = list(reversed(words))
+        while rest:
+            word = rest.pop()
+            if not _is_option(word):
+                model = model or word
+                continue
+            name, has_value, value = word.partition("=")
+            name = f"--{name[2:].replace('_', '-')}" if name.startswith("--") else name
+            if name in known.flags:
+                self._use(name, known.flags[name])
+                continue
+            option = self._options.get(name)
+            reading = known.names.get(name)
+            if reading is None and option and not option.metavar:
+                self.add((name if "/" in option.names[0] else option.name,))
+                continue
+            if not has_value:
+                value = rest.pop() if rest and not _is_option(rest[-1]) else ""
+            if name in known.models:
+                model = value
+            elif callable(reading):
+                self._use(name, reading(value))
+            elif option or reading:
+                self.add(() if value == "auto" else (option.name if option else str(reading), value))
+            else:
+                self._leave_out(name)
+                swallowed.append(value)
+        # 'vllm serve --new-flag org/name': the flag has no value, and the model follows
+        return model or next((value for value in swallowed if re.fullmatch(r"[\w.-]+/[\w.-]+", value)), None)
+
+    def note(self) -> None:
+        """Name the options that are not used."""
+        if self._unused:
+            sys.stderr.write(f"note: not used: {', '.join(dict.fromkeys(self._unused))}\n")
+
+    def _use(self, name: str, words: Sequence[str]) -> None:
+        self.add(words)
+        if not words:
+            self._unused.append(name)
+
+    def _leave_out(self, name: str) -> None:
+        """Note an option that is not known. Raises AttncalcError if it may change memory."""
+        name = truncate(name)
+        if name in self._start.words.unmodelled:
+            name = f"{name} (which may change the runtime memory)"
+        elif could_matter(name):
+            raise AttncalcError(
+                f"{name} of {self._start.title} is not known here, and may change memory",
+                "leave it out to see the figures without it",
+            )
+        self._unused.append(name)
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and re.fullmatch(r"-|-\d[\d.]*", word) is None

@@ -1,0 +1,58 @@
+"""What an engine's own launch command is made of, so that a pasted one can be read as options of `attncalc fit`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+Reading = Callable[[str], Sequence[str]]
+"""From the value of an engine's option to the options of `attncalc fit`; () if it changes no memory."""
+
+_COULD_MATTER = re.compile(
+    r"batch|cache|context|cp-size|cpu|ctx|dtype|draft|device|ep-size|expert|gpu|graph|kv|layer|len\b|lora|mamba|mem"
+    r"|mm-|mmproj|moe|num-(?!prompts)|offload|override|parallel|pool|quant|rope|seq|size|slots|spec|split|swa"
+    r"|token(?!izer)|tp|weight|window"
+)
+"""Words in the names of options that may change memory. An unknown option with none of them is left out."""
+
+
+def ignored(value: str) -> tuple[str, ...]:
+    """The reading of an option that changes no memory."""
+    return ()
+
+
+class LaunchWords(NamedTuple):
+    """How the launch command of an engine is read.
+
+    Attributes:
+        program: Matches a word, or two with a blank, that start the command, or its container's image: the group
+            `version` is the version of an image.
+        models: Its names of the option for the model, which may also be the first word.
+        names: {its name of an option: that of `attncalc fit`, or a function of its value}; other names are the same.
+        flags: {its option without a value: the options of `attncalc fit`}.
+        unmodelled: Its options that may change memory, which no figure here includes.
+        environment: {variable: a function of its value}.
+        of_model: From the model's name to further options of `attncalc fit`, if the name decides any.
+        context: From the bytes of a GPU's memory to the default tokens of context, if that decides them.
+    """
+
+    program: re.Pattern[str]
+    models: tuple[str, ...]
+    names: Mapping[str, str | Reading] = MappingProxyType({})
+    flags: Mapping[str, Sequence[str]] = MappingProxyType({})
+    unmodelled: tuple[str, ...] = ()
+    environment: Mapping[str, Reading] = MappingProxyType({})
+    of_model: Reading = ignored
+    context: Callable[[int], int] | None = None
+
+
+def only_if_several(*options: str) -> Reading:
+    """Return the reading of a number that stands for a flag: '--ep-size 8' is --enable-expert-parallel."""
+    return lambda number: () if number in ("0", "1") else options
+
+
+def could_matter(name: str) -> bool:
+    """Return whether an option of that name may change the memory that an engine uses."""
+    return _COULD_MATTER.search(name.lower()) is not None

@@ -1,0 +1,246 @@
+"""SGLang's pools of compressed attention (DeepSeek-V4): windows, pools of 4 and 128 tokens, and tokens to pool.
+
+All have pages of 256 tokens. A page of the full pool has 64 keys in each layer with pools of 4, and as many of its
+indexer, and 2 in each layer with pools of 128. A page of the sliding-window pool has 256 keys in every layer, and the
+last tokens to pool by 4. Tokens to pool by 128 belong to a request; up to 0.5.14 to a page of windows too.
+
+The sliding-window pool has 0.1 tokens per token of the full pool. From 0.5.21 on, unless a ratio is given, it has as
+many as --max-running-requests may need, and the full pool gets what is left.
+
+Example: DeepSeek-V4-Flash in 0.5.15 takes 985,664 B per page of the full pool: 21 x 64 x (584 + 132) + 20 x 2 x 584.
+A page of the sliding-window pool takes 9,869,312 B: 256 x 43 x 584 + 16 x 21 x 10,240. So a token takes
+985,664 / 256 + 0.1 x 9,869,312 / 256 = 7,705.45 B, as logged (bytes_per_full_token).
+
+Source: DSV4PoolConfigurator (srt/model_executor/pool_configurator.py) and srt/mem_cache/deepseek_v4_memory_pool.py of
+0.5.12 to 0.5.23, for NVIDIA GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+from ...errors import AttncalcError
+from ...quantity import Quantity, ceil_div, named, quantity
+from ...units import BYTES, GIB, TOKENS, dtype, parse_decimal
+from ..base import Detail
+from ..ds_mla import KEY_BYTES, LARGE_POOL, SMALL_POOL, check_stored, index_key_bytes, padded_page
+from ..pipeline import LayerCacheSpec, cut_into_stages
+from .options import SglangArgs
+from .pools import ModelPools, StageLayers, TokenRow, stage_sizes
+from .share import chunked_prefill_size
+from .slots import SglangLayout
+
+_PAGE = 256
+_REQUESTS = 256
+"""--max-running-requests unless it is given (apply_deepseek_v4_defaults in arg_groups/deepseek_v4_hook.py)."""
+_SWA_RATIO = "0.1"
+"""--swa-full-tokens-ratio unless it is given."""
+_TAILS_PER_REQUEST = 4
+"""Ends of cached prefixes whose windows are kept (--swa-prefix-tails)."""
+_CHUNKS_IN_FLIGHT = 2
+
+
+class StageBytes(NamedTuple):
+    """What one pipeline stage stores."""
+
+    layers: int
+    page: int  # bytes of a page of the full pool
+    window_page: int  # bytes of a page of the sliding-window pool
+    request: int  # bytes of a request's tokens to pool by 128
+
+
+@dataclass(frozen=True)
+class CompressedLayout(SglangLayout):
+    """The pools of a model with compressed attention."""
+
+    stage_bytes: tuple[StageBytes, ...] = ()  # what each pipeline stage stores
+    window_cap: int | None = None  # tokens of the sliding-window pool; None if the ratio decides
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        facts = super().facts
+        return tuple(f for f in facts if not f.startswith("swa")) if self.window_cap is not None else facts
+
+    @property
+    def _requests(self) -> int:
+        return self.max_sequences or _REQUESTS
+
+    def _with_drafter(self, size: int, stage: int) -> int:
+        """Return the bytes, of which a drafter takes as many as one more layer: of 43 layers, 44 / 43."""
+        layers = self.stage_bytes[stage].layers
+        return ceil_div(size * (layers + 1), layers) if self.args.has_drafter else size
+
+    def _stage_costs(self) -> Iterator[tuple[int, int, int]]:
+        for i, stage in enumerate(self.stage_bytes):
+            pages = 1 if self.window_cap is not None else self.swa_ratio.denominator
+            cost = pages * self._page_bytes(i)
+            if self.window_cap is None:
+                cost = cost + self.swa_ratio.numerator * self._window_page_bytes(i)
+            if self.args.has_drafter:
+                cost, pages = cost * (stage.layers + 1), pages * stage.layers
+            yield i, cost, pages * self.page
+
+    def _page_bytes(self, stage: int) -> Quantity:
+        return named(self.stage_bytes[stage].page, "page_bytes", "bytes of a page of tokens in all pools")
+
+    def _window_page_bytes(self, stage: int) -> Quantity:
+        meaning = "bytes of a page of windows, with the tokens to pool by 4"
+        return named(self.stage_bytes[stage].window_page, "window_page_bytes", meaning)
+
+    def _unpooled_bytes(self, stage: int) -> int:
+        """Return the bytes of tokens to pool by 128: of all requests, two more, and 128 rows of padding."""
+        request = self.stage_bytes[stage].request
+        ring = _ring(LARGE_POOL, self.args)
+        return (self._requests + 2) * request + request * LARGE_POOL // ring if request else 0
+
+    def _window_bytes(self, stage: int, tokens: int) -> int:
+        return self._with_drafter(tokens // self.page * self.stage_bytes[stage].window_page, stage)
+
+    def _fixed_bytes(self, stage: int) -> int:
+        unpooled = self._unpooled_bytes(stage)
+        return unpooled if self.window_cap is None else unpooled + self._window_bytes(stage, self.window_cap)
+
+    def _swa_tokens(self, tokens: Quantity) -> Quantity | None:
+        return super()._swa_tokens(tokens) if self.window_cap is None else quantity(self.window_cap)
+
+    def _full_tokens_needed(self, batch: int, context: int) -> int:
+        if self.window_cap is None:
+            return super()._full_tokens_needed(batch, context)
+        return self._tokens_in_pages(batch, context)
+
+    def _details(self, stage_number: int, swa_tokens: Quantity | None, slots: Quantity | None) -> Iterator[Detail]:
+        windows = int(swa_tokens or 0)
+        yield Detail("kv_bytes_per_block", "one page, pools", quantity(self.stage_bytes[stage_number].page), BYTES)
+        yield Detail("swa_tokens", "tokens of the sliding-window pool", quantity(windows), TOKENS)
+        size = quantity(self._window_bytes(stage_number, windows))
+        yield Detail("swa_bytes", "bytes of the sliding-window pool", size, BYTES)
+        if unpooled := self._unpooled_bytes(stage_number):
+            label = f"tokens to pool of {self._requests} requests"
+            yield Detail("unpooled_bytes", label, quantity(unpooled), BYTES)
+        yield Detail("kv_block_size", "tokens per page", quantity(self.page), TOKENS)
+
+    def _log_lines(self, stage_number: int, tokens: int, swa_tokens: int | None, slots: int | None) -> Iterator[str]:
+        _, cost, per_tokens = list(self._stage_costs())[stage_number]
+        windows, version = int(swa_tokens or 0), self.args.version
+        if self.window_cap is not None:
+            yield f"DSV4 SWA sizing: mode=cap, swa_tokens={windows}, ..."
+        unpooled = self._unpooled_bytes(stage_number)
+        fixed = f"c128_state_fixed={unpooled / GIB:.2f} GB, ... " if unpooled else ""
+        yield (
+            f"DSV4 memory calculation: ... bytes_per_full_token={int(cost) / per_tokens:.2f}, ... {fixed}"
+            f"full_token={tokens}"
+        )
+        rings = windows // (self.page if version.keeps_unpooled_by_page else LARGE_POOL) * _ring(SMALL_POOL, self.args)
+        large = 0 if version.keeps_unpooled_by_request else windows // LARGE_POOL * _ring(LARGE_POOL, self.args)
+        yield (
+            f"DSV4 pool sizes: full={tokens}, swa={windows}, c4={tokens // SMALL_POOL}, c128={tokens // LARGE_POOL}, "
+            f"c4_state={rings}, c128_state={large}"
+        )
+        yield f"max_total_num_tokens={tokens}, ..."
+
+
+def compressed_layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> CompressedLayout:
+    """Return SGLang's pools of compressed attention. Raises AttncalcError if it does not support the arguments."""
+    version = args.version
+    if not version.has_compressed_attention:
+        raise AttncalcError(
+            f"SGLang {version.name} has no compressed attention (DeepSeek-V4)", "use --engine-version 0.5.12 or later"
+        )
+    check_stored((cached for spec in specs for cached in spec.cached), args.kv_dtype.name, "SGLang")
+    if args.block_size not in (None, _PAGE):
+        raise AttncalcError(
+            f"--block-size {args.block_size}: SGLang's pages of compressed attention have {_PAGE} tokens",
+            "leave --block-size out",
+        )
+    if args.disable_hybrid_swa_memory:
+        raise AttncalcError("--disable-hybrid-swa-memory does not apply to compressed attention", "leave it out")
+    if not version.counts_windows_by_stage and args.pp > 1:
+        raise AttncalcError(
+            f"SGLang {version.name} sizes the pools of each pipeline stage for all layers, which is not supported",
+            "use --engine-version 0.5.13 or later, or leave --pp out",
+        )
+    requests = max(1, (args.max_running_requests or _REQUESTS) // args.attn_dp)
+    given = args.swa_full_tokens_ratio
+    ratio = Fraction(*parse_decimal(given or _SWA_RATIO, "--swa-full-tokens-ratio", upper=1))
+    window = int(next(c.span.reach or 0 for spec in specs for c in spec.cached if c.role == "shared"))
+    stages = cut_into_stages(specs, args.pp, stage_sizes)
+    key = TokenRow(KEY_BYTES, KEY_BYTES, True)
+    pools = ModelPools(key, key, 0, window, False, False, tuple(StageLayers(0, 0, 0, 0, 0) for _ in stages))
+    capped = version.caps_windows and given is None
+    return CompressedLayout(
+        args,
+        pools,
+        None,
+        _PAGE,
+        ratio,
+        requests,
+        tuple(_notes(args, requests, capped=capped)),
+        stage_bytes=tuple(_stage_bytes(stage, args) for stage in stages),
+        window_cap=_window_cap(args, window, requests) if capped else None,
+    )
+
+
+def _ring(size: int, args: SglangArgs) -> int:
+    """Return how many tokens to pool are kept: 8 for pools of 4, which overlap, 128 for 128; with a drafter twice."""
+    return (2 * SMALL_POOL if size == SMALL_POOL else size) * (2 if args.has_drafter else 1)
+
+
+def _stage_bytes(stage: Sequence[LayerCacheSpec], args: SglangArgs) -> StageBytes:
+    version, fp32 = args.version, dtype("fp32")
+
+    def paged(page: int) -> int:
+        return padded_page(page) if version.counts_padded_pages else page
+
+    layers = sum(spec.layers for spec in stage)
+    windows = layers + (0 if version.counts_windows_by_stage else 1)  # that of multi-token prediction
+    page, window_page, request = 0, windows * paged(_PAGE * KEY_BYTES), 0
+    for spec in stage:
+        for c in spec.cached:
+            size = int(getattr(c.span, "size", 1))
+            if c.role == "pools":
+                page += spec.layers * paged(_PAGE // size * KEY_BYTES)
+            elif c.role == "index_pools":
+                page += spec.layers * _PAGE // size * index_key_bytes(int(c.width))
+            elif c.role == "unpooled":
+                ring = spec.layers * _ring(size, args) * c.rows * fp32.row_bytes(int(c.width))
+                if size == LARGE_POOL and version.keeps_unpooled_by_request:
+                    request += ring
+                else:
+                    window_page += ring * (1 if version.keeps_unpooled_by_page else _PAGE // LARGE_POOL)
+    return StageBytes(layers, int(page), int(window_page), int(request))
+
+
+def _window_cap(args: SglangArgs, window: int, requests: int) -> int:
+    """Return the tokens of the sliding-window pool that all requests may need (compute_swa_request_cap).
+
+    A request keeps its window, 128 tokens per drafted one that wait for eviction, a page, and the next page or a
+    drafter's tokens. Two chunks of a prefill are in flight. Four ends of prefixes per request stay in the radix cache.
+
+    Example of a log: 4 requests with 6 drafted tokens, chunks of 1,024 and 16 ends take
+    4 x (128 + 6 x 128 + 256 + 12) + 2 x 1,024 + 256 + 16 x (128 + 256), in pages 13,312 tokens.
+    """
+    drafted = max(1, args.speculative_tokens)
+    next_tokens = 2 * drafted if args.has_drafter else _PAGE
+    chunk = chunked_prefill_size(args) // args.attn_dp
+    tails = _TAILS_PER_REQUEST * requests if args.radix_cache else 0
+    tokens = requests * (window + 128 * drafted + _PAGE + next_tokens) + _CHUNKS_IN_FLIGHT * chunk + _PAGE
+    return int(ceil_div(tokens + tails * (window + _PAGE), _PAGE)) * _PAGE
+
+
+def _notes(args: SglangArgs, requests: int, *, capped: bool) -> Iterator[str]:
+    if capped:
+        yield (
+            f"The sliding-window pool is for {requests} running requests and the prefixes in the radix cache, whatever "
+            "their length: a smaller --max-running-requests leaves more for tokens."
+        )
+    else:
+        yield "A prompt's chunk takes more of the sliding-window pool during its prefill; that is not counted."
+    if args.has_drafter:
+        yield "SGLang keeps twice as many tokens to pool with a drafter, and counts the drafter as one more layer."
+    if args.device.startswith("AMD"):
+        yield "These are the pools on NVIDIA GPUs; SGLang has others on AMD GPUs (unified_kv)."
+    if args.attn_dp > 1:
+        yield "Each rank of DP attention runs its part of the requests, with pools of its own."

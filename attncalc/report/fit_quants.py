@@ -1,0 +1,92 @@
+"""The report of `attncalc fit --quants`: a model's types of GGUF files, or the files of a folder, by what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..serving.answer import Answer
+from ..serving.fit import FitRequest, sure_limits
+from ..serving.launch import launch_command
+from ..units import BYTES, count
+from .fit import hardware
+from .fit_facts import engine_facts, fit_facts
+from .fit_figures import answer_figures
+from .fit_tables import Figures, command_table
+from .report import Column, Report, Table, column_table, unit_column, workload_facts
+from .roofline import roofline_section
+from .users import users_section
+
+USEFUL_CONTEXT = 8192
+"""Tokens of context that a quant must hold if none are asked for."""
+
+
+class _Quant(NamedTuple):
+    """A quant of the model."""
+
+    name: str  # its type, or its file
+    answer: Answer
+    figures: Figures
+    longest: int  # tokens of one request that fit for sure
+
+
+def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: int | None) -> Report:
+    """Return what each quant holds, the largest first, and the command for the largest that holds the context.
+
+    Args:
+        requests: (name of the quant, its request).
+        context: Tokens that were asked for; None for USEFUL_CONTEXT.
+
+    Raises AttncalcError as `fit` does.
+    """
+    wanted = context or USEFUL_CONTEXT
+    quants = sorted(map(_quant, requests), key=lambda one: -one.figures["weights"].whole)
+    best = next((one for one in quants if one.longest >= wanted), None)
+    chosen = best or max(quants, key=lambda one: one.longest)
+    answer, fits = chosen.answer, best is not None
+    resolved = answer.resolved
+    weights = unit_column("weights", [one.figures["weights"].whole for one in quants], BYTES)
+    columns = (
+        (Column("quant", "left"), [one.name for one in quants]),
+        weights,
+        (Column("longest\ncontext"), [count(one.longest) if one.longest else "-" for one in quants]),
+        (Column(f"holds\n{count(wanted)}"), ["yes" if one.longest >= wanted else "no" for one in quants]),
+    )
+    command: tuple[Table, ...] = ()
+    if chosen.longest:
+        tokens = context if fits and context else chosen.longest
+        command = command_table(launch_command(Answer.to(resolved.request.with_workload(context=tokens)).resolved))
+    bounds = roofline_section(answer, with_variants=False)
+    verdict = _verdict(chosen, wanted, fits=fits)
+    return Report(
+        "fit",
+        (verdict, f"{resolved.request.model.title} on {hardware(resolved)}, {resolved.engine.title}"),
+        resolved.model.facts(),
+        workload_facts(resolved.model, resolved.workload, resolved.engine.name),
+        (*chosen.figures.values(), *bounds.figures),
+        tuple(({**engine_facts(one.answer.result), "name": one.name}, tuple(one.figures.values())) for one in quants),
+        (column_table(columns), *command),
+        ("Weights are those on the GPU. The contexts of one request are sure to fit.",),
+        extra={
+            **fit_facts(answer, verdict),
+            "fits": fits,
+            "verdict": "fits" if fits else "does_not_fit",
+            "users": users_section([answer]).extra,
+            "roofline": bounds.extra,
+        },
+        verdict="fits" if fits else "does_not_fit",
+    )
+
+
+def _quant(named: tuple[str, FitRequest]) -> _Quant:
+    name, request = named
+    answer = Answer.to(request)
+    return _Quant(name, answer, answer_figures(answer), sure_limits(answer.resolved)[0])
+
+
+def _verdict(chosen: _Quant, wanted: int, *, fits: bool) -> str:
+    if fits:
+        return f"FITS: {chosen.name} is the largest that holds {count(wanted)} tokens."
+    if chosen.longest:
+        return f"DOES NOT FIT: {chosen.name} holds {count(chosen.longest)} tokens, and none {count(wanted)}."
+    return "DOES NOT FIT: the weights of every quant are larger than the GPU."

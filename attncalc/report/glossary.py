@@ -1,0 +1,303 @@
+"""Terms of the field, each on one screen: what it means, its formula, and an example to redo by hand."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ..errors import AttncalcError, did_you_mean
+from ..units import truncate
+from .report import Column, Report, Table
+from .text import wrapped
+
+
+class Term(NamedTuple):
+    """A term.
+
+    Attributes:
+        title: Its name in words.
+        also: Other names by which people ask for it.
+        meaning: What it is, in short sentences.
+        formula: The formula, and what its symbols are; () for none.
+        example: A calculation with tiny numbers; a line 'X = N' holds as written.
+        command: The command that computes it for a model.
+        source: The paper.
+    """
+
+    title: str
+    also: tuple[str, ...]
+    meaning: str
+    formula: tuple[str, ...]
+    example: tuple[str, ...]
+    command: str
+    source: str = ""
+
+
+TERMS = {
+    "kv-cache": Term(
+        "KV cache",
+        ("cache", "kv", "kvcache", "key-value-cache"),
+        "A decoder computes a key and a value for each token, layer and KV head. Later tokens read them again, so they "
+        "are kept: that is the KV cache. It grows with the batch and the context, and not with the query heads.",
+        (
+            "L * B * T * 2 * n_kv_heads * d_head * bytes",
+            "L layers, B sequences, T tokens of each; 2: keys and values",
+        ),
+        ("4 tokens, 1 layer, 2 KV heads of 8 elements, fp16 (2 bytes):", "1 * 1 * 4 * 2 * 2 * 8 * 2 = 256"),
+        "attncalc kv llama2-70b --explain",
+        "Pope et al. 2022, arXiv:2211.05102",
+    ),
+    "mha": Term(
+        "Multi-head attention (MHA)",
+        ("multi-head", "multi-head-attention", "attention"),
+        "Every query head has a key and a value head of its own. The cache has as many KV heads as there are query "
+        "heads.",
+        ("softmax(Q K^T / sqrt(d_head)) V, for each head", "n_kv_heads = n_heads"),
+        ("4 query heads of 8 elements: KV values per token and layer:", "2 * 4 * 8 = 64"),
+        "attncalc compare llama2-7b",
+        "Vaswani et al. 2017, arXiv:1706.03762",
+    ),
+    "gqa": Term(
+        "Grouped-query attention (GQA)",
+        ("grouped-query", "grouped-query-attention", "kv-heads"),
+        "Several query heads share one KV head. The cache shrinks by that ratio, and the FLOPs of the scores stay.",
+        ("n_heads / n_kv_heads query heads share a KV head",),
+        (
+            "4 query heads of 8 elements that share 2 KV heads: KV values per token and layer:",
+            "2 * 2 * 8 = 32",
+            "With MHA it would be:",
+            "2 * 4 * 8 = 64",
+        ),
+        "attncalc compare llama2-70b",
+        "Ainslie et al. 2023, arXiv:2305.13245",
+    ),
+    "mqa": Term(
+        "Multi-query attention (MQA)",
+        ("multi-query", "multi-query-attention"),
+        "All query heads share one KV head: GQA with one group. It has the smallest cache of the three.",
+        ("n_kv_heads = 1",),
+        ("4 query heads of 8 elements and 1 KV head: KV values per token and layer:", "2 * 1 * 8 = 16"),
+        "attncalc kv llama2-7b --attention mqa",
+        "Shazeer 2019, arXiv:1911.02150",
+    ),
+    "mla": Term(
+        "Multi-head latent attention (MLA)",
+        ("latent", "multi-head-latent-attention", "deepseek-attention"),
+        "The cache has one latent vector per token, from which the keys and values of all heads are computed, and a "
+        "rotary key that all heads share. There is no 2: one vector stands for keys and values.",
+        ("L * B * T * (kv_lora_rank + d_rope) * bytes",),
+        (
+            "A latent of 12 and a rotary key of 4 elements: values per token and layer:",
+            "12 + 4 = 16",
+            "MHA with 4 heads of 8 elements:",
+            "2 * 4 * 8 = 64",
+        ),
+        "attncalc kv deepseek-v3 --explain",
+        "DeepSeek-AI 2024, arXiv:2405.04434",
+    ),
+    "window": Term(
+        "Sliding window",
+        ("sliding-window", "swa", "local-attention", "local"),
+        "A layer with a window sees only the last W tokens, so its cache stops growing at W tokens. Many models mix "
+        "such local layers with a few that see the whole context.",
+        ("min(T, W) tokens in the cache of a local layer",),
+        (
+            "8 tokens, 2 layers: one with a window of 4, one without: tokens in both caches:",
+            "4 + 8 = 12",
+            "Without windows:",
+            "8 + 8 = 16",
+        ),
+        "attncalc kv gemma3-27b",
+        "Child et al. 2019, arXiv:1904.10509; Jiang et al. 2023, arXiv:2310.06825",
+    ),
+    "prefill": Term(
+        "Prefill",
+        ("prompt-processing", "ttft", "prompt"),
+        "The model reads the whole prompt in one pass and fills the cache. Each weight is used for every token of the "
+        "prompt, so a long prefill is bound by FLOP/s. Its time is most of the time to the first token (TTFT).",
+        ("about 2 * parameters * T FLOP, and the scores, which grow with T * T",),
+        (
+            "A model of 100 parameters and a prompt of 4 tokens: FLOP without scores:",
+            "2 * 100 * 4 = 800",
+        ),
+        "attncalc flops llama2-70b --phase prefill",
+    ),
+    "decode": Term(
+        "Decode",
+        ("decoding", "generation", "tpot", "decode-step"),
+        "Each step computes one new token per sequence. It reads all weights and the whole cache for little "
+        "arithmetic, so it is bound by memory bandwidth until the batch is large. It takes the time per output token "
+        "(TPOT).",
+        ("time >= (bytes of weights + bytes of cache) / bandwidth",),
+        ("1,000 bytes of weights and 200 of cache, at 100 bytes/s: seconds per token:", "(1000 + 200) / 100 = 12"),
+        "attncalc fit llama3.1-8b --gpu h100 --roofline",
+    ),
+    "roofline": Term(
+        "Roofline",
+        ("bound", "memory-bound", "compute-bound", "arithmetic-intensity", "intensity"),
+        "A step takes at least the time of its FLOPs at the GPU's peak, and at least that of its bytes at the GPU's "
+        "bandwidth. The larger is the bound. FLOP per byte is the arithmetic intensity; where both times are equal is "
+        "the ridge point.",
+        ("time >= max(FLOP / peak, bytes / bandwidth)", "ridge point = peak / bandwidth"),
+        (
+            "A GPU of 300 FLOP/s and 3 bytes/s has its ridge point at:",
+            "300 / 3 = 100",
+            "A step of 600 FLOP and 30 bytes has an intensity of 20, below it, so memory bounds it: seconds:",
+            "30 / 3 = 10",
+        ),
+        "attncalc fit llama3.1-8b --gpu h100 --roofline",
+        "Williams et al. 2009, doi:10.1145/1498765.1498785",
+    ),
+    "flash-attention": Term(
+        "Flash attention",
+        ("flash", "flashattention", "fa", "fused-attention", "sdpa"),
+        "A kernel that computes attention block by block and never stores the score matrix. The result and the FLOPs "
+        "are the same; the memory grows with T instead of T * T.",
+        ("score matrix without it: B * n_heads * T * T * bytes",),
+        ("4 tokens, 2 heads, fp16: bytes of the score matrix that it avoids:", "1 * 2 * 4 * 4 * 2 = 64"),
+        "attncalc memory llama2-70b --context 8192",
+        "Dao et al. 2022, arXiv:2205.14135",
+    ),
+    "scores": Term(
+        "Attention scores",
+        ("score-matrix", "qk", "pv", "attention-matrix"),
+        "QK: each query times each key it sees gives a score. PV: the weights after the softmax times the values give "
+        "the output. The figure `scores` is both. Under a causal mask a token sees itself and those before it.",
+        (
+            "2 * 2 * n_heads * d_head * pairs",
+            "2 FLOP per multiply-add, 2 products (QK and PV)",
+            "pairs = T (T + 1) / 2",
+        ),
+        (
+            "4 tokens under a causal mask: pairs of a query and a key:",
+            "4 * 5 / 2 = 10",
+            "2 heads of 8 elements: FLOP of the scores of a layer:",
+            "2 * 2 * 2 * 8 * 10 = 640",
+        ),
+        "attncalc flops gpt3 --explain",
+        "Vaswani et al. 2017, arXiv:1706.03762",
+    ),
+    "flop": Term(
+        "FLOP",
+        ("flops", "gflop", "tflops", "multiply-add", "mac"),
+        "One multiplication or one addition of two numbers. A multiply-add is 2 FLOP, so a matrix of n weights costs "
+        "2 n FLOP per token. FLOPs are a number of operations; FLOP/s is a speed. A training step costs three times "
+        "the forward pass.",
+        ("2 * weights * tokens",),
+        ("A matrix of 3 x 5 weights and 4 tokens:", "2 * 3 * 5 * 4 = 120"),
+        "attncalc flops llama2-70b",
+    ),
+    "tensor-parallel": Term(
+        "Tensor parallelism",
+        ("tp", "tensor-parallelism", "sharding"),
+        "Each of tp GPUs has a part of every matrix, and its share of the query and KV heads. With more GPUs than KV "
+        "heads the KV heads are repeated, so the cache per GPU stops shrinking.",
+        ("KV heads on a GPU = max(1, n_kv_heads / tp)",),
+        (
+            "8 KV heads on 4 GPUs: KV heads on each:",
+            "8 / 4 = 2",
+            "On 16 GPUs each has 1, twice as many in all as the model has:",
+            "16 * 1 / 8 = 2",
+        ),
+        "attncalc fit llama3.1-70b --gpu h100 --tp 4",
+        "Shoeybi et al. 2019, arXiv:1909.08053",
+    ),
+    "blocks": Term(
+        "Paged cache",
+        ("paged-attention", "pagedattention", "pages", "block", "page"),
+        "An engine divides the memory of its cache into blocks of a fixed number of tokens, and gives a sequence a "
+        "block at a time. Only the last block of a sequence is partly empty.",
+        ("blocks of a sequence = T / block size, rounded up",),
+        ("A sequence of 40 tokens in blocks of 16 takes 3 blocks: tokens of room:", "3 * 16 = 48"),
+        "attncalc fit llama3.1-8b --gpu h100 --full",
+        "Kwon et al. 2023, arXiv:2309.06180",
+    ),
+    "concurrency": Term(
+        "Concurrent requests",
+        ("concurrent-requests", "max-batch", "users", "max-num-seqs", "throughput"),
+        "How many requests of one length fit in the cache at the same time. What limits them is the memory that "
+        "weights and runtime leave, or the engine's own limit of sequences. Real requests are shorter than the longest "
+        "one: --prompt and --output-len count those of your users.",
+        ("tokens in the cache / tokens of a request",),
+        ("A cache of 1,000 tokens, requests of 200:", "1000 / 200 = 5"),
+        "attncalc fit llama3.1-8b --gpu h100 --prompt 3K --output-len 500",
+    ),
+    "quantization": Term(
+        "Quantization",
+        ("quantized", "quant", "gguf", "fp8", "int4", "awq", "gptq", "q4_k_m"),
+        "Weights or cache in fewer bits: 8 or 4 instead of 16. Groups of weights share a scale, which adds a little. "
+        "Weights and cache are chosen apart: --weights-dtype and --kv-dtype.",
+        ("bytes = elements * (bits + bits of the scales per element) / 8",),
+        (
+            "64 weights in 4 bits, and a scale of 16 bits for each 32: bits:",
+            "64 * 4 + 2 * 16 = 288",
+            "Bytes:",
+            "288 / 8 = 36",
+        ),
+        "attncalc fit llama3.1-8b --weights-dtype q4_k_m --gpu 12GB",
+    ),
+    "moe": Term(
+        "Mixture of experts (MoE)",
+        ("mixture-of-experts", "experts", "sparse", "active-parameters"),
+        "Each layer has many MLPs, the experts, and a router that sends a token to a few of them. All experts need "
+        "memory; only the active ones cost FLOPs. The KV cache does not change.",
+        ("active parameters = shared + experts per token * one expert",),
+        (
+            "8 experts of 10 parameters, 2 per token, and 5 shared: in memory:",
+            "8 * 10 + 5 = 85",
+            "Active:",
+            "2 * 10 + 5 = 25",
+        ),
+        "attncalc params mixtral-8x7b",
+        "Shazeer et al. 2017, arXiv:1701.06538",
+    ),
+    "state": Term(
+        "Recurrent state",
+        ("recurrent", "mamba", "ssm", "linear-attention", "linear", "hybrid", "deltanet"),
+        "Layers such as Mamba or linear attention keep a state of a fixed size per sequence instead of a cache that "
+        "grows. Hybrid models mix them with a few attention layers.",
+        ("bytes per sequence = layers * elements of a state * bytes",),
+        ("3 layers with states of 100 elements in fp32, whatever the context:", "3 * 100 * 4 = 1200"),
+        "attncalc kv qwen3-next-80b-a3b",
+        "Gu and Dao 2023, arXiv:2312.00752; Katharopoulos et al. 2020, arXiv:2006.16236",
+    ),
+    "units": Term(
+        "Units",
+        ("gib", "gb", "k", "128k", "bytes", "binary", "prefix"),
+        "GiB are 2^30 bytes, and GB are 10^9: memory is shown in GiB. In a number of tokens K is 1,024 and k is 1,000: "
+        "128K is 131,072, and 128k is 128,000.",
+        (),
+        ("128K tokens:", "128 * 1024 = 131072", "80 GB in GiB, rounded down:", "80 * 10**9 // 2**30 = 74"),
+        "attncalc kv llama3.1-8b -c 128K",
+    ),
+}
+"""{name: term}."""
+
+
+def find_term(words: str) -> str:
+    """Return the name of the term that these words mean. Raises AttncalcError if there is none."""
+    asked = re.sub(r"[\s_]+", "-", words.strip().lower())
+    names = {name: name for name in TERMS} | {other: name for name, term in TERMS.items() for other in term.also}
+    if asked in names:
+        return names[asked]
+    raise AttncalcError(
+        f"no explanation of '{truncate(words)}'", f"{did_you_mean(asked, names)}known: {', '.join(TERMS)}"
+    )
+
+
+def term_report(name: str) -> Report:
+    """Return a term on one screen."""
+    term = TERMS[name]
+    lines = [["formula"], *([f"  {line}"] for line in term.formula), [""]] if term.formula else []
+    example = [["example"], *([f"  {line}"] for text in term.example for line in wrapped(text, "", 74))]
+    table = Table((Column(align="left"),), (*map(tuple, lines), *map(tuple, example)))
+    notes = (f"For a model: {term.command}", *([f"Source: {term.source}"] if term.source else []))
+    return Report("explain", (term.title,), {}, {}, (), (), (table,), notes, answer=term.meaning)
+
+
+def terms_report() -> Report:
+    """Return the list of all terms."""
+    rows = tuple((name, term.title) for name, term in TERMS.items())
+    table = Table((Column(align="left"), Column(align="left")), rows)
+    heading = f"{len(TERMS)} terms  'attncalc explain kv-cache' explains one"
+    return Report("explain", (heading,), {}, {}, (), (), (table,), ())

@@ -1,0 +1,131 @@
+"""Models and GPUs in the spellings of people, hubs, shops and drivers."""
+
+from __future__ import annotations
+
+import pytest
+from asking import Ask
+from tables import each
+
+from attncalc import AttncalcError, fit, gpu
+from attncalc.config.gpus import gpu_names
+from attncalc.config.presets import hint, preset_names, preset_of, with_file_type
+from attncalc.units import GIB
+
+
+@each(
+    ("name", "preset"),
+    [
+        ("Llama 3.1 8B", "llama3.1-8b"),
+        ("llama_3_1_8b", "llama3.1-8b"),
+        ("llama3.1:8b", "llama3.1-8b"),
+        ("llama3.1:8b-instruct-q4_K_M", "llama3.1-8b"),
+        ("llama-3-8b", "llama3-8b"),
+        ("llama3.3-70b", "llama3.1-70b"),  # its title is Llama 3.1/3.3 70B
+        ("deepseek-r1:671b", "deepseek-v3"),  # a repository of the preset, with the size in its title
+        ("qwen3-235b", "qwen3-235b-a22b"),
+        ("QWEN3 8B", "qwen3-8b"),
+        ("qwen3-17b", None),  # not 1.7b
+        ("T5", None),  # which of several
+        ("llama3.2", None),
+        ("kimi", None),
+        ("models/qwen3-8b", None),
+        ("unsloth/Qwen3 8B", None),
+        ("", None),
+        ("..", None),
+    ],
+)
+def test_a_preset_is_found_in_any_unambiguous_spelling(name: str, preset: str | None) -> None:
+    assert preset_of(name) == preset
+
+
+def test_every_preset_has_its_own_name() -> None:
+    assert all(preset_of(name) == name for name in preset_names())
+
+
+def test_an_ambiguous_name_lists_what_it_may_mean() -> None:
+    assert hint("llama3.2") == "which one: llama3.2-1b, llama3.2-3b, llama3.2-11b-vision? "
+    assert hint("T5") == "did you mean 't5-base'? "
+
+
+@each(
+    ("name", "found"),
+    [
+        ("llama3.1-8b:Q4_K_M", ("llama3.1-8b", "q4_k_m")),
+        ("qwen3:8b-q8_0", ("qwen3:8b", "q8_0")),
+        ("qwen3-8b", ("qwen3-8b", None)),
+        ("org/name:Q4_K_M", ("org/name:Q4_K_M", None)),  # a file on the hub
+    ],
+)
+def test_the_type_of_a_gguf_file_may_follow_a_name(name: str, found: tuple[str, str | None]) -> None:
+    assert with_file_type(name) == found
+
+
+def test_a_type_after_the_name_is_the_weights_dtype() -> None:
+    assert fit("llama3.1:8b-q4_K_M", gpu="12GB", context=4096) == fit(
+        "llama3.1-8b", weights_dtype="q4_k_m", gpu="12GB", context=4096
+    )
+
+
+@each(
+    ("name", "own_name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100-80gb"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada"),
+        ("NVIDIA(R) GeForce(TM) RTX 3090", "rtx-3090"),
+        ("AMD Instinct MI300X", "mi300x"),
+        ("Tesla T4", "t4"),
+        ("rtx4090", "rtx-4090"),
+        ("RTX_4090", "rtx-4090"),
+        ("4090", "rtx-4090"),
+        ("M3 Max 64GB", "m3-max-64gb"),
+        ("Apple M3 Max", "m3-max-128gb"),
+    ],
+)
+def test_a_gpu_is_found_as_drivers_and_shops_call_it(name: str, own_name: str) -> None:
+    assert gpu(name).name == own_name
+
+
+def test_every_gpu_is_found_by_its_title_or_another_one_has_the_same() -> None:
+    assert all(gpu(name.upper().replace("-", " ")).name == name for name in gpu_names())
+
+
+@each(
+    ("name", "whole", "eighths"),
+    [
+        ("h100-1g.10gb", "h100-80gb", 1),
+        ("H100 1g.20gb", "h100-80gb", 2),
+        ("h100-3g.40gb", "h100-80gb", 4),
+        ("NVIDIA H200 MIG 1g.18gb", "h200", 1),
+        ("a100-40gb-1g.5gb", "a100-40gb", 1),
+        ("h100-7g.80gb", "h100-80gb", 8),
+    ],
+)
+def test_a_slice_has_its_part_of_the_memory(name: str, whole: str, eighths: int) -> None:
+    part = gpu(name)
+    assert part.memory == gpu(whole).memory * eighths * 9 // 80  # 0.9 of its eighths
+    assert part.bandwidth == gpu(whole).bandwidth * eighths // 8
+    assert not part.measured
+
+
+@each(
+    ("profile", "seen"),
+    # GiB in listings of 'nvidia-smi mig -lgip' in public repositories
+    [("h200-1g.18gb", 16.00), ("h100-1g.10gb", 9.75), ("h100-2g.20gb", 19.62), ("h100-3g.40gb", 39.50)],
+)
+def test_no_slice_is_assumed_larger_than_software_saw(profile: str, seen: float) -> None:
+    assert 0.88 * seen * GIB < gpu(profile).memory <= seen * GIB
+
+
+@each("name", ["h100-1g.33gb", "h100-8g.80gb", "a30-1g.6gb", "rtx-4090-1g.3gb", "nope-1g.10gb"])
+def test_a_slice_that_does_not_exist_is_an_error(name: str) -> None:
+    with pytest.raises(AttncalcError):
+        gpu(name)
+
+
+def test_several_words_without_quotes_have_a_tip(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["attncalc", "kv", "Llama", "3.1", "8B"])
+    assert ask("kv", "Llama", "3.1", "8B").err == (
+        "error: unexpected argument: 3.1 8B\n  tip: did you mean 'llama3.1-8b'?\n"
+    )

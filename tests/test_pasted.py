@@ -1,0 +1,213 @@
+"""A launch command as a question: `attncalc fit --gpu h100 -- vllm serve Qwen/Qwen3-8B`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+from asking import Ask
+from tables import each
+
+from attncalc.api.fit_options import FitOptions
+from attncalc.cli import COMMANDS
+from attncalc.cli.pasted import expand
+from attncalc.options import options_of
+
+OPTIONS = {
+    part: option
+    for option in options_of(FitOptions).values()
+    for name in (*option.names, *option.also)
+    for part in name.split("/")
+}
+
+
+def expanded(command: str, *before: str) -> list[str]:
+    return expand(before, shlex.split(command), OPTIONS)
+
+
+def fit(ask: Ask, *words: str) -> dict[str, Any]:
+    answer = ask("fit", *words, "--json") if "--" not in words else ask("fit", "--json", *words)
+    assert answer.code in (0, 1), answer.err
+    found: dict[str, Any] = json.loads(answer.out)
+    return found
+
+
+def values(answer: dict[str, Any]) -> dict[str, Any]:
+    return {figure["name"]: figure["value"] for figure in answer["results"]}
+
+
+@each(
+    "options",
+    [
+        "qwen3-8b --gpu h100 -c 8K",
+        "qwen3-8b --gpu h100 -c 8K --kv-dtype fp8 --gpu-memory-utilization 0.9 --max-num-seqs 32",
+        "qwen3-8b --gpu 2xh100 --tp 2 -c 8K --no-prefix-caching --enforce-eager",
+        "llama3.1-70b --gpu h100 --tp 4 --pp 2 -c 8K --weights-dtype fp8 --block-size 32",
+        "llama3.1-8b --gpu l4 -c 200K --allow-long-max-model-len",
+        "qwen3-30b-a3b --gpu h100 --tp 2 --dp 2 --enable-expert-parallel -c 4K",
+        "qwen3-8b --gpu h100 -c 4K --speculative-tokens 3",
+        "qwen3-8b --engine sglang --gpu h100 -c 8K --kv-dtype fp8 --gpu-memory-utilization 0.8",
+        "qwen3-8b --engine sglang --gpu h100 --tp 2 -c 8K --no-prefix-caching --max-running-requests 16",
+        "deepseek-v3 --engine sglang --gpu h200 --tp 8 --attn-dp 8 -c 8K --enable-expert-parallel",
+        "qwen3-8b --engine llamacpp --gpu 24GB -c 8K -b 4",
+        "qwen3-8b --engine llamacpp --gpu 24GB -c 8K -np 4 -kvu -ctk q8_0 -ctv q8_0 -fa on",
+        "qwen3-30b-a3b --engine llamacpp --gpu 24GB -c 8K --weights-dtype q4_k_m -ncmoe 12 -ub 1024",
+        # drafters: a smaller model, the model's own layers, and layers of a model that is not named
+        "qwen3-8b --gpu h100 -c 8K --speculative-model qwen3-0.6b --speculative-tokens 4",
+        "deepseek-v3 --gpu h200 --tp 8 -c 8K --speculative-layers 1 --speculative-tokens 2",
+        "qwen3-8b --gpu h100 -c 8K --speculative-layers 1 --speculative-tokens 3",
+        "qwen3-8b --engine sglang --gpu h100 -c 8K --speculative-model qwen3-0.6b --speculative-tokens 4",
+        "deepseek-v3 --engine sglang --gpu h200 --tp 8 -c 8K --speculative-layers 1 --speculative-tokens 2",
+        "qwen3-8b --engine sglang --gpu h100 -c 8K --speculative-layers 1 --speculative-tokens 3",
+        "qwen3-8b --engine llamacpp --gpu 24GB -c 8K -md qwen3-0.6b --speculative-tokens 8 -ctkd q8_0 -ctvd q8_0",
+        "deepseek-v3 --engine llamacpp --gpu 8xh200 -c 8K --weights-dtype q4_k_m --speculative-layers 1",
+    ],
+)
+def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
+    asked = shlex.split(options)
+    first = fit(ask, *asked)
+    assert first["launch_command"]
+    gpu = asked[asked.index("--gpu") + 1]
+    second = fit(ask, "--gpu", gpu, "--", *shlex.split(first["launch_command"]))
+    assert second["launch_command"] == first["launch_command"]
+    assert values(second) == values(first)
+
+
+@each(
+    ("command", "expected"),
+    [
+        # vLLM's parser takes underscores and an equals sign; k is 1,000 and K 1,024
+        ("vllm serve a/b --max_model_len=32k -tp 2", ["a/b", "--context", "32k", "--tp", "2", "--engine", "vllm"]),
+        ("/usr/bin/vllm serve --model a/b", ["a/b", "--engine", "vllm"]),
+        ("CUDA_VISIBLE_DEVICES=0,1 vllm serve a/b", ["a/b", "--engine", "vllm"]),
+        (
+            "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm serve a/b",
+            ["a/b", "--allow-long-max-model-len", "--engine", "vllm"],
+        ),
+        (
+            "docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.9.2 --model a/b",
+            ["a/b", "--engine-version", "0.9.2", "--engine", "vllm"],
+        ),
+        (
+            "docker run lmsysorg/sglang:v0.5.2-cu126 python3 -m sglang.launch_server --model-path a/b --tp 2",
+            ["a/b", "--tp", "2", "--engine-version", "0.5.2", "--engine", "sglang"],
+        ),
+        ("vllm serve a/b --quantization awq --dtype auto", ["a/b", "--engine", "vllm"]),  # the checkpoint's own
+        ("vllm serve a/b -q fp8", ["a/b", "--weights-dtype", "fp8", "--engine", "vllm"]),
+        (
+            """vllm serve a/b -sc '{"method": "ngram", "num_speculative_tokens": 3}'""",
+            ["a/b", "--speculative-tokens", "3", "--engine", "vllm"],
+        ),
+        (
+            """vllm serve a/b -sc '{"method": "mtp", "model": "a/b", "num_speculative_tokens": 1}'""",
+            ["a/b", "--speculative-tokens", "1", "--speculative-layers", "1", "--engine", "vllm"],
+        ),
+        # an algorithm with a draft model is that model; with the model itself it is multi-token prediction
+        (
+            "sglang serve a/b --speculative-algorithm EAGLE3 --speculative-draft-model-path c/d",
+            ["a/b", "--speculative-model", "c/d", "--engine", "sglang"],
+        ),
+        (
+            "sglang serve a/b --speculative-algorithm EAGLE --speculative-draft-model-path a/b",
+            ["a/b", "--speculative-layers", "1", "--engine", "sglang"],
+        ),
+        (
+            "llama-server -m x.gguf -hfd org/name:Q8_0 --spec-type draft-eagle3 --spec-draft-p-min 0.5",
+            ["x.gguf", "--speculative-model", "org/name:Q8_0", "--engine", "llamacpp"],
+        ),
+        ("vllm serve --new-flag a/b", ["a/b", "--engine", "vllm"]),
+        ("sglang serve a/b --ep-size 8", ["a/b", "--enable-expert-parallel", "--engine", "sglang"]),
+        ("sglang serve a/b --ep-size 1", ["a/b", "--engine", "sglang"]),
+        ("llama-server -m x.gguf -c 0 -fa -t 8", ["x.gguf", "--flash-attn", "on", "--engine", "llamacpp"]),
+        (
+            "llama-server -m models/Qwen3-8B-Q4_K_M.gguf",
+            ["qwen3-8b", "--weights-dtype", "q4_k_m", "--engine", "llamacpp"],
+        ),
+        (
+            "OLLAMA_CONTEXT_LENGTH=8192 ollama run llama3.1:8b",
+            ["llama3.1:8b", "--context", "8192", "--weights-dtype", "q4_k_m", "--engine", "llamacpp"],
+        ),
+        ("ollama run gpt-oss:20b", ["gpt-oss:20b", "--engine", "llamacpp"]),
+    ],
+)
+def test_a_command_becomes_options(command: str, expected: list[str]) -> None:
+    assert expanded(command) == expected
+
+
+@each(("gpu", "context"), [("12GB", "4096"), ("rtx-4090", "32768"), ("2x24GB", "32768"), ("h100", "262144")])
+def test_ollamas_context_follows_the_gpus_memory(gpu: str, context: str) -> None:
+    words = expanded("ollama run qwen3:8b", "--gpu", gpu)
+    assert words[words.index("--context") + 1] == context
+
+
+def test_an_option_before_the_command_replaces_its_own() -> None:
+    words = expanded("vllm serve a/b --max-model-len 8K -tp 2", "-c", "32K", "--tensor-parallel-size", "4")
+    assert words == ["-c", "32K", "--tensor-parallel-size", "4", "a/b", "--engine", "vllm"]
+
+
+@each(
+    ("before", "expected"),
+    [
+        (("--speculative-layers", "1"), ["--speculative-tokens", "3"]),
+        (("--speculative-tokens", "4"), ["--speculative-model", "c/d"]),
+        (("--speculative-model", "e/f"), ["--speculative-tokens", "3"]),
+    ],
+)
+def test_a_drafter_before_the_command_replaces_its_own(before: tuple[str, ...], expected: list[str]) -> None:
+    config = """'{"model": "c/d", "num_speculative_tokens": 3}'"""
+    words = expanded(f"vllm serve a/b --speculative-config {config}", *before)
+    assert words == [*before, "a/b", *expected, "--engine", "vllm"]
+
+
+def test_a_command_in_one_text_is_read_too(ask: Ask) -> None:
+    one = fit(ask, "--gpu", "h100", "--", "vllm serve Qwen/Qwen3-8B --max-model-len 8K")
+    assert one["results"] == fit(ask, "qwen3-8b", "--gpu", "h100", "-c", "8K")["results"]
+
+
+def test_options_that_are_not_used_are_named(ask: Ask) -> None:
+    words = ["--trust-remote-code", "--port", "1", "--attention-backend", "FLASHINFER"]
+    err = ask("fit", "--gpu", "h100", "--", "vllm", "serve", "Qwen/Qwen3-8B", *words).err
+    assert err == (
+        "note: not used: --trust-remote-code, --port, --attention-backend (which may change the runtime memory)\n"
+    )
+
+
+@each(
+    ("command", "message"),
+    [
+        (["vllm", "serve", "gpt2", "--kv-sharing-fast-prefill-size", "1"], "--kv-sharing-fast-prefill-size of vLLM"),
+        (["llama-server", "-m", "gpt2", "--mmproj", "x"], "--mmproj of llama.cpp is not known here"),
+        (
+            ["llama-server", "-m", "qwen3-8b", "-md", "Qwen3-0.6B-Q8_0.gguf"],
+            "does not compute a draft model in q8_0",
+        ),
+        (["rm", "-rf", "x"], "'rm -rf x' starts no engine"),
+        (["vllm serve 'gpt2"], "no preset named ''gpt2'"),
+        (["vllm", "serve"], "a model is required"),
+        (["vllm", "serve", "gpt2", "--speculative-config", "{"], "'{' is not a JSON object"),
+    ],
+)
+def test_a_command_that_is_not_understood_is_an_error(ask: Ask, command: list[str], message: str) -> None:
+    answer = ask("fit", "--gpu", "h100", "--", *command)
+    assert (answer.code, answer.out) == (2, "")
+    assert message in answer.err
+    assert "tip:" in answer.err
+
+
+def test_no_other_name_of_an_option_is_a_name_of_another() -> None:
+    names: dict[str, str] = {}
+    for field, option in options_of(FitOptions).items():
+        for name in (*option.names, *option.also):
+            assert names.setdefault(name, field) == field
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("presets", "schema", "explain")])
+def test_an_unknown_option_has_a_tip(ask: Ask, command: str) -> None:
+    answer = ask(command, "--price", "2")
+    assert answer.code == 2
+    assert answer.err == (
+        "error: no such option: --price\n  tip: prices are not built in; 'attncalc sweep MODEL --gpu h100,h200 --gpus "
+        "1,2,4,8' lists what fits\n"
+    )

@@ -1,0 +1,119 @@
+"""What `attncalc fit --log` says of refusals as people paste them: fragments, without the model and most settings.
+
+The files are lines of public threads, whose address is their first line. What a thread says of the cause is above it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+from asking import Ask
+from tables import each
+
+from attncalc.report.schemas import schema
+
+FOLDER = Path(__file__).parent / "data" / "engine-logs" / "doctor"
+GIB, MIB = 2**30, 2**20
+
+PASTED = [
+    # a terminal of 120 columns wrapped it, and the paste ends within the message
+    ("vllm-wrapped", "kv_too_small", "needs 4.26 GiB, 4.25 GiB are left", "--kv-cache-dtype fp8"),
+    # the length that the engine itself prints
+    ("vllm-command", "kv_too_small", "262,144 tokens needs 24.00 GiB, 3.18 GiB", "--max-model-len 34736"),
+    # 0.70 + 1.05 / 8.00 = 0.83: 0.95 leaves 0.95 GiB, and 4,096 tokens of Qwen2.5-7B are 0.22
+    ("vllm-v0-negative", "nothing_left", "1.05 GiB larger than the engine's share (0.70 of 8.00 GiB)", "0.95"),
+    # Process 691170 is vLLM's own: it has more than the 139.21 GiB of PyTorch
+    ("vllm-weights", "weights_too_large", "80 MiB were wanted, 60.69 MiB of 139.72 GiB were free", "-tp 2"),
+    # the message itself asks for a lower max_num_seqs: a quarter of 1,024
+    ("vllm-sampler", "cache_too_large", "the warm-up of the sampler", "--max-num-seqs 256"),
+    # the reporter's remedy was to leave the estimate of the graphs out
+    ("vllm-graphs", "nothing_left", "CUDA graphs of 118.65 GiB", "--enforce-eager"),
+    # 23.53 - 21.69 = 1.84 GiB
+    ("other-process", "memory_taken", "use 21.69 GiB of the GPU's 23.53 GiB: 1.84 GiB are free", ""),
+    ("sglang-compose", "cache_too_large", "32 MiB were wanted, 13 MiB", "--mem-fraction-static 0.75"),
+    # 1 - 21.73 / (21.73 + 166.59) = 0.885
+    ("sglang-negative", "nothing_left", "Weights of 166.59 GiB", "--mem-fraction-static 0.92"),
+    # 1.73 + 77.66 + 0.37 GiB on a card of 79.15
+    ("ollama-compute", "compute_too_large", "1.73 GiB were wanted, 77.66 GiB of weights", "OLLAMA_FLASH_ATTENTION=1"),
+    ("ollama-host", "host_memory", "not on the GPU: 417.66 MiB were wanted", ""),
+    ("llamacpp-metal", "compute_too_large", "5.60 GiB are allocated, and Metal recommends at most 5.33 GiB", "-ub 256"),
+]
+
+
+def ask_of(ask: Ask, name: str, *options: str) -> Any:
+    return ask("fit", *options, "--log", str(FOLDER / f"pasted-{name}.log"))
+
+
+@each(("name", "cause", "reason", "option"), PASTED)
+def test_a_pasted_refusal_has_a_cause_and_what_to_change(
+    ask: Ask, name: str, cause: str, reason: str, option: str
+) -> None:
+    answer = ask_of(ask, name, "--json")
+    result = json.loads(answer.out)
+    jsonschema.validate(result, schema("diagnosis"))
+    refusal = result["refusal"]
+    assert (answer.code, refusal["cause"]) == (1, cause)
+    assert reason in refusal["reason"]
+    assert option in refusal["advice"][0]["option"]
+    screen = ask_of(ask, name)
+    assert (screen.code, screen.err) == (1, "")
+    assert len(screen.out.splitlines()) <= 24
+    assert max(map(len, screen.out.splitlines())) <= 80
+
+
+def test_only_what_the_log_shows_is_known_to_start(ask: Ask) -> None:
+    advice = json.loads(ask_of(ask, "vllm-command", "--json").out)["refusal"]["advice"]
+    assert [each["known"] for each in advice] == [True, False]
+
+
+def test_a_model_replaces_what_the_log_suggests_by_changes_that_are_computed(ask: Ask) -> None:
+    """9.1 GiB of bf16 weights less than the estimate are a checkpoint in int4, which needs no narrower weights."""
+    model = str(FOLDER.parent / "models" / "qwen2.5-7b.json")
+    result = json.loads(ask_of(ask, "vllm-v0-negative", model, "--gpu", "rtx-4060", "--json").out)
+    assert result["refusal"]["advice"] == []
+    flags = [change["flag"] for change in result["suggestions"]]
+    assert flags[0] == "--gpu-memory-utilization 0.95"
+    assert not any("--weights-dtype" in flag for flag in flags)
+    assert "--quantization" not in result["suggestions"][0]["launch_command"]
+
+
+def test_a_share_in_a_pasted_command_stays_in_the_advised_one(ask: Ask, tmp_path: Path) -> None:
+    """1.71 GiB were left at 0.95: at the default share there is less."""
+    log = tmp_path / "pasted.log"
+    log.write_text(
+        "vllm serve openai/gpt-oss-120b --gpu-memory-utilization 0.95 --max-num-batched-tokens 1024\n"
+        "(EngineCore_DP0 pid=6880) ValueError: To serve at least one request with the models's max seq len (131072), "
+        "(4.54 GiB KV cache is needed, which is larger than the available KV cache memory (1.71 GiB).\n"
+    )
+    result = json.loads(ask("fit", "--log", str(log), "--json").out)
+    assert all("--gpu-memory-utilization 0.95" in change["launch_command"] for change in result["suggestions"])
+
+
+def test_weights_that_were_loaded_are_never_called_too_large(ask: Ask) -> None:
+    """The compute buffer failed, so the weights were there: 57 GiB in bf16 on 24 contradict it."""
+    model = str(FOLDER.parent / "models" / "gemma-4-31b.json")
+    options = (model, "--gpu", "rtx-3090", "--weights-dtype", "bf16", "--json")
+    log = FOLDER / "pasted-llamacpp-metal.log"
+    refusal = json.loads(ask("fit", *options, "--log", str(log)).out)["refusal"]
+    assert refusal["cause"] == "other_model"
+    assert "the weights were loaded" in refusal["reason"]
+
+
+def test_an_allocation_that_was_retried_is_no_refusal(ask: Ask) -> None:
+    answer = ask_of(ask, "llamacpp-retry")
+    assert answer.code == 2
+    assert "nor a message why there is none" in answer.err
+
+
+def test_weights_are_not_converted_where_the_gpu_cannot_hold_them_first(ask: Ask) -> None:
+    """vLLM 0.11 holds the 61 GiB in bf16 before it converts them, on a GPU of 47.5; 0.15 converts each layer."""
+    log = str(FOLDER / "vllm-weights-oom.log")
+    commands = {}
+    for version in ("0.11.0", "0.15.0"):
+        result = json.loads(ask("fit", "--log", log, "--engine-version", version, "--json").out)
+        commands[version] = {change["flag"]: change["launch_command"] for change in result["suggestions"]}
+    assert commands["0.11.0"]["--weights-dtype fp8"] is None
+    assert "--quantization fp8" in commands["0.15.0"]["--weights-dtype fp8"]

@@ -1,0 +1,92 @@
+"""A model with other sizes: --layers, --heads, --kv-heads, --head-dim, --window and --pattern."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from asking import Ask, results
+from hypothesis import given
+from hypothesis import strategies as st
+from tables import each
+
+from attncalc import AttncalcError, kv_cache, load, params, sweep
+from attncalc.what_if import parse_pattern, what_if
+
+
+@each(
+    ("options", "cache"),
+    [
+        ({}, 32 * 2 * 8 * 128 * 2 * 8192),  # L * 2 * n_kv_heads * d_head * bytes * T
+        ({"kv_heads": 4}, 32 * 2 * 4 * 128 * 2 * 8192),
+        ({"layers": 16}, 16 * 2 * 8 * 128 * 2 * 8192),
+        ({"layers": 40}, 40 * 2 * 8 * 128 * 2 * 8192),
+        ({"head_dim": 64}, 32 * 2 * 8 * 64 * 2 * 8192),
+        ({"heads": 16}, 32 * 2 * 8 * 128 * 2 * 8192),  # query heads are not cached
+        ({"window": 1024}, 32 * 2 * 8 * 128 * 2 * 1024),
+        # of each 4 layers 3 keep 1,024 tokens
+        ({"window": 1024, "pattern": "3 local, 1 global"}, 2 * 8 * 128 * 2 * (24 * 1024 + 8 * 8192)),
+        ({"window": "1K", "pattern": "local, global", "layers": 3}, 2 * 8 * 128 * 2 * (2 * 1024 + 8192)),
+        ({"attention": "mqa", "layers": 2}, 2 * 2 * 1 * 128 * 2 * 8192),
+    ],
+)
+def test_a_size_changes_the_cache_of_llama_3_1_8b(options: dict[str, Any], cache: int) -> None:
+    assert int(kv_cache("llama3.1-8b", context=8192, **options).total) == cache
+
+
+def test_mha_stays_mha_with_other_heads() -> None:
+    assert load("llama2-7b").main.leading.label == "MHA"
+    assert what_if(load("llama2-7b"), heads=16).main.leading.label == "MHA"
+
+
+def test_further_layers_continue_the_order() -> None:
+    # Gemma 3: of each 6 layers the last is global, and 62 layers end with 2 local ones
+    longer = what_if(load("gemma3-27b"), layers=72).main.layers
+    spans = [group.attention.span.label for group in longer for _ in range(group.count)]
+    assert [i for i, span in enumerate(spans) if span == "full"] == list(range(5, 72, 6))
+    # DeepSeek-V3: 3 dense layers, then mixtures of experts
+    mixtures = [
+        group for group in what_if(load("deepseek-v3"), layers=70).main.layers if group.mlp and group.mlp.n_experts
+    ]
+    assert sum(group.count for group in mixtures) == 70 - 3
+
+
+@given(layers=st.integers(1, 300))
+def test_the_parameters_of_equal_layers_are_linear_in_their_number(layers: int) -> None:
+    one, two = (int(params("llama3.1-8b", layers=n).total) for n in (1, 2))
+    assert int(params("llama3.1-8b", layers=layers).total) == one + (layers - 1) * (two - one)
+
+
+def test_a_sweep_and_the_command_agree(ask: Ask) -> None:
+    rows = sweep("llama3.1-8b", layers="8,16", window=[512, 1024], context=4096, pattern="1 local, 1 global")
+    for row in rows:
+        words = ["--layers", str(row["layers"]), "--window", str(row["window"]), "--pattern", "1 local, 1 global"]
+        assert row["kv_cache"] == results(ask("kv", "llama3.1-8b", "-c", "4096", *words, "--json"))["kv_cache"]
+
+
+@each(
+    ("options", "message"),
+    [
+        ({"kv_heads": 5}, "n_kv_heads: 5 does not divide n_heads 32"),
+        ({"layers": 2001}, "--layers 2,001 is more than 2,000"),
+        ({"pattern": "1 local"}, "--pattern needs --window"),
+        ({"pattern": "1 round"}, "'1 round' is neither local nor global"),
+        ({"pattern": "3000 local"}, "more than 2,000 layers"),
+        ({"pattern": ""}, "'' is neither local nor global"),
+        ({"heads": 0}, "--heads"),
+    ],
+)
+def test_a_size_that_is_not_possible_is_an_error(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(AttncalcError, match=message):
+        kv_cache("llama3.1-8b", **options)
+
+
+def test_heads_need_attention_with_heads() -> None:
+    with pytest.raises(AttncalcError, match="MLA has no such heads"):
+        kv_cache("deepseek-v3", kv_heads=4)
+
+
+def test_a_model_without_windows_keeps_its_pattern_of_full_layers() -> None:
+    assert parse_pattern("2 sliding, full", "--pattern") == (True, True, False)
+    model = load("llama3.1-8b")
+    assert what_if(model, pattern=(False,)).main == model.main
