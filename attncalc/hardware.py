@@ -134,6 +134,10 @@ class Gpu:
                 return Peak(name, flops[name])
         raise self._lacks(stored)
 
+    def multiplies(self, weights_dtype: str) -> bool:
+        """Return whether `matmul_peak` knows the FLOP/s for weights stored in that dtype."""
+        return any(name in MATMUL_DTYPES[weights_dtype] for name, _ in self.flops)
+
     def peak(self, math_dtype: str) -> int:
         """Return the published dense FLOP/s of matmuls in `math_dtype`. Raises AttncalcError if there are none."""
         flops = dict(self.flops)

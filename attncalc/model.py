@@ -275,7 +275,7 @@ class RopeTable(NamedTuple):
     width: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ModelSpec:
     """A whole model: an embedding, one or two stacks (the encoder first) and a head.
 
@@ -377,6 +377,11 @@ class ModelSpec:
     def max_context(self) -> int | None:
         """Return the longest context that the model is made for; None if unknown."""
         return self.main.max_context
+
+    @property
+    def has_experts(self) -> bool:
+        """Return whether a layer is a mixture of experts."""
+        return any(layers.mlp and layers.mlp.n_experts for _, layers in self.groups())
 
     @property
     def headline(self) -> str:

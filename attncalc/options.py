@@ -158,11 +158,6 @@ def as_text(value: object) -> str:
     return str(value)
 
 
-def given(options: Mapping[str, Any], kind: Any) -> dict[str, Any]:
-    """Return the options that a TypedDict has, without those that are None."""
-    return {name: options[name] for name in kind.__annotations__ if options.get(name) is not None}
-
-
 def parsed(options: Mapping[str, Any], kind: Any) -> dict[str, Any]:
     """Return {field: value} of the options of a TypedDict that are given; what comes as text is parsed.
 

@@ -246,9 +246,10 @@ class _Modules(NamedTuple):
         pieces = name.split(".")
         if any(".".join(pieces[:n]) in self.exact for n in range(2, len(pieces) + 1)):
             return True
-        full_names = [f".{prefix}{name}." for prefix in _PREFIXES]
-        if any(f".{part}." in full for part in self.parts for full in full_names):
-            return True
+        if self.parts:
+            full_names = "\n".join(f".{prefix}{name}." for prefix in _PREFIXES)
+            if any(f".{part}." in full_names for part in self.parts):
+                return True
         expressions = (*self.anywhere, self.by_layer[layer]) if layer in self.by_layer else self.anywhere
         return any(expression.match(f"{prefix}{name}") for expression in expressions for prefix in _PREFIXES)
 

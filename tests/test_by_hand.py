@@ -28,7 +28,8 @@ from attncalc import (
 from attncalc.attention import KINDS, Matrix
 from attncalc.cost.activations import activations
 from attncalc.cost.cache import layer_cache_specs
-from attncalc.cost.intensity import decode_intensity, experts_read, routed_read, weights_read
+from attncalc.cost.experts import experts_read, routed_read
+from attncalc.cost.intensity import decode_intensity, weights_read
 from attncalc.workload import CAUSAL, Mask
 
 BIDIRECTIONAL = Mask("bidirectional")

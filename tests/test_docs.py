@@ -20,9 +20,11 @@ from typing import NamedTuple
 import pytest
 from tables import each
 
+from attncalc.api.fit_options import FitOptions
 from attncalc.cli import COMMANDS, run
 from attncalc.config import preset_text, presets
 from attncalc.config.data_files import presets_folder
+from attncalc.options import options_of as declared_options
 
 REPOSITORY = Path(__file__).parent.parent
 README = REPOSITORY / "README.md"
@@ -231,6 +233,7 @@ def options_of(command: str) -> set[str]:
 def test_options_named_in_the_docs_exist() -> None:
     known = {option for command in ("", *COMMANDS) for option in options_of(command)} | {"--help"}
     known |= {option for command in ("add", "show", "families") for option in options_of(f"presets {command}")}
+    known |= {name for option in declared_options(FitOptions).values() for name in option.also}
     for page in PAGES:
         for code in re.findall(r"`([^`\n]+)`", _FENCED.sub("", page.read_text())):
             if code.startswith(("--", "attncalc ", "fit ", "kv ", "flops ", "memory ", "verify ", "compare ")):

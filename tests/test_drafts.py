@@ -20,9 +20,9 @@ from attncalc.config.gpus import gpu
 from attncalc.cost.params import params
 from attncalc.engines.multi_token import prediction_layers
 from attncalc.errors import AttncalcError
-from attncalc.serving.fit import FitRequest, FitResult, fit
+from attncalc.serving.fit import FitResult, fit
 from attncalc.serving.launch import launch_command
-from attncalc.serving.request import resolve
+from attncalc.serving.request import FitRequest, resolve
 from attncalc.units import GIB
 from attncalc.workload import Workload
 

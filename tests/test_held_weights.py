@@ -338,6 +338,6 @@ def test_every_part_has_a_line_on_the_full_screen_and_a_figure(ask: Ask) -> None
     """Gemma 4 E2B's buffer of inputs per layer: 2,048 tokens x 35 layers x 256 elements x 2 B = 35 MiB."""
     file = Path(__file__).parent / "data" / "startups" / "models" / "gemma-4-e2b.json"
     command = ("fit", str(file), "--gpu", "l4", "-c", "8192")
-    assert "buffer of per-layer inputs             35 MiB       36,700,160 B" in ask(*command, "--full").out
+    assert "buffer of per-layer inputs             35 MiB      36,700,160 B" in ask(*command, "--full").out
     assert results(ask(*command, "--json"))["weights_layer_inputs"] == 2048 * 35 * 256 * 2
     assert {part.name for part in held(load(str(file)), on="l4").extra} <= {*WEIGHT_PARTS}

@@ -176,32 +176,35 @@ def test_each_device_has_its_weights_and_its_cache() -> None:
     layer, norms, table = 24 * MIB + 2 * 2 * 1024, 2 * 1024, 16 * MIB
     assert [row.name for row in (first, second, host)] == ["CUDA0", "CUDA1", "host"]
     assert [row.layers for row in (first, second, host)] == [2, 1, 1]
-    assert [row.model for row in (first, second, host)] == [2 * layer, layer + table + norms, layer + table]
-    assert [row.cache for row in (first, second, host)] == [32 * MIB, 16 * MIB, 16 * MIB]
-    assert [row.compute for row in (first, second, host)] == [None, None, None]
-    assert [row.outside for row in (first, second, host)] == [None, None, None]
+    assert [row.model_buffer for row in (first, second, host)] == [2 * layer, layer + table + norms, layer + table]
+    assert [row.kv_buffer for row in (first, second, host)] == [32 * MIB, 16 * MIB, 16 * MIB]
+    assert [row.compute_buffer for row in (first, second, host)] == [None, None, None]
+    assert [row.outside_buffers for row in (first, second, host)] == [None, None, None]
     assert first.total == 2 * layer + 32 * MIB
 
 
 def test_experts_on_the_host_are_among_its_weights() -> None:
     """48 MiB of each of 3 layers; everything else but the embedding is on the GPU."""
     gpu, host = device_memory(resolve(on(GIB, model(EXPERTS), engine_args={"n_cpu_moe": 3})))
-    assert host.model == 3 * 48 * MIB + 16 * MIB
-    assert gpu.model + host.model == 2 * int(params(model(EXPERTS)).total)
-    assert (gpu.cache, host.cache, gpu.layers, host.layers) == (64 * MIB, 0, 4, 0)
+    assert host.model_buffer == 3 * 48 * MIB + 16 * MIB
+    assert gpu.model_buffer + host.model_buffer == 2 * int(params(model(EXPERTS)).total)
+    assert (gpu.kv_buffer, host.kv_buffer, gpu.layers, host.layers) == (64 * MIB, 0, 4, 0)
 
 
 def test_a_cache_on_the_host_is_that_of_all_layers() -> None:
     gpu, host = device_memory(resolve(on(GIB, engine_args={"no_kv_offload": True})))
-    assert (gpu.cache, host.cache) == (0, 64 * MIB)
+    assert (gpu.kv_buffer, host.kv_buffer) == (0, 64 * MIB)
 
 
 def test_compute_buffers_are_those_of_the_runtime_memory() -> None:
     gpu, host = device_memory(resolve(dataclasses.replace(on(GIB), reserve=None)))
-    assert gpu.compute
-    assert host.compute
-    assert gpu.outside
-    assert (gpu.total, host.outside) == (gpu.model + gpu.cache + gpu.compute + gpu.outside, None)
+    assert gpu.compute_buffer
+    assert host.compute_buffer
+    assert gpu.outside_buffers
+    assert (gpu.total, host.outside_buffers) == (
+        gpu.model_buffer + gpu.kv_buffer + gpu.compute_buffer + gpu.outside_buffers,
+        None,
+    )
 
 
 def test_the_hosts_compute_buffer_is_the_same_on_every_gpu() -> None:
@@ -213,7 +216,7 @@ def test_the_hosts_compute_buffer_is_the_same_on_every_gpu() -> None:
         for detail in device.budget.reserve.runtime.details
         if detail.name == "host_compute_buffer"
     ]
-    assert found == 3 * [device_memory(resolved)[-1].compute]
+    assert found == 3 * [device_memory(resolved)[-1].compute_buffer]
 
 
 def test_other_engines_and_a_given_memory_have_no_rows() -> None:
@@ -245,4 +248,4 @@ def test_the_breakdown_is_llama_cpps_table() -> None:
             " +       0                |"
         )
     assert list(breakdown_lines((), gpu)) == []
-    assert list(breakdown_lines((rows[0]._replace(compute=None), rows[1]), gpu)) == []
+    assert list(breakdown_lines((rows[0]._replace(compute_buffer=None), rows[1]), gpu)) == []

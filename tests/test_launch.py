@@ -50,6 +50,17 @@ LLAMACPP = "llama-server -m Qwen3-8B-BF16.gguf"
             {"engine_args": {"allow_long_max_model_len": True, "prefix_caching": False, "max_num_seqs": 8}},
             f"VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 {VLLM} --max-model-len 4096 --max-num-seqs 8 --no-enable-prefix-caching",
         ),
+        (
+            "vllm",
+            {"engine_args": {"flashinfer_sampler": True}},
+            f"VLLM_USE_FLASHINFER_SAMPLER=1 {VLLM} --max-model-len 4096",
+        ),
+        (
+            "vllm",
+            {"engine_args": {"flashinfer_sampler": False}},
+            f"VLLM_USE_FLASHINFER_SAMPLER=0 {VLLM} --max-model-len 4096",
+        ),
+        ("vllm", {"engine_args": {"warm_start": True}}, f"{VLLM} --max-model-len 4096"),
         ("sglang", {"kv_dtype": "fp8"}, f"{SGLANG} --kv-cache-dtype fp8_e4m3 --context-length 4096"),
         (
             "sglang",
@@ -201,6 +212,7 @@ def options(engine: str, model: str = "qwen3-8b", **fields: Any) -> str:
             {"language_model_only": True, "skip_mm_profiling": True, "max_cudagraph_capture_size": 64},
             " --language-model-only --skip-mm-profiling --max-cudagraph-capture-size 64",
         ),
+        ("vllm", {"warm_start": True}, ""),
         ("vllm", {"limit_mm_per_prompt": '{"image": 0}'}, """ --limit-mm-per-prompt '{"image": 0}'"""),
         ("vllm", {"speculative_layers": 1}, """ --speculative-config '{"model": "DRAFT_MODEL"}'"""),
         ("sglang", {"max_running_requests": 8}, " --max-running-requests 8"),

@@ -21,9 +21,9 @@ from attncalc.config.gpus import gpu
 from attncalc.engines.llamacpp.versions import llamacpp_version
 from attncalc.engines.runtime import RuntimeMemory
 from attncalc.model import ModelSpec
-from attncalc.serving.fit import FitRequest, fit
+from attncalc.serving.fit import fit
 from attncalc.serving.memory_budget import memory_budget
-from attncalc.serving.request import resolve
+from attncalc.serving.request import FitRequest, resolve
 from attncalc.workload import Workload
 
 DATA = Path(__file__).parent / "data" / "llamacpp"

@@ -28,10 +28,10 @@ from attncalc.engines.llamacpp.tensors import tensors_by_device
 from attncalc.engines.runtime import DeviceMemory
 from attncalc.model import ModelSpec
 from attncalc.serving.devices import device_memory
-from attncalc.serving.fit import FitRequest, fit
+from attncalc.serving.fit import fit
 from attncalc.serving.launch import launch_command
 from attncalc.serving.offload import least_offload, with_auto_offload
-from attncalc.serving.request import resolve
+from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.weights import weights
 from attncalc.units import GIB
 from attncalc.workload import Workload
@@ -129,13 +129,13 @@ def test_model_buffers_are_those_of_posted_logs(tmp_path: Path, log: dict[str, A
     model = load(file_of(tmp_path, log["model"], log["types"]))
     asked = request(model, context=log.get("context", 512), engine_version=log["version"], **log["args"])
     rows = device_memory(resolve(asked))
-    gpu_buffer, host_buffer = rows[0].model, rows[-1].model
+    gpu_buffer, host_buffer = rows[0].model_buffer, rows[-1].model_buffer
     # 0.03: Vulkan aligns tensors to 64 bytes and CUDA to 128
     assert gpu_buffer / MIB == pytest.approx(log["CUDA0"], abs=0.03)
     if "CPU_Mapped" in log:
         assert host_buffer / MIB == pytest.approx(log["CPU_Mapped"], abs=0.006)
     if "compute" in log:
-        assert (rows[0].compute or 0) / MIB == pytest.approx(log["compute"], abs=0.01)
+        assert (rows[0].compute_buffer or 0) / MIB == pytest.approx(log["compute"], abs=0.01)
 
 
 def test_tables_of_an_encoder_are_on_the_host(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_experts_on_the_host_are_those_of_a_posted_log(tmp_path: Path) -> None:
     fact = FACTS["differences"][0]
     model = load(file_of(tmp_path, fact["model"], fact["types"]))
     all_args: list[dict[str, Any]] = [{}, fact["args"]]
-    sizes = [device_memory(resolve(request(model, **args)))[0].model for args in all_args]
+    sizes = [device_memory(resolve(request(model, **args)))[0].model_buffer for args in all_args]
     # 21 layers of 3 x 32 experts of 2880 x 2880 in MXFP4, 17 B per 32, and their biases. CUDA pads rows of 2,880
     # elements by 192, which are 102 B, and aligns to 128 B.
     tensors = 21 * 3 * 32 * (2880 * 2880 // 32 * 17 + 2880 * 4)
@@ -274,11 +274,11 @@ def test_a_tied_head_is_copied_to_the_gpu(tmp_path: Path) -> None:
     model = load(file_of(tmp_path, "gemma3-27b", "Q8_0"))
     table = 5376 * 262208 // 32 * 34
     rows = device_memory(resolve(request(model)))
-    assert rows[-1].model == table
-    assert rows[0].model > table
+    assert rows[-1].model_buffer == table
+    assert rows[0].model_buffer > table
     host = device_memory(resolve(request(model, n_gpu_layers=0)))[-1]
     assert model.stored
-    assert model.stored.size <= host.model < model.stored.size + 10_000  # nothing twice
+    assert model.stored.size <= host.model_buffer < model.stored.size + 10_000  # nothing twice
 
 
 # Without a file
@@ -288,9 +288,9 @@ def test_a_preset_has_the_same_layers_on_each_device() -> None:
     # half of 32 layers and the output: K and V of a layer are 2 x 4096 x 1024 elements of 2 B
     rows = device_memory(resolve(request(load("llama3-8b"), n_gpu_layers=17)))
     assert [row.layers for row in rows] == [16, 16]
-    assert [row.cache for row in rows] == 2 * [16 * 4096 * 2 * 1024 * 2]
+    assert [row.kv_buffer for row in rows] == 2 * [16 * 4096 * 2 * 1024 * 2]
     # the head and the last norm are on the GPU, the embedding on the host
-    assert rows[0].model - rows[1].model == 2 * 4096
+    assert rows[0].model_buffer - rows[1].model_buffer == 2 * 4096
 
 
 @each("gpus", [1, 3])
@@ -315,13 +315,13 @@ def test_experts_of_a_preset_are_on_the_host() -> None:
     model = load("mixtral-8x7b")
     without, with_all = (device_memory(resolve(request(model, n_cpu_moe=n))) for n in (0, 32))
     experts = 32 * 8 * 3 * 4096 * 14336 * 2
-    assert without[0].model - with_all[0].model == experts
-    assert with_all[-1].model - without[-1].model == experts
+    assert without[0].model_buffer - with_all[0].model_buffer == experts
+    assert with_all[-1].model_buffer - without[-1].model_buffer == experts
 
 
 def test_the_cache_is_on_the_host_without_kv_offload() -> None:
     rows = device_memory(resolve(request(load("llama3-8b"), no_kv_offload=True)))
-    assert [row.cache for row in rows] == [0, 32 * 4096 * 2 * 1024 * 2]
+    assert [row.kv_buffer for row in rows] == [0, 32 * 4096 * 2 * 1024 * 2]
 
 
 # Lines of the log
@@ -410,14 +410,14 @@ def test_a_model_that_fits_needs_nothing_on_the_host() -> None:
 def test_a_layer_more_on_the_gpu_never_needs_less_of_it(layers: int) -> None:
     model = load("mixtral-8x7b")
     sizes = [device_memory(resolve(request(model, n_gpu_layers=n)))[0] for n in (layers, layers + 1)]
-    assert sizes[0].model + sizes[0].cache <= sizes[1].model + sizes[1].cache
+    assert sizes[0].model_buffer + sizes[0].kv_buffer <= sizes[1].model_buffer + sizes[1].kv_buffer
 
 
 def test_experts_on_the_host_end_the_copies_of_several_gpus() -> None:
     # pipeline parallelism, and with it the four copies of each input, needs everything on the GPUs
     model = load("mixtral-8x7b")
     all_there, partly = (device_memory(resolve(request(model, gpus=2, n_cpu_moe=n))) for n in (0, 1))
-    assert (all_there[-1].compute or 0) > 2 * (partly[-1].compute or 0)
+    assert (all_there[-1].compute_buffer or 0) > 2 * (partly[-1].compute_buffer or 0)
 
 
 # The command
@@ -507,4 +507,4 @@ def test_shares_must_name_every_gpu() -> None:
 
 def test_a_given_reserve_leaves_out_the_buffers() -> None:
     asked = dataclasses.replace(request(load("llama3-8b"), n_gpu_layers=20), reserve=GIB)
-    assert [row.compute for row in device_memory(resolve(asked))] == [None, None]
+    assert [row.compute_buffer for row in device_memory(resolve(asked))] == [None, None]

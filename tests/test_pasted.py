@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from asking import Ask
+from hypothesis import given
+from hypothesis import strategies as st
 from tables import each
 
+from attncalc import AttncalcError
 from attncalc.api.fit_options import FitOptions
 from attncalc.cli import COMMANDS
 from attncalc.cli.pasted import expand
@@ -46,6 +50,8 @@ def values(answer: dict[str, Any]) -> dict[str, Any]:
         "qwen3-8b --gpu 2xh100 --tp 2 -c 8K --no-prefix-caching --enforce-eager",
         "llama3.1-70b --gpu h100 --tp 4 --pp 2 -c 8K --weights-dtype fp8 --block-size 32",
         "llama3.1-8b --gpu l4 -c 200K --allow-long-max-model-len",
+        "qwen3-32b --gpu h100 -c 32000 --no-flashinfer-sampler --kv-offloading-size 16",
+        "qwen3-8b --engine sglang --gpu h100 -c 8K --enable-lora --max-lora-rank 16 --lora-target-modules all",
         "qwen3-30b-a3b --gpu h100 --tp 2 --dp 2 --enable-expert-parallel -c 4K",
         "qwen3-8b --gpu h100 -c 4K --speculative-tokens 3",
         "qwen3-8b --engine sglang --gpu h100 -c 8K --kv-dtype fp8 --gpu-memory-utilization 0.8",
@@ -211,3 +217,14 @@ def test_an_unknown_option_has_a_tip(ask: Ask, command: str) -> None:
         "error: no such option: --price\n  tip: prices are not built in; 'attncalc sweep MODEL --gpu h100,h200 --gpus "
         "1,2,4,8' lists what fits\n"
     )
+
+
+PARTS = (*OPTIONS, "vllm", "serve", "-m", "sglang.launch_server", "llama-server", "ollama", "run", "--")
+
+
+@given(st.lists(st.sampled_from(PARTS) | st.text(max_size=8), min_size=1, max_size=12))
+def test_any_words_become_options_or_one_error(words: list[str]) -> None:
+    with suppress(AttncalcError):
+        found = expand(["--gpu", "h100"], words, OPTIONS)
+        assert found[:2] == ["--gpu", "h100"]
+        assert "--engine" in found

@@ -20,7 +20,7 @@ from attncalc.config.build import build_model
 from attncalc.config.gpus import gpu
 from attncalc.config.huggingface import convert_config
 from attncalc.config.huggingface.quantized.released import _METHODS, released
-from attncalc.cost.intensity import Routing
+from attncalc.cost.experts import Routing
 from attncalc.cost.params import params
 from attncalc.engines.stages import split_into_stages
 from attncalc.quantization import Quantization, Scheme, pattern_problem

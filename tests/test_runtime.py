@@ -12,6 +12,7 @@ import pytest
 from asking import Ask, results
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import each
 
 from attncalc import Latent, Layers, Workload, load
 from attncalc.config.gpus import gpu
@@ -189,7 +190,7 @@ def test_flashinfers_workspace_is_in_the_first_graph() -> None:
     assert abs(first("rtx-5090") - 50) < 1
     assert abs(first("l40s", "fp8") - 394) < 1
     assert abs(first("a100-40gb") - 50) < 1
-    assert abs(first("h100-80gb", "fp8") - 260) < 1
+    assert abs(first("h100-80gb", "fp8") - 130) < 1  # FlashAttention 3, whose splits of one row take 0.5 MiB
 
 
 def test_hip_graphs_take_more_than_cuda_graphs() -> None:
@@ -208,6 +209,50 @@ def test_graphs_are_captured_for_51_sizes_by_default() -> None:
     few = on("h100-80gb", max_num_seqs=16).budget.facts
     assert few is not None
     assert capture_sizes(few) == [1, 2, 4, 8, 16, 24, 32]
+
+
+@each(
+    ("name", "version", "sequences", "last"),
+    [
+        ("b200", "0.27.1", 1024, [480, 496, 512]),
+        ("b200", "0.28.0", 1024, [992, 1008, 1024]),
+        ("b300", "0.33.0", 400, [768, 784, 800]),
+        ("b200", "0.32.0", 300, [560, 576, 592]),
+        ("h200", "0.33.0", 1024, [480, 496, 512]),
+        ("rtx-5090", "0.33.0", 1024, [480, 496, 512]),
+        ("h100-80gb", "0.28.0", 20, [24, 32, 40]),
+    ],
+)
+def test_blackwell_captures_steps_of_1024_from_0_28_on(
+    name: str, version: str, sequences: int, last: list[int]
+) -> None:
+    facts = on(name, version=version, max_num_seqs=sequences).budget.facts
+    assert facts is not None
+    assert capture_sizes(facts)[-3:] == last
+    # from 0.31 on a step of all sequences has a graph of its own, on a stride of 16 or not
+    assert (sequences in capture_sizes(facts)) == (sequences % 16 == 0 and sequences <= last[-1]) or version >= "0.31"
+
+
+@each(
+    ("sequences", "largest", "rows"),
+    [(1024, None, 512), (256, None, 256), (1024, 1024, 1024), (1024, 100, 96), (3, None, 2)],
+)
+def test_flashattention_3_has_splits_for_the_largest_decode_step(
+    sequences: int, largest: int | None, rows: int
+) -> None:
+    """64 heads of 128 and 32 splits in fp32: 1 MiB per row, and 4 MiB; a first capture takes 130 MiB at least."""
+    given: dict[str, Any] = {
+        "max_num_seqs": sequences,
+        "max_cudagraph_capture_size": largest,
+        "max_num_batched_tokens": 2048,
+    }
+    found = on("h100-80gb", model="qwen3-32b", version="0.20.0", **given)
+    assert found.budget.facts
+    sizes = capture_sizes(found.budget.facts)
+    decodes = [size for size in sizes if size <= sequences]
+    graph = (2 * MIB + 64 * (MIB * 34 // 100)) // 3
+    first = parts(found)["cuda_graphs"].expected - (2 * (len(sizes) - 1) + len(decodes) - 1) * graph
+    assert first == max(rows + 4, 130) * MIB
 
 
 def test_the_second_runner_counts_tokens_of_prompts_and_outputs() -> None:

@@ -18,9 +18,9 @@ from attncalc.engines import find_engine
 from attncalc.engines.runtime import RuntimeFacts, RuntimeMemory
 from attncalc.engines.sglang.options import SglangArgs
 from attncalc.engines.sglang.share import decode_graphs, for_vision
-from attncalc.serving.fit import FitRequest, fit
+from attncalc.serving.fit import fit
 from attncalc.serving.memory_budget import memory_budget
-from attncalc.serving.request import resolve
+from attncalc.serving.request import FitRequest, resolve
 from attncalc.units import dtype
 from attncalc.workload import Workload
 
@@ -256,3 +256,19 @@ def test_formulas_evaluate_to_their_figures() -> None:
     found = runtime(budget_facts(4))
     for part in (*found.parts, *found.outside):
         text_of(part.expected)
+
+
+def test_a_published_share_is_too_small_for_the_weights_of_its_model() -> None:
+    """SGLang's cookbook has a share of 0.8 for Qwen3.6-35B-A3B in bf16 on one H100: of 78.5 GiB less than the weights.
+
+    Source: docs_new/src/snippets/autoregressive/qwen36-deployment.jsx; its fp8 variant, with the same share, starts.
+    """
+
+    def verdict(share: str, weights: str | None = None) -> str:
+        workload = Workload.decode(1, 8192)
+        request = FitRequest(load("qwen3.6-35b-a3b"), workload, engine="sglang", gpu=gpu("h100-80gb"))
+        return fit(dataclasses.replace(request, gpu_memory_utilization=share, weights_dtype=weights)).verdict
+
+    assert verdict("0.8") == "does_not_fit"
+    assert verdict("0.8", "fp8") == "fits"
+    assert verdict("0.88") == "fits"

@@ -67,11 +67,11 @@ def test_public_logs_are_predicted() -> None:
     rows = rows_of("vllm", "public")
     predictions = [predict(row) for row in rows]
     errors = [abs(found.kv_memory - row["logged"]["kv_memory"]) for found, row in zip(predictions, rows, strict=True)]
-    assert len(errors) == 51
-    assert median(errors) < 0.25
-    assert percentile(errors, 0.9) < 1.6
+    assert len(errors) == 65
+    assert median(errors) < 0.3
+    assert percentile(errors, 0.9) < 1.5
     assert sum(map(inside, rows)) >= 0.95 * len(rows)
-    assert median(found.high - found.low for found in predictions) < 2.5
+    assert median(found.high - found.low for found in predictions) < 2
 
 
 def test_logs_of_sglang_are_predicted() -> None:

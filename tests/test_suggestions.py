@@ -404,21 +404,22 @@ def test_all_changes_are_combined_with_a_shorter_context_if_nothing_else_is_enou
 
 
 def test_what_changes_no_answer_comes_before_a_narrower_cache() -> None:
-    """On an RTX 4090 the cache in fp8 is enough alone, and fewer sequences are not, nor no CUDA graphs."""
+    """On an RTX 4090 the cache in fp8 is enough alone, and a larger share is not, nor no CUDA graphs."""
     asked = FitRequest(load("qwen3-8b"), Workload.decode(1, 40_960), gpu=gpu("rtx-4090"))
     found = flags(asked)
-    assert found[:2] == ["--max-num-seqs 32 --max-num-batched-tokens 2048 --enforce-eager", "--kv-dtype fp8"]
-    assert [flag for flag in found if "--max-num-seqs" in flag] == found[:1]
-    for args in ({"enforce_eager": True}, {"max_num_seqs": 32, "max_num_batched_tokens": 2048}):
-        assert fit(asked.with_engine_args(**args)).verdict == "may_not_fit"
+    assert found[:2] == ["--enforce-eager --gpu-memory-utilization 0.95", "--kv-dtype fp8"]
+    assert [flag for flag in found if "--enforce-eager" in flag] == found[:1]
+    larger = dataclasses.replace(asked, gpu_memory_utilization="0.95")
+    for request in (asked.with_engine_args(enforce_eager=True), larger):
+        assert fit(request).verdict == "may_not_fit"
 
 
 def test_a_second_gpu_is_not_the_only_change_of_a_model_that_almost_fits() -> None:
     """Qwen3 32B in int4 has 18.0 of 21.6 GiB, and the cache of 8,192 tokens 2: 1.6 are left for the rest."""
     asked = FitRequest(load("qwen3-32b"), Workload.decode(1, 8192), gpu=gpu("rtx-4090"), weights_dtype="int4")
     assert flags(asked) == [
-        "--max-num-seqs 128 --max-num-batched-tokens 2048 --enforce-eager",
-        "--enforce-eager --kv-dtype fp8",
+        "--enforce-eager",
+        "--max-num-seqs 8 --max-num-batched-tokens 2048 --gpu-memory-utilization 0.95",
         "--gpus 2 --tp 2",
     ]
 
@@ -426,7 +427,7 @@ def test_a_second_gpu_is_not_the_only_change_of_a_model_that_almost_fits() -> No
 def test_a_refused_context_is_shortened_with_what_else_is_needed() -> None:
     """LLaMA-2 70B has 4,096 positions and 128 GiB of weights, which one H100 does not hold."""
     found = flags(FitRequest(load("llama2-70b"), Workload.decode(1, 8192), gpu=H100))
-    assert found[0] == "--context 4096 --weights-dtype int4"
+    assert found[0] == "--context 4096 --weights-dtype fp8"
     assert all(flag.startswith("--context 4096 --") for flag in found)
 
 

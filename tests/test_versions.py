@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +40,8 @@ def _switches(versions: type[Version]) -> dict[str, Switch[Any]]:
 
 def _plain(value: Any) -> Any:
     """Return a switch's value as JSON writes it."""
-    if isinstance(value, frozenset | Fraction):
-        return sorted(value) if isinstance(value, frozenset) else float(value)
+    if isinstance(value, frozenset):
+        return sorted(value)
     return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 
@@ -119,7 +118,8 @@ def test_vllm_runs_models_on_the_second_runner_by_version(
 
 def test_methods_choose_between_the_switches_of_two_cases() -> None:
     assert [vllm_version("0.20").stores_state_per_chunk(drafting) for drafting in (False, True)] == [True, False]
-    assert [vllm_version("0.25").sampler_scratch(v2_runner) for v2_runner in (False, True)] == [12, 4]
+    assert [vllm_version("0.25").sampler_scratch(v2_runner, False) for v2_runner in (False, True)] == [12, 4]
+    assert [vllm_version("0.11.0").sampler_scratch(False, flashinfer) for flashinfer in (False, True)] == [36, 12]
     assert [vllm_version("0.28").subtracts_graphs(v2_runner) for v2_runner in (False, True)] == [True, False]
     assert [vllm_version("0.27").counts_sampler_states(v2_runner) for v2_runner in (False, True)] == [False, True]
     windows = [vllm_version(text).window_block(17) for text in ("0.24.0", "0.25", "0.29.0", "0.30")]

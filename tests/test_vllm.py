@@ -293,7 +293,7 @@ def test_since_0_18_the_log_has_no_line_for_a_block_that_did_not_grow() -> None:
         ({"device_memory": 160 * GIB}, 16384),
         ({"device_memory": 160 * GIB, "engine_version": "0.27.1"}, 8192),
         ({"device_memory": 121 * GIB, "device": "NVIDIA GB10"}, 2048),
-        ({"device_memory": 121 * GIB, "device": "NVIDIA GB10", "engine_version": "0.32.0"}, 8192),
+        ({"device_memory": 121 * GIB, "device": "NVIDIA GB10", "engine_version": "0.32.0"}, 2048),
         ({"max_num_batched_tokens": 512, "device_memory": 160 * GIB}, 512),
     ],
 )

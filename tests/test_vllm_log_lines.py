@@ -72,6 +72,17 @@ def test_the_version_is_the_engines(lines: tuple[str, ...], version: str | None)
         # the engine's config has the default too
         ("Initializing a V1 LLM engine (v0.20.0) with config: 'max_cudagraph_capture_size': 512", {}),
         ("mamba_ssm_cache_dtype='float32'", {"mamba_ssm_cache_dtype": "float32"}),
+        ("[topk_topp_sampler.py:55] Using FlashInfer for top-p & top-k sampling.", {"flashinfer_sampler": "True"}),
+        ("FlashInfer is not available. Falling back to top-p & top-k sampling", {"flashinfer_sampler": "False"}),
+        ("FlashInfer is available, but it is not enabled. Falling back, sampling", {"flashinfer_sampler": "False"}),
+        (
+            "FlashInfer top-p/top-k sampling disabled via VLLM_USE_FLASHINFER_SAMPLER=0.",
+            {"flashinfer_sampler": "False"},
+        ),
+        ("FlashInfer top-p/top-k sampling unavailable: capability 7.5", {"flashinfer_sampler": "False"}),
+        ("[backends.py:165] Directly load the compiled graph(s) for dynamic shape", {"warm_start": "True"}),
+        ("Directly load AOT compilation from path /root/.cache/vllm", {"warm_start": "True"}),
+        ("Compiling a graph for compile range (1, 2048) takes 8.43 s", {"warm_start": "False"}),
         # the first mention is the model's, a later one its drafter's
         ("args: max_model_len=4096, speculative args: max_model_len=128", {"context": "4096"}),
         # devices of a line of all ranks, unless the arguments have them

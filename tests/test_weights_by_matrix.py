@@ -16,7 +16,8 @@ from tables import each
 from attncalc import AttncalcError, Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload
 from attncalc.attention import Matrix
 from attncalc.checkpoint import CheckpointWeights, StoredDtype, StoredTensor
-from attncalc.cost.intensity import Routing, weights_read
+from attncalc.cost.experts import Routing
+from attncalc.cost.intensity import weights_read
 from attncalc.cost.params import params
 from attncalc.engines import find_engine
 from attncalc.engines.base import DraftModel

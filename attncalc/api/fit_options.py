@@ -14,7 +14,7 @@ from ..engines.transformers.options import TransformersOptions
 from ..engines.vllm.options import VllmOptions
 from ..hardware import Gpu
 from ..options import BYTES, BYTES_OR_ZERO, COUNT, COUNT_OR_ZERO, TEXT, WEIGHTS_DTYPE, Count, Option, Parser, Size
-from .options import CacheDtypeOptions, ModelOptions, SizeOptions
+from .options import LENGTHS, CacheDtypeOptions, ModelOptions, SizeOptions
 
 
 def _engine(text: str, name: str) -> str:
@@ -54,7 +54,7 @@ class UserOptions(TrafficOptions, total=False):
         str | Sequence[Count] | None,
         Option(
             "--lengths",
-            metavar="N,N,...",
+            parse=LENGTHS,
             axis=False,
             help="Tokens of users' requests, instead of --prompt and --output-len.",
         ),

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..config import ModelLike, load
@@ -15,14 +16,14 @@ from ..errors import AttncalcError
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
-from ..options import given, options_of, parsed
+from ..options import options_of, parsed
 from ..serving.fit import with_longest_context
 from ..serving.offload import with_auto_offload
 from ..serving.request import FitRequest, resolve
 from ..serving.traffic import Traffic
 from ..units import truncate
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
-from .inputs import read_lengths, read_model, read_workload, with_revision
+from .inputs import read_model, read_workload, with_revision
 from .options import CacheDtypeOptions, ModelOptions, SizeOptions
 
 ALL_LAYERS = 10**6
@@ -39,14 +40,13 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     if isinstance(model, str) and "weights_dtype" not in options and (file_type := with_file_type(model)[1]):
         options = {**options, "weights_dtype": file_type}
     spec = read_model(model, options, ModelOptions)
-    traffic = read_traffic(options)
     check_offload(options)
     named = with_revision(model, options.get("revision"))
     if isinstance(named, str | os.PathLike):
         served = served_model(os.fspath(named), spec)
     else:
         served = {} if isinstance(model, ModelSpec) else {"served_model": UNNAMED}
-    return fit_request(spec, options, traffic=traffic, served=served)
+    return fit_request(spec, options, served)
 
 
 def read_quants(model: str, options: FitOptions) -> list[tuple[str, FitRequest]]:
@@ -77,25 +77,23 @@ def read_quants(model: str, options: FitOptions) -> list[tuple[str, FitRequest]]
 def fit_request(
     model: ModelSpec,
     options: Mapping[str, Any],
+    served: Mapping[str, Any] = MappingProxyType({}),
     *,
-    traffic: Traffic | None = None,
-    served: Mapping[str, Any] | None = None,
     is_logged: bool = False,
 ) -> FitRequest:
     """Return the request that the options of `attncalc fit` describe.
 
     Args:
         model: The whole model.
-        options: Those of FitOptions, without those of the model and of the traffic.
-        traffic: The requests that users send.
+        options: Those of FitOptions, without those of the model.
         served: What the engine loads, as fields of FitRequest.
         is_logged: Whether an engine was started so: its share is then its default, unless one is given.
 
     Raises AttncalcError if an option cannot be parsed, a name in it is unknown, or two options exclude each other.
     """
-    size = given(options, SizeOptions)
-    deployment = _deployment(model, options, is_logged=is_logged)
-    engine_args = _engine_args(options)
+    deployment, engine_args = _deployment(model, options, is_logged=is_logged), _engine_args(options)
+    traffic = _traffic(options)
+    size = {name: options[name] for name in SizeOptions.__annotations__ if options.get(name) is not None}
     if traffic and "context" not in size and not model.max_context:
         size["context"] = int(traffic.worst_tokens)
     longest = str(size.get("context")) in ("auto", "-1")
@@ -103,7 +101,7 @@ def fit_request(
         del size["context"]
     if deployment["engine"] != "all":
         size = dict(find_engine(deployment["engine"]).sizes(size, engine_args))
-    dtypes = {name: value for name, value in given(options, CacheDtypeOptions).items() if value != "auto"}
+    dtypes = {name: options.get(name) for name in CacheDtypeOptions.__annotations__ if options.get(name) != "auto"}
     draft_name = engine_args.pop("speculative_model", None)
     draft = _draft(draft_name) if draft_name else None
     request = FitRequest(
@@ -112,7 +110,7 @@ def fit_request(
         served_draft=served_model(draft_name, draft).get("served_model") if draft else None,
         workload=read_workload(model, {**size, **dtypes}),
         engine_args=engine_args,
-        **(served or {}),
+        **served,
         traffic=traffic,
         **deployment,
     )
@@ -127,28 +125,26 @@ def fit_request(
     return with_longest_context(request)
 
 
-def read_traffic(options: Mapping[str, Any]) -> Traffic | None:
+def _traffic(options: Mapping[str, Any]) -> Traffic | None:
     """Return the users' requests; None if there are none.
 
     Raises AttncalcError if an option is not a number, or options are missing or exclude each other.
     """
-    asked = given(options, UserOptions)
-    names = {field: option.name for field, option in options_of(UserOptions).items() if field in asked}
-    if "lengths" in asked:
+    values = parsed(options, UserOptions)
+    names = {field: option.name for field, option in options_of(UserOptions).items() if field in values}
+    if "lengths" in values:
         for field in ("prompt", "output"):
-            if field in asked:
+            if field in values:
                 raise AttncalcError(
                     f"--lengths cannot be combined with {names[field]}", "the lengths include prompt and output"
                 )
-    elif "prompt" not in asked:
+    elif "prompt" not in values:
         for field, name in names.items():
-            raise AttncalcError(f"{name} {truncate(asked[field])} needs --prompt", "give --prompt 4K --output-len 1K")
+            raise AttncalcError(f"{name} {truncate(options[field])} needs --prompt", "give --prompt 4K --output-len 1K")
         return None
-    elif "output" not in asked:
+    elif "output" not in values:
         raise AttncalcError("--prompt needs --output-len", "give the tokens of an output: --prompt 4K --output-len 1K")
-    values = parsed(options, UserOptions)
-    lengths = read_lengths(values["lengths"]) if "lengths" in values else ()
-    return Traffic(values.get("prompt", 0), values.get("output", 0), values.get("shared_prefix", 0), lengths)
+    return Traffic(**values)
 
 
 def _deployment(model: ModelSpec, options: Mapping[str, Any], *, is_logged: bool) -> dict[str, Any]:
@@ -226,10 +222,12 @@ def _engine_args(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_offload(options: Mapping[str, Any]) -> None:
     """Raise AttncalcError if an option divides the model between GPUs and host, and there is no GPU."""
-    if options.get("gpu") is None:
-        needing = {name: option for name, option in options_of(EngineOptions).items() if option.needs_gpu}
-        for name in parsed({name: options.get(name) for name in needing}, EngineOptions):
-            raise AttncalcError(f"{needing[name].name} needs --gpu", "give the GPU, as --gpu rtx-4090")
+    if options.get("gpu") is not None:
+        return
+    for name, option in options_of(EngineOptions).items():
+        value = options.get(name)
+        if option.needs_gpu and value is not None and value is not False:
+            raise AttncalcError(f"{option.name} needs --gpu", "give the GPU, as --gpu rtx-4090")
 
 
 def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:

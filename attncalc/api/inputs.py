@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ..config import ModelLike, load
 from ..cost.common import check_source
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from ..options import Count, given, parsed
-from ..ranges import split_list
-from ..units import parse_count, truncate
+from ..options import parsed
+from ..units import truncate
 from ..what_if import what_if
 from ..workload import Mask, Workload, WorkloadOptions
 from .options import CacheDtypeOptions, PaddedSizeOptions, PassOptions, ShardedModelOptions, WhatIfOptions
@@ -34,10 +33,9 @@ def read_model(model: ModelLike, options: Mapping[str, Any], kind: Any = Sharded
 
     Raises AttncalcError if there is no such model, its file is not valid, or it cannot have that attention or be split.
     """
-    read = given(options, kind)
-    spec = load(with_revision(model, read.get("revision")), assume_grouped=bool(read.get("assume_grouped")))
     values = parsed(options, kind)
-    spec = what_if(spec, **given(values, WhatIfOptions))
+    spec = load(with_revision(model, values.get("revision")), assume_grouped="assume_grouped" in values)
+    spec = what_if(spec, **{name: values[name] for name in WhatIfOptions.__annotations__ if name in values})
     return spec.shard(values["tp"]) if "tp" in values else spec
 
 
@@ -57,25 +55,24 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
 
     Raises AttncalcError if an option is not a number, a mask or a dtype, or two options exclude each other.
     """
-    asked = given(options, _WorkloadOptions)
+    values = parsed(options, _WorkloadOptions)
     for name in ("batch", "context"):
-        if "lengths" in asked and name in asked:
+        if "lengths" in values and name in values:
             raise AttncalcError(
                 f"--lengths cannot be combined with --{name}", "the lengths set batch and context: leave the other out"
             )
-    values = parsed(options, _WorkloadOptions)
     phase, past = values.get("phase", "decode"), values.get("past", 0)
     of_workload: WorkloadOptions = {
         "source": read_source(model, values.get("source_context")),
-        "lengths": read_lengths(values["lengths"]) if "lengths" in values else None,
+        "lengths": values.get("lengths"),
         "mask": Mask.parse(values["mask"]) if "mask" in values else None,
         "dtype": values.get("dtype"),
         "kv_dtype": values.get("kv_dtype"),
         "assumed": _assumptions(
-            model, has_context=bool({"context", "lengths"} & asked.keys()), has_source="source_context" in asked
+            model, has_context=bool({"context", "lengths"} & values.keys()), has_source="source_context" in values
         ),
     }
-    if past and "lengths" in asked:
+    if past and "lengths" in values:
         raise AttncalcError("--past cannot be combined with --lengths", "leave one of them out")
     if past and phase != "prefill":
         raise AttncalcError(f"--past cannot be combined with --phase {truncate(phase)}", "give it with --phase prefill")
@@ -98,22 +95,15 @@ def _assumptions(model: ModelSpec, *, has_context: bool, has_source: bool) -> tu
     return tuple(notes)
 
 
-def read_source(model: ModelSpec, source: Count | None) -> int | None:
+def read_source(model: ModelSpec, tokens: int | None) -> int | None:
     """Return the tokens on the encoder's side, the encoder's maximum by default; None without an encoder.
 
     Raises AttncalcError if a number is given and the model has no encoder.
     """
-    tokens = None if source is None else parse_count(str(source), "--source-context")
     if tokens is None and model.encoder:
         tokens = model.encoder.max_context or DEFAULT_CONTEXT
     check_source(model, tokens)
     return tokens
-
-
-def read_lengths(lengths: str | Sequence[Count]) -> tuple[int, ...]:
-    """Return the lengths in '512,300,128' or (512, 300, 128). Raises AttncalcError if one is not a number."""
-    parts = split_list(lengths, "--lengths") if isinstance(lengths, str) else lengths
-    return tuple(parse_count(str(part), "--lengths") for part in parts)
 
 
 def read_call(

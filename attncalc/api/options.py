@@ -8,7 +8,8 @@ from typing import Annotated, TypedDict
 from ..attention import Variant
 from ..errors import AttncalcError
 from ..options import COUNT, COUNT_OR_ZERO, DTYPE, Count, Option, Parser, dtype_name, options_of
-from ..units import dtype, truncate
+from ..ranges import split_list
+from ..units import dtype, parse_count, truncate
 from ..what_if import parse_pattern
 from ..workload import Mask
 
@@ -115,6 +116,13 @@ def _mask(text: str, name: str) -> str:
     return str(Mask.parse(text))
 
 
+def _lengths(text: str, name: str) -> tuple[int, ...]:
+    return tuple(parse_count(part, name) for part in split_list(text, name))
+
+
+LENGTHS = Parser(_lengths, "N,N,...")
+
+
 class SizeOptions(TypedDict, total=False):
     """The number of sequences and of tokens."""
 
@@ -151,7 +159,7 @@ class PaddedSizeOptions(SizeOptions, total=False):
         str | Sequence[Count] | None,
         Option(
             "--lengths",
-            metavar="N,N,...",
+            parse=LENGTHS,
             axis=False,
             help="Unpadded lengths of a padded batch, as 512,300,128; instead of -b and -c.",
         ),

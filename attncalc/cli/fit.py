@@ -13,7 +13,6 @@ import typer
 from ..api.fit_options import GROUPS, FitOptions, UserOptions
 from ..api.fit_request import read_fit_request, read_quants
 from ..errors import AttncalcError
-from ..options import given
 from ..serving.request import FitRequest
 from ..units import parse_count, truncate
 from . import COMMANDS
@@ -47,19 +46,20 @@ class ScreenOptions(Options):
 
     LAST: ClassVar[bool] = True
 
-    full: Annotated[
-        bool, typer.Option("--full", help="Also show the budget, blocks, all notes and the engine's log lines.")
-    ] = False
+    full: Annotated[bool, typer.Option("--full", help="Also show budget, blocks, notes, log lines.")] = False
     quants: Annotated[
         bool,
-        typer.Option("--quants", help="List the types of GGUF files, or a folder's files, by the context they hold."),
+        typer.Option("--quants", help="List types of GGUF files by the context they hold: of a model, or in a folder."),
     ] = False
     roofline: Annotated[
-        bool, typer.Option("--roofline", help="Also show lower bounds of time, and what other attention would take.")
+        bool, typer.Option("--roofline", help="Also show lower bounds of time: also with other attention.")
     ] = False
 
 
-EPILOG = "--context auto is the longest that fits. For example: attncalc fit llama2-70b --gpu h100-80gb --gpus 4"
+EPILOG = (
+    "--context auto is the longest that fits. For example: attncalc fit llama2-70b --gpu h100 --gpus 4, or with a "
+    "command that starts a server: attncalc fit --gpu h100 -- vllm serve MODEL"
+)
 
 
 @app.command(help=COMMANDS["fit"], epilog=EPILOG, headings=GROUPS)
@@ -120,7 +120,7 @@ def with_tokens_of_output(options: FitOptions, output: o.OutputOptions) -> FitOp
     text = str(output.output)
     if not re.fullmatch(r"\d[\d_,]*[kmgtKMGT]?", text):
         return options
-    if not given(options, UserOptions) or "output" in options:
+    if not options.keys() & UserOptions.__annotations__ or "output" in options:
         raise AttncalcError(
             f"--output {truncate(text)}: --output is the file of the answer",
             "tokens of an output are --output-len 1K, with --prompt 4K; a file needs a suffix, as 1K.txt",
@@ -141,5 +141,5 @@ def _report(request: FitRequest, log: "StartupLog | None", screen: ScreenOptions
         return fit_all_report(request, full=screen.full, roofline=screen.roofline)
     from ..report.fit import fit_report
 
-    with_variants = screen.roofline or output.chosen.name != "table"
-    return fit_report(request, full=screen.full, roofline=screen.roofline, with_variants=with_variants)
+    with_bounds = screen.roofline or output.explain or output.chosen.name != "table"
+    return fit_report(request, full=screen.full, roofline=screen.roofline, with_bounds=with_bounds)

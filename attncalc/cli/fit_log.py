@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..api.fit_options import FitOptions
-from ..api.fit_request import fit_request, read_traffic
+from ..api.fit_request import fit_request
 from ..api.options import ModelOptions, WhatIfOptions
 from ..config import load
 from ..config.gpus import gpu, gpus_of
@@ -73,8 +73,8 @@ def read_logged_request(
         text = error.message
         given = options.get("gpu")
         return log, UnknownModel(f"{text[0].upper()}{text[1:]}.", _gpu_in_log(log, str(given) if given else None))
-    merged, served = _with_options_in_log(options, log, model), {"served_model": log.served}
-    return log, fit_request(model, merged, traffic=read_traffic(options), served=served, is_logged=True)
+    merged = _with_options_in_log(options, log, model)
+    return log, fit_request(model, merged, {"served_model": log.served}, is_logged=True)
 
 
 def _content(path: Path) -> bytes:
@@ -136,14 +136,6 @@ def _with_drafter(texts: dict[str, str], options: Mapping[str, Any]) -> dict[str
     return texts
 
 
-def _not_with_log(option: str) -> AttncalcError:
-    """Return the error about an option that cannot be combined with a log."""
-    return AttncalcError(
-        f"{option} cannot be combined with --log",
-        "leave one of them out: with a log, fit compares the log's own figures",
-    )
-
-
 def _model_in_log(log: StartupLog, options: Mapping[str, Any]) -> ModelSpec:
     """Return the model that the log names: a preset, by its own name, its title or the repository in its sources, or a
     repository or folder.
@@ -189,7 +181,10 @@ def _gpu_in_log(log: StartupLog, text: str | None) -> Gpu | None:
     if text is not None:
         number, known = gpus_of(text)
         if number is not None:
-            raise _not_with_log(f"--gpu {truncate(text)}")
+            raise AttncalcError(
+                f"--gpu {truncate(text)} cannot be combined with --log",
+                "leave one of them out: with a log, fit compares the log's own figures",
+            )
     elif log.gpu is not None:
         words = [word for word in log.gpu.split() if word not in ("NVIDIA", "GeForce", "AMD", "Radeon")]
         with contextlib.suppress(AttncalcError):

@@ -129,11 +129,13 @@ class _Reader:
 
     def add(self, words: Sequence[str]) -> None:
         """Add options with their values, without those that are given already."""
-        starts = [i for i, word in enumerate(words) if word in self._options]
-        for start, end in pairwise([*starts, len(words)]):
-            name = self._options[words[start]].name
-            if name not in self._given and name not in self.found:
-                self.found[name] = tuple(words[start:end])
+        rest = tuple(words)
+        while rest:
+            option = self._options[rest[0]]
+            length = 2 if option.metavar else 1
+            if option.name not in self._given and option.name not in self.found:
+                self.found[option.name] = rest[:length]
+            rest = rest[length:]
 
     def choose_drafter(self, model: str | None) -> None:
         """Keep a draft model or a number of layers. A command has both: '--speculative-algorithm EAGLE3' with a path.

@@ -1,30 +1,18 @@
-"""What a decode step reads, and how many FLOPs it does for each byte it reads.
-
-How many experts a step reads depends on the router. If all tokens pick the same ones, a layer reads k of its E experts,
-which is the lower bound. If each of B tokens picks k at random, it reads E (1 - (1 - k / E)^B) on average: 163 of 256
-for 32 tokens that pick 8. A real router is less even, so that it reads fewer on average.
-"""
+"""What a decode step reads, and how many FLOPs it does for each byte it reads."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ..errors import AttncalcError
-from ..mlp import Mlp
 from ..model import Layers, ModelSpec, Stack
-from ..quantity import Formula, Quantity, Ratio, derived, named, quantity, ratio, symbol
+from ..quantity import Quantity, Ratio, named, quantity, ratio, symbol
 from ..workload import Workload
 from .cache import kv_cache
 from .common import Part, compute_dtype, group_name, sum_named, sum_over_groups
+from .experts import Routing, experts_read
 from .flops import flops
 from .params import lm_head, outer_norms
-
-Routing = Literal["fewest", "expected", "all"]
-"""The routed experts that a step reads: k, the expected number, or all."""
-_MILLION = 10**6
 
 
 class Intensity(NamedTuple):
@@ -91,49 +79,6 @@ def weights_read(model: ModelSpec, workload: Workload, routing: Routing = "fewes
     if symbols.head and symbols.vocab_size and symbols.head.kind == "lm":
         parts.append(Part("head", quantity(lm_head(symbols).params)))
     return sum_over_groups("params_read", "parameters read", parts)
-
-
-def experts_read(size: int, mlp: Mlp, tokens: int, routing: Routing) -> int:
-    """Return the size of the experts of one layer that `tokens` tokens use, shared ones included.
-
-    Args:
-        size: The parameters, or bytes, of one expert; or of a dense MLP, which is read whole.
-        mlp: The MLP.
-        tokens: The tokens of the step.
-        routing: Which routed experts they pick.
-    """
-    if not mlp.n_experts:
-        return size
-    routed = routed_read(size, mlp, tokens, routing)
-    return routed + mlp.n_shared_experts * size if mlp.n_shared_experts else routed
-
-
-def routed_read(size: int, mlp: Mlp, tokens: int, routing: Routing) -> int:
-    """Return the size of the routed experts of one layer that `tokens` tokens use, as in `experts_read`."""
-    if not mlp.n_experts or not mlp.n_experts_per_token:
-        return 0
-    if routing == "all":
-        return mlp.n_experts * size
-    if routing == "fewest":
-        return mlp.n_experts_per_token * size
-    millionths = _expected_experts(int(mlp.n_experts), int(mlp.n_experts_per_token))
-    meaning = "millionths of n_experts * (1 - (1 - n_experts_per_token / n_experts)^B), the expected routed experts"
-
-    def formula() -> Formula:
-        return symbol("experts_read_e6", millionths(int(tokens), _MILLION), meaning).formula
-
-    return derived(millionths, formula, tokens, _MILLION) * size // _MILLION
-
-
-@lru_cache(maxsize=1024)
-def _expected_experts(n: int, k: int) -> Callable[[int, int], int]:
-    """Return a function of (tokens, scale): the expected number of distinct experts, times `scale` and rounded."""
-
-    def scaled(tokens: int, scale: int) -> int:
-        missed = math.exp(tokens * math.log1p(-k / n)) if k < n else 0.0
-        return round(scale * n * (1 - missed))
-
-    return scaled
 
 
 def _layer_params_read(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload, routing: Routing) -> int:

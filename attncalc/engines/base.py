@@ -48,7 +48,7 @@ class DraftModel(NamedTuple):
         return 2 - any(matrix.name == "lm_head" for matrix in self.model.extra)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class EngineArgs:
     """What an engine is started with, and the facts of the model and the device on which its defaults depend.
 

@@ -186,7 +186,8 @@ class Engine(Generic[Args]):
             ranks: Data-parallel ranks.
             expert_parallel: Whether a device has whole experts instead of a part of each.
 
-        Raises AttncalcError if the model cannot be divided so.
+        It is asked if there are several ranks, or whole experts. Raises AttncalcError if the model cannot be divided
+        so.
         """
         return model
 
@@ -326,7 +327,7 @@ class Engine(Generic[Args]):
         """Return whether it starts only if one request fits on each pipeline stage with the layers of all stages."""
         return False
 
-    def launch(self, facts: LaunchFacts[Args]) -> Iterator[str | int] | None:
+    def launch(self, facts: LaunchFacts) -> Iterator[str | int] | None:
         """Return the words of the command that starts it; None if it has no server.
 
         Reading them raises NoCommandError if it has no option for something in `facts`.

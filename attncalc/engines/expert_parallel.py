@@ -57,11 +57,6 @@ class WholeExperts(Mlp):
         return dataclasses.replace(self, d_ff_shared=exact_div(self.d_ff_shared, tp))
 
 
-def has_experts(model: ModelSpec) -> bool:
-    """Return whether a layer of the model is a mixture of experts."""
-    return any(layers.mlp and layers.mlp.n_experts for _, layers in model.groups())
-
-
 def divide_experts(model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
     """Return the model that the `tp` devices of one data-parallel rank have, before it is divided over them.
 
@@ -69,7 +64,7 @@ def divide_experts(model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bo
 
     Raises AttncalcError if the experts cannot be divided so.
     """
-    if not has_experts(model) or (ranks == 1 and not expert_parallel):
+    if not model.has_experts:
         return model
 
     def divide(mlp: Mlp) -> Mlp:
@@ -113,7 +108,7 @@ def divide_for_attention(model: ModelSpec, tp: int, ranks: int, *, expert_parall
             )
         return _whole_experts(mlp, tp, replicates_shared=False)
 
-    if ranks == 1 and not (expert_parallel and has_experts(model)):
+    if ranks == 1 and not model.has_experts:
         return model
     head = model.head
     if head and not head.tied:

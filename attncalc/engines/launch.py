@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..options import options_of
 from ..units import DType
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from ..model import ModelSpec
     from .base import EngineArgs
 
-Args = TypeVar("Args", bound="EngineArgs")
 Flags = Iterator[str | int]
 """Options, each before its value."""
 TORCH_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -25,11 +24,10 @@ class NoCommandError(Exception):
     """The engine has no option for something that a request asks for."""
 
 
-@dataclass(frozen=True)
-class LaunchFacts(Generic[Args]):
+class LaunchFacts(NamedTuple):
     """What a command starts."""
 
-    args: Args
+    args: Any  # the engine's arguments, of its own class
     model: ModelSpec
     served: str  # the model's path or repository
     revision: str | None  # the repository's branch, tag or commit; None for the default one
@@ -47,7 +45,6 @@ class LaunchFacts(Generic[Args]):
     replicas: int  # groups of GPUs with requests of their own
     ranks: int  # data-parallel ranks that divide the experts, or the replicas of another model
     expert_parallel: bool  # whether each GPU has whole experts
-    on_gpu: bool
     released_part: float = 0.0  # the part of the GPU's memory that the weights as released take; 0 if it is unknown
 
 
@@ -86,7 +83,7 @@ def engine_name(names: Mapping[str, str], dtype: DType) -> str:
     return names[dtype.name]
 
 
-def dtype_flags(facts: LaunchFacts[Args], cache_dtypes: Mapping[str, str], conversion_peak: float = 1) -> Flags:
+def dtype_flags(facts: LaunchFacts, cache_dtypes: Mapping[str, str], conversion_peak: float = 1) -> Flags:
     """Yield the dtypes that were given, as vLLM and SGLang name them.
 
     Args:
@@ -107,7 +104,7 @@ def dtype_flags(facts: LaunchFacts[Args], cache_dtypes: Mapping[str, str], conve
         yield from ("--kv-cache-dtype", engine_name(cache_dtypes, args.kv_dtype))
 
 
-def _quantizes(facts: LaunchFacts[Args]) -> bool:
+def _quantizes(facts: LaunchFacts) -> bool:
     """Return whether the engine converts the weights to fp8 as it loads them.
 
     Raises NoCommandError for another dtype that is not the checkpoint's own: the engine cannot convert to it.

@@ -53,7 +53,7 @@ class PagedOptions(TypedDict, total=False):
     ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class PagedArgs(EngineArgs):
     """The arguments that vLLM and SGLang share: those of PagedOptions and LoraOptions have their names."""
 

@@ -9,6 +9,7 @@ and agrees with measurements, and wide if it rests on few of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isqrt
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from ..quantity import Quantity, named, symbol, total
@@ -30,7 +31,7 @@ class Limits(NamedTuple):
     sequences: int  # sequences whose logits one pass computes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class RuntimeFacts(Generic[Args]):
     """What an engine's runtime memory may depend on. Nothing in it is left to a default."""
 
@@ -88,26 +89,36 @@ class RuntimeMemory(NamedTuple):
     @property
     def low(self) -> int:
         """The fewest bytes of all parts inside the share."""
-        return sum(part.low for part in self.parts)
+        return int(self.total) - _added([int(part.expected) - part.low for part in self.parts])
 
     @property
     def high(self) -> int:
         """The most bytes of all parts inside the share."""
-        return sum(part.high for part in self.parts)
+        return int(self.total) + _added([part.high - int(part.expected) for part in self.parts])
+
+
+def _added(deviations: list[int]) -> int:
+    """Return by how much the sum of parts may deviate.
+
+    The parts err for different reasons, so that it is unlikely that all are at their ends: the deviation is the root of
+    the sum of squares, and a fifth more as they are not quite independent. With 0.3, 0.4 and 0.0 GiB it is 0.6, and
+    never more than their sum, 0.7.
+    """
+    return min(sum(deviations), isqrt(sum(deviation * deviation for deviation in deviations)) * 6 // 5)
 
 
 class DeviceMemory(NamedTuple):
-    """The expected bytes on a GPU with layers of its own, or on the host."""
+    """The expected bytes on a GPU with layers of its own, or on the host; the names are those of JSON."""
 
     name: str  # its name in the engine's log: 'CUDA0'; or 'host'
     layers: int  # its layers, without the output layer
     # Bytes of its weights. A GGUF file is mapped: the host's are those from its first to its last tensor.
-    model: int
-    cache: int  # bytes of the cache of the requested sequences
-    compute: int | None  # bytes of its compute buffer; None if the reserve was given
-    outside: int | None  # bytes outside the buffers; None on the host, and if the reserve was given
+    model_buffer: int
+    kv_buffer: int  # bytes of the cache of the requested sequences
+    compute_buffer: int | None  # bytes of its compute buffer; None if the reserve was given
+    outside_buffers: int | None  # bytes outside the buffers; None on the host, and if the reserve was given
 
     @property
     def total(self) -> int:
         """All of them."""
-        return self.model + self.cache + (self.compute or 0) + (self.outside or 0)
+        return self.model_buffer + self.kv_buffer + (self.compute_buffer or 0) + (self.outside_buffers or 0)

@@ -180,7 +180,7 @@ def _model_notes(models: Sequence[tuple[ModelSpec, Workload]]) -> tuple[str, ...
 
 def _decode_notes(models: Sequence[ModelSpec]) -> list[str]:
     notes = [f"Decode: {note}" for model in models for note in kind_notes(model, past=True)]
-    if any(group.mlp and group.mlp.n_experts for model in models for group in model.main.layers):
+    if any(model.has_experts for model in models):
         notes.append(
             "FLOP/byte: a decode step reads the expected number of experts per layer, E (1 - (1 - k / E)^B) of tokens "
             "that pick k of E at random."

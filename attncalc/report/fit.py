@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from ..cost.common import cache_dtype
 from ..model import plural
 from ..serving.answer import Answer
-from ..serving.fit import FitRequest, FitResult, Verdict
+from ..serving.fit import FitResult, Verdict
 from ..serving.launch import launch_command
 from ..serving.memory_budget import MemoryBudget
-from ..serving.request import ResolvedRequest
+from ..serving.request import FitRequest, ResolvedRequest
 from ..serving.suggestions import Suggestion, with_fewest_options
 from ..units import BYTES, count, human
 from .bar import Bar, gib_range
@@ -32,7 +32,6 @@ from .fit_tables import (
 )
 from .notes import is_decisive
 from .report import Report, Section, Table, heading, workload_facts
-from .roofline import roofline_section
 from .text import height
 from .tiers import tiers_table
 from .users import users_section
@@ -45,26 +44,24 @@ _ROWS = 23
 VERDICTS: dict[Verdict, str] = {"fits": "FITS", "may_not_fit": "MAY NOT FIT", "does_not_fit": "DOES NOT FIT"}
 
 
-def fit_report(
-    request: FitRequest, *, full: bool = False, roofline: bool = False, with_variants: bool = True
-) -> Report:
+def fit_report(request: FitRequest, *, full: bool = False, roofline: bool = False, with_bounds: bool = True) -> Report:
     """Return what fits with one engine. Raises AttncalcError as `fit` does.
 
     Args:
         request: The request.
         full: Whether the screen also has blocks, limits, all notes and the lines that the engine logs.
         roofline: Whether the screen has the lower bounds of time. Other formats always have all figures and notes.
-        with_variants: Whether JSON and --roofline have the lower bounds of attention variants.
+        with_bounds: Whether the report has these bounds at all, which most screens do not show.
     """
-    return answer_report(Answer.to(request), full=full, roofline=roofline, with_variants=with_variants)
+    return answer_report(Answer.to(request), full=full, roofline=roofline, with_bounds=with_bounds)
 
 
-def answer_report(answer: Answer, *, full: bool = False, roofline: bool = False, with_variants: bool = True) -> Report:
+def answer_report(answer: Answer, *, full: bool = False, roofline: bool = False, with_bounds: bool = True) -> Report:
     """Return the report of an answer, with options as in `fit_report`."""
     result, resolved = answer.result, answer.resolved
     figures = answer_figures(answer)
     details, bar = detail_figures(result, figures), _memory_bar(result.budget, resolved.gpus)
-    bounds, per_user = roofline_section(answer, with_variants=with_variants), users_section([answer])
+    bounds, per_user = _bounds(answer) if with_bounds else Section(()), users_section([answer])
     notes = tuple(dict.fromkeys((*fit_notes(answer), *per_user.notes)))
     report = Report(
         "fit",
@@ -82,7 +79,7 @@ def answer_report(answer: Answer, *, full: bool = False, roofline: bool = False,
         draw=lambda: _picture(answer, bar),
     )
     if not full and not roofline:
-        return _on_one_screen(report, answer, figures, notes, bounds)
+        return _on_one_screen(report, answer, figures, notes)
     tables = [*_answer_tables(answer, figures, answer.changes)]
     if full or resolved.engine.is_placed(resolved.args):
         tables += devices_table(answer)
@@ -92,8 +89,14 @@ def answer_report(answer: Answer, *, full: bool = False, roofline: bool = False,
         tables += per_user.tables
     return report._replace(
         tables=(*tables, *(bounds.tables if roofline else ())),
-        shown_notes=shown_notes(notes, bounds, full=full, roofline=roofline),
+        shown_notes=shown_notes(notes, answer, bounds.notes if roofline else None, full=full),
     )
+
+
+def _bounds(answer: Answer) -> Section:
+    from .roofline import roofline_section  # 3 ms with what it imports
+
+    return roofline_section(answer)
 
 
 def _answer_tables(answer: Answer, figures: Figures, changes: Sequence[Suggestion]) -> tuple[Table, ...]:
@@ -104,7 +107,7 @@ def _answer_tables(answer: Answer, figures: Figures, changes: Sequence[Suggestio
     return (*capacity, *command_table(launch_command(answer.resolved)))
 
 
-def _on_one_screen(report: Report, answer: Answer, figures: Figures, notes: tuple[str, ...], bounds: Section) -> Report:
+def _on_one_screen(report: Report, answer: Answer, figures: Figures, notes: tuple[str, ...]) -> Report:
     """Return the report with the tables and the notes of the default screen, which has at most _ROWS lines.
 
     If all changes take more, then those with the longest options are left out, and the table of devices too.
@@ -116,7 +119,7 @@ def _on_one_screen(report: Report, answer: Answer, figures: Figures, notes: tupl
         left_out = [plural(len(changes) - len(shown), "change")] if len(shown) < len(changes) else []
         return report._replace(
             tables=(*_answer_tables(answer, figures, shown), *more),
-            shown_notes=shown_notes(notes, bounds, more=("the budget", "blocks", "log lines", *left_out)),
+            shown_notes=shown_notes(notes, answer, more=("the budget", "blocks", "log lines", *left_out)),
         )
 
     whole = with_changes(changes, *devices)
@@ -130,28 +133,28 @@ def _on_one_screen(report: Report, answer: Answer, figures: Figures, notes: tupl
 
 def shown_notes(
     notes: tuple[str, ...],
-    bounds: Section,
+    answer: Answer,
+    of_roofline: tuple[str, ...] | None = None,
     *,
     full: bool = False,
-    roofline: bool = False,
     more: tuple[str, ...] = ("the budget", "blocks", "log lines"),
 ) -> tuple[str, ...]:
     """Return the notes of the screen: by default the decisive ones, and a last line about --full and --roofline.
 
     Args:
         notes: All notes but those on the roofline.
-        bounds: The roofline.
+        answer: What fits.
+        of_roofline: The notes on the roofline; None if the screen does not have it.
         full: Whether the screen has all notes.
-        roofline: Whether the screen has the roofline.
         more: What --full adds besides notes.
     """
     decisive = [note for note in notes if full or is_decisive(note)]
     left_out = len(notes) - len(decisive)
     *parts, last = (*more, *([plural(left_out, "note")] if left_out else ())) or ("",)
     hints = [f"--full adds {', '.join(parts)}{' and ' if parts else ''}{last}"] if last and not full else []
-    if not roofline and bounds.tables:
+    if of_roofline is None and answer.has_bounds:
         hints.append("--roofline adds times")
-    return (*decisive, *(bounds.notes if roofline else ()), *([f"{'; '.join(hints)}."] if hints else []))
+    return (*decisive, *(of_roofline or ()), *([f"{'; '.join(hints)}."] if hints else []))
 
 
 # The heading, the bar and the picture

@@ -9,8 +9,8 @@ from ..engines import ENGINES, find_engine
 from ..errors import AttncalcError
 from ..plot.chart import Chart, Picture
 from ..serving.answer import Answer
-from ..serving.fit import FitRequest, Verdict
-from ..serving.request import ResolvedRequest
+from ..serving.fit import Verdict
+from ..serving.request import FitRequest, ResolvedRequest
 from ..units import BYTES, count
 from .charts.fit import roofline_chart
 from .charts.picture import bars, picture
@@ -82,7 +82,7 @@ def fit_all_report(request: FitRequest, *, full: bool = False, roofline: bool = 
             "roofline": bounds.extra,
         },
         verdict=best,
-        shown_notes=(*refusals, *shown_notes(notes, bounds, full=full, roofline=roofline, more=())),
+        shown_notes=(*refusals, *shown_notes(notes, first, bounds.notes if roofline else None, full=full, more=())),
         draw=lambda: _picture(engines, verdict),
     )
 

@@ -40,18 +40,7 @@ def fit_facts(answer: Answer, summary: str) -> dict[str, Any]:
         "load": None,
         "replicas": resolved.replicas,
         "launch_command": launch_command(resolved),
-        "devices": [
-            {
-                "name": row.name,
-                "layers": row.layers,
-                "model_buffer": row.model,
-                "kv_buffer": row.cache,
-                "compute_buffer": row.compute,
-                "outside_buffers": row.outside,
-                "total": row.total,
-            }
-            for row in answer.devices
-        ],
+        "devices": [{**row._asdict(), "total": row.total} for row in answer.devices],
         "totals": totals(result),
     }
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..serving.answer import Answer
-from ..serving.fit import FitRequest, sure_limits
+from ..serving.fit import sure_limits
 from ..serving.launch import launch_command
+from ..serving.request import FitRequest
 from ..units import BYTES, count
 from .fit import hardware
 from .fit_facts import engine_facts, fit_facts

@@ -260,7 +260,7 @@ def devices_table(answer: Answer) -> tuple[Table, ...]:
     """Return one row per GPU of llama.cpp and one of the host, with the buffers of each; none for other engines."""
     if not answer.devices:
         return ()
-    parts = ("model", "cache", "compute", "outside", "total")
+    parts = ("model_buffer", "kv_buffer", "compute_buffer", "outside_buffers", "total")
     sizes = [getattr(row, part) for row in answer.devices for part in parts]
     unit, texts = column([size or 0 for size in sizes], BYTES)
     cells = ["" if size is None else text for size, text in zip(sizes, texts, strict=True)]

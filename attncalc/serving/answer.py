@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ..engines.runtime import DeviceMemory
 from ..errors import AttncalcError
 from ..quantity import Quantity
-from .cache_read import ServingConfig
 from .devices import device_memory
 from .fit import FitResult, fit, min_gpus
 from .offload import least_offload
 from .request import FitRequest, ResolvedRequest
-from .roofline import Roofline, roofline
 from .suggestions import AttentionRanks, Suggestion, suggestions, with_attention_ranks
 from .tiers import Tier, tiers
 from .users import Users, users
+from .weight_format import multiplied_as
+
+if TYPE_CHECKING:
+    from .roofline import Roofline
 
 RANKS_SHARE_EXPERTS = "which experts a step reads on one GPU depends on the requests of all ranks"
 """Why there is no roofline if ranks divide the experts."""
@@ -31,6 +34,9 @@ def bounds_of(resolved: ResolvedRequest, *, with_limits: bool = True) -> tuple[R
         return None, ""
     if resolved.divides_experts:
         return None, RANKS_SHARE_EXPERTS
+    from .cache_read import ServingConfig
+    from .roofline import roofline
+
     try:
         bounds = roofline(
             resolved.model,
@@ -131,6 +137,15 @@ class Answer:
     def attention_ranks(self) -> AttentionRanks | None:
         """What DP attention would give; None for a model or an engine that does not have it."""
         return with_attention_ranks(self.result)
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether there are bounds of time on the GPU, which are not computed for it."""
+        resolved = self.resolved
+        if resolved.gpu is None or resolved.divides_experts:
+            return False
+        stored = multiplied_as(resolved.model, resolved.args.dtype, resolved.weights_dtype)
+        return resolved.gpu.multiplies(stored.name)
 
     @cached_property
     def bounds(self) -> tuple[Roofline | None, str]:

@@ -118,10 +118,10 @@ def device_memory(resolved: ResolvedRequest) -> tuple[DeviceMemory, ...]:
         row = DeviceMemory(
             name=f"CUDA{i}",
             layers=device.model.main.n_layers,
-            model=int(budget.weights.total) if budget.weights else 0,
-            cache=int(device.needed(batch, context)),
-            compute=parts["compute_buffer"] + parts.get("draft_compute_buffer", 0) if parts else None,
-            outside=parts.get("outside_buffers"),
+            model_buffer=int(budget.weights.total) if budget.weights else 0,
+            kv_buffer=int(device.needed(batch, context)),
+            compute_buffer=parts["compute_buffer"] + parts.get("draft_compute_buffer", 0) if parts else None,
+            outside_buffers=parts.get("outside_buffers"),
         )
         rows.append(row)
         if i == 0:
@@ -130,10 +130,10 @@ def device_memory(resolved: ResolvedRequest) -> tuple[DeviceMemory, ...]:
     host = DeviceMemory(
         name="host",
         layers=resolved.model.main.n_layers - sum(row.layers for row in rows),
-        model=_weights_on_host(resolved),
-        cache=int(cache.needed(batch, context)) if cache else 0,
-        compute=compute_on_host,
-        outside=None,
+        model_buffer=_weights_on_host(resolved),
+        kv_buffer=int(cache.needed(batch, context)) if cache else 0,
+        compute_buffer=compute_on_host,
+        outside_buffers=None,
     )
     return (*rows, host)
 

@@ -17,18 +17,6 @@ from .devices import Device, device_memory, devices_of, each_device, layout_per_
 from .memory_budget import End, MemoryBudget
 from .request import FitRequest, ResolvedRequest, resolve
 
-__all__ = [
-    "FitRequest",
-    "FitResult",
-    "Verdict",
-    "fit",
-    "min_gpus",
-    "most_sequences",
-    "possible_verdict",
-    "sure_limits",
-    "with_other_gpus",
-]
-
 Verdict = Literal["fits", "may_not_fit", "does_not_fit"]
 """Whether a request fits even with the least memory for the cache, only with more, or not even with the most."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 
-from ..engines.expert_parallel import has_experts
 from ..engines.launch import LaunchFacts, NoCommandError
 from ..model import ModelSpec
 from .request import FitRequest, ResolvedRequest, file_type
@@ -39,9 +38,8 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
         share=request.gpu_memory_utilization,
         kv_memory=request.kv_memory,
         replicas=resolved.replicas,
-        ranks=resolved.dp if has_experts(request.model) else resolved.replicas,
+        ranks=resolved.dp if request.model.has_experts else resolved.replicas,
         expert_parallel=request.enable_expert_parallel,
-        on_gpu=resolved.gpu is not None,
         released_part=_released_part(resolved),
     )
     try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..engines import ENGINES, find_engine
 from ..engines.engine import AUTO
 from ..search import first_true
-from .fit import FitRequest, possible_verdict
-from .request import resolve
+from .fit import possible_verdict
+from .request import FitRequest, resolve
 
 
 def least_offload(request: FitRequest, option: str) -> int | None:

@@ -16,7 +16,6 @@ from ..cost.params import params
 from ..engines import DEFAULT_ENGINE, ENGINES, find_engine
 from ..engines.base import DraftModel, EngineArgs
 from ..engines.engine import Engine, Refusal
-from ..engines.expert_parallel import has_experts
 from ..engines.runtime import Limits
 from ..errors import AttncalcError, did_you_mean
 from ..ggml import FILE_TYPES
@@ -139,7 +138,7 @@ class FitRequest:
             request = dataclasses.replace(
                 request, gpus=gpus if self.gpu else None, dp=1, attn_dp=1, enable_expert_parallel=False
             )
-        elif other.ranks_share_tp and self.dp > 1 and has_experts(self.model):
+        elif other.ranks_share_tp and self.dp > 1 and self.model.has_experts:
             request = dataclasses.replace(request, tp=tp * self.dp, dp=1, attn_dp=self.dp)
         elif not other.ranks_share_tp and self.attn_dp > 1:
             request = dataclasses.replace(request, tp=tp // self.attn_dp, dp=self.attn_dp, attn_dp=1)
@@ -183,7 +182,7 @@ class ResolvedRequest(NamedTuple):
         """Data-parallel ranks of one copy of the model, each with a cache of its own; 1 if ranks are copies."""
         if self.engine.ranks_share_tp:
             return self.args.attn_dp
-        return self.dp if has_experts(self.request.model) else 1
+        return self.dp if self.request.model.has_experts else 1
 
     @property
     def expert_devices(self) -> int:
@@ -193,7 +192,7 @@ class ResolvedRequest(NamedTuple):
     @property
     def divides_experts(self) -> bool:
         """Whether the routed experts are divided over data-parallel ranks, or whole experts over devices."""
-        return has_experts(self.request.model) and (self.ranks > 1 or self.request.enable_expert_parallel)
+        return self.request.model.has_experts and (self.ranks > 1 or self.request.enable_expert_parallel)
 
     @property
     def whole_layers(self) -> bool:
@@ -330,7 +329,9 @@ def _on_one_device(request: FitRequest, model: ModelSpec, of: Engine[Any], tp: i
             f"give --tp {request.attn_dp}, for example: SGLang's --tp-size counts the GPUs of all ranks",
         )
     ranks = request.attn_dp if of.ranks_share_tp else request.dp
-    part = of.divide(model, tp, ranks, expert_parallel=request.enable_expert_parallel)
+    part = model
+    if ranks > 1 or request.enable_expert_parallel:
+        part = of.divide(model, tp, ranks, expert_parallel=request.enable_expert_parallel)
     if stored is not None and part is not model:  # the files' bytes are divided as the parameters are
         here, everywhere = int(params(part).total), int(params(model).total)
         part = dataclasses.replace(part, stored=stored._replace(size=-(-stored.size * here // everywhere)))
@@ -402,7 +403,7 @@ def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:
         if of.data_parallel:
             tip = "with vLLM, --dp N is the number of ranks, and --tp N the GPUs of each"
         raise AttncalcError(f"--attn-dp has no effect on engine {request.engine}", tip)
-    if request.enable_expert_parallel and not has_experts(request.model):
+    if request.enable_expert_parallel and not request.model.has_experts:
         raise AttncalcError(
             "--enable-expert-parallel needs a mixture of experts, which this model is not",
             "leave it out: --dp runs replicas of this model",

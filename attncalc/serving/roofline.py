@@ -16,8 +16,8 @@ import dataclasses
 from typing import Literal, NamedTuple
 
 from ..cost.common import compute_dtype, sum_named
+from ..cost.experts import Routing
 from ..cost.flops import flops, head_flops
-from ..cost.intensity import Routing
 from ..hardware import Gpu, Peak
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, ceil_div, least, named, quantity, ratio, symbol
@@ -145,8 +145,7 @@ def roofline(
     full = dataclasses.replace(workload, lengths=None)
     micro = dataclasses.replace(full, batch=max(1, full.batch // config.stages), phase="decode", new=1)
     decode = _decode(model, micro, machine) if model.main.has_cache else None
-    has_experts = _has_experts(model)
-    decode_expected = _decode(model, micro, machine, "expected") if decode and has_experts else None
+    decode_expected = _decode(model, micro, machine, "expected") if decode and model.has_experts else None
     batch, limit = _compute_bound_batch(model, micro, machine) if decode and with_limits else (None, None)
     return Roofline(
         gpu=gpu,
@@ -156,7 +155,7 @@ def roofline(
         prefill=_prefill(model, full, machine),
         decode=decode,
         tokens_per_second=_tokens_per_second(full, decode, config),
-        prefill_expected=_prefill(model, full, machine, "expected") if has_experts else None,
+        prefill_expected=_prefill(model, full, machine, "expected") if model.has_experts else None,
         decode_expected=decode_expected,
         tokens_per_second_expected=_tokens_per_second(full, decode_expected, config),
         compute_bound_batch=batch,
@@ -180,10 +179,6 @@ def _machine(
     """Return what a step runs on, and the dtype of the weights. Raises AttncalcError without FLOP/s for it."""
     stored = multiplied_as(model, compute_dtype(model, workload), weights_dtype)
     return _Machine(gpu, gpu.matmul_peak(stored.name), weights_dtype, config), stored
-
-
-def _has_experts(model: ModelSpec) -> bool:
-    return any(layers.mlp and layers.mlp.n_experts for layers in model.main.layers)
 
 
 def _prefill(
@@ -299,7 +294,7 @@ def _compute_bound_batch(
 
     # If all experts were read, the answer would be a division. It is an upper bound, because a step reads fewer.
     upper = int(ceil_div(weights(1, "all") * math.flops, spare))
-    smallest = first_true(compute_bound, 0, upper) if _has_experts(model) else upper
+    smallest = first_true(compute_bound, 0, upper) if model.has_experts else upper
     step = decode_at(smallest)
     # The formula is 'least B where a > b', and the condition is FLOP / peak >= bytes / bandwidth. Multiplied by
     # peak * bandwidth, both sides are integers, so that a >= b is the same as a > b - 1.

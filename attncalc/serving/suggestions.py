@@ -8,13 +8,12 @@ from functools import partial, reduce
 from itertools import combinations, islice, product
 from typing import Any, NamedTuple
 
-from ..engines.expert_parallel import has_experts
 from ..errors import AttncalcError
 from ..model import plural
 from ..units import count, dtype
-from .fit import FitRequest, FitResult, fit, possible_verdict, sure_limits, with_other_gpus
+from .fit import FitResult, fit, possible_verdict, sure_limits, with_other_gpus
 from .offload import with_least_offload
-from .request import ResolvedRequest, file_type, parse_share, resolve
+from .request import FitRequest, ResolvedRequest, file_type, parse_share, resolve
 from .weight_format import weight_bits
 
 MAX_PAIRS = 2
@@ -316,7 +315,7 @@ _FREE = frozenset({_smaller_steps, _fewer_requests, _without_graphs, _larger_sha
 
 def _ranks_of_attention(resolved: ResolvedRequest) -> Iterator[_Change]:
     """Yield ranks that divide the experts instead of SGLang's replicas of a mixture, on the same GPUs."""
-    if resolved.engine.ranks_share_tp and resolved.dp > 1 and has_experts(resolved.request.model):
+    if resolved.engine.ranks_share_tp and resolved.dp > 1 and resolved.request.model.has_experts:
         tp, ranks = resolved.args.tp * resolved.dp, resolved.dp
         fields = {"tp": tp, "attn_dp": ranks, "dp": 1}
         yield _Change("DP attention instead of replicas", f"--tp {tp} --enable-dp-attention", fields)
@@ -370,7 +369,7 @@ def with_attention_ranks(result: FitResult) -> AttentionRanks | None:
     """
     resolved, request = result.resolved, result.request
     ranks = resolved.engine.attention_ranks(resolved.args, resolved.dp)
-    if ranks is None or not has_experts(request.model):
+    if ranks is None or not request.model.has_experts:
         return None
     flags, changes = ranks
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..attention import Matrix
 from ..cost.common import Part, group_name, sum_over_groups
-from ..cost.intensity import Routing, experts_read, routed_read
+from ..cost.experts import Routing, experts_read, routed_read
 from ..cost.params import lm_head
 from ..ggml import FILE_TYPES, TYPES_BY_NAME
 from ..model import Layers, ModelSpec, Stack

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..cost.common import compute_dtype
-from ..cost.intensity import Routing, routed_read, weights_read
+from ..cost.experts import Routing, routed_read
+from ..cost.intensity import weights_read
 from ..cost.params import params
 from ..model import ModelSpec
 from ..quantity import Quantity, minimum, named, quantity, symbol, total

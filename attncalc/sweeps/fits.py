@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
-from ..api.fit_request import check_offload, fit_request, read_traffic
+from ..api.fit_request import check_offload, fit_request
 from ..engines.base import CacheLayout
 from ..engines.engine import AUTO
 from ..model import ModelSpec
@@ -100,8 +100,7 @@ class Fits:
         self._names = [name for name in columns if name not in BOUNDS]
         self._bound_names = [name for name in columns if name in BOUNDS]
         self._with_users = any(name in USERS for name in columns)
-        size = {"batch": 1, "context": ANY}
-        self._request = fit_request(model, {**options, **size}, traffic=read_traffic(options))
+        self._request = fit_request(model, {**options, "batch": 1, "context": ANY})
         self._is_late = options.get("n_gpu_layers") == AUTO  # 'auto' is another number for each batch and context
         self._remembered: Remembered[_Cells] = Remembered(self._cells, ("B", "T"))
         self._bounds = Compiled(self._compute_bounds, ("B", "T"))
@@ -121,8 +120,7 @@ class Fits:
 
     def _request_at(self, batch: int, context: int) -> FitRequest:
         if self._options.get("n_gpu_layers") == AUTO:
-            size = {"batch": batch, "context": context}
-            return fit_request(self._model, {**self._options, **size}, traffic=self._request.traffic)
+            return fit_request(self._model, {**self._options, "batch": batch, "context": context})
         return self._request.with_workload(batch=batch, context=context)
 
     def _row(self, cells: _Cells, batch: int, context: int) -> tuple[Any, ...]:

@@ -17,7 +17,6 @@ from ...model import ModelSpec
 from ...units import DType, dtype, parse_count
 from ..base import CacheLayout
 from ..engine import AUTO, Engine, SmallerStep
-from ..expert_parallel import has_experts
 from ..options import DraftOptions, VersionOptions
 from ..pipeline import LayerCacheSpec
 from ..runtime import Limits
@@ -124,7 +123,7 @@ class Llamacpp(Engine[LlamacppArgs]):
         layers = block_count(model.main.n_layers, args)
         if option == "n_gpu_layers":
             return range(layers + 1, -1, -1)  # the output layer counts as one
-        return range(layers + 1) if has_experts(model) else range(0)
+        return range(layers + 1) if model.has_experts else range(0)
 
     def reserves_context(self, args: LlamacppArgs) -> bool:
         return not args.kv_unified

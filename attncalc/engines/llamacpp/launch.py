@@ -18,13 +18,13 @@ _TYPE = re.compile(r"[-_.](?:UD-)?(?:I?Q\d\w*|B?F16|F32|MXFP4\w*)$", re.IGNORECA
 """The type at the end of a file's name: '-Q4_K_M' of Qwen3-14B-Q4_K_M.gguf."""
 
 
-def launch(facts: LaunchFacts[LlamacppArgs]) -> Flags:
+def launch(facts: LaunchFacts) -> Flags:
     """Yield the words of llama-server's command. Its -c is the context of all slots together."""
-    args = facts.args
+    args: LlamacppArgs = facts.args
     yield "llama-server"
     yield from _gguf_file(facts)
     yield from ("-c", facts.context * (facts.batch if args.kv_unified else args.slots), "-np", args.slots)
-    if facts.on_gpu:
+    if args.device_memory:
         yield from ("-ngl", 999 if args.n_gpu_layers is None else args.n_gpu_layers)  # 999: all, in every version
         if args.n_cpu_moe >= block_count(facts.model.main.n_layers, args):
             yield "--cpu-moe"
@@ -46,9 +46,9 @@ def launch(facts: LaunchFacts[LlamacppArgs]) -> Flags:
         yield "--swa-full"
 
 
-def _drafts(facts: LaunchFacts[LlamacppArgs]) -> Flags:
+def _drafts(facts: LaunchFacts) -> Flags:
     """Yield the options of a drafter with a context of its own (common/arg.cpp)."""
-    args = facts.args
+    args: LlamacppArgs = facts.args
     if args.speculative_model:
         yield from _draft_file(facts.draft or DRAFT_MODEL, facts.drafter)
     else:
@@ -78,7 +78,7 @@ def _file_of(name: str, dtype: str) -> str:
     return f"{name.rstrip('/').rpartition('/')[2]}-{_GGUF_NAMES.get(dtype, dtype).upper()}.gguf"
 
 
-def _gguf_file(facts: LaunchFacts[LlamacppArgs]) -> Flags:
+def _gguf_file(facts: LaunchFacts) -> Flags:
     """Yield the option with the GGUF file: as given, or the name that convert_hf_to_gguf.py gives it.
 
     That is 'Qwen3-8B-BF16.gguf'. llama.cpp fetches files of a repository itself, but of its default branch only.

@@ -159,7 +159,7 @@ def breakdown_lines(rows: Sequence[DeviceMemory], gpu: Gpu) -> Iterator[str]:
 
     Source: common_memory_breakdown_print (common/fit.cpp).
     """
-    if not rows or rows[0].compute is None:
+    if not rows or rows[0].compute_buffer is None:
         return
     cells = [_HEADER, *(_breakdown(row, gpu) for row in rows)]
     widths = [max(map(len, texts)) for texts in zip(*cells, strict=True)]
@@ -171,12 +171,13 @@ def breakdown_lines(rows: Sequence[DeviceMemory], gpu: Gpu) -> Iterator[str]:
 
 def _breakdown(row: DeviceMemory, gpu: Gpu) -> Sequence[str]:
     """Return the cells of one row. Sizes are rounded down."""
-    used = row.model + row.cache + (row.compute or 0)
-    sizes = [str(size // _MIB) for size in (used, row.model, row.cache, row.compute or 0)]
-    if row.outside is None:
+    buffers = row.model_buffer, row.kv_buffer, row.compute_buffer or 0
+    sizes = [str(size // _MIB) for size in (sum(buffers), *buffers)]
+    if row.outside_buffers is None:
         return ("  - Host", "", "", *sizes, "")
     title = gpu.title
     for vendor in _VENDORS:
         title = title.removeprefix(vendor)
-    free = gpu.memory - used - row.outside
-    return (f"  - {row.name} ({title})", str(gpu.memory // _MIB), str(free // _MIB), *sizes, str(row.outside // _MIB))
+    outside = row.outside_buffers
+    free = gpu.memory - sum(buffers) - outside
+    return (f"  - {row.name} ({title})", str(gpu.memory // _MIB), str(free // _MIB), *sizes, str(outside // _MIB))

@@ -143,7 +143,7 @@ class LlamacppOptions(TypedDict, total=False):
     swa_full: Annotated[bool, Option("--swa-full", help="Store sliding windows as full attention.")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class LlamacppArgs(EngineArgs):
     """The arguments of llama.cpp."""
 

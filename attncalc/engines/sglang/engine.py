@@ -12,7 +12,6 @@ from ...units import GIB, parse_decimal
 from ..base import CacheLayout, Pool
 from ..ds_mla import has_pools
 from ..engine import Engine, ExtraWeights, HeldWeights, HostCache
-from ..expert_parallel import divide_for_attention
 from ..multi_token import PREDICT_TOKENS
 from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
@@ -57,7 +56,6 @@ class Sglang(Engine[SglangArgs]):
         r"sglang|ServerArgs\(|KV Cache is allocated|Load weight (?:begin|end)|max_total_num_tokens=|Memory pool end"
         r"|mem.fraction.static|Mamba Cache is allocated"
     )
-    divide = staticmethod(divide_for_attention)
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)
     launch = staticmethod(launch)
@@ -79,6 +77,11 @@ class Sglang(Engine[SglangArgs]):
             "compressed": switches.reads_compressed_tensors_cache_dtype,
         }
         return "fp8" if is_read.get(re.split("[-_]", method)[0]) and model.kv_dtype == "fp8" else None
+
+    def divide(self, model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
+        from ..expert_parallel import divide_for_attention
+
+        return divide_for_attention(model, tp, ranks, expert_parallel=expert_parallel)
 
     def limits(self, args: SglangArgs) -> Limits:
         return Limits(chunked_prefill_size(args), 256)

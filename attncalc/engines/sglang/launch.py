@@ -14,9 +14,9 @@ from .options import SglangArgs, SglangOptions
 _CACHE_DTYPES = {"bf16": "bf16", "fp8": "fp8_e4m3", "fp4": "fp4_e2m1"}
 
 
-def launch(facts: LaunchFacts[SglangArgs]) -> Flags:
+def launch(facts: LaunchFacts) -> Flags:
     """Yield the words of the command: 'python -m sglang.launch_server --model-path Qwen/Qwen3-8B ...'."""
-    args = facts.args
+    args: SglangArgs = facts.args
     yield from ("python", "-m", "sglang.launch_server", "--model-path", facts.served)
     yield from flag("--revision", facts.revision)
     yield from dtype_flags(facts, _CACHE_DTYPES)
@@ -46,12 +46,13 @@ def launch(facts: LaunchFacts[SglangArgs]) -> Flags:
     yield from _drafts(facts)
 
 
-def _drafts(facts: LaunchFacts[SglangArgs]) -> Flags:
+def _drafts(facts: LaunchFacts) -> Flags:
     """Yield the options of a drafter; with one candidate per step there is a step for each draft but the last.
 
     DFlash drafts all tokens in one step (speculative_hook.py in srt/arg_groups).
     """
-    args, drafts = facts.args, facts.args.speculative_tokens
+    args: SglangArgs = facts.args
+    drafts = args.speculative_tokens
     if not args.has_drafter:
         return
     draft = args.speculative_model

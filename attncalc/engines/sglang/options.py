@@ -119,7 +119,7 @@ class SglangOptions(TypedDict, total=False):
     ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SglangArgs(PagedArgs):
     """The arguments of SGLang: those of its options have their names. Ratios are decimals, as text."""
 

@@ -143,7 +143,7 @@ def for_vision(args: SglangArgs, share_of_text: str) -> str:
     """
     if not args.vision_params:
         return share_of_text
-    factor = args.version.share_for_vision
+    factor = Fraction(args.version.share_for_vision)
     if args.version.share_leaves_mib:
         dynamic = 1 - (Fraction(args.vision_params, 12 * 24 * 1024**2) - 1) / 10
         factor = Fraction(95, 100) * min(Fraction(105, 100), max(Fraction(8, 10), dynamic))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 
 from ...errors import AttncalcError
 from ...units import truncate
@@ -75,9 +74,7 @@ class SglangVersion(Version):
         "__post_init__ in server_args.py",
     )
     """(devices, hundredths): the default share with fewer devices than that."""
-    share_for_vision = by_version(
-        {(): Fraction(95, 100), (0, 4, 4, 4): Fraction(90, 100)}, "model_executor/model_runner.py"
-    )
+    share_for_vision = by_version({(): "0.95", (0, 4, 4, 4): "0.90"}, "model_executor/model_runner.py")
     """The factor of the default share of a model with a vision tower, up to 0.5.2."""
 
 

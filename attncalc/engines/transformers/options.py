@@ -26,7 +26,7 @@ class TransformersOptions(TypedDict, total=False):
     ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class TransformersArgs(EngineArgs):
     """The arguments of transformers' caches."""
 

@@ -58,13 +58,12 @@ def encoder(
     beyond = encoding - symbol("language_model", own, "bytes of the language model's pass")
     label = "images and their encoder's output" if held >= beyond else "encoder, beyond the language model"
     expected = quantity(maximum(held, beyond) if beyond > held else held)
-    least, most = sum(part.low for part in passes), sum(part.high for part in passes)
     part = RuntimePart(
         "encoder",
         label,
-        min(int(expected), max(int(held) // 4, int(encoding) * 3 // 4 - least)),
+        min(int(expected), max(int(held) // 4, int(encoding) * 3 // 4 - own)),
         expected,
-        max(int(expected), 2 * int(held), int(encoding) * 13 // 10 - most),
+        max(int(expected), 2 * int(held), int(encoding) * 13 // 10 - own),
         f"vLLM {facts.args.version.name}, {_SOURCE}",
     )
     return part, (("encoder_bytes", "tensors of the encoder", encoding),)

@@ -15,7 +15,6 @@ from ...units import BYTES, count, dtype, human
 from ..base import CacheLayout
 from ..ds_mla import has_pools
 from ..engine import Engine, HostCache, Refusal, SmallerStep
-from ..expert_parallel import divide_experts
 from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
 from .encoder import reads
@@ -61,7 +60,6 @@ class Vllm(Engine[VllmArgs]):
         r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling|stored in KV cache|GPU memory utilization"
         r"|EngineCore|VllmWorker|warming up sampler|(?:CUDA|HIP|XPU) out of memory"  # PyTorch's, if no engine is named
     )
-    divide = staticmethod(divide_experts)
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)
     launch = staticmethod(launch)
@@ -85,6 +83,11 @@ class Vllm(Engine[VllmArgs]):
         else:
             is_read = False
         return model.kv_dtype if is_read else None
+
+    def divide(self, model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
+        from ..expert_parallel import divide_experts  # most models are on one rank
+
+        return divide_experts(model, tp, ranks, expert_parallel=expert_parallel)
 
     def share(self, args: VllmArgs, devices: int) -> str:
         return args.version.utilization

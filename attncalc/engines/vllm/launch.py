@@ -33,13 +33,15 @@ _CACHE_DTYPES = {
 }
 
 
-def launch(facts: LaunchFacts[VllmArgs]) -> Flags:
+def launch(facts: LaunchFacts) -> Flags:
     """Yield the words of the command: 'vllm serve Qwen/Qwen3-8B --max-model-len 40960 --kv-cache-dtype fp8'."""
-    args = facts.args
+    args: VllmArgs = facts.args
     if args.offline:  # Python starts it
         raise NoCommandError
     if args.allow_long_max_model_len:
         yield "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
+    if args.flashinfer_sampler is not None:
+        yield f"VLLM_USE_FLASHINFER_SAMPLER={int(args.flashinfer_sampler)}"
     yield from ("vllm", "serve", facts.served)
     yield from flag("--revision", facts.revision)
     yield from dtype_flags(facts, _CACHE_DTYPES, vllm_version(args.engine_version).conversion_peak)
@@ -59,8 +61,9 @@ def launch(facts: LaunchFacts[VllmArgs]) -> Flags:
         "--kv-offloading-size": args.kv_offloading_size,
     }
     sizes = (name[2:].replace("-", "_") for name in in_gib)
+    not_flags = ("allow_long_max_model_len", "flashinfer_sampler", "warm_start")
     yield from own_flags(LoraOptions, args)
-    yield from own_flags(VllmOptions, args, "allow_long_max_model_len", *sizes)
+    yield from own_flags(VllmOptions, args, *not_flags, *sizes)
     yield from flag("--block-size", args.block_size)
     yield from flag("--mamba-ssm-cache-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is not None:
@@ -70,17 +73,16 @@ def launch(facts: LaunchFacts[VllmArgs]) -> Flags:
             yield from (name, f"{size / GIB:g}")
     if args.kv_offloading_size:
         yield from ("--kv-offloading-backend", "native")  # the default of newer versions
-    yield from _drafts(facts)
+    yield from _drafts(args, facts.draft)
 
 
-def _drafts(facts: LaunchFacts[VllmArgs]) -> Flags:
+def _drafts(args: VllmArgs, draft: str | None) -> Flags:
     """Yield --speculative-config: multi-token prediction, an n-gram lookup without layers, or a draft model."""
-    args = facts.args
-    if not (args.speculative_layers or args.speculative_tokens or facts.draft):
+    if not (args.speculative_layers or args.speculative_tokens or draft):
         return
     config: dict[str, str | int] = {"method": "ngram"}
-    if facts.draft:
-        config = {"model": facts.draft}
+    if draft:
+        config = {"model": draft}
     elif args.speculative_layers:
         config = {"method": "mtp"} if args.model_type in PREDICT_TOKENS else {"model": DRAFT_MODEL}
     if args.speculative_tokens:
@@ -128,6 +130,7 @@ WORDS = LaunchWords(
         "--override-generation-config": ignored,
         "--max-seq-len-to-capture": ignored,
         "--max-log-len": ignored,
+        "--kv-offloading-backend": ignored,
         "--max-logprobs": ignored,
         "--mm-processor-kwargs": ignored,
         "--mm-encoder-attn-backend": ignored,
@@ -152,6 +155,9 @@ WORDS = LaunchWords(
     },
     environment={
         "VLLM_ALLOW_LONG_MAX_MODEL_LEN": lambda value: ("--allow-long-max-model-len",) if value == "1" else (),
+        "VLLM_USE_FLASHINFER_SAMPLER": lambda value: (
+            ("--flashinfer-sampler",) if value == "1" else ("--no-flashinfer-sampler",)
+        ),
     },
 )
 """How `vllm serve` is read (vllm/engine/arg_utils.py)."""

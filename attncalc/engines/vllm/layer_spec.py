@@ -166,10 +166,11 @@ def _pooling_specs(cached: Sequence[CacheSpec], args: VllmArgs, block_size: int)
 
     An unpooled token has keys and gates in fp32, both twice if pools overlap.
     """
+    if not cached:
+        return
     from ...attention.picked import Pools
 
-    if cached:
-        _check_pooling(cached, args)
+    _check_pooling(cached, args)
     for c in cached:
         if not isinstance(c.span, Pools):
             spec = LayerSpec("sliding", _WINDOW_BLOCK, KEY_BYTES, _shape([c]), c.span.reach, title=WINDOWS)

@@ -92,7 +92,8 @@ _STAGES = {
 """Functions of vLLM in the traceback of an allocation that failed. A profile calls the sampler too, so it is first."""
 _RELEVANT = re.compile(
     r"engine|version|args|KV|kv_|max_|max seq|model|parallel|block|padding|prefix|dtype|world_size|GiB|MiB"
-    r"|[Mm]emory|Maximum concurrency|tokens per request| GB\b|, in |--[a-z]|sampler"
+    r"|[Mm]emory|Maximum concurrency|tokens per request| GB\b|, in |--[a-z]|sampl(?:er|ing)"
+    r"|Compiling a graph|Directly load"
 )
 """Words of which every line that is read contains at least one. Other lines are skipped, because logs can be long."""
 _AVAILABLE = gib(
@@ -207,6 +208,14 @@ _FLAGS = {
     name: re.compile(rf"{name}'?[=:] ?True|--{name.replace('_', '-')}\b")
     for name in ("enforce_eager", "enable_lora", "language_model_only", "skip_mm_profiling")
 }
+_ANSWERS = {
+    "flashinfer_sampler": (
+        re.compile(r"Using FlashInfer for top-p"),
+        re.compile(r"FlashInfer (?:is not available|is available, but|\S{1,20} sampling (?:disabled|unavailable))"),
+    ),
+    "warm_start": (re.compile(r"Directly load (?:the compiled|AOT)"), re.compile(r"Compiling a graph for")),
+}
+"""Settings that whole lines decide: {name: (a line that says yes, a line that says no)}."""
 _QUANTIZATION = re.compile(r"(?<!\w)'?quantization'?[=:] ?'?(?!None)(\w{1,40})")
 _WEIGHTS = {"fp8": "fp8", "awq": "int4", "gptq": "int4", "bitsandbytes": "int4"}
 
@@ -252,9 +261,11 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
 
 
 def _settings(text: str) -> dict[str, str]:
-    settings = read_settings(_OPTIONS, text) | read_settings(
-        _SETTINGS, text
-    )  # a later mention of a setting may be its drafter's
+    # a later mention of a setting may be its drafter's
+    settings = read_settings(_OPTIONS, text) | read_settings(_SETTINGS, text)
+    for name, (yes, no) in _ANSWERS.items():
+        if yes.search(text) or no.search(text):
+            settings[name] = str(no.search(text) is None)
     if _NO_PREFIXES.search(text):
         settings["prefix_caching"] = "False"
     if settings.get("kv_dtype") == "fp8_ds_mla":  # what fp8 means for a model with an indexer

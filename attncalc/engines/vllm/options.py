@@ -9,12 +9,16 @@ from functools import cached_property
 from typing import Annotated, Any, TypedDict
 
 from ...errors import AttncalcError
-from ...options import COUNT, Count, Option, Parser
+from ...options import COUNT, YES_OR_NO, Count, Option, Parser
 from ...units import GIB, parse_bytes, truncate
 from ..options import PagedArgs
 from .versions import VllmVersion, vllm_version
 
 _MOST_ITEMS = 10**6
+_UNIFIED = ("gb10", "strix halo")
+"""GPUs that have the defaults of small ones in every version, by their names: logs of 0.27.1 (GB10) and of 0.28
+(Strix Halo) have 2,048 tokens and 256 sequences, though they see 119.6 and 80 GiB. On a GB10, NVML has no memory to
+report; get_batch_defaults then assumes 0."""
 _LONG_CONTEXT = 32 * 1024
 """Tokens of context beyond which V0 splits prompts by default (_set_default_args_v0)."""
 
@@ -109,7 +113,23 @@ class VllmOptions(TypedDict, total=False):
             "--max-cudagraph-capture-size",
             metavar="N",
             parse=COUNT,
-            help="The largest batch with a CUDA graph. Default: 2 --max-num-seqs, at most 512.",
+            help="The largest batch with a CUDA graph. Default: 2 --max-num-seqs, at most 512 or 1,024.",
+        ),
+    ]
+    flashinfer_sampler: Annotated[
+        bool | None,
+        Option(
+            "--flashinfer-sampler/--no-flashinfer-sampler",
+            parse=YES_OR_NO,
+            help="VLLM_USE_FLASHINFER_SAMPLER. Default: by version and GPU.",
+        ),
+    ]
+    warm_start: Annotated[
+        bool | None,
+        Option(
+            "--warm-start/--cold-start",
+            parse=YES_OR_NO,
+            help="A later start, with compiled graphs in vLLM's cache. Default: the first, and both in the range.",
         ),
     ]
     max_loras: Annotated[
@@ -121,7 +141,7 @@ class VllmOptions(TypedDict, total=False):
     ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class VllmArgs(PagedArgs):
     """The arguments of vLLM: those of its options have their names. Sizes are in bytes, limits are JSON."""
 
@@ -137,6 +157,8 @@ class VllmArgs(PagedArgs):
     limit_mm_per_prompt: str | None = None
     skip_mm_profiling: bool = False
     max_cudagraph_capture_size: int | None = None
+    flashinfer_sampler: bool | None = None
+    warm_start: bool | None = None
     max_loras: int | None = None
     offline: bool = False
 
@@ -191,5 +213,5 @@ class VllmArgs(PagedArgs):
     def _has_large_gpu(self) -> bool:
         """Whether vLLM takes the device for an H100 or better; an unknown device counts as one."""
         memory = 70 * GIB if self.device_memory is None else self.device_memory
-        slower = self.version.gpus_with_small_defaults
+        slower = (*_UNIFIED, *self.version.gpus_with_small_defaults)
         return memory >= 70 * GIB and not any(name in self.device.lower() for name in slower)

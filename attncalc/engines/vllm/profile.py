@@ -6,14 +6,14 @@ formulas follow the pass; `runtime.py` says which logs they were compared with.
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Iterator
 from functools import cached_property
 
 from ...attention import as_latent
 from ...mlp import Mlp
 from ...model import Layers, plural
 from ...quantity import Quantity, maximum, minimum, named, quantity, symbol
-from ...units import GIB, MIB
+from ...units import BYTES, GIB, MIB, human
 from ..estimate import attention_width
 from ..runtime import RuntimeFacts, RuntimePart, Term
 from .options import VllmArgs
@@ -21,8 +21,6 @@ from .options import VllmArgs
 HOPPER = (9, 0)
 RUNS = "84 controlled starts on an H100"
 _SOURCE = "v1/worker/gpu_model_runner.py, profile_run"
-_FEWEST_TOKENS = 2048
-"""The smallest default of max_num_batched_tokens (arg_utils.py)."""
 
 
 class Profile:
@@ -54,25 +52,6 @@ class Profile:
         self.width = facts.element_bytes
         self.d_model = symbol("d_model", facts.whole.main.d_model, "width of the model")
 
-    def _with_tokens(self, tokens: int) -> Profile:
-        """Return the pass over that many tokens, if their number is only assumed."""
-        if self._args.max_num_batched_tokens is not None:
-            return self
-        return Profile(dataclasses.replace(self.facts, limits=self.facts.limits._replace(tokens=tokens)))
-
-    @property
-    def _of_llm(self) -> Profile:
-        """The pass of the class LLM, which has 8,192 tokens where the server has 2,048, else 16,384 (arg_utils.py)."""
-        tokens = self.facts.limits.tokens
-        if self._args.offline:
-            return self
-        return self._with_tokens(max(tokens, 8192 if tokens <= _FEWEST_TOKENS else 16384))
-
-    @property
-    def _of_few(self) -> Profile:
-        """The pass with the fewest tokens of any default: the server's, or those of the class LLM if it runs."""
-        return self if self._args.offline else self._with_tokens(_FEWEST_TOKENS)
-
     def terms(self) -> list[Term]:
         """Return the symbols of the parts' formulas that have formulas themselves."""
         return [
@@ -81,6 +60,20 @@ class Profile:
             ("experts_bytes", "workspace of the experts", self.experts),
             ("compiler_bytes", "inputs of the kernels that the compiler benchmarks", self.compiler),
         ]
+
+    def notes(self) -> Iterator[str]:
+        """Yield what decides the profile and is not known."""
+        if self._may_have_flashinfer and int(self.sampler) > self._pass_bytes:
+            yield (
+                f"warning: vLLM {self._version.name} samples with FlashInfer where it is installed, as in its Docker "
+                "images. That takes less memory: --flashinfer-sampler."
+            )
+        more = self._copies * int(self.compiler) - max(self._pass_bytes, int(self.sampler))
+        if self._version.profiles_cold_compiler and self._args.warm_start is None and more > GIB // 10:
+            yield (
+                f"The first start compiles the model, which takes {human(Quantity(more), BYTES)} more than later ones: "
+                "--warm-start."
+            )
 
     # The largest step
 
@@ -95,29 +88,33 @@ class Profile:
             steps.append((sampler, f"sampler, {plural(min(self.facts.limits), 'sequence')}"))
         if self.compiler and self._version.profiles_cold_compiler:
             compiler = named(self.compiler, "compiler_bytes", "bytes of the inputs of a kernel that is benchmarked")
-            steps.append((compiler, "compiler, which copies the embedding"))
+            steps.append((self._copies * compiler, "compiler, which copies the embedding"))
         larger, label = quantity(steps[0][0]), steps[0][1]
         for size, name in steps[1:]:
             label = name if size > larger else label
             larger = quantity(maximum(larger, size))
         low, high = self._range_of_activations()
-        if self._version.splits_workspaces:
-            high += int(larger)
+        low = min(low, int(larger))
         return RuntimePart("activations", label, low, larger, high, f"vLLM {self._version.name}, {_SOURCE}; {RUNS}")
 
     def _range_of_activations(self) -> tuple[int, int]:
-        """Return the range without --max-num-seqs and --max-num-batched-tokens: their defaults may be others.
+        """Return the range: a later start at the low end, and a first one, which compiles the model, at the high end.
 
-        At the low end a server is started with few sequences. At the high end the class LLM runs. The widths that a
-        forward pass holds at once are 3 to 4.5 times d_model by model, 0.75 on both sides of what is expected.
+        The widths that a forward pass holds at once are 3 to 4.5 times d_model by model, 0.75 on both sides of what is
+        expected. Without --max-num-seqs a server may be started with fewer sequences.
         """
         facts, given = self.facts, self._args.max_num_seqs is not None
         margin = facts.whole.main.d_model * facts.limits.tokens * self._args.dtype.bits // 8 * 3 // 4
-        few, many = self._of_few, self._of_llm
-        low = max(few._pass_bytes - margin, int(self.sampler) if given else 0) - GIB // 10
-        high = max(many._pass_bytes + margin, int(self.sampler)) + GIB * (15 if given else 30) // 100
+        fewest = self._sampler_of(flashinfer=True) if self._may_have_flashinfer else self.sampler
+        low = max(self._pass_bytes - margin, int(fewest) * (2 if given else 1) // 2) - GIB // 10
+        if self._args.warm_start is False and self._version.profiles_cold_compiler:
+            low = max(low, int(self.compiler) - GIB // 20)
+        high = max(self._pass_bytes + margin, int(self.sampler) * 21 // 20) + GIB * (15 if given else 30) // 100
+        copies = 2 if self._version.splits_workspaces else 1
         if self.compiler:
-            high = max(high, int(self.compiler) + GIB // 20)
+            high = max(high, copies * int(self.compiler) + GIB // 20)
+        elif copies > 1:  # another block may be counted once more
+            high += int(maximum(self.forward, self.sampler)) // 2
         # Kernels of gated delta nets and of KDA are tuned during the profile. Three logs of an RTX 5090, where nothing
         # was compiled before, have 1 to 2 GiB more than the formulas.
         if self._version.autotunes_deltas and any(layers.attention.label in ("GDN", "KDA") for layers in self.whole):
@@ -129,9 +126,31 @@ class Profile:
         experts = 0 if self._version.keeps_experts_workspace else int(self.experts)
         return int(self.forward) + experts
 
-    @cached_property
+    @property
     def sampler(self) -> Quantity:
-        """The sampler's tensors: R V (bytes + scratch), and hidden states of N and R tokens; 0 without the logits.
+        """The sampler's tensors."""
+        return self._sampler_of(flashinfer=self._samples_with_flashinfer)
+
+    @property
+    def _has_flashinfer(self) -> bool:
+        """Whether FlashInfer's kernels run on this GPU: from compute capability 8.0 on."""
+        capability = self.facts.gpu.compute_capability
+        return capability is not None and capability >= (8, 0)
+
+    @property
+    def _may_have_flashinfer(self) -> bool:
+        """Whether FlashInfer samples if it is installed, which is not known."""
+        version, given = self._version, self._args.flashinfer_sampler
+        may_be = version.samples_with_installed_flashinfer and not version.v0
+        return given is None and may_be and self._has_flashinfer
+
+    @property
+    def _samples_with_flashinfer(self) -> bool:
+        given = self._args.flashinfer_sampler
+        return self._has_flashinfer and (self._version.samples_with_flashinfer if given is None else given)
+
+    def _sampler_of(self, *, flashinfer: bool) -> Quantity:
+        """Return the sampler's tensors: R V (bytes + scratch), hidden states of N and R tokens; 0 without the logits.
 
         The logits of all tensor-parallel devices are gathered on each of them, so that tp does not divide V.
         """
@@ -140,33 +159,31 @@ class Profile:
             return quantity(0)
         rows = minimum(self.tokens, symbol("max_num_seqs", facts.limits.sequences, "sequences of one step"))
         vocab = symbol("V", facts.whole.vocab_size, "tokens of the vocabulary")
-        per_logit = self._version.sampler_scratch(self.v2_runner)
-        scratch = symbol("scratch", per_logit, "bytes per logit that sampling takes")
+        scratch_bytes = self._version.sampler_scratch(self.v2_runner, flashinfer)
+        scratch = symbol("scratch", scratch_bytes, "bytes per logit that sampling takes")
         logits = rows * vocab * (self.width + scratch)
         hidden = (self.tokens + 2 * rows) * self.d_model * self.width
         total: int = logits + hidden + self._matmul_workspace
-        if self._has_top_k_buffer:
+        # Triton's kernel has a row per multiprocessor
+        if self._version.has_top_k_buffer and facts.gpu.multiprocessors and not (self.v2_runner or flashinfer):
             multiprocessors = symbol("multiprocessors", facts.gpu.multiprocessors, "streaming multiprocessors")
             total = total + 4 * multiprocessors * vocab
         return quantity(total)
-
-    @property
-    def _has_top_k_buffer(self) -> bool:
-        gpu, version = self.facts.gpu, self._version
-        has_flashinfer = gpu.compute_capability is not None and gpu.compute_capability >= (8, 0)
-        is_replaced = version.samples_with_flashinfer and has_flashinfer
-        return version.has_top_k_buffer and bool(gpu.multiprocessors) and not self.v2_runner and not is_replaced
 
     @cached_property
     def forward(self) -> Quantity:
         """The forward pass: the widest part of a layer, and 3.75 d_model beside it.
 
         An MLP holds gate, up and their product; attention holds q, k, v and its output. 3.75 is fitted on models with
-        d_model 4,096; other models have 3 to 4.5. With fp8 or int8 weights the product is quantized, 1 byte each.
+        d_model 4,096; other models have 3 to 4.5. With fp8 or int8 weights the product is quantized, 1 byte each; where
+        the compiler fuses SiLU and the quantization to fp8, it is never written in the model's dtype.
         """
         mlp_width = max(map(_dense_width, self.layers))
         heads_width = max(int(attention_width(layers)) for layers in self.layers)
         gated = 3 if any(layers.mlp and layers.mlp.gated for layers in self.layers) else 2
+        is_fused = self._version.fuses_quantized_products and not self._args.enforce_eager
+        if is_fused and self.facts.weights_dtype == "fp8":
+            gated -= 1
         d_ff = symbol("d_ff", mlp_width, "width of the MLP, or of the shared experts, on one device")
         if gated * mlp_width >= heads_width:
             widest = gated * d_ff
@@ -186,15 +203,23 @@ class Profile:
         vLLM lets it benchmark kernels before it fuses them side by side (benchmark_combo_kernel in
         config/compilation.py), with random tensors of the sizes of a kernel's inputs (codegen_kernel_benchmark in
         torch/_inductor). Compiling happens inside the profile, so that the copy counts until the compiled graphs are
-        cached: two logs have 0.91 and 1.19 GiB more than the forward pass, as computed, and one of them 0.95 less at
-        its next start. A model with towers looks tokens up outside its graph.
+        cached: two logs have 0.91 and 1.19 GiB more than the forward pass, as computed, and a later start of three
+        models has 0.91, 0.95 and 1.13 less. A model with towers looks tokens up outside its graph.
         """
         facts, vocab = self.facts, self.facts.whole.vocab_size
         is_outside = not facts.first or bool(facts.whole.towers) or self._args.enforce_eager
-        if not vocab or is_outside or not self._version.benchmarks_kernels:
+        if not vocab or is_outside or self._args.warm_start or not self._version.benchmarks_kernels:
             return quantity(0)
         rows = symbol("V_device", -(-vocab // self._args.tp), "tokens of the embedding on one device")
         return quantity((rows + self.tokens) * self.d_model * self.width)
+
+    @property
+    def _copies(self) -> int:
+        """How often the compiler's copy of the embedding counts: twice if a small tensor pins the freed block.
+
+        From 0.27 to 0.30 it counts twice with weights in int4 (four of four logs), once in bf16 (one log).
+        """
+        return 2 if self._version.splits_workspaces and self.facts.weights_dtype == "int4" else 1
 
     @property
     def _matmul_workspace(self) -> Quantity:
@@ -278,8 +303,7 @@ class Profile:
             return RuntimePart("gathered_latents", "sparse MLA's workspace", size // 2, gathered, size * 5 // 4, source)
         if not self._version.keeps_experts_workspace or not self.experts:
             return None
-        low = int(self._of_few.experts) * 9 // 10
-        high = int(self._of_llm.experts) * 5 // 4 + self._of_llm._copies_for_cutlass()
+        low, high = int(self.experts) * 9 // 10, int(self.experts) * 5 // 4 + self._copies_for_cutlass()
         source = f"vLLM {name}, model_executor/layers/fused_moe/modular_kernel.py"
         return RuntimePart("experts", "experts' workspace", low, self.experts, high, source)
 

@@ -26,11 +26,14 @@ _FLASHINFER_WORKSPACE = 394 * MIB
 """VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE (envs.py)."""
 _GRAPHS_ON_AMD = 5
 """How many times as much a HIP graph takes as a CUDA graph."""
-_SPLITS, _ROWS = 32, 512
-_OF_UNIFIED = 4600
-"""Thousandths of a GiB outside PyTorch on a GB10. vLLM subtracts what the host's free memory fell by, so that what the
-host's programs and page cache take meanwhile counts too: up to 31.6 GiB in one start (eugr/spark-vllm-docker pull
-request 286), beyond any useful range."""
+_SPLITS = 32
+_LARGEST_GRAPH = 512
+_OF_UNIFIED = (2000, 4600, 7000)
+"""Thousandths of a GiB outside PyTorch on a GB10, least, expected and most: 4.6 in two logs, 2.5 in a third.
+
+vLLM subtracts what the host's free memory fell by, so that what the host's programs and page cache take meanwhile
+counts too: up to 31.6 GiB in one start (eugr/spark-vllm-docker pull request 286), beyond any useful range. On a Strix
+Halo ROCm counts the GPU's memory alone: a log has 0.56 GiB."""
 _UNQUANTIZED = ("bf16", "fp16", "fp32")
 _LARGEST_DEFAULT_SHARE = 92
 """Percent: the default of gpu_memory_utilization from 0.20 on."""
@@ -51,7 +54,7 @@ def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
     ]
     return RuntimeMemory(
         tuple(part for part in parts if part is not None),
-        _notes(facts),
+        (*_notes(facts), *profile.notes()),
         tuple(term for term in (*profile.terms(), *terms) if term[2]),
     )
 
@@ -61,10 +64,11 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     version, thousandth = facts.args.version, GIB // 1000
     layers = symbol("L", facts.model.main.n_layers, "layers on this device")
     label = "outside PyTorch: libraries"
-    link, low, high = _link(facts), 90, 150
-    if facts.gpu.shares_with_host:
-        total: int = symbol("libraries", _OF_UNIFIED * thousandth, "bytes measured outside PyTorch on a GB10")
-        low, high = _OF_UNIFIED - 100, _OF_UNIFIED
+    link, low, high = _link(facts), 120, 350
+    if facts.gpu.shares_with_host and facts.gpu.vendor == "NVIDIA":
+        least, expected, most = _OF_UNIFIED
+        total: int = symbol("libraries", expected * thousandth, "bytes measured outside PyTorch on a GB10")
+        low, high = expected - least, most - expected
     elif link:
         label, low, high = f"{label}, communication", link.below, link.above
         total = symbol("libraries", link.base * thousandth, "bytes measured outside PyTorch on one GPU")
@@ -77,12 +81,12 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     if version.counts_other_processes:
         high += 200 + _gaps(facts) // thousandth
     if not _is_measured(facts):
-        high += 5000  # what libraries take there is not known; one log, of an MI300X, has 1.4 GiB more than predicted
+        high += 2000  # what libraries take there is not known; one log, of an MI300X, has 1.4 GiB more than predicted
     size = quantity(total)
     return RuntimePart(
         "outside_torch",
         label,
-        int(size) - low * thousandth,
+        max(0, int(size) - low * thousandth),
         size,
         int(size) + high * thousandth,
         _MEASURED,
@@ -124,6 +128,9 @@ def _link(facts: RuntimeFacts[VllmArgs]) -> _Link | None:
     Over NVLink 2.05 GiB from 0.15 on (H100, tp 2 and 4). Before, with two GPUs 0.10, 0.74 and 1.38 (H200, H20), with
     four 1.39 (A800), with eight and more 2.1 (A100; 1.8 on AMD GPUs). Over PCIe 0.03 to 0.25 with two GPUs (L40S, RTX
     3090 and 4090), 0.7 with four (RTX PRO 6000).
+
+    The custom all-reduce is a small part of it: two buffers of 8 MiB and a table of 8 (custom_all_reduce.py). Without
+    P2P, or with more than two GPUs over PCIe, vLLM does not start it; the range includes both.
     """
     version, tp, gpu = facts.args.version, facts.args.tp, facts.gpu
     above = 700 if tp <= 4 else 1500  # no more than 4 were measured
@@ -146,16 +153,18 @@ def _graphs(profile: Profile) -> RuntimePart | None:
 
     There are two kinds: piecewise graphs for prefills, and full ones for decode steps of up to max_num_seqs sequences.
     The estimate is the largest first capture, and the second capture of each kind for every further size
-    (profile_cudagraph_memory). On Hopper the first holds the buffer of FlashAttention 3's splits, heads x d_head x 512
-    rows x 32 splits in fp32: all logged values agree. The rest is fitted on an H100, off by 0.13 GiB on average and by
-    0.7 at worst: a full graph takes (2 + 0.34 L) / 3 MiB, a piecewise one twice that, and a first capture without
-    FlashAttention 3 130 MiB, 50 on other GPUs. Layers with more kernels take 0.8 L: MLA, and gpt-oss' experts in Triton
-    (three models). Five logs of L40S, RTX PRO 6000 and others are within 0.2 GiB. A further capture counts at least 1
-    MiB, the low end of the range.
+    (profile_cudagraph_memory). On Hopper the first holds the buffer of FlashAttention 3's splits, heads x d_head x
+    rows x 32 splits in fp32, where the rows are those of the largest decode step: all logged values agree, with 512.
+    The rest is fitted on an H100, off by 0.13 GiB on average and by 0.7 at worst: a full graph takes (2 + 0.34 L) / 3
+    MiB, a piecewise one twice that, and a first capture without FlashAttention 3 130 MiB, 50 on other GPUs. Layers with
+    more kernels take 0.8 L: MLA, and gpt-oss' experts in Triton (three models). Eight logs of L40S, RTX PRO 6000 and
+    others are within 0.2 GiB; a GB10 and a Strix Halo took 1.8 and 1.4 times as much. A server with few sequences has
+    little more than the first capture.
 
     With FlashInfer's attention the first capture allocates its workspace: two logs of an RTX 5090 have 0.36 and 0.39
-    GiB. On AMD GPUs graphs take far more: an MI300X took 3.9 GiB where the formula for CUDA has 0.7, a log of
-    DeepSeek-V4.1 estimates 10 GiB, and vllm-project/vllm pull request 51590 measured 4.7 to 16.9 GiB on 8 MI355X.
+    GiB. On AMD's GPUs with memory of their own graphs take far more: an MI300X took 3.9 GiB where the formula for CUDA
+    has 0.7, a log of DeepSeek-V4.1 estimates 10 GiB, and vllm-project/vllm pull request 51590 measured 4.7 to 16.9 GiB
+    on 8 MI355X.
     """
     facts, version = profile.facts, profile.facts.args.version
     if not version.subtracts_graphs(profile.v2_runner) or facts.args.enforce_eager:
@@ -178,11 +187,14 @@ def _graphs(profile: Profile) -> RuntimePart | None:
         splits = symbol("splits", _splits_buffer(profile), "bytes of FlashAttention 3's splits") + 4 * MIB
         first = maximum(splits, first)
     graphs = 2 * (piecewise - 1) + full - 1
-    if is_amd := facts.gpu.vendor == "AMD":
+    low = int(first + graphs * full_graph) * 2 // 5 if facts.args.max_num_seqs else int(first) // 2
+    is_amd = facts.gpu.vendor == "AMD" and not facts.gpu.shares_with_host
+    if is_amd:
         graphs = graphs * symbol("hip", _GRAPHS_ON_AMD, "times a CUDA graph that a HIP graph takes")
+    elif facts.gpu.shares_with_host:
+        graphs = graphs * 3 // 2
     size = quantity(first + graphs * full_graph)
-    low = (len(sizes) + decodes - 2) * MIB + (_splits_buffer(profile) if is_hopper else 0)
-    high = int(size) * 2 if is_amd else int(size) + GIB * 6 // 10
+    high = int(size) * 2 if is_amd else int(size) + max(GIB * 3 // 10, int(size) * 4 // 5)
     source = f"vLLM {version.name}, profile_cudagraph_memory; fitted to {RUNS}"
     return RuntimePart("cuda_graphs", "CUDA graphs", min(low, int(size)), size, high, source)
 
@@ -201,21 +213,31 @@ def _uses_flashinfer(facts: RuntimeFacts[VllmArgs]) -> bool:
 
 
 def _splits_buffer(profile: Profile) -> int:
-    """Return the bytes of FlashAttention 3's partial outputs: 256 MiB for 32 heads of 128."""
+    """Return the bytes of FlashAttention 3's partial outputs: 256 MiB for 32 heads of 128 and a step of 512 rows."""
     widths = [layers.attention.widths() for layers in profile.layers]
     heads = max((int(w.n_heads * w.d_v) for w in widths), default=0)
-    return heads * _ROWS * _SPLITS * 4
+    return heads * max(_decode_sizes(profile.facts), default=0) * _SPLITS * 4
 
 
 def capture_sizes(facts: RuntimeFacts[VllmArgs]) -> list[int]:
     """Return the batch sizes that vLLM captures: 1, 2, 4, 8 to 248 by 8, then by 16 up to 2 max_num_seqs and 512.
 
-    --max-cudagraph-capture-size is the largest instead. Source: _set_cudagraph_sizes (config/vllm.py).
+    From 0.28 on they end at 1,024 on GPUs of compute capability 10. --max-cudagraph-capture-size is the largest
+    instead. Source: _set_cudagraph_sizes (config/vllm.py).
     """
-    largest = facts.args.max_cudagraph_capture_size or min(2 * facts.limits.sequences, 512)
-    largest = min(largest, facts.limits.tokens)
-    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16)]
-    return [size for size in sizes if size <= largest]
+    args, limits, capability = facts.args, facts.limits, facts.gpu.compute_capability
+    of_gpu = args.version.largest_graph_of_blackwell if capability and capability[0] == 10 else _LARGEST_GRAPH
+    largest = args.max_cudagraph_capture_size or min(2 * limits.sequences, of_gpu)
+    largest = min(largest, limits.tokens)
+    sizes = {1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16)}
+    if args.version.captures_largest_step and not args.max_cudagraph_capture_size:
+        sizes.add(limits.sequences)
+    return sorted(size for size in sizes if size <= largest)
+
+
+def _decode_sizes(facts: RuntimeFacts[VllmArgs]) -> list[int]:
+    """Return the batch sizes of decode steps that are captured whole: those up to max_num_seqs."""
+    return [size for size in capture_sizes(facts) if size <= facts.limits.sequences]
 
 
 # Notes

@@ -20,6 +20,7 @@ RELEASES = (
 """Releases that a log without a version may come from, the newest first: at least one for each combination of the
 behaviours below."""
 _MIXTURES = ("deepseek_v2", "qwen2_moe", "granitemoe")
+_SCRATCH_OF_FLASHINFER = 12
 _INKLING = ("inkling_text", "inkling_mm_model")
 
 
@@ -223,6 +224,14 @@ class VllmVersion(Version):
     """
     samples_with_flashinfer = since((0, 21), "VLLM_USE_FLASHINFER_SAMPLER in envs.py")
     """FlashInfer samples by default on GPUs of compute capability 8.0 and later."""
+    samples_with_installed_flashinfer = until(
+        (0, 11, 1), "TopKTopPSampler in v1/sample/ops/topk_topp_sampler.py; vllm-project/vllm#26859"
+    )
+    """FlashInfer samples where it is installed: in vLLM's Docker images, but not with `pip install vllm`.
+
+    With Gemma 3 and 256 sequences that leaves 4.00 GiB instead of 2.49 (flashinfer-ai/flashinfer#1180): 24 bytes less
+    per logit.
+    """
     keeps_experts_workspace = since((0, 14), "fused_moe/unquantized_fused_moe_method.py")
     """The workspace of the experts lives on after the forward pass."""
     shares_experts_buffer = until((0, 14), "fused_moe/unquantized_fused_moe_method.py")
@@ -242,6 +251,8 @@ class VllmVersion(Version):
     """The largest video of the profile leaves an image's tokens of the context free."""
     autotunes_deltas = since((0, 18), "_warmup_prefill_kernels in models/qwen3_next.py")
     """The profile tunes the kernels of gated delta nets."""
+    fuses_quantized_products = since((0, 11, 1), "QuantFP8 in layers/quantization/utils/fp8_utils.py")
+    """Inductor fuses SiLU, its product and the quantization to fp8 in blocks; before, a kernel of vLLM quantized."""
     benchmarks_kernels = since((0, 11, 1), "benchmark_combo_kernel in config/compilation.py")
     """Inductor benchmarks kernels while it compiles."""
     profiles_cold_compiler = since((0, 23), "measured: logs of 0.24 and 0.28")
@@ -259,6 +270,10 @@ class VllmVersion(Version):
     """Tensor parallelism over NVLink takes 2 GiB, and 1.4 before."""
     links_were_measured = until((0, 21), "measured: the controlled starts on H100s are of 0.15 to 0.20")
     """Memory outside PyTorch was measured with tensor parallelism on Hopper."""
+    largest_graph_of_blackwell = by_version({(): 512, (0, 28): 1024}, "_set_cudagraph_sizes in config/vllm.py")
+    """The largest batch with a CUDA graph on GPUs of compute capability 10; on others it is 512."""
+    captures_largest_step = since((0, 31), "uniform_decode_sizes in _set_cudagraph_sizes (config/vllm.py)")
+    """A step of max_num_seqs sequences has a graph of its own."""
     _counts_states = since((0, 27), "memory_profiling in utils/mem_utils.py")
     _subtracts_graphs = since((0, 20), "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS in envs.py")
     _subtracts_graphs_of_second_runner = since((0, 29), "profile_cudagraph_memory in v1/worker/gpu/model_runner.py")
@@ -301,9 +316,14 @@ class VllmVersion(Version):
         dense_enough = self._second_runner_for_dense and dense and not hybrid
         return self._second_runner_everywhere or dense_enough or model_type in self._second_runner_for
 
-    def sampler_scratch(self, v2_runner: bool) -> int:
-        """Return the bytes per logit that the sampler holds beside the logits, in the profile of the memory."""
-        return self._scratch_of_second_runner if v2_runner else self._scratch
+    def sampler_scratch(self, v2_runner: bool, flashinfer: bool) -> int:
+        """Return the bytes per logit that the sampler holds beside the logits, in the profile of the memory.
+
+        FlashInfer's holds as many as the kernel that replaced the sort: an fp32 copy 4, the logits of the top k 4 and
+        their probabilities 4 (top_k_top_p_sampling_from_logits in flashinfer/sampling.py).
+        """
+        first_runner = _SCRATCH_OF_FLASHINFER if flashinfer else self._scratch
+        return self._scratch_of_second_runner if v2_runner else first_runner
 
     def subtracts_graphs(self, v2_runner: bool) -> bool:
         """Return whether the CUDA graphs are subtracted from the memory for the cache."""
