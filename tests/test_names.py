@@ -8,7 +8,7 @@ from tables import each
 
 from attncalc import AttncalcError, fit, gpu
 from attncalc.config.gpus import gpu_names
-from attncalc.config.presets import hint, preset_names, preset_of, with_file_type
+from attncalc.config.presets import hint, preset_names, preset_of, unquantized, with_file_type
 from attncalc.units import GIB
 
 
@@ -58,6 +58,29 @@ def test_an_ambiguous_name_lists_what_it_may_mean() -> None:
 )
 def test_the_type_of_a_gguf_file_may_follow_a_name(name: str, found: tuple[str, str | None]) -> None:
     assert with_file_type(name) == found
+
+
+@each(
+    ("repository", "base"),
+    [
+        ("Qwen/Qwen3-8B-AWQ", ("qwen3-8b", "int4")),
+        ("Qwen/Qwen3-32B-GPTQ-Int8", ("qwen3-32b", "int8")),
+        ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", ("llama3.1-70b", "int4")),
+        ("RedHatAI/Qwen3-32B-FP8-dynamic", ("qwen3-32b", "fp8")),
+        ("nvidia/Llama-3.1-8B-Instruct-NVFP4", ("llama3.1-8b", "fp4")),
+        ("unsloth/Qwen3-8B-GGUF", ("qwen3-8b", "q4_k_m")),
+        ("foo/bar-AWQ", None),
+        ("Qwen/Qwen3-8B", None),
+    ],
+)
+def test_a_quantized_copy_has_a_built_in_base(repository: str, base: tuple[str, str] | None) -> None:
+    assert unquantized(repository) == base
+
+
+def test_a_quantized_copy_that_cannot_be_fetched_has_a_tip(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    err = ask("fit", "Qwen/Qwen3-8B-AWQ", "--gpu", "h100").err
+    assert "the built-in qwen3-8b has the same cache, and with --weights-dtype int4 nearly its weights" in err
 
 
 def test_a_type_after_the_name_is_the_weights_dtype() -> None:

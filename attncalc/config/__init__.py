@@ -19,7 +19,7 @@ from ..units import truncate
 from .build import build_model
 from .document import Document
 from .plain import ConfigObject
-from .presets import compiled_preset, hint, preset_names, preset_of, preset_text
+from .presets import compiled_preset, hint, preset_names, preset_of, preset_text, unquantized
 from .source import LIMIT, OTHER_LAYOUTS, PARAMS, Source, repository_source
 from .user_files import open_file, read_standard_input
 
@@ -295,7 +295,16 @@ def _repository_source(model: str) -> Source:
     if repository is None:
         raise AttncalcError(f"no preset named '{truncate(model)}', and no such file", f"{hint(model)}{_TIP}")
     preset = preset_of(repository.name) if (repository.revision, repository.file) == (MAIN, "") else None
-    return repository_source(repository) if preset is None else _preset_source(preset)
+    if preset is not None:
+        return _preset_source(preset)
+    try:
+        return repository_source(repository)
+    except AttncalcError as error:
+        if base := unquantized(repository.name):
+            tip = f"the built-in {base[0]} has the same cache, and with --weights-dtype {base[1]} nearly its weights"
+            tip += f"; or {error.tip}" if error.tip else ""
+            raise AttncalcError(error.message, tip) from None
+        raise
 
 
 def _model_file_in(folder: Path) -> Path:

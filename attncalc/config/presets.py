@@ -22,6 +22,16 @@ _REPOSITORY = r"(?a)huggingface\.co/([\w.-]+/[\w.-]+)"
 _TITLE = r"(?m)^title: *(.+)$"
 _FREE_NAME = r"(?a)[\w .:-]{1,80}"
 """A name that may be spelled freely: without a slash, it is no path and no repository."""
+_QUANTIZED_DTYPES = {
+    "fp4": r"nvfp4|fp4",
+    "mxfp4": r"mxfp4",
+    "fp8": r"fp8(?:[-_]?dynamic|[-_]?block)?",
+    "int8": r"int8|8-?bit|w8a8|w8a16",
+    "q4_k_m": r"gguf",
+    "int4": r"(?:awq|gptq|autoround|bnb|quantized|mlx)(?:[-_.](?:int4|4-?bit|w4a16))?|int4|4-?bit|w4a16",
+}
+"""{dtype: how the names of quantized repositories end}."""
+_QUANTIZED = "|".join(f"(?P<as_{dtype}>{ending})" for dtype, ending in _QUANTIZED_DTYPES.items())
 _TUNED = frozenset({"chat", "hf", "instruct", "it", "latest", "text"})
 """Words that change no size of a model: 'llama3.1:8b-instruct'."""
 
@@ -109,6 +119,18 @@ def with_file_type(name: str) -> tuple[str, str | None]:
     if match is None or not re.fullmatch(_FREE_NAME, name) or match["type"].lower() not in FILE_TYPES:
         return name, None
     return match["name"], match["type"].lower()
+
+
+def unquantized(repository: str) -> tuple[str, str] | None:
+    """Return the preset and the dtype of a quantized copy: ('qwen3-8b', 'int4') of 'Qwen/Qwen3-8B-AWQ', or None.
+
+    It goes by the name alone, for a tip.
+    """
+    name, dtypes = repository.rpartition("/")[2], list[str]()
+    while match := re.fullmatch(rf"(?i)(.+?)[-_.](?:{_QUANTIZED})", name):
+        name, dtypes = match[1], [*dtypes, next(dtype for dtype in _QUANTIZED_DTYPES if match[f"as_{dtype}"])]
+    preset = preset_of(name) if dtypes else None
+    return (preset, dtypes[0]) if preset else None
 
 
 def hint(name: str) -> str:
