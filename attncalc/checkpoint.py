@@ -91,6 +91,7 @@ class CheckpointWeights(NamedTuple):
         kind: the format of the files.
         contents: the tensors of GGUF files, in order; () for other files.
         file_type: the type of a GGUF file that was not read, but computed from the model: 'q4_k_m'; '' for real files.
+        predicting: the bytes among them of layers for multi-token prediction; 0 if only the index exists.
     """
 
     files: int
@@ -100,6 +101,7 @@ class CheckpointWeights(NamedTuple):
     kind: Literal["safetensors", "GGUF"] = "safetensors"
     contents: tuple[StoredTensor, ...] = ()
     file_type: str = ""
+    predicting: int = 0
 
     @property
     def blocks(self) -> int | None:

@@ -14,7 +14,7 @@ from tables import each
 from attncalc.config import load
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import find_engine
-from attncalc.engines.base import CacheLayout, Pool
+from attncalc.engines.base import CacheLayout, DraftModel, Pool
 from attncalc.units import dtype
 
 FOLDER = Path(__file__).parent / "data" / "engine-logs"
@@ -26,6 +26,13 @@ def rounded(text: str) -> tuple[Decimal, Decimal]:
     """Return the range of numbers that a log prints as `text`: half of its last digit to both sides."""
     half = Decimal(1).scaleb(Decimal(text).as_tuple().exponent) / 2  # type: ignore[arg-type]
     return Decimal(text) - half, Decimal(text) + half
+
+
+def draft_of(path: str | None, tp: int) -> dict[str, Any]:
+    if path is None:
+        return {}
+    draft = load(str(FOLDER / path)).shard(tp)
+    return {"speculative_model": DraftModel(draft.title, 0, layer_cache_specs(draft.plain()))}
 
 
 def layout_of(entry: dict[str, Any]) -> tuple[CacheLayout, int]:
@@ -46,6 +53,7 @@ def layout_of(entry: dict[str, Any]) -> tuple[CacheLayout, int]:
         given["swap_space"] = flags.pop("swap-space-gib") * GIB
     for name in ("num-gpu-blocks-override", "ubatch-note", "mamba-slots", "layers", "mla"):
         flags.pop(name, None)
+    given |= draft_of(flags.pop("speculative-model", None), model.tp)
     for name, ours in (("page-size", "block_size"), ("rs-seq", "speculative_tokens")):
         if name in flags:
             given[ours] = flags.pop(name)

@@ -67,7 +67,6 @@ def test_an_engine_has_the_options_that_it_declares() -> None:
         ("sequences", 4),
         ("max_num_seqs", 4),
         ("enforce_eager", True),
-        ("speculative_model", object()),
     ):
         with pytest.raises(AttncalcError, match="has no effect on engine sglang"):
             sglang.check_options({name: value})

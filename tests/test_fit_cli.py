@@ -43,6 +43,7 @@ NAMES = [
     "weights_vision_tower",
     "weights_audio_tower",
     "weights_draft",
+    "weights_draft_tables",
     "weights_rope_tables",
     "weights_absorbed_kv_b",
     "weights_absorbed_products",

@@ -271,6 +271,7 @@ RUNS = {
         "presets/kinds/recurrent.yaml --engine ideal --gpu t4",
         "llama3-8b --gpu h100 --speculative-tokens 3 --reserve 2GiB",
         "llama3-8b --gpu h100 --engine llamacpp --reserve 2GiB -b 100000",
+        "qwen3-8b --engine llamacpp --kv-memory 9GiB --speculative-model qwen3-0.6b",
         *(
             f"{model} --engine {engine} --kv-memory 9GiB"
             for model in ("gpt-oss-20b", "gemma3-27b", "qwen3-next-80b-a3b", "jamba-1.5-mini")

@@ -319,9 +319,11 @@ def test_the_context_of_a_draft_does_not_change_the_figures_of_the_model() -> No
     )
     assert log
     sizes = {name: figure.bytes for name, figure in log.logged.items() if name.endswith("kv_size")}
-    assert sizes == {"kv_size": 512 * MIB}
-    assert log.settings == {"context": "2048", "batch": "4", "sequences": "4", "speculative_tokens": "2"}
+    assert sizes == {"kv_size": 512 * MIB, "draft_kv_size": 32 * MIB}
+    expected = {"context": "2048", "batch": "4", "sequences": "4", "speculative_tokens": "2", "speculative_layers": "1"}
+    assert log.settings == expected
     assert {name: figure.text for name, figure in log.budget.items()} == {
+        "draft_compute_buffer": "130.02",
         "model_buffer": "17913.46",
         "compute_buffer": "174.45",
         "host_compute_buffer": "79.42",

@@ -60,6 +60,15 @@ def values(answer: dict[str, Any]) -> dict[str, Any]:
         "qwen3-8b --engine llamacpp --gpu 24GB -c 8K -b 4",
         "qwen3-8b --engine llamacpp --gpu 24GB -c 8K -np 4 -kvu -ctk q8_0 -ctv q8_0 -fa on",
         "qwen3-30b-a3b --engine llamacpp --gpu 24GB -c 8K --weights-dtype q4_k_m -ncmoe 12 -ub 1024",
+        # drafters: a smaller model, the model's own layers, and layers of a model that is not named
+        "qwen3-8b --gpu h100 -c 8K --speculative-model qwen3-0.6b --speculative-tokens 4",
+        "deepseek-v3 --gpu h200 --tp 8 -c 8K --speculative-layers 1 --speculative-tokens 2",
+        "qwen3-8b --gpu h100 -c 8K --speculative-layers 1 --speculative-tokens 3",
+        "qwen3-8b --engine sglang --gpu h100 -c 8K --speculative-model qwen3-0.6b --speculative-tokens 4",
+        "deepseek-v3 --engine sglang --gpu h200 --tp 8 -c 8K --speculative-layers 1 --speculative-tokens 2",
+        "qwen3-8b --engine sglang --gpu h100 -c 8K --speculative-layers 1 --speculative-tokens 3",
+        "qwen3-8b --engine llamacpp --gpu 24GB -c 8K -md qwen3-0.6b --speculative-tokens 8 -ctkd q8_0 -ctvd q8_0",
+        "deepseek-v3 --engine llamacpp --gpu 8xh200 -c 8K --weights-dtype q4_k_m --speculative-layers 1",
     ],
 )
 def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
@@ -97,6 +106,23 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
             """vllm serve a/b -sc '{"method": "ngram", "num_speculative_tokens": 3}'""",
             ["a/b", "--speculative-tokens", "3", "--engine", "vllm"],
         ),
+        (
+            """vllm serve a/b -sc '{"method": "mtp", "model": "a/b", "num_speculative_tokens": 1}'""",
+            ["a/b", "--speculative-tokens", "1", "--speculative-layers", "1", "--engine", "vllm"],
+        ),
+        # an algorithm with a draft model is that model; with the model itself it is multi-token prediction
+        (
+            "sglang serve a/b --speculative-algorithm EAGLE3 --speculative-draft-model-path c/d",
+            ["a/b", "--speculative-model", "c/d", "--engine", "sglang"],
+        ),
+        (
+            "sglang serve a/b --speculative-algorithm EAGLE --speculative-draft-model-path a/b",
+            ["a/b", "--speculative-layers", "1", "--engine", "sglang"],
+        ),
+        (
+            "llama-server -m x.gguf -hfd org/name:Q8_0 --spec-type draft-eagle3 --spec-draft-p-min 0.5",
+            ["x.gguf", "--speculative-model", "org/name:Q8_0", "--engine", "llamacpp"],
+        ),
         ("vllm serve --new-flag a/b", ["a/b", "--engine", "vllm"]),
         ("sglang serve a/b --ep-size 8", ["a/b", "--enable-expert-parallel", "--engine", "sglang"]),
         ("sglang serve a/b --ep-size 1", ["a/b", "--engine", "sglang"]),
@@ -127,6 +153,20 @@ def test_an_option_before_the_command_replaces_its_own() -> None:
     assert words == ["-c", "32K", "--tensor-parallel-size", "4", "a/b", "--engine", "vllm"]
 
 
+@each(
+    ("before", "expected"),
+    [
+        (("--speculative-layers", "1"), ["--speculative-tokens", "3"]),
+        (("--speculative-tokens", "4"), ["--speculative-model", "c/d"]),
+        (("--speculative-model", "e/f"), ["--speculative-tokens", "3"]),
+    ],
+)
+def test_a_drafter_before_the_command_replaces_its_own(before: tuple[str, ...], expected: list[str]) -> None:
+    config = """'{"model": "c/d", "num_speculative_tokens": 3}'"""
+    words = expanded(f"vllm serve a/b --speculative-config {config}", *before)
+    assert words == [*before, "a/b", *expected, "--engine", "vllm"]
+
+
 def test_a_command_in_one_text_is_read_too(ask: Ask) -> None:
     one = fit(ask, "--gpu", "h100", "--", "vllm serve Qwen/Qwen3-8B --max-model-len 8K")
     assert one["results"] == fit(ask, "qwen3-8b", "--gpu", "h100", "-c", "8K")["results"]
@@ -145,6 +185,10 @@ def test_options_that_are_not_used_are_named(ask: Ask) -> None:
     [
         (["vllm", "serve", "gpt2", "--kv-sharing-fast-prefill-size", "1"], "--kv-sharing-fast-prefill-size of vLLM"),
         (["llama-server", "-m", "gpt2", "--mmproj", "x"], "--mmproj of llama.cpp is not known here"),
+        (
+            ["llama-server", "-m", "qwen3-8b", "-md", "Qwen3-0.6B-Q8_0.gguf"],
+            "does not compute a draft model in q8_0",
+        ),
         (["rm", "-rf", "x"], "'rm -rf x' starts no engine"),
         (["vllm serve 'gpt2"], "no preset named ''gpt2'"),
         (["vllm", "serve"], "a model is required"),

@@ -63,7 +63,7 @@ def test_tables_of_rotary_positions_are_in_fp32() -> None:
     """mrope_section needs four times the positions."""
     tables = RopeTable("full", 1000, 64), RopeTable("mrope", 500, 32)
     held = HeldWeights(dtype("bf16"), "bf16", lambda layer, role, name: 16)
-    rope, kv_b, _ = ENGINE.extra_weights(model(GQA, tables=tables), SglangArgs(dtype("bf16"), dtype("bf16")), held)
+    rope, kv_b, *_ = ENGINE.extra_weights(model(GQA, tables=tables), SglangArgs(dtype("bf16"), dtype("bf16")), held)
     assert (rope.name, rope.size) == ("weights_rope_tables", 1000 * 64 * 4 + 4 * 500 * 32 * 4)
     assert (kv_b.name, kv_b.size) == ("weights_absorbed_kv_b", 0)
 
@@ -72,6 +72,6 @@ def test_tables_of_rotary_positions_are_in_fp32() -> None:
 def test_kv_b_of_mla_is_held_twice(name: str, width: int) -> None:
     """W_kc and W_vc: 50 x 12 and 50 x 9 for each of 4 heads in 3 layers, in the model's dtype."""
     held = HeldWeights(dtype(name), name, lambda layer, role, name: 16)
-    rope, kv_b, _ = ENGINE.extra_weights(model(GQA, MLA), SglangArgs(dtype("bf16"), dtype("bf16")), held)
+    rope, kv_b, *_ = ENGINE.extra_weights(model(GQA, MLA), SglangArgs(dtype("bf16"), dtype("bf16")), held)
     assert rope.size == 0
     assert kv_b.size == 3 * 4 * 50 * (12 + 9) * width

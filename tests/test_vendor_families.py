@@ -703,7 +703,7 @@ def test_a_draft_model_is_part_of_vllms_command() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"engine": "sglang"}, "--speculative-model has no effect on engine sglang"),
+        ({"engine": "ideal"}, "--speculative-model has no effect on engine ideal"),
         ({"engine_args": {"speculative_layers": 1}}, "cannot be combined with --speculative-layers"),
         ({"draft": load("t5-base")}, "T5 Base .* is an encoder-decoder"),
         ({"draft": load("bert-base")}, "BERT Base .* has no cache"),

@@ -48,6 +48,8 @@ def options(entry: dict[str, Any]) -> list[str]:
     for name, value in {**entry.get("assumed", {}), **entry["flags"]}.items():
         if name == "prefix-caching":
             flags.append("--prefix-caching" if value else "--no-prefix-caching")
+        elif name == "speculative-model":
+            flags += ["--speculative-model", str(FOLDER / value)]
         elif name == "swap-space-gib":
             flags += ["--swap-space", str(value)]
         elif name not in ("num-gpu-blocks-override",):

@@ -656,7 +656,7 @@ def test_a_draft_model_is_beside_the_weights() -> None:
     plain = weights(MODELS["dense"], weights_dtype="fp8")
     both = weights(MODELS["dense"], weights_dtype="fp8", draft=draft)
     assert both.total == plain.total + 5_000
-    assert both.extra == (ExtraWeights("weights_draft", "draft model, EAGLE", Quantity(5_000)),)
+    assert both.extra == (ExtraWeights("weights_draft", "drafter, EAGLE", Quantity(5_000)),)
     assert [name for name, *_ in both.parts] == ["weights_model", *(name for name, *_ in plain.parts), "weights_draft"]
     check_parts(both)
     # beside towers the language model's weights stay as they are

@@ -103,7 +103,7 @@ def fit_request(
         size = dict(find_engine(deployment["engine"]).sizes(size, engine_args))
     dtypes = {name: options.get(name) for name in CacheDtypeOptions.__annotations__ if options.get(name) != "auto"}
     draft_name = engine_args.pop("speculative_model", None)
-    draft = load(draft_name) if draft_name else None
+    draft = _draft(draft_name) if draft_name else None
     request = FitRequest(
         model=model,
         draft=draft,
@@ -194,6 +194,17 @@ def _gpus(text: str, gpus: int | None) -> dict[str, Any]:
             f"--gpu {truncate(text)} cannot be combined with --gpus {gpus}", "give the number of GPUs once"
         )
     return {"gpu": device, "gpus": number}
+
+
+def _draft(name: str) -> ModelSpec:
+    """Return the draft model. Raises AttncalcError for a type of GGUF files: only files have their weights in it."""
+    base, file_type = with_file_type(name)
+    if file_type and preset_of(base) and not Path(name).exists():
+        raise AttncalcError(
+            f"--speculative-model: attncalc does not compute a draft model in {file_type}",
+            f"name its GGUF file, or leave the type out: --speculative-model {truncate(base)}",
+        )
+    return load(name)
 
 
 def _engine_args(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def _with_options_in_log(options: Mapping[str, Any], log: StartupLog, model: Mod
 
     Raises AttncalcError if the GPU is given with a number.
     """
-    texts = dict(log.settings)
+    texts = _with_drafter(dict(log.settings), options)
     if model.stored and model.stored.kind == "GGUF":  # the file has the types of its tensors
         texts.pop("weights_dtype", None)
     if log.version is not None:
@@ -117,6 +117,23 @@ def _with_options_in_log(options: Mapping[str, Any], log: StartupLog, model: Mod
     if find_engine(log.engine).splits_by_layer and merged["gpu"] and log.devices > 1:
         merged["gpus"] = log.devices
     return merged
+
+
+def _with_drafter(texts: dict[str, str], options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings of a log with its draft model, if that can be read, and otherwise with its layers.
+
+    A drafter on the command line replaces that of the log.
+    """
+    name = texts.pop("speculative_model", None)
+    if options.get("speculative_model"):
+        texts.pop("speculative_layers", None)
+    elif name and not options.get("speculative_layers"):
+        known = _preset_of(name) or name
+        with contextlib.suppress(OSError, ValueError, AttncalcError):
+            load(known)
+            texts["speculative_model"] = known
+            texts.pop("speculative_layers", None)
+    return texts
 
 
 def _model_in_log(log: StartupLog, options: Mapping[str, Any]) -> ModelSpec:

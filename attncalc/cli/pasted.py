@@ -19,6 +19,7 @@ from ..options import Option
 from ..units import truncate
 
 _MOST_WORDS = 1_000
+_DRAFT_MODEL, _DRAFT_LAYERS = "--speculative-model", "--speculative-layers"
 EXAMPLES = (
     "'vllm serve MODEL', 'python -m sglang.launch_server --model-path MODEL', 'llama-server -m FILE' or "
     "'ollama run MODEL'"
@@ -68,6 +69,7 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
     model = reader.read(words[start.first :])
     if start.version:
         reader.add(("--engine-version", start.version))
+    reader.choose_drafter(model)
     if model:
         model, file_type = _built_in(model)
         reader.add(("--weights-dtype", file_type) if file_type else start.words.of_model(model))
@@ -75,7 +77,7 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
         reader.add(("--context", context))
     reader.add(("--engine", start.engine))
     reader.note()
-    return [*before, *([model] if model else []), *reader.found]
+    return [*before, *([model] if model else []), *(word for words in reader.found.values() for word in words)]
 
 
 def _built_in(model: str) -> tuple[str, str | None]:
@@ -117,21 +119,37 @@ class _Reader:
     """Reads the arguments of an engine's command.
 
     Attributes:
-        found: The options of `attncalc fit`.
+        found: {option of `attncalc fit`: its words}.
     """
 
     def __init__(self, start: _Start, options: Mapping[str, Option], given: set[str]) -> None:
-        self.found: list[str] = []
+        self.found: dict[str, tuple[str, ...]] = {}
         self._start, self._options, self._given = start, options, given
         self._unused: list[str] = []
 
     def add(self, words: Sequence[str]) -> None:
-        """Add an option with its value, unless it is given already."""
-        if words:
-            name = self._options[words[0]].name
-            if name not in self._given:
-                self.found += words
-                self._given.add(name)
+        """Add options with their values, without those that are given already."""
+        rest = tuple(words)
+        while rest:
+            option = self._options[rest[0]]
+            length = 2 if option.metavar else 1
+            if option.name not in self._given and option.name not in self.found:
+                self.found[option.name] = rest[:length]
+            rest = rest[length:]
+
+    def choose_drafter(self, model: str | None) -> None:
+        """Keep a draft model or a number of layers. A command has both: '--speculative-algorithm EAGLE3' with a path.
+
+        A draft model that is the model itself is its multi-token prediction.
+        """
+        drafter = self.found.get(_DRAFT_MODEL)
+        if drafter and (drafter[1] == model or _DRAFT_LAYERS in self._given):
+            del self.found[_DRAFT_MODEL]
+        elif drafter or _DRAFT_MODEL in self._given:
+            self.found.pop(_DRAFT_LAYERS, None)
+        if _DRAFT_MODEL in self.found:
+            name, file_type = _built_in(self.found[_DRAFT_MODEL][1])
+            self.found[_DRAFT_MODEL] = (_DRAFT_MODEL, f"{name}:{file_type}" if file_type else name)
 
     def read(self, words: Sequence[str]) -> str | None:
         """Add the options of the words, and return the model; None if they name none.

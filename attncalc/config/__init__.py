@@ -60,7 +60,7 @@ class _ModelFile(NamedTuple):
         if self.folder:
             from .safetensors import stored_weights
 
-            stored = stored_weights(self.folder)
+            stored = stored_weights(self.folder, model.main.n_layers)
         return dataclasses.replace(model, stored=stored) if stored else model
 
 

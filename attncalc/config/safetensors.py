@@ -30,6 +30,8 @@ MAX_TENSORS = 500_000
 """Tensors of all files together. Kimi-K2.5 in NVFP4 has 278,000."""
 
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{1,9})-of-(?P<files>\d{1,9})\.safetensors", re.ASCII)
+_PREDICTING = re.compile(r"(?:model\.|language_model\.){0,2}(?:layers\.(\d{1,9})\.|mtp(?:_\w{1,40})?\.)", re.ASCII)
+"""The beginning of a tensor of a layer, or of one for multi-token prediction: 'mtp.fc.weight', 'model.mtp_layers.0.'"""
 _NO_WEIGHTS = "name the config.json alone: then no weights are read"
 _FETCH_AGAIN = "fetch the file again: this one is incomplete"
 _FETCH_REST = f"fetch the rest, or {_NO_WEIGHTS}"
@@ -50,8 +52,11 @@ class _Index(NamedTuple):
     total_size: int | None
 
 
-def stored_weights(folder: Folder) -> CheckpointWeights | None:
+def stored_weights(folder: Folder, layers: int | None = None) -> CheckpointWeights | None:
     """Return the weights in the safetensors files of `folder`, or None if it has none.
+
+    Layers after the model's `layers`, if their number is known, are those of multi-token prediction (DeepSeek-V3,
+    GLM-4.5), and so are tensors called `mtp` (Qwen3.5, MiMo).
 
     The index names the files. Without an index they are `model*.safetensors`, or all files that are no adapters. If
     the folder has the index and none of its files, or more files than its `max_headers`, the result is the index's
@@ -67,7 +72,7 @@ def stored_weights(folder: Folder) -> CheckpointWeights | None:
             raise
         files = []
     if files and (folder.max_headers is None or len(files) <= folder.max_headers):
-        return _sum(folder, files, index)
+        return _sum(folder, files, index, layers)
     if index is None or index.total_size is None:
         return None
     return CheckpointWeights(len(set(index.shards.values())), len(index.shards), (), index.total_size)
@@ -126,10 +131,11 @@ def _missing(folder: Folder, missing: int, required: int, reason: str, example: 
     )
 
 
-def _sum(folder: Folder, files: list[str], index: _Index | None) -> CheckpointWeights:
+def _sum(folder: Folder, files: list[str], index: _Index | None, layers: int | None) -> CheckpointWeights:
     """Return the weights of all `files` together. Raises AttncalcError if two of them have the same tensor."""
     file_of: dict[str, str] = {}
     elements = Counter[str]()
+    predicting = 0
     folder.prepare(files)
     for name in files:
         for tensor, (dtype, n_elements, _) in _header(folder, name).items():
@@ -141,6 +147,9 @@ def _sum(folder: Folder, files: list[str], index: _Index | None) -> CheckpointWe
                 )
             file_of[tensor] = name
             elements[dtype] += n_elements
+            match = _PREDICTING.match(tensor)
+            if match and (match[1] is None or (layers is not None and int(match[1]) >= layers)):
+                predicting += n_elements * BITS[dtype] // 8
         if len(file_of) > MAX_TENSORS:
             raise _too_large(folder.label(), f"more than {count(MAX_TENSORS)} tensors in its files")
     if index is not None and set(index.shards.values()) == set(files):
@@ -152,7 +161,8 @@ def _sum(folder: Folder, files: list[str], index: _Index | None) -> CheckpointWe
                 )
     by_dtype = [StoredDtype(dtype, total, total * BITS[dtype] // 8) for dtype, total in elements.items()]
     by_dtype.sort(key=lambda stored: (-stored.size, stored.name))
-    return CheckpointWeights(len(files), len(file_of), tuple(by_dtype), sum(stored.size for stored in by_dtype))
+    size = sum(stored.size for stored in by_dtype)
+    return CheckpointWeights(len(files), len(file_of), tuple(by_dtype), size, predicting=predicting)
 
 
 def _header(folder: Folder, name: str) -> dict[str, _Tensor]:

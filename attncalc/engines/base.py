@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from ..quantity import Quantity, Ratio, symbol
 from ..units import DType
 from .pipeline import LayerCacheSpec
+
+if TYPE_CHECKING:
+    from ..model import ModelSpec
 
 Bound = Literal["lower", "reserved"]
 """Whether an engine's bytes are a lower bound, or the bytes that it reserves."""
@@ -25,11 +28,24 @@ NO_LIMIT = symbol("no_limit", 2**60, "no limit: this device has no cache that gr
 
 
 class DraftModel(NamedTuple):
-    """A draft model on one device: an EAGLE head, or a smaller model."""
+    """A drafter on one device: an EAGLE head, a smaller model, or the model's layers for multi-token prediction."""
 
     title: str
     weights: int  # bytes of its weights
     layers: tuple[LayerCacheSpec, ...]  # what its layers cache
+    model: ModelSpec | None = None  # its layers as a model; None if only their caches are known
+
+    @property
+    def is_dflash(self) -> bool:
+        """Whether it is DFlash, which drafts a block of tokens from hidden states of the model."""
+        return self.model is not None and any(matrix.name == "hidden_norm" for matrix in self.model.extra)
+
+    @property
+    def shared_tables(self) -> int:
+        """How many of embedding and lm head are the model's: EAGLE-3 has a head of its own, DFlash needs neither."""
+        if self.model is None or self.model.vocab_size is not None or self.is_dflash:
+            return 0
+        return 2 - any(matrix.name == "lm_head" for matrix in self.model.extra)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,6 +74,8 @@ class EngineArgs:
     blocks: int | None = None
     vision_params: int = 0  # parameters of the model's vision tower
     speculative_tokens: int = 0  # tokens that a drafter proposes per step
+    speculative_layers: int = 0  # layers for multi-token prediction, or of a drafter that is not known otherwise
+    speculative_model: DraftModel | None = None
 
     @property
     def changes_weights(self) -> bool:

@@ -195,6 +195,14 @@ class Engine(Generic[Args]):
         """Return the part of the model that is loaded: options may leave towers out."""
         return model
 
+    def held_of_draft(self, draft: ModelSpec, model: ModelSpec) -> ModelSpec:
+        """Return the part of a draft model that it holds beside `model`, in GPU memory and before it is divided."""
+        return draft
+
+    def loads_drafter_first(self, args: Args) -> bool:
+        """Return whether the drafter's weights leave less memory for the cache."""
+        return True
+
     def parts(self, model: ModelSpec, args: Args) -> Sequence[ModelSpec]:
         """Return the layers of each pipeline stage as models; of each GPU, if it splits by layer.
 

@@ -18,14 +18,6 @@ Flags = Iterator[str | int]
 TORCH_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 DRAFT_MODEL = "DRAFT_MODEL"
 """Stands for a draft model, whose name is unknown."""
-PREDICT_TOKENS = frozenset(
-    {
-        *("deepseek_v3", "deepseek_v32", "deepseek_v4", "ernie4_5_moe", "glm4_moe", "glm_moe_dsa", "kimi_k2"),
-        *("longcat_flash", "mimo", "mimo_v2_flash", "nemotron_h", "qwen3_5", "qwen3_5_moe", "qwen3_next"),
-        *("qwen3_5_text", "qwen3_5_moe_text", "step3p5"),
-    }
-)
-"""The model_types whose releases have layers for multi-token prediction, which need no draft model."""
 
 
 class NoCommandError(Exception):
@@ -40,6 +32,7 @@ class LaunchFacts(NamedTuple):
     served: str  # the model's path or repository
     revision: str | None  # the repository's branch, tag or commit; None for the default one
     draft: str | None  # the draft model's path or repository; None without one
+    drafter: ModelSpec | None  # the draft model as it was read, with its files
     context: int  # tokens of a sequence
     batch: int
     dtype_given: bool

@@ -51,15 +51,6 @@ class PagedOptions(TypedDict, total=False):
         str | None,
         Option("--mamba-ssm-cache-dtype", metavar="DTYPE", parse=DTYPE_OR_AUTO, help="Dtype of recurrent states."),
     ]
-    speculative_layers: Annotated[
-        Count | None,
-        Option(
-            "--speculative-layers",
-            metavar="N",
-            parse=COUNT_OR_ZERO,
-            help="Layers of the drafter; each caches as much as the model's last attention layer.",
-        ),
-    ]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,7 +60,6 @@ class PagedArgs(EngineArgs):
     block_size: int | None = None
     prefix_caching: bool | None = None
     mamba_ssm_cache_dtype: DType | None = None
-    speculative_layers: int = 0
     enable_lora: bool = False
     max_lora_rank: int | None = None
 
@@ -84,6 +74,23 @@ class DraftOptions(TypedDict, total=False):
             metavar="N",
             parse=COUNT_OR_ZERO,
             help="Tokens that a drafter proposes per step.",
+        ),
+    ]
+    speculative_layers: Annotated[
+        Count | None,
+        Option(
+            "--speculative-layers",
+            metavar="N",
+            parse=COUNT_OR_ZERO,
+            help="Layers of the drafter, each like the model's last attention layer: 1 for multi-token prediction.",
+        ),
+    ]
+    speculative_model: Annotated[
+        str | None,
+        Option(
+            *("--speculative-model", "--speculative-draft-model-path", "--model-draft", "-md"),
+            metavar="MODEL",
+            help="The draft model: a smaller model, or a config.json of EAGLE or DFlash.",
         ),
     ]
 

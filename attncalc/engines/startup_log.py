@@ -41,6 +41,7 @@ SIZES = {
     "csa_kv_size": "pools of 4",
     "hca_kv_size": "pools of 128",
     "indexer_kv_size": "keys of the indexer",
+    "draft_kv_size": "KV cache of the drafter",
     "csa_state_size": "tokens to pool by 4",
     "hca_state_size": "tokens to pool by 128",
     "lid_state_size": "tokens to pool of the indexer",

@@ -120,7 +120,7 @@ def device_memory(resolved: ResolvedRequest) -> tuple[DeviceMemory, ...]:
             layers=device.model.main.n_layers,
             model_buffer=int(budget.weights.total) if budget.weights else 0,
             kv_buffer=int(device.needed(batch, context)),
-            compute_buffer=parts.get("compute_buffer"),
+            compute_buffer=parts["compute_buffer"] + parts.get("draft_compute_buffer", 0) if parts else None,
             outside_buffers=parts.get("outside_buffers"),
         )
         rows.append(row)

@@ -27,6 +27,7 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
         served=served_model(request),
         revision=request.revision,
         draft=(request.served_draft or _repository(request.draft)) if request.draft else None,
+        drafter=request.draft,
         context=int(resolved.workload.context),
         batch=int(resolved.workload.batch),
         dtype_given=request.workload.dtype is not None,

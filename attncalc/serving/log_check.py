@@ -33,6 +33,7 @@ _PARTS = {
     "cuda_graphs": ("CUDA graphs", ("cuda_graphs",)),
     "captured_graphs": ("CUDA graphs, captured", ("cuda_graphs",)),
     "compute_buffer": ("compute buffer", ("compute_buffer",)),
+    "draft_compute_buffer": ("drafter's compute buffer", ("draft_compute_buffer",)),
     "host_compute_buffer": ("compute buffer of the host", ("host_compute_buffer",)),
 }
 """{what a log prints: (its label, the parts of the runtime memory that it consists of)}."""

@@ -16,6 +16,9 @@ from .weights import Weights, weights
 
 End = Literal["low", "expected", "high"]
 """Which end of the range of the memory for the cache: the least, the expected, or the most."""
+_UNKNOWN_DRAFTER = (
+    "The drafter's weights are not counted. If it is a draft model, --speculative-model FILE counts them."
+)
 
 
 class Reserve(NamedTuple):
@@ -142,7 +145,7 @@ def weights_on_gpu(resolved: ResolvedRequest, part: ModelSpec | None, *, last: b
 
     Raises AttncalcError as `weights` does.
     """
-    return weights(
+    held = weights(
         resolved.model,
         pp=resolved.args.pp,
         part=part,
@@ -150,8 +153,11 @@ def weights_on_gpu(resolved: ResolvedRequest, part: ModelSpec | None, *, last: b
         weights_dtype=resolved.weights_dtype,
         engine=resolved.engine,
         args=resolved.args,
-        draft=resolved.draft if last else None,
+        draft=resolved.draft if last and resolved.engine.loads_drafter_first(resolved.args) else None,
     )
+    if resolved.args.speculative_layers and resolved.draft is None:
+        held = held._replace(notes=(*held.notes, _UNKNOWN_DRAFTER))
+    return held
 
 
 def _estimates(resolved: ResolvedRequest, facts: RuntimeFacts[Any]) -> Callable[[int, int], Reserve]:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..cost.cache import layer_cache_specs
 from ..cost.common import check_source
 from ..cost.params import params
 from ..engines import DEFAULT_ENGINE, ENGINES, find_engine
@@ -22,14 +21,13 @@ from ..errors import AttncalcError, did_you_mean
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
-from ..quantity import ceil_div
 from ..units import count, dtype, is_dtype, parse_decimal, truncate
 from ..workload import Workload
+from .drafts import draft_model, predicting, without_prediction
 from .traffic import Traffic
 from .weight_format import released_dtype
-from .weights import weights
 
-_DTYPES = ("kv_dtype_k", "kv_dtype_v", "mamba_ssm_cache_dtype")
+_DTYPES = ("kv_dtype_k", "kv_dtype_v", "kv_dtype_k_draft", "kv_dtype_v_draft", "mamba_ssm_cache_dtype")
 """Arguments of engines that are dtypes, given by name."""
 
 
@@ -80,7 +78,7 @@ class FitRequest:
         weights_dtype: The dtype of the matrices of attention and MLPs; by default as the model was released.
         engine_args: Further arguments of the engine, by the names of `EngineArgs`: {"block_size": 32}.
         logged_excess: What weights and reserve took beyond the estimate, as a start-up log shows; None without a log.
-        draft: The draft model of speculative decoding (vLLM).
+        draft: The draft model of speculative decoding.
         served_draft: The path or repository of the draft model, as `served_model`.
         served_model: The path or repository that the engine loads; by default the one in the preset's sources. For
             GGUF files a repository may be 'org/name:Q4_K_M' or 'org/name:FILE'.
@@ -157,7 +155,7 @@ class ResolvedRequest(NamedTuple):
     engine: Engine[Any]
     # The engine's arguments, with the facts of the model and the GPU; for llama.cpp, one slot per sequence.
     args: EngineArgs
-    draft: DraftModel | None  # the draft model on one device; None without one
+    draft: DraftModel | None  # the drafter on one device; None without one, or if its weights are unknown
     workload: Workload  # a decode step, with the dtype of the cache
     gpus: int  # all GPUs, those of replicas included; 1 without a GPU
     # The share of a GPU's memory that the engine takes; None without a GPU, and with a given kv_memory
@@ -253,7 +251,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     given_args = _engine_args(of, request)
     released_kv = of.checkpoint_cache_dtype(model, given_args.get("engine_version"))
     cache_dtype = dtype(workload.kv_dtype or of.cache_dtype or released_kv or model_dtype.name)
-    draft = _draft_on_one_device(request, tp)
+    draft = draft_model(request.draft, request.model, of, tp) if request.draft else None
     if draft:
         given_args["speculative_model"] = draft
     device: dict[str, Any] = {}
@@ -279,16 +277,17 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     )
     of.check_split(args)
     _check_tiers(request, of, args)
-    model = of.loaded(model, args)
+    model = without_prediction(of.loaded(model, args))
     if not file_type(model):  # another change of the weights starts from the model without a file
         request = dataclasses.replace(request, model=model)
     args = of.for_batch(args, workload.batch)
+    part = _on_one_device(request, model, of, tp)
     return ResolvedRequest(
         request=request,
-        model=_on_one_device(request, model, of, tp),
+        model=part,
         engine=of,
         args=args,
-        draft=draft,
+        draft=draft or predicting(part, args, weights_dtype),
         workload=dataclasses.replace(
             workload, phase="decode", new=1, dtype=loaded_dtype and model_dtype.name, kv_dtype=cache_dtype.name
         ),
@@ -339,29 +338,6 @@ def _on_one_device(request: FitRequest, model: ModelSpec, of: Engine[Any], tp: i
     return part.shard(tp // request.attn_dp)
 
 
-def _draft_on_one_device(request: FitRequest, tp: int) -> DraftModel | None:
-    """Return the draft model on one device, split as the model is (vLLM's draft_tensor_parallel_size by default).
-
-    The head of an EAGLE draft is split over the vocabulary; its `fc` is not. Raises AttncalcError if it does not
-    divide, or it is not a decoder.
-    """
-    draft = request.draft
-    if draft is None:
-        return None
-    if request.engine_args.get("speculative_layers"):
-        raise AttncalcError(
-            "--speculative-model cannot be combined with --speculative-layers",
-            "leave --speculative-layers out: the draft model has its own layers",
-        )
-    if draft.encoder or not draft.main.has_cache:
-        what = "is an encoder-decoder" if draft.encoder else "has no cache"
-        raise AttncalcError(f"--speculative-model: {draft.title} {what}", "a draft model is a decoder")
-    head = tuple(m._replace(cols=ceil_div(m.cols, tp)) if m.name == "lm_head" else m for m in draft.extra)
-    part = dataclasses.replace(draft, extra=head).shard(tp)
-    size = int(weights(part, weights_dtype=released_dtype(draft)).total)
-    return DraftModel(draft.title, size, layer_cache_specs(part.plain()))
-
-
 def _cast_of_fp32(request: FitRequest, of: Engine[Any]) -> str | None:
     """Return the dtype to which the engine casts a model in fp32; None if it does not, or for another model."""
     if dtype(request.model.dtype).name != "fp32" or of.dtype_of_fp32 is None:
@@ -375,7 +351,8 @@ def _cast_of_fp32(request: FitRequest, of: Engine[Any]) -> str | None:
 def _engine_args(of: Engine[Any], request: FitRequest) -> dict[str, Any]:
     """Return the engine's arguments, without those that are None. Names of dtypes become dtypes.
 
-    Raises AttncalcError if no engine has an argument, or this one has not, or a dtype is unknown.
+    Raises AttncalcError if no engine has an argument, or this one has not, a dtype is unknown, or two exclude each
+    other.
     """
     given = {name: value for name, value in request.engine_args.items() if value is not None}
     try:
@@ -389,6 +366,11 @@ def _engine_args(of: Engine[Any], request: FitRequest) -> dict[str, Any]:
                     f"{did_you_mean(name, known)}known: {', '.join(sorted(known))}",
                 ) from None
         raise
+    if request.draft and given.get("speculative_layers"):
+        raise AttncalcError(
+            "--speculative-model cannot be combined with --speculative-layers",
+            "leave --speculative-layers out: the draft model has its own layers",
+        )
     own = {field.name for field in dataclasses.fields(of.args)}
     args = {name: value for name, value in given.items() if name in own}
     return {name: dtype(value) if name in _DTYPES and isinstance(value, str) else value for name, value in args.items()}

@@ -96,7 +96,7 @@ def weights(
         if engine and args and engine.has_extra_weights:
             extra += engine.extra_weights(stage, args, _held(stage, form))
         if draft:
-            extra.append(ExtraWeights("weights_draft", f"draft model, {draft.title}", Quantity(draft.weights)))
+            extra.append(ExtraWeights("weights_draft", f"drafter, {draft.title}", Quantity(draft.weights)))
         notes = _engine_notes(stage, form, engine, args) if engine else ()
         return _with_extra(counted._replace(notes=(*counted.notes, *notes)), [part for part in extra if part.size])
 

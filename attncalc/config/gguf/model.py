@@ -79,7 +79,10 @@ def gguf_document(headers: Sequence[GgufHeader], name: str) -> tuple[Document, C
     weights = stored_weights(headers)
     architecture = _architecture(keys, weights)
     keys.check()
-    data = _Reader(keys, architecture, tensors).data(name)
+    reader = _Reader(keys, architecture, tensors)
+    data = reader.data(name)
+    after = [f"blk.{i}." for i in range(reader.layers, reader.all_layers)]  # the layers of multi-token prediction
+    weights = weights._replace(predicting=sum(t.size for t in weights.contents if t.name.startswith(tuple(after))))
     origins = {key: {"": keys.name(other)} for key, other in _ORIGINS.items() if keys.has(other)}
     return Document(keys.file, data, {}, origins), weights
 

@@ -14,7 +14,7 @@ from typing import Any
 from ...errors import AttncalcError
 from ...ggml import FILE_TYPES
 from ...model import ModelSpec
-from ...units import DType, parse_count
+from ...units import DType, dtype, parse_count
 from ..base import CacheLayout
 from ..engine import AUTO, Engine, SmallerStep
 from ..options import DraftOptions, VersionOptions
@@ -85,6 +85,12 @@ class Llamacpp(Engine[LlamacppArgs]):
         return {**size, "context": context}
 
     memory_lines = staticmethod(breakdown_lines)
+
+    def held_of_draft(self, draft: ModelSpec, model: ModelSpec) -> ModelSpec:
+        """Return the draft without its embedding, which stays in host memory as the model's does."""
+        blocks = draft.stored.blocks if draft.stored and not draft.stored.file_type else None
+        args = LlamacppArgs(dtype("fp16"), dtype("fp16"), blocks=blocks, model_type=draft.model_type)
+        return device_parts(draft, args)[1]
 
     def for_batch(self, args: LlamacppArgs, batch: int | None) -> LlamacppArgs:
         return dataclasses.replace(args, batch=batch and min(batch, MAX_SEQUENCES))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from ...ggml import FILE_TYPES
+from ...model import ModelSpec
 from ...units import GIB
-from ..launch import Flags, LaunchFacts, NoCommandError, flag
+from ..launch import DRAFT_MODEL, Flags, LaunchFacts, NoCommandError, flag
 from ..pasted import LaunchWords, ignored
 from .options import LlamacppArgs
 from .placement import block_count
@@ -37,10 +38,44 @@ def launch(facts: LaunchFacts) -> Flags:
     yield from flag("--flash-attn", args.flash_attn)
     for option, kv_type in zip(("-ctk", "-ctv"), args.types, strict=True):
         yield from flag(option, _GGUF_NAMES.get(kv_type.name, kv_type.name).lower(), "f16")
+    if args.has_draft_context:
+        yield from _drafts(facts)
     if args.kv_unified:
         yield "-kvu"
     if args.swa_full:
         yield "--swa-full"
+
+
+def _drafts(facts: LaunchFacts) -> Flags:
+    """Yield the options of a drafter with a context of its own (common/arg.cpp)."""
+    args: LlamacppArgs = facts.args
+    if args.speculative_model:
+        yield from _draft_file(facts.draft or DRAFT_MODEL, facts.drafter)
+    else:
+        yield from ("--spec-type", "draft-mtp")
+    yield from flag("--spec-draft-n-max", args.speculative_tokens, 0)
+    for option, kv_type in zip(("-ctkd", "-ctvd"), args.draft_types, strict=True):
+        yield from flag(option, _GGUF_NAMES.get(kv_type.name, kv_type.name).lower(), "f16")
+
+
+def _draft_file(name: str, drafter: ModelSpec | None) -> Flags:
+    """Yield the option with a draft model's GGUF file: as given, or the name that convert_hf_to_gguf.py gives it.
+
+    Raises NoCommandError for a file of a repository: -hfd takes a type of quantization only.
+    """
+    stored = drafter and drafter.stored
+    if stored and stored.kind == "GGUF" and _ON_HUB.fullmatch(name.partition(":")[0]):
+        if name.lower().endswith(".gguf"):
+            raise NoCommandError
+        yield from ("-hfd", name)
+    elif drafter is None or name.lower().endswith(".gguf") or (stored and stored.kind == "GGUF"):
+        yield from ("-md", name)
+    else:
+        yield from ("-md", _file_of(name, drafter.dtype))
+
+
+def _file_of(name: str, dtype: str) -> str:
+    return f"{name.rstrip('/').rpartition('/')[2]}-{_GGUF_NAMES.get(dtype, dtype).upper()}.gguf"
 
 
 def _gguf_file(facts: LaunchFacts) -> Flags:
@@ -67,7 +102,7 @@ def _gguf_file(facts: LaunchFacts) -> Flags:
     dtype = facts.file_type or facts.weights_dtype or facts.args.dtype.name
     if dtype in ("fp8", "fp4"):  # GGUF has neither
         raise NoCommandError
-    yield from ("-m", f"{name.rstrip('/').rpartition('/')[2]}-{_GGUF_NAMES.get(dtype, dtype).upper()}.gguf")
+    yield from ("-m", _file_of(name, dtype))
 
 
 WORDS = LaunchWords(
@@ -85,6 +120,14 @@ WORDS = LaunchWords(
         "--cache-ram": ignored,
         "--slot-save-path": ignored,
         "--defrag-thold": ignored,
+        **dict.fromkeys(("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"), "--speculative-model"),
+        "--spec-draft-model": "--speculative-model",
+        "--spec-type": lambda types: ("--speculative-layers", "1") if "mtp" in types else (),
+        **dict.fromkeys(("--spec-draft-n-max", "--draft-max", "--draft-n", "--draft"), "--speculative-tokens"),
+        "--spec-draft-type-k": "--kv-dtype-k-draft",
+        "--spec-draft-type-v": "--kv-dtype-v-draft",
+        **dict.fromkeys(("--spec-draft-n-min", "--draft-min", "--draft-n-min"), ignored),
+        **dict.fromkeys(("--spec-draft-p-min", "--draft-p-min", "--spec-draft-p-split", "--draft-p-split"), ignored),
         "--cache-reuse": ignored,
     },
     flags={"--cont-batching": (), "-cb": (), "--context-shift": (), "--slots": (), "--no-slots": ()},

@@ -127,7 +127,7 @@ class LlamaCppLayout:
         if self.start.window and not self.args.swa_full:
             yield Detail("swa_cells", "cells of its sliding windows", quantity(window_cells), NO_UNIT)
         # with a single buffer a cell is a token in all layers
-        single = len(self.start.buffers) == 1
+        single = len(self.start.buffers) == 1 and not self.start.draft
         for buffer in self.buffers:
             name = "kv_bytes_per_token" if single else f"{buffer.name}_bytes_per_cell"
             yield Detail(name, f"one cell, {buffer.label}{here}", quantity(buffer.cell), BYTES)
@@ -216,16 +216,17 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
             f"llama.cpp {release.name} has no compressed attention (DeepSeek-V4)",
             "use --engine-version b9842 or later",
         )
-    if args.speculative_tokens and not states:
+    if args.speculative_tokens and not states and not args.has_draft_context:
         raise AttncalcError(
             "--speculative-tokens has no effect on a model without recurrent states", "leave --speculative-tokens out"
         )
     buffers, layers = buffers_of(merged, args.types, window), layer_by_layer(specs)
+    draft = _draft_buffer(layers, args) if args.has_draft_context else ()
     placed = placement_of(len(layers), args)
     # without a GPU nothing is divided
     on_devices = {"CUDA0": buffers} if args.gpus > 1 or args.device_memory is not None else {}
-    start = Start(args, buffers, states, window, len(layers), on_devices, per_slot=pooled)
-    whole = LlamaCppLayout(start, buffers, states, tuple(_notes(cache_specs, args, window)))
+    start = Start(args, buffers, states, window, len(layers), on_devices, draft, per_slot=pooled)
+    whole = LlamaCppLayout(start, (*buffers, *draft), states, tuple(_notes(cache_specs, args, window)))
     if not on_devices or (args.gpus == 1 and not placed.is_partial and not args.no_kv_offload):
         return whole
     places = [HOST] * len(layers) if args.no_kv_offload else placed.layers
@@ -233,6 +234,8 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
     def part(device: int) -> LlamaCppLayout:
         held = merge_equal([layer for layer, place in zip(layers, places, strict=True) if place == device])
         buffers, states = buffers_of(held, args.types, window), state_rows(held)
+        if device == (HOST if args.no_kv_offload else placed.gpus - 1):
+            buffers = (*buffers, *draft)
         return dataclasses.replace(whole, buffers=buffers, states=states, is_part=True)
 
     gpus, host = [part(device) for device in range(placed.gpus)], part(HOST)
@@ -244,6 +247,41 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
         parts=tuple(dataclasses.replace(gpu, start=start) for gpu in gpus),
         host=dataclasses.replace(host, start=start) if host.buffers or host.states else None,
     )
+
+
+def _draft_buffer(layers: Sequence[LayerCacheSpec], args: LlamacppArgs) -> tuple[Buffer, ...]:
+    """Return the cache of the drafter's context, which has as many cells as the model's (common_speculative_init).
+
+    Layers for multi-token prediction are like the model's last one with keys. Raises AttncalcError for several GPUs,
+    over which llama.cpp distributes a draft model by what is free, for a draft model with recurrent states, and for
+    compressed attention.
+    """
+    if args.speculative_model:
+        drafted: Sequence[LayerCacheSpec] = args.speculative_model.layers
+        if args.gpus > 1:
+            raise AttncalcError(
+                "attncalc does not know how llama.cpp divides a draft model over several GPUs",
+                "give one GPU, or --speculative-layers 1 for multi-token prediction",
+            )
+    else:
+        with_keys = [layer for layer in layers if any(cached.per == "token" for cached in layer.cached)]
+        drafted = with_keys[-1:] * args.speculative_layers
+    if any(has_pools(layer.cached) for layer in (*layers, *drafted)):
+        raise AttncalcError(
+            "attncalc does not know how llama.cpp stores a drafter of compressed attention (DeepSeek-V4)",
+            "leave the drafter out",
+        )
+    merged = merge_equal(drafted)
+    for cached in (cached for spec in merged for cached in spec.cached):
+        check_supported(cached, args.draft_types, fork=args.release.fork)
+        if cached.per != "token":
+            raise AttncalcError(
+                "attncalc does not know how llama.cpp stores the states of a draft model",
+                "give a draft model without recurrent layers",
+            )
+    buffers, n_layers = buffers_of(merged, args.draft_types, None), sum(spec.layers for spec in merged)
+    cell, cell_k = sum(int(buffer.cell) for buffer in buffers), sum(buffer.cell_k for buffer in buffers)
+    return (Buffer("draft", "the drafter", n_layers, quantity(cell), cell_k, windowed=False),)
 
 
 def _notes(cache_specs: Sequence[CacheSpec], args: LlamacppArgs, window: int | None) -> Iterator[str]:

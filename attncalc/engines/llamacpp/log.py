@@ -60,8 +60,9 @@ _LOAD = re.compile(r"loaded meta data|offloaded \d{1,6}/|load_tensors: .{0,60}mo
 _OF_A_LOAD = re.compile(
     r"llama_context|llama_kv_cache|llama_memory|sched_reserve|load_tensors|loaded meta data|buffer size|KV self size"
 )
-_DRAFT = re.compile(r"creating MTP draft context|loading draft model")
+_DRAFT = re.compile(r"creating (?P<predicts>MTP) draft context|loading draft model(?: '(?P<file>[^']{1,4096})')?")
 """What follows is the context of a draft model, or of multi-token prediction, beside the model's own."""
+_DEVICE_CACHE = re.compile(r"llama_kv_cache: +\S{1,40} KV buffer size = +(\d{1,12}\.\d{2}) MiB")
 _NAME = re.compile(r"(?:general\.name|model name) +(?:str )?= +(.{1,120}?)(?= (?:\w+: |llama_|print_info|llm_)|$)")
 _FILE = re.compile(
     r"(?:loaded meta data .{0,80}? from |(?:loading|failed to load|context with) model '|--model |-m )"
@@ -155,9 +156,14 @@ _KINDS = {
 def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of a cache nor a message why there is none."""
     whole, starts = last_start(_without_trials(list(filter(_RELEVANT.search, lines))), _START, _OUTCOME)
-    text = _DRAFT.split(whole)[0]
-    logged = llamacpp_figures(text)
+    drafter = _DRAFT.search(whole)
+    text, drafted = (whole[: drafter.start()], whole[drafter.end() :]) if drafter else (whole, "")
+    logged = llamacpp_figures(whole)
     settings = _settings(text, has_cache=any(name.endswith("kv_size") for name in logged))
+    if drafter and drafter["predicts"]:
+        settings["speculative_layers"] = "1"
+    elif drafter and drafter["file"]:
+        settings["speculative_model"] = drafter["file"]
     refusal = _refusal(whole, logged)
     if refusal is None and not logged.keys() - {"n_ctx"}:
         return None
@@ -171,6 +177,8 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
     host = printed(re.compile(rf"\w{{1,20}}_Host {{1,12}}compute buffer size = {{1,12}}{SIZE_MIB}"), text, MIB)
     if host:
         budget["host_compute_buffer"] = host[-1]
+    if buffers := _buffers("compute", drafted):
+        budget["draft_compute_buffer"] = max(buffers, key=lambda figure: figure.number)
     path = first(_FILE, text)
     # Every pass prints what is free, and the draft model when the model has its memory already: the first line counts.
     free = {
@@ -214,6 +222,11 @@ def figures_of(log_lines: Iterable[str]) -> dict[str, Printed]:
 
 def llamacpp_figures(text: str) -> dict[str, Printed]:
     """Return the sizes of the caches in those lines: llama.cpp's own, or the ones that attncalc predicts."""
+    drafter = _DRAFT.search(text)
+    if drafter:
+        drafted = llamacpp_figures(text[drafter.end() :])
+        of_drafter = {"draft_kv_size": drafted["kv_size"]} if "kv_size" in drafted else {}
+        return llamacpp_figures(text[: drafter.start()]) | of_drafter
     figures: dict[str, Printed] = {}
     name = "kv_size"
     for match in _CACHE.finditer(text):
@@ -226,6 +239,10 @@ def llamacpp_figures(text: str) -> dict[str, Printed]:
         else:
             figures.setdefault(name, Printed(match["size"], match[0], MIB))
             name = "kv_size"
+    on_devices = {match[0]: match for match in _DEVICE_CACHE.finditer(text)}
+    if "kv_size" not in figures and on_devices and "creating" not in text:  # without the line of all devices
+        total = sum(Fraction(match[1]) for match in on_devices.values())
+        figures["kv_size"] = Printed(f"{float(total):.2f}", next(iter(on_devices)), MIB)
     if not figures and (size := _ollama_size("kv cache", text)):
         figures["all_kv_size"] = size
     if n_ctx := re.search(r"\bn_ctx += (\d{1,12})", text):
@@ -333,7 +350,8 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context
             sizes = [figure.bytes for name, figure in predicted.items() if name.endswith("_size")]
             predicted["all_kv_size"] = Printed(str(sum(sizes)), ollama.line)
         return LogMemory(ollama.bytes, ollama.bytes, ollama.bytes, "the printed size"), size_checks(log, predicted)
-    total = sum(figure.bytes for name, figure in log.logged.items() if name.endswith("_size"))
+    without = {"draft_kv_size"} - predicted.keys()  # of a drafter that is not known
+    total = sum(figure.bytes for name, figure in log.logged.items() if name.endswith("_size") and name not in without)
     if not total:
         total = sum(figure.bytes for name, figure in predicted.items() if name.endswith("_size"))
         return LogMemory(total, total, total, "the cache as computed"), ()

@@ -42,6 +42,7 @@ class Start:
     layers: int  # layers of the model
     # The buffers of each device by its name, the host first; {} without a known GPU
     devices: Mapping[str, tuple[Buffer, ...]]
+    draft: tuple[Buffer, ...] = ()  # the buffer of the drafter's context; () without one
     per_slot: bool = False  # whether each slot has a stream, also with --kv-unified: compressed attention
 
     def streams(self, slots: int) -> int:
@@ -93,6 +94,7 @@ class Start:
             )
         if self.states:  # ik_llama.cpp has none
             yield from self._state_lines(self.states)
+        yield from _draft_lines(args, self.draft, streams * full)
 
     def _creating(self, buffer: Buffer, cells: int, full: int) -> Iterator[str]:
         """Yield what llama.cpp prints before it allocates a buffer, if there are several."""
@@ -120,6 +122,18 @@ class Start:
                 f"layers, {slots:2d} seqs {rows - 1:2d} rs_seq), R (f32): {mib(r)} MiB, "
                 f"S (f32): {mib(s)} MiB, P (f32):    0.00 MiB"
             )
+
+
+def _draft_lines(args: LlamacppArgs, buffers: Sequence[Buffer], cells: int) -> Iterator[str]:
+    """Yield the lines about the drafter's context, which has the cells of all slots."""
+    k_type, v_type = (TYPES[kv_type.name] for kv_type in args.draft_types)
+    for buffer in buffers:
+        k, v = cells * buffer.cell_k, cells * (int(buffer.cell) - buffer.cell_k)
+        yield f"load_model: {'loading draft model' if args.speculative_model else 'creating MTP draft context'}"
+        yield (
+            f"llama_kv_cache: size = {mib(k + v)} MiB ({cells:6d} cells, {buffer.layers:3d} layers,  1/1 seqs), "
+            f"K ({k_type}): {mib(k)} MiB, V ({v_type}): {mib(v)} MiB"
+        )
 
 
 def buffer_lines(facts: RuntimeFacts[LlamacppArgs], buffer: ComputeBuffer) -> Iterator[str]:

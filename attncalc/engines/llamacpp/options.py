@@ -8,7 +8,7 @@ from typing import Annotated, TypedDict
 
 from ...errors import AttncalcError
 from ...options import COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, Count, Option, Parser, count_or_zero
-from ...units import DType, list_tip, parse_decimal, truncate
+from ...units import DType, dtype, list_tip, parse_decimal, truncate
 from ..base import EngineArgs
 from ..engine import AUTO
 from .versions import LlamaCppVersion, llamacpp_version
@@ -96,6 +96,24 @@ class LlamacppOptions(TypedDict, total=False):
             *("--kv-dtype-v", "--cache-type-v", "-ctv"), metavar="DTYPE", parse=DTYPE_OR_AUTO, help="Dtype of V alone."
         ),
     ]
+    kv_dtype_k_draft: Annotated[
+        str | None,
+        Option(
+            *("--kv-dtype-k-draft", "--cache-type-k-draft", "-ctkd"),
+            metavar="DTYPE",
+            parse=DTYPE_OR_AUTO,
+            help="Dtype of K of the drafter's cache. Default: fp16.",
+        ),
+    ]
+    kv_dtype_v_draft: Annotated[
+        str | None,
+        Option(
+            *("--kv-dtype-v-draft", "--cache-type-v-draft", "-ctvd"),
+            metavar="DTYPE",
+            parse=DTYPE_OR_AUTO,
+            help="Dtype of V of the drafter's cache. Default: fp16.",
+        ),
+    ]
     sequences: Annotated[
         Count | None,
         Option(
@@ -131,6 +149,8 @@ class LlamacppArgs(EngineArgs):
 
     kv_dtype_k: DType | None = None  # dtype of K if it differs from V's
     kv_dtype_v: DType | None = None  # dtype of V if it differs from K's
+    kv_dtype_k_draft: DType | None = None  # dtype of K of the drafter's cache; None for fp16
+    kv_dtype_v_draft: DType | None = None  # dtype of V of the drafter's cache; None for fp16
     sequences: int | None = None  # slots of the server (-np); None for one per sequence of `batch`
     batch: int | None = None  # sequences for which the server is started
     ubatch: int | None = None  # tokens of a micro-batch (-ub)
@@ -152,6 +172,16 @@ class LlamacppArgs(EngineArgs):
     def types(self) -> tuple[DType, DType]:
         """The dtypes of K and of V."""
         return self.kv_dtype_k or self.kv_dtype, self.kv_dtype_v or self.kv_dtype
+
+    @property
+    def draft_types(self) -> tuple[DType, DType]:
+        """The dtypes of K and of V of the drafter's cache: fp16, whatever those of the model are."""
+        return self.kv_dtype_k_draft or dtype("fp16"), self.kv_dtype_v_draft or dtype("fp16")
+
+    @property
+    def has_draft_context(self) -> bool:
+        """Whether a drafter has a context of its own."""
+        return bool(self.speculative_model or self.speculative_layers)
 
     @property
     def slots(self) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from ...quantity import ceil_div, symbol
 from ...units import BYTES, GIB
 from ..base import Detail
+from ..multi_token import prediction_layers
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
 from .buffers import has_pools, model_window, padded, stream_cells
 from .compute_buffer import ComputeBuffer, Graph, compute_buffer
@@ -44,11 +45,13 @@ def runtime(facts: RuntimeFacts[LlamacppArgs]) -> RuntimeMemory:
     if facts.gpu.shares_with_host:
         least, expected, most = map(sum, zip(_CONTEXT, facts.gpu.taken_by_host(), strict=True))
     outside = symbol("outside_buffers", expected, "bytes of the CUDA context and libraries, outside the buffers")
+    drafting = _draft_compute_buffer(facts, graph) if facts.last and facts.args.has_draft_context else ()
     model_buffer = symbol("weights", facts.weights, "bytes of the weights on this GPU")
     label = "outside the buffers" + (" and for the host" if facts.gpu.shares_with_host else "")
     return RuntimeMemory(
         (
             RuntimePart("compute_buffer", "compute buffer", low, buffer.expected, high, _ALLOCATOR),
+            *drafting,
             RuntimePart("outside_buffers", label, least, outside, most, _OUTSIDE),
         ),
         tuple(_notes(facts.args, graph)),
@@ -59,6 +62,39 @@ def runtime(facts: RuntimeFacts[LlamacppArgs]) -> RuntimeMemory:
             Detail("model_buffer", "model buffer", model_buffer, BYTES),
         ),
         log_lines=tuple(buffer_lines(facts, buffer)),
+    )
+
+
+def _draft_compute_buffer(facts: RuntimeFacts[LlamacppArgs], graph: Graph) -> tuple[RuntimePart, ...]:
+    """Return the compute buffer of the drafter's context; () if its layers are unknown.
+
+    That of multi-token prediction has the lm head of the model: 520.06 MiB are printed of Qwen3.8-27B with 8,192 cells
+    and a micro-batch of 2,048, and 48.02 MiB of the 2B model with 4,096 and 512.
+    """
+    args = facts.args
+    if args.speculative_model:
+        draft = whole = args.speculative_model.model
+    else:
+        draft, whole = prediction_layers(facts.whole, args.speculative_layers), facts.whole
+    if draft is None or whole is None:
+        return ()
+    k, v = args.draft_types
+    graph = graph._replace(
+        full_cells=graph.full_cells * graph.streams,
+        streams=1,
+        window_cells=0,
+        k_copied=k.name != "fp16",
+        v_copied=v.name != "fp16",
+        gpus=1,
+        first=True,
+        last=True,
+        from_host=0,
+        head_from_host=0,
+    )
+    buffer = compute_buffer(draft, whole, graph)
+    expected = symbol("draft_compute_buffer", int(buffer.expected), "bytes of the drafter's compute buffer")
+    return (
+        RuntimePart("draft_compute_buffer", "drafter's compute buffer", buffer.low, expected, buffer.high, _ALLOCATOR),
     )
 
 

@@ -31,18 +31,19 @@ _ALIGNMENT, _ROW = 128, 512
 
 
 def tensors_by_device(
-    contents: Sequence[StoredTensor], args: LlamacppArgs, layers: int, *, has_head: bool
+    contents: Sequence[StoredTensor], args: LlamacppArgs, layers: int, *, has_head: bool, predicts: bool = False
 ) -> dict[int, list[StoredTensor]]:
     """Return the tensors of a GGUF file on the host and on each GPU.
 
-    A tied output is a copy of the token embeddings on the output layer's GPU. The layers of multi-token prediction are
-    not loaded.
+    A tied output is a copy of the token embeddings on the output layer's GPU.
 
     Args:
         contents: The tensors of the file.
         args: The arguments, with the number of blocks.
         layers: Layers of the model, of which a block may have two; more blocks are those of multi-token prediction.
         has_head: Whether the model has an lm head.
+        predicts: Whether to count the layers of multi-token prediction, which are loaded with --spec-type draft-mtp
+            only ('load_mtp').
     """
     blocks = block_count(layers, args)
     placed = place_blocks(blocks, args)
@@ -53,7 +54,7 @@ def tensors_by_device(
         match = _BLOCK.match(tensor.name)
         if match:
             block = int(match[1])
-            if block < layers:
+            if block < (len(placed.layers) if predicts else layers):
                 on_host = block < args.n_cpu_moe and _EXPERTS.search(tensor.name)
                 devices[HOST if on_host else placed.layers[block]].append(tensor)
         elif tensor.name in _INPUT:
@@ -127,7 +128,7 @@ def model_buffers(model: ModelSpec, args: LlamacppArgs) -> dict[str, int]:
     """Return the bytes of each device's model buffer by its name in the log, the host first; {} without a GGUF file."""
     if not model.stored or not model.stored.contents:
         return {}
-    devices = tensors_of(model, args)
+    devices = tensors_of(model, args, predicts=args.speculative_layers > 0)
     sizes = {
         "CPU_Mapped": mapped_bytes(devices[HOST]),
         **{f"CUDA{gpu}": cuda_bytes(devices[gpu]) for gpu in range(args.gpus)},
@@ -135,8 +136,8 @@ def model_buffers(model: ModelSpec, args: LlamacppArgs) -> dict[str, int]:
     return {name: size for name, size in sizes.items() if size}
 
 
-def tensors_of(model: ModelSpec, args: LlamacppArgs) -> dict[int, list[StoredTensor]]:
-    """Return the tensors of the model's GGUF file on the host and on each GPU."""
+def tensors_of(model: ModelSpec, args: LlamacppArgs, *, predicts: bool = False) -> dict[int, list[StoredTensor]]:
+    """Return the tensors of the model's GGUF file on the host and on each GPU, as in `tensors_by_device`."""
     contents = model.stored.contents if model.stored else ()
     has_head = model.head is not None and model.head.kind == "lm"
-    return tensors_by_device(contents, args, model.main.n_layers, has_head=has_head)
+    return tensors_by_device(contents, args, model.main.n_layers, has_head=has_head, predicts=predicts)

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...model import ModelSpec
-from ...quantity import Quantity, quantity, symbol, total
+from ...quantity import Quantity, ceil_div, quantity, symbol, total
 from ...units import GIB, parse_decimal
 from ..base import CacheLayout, Pool
 from ..ds_mla import has_pools
 from ..engine import Engine, ExtraWeights, HeldWeights, HostCache
+from ..multi_token import PREDICT_TOKENS
 from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
 from ..startup_log import Advice, LogChecks, StartupLog
@@ -128,8 +129,12 @@ class Sglang(Engine[SglangArgs]):
         return [
             ExtraWeights("weights_rope_tables", "rope tables", total(tables)),
             ExtraWeights("weights_absorbed_kv_b", "absorbed kv_b", total(copies)),
+            ExtraWeights("weights_draft_tables", "the drafter's tables", _draft_tables(model, args, held)),
             ExtraWeights("weights_lora", "buffers for LoRA adapters", lora_buffers(model, args, held)),
         ]
+
+    def loads_drafter_first(self, args: SglangArgs) -> bool:
+        return args.version.sizes_pools_after_drafter
 
     def longest_request(self, pool: Pool) -> int | None:
         """Return max_req_len: the pool without one token.
@@ -169,6 +174,22 @@ class Sglang(Engine[SglangArgs]):
             return None
         numerator, denominator = parse_decimal(str(share), self.share_option, upper=1)
         return after.bytes - before.bytes * (denominator - numerator) // denominator
+
+
+def _draft_tables(model: ModelSpec, args: SglangArgs, held: HeldWeights) -> Quantity:
+    """Return the embedding and the lm head that a drafter allocates, and gives back when the pools have their sizes.
+
+    Both are in 16 bits: 2 * 248,320 * 5,120 * 2 B = 4.74 GiB of Qwen3.8-27B, for which "Load weight end" prints 5.53
+    GiB with 0.79 GiB of its own (init_lm_head in speculative/eagle_worker_v2.py; issue #36452).
+    """
+    draft = args.speculative_model
+    predicts = bool(args.speculative_layers) and args.model_type in PREDICT_TOKENS
+    tables = draft.shared_tables if draft else 2 * predicts
+    if not tables or not model.head or not model.vocab_size or not args.version.sizes_pools_after_drafter:
+        return Quantity(0)
+    table = ceil_div(symbol("V", model.vocab_size, "tokens of the vocabulary"), symbol("tp", model.tp, "devices"))
+    width = symbol("d", model.table_width, "width of the table")
+    return quantity(symbol("tables", tables, "tables of the drafter") * table * width * held.element_bytes)
 
 
 ENGINE = Sglang()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ..launch import DRAFT_MODEL, PREDICT_TOKENS, Flags, LaunchFacts, dtype_flags, flag, own_flags, torch_name
+from ..base import DraftModel
+from ..launch import DRAFT_MODEL, Flags, LaunchFacts, dtype_flags, flag, own_flags, torch_name
+from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions
 from ..pasted import LaunchWords, ignored, only_if_several
 from .options import SglangArgs, SglangOptions
@@ -41,24 +43,41 @@ def launch(facts: LaunchFacts) -> Flags:
     yield from flag("--mamba-ssm-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is False:
         yield "--disable-radix-cache"
-    yield from _drafts(args)
+    yield from _drafts(facts)
 
 
-def _drafts(args: SglangArgs) -> Flags:
-    """Yield the options of a drafter; with one candidate per step there is a step for each draft but the last."""
+def _drafts(facts: LaunchFacts) -> Flags:
+    """Yield the options of a drafter; with one candidate per step there is a step for each draft but the last.
+
+    DFlash drafts all tokens in one step (speculative_hook.py in srt/arg_groups).
+    """
+    args: SglangArgs = facts.args
     drafts = args.speculative_tokens
     if not args.has_drafter:
         return
-    if not args.speculative_layers:
+    draft = args.speculative_model
+    if draft is None and not args.speculative_layers:
         yield from ("--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", drafts)
         return
-    if args.model_type in PREDICT_TOKENS:
+    if draft is None and args.model_type in PREDICT_TOKENS:
         yield from ("--speculative-algorithm", "NEXTN")
     else:
-        yield from ("--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", DRAFT_MODEL)
-    if drafts:
+        yield from ("--speculative-algorithm", _algorithm(draft))
+        yield from ("--speculative-draft-model-path", facts.draft or DRAFT_MODEL)
+    if drafts and draft and draft.is_dflash:
+        yield from ("--speculative-num-draft-tokens", drafts)
+    elif drafts:
         yield from ("--speculative-num-steps", max(1, drafts - 1), "--speculative-eagle-topk", 1)
         yield from ("--speculative-num-draft-tokens", drafts)
+
+
+def _algorithm(draft: DraftModel | None) -> str:
+    if draft is None:
+        return "EAGLE3"
+    if draft.is_dflash:
+        return "DFLASH"
+    names = {matrix.name for matrix in draft.model.extra} if draft.model else set()
+    return "STANDALONE" if "fc" not in names else "EAGLE3" if "lm_head" in names else "EAGLE"
 
 
 WORDS = LaunchWords(
@@ -75,7 +94,7 @@ WORDS = LaunchWords(
         "--ep": only_if_several("--enable-expert-parallel"),
         "--speculative-num-draft-tokens": "--speculative-tokens",
         "--speculative-algorithm": lambda name: () if name.upper() == "NGRAM" else ("--speculative-layers", "1"),
-        "--speculative-draft-model-path": ignored,
+        "--speculative-draft-model-path": lambda path: () if path == DRAFT_MODEL else ("--speculative-model", path),
         "--speculative-num-steps": ignored,
         "--speculative-eagle-topk": ignored,
         "--tokenizer-path": ignored,

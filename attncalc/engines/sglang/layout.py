@@ -18,7 +18,7 @@ from ...errors import AttncalcError
 from ...units import parse_decimal, truncate
 from ..pipeline import LayerCacheSpec
 from .options import SglangArgs
-from .pools import HYBRID_MODEL_TYPES, ModelPools, model_pools
+from .pools import HYBRID_MODEL_TYPES, ModelPools, drafted_rows, model_pools
 from .slots import SglangLayout, StatePool
 from .versions import VERSION
 
@@ -52,7 +52,8 @@ def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
     if states:
         sequences = states.max_sequences
     notes = tuple(_notes(specs, pools, args, states))
-    return SglangLayout(args, pools, states, page, Fraction(*swa_ratio), sequences, notes)
+    drafted = drafted_rows(specs, args)
+    return SglangLayout(args, pools, states, page, Fraction(*swa_ratio), sequences, notes, *drafted)
 
 
 def _check_dcp(pools: ModelPools, args: SglangArgs) -> None:
@@ -69,6 +70,12 @@ def _check_dcp(pools: ModelPools, args: SglangArgs) -> None:
         raise AttncalcError(
             "--dcp: SGLang does not split the pool of sliding windows",
             "leave --dcp out, or add --disable-hybrid-swa-memory",
+        )
+    draft = args.speculative_model
+    if draft and draft.is_dflash and not args.version.counts_rows_of_dflash:
+        raise AttncalcError(
+            f"SGLang {args.version.name}: --dcp with a draft model of DFlash is not supported",
+            "use --engine-version 0.5.18 or later, or leave --dcp out",
         )
     if tp % dcp:
         raise AttncalcError(
@@ -95,7 +102,7 @@ def _page(pools: ModelPools, args: SglangArgs) -> int:
 
 
 def _state_pool(pools: ModelPools, args: SglangArgs, max_sequences: int | None) -> StatePool:
-    if args.speculative_layers and not args.speculative_tokens:
+    if args.has_drafter and not args.speculative_tokens:
         raise AttncalcError(
             "SGLang stores a copy of the states per drafted token, so --speculative-tokens is required",
             "add --speculative-tokens N",
@@ -145,12 +152,22 @@ def _notes(
             "SGLang has DP attention for some architectures only: DeepSeek's, Qwen's and GLM's mixtures of experts, "
             "gpt-oss, Llama 4, MiniMax-M2 and a few more."
         )
-    if args.speculative_layers:
-        yield "This assumes that the drafter's layers have the same rows as the full-attention layers."
+    yield from _drafter_notes(args)
     if states and states.per_sequence > 1:
         yield f"A sequence takes up to {states.per_sequence} slots of states, because the radix cache copies them."
     if args.requests is None:
         yield "Without --max-running-requests SGLang runs at most 2,048 to 4,096 concurrent sequences."
+
+
+def _drafter_notes(args: SglangArgs) -> Iterator[str]:
+    has_layers = args.speculative_layers or args.speculative_model
+    if has_layers and not args.version.sizes_pools_after_drafter:
+        yield (
+            f"SGLang {args.version.name} loads the drafter after its pools: its weights and cache must fit in what "
+            "--mem-fraction-static leaves."
+        )
+    elif args.speculative_layers:
+        yield "This assumes that the drafter's layers have the same rows as the full-attention layers."
 
 
 def _window_notes(specs: Sequence[LayerCacheSpec], pools: ModelPools, args: SglangArgs) -> Iterator[str]:

@@ -83,7 +83,10 @@ _SETTINGS = {
     "swa_full_tokens_ratio": _argument("swa_full_tokens_ratio", r"\d{0,6}\.?\d{1,9}"),
     "mamba_full_memory_ratio": _argument("mamba_full_memory_ratio", r"\d{0,6}\.?\d{1,9}"),
     "mamba_ssm_cache_dtype": _argument("mamba_ssm_dtype"),
+    "speculative_tokens": _argument("speculative_num_draft_tokens", r"\d{1,6}"),
 }
+_ALGORITHM = _argument("speculative_algorithm")
+_DRAFTER = re.compile(r"speculative_draft_model_path='([^']{1,4096})'|--speculative-draft-model-path ([^\s']{1,4096})")
 _OPTIONS = {
     "tp": option("tp-size|tensor-parallel-size|tp", r"\d{1,6}(?![\w.])"),
     "context": option("context-len(?:gth)?", r"\d{1,12}(?![\w.])"),
@@ -125,6 +128,10 @@ _BUDGET = {
     "after_cache": gib(r"Memory pool end\. avail mem=SIZE"),
     "cuda_graphs": gib(r"Capture (?:\w{1,20} )?cuda graph end\.[^\[]{0,200}?mem usage=SIZE"),
 }
+_LOADED = re.compile(
+    r"Load weight end\.[^\[]{0,120}?type=(?P<type>\w{1,80})[^\[]{0,200}?avail mem=(?P<free>[\d.]{1,12}) GB, "
+    r"mem usage=(?P<used>[\d.]{1,12}) GB"
+)
 
 
 _LOAD = re.compile(
@@ -139,6 +146,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
     text, starts = last_start(without_load(lines, _RELEVANT, _LOAD), _START, _OUTCOME)
     logged = figures_of(text)
     budget = {name: figure for name, figure in read_budget(_BUDGET, text).items() if figure.number or name != "weights"}
+    budget |= _with_drafter(text)
     before, after = budget.get("free_memory"), budget.get("after_weights")
     if "weights" not in budget and before and after and before.number > after.number:  # up to 0.4.3
         used = float(before.number - after.number)
@@ -163,6 +171,28 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
     )
 
 
+def _with_drafter(text: str) -> dict[str, Printed]:
+    """Return the sizes around the loading of a model and then of its drafter, which prints them too; {} without one.
+
+    The weights of both count, with what was free before the first and, if the pools follow, after the second.
+    """
+    loads = [*_LOADED.finditer(text)]
+    weights: dict[str, Fraction] = {}
+    for load in loads:
+        weights[load["type"]] = max(weights.get(load["type"], Fraction(0)), Fraction(load["used"]))
+    if len(weights) < 2:
+        return {}
+    found = {"weights": Printed(f"{float(sum(weights.values())):.2f}", " and ".join(load[0] for load in loads), GIB)}
+    first_load = text.partition("Load weight end")[0]
+    if before := read_budget({"free_memory": _BUDGET["free_memory"]}, first_load):
+        found |= before
+    pools = _POOL.search(text)
+    if pools and loads[-1].start() < pools.start():
+        after = min(loads, key=lambda load: Fraction(load["free"]))
+        found["after_weights"] = Printed(after["free"], after[0], GIB)
+    return found
+
+
 def _settings(text: str) -> dict[str, str]:
     settings = read_settings(_OPTIONS, text) | read_settings(_SETTINGS, text)
     # the line of max_total_num_tokens has the number that SGLang made of it
@@ -176,6 +206,11 @@ def _settings(text: str) -> dict[str, str]:
         settings["attn_dp"] = ranks
     if first(_EXPERTS, text) not in (None, "0", "1"):
         settings["enable_expert_parallel"] = "True"
+    algorithm, drafter = first(_ALGORITHM, text), first(_DRAFTER, text)
+    if algorithm and algorithm != "NGRAM":
+        settings["speculative_layers"] = "0" if algorithm in ("DFLASH", "DSPARK") else "1"
+        if drafter and drafter != first(_MODEL, text):  # multi-token prediction names the model
+            settings["speculative_model"] = drafter
     if settings.get("kv_dtype", "").startswith("fp4"):
         settings["kv_dtype"] = "fp4"
     return settings | read_weights_dtype(_QUANTIZATION, _WEIGHTS, text)

@@ -160,7 +160,7 @@ class SglangArgs(PagedArgs):
 
     @property
     def has_drafter(self) -> bool:
-        return bool(self.speculative_layers or self.speculative_tokens)
+        return bool(self.speculative_layers or self.speculative_tokens or self.speculative_model)
 
     @property
     def requests(self) -> int | None:

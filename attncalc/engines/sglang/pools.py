@@ -35,6 +35,8 @@ Source: SGLang 0.5.23, is_hybrid_swa_model (srt/configs/model_config.py), which 
 in srt/configs that set is_hybrid_swa. Text-only Llama 4 (llama4_text) is not among them; Gemma 2 and 3, Exaone 4 and
 OLMo 3 are switched off (srt/arg_groups/model_overrides).
 """
+_WRAPPED = ("qwen3_5", "qwen3_5_moe")
+"""The model_types with multi-token prediction whose config has a text_config."""
 _OTHER_ENGINE = "choose another engine with --engine"
 _ONE_POOL = "use --disable-hybrid-swa-memory to store windows like full attention, or choose another engine"
 
@@ -209,6 +211,25 @@ def _token_row(keys: Sequence[CacheSpec], kv: DType, *, has_indexer: bool) -> To
     else:
         k = sum(int(size) for cached, size in zip(keys, sizes, strict=True) if cached.role == "k")
     return TokenRow(total, k, False)
+
+
+def drafted_rows(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> tuple[int, int]:
+    """Return the drafter's layers with rows as large as the model's, and the bytes of a token in all layers of DFlash.
+
+    SGLang takes the rows of an EAGLE head or a smaller model for as large as the model's (DefaultPoolConfigurator).
+    """
+    draft, version = args.speculative_model, args.version
+    if draft and draft.is_dflash and version.counts_rows_of_dflash:
+        rows = [of.layers * _token_row(_keys(of), args.kv_dtype, has_indexer=False).total for of in draft.layers]
+        return 0, sum(rows)
+    is_counted = version.counts_layers_of_dflash if draft and draft.is_dflash else version.sizes_pools_after_drafter
+    if not is_counted:
+        return 0, 0
+    if draft:
+        return sum(of.layers for of in draft.layers), 0
+    if args.speculative_layers and version.takes_wrapped_drafter_for_model and args.model_type in _WRAPPED:
+        return sum(spec.layers for spec in specs), 0
+    return args.speculative_layers, 0
 
 
 def _stage_layers(stage: Sequence[LayerCacheSpec], args: SglangArgs, *, hybrid: bool, has_states: bool) -> StageLayers:

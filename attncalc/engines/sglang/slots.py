@@ -22,6 +22,7 @@ from ...quantity import (
     quantity,
     ratio,
     renamed,
+    summed,
     symbol,
     symbol_like,
 )
@@ -156,6 +157,8 @@ class SglangLayout:
     swa_ratio: Fraction  # tokens of the sliding-window pool per token of the full pool
     max_sequences: int | None  # concurrent sequences of one rank; None without a limit
     notes: tuple[str, ...]  # see CacheLayout, also for bound and source
+    drafted: int = 0  # layers of a drafter with rows of the full pool
+    draft_row: int = 0  # bytes of a token in all layers of a drafter with rows of its own (DFlash)
     # Always (): all pipeline stages get the memory of the GPU with the least (_profile_available_bytes) and the tokens
     # of the fullest stage (_apply_token_constraints)
     parts: tuple[SglangLayout, ...] = ()
@@ -276,20 +279,26 @@ class SglangLayout:
         """Return the bytes of a row of one GPU. With --dcp it is one token of `dcp`, and some of them are stored whole.
 
         A GPU stores the KV heads of all GPUs of its group, an indexer's keys of every token, and with an indexer the
-        drafter's rows of every token too (_compute_cell_size in model_executor/pool_configurator.py).
+        drafter's rows of every token too. So are DFlash's rows, also without one (DefaultPoolConfigurator and
+        _dflash_draft_cell_size in model_executor/pool_configurator.py).
         """
         row, indexer = self.pools.full.total, self.pools.indexer
         if self._heads_per_dcp > 1:
             row = symbol_like(row, "heads_per_dcp", self._heads_per_dcp, "times the KV heads without --dcp") * row
         layers = symbol_like(row, "L", stage.full, "layers")
-        drafted = symbol_like(row, "L_draft", self.args.speculative_layers, "layers of the drafter")
-        if not indexer:
-            return (layers + drafted) * row if self.args.speculative_layers else layers * row
-        indexers = symbol_like(row, "L_indexer", stage.indexers, "layers with an indexer")
-        whole = indexers * indexer
-        if self.args.speculative_layers:
-            whole += drafted * (row + indexer)
-        return layers * row + (whole if self.args.dcp == 1 else self._dcp(row) * whole)
+        drafted = symbol_like(row, "L_draft", self.drafted, "layers of the drafter")
+        whole: list[int] = []
+        if indexer:
+            whole.append(symbol_like(row, "L_indexer", stage.indexers, "layers with an indexer") * indexer)
+            if self.drafted:
+                whole.append(drafted * (row + indexer))
+        elif self.drafted:
+            layers = layers + drafted
+        if self.draft_row:
+            whole.append(symbol_like(row, "draft_row", self.draft_row, "bytes of a token in the drafter's layers"))
+        if not whole:
+            return layers * row
+        return layers * row + (summed(whole) if self.args.dcp == 1 else self._dcp(row) * summed(whole))
 
     @property
     def _heads_per_dcp(self) -> int:

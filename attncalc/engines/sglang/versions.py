@@ -6,13 +6,13 @@ import re
 
 from ...errors import AttncalcError, NotSupportedError
 from ...units import truncate
-from ..switches import Version, by_version, since
+from ..switches import Version, between, by_version, since
 
 VERSION = "0.5.23"
 """The version whose source the pools are from."""
 _OLDEST = (0, 3, 6)
 RELEASES = (
-    *(VERSION, "0.5.19", "0.5.18", "0.5.15", "0.5.14", "0.5.13", "0.5.12", "0.5.10", "0.5.3"),
+    *(VERSION, "0.5.19", "0.5.18", "0.5.15", "0.5.14", "0.5.13", "0.5.12", "0.5.11", "0.5.10", "0.5.3"),
     *("0.4.7.post1", "0.4.6.post2", "0.4.5.post3", "0.4.4.post4", "0.4.0", "0.3.6"),
 )
 """Releases that a log without a version may come from, the newest first: one for each combination of the behaviours
@@ -37,6 +37,14 @@ class SglangVersion(Version):
     """The layers of a stage count; before, those of compress_ratios, which has multi-token prediction too."""
     gib_for_drafter = by_version({(): 2, (0, 5, 10): 4, (0, 5, 14): 0}, "_handle_gpu_memory_settings in server_args.py")
     """GiB that the default share leaves for a drafter, if it is computed from what it leaves."""
+    sizes_pools_after_drafter = since((0, 5, 14), "init_model_worker in managers/scheduler.py")
+    """The drafter is loaded before the pools, which leave memory for its weights and its cache."""
+    counts_layers_of_dflash = since((0, 5, 11), "DefaultPoolConfigurator in model_executor/pool_configurator.py")
+    """The pools leave memory for DFlash's layers, as if their rows were as large as the model's."""
+    counts_rows_of_dflash = since((0, 5, 18), "_dflash_draft_cell_size in model_executor/pool_configurator.py")
+    """The pools leave memory for the rows that DFlash has."""
+    takes_wrapped_drafter_for_model = between((0, 5, 14), (0, 5, 18), "_config_draft_model in configs/model_config.py")
+    """The pools leave memory for as many layers as the model has, if its config has a text_config: #29857."""
     has_compressed_attention = since((0, 5, 12), "mem_cache/deepseek_v4_memory_pool.py")
     """DeepSeek-V4 is supported."""
     keeps_unpooled_by_page = since((0, 5, 21), "_get_bytes_per_swa_token in pool_configurator.py")

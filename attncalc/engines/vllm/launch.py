@@ -9,7 +9,6 @@ from ...errors import AttncalcError
 from ...units import GIB, truncate
 from ..launch import (
     DRAFT_MODEL,
-    PREDICT_TOKENS,
     TORCH_NAMES,
     Flags,
     LaunchFacts,
@@ -19,6 +18,7 @@ from ..launch import (
     own_flags,
     torch_name,
 )
+from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions
 from ..pasted import LaunchWords, ignored
 from .options import VllmArgs, VllmOptions
@@ -61,7 +61,7 @@ def launch(facts: LaunchFacts) -> Flags:
         "--kv-offloading-size": args.kv_offloading_size,
     }
     sizes = (name[2:].replace("-", "_") for name in in_gib)
-    not_flags = ("speculative_model", "allow_long_max_model_len", "flashinfer_sampler", "warm_start")
+    not_flags = ("allow_long_max_model_len", "flashinfer_sampler", "warm_start")
     yield from own_flags(LoraOptions, args)
     yield from own_flags(VllmOptions, args, *not_flags, *sizes)
     yield from flag("--block-size", args.block_size)
@@ -101,11 +101,11 @@ def _read_speculation(text: str) -> list[str]:
         config = None
     if not isinstance(config, dict):
         raise AttncalcError(f"--speculative-config: '{truncate(text)}' is not a JSON object", "quote it: '{...}'")
-    tokens, model = config.get("num_speculative_tokens"), config.get("model")
+    tokens, model, method = (config.get(name) for name in ("num_speculative_tokens", "model", "method"))
     words = [] if tokens is None else ["--speculative-tokens", str(tokens)]
-    if model and model != DRAFT_MODEL:
+    if model and model != DRAFT_MODEL and not str(method).endswith("mtp"):
         return [*words, "--speculative-model", str(model)]
-    return words if config.get("method") in ("ngram", "suffix") else [*words, "--speculative-layers", "1"]
+    return words if method in ("ngram", "suffix") else [*words, "--speculative-layers", "1"]
 
 
 def _read_quantization(method: str) -> tuple[str, ...]:

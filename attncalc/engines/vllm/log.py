@@ -64,7 +64,9 @@ _OTHER_MODEL = re.compile(
     r"|--model[ =]{1,4}([^\s<'`]{1,4096})|█ model ([^\s<'`]{1,4096})"
 )
 """The model in other lines of the log, and in the command that people paste with it."""
-_DRAFTER = re.compile(r"(?:SpeculativeConfig\(method=|'method': )'(\w{1,80})'")
+_DRAFTER = re.compile(
+    r"(?:SpeculativeConfig\(method=|'method': )'(?P<method>\w{1,80})'(?:, '?model'?[=:] ?'(?P<model>[^']{1,4096})')?"
+)
 _NO_PREFIXES = re.compile(r"without support for prefix caching: disabling")
 _RANKS = re.compile(r"\bworld_size=(\d{1,6}) rank=\d")
 _START = re.compile(r"non-default args:|vLLM API server version|Initializing an? (?:V[01] )?LLM engine")
@@ -268,8 +270,12 @@ def _settings(text: str) -> dict[str, str]:
         settings["prefix_caching"] = "False"
     if settings.get("kv_dtype") == "fp8_ds_mla":  # what fp8 means for a model with an indexer
         settings["kv_dtype"] = "fp8"
-    if drafter := _DRAFTER.search(text):
-        settings["speculative_layers"] = "1" if drafter[1].endswith(("mtp", "eagle", "eagle3")) else "0"
+    drafters = [*_DRAFTER.finditer(text)]
+    if drafters:
+        drafter = next((found for found in drafters if found["model"]), drafters[0])
+        settings["speculative_layers"] = "1" if drafter["method"].endswith(("mtp", "eagle", "eagle3")) else "0"
+        if drafter["model"] and not drafter["method"].endswith("mtp"):
+            settings["speculative_model"] = drafter["model"]
     if (ranks := _RANKS.search(text)) and not settings.keys() & {"tp", "pp"}:
         settings["tp"] = ranks[1]
     return settings | read_weights_dtype(_QUANTIZATION, _WEIGHTS, text)

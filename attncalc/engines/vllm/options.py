@@ -11,7 +11,6 @@ from typing import Annotated, Any, TypedDict
 from ...errors import AttncalcError
 from ...options import COUNT, YES_OR_NO, Count, Option, Parser
 from ...units import GIB, parse_bytes, truncate
-from ..base import DraftModel
 from ..options import PagedArgs
 from .versions import VllmVersion, vllm_version
 
@@ -54,10 +53,6 @@ def _limits(text: str, name: str) -> str:
 class VllmOptions(TypedDict, total=False):
     """Arguments of vLLM alone."""
 
-    speculative_model: Annotated[
-        str | None,
-        Option("--speculative-model", metavar="MODEL", help="The draft model, as an EAGLE head's config.json."),
-    ]
     max_num_batched_tokens: Annotated[
         Count | None,
         Option("--max-num-batched-tokens", metavar="N", parse=COUNT, help="Tokens per step. Default: by the GPU."),
@@ -156,7 +151,6 @@ class VllmArgs(PagedArgs):
     allow_long_max_model_len: bool = False
     disable_hybrid_kv_cache_manager: bool = False
     swap_space: int | None = None
-    speculative_model: DraftModel | None = None
     cpu_offload_gb: int | None = None
     kv_offloading_size: int | None = None
     language_model_only: bool = False

@@ -1,0 +1,59 @@
+"""Multi-token prediction: layers of a model's releases that propose tokens, so that no draft model is needed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..attention import Matrix
+from ..model import ModelSpec
+
+LIKE_THE_LAST_LAYER = frozenset(
+    {
+        *("deepseek_v3", "deepseek_v32", "glm4_moe", "glm_moe_dsa", "kimi_k2", "mimo"),
+        *("qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
+    }
+)
+"""The model_types whose layers for multi-token prediction are like their last layer with full attention.
+
+Source: vLLM's deepseek_mtp.py, glm4_moe_mtp.py, mimo_mtp.py, qwen3_next_mtp.py and qwen3_5_mtp.py."""
+PREDICT_TOKENS = LIKE_THE_LAST_LAYER | {
+    *("deepseek_v4", "ernie4_5_moe", "longcat_flash", "mimo_v2_flash", "nemotron_h", "step3p5")
+}
+"""The model_types whose releases have layers for multi-token prediction, which need no draft model."""
+
+
+def prediction_layers(model: ModelSpec, layers: int) -> ModelSpec | None:
+    """Return the layers for multi-token prediction as a model; None if their sizes are unknown.
+
+    A layer reads the embedding of a token and a hidden state, each after a norm, through a matrix [2 d, d]. Another
+    norm is before the lm head. Embedding and head are those of the model. Engines hold the matrix [2 d, d] in 16 bits
+    and whole on each device.
+
+    Args:
+        model: The model, or one device's share of it.
+        layers: How many layers for multi-token prediction.
+    """
+    in_file = any(matrix.name.startswith("nextn_") for matrix in model.extra)  # a GGUF file
+    if not layers or not (in_file or model.model_type in LIKE_THE_LAST_LAYER):
+        return None
+    stack, after = model.main, model.main.n_layers
+    for group in reversed(stack.layers):
+        after -= int(group.count)
+        if any(cached.per == "token" for cached in group.cache()):
+            break
+    d = stack.d_model
+    layer = dataclasses.replace(group, count=layers)
+    return dataclasses.replace(
+        model,
+        title="multi-token prediction",
+        stacks=(dataclasses.replace(stack, layers=(layer,), learned_positions=None, embedding_norm=False),),
+        vocab_size=None,
+        token_types=None,
+        d_embedding=None,
+        head=None,
+        extra=(Matrix("eh_proj", 2 * d, d, applied_to="queries"), Matrix("norms", 2, d)),
+        towers=(),
+        rope_tables=(),
+        stored=None,
+        first_layer=model.first_layer + after + int(group.count) - 1,
+    )
