@@ -81,7 +81,7 @@ def test_the_version_is_the_engines(lines: tuple[str, ...], version: str | None)
         ),
         ("FlashInfer top-p/top-k sampling unavailable: capability 7.5", {"flashinfer_sampler": "False"}),
         ("[backends.py:165] Directly load the compiled graph(s) for dynamic shape", {"warm_start": "True"}),
-        ("Directly load AOT compilation from path /root/.cache/vllm", {"warm_start": "True"}),
+        ("Directly load AOT compilation from path /cache/vllm", {"warm_start": "True"}),
         ("Compiling a graph for compile range (1, 2048) takes 8.43 s", {"warm_start": "False"}),
         # the first mention is the model's, a later one its drafter's
         ("args: max_model_len=4096, speculative args: max_model_len=128", {"context": "4096"}),

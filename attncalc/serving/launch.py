@@ -50,9 +50,9 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
 
 
 def _released_part(resolved: ResolvedRequest) -> float:
-    """Return the part of a GPU's memory that the weights as released take; 0 if they are loaded so or without GPU."""
+    """Return the part of a GPU's memory that the weights as released take; 0 if it does not matter, or is unknown."""
     request = resolved.request
-    if request.gpu is None or request.weights_dtype is None:
+    if request.gpu is None or request.weights_dtype is None or request.model.unread_quantization:
         return 0.0
     return int(weights(resolved.model, weights_dtype=released_dtype(request.model)).total) / request.gpu.memory
 

@@ -456,7 +456,7 @@ def _check_heads(request: FitRequest, tp: int) -> int:
     except AttncalcError as error:
         smaller = next(n for n in range(tp - 1, 0, -1) if tp % n == 0 and _divides(request.model, n))
         if request.dp > 1 or request.pp > 1 or smaller == 1:
-            raise
+            return tp  # no smaller number helps: the error comes when the model is divided
         tip = f"give --tp {smaller} for {tp // smaller} replicas, or --tp {smaller} --pp {tp // smaller}"
         raise AttncalcError(f"--gpus {tp}: {error.message}", tip) from None
     return tp
