@@ -54,7 +54,8 @@ def _check_error(result: Result, *, with_rows: bool) -> None:
     if not with_rows:
         assert not result.out, result.out
         assert not result.written, result.written
-    lines = [line for line in result.err.splitlines() if not line.startswith("warning")]
+    whole = result.err.replace("\n    ", " ")  # a terminal has lines of its width
+    lines = [line for line in whole.splitlines() if not line.startswith(("warning", "note: "))]
     assert [line[:7] for line in lines] == ["error: ", "  tip: "], result.err
     assert len(lines[0]) + len(lines[1]) < LONGEST_ERROR, result.err
     assert all(len(line) > 9 for line in lines), result.err
@@ -64,19 +65,20 @@ def _check_error(result: Result, *, with_rows: bool) -> None:
 
 def _check_answer(case: Case, result: Result) -> None:
     """An answer is readable; in JSON, each formula gives its value."""
-    assert all(line.startswith(("warning: ", "failed: ")) for line in result.err.splitlines()), result.err
-    assert result.out or result.written, "nothing was printed"
+    beside = ("warning: ", "failed: ", "fails: ", "note: ")
+    assert all(line.startswith(beside) for line in result.err.replace("\n    ", " ").splitlines()), result.err
+    assert result.out or result.written or "--quiet" in case.arguments, "nothing was printed"
     if "--plot" not in case.arguments:  # which draws the answer beside it
         assert not (result.out and result.written), "the answer was printed and written"
     assert not INTERNAL.search(result.out), INTERNAL.search(result.out)
-    if "--json" in case.arguments and "--plot" not in case.arguments:
+    if "--json" in case.arguments and not {"--plot", "--quiet"} & {*case.arguments}:
         check_json(result.out or next(iter(result.written.values())).decode(), case.arguments[0])
 
 
 def check_json(text: str, command: str) -> dict[str, Any]:
     """Return the data of a JSON answer. Raises AssertionError if it breaks its schema, or a formula is wrong."""
     data = check_answer(text)
-    assert re.fullmatch(rf"attncalc\.({command}|families)/\d+", data["schema"]), data["schema"]
+    assert re.fullmatch(rf"attncalc\.({command}|families|diagnosis)/\d+", data["schema"]), data["schema"]
     for figure in figures(data):
         _check_figure(figure)
     return data
