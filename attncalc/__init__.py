@@ -104,7 +104,13 @@ if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:
-            hint = {"kv": "kv_cache", "memory": "activations", "presets": "preset_names", "gpus": "gpu_names"}.get(name)
+            hint = {
+                "kv": "kv_cache",
+                "memory": "activations",
+                "presets": "preset_names",
+                "gpus": "gpu_names",
+                "from_config": "load",
+            }.get(name)
             tip = f"; use {hint}" if hint else ""
             raise AttributeError(f"module 'attncalc' has no attribute '{name}'{tip}")
         from importlib import import_module

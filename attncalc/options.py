@@ -55,8 +55,13 @@ def _dtype(text: str, name: str) -> str:
     return dtype(dtype_name(text)).name
 
 
+_SHORT_TYPES = {"q2": "q2_k", "q3": "q3_k_m", "q4": "q4_k_m", "q5": "q5_k_m", "q6": "q6_k", "q8": "q8_0"}
+"""What people mean by a number of bits: the usual mixture of llama.cpp."""
+
+
 def _weights_dtype(text: str, name: str) -> str:
     given = dtype_name(text).lower()
+    given = _SHORT_TYPES.get(given, given)
     if given in FILE_TYPES:
         return given
     if not is_dtype(given):

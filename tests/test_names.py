@@ -6,8 +6,8 @@ import pytest
 from asking import Ask
 from tables import each
 
-from attncalc import AttncalcError, fit, gpu
-from attncalc.config.gpus import gpu_names
+from attncalc import AttncalcError, fit, gpu, load
+from attncalc.config.gpus import gpu_names, gpus_of
 from attncalc.config.presets import hint, preset_names, preset_of, unquantized, with_file_type
 from attncalc.units import GIB
 
@@ -108,6 +108,32 @@ def test_a_type_after_the_name_is_the_weights_dtype() -> None:
 )
 def test_a_gpu_is_found_as_drivers_and_shops_call_it(name: str, own_name: str) -> None:
     assert gpu(name).name == own_name
+
+
+@each(
+    ("text", "number", "own_name"),
+    [
+        ("2xh100", 2, "h100-80gb"),
+        ("h20x8", 8, "h20"),
+        ("H100 x 8", 8, "h100-80gb"),
+        ("rtx-4090x2", 2, "rtx-4090"),
+        ("rtx3060", None, "rtx-3060-12gb"),
+        ("mi300x", None, "mi300x"),
+        ("H100-SXM5-80GB", None, "h100-80gb"),
+        ("NVIDIA A100-SXM4-80GB, 81920 MiB", None, "a100-80gb"),  # a line of nvidia-smi --format=csv
+    ],
+)
+def test_a_number_of_gpus_stands_before_or_after_their_name(text: str, number: int | None, own_name: str) -> None:
+    found, kind = gpus_of(text)
+    assert (found, kind.name) == (number, own_name)
+
+
+def test_a_release_that_states_another_context_has_it() -> None:
+    # config.json of Qwen/Qwen2.5-7B-Instruct: max_position_embeddings 32768; of the base model 131072
+    contexts = {
+        name: load(name).max_context for name in ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5:7b-instruct", "qwen2.5-7b")
+    }
+    assert list(contexts.values()) == [32768, 32768, 131072]
 
 
 def test_every_gpu_is_found_by_its_title_or_another_one_has_the_same() -> None:

@@ -172,6 +172,18 @@ def test_a_command_in_one_text_is_read_too(ask: Ask) -> None:
     assert one["results"] == fit(ask, "qwen3-8b", "--gpu", "h100", "-c", "8K")["results"]
 
 
+@each(
+    "words",
+    [
+        ["--gpu", "h100", "vllm", "serve", "Qwen/Qwen3-8B", "-tp", "1"],
+        ["vllm", "serve", "Qwen/Qwen3-8B", "--gpu", "h100"],
+        ["--gpu", "h100", "A=0", "python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "Qwen/Qwen3-8B"],
+    ],
+)
+def test_the_dashes_before_a_command_may_be_forgotten(ask: Ask, words: list[str]) -> None:
+    assert json.loads(ask("fit", *words, "--json").out)["results"] == fit(ask, "qwen3-8b", "--gpu", "h100")["results"]
+
+
 def test_options_that_are_not_used_are_named(ask: Ask) -> None:
     words = ["--trust-remote-code", "--port", "1", "--attention-backend", "FLASHINFER"]
     err = ask("fit", "--gpu", "h100", "--", "vllm", "serve", "Qwen/Qwen3-8B", *words).err

@@ -87,7 +87,7 @@ class DeploymentOptions(TypedDict, total=False):
         Count | None,
         Option(
             "--gpus",
-            also=("--num-gpus", "--n-gpus", "--ngpus", "--gpu-count", "--total-gpus"),
+            also=("--count", "--num-gpus", "--n-gpus", "--ngpus", "--gpu-count", "--total-gpus"),
             parse=COUNT,
             common=True,
             help="Number of GPUs. Default: tp * pp * dp; more GPUs run replicas.",

@@ -15,7 +15,7 @@ from ..workload import Mask
 
 OTHER_CONTEXTS = (
     *("--context-length", "--context-size", "--ctx-size", "--num-ctx", "--n-ctx", "--ctx", "--max-context"),
-    *("--seq-len", "--seqlen", "--seq-length", "--sequence-length", "--max-seq-len", "--max-sequence-length"),
+    *("--seq", "--seq-len", "--seqlen", "--seq-length", "--sequence-length", "--max-seq-len", "--max-sequence-length"),
 )
 """Other tools' names of --context: SGLang's, llama.cpp's, Ollama's, and those of trainers."""
 PHASES = ("prefill", "decode", "train")

@@ -193,7 +193,10 @@ def _message(error: Exception) -> tuple[str, str, int]:
         from .meanings import extra_arguments
 
         return _message(extra_arguments(extra[1].split(), path))
-    return truncate(message[:1].lower() + message[1:].rstrip("."), 200), f"'{path} --help' lists all options", 2
+    tip = f"'{path} --help' lists all options"
+    if path == "attncalc":
+        tip = "options come after a command: 'attncalc kv MODEL', 'attncalc fit MODEL --gpu h100'"
+    return truncate(message[:1].lower() + message[1:].rstrip("."), 200), tip, 2
 
 
 def _lines_for(stream: IO[str], text: str, hanging: str) -> str:

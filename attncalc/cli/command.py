@@ -17,12 +17,16 @@ import typer.core
 from ..errors import AttncalcError
 from ..options import Option, options_of
 
-ALSO = dict.fromkeys(("--model", "-m", "--model-path", "--model-name", "--model-id"), "--preset") | {
+ALSO = dict.fromkeys(("--model", "-m", "--model-path", "--model-name", "--model-id", "--config"), "--preset") | {
     "--output-format": "--format",
 }
 """Names by which users of other tools know options that are of the command line only."""
 COMPLETE = "_ATTNCALC_COMPLETE"
 """The environment variable by which a shell asks for completions."""
+STARTS = {"vllm", "sglang", "sglang.launch_server", "vllm.entrypoints.openai.api_server", "llama-server", "ollama"}
+"""Words of launch commands, which are also read if the -- before them is forgotten."""
+_SCREEN = {"--json", "--full", "--explain", "--roofline", "--quiet", "--plain"}
+"""Flags of attncalc that may stand after such a command."""
 OMITTED = "-"
 """The value of an option whose value may be omitted, if it is."""
 
@@ -113,6 +117,12 @@ class Command(typer.core.TyperCommand):
         declared: Mapping[str, Option] = getattr(self.callback, "declared", {})
         also = {name: option.name for option in declared.values() for name in option.also} | ALSO
         known = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
+        if self.name == "fit" and "--" not in args and {*args} & STARTS:
+            from .pasted import without_dashes
+
+            if (begin := without_dashes(args)) is not None:
+                screen = [arg for arg in args[begin:] if arg in _SCREEN]
+                args = [*args[:begin], *screen, "--", *(arg for arg in args[begin:] if arg not in _SCREEN)]
         end = args.index("--") if "--" in args else len(args)
         words = [_own_name(word, known, also) for word in args[:end]]
         self._check_names(words)
@@ -120,9 +130,8 @@ class Command(typer.core.TyperCommand):
             from .pasted import expand
 
             names = {part: option for option in declared.values() for name in option.names for part in name.split("/")}
-            return expand(
-                words, args[end + 1 :], names | {name: names[own] for name, own in also.items() if own in names}
-            )
+            names |= {name: names[own] for name, own in also.items() if own in names}
+            return expand(words, args[end + 1 :], names)
         return [*words, *args[end:]]
 
     def _check_names(self, words: list[str]) -> None:

@@ -10,6 +10,11 @@ from collections.abc import Collection, Sequence
 from ..errors import AttncalcError
 from ..units import truncate
 
+_SHAPES = (
+    "a model of your own is a config.json or a .yaml, as 'attncalc presets show gpt2' prints one; --layers, --heads, "
+    "--kv-heads and --head-dim change a known one"
+)
+_MEMORY = "--gpu takes a GPU's memory too: --gpu 24GB"
 _USERS = "--prompt 4K --output-len 1K show how many users' requests fit"
 _TRAINING = (
     "the memory of training is not computed; 'attncalc flops MODEL --phase train' has a step's FLOPs, and "
@@ -17,7 +22,22 @@ _TRAINING = (
 )
 _PRICE = "prices are not built in; 'attncalc sweep MODEL --gpu h100,h200 --gpus 1,2,4,8' lists what fits"
 _OPTIONS = {
-    **dict.fromkeys(("--users", "--num-users", "--concurrency", "--rps", "--rate", "--qps"), _USERS),
+    **dict.fromkeys(
+        ("--concurrency", "--num-requests"), "--batch 32 asks for 32 requests at once; with --gpu, 'fit' counts them"
+    ),
+    **dict.fromkeys(
+        ("--hidden", "--hidden-size", "--d-model", "--dmodel", "--n-layers", "--num-layers", "--n-heads"), _SHAPES
+    ),
+    **dict.fromkeys(
+        ("--num-hidden-layers", "--num-attention-heads", "--num-key-value-heads", "--d-head", "--n-embd"), _SHAPES
+    ),
+    **dict.fromkeys(("--vram", "--max-vram", "--memory", "--gpu-memory", "--vram-gb"), _MEMORY),
+    **dict.fromkeys(("--csv", "--tsv", "--markdown", "--html", "--table"), "--format csv, and likewise the others"),
+    **dict.fromkeys(("--max-total-tokens",), "--kv-memory gives the memory of the cache instead"),
+    **dict.fromkeys(
+        ("--fail-if-not-fit", "--strict", "--check"), "'fit' exits with 1 if it does not fit; --quiet prints nothing"
+    ),
+    **dict.fromkeys(("--users", "--num-users", "--rps", "--rate", "--qps"), _USERS),
     **dict.fromkeys(
         ("--zero", "--optimizer", "--fsdp", "--deepspeed", "--grad-accum", "--lr", "--micro-batch"), _TRAINING
     ),
@@ -30,7 +50,8 @@ _OPTIONS = {
     ),
     **dict.fromkeys(("--no-color", "--no-colour", "--color", "--colour"), "set NO_COLOR=1, or pipe the answer"),
     **dict.fromkeys(("--search", "--filter", "--find"), "'attncalc presets qwen' lists the models with 'qwen' in them"),
-    **dict.fromkeys(("--verbose", "--details", "--all"), "--explain shows the formulas, and 'fit --full' all figures"),
+    **dict.fromkeys(("--all",), "'attncalc verify' alone checks every kind of model, and 'presets --full' lists all"),
+    **dict.fromkeys(("--verbose", "--details"), "--explain shows the formulas, and 'fit --full' all figures"),
 }
 """{option: what to do instead}."""
 _COMMANDS = {
@@ -43,6 +64,11 @@ _COMMANDS = {
     **dict.fromkeys(("cache", "kvcache", "kv-cache"), "'attncalc kv MODEL' shows the KV cache"),
     **dict.fromkeys(("gpu", "hardware", "devices"), "'attncalc gpus' lists the known GPUs"),
     **dict.fromkeys(("parameters", "count"), "'attncalc params MODEL' counts parameters"),
+    **dict.fromkeys(
+        ("what", "whats", "define", "glossary", "meaning", "why"), "'attncalc explain gqa' explains a term"
+    ),
+    **dict.fromkeys(("how", "can", "will", "does"), "'attncalc fit MODEL --gpu h100' shows what fits"),
+    **dict.fromkeys(("run", "serve", "pull"), "ask about a launch command: attncalc fit --gpu GPU -- ollama run MODEL"),
     **dict.fromkeys(("show", "info", "inspect"), "'attncalc presets show NAME' shows a built-in model"),
 }
 """{command: what to do instead}."""
@@ -57,7 +83,7 @@ def no_such_option(name: str, command: str, known: Collection[str]) -> AttncalcE
         known: The command's options.
     """
     message = f"no such option: {truncate(name)}"
-    tip = _OPTIONS.get(name)
+    tip = _OPTIONS.get(name.replace("_", "-"))
     if tip is None:
         close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75)
         tip = f"did you mean '{close[0]}'? " if close else ""

@@ -36,6 +36,19 @@ class _Start(NamedTuple):
     first: int  # the index of its first argument
 
 
+def without_dashes(args: Sequence[str]) -> int | None:
+    """Return where a launch command begins among the arguments of `fit`, if the -- before it was forgotten."""
+    start = _start(args)
+    if start is None:
+        return None
+    begin = start.first - 1
+    while begin and not start.words.program.fullmatch(" ".join(args[begin : start.first])):
+        begin -= 1
+    while begin and re.fullmatch(r"-m|(?:.*/)?python[\d.]*|uv|run|sudo|nohup|exec|\w+=\S*", args[begin - 1]):
+        begin -= 1
+    return begin
+
+
 def launches(words: Sequence[str]) -> bool:
     """Return whether the words start an engine that is known here."""
     return _start(words) is not None
@@ -73,8 +86,9 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
     if model:
         model, file_type = _built_in(model)
         reader.add(("--weights-dtype", file_type) if file_type else start.words.of_model(model))
-    if start.words.context and (context := _default_context(start.words, before)):
+    if start.words.context and not reader.has("--context") and (context := _default_context(start.words, before)):
         reader.add(("--context", context))
+        sys.stderr.write(f"note: --context {context} is the default with this memory\n")
     reader.add(("--engine", start.engine))
     reader.note()
     return [*before, *([model] if model else []), *(word for words in reader.found.values() for word in words)]
@@ -133,9 +147,13 @@ class _Reader:
         while rest:
             option = self._options[rest[0]]
             length = 2 if option.metavar else 1
-            if option.name not in self._given and option.name not in self.found:
+            if not self.has(option.name):
                 self.found[option.name] = rest[:length]
             rest = rest[length:]
+
+    def has(self, name: str) -> bool:
+        """Return whether an option is given, before the command or in it."""
+        return name in self._given or name in self.found
 
     def choose_drafter(self, model: str | None) -> None:
         """Keep a draft model or a number of layers. A command has both: '--speculative-algorithm EAGLE3' with a path.

@@ -20,7 +20,7 @@ from ..units import truncate
 from .build import build_model
 from .document import Document
 from .plain import ConfigObject
-from .presets import compiled_preset, hint, preset_names, preset_of, preset_text, unquantized
+from .presets import compiled_preset, hint, of_release, preset_names, preset_of, preset_text, unquantized
 from .source import LIMIT, OTHER_LAYOUTS, PARAMS, Source, repository_source
 from .user_files import open_file, read_standard_input
 
@@ -131,7 +131,7 @@ def _read(model: str, assume_grouped: bool) -> _ModelFile:
     """Return the parsed file that `model` leads to. Raises AttncalcError for an unknown key or a wrong type."""
     source = _locate(model)
     if source.preset is not None:
-        return _ModelFile(source.name, Document(source.file, source.preset, {}), None)
+        return _ModelFile(source.name, Document(source.file, of_release(source.preset, model), {}), None)
     from .schema import check
 
     if source.gguf:
@@ -149,6 +149,8 @@ def _read(model: str, assume_grouped: bool) -> _ModelFile:
     else:
         document, config = _document_of_config(config, source, assume_grouped)
     check(document)
+    if source.name != model and source.file == f"{source.name}.yaml":
+        document = document._replace(data=of_release(document.data, model))
     return _ModelFile(source.name, document, config, source.folder)
 
 

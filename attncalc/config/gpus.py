@@ -21,6 +21,10 @@ _TIP = "'attncalc gpus' lists them all; a path to a .yaml works too"
 _EXAMPLE = "'attncalc gpus h100-80gb' prints an example"
 _SEVERAL = r"(?s)(?P<gpus>\d[\d,_]{0,39}) ?[xX] ?(?P<kind>.*\S)"
 """'2xh100', '2 x H100'."""
+_SEVERAL_AFTER = r"(?P<kind>.*[A-Za-z0-9]) ?[xX*] ?(?P<gpus>\d{1,4})"
+"""'h100x8'; 'mi300x' has no number at its end."""
+_FOLLOWING_MEMORY = r", *\d+ ?MiB.*$"
+"""What follows the name in a line of nvidia-smi: 'NVIDIA A100-SXM4-80GB, 81920 MiB'."""
 _MEMORY = r"(?i)\d[\d.,_]* ?[KMGTPE]i?B"
 """'24GB', '23.5 GiB'."""
 _SLICE = r"(?P<gpu>.+?)[- ](?:mig[- ])?(?P<compute>[1-7])g\.(?P<gb>\d{1,3})gb"
@@ -79,6 +83,11 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
         return _to_gpu(text, file_content(_folder(), text))
     known = _known()
     found = _by_words().get(_words(text), ())
+    if not found and (chip := _without_memory(_words(text))) != _words(
+        text
+    ):  # 'H100-SXM5-80GB': the h100-sxm5 of 80 GB
+        named = _by_words().get(chip, ())
+        found = tuple(name for name in named if str(known[name]["memory_gb"]) == _words(text)[-2])
     if len(found) == 1:
         return _to_gpu(found[0], known[found[0]])
     if part := re.fullmatch(_SLICE, text.lower().replace("_", "-")):
@@ -118,6 +127,12 @@ def _without_memory(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def _hint(text: str) -> str:
     """Return the start of a tip about a name that no GPU has: those of another memory, or the most similar name."""
+    if "," in text:
+        return "'attncalc sweep MODEL --gpu a100,h100' compares several. "
+    if text.lower() in ("mps", "metal"):
+        return "a Mac is its chip and memory, as m4-pro-24gb. "
+    if text.isdigit():
+        return f"a GPU with so much memory is {text}GB. "
     known, words = _known(), _words(text)
     chip = _without_memory(words)
     sizes = [name for name in known if chip and _without_memory(_words(name)) == chip != _words(name)]
@@ -178,9 +193,12 @@ def gpus_of(text: str) -> tuple[int | None, Gpu]:
 
     Raises AttncalcError as `gpu` does, and if the number or the memory is not possible.
     """
-    several = re.fullmatch(_SEVERAL, text.strip())
+    text = re.sub(_FOLLOWING_MEMORY, "", text.strip())
+    several, after = re.fullmatch(_SEVERAL, text), re.fullmatch(_SEVERAL_AFTER, text)
+    if after and _words(after["kind"]) in _by_words():  # 'rtx3060' is no number of 'rt'
+        several = after
     number = parse_count(several["gpus"], f"--gpu {truncate(text)}") if several else None
-    kind = several["kind"] if several else text.strip()
+    kind = several["kind"] if several else text
     return number, gpu_with(kind) if re.fullmatch(_MEMORY, kind) else gpu(kind)
 
 

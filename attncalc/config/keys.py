@@ -173,6 +173,11 @@ _MODEL_KEYS: dict[str, Schema] = {
         _SOME_TEXTS,
         "sources of the facts: a paper and its table, a config, a source file; built-in presets have them",
     ),
+    "max_context_of": {
+        "description": "longest contexts of releases with the same sizes that state another one: {org/name: tokens}",
+        "type": "object",
+        "additionalProperties": _size_from(1),
+    },
     "notes": _key(
         _TEXTS,
         "what a reader of the figures must know; every screen prints it",

@@ -133,6 +133,20 @@ def unquantized(repository: str) -> tuple[str, str] | None:
     return (preset, dtypes[0]) if preset else None
 
 
+def of_release(data: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a preset's data for the release that `name` means: Qwen2.5-7B-Instruct states a shorter context.
+
+    Args:
+        data: The data of the preset.
+        name: What the preset was asked for: its own name, or a release in any spelling.
+    """
+    for release, context in data.get("max_context_of", {}).items():
+        if _all_words(release.rpartition("/")[2]) == _all_words(name.rpartition("/")[2]):
+            tables = {name: [context, width] for name, (_, width) in data.get("rope_tables", {}).items()}
+            return {**data, "max_context": context, **({"rope_tables": tables} if tables else {})}
+    return data
+
+
 def hint(name: str) -> str:
     """Return the start of a tip about a name that no preset has: the presets that it may mean."""
     several = sorted(_spelled(name), key=_by_size)
@@ -178,8 +192,11 @@ def _by_words() -> dict[tuple[str, ...], set[str]]:
 
 def _name_words(name: str) -> tuple[str, ...]:
     """Return the runs of letters and of digits: ('llama', '3', '1', '8', 'b') for 'llama3.1:8b-instruct-q4_0'."""
-    words = re.findall(r"\d+|[a-z]+", with_file_type(name)[0].lower())
-    return tuple(word for word in words if word not in _TUNED)
+    return tuple(word for word in _all_words(name) if word not in _TUNED)
+
+
+def _all_words(name: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\d+|[a-z]+", with_file_type(name)[0].lower()))
 
 
 def repository_of(name: str) -> str | None:
