@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, is_typeddict
 import typer
 import typer.core
 
+from ..engines import PROGRAMS
 from ..errors import AttncalcError
 from ..options import Option, options_of
 
@@ -23,8 +24,6 @@ ALSO = dict.fromkeys(("--model", "-m", "--model-path", "--model-name", "--model-
 """Names by which users of other tools know options that are of the command line only."""
 COMPLETE = "_ATTNCALC_COMPLETE"
 """The environment variable by which a shell asks for completions."""
-STARTS = {"vllm", "sglang", "sglang.launch_server", "vllm.entrypoints.openai.api_server", "llama-server", "ollama"}
-"""Words of launch commands, which are also read if the -- before them is forgotten."""
 _SCREEN = {"--json", "--full", "--explain", "--roofline", "--quiet", "--plain"}
 """Flags of attncalc that may stand after such a command."""
 OMITTED = "-"
@@ -117,7 +116,7 @@ class Command(typer.core.TyperCommand):
         declared: Mapping[str, Option] = getattr(self.callback, "declared", {})
         also = {name: option.name for option in declared.values() for name in option.also} | ALSO
         known = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
-        if self.name == "fit" and "--" not in args and {*args} & STARTS:
+        if self.name == "fit" and "--" not in args and {*args} & PROGRAMS:
             from .pasted import without_dashes
 
             if (begin := without_dashes(args)) is not None:

@@ -29,6 +29,11 @@ ENGINES = {
 }
 """The engines by name, each with its module, which is imported on first use."""
 DEFAULT_ENGINE = "vllm"
+PROGRAMS = {
+    *("vllm", "vllm.entrypoints.openai.api_server", "sglang", "sglang.launch_server"),
+    *("llama-server", "llama-cli", "ollama"),
+}
+"""Words of the commands that start engines, by which one is recognised before its engine is imported."""
 
 
 def default_engine(stored: CheckpointWeights | None, weights_dtype: str | None = None, vendor: str = "") -> str:
