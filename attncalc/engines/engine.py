@@ -215,6 +215,10 @@ class Engine(Generic[Args]):
         """Return how it stores the caches in host memory; None if all are on GPUs."""
         return None
 
+    def host_limit(self, args: Args) -> int | None:
+        """Return the bytes of host memory for what is not on GPUs; None if nothing is known to limit it."""
+        return None
+
     def is_placed(self, args: Args) -> bool:
         """Return whether options say which layers or caches go to which device."""
         return False

@@ -224,12 +224,19 @@ def verdict(result: FitResult) -> str:
         answer = f"{starts} with requests up to {about}{count(longest)} tokens"
     if maximum is not None and workload.batch > maximum:
         return f"{answer}: {batch}; {result.resolved.engine.title} runs at most {count(maximum)}."
+    if result.host and result.host_needed is not None and result.host_needed > result.host.limit:
+        on_host = f"{human(result.host_needed, BYTES)} in host memory, {human(result.host.limit, BYTES)} are there"
+        return f"{answer}: {batch} {_need(workload.batch)} {on_host}."
     if result.verdict == "does_not_fit" and not budget.kv_memory_high:
         short = human(-budget.room("high"), BYTES)
         return f"{answer}: weights and runtime memory need {short} more than is usable."
     needed = human(result.needed, BYTES) + (" on each GPU" if result.resolved.devices > 1 else "")
     free = _free(budget, "" if " GiB" in needed else " GiB")
-    return f"{answer}: {batch} {'needs' if workload.batch == 1 else 'need'} {needed}, {free} free."
+    return f"{answer}: {batch} {_need(workload.batch)} {needed}, {free} free."
+
+
+def _need(requests: int) -> str:
+    return "needs" if requests == 1 else "need"
 
 
 def _free(budget: MemoryBudget, unit: str) -> str:

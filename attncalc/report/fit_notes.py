@@ -28,6 +28,7 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
         )
     notes += _node_notes(resolved)
     notes += [*_memory_notes(result), *_cache_dtype_notes(resolved), *resolved.engine.host_notes(resolved.args)]
+    notes += _host_memory_notes(result)
     if resolved.gpu and resolved.share and not resolved.gpu.measured:
         notes.append(
             f"{resolved.gpu.title}: no log shows how much memory software sees, so a conservative figure is used."
@@ -51,6 +52,13 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
     if not resolved.engine.splits_by_layer and resolved.args.dcp == 1:
         notes += device_notes(model)
     return tuple(dict.fromkeys((*notes, *model_notes(model))))
+
+
+def _host_memory_notes(result: FitResult) -> Iterator[str]:
+    """Yield how much of the host's memory is used."""
+    if result.host and result.host_needed is not None:
+        used, there = human(result.host_needed, BYTES), human(result.host.limit, BYTES)
+        yield f"Host memory: {used} of {there} are used. Other programs are not counted."
 
 
 def _node_notes(resolved: ResolvedRequest) -> Iterator[str]:

@@ -111,8 +111,11 @@ class Llamacpp(Engine[LlamacppArgs]):
     def host_notes(self, args: LlamacppArgs) -> Iterator[str]:
         if args.device_memory is not None:
             yield "The embedding stays in host memory: no GPU's figures include it."
-        if args.no_kv_offload:
+        if args.no_kv_offload and args.ram is None:
             yield "The cache is in host memory, whose size attncalc does not know: it limits nothing here."
+
+    def host_limit(self, args: LlamacppArgs) -> int | None:
+        return args.ram
 
     def offload_values(self, option: str, model: ModelSpec, args: LlamacppArgs) -> range:
         layers = block_count(model.main.n_layers, args)

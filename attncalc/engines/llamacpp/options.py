@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypedDict
 
 from ...errors import AttncalcError
-from ...options import COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, Count, Option, Parser, count_or_zero
+from ...options import BYTES, COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, Count, Option, Parser, Size, count_or_zero
 from ...units import DType, list_tip, parse_decimal, truncate
 from ..base import EngineArgs
 from ..engine import AUTO
@@ -83,6 +83,17 @@ class LlamacppOptions(TypedDict, total=False):
             needs_gpu=True,
         ),
     ]
+    ram: Annotated[
+        Size | None,
+        Option(
+            "--ram",
+            also=("--host-memory", "--system-memory", "--cpu-memory"),
+            parse=BYTES,
+            common=True,
+            help="Host memory for what is not on GPUs, as 32GB. Default: this machine's with --gpu local or cpu.",
+            needs_gpu=True,
+        ),
+    ]
     no_kv_offload: Annotated[bool, Option("--no-kv-offload", "-nkvo", help="The cache in host memory.", needs_gpu=True)]
     kv_dtype_k: Annotated[
         str | None,
@@ -142,6 +153,7 @@ class LlamacppArgs(EngineArgs):
     n_cpu_moe: int = 0  # layers from the first on whose routed experts are on the host
     tensor_split: tuple[float, ...] = ()  # the share of the layers on each GPU (-ts); () for equal ones
     no_kv_offload: bool = False
+    ram: int | None = None  # bytes of host memory for what is not on GPUs; None if it limits nothing
 
     @property
     def release(self) -> LlamaCppVersion:

@@ -1,0 +1,99 @@
+"""Host memory as a limit: `--ram` for what llama.cpp does not put on GPUs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from asking import Ask, results
+from tables import each
+
+from attncalc import load
+from attncalc.config.gpus import gpu
+from attncalc.serving.fit import FitRequest, fit
+from attncalc.serving.offload import least_offload
+from attncalc.workload import Workload
+
+MIB, GIB = 2**20, 2**30
+# Mixtral 8x7B in bf16 with all experts on the host, 4,096 tokens:
+EMBEDDING = 32000 * 4096 * 2
+EXPERTS = 32 * 8 * 3 * 4096 * 14336 * 2
+CACHE = 32 * 4096 * 2 * 1024 * 2
+# masks of 4,096 cells for 512 tokens in f16, and two copies of the embeddings of 512 tokens in f32
+INPUTS = 4096 * 512 * 2 + 2 * 4096 * 512 * 4
+
+
+def request(model: str, memory: str = "b300", context: int = 4096, **args: Any) -> FitRequest:
+    workload = Workload.decode(1, context)
+    return FitRequest(load(model), workload, engine="llamacpp", gpu=gpu(memory), engine_args=args)
+
+
+@each(
+    ("args", "needed"),
+    [
+        ({}, EMBEDDING + INPUTS),
+        ({"n_cpu_moe": 32}, EMBEDDING + EXPERTS + INPUTS),
+        ({"no_kv_offload": True}, EMBEDDING + CACHE + INPUTS),
+    ],
+)
+def test_what_is_on_the_host_must_fit_there(args: dict[str, Any], needed: int) -> None:
+    enough = fit(request("mixtral-8x7b", ram=needed, **args))
+    assert (enough.verdict, enough.host_needed) == ("fits", needed)
+    assert fit(request("mixtral-8x7b", ram=needed - 1, **args)).verdict == "does_not_fit"
+
+
+def test_without_ram_the_host_limits_nothing() -> None:
+    result = fit(request("mixtral-8x7b", n_cpu_moe=32))
+    assert (result.verdict, result.host, result.host_needed) == ("fits", None, None)
+
+
+def test_a_cache_on_the_host_is_as_long_as_its_memory() -> None:
+    # each 256 tokens are 32 layers x 256 x 2 x 1024 x 2 B = 32 MiB of cache, and 256 x 512 x 2 B of masks
+    ram = EMBEDDING + INPUTS + CACHE + 2 * (32 * MIB + 256 * 512 * 2)
+    result = fit(request("mixtral-8x7b", ram=ram, no_kv_offload=True))
+    assert result.max_context == 4096 + 512
+    assert result.max_context.formula.text.endswith("<= ram")
+
+
+def test_as_much_as_must_be_on_the_host_must_fit_there() -> None:
+    asked = request("mixtral-8x7b", "rtx-4090")
+    layers = least_offload(asked, "n_cpu_moe")
+    assert layers
+    needed = EMBEDDING + EXPERTS * layers // 32 + INPUTS
+    assert least_offload(asked.with_engine_args(ram=needed), "n_cpu_moe") == layers
+    assert least_offload(asked.with_engine_args(ram=needed - 1), "n_cpu_moe") is None
+
+
+def test_no_change_needs_more_than_the_host_has(ask: Ask) -> None:
+    asked = ("fit", "mixtral-8x7b", "--engine", "llamacpp", "--gpu", "rtx-4090", "-c", "8192", "--json")
+    without, small = (json.loads(ask(*asked, *ram).out)["suggestions"] for ram in ((), ("--ram", "8GB")))
+    offloads = [any("--n-" in change["flag"] for change in changes) for changes in (without, small)]
+    assert offloads == [True, False]
+
+
+def test_the_screen_says_how_much_the_host_needs_and_has(ask: Ask) -> None:
+    asked = ("fit", "mixtral-8x7b", "--engine", "llamacpp", "--gpu", "b300", "--cpu-moe", "-c", "4096", "--ram")
+    needed = f"{(EMBEDDING + EXPERTS + INPUTS) / GIB:.2f} GiB"
+    refused = ask(*asked, "32GiB")
+    assert refused.code == 1
+    assert " ".join(refused.out.split("\nMixtral")[0].split()) == (
+        f"DOES NOT FIT: 1 request of 4,096 tokens needs {needed} in host memory, 32.00 GiB are there."
+    )
+    fitting = ask(*asked, "96GiB", "--full")
+    assert f"Host memory: {needed} of 96.00 GiB are used." in " ".join(fitting.out.split())
+    figures = results(ask(*asked, "96GiB", "--json"))
+    assert (figures["host_memory"], figures["host_needed"]) == (96 * GIB, EMBEDDING + EXPERTS + INPUTS)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--gpu", "h100"], "--ram has no effect on engine vllm"),
+        (["--kv-memory", "5GiB", "--engine", "llamacpp"], "--ram needs --gpu"),
+        (["--gpu", "h100", "--engine", "llamacpp", "--ram", "much"], "--ram"),
+    ],
+)
+def test_ram_needs_an_engine_that_uses_the_host_beside_a_gpu(ask: Ask, options: list[str], error: str) -> None:
+    answer = ask("fit", "llama3-8b", "--ram", "32GB", *options)
+    assert (answer.code, error in answer.err) == (2, True)
