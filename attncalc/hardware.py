@@ -84,6 +84,7 @@ class Gpu:
         nvlink: whether several of these GPUs are connected by NVLink; None if unknown.
         per_node: GPUs of one node: of a server, or of an NVLink domain.
         aliases: other names.
+        is_cpu: whether it is the host itself: its memory is the host's, and all layers are there.
         notes: what users of its figures should know.
         sources: where the facts are from.
     """
@@ -102,6 +103,7 @@ class Gpu:
     nvlink: bool | None = None
     per_node: int = PER_NODE
     aliases: tuple[str, ...] = ()
+    is_cpu: bool = False
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
 

@@ -97,3 +97,63 @@ def test_the_screen_says_how_much_the_host_needs_and_has(ask: Ask) -> None:
 def test_ram_needs_an_engine_that_uses_the_host_beside_a_gpu(ask: Ask, options: list[str], error: str) -> None:
     answer = ask("fit", "llama3-8b", "--ram", "32GB", *options)
     assert (answer.code, error in answer.err) == (2, True)
+
+
+# Without a GPU
+
+
+def test_a_cpu_has_weights_cache_and_compute_buffer(ask: Ask) -> None:
+    # posted for Meta-Llama-3.1-8B-Instruct-Q4_K_M on a CPU (find_string id 17518874791):
+    # CPU_Mapped model buffer size = 4685.30 MiB, CPU KV buffer size = 512.00 MiB with 4,096 cells
+    answer = ask("fit", "llama3.1-8b:q4_k_m", "--gpu", "cpu", "--ram", "16GiB", "-c", "4096", "--json")
+    document, figures = json.loads(answer.out), results(answer)
+    assert (document["engine"], document["gpu"], figures["gpu_memory"]) == ("llamacpp", "cpu", 16 * GIB)
+    assert round(figures["weights"] / MIB, 2) == 4685.30
+    assert figures["kv_needed"] == 512 * MIB
+    parts = [part["name"] for part in document["runtime"]]
+    assert parts == ["compute_buffer", "outside_buffers"]
+    assert figures["host_compute_buffer"] is None
+    assert any("CPU KV buffer size =   512.00 MiB" in line for line in document["log_lines"])
+    assert not any("CUDA" in line for line in document["log_lines"])
+
+
+def test_a_cpus_compute_buffer_is_as_posted(ask: Ask) -> None:
+    # the same log, build 5389 without flash attention: CPU compute buffer size = 296.01 MiB
+    model = ("llama3.1-8b:q4_k_m", "--gpu", "cpu", "--ram", "16GiB", "-c", "4096")
+    answer = ask("fit", *model, "--engine-version", "b5389", "--flash-attn", "off", "--json")
+    assert results(answer)["compute_buffer"] / MIB == pytest.approx(296.01, rel=0.02)
+
+
+def test_the_command_without_a_gpu_leaves_no_layers_to_one(ask: Ask) -> None:
+    command = json.loads(ask("fit", "llama3.1-8b", "--gpu", "cpu", "--ram", "32GB", "-c", "4096", "--json").out)
+    assert command["launch_command"].endswith("-c 4096 -np 1 -ngl 0 --no-mmap")
+    pasted = ask("fit", "--gpu", "cpu", "--ram", "32GB", "--", *command["launch_command"].split())
+    assert pasted.out.startswith("FITS: ")
+
+
+def test_a_model_that_is_too_large_for_a_cpu_needs_other_weights_or_less_context(ask: Ask) -> None:
+    answer = ask("fit", "llama3.1-8b", "--gpu", "cpu", "--ram", "8GB", "-c", "8192", "--json")
+    flags = [change["flag"] for change in json.loads(answer.out)["suggestions"]]
+    assert (answer.code, flags) == (1, ["--weights-dtype q4_k_m"])
+
+
+def test_without_ram_a_cpu_has_this_machines_memory(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 4 * 2**20}.__getitem__, raising=False)
+    found = ask("fit", "llama3.1-8b:q4_k_m", "--gpu", "cpu", "-c", "4096")
+    assert "--ram 16.00 GiB, this machine's," in found.out
+    monkeypatch.delattr("os.sysconf")
+    refused = ask("fit", "llama3.1-8b:q4_k_m", "--gpu", "cpu", "-c", "4096")
+    assert (refused.code, "tip: give it, as --ram 32GB" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--engine", "vllm"], "--gpu cpu has no figures for engine vllm"),
+        (["--gpus", "2"], "--gpus 2 cannot be combined with --gpu cpu"),
+        (["-ngl", "20"], "--n-gpu-layers 20 cannot be combined with --gpu cpu"),
+    ],
+)
+def test_a_cpu_cannot_be_several_gpus(ask: Ask, options: list[str], error: str) -> None:
+    answer = ask("fit", "llama3.1-8b", "--gpu", "cpu", "--ram", "32GB", *options)
+    assert (answer.code, error in answer.err) == (2, True)

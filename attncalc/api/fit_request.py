@@ -155,10 +155,13 @@ def _deployment(model: ModelSpec, options: Mapping[str, Any], *, is_logged: bool
     """Return where the model runs, as fields of FitRequest."""
     deployment = parsed(options, DeploymentOptions)
     if "gpu" in deployment and not isinstance(deployment["gpu"], Gpu):
-        deployment |= _gpus(str(deployment["gpu"]), deployment.get("gpus"))
+        ram = parsed({"ram": options.get("ram")}, EngineOptions).get("ram")
+        deployment |= _gpus(str(deployment["gpu"]), deployment.get("gpus"), ram)
     device: Gpu | None = deployment.get("gpu")
     vendor = device.vendor if device else ""
-    deployment.setdefault("engine", default_engine(model.stored, deployment.get("weights_dtype"), vendor))
+    on_cpu = bool(device and device.is_cpu)
+    engine = default_engine(model.stored, deployment.get("weights_dtype"), vendor, on_cpu=on_cpu)
+    deployment.setdefault("engine", engine)
     if deployment.pop("enable_dp_attention", False):
         deployment |= _ranks_of_attention(deployment)
     if not is_logged and device and device.shares_with_host and deployment["engine"] != "all":
@@ -183,13 +186,15 @@ def _ranks_of_attention(deployment: dict[str, Any]) -> dict[str, Any]:
     return {"attn_dp": deployment["dp"], "dp": 1}
 
 
-def _gpus(text: str, gpus: int | None) -> dict[str, Any]:
-    """Return the GPU, and its number if the text has one, as in '2xh100'.
+def _gpus(text: str, gpus: int | None, ram: int | None) -> dict[str, Any]:
+    """Return the GPU, and its number if the text has one, as in '2xh100'; the host with `ram` bytes for 'cpu'.
 
     Raises AttncalcError if the GPU is unknown, or the number is given twice.
     """
-    from ..config.gpus import gpus_of
+    from ..config.gpus import CPU, cpu, gpus_of
 
+    if ram is not None and text.strip().lower() == CPU:
+        return {"gpu": cpu(ram)}
     number, device = gpus_of(text)
     if number is None:
         return {"gpu": device}

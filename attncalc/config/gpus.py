@@ -12,11 +12,13 @@ from typing import Any
 
 from ..errors import AttncalcError, did_you_mean
 from ..hardware import PER_NODE, UNIFIED_MEMORY_SHARE, Gpu
-from ..units import parse_bytes, parse_count, truncate
+from ..units import BYTES, human, parse_bytes, parse_count, truncate
 from .data_files import file_content, file_names, folder_content, presets_folder
 
 LIMIT = 1 << 16
 """Bytes that a GPU's file may have; the built-in ones have some twenty lines."""
+CPU = "cpu"
+"""The name of the host as a device."""
 _TIP = "'attncalc gpus' lists them all; a path to a .yaml works too"
 _EXAMPLE = "'attncalc gpus h100-80gb' prints an example"
 _SEVERAL = r"(?s)(?P<gpus>\d[\d,_]{0,39}) ?[xX] ?(?P<kind>.*\S)"
@@ -174,10 +176,13 @@ def gpu_of_device(title: str, memory: int) -> Gpu | None:
 def gpus_of(text: str) -> tuple[int | None, Gpu]:
     """Return the number of GPUs and their kind: (2, ...) for '2xh100', (None, ...) for 'h100'.
 
-    The kind is a name or a file as for `gpu`, or the memory of a GPU of which nothing else is known: '24GB'.
+    The kind is a name or a file as for `gpu`, the memory of a GPU of which nothing else is known: '24GB', or 'cpu', the
+    host with this machine's memory.
 
     Raises AttncalcError as `gpu` does, and if the number or the memory is not possible.
     """
+    if text.strip().lower() == CPU:
+        return None, cpu()
     several = re.fullmatch(_SEVERAL, text.strip())
     number = parse_count(several["gpus"], f"--gpu {truncate(text)}") if several else None
     kind = several["kind"] if several else text.strip()
@@ -202,6 +207,28 @@ def gpu_with(memory: str) -> Gpu:
         flops=(),
         measured=binary,
         sources=("as given",),
+    )
+
+
+def cpu(memory: int | None = None) -> Gpu:
+    """Return the host as a device without GPUs, with so many bytes of memory; by default this machine's.
+
+    Raises AttncalcError if this machine does not say how much it has.
+    """
+    if memory is None:
+        from .local import machine_memory
+
+        memory = machine_memory()
+    return Gpu(
+        name=CPU,
+        title=f"CPU with {human(memory, BYTES)}",
+        vendor="",
+        memory_gb=-(-memory // 10**9),
+        memory=memory,
+        bandwidth=0,
+        flops=(),
+        is_cpu=True,
+        sources=("as given or found",),
     )
 
 

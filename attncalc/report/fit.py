@@ -186,6 +186,8 @@ def place(resolved: ResolvedRequest) -> str:
 def hardware(resolved: ResolvedRequest) -> str:
     """Return the devices in words: '4 x NVIDIA H100 80GB SXM', or 'one device' without a GPU."""
     gpu, gpus = resolved.gpu, resolved.gpus
+    if gpu and gpu.is_cpu:
+        return gpu.title
     if gpu is None:
         return f"{resolved.devices} devices" if resolved.devices > 1 else "one device"
     return f"{count(gpus)} x {gpu.title}" if gpus > 1 else f"one {gpu.title}"

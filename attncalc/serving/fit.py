@@ -402,7 +402,9 @@ def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
         n_layers = request.model.main.n_layers
         for gpus in range(_fewest_for_weights(resolved), min(n_layers, resolved.engine.max_gpus or n_layers) + 1):
             yield dataclasses.replace(request, gpus=gpus)
-    elif resolved.gpu and request.kv_memory is None:  # on more GPUs the memory for the cache would be another
+    elif (
+        resolved.gpu and not resolved.gpu.is_cpu and request.kv_memory is None
+    ):  # on more GPUs the memory for the cache would be another
         for attention_tp in tensor_parallel_sizes(request.model):
             tp = attention_tp * request.attn_dp
             yield dataclasses.replace(request, tp=tp, gpus=tp * request.pp * request.dp)

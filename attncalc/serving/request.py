@@ -200,7 +200,7 @@ class ResolvedRequest(NamedTuple):
     @property
     def whole_layers(self) -> bool:
         """Whether each GPU has whole layers of its own, as in llama.cpp."""
-        return self.engine.splits_by_layer and self.gpu is not None
+        return self.engine.splits_by_layer and self.gpu is not None and not self.gpu.is_cpu
 
     @property
     def replicas(self) -> int:
@@ -239,6 +239,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     of = find_engine(request.engine)
     model, weights_dtype = weights_of(request)
     _check_parallelism(request, of)
+    _check_cpu(request, of)
     gpus, tp = _split(request, whole_layers=of.splits_by_layer)
     if of.max_gpus and gpus > of.max_gpus:
         raise AttncalcError(
@@ -261,6 +262,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     if request.gpu:
         name = request.gpu.title if request.gpu.vendor else ""
         device = {"device_memory": request.gpu.memory, "device": name, "gpus": gpus if of.splits_by_layer else 1}
+        device["on_cpu"] = request.gpu.is_cpu
     args: EngineArgs = of.args(
         **given_args,
         **device,
@@ -430,6 +432,18 @@ def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:
             "--attn-dp cannot be combined with --dp",
             "SGLang has either ranks of attention or replicas",
         )
+
+
+def _check_cpu(request: FitRequest, of: Engine[Any]) -> None:
+    """Raise AttncalcError if the device is the host, and the engine's memory there is not known, or it is not one."""
+    if not (request.gpu and request.gpu.is_cpu):
+        return
+    if not of.runs_on_cpu:
+        raise AttncalcError(
+            f"--gpu cpu has no figures for engine {of.name}", "leave --engine out: llama.cpp runs without a GPU"
+        )
+    if request.gpus and request.gpus > 1:
+        raise AttncalcError(f"--gpus {request.gpus} cannot be combined with --gpu cpu", "leave --gpus out")
 
 
 def _check_tiers(request: FitRequest, of: Engine[Any], args: EngineArgs) -> None:

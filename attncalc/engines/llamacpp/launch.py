@@ -23,7 +23,9 @@ def launch(facts: LaunchFacts[LlamacppArgs]) -> Flags:
     yield "llama-server"
     yield from _gguf_file(facts)
     yield from ("-c", facts.context * (facts.batch if args.kv_unified else args.slots), "-np", args.slots)
-    if facts.on_gpu:
+    if args.on_cpu:
+        yield from ("-ngl", 0, "--no-mmap")
+    elif facts.on_gpu:
         yield from ("-ngl", 999 if args.n_gpu_layers is None else args.n_gpu_layers)  # 999: all, in every version
         if args.n_cpu_moe >= block_count(facts.model.main.n_layers, args):
             yield "--cpu-moe"

@@ -223,7 +223,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
     buffers, layers = buffers_of(merged, args.types, window), layer_by_layer(specs)
     placed = placement_of(len(layers), args)
     # without a GPU nothing is divided
-    on_devices = {"CUDA0": buffers} if args.gpus > 1 or args.device_memory is not None else {}
+    on_devices = {"CPU" if args.on_cpu else "CUDA0": buffers} if args.gpus > 1 or args.device_memory is not None else {}
     start = Start(args, buffers, states, window, len(layers), on_devices, per_slot=pooled)
     whole = LlamaCppLayout(start, buffers, states, tuple(_notes(cache_specs, args, window)))
     if not on_devices or (args.gpus == 1 and not placed.is_partial and not args.no_kv_offload):

@@ -155,6 +155,18 @@ class LlamacppArgs(EngineArgs):
     no_kv_offload: bool = False
     ram: int | None = None  # bytes of host memory for what is not on GPUs; None if it limits nothing
 
+    def __post_init__(self) -> None:
+        """Drop what divides a model between GPUs and host if there are no GPUs."""
+        if not self.on_cpu:
+            return
+        if self.n_gpu_layers:
+            raise AttncalcError(
+                f"--n-gpu-layers {self.n_gpu_layers} cannot be combined with --gpu cpu", "leave it out, or give 0"
+            )
+        none = {"n_gpu_layers": None, "n_cpu_moe": 0, "tensor_split": (), "no_kv_offload": False, "ram": None}
+        for name, value in none.items():
+            object.__setattr__(self, name, value)
+
     @property
     def release(self) -> LlamaCppVersion:
         """The version, and what depends on it. Raises AttncalcError if it is unknown."""

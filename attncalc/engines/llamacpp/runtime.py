@@ -24,8 +24,11 @@ _CONTEXT = tuple(GIB * hundredths // 100 for hundredths in (30, 45, 75))
 """Bytes outside the buffers: the fewest, the expected and the most. At exit llama.cpp could not account for 451 to 456
 MiB on an RTX 4090 (#15860) and 749 on an RTX PRO 6000 (#27953)."""
 _OUTSIDE = "3 posted logs of an RTX 4090 and an RTX PRO 6000"
+_PROCESS = tuple(GIB * hundredths // 100 for hundredths in (5, 15, 40))
+"""The same without a GPU: the program, the vocabulary and the server's buffers. Assumed: no log has them."""
 _MIN_OFFLOADED_ROWS = 32
 """Tokens from which a GPU multiplies by a matrix that is on the host (ggml_backend_cuda_device_offload_op)."""
+_ON_HOST = "compute buffer in host memory"
 _FORK = (6, 16)
 """Tenths of the compute buffer that ik_llama.cpp may have, whose graph was not read."""
 _ALLOCATOR = "ggml's allocator (ggml/src/ggml-alloc.c) on the graphs of llama.cpp, and posted logs"
@@ -40,22 +43,23 @@ def runtime(facts: RuntimeFacts[LlamacppArgs]) -> RuntimeMemory:
     graph = _graph(facts)
     buffer = compute_buffer(facts.model, facts.whole, graph)
     low, high = _range(facts, graph, buffer)
-    least, expected, most = _CONTEXT
+    least, expected, most = _PROCESS if facts.args.on_cpu else _CONTEXT
     if facts.gpu.shares_with_host:
         least, expected, most = map(sum, zip(_CONTEXT, facts.gpu.taken_by_host(), strict=True))
-    outside = symbol("outside_buffers", expected, "bytes of the CUDA context and libraries, outside the buffers")
+    what = "program" if facts.args.on_cpu else "CUDA context"
+    outside = symbol("outside_buffers", expected, f"bytes of the {what} and libraries, outside the buffers")
     model_buffer = symbol("weights", facts.weights, "bytes of the weights on this GPU")
     label = "outside the buffers" + (" and for the host" if facts.gpu.shares_with_host else "")
     return RuntimeMemory(
         (
             RuntimePart("compute_buffer", "compute buffer", low, buffer.expected, high, _ALLOCATOR),
-            RuntimePart("outside_buffers", label, least, outside, most, _OUTSIDE),
+            RuntimePart("outside_buffers", label, least, outside, most, "assumed" if facts.args.on_cpu else _OUTSIDE),
         ),
         tuple(_notes(facts.args, graph)),
         buffer.terms,
         details=(
             Detail("compute_buffer", "compute buffer", buffer.expected, BYTES),
-            Detail("host_compute_buffer", "compute buffer in host memory", buffer.host, BYTES),
+            *([] if facts.args.on_cpu else [Detail("host_compute_buffer", _ON_HOST, buffer.host, BYTES)]),
             Detail("model_buffer", "model buffer", model_buffer, BYTES),
         ),
         log_lines=tuple(buffer_lines(facts, buffer)),
@@ -94,8 +98,8 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
         pool_cells=pools,
         window_cells=0 if window is None else int(windows),
         streams=streams,
-        k_copied=k.name != "fp16",
-        v_copied=v.name != "fp16",
+        k_copied=k.name != "fp16" and not args.on_cpu,
+        v_copied=v.name != "fp16" and not args.on_cpu,
         gpus=args.gpus,
         first=facts.first,
         last=facts.last,
@@ -128,7 +132,8 @@ def _notes(args: LlamacppArgs, graph: Graph) -> Iterator[str]:
     release = graph.release
     state = "on" if graph.flash else "off"
     rows = "sampled tokens only" if release.sampled_logits else "every token"
-    yield f"The compute buffer is that of CUDA with flash attention {state}, and of logits of {rows}."
+    backend = "a CPU" if args.on_cpu else "CUDA"
+    yield f"The compute buffer is that of {backend} with flash attention {state}, and of logits of {rows}."
     if graph.pool_cells and release.scores_each_head:
         yield (
             "Builds up to b9988, of July 2026, have no CUDA kernel for the indexer: its scores of all heads are in the "
@@ -147,5 +152,5 @@ def _notes(args: LlamacppArgs, graph: Graph) -> Iterator[str]:
         )
     if graph.copies > 1:
         yield "With several GPUs every input has 4 copies (pipeline parallelism)."
-    if args.n_gpu_layers is None and not args.n_cpu_moe:  # with either, --fit changes nothing
+    if args.n_gpu_layers is None and not args.n_cpu_moe and not args.on_cpu:  # with either, --fit changes nothing
         yield _FIT_NOTE
