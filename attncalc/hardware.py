@@ -85,6 +85,7 @@ class Gpu:
         per_node: GPUs of one node: of a server, or of an NVLink domain.
         aliases: other names.
         is_cpu: whether it is the host itself: its memory is the host's, and all layers are there.
+        is_local: whether it is one of this machine.
         notes: what users of its figures should know.
         sources: where the facts are from.
     """
@@ -104,6 +105,7 @@ class Gpu:
     per_node: int = PER_NODE
     aliases: tuple[str, ...] = ()
     is_cpu: bool = False
+    is_local: bool = False
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
 

@@ -81,7 +81,9 @@ def test_the_screen_says_how_much_the_host_needs_and_has(ask: Ask) -> None:
         f"DOES NOT FIT: 1 request of 4,096 tokens needs {needed} in host memory, 32.00 GiB are there."
     )
     fitting = ask(*asked, "96GiB", "--full")
-    assert f"Host memory: {needed} of 96.00 GiB are used." in " ".join(fitting.out.split())
+    assert f"96.00 GiB of host memory is the limit of what is not on GPUs, {needed} here." in " ".join(
+        fitting.out.split()
+    )
     figures = results(ask(*asked, "96GiB", "--json"))
     assert (figures["host_memory"], figures["host_needed"]) == (96 * GIB, EMBEDDING + EXPERTS + INPUTS)
 

@@ -95,7 +95,7 @@ def fit_request(
     """
     size = given(options, SizeOptions)
     deployment = _deployment(model, options, is_logged=is_logged)
-    engine_args = _engine_args(options)
+    engine_args = _engine_args(options) | _found_ram(options, deployment)
     if traffic and "context" not in size and not model.max_context:
         size["context"] = int(traffic.worst_tokens)
     longest = str(size.get("context")) in ("auto", "-1")
@@ -114,6 +114,7 @@ def fit_request(
         engine_args=engine_args,
         **(served or {}),
         traffic=traffic,
+        ram_is_given=options.get("ram") is not None,
         **deployment,
     )
     request = with_auto_offload(request)
@@ -171,6 +172,19 @@ def _deployment(model: ModelSpec, options: Mapping[str, Any], *, is_logged: bool
     return deployment
 
 
+def _found_ram(options: Mapping[str, Any], deployment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return this machine's memory as --ram for its GPUs, if none is given and the engine leaves layers on the host.
+
+    A Mac's GPU has its memory from the same.
+    """
+    gpu, engine = deployment.get("gpu"), deployment["engine"]
+    if gpu is None or not gpu.is_local or gpu.unified or options.get("ram") is not None or engine == "all":
+        return {}
+    from ..config.local import machine_memory  # it starts programs, which other requests need not load
+
+    return {"ram": machine_memory()} if find_engine(engine).splits_by_layer else {}
+
+
 def _ranks_of_attention(deployment: dict[str, Any]) -> dict[str, Any]:
     """Return --dp as --attn-dp, as SGLang does with --enable-dp-attention. Raises AttncalcError without --dp."""
     name = str(deployment["engine"])
@@ -198,6 +212,8 @@ def _gpus(text: str, gpus: int | None, ram: int | None) -> dict[str, Any]:
     number, device = gpus_of(text)
     if number is None:
         return {"gpu": device}
+    if device.is_local:  # a machine may have more GPUs than are used
+        return {"gpu": device, "gpus": gpus or number}
     if gpus not in (None, number):
         raise AttncalcError(
             f"--gpu {truncate(text)} cannot be combined with --gpus {gpus}", "give the number of GPUs once"

@@ -17,8 +17,8 @@ from .data_files import file_content, file_names, folder_content, presets_folder
 
 LIMIT = 1 << 16
 """Bytes that a GPU's file may have; the built-in ones have some twenty lines."""
-CPU = "cpu"
-"""The name of the host as a device."""
+CPU, LOCAL = "cpu", "local"
+"""The names of the host as a device, and of this machine's GPUs."""
 _TIP = "'attncalc gpus' lists them all; a path to a .yaml works too"
 _EXAMPLE = "'attncalc gpus h100-80gb' prints an example"
 _SEVERAL = r"(?s)(?P<gpus>\d[\d,_]{0,39}) ?[xX] ?(?P<kind>.*\S)"
@@ -176,13 +176,17 @@ def gpu_of_device(title: str, memory: int) -> Gpu | None:
 def gpus_of(text: str) -> tuple[int | None, Gpu]:
     """Return the number of GPUs and their kind: (2, ...) for '2xh100', (None, ...) for 'h100'.
 
-    The kind is a name or a file as for `gpu`, the memory of a GPU of which nothing else is known: '24GB', or 'cpu', the
-    host with this machine's memory.
+    The kind is a name or a file as for `gpu`, the memory of a GPU of which nothing else is known: '24GB', 'cpu', the
+    host with this machine's memory, or 'local', the GPUs of this machine.
 
-    Raises AttncalcError as `gpu` does, and if the number or the memory is not possible.
+    Raises AttncalcError as `gpu` and `local_gpus` do, and if the number or the memory is not possible.
     """
     if text.strip().lower() == CPU:
         return None, cpu()
+    if text.strip().lower() == LOCAL:
+        from .local import local_gpus
+
+        return local_gpus()
     several = re.fullmatch(_SEVERAL, text.strip())
     number = parse_count(several["gpus"], f"--gpu {truncate(text)}") if several else None
     kind = several["kind"] if several else text.strip()
@@ -219,6 +223,8 @@ def cpu(memory: int | None = None) -> Gpu:
         from .local import machine_memory
 
         memory = machine_memory()
+    if memory is None:
+        raise AttncalcError("this machine does not say how much memory it has", "give it, as --ram 32GB")
     return Gpu(
         name=CPU,
         title=f"CPU with {human(memory, BYTES)}",

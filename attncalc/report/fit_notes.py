@@ -55,14 +55,14 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
 
 
 def _host_memory_notes(result: FitResult) -> Iterator[str]:
-    """Yield how much of the host's memory is used."""
-    gpu = result.resolved.gpu
+    """Yield how much of the host's memory is used. If that is this machine's, the note is on the default screen."""
+    gpu, source = result.resolved.gpu, "" if result.request.ram_is_given else ", this machine's,"
     if gpu and gpu.is_cpu:
-        source = "" if result.request.engine_args.get("ram") else ", this machine's,"
         yield f"--ram {human(gpu.memory, BYTES)}{source} is for llama.cpp alone: other programs are not counted."
     if result.host and result.host_needed is not None:
         used, there = human(result.host_needed, BYTES), human(result.host.limit, BYTES)
-        yield f"Host memory: {used} of {there} are used. Other programs are not counted."
+        what = f"{there} of host memory" if result.request.ram_is_given else f"--ram {there}{source}"
+        yield f"{what} is the limit of what is not on GPUs, {used} here. Other programs are not counted."
 
 
 def _node_notes(resolved: ResolvedRequest) -> Iterator[str]:

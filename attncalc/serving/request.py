@@ -80,6 +80,7 @@ class FitRequest:
         reserve: Bytes per GPU for activations, CUDA graphs and the driver; by default an estimate.
         weights_dtype: The dtype of the matrices of attention and MLPs; by default as the model was released.
         engine_args: Further arguments of the engine, by the names of `EngineArgs`: {"block_size": 32}.
+        ram_is_given: Whether `ram` was given, or the memory of --gpu cpu; otherwise it is this machine's.
         logged_excess: What weights and reserve took beyond the estimate, as a start-up log shows; None without a log.
         draft: The draft model of speculative decoding (vLLM).
         served_draft: The path or repository of the draft model, as `served_model`.
@@ -108,6 +109,7 @@ class FitRequest:
     reserve: int | None = None
     weights_dtype: str | None = None
     engine_args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    ram_is_given: bool = True
     logged_excess: LoggedExcess | None = None
     served_model: str | None = None
     draft: ModelSpec | None = None
