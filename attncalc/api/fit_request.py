@@ -16,11 +16,11 @@ from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..options import given, options_of, parsed
-from ..serving.fit import with_longest_context
+from ..serving.fit import USEFUL_CONTEXT, possible_verdict, with_longest_context
 from ..serving.offload import with_auto_offload
 from ..serving.request import FitRequest, resolve
 from ..serving.traffic import Traffic
-from ..units import truncate
+from ..units import count, truncate
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 from .inputs import read_lengths, read_model, read_workload, with_revision
 from .options import CacheDtypeOptions, ModelOptions, SizeOptions
@@ -46,7 +46,25 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
         served = served_model(os.fspath(named), spec)
     else:
         served = {} if isinstance(model, ModelSpec) else {"served_model": UNNAMED}
-    return fit_request(spec, options, traffic=traffic, served=served)
+    request = fit_request(spec, options, traffic=traffic, served=served)
+    is_file = spec.stored is not None and spec.stored.kind == "GGUF" and request.gpu is not None
+    asks = is_file and traffic is None and not {"context", "kv_memory"} & given(options, FitOptions).keys()
+    if not asks or request.engine == "all" or not find_engine(request.engine).typed_files:
+        return request
+    return _which_context(request)
+
+
+def _which_context(request: FitRequest) -> FitRequest:
+    """Return the request of a file without --context, with the longest that fits; with a useful one if none does."""
+    answer, own = with_longest_context(request), request.workload.context
+    context = min(USEFUL_CONTEXT, own) if answer is request else answer.workload.context
+    if context == own:
+        return answer
+    fits = "is sure to fit" if possible_verdict(answer) == "fits" else "may fit"
+    note = f"--context {count(context)} is the longest that {fits}; the model's own is {count(own)}. -c sets another."
+    if answer is request:
+        note = f"--context {count(context)} is assumed: no context fits."
+    return request.with_workload(context=context, assumed=(*request.workload.assumed, note))
 
 
 def read_quants(model: str, options: FitOptions) -> list[tuple[str, FitRequest]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..serving.answer import Answer
-from ..serving.fit import FitRequest, sure_limits
+from ..serving.fit import USEFUL_CONTEXT, FitRequest, sure_limits
 from ..serving.launch import launch_command
 from ..units import BYTES, count
 from .fit import hardware
@@ -16,9 +16,6 @@ from .fit_tables import Figures, command_table
 from .report import Column, Report, Table, column_table, unit_column, workload_facts
 from .roofline import roofline_section
 from .users import users_section
-
-USEFUL_CONTEXT = 8192
-"""Tokens of context that a quant must hold if none are asked for."""
 
 
 class _Quant(NamedTuple):
@@ -35,7 +32,7 @@ def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: in
 
     Args:
         requests: (name of the quant, its request).
-        context: Tokens that were asked for; None for USEFUL_CONTEXT.
+        context: Tokens that were asked for; None for a useful context.
 
     Raises AttncalcError as `fit` does.
     """

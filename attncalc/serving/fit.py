@@ -32,6 +32,8 @@ __all__ = [
 Verdict = Literal["fits", "may_not_fit", "does_not_fit"]
 """Whether a request fits even with the least memory for the cache, only with more, or not even with the most."""
 
+USEFUL_CONTEXT = 8192
+"""Tokens of context that are useful if none are asked for."""
 NO_LIMIT = 2**50
 """A search for the most sequences, or the longest context, stops here and reports that there is no limit."""
 
