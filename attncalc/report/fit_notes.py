@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..hardware import DESKTOP
 from ..model import plural
 from ..serving.answer import Answer
 from ..serving.fit import FitResult
 from ..serving.request import ResolvedRequest
-from ..units import BYTES, count, human
+from ..units import BYTES, GIB, count, human
 from .notes import WARNING, context_notes, device_notes, model_notes
 from .tiers import tier_notes
 
@@ -110,6 +111,10 @@ def _memory_notes(result: FitResult) -> Iterator[str]:
         yield f"{WARNING}{engine.title} does not start. {result.refusal.tip}"
     elif result.verdict == "may_not_fit":
         yield f"{WARNING}the runtime memory is an estimate, and whether this fits depends on it."
+    gpu = result.resolved.gpu
+    if gpu and gpu.shows_desktop and result.resolved.is_alone and result.request.reserve is None and budget.reserve:
+        left = f"{(gpu.memory - DESKTOP) / GIB:.1f}GiB"
+        yield f"--gpu {left} would leave {human(DESKTOP, BYTES)} to a desktop; none is assumed on this GPU."
     if budget.reserve:
         yield from budget.reserve.runtime.notes
         if engine.whole_prompts and budget.reserve.runtime.parts:

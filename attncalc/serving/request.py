@@ -205,6 +205,12 @@ class ResolvedRequest(NamedTuple):
         return self.engine.splits_by_layer and self.gpu is not None and not self.gpu.is_cpu
 
     @property
+    def is_alone(self) -> bool:
+        """Whether one request has one device for itself, as at a desk, with an engine that leaves the rest unused."""
+        slots = self.request.engine_args.get("sequences") or 1
+        return self.engine.splits_by_layer and self.gpu is not None and self.gpus * self.workload.batch * slots == 1
+
+    @property
     def replicas(self) -> int:
         """Groups of GPUs with requests of their own: copies of the model, or data-parallel ranks."""
         return self.gpus // self.devices * self.args.attn_dp if self.gpu and not self.whole_layers else 1
