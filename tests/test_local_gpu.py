@@ -31,7 +31,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     """Return a function that writes programs: machine(nvidia_smi="RTX 3060, 12288"); '!' before a text lets it fail."""
 
     def write(**programs: str) -> None:
-        local.local_gpus.cache_clear()
+        local.named_gpus.cache_clear()
         for name, text in programs.items():
             path = tmp_path / name.replace("_", "-")
             failed = text.startswith("!")
@@ -44,7 +44,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     write(nvidia_smi="!", rocm_smi="!", sysctl="!")
     yield write
-    local.local_gpus.cache_clear()
+    local.named_gpus.cache_clear()
 
 
 @each(

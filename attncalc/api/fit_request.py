@@ -11,6 +11,7 @@ from typing import Any
 from ..config import ModelLike, load
 from ..config.presets import preset_of, repository_of, with_file_type
 from ..engines import default_engine, find_engine
+from ..engines.llamacpp.options import Projector
 from ..errors import AttncalcError
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
@@ -242,13 +243,20 @@ def _gpus(text: str, gpus: int | None, ram: int | None) -> dict[str, Any]:
 def _engine_args(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the engine's arguments, by the names of EngineArgs, and `speculative_model` as a name.
 
-    --cpu-moe is --n-cpu-moe of all layers. Raises AttncalcError if both are given.
+    --cpu-moe is --n-cpu-moe of all layers, and --mmproj the bytes of its file.
+
+    Raises AttncalcError if both of the former are given, or the file is no projector.
     """
     args = parsed(options, EngineOptions)
     if args.pop("cpu_moe", False):
         if "n_cpu_moe" in args:
             raise AttncalcError("--cpu-moe cannot be combined with --n-cpu-moe", "give one of them")
         args["n_cpu_moe"] = ALL_LAYERS
+    if "mmproj" in args:
+        from ..config.gguf.projector import projector_bytes
+
+        path = os.fspath(args["mmproj"])
+        args["mmproj"] = Projector(path, projector_bytes(path))
     return args
 
 

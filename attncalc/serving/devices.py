@@ -158,7 +158,7 @@ def device_memory(resolved: ResolvedRequest) -> tuple[DeviceMemory, ...]:
             model=int(budget.weights.total) if budget.weights else 0,
             cache=int(device.needed(batch, context)),
             compute=parts.get("compute_buffer"),
-            outside=parts.get("outside_buffers"),
+            outside=parts["outside_buffers"] + parts.get("projector", 0) if parts else None,
         )
         rows.append(row)
         if i == 0:

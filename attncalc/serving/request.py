@@ -24,7 +24,7 @@ from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..quantity import ceil_div
-from ..units import count, dtype, is_dtype, parse_decimal, truncate
+from ..units import BYTES, count, dtype, human, is_dtype, parse_decimal, truncate
 from ..workload import Workload
 from .traffic import Traffic
 from .weight_format import released_dtype
@@ -248,6 +248,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     model, weights_dtype = weights_of(request)
     _check_parallelism(request, of)
     _check_cpu(request, of)
+    _check_projector(request)
     gpus, tp = _split(request, whole_layers=of.splits_by_layer)
     if of.max_gpus and gpus > of.max_gpus:
         raise AttncalcError(
@@ -439,6 +440,16 @@ def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:
         raise AttncalcError(
             "--attn-dp cannot be combined with --dp",
             "SGLang has either ranks of attention or replicas",
+        )
+
+
+def _check_projector(request: FitRequest) -> None:
+    """Raise AttncalcError if a reserve replaces the runtime memory that the projector is a part of."""
+    projector = request.engine_args.get("mmproj")
+    if projector and request.reserve is not None:
+        raise AttncalcError(
+            "--mmproj cannot be combined with --reserve",
+            f"leave --mmproj out, and add its {human(projector.weights, BYTES)} to --reserve",
         )
 
 

@@ -22,6 +22,7 @@ def launch(facts: LaunchFacts[LlamacppArgs]) -> Flags:
     args = facts.args
     yield "llama-server"
     yield from _gguf_file(facts)
+    yield from flag("--mmproj", args.mmproj and args.mmproj.path)
     yield from ("-c", facts.context * (facts.batch if args.kv_unified else args.slots), "-np", args.slots)
     if args.on_cpu:
         yield from ("-ngl", 0, "--no-mmap")
@@ -89,7 +90,11 @@ WORDS = LaunchWords(
         "--defrag-thold": ignored,
         "--cache-reuse": ignored,
     },
-    flags={"--cont-batching": (), "-cb": (), "--context-shift": (), "--slots": (), "--no-slots": ()},
+    flags={
+        **dict.fromkeys(("--cont-batching", "-cb", "--context-shift", "--slots", "--no-slots"), ()),
+        **dict.fromkeys(("--mmproj-auto", "--no-mmproj", "--no-mmproj-auto", "--mmproj-offload"), ()),
+    },
+    unmodelled=("--no-mmproj-offload", "--mmproj-url", "-mmu"),
 )
 """How llama-server is read (common/arg.cpp)."""
 

@@ -2,9 +2,10 @@
 
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, TypedDict
+from typing import Annotated, NamedTuple, TypedDict
 
 from ...errors import AttncalcError
 from ...options import BYTES, COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, Count, Option, Parser, Size, count_or_zero
@@ -45,6 +46,13 @@ def _shares(text: str, name: str) -> tuple[float, ...]:
     if not any(numbers):
         raise AttncalcError(f"{name}: all shares are 0", "give one share per GPU, as 3,1")
     return tuple(numbers)
+
+
+class Projector(NamedTuple):
+    """The projector of a multimodal model, with its vision or audio tower."""
+
+    path: str  # its GGUF file
+    weights: int  # bytes of its tensors
 
 
 class LlamacppOptions(TypedDict, total=False):
@@ -95,6 +103,16 @@ class LlamacppOptions(TypedDict, total=False):
         ),
     ]
     no_kv_offload: Annotated[bool, Option("--no-kv-offload", "-nkvo", help="The cache in host memory.", needs_gpu=True)]
+    mmproj: Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            *("--mmproj", "-mm"),
+            metavar="FILE",
+            axis=False,
+            help="The projector of a multimodal model, a GGUF file: its weights are on the first GPU.",
+            needs_gpu=True,
+        ),
+    ]
     kv_dtype_k: Annotated[
         str | None,
         Option(
@@ -153,6 +171,7 @@ class LlamacppArgs(EngineArgs):
     n_cpu_moe: int = 0  # layers from the first on whose routed experts are on the host
     tensor_split: tuple[float, ...] = ()  # the share of the layers on each GPU (-ts); () for equal ones
     no_kv_offload: bool = False
+    mmproj: Projector | None = None
     ram: int | None = None  # bytes of host memory for what is not on GPUs; None if it limits nothing
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...quantity import ceil_div, symbol
+from ...quantity import ceil_div, quantity, symbol
 from ...units import BYTES, GIB
 from ..base import Detail
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
@@ -37,6 +37,12 @@ _FIT_NOTE = (
     "The figures are those of --fit off."
 )
 
+_PROJECTOR_NOTE = (
+    "The projector's compute buffer is not counted. It grows with the image: a log has 248 MiB for 1,472 x 1,472 "
+    "pixels beside a projector of 888 MiB."
+)
+"""find_string id 57135105231: `load_hparams: model size: 887.99 MiB`, `warmup with image size = 1472 x 1472`."""
+
 
 def runtime(facts: RuntimeFacts[LlamacppArgs]) -> RuntimeMemory:
     """Return the compute buffer and the memory outside the buffers. Raises AttncalcError for an unknown version."""
@@ -54,6 +60,7 @@ def runtime(facts: RuntimeFacts[LlamacppArgs]) -> RuntimeMemory:
         (
             RuntimePart("compute_buffer", "compute buffer", low, buffer.expected, high, _ALLOCATOR),
             RuntimePart("outside_buffers", label, least, outside, most, "assumed" if facts.args.on_cpu else _OUTSIDE),
+            *_projector(facts),
         ),
         tuple(_notes(facts.args, graph)),
         buffer.terms,
@@ -64,6 +71,14 @@ def runtime(facts: RuntimeFacts[LlamacppArgs]) -> RuntimeMemory:
         ),
         log_lines=tuple(buffer_lines(facts, buffer)),
     )
+
+
+def _projector(facts: RuntimeFacts[LlamacppArgs]) -> Iterator[RuntimePart]:
+    """Yield the weights of --mmproj's file, which are on the first GPU (tools/mtmd/clip.cpp)."""
+    file = facts.args.mmproj
+    if file and facts.first:
+        size = symbol("projector", file.weights, "bytes of the tensors of the projector's file")
+        yield RuntimePart("projector", "projector (--mmproj)", file.weights, quantity(size), file.weights, "its file")
 
 
 def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
@@ -134,6 +149,8 @@ def _notes(args: LlamacppArgs, graph: Graph) -> Iterator[str]:
     rows = "sampled tokens only" if release.sampled_logits else "every token"
     backend = "a CPU" if args.on_cpu else "CUDA"
     yield f"The compute buffer is that of {backend} with flash attention {state}, and of logits of {rows}."
+    if args.mmproj:
+        yield _PROJECTOR_NOTE
     if graph.pool_cells and release.scores_each_head:
         yield (
             "Builds up to b9988, of July 2026, have no CUDA kernel for the indexer: its scores of all heads are in the "
