@@ -101,6 +101,18 @@ def test_ram_needs_an_engine_that_uses_the_host_beside_a_gpu(ask: Ask, options: 
     assert (answer.code, error in answer.err) == (2, True)
 
 
+def test_a_sweep_has_the_hosts_figures(ask: Ask) -> None:
+    answer = ask(
+        *("sweep", "mixtral-8x7b", "--engine", "llamacpp", "--gpu", "b300", "--n-cpu-moe", "0,32", "-c", "4096,8192"),
+        *("--ram", "8GiB", "--columns", "host_needed,verdict", "--format", "csv"),
+    )
+    more_masks = 4096 * 512 * 2
+    sizes = [experts + EMBEDDING + INPUTS + masks for experts in (0, EXPERTS) for masks in (0, more_masks)]
+    assert [row.split(",")[-3:-1] for row in answer.out.splitlines()[1:]] == [
+        [str(size), "fits" if size <= 8 * GIB else "does_not_fit"] for size in sizes
+    ]
+
+
 # Without a GPU
 
 

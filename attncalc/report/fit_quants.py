@@ -55,6 +55,7 @@ def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: in
         command = command_table(launch_command(Answer.to(resolved.request.with_workload(context=tokens)).resolved))
     bounds = roofline_section(answer, with_variants=False)
     verdict = _verdict(chosen, wanted, fits=fits)
+    on_gpu = "" if resolved.args.on_cpu else "Weights are those on the GPU. "
     return Report(
         "fit",
         (verdict, f"{resolved.request.model.title} on {hardware(resolved)}, {resolved.engine.title}"),
@@ -63,7 +64,7 @@ def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: in
         (*chosen.figures.values(), *bounds.figures),
         tuple(({**engine_facts(one.answer.result), "name": one.name}, tuple(one.figures.values())) for one in quants),
         (column_table(columns), *command),
-        ("Weights are those on the GPU. The contexts of one request are sure to fit.",),
+        (f"{on_gpu}The contexts of one request are sure to fit.",),
         extra={
             **fit_facts(answer, verdict),
             "fits": fits,
@@ -86,4 +87,4 @@ def _verdict(chosen: _Quant, wanted: int, *, fits: bool) -> str:
         return f"FITS: {chosen.name} is the largest that holds {count(wanted)} tokens."
     if chosen.longest:
         return f"DOES NOT FIT: {chosen.name} holds {count(chosen.longest)} tokens, and none {count(wanted)}."
-    return "DOES NOT FIT: the weights of every quant are larger than the GPU."
+    return "DOES NOT FIT: the weights of every quant are larger than the memory."

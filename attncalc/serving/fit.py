@@ -65,7 +65,7 @@ class FitResult(NamedTuple):
     refusal: Refusal | None
     max_context: Quantity | None
     max_batch: Quantity | None
-    host: HostMemory | None = None
+    host: HostMemory | None
 
     @property
     def host_needed(self) -> int | None:
