@@ -24,6 +24,14 @@ and 104.46, and SGLang 111 to 114; the most is 119.6. Hosts with other servers o
 96.75. The same is assumed of other machines.
 """
 
+DESKTOP = 2**30
+"""Bytes of a GPU that a desktop takes, of which none are assumed.
+
+When llama.cpp started, posted logs of cards for games had 11,013 of 12,226 MiB free (RTX 5070,
+antirez/llama.cpp-deepseek-v4-flash#11) and 15,055 of 16,311 (RTX 5060 Ti, lmstudio-bug-tracker#1360; this total is from
+memory), with llama.cpp's own CUDA context.
+"""
+_AT_DESKS = ("GeForce", "Radeon RX")
 _SIXTEEN_BITS = ("bf16", "fp16")
 _NARROW_MATMULS = ("fp8", "int8", "fp4")
 """Weight dtypes that engines multiply with activations of the same dtype: W8A8 for fp8 and int8, W4A4 for NVFP4."""
@@ -84,6 +92,8 @@ class Gpu:
         nvlink: whether several of these GPUs are connected by NVLink; None if unknown.
         per_node: GPUs of one node: of a server, or of an NVLink domain.
         aliases: other names.
+        is_cpu: whether it is the host itself: its memory is the host's, and all layers are there.
+        is_local: whether it is one of this machine.
         notes: what users of its figures should know.
         sources: where the facts are from.
     """
@@ -102,6 +112,8 @@ class Gpu:
     nvlink: bool | None = None
     per_node: int = PER_NODE
     aliases: tuple[str, ...] = ()
+    is_cpu: bool = False
+    is_local: bool = False
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
 
@@ -109,6 +121,12 @@ class Gpu:
     def shares_with_host(self) -> bool:
         """Whether programs of the host use the same memory. A Mac's limit, set by Metal, leaves them the rest."""
         return self.unified and self.vendor != "Apple"
+
+    @property
+    def shows_desktop(self) -> bool:
+        """Whether it may show a desktop: a card for games, or one of which only the marketed memory is known."""
+        given_as_marketed = not self.vendor and not self.measured and not self.is_cpu
+        return given_as_marketed or any(series in self.title for series in _AT_DESKS)
 
     def taken_by_host(self) -> tuple[int, int, int]:
         """Return the bytes in use before an engine starts: the least, the expected and the most.

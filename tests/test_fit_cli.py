@@ -36,6 +36,8 @@ NAMES = [
     "min_gpus",
     "compute_buffer",
     "host_compute_buffer",
+    "host_memory",
+    "host_needed",
     "model_buffer",
     "max_n_gpu_layers",
     "min_n_cpu_moe",

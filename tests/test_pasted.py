@@ -196,11 +196,12 @@ def test_options_that_are_not_used_are_named(ask: Ask) -> None:
     ("command", "message"),
     [
         (["vllm", "serve", "gpt2", "--kv-sharing-fast-prefill-size", "1"], "--kv-sharing-fast-prefill-size of vLLM"),
-        (["llama-server", "-m", "gpt2", "--mmproj", "x"], "--mmproj of llama.cpp is not known here"),
         (
             ["llama-server", "-m", "qwen3-8b", "-md", "Qwen3-0.6B-Q8_0.gguf"],
             "does not compute a draft model in q8_0",
         ),
+        (["llama-server", "-m", "gpt2", "--lora-scaled", "x"], "--lora-scaled of llama.cpp is not known here"),
+        (["llama-server", "-m", "gpt2", "--mmproj", "x"], "--mmproj x: there is no such file"),
         (["rm", "-rf", "x"], "'rm -rf x' starts no engine"),
         (["vllm serve 'gpt2"], "no preset named ''gpt2'"),
         (["vllm", "serve"], "a model is required"),

@@ -39,7 +39,7 @@ def test_the_largest_that_holds_the_context_is_chosen(ask: Ask) -> None:
     [
         (["llama3.1-8b", "--gpu", "12GB"], 0, "FITS: q8_0 is the largest that holds 8,192 tokens.\n"),
         (["qwen3-32b", "--gpu", "24GB", "-c", "64K"], 1, "DOES NOT FIT: q2_k holds 40,960 tokens, and none 65,536.\n"),
-        (["qwen3-32b", "--gpu", "8GB"], 1, "DOES NOT FIT: the weights of every quant are larger than the GPU.\n"),
+        (["qwen3-32b", "--gpu", "8GB"], 1, "DOES NOT FIT: the weights of every quant are larger than the memory.\n"),
     ],
 )
 def test_the_answer_comes_first_and_within_24_rows(ask: Ask, words: list[str], code: int, start: str) -> None:

@@ -80,7 +80,7 @@ class DeploymentOptions(TypedDict, total=False):
             also=("--gpu-type", "--gpu-name", "--hardware"),
             metavar="GPU",
             common=True,
-            help="GPU, as h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB or a .yaml file.",
+            help="GPU, as h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB, local, cpu or a .yaml file.",
         ),
     ]
     gpus: Annotated[

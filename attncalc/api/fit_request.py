@@ -12,16 +12,17 @@ from typing import Any
 from ..config import ModelLike, load
 from ..config.presets import preset_of, repository_of, with_file_type
 from ..engines import default_engine, find_engine
+from ..engines.llamacpp.options import Projector
 from ..errors import AttncalcError
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..options import options_of, parsed
-from ..serving.fit import with_longest_context
+from ..serving.fit import USEFUL_CONTEXT, possible_verdict, with_longest_context
 from ..serving.offload import with_auto_offload
 from ..serving.request import FitRequest, resolve
 from ..serving.traffic import Traffic
-from ..units import truncate
+from ..units import count, truncate
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 from .inputs import read_model, read_workload, with_revision
 from .options import CacheDtypeOptions, ModelOptions, SizeOptions
@@ -46,7 +47,25 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
         served = served_model(os.fspath(named), spec)
     else:
         served = {} if isinstance(model, ModelSpec) else {"served_model": UNNAMED}
-    return fit_request(spec, options, served)
+    request = fit_request(spec, options, served)
+    is_file = spec.stored is not None and spec.stored.kind == "GGUF" and request.gpu is not None
+    is_given = any(options.get(name) is not None for name in ("context", "kv_memory"))
+    if not is_file or is_given or request.traffic or request.engine == "all":
+        return request
+    return _which_context(request) if find_engine(request.engine).typed_files else request
+
+
+def _which_context(request: FitRequest) -> FitRequest:
+    """Return the request of a file without --context, with the longest that fits; with a useful one if none does."""
+    answer, own = with_longest_context(request), request.workload.context
+    context = min(USEFUL_CONTEXT, own) if answer is request else answer.workload.context
+    if context == own:
+        return answer
+    fits = "is sure to fit" if possible_verdict(answer) == "fits" else "may fit"
+    note = f"--context {count(context)} is the longest that {fits}; the model's own is {count(own)}. -c sets another."
+    if answer is request:
+        note = f"--context {count(context)} is assumed: no context fits."
+    return request.with_workload(context=context, assumed=(*request.workload.assumed, note))
 
 
 def read_quants(model: str, options: FitOptions) -> list[tuple[str, FitRequest]]:
@@ -91,8 +110,8 @@ def fit_request(
 
     Raises AttncalcError if an option cannot be parsed, a name in it is unknown, or two options exclude each other.
     """
-    deployment, engine_args = _deployment(model, options, is_logged=is_logged), _engine_args(options)
-    traffic = _traffic(options)
+    deployment, traffic = _deployment(model, options, is_logged=is_logged), _traffic(options)
+    engine_args = _engine_args(options) | _found_ram(options, deployment)
     size = {name: options[name] for name in SizeOptions.__annotations__ if options.get(name) is not None}
     if traffic and "context" not in size and not model.max_context:
         size["context"] = int(traffic.worst_tokens)
@@ -112,6 +131,7 @@ def fit_request(
         engine_args=engine_args,
         **served,
         traffic=traffic,
+        ram_is_given=options.get("ram") is not None,
         **deployment,
     )
     request = with_auto_offload(request)
@@ -151,10 +171,13 @@ def _deployment(model: ModelSpec, options: Mapping[str, Any], *, is_logged: bool
     """Return where the model runs, as fields of FitRequest."""
     deployment = parsed(options, DeploymentOptions)
     if "gpu" in deployment and not isinstance(deployment["gpu"], Gpu):
-        deployment |= _gpus(str(deployment["gpu"]), deployment.get("gpus"))
+        ram = parsed({"ram": options.get("ram")}, EngineOptions).get("ram")
+        deployment |= _gpus(str(deployment["gpu"]), deployment.get("gpus"), ram)
     device: Gpu | None = deployment.get("gpu")
     vendor = device.vendor if device else ""
-    deployment.setdefault("engine", default_engine(model.stored, deployment.get("weights_dtype"), vendor))
+    on_cpu = bool(device and device.is_cpu)
+    engine = default_engine(model.stored, deployment.get("weights_dtype"), vendor, on_cpu=on_cpu)
+    deployment.setdefault("engine", engine)
     if deployment.pop("enable_dp_attention", False):
         deployment |= _ranks_of_attention(deployment)
     if not is_logged and device and device.shares_with_host and deployment["engine"] != "all":
@@ -162,6 +185,19 @@ def _deployment(model: ModelSpec, options: Mapping[str, Any], *, is_logged: bool
         if share and deployment.get("kv_memory") is None:
             deployment.setdefault("gpu_memory_utilization", share)
     return deployment
+
+
+def _found_ram(options: Mapping[str, Any], deployment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return this machine's memory as --ram for its GPUs, if none is given and the engine leaves layers on the host.
+
+    A Mac's GPU has its memory from the same.
+    """
+    gpu, engine = deployment.get("gpu"), deployment["engine"]
+    if gpu is None or not gpu.is_local or gpu.unified or options.get("ram") is not None or engine == "all":
+        return {}
+    from ..config.local import machine_memory  # it starts programs, which other requests need not load
+
+    return {"ram": machine_memory()} if find_engine(engine).splits_by_layer else {}
 
 
 def _ranks_of_attention(deployment: dict[str, Any]) -> dict[str, Any]:
@@ -179,16 +215,20 @@ def _ranks_of_attention(deployment: dict[str, Any]) -> dict[str, Any]:
     return {"attn_dp": deployment["dp"], "dp": 1}
 
 
-def _gpus(text: str, gpus: int | None) -> dict[str, Any]:
-    """Return the GPU, and its number if the text has one, as in '2xh100'.
+def _gpus(text: str, gpus: int | None, ram: int | None) -> dict[str, Any]:
+    """Return the GPU, and its number if the text has one, as in '2xh100'; the host with `ram` bytes for 'cpu'.
 
     Raises AttncalcError if the GPU is unknown, or the number is given twice.
     """
-    from ..config.gpus import gpus_of
+    from ..config.gpus import CPU, cpu, gpus_of
 
+    if ram is not None and text.strip().lower() == CPU:
+        return {"gpu": cpu(ram)}
     number, device = gpus_of(text)
     if number is None:
         return {"gpu": device}
+    if device.is_local:  # a machine may have more GPUs than are used
+        return {"gpu": device, "gpus": gpus or number}
     if gpus not in (None, number):
         raise AttncalcError(
             f"--gpu {truncate(text)} cannot be combined with --gpus {gpus}", "give the number of GPUs once"
@@ -210,13 +250,20 @@ def _draft(name: str) -> ModelSpec:
 def _engine_args(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the engine's arguments, by the names of EngineArgs, and `speculative_model` as a name.
 
-    --cpu-moe is --n-cpu-moe of all layers. Raises AttncalcError if both are given.
+    --cpu-moe is --n-cpu-moe of all layers, and --mmproj the bytes of its file.
+
+    Raises AttncalcError if both of the former are given, or the file is no projector.
     """
     args = parsed(options, EngineOptions)
     if args.pop("cpu_moe", False):
         if "n_cpu_moe" in args:
             raise AttncalcError("--cpu-moe cannot be combined with --n-cpu-moe", "give one of them")
         args["n_cpu_moe"] = ALL_LAYERS
+    if "mmproj" in args:
+        from ..config.gguf.projector import projector_bytes
+
+        path = os.fspath(args["mmproj"])
+        args["mmproj"] = Projector(path, projector_bytes(path))
     return args
 
 

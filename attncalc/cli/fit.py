@@ -36,7 +36,7 @@ class LogOptions(Options):
             "--log",
             "--vllm-log",
             metavar="FILE",
-            help="A start-up log of vLLM, SGLang or llama.cpp (- for standard input), to compare with the prediction.",
+            help="An engine's start-up log (- for standard input), to compare with the prediction.",
         ),
     ] = None
 

@@ -8,16 +8,22 @@ import os
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import AttncalcError, BadValueError, did_you_mean
 from ..hardware import PER_NODE, UNIFIED_MEMORY_SHARE, Gpu
-from ..units import parse_bytes, parse_count, truncate
+from ..units import BYTES, human, parse_bytes, parse_count, truncate
 from .data_files import file_content, file_names, folder_content, presets_folder
+
+if TYPE_CHECKING:
+    from .local import NamedGpu
 
 LIMIT = 1 << 16
 """Bytes that a GPU's file may have; the built-in ones have some twenty lines."""
+CPU, LOCAL = "cpu", "local"
+"""The names of the host as a device, and of this machine's GPUs."""
 _TIP = "'attncalc gpus' lists them all; a path to a .yaml works too"
+_NOT_LOCAL = "give its name or its memory, as --gpu rtx-4090 or --gpu 12GB; --gpu cpu computes without a GPU"
 _EXAMPLE = "'attncalc gpus h100-80gb' prints an example"
 _SEVERAL = r"(?s)(?P<gpus>\d[\d,_]{0,39}) ?[xX] ?(?P<kind>.*\S)"
 """'2xh100', '2 x H100'."""
@@ -189,11 +195,16 @@ def gpu_of_device(title: str, memory: int) -> Gpu | None:
 def gpus_of(text: str) -> tuple[int | None, Gpu]:
     """Return the number of GPUs and their kind: (2, ...) for '2xh100', (None, ...) for 'h100'.
 
-    The kind is a name or a file as for `gpu`, or the memory of a GPU of which nothing else is known: '24GB'.
+    The kind is a name or a file as for `gpu`, the memory of a GPU of which nothing else is known: '24GB', 'cpu', the
+    host with this machine's memory, or 'local', the GPUs of this machine.
 
-    Raises AttncalcError as `gpu` does, and if the number or the memory is not possible.
+    Raises AttncalcError as `gpu` does, if this machine has no GPU, and if the number or the memory is not possible.
     """
     text = re.sub(_FOLLOWING_MEMORY, "", text.strip())
+    if text.lower() == CPU:
+        return None, cpu()
+    if text.lower() == LOCAL:
+        return _local_gpus()
     several, after = re.fullmatch(_SEVERAL, text), re.fullmatch(_SEVERAL_AFTER, text)
     if after and _words(after["kind"]) in _by_words():  # 'rtx3060' is no number of 'rt'
         several = after
@@ -220,6 +231,81 @@ def gpu_with(memory: str) -> Gpu:
         flops=(),
         measured=binary,
         sources=("as given",),
+    )
+
+
+def cpu(memory: int | None = None) -> Gpu:
+    """Return the host as a device without GPUs, with so many bytes of memory; by default this machine's.
+
+    Raises AttncalcError if this machine does not say how much it has.
+    """
+    if memory is None:
+        from .local import machine_memory
+
+        memory = machine_memory()
+    if memory is None:
+        raise AttncalcError("this machine does not say how much memory it has", "give it, as --ram 32GB")
+    return Gpu(
+        name=CPU,
+        title=f"CPU with {human(memory, BYTES)}",
+        vendor="",
+        memory_gb=-(-memory // 10**9),
+        memory=memory,
+        bandwidth=0,
+        flops=(),
+        is_cpu=True,
+        sources=("as given or found",),
+    )
+
+
+def _local_gpus() -> tuple[int, Gpu]:
+    """Return the number of this machine's GPUs and their kind.
+
+    A GPU that is not known by its name has the memory that the program reports, and no roofline.
+
+    Raises AttncalcError if no program names a GPU, or there are several kinds.
+    """
+    from .local import named_gpus  # it starts programs, which other names need not load
+
+    found = named_gpus()
+    if not found:
+        raise AttncalcError("--gpu local: nvidia-smi, rocm-smi and sysctl name no GPU of this machine", _NOT_LOCAL)
+    titles = dict.fromkeys(one.title for one in found)
+    if len(titles) > 1:
+        raise AttncalcError(
+            f"--gpu local: this machine has different GPUs: {', '.join(titles)}", "give one kind with --gpu, as 2x4090"
+        )
+    return len(found), dataclasses.replace(_by_title(found[0]) or _by_memory(found[0]), is_local=True)
+
+
+def _by_title(found: NamedGpu) -> Gpu | None:
+    """Return the GPU of that name, if it is a known one."""
+    if (found.vendor == "NVIDIA" and found.memory) or found.vendor == "AMD":
+        return gpu_of_device(found.title, found.memory)
+    try:
+        memory = f" {found.memory >> 30}GB" if found.memory else ""
+        return gpu(f"{found.title}{memory}")
+    except AttncalcError:
+        return None
+
+
+def _by_memory(found: NamedGpu) -> Gpu:
+    """Return a GPU with the memory that the vendor prints on it. Raises AttncalcError if it is not known either."""
+    if not found.memory:
+        raise AttncalcError(f"--gpu local: {found.title} is not known, nor is its memory", _NOT_LOCAL)
+    gb, unified = round(found.memory / 2**30), found.vendor == "Apple"
+    numerator, denominator = UNIFIED_MEMORY_SHARE
+    return Gpu(
+        name="local",
+        title=found.title,
+        vendor=found.vendor,
+        memory_gb=gb,
+        memory=found.memory * numerator // denominator if unified else min(found.memory, gb * 10**9),
+        bandwidth=0,
+        flops=(),
+        measured=False,
+        unified=unified,
+        sources=("as this machine names it",),
     )
 
 

@@ -36,16 +36,19 @@ PROGRAMS = {
 """Words of the commands that start engines, by which one is recognised before its engine is imported."""
 
 
-def default_engine(stored: CheckpointWeights | None, weights_dtype: str | None = None, vendor: str = "") -> str:
-    """Return the engine if none is given: llama.cpp for GGUF files and their types, and on a Mac.
+def default_engine(
+    stored: CheckpointWeights | None, weights_dtype: str | None = None, vendor: str = "", *, on_cpu: bool = False
+) -> str:
+    """Return the engine if none is given: llama.cpp for GGUF files and their types, on a Mac, and without GPUs.
 
     Args:
         stored: The files of the model.
         weights_dtype: The dtype of the weights, or the type of a file.
         vendor: The vendor of the GPU; "" without one.
+        on_cpu: Whether the device is the host.
     """
     is_gguf = weights_dtype in FILE_TYPES or (stored and stored.kind == "GGUF")
-    return "llamacpp" if is_gguf or vendor == "Apple" else DEFAULT_ENGINE
+    return "llamacpp" if is_gguf or vendor == "Apple" or on_cpu else DEFAULT_ENGINE
 
 
 def find_engine(name: str) -> Engine[Any]:

@@ -67,6 +67,7 @@ class EngineArgs:
     max_model_len: int | None = None  # tokens of the requested context
     device_memory: int | None = None  # bytes of one GPU
     device: str = ""
+    on_cpu: bool = False  # whether the device is the host: there are no GPUs
     n_kv_heads: int | None = None  # KV heads of the whole model, before tensor parallelism
     model_type: str | None = None  # the model_type of the model's config.json
     attentions: frozenset[str] = frozenset()  # labels of the model's kinds of attention ("MLA", "KDA")

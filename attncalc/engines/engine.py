@@ -94,6 +94,7 @@ class Engine(Generic[Args]):
     ranks_share_tp: bool = False  # whether these are among the tensor-parallel GPUs (SGLang's DP attention)
     splits_by_layer: bool = False  # whether each GPU gets whole layers, not a part of each (llama.cpp)
     max_gpus: int | None = None  # GPUs that one server supports; None without a limit
+    runs_on_cpu: bool = False  # whether its memory without GPUs is known
     must_fit_one: bool = False  # whether it does not start unless one request of the whole context fits
     whole_prompts: bool = False  # whether one forward pass takes all tokens of all sequences
     runtime_grows: bool = False  # whether `runtime` depends on the batch and the context
@@ -222,6 +223,10 @@ class Engine(Generic[Args]):
 
     def host_layout(self, specs: Sequence[LayerCacheSpec], args: Args) -> CacheLayout | None:
         """Return how it stores the caches in host memory; None if all are on GPUs."""
+        return None
+
+    def host_limit(self, args: Args) -> int | None:
+        """Return the bytes of host memory for what is not on GPUs; None if nothing is known to limit it."""
         return None
 
     def is_placed(self, args: Args) -> bool:

@@ -14,7 +14,7 @@ from ..serving.memory_budget import MemoryBudget
 from ..serving.request import FitRequest, ResolvedRequest
 from ..serving.suggestions import Suggestion, with_fewest_options
 from ..units import BYTES, count, human
-from .bar import Bar, gib_range
+from .bar import Bar, gib, gib_range
 from .fit_facts import engine_facts, fit_facts
 from .fit_figures import answer_figures, detail_figures, term_figures
 from .fit_notes import fit_notes
@@ -189,6 +189,8 @@ def place(resolved: ResolvedRequest) -> str:
 def hardware(resolved: ResolvedRequest) -> str:
     """Return the devices in words: '4 x NVIDIA H100 80GB SXM', or 'one device' without a GPU."""
     gpu, gpus = resolved.gpu, resolved.gpus
+    if gpu and gpu.is_cpu:
+        return gpu.title
     if gpu is None:
         return f"{resolved.devices} devices" if resolved.devices > 1 else "one device"
     return f"{count(gpus)} x {gpu.title}" if gpus > 1 else f"one {gpu.title}"
@@ -227,13 +229,35 @@ def verdict(result: FitResult) -> str:
         answer = f"{starts} with requests up to {about}{count(longest)} tokens"
     if maximum is not None and workload.batch > maximum:
         return f"{answer}: {batch}; {result.resolved.engine.title} runs at most {count(maximum)}."
+    if result.host and result.host_needed is not None and result.host_needed > result.host.limit:
+        on_host = f"{human(result.host_needed, BYTES)} in host memory, {human(result.host.limit, BYTES)} are there"
+        return f"{answer}: {batch} {_need(workload.batch)} {on_host}."
+    if used := _used(result):
+        uses = "needs" if result.verdict == "does_not_fit" else "uses"
+        return f"{answer}: {uses} {used} with {count(workload.context)} tokens of context."
     if result.verdict == "does_not_fit" and not budget.kv_memory_high:
         short = human(-budget.room("high"), BYTES)
         return f"{answer}: weights and runtime memory need {short} more than is usable."
     needed = human(result.needed, BYTES) if result.needed else "no KV cache"
     needed += " on each GPU" if result.needed and result.resolved.devices > 1 else ""
     free = _free(budget, "" if " GiB" in needed else " GiB")
-    return f"{answer}: {batch} {'needs' if workload.batch == 1 else 'need'} {needed}, {free} free."
+    return f"{answer}: {batch} {_need(workload.batch)} {needed}, {free} free."
+
+
+def _used(result: FitResult) -> str:
+    """Return what one request takes of one device that it has alone, as at a desk: '5.6 to 6.0 of 7.6 GiB'.
+
+    '' for other requests: a server's memory for the cache is for as many as it holds.
+    """
+    resolved, budget = result.resolved, result.budget
+    if not (resolved.is_alone and budget.weights and budget.reserve and budget.usable):
+        return ""
+    held = int(budget.weights.total) + int(result.needed)
+    return f"{gib_range(held + budget.reserve.low, held + budget.reserve.high)} of {gib(int(budget.usable))} GiB"
+
+
+def _need(requests: int) -> str:
+    return "needs" if requests == 1 else "need"
 
 
 def _free(budget: MemoryBudget, unit: str) -> str:

@@ -24,6 +24,7 @@ _NO_GPU = "without a GPU"
 _NOT_HELD = "if the engine holds none"
 _NO_BLOCKS = "for an engine without blocks"
 _NO_LIMIT = "without a limit"
+_NO_RAM = "if no size of host memory is known"
 _LLAMACPP = "for other engines than llama.cpp"
 TOTALS = ("concurrency", "max_batch", "kv_tokens")
 """The figures that are also given of all replicas together."""
@@ -94,6 +95,8 @@ FIGURES = FigureRows(
     host_compute_buffer=FigureRow(
         "compute buffer in host memory", BYTES, "llama.cpp's compute buffer in host memory", _LLAMACPP
     ),
+    host_memory=FigureRow("host memory", BYTES, "llama.cpp's limit of host memory, --ram", _NO_RAM),
+    host_needed=FigureRow("in host memory", BYTES, "what the batch and the weights there take", _NO_RAM),
     model_buffer=FigureRow("model buffer", BYTES, "llama.cpp's model buffer", _LLAMACPP),
     max_n_gpu_layers=FigureRow(
         "most layers on GPUs (-ngl)",
@@ -188,6 +191,8 @@ def fit_figures(answer: Answer, of: str = "", *, searched: Container[str] = _SEA
         max_batch=Given(result.max_batch, f"maximum requests of {context} tokens"),
         min_gpus=answer.fewest_gpus if "min_gpus" in searched else None,
         **{name: buffers.get(name) for name in ("compute_buffer", "host_compute_buffer", "model_buffer")},
+        host_memory=None if result.host is None else Given(Quantity(result.host.limit), source=_GIVEN),
+        host_needed=None if result.host_needed is None else Quantity(result.host_needed),
         max_n_gpu_layers=None if most_layers is None else Quantity(most_layers),
         min_n_cpu_moe=None if fewest_experts is None else Quantity(fewest_experts),
         **_weight_parts(weights, resolved.engine.title),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..hardware import DESKTOP
 from ..model import plural
 from ..serving.answer import Answer
 from ..serving.fit import FitResult
 from ..serving.request import ResolvedRequest
-from ..units import BYTES, count, human
+from ..units import BYTES, GIB, count, human
 from .notes import WARNING, context_notes, device_notes, model_notes
 from .tiers import tier_notes
 
@@ -28,6 +29,7 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
         )
     notes += _node_notes(resolved)
     notes += [*_memory_notes(result), *_cache_dtype_notes(resolved), *resolved.engine.host_notes(resolved.args)]
+    notes += _host_memory_notes(result)
     if resolved.gpu and resolved.share and not resolved.gpu.measured:
         notes.append(
             f"{resolved.gpu.title}: no log shows how much memory software sees, so a conservative figure is used."
@@ -51,6 +53,17 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
     if not resolved.engine.splits_by_layer and resolved.args.dcp == 1:
         notes += device_notes(model)
     return tuple(dict.fromkeys((*notes, *model_notes(model))))
+
+
+def _host_memory_notes(result: FitResult) -> Iterator[str]:
+    """Yield how much of the host's memory is used. If that is this machine's, the note is on the default screen."""
+    gpu, source = result.resolved.gpu, "" if result.request.ram_is_given else ", this machine's,"
+    if gpu and gpu.is_cpu:
+        yield f"--ram {human(gpu.memory, BYTES)}{source} is for llama.cpp alone: other programs are not counted."
+    if result.host and result.host_needed is not None:
+        used, there = human(result.host_needed, BYTES), human(result.host.limit, BYTES)
+        what = f"{there} of host memory" if result.request.ram_is_given else f"--ram {there}{source}"
+        yield f"{what} is the limit of what is not on GPUs, {used} here. Other programs are not counted."
 
 
 def _node_notes(resolved: ResolvedRequest) -> Iterator[str]:
@@ -98,6 +111,10 @@ def _memory_notes(result: FitResult) -> Iterator[str]:
         yield f"{WARNING}{engine.title} does not start. {result.refusal.tip}"
     elif result.verdict == "may_not_fit":
         yield f"{WARNING}the runtime memory is an estimate, and whether this fits depends on it."
+    gpu = result.resolved.gpu
+    if gpu and gpu.shows_desktop and result.resolved.is_alone and result.request.reserve is None and budget.reserve:
+        left = f"{(gpu.memory - DESKTOP) / GIB:.1f}GiB"
+        yield f"--gpu {left} would leave {human(DESKTOP, BYTES)} to a desktop; none is assumed on this GPU."
     if budget.reserve:
         yield from budget.reserve.runtime.notes
         if engine.whole_prompts and budget.reserve.runtime.parts:

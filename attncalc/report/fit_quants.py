@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..serving.answer import Answer
-from ..serving.fit import sure_limits
+from ..serving.fit import USEFUL_CONTEXT, sure_limits
 from ..serving.launch import launch_command
 from ..serving.request import FitRequest
 from ..units import BYTES, count
@@ -17,9 +17,6 @@ from .fit_tables import Figures, command_table
 from .report import Column, Report, Table, column_table, unit_column, workload_facts
 from .roofline import roofline_section
 from .users import users_section
-
-USEFUL_CONTEXT = 8192
-"""Tokens of context that a quant must hold if none are asked for."""
 
 
 class _Quant(NamedTuple):
@@ -36,7 +33,7 @@ def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: in
 
     Args:
         requests: (name of the quant, its request).
-        context: Tokens that were asked for; None for USEFUL_CONTEXT.
+        context: Tokens that were asked for; None for a useful context.
 
     Raises AttncalcError as `fit` does.
     """
@@ -59,6 +56,7 @@ def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: in
         command = command_table(launch_command(Answer.to(resolved.request.with_workload(context=tokens)).resolved))
     bounds = roofline_section(answer, with_variants=False)
     verdict = _verdict(chosen, wanted, fits=fits)
+    on_gpu = "" if resolved.args.on_cpu else "Weights are those on the GPU. "
     return Report(
         "fit",
         (verdict, f"{resolved.request.model.title} on {hardware(resolved)}, {resolved.engine.title}"),
@@ -67,7 +65,7 @@ def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: in
         (*chosen.figures.values(), *bounds.figures),
         tuple(({**engine_facts(one.answer.result), "name": one.name}, tuple(one.figures.values())) for one in quants),
         (column_table(columns), *command),
-        ("Weights are those on the GPU. The contexts of one request are sure to fit.",),
+        (f"{on_gpu}The contexts of one request are sure to fit.",),
         extra={
             **fit_facts(answer, verdict),
             "fits": fits,
@@ -90,4 +88,4 @@ def _verdict(chosen: _Quant, wanted: int, *, fits: bool) -> str:
         return f"FITS: {chosen.name} is the largest that holds {count(wanted)} tokens."
     if chosen.longest:
         return f"DOES NOT FIT: {chosen.name} holds {count(chosen.longest)} tokens, and none {count(wanted)}."
-    return "DOES NOT FIT: the weights of every quant are larger than the GPU."
+    return "DOES NOT FIT: the weights of every quant are larger than the memory."

@@ -11,7 +11,7 @@ from ..engines.base import CacheLayout
 from ..engines.runtime import DeviceMemory
 from ..model import ModelSpec
 from ..quantity import Quantity, named
-from .memory_budget import End, MemoryBudget, memory_budget, weights_on_gpu
+from .memory_budget import End, MemoryBudget, Reserve, memory_budget, weights_on_gpu
 from .request import ResolvedRequest
 
 
@@ -59,6 +59,43 @@ class Device(NamedTuple):
         if budget.reserve is None or budget.reserve_for is None or not self.resolved.engine.runtime_grows:
             return 0
         return budget.reserve_for(batch, context).at(end) - budget.reserve.at(end)
+
+
+class HostMemory(NamedTuple):
+    """What llama.cpp has in host memory, whose size is known: layers, experts, the embedding, caches and inputs."""
+
+    limit: int  # bytes of host memory
+    weights: int  # bytes of the weights there
+    layout: CacheLayout | None  # how the caches there are stored; None if all are on GPUs
+    device: Device  # the first GPU, whose runtime memory has the buffer for inputs in host memory
+
+    def needed(self, batch: int, context: int) -> int:
+        """Return the bytes that `batch` sequences of `context` tokens need on the host."""
+        cache = int(self.layout.needed(batch, context)) if self.layout else 0
+        reserve_for = self.device.budget.reserve_for
+        return self.weights + cache + (_inputs(reserve_for(batch, context)) if reserve_for else 0)
+
+    def has_room(self, batch: int, context: int) -> bool:
+        """Return whether the host has room for them."""
+        return self.needed(batch, context) <= self.limit
+
+
+def _inputs(reserve: Reserve) -> int:
+    """Return the bytes of the compute buffer in host memory; 0 if the reserve was given."""
+    return next((int(d.quantity) for d in reserve.runtime.details if d.name == "host_compute_buffer"), 0)
+
+
+def host_memory(resolved: ResolvedRequest, first: Device) -> HostMemory | None:
+    """Return what is in host memory beside the `first` GPU; None if no size of it is known."""
+    limit = resolved.engine.host_limit(resolved.args)
+    if limit is None or not resolved.whole_layers or resolved.share is None:
+        return None
+    return HostMemory(limit, _weights_on_host(resolved), _host_layout(resolved), first)
+
+
+def _host_layout(resolved: ResolvedRequest) -> CacheLayout | None:
+    specs = layer_cache_specs(resolved.model.plain())
+    return resolved.engine.host_layout(specs, resolved.args_without_slots)
 
 
 def devices_of(resolved: ResolvedRequest) -> list[Device]:
@@ -121,12 +158,12 @@ def device_memory(resolved: ResolvedRequest) -> tuple[DeviceMemory, ...]:
             model_buffer=int(budget.weights.total) if budget.weights else 0,
             kv_buffer=int(device.needed(batch, context)),
             compute_buffer=parts["compute_buffer"] + parts.get("draft_compute_buffer", 0) if parts else None,
-            outside_buffers=parts.get("outside_buffers"),
+            outside_buffers=parts["outside_buffers"] + parts.get("projector", 0) if parts else None,
         )
         rows.append(row)
         if i == 0:
             compute_on_host = details.get("host_compute_buffer")
-    cache = resolved.engine.host_layout(layer_cache_specs(resolved.model.plain()), resolved.args_without_slots)
+    cache = _host_layout(resolved)
     host = DeviceMemory(
         name="host",
         layers=resolved.model.main.n_layers - sum(row.layers for row in rows),

@@ -13,13 +13,15 @@ from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
 from ..search import first_true
-from .devices import Device, device_memory, devices_of, each_device, layout_per_device
+from .devices import Device, HostMemory, device_memory, devices_of, each_device, host_memory, layout_per_device
 from .memory_budget import End, MemoryBudget
 from .request import FitRequest, ResolvedRequest, resolve
 
 Verdict = Literal["fits", "may_not_fit", "does_not_fit"]
 """Whether a request fits even with the least memory for the cache, only with more, or not even with the most."""
 
+USEFUL_CONTEXT = 8192
+"""Tokens of context that are useful if none are asked for."""
 NO_LIMIT = 2**50
 """A search for the most sequences, or the longest context, stops here and reports that there is no limit."""
 
@@ -37,6 +39,7 @@ class FitResult(NamedTuple):
         refusal: Why the engine does not start, whatever the memory; None if it does.
         max_context: The longest context of the requested batch; None without a limit, 0 if it never fits.
         max_batch: The most sequences of the requested context; None without a limit, 0 if not one fits.
+        host: What is in host memory, if its size is known.
 
     max_context and max_batch are the engine's limits, whatever context the model was trained for.
     """
@@ -50,6 +53,12 @@ class FitResult(NamedTuple):
     refusal: Refusal | None
     max_context: Quantity | None
     max_batch: Quantity | None
+    host: HostMemory | None
+
+    @property
+    def host_needed(self) -> int | None:
+        """Bytes that the request needs in host memory; None if no size of it is known."""
+        return self.host.needed(self.resolved.workload.batch, self.resolved.workload.context) if self.host else None
 
     @property
     def request(self) -> FitRequest:
@@ -103,6 +112,7 @@ class Deployment:
     Attributes:
         resolved: The complete request.
         devices: Its devices, in plain ints.
+        host: What is in host memory, if its size is known.
         layouts: How the engine stores the cache on each device with the slots of the request, in plain ints. Those of
             `devices` have slots for any batch.
     """
@@ -110,6 +120,7 @@ class Deployment:
     def __init__(self, resolved: ResolvedRequest) -> None:
         self.resolved = resolved
         self.devices = devices_of(resolved)
+        self.host = host_memory(resolved, self.devices[0])
         self.layouts: Sequence[CacheLayout] = [device.layout for device in self.devices]
         if resolved.args_without_slots is not resolved.args:
             self.layouts = self._layouts(resolved.model.plain())
@@ -134,6 +145,7 @@ class Deployment:
             refusal=refusal,
             max_context=self.max_context(batch, tightest),
             max_batch=self.max_batch(context, tightest),
+            host=self.host,
         )
 
     def pools(self, context: int, layouts: Sequence[CacheLayout] | None = None) -> list[Pool]:
@@ -192,11 +204,12 @@ class Deployment:
 
     def has_room(self, batch: int, context: int, end: End = "expected") -> bool:
         """Return whether every device has room for the sequences, and the engine can run that many."""
-        return all(device.has_room(batch, context, end) for device in self.devices)
+        on_host = self.host is None or self.host.has_room(batch, context)
+        return on_host and all(device.has_room(batch, context, end) for device in self.devices)
 
     def verdict(self, batch: int, context: int) -> Verdict:
-        """Return whether all devices have room for the sequences."""
-        return _verdict(self.devices, batch, context)
+        """Return whether all devices, and the host, have room for the sequences."""
+        return _verdict(self.devices, batch, context, self.host)
 
     def resolved_at(self, batch: int, context: int) -> ResolvedRequest:
         """Return the complete request with another batch and context."""
@@ -229,6 +242,9 @@ class Deployment:
             return None if largest is None else Quantity(0)
         main = self.devices[tightest]
         limiting = min(self.devices, key=lambda device: (device.slack(*size(largest + 1)), device is not main))
+        if self.host and self.host.limit - self.host.needed(*size(largest + 1)) < limiting.slack(*size(largest + 1)):
+            on_host = named(self.host.needed(*size(largest)), "needed_on_host", "bytes that these need on the host")
+            return most(name, largest, meaning, on_host, symbol("ram", self.host.limit, "bytes of host memory"))
         needed = named(limiting.needed(*size(largest)), "needed", "bytes that these need")
         return most(name, largest, meaning, needed, limiting.kv_memory(*size(largest), main))
 
@@ -248,8 +264,11 @@ def possible_verdict(request: FitRequest) -> Verdict | None:
         resolved = resolve(request)
         if resolved.refusal:
             return None
-        devices = each_device(resolved, most_layers_first=True)
-        return _verdict(devices, resolved.workload.batch, resolved.workload.context)
+        batch, context = resolved.workload.batch, resolved.workload.context
+        verdict = _verdict(each_device(resolved, most_layers_first=True), batch, context)
+        if verdict != "does_not_fit" and resolved.engine.host_limit(resolved.args) is not None:
+            return Deployment(resolved).verdict(batch, context)
+        return verdict
     except AttncalcError:
         return None
 
@@ -320,9 +339,11 @@ def with_longest_context(request: FitRequest) -> FitRequest:
     return request.with_workload(context=context) if context else request
 
 
-def _verdict(devices: Iterable[Device], batch: int, context: int) -> Verdict:
+def _verdict(devices: Iterable[Device], batch: int, context: int, host: HostMemory | None = None) -> Verdict:
     """Return whether the sequences fit with the least memory for the cache, only with more, or not with the most."""
     verdict: Verdict = "fits"
+    if host and not host.has_room(batch, context):
+        return "does_not_fit"
     for device in devices:
         if not device.has_room(batch, context, "low"):
             if not device.has_room(batch, context, "high"):
@@ -371,7 +392,9 @@ def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
         n_layers = request.model.main.n_layers
         for gpus in range(_fewest_for_weights(resolved), min(n_layers, resolved.engine.max_gpus or n_layers) + 1):
             yield dataclasses.replace(request, gpus=gpus)
-    elif resolved.gpu and request.kv_memory is None:  # on more GPUs the memory for the cache would be another
+    elif (
+        resolved.gpu and not resolved.gpu.is_cpu and request.kv_memory is None
+    ):  # on more GPUs the memory for the cache would be another
         for attention_tp in tensor_parallel_sizes(request.model):
             tp = attention_tp * request.attn_dp
             yield dataclasses.replace(request, tp=tp, gpus=tp * request.pp * request.dp)

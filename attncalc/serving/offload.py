@@ -17,14 +17,23 @@ def least_offload(request: FitRequest, option: str) -> int | None:
     values = _values(request, option)
 
     def fits(i: int) -> bool:
-        return possible_verdict(request.with_engine_args(**{option: values[i]})) == "fits"
+        # Without a limit of host memory: more on the host leaves the GPUs more room, and the host less.
+        return _fits(request.with_engine_args(ram=None, **{option: values[i]}))
 
     if not values:
         return None
-    if fits(0):  # asked first: with nothing on the host, no GPU copies matrices from there
-        return values[0]
-    last = len(values) - 1
-    return values[first_true(fits, 0, last)] if fits(last) else None
+    least = 0
+    if not fits(0):  # asked first: with nothing on the host, no GPU copies matrices from there
+        last = len(values) - 1
+        if not fits(last):
+            return None
+        least = first_true(fits, 0, last)
+    found = request.with_engine_args(**{option: values[least]})
+    return values[least] if request.engine_args.get("ram") is None or _fits(found) else None
+
+
+def _fits(request: FitRequest) -> bool:
+    return possible_verdict(request) == "fits"
 
 
 def with_least_offload(request: FitRequest, option: str) -> FitRequest | None:

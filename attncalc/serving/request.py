@@ -21,7 +21,7 @@ from ..errors import AttncalcError, did_you_mean
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
-from ..units import count, dtype, is_dtype, parse_decimal, truncate
+from ..units import BYTES, count, dtype, human, is_dtype, parse_decimal, truncate
 from ..workload import Workload
 from .drafts import draft_model, predicting, without_prediction
 from .traffic import Traffic
@@ -77,6 +77,7 @@ class FitRequest:
         reserve: Bytes per GPU for activations, CUDA graphs and the driver; by default an estimate.
         weights_dtype: The dtype of the matrices of attention and MLPs; by default as the model was released.
         engine_args: Further arguments of the engine, by the names of `EngineArgs`: {"block_size": 32}.
+        ram_is_given: Whether `ram` was given, or the memory of --gpu cpu; otherwise it is this machine's.
         logged_excess: What weights and reserve took beyond the estimate, as a start-up log shows; None without a log.
         draft: The draft model of speculative decoding.
         served_draft: The path or repository of the draft model, as `served_model`.
@@ -105,6 +106,7 @@ class FitRequest:
     reserve: int | None = None
     weights_dtype: str | None = None
     engine_args: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    ram_is_given: bool = True
     logged_excess: LoggedExcess | None = None
     served_model: str | None = None
     draft: ModelSpec | None = None
@@ -197,7 +199,13 @@ class ResolvedRequest(NamedTuple):
     @property
     def whole_layers(self) -> bool:
         """Whether each GPU has whole layers of its own, as in llama.cpp."""
-        return self.engine.splits_by_layer and self.gpu is not None
+        return self.engine.splits_by_layer and self.gpu is not None and not self.gpu.is_cpu
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one request has one device for itself, as at a desk, with an engine that leaves the rest unused."""
+        slots = self.request.engine_args.get("sequences") or 1
+        return self.engine.splits_by_layer and self.gpu is not None and self.gpus * self.workload.batch * slots == 1
 
     @property
     def replicas(self) -> int:
@@ -236,6 +244,8 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     of = find_engine(request.engine)
     model, weights_dtype = weights_of(request)
     _check_parallelism(request, of)
+    _check_cpu(request, of)
+    _check_projector(request)
     gpus, tp = _split(request, whole_layers=of.splits_by_layer)
     if of.max_gpus and gpus > of.max_gpus:
         raise AttncalcError(
@@ -258,6 +268,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     if request.gpu:
         name = request.gpu.title if request.gpu.vendor else ""
         device = {"device_memory": request.gpu.memory, "device": name, "gpus": gpus if of.splits_by_layer else 1}
+        device["on_cpu"] = request.gpu.is_cpu
     args: EngineArgs = of.args(
         **given_args,
         **device,
@@ -413,6 +424,28 @@ def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:
             "--attn-dp cannot be combined with --dp",
             "SGLang has either ranks of attention or replicas",
         )
+
+
+def _check_projector(request: FitRequest) -> None:
+    """Raise AttncalcError if a reserve replaces the runtime memory that the projector is a part of."""
+    projector = request.engine_args.get("mmproj")
+    if projector and request.reserve is not None:
+        raise AttncalcError(
+            "--mmproj cannot be combined with --reserve",
+            f"leave --mmproj out, and add its {human(projector.weights, BYTES)} to --reserve",
+        )
+
+
+def _check_cpu(request: FitRequest, of: Engine[Any]) -> None:
+    """Raise AttncalcError if the device is the host, and the engine's memory there is not known, or it is not one."""
+    if not (request.gpu and request.gpu.is_cpu):
+        return
+    if not of.runs_on_cpu:
+        raise AttncalcError(
+            f"--gpu cpu has no figures for engine {of.name}", "leave --engine out: llama.cpp runs without a GPU"
+        )
+    if request.gpus and request.gpus > 1:
+        raise AttncalcError(f"--gpus {request.gpus} cannot be combined with --gpu cpu", "leave --gpus out")
 
 
 def _check_tiers(request: FitRequest, of: Engine[Any], args: EngineArgs) -> None:

@@ -72,6 +72,7 @@ class _Cells:
             refusal=refusal,
             max_context=self._keep(("max_context", batch), lambda: deployment.max_context(batch, tightest)),
             max_batch=self._keep(("max_batch", context), lambda: deployment.max_batch(context, tightest)),
+            host=deployment.host,
         )
 
     def _keep(self, key: Any, compute: Callable[[], Kept]) -> Kept:

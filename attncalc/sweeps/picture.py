@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from ..config.gpus import gpus_of
@@ -149,9 +150,10 @@ def _defaults(sweep: Sweep) -> Iterator[str]:
     models = _models(sweep)
     if "engine" not in given:
         named = [value for axis in sweep.axes if axis.name == "gpu" for value in axis.values]
-        vendors = [value.vendor if isinstance(value, Gpu) else gpus_of(str(value))[1].vendor for value in named] or [""]
-        pairs = ((model, vendor) for model in models for vendor in vendors)
-        engines = [default_engine(model.stored, vendor=vendor) for model, vendor in pairs]
+        gpus = [value if isinstance(value, Gpu) else gpus_of(str(value))[1] for value in named]
+        devices = [(gpu.vendor, gpu.is_cpu) for gpu in gpus] or [("", False)]
+        pairs = product(models, devices)
+        engines = [default_engine(model.stored, vendor=vendor, on_cpu=on_cpu) for model, (vendor, on_cpu) in pairs]
         titles = [find_engine(name).title for name in engines] if sweep.with_fit else ["ideal"]
         yield f"engine: {' or '.join(dict.fromkeys(titles))}"
     if not given & {"dtype", "weights_dtype"}:

@@ -49,6 +49,7 @@ class Llamacpp(Engine[LlamacppArgs]):
     runtime_grows = True
     max_gpus = MAX_GPUS
     splits_by_layer = True
+    runs_on_cpu = True
     loads_towers = False  # a file of its own, --mmproj
     log_signs = re.compile(
         r"llama_|load_tensors|print_info|ggml_|llm_load_|sched_reserve|llama-server|msg=.?kv cache|ollama|llama runner"
@@ -114,13 +115,23 @@ class Llamacpp(Engine[LlamacppArgs]):
         return args.n_gpu_layers is not None or bool(args.n_cpu_moe or args.tensor_split or args.no_kv_offload)
 
     def host_notes(self, args: LlamacppArgs) -> Iterator[str]:
-        if args.device_memory is not None:
+        if args.on_cpu:
+            yield (
+                "With --no-mmap the weights are in memory once. Kernels of many CPUs repack them, and a mapped file "
+                "stays beside the repacked copy (ggml-org/llama.cpp#16761)."
+            )
+        elif args.device_memory is not None:
             yield "The embedding stays in host memory: no GPU's figures include it."
-        if args.no_kv_offload:
+        if args.no_kv_offload and args.ram is None:
             yield "The cache is in host memory, whose size attncalc does not know: it limits nothing here."
+
+    def host_limit(self, args: LlamacppArgs) -> int | None:
+        return args.ram
 
     def offload_values(self, option: str, model: ModelSpec, args: LlamacppArgs) -> range:
         layers = block_count(model.main.n_layers, args)
+        if args.on_cpu:
+            return range(0)
         if option == "n_gpu_layers":
             return range(layers + 1, -1, -1)  # the output layer counts as one
         return range(layers + 1) if model.has_experts else range(0)

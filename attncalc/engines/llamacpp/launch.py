@@ -23,17 +23,12 @@ def launch(facts: LaunchFacts) -> Flags:
     args: LlamacppArgs = facts.args
     yield "llama-server"
     yield from _gguf_file(facts)
+    yield from flag("--mmproj", args.mmproj and args.mmproj.path)
     yield from ("-c", facts.context * (facts.batch if args.kv_unified else args.slots), "-np", args.slots)
-    if args.device_memory:
-        yield from ("-ngl", 999 if args.n_gpu_layers is None else args.n_gpu_layers)  # 999: all, in every version
-        if args.n_cpu_moe >= block_count(facts.model.main.n_layers, args):
-            yield "--cpu-moe"
-        elif args.n_cpu_moe:
-            yield from ("--n-cpu-moe", args.n_cpu_moe)
-        if args.tensor_split:
-            yield from ("-ts", ",".join(f"{share:g}" for share in args.tensor_split))
-        if args.no_kv_offload:
-            yield "-nkvo"
+    if args.on_cpu:
+        yield from ("-ngl", 0, "--no-mmap")
+    elif args.device_memory:
+        yield from _placement(facts)
     yield from flag("-ub", args.ubatch)
     yield from flag("--flash-attn", args.flash_attn)
     for option, kv_type in zip(("-ctk", "-ctv"), args.types, strict=True):
@@ -44,6 +39,20 @@ def launch(facts: LaunchFacts) -> Flags:
         yield "-kvu"
     if args.swa_full:
         yield "--swa-full"
+
+
+def _placement(facts: LaunchFacts) -> Flags:
+    """Yield what is on the GPUs, and on which."""
+    args: LlamacppArgs = facts.args
+    yield from ("-ngl", 999 if args.n_gpu_layers is None else args.n_gpu_layers)  # 999: all, in every version
+    if args.n_cpu_moe >= block_count(facts.model.main.n_layers, args):
+        yield "--cpu-moe"
+    elif args.n_cpu_moe:
+        yield from ("--n-cpu-moe", args.n_cpu_moe)
+    if args.tensor_split:
+        yield from ("-ts", ",".join(f"{share:g}" for share in args.tensor_split))
+    if args.no_kv_offload:
+        yield "-nkvo"
 
 
 def _drafts(facts: LaunchFacts) -> Flags:
@@ -130,7 +139,11 @@ WORDS = LaunchWords(
         **dict.fromkeys(("--spec-draft-p-min", "--draft-p-min", "--spec-draft-p-split", "--draft-p-split"), ignored),
         "--cache-reuse": ignored,
     },
-    flags={"--cont-batching": (), "-cb": (), "--context-shift": (), "--slots": (), "--no-slots": ()},
+    flags={
+        **dict.fromkeys(("--cont-batching", "-cb", "--context-shift", "--slots", "--no-slots"), ()),
+        **dict.fromkeys(("--mmproj-auto", "--no-mmproj", "--no-mmproj-auto", "--mmproj-offload"), ()),
+    },
+    unmodelled=("--no-mmproj-offload", "--mmproj-url", "-mmu"),
 )
 """How llama-server is read (common/arg.cpp)."""
 

@@ -224,7 +224,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
     draft = _draft_buffer(layers, args) if args.has_draft_context else ()
     placed = placement_of(len(layers), args)
     # without a GPU nothing is divided
-    on_devices = {"CUDA0": buffers} if args.gpus > 1 or args.device_memory is not None else {}
+    on_devices = {"CPU" if args.on_cpu else "CUDA0": buffers} if args.gpus > 1 or args.device_memory is not None else {}
     start = Start(args, buffers, states, window, len(layers), on_devices, draft, per_slot=pooled)
     whole = LlamaCppLayout(start, (*buffers, *draft), states, tuple(_notes(cache_specs, args, window)))
     if not on_devices or (args.gpus == 1 and not placed.is_partial and not args.no_kv_offload):

@@ -139,6 +139,10 @@ def _draft_lines(args: LlamacppArgs, buffers: Sequence[Buffer], cells: int) -> I
 def buffer_lines(facts: RuntimeFacts[LlamacppArgs], buffer: ComputeBuffer) -> Iterator[str]:
     """Yield the lines on layers and model buffers, and on the compute buffers of this GPU and of the host."""
     args, layers = facts.args, facts.whole.main.n_layers
+    if args.on_cpu:
+        yield f"load_tensors: {'CPU':>12} model buffer size = {mib(facts.weights, width=8)} MiB"
+        yield f"sched_reserve: {'CPU':>10} compute buffer size = {mib(int(buffer.expected), width=8)} MiB"
+        return
     yield f"load_tensors: offloaded {placement_of(layers, args).on_gpus}/{block_count(layers, args) + 1} layers to GPU"
     sizes = model_buffers(facts.whole, args)
     name = f"CUDA{0 if facts.first else args.gpus - 1}"

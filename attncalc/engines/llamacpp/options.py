@@ -2,12 +2,13 @@
 
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, TypedDict
+from typing import Annotated, NamedTuple, TypedDict
 
 from ...errors import AttncalcError
-from ...options import COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, Count, Option, Parser, count_or_zero
+from ...options import BYTES, COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, Count, Option, Parser, Size, count_or_zero
 from ...units import DType, dtype, list_tip, parse_decimal, truncate
 from ..base import EngineArgs
 from ..engine import AUTO
@@ -47,6 +48,13 @@ def _shares(text: str, name: str) -> tuple[float, ...]:
     return tuple(numbers)
 
 
+class Projector(NamedTuple):
+    """The projector of a multimodal model, with its vision or audio tower."""
+
+    path: str  # its GGUF file
+    weights: int  # bytes of its tensors
+
+
 class LlamacppOptions(TypedDict, total=False):
     """Arguments of llama.cpp alone. The first place layers and caches on GPUs."""
 
@@ -83,7 +91,28 @@ class LlamacppOptions(TypedDict, total=False):
             needs_gpu=True,
         ),
     ]
+    ram: Annotated[
+        Size | None,
+        Option(
+            "--ram",
+            also=("--host-memory", "--system-memory", "--cpu-memory"),
+            parse=BYTES,
+            common=True,
+            help="Host memory for what is not on GPUs, as 32GB. Default: this machine's with --gpu local or cpu.",
+            needs_gpu=True,
+        ),
+    ]
     no_kv_offload: Annotated[bool, Option("--no-kv-offload", "-nkvo", help="The cache in host memory.", needs_gpu=True)]
+    mmproj: Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            *("--mmproj", "-mm"),
+            metavar="FILE",
+            axis=False,
+            help="The projector of a multimodal model, a GGUF file: its weights are on the first GPU.",
+            needs_gpu=True,
+        ),
+    ]
     kv_dtype_k: Annotated[
         str | None,
         Option(
@@ -162,6 +191,20 @@ class LlamacppArgs(EngineArgs):
     n_cpu_moe: int = 0  # layers from the first on whose routed experts are on the host
     tensor_split: tuple[float, ...] = ()  # the share of the layers on each GPU (-ts); () for equal ones
     no_kv_offload: bool = False
+    mmproj: Projector | None = None
+    ram: int | None = None  # bytes of host memory for what is not on GPUs; None if it limits nothing
+
+    def __post_init__(self) -> None:
+        """Drop what divides a model between GPUs and host if there are no GPUs."""
+        if not self.on_cpu:
+            return
+        if self.n_gpu_layers:
+            raise AttncalcError(
+                f"--n-gpu-layers {self.n_gpu_layers} cannot be combined with --gpu cpu", "leave it out, or give 0"
+            )
+        none = {"n_gpu_layers": None, "n_cpu_moe": 0, "tensor_split": (), "no_kv_offload": False, "ram": None}
+        for name, value in none.items():
+            object.__setattr__(self, name, value)
 
     @property
     def release(self) -> LlamaCppVersion:

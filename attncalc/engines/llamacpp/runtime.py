@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...quantity import ceil_div, symbol
+from ...quantity import ceil_div, quantity, symbol
 from ...units import BYTES, GIB
 from ..base import Detail
 from ..multi_token import prediction_layers
@@ -25,8 +25,11 @@ _CONTEXT = tuple(GIB * hundredths // 100 for hundredths in (30, 45, 75))
 """Bytes outside the buffers: the fewest, the expected and the most. At exit llama.cpp could not account for 451 to 456
 MiB on an RTX 4090 (#15860) and 749 on an RTX PRO 6000 (#27953)."""
 _OUTSIDE = "3 posted logs of an RTX 4090 and an RTX PRO 6000"
+_PROCESS = tuple(GIB * hundredths // 100 for hundredths in (5, 15, 40))
+"""The same without a GPU: the program, the vocabulary and the server's buffers. Assumed: no log has them."""
 _MIN_OFFLOADED_ROWS = 32
 """Tokens from which a GPU multiplies by a matrix that is on the host (ggml_backend_cuda_device_offload_op)."""
+_ON_HOST = "compute buffer in host memory"
 _FORK = (6, 16)
 """Tenths of the compute buffer that ik_llama.cpp may have, whose graph was not read."""
 _ALLOCATOR = "ggml's allocator (ggml/src/ggml-alloc.c) on the graphs of llama.cpp, and posted logs"
@@ -35,16 +38,23 @@ _FIT_NOTE = (
     "The figures are those of --fit off."
 )
 
+_PROJECTOR_NOTE = (
+    "The projector's compute buffer is not counted. It grows with the image: a log has 248 MiB for 1,472 x 1,472 "
+    "pixels beside a projector of 888 MiB."
+)
+"""find_string id 57135105231: `load_hparams: model size: 887.99 MiB`, `warmup with image size = 1472 x 1472`."""
+
 
 def runtime(facts: RuntimeFacts[LlamacppArgs]) -> RuntimeMemory:
     """Return the compute buffer and the memory outside the buffers. Raises AttncalcError for an unknown version."""
     graph = _graph(facts)
     buffer = compute_buffer(facts.model, facts.whole, graph)
     low, high = _range(facts, graph, buffer)
-    least, expected, most = _CONTEXT
+    least, expected, most = _PROCESS if facts.args.on_cpu else _CONTEXT
     if facts.gpu.shares_with_host:
         least, expected, most = map(sum, zip(_CONTEXT, facts.gpu.taken_by_host(), strict=True))
-    outside = symbol("outside_buffers", expected, "bytes of the CUDA context and libraries, outside the buffers")
+    what = "program" if facts.args.on_cpu else "CUDA context"
+    outside = symbol("outside_buffers", expected, f"bytes of the {what} and libraries, outside the buffers")
     drafting = _draft_compute_buffer(facts, graph) if facts.last and facts.args.has_draft_context else ()
     model_buffer = symbol("weights", facts.weights, "bytes of the weights on this GPU")
     label = "outside the buffers" + (" and for the host" if facts.gpu.shares_with_host else "")
@@ -52,13 +62,14 @@ def runtime(facts: RuntimeFacts[LlamacppArgs]) -> RuntimeMemory:
         (
             RuntimePart("compute_buffer", "compute buffer", low, buffer.expected, high, _ALLOCATOR),
             *drafting,
-            RuntimePart("outside_buffers", label, least, outside, most, _OUTSIDE),
+            RuntimePart("outside_buffers", label, least, outside, most, "assumed" if facts.args.on_cpu else _OUTSIDE),
+            *_projector(facts),
         ),
         tuple(_notes(facts.args, graph)),
         buffer.terms,
         details=(
             Detail("compute_buffer", "compute buffer", buffer.expected, BYTES),
-            Detail("host_compute_buffer", "compute buffer in host memory", buffer.host, BYTES),
+            *([] if facts.args.on_cpu else [Detail("host_compute_buffer", _ON_HOST, buffer.host, BYTES)]),
             Detail("model_buffer", "model buffer", model_buffer, BYTES),
         ),
         log_lines=tuple(buffer_lines(facts, buffer)),
@@ -98,6 +109,14 @@ def _draft_compute_buffer(facts: RuntimeFacts[LlamacppArgs], graph: Graph) -> tu
     )
 
 
+def _projector(facts: RuntimeFacts[LlamacppArgs]) -> Iterator[RuntimePart]:
+    """Yield the weights of --mmproj's file, which are on the first GPU (tools/mtmd/clip.cpp)."""
+    file = facts.args.mmproj
+    if file and facts.first:
+        size = symbol("projector", file.weights, "bytes of the tensors of the projector's file")
+        yield RuntimePart("projector", "projector (--mmproj)", file.weights, quantity(size), file.weights, "its file")
+
+
 def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
     """Return what the graph depends on, with llama.cpp's defaults."""
     args, whole, slots = facts.args, facts.whole, facts.args.slots
@@ -130,8 +149,8 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
         pool_cells=pools,
         window_cells=0 if window is None else int(windows),
         streams=streams,
-        k_copied=k.name != "fp16",
-        v_copied=v.name != "fp16",
+        k_copied=k.name != "fp16" and not args.on_cpu,
+        v_copied=v.name != "fp16" and not args.on_cpu,
         gpus=args.gpus,
         first=facts.first,
         last=facts.last,
@@ -164,7 +183,10 @@ def _notes(args: LlamacppArgs, graph: Graph) -> Iterator[str]:
     release = graph.release
     state = "on" if graph.flash else "off"
     rows = "sampled tokens only" if release.sampled_logits else "every token"
-    yield f"The compute buffer is that of CUDA with flash attention {state}, and of logits of {rows}."
+    backend = "a CPU" if args.on_cpu else "CUDA"
+    yield f"The compute buffer is that of {backend} with flash attention {state}, and of logits of {rows}."
+    if args.mmproj:
+        yield _PROJECTOR_NOTE
     if graph.pool_cells and release.scores_each_head:
         yield (
             "Builds up to b9988, of July 2026, have no CUDA kernel for the indexer: its scores of all heads are in the "
@@ -183,5 +205,5 @@ def _notes(args: LlamacppArgs, graph: Graph) -> Iterator[str]:
         )
     if graph.copies > 1:
         yield "With several GPUs every input has 4 copies (pipeline parallelism)."
-    if args.n_gpu_layers is None and not args.n_cpu_moe:  # with either, --fit changes nothing
+    if args.n_gpu_layers is None and not args.n_cpu_moe and not args.on_cpu:  # with either, --fit changes nothing
         yield _FIT_NOTE
