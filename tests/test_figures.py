@@ -320,6 +320,26 @@ def test_training_is_three_forward_passes() -> None:
     assert step.scores_dense == 3 * forward.scores_dense
 
 
+def test_six_n_d_is_the_published_compute_of_gpt3() -> None:
+    """Brown et al. 2020, Table D.1: 174,600 million parameters, 300 billion tokens, 3.14e23 FLOP in training."""
+    # 146,484,375 sequences of 2,048 tokens are 300 billion tokens; 6 * 174.6e9 * 300e9 = 3.143e23
+    estimate = flops(load("gpt3"), Workload.train(146_484_375, 2048)).six_n_d
+    assert estimate is not None
+    assert f"{int(estimate):.3g}" == "3.14e+23"
+
+
+def test_six_n_d_counts_the_active_parameters_of_a_mixture() -> None:
+    spec = load("mixtral-8x7b")
+    assert flops(spec, Workload.train(2, 100)).six_n_d == 6 * params(spec).active * 200
+
+
+def test_only_training_without_an_encoder_has_six_n_d() -> None:
+    assert flops(load("gpt2"), Workload.prefill(1, 64)).six_n_d is None
+    assert flops(load("gpt2"), Workload.decode(1, 64)).six_n_d is None
+    assert flops(load("t5-base"), Workload.train(1, 64, source=9)).six_n_d is None
+    assert flops(load("bert-base"), Workload.train(1, 64)).six_n_d
+
+
 def test_a_decode_step_costs_two_flop_per_weight_and_the_scores() -> None:
     model_flops = flops(load("llama2-70b"), Workload.decode(1, 4096))
     matmul = 2 * (68_976_648_192 - 32_000 * 8192 - 161 * 8192)

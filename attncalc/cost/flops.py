@@ -14,10 +14,10 @@ import dataclasses
 from typing import NamedTuple
 
 from ..model import Layers, ModelSpec, Stack
-from ..quantity import Quantity, quantity, summed
+from ..quantity import Quantity, named, quantity, summed
 from ..workload import Run, Workload
 from .common import Part, check_pass, group_name, sum_named, sum_over_groups, symbolic
-from .params import matmul_weights
+from .params import matmul_weights, params
 
 TRAIN_RULE = "training = 3 x the forward pass: the backward pass of a matmul is two products, nothing is recomputed"
 
@@ -69,6 +69,7 @@ class Flops(NamedTuple):
         head: the lm head or pooler, and matrices outside the layers.
         groups: the FLOPs of each layer group.
         rule: how a training step is counted; '' for other phases.
+        six_n_d: the estimate of a training step, as `six_n_d` returns it.
     """
 
     total: Quantity
@@ -81,6 +82,7 @@ class Flops(NamedTuple):
     head: Quantity
     groups: tuple[LayerFlops, ...]
     rule: str = ""
+    six_n_d: Quantity | None = None
 
 
 def flops(model: ModelSpec, workload: Workload) -> Flops:
@@ -109,7 +111,23 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
         head=parts["head"],
         groups=groups,
         rule=TRAIN_RULE if workload.phase == "train" else "",
+        six_n_d=six_n_d(model, workload),
     )
+
+
+def six_n_d(model: ModelSpec, workload: Workload) -> Quantity | None:
+    """Return 6 N D, the usual estimate of training FLOPs; None for other phases, and for a model with an encoder.
+
+    N are the parameters that a token uses, with the embedding: GPT-3's 174.6 billion. D are the tokens, with padding.
+    An encoder's parameters and the decoder's do not see the same tokens, so there is no single D.
+
+    Source: Kaplan et al. 2020, arXiv:2001.08361, 2.1 (whose N leaves out the embedding); Brown et al. 2020,
+    arXiv:2005.14165, Table D.1 (which includes it).
+    """
+    if workload.phase != "train" or workload.source:
+        return None
+    parameters = named(params(model).active, "N", "parameters that a token uses, with the embedding")
+    return quantity(6 * parameters * named(query_tokens(model.main, workload), "D", "tokens"))
 
 
 def head_flops(model: ModelSpec, workload: Workload) -> Quantity:

@@ -8,8 +8,9 @@ from ..attention import FULL
 from ..cost.complexity import LayerComplexity, LayerTypes, ModelLayer, attention_layer_complexity, layer_types
 from ..cost.crossover import Growth, crossover, growth
 from ..cost.flops import Flops, LayerFlops, flops
+from ..cost.params import params
 from ..model import ModelSpec
-from ..quantity import Quantity, ratio
+from ..quantity import Quantity, named, ratio
 from ..units import FLOP, NO_UNIT, TOKENS, count
 from ..workload import Workload
 from .figures import QUOTIENT, SUM, FigureRow, FigureRows, Given, ratio_row
@@ -31,6 +32,7 @@ from .report import (
 
 VASWANI = "Vaswani et al. 2017, arXiv:1706.03762, Table 1"
 MATMUL = "2 FLOP per multiply-add: a matrix of n weights costs 2 n FLOP per token"
+_ONLY_TRAINING = "if the phase is not train, or the model has an encoder beside its decoder"
 _CONTEXT = "at twice the context, relative to this context"
 FIGURES = FigureRows(
     flops_total=FigureRow("total", FLOP, "the whole step, with exact scores", title="FLOPs"),
@@ -43,6 +45,10 @@ FIGURES = FigureRows(
     flops_attention_qk_dense=FigureRow("of which QK, dense", FLOP, "QK alone, for all pairs"),
     flops_mlp=FigureRow("MLP", FLOP, "the MLPs"),
     flops_head=FigureRow("head", FLOP, "the lm head"),
+    flops_6nd=FigureRow(
+        "6 N D", FLOP, "6 x the parameters that a token uses, with the embedding, x tokens", _ONLY_TRAINING
+    ),
+    flops_total_ratio_6nd=ratio_row("total / 6 N D", "flops_total / flops_6nd", _ONLY_TRAINING, source=QUOTIENT),
 )
 GROWTH = FigureRows(
     growth_total=ratio_row("twice the context: total FLOP", f"flops_total {_CONTEXT}", source=QUOTIENT),
@@ -163,6 +169,12 @@ def flops_figures(model: ModelSpec, counted: Flops) -> tuple[Figure, ...]:
         flops_attention_qk_dense=counted.qk_dense,
         flops_mlp=Given(counted.mlp, source=matmul),
         flops_head=Given(counted.head, source=matmul),
+        flops_6nd=Given(counted.six_n_d, source="Kaplan et al. 2020, arXiv:2001.08361, 2.1"),
+        flops_total_ratio_6nd=counted.six_n_d
+        and ratio(
+            named(counted.total, "flops_total", "FLOP of the step"),
+            named(counted.six_n_d, "flops_6nd", "FLOP by the estimate"),
+        ),
     )
 
 
@@ -212,6 +224,9 @@ def _main_table(counted: Flops) -> Table:
     if counted.scores_dense != counted.scores:
         rows += [("total with dense scores", counted.total_dense), ("  attention scores, dense", counted.scores_dense)]
         shares += ["", ""]
+    if counted.six_n_d:
+        rows.append((FIGURES["flops_6nd"].label, counted.six_n_d))
+        shares.append("")
     values = [value for _, value in rows]
     columns = (
         (LABEL, [label for label, _ in rows]),
@@ -274,6 +289,13 @@ def _notes(model: ModelSpec, workload: Workload, counted: Flops, overtake: Quant
     notes = context_notes(model, workload)
     if workload.phase == "train":
         notes.append(f"{counted.rule[:1].upper()}{counted.rule[1:]}.")
+    if counted.six_n_d:
+        n, d = count(params(model).active), count(workload.batch * workload.context)
+        as_much = times(ratio(counted.total, counted.six_n_d), 2)
+        notes.append(
+            f"6 N D: N is the {n} parameters that a token uses, with the embedding. D is {d} tokens. The exact total is "
+            f"{as_much} as much."
+        )
     if overtake is None:
         reason = "every layer has a window" if has_attention(model) else "a recurrent state has a fixed size"
         notes.append(f"Scores never cost more than projections: {reason}, so both grow linearly with the context.")
