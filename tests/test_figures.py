@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from tables import each
 
+import attncalc
 from attncalc import (
+    AttncalcError,
     Cross,
     Grouped,
     Layers,
@@ -318,6 +320,33 @@ def test_training_is_three_forward_passes() -> None:
     forward, step = flops(spec, Workload.prefill(2, 64)), flops(spec, Workload.train(2, 64))
     assert step.total == 3 * forward.total
     assert step.scores_dense == 3 * forward.scores_dense
+
+
+def test_full_recomputation_is_the_published_formula_of_megatron() -> None:
+    """Narayanan et al. 2021, arXiv:2104.04473, eq. 3: 96 B s l h^2 (1 + s / 6h + V / 16lh), with recomputation."""
+    batch, s, layers, h, vocabulary = 1536, 2048, 96, 12_288, 50_257
+    step = flops(load("gpt3"), Workload.train(batch, s, recompute="full"))
+    # per token 4 passes of 24 h^2 and of 4 s h in each layer, and 3 passes of 2 V h: the head is not repeated
+    published = batch * s * (96 * layers * h * h + 16 * layers * s * h + 6 * vocabulary * h)
+    assert step.total_dense == published
+    # section 5.1: 300 billion tokens take 34 days on 1,024 A100s at 140 TFLOP/s each
+    days = step.total_dense * 300e9 / (batch * s) / (1024 * 140e12) / 86_400
+    assert days == pytest.approx(34, rel=0.03)
+
+
+def test_selective_recomputation_repeats_the_scores_only() -> None:
+    spec, selective = load("gpt2"), Workload.train(2, 64, recompute="selective")
+    forward, step = flops(spec, Workload.prefill(2, 64)), flops(spec, selective)
+    # 12 layers, 2 sequences of 64 * 65 / 2 pairs, QK and PV of 12 heads of 64
+    assert step.recomputation == forward.scores == 12 * 2 * 2080 * 4 * 12 * 64
+    assert step.total == 3 * forward.total + forward.scores
+    assert sum(group.total for group in step.groups) == step.total - step.head
+
+
+@each("workload", [{}, {"phase": "decode"}, {"phase": "prefill", "past": 3}])
+def test_only_training_recomputes(workload: dict[str, Any]) -> None:
+    with pytest.raises(AttncalcError, match="--recompute full cannot be combined with --phase"):
+        attncalc.flops("gpt2", recompute="full", context=64, **workload)
 
 
 def test_six_n_d_is_the_published_compute_of_gpt3() -> None:

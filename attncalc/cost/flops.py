@@ -5,7 +5,9 @@ norms, activations, rotary embedding and table look-ups are left out: they do a 
 PV do 2 * d_head per score. The transformer chapter of the scaling book counts the same way.
 
 Training costs 3 forward passes: for each matmul, the backward pass does one product for the gradient of its input and
-one for the gradient of its weights (or other operand). Nothing is recomputed.
+one for the gradient of its weights (or other operand). With activation
+recomputation the backward pass first repeats forward products: those of whole layers (full), or QK and PV (selective).
+The head is outside the layers, and is not repeated. Source: Korthikanti et al. 2022, arXiv:2205.05198, section 5.
 """
 
 from __future__ import annotations
@@ -15,11 +17,16 @@ from typing import NamedTuple
 
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, named, quantity, summed
-from ..workload import Run, Workload
+from ..workload import Recompute, Run, Workload
 from .common import Part, check_pass, group_name, sum_named, sum_over_groups, symbolic
 from .params import matmul_weights, params
 
-TRAIN_RULE = "training = 3 x the forward pass: the backward pass of a matmul is two products, nothing is recomputed"
+TRAIN_RULE = "training = 3 x the forward pass: the backward pass of a matmul is two products"
+RECOMPUTE_RULES: dict[Recompute, str] = {
+    "none": "nothing is recomputed",
+    "selective": "QK and PV are computed once more (selective recomputation)",
+    "full": "the forward pass of the layers is computed once more (full recomputation)",
+}
 
 
 class LayerFlops(NamedTuple):
@@ -33,6 +40,8 @@ class LayerFlops(NamedTuple):
         scores_dense: QK and PV of all pairs.
         qk_dense: QK of all pairs.
         mlp: the MLPs.
+        recomputation: what activation recomputation adds to a training step, with exact scores.
+        recomputation_dense: the same with dense scores.
     """
 
     group: str
@@ -42,6 +51,8 @@ class LayerFlops(NamedTuple):
     scores_dense: Quantity
     qk_dense: Quantity
     mlp: Quantity
+    recomputation: Quantity
+    recomputation_dense: Quantity
 
     @property
     def total(self) -> Quantity:
@@ -51,6 +62,7 @@ class LayerFlops(NamedTuple):
                 "projections": (self.projections, "FLOP of the projections"),
                 "scores": (self.scores, "FLOP of the scores"),
                 "mlp": (self.mlp, "FLOP of the MLPs"),
+                "recomputation": (self.recomputation, "FLOP of the recomputation"),
             }
         )
 
@@ -67,6 +79,7 @@ class Flops(NamedTuple):
         qk_dense: QK of all pairs.
         mlp: the MLPs.
         head: the lm head or pooler, and matrices outside the layers.
+        recomputation: what activation recomputation adds to a training step, with exact scores.
         groups: the FLOPs of each layer group.
         rule: how a training step is counted; '' for other phases.
         six_n_d: the estimate of a training step, as `six_n_d` returns it.
@@ -80,6 +93,7 @@ class Flops(NamedTuple):
     qk_dense: Quantity
     mlp: Quantity
     head: Quantity
+    recomputation: Quantity
     groups: tuple[LayerFlops, ...]
     rule: str = ""
     six_n_d: Quantity | None = None
@@ -99,18 +113,21 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
         "attention_scores_dense": _sum_over_groups("scores_dense", groups),
         "mlp": _sum_over_groups("mlp", groups),
         "head": head_flops(model, workload),
+        "recomputation": _sum_over_groups("recomputation", groups),
+        "recomputation_dense": _sum_over_groups("recomputation_dense", groups),
     }
     return Flops(
-        total=_sum({name: q for name, q in parts.items() if name != "attention_scores_dense"}),
-        total_dense=_sum({name: q for name, q in parts.items() if name != "attention_scores"}),
+        total=_sum({name: q for name, q in parts.items() if not name.endswith("_dense")}),
+        total_dense=_sum({name: q for name, q in parts.items() if f"{name}_dense" not in parts}),
         projections=parts["attention_projections"],
         scores=parts["attention_scores"],
         scores_dense=parts["attention_scores_dense"],
         qk_dense=_sum_over_groups("qk_dense", groups),
         mlp=parts["mlp"],
         head=parts["head"],
+        recomputation=parts["recomputation"],
         groups=groups,
-        rule=TRAIN_RULE if workload.phase == "train" else "",
+        rule=f"{TRAIN_RULE}; {RECOMPUTE_RULES[workload.recompute]}" if workload.phase == "train" else "",
         six_n_d=six_n_d(model, workload),
     )
 
@@ -161,14 +178,20 @@ def passes(workload: Workload) -> int:
 
 def _layer_flops(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -> LayerFlops:
     layer_passes = passes(workload) * layers.count
+    of_projections, of_mlp = projections(model, stack, layers, workload), _mlp(stack, layers, workload)
+    exact, dense = scores(stack, layers, workload), scores(stack, layers, workload, dense=True)
+    repeated = [of_projections, of_mlp] if workload.recompute == "full" else []
+    repeated_scores = layers.count if workload.recompute != "none" else 0
     return LayerFlops(
         group=group_name(model, stack, layers),
         layers=layers,
-        projections=quantity(layer_passes * projections(model, stack, layers, workload)),
-        scores=quantity(layer_passes * scores(stack, layers, workload)),
-        scores_dense=quantity(layer_passes * scores(stack, layers, workload, dense=True)),
+        projections=quantity(layer_passes * of_projections),
+        scores=quantity(layer_passes * exact),
+        scores_dense=quantity(layer_passes * dense),
         qk_dense=quantity(layer_passes * qk_dense(stack, layers, workload)),
-        mlp=quantity(layer_passes * _mlp(stack, layers, workload)),
+        mlp=quantity(layer_passes * of_mlp),
+        recomputation=quantity(repeated_scores * summed([*repeated, exact])),
+        recomputation_dense=quantity(repeated_scores * summed([*repeated, dense])),
     )
 
 

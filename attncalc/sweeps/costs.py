@@ -19,6 +19,7 @@ from ..report.params import params_figures
 from ..report.report import Figure
 from ..tracing import Compiled
 from ..workload import Workload, WorkloadOptions
+from .axes import PASS_AXES
 from .columns import KV, MEMORY, PASS, STEPS, WEIGHTS
 
 Number = Quantity | Ratio | None
@@ -45,7 +46,7 @@ class Costs:
         self._sources = [compute for names, compute in self._computations() if any(name in names for name in columns)]
         if any(name.startswith("params_") for name in columns):
             self._sources.append(self._params)
-        passes = {name: options[name] for name in ("phase", "past", "mask") if options.get(name) is not None}
+        passes = {name: options[name] for name in PASS_AXES if options.get(name) is not None}
         self._pass = read_workload(model, {"batch": 1, "context": ANY, "phase": "prefill", **given, **passes})
         self._past = passes.get("past", 0)
         self.figures: Callable[[int, int], tuple[Any, ...]] = Compiled(self._compute, ("B", "T"))
@@ -93,6 +94,7 @@ def _at(workload: Workload, batch: int, context: int, past: int = 0) -> Workload
         "mask": workload.mask,
         "dtype": workload.dtype,
         "kv_dtype": workload.kv_dtype,
+        "recompute": workload.recompute,
     }
     if workload.phase == "prefill":
         return Workload.prefill(batch, context, past=past, **options)
