@@ -9,18 +9,20 @@ from ..api.inputs import read_workload
 from ..cost.activations import activations
 from ..cost.cache import kv_cache
 from ..cost.flops import flops, prefill_and_decode
+from ..cost.intensity import decode_intensity
 from ..cost.params import params
 from ..model import ModelSpec
-from ..quantity import Quantity, Ratio
+from ..quantity import Quantity, Ratio, quantity
 from ..report.flops import flops_figures
 from ..report.kv import kv_figures
+from ..report.layers import kv_heads
 from ..report.memory import largest_layer, memory_figures
 from ..report.params import params_figures
 from ..report.report import Figure
 from ..tracing import Compiled
 from ..workload import Workload, WorkloadOptions
 from .axes import PASS_AXES
-from .columns import KV, MEMORY, PASS, STEPS, WEIGHTS
+from .columns import COMPARED, KV, MEMORY, PASS, PER_BYTE, STEPS, WEIGHTS
 
 Number = Quantity | Ratio | None
 ANY = 10**15
@@ -55,6 +57,7 @@ class Costs:
         return [
             ({**KV, **WEIGHTS}, self._kv),
             (STEPS, self._steps),
+            ({**COMPARED, **PER_BYTE}, self._compared),
             (PASS, self._flops),
             (MEMORY, self._memory),
         ]
@@ -76,6 +79,15 @@ class Costs:
     def _steps(self, batch: int, context: int) -> dict[str, Number]:
         workload = _at(self._decode, batch, context)
         return dict(zip(STEPS, prefill_and_decode(self._model, workload), strict=True))
+
+    def _compared(self, batch: int, context: int) -> dict[str, Number]:
+        model = self._model
+        read = decode_intensity(model, _at(self._decode, batch, context)) if model.main.has_cache else None
+        return {
+            "n_kv_heads": quantity(kv_heads(model.symbolic().main.leading)),
+            "decode_flop_per_byte": read and read.per_byte,
+            "decode_flop_per_cache_byte": read and read.per_cache_byte,
+        }
 
     def _flops(self, batch: int, context: int) -> dict[str, Number]:
         return _by_name(
