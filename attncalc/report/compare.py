@@ -109,6 +109,7 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
         ((models[0].name, model.name), cheaper((models[0], model), (workloads[0], workload), limit))
         for model, workload in zip(models[1:], workloads[1:], strict=True)
     ]
+    titles = {model.name: model.title for model in models}
     title = ", ".join(model.title for model in models)
     lines = (f"{title}  side by side", ", ".join(fact for fact in _workload_line(models[0], at_contexts) if fact))
     return Report(
@@ -123,6 +124,7 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
             *(_cheaper_note(names, found) for names, found in pairs if found),
             *_model_notes([(own[0].model, _longest([row.workload for row in own])) for own in rows]),
         ),
+        titles=titles if len(set(titles.values())) == len(models) else {},
         extra={"crossovers": [_crossover(names, found) for names, of_pair in pairs for found in of_pair]},
         draw=lambda: compare_picture(rows, lines),
     )
