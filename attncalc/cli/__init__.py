@@ -156,7 +156,7 @@ def run() -> int:
         code = app(standalone_mode=False, prog_name="attncalc")
         sys.stdout.flush()
     except (AttncalcError, typer.TyperException) as error:
-        return _fail(*_message(error))
+        return _fail_with(error)
     except typer.Abort:
         return 130
     except OSError as error:
@@ -195,6 +195,14 @@ def _message(error: Exception) -> tuple[str, str, int]:
 
         return _message(extra_arguments(extra[1].split(), path))
     return truncate(message[:1].lower() + message[1:].rstrip("."), 200), f"'{path} --help' lists all options", 2
+
+
+def _fail_with(error: Exception) -> int:
+    """Print an error, and the other mistakes of the same file, and return the exit code."""
+    code = _fail(*_message(error))
+    for further in getattr(error, "further", ()):
+        _fail(*_message(further))
+    return code
 
 
 def _fail(message: str, tip: str, code: int = 2) -> int:
