@@ -12,6 +12,7 @@ class AttncalcError(Exception):
         message: what is wrong, in one line.
         tip: what to do about it, in one line.
         code: the exit code; 2 for a wrong input.
+        further: other mistakes of the same file.
     """
 
     code = 2
@@ -20,9 +21,11 @@ class AttncalcError(Exception):
         super().__init__(message)
         self.message = message
         self.tip = tip
+        self.further: tuple[AttncalcError, ...] = ()
 
     def __str__(self) -> str:  # what Python prints below a traceback
-        return f"{self.message}\n  tip: {self.tip}" if self.tip else self.message
+        text = f"{self.message}\n  tip: {self.tip}" if self.tip else self.message
+        return "\n".join([text, *map(str, self.further)])
 
 
 class BadValueError(AttncalcError):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Phase = Literal["prefill", "decode", "train"]
+Recompute = Literal["none", "selective", "full"]
+"""What the backward pass computes again: nothing, QK and PV, or whole layers."""
 
 
 class Mask(NamedTuple):
@@ -75,6 +77,7 @@ class WorkloadOptions(TypedDict, total=False):
     dtype: str | None
     kv_dtype: str | None
     assumed: tuple[str, ...]
+    recompute: Recompute
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ class Workload:
         dtype: dtype of weights and activations; None for the model's.
         kv_dtype: dtype of the cache; None for `dtype`.
         assumed: the defaults that were used, one phrase each.
+        recompute: what the backward pass of a training step computes again.
     """
 
     phase: Phase
@@ -104,6 +108,7 @@ class Workload:
     dtype: str | None = None
     kv_dtype: str | None = None
     assumed: tuple[str, ...] = ()
+    recompute: Recompute = "none"
 
     def __post_init__(self) -> None:
         for name in ("batch", "new", "context", "source"):
@@ -114,6 +119,11 @@ class Workload:
             raise BadValueError(
                 f"{count(self.new)} new tokens do not fit in a context of {count(self.context)}",
                 "the context includes the new tokens",
+            )
+        if self.recompute != "none" and self.phase != "train":
+            raise AttncalcError(
+                f"--recompute {self.recompute} cannot be combined with --phase {self.phase}",
+                "give it with --phase train: only a backward pass recomputes",
             )
         if self.mask and self.mask.kind == "prefix":
             if self.mask.prefix > self.context:

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "what_if": MODEL,
     "hardware": BASE,
     "engines": MODEL | {"hardware", "check", "options"},
-    "cost": MODEL | {"engines", "hardware", "check"},
+    "cost": MODEL | {"engines", "hardware", "check", "tracing"},
     "serving": MODEL | {"engines", "hardware", "cost", "check"},
     "config": MODEL | {"hardware"},
     "check": set[str](),

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from tables import each
 
+import attncalc
 from attncalc import (
+    AttncalcError,
     Cross,
     Grouped,
     Layers,
@@ -318,6 +320,53 @@ def test_training_is_three_forward_passes() -> None:
     forward, step = flops(spec, Workload.prefill(2, 64)), flops(spec, Workload.train(2, 64))
     assert step.total == 3 * forward.total
     assert step.scores_dense == 3 * forward.scores_dense
+
+
+def test_full_recomputation_is_the_published_formula_of_megatron() -> None:
+    """Narayanan et al. 2021, arXiv:2104.04473, eq. 3: 96 B s l h^2 (1 + s / 6h + V / 16lh), with recomputation."""
+    batch, s, layers, h, vocabulary = 1536, 2048, 96, 12_288, 50_257
+    step = flops(load("gpt3"), Workload.train(batch, s, recompute="full"))
+    # per token 4 passes of 24 h^2 and of 4 s h in each layer, and 3 passes of 2 V h: the head is not repeated
+    published = batch * s * (96 * layers * h * h + 16 * layers * s * h + 6 * vocabulary * h)
+    assert step.total_dense == published
+    # section 5.1: 300 billion tokens take 34 days on 1,024 A100s at 140 TFLOP/s each
+    days = step.total_dense * 300e9 / (batch * s) / (1024 * 140e12) / 86_400
+    assert days == pytest.approx(34, rel=0.03)
+
+
+def test_selective_recomputation_repeats_the_scores_only() -> None:
+    spec, selective = load("gpt2"), Workload.train(2, 64, recompute="selective")
+    forward, step = flops(spec, Workload.prefill(2, 64)), flops(spec, selective)
+    # 12 layers, 2 sequences of 64 * 65 / 2 pairs, QK and PV of 12 heads of 64
+    assert step.recomputation == forward.scores == 12 * 2 * 2080 * 4 * 12 * 64
+    assert step.total == 3 * forward.total + forward.scores
+    assert sum(group.total for group in step.groups) == step.total - step.head
+
+
+@each("workload", [{}, {"phase": "decode"}, {"phase": "prefill", "past": 3}])
+def test_only_training_recomputes(workload: dict[str, Any]) -> None:
+    with pytest.raises(AttncalcError, match="--recompute full cannot be combined with --phase"):
+        attncalc.flops("gpt2", recompute="full", context=64, **workload)
+
+
+def test_six_n_d_is_the_published_compute_of_gpt3() -> None:
+    """Brown et al. 2020, Table D.1: 174,600 million parameters, 300 billion tokens, 3.14e23 FLOP in training."""
+    # 146,484,375 sequences of 2,048 tokens are 300 billion tokens; 6 * 174.6e9 * 300e9 = 3.143e23
+    estimate = flops(load("gpt3"), Workload.train(146_484_375, 2048)).six_n_d
+    assert estimate is not None
+    assert f"{int(estimate):.3g}" == "3.14e+23"
+
+
+def test_six_n_d_counts_the_active_parameters_of_a_mixture() -> None:
+    spec = load("mixtral-8x7b")
+    assert flops(spec, Workload.train(2, 100)).six_n_d == 6 * params(spec).active * 200
+
+
+def test_only_training_without_an_encoder_has_six_n_d() -> None:
+    assert flops(load("gpt2"), Workload.prefill(1, 64)).six_n_d is None
+    assert flops(load("gpt2"), Workload.decode(1, 64)).six_n_d is None
+    assert flops(load("t5-base"), Workload.train(1, 64, source=9)).six_n_d is None
+    assert flops(load("bert-base"), Workload.train(1, 64)).six_n_d
 
 
 def test_a_decode_step_costs_two_flop_per_weight_and_the_scores() -> None:

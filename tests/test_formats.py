@@ -79,6 +79,11 @@ def stripped(rows: tuple[Cells, ...]) -> tuple[Cells, ...]:
     return tuple(tuple(cell.strip() for cell in row) for row in rows)
 
 
+def titled(rows: tuple[Cells, ...], report: Report) -> tuple[Cells, ...]:
+    """Return the rows with titles for names, as a paper has them."""
+    return tuple(tuple(report.titles.get(cell, cell) for cell in row) for row in rows)
+
+
 def test_every_command_is_read_back() -> None:
     assert {run.split()[0] for run in RUNS} == set(COMMANDS) - WITHOUT_REPORT
 
@@ -86,7 +91,8 @@ def test_every_command_is_read_back() -> None:
 @every_command
 def test_latex_has_the_cells_of_the_screen(report: Report) -> None:
     written = FORMATS["latex"].render(report)
-    assert list(latex_tables(written)) == [(stripped(t.header_rows), stripped(t.rows)) for t in tables(report)]
+    expected = [(stripped(t.header_rows), stripped(t.rows)) for t in tables(report)]
+    assert list(latex_tables(written)) == [tuple(titled(part, report) for part in table) for table in expected]
     for note in report.shown_notes or report.notes:
         assert f"% {note}\n" in written
 
@@ -137,6 +143,25 @@ def test_html_marks_numbers_parts_and_the_answer(ask: Ask) -> None:
     assert ".attncalc .number { text-align: right;" in page
     headers = ask("compare", "llama2-70b", "--format", "html").out
     assert '<tr><td></td><th scope="col" class="number">KV<br>heads</th>' in headers
+
+
+def test_latex_names_models_by_title_below_one_header_for_contexts(ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "my_run_3.yaml").write_text(ask("presets", "show", "gpt2").out)
+    written = ask("compare", str(tmp_path / "my_run_3.yaml"), "qwen3-8b", "-c", "512,1K", "--format", "latex").out
+    lines = written[: written.index("bigskip")].splitlines()
+    # 12 layers * 512 tokens * 2 * 12 heads * 64 * 4 B are 36 MiB
+    assert lines[lines.index(r"\toprule") :][1:5] == [
+        r" & \multicolumn{2}{c}{context} \\ \cmidrule(l){2-3}",
+        r"KV cache, MiB & 512 & 1,024 \\",
+        r"\midrule",
+        r"GPT-2 (124M) & 36 & 72 \\",
+    ]
+
+
+def test_latex_keeps_the_names_of_models_with_one_title(ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(ask("presets", "show", "gpt2").out)
+    written = ask("compare", str(tmp_path / "mine.yaml"), "gpt2", "-c", "512", "--format", "latex").out
+    assert " & mine & gpt2 " in written
 
 
 def test_latex_aligns_numbers_to_the_right_and_indents_parts(ask: Ask) -> None:

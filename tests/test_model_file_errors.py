@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import Ask
 from tables import each
 
 from attncalc import AttncalcError, ModelSpec
@@ -92,6 +94,34 @@ def tip(data: dict[str, Any], schema: dict[str, Any]) -> str:
     with pytest.raises(AttncalcError) as raised:
         check(Document("f", data, {}), schema)
     return raised.value.tip
+
+
+FILE = """\
+sources: ["a test"]
+d_model: 0
+n_layers: four
+n_headz: 8
+norm: rmsnorm
+bias: [q, k]
+mlp: dense
+"""
+
+
+def test_every_mistake_of_a_file_is_reported_with_its_line(ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(FILE)
+    answer = ask("kv", str(tmp_path / "m.yaml"))
+    errors = [line.partition("m.yaml:")[2] for line in answer.err.splitlines() if line.startswith("error: ")]
+    assert [error[:12] for error in errors] == ["2: d_model: ", "3: n_layers:", "4: n_headz: ", "7: mlp: 'den"]
+    assert answer.err.count("  tip: ") == 4
+    assert (answer.code, answer.out) == (2, "")
+
+
+def test_at_most_ten_mistakes_are_reported() -> None:
+    document = Document("f", {f"key_{n}": 1 for n in range(30)}, {})
+    with pytest.raises(AttncalcError) as raised:
+        check(document, {"type": "object", "properties": {}})
+    assert len(raised.value.further) == 9
+    assert str(raised.value).count("there is no such key") == 10
 
 
 def described(meaning: str, **schema: Any) -> dict[str, Any]:

@@ -298,3 +298,11 @@ def test_a_part_of_a_model_is_checked_again_after_its_attention_changed() -> Non
     part = load("gpt2").shard(4)
     with pytest.raises(AttncalcError, match="--tp 4 does not divide 6 KV heads"):
         part.with_attention("gqa:6").shard(4)
+
+
+@each("model", ["gpt2", "mixtral-8x7b", "gemma3-27b", "bert-base"])
+def test_the_figures_of_compare_are_columns_without_a_gpu(ask: Ask, model: str) -> None:
+    columns = ("n_kv_heads", "decode_flop_per_byte", "decode_flop_per_cache_byte", "flops_prefill", "flops_decode")
+    for row in sweep(model, batch="1,8", context="512,2000", columns=columns):
+        compared = results(ask("compare", model, model, "-b", str(row["batch"]), "-c", str(row["context"]), "--json"))
+        assert {name: row[name] for name in columns} == {name: compared[name] for name in columns}

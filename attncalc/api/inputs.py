@@ -13,13 +13,20 @@ from ..options import parsed
 from ..units import truncate
 from ..what_if import what_if
 from ..workload import Mask, Workload, WorkloadOptions
-from .options import CacheDtypeOptions, PaddedSizeOptions, PassOptions, ShardedModelOptions, WhatIfOptions
+from .options import (
+    CacheDtypeOptions,
+    PaddedSizeOptions,
+    PassOptions,
+    ShardedModelOptions,
+    TrainingOptions,
+    WhatIfOptions,
+)
 
 DEFAULT_CONTEXT = 512
 """Tokens of context if neither the call nor the model has a number: positions are sinusoidal or relative."""
 
 
-class _WorkloadOptions(PaddedSizeOptions, PassOptions, CacheDtypeOptions, total=False):
+class _WorkloadOptions(PaddedSizeOptions, PassOptions, TrainingOptions, CacheDtypeOptions, total=False):
     """All options of a workload."""
 
 
@@ -68,6 +75,7 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
         "mask": Mask.parse(values["mask"]) if "mask" in values else None,
         "dtype": values.get("dtype"),
         "kv_dtype": values.get("kv_dtype"),
+        "recompute": values.get("recompute", "none"),
         "assumed": _assumptions(
             model, has_context=bool({"context", "lengths"} & values.keys()), has_source="source_context" in values
         ),

@@ -3,7 +3,7 @@
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
 from collections.abc import Sequence
-from typing import Annotated, TypedDict
+from typing import Annotated, TypedDict, get_args
 
 from ..attention import Variant
 from ..errors import AttncalcError
@@ -11,7 +11,7 @@ from ..options import COUNT, COUNT_OR_ZERO, DTYPE, Count, Option, Parser, dtype_
 from ..ranges import split_list
 from ..units import dtype, parse_count, truncate
 from ..what_if import parse_pattern
-from ..workload import Mask
+from ..workload import Mask, Recompute
 
 OTHER_CONTEXTS = (
     *("--context-length", "--context-size", "--ctx-size", "--num-ctx", "--n-ctx", "--ctx", "--max-context"),
@@ -112,6 +112,13 @@ def _phase(text: str, name: str) -> str:
     return text
 
 
+def _recompute(text: str, name: str) -> str:
+    known = get_args(Recompute)
+    if text not in known:
+        raise AttncalcError(f"{name} cannot be '{truncate(text)}'", f"known: {', '.join(known)}")
+    return text
+
+
 def _mask(text: str, name: str) -> str:
     return str(Mask.parse(text))
 
@@ -190,6 +197,20 @@ class PassOptions(TypedDict, total=False):
     ]
 
 
+class TrainingOptions(TypedDict, total=False):
+    """How a training step is done."""
+
+    recompute: Annotated[
+        str,
+        Option(
+            "--recompute",
+            also=("--recompute-granularity",),
+            parse=Parser(_recompute, "WHAT"),
+            help="What the backward pass recomputes: none, selective (QK and PV) or full (layers). Default: none.",
+        ),
+    ]
+
+
 class DtypeOptions(TypedDict, total=False):
     """The dtype of weights and activations."""
 
@@ -232,7 +253,7 @@ class KVCacheOptions(ShardedModelOptions, PaddedSizeOptions, CacheDtypeOptions, 
     ]
 
 
-class FlopsOptions(ShardedModelOptions, PaddedSizeOptions, PassOptions, total=False):
+class FlopsOptions(ShardedModelOptions, PaddedSizeOptions, PassOptions, TrainingOptions, total=False):
     """The options of `attncalc flops`."""
 
 

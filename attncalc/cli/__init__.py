@@ -155,7 +155,7 @@ def run() -> int:
         code = app(standalone_mode=False, prog_name="attncalc")
         sys.stdout.flush()
     except (AttncalcError, typer.TyperException) as error:
-        return _fail(*_message(error))
+        return _fail_with(error)
     except typer.Abort:
         return 130
     except OSError as error:
@@ -206,6 +206,14 @@ def _lines_for(stream: IO[str], text: str, hanging: str) -> str:
     from ..report.lists import screen_width, wrapped
 
     return "\n".join(wrapped(text, hanging, screen_width(stream)) or [""]) + "\n"
+
+
+def _fail_with(error: Exception) -> int:
+    """Print an error, and the other mistakes of the same file, and return the exit code."""
+    code = _fail(*_message(error))
+    for further in getattr(error, "further", ()):
+        _fail(*_message(further))
+    return code
 
 
 def _fail(message: str, tip: str, code: int = 2) -> int:

@@ -1,4 +1,4 @@
-"""Check a document against a JSON Schema, so that the first mistake becomes one error with a line and a tip.
+"""Check a document against a JSON Schema, so that each mistake becomes an error with a line and a tip.
 
 Only the keywords that attncalc's own schemas use are known; a property test compares the result with jsonschema's.
 """
@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import islice
 from typing import Any
 
-from ..errors import did_you_mean
+from ..errors import AttncalcError, did_you_mean
 from ..units import truncate
 from .data_files import presets_folder
 from .document import Document, KeyPath
 
 Schema = dict[str, Any]
+Mistakes = Iterator[AttncalcError]
 
+MAX_MISTAKES = 10
+"""The most mistakes of a file that are reported at once."""
 _TYPES: dict[str, tuple[type, str]] = {
     "integer": (int, "a whole number"),
     "boolean": (bool, "true or false"),
@@ -31,9 +35,14 @@ _EXAMPLE = "'attncalc presets show llama2-70b' prints an example"
 def check(document: Document, schema: Schema | None = None) -> None:
     """Raise AttncalcError, with the line and a tip, for the first value that `schema` does not allow.
 
-    The default is the schema of model files.
+    Its `further` has the next ones, so that a file is corrected at once. The default is the schema of model files.
     """
-    _check(document, (), document.data, _model_schema() if schema is None else schema)
+    mistakes = _check(document, (), document.data, _model_schema() if schema is None else schema)
+    found = {error.message: error for error in islice(mistakes, MAX_MISTAKES)}
+    if found:
+        first, *further = found.values()
+        first.further = tuple(further)
+        raise first
 
 
 @cache
@@ -43,69 +52,73 @@ def _model_schema() -> Schema:
     return schema
 
 
-def _check(document: Document, path: KeyPath, value: Any, schema: Schema) -> None:
-    """Check one value and everything in it."""
+def _check(document: Document, path: KeyPath, value: Any, schema: Schema) -> Mistakes:
+    """Yield the mistakes of one value and of everything in it."""
     meaning = schema.get("description", "")
     tip = f"meaning of '{path[-1]}': {meaning}" if path and meaning else _EXAMPLE
     if "anyOf" in schema:
         fitting = [option for option in schema["anyOf"] if _has_type(value, option["type"])]
         if not fitting:
             allowed = " or ".join(_TYPES[option["type"]][1] for option in schema["anyOf"])
-            raise document.error(path, f"{_as_written(value)} is not {allowed}", tip)
+            yield document.error(path, f"{_as_written(value)} is not {allowed}", tip)
+            return
         schema = {**fitting[0], "description": meaning}
     if "type" in schema and not _has_type(value, schema["type"]):
-        raise document.error(path, f"{_as_written(value)} is not {_TYPES[schema['type']][1]}", tip)
+        yield document.error(path, f"{_as_written(value)} is not {_TYPES[schema['type']][1]}", tip)
+        return
     if "enum" in schema and (not isinstance(value, str) or value not in schema["enum"]):
         hint = did_you_mean(str(value), schema["enum"])
-        raise document.error(path, f"{_as_written(value)} is not known", f"{hint}known: {', '.join(schema['enum'])}")
+        yield document.error(path, f"{_as_written(value)} is not known", f"{hint}known: {', '.join(schema['enum'])}")
+        return
     if isinstance(value, int):
-        _check_number(document, path, value, schema, tip)
+        yield from _check_number(document, path, value, schema, tip)
     elif isinstance(value, str):
         if not re.search(schema.get("pattern", ""), value):
-            raise document.error(path, f"{_as_written(value)} {schema['$comment']}", tip)
+            yield document.error(path, f"{_as_written(value)} {schema['$comment']}", tip)
     elif isinstance(value, list):
-        _check_list(document, path, value, schema, tip)
+        yield from _check_list(document, path, value, schema, tip)
     elif isinstance(value, dict):
-        _check_mapping(document, path, value, schema)
+        yield from _check_mapping(document, path, value, schema)
 
 
-def _check_number(document: Document, path: KeyPath, value: int, schema: Schema, tip: str) -> None:
+def _check_number(document: Document, path: KeyPath, value: int, schema: Schema, tip: str) -> Mistakes:
     if value < schema.get("minimum", value):
-        raise document.error(path, f"{truncate(value)} is below {schema['minimum']}", tip)
+        yield document.error(path, f"{truncate(value)} is below {schema['minimum']}", tip)
     if value > schema.get("maximum", value):
-        raise document.error(path, f"{truncate(value)} is above {schema['maximum']:,}", tip)
+        yield document.error(path, f"{truncate(value)} is above {schema['maximum']:,}", tip)
 
 
-def _check_list(document: Document, path: KeyPath, value: list[Any], schema: Schema, tip: str) -> None:
+def _check_list(document: Document, path: KeyPath, value: list[Any], schema: Schema, tip: str) -> Mistakes:
     if len(value) < schema.get("minItems", 0):
-        raise document.error(path, "empty", tip)
+        yield document.error(path, "empty", tip)
     for i, item in enumerate(value):
-        _check(document, (*path, i), item, schema["items"])
+        yield from _check(document, (*path, i), item, schema["items"])
     if schema.get("uniqueItems") and len(set(map(str, value))) < len(value):
-        raise document.error(path, "has an item twice", tip)
+        yield document.error(path, "has an item twice", tip)
 
 
-def _check_mapping(document: Document, path: KeyPath, value: dict[str, Any], schema: Schema) -> None:
+def _check_mapping(document: Document, path: KeyPath, value: dict[str, Any], schema: Schema) -> Mistakes:
     if len(value) > schema.get("maxProperties", len(value)):
-        raise document.error(path, f"has {len(value):,} entries, more than {schema['maxProperties']:,}", _EXAMPLE)
+        yield document.error(path, f"has {len(value):,} entries, more than {schema['maxProperties']:,}", _EXAMPLE)
+        return
     properties = schema.get("properties", {})
     additional = schema.get("additionalProperties")
     for key, item in value.items():
         if key in properties:
-            _check(document, (*path, key), item, properties[key])
+            yield from _check(document, (*path, key), item, properties[key])
         elif not isinstance(additional, dict):
             hint = did_you_mean(key, properties) or f"{schema.get('$comment', _EXAMPLE)}; "
-            raise document.error((*path, key), "there is no such key", f"{hint}known: {_first_keys(properties)}")
+            yield document.error((*path, key), "there is no such key", f"{hint}known: {_first_keys(properties)}")
         else:
             if not re.search(schema.get("propertyNames", {}).get("pattern", ""), key):
-                raise document.error(
+                yield document.error(
                     (*path, key), "not a name", "a name is a small letter, then small letters, digits and _"
                 )
-            _check(document, (*path, key), item, additional)
+            yield from _check(document, (*path, key), item, additional)
     for key in schema.get("required", ()):
         if key not in value:
             meaning = properties[key].get("description", "")
-            raise document.error(path, f"'{key}' is missing", f"meaning of '{key}': {meaning}")
+            yield document.error(path, f"'{key}' is missing", f"meaning of '{key}': {meaning}")
 
 
 def _has_type(value: Any, name: str) -> bool:

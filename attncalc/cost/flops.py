@@ -5,7 +5,9 @@ norms, activations, rotary embedding and table look-ups are left out: they do a 
 PV do 2 * d_head per score. The transformer chapter of the scaling book counts the same way.
 
 Training costs 3 forward passes: for each matmul, the backward pass does one product for the gradient of its input and
-one for the gradient of its weights (or other operand). Nothing is recomputed.
+one for the gradient of its weights (or other operand). With activation
+recomputation the backward pass first repeats forward products: those of whole layers (full), or QK and PV (selective).
+The head is outside the layers, and is not repeated. Source: Korthikanti et al. 2022, arXiv:2205.05198, section 5.
 """
 
 from __future__ import annotations
@@ -15,12 +17,17 @@ from typing import NamedTuple
 
 from ..attention.kind import MULTIPLY_ADD
 from ..model import Layers, ModelSpec, Stack
-from ..quantity import Quantity, quantity, summed
-from ..workload import Run, Workload
+from ..quantity import Quantity, named, quantity, summed
+from ..workload import Recompute, Run, Workload
 from .common import Part, check_pass, group_name, sum_named, sum_over_groups, symbolic
-from .params import matmul_weights
+from .params import matmul_weights, params
 
-TRAIN_RULE = "training = 3 x the forward pass: the backward pass of a matmul is two products, nothing is recomputed"
+TRAIN_RULE = "training = 3 x the forward pass: the backward pass of a matmul is two products"
+RECOMPUTE_RULES: dict[Recompute, str] = {
+    "none": "nothing is recomputed",
+    "selective": "QK and PV are computed once more (selective recomputation)",
+    "full": "the forward pass of the layers is computed once more (full recomputation)",
+}
 
 
 class LayerFlops(NamedTuple):
@@ -34,6 +41,8 @@ class LayerFlops(NamedTuple):
         scores_dense: QK and PV of all pairs.
         qk_dense: QK of all pairs.
         mlp: the MLPs.
+        recomputation: what activation recomputation adds to a training step, with exact scores.
+        recomputation_dense: the same with dense scores.
     """
 
     group: str
@@ -43,6 +52,8 @@ class LayerFlops(NamedTuple):
     scores_dense: Quantity
     qk_dense: Quantity
     mlp: Quantity
+    recomputation: Quantity
+    recomputation_dense: Quantity
 
     @property
     def total(self) -> Quantity:
@@ -52,6 +63,7 @@ class LayerFlops(NamedTuple):
                 "projections": (self.projections, "FLOP of the projections"),
                 "scores": (self.scores, "FLOP of the scores"),
                 "mlp": (self.mlp, "FLOP of the MLPs"),
+                "recomputation": (self.recomputation, "FLOP of the recomputation"),
             }
         )
 
@@ -68,8 +80,10 @@ class Flops(NamedTuple):
         qk_dense: QK of all pairs.
         mlp: the MLPs.
         head: the lm head or pooler, and matrices outside the layers.
+        recomputation: what activation recomputation adds to a training step, with exact scores.
         groups: the FLOPs of each layer group.
         rule: how a training step is counted; '' for other phases.
+        six_n_d: the estimate of a training step, as `six_n_d` returns it.
     """
 
     total: Quantity
@@ -80,8 +94,10 @@ class Flops(NamedTuple):
     qk_dense: Quantity
     mlp: Quantity
     head: Quantity
+    recomputation: Quantity
     groups: tuple[LayerFlops, ...]
     rule: str = ""
+    six_n_d: Quantity | None = None
 
 
 def flops(model: ModelSpec, workload: Workload) -> Flops:
@@ -98,19 +114,38 @@ def flops(model: ModelSpec, workload: Workload) -> Flops:
         "attention_scores_dense": _sum_over_groups("scores_dense", groups),
         "mlp": _sum_over_groups("mlp", groups),
         "head": head_flops(model, workload),
+        "recomputation": _sum_over_groups("recomputation", groups),
+        "recomputation_dense": _sum_over_groups("recomputation_dense", groups),
     }
     return Flops(
-        total=_sum({name: q for name, q in parts.items() if name != "attention_scores_dense"}),
-        total_dense=_sum({name: q for name, q in parts.items() if name != "attention_scores"}),
+        total=_sum({name: q for name, q in parts.items() if not name.endswith("_dense")}),
+        total_dense=_sum({name: q for name, q in parts.items() if f"{name}_dense" not in parts}),
         projections=parts["attention_projections"],
         scores=parts["attention_scores"],
         scores_dense=parts["attention_scores_dense"],
         qk_dense=_sum_over_groups("qk_dense", groups),
         mlp=parts["mlp"],
         head=parts["head"],
+        recomputation=parts["recomputation"],
         groups=groups,
-        rule=TRAIN_RULE if workload.phase == "train" else "",
+        rule=f"{TRAIN_RULE}; {RECOMPUTE_RULES[workload.recompute]}" if workload.phase == "train" else "",
+        six_n_d=six_n_d(model, workload),
     )
+
+
+def six_n_d(model: ModelSpec, workload: Workload) -> Quantity | None:
+    """Return 6 N D, the usual estimate of training FLOPs; None for other phases, and for a model with an encoder.
+
+    N are the parameters that a token uses, with the embedding: GPT-3's 174.6 billion. D are the tokens, with padding.
+    An encoder's parameters and the decoder's do not see the same tokens, so there is no single D.
+
+    Source: Kaplan et al. 2020, arXiv:2001.08361, 2.1 (whose N leaves out the embedding); Brown et al. 2020,
+    arXiv:2005.14165, Table D.1 (which includes it).
+    """
+    if workload.phase != "train" or workload.source:
+        return None
+    parameters = named(params(model).active, "N", "parameters that a token uses, with the embedding")
+    return quantity(6 * parameters * named(query_tokens(model.main, workload), "D", "tokens"))
 
 
 def head_flops(model: ModelSpec, workload: Workload) -> Quantity:
@@ -146,14 +181,20 @@ def passes(workload: Workload) -> int:
 
 def _layer_flops(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -> LayerFlops:
     layer_passes = passes(workload) * layers.count
+    of_projections, of_mlp = projections(model, stack, layers, workload), _mlp(stack, layers, workload)
+    exact, dense = scores(stack, layers, workload), scores(stack, layers, workload, dense=True)
+    repeated = [of_projections, of_mlp] if workload.recompute == "full" else []
+    repeated_scores = layers.count if workload.recompute != "none" else 0
     return LayerFlops(
         group=group_name(model, stack, layers),
         layers=layers,
-        projections=quantity(layer_passes * projections(model, stack, layers, workload)),
-        scores=quantity(layer_passes * scores(stack, layers, workload)),
-        scores_dense=quantity(layer_passes * scores(stack, layers, workload, dense=True)),
+        projections=quantity(layer_passes * of_projections),
+        scores=quantity(layer_passes * exact),
+        scores_dense=quantity(layer_passes * dense),
         qk_dense=quantity(layer_passes * qk_dense(stack, layers, workload)),
-        mlp=quantity(layer_passes * _mlp(stack, layers, workload)),
+        mlp=quantity(layer_passes * of_mlp),
+        recomputation=quantity(repeated_scores * summed([*repeated, exact])),
+        recomputation_dense=quantity(repeated_scores * summed([*repeated, dense])),
     )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+from ..cost.cheaper import LONGEST, Cheaper, cheaper
 from ..errors import AttncalcError
 from ..model import ModelSpec, plural
 from ..units import count
@@ -16,6 +18,12 @@ from .fail_if import Condition, checks_of
 from .notes import FAILED, WARNING, context_notes, device_notes, kind_notes, model_notes
 from .report import Report, heading, workload_facts
 
+_SUBJECTS = {"kv_cache": "its KV cache is", "flops_decode": "its decode step takes"}
+_WORDS = {
+    "kv_cache": {-1: "larger", 0: "as large", 1: "smaller"},
+    "flops_decode": {-1: "more FLOPs", 0: "as many FLOPs", 1: "fewer FLOPs"},
+}
+"""How a sentence about the second model goes on, by the sign of a range."""
 MAX_HEADS = 10**12
 """Query heads of which the divisors are searched, up to the square root."""
 
@@ -83,6 +91,7 @@ def compare_variants(
         ),
         context_tables(rows, released) if contexts[1:] else (variant_table([row for (row,) in rows], released),),
         _variant_notes(model, at_contexts, compared),
+        extra={"crossovers": []},
         draw=lambda: compare_picture(rows, lines, released),
     )
 
@@ -94,6 +103,13 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
     """
     rows = rows_at([(m.name, m, w) for m, w in zip(models, workloads, strict=True)], contexts)
     first, at_contexts = rows[0][0], [row.workload for row in rows[0]]
+    longest = max(int(workload.context) for workload in at_contexts)
+    limit = max(longest, min([LONGEST, *(model.max_context for model in models if model.max_context)]))
+    pairs = [
+        ((models[0].name, model.name), cheaper((models[0], model), (workloads[0], workload), limit))
+        for model, workload in zip(models[1:], workloads[1:], strict=True)
+    ]
+    titles = {model.name: model.title for model in models}
     title = ", ".join(model.title for model in models)
     lines = (f"{title}  side by side", ", ".join(fact for fact in _workload_line(models[0], at_contexts) if fact))
     return Report(
@@ -104,7 +120,12 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
         tuple(first.figures.values()),
         tuple((row.facts(released=True), tuple(row.figures.values())) for own in rows for row in own),
         context_tables(rows) if contexts[1:] else model_tables([row for (row,) in rows]),
-        _model_notes([(own[0].model, _longest([row.workload for row in own])) for own in rows]),
+        (
+            *(_cheaper_note(names, found) for names, found in pairs if found),
+            *_model_notes([(own[0].model, _longest([row.workload for row in own])) for own in rows]),
+        ),
+        titles=titles if len(set(titles.values())) == len(models) else {},
+        extra={"crossovers": [_crossover(names, found) for names, of_pair in pairs for found in of_pair]},
         draw=lambda: compare_picture(rows, lines),
     )
 
@@ -130,7 +151,7 @@ def checked(report: Report, conditions: Sequence[Condition] = ()) -> Report:
     answer = f"PASSES: {plural(len(checks), 'check')}." if checks else ""
     if failures:
         answer = f"FAILS: {len(failures)} of {plural(len(checks), 'check')}."
-    return report._replace(answer=answer, notes=(*failures, *report.notes), extra={"checks": checks})
+    return report._replace(answer=answer, notes=(*failures, *report.notes), extra={**report.extra, "checks": checks})
 
 
 def wide(report: Report) -> Report:
@@ -186,6 +207,36 @@ def _decode_notes(models: Sequence[ModelSpec]) -> list[str]:
             "that pick k of E at random."
         )
     return notes
+
+
+def _crossover(names: tuple[str, str], found: Cheaper) -> dict[str, Any]:
+    """Return which of two models is cheaper from which context, for JSON."""
+    cheaper_model = {-1: names[0], 0: None, 1: names[1]}
+    return {
+        "figure": found.figure,
+        "models": list(names),
+        "limit": found.limit,
+        "step": found.step,
+        "ranges": [{"context": context, "cheaper": cheaper_model[sign]} for context, sign in found.ranges],
+    }
+
+
+def _cheaper_note(names: tuple[str, str], found: Sequence[Cheaper]) -> str:
+    """Return a sentence about the second model against the first, and from which context it holds."""
+    facts = []
+    for crossing in found:
+        words = _WORDS[crossing.figure]
+        # where two lines cross, the figures may be equal at one context
+        ranges = [(context, words[sign]) for context, sign in crossing.ranges if sign or not crossing.ranges[2:]]
+        context, word = ranges[-1]
+        text = f"{word} from a context of {count(context)}"
+        if not ranges[1:]:
+            text = f"{word} at every context up to {count(crossing.limit)}"
+        elif ranges[2:]:
+            text = ", ".join(f"{word} from {count(context)}" for context, word in ranges)
+        step = f" (in steps of {count(crossing.step)})" if crossing.step > 1 else ""
+        facts.append(f"{_SUBJECTS[crossing.figure]} {text}{step}")
+    return f"{names[1]} against {names[0]}: {'; '.join(facts)}."
 
 
 def _of(model: ModelSpec, note: str) -> str:

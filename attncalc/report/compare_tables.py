@@ -86,7 +86,7 @@ def context_tables(rows: Sequence[Sequence[Row]], released: int | None = None) -
             by_model = [cells[i : i + len(contexts)] for i in range(0, len(cells), len(contexts))]
             title = f"{figures[0].label}, {unit}" if unit else figures[0].label
             lines = [(title, *contexts), *((name, *own) for name, own in zip(names, by_model, strict=True))]
-            tables += _split(lines, strong)
+            tables += (table._replace(above="context") for table in _split(lines, strong))
     constant = {
         key: header
         for key, header in _CONSTANT.items()

@@ -8,8 +8,9 @@ from ..attention import FULL
 from ..cost.complexity import LayerComplexity, LayerTypes, ModelLayer, attention_layer_complexity, layer_types
 from ..cost.crossover import Growth, crossover, growth
 from ..cost.flops import Flops, LayerFlops, flops
+from ..cost.params import params
 from ..model import ModelSpec
-from ..quantity import Quantity, ratio
+from ..quantity import Quantity, named, ratio
 from ..units import FLOP, NO_UNIT, TOKENS, count
 from ..workload import Workload
 from .figures import QUOTIENT, SUM, FigureRow, FigureRows, Given, ratio_row
@@ -30,7 +31,9 @@ from .report import (
 )
 
 VASWANI = "Vaswani et al. 2017, arXiv:1706.03762, Table 1"
+KORTHIKANTI = "Korthikanti et al. 2022, arXiv:2205.05198, section 5"
 MATMUL = "2 FLOP per multiply-add: a matrix of n weights costs 2 n FLOP per token"
+_ONLY_TRAINING = "if the phase is not train, or the model has an encoder beside its decoder"
 _CONTEXT = "at twice the context, relative to this context"
 FIGURES = FigureRows(
     flops_total=FigureRow("total", FLOP, "the whole step, with exact scores", title="FLOPs"),
@@ -43,6 +46,13 @@ FIGURES = FigureRows(
     flops_attention_qk_dense=FigureRow("of which QK, dense", FLOP, "QK alone, for all pairs"),
     flops_mlp=FigureRow("MLP", FLOP, "the MLPs"),
     flops_head=FigureRow("head", FLOP, "the lm head"),
+    flops_recomputation=FigureRow(
+        "recomputation", FLOP, "what '--recompute' adds: a second forward pass of the layers, or of QK and PV"
+    ),
+    flops_6nd=FigureRow(
+        "6 N D", FLOP, "6 x the parameters that a token uses, with the embedding, x tokens", _ONLY_TRAINING
+    ),
+    flops_total_ratio_6nd=ratio_row("total / 6 N D", "flops_total / flops_6nd", _ONLY_TRAINING, source=QUOTIENT),
 )
 GROWTH = FigureRows(
     growth_total=ratio_row("twice the context: total FLOP", f"flops_total {_CONTEXT}", source=QUOTIENT),
@@ -109,6 +119,7 @@ OF_LAYERS = FigureRows(
         meaning="their QK and PV for all pairs"
     ),
     flops_mlp=FIGURES["flops_mlp"]._replace(meaning="their MLPs"),
+    flops_recomputation=FIGURES["flops_recomputation"]._replace(meaning="what '--recompute' adds to them"),
 )
 _PHASES = {"prefill": "prefill", "decode": "one decode step", "train": "training step"}
 
@@ -141,6 +152,7 @@ def flops_report(model: ModelSpec, workload: Workload) -> Report:
 def _workload_line(model: ModelSpec, workload: Workload) -> list[str]:
     return [
         f"{_PHASES[workload.phase]}, {context_fact(workload)}",
+        f"{workload.recompute} recomputation" if workload.recompute != "none" else "",
         f"{count(workload.past)} of them in the cache" if workload.phase == "prefill" and workload.past else "",
         f"source {count(workload.source)}" if workload.source else "",
         f"batch {count(workload.batch)}",
@@ -163,6 +175,13 @@ def flops_figures(model: ModelSpec, counted: Flops) -> tuple[Figure, ...]:
         flops_attention_qk_dense=counted.qk_dense,
         flops_mlp=Given(counted.mlp, source=matmul),
         flops_head=Given(counted.head, source=matmul),
+        flops_recomputation=Given(counted.recomputation, source=KORTHIKANTI),
+        flops_6nd=Given(counted.six_n_d, source="Kaplan et al. 2020, arXiv:2001.08361, 2.1"),
+        flops_total_ratio_6nd=counted.six_n_d
+        and ratio(
+            named(counted.total, "flops_total", "FLOP of the step"),
+            named(counted.six_n_d, "flops_6nd", "FLOP by the estimate"),
+        ),
     )
 
 
@@ -196,6 +215,7 @@ def _group_figures(group: LayerFlops) -> tuple[Figure, ...]:
         flops_attention_scores=group.scores,
         flops_attention_scores_dense=group.scores_dense,
         flops_mlp=Given(group.mlp, source=MATMUL),
+        flops_recomputation=Given(group.recomputation, source=KORTHIKANTI),
     )
 
 
@@ -206,12 +226,16 @@ def _main_table(counted: Flops) -> Table:
         ("  attention scores", counted.scores),
         ("  MLP", counted.mlp),
         ("  head", counted.head),
+        ("  recomputation", counted.recomputation),
     ]
     rows = [row for row in rows if row[1]]
     shares = [f"{100 * int(value) / int(counted.total):.1f} %" for _, value in rows]
     if counted.scores_dense != counted.scores:
         rows += [("total with dense scores", counted.total_dense), ("  attention scores, dense", counted.scores_dense)]
         shares += ["", ""]
+    if counted.six_n_d:
+        rows.append((FIGURES["flops_6nd"].label, counted.six_n_d))
+        shares.append("")
     values = [value for _, value in rows]
     columns = (
         (LABEL, [label for label, _ in rows]),
@@ -274,6 +298,13 @@ def _notes(model: ModelSpec, workload: Workload, counted: Flops, overtake: Quant
     notes = context_notes(model, workload)
     if workload.phase == "train":
         notes.append(f"{counted.rule[:1].upper()}{counted.rule[1:]}.")
+    if counted.six_n_d:
+        n, d = count(params(model).active), count(workload.batch * workload.context)
+        as_much = times(ratio(counted.total, counted.six_n_d), 2)
+        notes.append(
+            f"6 N D: N is the {n} parameters that a token uses, with the embedding. D is {d} tokens. The exact total "
+            f"is {as_much} as much."
+        )
     if overtake is None:
         reason = "every layer has a window" if has_attention(model) else "a recurrent state has a fixed size"
         notes.append(f"Scores never cost more than projections: {reason}, so both grow linearly with the context.")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import IO
 
 from .characters import printable
@@ -66,7 +67,7 @@ def render(report: Report, *, explain: bool = False) -> str:
     head = [f"attncalc {report.command}: {title}", *facts, "Load \\usepackage{booktabs} in the preamble."]
     blocks = [_comments(head)]
     blocks += [_comments([report.answer])] if report.answer else []
-    blocks += _tabulars(report.tables)
+    blocks += _tabulars(report.tables, report.titles)
     if explain:
         blocks += [_typewriter(lines) for lines in explain_figures(report.figures_to_explain, _WIDTH)]
     blocks += [_comments(notes) for notes in report.note_blocks]
@@ -99,30 +100,33 @@ def _typewriter(lines: Iterable[str]) -> str:
     return "\n".join(rf"\noindent\texttt{{{escape(line).replace(' ', '~')}}}\par" for line in lines)
 
 
-def _tabulars(tables: Sequence[Table]) -> list[str]:
+def _tabulars(tables: Sequence[Table], titles: Mapping[str, str] = MappingProxyType({})) -> list[str]:
     """Return the tables with space between them: in one table environment their rules would touch."""
-    blocks = [block for table in tables for block in (r"\bigskip", _tabular(table))]
+    blocks = [block for table in tables for block in (r"\bigskip", _tabular(table, titles))]
     return blocks[1:]
 
 
-def _tabular(table: Table) -> str:
+def _tabular(table: Table, titles: Mapping[str, str]) -> str:
     if table.code:
         return _typewriter([*(column.header for column in table.columns if column.header), *(c for (c,) in table.rows)])
     header = table.header_rows
+    last = len(table.columns)
+    above = rf" & \multicolumn{{{last - 1}}}{{c}}{{{table.above}}} \\ \cmidrule(l){{2-{last}}}"
     lines = [
         rf"\begin{{tabular}}{{@{{}}{''.join(column.align[0] for column in table.columns)}@{{}}}}",
         r"\toprule",
-        *(_row(cells) for cells in header),
+        *([above] if table.above else []),
+        *(_row(cells, titles) for cells in header),
         *([r"\midrule"] if header else []),
-        *(_row(cells) for cells in table.rows),
+        *(_row(cells, titles) for cells in table.rows),
         r"\bottomrule",
         r"\end{tabular}",
     ]
     return "\n".join(lines)
 
 
-def _row(cells: Iterable[str]) -> str:
-    return " & ".join(map(_cell, cells)) + r" \\"
+def _row(cells: Iterable[str], titles: Mapping[str, str]) -> str:
+    return " & ".join(_cell(titles.get(cell, cell)) for cell in cells) + r" \\"
 
 
 def _cell(text: str) -> str:

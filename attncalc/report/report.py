@@ -111,12 +111,14 @@ class Table(NamedTuple):
         rows: The cells of each row.
         strong: Indices of the rows to print in bold on a terminal.
         code: Whether the rows are lines of a shell command.
+        above: What the headers of all columns but the first are, such as contexts; LaTeX prints it above them.
     """
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
     strong: frozenset[int] = frozenset()
     code: bool = False
+    above: str = ""
 
     @property
     def header_rows(self) -> tuple[tuple[str, ...], ...]:
@@ -166,6 +168,7 @@ class Report(NamedTuple):
         verdict: The verdict that begins the heading, by which a terminal colours it; None without one.
         bar: A bar below the heading.
         shown_notes: The notes that a screen shows, without blank lines between them; None for all of them.
+        titles: {name in a cell: the title that LaTeX prints instead}.
         draw: Returns what --plot draws; `picture` calls it, since most screens are printed without.
     """
 
@@ -186,6 +189,7 @@ class Report(NamedTuple):
     verdict: Verdict | None = None
     bar: Bar | None = None
     shown_notes: tuple[str, ...] | None = None
+    titles: Mapping[str, str] = MappingProxyType({})
     draw: Callable[[], Picture | None] = lambda: None
 
     @property

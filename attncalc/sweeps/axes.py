@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..api.fit_options import DeploymentOptions, EngineOptions, TrafficOptions
-from ..api.options import CacheDtypeOptions, PassOptions, ReadOptions, SizeOptions, WhatIfOptions
+from ..api.options import CacheDtypeOptions, PassOptions, ReadOptions, SizeOptions, TrainingOptions, WhatIfOptions
 from ..engines import ENGINES
 from ..errors import AttncalcError, did_you_mean
 from ..options import Option, options_of
@@ -29,6 +29,7 @@ class SweepOptions(
     ReadOptions,
     SizeOptions,
     PassOptions,
+    TrainingOptions,
     TrafficOptions,
     CacheDtypeOptions,
     DeploymentOptions,
@@ -40,7 +41,7 @@ class SweepOptions(
 
 INNER = ("batch", "context")
 """The axes over which a compiled formula runs; all others make a new setting."""
-PASS_AXES = ("phase", "past", "mask")
+PASS_AXES = (*options_of(PassOptions), *options_of(TrainingOptions))
 """The axes that change only the figures of a pass."""
 TRAFFIC_AXES = tuple(options_of(TrafficOptions))
 """The axes of the requests that users send."""
@@ -50,7 +51,7 @@ FIT_AXES = {name for kind in _FIT for name in options_of(kind)} - {"engine", "tp
 
 
 def _axes() -> dict[str, Option]:
-    kinds: tuple[Any, ...] = (WhatIfOptions, *_FIT, SizeOptions, PassOptions, CacheDtypeOptions)
+    kinds: tuple[Any, ...] = (WhatIfOptions, *_FIT, SizeOptions, PassOptions, TrainingOptions, CacheDtypeOptions)
     found = {name: option for kind in kinds for name, option in options_of(kind).items() if option.is_axis}
     inner = {name: found.pop(name) for name in INNER}
     return {"model": Option("MODEL", metavar="MODEL", help="A model, as in other commands."), **found, **inner}

@@ -26,6 +26,10 @@ PARAMETERS = _units(params.FIGURES)
 """Figures of `attncalc params`; a name that begins with 'params_' and is not here is a matrix that some models have."""
 STEPS = _units(compare_rows.STEPS)
 """Figures of `attncalc compare`: a prefill of the whole context, and one decode step."""
+COMPARED = {name: compare_rows.FIGURES[name].unit for name in ("n_kv_heads", "decode_flop_per_cache_byte")}
+"""Further figures of `attncalc compare`."""
+PER_BYTE = {"decode_flop_per_byte": NO_UNIT}
+"""A figure of `attncalc compare`, and in a sweep with --gpu or --kv-memory of `attncalc fit`."""
 PASS = _units(flops.FIGURES)
 """Figures of `attncalc flops`."""
 MEMORY = _units(memory.FIGURES)
@@ -44,7 +48,7 @@ LIMITS = ("decode_compute_bound_batch", "decode_flop_per_byte_limit")
 """Those of them that are searched for, so that they take long."""
 USERS = _units(users.FIGURES)
 """Figures of the users of `attncalc fit`, with --prompt and --output-len."""
-COSTS = {**KV, **PARAMETERS, **STEPS, **PASS, **MEMORY}
+COSTS = {**KV, **PARAMETERS, **STEPS, **COMPARED, **PASS, **MEMORY}
 OF_FIT: dict[str, str | None] = {**VERDICT, **FIT, **BOUNDS, **USERS}
 COST_DEFAULTS = ("kv_cache", "kv_cache_per_token", "params_total", "flops_prefill", "flops_decode")
 FIT_DEFAULTS = (
@@ -83,14 +87,13 @@ def read_columns(names: str | Sequence[str] | None, *, with_fit: bool) -> tuple[
     given = names.split(",") if isinstance(names, str) else names
     columns = tuple(dict.fromkeys(name.strip() for name in given))
     for name in columns:
-        if name in OF_FIT and not with_fit:
+        if name in OF_FIT and name not in PER_BYTE and not with_fit:
             raise AttncalcError(f"--columns {name} needs --gpu or --kv-memory", "give one of them: --gpu h100-80gb")
         if name not in {**COSTS, **WEIGHTS, **OF_FIT, **AXES} and not name.startswith("params_"):
-            known = [*COSTS, *WEIGHTS, *(OF_FIT if with_fit else ())]
+            known = [*COSTS, *WEIGHTS, *PER_BYTE, *(OF_FIT if with_fit else ())]
             hint = did_you_mean(name, known)
-            tip = (
-                f"{hint}the names in the JSON of kv, params, flops, memory and fit are known, as {', '.join(known[:3])}"
-            )
+            commands = "kv, params, flops, memory, compare and fit"
+            tip = f"{hint}the names in the JSON of {commands} are known, as {', '.join(known[:3])}"
             raise AttncalcError(f"--columns: there is no figure '{truncate(name)}'", tip)
     return columns
 

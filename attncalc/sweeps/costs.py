@@ -9,17 +9,20 @@ from ..api.inputs import read_workload
 from ..cost.activations import activations
 from ..cost.cache import kv_cache
 from ..cost.flops import flops, prefill_and_decode
+from ..cost.intensity import decode_intensity
 from ..cost.params import params
 from ..model import ModelSpec
-from ..quantity import Quantity, Ratio
+from ..quantity import Quantity, Ratio, quantity
 from ..report.flops import flops_figures
 from ..report.kv import kv_figures
+from ..report.layers import kv_heads
 from ..report.memory import largest_layer, memory_figures
 from ..report.params import params_figures
 from ..report.report import Figure
 from ..tracing import Compiled
 from ..workload import Workload, WorkloadOptions
-from .columns import KV, MEMORY, PASS, STEPS, WEIGHTS
+from .axes import PASS_AXES
+from .columns import COMPARED, KV, MEMORY, PASS, PER_BYTE, STEPS, WEIGHTS
 
 Number = Quantity | Ratio | None
 ANY = 10**15
@@ -45,7 +48,7 @@ class Costs:
         self._sources = [compute for names, compute in self._computations() if any(name in names for name in columns)]
         if any(name.startswith("params_") for name in columns):
             self._sources.append(self._params)
-        passes = {name: options[name] for name in ("phase", "past", "mask") if options.get(name) is not None}
+        passes = {name: options[name] for name in PASS_AXES if options.get(name) is not None}
         self._pass = read_workload(model, {"batch": 1, "context": ANY, "phase": "prefill", **given, **passes})
         self._past = passes.get("past", 0)
         self.figures: Callable[[int, int], tuple[Any, ...]] = Compiled(self._compute, ("B", "T"))
@@ -54,6 +57,7 @@ class Costs:
         return [
             ({**KV, **WEIGHTS}, self._kv),
             (STEPS, self._steps),
+            ({**COMPARED, **PER_BYTE}, self._compared),
             (PASS, self._flops),
             (MEMORY, self._memory),
         ]
@@ -76,6 +80,15 @@ class Costs:
         workload = _at(self._decode, batch, context)
         return dict(zip(STEPS, prefill_and_decode(self._model, workload), strict=True))
 
+    def _compared(self, batch: int, context: int) -> dict[str, Number]:
+        model = self._model
+        read = decode_intensity(model, _at(self._decode, batch, context)) if model.main.has_cache else None
+        return {
+            "n_kv_heads": quantity(kv_heads(model.symbolic().main.leading)),
+            "decode_flop_per_byte": read and read.per_byte,
+            "decode_flop_per_cache_byte": read and read.per_cache_byte,
+        }
+
     def _flops(self, batch: int, context: int) -> dict[str, Number]:
         return _by_name(
             flops_figures(self._model, flops(self._model, _at(self._pass, batch, context, past=self._past)))
@@ -93,6 +106,7 @@ def _at(workload: Workload, batch: int, context: int, past: int = 0) -> Workload
         "mask": workload.mask,
         "dtype": workload.dtype,
         "kv_dtype": workload.kv_dtype,
+        "recompute": workload.recompute,
     }
     if workload.phase == "prefill":
         return Workload.prefill(batch, context, past=past, **options)

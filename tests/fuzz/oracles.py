@@ -10,6 +10,8 @@ from typing import Any
 from evaluate import evaluate
 from schemas import check_answer
 
+from attncalc.config.schema import MAX_MISTAKES
+
 from .case import Case, Result
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -45,7 +47,7 @@ def _is_visible(char: str) -> bool:
 
 
 def _check_error(result: Result, *, with_rows: bool) -> None:
-    """An error is one line and a tip, there is no answer beside it, and nothing was written.
+    """Each mistake is one line and a tip, there is no answer beside it, and nothing was written.
 
     Args:
         result: What the command answered.
@@ -56,8 +58,10 @@ def _check_error(result: Result, *, with_rows: bool) -> None:
         assert not result.written, result.written
     whole = result.err.replace("\n    ", " ")  # a terminal has lines of its width
     lines = [line for line in whole.splitlines() if not line.startswith(("warning", "note: "))]
-    assert [line[:7] for line in lines] == ["error: ", "  tip: "], result.err
-    assert len(lines[0]) + len(lines[1]) < LONGEST_ERROR, result.err
+    mistakes = list(zip(lines[::2], lines[1::2], strict=False))
+    assert 0 < len(mistakes) <= MAX_MISTAKES, result.err
+    assert [line[:7] for line in lines] == ["error: ", "  tip: "] * len(mistakes), result.err
+    assert all(len(error) + len(tip) < LONGEST_ERROR for error, tip in mistakes), result.err
     assert all(len(line) > 9 for line in lines), result.err
     assert "None" not in lines[0].split(), result.err
     assert not INTERNAL.search(result.err), result.err

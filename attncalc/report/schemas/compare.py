@@ -30,11 +30,36 @@ _CHECK = p.fields(
         "passed": p.flag("whether the condition does not hold"),
     },
 )
+_CROSSOVER = p.fields(
+    "which of two models is cheaper from which context",
+    {
+        "figure": p.choice("name of the figure", "kv_cache", "flops_decode"),
+        "models": p.texts("names of the first model and of another"),
+        "limit": p.whole("the longest context that was considered", 1),
+        "step": p.whole("the contexts are multiples of it", 1),
+        "ranges": p.listed(
+            "the ranges of contexts, in order",
+            p.fields(
+                "a range, up to the next one or the limit",
+                {
+                    "context": p.whole("its first context", 1),
+                    "cheaper": p.or_null(p.text("name of the cheaper model"), "if both have the same figure"),
+                },
+            ),
+        ),
+    },
+)
 SCHEMA = p.document(
     "compare",
     "One model with MHA, GQA, MQA and MLA; or several models.",
     results=p.figures("the figures of the model as released, or of the first model", FIGURES),
     layers=p.layer("a row: a variant or a model", _ROW, p.figures("its figures", FIGURES)),
-    extra={"checks": p.listed("the results of --fail-if; [] without it", _CHECK)},
+    extra={
+        "checks": p.listed("the results of --fail-if; [] without it", _CHECK),
+        "crossovers": p.listed(
+            "per model after the first and figure, from which context which of the two is cheaper; [] for one model",
+            _CROSSOVER,
+        ),
+    },
     definitions=DEFINITIONS,
 )
