@@ -302,6 +302,17 @@ def test_more_gpus_keep_the_ranks_that_divide_experts() -> None:
     assert list(more_gpus(asked)) == ["--gpus 4 --tp 2", "--gpus 8 --tp 4", "--gpus 16 --tp 8"]
 
 
+def test_more_replicas_are_suggested_if_they_take_fewer_gpus() -> None:
+    """129 MiB of weights and 64 for each request: 390 MiB hold 4 requests, so 23 need 6 replicas.
+
+    Four GPUs with a quarter of both hold 22, and eight with an eighth more.
+    """
+    assert list(more_gpus(on(390 * MIB, batch=23))) == ["--gpus 6 --tp 1", "--gpus 8 --tp 8"]
+    assert list(more_gpus(on(390 * MIB, batch=20)))[:2] == ["--gpus 4 --tp 4", "--gpus 5 --tp 1"]
+    assert "--gpus 6 --tp 1" in more_gpus(on(390 * MIB, batch=23, gpus=5, tp=1))
+    assert not any("replicas" in words for words in more_gpus(on(390 * MIB, batch=20, gpus=5, tp=1)).values())
+
+
 def test_llama_cpp_spreads_layers_over_any_number_of_gpus() -> None:
     """4 layers are on at most 4 GPUs, which have no tensor parallelism."""
     asked = on(150 * MIB, "llamacpp", kv_dtype="bf16")
@@ -469,7 +480,7 @@ def test_only_cache_and_weights_are_combined_if_they_are_enough_alone() -> None:
 
 def test_an_unsupported_change_does_not_end_the_list() -> None:
     """5 GPUs do not divide experts of 1,536, which is an error; more GPUs are still suggested after it."""
-    asked = on(200 * MIB, "sglang", MIXTURE, dp=5, batch=4, gpu_memory_utilization="1")
+    asked = on(200 * MIB, "sglang", MIXTURE, dp=5, batch=20, gpu_memory_utilization="1")
     found = flags(asked)
     assert list(tried(module._ranks_of_attention, asked)) == ["--tp 5 --enable-dp-attention"]
     assert not any("dp-attention" in flag for flag in found)
@@ -505,7 +516,8 @@ def test_a_larger_share_needs_no_more_gpus_with_a_narrow_cache() -> None:
     assert "--gpus 8 --tp 8" in more_gpus(narrow)
     found = flags(asked)
     assert found[0] == "--mem-fraction-static 0.8"
-    assert not any("--gpus" in flag for flag in found)
+    # 30 requests on each of 3 replicas are 240 MiB
+    assert [flag for flag in found if "--gpus" in flag] == ["--gpus 3 --tp 1"]
 
 
 def test_two_changes_together_change_what_each_does() -> None:

@@ -191,5 +191,5 @@ def _subject(resolved: ResolvedRequest) -> str:
     """Return a request in a few words: 'qwen3-8b on one NVIDIA L4, vLLM, batch 1, context 8,192, bf16'."""
     return (
         f"{resolved.request.model.name} on {hardware(resolved)}, {resolved.engine.title}, "
-        f"{workload_subject(resolved.workload)}"
+        f"{workload_subject(resolved.whole_workload)}"
     )

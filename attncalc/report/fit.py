@@ -25,6 +25,7 @@ from .fit_tables import (
     change_rows,
     changes_tables,
     command_table,
+    copy_name,
     devices_table,
     limits_table,
     lines_table,
@@ -70,7 +71,7 @@ def answer_report(answer: Answer, *, full: bool = False, roofline: bool = False,
         "fit",
         _heading(result),
         resolved.model.facts(),
-        workload_facts(resolved.model, resolved.workload, resolved.engine.name),
+        workload_facts(resolved.model, resolved.whole_workload, resolved.engine.name),
         (*figures.values(), *bounds.figures),
         ((engine_facts(result), (*figures.values(), *details)),),
         notes=tuple(dict.fromkeys((*notes, *bounds.notes))),
@@ -205,7 +206,7 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
         f"ep {resolved.expert_devices}" if resolved.request.enable_expert_parallel else "",
         f"context {count(workload.context)}",
         f"source {count(workload.source)}" if workload.source else "",
-        f"batch {count(workload.batch)}",
+        f"batch {count(resolved.request.workload.batch)}{_per_replica(resolved)}",
         f"weights in {resolved.request.weights_dtype}" if resolved.request.weights_dtype else "",
         cache,
     )
@@ -213,8 +214,10 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
 
 def verdict(result: FitResult) -> str:
     """Return the verdict as a sentence: 'FITS: ...', 'MAY NOT FIT: ...', 'DOES NOT FIT: ...' or 'STARTS with ...'."""
-    workload, budget, maximum = result.resolved.workload, result.budget, result.layout.max_sequences
-    batch = f"{plural(workload.batch, 'request')} of {count(workload.context)} tokens"
+    resolved, workload = result.resolved, result.resolved.workload
+    budget, maximum, requests = result.budget, result.layout.max_sequences, resolved.request.workload.batch
+    batch = f"{plural(requests, 'request')} of {count(workload.context)} tokens"
+    per_replica = _per_replica(resolved)
     if result.refusal:
         return f"DOES NOT START: {result.refusal.reason}."
     answer, longest = VERDICTS[result.verdict], result.longest_request
@@ -223,13 +226,24 @@ def verdict(result: FitResult) -> str:
         about = "about " if budget.kv_memory_low < budget.kv_memory_high else ""
         answer = f"{starts} with requests up to {about}{count(longest)} tokens"
     if maximum is not None and workload.batch > maximum:
-        return f"{answer}: {batch}; {result.resolved.engine.title} runs at most {count(maximum)}."
+        each = f"{per_replica}; each" if per_replica else f"; {resolved.engine.title}"
+        return f"{answer}: {batch}{each} runs at most {count(maximum)}."
     if result.verdict == "does_not_fit" and not budget.kv_memory_high:
         short = human(-budget.room("high"), BYTES)
         return f"{answer}: weights and runtime memory need {short} more than is usable."
-    needed = human(result.needed, BYTES) + (" on each GPU" if result.resolved.devices > 1 else "")
+    needed = human(result.needed, BYTES) + (" on each GPU" if resolved.devices > 1 or per_replica else "")
     free = _free(budget, "" if " GiB" in needed else " GiB")
-    return f"{answer}: {batch} {'needs' if workload.batch == 1 else 'need'} {needed}, {free} free."
+    each = f"{per_replica}," if per_replica else ""
+    return f"{answer}: {batch}{each} {'needs' if requests == 1 else 'need'} {needed}, {free} free."
+
+
+def _per_replica(resolved: ResolvedRequest) -> str:
+    """Return how a batch is divided: ', 125 on each of 4 replicas'; '' without replicas, and for a single request."""
+    requests, batch, replicas = resolved.request.workload.batch, resolved.workload.batch, resolved.replicas
+    if replicas == 1 or requests == 1:
+        return ""
+    most = "" if batch * replicas == requests else "at most "
+    return f", {most}{count(batch)} on each of {plural(replicas, copy_name(resolved))}"
 
 
 def _free(budget: MemoryBudget, unit: str) -> str:

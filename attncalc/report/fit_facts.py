@@ -39,6 +39,7 @@ def fit_facts(answer: Answer, summary: str) -> dict[str, Any]:
         "refusal": None,
         "load": None,
         "replicas": resolved.replicas,
+        "batch_per_replica": int(resolved.workload.batch),
         "launch_command": launch_command(resolved),
         "devices": [
             {

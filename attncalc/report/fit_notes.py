@@ -23,8 +23,8 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
         notes += _expert_notes(result)
     elif resolved.replicas > 1:
         notes.append(
-            f"{count(resolved.replicas)} replicas of {plural(resolved.devices, 'GPU')}: all figures and the batch are "
-            "per replica."
+            f"{count(resolved.replicas)} replicas of {plural(resolved.devices, 'GPU')} divide the batch: all figures "
+            "are per replica."
         )
     notes += _node_notes(resolved)
     notes += [*_memory_notes(result), *_cache_dtype_notes(resolved), *resolved.engine.host_notes(resolved.args)]
@@ -80,8 +80,8 @@ def _expert_notes(result: FitResult) -> Iterator[str]:
         together = float(result.pool.concurrency) * resolved.replicas
         yield (
             f"{plural(resolved.replicas, 'data-parallel rank')} of "
-            f"{plural(resolved.devices // resolved.args.attn_dp, 'GPU')}: all figures and "
-            f"the batch are per rank. All ranks together hold {together:,.2f} concurrent requests."
+            f"{plural(resolved.devices // resolved.args.attn_dp, 'GPU')} divide the batch: all figures are per rank. "
+            f"All ranks together hold {together:,.2f} concurrent requests."
         )
         yield (
             "The experts' workspace is that for one rank's tokens. Backends that gather the tokens of all ranks need "

@@ -58,7 +58,7 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
             ("users at worst", figures["concurrent_worst"]),
         ]
     if resolved.replicas > 1:
-        copy, longest = _copy(resolved), figures["max_context"]
+        copy, longest = copy_name(resolved), figures["max_context"]
         columns = (LABEL, Column(f"per {copy}"), Column(f"all {plural(resolved.replicas, copy)}"))
         in_all = [(label, limit(figure), _total(figure, resolved.replicas)) for label, figure in rows]
         return Table(columns, (*in_all, (longest.label, limit(longest), "")))
@@ -92,7 +92,7 @@ def limits_table(answer: Answer, figures: Figures) -> Table:
     return Table((LABEL, Column(), LABEL), rows)
 
 
-def _copy(resolved: ResolvedRequest) -> str:
+def copy_name(resolved: ResolvedRequest) -> str:
     """Return what each copy of the model is called: a data-parallel rank, or a replica."""
     return "rank" if resolved.dp > 1 or resolved.ranks > 1 else "replica"
 
@@ -116,7 +116,8 @@ def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, s
     split = " ".join(f"--{name} {size}" for name, size in options.items() if name == "tp" or size > 1)
     if fewest.quantity is None:
         split = "no --tp is enough"
-    yield fewest.label, fewest.human, "" if resolved.whole_layers else split
+    label = "fewest GPUs per replica" if resolved.gpus > resolved.devices * dp else fewest.label
+    yield label, fewest.human, "" if resolved.whole_layers else split
 
 
 # What would make it fit
@@ -140,7 +141,7 @@ def changes_tables(answer: Answer, changes: Sequence[Suggestion]) -> Iterator[Ta
     replicas = any(change.result.resolved.replicas > 1 for change in changes)
     columns = [
         Column("change", "left"),
-        Column(f"requests\nper {_copy(answer.resolved)}" if replicas else "concurrent\nrequests"),
+        Column(f"requests\nper {copy_name(answer.resolved)}" if replicas else "concurrent\nrequests"),
     ]
     traffic = answer.resolved.request.traffic
     if traffic:

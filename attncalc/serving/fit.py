@@ -211,8 +211,9 @@ class Deployment:
         return _verdict(self.devices, batch, context)
 
     def resolved_at(self, batch: int, context: int) -> ResolvedRequest:
-        """Return the complete request with another batch and context."""
-        workload = dataclasses.replace(self.resolved.workload, batch=batch, context=context)
+        """Return the complete request with another batch and context; the batch is that of all replicas."""
+        per_replica = self.resolved.per_replica(batch)
+        workload = dataclasses.replace(self.resolved.workload, batch=per_replica, context=context)
         request = self.resolved.request.with_workload(batch=batch, context=context)
         return self.resolved._replace(workload=workload, request=request)
 
@@ -359,9 +360,10 @@ def _largest(holds: Callable[[int], bool]) -> int | None:
 
 
 def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
-    """Return the fewest GPUs of this kind that hold the model and the batch, with the requested pipeline stages.
+    """Return the fewest GPUs of this kind that hold the model once and the batch of one replica.
 
-    None without a GPU, and if no number of GPUs is enough.
+    The pipeline stages and the data-parallel ranks are the requested ones. None without a GPU, and if no number of
+    GPUs is enough.
     """
     batch, context = resolved.workload.batch, resolved.workload.context
     for request in with_other_gpus(resolved):
@@ -377,8 +379,13 @@ def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
 
 
 def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
-    """Yield the request on each number of GPUs that can hold the model once, the fewest first; none without a GPU."""
-    request = resolved.request
+    """Yield the request on each number of GPUs that can hold the model once, the fewest first; none without a GPU.
+
+    The batch is that of one replica.
+    """
+    request, copies = resolved.request, resolved.replicas // (resolved.dp * resolved.args.attn_dp)
+    if copies > 1:
+        request = request.with_workload(batch=resolved.workload.batch * resolved.replicas // copies)
     if resolved.whole_layers and request.kv_memory is None:
         n_layers = request.model.main.n_layers
         for gpus in range(_fewest_for_weights(resolved), min(n_layers, resolved.engine.max_gpus or n_layers) + 1):

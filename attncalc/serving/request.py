@@ -64,7 +64,8 @@ class FitRequest:
 
     Attributes:
         model: The whole model, not one device's share.
-        workload: Batch, context and dtypes. A kv_dtype of None is the engine's default.
+        workload: Batch, context and dtypes. The batch is that of all replicas and data-parallel ranks together. A
+            kv_dtype of None is the engine's default.
         engine: The name of one of ENGINES.
         gpu: The kind of GPU.
         gpus: Their number; by default as many as hold the model once.
@@ -159,7 +160,7 @@ class ResolvedRequest(NamedTuple):
     # The engine's arguments, with the facts of the model and the GPU; for llama.cpp, one slot per sequence.
     args: EngineArgs
     draft: DraftModel | None  # the draft model on one device; None without one
-    workload: Workload  # a decode step, with the dtype of the cache
+    workload: Workload  # a decode step of one replica, with its part of the batch and the dtype of the cache
     gpus: int  # all GPUs, those of replicas included; 1 without a GPU
     # The share of a GPU's memory that the engine takes; None without a GPU, and with a given kv_memory
     share: Share | None
@@ -169,6 +170,11 @@ class ResolvedRequest(NamedTuple):
     def gpu(self) -> Gpu | None:
         """The GPU; None if only the memory for the cache was given."""
         return self.request.gpu
+
+    @property
+    def whole_workload(self) -> Workload:
+        """The workload with the batch of all replicas."""
+        return dataclasses.replace(self.workload, batch=self.request.workload.batch)
 
     @property
     def devices(self) -> int:
@@ -205,7 +211,13 @@ class ResolvedRequest(NamedTuple):
     @property
     def replicas(self) -> int:
         """Groups of GPUs with requests of their own: copies of the model, or data-parallel ranks."""
-        return self.gpus // self.devices * self.args.attn_dp if self.gpu and not self.whole_layers else 1
+        if self.whole_layers:
+            return 1
+        return (self.gpus // self.devices if self.gpu else self.dp) * self.args.attn_dp
+
+    def per_replica(self, batch: int) -> int:
+        """Return how many of `batch` requests one replica has, if they are divided evenly: 10 on 4 replicas are 3."""
+        return ceil_div(batch, self.replicas) if self.replicas > 1 else batch
 
     @property
     def refusal(self) -> Refusal | None:
@@ -283,8 +295,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     model = of.loaded(model, args)
     if not file_type(model):  # another change of the weights starts from the model without a file
         request = dataclasses.replace(request, model=model)
-    args = of.for_batch(args, workload.batch)
-    return ResolvedRequest(
+    resolved = ResolvedRequest(
         request=request,
         model=_on_one_device(request, model, of, tp),
         engine=of,
@@ -296,6 +307,10 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         gpus=gpus,
         share=_share(request, of, args),
         weights_dtype=weights_dtype,
+    )
+    batch = resolved.per_replica(workload.batch)
+    return resolved._replace(
+        args=of.for_batch(args, batch), workload=dataclasses.replace(resolved.workload, batch=batch)
     )
 
 

@@ -323,17 +323,47 @@ def _ranks_of_attention(resolved: ResolvedRequest) -> Iterator[_Change]:
 
 
 def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
-    """Yield larger numbers of GPUs for one copy of the model; GPUs of replicas are used first: --gpus 8 --tp 2."""
+    """Yield larger numbers of GPUs for one copy of the model; GPUs of replicas are used first: --gpus 8 --tp 2.
+
+    More replicas come before those that need more GPUs: --gpus 6 --tp 1.
+    """
     current = resolved.gpus if resolved.whole_layers else resolved.devices * resolved.dp
+    more = _more_replicas(resolved, current)
     for request in with_other_gpus(resolved):
         gpus = request.gpus or current
-        if gpus > current and possible_verdict(request) == "fits":
-            replicas = 1 if resolved.whole_layers or resolved.gpus % gpus else resolved.gpus // gpus
-            tp = "" if resolved.whole_layers else f" --tp {request.tp}"
-            pp = f" --pp {request.pp}" if request.pp > 1 else ""
-            words = f"{count(gpus)} GPUs{' per replica' if replicas > 1 else ''}"
-            fields = {"gpus": gpus * replicas, "tp": request.tp, "pp": request.pp}
-            yield _Change(words, f"--gpus {gpus * replicas}{tp}{pp}", fields)
+        if gpus <= current:
+            continue
+        replicas = 1 if resolved.whole_layers or resolved.gpus % gpus else resolved.gpus // gpus
+        tp = "" if resolved.whole_layers else f" --tp {request.tp}"
+        pp = f" --pp {request.pp}" if request.pp > 1 else ""
+        words = f"{count(gpus)} GPUs{' per replica' if replicas > 1 else ''}"
+        fields = {"gpus": gpus * replicas, "tp": request.tp, "pp": request.pp}
+        change = _Change(words, f"--gpus {gpus * replicas}{tp}{pp}", fields)
+        if more and more.fields["gpus"] < gpus * replicas:
+            yield more
+            more = None
+        if _works(change, resolved.request):
+            yield change
+    if more:
+        yield more
+
+
+def _more_replicas(resolved: ResolvedRequest, copy: int) -> _Change | None:
+    """Return the fewest further replicas with which all hold the batch; None if one has no room for a request.
+
+    `copy` is the number of GPUs that hold the model once.
+    """
+    if resolved.whole_layers or resolved.share is None:
+        return None
+    args, (_, sequences) = resolved.args, sure_limits(resolved)
+    if not sequences:
+        return None
+    replicas = -(-resolved.request.workload.batch // (sequences * resolved.dp * args.attn_dp))
+    gpus = replicas * copy
+    if gpus <= resolved.gpus:
+        return None
+    pp = f" --pp {args.pp}" if args.pp > 1 else ""
+    return _Change(plural(replicas, "replica"), f"--gpus {gpus} --tp {args.tp}{pp}", {"gpus": gpus, "tp": args.tp})
 
 
 def _smaller_workload(resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -343,6 +373,7 @@ def _smaller_workload(resolved: ResolvedRequest) -> Iterator[_Change]:
         words = f"{count(context)} tokens of context"
         yield _Change(words, f"--context {context}", workload={"context": context})
     if batch:
+        batch *= resolved.replicas
         yield _Change(plural(batch, "sequence"), f"--batch {batch}", workload={"batch": batch})
 
 

@@ -55,15 +55,16 @@ class _Cells:
         self._deployment = deployment
         self._kept: dict[Any, Any] = {}
 
-    def result(self, batch: int, context: int) -> FitResult:
-        """Return what fits, without formulas."""
+    def result(self, requests: int, context: int) -> FitResult:
+        """Return what fits of so many requests in all replicas, without formulas."""
         deployment = self._deployment
+        batch = deployment.resolved.per_replica(requests)
         pools = self._keep(("pools", context), lambda: deployment.pools(context))
         tightest, pool = deployment.tightest(pools, batch, context)
         device = deployment.devices[tightest]
         refusal = self._keep(("refusal", context), lambda: deployment.refusal(context))
         return FitResult(
-            resolved=deployment.resolved_at(batch, context),
+            resolved=deployment.resolved_at(requests, context),
             budget=device.budget,
             layout=deployment.layouts[tightest],
             pool=pool,
@@ -141,6 +142,7 @@ class Fits:
 
     def _compute_bounds(self, batch: int, context: int) -> list[Quantity | Ratio | None]:
         """Return the lower bounds of time; without numbers as `fit` has none."""
+        batch = self._resolved.per_replica(batch)
         workload = dataclasses.replace(self._resolved.workload, batch=batch, context=context)
         with_limits = any(name in LIMITS for name in self._bound_names)
         bounds, _ = bounds_of(self._resolved._replace(workload=workload), with_limits=with_limits)

@@ -193,6 +193,7 @@ SCHEMA = p.document(
             p.fields("the load of the running server, by its log", _LOAD), "without such lines, and without a log"
         ),
         "replicas": p.whole("copies of the model, data-parallel ranks among them", 1),
+        "batch_per_replica": p.whole("the requests of one replica, of those in workload.batch", 1),
         "launch_command": _COMMAND,
         "devices": p.listed(
             "llama.cpp's memory on each GPU and on the host; [] for other engines", p.fields("a device", _DEVICE)
