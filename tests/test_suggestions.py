@@ -19,7 +19,7 @@ from attncalc.checkpoint import CheckpointWeights
 from attncalc.config.gpus import gpu
 from attncalc.hardware import Gpu
 from attncalc.serving import suggestions as module
-from attncalc.serving.fit import fit
+from attncalc.serving.fit import fit, sure_sequences
 from attncalc.serving.launch import launch_command
 from attncalc.serving.request import FitRequest, ResolvedRequest, resolve
 from attncalc.serving.suggestions import Suggestion, suggestions, with_fewest_options
@@ -273,6 +273,25 @@ def test_more_gpus_are_those_that_divide_the_model_and_fit() -> None:
     assert list(more_gpus(on(100 * MIB, tp=2))) == ["--gpus 4 --tp 4", "--gpus 8 --tp 8"]
     assert more_gpus(on(50 * MIB, tp=8)) == {}
     assert more_gpus(request(gpu=None, kv_memory=1)) == {}
+
+
+@each(
+    "asked",
+    [
+        on(390 * MIB, batch=23),
+        on(390 * MIB, batch=40, gpus=5, tp=1),
+        on(GIB, "vllm", batch=3, gpu_memory_utilization="0.4"),
+        on(GIB, "sglang", MIXTURE, dp=2, batch=40, gpu_memory_utilization="0.9"),
+    ],
+)
+def test_a_change_counts_the_requests_that_surely_fit(asked: FitRequest) -> None:
+    """As many fit with the least memory, as the verdict demands, and not one more; so they are never too few."""
+    for change in suggestions(fit(asked)):
+        resolved = change.result.resolved
+        requests = sure_sequences(resolved) * resolved.replicas
+        assert requests >= (1 if "--batch" in change.flag else asked.workload.batch)
+        assert fit(resolved.request.with_workload(batch=requests)).verdict == "fits"
+        assert fit(resolved.request.with_workload(batch=requests + 1)).verdict != "fits"
 
 
 def test_more_gpus_leave_the_pipeline_stages() -> None:

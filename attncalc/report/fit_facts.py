@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..serving.answer import Answer
-from ..serving.fit import FitResult
+from ..serving.fit import FitResult, sure_sequences
 from ..serving.launch import launch_command
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion
@@ -83,6 +83,7 @@ def changes_facts(
             "flag": change.flag,
             "concurrency": float(change.result.pool.concurrency),
             "max_batch": change.result.max_batch,
+            "max_batch_low": sure_sequences(change.result.resolved) or None,
             "launch_command": command(change.result.resolved),
         }
         for change in changes

@@ -77,11 +77,11 @@ def _expert_notes(result: FitResult) -> Iterator[str]:
         here = f"a GPU has at most {count(-(-experts // devices))} of {count(experts)} experts of a layer"
     yield f"The routed experts are divided over {plural(devices, 'GPU')}: {here}. Router and attention are not."
     if resolved.replicas > 1:
-        together = float(result.pool.concurrency) * resolved.replicas
+        together = count(result.requests_of_all_replicas or 0)
         yield (
             f"{plural(resolved.replicas, 'data-parallel rank')} of "
             f"{plural(resolved.devices // resolved.args.attn_dp, 'GPU')} divide the batch: all figures are per rank. "
-            f"All ranks together hold {together:,.2f} concurrent requests."
+            f"All ranks together hold {together} concurrent requests."
         )
         yield (
             "The experts' workspace is that for one rank's tokens. Backends that gather the tokens of all ranks need "
@@ -131,18 +131,21 @@ def _latent_notes(answer: Answer) -> list[str]:
     ranks, split = answer.attention_ranks, answer.with_dcp
     with_dcp = ""
     if split:
-        with_dcp = (
-            f"--dcp {tp} would give {float(split.pool.concurrency) * resolved.replicas:,.2f} concurrent requests."
-        )
+        with_dcp = f"--dcp {tp} {_gives(split)}."
     if ranks is None:
         return [note, *([with_dcp] if with_dcp else [])]
-    if ranks.after is None:
+    if ranks.result is None:
         return [note, f"DP attention ({ranks.flags}) does not fit: each GPU would need all weights of attention."]
-    gives = (
-        f"DP attention ({ranks.flags}) would give {ranks.after:,.2f} concurrent requests on all GPUs instead of "
-        f"{ranks.before:,.2f}. {with_dcp}"
-    ).rstrip()
-    if ranks.after <= ranks.before:
+    before, after = (each.requests_of_all_replicas or 0 for each in (result, ranks.result))
+    gives = f"DP attention ({ranks.flags}) {_gives(ranks.result)} on all GPUs instead of {count(before)}. {with_dcp}"
+    gives = gives.rstrip()
+    if after <= before:
         return [note, gives]
     # a note that starts with an option is on the default screen
     return [f"--tp {resolved.args.tp} stores copies of MLA's latents. {gives}", note]
+
+
+def _gives(result: FitResult) -> str:
+    """Return how many requests another setting runs: 'would give 72 concurrent requests', or 'may give' if unsure."""
+    verb = "would" if result.verdict == "fits" else "may"
+    return f"{verb} give {count(result.requests_of_all_replicas or 0)} concurrent requests"

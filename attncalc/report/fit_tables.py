@@ -8,15 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ..model import plural
 from ..quantity import Ratio
 from ..serving.answer import Answer
-from ..serving.fit import FitResult
+from ..serving.fit import FitResult, sure_sequences
 from ..serving.launch import launch_command
 from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, tried
+from ..serving.users import users
 from ..units import BYTES, GIB, column, count, human
 from .report import LABEL, Column, Figure, Table, times
 from .text import WIDTH, wrapped
-from .users import described, in_short, shared, user_figures
+from .users import described, in_short, shared
 
 Figures = Mapping[str, Figure]
 """The figures of one engine, by name."""
@@ -125,10 +126,11 @@ def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, s
 
 def change_rows(change: Suggestion) -> list[tuple[str, ...]]:
     """Return the rows of one change: the options to type, which may take several, and what they allow."""
-    answer = Answer(change.result)
-    numbers = [times(change.result.pool.concurrency, 2)]
-    if answer.resolved.request.traffic:
-        numbers += [limit(figure) for figure in user_figures(answer.users)]
+    resolved = change.result.resolved
+    requests = [sure_sequences(resolved) or None]
+    if users_then := users(resolved, "low"):
+        requests += [users_then.average, users_then.worst]
+    numbers = ["no limit" if number is None else count(number * resolved.replicas) for number in requests]
     options, *more = _option_lines(change.flag, _WIDEST_CHANGE - 10 * (len(numbers) - 1))
     return [(options, *numbers), *((f"  {line}", *("" for _ in numbers)) for line in more)]
 
@@ -138,11 +140,7 @@ def changes_tables(answer: Answer, changes: Sequence[Suggestion]) -> Iterator[Ta
     if not changes:
         yield lines_table([f"No change makes it fit, alone or combined: {tried(answer.resolved)}."])
         return
-    replicas = any(change.result.resolved.replicas > 1 for change in changes)
-    columns = [
-        Column("change", "left"),
-        Column(f"requests\nper {copy_name(answer.resolved)}" if replicas else "concurrent\nrequests"),
-    ]
+    columns = [Column("change", "left"), Column("requests,\nat least")]
     traffic = answer.resolved.request.traffic
     if traffic:
         columns += [Column(f"users at\n{in_short(traffic)}"), Column("at\nworst")]

@@ -126,7 +126,7 @@ def _facts(resolved: ResolvedRequest, answer: Users) -> dict[str, Any]:
 def _limit_note(result: FitResult, answer: Users) -> str:
     """Return that the engine runs no more requests than that, although the memory may hold more; '' if it does."""
     limit, option = result.layout.max_sequences, result.resolved.engine.running_option
-    if limit is None or answer.average != limit:
+    if limit is None or answer.average != limit or result.verdict != "fits":
         return ""
     users = "the users" if answer.worst == limit else "the users on average"
     return f"{option} {count(limit)} limits {users}, not the memory."

@@ -12,7 +12,7 @@ from ..engines.expert_parallel import has_experts
 from ..errors import AttncalcError
 from ..model import plural
 from ..units import count, dtype
-from .fit import FitRequest, FitResult, fit, possible_verdict, sure_limits, with_other_gpus
+from .fit import FitRequest, FitResult, fit, possible_verdict, sure_limits, sure_sequences, with_other_gpus
 from .offload import with_least_offload
 from .request import ResolvedRequest, file_type, parse_share, resolve
 from .weight_format import weight_bits
@@ -355,7 +355,7 @@ def _more_replicas(resolved: ResolvedRequest, copy: int) -> _Change | None:
     """
     if resolved.whole_layers or resolved.share is None:
         return None
-    args, (_, sequences) = resolved.args, sure_limits(resolved)
+    args, sequences = resolved.args, sure_sequences(resolved)
     if not sequences:
         return None
     replicas = -(-resolved.request.workload.batch // (sequences * resolved.dp * args.attn_dp))
@@ -385,13 +385,11 @@ class AttentionRanks(NamedTuple):
 
     Attributes:
         flags: The options that ask for it.
-        before: Concurrent requests on all GPUs without it.
-        after: Concurrent requests on all GPUs with it; None if each GPU has no room for all weights of attention.
+        result: What fits with it; None if each GPU has no room for all weights of attention.
     """
 
     flags: str
-    before: float
-    after: float | None
+    result: FitResult | None
 
 
 def with_attention_ranks(result: FitResult) -> AttentionRanks | None:
@@ -408,6 +406,4 @@ def with_attention_ranks(result: FitResult) -> AttentionRanks | None:
         other = fit(dataclasses.replace(request, **changes, gpus=resolved.gpus))
     except AttncalcError:
         return None
-    before = float(result.pool.concurrency) * resolved.replicas
-    after = float(other.pool.concurrency) * other.resolved.replicas
-    return AttentionRanks(flags, before, None if other.verdict == "does_not_fit" else after)
+    return AttentionRanks(flags, other if other.fits else None)

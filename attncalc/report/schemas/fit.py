@@ -74,6 +74,9 @@ _SUGGESTION = {
     "flag": p.text("what to type"),
     "concurrency": p.number("concurrent requests after it"),
     "max_batch": _FREE_BATCH,
+    "max_batch_low": p.or_null(
+        p.whole("the most sequences of this context that surely fit"), f"{_NO_LIMIT}, and if none does"
+    ),
     "launch_command": _COMMAND,
 }
 _TOTALS = {
