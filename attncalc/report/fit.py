@@ -12,7 +12,7 @@ from ..serving.fit import FitRequest, FitResult, Verdict
 from ..serving.launch import launch_command
 from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
-from ..serving.suggestions import Suggestion, with_fewest_options
+from ..serving.suggestions import Suggestion, best_of_each_cost
 from ..units import BYTES, count, human
 from .bar import Bar, gib_range
 from .fit_facts import engine_facts, fit_facts
@@ -108,7 +108,7 @@ def _answer_tables(answer: Answer, figures: Figures, changes: Sequence[Suggestio
 def _on_one_screen(report: Report, answer: Answer, figures: Figures, notes: tuple[str, ...], bounds: Section) -> Report:
     """Return the report with the tables and the notes of the default screen, which has at most _ROWS lines.
 
-    If all changes take more, then those with the longest options are left out, and the table of devices too.
+    If all changes take more, then only the best of each cost are shown, without the table of devices.
     """
     changes = answer.changes
     devices = devices_table(answer) if answer.resolved.engine.is_placed(answer.resolved.args) else ()
@@ -126,7 +126,7 @@ def _on_one_screen(report: Report, answer: Answer, figures: Figures, notes: tupl
     lines = [len(change_rows(change)) for change in changes]
     room = _ROWS - height(with_changes(changes[:1])) + lines[0]
     room = min(room, sum(lines) - 1)  # all changes would fit only without the table of devices
-    return with_changes(with_fewest_options(changes, lines, room))
+    return with_changes(best_of_each_cost(changes, lines, room))
 
 
 def shown_notes(
