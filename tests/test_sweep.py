@@ -269,7 +269,7 @@ def test_a_sweep_is_lazy() -> None:
         ({"enforce_eager": True}, "--enforce-eager needs --gpu or --kv-memory"),
         ({"prefix_caching": False, "enforce_eager": False, "gpu": "h1000"}, "no GPU named 'h1000'"),
         ({"phase": "decode"}, "--phase changes no column"),
-        ({"gpu": "h100", "prompt": 5}, "--prompt changes no column"),
+        ({"gpu": "h100", "prompt": 5, "columns": "concurrency"}, "--prompt changes no column"),
         ({"columns": "kv_cash"}, "there is no figure 'kv_cash'"),
         ({"columns": "concurrency"}, "--columns concurrency needs --gpu or --kv-memory"),
         ({"kontext": 5}, "a sweep has no axis 'kontext'"),

@@ -150,6 +150,10 @@ _BOUND_BY_EXPECTED = p.or_null(
 )
 _TIMES = {
     "gpu": p.text("the GPU"),
+    "prefill_batch": p.whole("sequences of the prefill", 1),
+    "prefill_context": p.whole("tokens of each of them", 1),
+    "decode_batch": p.whole("sequences of a decode step", 1),
+    "decode_context": p.whole("tokens of each of them, on average", 1),
     "weights_dtype": p.text("dtype of the weights"),
     "math_dtype": p.text("dtype in which matrices are multiplied"),
     "prefill_bound_by": _BOUND_BY,
