@@ -12,6 +12,7 @@ from evaluate import evaluate, text_of
 from hypothesis import given
 from hypothesis import strategies as st
 from specs import CONTEXTS, models
+from tables import each
 
 import attncalc
 from attncalc import AttncalcError, Chunked, Grouped, Latent, Layers, Mlp, ModelSpec, Stack, Workload, load
@@ -545,3 +546,17 @@ def test_the_bounds_of_users_are_those_of_a_prompt_and_of_their_average_length(a
     bounds = attncalc.roofline("qwen3-8b", gpu="h100", batch=8, context="32K", prompt="4K", output="1K")
     assert bounds.decode is not None
     assert row["decode_time_bound"] == float(bounds.decode.seconds)
+
+
+@each(
+    ("command", "is_said"),
+    [
+        ("llama3-70b --gpu 4090 --weights-dtype q4_k_m -ngl 40", True),
+        ("llama3-70b --gpu 4090 --gpus 4 --weights-dtype q4_k_m -ngl 99", False),
+        ("gpt-oss-20b --gpu 4090 --n-cpu-moe 4", True),
+        ("gpt-oss-20b --gpu 4090", False),
+    ],
+)
+def test_bounds_say_that_what_is_on_the_host_counts_as_on_gpus(ask: Ask, command: str, is_said: bool) -> None:
+    out = " ".join(ask("fit", *command.split(), "--engine", "llamacpp", "-c", "4K", "--roofline").out.split())
+    assert ("The bounds are those of all layers on GPUs." in out) == is_said

@@ -95,14 +95,30 @@ def roofline_section(answer: Answer, *, with_variants: bool = True) -> Section:
     section = _section(resolved.model, bounds.workload, bounds)
     tables: tuple[Table, ...] = ()
     layers: Variants = ()
+    on_host = _host_note(answer)
     if with_variants:
         tables, layers = roofline_variants(resolved.model, bounds.workload, bounds, resolved.weights_dtype)
     legend = ("* as released; the others are the same model with other attention, a what-if.",) if tables else ()
     variants = [{**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers]
     return section._replace(
         tables=(*section.tables, *tables),
-        notes=(*section.notes, *legend),
+        notes=(*section.notes, *on_host, *legend),
         extra={**roofline_facts(bounds), "variants": variants},
+    )
+
+
+def _host_note(answer: Answer) -> tuple[str, ...]:
+    """Return that the bounds are those of all layers on GPUs, if some or their experts are on the host."""
+    resolved = answer.resolved
+    if not resolved.whole_layers:
+        return ()
+    engine, args = resolved.engine, resolved.args
+    *parts, host = *engine.parts(resolved.model, args), engine.on_host(resolved.model, args)
+    if not host.main.n_layers and all(engine.held(part, args) == part for part in parts):
+        return ()
+    return (
+        "The bounds are those of all layers on GPUs. Decode reads what is on the host at the speed of its memory, "
+        "which is several times slower.",
     )
 
 
