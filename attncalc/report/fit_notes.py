@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from ..model import plural
 from ..serving.answer import Answer
 from ..serving.fit import FitResult
+from ..serving.launch import launch_command
 from ..serving.request import ResolvedRequest
 from ..units import BYTES, count, human
 from .notes import WARNING, context_notes, device_notes, model_notes
@@ -43,7 +45,7 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
             f"Metal lets the GPU use {human(resolved.gpu.memory, BYTES)} of the Mac's {resolved.gpu.memory_gb} GB by "
             "default. Newer systems may allow more; 'sudo sysctl iogpu.wired_limit_mb=N' raises it."
         )
-    notes += tier_notes(answer)
+    notes += [*tier_notes(answer), *_command_notes(resolved)]
     if result.layout.bound == "lower":
         notes.append("Bytes are a lower bound: the tokens themselves, without pages and fragmentation.")
     notes += [*_latent_notes(answer), *result.layout.notes]
@@ -51,6 +53,20 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
     if not resolved.engine.splits_by_layer and resolved.args.dcp == 1:
         notes += device_notes(model)
     return tuple(dict.fromkeys((*notes, *model_notes(model))))
+
+
+def _command_notes(resolved: ResolvedRequest) -> Iterator[str]:
+    """Yield how the engine gets weights to which it cannot convert others: it has no command then."""
+    request = resolved.request
+    if request.weights_dtype is None or launch_command(resolved) is not None:
+        return
+    as_released = dataclasses.replace(request, weights_dtype=None)
+    if launch_command(resolved._replace(request=as_released)) is not None:
+        yield (
+            f"--weights-dtype {request.weights_dtype} needs a checkpoint in {request.weights_dtype}, since "
+            f"{resolved.engine.title} cannot convert these weights while it loads them. Give its name, as in "
+            "'attncalc fit org/name-AWQ', or the path of its config.json, instead of the option."
+        )
 
 
 def _node_notes(resolved: ResolvedRequest) -> Iterator[str]:
