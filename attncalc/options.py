@@ -55,6 +55,12 @@ def _dtype(text: str, name: str) -> str:
     return dtype(dtype_name(text)).name
 
 
+def _cache_dtype(text: str, name: str) -> str:
+    """Return the dtype, with the format of fp8 if it is not the usual one: it has as many bytes, but other options."""
+    given = dtype(dtype_name(text)).name
+    return "fp8_e5m2" if given == "fp8" and "e5m2" in text.lower() else given
+
+
 _SHORT_TYPES = {"q2": "q2_k", "q3": "q3_k_m", "q4": "q4_k_m", "q5": "q5_k_m", "q6": "q6_k", "q8": "q8_0"}
 """What people mean by a number of bits: the usual mixture of llama.cpp."""
 
@@ -89,6 +95,7 @@ TEXT = Parser(_unparsed)
 COUNT, COUNT_OR_ZERO = Parser(parse_count, "N", is_number=True), Parser(count_or_zero, "N", is_number=True)
 BYTES, BYTES_OR_ZERO = Parser(parse_bytes, "SIZE", is_number=True), Parser(_bytes_or_zero, "SIZE", is_number=True)
 DTYPE, DTYPE_OR_AUTO = Parser(_dtype, "DTYPE"), Parser(_dtype_or_auto, "DTYPE")
+CACHE_DTYPE = Parser(_cache_dtype, "DTYPE")
 WEIGHTS_DTYPE = Parser(_weights_dtype, "DTYPE")
 """A dtype or a type of GGUF files: 'q4_k_m'."""
 """'auto' is the engine's default, as None."""

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
-from .errors import BadValueError
+from .errors import AttncalcError, BadValueError
 from .quantity import Quantity, documented, symbol, symbolic
 from .units import count, parse_count, truncate
 

@@ -145,15 +145,16 @@ def test_the_screen_adds_the_ranks_up(ask: Ask) -> None:
     assert "at most 32 of 256 experts" in text
     document = json.loads(ask(*FIT, "--dp", "8", "--enable-expert-parallel", "--json").out)
     assert (document["dp"], document["tp"], document["expert_parallel"], document["replicas"]) == (8, 1, True, 8)
-    concurrency = next(r["value"] for r in document["results"] if r["name"] == "concurrency")
-    assert f"{8 * concurrency:,.2f} concurrent requests" in text
+    in_all = document["totals"]["max_batch"]  # as the table says, and not 8 x 9.94
+    assert in_all == 8 * 9
+    assert f"All ranks together hold {in_all} concurrent requests" in text
 
 
 def test_a_latent_model_says_what_dp_attention_would_give(ask: Ask) -> None:
     text = " ".join(ask(*FIT, "--full").out.split())
     ranks = results(ask(*FIT, "--dp", "8", "--enable-expert-parallel", "--json"))
     assert "Copies of the latents on the other 7 GPUs" in text
-    assert f"would give {8 * ranks['concurrency']:,.2f} concurrent requests on all GPUs" in text
+    assert f"would give {8 * ranks['max_batch']} concurrent requests on all GPUs instead of 19." in text
     # it is on the default screen, since it may change a decision
     assert "DP attention (--tp 1 --dp 8 --enable-expert-parallel) would give" in " ".join(ask(*FIT).out.split())
     assert "DP attention (--tp 8 --attn-dp 8) would give" in " ".join(ask(*FIT, "--engine", "sglang").out.split())
@@ -164,7 +165,7 @@ def test_a_latent_model_says_what_dp_attention_would_give(ask: Ask) -> None:
 def test_a_latent_model_says_what_dcp_would_give(ask: Ask, engine: str) -> None:
     asked = (*FIT, "--engine", engine)
     divided = results(ask(*asked, "--dcp", "8", "--json"))
-    assert f"--dcp 8 would give {divided['concurrency']:,.2f} concurrent requests." in " ".join(ask(*asked).out.split())
+    assert f"--dcp 8 would give {divided['max_batch']} concurrent requests." in " ".join(ask(*asked).out.split())
     with_dcp = " ".join(ask(*asked, "--dcp", "8", "--full").out.split())
     assert "would give" not in with_dcp
     assert "Copies of the latents" not in with_dcp

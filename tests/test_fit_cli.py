@@ -102,6 +102,7 @@ MORE = [
     "attn_dp",
     "expert_parallel",
     "replicas",
+    "batch_per_replica",
     "agrees",
     "checks",
     "estimates",
@@ -245,8 +246,33 @@ def test_kv_memory_is_exact(ask: Ask) -> None:
 def test_more_gpus_than_the_model_needs_run_replicas(ask: Ask) -> None:
     command = ("fit", "llama2-70b", "--engine", "ideal", "--gpu", "h100-80gb", "--gpus", "8", "--tp", "4")
     answer = ask(*command, "--full")
-    assert "2 replicas of 4 GPUs: all figures and the batch are per replica" in " ".join(answer.out.split())
+    assert "2 replicas of 4 GPUs divide the batch: all figures are per replica" in " ".join(answer.out.split())
     assert "8 x NVIDIA H100" in answer.out
+
+
+@each(
+    ("batch", "verdict"),
+    [
+        (500, "DOES NOT FIT: 500 requests of 4,096 tokens, 125 on each of 4 replicas, need 70.31 GiB on each GPU,"),
+        (10, "FITS: 10 requests of 4,096 tokens, at most 3 on each of 4 replicas, need 1.69 GiB on each GPU,"),
+        (1, "FITS: 1 request of 4,096 tokens needs 576 MiB,"),
+    ],
+)
+def test_the_verdict_has_the_batch_and_the_part_of_each_replica(ask: Ask, batch: int, verdict: str) -> None:
+    """A token takes 2 x 36 layers x 8 heads x 128 x 2 B = 144 KiB, 4,096 of them 576 MiB; 125 requests 70.31 GiB."""
+    command = ("fit", "qwen3-8b", "--gpu", "h100", "--gpus", "4", "--tp", "1", "-c", "4K", "--engine", "ideal")
+    answer = ask(*command, "--batch", str(batch))
+    assert " ".join(answer.out.split()).startswith(verdict)
+
+
+def test_the_suggested_batch_is_that_of_all_replicas(ask: Ask) -> None:
+    """Suggested is 4 times what a replica holds; a sequence more on one of them no longer fits for sure."""
+    command = ("fit", "qwen3-8b", "--gpu", "h100", "--gpus", "4", "--tp", "1", "-c", "4K", "--json")
+    changes = json.loads(ask(*command, "--batch", "500").out)["suggestions"]
+    (batch,) = (int(change["flag"].split()[1]) for change in changes if change["flag"].startswith("--batch"))
+    assert batch % 4 == 0
+    assert json.loads(ask(*command, "--batch", str(batch)).out)["verdict"] == "fits"
+    assert json.loads(ask(*command, "--batch", str(batch + 1)).out)["verdict"] != "fits"
 
 
 def test_replicas_are_totalled(ask: Ask) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from asking import Ask, shell
+from asking import Ask, results, shell
 from hypothesis import given
 from hypothesis import strategies as st
 from reports import one_per_structure
@@ -129,6 +129,12 @@ def test_the_default_screen_with_many_options_leaves_a_row_for_the_prompt(ask: A
     assert max(map(len, lines)) <= COLUMNS
 
 
+def rows_of_changes(screen: str) -> list[str]:
+    """Return the first row of each change: that with its numbers."""
+    rows = screen.partition("change ")[2].partition("\n\n")[0].splitlines()
+    return [row for row in rows if row.startswith("  --")]
+
+
 def test_changes_that_do_not_fit_on_the_screen_are_in_full_and_json(ask: Ask) -> None:
     command = (
         "fit",
@@ -146,10 +152,10 @@ def test_changes_that_do_not_fit_on_the_screen_are_in_full_and_json(ask: Ask) ->
     )
     screen, full = ask(*command).out, ask(*command, "--full").out
     flags = [change["flag"] for change in json.loads(ask(*command, "--json").out)["suggestions"]]
-    changes = screen.partition("change ")[2].partition("\n\n")[0]
-    assert changes.count(" x ") < len(flags)
-    assert f"{len(flags) - changes.count(' x ')} changes and" in " ".join(screen.split())
-    assert full.partition("change ")[2].partition("\n\n")[0].count(" x ") == len(flags)
+    shown = len(rows_of_changes(screen))
+    assert shown < len(flags)
+    assert f"{len(flags) - shown} changes and" in " ".join(screen.split())
+    assert len(rows_of_changes(full)) == len(flags)
     # the command is that of the first change
     assert f"with {flags[0]}:" in screen
 
@@ -163,9 +169,13 @@ def test_users_are_beside_the_other_limits_and_the_changes(ask: Ask) -> None:
     assert f"average users, 4,096 + 1,024 tokens {by_name['concurrent_average']} 2,048 shared" in rows
     assert f"users at worst {by_name['concurrent_worst']}" in rows
     changes = ask(*QWEN, *users).out
-    changed = json.loads(ask(*QWEN, *users, "--kv-dtype", "fp8", "--json").out)["results"]
-    average, worst = (f["value"] for f in changed if f["name"] in ("concurrent_average", "concurrent_worst"))
-    assert re.search(rf"^  --kv-dtype fp8 +\S+ x +{average} +{worst}$", changes, re.MULTILINE)
+    changed = results(ask(*QWEN, *users, "--kv-dtype", "fp8", "--json"))
+    least = str(changed["kv_memory_low"])  # all three numbers are those of the least memory, as the verdict is
+    surely = results(ask("fit", "qwen3-8b", "--kv-memory", least, *users, "--kv-dtype", "fp8", "--json"))
+    numbers = [surely[name] for name in ("max_batch", "concurrent_average", "concurrent_worst")]
+    assert next(row for row in rows_of_changes(changes) if "--kv-dtype fp8 " in row).split()[-3:] == [
+        *map(str, numbers)
+    ]
 
 
 def test_data_parallel_ranks_are_called_ranks(ask: Ask) -> None:

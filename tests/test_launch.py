@@ -18,6 +18,21 @@ from attncalc.config.gpus import gpu
 from attncalc.serving.launch import launch_command
 from attncalc.serving.request import FitRequest, resolve
 
+QWEN3_AWQ = {
+    "model_type": "qwen3",
+    "hidden_size": 4096,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "intermediate_size": 12288,
+    "vocab_size": 151936,
+    "max_position_embeddings": 40960,
+    "torch_dtype": "float16",
+    "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True},
+}
+"""Of Qwen/Qwen3-8B-AWQ, the keys that count."""
+
 
 def command(
     engine: str, model: str = "qwen3-8b", batch: int = 1, kv_dtype: str | None = None, **fields: Any
@@ -88,6 +103,36 @@ def test_ranks_divide_the_experts_of_a_mixture_and_replicas_of_it_have_a_command
     )
     sglang = command("sglang", "mixtral-8x7b", gpus=4, enable_expert_parallel=True) or ""
     assert "--tp-size 4 --ep-size 4" in sglang
+
+
+@each(
+    ("engine", "given", "flag"),
+    [
+        ("vllm", "fp8_e5m2", "--kv-cache-dtype fp8_e5m2"),
+        ("vllm", "FP8_E5M2", "--kv-cache-dtype fp8_e5m2"),
+        ("vllm", "fp8_e4m3", "--kv-cache-dtype fp8"),
+        ("sglang", "fp8_e5m2", "--kv-cache-dtype fp8_e5m2"),
+        ("sglang", "fp8", "--kv-cache-dtype fp8_e4m3"),
+    ],
+)
+def test_the_format_of_an_fp8_cache_stays(ask: Ask, engine: str, given: str, flag: str) -> None:
+    asked = ("fit", "qwen3-8b", "--gpu", "a100", "--engine", engine, "--kv-dtype", given, "--json")
+    document = json.loads(ask(*asked).out)
+    assert f" {flag} " in document["launch_command"]
+    assert document["workload"]["kv_dtype"] == "fp8"
+
+
+def test_weights_without_a_command_say_which_checkpoint_has_one(ask: Ask, tmp_path: Path) -> None:
+    """vLLM converts weights to fp8 as it loads them, and not to int4; a checkpoint in int4 keeps its command."""
+    asked = ("--gpu", "a100", "-c", "4K")
+    dead_end = ask("fit", "qwen3-8b", *asked, "--weights-dtype", "int4").out
+    assert "vllm serve" not in dead_end
+    assert "--weights-dtype int4 needs a checkpoint in int4" in dead_end
+    assert "needs a checkpoint" not in ask("fit", "qwen3-8b", *asked, "--weights-dtype", "fp8").out
+    (tmp_path / "config.json").write_text(json.dumps(QWEN3_AWQ), encoding="utf-8")
+    for options in ((), ("--weights-dtype", "int4"), ("--kv-dtype", "fp8")):
+        document = json.loads(ask("fit", str(tmp_path), *asked, *options, "--json").out)
+        assert document["launch_command"].startswith(f"vllm serve {tmp_path}")
 
 
 def test_there_is_no_command_without_a_server_or_a_checkpoint() -> None:

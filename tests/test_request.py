@@ -51,6 +51,7 @@ def refusal(asked: FitRequest) -> tuple[str, str]:
         ({"engine": "llamacpp"}, 1, 1, 1, 1),
         ({"kv_memory": 2**33}, 1, 1, 1, 1),
         ({"kv_memory": 2**33, "tp": 2}, 1, 2, 2, 1),
+        ({"kv_memory": 2**33, "dp": 2}, 1, 1, 1, 2),
         ({"kv_memory": 2**33, "gpu": H100, "gpus": 4, "tp": 2}, 4, 2, 2, 2),
     ],
 )
@@ -302,6 +303,24 @@ def test_the_workload_is_a_decode_step_whose_dtype_is_only_the_given_one() -> No
     assert (found.phase, found.new, found.batch, found.context, found.dtype) == ("decode", 1, 3, 100, None)
     assert resolve(request().with_workload(dtype="fp16")).workload.dtype == "fp16"
     assert resolve(request().with_workload(kv_dtype="fp8")).workload.kv_dtype == "fp8"
+
+
+@each(
+    ("fields", "batch", "of_one"),
+    [
+        ({"gpus": 4, "tp": 1}, 500, 125),
+        ({"gpus": 4, "tp": 1}, 501, 126),
+        ({"gpus": 4, "tp": 1}, 1, 1),
+        ({"gpus": 4}, 500, 500),
+        ({"dp": 4}, 10, 3),
+        ({"engine": "sglang", "tp": 4, "attn_dp": 4}, 500, 125),
+        ({"engine": "llamacpp", "gpus": 4}, 500, 500),  # one server
+        ({"kv_memory": 2**33, "dp": 4}, 500, 125),
+    ],
+)
+def test_replicas_and_ranks_divide_the_batch(fields: dict[str, Any], batch: int, of_one: int) -> None:
+    found = resolve(request(**fields).with_workload(batch=batch))
+    assert (found.workload.batch, found.whole_workload.batch) == (of_one, batch)
 
 
 def test_a_type_of_a_cache_is_no_type_of_a_model() -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from fractions import Fraction
 
 import pytest
+from asking import Ask, results
 from evaluate import evaluate, text_of
 from hypothesis import given
 from hypothesis import strategies as st
 from specs import CONTEXTS, models
+from tables import each
 
+import attncalc
 from attncalc import AttncalcError, Chunked, Grouped, Latent, Layers, Mlp, ModelSpec, Stack, Workload, load
 from attncalc.attention.indexer import Indexer
 from attncalc.attention.picked import Selected
@@ -521,3 +525,39 @@ def test_tables_and_notes_fit_the_screen(name: str) -> None:
 )
 def test_ratios_with_a_unit_have_three_digits(value: float, unit: str, text: str) -> None:
     assert quotient(value, unit) == text
+
+
+def test_the_bounds_of_users_are_those_of_a_prompt_and_of_their_average_length(ask: Ask) -> None:
+    """4,096 + 1,024 / 2 = 4,608 tokens on average, with as many requests as run then."""
+    asked = ("fit", "qwen3-8b", "--gpu", "h100", "-c", "32K", "--prompt", "4K", "--output-len", "1K")
+    found = results(ask(*asked, "--json"))
+    running = found["concurrent_average"]
+    prefill = results(ask("fit", "qwen3-8b", "--gpu", "h100", "-c", "4096", "--json"))
+    decode = results(ask("fit", "qwen3-8b", "--gpu", "h100", "-c", "4608", "-b", str(running), "--json"))
+    assert found["prefill_time_bound"] == prefill["prefill_time_bound"]
+    assert found["decode_time_bound"] == decode["decode_time_bound"]
+    screen = " ".join(ask(*asked, "--roofline").out.split())
+    assert f"one prompt of 4,096 tokens without a cached prefix, and a decode step has {running} requests" in screen
+    given = json.loads(ask(*asked, "-b", "8", "--json").out)["roofline"]
+    sizes = [given[name] for name in ("prefill_batch", "prefill_context", "decode_batch", "decode_context")]
+    assert sizes == [1, 4096, 8, 4608]
+    (row,) = attncalc.sweep(
+        "qwen3-8b", gpu="h100", batch=8, context="32K", prompt="4K", output="1K", columns="decode_time_bound"
+    )
+    bounds = attncalc.roofline("qwen3-8b", gpu="h100", batch=8, context="32K", prompt="4K", output="1K")
+    assert bounds.decode is not None
+    assert row["decode_time_bound"] == float(bounds.decode.seconds)
+
+
+@each(
+    ("command", "is_said"),
+    [
+        ("llama3-70b --gpu 4090 --weights-dtype q4_k_m -ngl 40", True),
+        ("llama3-70b --gpu 4090 --gpus 4 --weights-dtype q4_k_m -ngl 99", False),
+        ("gpt-oss-20b --gpu 4090 --n-cpu-moe 4", True),
+        ("gpt-oss-20b --gpu 4090", False),
+    ],
+)
+def test_bounds_say_that_what_is_on_the_host_counts_as_on_gpus(ask: Ask, command: str, is_said: bool) -> None:
+    out = " ".join(ask("fit", *command.split(), "--engine", "llamacpp", "-c", "4K", "--roofline").out.split())
+    assert ("The bounds are those of all layers on GPUs." in out) == is_said

@@ -19,10 +19,10 @@ from attncalc.checkpoint import CheckpointWeights
 from attncalc.config.gpus import gpu
 from attncalc.hardware import Gpu
 from attncalc.serving import suggestions as module
-from attncalc.serving.fit import fit
+from attncalc.serving.fit import fit, sure_sequences
 from attncalc.serving.launch import launch_command
 from attncalc.serving.request import FitRequest, ResolvedRequest, resolve
-from attncalc.serving.suggestions import Suggestion, suggestions, with_fewest_options
+from attncalc.serving.suggestions import Suggestion, best_of_each_cost, suggestions
 from attncalc.units import GIB
 
 MIB = 2**20
@@ -46,13 +46,29 @@ def request(engine: str = "vllm", of: ModelSpec | None = None, *, batch: int = 1
     return FitRequest(of or model(), workload, engine, **{"gpu": H100, **fields})
 
 
-def test_a_short_screen_leaves_out_the_longest_options_first_and_never_the_first_change() -> None:
-    changes = [Suggestion("", flag, result=fit(request())) for flag in ("--longest a", "-d", "--other", "-e")]
-    shown = {room: [change.flag for change in with_fewest_options(changes, [1, 2, 1, 1], room)] for room in range(6)}
-    assert shown[5] == ["--longest a", "-d", "--other", "-e"]
-    assert shown[4] == ["--longest a", "-d", "-e"]
-    assert shown[3] == ["--longest a", "-d"]
-    assert shown[0] == shown[2] == ["--longest a"]
+def test_a_short_screen_has_the_best_of_each_cost_and_always_the_first_change() -> None:
+    """Two changes of the cache, of which the second takes 2 rows, and one each of context and hardware."""
+    costs = {"--kv-dtype fp8": 1, "--other": 1, "--context 9": 4, "--gpus 2": 5}
+    changes = [Suggestion("", flag, fit(request()), cost) for flag, cost in costs.items()]
+    shown = {room: [change.flag for change in best_of_each_cost(changes, [1, 2, 1, 1], room)] for room in range(6)}
+    assert shown[5] == list(costs)
+    assert shown[4] == shown[3] == ["--kv-dtype fp8", "--context 9", "--gpus 2"]
+    assert shown[2] == ["--kv-dtype fp8", "--context 9"]
+    assert shown[0] == shown[1] == ["--kv-dtype fp8"]
+
+
+@each(
+    ("asked", "costs"),
+    [
+        (request("vllm", load("qwen3-8b"), gpu=gpu("rtx-4090")).with_workload(context=40_960), [0, 1, 2, 4, 5]),
+        (request("llamacpp", load("qwen3-32b"), gpu=gpu("rtx-4090")).with_workload(context=32_768), [2, 3, 5]),
+    ],
+)
+def test_changes_are_ordered_by_what_they_cost(asked: FitRequest, costs: list[int]) -> None:
+    """Options that nobody notices, the cache, the weights, layers on the host, a shorter context, other hardware."""
+    found = [change.cost for change in suggestions(fit(asked))]
+    assert found == sorted(found)
+    assert sorted(set(found)) == costs
 
 
 def tried(kind: Callable[[ResolvedRequest], Iterable[Any]], asked: FitRequest) -> dict[str, FitRequest]:
@@ -275,6 +291,25 @@ def test_more_gpus_are_those_that_divide_the_model_and_fit() -> None:
     assert more_gpus(request(gpu=None, kv_memory=1)) == {}
 
 
+@each(
+    "asked",
+    [
+        on(390 * MIB, batch=23),
+        on(390 * MIB, batch=40, gpus=5, tp=1),
+        on(GIB, "vllm", batch=3, gpu_memory_utilization="0.4"),
+        on(GIB, "sglang", MIXTURE, dp=2, batch=40, gpu_memory_utilization="0.9"),
+    ],
+)
+def test_a_change_counts_the_requests_that_surely_fit(asked: FitRequest) -> None:
+    """As many fit with the least memory, as the verdict demands, and not one more; so they are never too few."""
+    for change in suggestions(fit(asked)):
+        resolved = change.result.resolved
+        requests = sure_sequences(resolved) * resolved.replicas
+        assert requests >= (1 if "--batch" in change.flag else asked.workload.batch)
+        assert fit(resolved.request.with_workload(batch=requests)).verdict == "fits"
+        assert fit(resolved.request.with_workload(batch=requests + 1)).verdict != "fits"
+
+
 def test_more_gpus_leave_the_pipeline_stages() -> None:
     """Each stage has 64 MiB of weights, with the embedding or the head, and 32 MiB of cache: halves are 48 MiB."""
     assert more_gpus(on(50 * MIB, pp=2)) == {f"--gpus {2 * tp} --tp {tp} --pp 2": f"{2 * tp} GPUs" for tp in (2, 4, 8)}
@@ -302,6 +337,22 @@ def test_more_gpus_keep_the_ranks_that_divide_experts() -> None:
     assert list(more_gpus(asked)) == ["--gpus 4 --tp 2", "--gpus 8 --tp 4", "--gpus 16 --tp 8"]
 
 
+def test_more_replicas_are_suggested_if_they_take_fewer_gpus() -> None:
+    """129 MiB of weights and 64 for each request: 390 MiB hold 4 requests, so 23 need 6 replicas.
+
+    Four GPUs with a quarter of both hold 22, and eight with an eighth more.
+    """
+    assert list(more_gpus(on(390 * MIB, batch=23))) == [
+        "--gpus 6 --tp 1",
+        "--gpus 6 --tp 2",  # 10 sequences on each pair
+        "--gpus 8 --tp 8",
+        "--gpus 8 --tp 4",
+    ]
+    assert list(more_gpus(on(390 * MIB, batch=20)))[:3] == ["--gpus 4 --tp 4", "--gpus 4 --tp 2", "--gpus 5 --tp 1"]
+    assert "--gpus 6 --tp 1" in more_gpus(on(390 * MIB, batch=23, gpus=5, tp=1))
+    assert not any("replicas" in words for words in more_gpus(on(390 * MIB, batch=20, gpus=5, tp=1)).values())
+
+
 def test_llama_cpp_spreads_layers_over_any_number_of_gpus() -> None:
     """4 layers are on at most 4 GPUs, which have no tensor parallelism."""
     asked = on(150 * MIB, "llamacpp", kv_dtype="bf16")
@@ -321,19 +372,18 @@ def test_what_fits_needs_no_change() -> None:
 
 
 def test_the_smallest_change_of_each_kind_that_is_enough_comes_first() -> None:
-    """One byte is missing: fp8 is enough for cache or weights, so int4 is not tried. A shorter context is last."""
+    """One byte is missing: fp8 is enough for cache or weights, so int4 is not tried. More GPUs are last."""
     found = flags(on(WEIGHTS + CACHE - 1))
     assert found[:2] == ["--kv-dtype fp8", "--weights-dtype fp8"]
     # these two are combined too: together they leave room for more
-    assert found[2:4] == ["--kv-dtype fp8 --weights-dtype fp8", "--gpus 2 --tp 2"]
-    assert found[4:] == ["--context 4095"]
+    assert found[2:] == ["--kv-dtype fp8 --weights-dtype fp8", "--context 4095", "--gpus 2 --tp 2"]
 
 
 def test_a_smaller_batch_is_suggested_after_a_shorter_context() -> None:
     """4 sequences of 4,096 tokens, of which 3 fit, or 4 of 3/4 of the context."""
     found = flags(on(WEIGHTS + 3 * CACHE, batch=4))
-    assert found[-2:] == ["--context 3072", "--batch 3"]
-    assert [change.change for change in suggestions(fit(on(WEIGHTS + 3 * CACHE, batch=4)))][-2:] == [
+    assert found[-3:] == ["--context 3072", "--batch 3", "--gpus 2 --tp 2"]
+    assert [change.change for change in suggestions(fit(on(WEIGHTS + 3 * CACHE, batch=4)))][-3:-1] == [
         "3,072 tokens of context",
         "3 sequences",
     ]
@@ -372,8 +422,8 @@ def test_at_most_two_pairs_are_suggested() -> None:
     """
     found = flags(on(240 * MIB, "sglang", gpu_memory_utilization="0.7", batch=2))
     assert [flag for flag in found if "--gpus" not in flag and flag.count("--") == 2] == [
-        "--kv-dtype fp8 --weights-dtype fp8",
         "--kv-dtype fp8 --mem-fraction-static 0.85",
+        "--kv-dtype fp8 --weights-dtype fp8",
     ]
 
 
@@ -450,12 +500,12 @@ def test_what_was_tried_is_what_the_engine_and_the_request_have() -> None:
 
 
 def test_three_changes_that_are_enough_need_no_other_pair() -> None:
-    """1 MiB is missing, so that fp8 is enough for cache and for weights, and a larger share too."""
+    """1 MiB is missing, so that fp8 is enough for cache and for weights, and a larger share too, which is free."""
     found = flags(on(240 * MIB, "sglang", of=model(), gpu_memory_utilization="0.8", kv_dtype="bf16"))
     assert found[:4] == [
+        "--mem-fraction-static 0.85",
         "--kv-dtype fp8",
         "--weights-dtype fp8",
-        "--mem-fraction-static 0.85",
         "--kv-dtype fp8 --weights-dtype fp8",
     ]
 
@@ -464,13 +514,13 @@ def test_only_cache_and_weights_are_combined_if_they_are_enough_alone() -> None:
     """Weights in int4 cannot be narrower, so a cache in fp8 and a larger share are the changes that are enough."""
     # 57 MiB of weights and 128 of 2 sequences are 185, where 0.7 of 250 MiB are 175
     found = flags(on(250 * MIB, "sglang", gpu_memory_utilization="0.7", weights_dtype="int4", batch=2))
-    assert found[:2] == ["--kv-dtype fp8", "--mem-fraction-static 0.8"]
+    assert found[:2] == ["--mem-fraction-static 0.8", "--kv-dtype fp8"]
     assert [flag for flag in found if flag.count("--") == 2] == ["--gpus 2 --tp 2"]
 
 
 def test_an_unsupported_change_does_not_end_the_list() -> None:
     """5 GPUs do not divide experts of 1,536, which is an error; more GPUs are still suggested after it."""
-    asked = on(200 * MIB, "sglang", MIXTURE, dp=5, batch=4, gpu_memory_utilization="1")
+    asked = on(200 * MIB, "sglang", MIXTURE, dp=5, batch=20, gpu_memory_utilization="1")
     found = flags(asked)
     assert list(tried(module._ranks_of_attention, asked)) == ["--tp 5 --enable-dp-attention"]
     assert not any("dp-attention" in flag for flag in found)
@@ -478,14 +528,14 @@ def test_an_unsupported_change_does_not_end_the_list() -> None:
 
 
 def test_more_gpus_are_combined_with_a_narrow_cache_only_if_nothing_else_is_enough() -> None:
-    """8 GPUs at most: 16 sequences are 1 GiB, 128 MiB on each beside 16 MiB of weights."""
-    enough = on(WEIGHTS // 8 + 131 * MIB, batch=16)
+    """8 GPUs at most: a sequence of 16 times the context is 1 GiB, 128 MiB on each beside 16 MiB of weights."""
+    enough = on(WEIGHTS // 8 + 131 * MIB).with_workload(context=16 * 4096)
     assert "--gpus 8 --tp 8" in flags(enough)
     assert "--kv-dtype fp8 --gpus 8 --tp 8" not in flags(enough)
-    small = on(WEIGHTS // 8 + 67 * MIB, batch=16)
+    small = on(WEIGHTS // 8 + 67 * MIB).with_workload(context=16 * 4096)
     assert [flag for flag in flags(small) if "--gpus" in flag] == ["--kv-dtype fp8 --gpus 8 --tp 8"]
     # 4 heads of K and V are copied from 8 GPUs on: 128 MiB on each of 4 and of 8, beside 31 or 16 of weights
-    copied = on(100 * MIB, of=model(attention=Grouped(8, 4, 128)), batch=16)
+    copied = on(100 * MIB, of=model(attention=Grouped(8, 4, 128))).with_workload(context=16 * 4096)
     assert [flag for flag in flags(copied) if "--gpus" in flag] == ["--kv-dtype fp8 --gpus 4 --tp 4"]
 
 
@@ -506,7 +556,8 @@ def test_a_larger_share_needs_no_more_gpus_with_a_narrow_cache() -> None:
     assert "--gpus 8 --tp 8" in more_gpus(narrow)
     found = flags(asked)
     assert found[0] == "--mem-fraction-static 0.8"
-    assert not any("--gpus" in flag for flag in found)
+    # 30 requests on each of 3 replicas are 240 MiB
+    assert [flag for flag in found if "--gpus" in flag] == ["--gpus 3 --tp 1"]
 
 
 def test_two_changes_together_change_what_each_does() -> None:

@@ -105,6 +105,18 @@ def test_rows_have_the_figures_of_all_replicas() -> None:
         assert row[f"{name}_all_replicas"] == 4 * row[name]
 
 
+def test_rows_of_replicas_equal_fit() -> None:
+    """The column is the batch that was asked for, of which each of the 4 replicas has a quarter, rounded up."""
+    names = ["verdict", "kv_needed", "max_context", "max_batch", "min_gpus", "decode_time_bound"]
+    cells = sweep("qwen3-8b", gpu="h100-80gb", gpus=4, tp=1, batch="1,372,373,500", context="1K,4K", columns=names)
+    for row in cells:
+        batch, context = row["batch"], row["context"]
+        expected = attncalc.fit("qwen3-8b", gpu="h100-80gb", gpus=4, tp=1, batch=batch, context=context).to_dict()
+        assert {name: row[name] for name in names} == {name: expected[name] for name in names}
+        alone = attncalc.fit("qwen3-8b", gpu="h100-80gb", batch=-(-batch // 4), context=context).to_dict()
+        assert {name: row[name] for name in names} == {name: alone[name] for name in names}
+
+
 @each("engine", ["vllm", "ideal"])
 def test_cells_of_one_setting_share_a_memory_budget(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes most of the time of a cell, and depends on neither the batch nor the context."""
@@ -257,7 +269,7 @@ def test_a_sweep_is_lazy() -> None:
         ({"enforce_eager": True}, "--enforce-eager needs --gpu or --kv-memory"),
         ({"prefix_caching": False, "enforce_eager": False, "gpu": "h1000"}, "no GPU named 'h1000'"),
         ({"phase": "decode"}, "--phase changes no column"),
-        ({"gpu": "h100", "prompt": 5}, "--prompt changes no column"),
+        ({"gpu": "h100", "prompt": 5, "columns": "concurrency"}, "--prompt changes no column"),
         ({"columns": "kv_cash"}, "there is no figure 'kv_cash'"),
         ({"columns": "concurrency"}, "--columns concurrency needs --gpu or --kv-memory"),
         ({"kontext": 5}, "a sweep has no axis 'kontext'"),

@@ -90,7 +90,7 @@ class DeploymentOptions(TypedDict, total=False):
             also=("--count", "--num-gpus", "--n-gpus", "--ngpus", "--gpu-count", "--total-gpus"),
             parse=COUNT,
             common=True,
-            help="Number of GPUs. Default: tp * pp * dp; more GPUs run replicas.",
+            help="Number of GPUs. Default: tp * pp * dp; more run replicas, which share --batch.",
         ),
     ]
     tp: Annotated[

@@ -16,7 +16,7 @@ from ..report.users import user_figures
 from ..serving import fit as of_fit
 from ..serving import roofline as of_roofline
 from ..serving import users as of_users
-from ..serving.answer import RANKS_SHARE_EXPERTS
+from ..serving.answer import RANKS_SHARE_EXPERTS, lower_bounds
 from ..serving.cache_read import ONE_DEVICE, ServingConfig
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..units import SECONDS, count
@@ -156,20 +156,21 @@ def roofline(
 
     Raises AttncalcError if the model or an option is not valid, or the GPU has no FLOP/s for the dtype.
     """
-    weights_dtype = options.get("weights_dtype")
     if workload is None:
         resolved = resolve(_request(model, {**options, "gpu": gpu}))
         if resolved.gpu is None:
             raise AttncalcError("roofline needs --gpu", "it is computed from the FLOP/s and bandwidth of a GPU")
         if resolved.divides_experts:
             raise AttncalcError(f"No roofline: {RANKS_SHARE_EXPERTS}", "leave out the ranks that divide the experts")
-        spec, workload, gpu = resolved.model, resolved.workload, resolved.gpu
-        weights_dtype, config = resolved.weights_dtype, ServingConfig.of(resolved)
+        found = lower_bounds(resolved)
+        spec, workload, gpu = resolved.model, found.workload, resolved.gpu
     elif not isinstance(gpu, Gpu):
         raise AttncalcError("roofline with a Workload needs a Gpu", 'give gpu=attncalc.gpu("h100-80gb")')
     else:
         spec = load(model)
-    bounds = Roofline(*of_roofline.roofline(spec, workload, gpu, weights_dtype=weights_dtype, config=config))
+        weights_dtype = options.get("weights_dtype")
+        found = of_roofline.roofline(spec, workload, gpu, weights_dtype=weights_dtype, config=config)
+    bounds = Roofline(*found)
     subject = f"{model_subject(spec)} on {gpu.title}, {workload_subject(workload)}"
     bounds.knowing(subject, partial(roofline_report, spec, workload, bounds))
     return bounds
@@ -191,5 +192,5 @@ def _subject(resolved: ResolvedRequest) -> str:
     """Return a request in a few words: 'qwen3-8b on one NVIDIA L4, vLLM, batch 1, context 8,192, bf16'."""
     return (
         f"{resolved.request.model.name} on {hardware(resolved)}, {resolved.engine.title}, "
-        f"{workload_subject(resolved.workload)}"
+        f"{workload_subject(resolved.whole_workload)}"
     )

@@ -7,7 +7,7 @@ from typing import Annotated, TypedDict, get_args
 
 from ..attention import Variant
 from ..errors import AttncalcError
-from ..options import COUNT, COUNT_OR_ZERO, DTYPE, Count, Option, Parser, dtype_name, options_of
+from ..options import CACHE_DTYPE, COUNT, COUNT_OR_ZERO, Count, Option, Parser, dtype_name, options_of
 from ..ranges import split_list
 from ..units import dtype, parse_count, truncate
 from ..what_if import parse_pattern
@@ -233,7 +233,7 @@ class CacheDtypeOptions(DtypeOptions, total=False):
         Option(
             *("--kv-dtype", "--kv-cache-dtype"),
             also=("--cache-dtype", "--cache-type", "--kv-cache-type", "--kv-type"),
-            parse=DTYPE,
+            parse=CACHE_DTYPE,
             common=True,
             help="Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: --dtype, or the engine's.",
         ),

@@ -137,7 +137,7 @@ def _hint(text: str) -> str:
         return "'attncalc sweep MODEL --gpu a100,h100' compares several. "
     if text.lower() in ("mps", "metal"):
         return "a Mac is its chip and memory, as m4-pro-24gb. "
-    if text.isdigit():
+    if text.isdigit() and len(text) <= 4:
         return f"a GPU with so much memory is {text}GB. "
     known, words = _known(), _words(text)
     chip = _without_memory(words)

@@ -36,7 +36,7 @@ class LaunchFacts(NamedTuple):
     context: int  # tokens of a sequence
     batch: int
     dtype_given: bool
-    kv_dtype_given: bool
+    kv_dtype_given: str | None  # the dtype of the cache as it was given; None for the engine's default
     weights_given: str | None  # the dtype of the weights that was given; None for that of the checkpoint
     weights_dtype: str | None  # the dtype of the weights; None for that of the model or its files
     file_type: str  # the type of the file that was computed for the engine: 'q4_k_m'; '' for none
@@ -48,6 +48,8 @@ class LaunchFacts(NamedTuple):
     released_part: float = 0.0  # the part of the GPU's memory that the weights as released take; 0 if it is unknown
 
 
+_E5M2 = "fp8_e5m2"
+"""vLLM's and SGLang's name of a format of fp8 (CacheDType in vllm/config/cache.py; --kv-cache-dtype of SGLang)."""
 _MOST_OF_GPU = 0.98
 """The part of a GPU's memory that weights can have: CUDA takes the rest."""
 
@@ -101,7 +103,8 @@ def dtype_flags(facts: LaunchFacts, cache_dtypes: Mapping[str, str], conversion_
             raise NoCommandError
         yield from ("--quantization", "fp8")
     if facts.kv_dtype_given and args.kv_dtype != args.dtype:
-        yield from ("--kv-cache-dtype", engine_name(cache_dtypes, args.kv_dtype))
+        name = engine_name(cache_dtypes, args.kv_dtype)
+        yield from ("--kv-cache-dtype", _E5M2 if facts.kv_dtype_given == _E5M2 else name)
 
 
 def _quantizes(facts: LaunchFacts) -> bool:

@@ -12,7 +12,7 @@ from ..serving.fit import FitResult, Verdict
 from ..serving.launch import launch_command
 from ..serving.memory_budget import MemoryBudget
 from ..serving.request import FitRequest, ResolvedRequest
-from ..serving.suggestions import Suggestion, with_fewest_options
+from ..serving.suggestions import Suggestion, best_of_each_cost
 from ..units import BYTES, count, human
 from .bar import Bar, gib, gib_range
 from .fit_facts import engine_facts, fit_facts
@@ -25,6 +25,7 @@ from .fit_tables import (
     change_rows,
     changes_tables,
     command_table,
+    copy_name,
     devices_table,
     limits_table,
     lines_table,
@@ -67,7 +68,7 @@ def answer_report(answer: Answer, *, full: bool = False, roofline: bool = False,
         "fit",
         _heading(result),
         resolved.model.facts(),
-        workload_facts(resolved.model, resolved.workload, resolved.engine.name),
+        workload_facts(resolved.model, resolved.whole_workload, resolved.engine.name),
         (*figures.values(), *bounds.figures),
         ((engine_facts(result), (*figures.values(), *details)),),
         notes=tuple(dict.fromkeys((*notes, *bounds.notes))),
@@ -110,7 +111,7 @@ def _answer_tables(answer: Answer, figures: Figures, changes: Sequence[Suggestio
 def _on_one_screen(report: Report, answer: Answer, figures: Figures, notes: tuple[str, ...]) -> Report:
     """Return the report with the tables and the notes of the default screen, which has at most _ROWS lines.
 
-    If all changes take more, then those with the longest options are left out, and the table of devices too.
+    If all changes take more, then only the best of each cost are shown, without the table of devices.
     """
     changes = answer.changes
     devices = devices_table(answer) if answer.resolved.engine.is_placed(answer.resolved.args) else ()
@@ -128,7 +129,7 @@ def _on_one_screen(report: Report, answer: Answer, figures: Figures, notes: tupl
     lines = [len(change_rows(change)) for change in changes]
     room = _ROWS - height(with_changes(changes[:1])) + lines[0]
     room = min(room, sum(lines) - 1)  # all changes would fit only without the table of devices
-    return with_changes(with_fewest_options(changes, lines, room))
+    return with_changes(best_of_each_cost(changes, lines, room))
 
 
 def shown_notes(
@@ -210,7 +211,7 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
         f"ep {resolved.expert_devices}" if resolved.request.enable_expert_parallel else "",
         f"context {count(workload.context)}",
         f"source {count(workload.source)}" if workload.source else "",
-        f"batch {count(workload.batch)}",
+        f"batch {count(resolved.request.workload.batch)}{_per_replica(resolved)}",
         f"weights in {resolved.request.weights_dtype}" if resolved.request.weights_dtype else "",
         cache,
     )
@@ -218,8 +219,10 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
 
 def verdict(result: FitResult) -> str:
     """Return the verdict as a sentence: 'FITS: ...', 'MAY NOT FIT: ...', 'DOES NOT FIT: ...' or 'STARTS with ...'."""
-    workload, budget, maximum = result.resolved.workload, result.budget, result.layout.max_sequences
-    batch = f"{plural(workload.batch, 'request')} of {count(workload.context)} tokens"
+    resolved, workload = result.resolved, result.resolved.workload
+    budget, maximum, requests = result.budget, result.layout.max_sequences, resolved.request.workload.batch
+    batch = f"{plural(requests, 'request')} of {count(workload.context)} tokens"
+    per_replica = _per_replica(resolved)
     if result.refusal:
         return f"DOES NOT START: {result.refusal.reason}."
     answer, longest = VERDICTS[result.verdict], result.longest_request
@@ -228,10 +231,11 @@ def verdict(result: FitResult) -> str:
         about = "about " if budget.kv_memory_low < budget.kv_memory_high else ""
         answer = f"{starts} with requests up to {about}{count(longest)} tokens"
     if maximum is not None and workload.batch > maximum:
-        return f"{answer}: {batch}; {result.resolved.engine.title} runs at most {count(maximum)}."
+        each = f"{per_replica}; each" if per_replica else f"; {resolved.engine.title}"
+        return f"{answer}: {batch}{each} runs at most {count(maximum)}."
     if result.host and result.host_needed is not None and result.host_needed > result.host.limit:
         on_host = f"{human(result.host_needed, BYTES)} in host memory, {human(result.host.limit, BYTES)} are there"
-        return f"{answer}: {batch} {_need(workload.batch)} {on_host}."
+        return f"{answer}: {batch} {_need(requests)} {on_host}."
     if used := _used(result):
         uses = "needs" if result.verdict == "does_not_fit" else "uses"
         return f"{answer}: {uses} {used} with {count(workload.context)} tokens of context."
@@ -239,9 +243,10 @@ def verdict(result: FitResult) -> str:
         short = human(-budget.room("high"), BYTES)
         return f"{answer}: weights and runtime memory need {short} more than is usable."
     needed = human(result.needed, BYTES) if result.needed else "no KV cache"
-    needed += " on each GPU" if result.needed and result.resolved.devices > 1 else ""
+    needed += " on each GPU" if result.needed and (resolved.devices > 1 or per_replica) else ""
     free = _free(budget, "" if " GiB" in needed else " GiB")
-    return f"{answer}: {batch} {_need(workload.batch)} {needed}, {free} free."
+    each = f"{per_replica}," if per_replica else ""
+    return f"{answer}: {batch}{each} {_need(requests)} {needed}, {free} free."
 
 
 def _used(result: FitResult) -> str:
@@ -258,6 +263,15 @@ def _used(result: FitResult) -> str:
 
 def _need(requests: int) -> str:
     return "needs" if requests == 1 else "need"
+
+
+def _per_replica(resolved: ResolvedRequest) -> str:
+    """Return how a batch is divided: ', 125 on each of 4 replicas'; '' without replicas, and for a single request."""
+    requests, batch, replicas = resolved.request.workload.batch, resolved.workload.batch, resolved.replicas
+    if replicas == 1 or requests == 1:
+        return ""
+    most = "" if batch * replicas == requests else "at most "
+    return f", {most}{count(batch)} on each of {plural(replicas, copy_name(resolved))}"
 
 
 def _free(budget: MemoryBudget, unit: str) -> str:

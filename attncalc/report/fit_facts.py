@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..serving.answer import Answer
-from ..serving.fit import FitResult
+from ..serving.fit import FitResult, sure_sequences
 from ..serving.launch import launch_command
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion
@@ -39,6 +39,7 @@ def fit_facts(answer: Answer, summary: str) -> dict[str, Any]:
         "refusal": None,
         "load": None,
         "replicas": resolved.replicas,
+        "batch_per_replica": int(resolved.workload.batch),
         "launch_command": launch_command(resolved),
         "devices": [{**row._asdict(), "total": row.total} for row in answer.devices],
         "totals": totals(result),
@@ -71,6 +72,7 @@ def changes_facts(
             "flag": change.flag,
             "concurrency": float(change.result.pool.concurrency),
             "max_batch": change.result.max_batch,
+            "max_batch_low": sure_sequences(change.result.resolved) or None,
             "launch_command": command(change.result.resolved),
         }
         for change in changes

@@ -253,7 +253,7 @@ def totals(result: FitResult) -> dict[str, int | float | None]:
     replicas, tokens = result.resolved.replicas, result.pool.tokens
     all_together = (
         float(result.pool.concurrency) * replicas,
-        None if result.max_batch is None else int(result.max_batch) * replicas,
+        result.requests_of_all_replicas,
         None if tokens == NO_LIMIT else int(tokens) * replicas,
     )
     return dict(zip(TOTALS, all_together, strict=True))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from ..hardware import DESKTOP
 from ..model import plural
 from ..serving.answer import Answer
 from ..serving.fit import FitResult
+from ..serving.launch import launch_command
 from ..serving.request import ResolvedRequest
 from ..units import BYTES, GIB, count, human
 from .notes import WARNING, context_notes, device_notes, model_notes
@@ -24,8 +26,8 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
         notes += _expert_notes(result)
     elif resolved.replicas > 1:
         notes.append(
-            f"{count(resolved.replicas)} replicas of {plural(resolved.devices, 'GPU')}: all figures and the batch are "
-            "per replica."
+            f"{count(resolved.replicas)} replicas of {plural(resolved.devices, 'GPU')} divide the batch: all figures "
+            "are per replica."
         )
     notes += _node_notes(resolved)
     notes += [*_memory_notes(result), *_cache_dtype_notes(resolved), *resolved.engine.host_notes(resolved.args)]
@@ -45,7 +47,7 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
             f"Metal lets the GPU use {human(resolved.gpu.memory, BYTES)} of the Mac's {resolved.gpu.memory_gb} GB by "
             "default. Newer systems may allow more; 'sudo sysctl iogpu.wired_limit_mb=N' raises it."
         )
-    notes += tier_notes(answer)
+    notes += [*tier_notes(answer), *_command_notes(resolved)]
     if result.layout.bound == "lower":
         notes.append("Bytes are a lower bound: the tokens themselves, without pages and fragmentation.")
     notes += [*_latent_notes(answer), *result.layout.notes]
@@ -64,6 +66,20 @@ def _host_memory_notes(result: FitResult) -> Iterator[str]:
         used, there = human(result.host_needed, BYTES), human(result.host.limit, BYTES)
         what = f"{there} of host memory" if result.request.ram_is_given else f"--ram {there}{source}"
         yield f"{what} is the limit of what is not on GPUs, {used} here. Other programs are not counted."
+
+
+def _command_notes(resolved: ResolvedRequest) -> Iterator[str]:
+    """Yield how the engine gets weights to which it cannot convert others: it has no command then."""
+    request = resolved.request
+    if request.weights_dtype is None or launch_command(resolved) is not None:
+        return
+    as_released = dataclasses.replace(request, weights_dtype=None)
+    if launch_command(resolved._replace(request=as_released)) is not None:
+        yield (
+            f"--weights-dtype {request.weights_dtype} needs a checkpoint in {request.weights_dtype}, since "
+            f"{resolved.engine.title} cannot convert these weights while it loads them. Give its name, as in "
+            "'attncalc fit org/name-AWQ', or the path of its config.json, instead of the option."
+        )
 
 
 def _node_notes(resolved: ResolvedRequest) -> Iterator[str]:
@@ -90,11 +106,11 @@ def _expert_notes(result: FitResult) -> Iterator[str]:
         here = f"a GPU has at most {count(-(-experts // devices))} of {count(experts)} experts of a layer"
     yield f"The routed experts are divided over {plural(devices, 'GPU')}: {here}. Router and attention are not."
     if resolved.replicas > 1:
-        together = float(result.pool.concurrency) * resolved.replicas
+        together = count(result.requests_of_all_replicas or 0)
         yield (
             f"{plural(resolved.replicas, 'data-parallel rank')} of "
-            f"{plural(resolved.devices // resolved.args.attn_dp, 'GPU')}: all figures and "
-            f"the batch are per rank. All ranks together hold {together:,.2f} concurrent requests."
+            f"{plural(resolved.devices // resolved.args.attn_dp, 'GPU')} divide the batch: all figures are per rank. "
+            f"All ranks together hold {together} concurrent requests."
         )
         yield (
             "The experts' workspace is that for one rank's tokens. Backends that gather the tokens of all ranks need "
@@ -148,18 +164,21 @@ def _latent_notes(answer: Answer) -> list[str]:
     ranks, split = answer.attention_ranks, answer.with_dcp
     with_dcp = ""
     if split:
-        with_dcp = (
-            f"--dcp {tp} would give {float(split.pool.concurrency) * resolved.replicas:,.2f} concurrent requests."
-        )
+        with_dcp = f"--dcp {tp} {_gives(split)}."
     if ranks is None:
         return [note, *([with_dcp] if with_dcp else [])]
-    if ranks.after is None:
+    if ranks.result is None:
         return [note, f"DP attention ({ranks.flags}) does not fit: each GPU would need all weights of attention."]
-    gives = (
-        f"DP attention ({ranks.flags}) would give {ranks.after:,.2f} concurrent requests on all GPUs instead of "
-        f"{ranks.before:,.2f}. {with_dcp}"
-    ).rstrip()
-    if ranks.after <= ranks.before:
+    before, after = (each.requests_of_all_replicas or 0 for each in (result, ranks.result))
+    gives = f"DP attention ({ranks.flags}) {_gives(ranks.result)} on all GPUs instead of {count(before)}. {with_dcp}"
+    gives = gives.rstrip()
+    if after <= before:
         return [note, gives]
     # a note that starts with an option is on the default screen
     return [f"--tp {resolved.args.tp} stores copies of MLA's latents. {gives}", note]
+
+
+def _gives(result: FitResult) -> str:
+    """Return how many requests another setting runs: 'would give 72 concurrent requests', or 'may give' if unsure."""
+    verb = "would" if result.verdict == "fits" else "may"
+    return f"{verb} give {count(result.requests_of_all_replicas or 0)} concurrent requests"

@@ -7,15 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ..model import plural
 from ..quantity import Ratio
 from ..serving.answer import Answer
-from ..serving.fit import FitResult
+from ..serving.fit import FitResult, sure_sequences
 from ..serving.launch import launch_command
 from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, tried
+from ..serving.users import users
 from ..units import BYTES, GIB, column, count, human
 from .lists import WIDTH, command_lines, option_lines
 from .report import LABEL, Column, Figure, Table, times
-from .users import described, in_short, shared, user_figures
+from .users import described, in_short, shared
 
 Figures = Mapping[str, Figure]
 """The figures of one engine, by name."""
@@ -57,7 +58,7 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
             ("users at worst", figures["concurrent_worst"]),
         ]
     if resolved.replicas > 1:
-        copy, longest = _copy(resolved), figures["max_context"]
+        copy, longest = copy_name(resolved), figures["max_context"]
         columns = (LABEL, Column(f"per {copy}"), Column(f"all {plural(resolved.replicas, copy)}"))
         in_all = [(label, limit(figure), _total(figure, resolved.replicas)) for label, figure in rows]
         return Table(columns, (*in_all, (longest.label, limit(longest), "")))
@@ -91,7 +92,7 @@ def limits_table(answer: Answer, figures: Figures) -> Table:
     return Table((LABEL, Column(), LABEL), rows)
 
 
-def _copy(resolved: ResolvedRequest) -> str:
+def copy_name(resolved: ResolvedRequest) -> str:
     """Return what each copy of the model is called: a data-parallel rank, or a replica."""
     return "rank" if resolved.dp > 1 or resolved.ranks > 1 else "replica"
 
@@ -115,7 +116,8 @@ def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, s
     split = " ".join(f"--{name} {size}" for name, size in options.items() if name == "tp" or size > 1)
     if fewest.quantity is None:
         split = "no --tp is enough"
-    yield fewest.label, fewest.human, "" if resolved.whole_layers else split
+    label = "fewest GPUs per replica" if resolved.gpus > resolved.devices * dp else fewest.label
+    yield label, fewest.human, "" if resolved.whole_layers else split
 
 
 # What would make it fit
@@ -123,10 +125,11 @@ def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, s
 
 def change_rows(change: Suggestion) -> list[tuple[str, ...]]:
     """Return the rows of one change: the options to type, which may take several, and what they allow."""
-    answer = Answer(change.result)
-    numbers = [times(change.result.pool.concurrency, 2)]
-    if answer.resolved.request.traffic:
-        numbers += [limit(figure) for figure in user_figures(answer.users)]
+    resolved = change.result.resolved
+    requests = [sure_sequences(resolved) or None]
+    if users_then := users(resolved, "low"):
+        requests += [users_then.average, users_then.worst]
+    numbers = ["no limit" if number is None else count(number * resolved.replicas) for number in requests]
     options, *more = option_lines(change.flag, _WIDEST_CHANGE - 10 * (len(numbers) - 1))
     return [(options, *numbers), *((f"  {line}", *("" for _ in numbers)) for line in more)]
 
@@ -136,11 +139,7 @@ def changes_tables(answer: Answer, changes: Sequence[Suggestion]) -> Iterator[Ta
     if not changes:
         yield lines_table([f"No change makes it fit, alone or combined: {tried(answer.resolved)}."])
         return
-    replicas = any(change.result.resolved.replicas > 1 for change in changes)
-    columns = [
-        Column("change", "left"),
-        Column(f"requests\nper {_copy(answer.resolved)}" if replicas else "concurrent\nrequests"),
-    ]
+    columns = [Column("change", "left"), Column("requests,\nat least")]
     traffic = answer.resolved.request.traffic
     if traffic:
         columns += [Column(f"users at\n{in_short(traffic)}"), Column("at\nworst")]

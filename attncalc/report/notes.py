@@ -19,11 +19,11 @@ prune heads; Bhojanapalli et al., arXiv:2002.07028, name the low-rank bottleneck
 
 
 def is_decisive(note: str) -> bool:
-    """Return whether a note may change a decision: a warning, or one about an option whose default was assumed.
+    """Return whether a note may change a decision: a warning, or one about an option that decides.
 
     The latter starts with the option: '--max-num-seqs 256 is assumed, ...'.
     """
-    return note.startswith((*ALERTS, "--"))
+    return note.startswith((*ALERTS, "-"))
 
 
 def model_notes(model: ModelSpec) -> list[str]:

@@ -92,17 +92,33 @@ def roofline_section(answer: Answer, *, with_variants: bool = True) -> Section:
     (bounds, reason), resolved = answer.bounds, answer.resolved
     if bounds is None:
         return Section(roofline_figures(None), notes=(f"No roofline: {reason}.",) if reason else ())
-    section = _section(resolved.model, resolved.workload, bounds)
+    section = _section(resolved.model, bounds.workload, bounds)
     tables: tuple[Table, ...] = ()
     layers: Variants = ()
+    on_host = _host_note(answer)
     if with_variants:
-        tables, layers = roofline_variants(resolved.model, resolved.workload, bounds, resolved.weights_dtype)
+        tables, layers = roofline_variants(resolved.model, bounds.workload, bounds, resolved.weights_dtype)
     legend = ("* as released; the others are the same model with other attention, a what-if.",) if tables else ()
     variants = [{**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers]
     return section._replace(
         tables=(*section.tables, *tables),
-        notes=(*section.notes, *legend),
+        notes=(*section.notes, *on_host, *legend),
         extra={**roofline_facts(bounds), "variants": variants},
+    )
+
+
+def _host_note(answer: Answer) -> tuple[str, ...]:
+    """Return that the bounds are those of all layers on GPUs, if some or their experts are on the host."""
+    resolved = answer.resolved
+    if not resolved.whole_layers:
+        return ()
+    engine, args = resolved.engine, resolved.args
+    *parts, host = *engine.parts(resolved.model, args), engine.on_host(resolved.model, args)
+    if not host.main.n_layers and all(engine.held(part, args) == part for part in parts):
+        return ()
+    return (
+        "The bounds are those of all layers on GPUs. Decode reads what is on the host at the speed of its memory, "
+        "which is several times slower.",
     )
 
 
@@ -180,6 +196,10 @@ def roofline_facts(bounds: Roofline) -> dict[str, Any]:
     """Return the keys of JSON besides the figures."""
     return {
         "gpu": bounds.gpu.name,
+        "prefill_batch": int(bounds.prompt.batch),
+        "prefill_context": int(bounds.prompt.context),
+        "decode_batch": int(bounds.workload.batch),
+        "decode_context": int(bounds.workload.context),
         "weights_dtype": bounds.weights_dtype.name,
         "math_dtype": bounds.math.dtype,
         "prefill_bound_by": bounds.prefill.bound_by,
@@ -213,7 +233,9 @@ def _steps_table(
         Column("FLOP\n/byte"),
         Column(rate),
     )
-    steps = [("prefill", prefill, workload.context), ("decode", decode, 0 if bounds.config.drafts else 1)]
+    prompt = bounds.prompt
+    steps: list[tuple[str, Step | None, int]] = [("prefill", prefill, prompt.batch * prompt.context)]
+    steps += [("decode", decode, 0 if bounds.config.drafts else workload.batch)]
     rows = [
         (
             name,
@@ -222,7 +244,7 @@ def _steps_table(
             _time(step.by_compute),
             _time(step.by_memory),
             number(float(step.intensity)),
-            _per_second(step, workload.batch * tokens),
+            _per_second(step, tokens),
         )
         for name, step, tokens in steps
         if step
@@ -246,6 +268,12 @@ def roofline_notes(model: ModelSpec, workload: Workload, bounds: Roofline) -> tu
         f"Bounds, not estimates: {bounds.gpu.title}'s dense peak in {math} and its bandwidth, with weights and cache "
         "read once. Real software takes longer."
     ]
+    if bounds.prompt != bounds.workload:
+        prompt, length = count(bounds.prompt.context), count(workload.context)
+        notes.append(
+            f"The prefill is that of one prompt of {prompt} tokens without a cached prefix, and a decode step has "
+            f"{plural(workload.batch, 'request')} of {length} tokens, their average length."
+        )
     notes += _math_notes(bounds, math, stored)
     if model.tp > 1:
         notes.append(f"Times are of one of {model.tp} devices, without the communication between them.")

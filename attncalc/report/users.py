@@ -7,6 +7,7 @@ from typing import Any
 
 from ..quantity import Quantity
 from ..serving.answer import Answer
+from ..serving.fit import FitResult
 from ..serving.request import ResolvedRequest
 from ..serving.traffic import Traffic
 from ..serving.users import Users
@@ -30,6 +31,7 @@ FIGURES = FigureRows(
 def users_section(answers: Sequence[Answer]) -> Section:
     """Return the section for one request, answered for each engine that supports it."""
     answered = [(answer.resolved, answer.users) for answer in answers if answer.users]
+    limits = [_limit_note(answer.result, answer.users) for answer in answers if answer.users]
     if not answered:
         return Section(user_figures(None))
     resolved, first = answered[0]
@@ -42,7 +44,7 @@ def users_section(answers: Sequence[Answer]) -> Section:
             Figure("kv_needed_worst", "bytes that these need, at worst", first.worst_bytes, BYTES, _BLOCKS),
         ),
         (_table(answered),),
-        tuple(dict.fromkeys(note for of in answered for note in _notes(*of))),
+        tuple(dict.fromkeys(filter(None, (*limits, *(note for of in answered for note in _notes(*of)))))),
         _facts(resolved, first),
     )
 
@@ -119,6 +121,15 @@ def _facts(resolved: ResolvedRequest, answer: Users) -> dict[str, Any]:
         "concurrent_average_all_replicas": _in_all_replicas(resolved, answer.average),
         "concurrent_worst_all_replicas": _in_all_replicas(resolved, answer.worst),
     }
+
+
+def _limit_note(result: FitResult, answer: Users) -> str:
+    """Return that the engine runs no more requests than that, although the memory may hold more; '' if it does."""
+    limit, option = result.layout.max_sequences, result.resolved.engine.running_option
+    if limit is None or answer.average != limit or result.verdict != "fits":
+        return ""
+    users = "the users" if answer.worst == limit else "the users on average"
+    return f"{option} {count(limit)} limits {users}, not the memory."
 
 
 def _notes(resolved: ResolvedRequest, answer: Users) -> list[str]:

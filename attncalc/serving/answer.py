@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from ..engines.runtime import DeviceMemory
 from ..errors import AttncalcError
 from ..quantity import Quantity
+from ..workload import Workload
 from .devices import device_memory
 from .fit import FitResult, fit, min_gpus
 from .offload import least_offload
@@ -26,29 +27,59 @@ RANKS_SHARE_EXPERTS = "which experts a step reads on one GPU depends on the requ
 
 
 def bounds_of(resolved: ResolvedRequest, *, with_limits: bool = True) -> tuple[Roofline | None, str]:
-    """Return lower bounds of time on the GPU; or None, and why there are none, which is '' without a GPU.
-
-    `with_limits` is as in `roofline`.
-    """
+    """Return `lower_bounds`; or None, and why there are none, which is '' without a GPU."""
     if resolved.gpu is None:
         return None, ""
     if resolved.divides_experts:
         return None, RANKS_SHARE_EXPERTS
+    try:
+        return lower_bounds(resolved, with_limits=with_limits), ""
+    except AttncalcError as error:  # the GPU has no FLOP/s for the dtype
+        return None, error.message
+
+
+def lower_bounds(resolved: ResolvedRequest, *, with_limits: bool = True) -> Roofline:
+    """Return lower bounds of time on the GPU.
+
+    With users' requests, the prefill is that of one prompt, and the decode step that of requests of average length: as
+    many as the batch, or without a batch as many as run on average. `with_limits` is as in `roofline`.
+
+    Raises AttncalcError if the GPU has no FLOP/s for the dtype.
+    """
     from .cache_read import ServingConfig
     from .roofline import roofline
 
-    try:
-        bounds = roofline(
-            resolved.model,
-            resolved.workload,
-            resolved.gpu,
-            weights_dtype=resolved.weights_dtype,
-            config=ServingConfig.of(resolved),
-            with_limits=with_limits,
-        )
-    except AttncalcError as error:  # the GPU has no FLOP/s for the dtype
-        return None, error.message
-    return bounds, ""
+    assert resolved.gpu is not None
+    of_gpu = partial(
+        roofline,
+        resolved.model,
+        gpu=resolved.gpu,
+        weights_dtype=resolved.weights_dtype,
+        config=ServingConfig.of(resolved),
+    )
+    load = _load(resolved)
+    if load is None:
+        return of_gpu(resolved.workload, with_limits=with_limits)
+    prompt, decode = load
+    return of_gpu(decode, with_limits=with_limits).with_prefill_of(of_gpu(prompt, with_limits=False))
+
+
+def _load(resolved: ResolvedRequest) -> tuple[Workload, Workload] | None:
+    """Return the workloads of one prompt, and of a decode step of users' requests; None without such requests.
+
+    Requests with `lengths` have their average length as a prompt.
+    """
+    load = users(resolved)
+    if load is None:
+        return None
+    batch = resolved.workload.batch
+    if resolved.request.workload.batch == 1:
+        batch = int(load.average or 1)
+    prompt = load.traffic.prompt or int(load.traffic.average_tokens)
+    return (
+        dataclasses.replace(resolved.workload, batch=1, context=prompt),
+        dataclasses.replace(resolved.workload, batch=max(1, batch), context=int(load.traffic.average_tokens)),
+    )
 
 
 class Answer:

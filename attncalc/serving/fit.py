@@ -81,6 +81,11 @@ class FitResult(NamedTuple):
         return self.resolved.engine.longest_request(self.pool)
 
     @property
+    def requests_of_all_replicas(self) -> int | None:
+        """The most requests of this context that all replicas run concurrently; None without a limit."""
+        return None if self.max_batch is None else int(self.max_batch) * self.resolved.replicas
+
+    @property
     def fits(self) -> bool:
         """Whether it may fit: the verdict is not 'does_not_fit'."""
         return self.verdict != "does_not_fit"
@@ -212,8 +217,9 @@ class Deployment:
         return _verdict(self.devices, batch, context, self.host)
 
     def resolved_at(self, batch: int, context: int) -> ResolvedRequest:
-        """Return the complete request with another batch and context."""
-        workload = dataclasses.replace(self.resolved.workload, batch=batch, context=context)
+        """Return the complete request with another batch and context; the batch is that of all replicas."""
+        per_replica = self.resolved.per_replica(batch)
+        workload = dataclasses.replace(self.resolved.workload, batch=per_replica, context=context)
         request = self.resolved.request.with_workload(batch=batch, context=context)
         return self.resolved._replace(workload=workload, request=request)
 
@@ -224,22 +230,32 @@ class Deployment:
         """
         return self._most("T", "tokens of each sequence", tightest, lambda tokens: (batch, tokens))
 
-    def max_batch(self, context: int, tightest: int) -> Quantity | None:
+    def max_batch(self, context: int, tightest: int, end: End = "expected") -> Quantity | None:
         """Return the most sequences of `context` tokens: what fits, or the engine's own limit; None without a limit.
 
         The device with the index `tightest` has short names in the formula.
         """
         limit = self.devices[0].layout.max_sequences
-        found = self._most("B", "sequences", tightest, lambda sequences: (sequences, context))
+        found = self._most("B", "sequences", tightest, lambda sequences: (sequences, context), end)
         if found is None or found != limit:
             return found
         return symbol("max_sequences", limit, "concurrent sequences that the engine runs")
 
-    def _most(self, name: str, meaning: str, tightest: int, size: Callable[[int], tuple[int, int]]) -> Quantity | None:
-        """Return the largest number whose `size`, a batch and a context, has room; None without a limit."""
-        largest = _largest(lambda n: self.has_room(*size(n)))
-        if not largest:
-            return None if largest is None else Quantity(0)
+    def _most(
+        self,
+        name: str,
+        meaning: str,
+        tightest: int,
+        size: Callable[[int], tuple[int, int]],
+        end: End = "expected",
+    ) -> Quantity | None:
+        """Return the largest number whose `size`, a batch and a context, has room; None without a limit.
+
+        Only that with the expected memory has a formula.
+        """
+        largest = _largest(lambda n: self.has_room(*size(n), end))
+        if not largest or end != "expected":
+            return None if largest is None else Quantity(largest)
         main = self.devices[tightest]
         limiting = min(self.devices, key=lambda device: (device.slack(*size(largest + 1)), device is not main))
         if self.host and self.host.limit - self.host.needed(*size(largest + 1)) < limiting.slack(*size(largest + 1)):
@@ -279,9 +295,15 @@ def sure_limits(resolved: ResolvedRequest) -> tuple[int, int]:
     Both fit even with the least memory for the cache. They are 0 if none does, and without a limit. The context is at
     most the model's maximum.
     """
-    deployment, context = Deployment(resolved), resolved.workload.context
-    most_sequences = _largest(lambda sequences: deployment.has_room(sequences, context, "low"))
-    return _longest_context(deployment, "low"), most_sequences or 0
+    return _longest_context(Deployment(resolved), "low"), sure_sequences(resolved)
+
+
+def sure_sequences(resolved: ResolvedRequest) -> int:
+    """Return the most sequences of the requested context that fit in one replica even with the least memory.
+
+    0 if none does, and without a limit.
+    """
+    return int(Deployment(resolved).max_batch(resolved.workload.context, 0, "low") or 0)
 
 
 def _longest_context(deployment: Deployment, end: End) -> int:
@@ -297,7 +319,7 @@ def _longest_context(deployment: Deployment, end: End) -> int:
 
 
 def most_sequences(
-    resolved: ResolvedRequest, contexts: Sequence[int], shared_prefix: int = 0
+    resolved: ResolvedRequest, contexts: Sequence[int], shared_prefix: int = 0, end: End = "expected"
 ) -> tuple[tuple[MostSequences, ...], bool]:
     """Return the most sequences of each of those contexts, and whether they share the prefix.
 
@@ -306,6 +328,7 @@ def most_sequences(
         contexts: Tokens of each sequence.
         shared_prefix: Tokens with which all sequences start, fewer than each context. The engine stores them once, if
             it caches prefixes.
+        end: Which of the memories for the cache.
 
     Raises AttncalcError as `fit` does.
     """
@@ -318,7 +341,7 @@ def most_sequences(
     most_by_context = []
     for context in map(int, contexts):
         tightest = min(range(len(devices)), key=lambda i: devices[i].slack(1, context))
-        sequences = deployment.max_batch(context, tightest)
+        sequences = deployment.max_batch(context, tightest, end)
         needed = None
         if sequences is not None:
             needed = _needed(devices[tightest].layout, int(sequences), context) if sequences else quantity(0)
@@ -368,9 +391,10 @@ def _largest(holds: Callable[[int], bool]) -> int | None:
 
 
 def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
-    """Return the fewest GPUs of this kind that hold the model and the batch, with the requested pipeline stages.
+    """Return the fewest GPUs of this kind that hold the model once and the batch of one replica.
 
-    None without a GPU, and if no number of GPUs is enough.
+    The pipeline stages and the data-parallel ranks are the requested ones. None without a GPU, and if no number of
+    GPUs is enough.
     """
     batch, context = resolved.workload.batch, resolved.workload.context
     for request in with_other_gpus(resolved):
@@ -386,8 +410,13 @@ def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
 
 
 def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
-    """Yield the request on each number of GPUs that can hold the model once, the fewest first; none without a GPU."""
-    request = resolved.request
+    """Yield the request on each number of GPUs that can hold the model once, the fewest first; none without a GPU.
+
+    The batch is that of one replica.
+    """
+    request, copies = resolved.request, resolved.replicas // (resolved.dp * resolved.args.attn_dp)
+    if copies > 1:
+        request = request.with_workload(batch=resolved.workload.batch * resolved.replicas // copies)
     if resolved.whole_layers and request.kv_memory is None:
         n_layers = request.model.main.n_layers
         for gpus in range(_fewest_for_weights(resolved), min(n_layers, resolved.engine.max_gpus or n_layers) + 1):

@@ -31,7 +31,7 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
         context=int(resolved.workload.context),
         batch=int(resolved.workload.batch),
         dtype_given=request.workload.dtype is not None,
-        kv_dtype_given=request.workload.kv_dtype is not None,
+        kv_dtype_given=request.workload.kv_dtype,
         weights_given=request.weights_dtype,
         weights_dtype=resolved.weights_dtype,
         file_type=file_type(resolved.model),

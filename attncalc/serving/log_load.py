@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..engines.startup_log import Load, LogMemory, StartupLog
 from .fit import FitResult, fit
 from .log_check import without_gpu
-from .request import FitRequest, LoggedExcess
+from .request import FitRequest, LoggedExcess, resolve
 from .suggestions import Suggestion, narrower_caches, suggestions
 
 FULL = 0.95
@@ -59,7 +59,8 @@ def load_state(request: FitRequest, log: StartupLog, memory: LogMemory | None, t
         logged = dataclasses.replace(request, logged_excess=excess)
     else:
         logged = without_gpu(request, memory.printed)
-    everything = fit(logged.with_workload(batch=load.running + load.waiting, context=per_request))
+    requests = (load.running + load.waiting) * resolve(logged).replicas  # a log counts those of one replica
+    everything = fit(logged.with_workload(batch=requests, context=per_request))
     return LoadState(load, per_request, tokens // per_request, _more_room(everything))
 
 

@@ -21,6 +21,7 @@ from ..errors import AttncalcError, did_you_mean
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
+from ..quantity import ceil_div
 from ..units import BYTES, count, dtype, human, is_dtype, parse_decimal, truncate
 from ..workload import Workload
 from .drafts import draft_model, predicting, without_prediction
@@ -61,7 +62,8 @@ class FitRequest:
 
     Attributes:
         model: The whole model, not one device's share.
-        workload: Batch, context and dtypes. A kv_dtype of None is the engine's default.
+        workload: Batch, context and dtypes. The batch is that of all replicas and data-parallel ranks together. A
+            kv_dtype of None is the engine's default.
         engine: The name of one of ENGINES.
         gpu: The kind of GPU.
         gpus: Their number; by default as many as hold the model once.
@@ -158,7 +160,7 @@ class ResolvedRequest(NamedTuple):
     # The engine's arguments, with the facts of the model and the GPU; for llama.cpp, one slot per sequence.
     args: EngineArgs
     draft: DraftModel | None  # the drafter on one device; None without one, or if its weights are unknown
-    workload: Workload  # a decode step, with the dtype of the cache
+    workload: Workload  # a decode step of one replica, with its part of the batch and the dtype of the cache
     gpus: int  # all GPUs, those of replicas included; 1 without a GPU
     # The share of a GPU's memory that the engine takes; None without a GPU, and with a given kv_memory
     share: Share | None
@@ -168,6 +170,11 @@ class ResolvedRequest(NamedTuple):
     def gpu(self) -> Gpu | None:
         """The GPU; None if only the memory for the cache was given."""
         return self.request.gpu
+
+    @property
+    def whole_workload(self) -> Workload:
+        """The workload with the batch of all replicas."""
+        return dataclasses.replace(self.workload, batch=self.request.workload.batch)
 
     @property
     def devices(self) -> int:
@@ -210,7 +217,13 @@ class ResolvedRequest(NamedTuple):
     @property
     def replicas(self) -> int:
         """Groups of GPUs with requests of their own: copies of the model, or data-parallel ranks."""
-        return self.gpus // self.devices * self.args.attn_dp if self.gpu and not self.whole_layers else 1
+        if self.whole_layers:
+            return 1
+        return (self.gpus // self.devices if self.gpu else self.dp) * self.args.attn_dp
+
+    def per_replica(self, batch: int) -> int:
+        """Return how many of `batch` requests one replica has, if they are divided evenly: 10 on 4 replicas are 3."""
+        return ceil_div(batch, self.replicas) if self.replicas > 1 else batch
 
     @property
     def refusal(self) -> Refusal | None:
@@ -291,9 +304,8 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     model = without_prediction(of.loaded(model, args))
     if not file_type(model):  # another change of the weights starts from the model without a file
         request = dataclasses.replace(request, model=model)
-    args = of.for_batch(args, workload.batch)
     part = _on_one_device(request, model, of, tp)
-    return ResolvedRequest(
+    resolved = ResolvedRequest(
         request=request,
         model=part,
         engine=of,
@@ -305,6 +317,10 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         gpus=gpus,
         share=_share(request, of, args),
         weights_dtype=weights_dtype,
+    )
+    batch = resolved.per_replica(workload.batch)
+    return resolved._replace(
+        args=of.for_batch(args, batch), workload=dataclasses.replace(resolved.workload, batch=batch)
     )
 
 

@@ -92,6 +92,8 @@ class Roofline(NamedTuple):
         limit: FLOP per byte that a decode step approaches as the batch grows.
         config: The engine's settings.
         micro_batch: Sequences of `decode`.
+        prompt: The workload of the prefill.
+        workload: The workload of the decode step, with the whole batch.
     """
 
     gpu: Gpu
@@ -108,6 +110,12 @@ class Roofline(NamedTuple):
     limit: Ratio | None
     config: ServingConfig
     micro_batch: int
+    prompt: Workload
+    workload: Workload
+
+    def with_prefill_of(self, other: Roofline) -> Roofline:
+        """Return these bounds with the prefill of another workload on the same GPU."""
+        return self._replace(prefill=other.prefill, prefill_expected=other.prefill_expected, prompt=other.prompt)
 
 
 class _Machine(NamedTuple):
@@ -162,6 +170,8 @@ def roofline(
         limit=limit,
         config=config,
         micro_batch=micro.batch,
+        prompt=full,
+        workload=full,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..errors import AttncalcError
 from ..model import plural
 from ..units import count, dtype
-from .fit import FitResult, fit, possible_verdict, sure_limits, with_other_gpus
+from .fit import FitResult, fit, possible_verdict, sure_limits, sure_sequences, with_other_gpus
 from .offload import with_least_offload
 from .request import FitRequest, ResolvedRequest, file_type, parse_share, resolve
 from .weight_format import weight_bits
@@ -27,11 +27,14 @@ class Suggestion(NamedTuple):
         change: The change in words: 'weights in fp8'.
         flag: The options to type: '--weights-dtype fp8'.
         result: What fits after the change.
+        cost: What it costs: 0 for options that users do not notice, then a narrower cache, narrower weights, layers on
+            the host, less work, and 5 for other hardware.
     """
 
     change: str
     flag: str
     result: FitResult
+    cost: int = 0
 
 
 class _Change(NamedTuple):
@@ -42,6 +45,7 @@ class _Change(NamedTuple):
     fields: Mapping[str, Any] = {}  # fields of the FitRequest with their new values
     workload: Mapping[str, Any] = {}  # fields of its workload
     engine_args: Mapping[str, Any] = {}  # the engine's arguments
+    cost: int = 0  # what it costs, as in Suggestion
 
     def apply(self, request: FitRequest) -> FitRequest:
         """Return the changed request."""
@@ -49,6 +53,8 @@ class _Change(NamedTuple):
         return dataclasses.replace(changed, **self.fields)
 
 
+_CACHE, _WEIGHTS, _HOST, _WORK, _HARDWARE = range(1, 6)
+"""The costs of changes, which order them; that of several is the largest. 0 is for what users do not notice."""
 _Kind = Callable[[ResolvedRequest], Iterator[_Change]]
 """Returns changes of one kind, from the smallest to the largest."""
 
@@ -56,9 +62,10 @@ _Kind = Callable[[ResolvedRequest], Iterator[_Change]]
 def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggestion, ...]:
     """Return the changes that make the request fit for sure, the cheapest first; () if it does already, or none helps.
 
-    Changes on the same GPUs come first: two that change no answer and no length, each kind alone, a narrower cache with
-    narrower weights, and as few as possible together of which fewer are not enough. More GPUs, a shorter context and a
-    smaller batch follow. If nothing is enough, these are combined with one change on the same GPUs, or with all.
+    They are ordered by `Suggestion.cost`. On the same GPUs there are two changes that change no answer and no length,
+    each kind alone, a narrower cache with narrower weights, and as few as possible together of which fewer are not
+    enough; then a shorter context and a smaller batch, and more GPUs. If nothing is enough, these are combined with one
+    change on the same GPUs, or with all.
 
     Args:
         result: What fits without a change.
@@ -73,9 +80,10 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
     if not (gpus or same_gpus):
         one = (changes[-1] for changes in too_small)
         gpus = list(islice(_with(_more_gpus, [*_narrow_cache(resolved), *one, *everything], request), 1))
-    if not (gpus or same_gpus or smaller):
+    if not (same_gpus or smaller):
         smaller = list(_with(_smaller_workload, everything, request))
-    found = tuple(_fitting([*same_gpus, *_ranks_of_attention(resolved), *gpus, *smaller], request))
+    changes = [*same_gpus, *_ranks_of_attention(resolved), *smaller, *gpus]
+    found = tuple(_fitting(sorted(changes, key=lambda change: change.cost), request))
     return found or tuple(_with_possible_context(result, with_share=with_share))
 
 
@@ -131,8 +139,8 @@ def tried(resolved: ResolvedRequest, *, with_share: bool = True) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def with_fewest_options(changes: Sequence[Suggestion], lines: Sequence[int], room: int) -> tuple[Suggestion, ...]:
-    """Return the changes that a screen has room for; those with the longest options are left out first.
+def best_of_each_cost(changes: Sequence[Suggestion], lines: Sequence[int], room: int) -> tuple[Suggestion, ...]:
+    """Return the changes that a screen has room for: the first of each cost, then the second of each, and so on.
 
     The first change is never left out.
 
@@ -141,11 +149,11 @@ def with_fewest_options(changes: Sequence[Suggestion], lines: Sequence[int], roo
         lines: How many lines each of them takes.
         room: How many lines there are for all.
     """
+    costs = [change.cost for change in changes]
     kept = [0]
-    for i in sorted(range(1, len(changes)), key=lambda i: len(changes[i].flag)):
-        if sum(lines[j] for j in (*kept, i)) > room:
-            break
-        kept.append(i)
+    for i in sorted(range(1, len(changes)), key=lambda i: (costs[:i].count(costs[i]), i)):
+        if sum(lines[j] for j in (*kept, i)) <= room:
+            kept.append(i)
     return tuple(changes[i] for i in sorted(kept))
 
 
@@ -163,7 +171,7 @@ def _fitting(changes: Iterable[_Change], request: FitRequest) -> Iterator[Sugges
         except AttncalcError:  # this engine or this model does not support it
             continue
         if result.verdict == "fits":
-            yield Suggestion(change.words, change.flag, result)
+            yield Suggestion(change.words, change.flag, result, change.cost)
 
 
 def _kinds(*, with_share: bool) -> list[_Kind]:
@@ -188,6 +196,7 @@ def _both(one: _Change, other: _Change) -> _Change:
         {**one.fields, **other.fields},
         {**one.workload, **other.workload},
         {**one.engine_args, **other.engine_args},
+        max(one.cost, other.cost),
     )
 
 
@@ -271,7 +280,8 @@ def _narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
     for name in resolved.engine.narrower_cache_dtypes:
         if dtype(name).bits < bits:
             flag = f"--kv-dtype {name}"
-            yield _Change(f"a cache in {name}", flag, workload={"kv_dtype": name}, engine_args=of_k_or_v)
+            workload = {"kv_dtype": name}
+            yield _Change(f"a cache in {name}", flag, workload=workload, engine_args=of_k_or_v, cost=_CACHE)
 
 
 def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -283,7 +293,8 @@ def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
     bits = weight_bits(file_type(resolved.model) or resolved.weights_dtype or resolved.args.dtype.name)
     for name in resolved.engine.narrower_weight_dtypes:
         if weight_bits(name) < bits:
-            yield _Change(f"weights in {name}", f"--weights-dtype {name}", {"weights_dtype": name})
+            flag = f"--weights-dtype {name}"
+            yield _Change(f"weights in {name}", flag, {"weights_dtype": name}, cost=_WEIGHTS)
 
 
 def _on_host(resolved: ResolvedRequest, option: str) -> Iterator[_Change]:
@@ -293,7 +304,8 @@ def _on_host(resolved: ResolvedRequest, option: str) -> Iterator[_Change]:
         if changed:
             layers = changed.engine_args[option]
             words = resolved.engine.offload_options[option].format(plural(layers, "layer"))
-            yield _Change(words, f"--{option.replace('_', '-')} {layers}", engine_args={option: layers})
+            flag = f"--{option.replace('_', '-')} {layers}"
+            yield _Change(words, flag, engine_args={option: layers}, cost=_HOST)
 
 
 _ON_THE_SAME_GPUS: dict[_Kind, str] = {
@@ -322,17 +334,43 @@ def _ranks_of_attention(resolved: ResolvedRequest) -> Iterator[_Change]:
 
 
 def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
-    """Yield larger numbers of GPUs for one copy of the model; GPUs of replicas are used first: --gpus 8 --tp 2."""
+    """Yield larger numbers of GPUs, the fewest first: --gpus 8 --tp 2, with as many replicas as the batch needs.
+
+    GPUs of replicas that are there hold fewer copies first. Of equally many GPUs, those of one copy come before
+    further replicas.
+    """
     current = resolved.gpus if resolved.whole_layers else resolved.devices * resolved.dp
+    changes: list[tuple[tuple[int, bool, int], _Change]] = []
     for request in with_other_gpus(resolved):
-        gpus = request.gpus or current
-        if gpus > current and possible_verdict(request) == "fits":
-            replicas = 1 if resolved.whole_layers or resolved.gpus % gpus else resolved.gpus // gpus
-            tp = "" if resolved.whole_layers else f" --tp {request.tp}"
-            pp = f" --pp {request.pp}" if request.pp > 1 else ""
-            words = f"{count(gpus)} GPUs{' per replica' if replicas > 1 else ''}"
-            fields = {"gpus": gpus * replicas, "tp": request.tp, "pp": request.pp}
-            yield _Change(words, f"--gpus {gpus * replicas}{tp}{pp}", fields)
+        copy, needed = request.gpus or current, _copies(request, resolved.request.workload.batch)
+        there = 1 if resolved.whole_layers or resolved.gpus % copy else max(1, resolved.gpus // copy)
+        gpus = copy * max(needed, there)
+        if not needed or copy < current or (copy == current and gpus <= resolved.gpus):
+            continue
+        tp = "" if resolved.whole_layers else f" --tp {request.tp}"
+        pp = f" --pp {request.pp}" if request.pp > 1 else ""
+        words = f"{count(gpus)} GPUs" if gpus == copy else f"{count(copy)} GPUs per replica"
+        if copy == current:
+            words = plural(gpus // copy, "replica")
+        fields = {"gpus": gpus, "tp": request.tp, "pp": request.pp}
+        change = _Change(words, f"--gpus {gpus}{tp}{pp}", fields, cost=_HARDWARE)
+        changes.append(((gpus, needed > there, copy), change))
+    for _, change in sorted(changes, key=lambda each: each[0]):
+        if _works(change, resolved.request):
+            yield change
+
+
+def _copies(request: FitRequest, batch: int) -> int:
+    """Return how many copies of a request's GPUs hold the batch for sure; 0 if none do, or it is not possible."""
+    try:
+        resolved = resolve(request)
+        if resolved.whole_layers:
+            return int(possible_verdict(request) == "fits")
+        if sequences := sure_sequences(resolved):
+            return -(-batch // (sequences * resolved.replicas))
+        return int(possible_verdict(request) == "fits")  # without a limit
+    except AttncalcError:
+        return 0
 
 
 def _smaller_workload(resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -340,9 +378,10 @@ def _smaller_workload(resolved: ResolvedRequest) -> Iterator[_Change]:
     context, batch = sure_limits(resolved)
     if context:
         words = f"{count(context)} tokens of context"
-        yield _Change(words, f"--context {context}", workload={"context": context})
+        yield _Change(words, f"--context {context}", workload={"context": context}, cost=_WORK)
     if batch:
-        yield _Change(plural(batch, "sequence"), f"--batch {batch}", workload={"batch": batch})
+        batch *= resolved.replicas
+        yield _Change(plural(batch, "sequence"), f"--batch {batch}", workload={"batch": batch}, cost=_WORK)
 
 
 # Notes of the report
@@ -353,13 +392,11 @@ class AttentionRanks(NamedTuple):
 
     Attributes:
         flags: The options that ask for it.
-        before: Concurrent requests on all GPUs without it.
-        after: Concurrent requests on all GPUs with it; None if each GPU has no room for all weights of attention.
+        result: What fits with it; None if each GPU has no room for all weights of attention.
     """
 
     flags: str
-    before: float
-    after: float | None
+    result: FitResult | None
 
 
 def with_attention_ranks(result: FitResult) -> AttentionRanks | None:
@@ -376,6 +413,4 @@ def with_attention_ranks(result: FitResult) -> AttentionRanks | None:
         other = fit(dataclasses.replace(request, **changes, gpus=resolved.gpus))
     except AttncalcError:
         return None
-    before = float(result.pool.concurrency) * resolved.replicas
-    after = float(other.pool.concurrency) * other.resolved.replicas
-    return AttentionRanks(flags, before, None if other.verdict == "does_not_fit" else after)
+    return AttentionRanks(flags, other if other.fits else None)

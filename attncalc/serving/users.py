@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ..quantity import Quantity, symbol
 from .fit import most_sequences
+from .memory_budget import End
 from .request import ResolvedRequest
 from .traffic import Traffic
 
@@ -44,8 +45,10 @@ class Users(NamedTuple):
     reserves_context: bool
 
 
-def users(resolved: ResolvedRequest) -> Users | None:
+def users(resolved: ResolvedRequest, end: End = "expected") -> Users | None:
     """Return how many of the request's users run concurrently; None if the request has no traffic.
+
+    `end` is which of the memories for the cache they have.
 
     Raises AttncalcError as `fit` does.
     """
@@ -56,7 +59,7 @@ def users(resolved: ResolvedRequest) -> Users | None:
     average, worst = traffic.average_tokens, traffic.worst_tokens
     if reserves:
         average = worst = symbol("T", resolved.workload.context, "tokens of context")
-    (on_average, at_worst), shares = most_sequences(resolved, (average, worst), traffic.shared_tokens)
+    (on_average, at_worst), shares = most_sequences(resolved, (average, worst), traffic.shared_tokens, end)
     return Users(
         traffic,
         average,

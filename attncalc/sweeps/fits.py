@@ -55,15 +55,16 @@ class _Cells:
         self._deployment = deployment
         self._kept: dict[Any, Any] = {}
 
-    def result(self, batch: int, context: int) -> FitResult:
-        """Return what fits, without formulas."""
+    def result(self, requests: int, context: int) -> FitResult:
+        """Return what fits of so many requests in all replicas, without formulas."""
         deployment = self._deployment
+        batch = deployment.resolved.per_replica(requests)
         pools = self._keep(("pools", context), lambda: deployment.pools(context))
         tightest, pool = deployment.tightest(pools, batch, context)
         device = deployment.devices[tightest]
         refusal = self._keep(("refusal", context), lambda: deployment.refusal(context))
         return FitResult(
-            resolved=deployment.resolved_at(batch, context),
+            resolved=deployment.resolved_at(requests, context),
             budget=device.budget,
             layout=deployment.layouts[tightest],
             pool=pool,
@@ -104,7 +105,10 @@ class Fits:
         self._request = fit_request(model, {**options, "batch": 1, "context": ANY})
         self._is_late = options.get("n_gpu_layers") == AUTO  # 'auto' is another number for each batch and context
         self._remembered: Remembered[_Cells] = Remembered(self._cells, ("B", "T"))
-        self._bounds = Compiled(self._compute_bounds, ("B", "T"))
+        # with users' requests the batch is searched, which asks for every number
+        self._bounds: Callable[[int, int], Sequence[Any]] = Compiled(self._compute_bounds, ("B", "T"))
+        if self._request.traffic:
+            self._bounds = lambda *size: [getattr(f, "value", f) for f in self._compute_bounds(*size)]
 
     def figures(self, batch: int, context: int) -> tuple[Any, ...]:
         """Return the figures. Raises AttncalcError as `fit` does."""
@@ -138,11 +142,14 @@ class Fits:
     def _resolved(self) -> ResolvedRequest:
         return resolve(self._request)
 
-    def _compute_bounds(self, batch: int, context: int) -> list[Quantity | Ratio | None]:
+    def _compute_bounds(self, requests: int, context: int) -> list[Quantity | Ratio | None]:
         """Return the lower bounds of time; without numbers as `fit` has none."""
+        batch = self._resolved.per_replica(requests)
         workload = dataclasses.replace(self._resolved.workload, batch=batch, context=context)
+        request = self._request.with_workload(batch=requests)
         with_limits = any(name in LIMITS for name in self._bound_names)
-        bounds, _ = bounds_of(self._resolved._replace(workload=workload), with_limits=with_limits)
+        resolved = self._resolved._replace(workload=workload, request=request)
+        bounds, _ = bounds_of(resolved, with_limits=with_limits)
         return [figure.quantity for figure in roofline_figures(bounds)]
 
 

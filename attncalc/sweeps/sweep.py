@@ -15,7 +15,7 @@ from ..model import ModelSpec
 from ..options import as_text, parsed
 from ..what_if import what_if
 from .axes import FIT_AXES, FLAGS, INNER, PASS_AXES, TRAFFIC_AXES, Axis, cell, option_name, read_axes
-from .columns import COSTS, ERROR, MEMORY, PASS, USERS, read_columns, unit_of
+from .columns import BOUNDS, COSTS, ERROR, MEMORY, PASS, USERS, read_columns, unit_of
 from .costs import Costs
 from .fits import Fits
 
@@ -75,7 +75,7 @@ class Sweep:
                     f"{option_name(axis.name)} changes no column",
                     "add figures of a pass: --columns flops_total,peak_flash",
                 )
-            if axis.name in TRAFFIC_AXES and not any(name in USERS for name in columns):
+            if axis.name in TRAFFIC_AXES and not any(name in (*USERS, *BOUNDS) for name in columns):
                 raise AttncalcError(
                     f"{option_name(axis.name)} changes no column",
                     "add the figures of users: --columns concurrent_average,concurrent_worst",

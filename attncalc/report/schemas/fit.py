@@ -74,6 +74,9 @@ _SUGGESTION = {
     "flag": p.text("what to type"),
     "concurrency": p.number("concurrent requests after it"),
     "max_batch": _FREE_BATCH,
+    "max_batch_low": p.or_null(
+        p.whole("the most sequences of this context that surely fit"), f"{_NO_LIMIT}, and if none does"
+    ),
     "launch_command": _COMMAND,
 }
 _TOTALS = {
@@ -147,6 +150,10 @@ _BOUND_BY_EXPECTED = p.or_null(
 )
 _TIMES = {
     "gpu": p.text("the GPU"),
+    "prefill_batch": p.whole("sequences of the prefill", 1),
+    "prefill_context": p.whole("tokens of each of them", 1),
+    "decode_batch": p.whole("sequences of a decode step", 1),
+    "decode_context": p.whole("tokens of each of them, on average", 1),
     "weights_dtype": p.text("dtype of the weights"),
     "math_dtype": p.text("dtype in which matrices are multiplied"),
     "prefill_bound_by": _BOUND_BY,
@@ -193,6 +200,7 @@ SCHEMA = p.document(
             p.fields("the load of the running server, by its log", _LOAD), "without such lines, and without a log"
         ),
         "replicas": p.whole("copies of the model, data-parallel ranks among them", 1),
+        "batch_per_replica": p.whole("the requests of one replica, of those in workload.batch", 1),
         "launch_command": _COMMAND,
         "devices": p.listed(
             "llama.cpp's memory on each GPU and on the host; [] for other engines", p.fields("a device", _DEVICE)
