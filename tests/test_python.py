@@ -341,7 +341,9 @@ def test_a_call_has_the_options_of_its_command(command: Any, kind: Any) -> None:
 
 def test_fit_has_the_options_of_its_command() -> None:
     spellings = {"output_text", "output_len", "enable_prefix_caching"}  # of --output and --prefix-caching
-    assert set(FitOptions.__annotations__) == names(fit_command) - spellings - {"log", "full", "quants", "roofline"} | {"output"}
+    assert set(FitOptions.__annotations__) == names(fit_command) - spellings - {"log", "full", "quants", "roofline"} | {
+        "output"
+    }
 
 
 @pytest.mark.parametrize(
