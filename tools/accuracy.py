@@ -82,7 +82,7 @@ def fresh_distribution(rows: list[Row]) -> Iterator[str]:
     """Yield one line per engine, kind of memory, and whether all facts of the start-up are known."""
     yield "| start-ups | logs | mean error | median | 90th percentile | largest over | inside the range | its width |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|"
-    for is_doubtful, words in ((False, "all facts known"), (True, "facts missing")):
+    for is_doubtful, words in ((False, "all facts known"), (True, "not counted")):
         for engine, title in TITLES.items():
             for is_unified, memory in ((False, "own memory"), (True, "unified memory")):
                 members = [
@@ -98,11 +98,11 @@ def fresh_distribution(rows: list[Row]) -> Iterator[str]:
 
 def every_fresh_row(rows: list[Row]) -> Iterator[str]:
     """Yield one line per fresh start-up; the last column is the error of today's prediction."""
-    yield "| start-up | engine | GPU | logged | predicted | range | error | now | not known |"
+    yield "| start-up | engine | GPU | logged | predicted | range | error | now | not known, so not counted |"
     yield "|---|---|---|---:|---:|---:|---:|---:|---|"
     for row in sorted(rows, key=lambda row: (bool(row.facts.get("doubtful")), row.facts["id"])):
         facts, prediction = row.facts, row.prediction
-        missing = facts.get("note", "").partition("not known: ")[2]
+        missing = facts.get("note", "").removeprefix("not known: ") if facts.get("doubtful") else ""
         yield (
             f"| {facts['id'].removeprefix('fresh-')} | {TITLES[facts['engine']]} {facts['version']} | {where(facts)} | "
             f"{row.logged:.2f} | {prediction.kv_memory:.2f} | {prediction.low:.2f} to {prediction.high:.2f} | "
@@ -155,8 +155,8 @@ def every_row(rows: list[Row]) -> Iterator[str]:
         doubtful = " (doubtful)" if facts.get("doubtful") else ""
         yield (
             f"| {facts['id']}{doubtful} | {TITLES[facts['engine']]} {facts['version']} | {where(facts)} | "
-            f"{row.logged:.2f} | {prediction.kv_memory:.2f} | {prediction.low:.2f} to {prediction.high:.2f} | {row.error:+.2f} | "
-            f"{'' if error is None else f'{error:+.2f}'} |"
+            f"{row.logged:.2f} | {prediction.kv_memory:.2f} | {prediction.low:.2f} to {prediction.high:.2f} | "
+            f"{row.error:+.2f} | {'' if error is None else f'{error:+.2f}'} |"
         )
 
 
