@@ -379,3 +379,10 @@ def test_the_gpu_beside_a_log_decides_the_batched_tokens(ask: Ask, tmp_path: Pat
     version = ("--engine-version", "0.22.1")
     assert json.loads(ask(*words, *version, "--gpu", "rtx-4090").out)["agrees"]
     assert not json.loads(ask(*words, *version, "--gpu", "h100-80gb").out)["agrees"]
+
+
+def test_slots_with_a_unified_cache_share_one_context(ask: Ask) -> None:
+    """A log of Qwen3.6-27B: 16 layers x 131,072 cells x 2 x 4 heads x 256 x 34/32 B are 4,352 MiB, not one per slot."""
+    words = ("--gpu", "rtx-5090", "--engine", "llamacpp", "-c", "131072", "-np", "4", "-kvu", "--kv-dtype", "q8_0")
+    lines = json.loads(ask("fit", str(MODELS / "qwen3.5-27b.json"), "--weights-dtype", "q4_k_m", *words, "--json").out)
+    assert any("size = 4352.00 MiB (131072 cells" in line for line in lines["log_lines"])
