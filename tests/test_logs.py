@@ -365,3 +365,24 @@ def test_a_log_of_another_engine_than_requested_is_an_error(ask: Ask, tmp_path: 
     answer = ask("fit", "llama3-8b", "--log", str(log), "--engine", "llamacpp")
     assert answer.code == 2
     assert "--engine llamacpp cannot be combined with a log of SGLang" in answer.err
+
+
+def test_the_gpu_beside_a_log_decides_the_batched_tokens(ask: Ask, tmp_path: Path) -> None:
+    """Gemma 4 E4B on 24 GB, vLLM 0.22.1: windows keep 2,048 batched tokens there, and 8,192 on an H100."""
+    log = tmp_path / "vllm.log"
+    log.write_text(
+        "INFO 06-07 08:56:43 [gpu_worker.py:466] Available KV cache memory: 4.1 GiB\n"
+        "INFO 06-07 08:56:43 [kv_cache_utils.py:1733] GPU KV cache size: 224,353 tokens\n"
+        "INFO 06-07 08:56:43 [kv_cache_utils.py:1734] Maximum concurrency for 32,768 tokens per request: 6.85x\n"
+    )
+    words = ("fit", str(MODELS / "gemma-4-e4b.json"), "--log", str(log), "--context", "32768", "--json")
+    version = ("--engine-version", "0.22.1")
+    assert json.loads(ask(*words, *version, "--gpu", "rtx-4090").out)["agrees"]
+    assert not json.loads(ask(*words, *version, "--gpu", "h100-80gb").out)["agrees"]
+
+
+def test_slots_with_a_unified_cache_share_one_context(ask: Ask) -> None:
+    """A log of Qwen3.6-27B: 16 layers x 131,072 cells x 2 x 4 heads x 256 x 34/32 B are 4,352 MiB, not one per slot."""
+    words = ("--gpu", "rtx-5090", "--engine", "llamacpp", "-c", "131072", "-np", "4", "-kvu", "--kv-dtype", "q8_0")
+    lines = json.loads(ask("fit", str(MODELS / "qwen3.5-27b.json"), "--weights-dtype", "q4_k_m", *words, "--json").out)
+    assert any("size = 4352.00 MiB (131072 cells" in line for line in lines["log_lines"])

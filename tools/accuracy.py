@@ -1,7 +1,7 @@
 """Write the tables of predicted and logged memory into docs/accuracy.md.
 
-    python tools/accuracy.py          (writes the section "Memory for the cache")
-    python tools/accuracy.py --check  (fails if the section is not up to date)
+    python tools/accuracy.py          (writes "Memory for the cache" and "Start-ups that nobody had seen")
+    python tools/accuracy.py --check  (fails if they are not up to date)
 
 It predicts every row of tests/data/startups, of any engine, from model, GPU and options.
 """
@@ -19,8 +19,11 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 from startups import Prediction, predict, startups  # noqa: E402
 
+from attncalc.config.gpus import gpu  # noqa: E402
+
 PAGE = ROOT / "docs" / "accuracy.md"
 START, END = "<!-- tools/accuracy.py writes this -->", "<!-- end -->"
+START_FRESH = "<!-- tools/accuracy.py writes these too -->"
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}
 ROUNDING = 0.006
 """GiB: a log prints two decimals."""
@@ -33,7 +36,10 @@ class Row:
         facts: the row of startups.json.
         prediction: what `fit` predicts.
         logged: GiB for the cache in the log.
+        now: the error of today's prediction, of a fresh start-up.
     """
+
+    now = 0.0
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self.facts = facts
@@ -58,9 +64,56 @@ class Row:
 
 def section() -> str:
     """Return the text between the markers."""
-    known = [row for row in startups() if "kv_memory" in row["logged"]]
+    known = [row for row in startups() if "kv_memory" in row["logged"] and row["group"] != "fresh"]
     rows = [row for row in map(Row, known) if row.prediction.verdict != "refused"]
     return "\n".join([START, "", *distribution(rows), "", *every_row(rows), "", END])
+
+
+def fresh_section() -> str:
+    """Return the text between the markers of the fresh start-ups: as predicted before their figures were read."""
+    rows = [Row(row) for row in startups() if row["group"] == "fresh"]
+    for row in rows:
+        low, expected, high = row.facts["held_out"]
+        row.now, row.prediction = row.error, row.prediction._replace(low=low, kv_memory=expected, high=high)
+    return "\n".join([START_FRESH, "", *fresh_distribution(rows), "", *every_fresh_row(rows), "", END])
+
+
+def fresh_distribution(rows: list[Row]) -> Iterator[str]:
+    """Yield one line per engine, kind of memory, and whether all facts of the start-up are known."""
+    yield "| start-ups | logs | mean error | median | 90th percentile | largest over | inside the range | its width |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    for is_doubtful, words in ((False, "all facts known"), (True, "not counted")):
+        for engine, title in TITLES.items():
+            for is_unified, memory in ((False, "own memory"), (True, "unified memory")):
+                members = [
+                    row
+                    for row in rows
+                    if bool(row.facts.get("doubtful")) is is_doubtful
+                    and row.facts["engine"] == engine
+                    and gpu(row.facts["gpu"]).unified is is_unified
+                ]
+                if members:
+                    yield line(f"{words}: {title}, {memory}", members, [row.error for row in members])
+
+
+def every_fresh_row(rows: list[Row]) -> Iterator[str]:
+    """Yield one line per fresh start-up; the last column is the error of today's prediction."""
+    yield "| start-up | engine | GPU | logged | predicted | range | error | now | not known, so not counted |"
+    yield "|---|---|---|---:|---:|---:|---:|---:|---|"
+    for row in sorted(rows, key=lambda row: (bool(row.facts.get("doubtful")), row.facts["id"])):
+        facts, prediction = row.facts, row.prediction
+        missing = facts.get("note", "").removeprefix("not known: ") if facts.get("doubtful") else ""
+        yield (
+            f"| {facts['id'].removeprefix('fresh-')} | {TITLES[facts['engine']]} {facts['version']} | {where(facts)} | "
+            f"{row.logged:.2f} | {prediction.kv_memory:.2f} | {prediction.low:.2f} to {prediction.high:.2f} | "
+            f"{row.error:+.2f} | {row.now:+.2f} | {missing} |"
+        )
+
+
+def where(facts: dict[str, Any]) -> str:
+    """Return the GPUs of a start-up: '2 x h100-80gb'."""
+    devices = facts["tp"] * facts["pp"]
+    return f"{devices} x {facts['gpu']}" if devices > 1 else str(facts["gpu"])
 
 
 def distribution(rows: list[Row]) -> Iterator[str]:
@@ -99,13 +152,11 @@ def every_row(rows: list[Row]) -> Iterator[str]:
     yield "|---|---|---|---:|---:|---:|---:|---:|"
     for row in sorted(rows, key=lambda row: (row.facts["engine"], numbers(row.facts["version"]), row.facts["id"])):
         facts, prediction, error = row.facts, row.prediction, row.with_logged_weights()
-        devices = facts["tp"] * facts["pp"]
-        where = f"{devices} x {facts['gpu']}" if devices > 1 else facts["gpu"]
         doubtful = " (doubtful)" if facts.get("doubtful") else ""
         yield (
-            f"| {facts['id']}{doubtful} | {TITLES[facts['engine']]} {facts['version']} | {where} | {row.logged:.2f} | "
-            f"{prediction.kv_memory:.2f} | {prediction.low:.2f} to {prediction.high:.2f} | {row.error:+.2f} | "
-            f"{'' if error is None else f'{error:+.2f}'} |"
+            f"| {facts['id']}{doubtful} | {TITLES[facts['engine']]} {facts['version']} | {where(facts)} | "
+            f"{row.logged:.2f} | {prediction.kv_memory:.2f} | {prediction.low:.2f} to {prediction.high:.2f} | "
+            f"{row.error:+.2f} | {'' if error is None else f'{error:+.2f}'} |"
         )
 
 
@@ -116,8 +167,10 @@ def numbers(version: str) -> tuple[int, ...]:
 
 def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    start, end = text.index(START), text.index(END) + len(END)
-    written = text[:start] + section() + text[end:]
+    written = text
+    for marker, new in ((START, section()), (START_FRESH, fresh_section())):
+        start = written.index(marker)
+        written = written[:start] + new + written[written.index(END, start) + len(END) :]
     if "--check" in sys.argv:
         sys.exit(0 if written == text else f"{PAGE.name} is not up to date: run python tools/accuracy.py")
     PAGE.write_text(written, encoding="utf-8")

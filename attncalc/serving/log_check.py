@@ -147,10 +147,13 @@ def without_gpu(request: FitRequest, kv_memory: int) -> FitRequest:
 
 
 def _comparison(request: FitRequest, log: StartupLog, *, guessed: bool) -> LogComparison:
-    resolved = resolve(without_gpu(request, 0))  # the layout does not depend on the memory
+    # the layout does not depend on the memory, but on the GPU's default of batched tokens
+    resolved = resolve(dataclasses.replace(without_gpu(request, 0), gpu=request.gpu))
     cache_layout = resolved.engine.layout(layer_cache_specs(resolved.model.plain()), resolved.args)
     memory, checks = resolved.engine.log_checks(log, cache_layout, resolved.args, resolved.workload.context)
     memory_request = without_gpu(request, memory.printed if memory else 0)
+    if memory:
+        memory_request = dataclasses.replace(memory_request, gpu=request.gpu)
     return LogComparison(memory_request, memory, checks, tuple(_estimates(request, log, memory)), guessed)
 
 

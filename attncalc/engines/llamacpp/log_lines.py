@@ -66,7 +66,7 @@ class Start:
     def _lines(self, context: int) -> Iterator[str]:
         args, slots = self.args, self.args.slots
         streams = self.streams(slots)
-        full, windows = map(int, self.stream_cells(batch=slots, slots=slots, context=context))
+        full, windows = map(int, self.stream_cells(batch=args.whole_contexts, slots=slots, context=context))
         k_type, v_type = (TYPES[kv_type.name] for kv_type in args.types)
         if not args.release.fork:
             yield f"llama_context: n_ctx                 = {args.streams(slots) * full}"

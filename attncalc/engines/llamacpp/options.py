@@ -232,6 +232,11 @@ class LlamacppArgs(EngineArgs):
         return self.sequences or self.batch or 1
 
     @property
+    def whole_contexts(self) -> int:
+        """Sequences that the cells of a start hold with the whole context: with -np 4 -kvu, the slots share one."""
+        return min(self.batch or self.slots, self.slots) if self.kv_unified else self.slots
+
+    @property
     def micro_batch(self) -> int:
         """Tokens of a micro-batch."""
         return self.ubatch or DEFAULT_UBATCH

@@ -124,7 +124,9 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
     caches = [cached for layers in whole.main.distinct() for cached in layers.cache()]
     window = model_window(caches, fork=release.fork)
     per_slot = has_pools(caches)
-    full, windows = stream_cells(args, window, batch=slots, slots=slots, context=facts.context, per_slot=per_slot)
+    full, windows = stream_cells(
+        args, window, batch=args.whole_contexts, slots=slots, context=facts.context, per_slot=per_slot
+    )
     streams = slots if per_slot else args.streams(slots)
     masked, pools = int(full), 0
     if per_slot:  # masks of pools of 4 and of 128, and one of the indexer
