@@ -40,7 +40,7 @@ class Bar(NamedTuple):
         weights: The weights.
         runtime: The least and the most that the engine keeps besides weights and cache.
         cache: The least and the most that is left for the cache.
-        gpus: The number of GPUs, of which each is as the bar shows.
+        owner: What has the memory: 'the GPU', 'each GPU', 'the CPU'.
     """
 
     memory: int
@@ -51,7 +51,7 @@ class Bar(NamedTuple):
     weights: int
     runtime: tuple[int, int]
     cache: tuple[int, int]
-    gpus: int = 1
+    owner: str = "the GPU"
 
     def words(self) -> tuple[str, str]:
         """Return what the bar shows in two sentences, with figures in GiB: both ends of a range, '0.3 to 2.4'."""
@@ -92,11 +92,10 @@ class Bar(NamedTuple):
         return (*pieces[0], *(Piece("|"), *pieces[1])) if len(pieces) > 1 else tuple(pieces[0])
 
     def _limits(self) -> str:
-        owner = "each GPU" if self.gpus > 1 else "the GPU"
         if self.usable == self.memory:
-            return f"{owner} has {gib(self.memory)} GiB"
+            return f"{self.owner} has {gib(self.memory)} GiB"
         share = f"({self.option} {self.share})"
-        return f"{self.engine} takes {gib(self.usable)} of {owner}'s {gib(self.memory)} GiB {share}"
+        return f"{self.engine} takes {gib(self.usable)} of {self.owner}'s {gib(self.memory)} GiB {share}"
 
 
 def gib(size: int) -> str:

@@ -282,6 +282,13 @@ def _free(budget: MemoryBudget, unit: str) -> str:
     return f"{gib_range(low, high)}{unit} are"
 
 
+def _owner(resolved: ResolvedRequest) -> str:
+    """Return what has the memory, as the subject of a sentence."""
+    if resolved.gpu and resolved.gpu.is_cpu:
+        return "the CPU"
+    return "each GPU" if resolved.gpus > 1 else "the GPU"
+
+
 def _memory_bar(result: FitResult) -> Bar | None:
     """Return how weights, runtime memory and cache share one GPU's memory; None without a GPU."""
     budget, resolved = result.budget, result.resolved
@@ -296,7 +303,7 @@ def _memory_bar(result: FitResult) -> Bar | None:
         weights=int(budget.weights.total),
         runtime=(budget.reserve.low, budget.reserve.high),
         cache=(budget.kv_memory_low, budget.kv_memory_high),
-        gpus=resolved.gpus,
+        owner=_owner(resolved),
     )
 
 

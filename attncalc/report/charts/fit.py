@@ -26,8 +26,8 @@ def memory_chart(bar: Bar) -> Stack:
         pieces.append(Piece("KV cache", f"{left} GiB", after_runtime, bar.usable, "cache"))
     marks = [Mark(bar.usable, f"{gib(bar.usable)} GiB for the engine, {bar.share} of the memory")]
     if bar.usable < bar.memory:
-        marks.append(Mark(bar.memory, f"{gib(bar.memory)} GiB on the GPU"))
-    title = "Memory of each GPU" if bar.gpus > 1 else "Memory of the GPU"
+        marks.append(Mark(bar.memory, f"{gib(bar.memory)} GiB on {bar.owner}"))
+    title = f"Memory of {bar.owner}"
     return Stack("memory", title, Axis("", BYTES, "memory"), tuple(pieces), tuple(marks))
 
 
