@@ -38,7 +38,9 @@ def check(document: Document, schema: Schema | None = None) -> None:
     Its `further` has the next ones, so that a file is corrected at once. The default is the schema of model files.
     """
     mistakes = _check(document, (), document.data, _model_schema() if schema is None else schema)
-    found = {error.message: error for error in islice(mistakes, MAX_MISTAKES)}
+    # one wrong field of a config.json makes several keys wrong: d_model, d_head and d_ff follow from n_embd
+    limit = 1 if document.origins else MAX_MISTAKES
+    found = {error.message: error for error in islice(mistakes, limit)}
     if found:
         first, *further = found.values()
         first.further = tuple(further)
