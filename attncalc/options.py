@@ -63,19 +63,22 @@ def _cache_dtype(text: str, name: str) -> str:
 
 _SHORT_TYPES = {"q2": "q2_k", "q3": "q3_k_m", "q4": "q4_k_m", "q5": "q5_k_m", "q6": "q6_k", "q8": "q8_0"}
 """What people mean by a number of bits: the usual mixture of llama.cpp."""
+_METHODS = {"awq": "int4", "awq_marlin": "int4"}
+"""Methods of quantization with one number of bits, as vLLM's --quantization has them."""
 
 
 def _weights_dtype(text: str, name: str) -> str:
     given = dtype_name(text).lower()
-    given = _SHORT_TYPES.get(given, given)
+    given = {**_SHORT_TYPES, **_METHODS}.get(given, given)
     if given in FILE_TYPES:
         return given
     if not is_dtype(given):
         known = dict.fromkeys([*DTYPES, *FILE_TYPES])
-        raise BadValueError(
-            f"there is no dtype '{truncate(text)}'", f"{did_you_mean(given, known)}known: {', '.join(known)}"
-        )
-    return _dtype(text, name)
+        hint = did_you_mean(given, known)
+        if given.startswith(("gptq", "bitsandbytes", "bnb")):
+            hint = "give the bits of the file's weights, int4 or int8; "
+        raise BadValueError(f"there is no dtype '{truncate(text)}'", f"{hint}known: {', '.join(known)}")
+    return _dtype(given, name)
 
 
 def _dtype_or_auto(text: str, name: str) -> str | None:

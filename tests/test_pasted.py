@@ -144,7 +144,14 @@ def test_a_command_becomes_options(command: str, expected: list[str]) -> None:
 
 @each(("gpu", "context"), [("12GB", "4096"), ("rtx-4090", "32768"), ("2x24GB", "32768"), ("h100", "262144")])
 def test_ollamas_context_follows_the_gpus_memory(gpu: str, context: str) -> None:
-    words = expanded("ollama run qwen3:8b", "--gpu", gpu)
+    words = expanded("ollama run qwen3:30b-a3b-instruct-2507", "--gpu", gpu)
+    assert words[words.index("--context") + 1] == context
+
+
+@each(("model", "context"), [("qwen3:8b", "40960"), ("llama3:8b", "8192"), ("qwen2.5:72b", "32768")])
+def test_ollamas_context_is_at_most_the_models(model: str, context: str) -> None:
+    """PR 1971: 'requested context size too large for model num_ctx=262144 n_ctx_train=40960'. Tags are Instruct."""
+    words = expanded(f"ollama run {model}", "--gpu", "h100")
     assert words[words.index("--context") + 1] == context
 
 

@@ -18,7 +18,7 @@ _MEMORY = "--gpu takes a GPU's memory too: --gpu 24GB"
 _USERS = "--prompt 4K --output-len 1K show how many users' requests fit"
 _TRAINING = (
     "the memory of training is not computed; 'attncalc flops MODEL --phase train' has a step's FLOPs, and "
-    "'attncalc memory MODEL --phase train' its activations"
+    "'attncalc memory MODEL' the activations of a forward pass"
 )
 _PRICE = "prices are not built in; 'attncalc sweep MODEL --gpu h100,h200 --gpus 1,2,4,8' lists what fits"
 _OPTIONS = {
@@ -41,8 +41,9 @@ _OPTIONS = {
     **dict.fromkeys(
         ("--zero", "--optimizer", "--fsdp", "--deepspeed", "--grad-accum", "--lr", "--micro-batch"), _TRAINING
     ),
+    **dict.fromkeys(("--train", "--training", "--backward"), "'attncalc flops MODEL --phase train' counts a step"),
     **dict.fromkeys(
-        ("--train", "--training", "--backward"), "'attncalc flops' and 'attncalc memory' have --phase train"
+        ("--awq", "--gptq", "--load-in-4bit", "--bnb", "--4bit"), "--weights-dtype int4 counts weights of 4 bits"
     ),
     **dict.fromkeys(("--price", "--cost", "--budget"), _PRICE),
     **dict.fromkeys(

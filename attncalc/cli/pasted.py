@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from ..config import load
 from ..config.gpus import gpus_of
 from ..config.presets import preset_of, with_file_type
 from ..engines import ENGINES, find_engine
@@ -86,9 +87,10 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
     if model:
         model, file_type = _built_in(model)
         reader.add(("--weights-dtype", file_type) if file_type else start.words.of_model(model))
-    if start.words.context and not reader.has("--context") and (context := _default_context(start.words, before)):
+    context = None if reader.has("--context") else _default_context(start.words, before, model)
+    if context:
         reader.add(("--context", context))
-        sys.stderr.write(f"note: --context {context} is the default with this memory\n")
+        sys.stderr.write(f"note: --context {context} is the default with this memory and model\n")
     reader.add(("--engine", start.engine))
     reader.note()
     return [*before, *([model] if model else []), *(word for words in reader.found.values() for word in words)]
@@ -119,14 +121,20 @@ def _start(words: Sequence[str]) -> _Start | None:
     return found
 
 
-def _default_context(words: LaunchWords, before: Sequence[str]) -> str | None:
-    """Return the tokens of context that an engine takes by the memory of the GPUs in --gpu; None without a GPU."""
+def _default_context(words: LaunchWords, before: Sequence[str], model: str | None) -> str | None:
+    """Return the tokens of context that an engine takes by the memory of the GPUs in --gpu; None without a GPU.
+
+    Ollama never takes more than the model was trained for (https://github.com/ollama/ollama/pull/1971).
+    """
     texts = [after for word, after in pairwise(before) if word == "--gpu"]
     texts += [word.partition("=")[2] for word in before if word.startswith("--gpu=")]
     if not texts or words.context is None:
         return None
     number, gpu = gpus_of(texts[0])
-    return str(words.context((number or 1) * gpu.memory))
+    context = words.context((number or 1) * gpu.memory)
+    name, _ = with_file_type(model or "")
+    longest = load(name).max_context if preset_of(name) else None
+    return str(min(context, longest or context))
 
 
 class _Reader:

@@ -140,8 +140,12 @@ def of_release(data: dict[str, Any], name: str) -> dict[str, Any]:
         data: The data of the preset.
         name: What the preset was asked for: its own name, or a release in any spelling.
     """
+    asked = name.rpartition("/")[2]
+    meant = [_all_words(asked)]
+    if ":" in asked:  # a tag of Ollama's library is the Instruct release, unless it says another: qwen2.5:7b
+        meant.append(_all_words(f"{asked}-instruct"))
     for release, context in data.get("max_context_of", {}).items():
-        if _all_words(release.rpartition("/")[2]) == _all_words(name.rpartition("/")[2]):
+        if _all_words(release.rpartition("/")[2]) in meant:
             tables = {name: [context, width] for name, (_, width) in data.get("rope_tables", {}).items()}
             return {**data, "max_context": context, **({"rope_tables": tables} if tables else {})}
     return data
