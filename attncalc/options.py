@@ -61,15 +61,22 @@ def _cache_dtype(text: str, name: str) -> str:
     return "fp8_e5m2" if given == "fp8" and "e5m2" in text.lower() else given
 
 
-_SHORT_TYPES = {"q2": "q2_k", "q3": "q3_k_m", "q4": "q4_k_m", "q5": "q5_k_m", "q6": "q6_k", "q8": "q8_0"}
-"""What people mean by a number of bits: the usual mixture of llama.cpp."""
-_METHODS = {"awq": "int4", "awq_marlin": "int4"}
-"""Methods of quantization with one number of bits, as vLLM's --quantization has them."""
+_WEIGHT_TYPES = {
+    "q2": "q2_k",
+    "q3": "q3_k_m",
+    "q4": "q4_k_m",
+    "q5": "q5_k_m",
+    "q6": "q6_k",
+    "q8": "q8_0",
+    "awq": "int4",
+    "awq_marlin": "int4",
+}
+"""What people call types of weights: a number of bits is the usual mixture of llama.cpp, and AWQ has 4 bits."""
 
 
 def _weights_dtype(text: str, name: str) -> str:
     given = dtype_name(text).lower()
-    given = {**_SHORT_TYPES, **_METHODS}.get(given, given)
+    given = _WEIGHT_TYPES.get(given, given)
     if given in FILE_TYPES:
         return given
     if not is_dtype(given):

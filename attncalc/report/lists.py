@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import textwrap
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
@@ -13,8 +12,6 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 """Columns of a screen that is no terminal, and of text on a wider one."""
-
-
 _NARROWEST = 40
 """Columns of the narrowest screen; a narrower terminal wraps the lines itself."""
 
@@ -96,6 +93,8 @@ def option_lines(command: str, width: int) -> list[str]:
 
     An option stays beside its value if both fit, and a quoted word is not divided.
     """
+    import shlex  # only screens with commands need it
+
     groups: list[str] = []
     for word in map(shlex.quote, shlex.split(command)):
         has_option = groups and groups[-1].startswith("-") and " " not in groups[-1]
