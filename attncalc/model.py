@@ -248,6 +248,15 @@ class Tower(NamedTuple):
         """Return whether each of `tp` devices has the same number of the tower's heads, as far as is known."""
         return self.attention is None or self.attention.heads % tp == 0
 
+    @property
+    def size_of_layers(self) -> int:
+        """12 x layers x width^2, about the parameters of its layers. The layers follow from what tp divides of them."""
+        if not self.item or not self.item.d_model:
+            return self.split or self.params
+        d_model = self.item.d_model
+        layers = max(1, round(self.split / (4 * d_model**2 + d_model * self.item.d_inside)))
+        return 12 * layers * d_model**2
+
     def split_by(self, tp: int, *, pads_heads: bool = False) -> tuple[int, int]:
         """Return the parameters that `tp` devices divide, and those that each of them has.
 

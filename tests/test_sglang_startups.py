@@ -109,7 +109,8 @@ def test_memory_before_the_share_depends_on_the_link() -> None:
     assert before(1, "h100-80gb") == before(1, "l4") == (25, 55, 85)
     assert before(2, "l4") == before(8, "rtx-4090") == (30, 55, 110)
     assert before(2, "h100-80gb") == before(8, "h200") == (120, 190, 310)
-    assert before(8, "mi355x") == (120, 300, 470)
+    assert before(2, "mi355x") == (120, 300, 470)
+    assert before(8, "mi355x") == (120, 440, 500)
     assert before(2, "24GB") == (30, 120, 310)  # unknown
 
 
@@ -146,6 +147,64 @@ def test_a_vision_tower_makes_the_default_share_smaller() -> None:
     """27 layers of 1,152 against 24 of 1,024 (adjust_mem_fraction_for_vlm); Kimi-K2.5 logs 0.826 of 288 GB."""
     args = SglangArgs(dtype("bf16"), dtype("bf16"), engine_version="0.5.9", vision_params=12 * 27 * 1152**2)
     assert float(for_vision(args, "0.908")) == pytest.approx(0.826, abs=0.001)
+
+
+def test_a_tower_whose_config_has_a_depth_counts_as_24_layers() -> None:
+    """Qwen3.6 has 27 layers of 1,152: 0.95 * (1 - 0.1 * (24 * 1152^2 / (24 * 1024^2) - 1)) = 0.9248."""
+    resolved = resolve(FitRequest(load("qwen3.6-35b-a3b"), Workload.decode(1, 4096), "sglang", gpu=gpu("h100-80gb")))
+    assert float(for_vision(resolved.args, "1")) == pytest.approx(0.95 * (1 - 0.1 * (1152**2 / 1024**2 - 1)), abs=1e-4)
+
+
+def kv_memory_on(name: str, model: str, *, tp: int = 1, context: int = 40960, **args: Any) -> float:
+    """Return the GiB for the cache with a share of 0.6."""
+    asked = FitRequest(
+        load(model), Workload.decode(1, context), "sglang", gpu=gpu(name), tp=tp, gpu_memory_utilization="0.6"
+    )
+    return int(memory_budget(resolve(dataclasses.replace(asked, engine_args=args))).kv_memory) / GIB
+
+
+def test_aiter_takes_a_part_of_the_share() -> None:
+    """sgl-project/sglang#25199: with contexts above 8,192. A log of Qwen3-0.6B has 145.3 of 287.26 GiB."""
+    free, model = 287.98 - 0.55, str(DATA.parent / "startups" / "models" / "qwen3-0.6b.json")
+    given = kv_memory_on("mi355x", model)
+    assert given == pytest.approx(145.3, abs=0.4)
+    triton = kv_memory_on("mi355x", model, attention_backend="triton")
+    assert triton - given == pytest.approx(0.15 * 0.6 * free, abs=0.01)
+    assert kv_memory_on("mi355x", model, context=8192) == triton
+    assert kv_memory_on("mi355x", model, engine_version="0.4.5") == triton
+    nvidia = [kv_memory_on("b200", model, attention_backend=backend) for backend in (None, "triton")]
+    assert nvidia[0] == nvidia[1]
+
+
+def test_aiter_computes_mla_only_for_16_or_128_heads() -> None:
+    def differs(model: str, tp: int) -> bool:
+        default, triton = (
+            kv_memory_on("mi355x", model, tp=tp, attention_backend=backend) for backend in (None, "triton")
+        )
+        return default != triton
+
+    assert differs("deepseek-v3", 8)  # 128 heads on 8 GPUs: 16
+    assert not differs("deepseek-v3", 4)  # 32
+    assert not differs("glm-5", 8)  # sparse attention has a backend of its own
+    assert not differs("gpt-oss-120b", 1)
+
+
+def test_the_pool_of_an_fp8_latent_is_larger_than_its_share_before_0_5_17() -> None:
+    """GLM-5 on 8 MI355X: 3,262,823 tokens of 78 x (576 + 132) B, 167.81 GiB, and a pool of 78 x (656 + 132) B."""
+    memory = 78 * (576 + 132) * 3262823
+
+    def pool(version: str) -> tuple[int, str]:
+        asked = FitRequest(
+            load("glm-5"), Workload.decode(1, 4096, kv_dtype="fp8"), "sglang", kv_memory=memory, tp=8,
+            engine_args={"engine_version": version},
+        )  # fmt: skip
+        found = fit(asked).pool
+        return int(found.tokens), next(line for line in found.log_lines if "KV Cache is allocated" in line)
+
+    tokens, line = pool("0.5.16")
+    assert tokens == 3262823 // 64 * 64
+    assert line.endswith("KV size: 186.77 GB")
+    assert pool("0.5.17")[0] == memory // (78 * (656 + 132)) // 64 * 64
 
 
 def test_a_drafter_makes_the_default_share_smaller() -> None:

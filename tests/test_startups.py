@@ -75,7 +75,7 @@ def test_public_logs_are_predicted() -> None:
 
 
 def test_logs_of_sglang_are_predicted() -> None:
-    """11 logs of 11 models. The default share of Kimi-K2.5 depends on its tower, of which only parameters are known."""
+    """11 logs of 11 models. The default share of Kimi-K2.5 depends on its tower, whose layers are not known."""
     rows = rows_of("sglang", "public")
     errors = {row["id"]: abs(error(row)) for row in rows}
     assert len({row["model"] for row in rows}) >= 8

@@ -194,7 +194,7 @@ class _Reader:
             if name in known.flags:
                 self._use(name, known.flags[name])
                 continue
-            option = self._options.get(name)
+            option = None if name in known.unmodelled else self._options.get(name)  # it may be another engine's
             reading = known.names.get(name)
             if reading is None and option and not option.metavar:
                 self.add((name if "/" in option.names[0] else option.name,))

@@ -73,7 +73,8 @@ class EngineArgs:
     attentions: frozenset[str] = frozenset()  # labels of the model's kinds of attention ("MLA", "KDA")
     # llama.cpp's layers in a GGUF file, with those of multi-token prediction; None without a file
     blocks: int | None = None
-    vision_params: int = 0  # parameters of the model's vision tower
+    vision_params: int = 0  # parameters of the layers of the model's vision tower
+    vision_width: int = 0  # width of the vision tower; 0 if unknown
     speculative_tokens: int = 0  # tokens that a drafter proposes per step
     speculative_layers: int = 0  # layers for multi-token prediction, or of a drafter that is not known otherwise
     speculative_model: DraftModel | None = None

@@ -295,7 +295,8 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         max_model_len=workload.context,
         model_type=model.model_type,
         attentions=frozenset(kind.label for _, layers in model.groups() for kind in layers.attentions),
-        vision_params=sum(tower.params for tower in model.towers if tower.name == "vision"),
+        vision_params=sum(tower.size_of_layers for tower in model.towers if tower.name == "vision"),
+        vision_width=max((t.item.d_model for t in model.towers if t.name == "vision" and t.item), default=0),
         n_kv_heads=int(model.main.leading.widths().n_kv_heads) or None,
         blocks=model.stored.blocks if model.stored and not model.stored.file_type else None,
     )

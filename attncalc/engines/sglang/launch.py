@@ -103,7 +103,7 @@ WORDS = LaunchWords(
         "--nnodes": ignored,
         "--node-rank": ignored,
     },
-    unmodelled=("--cuda-graph-max-bs", "--cuda-graph-bs", "--disable-cuda-graph", "--attention-backend"),
+    unmodelled=("--cuda-graph-max-bs", "--cuda-graph-bs", "--disable-cuda-graph"),
     flags={
         "--disable-radix-cache": ("--no-prefix-caching",),
         "--enable-dp-attention": ("--enable-dp-attention",),

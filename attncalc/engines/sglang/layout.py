@@ -142,6 +142,11 @@ def _notes(
             "An fp8 latent is counted with scales and a bf16 rotary key; SGLang's TRT-LLM and TileLang kernels store "
             "neither."
         )
+        if not args.version.budgets_scales_of_latents:
+            yield (
+                f"SGLang {args.version.name} divides the memory by fewer bytes than a latent has: its pool is larger "
+                f"than its share by {100 * pools.full.k // pools.full.total - 100} % of the latents."
+            )
     if args.kv_dtype.name == "fp4":
         yield "fp4 is SGLang's fp4_mx_block16. Its nvfp4 may need a workspace too, which is not counted."
     if args.dcp > 1:

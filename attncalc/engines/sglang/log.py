@@ -8,7 +8,7 @@ What it prints as GB are GiB.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from ...check import Check
@@ -283,9 +283,15 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: 
     source = f"{count(printed)} {SIZES[given]}, as printed"
     predicted = figures_of(" ".join(layout.pool(memory, context).log_lines))
     missing = "Mamba Cache is allocated" if "state_slots" in predicted and not log.logged.keys() & _OF_STATES else ""
-    sizes = 0 if missing else sum(figure.bytes for name, figure in log.logged.items() if name.endswith("_size"))
+    sizes = 0 if missing else _bytes_of_pools(log.logged)
+    if _bytes_of_pools(predicted) > memory * 51 // 50:  # the pools are larger than what SGLang divided
+        sizes = 0
     total = sizes or memory
     return LogMemory(total, total, total, source, missing), size_checks(log, predicted, given)
+
+
+def _bytes_of_pools(figures: Mapping[str, Printed]) -> int:
+    return sum(figure.bytes for name, figure in figures.items() if name.endswith("_size"))
 
 
 def _token_checks(log: StartupLog, layout: CacheLayout, context: int) -> tuple[Check, ...]:

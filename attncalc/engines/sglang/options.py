@@ -95,6 +95,15 @@ class SglangOptions(TypedDict, total=False):
         Count | None,
         Option("--hicache-size", metavar="GB", parse=COUNT, help="Host memory of each GPU's cache, in GB (10^9)."),
     ]
+    attention_backend: Annotated[
+        str | None,
+        Option(
+            "--attention-backend",
+            metavar="NAME",
+            parse=TEXT,
+            help="Default: by GPU and model. aiter, AMD's default, takes 15 % of the share.",
+        ),
+    ]
     max_loras_per_batch: Annotated[
         Count | None,
         Option(
@@ -131,6 +140,7 @@ class SglangArgs(PagedArgs):
     enable_hierarchical_cache: bool = False
     hicache_ratio: str | None = None
     hicache_size: int | None = None
+    attention_backend: str | None = None
     max_loras_per_batch: int | None = None
     lora_target_modules: str | None = None
     disable_hybrid_swa_memory: bool = False

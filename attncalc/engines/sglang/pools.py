@@ -14,7 +14,7 @@ from ...attention.kind import POOLING_ROLES
 from ...attention.picked import Selected
 from ...errors import AttncalcError, NotSupportedError
 from ...quantity import renamed, symbol_like
-from ...units import DType, dtype
+from ...units import dtype
 from ..pipeline import LayerCacheSpec, check_stages, cut_into_stages, merge_equal, sum_over_layers
 from .options import SglangArgs
 
@@ -44,7 +44,7 @@ _ONE_POOL = "use --disable-hybrid-swa-memory to store windows like full attentio
 class TokenRow(NamedTuple):
     """Bytes of one token in one layer of a token pool."""
 
-    total: int  # all bytes
+    total: int  # all bytes, as SGLang divides the memory by them
     # The bytes that the start-up log counts as K. For a latent that is all but the scales of fp4.
     k: int
     latent: bool  # whether the row is MLA's latent
@@ -96,8 +96,8 @@ def model_pools(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> ModelPools
     full_layers = [layer for layer in layer_keys if not (hybrid and _has_window(layer))]
     swa_layers = [layer for layer in layer_keys if _has_window(layer)]
     return ModelPools(
-        full=_common_row(full_layers, args.kv_dtype, has_indexer=indexer is not None),
-        swa=_common_row(swa_layers, args.kv_dtype, has_indexer=False) if hybrid else None,
+        full=_common_row(full_layers, args, has_indexer=indexer is not None),
+        swa=_common_row(swa_layers, args, has_indexer=False) if hybrid else None,
         indexer=0 if indexer is None else indexer.width + indexer.width // _SCALE_GROUP * 4,
         window=window or 0,
         states=bool(states),
@@ -182,9 +182,9 @@ def _check_dtypes(keys: Sequence[CacheSpec], args: SglangArgs, *, has_indexer: b
         )
 
 
-def _common_row(layers: Sequence[Sequence[CacheSpec]], kv: DType, *, has_indexer: bool) -> TokenRow:
+def _common_row(layers: Sequence[Sequence[CacheSpec]], args: SglangArgs, *, has_indexer: bool) -> TokenRow:
     """Return the row of a pool with those layers. Raises AttncalcError if their rows differ."""
-    rows = [_token_row(keys, kv, has_indexer=has_indexer) for keys in layers]
+    rows = [_token_row(keys, args, has_indexer=has_indexer) for keys in layers]
     if len({tuple(map(int, row)) for row in rows}) > 1:
         sizes = ", ".join(sorted({f"{int(row.total):,} B" for row in rows}))
         raise AttncalcError(
@@ -194,14 +194,15 @@ def _common_row(layers: Sequence[Sequence[CacheSpec]], kv: DType, *, has_indexer
     return rows[0]
 
 
-def _token_row(keys: Sequence[CacheSpec], kv: DType, *, has_indexer: bool) -> TokenRow:
-    first = keys[0]
+def _token_row(keys: Sequence[CacheSpec], args: SglangArgs, *, has_indexer: bool) -> TokenRow:
+    first, kv = keys[0], args.kv_dtype
     if first.role == "latent":
         if has_indexer and kv.name == "fp8":
             # fp8 latent with fp32 scales, rotary key in bf16: 512 + 512 / 128 * 4 + 64 * 2 = 656 B
             unrotated = first.width - first.rotary
-            total = unrotated + unrotated // _SCALE_GROUP * 4 + first.rotary * 2
-            return TokenRow(total, int(total), True)
+            stored = unrotated + unrotated // _SCALE_GROUP * 4 + first.rotary * 2
+            counted = stored if args.version.budgets_scales_of_latents else kv.row_bytes(first.width)
+            return TokenRow(counted, int(stored), True)
         total = kv.row_bytes(first.width)
         return TokenRow(total, int(first.width) // 2 if kv.name == "fp4" else int(total), True)
     sizes = [cached.rows * kv.row_bytes(cached.width) for cached in keys]
@@ -220,7 +221,7 @@ def drafted_rows(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> tuple[int
     """
     draft, version = args.speculative_model, args.version
     if draft and draft.is_dflash and version.counts_rows_of_dflash:
-        rows = [of.layers * _token_row(_keys(of), args.kv_dtype, has_indexer=False).total for of in draft.layers]
+        rows = [of.layers * _token_row(_keys(of), args, has_indexer=False).total for of in draft.layers]
         return 0, sum(rows)
     is_counted = version.counts_layers_of_dflash if draft and draft.is_dflash else version.sizes_pools_after_drafter
     if not is_counted:

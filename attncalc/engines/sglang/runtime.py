@@ -28,8 +28,13 @@ _OVER_PCIE = (30, 55, 110)
 6000)."""
 _OVER_NVLINK = (120, 190, 310)
 """The same with NVLink: 1.3 to 1.67 (H100 and H800), 1.42 (H20), 1.7 to 2.5 (H200), 1.93 (2 x H100), 3.0 (4 x B200)."""
-_OVER_XGMI = (120, 300, 470)
-"""The same with AMD GPUs: 4.5 in both logs of 8 x MI355X."""
+_OVER_XGMI, _OVER_XGMI_OF_8 = (120, 300, 470), (120, 440, 500)
+"""The same with AMD GPUs: 4.36 to 4.5 in three logs of 8 x MI355X."""
+_AITER_RESERVE = (15, 100)
+_AITER_RESERVED_FROM = 8192
+"""Tokens of context beyond which the share leaves (numerator, denominator) of itself to AITER's workspace."""
+_AITER_HEADS = (16, 128)
+"""Heads of MLA on one GPU for which AITER has kernels."""
 _LARGEST_OF_UNIFIED = 80
 """Percent: the share above which starts on a GB10 are published as failing."""
 _UNKNOWN_LINK = (_OVER_PCIE[0], 120, _OVER_NVLINK[2])
@@ -66,6 +71,7 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
         _LOADING,
         "sgl-project/sglang#36583: temporaries of the loader count as used; 2 public logs have 0.1 and 0.2 GiB less",
     )
+    aiter = _aiter_reserve(facts, quantity(facts.gpu.memory - before))
     outside = (_activations(facts), _graphs(facts), _requests(facts))
     room = (facts.gpu.memory - expected) * (denominator - numerator) // denominator
     needed = sum(int(part.expected) for part in outside)
@@ -73,6 +79,11 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
         "SGLang's share is of the memory that is free after CUDA and communication have started. Activations, CUDA "
         "graphs and the table of requests are outside the share."
     ]
+    if aiter:
+        notes.append(
+            "SGLang multiplies --mem-fraction-static by 0.85 if AITER computes attention, AMD's default, and the "
+            "context is longer than 8,192 tokens. --attention-backend triton keeps the share."
+        )
     if needed > room:
         notes.append(
             f"warning: activations, CUDA graphs and the table of requests need {human(Quantity(needed), BYTES)}, but "
@@ -84,7 +95,37 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
             f"warning: the host uses the same memory as {facts.gpu.title}. Autotuning at 0.85 left a GB10's host none "
             "(sgl-project/sglang#35860). --mem-fraction-static 0.8 is published as starting."
         )
-    return RuntimeMemory((part, loading), tuple(notes), outside=outside)
+    return RuntimeMemory((part, loading, *([aiter] if aiter else [])), tuple(notes), outside=outside)
+
+
+def _aiter_reserve(facts: RuntimeFacts[SglangArgs], free: Quantity) -> RuntimePart | None:
+    """Return what SGLang takes from its share for AITER's workspace; None if another backend computes attention."""
+    if facts.gpu.vendor != "AMD" or facts.context <= _AITER_RESERVED_FROM or not _uses_aiter(facts):
+        return None
+    numerator, denominator = facts.share
+    available = named(free, "free", "bytes that are free before weights")
+    part, whole = _AITER_RESERVE
+    size = quantity(available * (numerator * part) // (denominator * whole))
+    source = "sgl-project/sglang#25199 and #37242: mem_fraction_static *= 0.85"
+    return RuntimePart("aiter_reserve", "left to AITER's workspace", int(size), size, int(size), source)
+
+
+def _uses_aiter(facts: RuntimeFacts[SglangArgs]) -> bool:
+    """Return whether AITER computes attention: as given, or by default, which is for AMD's Instinct GPUs.
+
+    MLA has it for 16 or 128 heads per GPU; sparse attention and gpt-oss have backends of their own
+    (_get_default_attn_backend and _handle_model_specific_adjustments in server_args.py).
+    """
+    args = facts.args
+    if not args.version.reserves_for_aiter or args.attention_backend:
+        return args.version.reserves_for_aiter and args.attention_backend == "aiter"
+    if "Instinct" not in facts.gpu.title or args.model_type == "gpt_oss":
+        return False
+    kinds = [layers.attention for _, layers in facts.model.plain().groups()]
+    if any(spec.role in ("indexer", "pools") for kind in kinds for spec in kind.cache()):
+        return False
+    latent = next((kind for kind in kinds if kind.label == "MLA"), None)
+    return latent is None or int(latent.widths().n_heads) in _AITER_HEADS
 
 
 def _before_share(gpu: Gpu, devices: int) -> tuple[int, int, int]:
@@ -95,7 +136,7 @@ def _before_share(gpu: Gpu, devices: int) -> tuple[int, int, int]:
     if devices == 1:
         return _ONE_DEVICE
     if gpu.vendor == "AMD":
-        return _OVER_XGMI
+        return _OVER_XGMI_OF_8 if devices >= 8 else _OVER_XGMI
     return {True: _OVER_NVLINK, False: _OVER_PCIE, None: _UNKNOWN_LINK}[gpu.nvlink]
 
 

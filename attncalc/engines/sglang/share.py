@@ -20,6 +20,8 @@ _GRAPH_STEPS: tuple[_Steps, _Steps] = (((20, 8), (35, 48), (60, 32), (160, 256))
 """(GiB, cuda_graph_max_bs for GPUs with less memory than that), with tp below 4 and from 4."""
 _OLD_GRAPH_STEPS: tuple[_Steps, _Steps] = (((20, 8), (35, 24), (60, 32), (160, 256)), ((20, 8), (35, 80), (60, 160)))
 _LARGEST_GRAPHS = 512
+_WITH_DEPTH = ("qwen2_5_vl", "qwen3", "glm4v", "glm_ocr")
+"""Beginnings of the model_types whose vision_config has no num_hidden_layers."""
 _DRIVER_MIB = 500
 """MiB by which nvidia-smi's memory.total exceeds what PyTorch sees: 463 on an RTX 5080 (16,303 and 15,840), 475 on an
 L4, 490 on an RTX 4090, 561 on an H100, 615 on an H200, 728 on a B200. SGLang computes the share from it."""
@@ -134,7 +136,8 @@ def for_vision(args: SglangArgs, share_of_text: str) -> str:
 
     From 0.5.3 it is 0.95 times a factor: 1 for a tower like ViT-L, whose layers times the square of the width are
     24 * 1024^2, and 0.1 less for each further 24 * 1024^2, within 0.8 and 1.05. A layer has about 12 times the square
-    of its width as parameters, from which that product is concluded.
+    of its width as parameters, from which that product is concluded. A config that calls its layers `depth`, as Qwen's
+    and GLM's, counts as 24 layers.
 
     For example Kimi-K2.5's MoonViT with 27 layers of 1,152: 0.95 * (1 - 0.1 * 0.424) = 0.91.
 
@@ -145,7 +148,10 @@ def for_vision(args: SglangArgs, share_of_text: str) -> str:
         return share_of_text
     factor = Fraction(args.version.share_for_vision)
     if args.version.share_leaves_mib:
-        dynamic = 1 - (Fraction(args.vision_params, 12 * 24 * 1024**2) - 1) / 10
+        params, base = args.vision_params, 12 * 24 * 1024**2
+        if args.vision_width and (args.model_type or "").startswith(_WITH_DEPTH):
+            params = 12 * 24 * args.vision_width**2
+        dynamic = 1 - (Fraction(params, base) - 1) / 10
         factor = Fraction(95, 100) * min(Fraction(105, 100), max(Fraction(8, 10), dynamic))
     return f"{float(Fraction(share_of_text) * factor):.4f}"
 

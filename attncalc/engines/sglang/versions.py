@@ -12,7 +12,7 @@ VERSION = "0.5.23"
 """The version whose source the pools are from."""
 _OLDEST = (0, 3, 6)
 RELEASES = (
-    *(VERSION, "0.5.19", "0.5.18", "0.5.15", "0.5.14", "0.5.13", "0.5.12", "0.5.11", "0.5.10", "0.5.3"),
+    *(VERSION, "0.5.19", "0.5.18", "0.5.17", "0.5.15", "0.5.14", "0.5.13", "0.5.12", "0.5.11", "0.5.10", "0.5.3"),
     *("0.4.7.post1", "0.4.6.post2", "0.4.5.post3", "0.4.4.post4", "0.4.0", "0.3.6"),
 )
 """Releases that a log without a version may come from, the newest first: one for each combination of the behaviours
@@ -29,6 +29,8 @@ class SglangVersion(Version):
 
     caps_windows = since((0, 5, 21), "_resolve_swa_cap_tokens in pool_configurator.py")
     """Compressed attention's window pool is sized by the running requests, unless a ratio is given."""
+    budgets_scales_of_latents = since((0, 5, 17), "_compute_cell_size in pool_configurator.py; pull request 31992")
+    """The pool is divided by all 656 bytes of an fp8 latent with an indexer; before, by 576."""
     captures_prefill = since((0, 5, 10), "disable_piecewise_cuda_graph in server_args.py")
     """CUDA graphs of prefills are on by default, and reserved for."""
     counts_padded_pages = since((0, 5, 21), "_get_paged_kv_bytes_per_token in pool_configurator.py")
@@ -63,6 +65,11 @@ class SglangVersion(Version):
     """kv_cache_quant_algo of fp8's configs is read."""
     reads_compressed_tensors_cache_dtype = since((0, 5, 19), "kv_cache_quant_algo in compressed_tensors.py")
     """kv_cache_scheme is read."""
+    reserves_for_aiter = since((0, 4, 6, 2), "measured: a log of 0.5.7 has it, one of 0.3.3 not; server_args.py")
+    """The share is multiplied by 0.85 if AITER computes attention and the context is longer than 8,192 tokens.
+
+    Pull request 37242 of 2026-08-31 has a variable that keeps a given share: SGLANG_AITER_HONOR_EXPLICIT_MEM_FRACTION.
+    """
     share_leaves_gib = since((0, 4, 7, 1), "__post_init__ in server_args.py")
     """The default share leaves a number of GiB."""
     share_leaves_mib = since((0, 5, 3), "_handle_gpu_memory_settings in server_args.py")
