@@ -330,7 +330,7 @@ def test_the_screens_of_all_gpus_and_of_one(ask: Ask) -> None:
     assert max(map(len, listed.out.splitlines())) <= 80
     (row,) = [line.split() for line in listed.out.splitlines() if line.startswith("  h100-80gb")]
     assert row == ["h100-80gb", "79.10", "3,350.0", "989.4", "1,978.9", "295"]
-    (marketed,) = [line.split() for line in listed.out.splitlines() if line.startswith("  rtx-5070-ti ")]
+    (marketed,) = [line.split() for line in listed.out.splitlines() if line.startswith("  rtx-5080-laptop ")]
     assert marketed[1] == "14.90*"  # 16 * 10^9 bytes
     answer = ask("gpus", "h100")
     assert "NVIDIA H100 80GB SXM  h100-80gb" in answer.out
@@ -462,3 +462,14 @@ def test_options_about_the_rest_of_a_gpu_exclude_a_known_memory(ask: Ask, option
     answer = ask("fit", "qwen3-8b", "--kv-memory", "9GiB", "--gpu", "h100", *option)
     assert answer.code == 2
     assert answer.err.startswith(f"error: {option[0]} cannot be combined with --kv-memory")
+
+
+def test_a_gpu_can_have_the_memory_that_programs_see() -> None:
+    known = gpu("rtx-5070-ti")
+    seen = gpu("RTX 5070 Ti:15.92GiB")
+    assert (seen.memory, seen.title, seen.measured) == (int(15.92 * 2**30), known.title, True)
+    number, of_several = gpus_of("2xrtx-4090:23.6gib")
+    assert (number, of_several.memory) == (2, int(23.6 * 2**30))
+    with pytest.raises(AttncalcError, match="it has 24 GB, not 230GB") as caught:
+        gpu("rtx-4090:230GB")
+    assert "--gpu rtx-4090:23.6GiB" in (caught.value.tip or "")

@@ -43,8 +43,12 @@ def test_sglang_starts_on_a_gb10_with_the_memory_that_logs_print() -> None:
 
 
 def test_vllm_has_more_outside_pytorch_on_unified_memory() -> None:
-    """A GB10 is published with 4.6 GiB, a Strix Halo with 0.56, and one GPU with memory of its own with 0.13."""
-    assert [round(size, 2) for size in parts(fitted("gb10", "vllm"))["outside_torch"]] == [2.0, 4.6, 7.0]
+    """7 logs of GB10s have 4.4 GiB in the median, a Strix Halo 0.56, and one GPU with memory of its own 0.13.
+
+    A Jetson's free memory may grow while weights are loaded: -3.3 to -1.1 GiB in 3 logs.
+    """
+    assert [round(size, 2) for size in parts(fitted("gb10", "vllm"))["outside_torch"]] == [2.0, 4.4, 7.0]
+    assert [round(size, 1) for size in parts(fitted("jetson-agx-orin", "vllm"))["outside_torch"]] == [-3.3, 0.5, 7.0]
     assert parts(fitted("strix-halo-128gb", "vllm"))["outside_torch"][1:] > (0.12, 0.56)
     assert round(parts(fitted("l4", "vllm"))["outside_torch"][1], 2) == 0.13
 

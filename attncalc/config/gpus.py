@@ -25,14 +25,17 @@ CPU, LOCAL = "cpu", "local"
 _TIP = "'attncalc gpus' lists them all; a path to a .yaml works too"
 _NOT_LOCAL = "give its name or its memory, as --gpu rtx-4090 or --gpu 12GB; --gpu cpu computes without a GPU"
 _EXAMPLE = "'attncalc gpus h100-80gb' prints an example"
+_EXAMPLE_OF_MEMORY = "give what programs see, as vLLM prints it: --gpu rtx-4090:23.6GiB"
 _SEVERAL = r"(?s)(?P<gpus>\d[\d,_]{0,39}) ?[xX] ?(?P<kind>.*\S)"
 """'2xh100', '2 x H100'."""
 _SEVERAL_AFTER = r"(?P<kind>.*[A-Za-z0-9]) ?[xX*] ?(?P<gpus>\d{1,4})"
 """'h100x8'; 'mi300x' has no number at its end."""
 _FOLLOWING_MEMORY = r", *\d+ ?MiB.*$"
 """What follows the name in a line of nvidia-smi: 'NVIDIA A100-SXM4-80GB, 81920 MiB'."""
-_MEMORY = r"(?i)\d[\d.,_]* ?[KMGTPE]i?B"
+_MEMORY = r"(?i)\d[\d.,_]* ?[KMGTPEkmgtpe]i?[Bb]"
 """'24GB', '23.5 GiB'."""
+_WITH_MEMORY = rf"(?P<gpu>[^:]+):(?P<memory>{_MEMORY[4:]})"
+"""'rtx-5070-ti:15.92GiB', the memory that software sees on this machine."""
 _SLICE = r"(?P<gpu>.+?)[- ](?:mig[- ])?(?P<compute>[1-7])g\.(?P<gb>\d{1,3})gb"
 """A slice of a GPU by MIG: 'h100-1g.10gb', and as CUDA names it: 'NVIDIA H200 MIG 1g.18gb'."""
 _SLICES, _MEMORY_SLICES = 7, 8
@@ -96,6 +99,8 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
         found = tuple(name for name in named if str(known[name]["memory_gb"]) == _words(text)[-2])
     if len(found) == 1:
         return _to_gpu(found[0], known[found[0]])
+    if sized := re.fullmatch(_WITH_MEMORY, text):
+        return _with_memory(gpu(sized["gpu"]), sized["memory"])
     if part := re.fullmatch(_SLICE, text.lower().replace("_", "-")):
         return _slice(gpu(part["gpu"]), part)
     path = Path(text)
@@ -146,6 +151,17 @@ def _hint(text: str) -> str:
         return f"known: {', '.join(sorted(sizes, key=lambda name: int(known[name]['memory_gb'])))}. "
     aliases = (alias for data in known.values() for alias in data.get("aliases", ()))
     return did_you_mean("-".join(text.lower().replace("_", " ").split()), [*known, *aliases])
+
+
+def _with_memory(known: Gpu, text: str) -> Gpu:
+    """Return a GPU with the memory that software sees on one machine: Windows and WSL show all of it, Linux less.
+
+    Raises AttncalcError if it is no size, or larger than the GPU.
+    """
+    size = parse_bytes(text, "--gpu")
+    if not 0 < size <= known.memory_gb * 2**30:
+        raise BadValueError(f"--gpu {known.name}: it has {known.memory_gb} GB, not {truncate(text)}", _EXAMPLE_OF_MEMORY)
+    return dataclasses.replace(known, name=f"{known.name}:{text}", memory=size, measured=True)
 
 
 def _slice(whole: Gpu, part: re.Match[str]) -> Gpu:

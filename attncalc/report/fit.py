@@ -301,7 +301,7 @@ def _memory_bar(result: FitResult) -> Bar | None:
         share=budget.share.text,
         option=budget.share.option,
         weights=int(budget.weights.total),
-        runtime=(budget.reserve.low, budget.reserve.high),
+        runtime=(max(0, budget.reserve.low), budget.reserve.high),
         cache=(budget.kv_memory_low, budget.kv_memory_high),
         owner=_owner(resolved),
     )

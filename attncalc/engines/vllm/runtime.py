@@ -28,12 +28,16 @@ _GRAPHS_ON_AMD = 5
 """How many times as much a HIP graph takes as a CUDA graph."""
 _SPLITS = 32
 _LARGEST_GRAPH = 512
-_OF_UNIFIED = (2000, 4600, 7000)
-"""Thousandths of a GiB outside PyTorch on a GB10, least, expected and most: 4.6 in two logs, 2.5 in a third.
+_OF_UNIFIED, _OF_JETSON = (2000, 4400, 7000), (-3300, 500, 7000)
+"""Thousandths of a GiB outside PyTorch, least, expected and most: 0.98 (an old version), 2.93, 3.59, 4.37, 4.95, 6.00 and 6.72 in logs of
+GB10s, with 0.5 on both sides of one model; -3.3 to -1.1 in three logs of Jetsons.
 
-vLLM subtracts what the host's free memory fell by, so that what the host's programs and page cache take meanwhile
-counts too: up to 31.6 GiB in one start (eugr/spark-vllm-docker pull request 286), beyond any useful range. On a Strix
-Halo ROCm counts the GPU's memory alone: a log has 0.56 GiB."""
+vLLM subtracts what the host's available memory fell by (psutil in MemorySnapshot.measure, utils/mem_utils.py), so that
+what the host's programs take or free meanwhile counts too: a GB10 took 31.6 GiB in one start (eugr/spark-vllm-docker
+pull request 286), beyond any useful range; three starts of one command had 16.93, 17.59 and 18.13 GiB for the cache
+(MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204). A Jetson frees caches while weights are loaded. On a Strix Halo ROCm counts
+the GPU's memory alone: a log has 0.56 GiB."""
+_JETSONS = ((8, 7), (11, 0))
 _UNQUANTIZED = ("bf16", "fp16", "fp32")
 _LARGEST_DEFAULT_SHARE = 92
 """Percent: the default of gpu_memory_utilization from 0.20 on."""
@@ -64,10 +68,10 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     version, thousandth = facts.args.version, GIB // 1000
     layers = symbol("L", facts.model.main.n_layers, "layers on this device")
     label = "outside PyTorch: libraries"
-    link, low, high = _link(facts), 120, 350
+    link, low, high, least = _link(facts), 120, 350, 0
     if facts.gpu.shares_with_host and facts.gpu.vendor == "NVIDIA":
-        least, expected, most = _OF_UNIFIED
-        total: int = symbol("libraries", expected * thousandth, "bytes measured outside PyTorch on a GB10")
+        least, expected, most = _OF_JETSON if facts.gpu.compute_capability in _JETSONS else _OF_UNIFIED
+        total: int = symbol("libraries", expected * thousandth, "bytes by which the host's free memory falls")
         low, high = expected - least, most - expected
     elif link:
         label, low, high = f"{label}, communication", link.below, link.above
@@ -86,7 +90,7 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     return RuntimePart(
         "outside_torch",
         label,
-        max(0, int(size) - low * thousandth),
+        max(min(0, least) * thousandth, int(size) - low * thousandth),
         size,
         int(size) + high * thousandth,
         _MEASURED,
@@ -266,7 +270,8 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
         wanted = facts.gpu.memory * facts.share[0] // facts.share[1]
         notes.append(
             f"warning: vLLM starts only if {human(wanted, BYTES)} are free, and the host uses the same memory. A GB10 "
-            f"has {least} to {most} % free at the start; --gpu-memory-utilization 0.{least} starts with the least."
+            f"has {least} to {most} % free at the start; --gpu-memory-utilization 0.{least} starts with the least. What the host "
+            "takes while weights are loaded counts too, by several GiB; --kv-cache-memory-bytes is not measured."
         )
     notes += [
         f"warning: --tp {facts.args.tp} does not divide the layers of the {tower.name} tower. vLLM may refuse to "
