@@ -36,6 +36,16 @@ class Mlp:
     d_latent: int | None = documented("width of the routed experts' input and output", left_out="d_model", default=None)
     router_bias: bool = False
 
+    ranks = 1  # data-parallel ranks whose tokens pass the experts, or a dense MLP: see engines/expert_parallel.py
+    devices = 1  # devices that divide the experts, each of which has whole ones
+    shared_ranks = 1  # data-parallel ranks whose tokens pass the shared experts
+    shared_copies = 1  # tensor-parallel devices that each have the shared experts as a whole, for a part of the tokens
+
+    @property
+    def n_routed(self) -> int:
+        """Return the routed experts of a layer on all devices; 0 for a dense MLP."""
+        return self.n_experts or 0
+
     def __post_init__(self) -> None:
         if (self.n_experts is None) != (self.n_experts_per_token is None):
             raise AttncalcError("n_experts and n_experts_per_token must be given together", "give both, or neither")

@@ -35,7 +35,6 @@ from attncalc.report.roofline import (
     roofline_variants,
 )
 from attncalc.report.text import table_lines
-from attncalc.serving.answer import RANKS_SHARE_EXPERTS, bounds_of
 from attncalc.serving.cache_read import ServingConfig
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.roofline import Roofline, Step, roofline
@@ -334,13 +333,6 @@ def test_figures_without_a_gpu_have_the_same_names_and_no_numbers() -> None:
     of = [(f.name, f.label, f.unit) for f in roofline_figures(bounds)]
     assert of == [(f.name, f.label, f.unit) for f in roofline_figures(None)]
     assert {f.quantity for f in roofline_figures(None)} == {None}
-
-
-def test_ranks_that_share_experts_have_no_roofline() -> None:
-    asked = FitRequest(load("mixtral-8x7b"), Workload.decode(1, 1024), gpu=gpu("h100"), gpus=2, tp=2)
-    assert bounds_of(resolve(asked))[0]
-    together = dataclasses.replace(asked, enable_expert_parallel=True)
-    assert bounds_of(resolve(together)) == (None, RANKS_SHARE_EXPERTS)
 
 
 def test_a_dtype_that_the_gpu_lacks_is_an_error() -> None:

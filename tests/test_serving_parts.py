@@ -142,7 +142,7 @@ def mlps(divided: ModelSpec) -> tuple[Mlp, Mlp]:
 def test_a_device_without_routed_experts_has_router_and_shared_ones() -> None:
     found = without_routed(MIXTURE)
     assert (found.n_experts, found.n_routed, found.n_shared_experts, found.d_ff_shared) == (0, 10, None, 128)
-    assert not found.replicates_shared
+    assert found.shared_copies == 1
     assert [matrix.cols for matrix in found.router(96)] == [10]
     given = without_routed(dataclasses.replace(MIXTURE, n_shared_experts=None, d_ff_shared=100))
     assert given.d_ff_shared == 100
@@ -161,7 +161,7 @@ def test_vllms_whole_experts_are_those_of_the_fullest_device(
     assert first == Mlp(320, gated=True)
     assert isinstance(found, WholeExperts)
     assert (found.n_experts, found.n_routed, found.d_ff, found.d_ff_shared) == (n_experts, 10, 64, 128)
-    assert found.replicates_shared == replicates
+    assert found.shared_copies == (tp if replicates else 1)
     assert found.shard(2).d_ff_shared == (128 if replicates else 64)
     assert found.shard(2).d_ff == 64
 
@@ -181,7 +181,7 @@ def test_sglangs_ranks_divide_all_mlps_and_the_head() -> None:
     whole = divide_for_attention(mixture(), 2, 1, expert_parallel=True)
     _, found = mlps(whole)
     assert isinstance(found, WholeExperts)
-    assert (found.n_experts, found.d_ff, found.d_ff_shared, found.replicates_shared) == (5, 64, 128, False)
+    assert (found.n_experts, found.d_ff, found.d_ff_shared, found.shared_copies) == (5, 64, 128, 1)
     plain = model(dense(4, 4))
     assert divide_for_attention(plain, 4, 1, expert_parallel=True) == plain
     heads = [

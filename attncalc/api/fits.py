@@ -16,7 +16,7 @@ from ..report.users import user_figures
 from ..serving import fit as of_fit
 from ..serving import roofline as of_roofline
 from ..serving import users as of_users
-from ..serving.answer import RANKS_SHARE_EXPERTS, lower_bounds
+from ..serving.answer import lower_bounds
 from ..serving.cache_read import ONE_DEVICE, ServingConfig
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..units import SECONDS, count
@@ -160,8 +160,6 @@ def roofline(
         resolved = resolve(_request(model, {**options, "gpu": gpu}))
         if resolved.gpu is None:
             raise AttncalcError("roofline needs --gpu", "it is computed from the FLOP/s and bandwidth of a GPU")
-        if resolved.divides_experts:
-            raise AttncalcError(f"No roofline: {RANKS_SHARE_EXPERTS}", "leave out the ranks that divide the experts")
         found = lower_bounds(resolved)
         spec, workload, gpu = resolved.model, found.workload, resolved.gpu
     elif not isinstance(gpu, Gpu):

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..mlp import Mlp
-from ..quantity import Formula, derived, symbol
+from ..quantity import Formula, ceil_div, derived, symbol
 
 Routing = Literal["fewest", "expected", "all"]
 """The routed experts that a step reads: k, the expected number, or all."""
@@ -42,9 +42,18 @@ def routed_read(size: int, mlp: Mlp, tokens: int, routing: Routing) -> int:
     if routing == "all":
         return mlp.n_experts * size
     if routing == "fewest":
-        return mlp.n_experts_per_token * size
-    millionths = _expected_experts(int(mlp.n_experts), int(mlp.n_experts_per_token))
+        picked = mlp.n_experts_per_token
+        return (ceil_div(picked, mlp.devices) if mlp.devices > 1 else picked) * size
+    if mlp.ranks > 1:
+        tokens = tokens * mlp.ranks
+    share = _Share(int(mlp.n_experts), int(mlp.n_routed), int(mlp.n_experts_per_token), int(mlp.devices))
+    millionths = _expected_experts(share)
     meaning = "millionths of n_experts * (1 - (1 - n_experts_per_token / n_experts)^B), the expected routed experts"
+    if mlp.ranks > 1 or mlp.devices > 1:
+        meaning = (
+            "millionths of n_experts * (1 - (1 - n_experts_per_token / n_routed)^tokens), the expected routed experts "
+            "on a device for the tokens of all ranks; at least those of one token on the device that has most of them"
+        )
 
     def formula() -> Formula:
         return symbol("experts_read_e6", millionths(int(tokens), _MILLION), meaning).formula
@@ -52,12 +61,29 @@ def routed_read(size: int, mlp: Mlp, tokens: int, routing: Routing) -> int:
     return derived(millionths, formula, tokens, _MILLION) * size // _MILLION
 
 
+class _Share(NamedTuple):
+    """The routed experts of one device.
+
+    Attributes:
+        here: Experts of a layer on the device.
+        routed: Experts of a layer on all devices.
+        per_token: Experts that a token picks.
+        devices: Devices over which the experts are divided.
+    """
+
+    here: int
+    routed: int
+    per_token: int
+    devices: int
+
+
 @lru_cache(maxsize=1024)
-def _expected_experts(n: int, k: int) -> Callable[[int, int], int]:
+def _expected_experts(share: _Share) -> Callable[[int, int], int]:
     """Return a function of (tokens, scale): the expected number of distinct experts, times `scale` and rounded."""
+    here, n, k, devices = share
 
     def scaled(tokens: int, scale: int) -> int:
         missed = math.exp(tokens * math.log1p(-k / n)) if k < n else 0.0
-        return round(scale * n * (1 - missed))
+        return max(round(scale * here * (1 - missed)), scale * -(-k // devices) if devices > 1 else 0)
 
     return scaled

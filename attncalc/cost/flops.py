@@ -259,11 +259,18 @@ def qk_dense(stack: Stack, layers: Layers, workload: Workload) -> int:
 
 
 def _mlp(stack: Stack, layers: Layers, workload: Workload) -> int:
-    weights = matmul_weights(layers.extra)
-    if layers.mlp:
-        always_used = matmul_weights((*layers.mlp.router(stack.d_model), *layers.mlp.shared(stack.d_model)))
-        weights = always_used + layers.mlp.experts_used * matmul_weights(layers.mlp.expert(stack.d_model)) + weights
-    return MULTIPLY_ADD * query_tokens(stack, workload) * weights
+    weights, mlp, tokens = matmul_weights(layers.extra), layers.mlp, query_tokens(stack, workload)
+    if mlp is None:
+        return MULTIPLY_ADD * tokens * weights
+    router, shared = mlp.router(stack.d_model), mlp.shared(stack.d_model)
+    experts = mlp.experts_used * matmul_weights(mlp.expert(stack.d_model))
+    if mlp.ranks == mlp.devices == 1:
+        return MULTIPLY_ADD * tokens * (matmul_weights((*router, *shared)) + experts + weights)
+    # What ranks divide has the tokens of all ranks. The devices have equal parts of the pairs of a token and an expert.
+    own = MULTIPLY_ADD * tokens * (matmul_weights(router) + weights)
+    of_experts = MULTIPLY_ADD * tokens * mlp.ranks * experts
+    of_shared = MULTIPLY_ADD * tokens * mlp.shared_ranks * matmul_weights(shared)
+    return own + of_experts // mlp.devices + of_shared // mlp.shared_copies
 
 
 def _head(model: ModelSpec, workload: Workload) -> int:

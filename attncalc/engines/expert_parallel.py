@@ -27,17 +27,32 @@ from ..quantity import documented, exact_div
 
 
 @dataclass(frozen=True)
-class WholeExperts(Mlp):
+class MlpOfRanks(Mlp):
+    """An MLP that computes the tokens of several data-parallel ranks, which all have as many.
+
+    Attributes:
+        ranks: Ranks whose tokens pass the experts, or a dense MLP.
+        shared_ranks: Ranks whose tokens pass the shared experts.
+    """
+
+    ranks: int = documented("data-parallel ranks with requests", default=1)
+    shared_ranks: int = documented("data-parallel ranks whose tokens pass the shared experts", default=1)
+
+
+@dataclass(frozen=True)
+class WholeExperts(MlpOfRanks):
     """A mixture of which one device has some experts as a whole, and the router of all.
 
     Attributes:
         n_routed: Experts of the layer on all devices; `n_experts` are those on this one.
-        replicates_shared: Whether each tensor-parallel device has the shared experts as a whole.
+        devices: These devices.
+        shared_copies: Tensor-parallel devices that each have the shared experts as a whole, for a part of the tokens.
     """
 
     n_experts: int | None = documented("experts of a layer on one device", default=None)
     n_routed: int = documented("experts of a layer on all devices", default=0)
-    replicates_shared: bool = False
+    devices: int = documented("devices that divide the experts", default=1)
+    shared_copies: int = documented("devices that have whole shared experts", default=1)
 
     def __post_init__(self) -> None:
         """A token may use more experts than one device has."""
@@ -47,7 +62,7 @@ class WholeExperts(Mlp):
         return (Matrix("router", width, self.n_routed, self.n_routed if self.router_bias else 0, "queries"),)
 
     def shard(self, tp: int) -> WholeExperts:
-        if not self.d_ff_shared or self.replicates_shared:
+        if not self.d_ff_shared or self.shared_copies > 1:
             return self
         if self.d_ff_shared % tp:
             raise AttncalcError(
@@ -73,7 +88,7 @@ def divide_experts(model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bo
         mlp = _shared_apart(mlp)
         if expert_parallel:
             # sequence-parallel experts: ParallelConfig.use_sequence_parallel_moe
-            return _whole_experts(mlp, tp * ranks, replicates_shared=tp > 1 and ranks > 1)
+            return _whole_experts(mlp, tp * ranks, ranks, shared_copies=tp if ranks > 1 else 1)
         return _parts_of_experts(mlp, tp, ranks)
 
     return _with_mlps(model, divide)
@@ -93,20 +108,20 @@ def divide_for_attention(model: ModelSpec, tp: int, ranks: int, *, expert_parall
 
     def divide(mlp: Mlp) -> Mlp:
         if not mlp.n_experts:
-            return dataclasses.replace(mlp, d_ff=_divided(mlp.d_ff, "the width of the MLP", tp, ranks))
+            return _of_ranks(mlp, ranks, ranks, d_ff=_divided(mlp.d_ff, "the width of the MLP", tp, ranks))
         mlp = _shared_apart(mlp)
         if mlp.d_ff_shared:
             mlp = dataclasses.replace(
                 mlp, d_ff_shared=_divided(mlp.d_ff_shared, "the width of the shared experts", tp, ranks)
             )
         if not expert_parallel:
-            return dataclasses.replace(mlp, d_ff=_divided(mlp.d_ff, "the width of an expert", tp, ranks))
+            return _of_ranks(mlp, ranks, ranks, d_ff=_divided(mlp.d_ff, "the width of an expert", tp, ranks))
         if (mlp.n_experts or 0) % tp:
             raise AttncalcError(
                 f"--enable-expert-parallel: --tp {tp} does not divide the {mlp.n_experts} experts",
                 "choose a number that does, as SGLang's --ep-size has to",
             )
-        return _whole_experts(mlp, tp, replicates_shared=False)
+        return _whole_experts(mlp, tp, ranks, shared_ranks=ranks)
 
     if ranks == 1 and not model.has_experts:
         return model
@@ -137,7 +152,29 @@ def _shared_apart(mlp: Mlp) -> Mlp:
     return dataclasses.replace(mlp, n_shared_experts=None, d_ff_shared=mlp.n_shared_experts * mlp.d_ff)
 
 
-def _whole_experts(mlp: Mlp, devices: int, *, replicates_shared: bool) -> WholeExperts:
+def with_ranks(model: ModelSpec, ranks: int) -> ModelSpec:
+    """Return one device's share when only so many data-parallel ranks have requests."""
+
+    def of(mlp: Mlp) -> Mlp:
+        if not isinstance(mlp, MlpOfRanks):
+            return mlp
+        return dataclasses.replace(mlp, ranks=ranks, shared_ranks=min(ranks, mlp.shared_ranks))
+
+    mlps = [layers.mlp for _, layers in model.groups() if layers.mlp]
+    if all(mlp.ranks in (1, ranks) and mlp.shared_ranks in (1, ranks) for mlp in mlps):
+        return model
+    return model.kept(("with_ranks", ranks), lambda: _with_mlps(model, of))
+
+
+def _of_ranks(mlp: Mlp, ranks: int, shared_ranks: int, **changes: int) -> MlpOfRanks:
+    """Return the MLP with the tokens of all ranks."""
+    fields = {field.name: getattr(mlp, field.name) for field in dataclasses.fields(mlp)} | changes
+    return MlpOfRanks(**fields, ranks=ranks, shared_ranks=shared_ranks)
+
+
+def _whole_experts(
+    mlp: Mlp, devices: int, ranks: int, *, shared_ranks: int = 1, shared_copies: int = 1
+) -> WholeExperts:
     """Return the experts of the devices that have the most: 257 experts on 8 devices are 33 on the first."""
     n_experts = mlp.n_experts or 0
     if devices > n_experts:
@@ -145,18 +182,21 @@ def _whole_experts(mlp: Mlp, devices: int, *, replicates_shared: bool) -> WholeE
             f"--enable-expert-parallel: {devices} devices are more than the {n_experts} experts",
             f"use at most {n_experts} devices for --tp times --dp",
         )
-    return _with_experts(mlp, -(-n_experts // devices), replicates_shared=replicates_shared)
+    here = _with_experts(mlp, -(-n_experts // devices))
+    return dataclasses.replace(
+        here, devices=devices, ranks=ranks, shared_ranks=shared_ranks, shared_copies=shared_copies
+    )
 
 
 def without_routed(mlp: Mlp) -> WholeExperts:
     """Return a mixture on a device that has none of the routed experts: the router, and the shared ones."""
-    return _with_experts(_shared_apart(mlp), 0, replicates_shared=False)
+    return _with_experts(_shared_apart(mlp), 0)
 
 
-def _with_experts(mlp: Mlp, n_experts: int, *, replicates_shared: bool) -> WholeExperts:
+def _with_experts(mlp: Mlp, n_experts: int) -> WholeExperts:
     """Return the mixture on a device that has so many of its experts."""
     fields = {field.name: getattr(mlp, field.name) for field in dataclasses.fields(mlp)} | {"n_experts": n_experts}
-    return WholeExperts(**fields, n_routed=mlp.n_experts or 0, replicates_shared=replicates_shared)
+    return WholeExperts(**fields, n_routed=mlp.n_experts or 0)
 
 
 def _divided(width: int, name: str, tp: int, ranks: int) -> int:
@@ -173,4 +213,4 @@ def _parts_of_experts(mlp: Mlp, tp: int, dp: int) -> Mlp:
             f"--tp {tp} times --dp {dp} does not divide the width of an expert, {mlp.d_ff}",
             "choose numbers that do, or add --enable-expert-parallel, which divides whole experts",
         )
-    return dataclasses.replace(mlp, d_ff=exact_div(mlp.d_ff, dp))
+    return _of_ranks(mlp, dp, 1, d_ff=exact_div(mlp.d_ff, dp))

@@ -6,6 +6,7 @@ Every label names the figure as a bound.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import AttncalcError
@@ -292,16 +293,31 @@ def roofline_notes(model: ModelSpec, workload: Workload, bounds: Roofline) -> tu
         notes.append(_batch_note(bounds))
         notes.append("Prefill computes logits only for the last token of each sequence.")
     if bounds.prefill_expected:
-        notes.append(
-            "Experts: the lower bounds read n_experts_per_token routed experts per layer, as if all tokens picked the "
-            "same ones. The expected number, E (1 - (1 - k / E)^B) of B tokens that pick k of E at random, is no bound."
-        )
+        notes += _expert_notes(model)
     cached = [spec for layers in model.main.layers for spec in layers.cache()]
     if any(spec.span.label == "pools" for spec in cached):
         notes.append("Pooled tokens are all read; if an indexer picks some of them, a step may be faster.")
     if workload.lengths:
         notes.append("All sequences are assumed to be as long as the longest.")
     return tuple(notes)
+
+
+def _expert_notes(model: ModelSpec) -> Iterator[str]:
+    """Yield which experts a step reads, and whose tokens they compute."""
+    mlps = [layers.mlp for _, layers in model.groups() if layers.mlp]
+    devices, ranks = max(int(mlp.devices) for mlp in mlps), max(int(mlp.ranks) for mlp in mlps)
+    fewest = "n_experts_per_token routed experts per layer"
+    if devices > 1:
+        fewest = f"n_experts_per_token / {devices} routed experts per layer of a device, rounded up"
+    yield (
+        f"Experts: the lower bounds read {fewest}, as if all tokens picked the same ones. The expected number, "
+        "E (1 - (1 - k / E)^B) of B tokens that pick k of E at random, is no bound."
+    )
+    if ranks > 1:
+        yield (
+            f"Tokens per second are those of one of {ranks} data-parallel ranks; the experts compute the tokens of all "
+            "ranks."
+        )
 
 
 def _math_notes(bounds: Roofline, math: str, stored: str) -> list[str]:

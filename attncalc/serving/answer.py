@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..engines.runtime import DeviceMemory
 from ..errors import AttncalcError
-from ..quantity import Quantity
+from ..quantity import Quantity, ceil_div
 from ..workload import Workload
 from .devices import device_memory
 from .fit import FitResult, fit, min_gpus
@@ -22,16 +22,11 @@ from .weight_format import multiplied_as
 if TYPE_CHECKING:
     from .roofline import Roofline
 
-RANKS_SHARE_EXPERTS = "which experts a step reads on one GPU depends on the requests of all ranks"
-"""Why there is no roofline if ranks divide the experts."""
-
 
 def bounds_of(resolved: ResolvedRequest, *, with_limits: bool = True) -> tuple[Roofline | None, str]:
     """Return `lower_bounds`; or None, and why there are none, which is '' without a GPU."""
     if resolved.gpu is None:
         return None, ""
-    if resolved.divides_experts:
-        return None, RANKS_SHARE_EXPERTS
     try:
         return lower_bounds(resolved, with_limits=with_limits), ""
     except AttncalcError as error:  # the GPU has no FLOP/s for the dtype
@@ -46,22 +41,22 @@ def lower_bounds(resolved: ResolvedRequest, *, with_limits: bool = True) -> Roof
 
     Raises AttncalcError if the GPU has no FLOP/s for the dtype.
     """
+    from ..engines.expert_parallel import with_ranks
     from .cache_read import ServingConfig
     from .roofline import roofline
 
     assert resolved.gpu is not None
     of_gpu = partial(
-        roofline,
-        resolved.model,
-        gpu=resolved.gpu,
-        weights_dtype=resolved.weights_dtype,
-        config=ServingConfig.of(resolved),
+        roofline, gpu=resolved.gpu, weights_dtype=resolved.weights_dtype, config=ServingConfig.of(resolved)
     )
-    load = _load(resolved)
+    batch, load = resolved.request.workload.batch, _load(resolved)
+    _, ranks = resolved.requests_of_rank(ceil_div(batch, resolved.copies))
     if load is None:
-        return of_gpu(resolved.workload, with_limits=with_limits)
+        return of_gpu(with_ranks(resolved.model, ranks), resolved.workload, with_limits=with_limits)
     prompt, decode = load
-    return of_gpu(decode, with_limits=with_limits).with_prefill_of(of_gpu(prompt, with_limits=False))
+    model = resolved.model if batch == 1 else with_ranks(resolved.model, ranks)
+    bounds = of_gpu(model, decode, with_limits=with_limits)
+    return bounds.with_prefill_of(of_gpu(with_ranks(resolved.model, 1), prompt, with_limits=False))
 
 
 def _load(resolved: ResolvedRequest) -> tuple[Workload, Workload] | None:
@@ -173,7 +168,7 @@ class Answer:
     def has_bounds(self) -> bool:
         """Whether there are bounds of time on the GPU, which are not computed for it."""
         resolved = self.resolved
-        if resolved.gpu is None or resolved.divides_experts:
+        if resolved.gpu is None:
             return False
         stored = multiplied_as(resolved.model, resolved.args.dtype, resolved.weights_dtype)
         return resolved.gpu.multiplies(stored.name)

@@ -221,9 +221,24 @@ class ResolvedRequest(NamedTuple):
             return 1
         return (self.gpus // self.devices if self.gpu else self.dp) * self.args.attn_dp
 
+    @property
+    def copies(self) -> int:
+        """Copies of the model that share nothing: replicas, of which data-parallel ranks of one copy are one."""
+        return self.replicas // self.ranks
+
     def per_replica(self, batch: int) -> int:
         """Return how many of `batch` requests one replica has, if they are divided evenly: 10 on 4 replicas are 3."""
         return ceil_div(batch, self.replicas) if self.replicas > 1 else batch
+
+    def requests_of_rank(self, requests: int) -> tuple[int, int]:
+        """Return the requests of the busiest data-parallel rank of a copy, and how many ranks at most have as many.
+
+        9 requests on 8 ranks are 2 on the busiest, and at most 4 ranks have 2; 3 requests are 1 on each of 3 ranks.
+        """
+        if self.ranks == 1:
+            return requests, 1
+        on_busiest = int(ceil_div(requests, self.ranks))
+        return on_busiest, int(requests) // on_busiest
 
     @property
     def refusal(self) -> Refusal | None:

@@ -118,7 +118,7 @@ class Roofline(NamedTuple):
         return self._replace(prefill=other.prefill, prefill_expected=other.prefill_expected, prompt=other.prompt)
 
 
-class _Machine(NamedTuple):
+class Machine(NamedTuple):
     """A GPU, the dtypes of products and weights, and the engine's settings."""
 
     gpu: Gpu
@@ -149,21 +149,21 @@ def roofline(
 
     Raises AttncalcError if the GPU has no FLOP/s for the dtype.
     """
-    machine, stored = _machine(model, workload, gpu, weights_dtype, config)
+    machine, stored = machine_of(model, workload, gpu, weights_dtype, config)
     full = dataclasses.replace(workload, lengths=None)
     micro = dataclasses.replace(full, batch=max(1, full.batch // config.stages), phase="decode", new=1)
-    decode = _decode(model, micro, machine) if model.main.has_cache else None
-    decode_expected = _decode(model, micro, machine, "expected") if decode and model.has_experts else None
+    decode = decode_step(model, micro, machine) if model.main.has_cache else None
+    decode_expected = decode_step(model, micro, machine, "expected") if decode and model.has_experts else None
     batch, limit = _compute_bound_batch(model, micro, machine) if decode and with_limits else (None, None)
     return Roofline(
         gpu=gpu,
         math=machine.math,
         weights_dtype=stored,
         ridge=gpu.ridge(machine.math.dtype),
-        prefill=_prefill(model, full, machine),
+        prefill=prefill_step(model, full, machine),
         decode=decode,
         tokens_per_second=_tokens_per_second(full, decode, config),
-        prefill_expected=_prefill(model, full, machine, "expected") if model.has_experts else None,
+        prefill_expected=prefill_step(model, full, machine, "expected") if model.has_experts else None,
         decode_expected=decode_expected,
         tokens_per_second_expected=_tokens_per_second(full, decode_expected, config),
         compute_bound_batch=batch,
@@ -175,27 +175,37 @@ def roofline(
     )
 
 
-def prefill_step(
-    model: ModelSpec, workload: Workload, gpu: Gpu, *, weights_dtype: str | None, config: ServingConfig
-) -> Step:
-    """Return the prefill of the workload's context without logits; arguments and errors are as in `roofline`."""
-    machine, _ = _machine(model, workload, gpu, weights_dtype, config)
-    return _prefill(model, workload, machine, with_head=False)
-
-
-def _machine(
+def machine_of(
     model: ModelSpec, workload: Workload, gpu: Gpu, weights_dtype: str | None, config: ServingConfig
-) -> tuple[_Machine, DType]:
-    """Return what a step runs on, and the dtype of the weights. Raises AttncalcError without FLOP/s for it."""
+) -> tuple[Machine, DType]:
+    """Return what a step runs on, and the dtype of the weights; arguments as in `roofline`.
+
+    Raises AttncalcError if the GPU has no FLOP/s for the dtype.
+    """
     stored = multiplied_as(model, compute_dtype(model, workload), weights_dtype)
-    return _Machine(gpu, gpu.matmul_peak(stored.name), weights_dtype, config), stored
+    return Machine(gpu, gpu.matmul_peak(stored.name), weights_dtype, config), stored
 
 
-def _prefill(
-    model: ModelSpec, workload: Workload, machine: _Machine, routing: Routing = "fewest", *, with_head: bool = True
+def prefill_step(
+    model: ModelSpec,
+    workload: Workload,
+    machine: Machine,
+    routing: Routing = "fewest",
+    *,
+    cached: int = 0,
+    with_head: bool = True,
 ) -> Step:
-    """Return the pass over all the context's tokens, with logits only for the last token of each sequence, or none."""
-    prefill = dataclasses.replace(workload, phase="prefill", new=workload.context)
+    """Return the pass over the context's tokens, with logits only for the last token of each sequence.
+
+    Args:
+        model: One device's share.
+        workload: Its sequences have the full context.
+        machine: What the pass runs on.
+        routing: The routed experts that the tokens pick.
+        cached: Tokens of each sequence that are in the cache already; fewer than the context.
+        with_head: Whether the logits are computed.
+    """
+    prefill = dataclasses.replace(workload, phase="prefill", new=workload.context - cached)
     counted = flops(model, prefill)
     head = counted.head
     if model.main.has_cache:  # a server needs the next token of each sequence, not those of the prompt
@@ -205,13 +215,14 @@ def _prefill(
         "flops_head": (head, "FLOP of the logits of each sequence's last token"),
     }
     # Every token of the prompt picks experts: as many as the decode step of a batch of that size.
-    tokens = dataclasses.replace(prefill, batch=workload.batch * workload.context)
+    tokens = dataclasses.replace(prefill, batch=workload.batch * prefill.new)
     if not with_head:
         del parts["flops_head"]
     return _step(model, prefill, tokens, sum_named(parts), machine, routing, stages=machine.config.stages)
 
 
-def _decode(model: ModelSpec, workload: Workload, machine: _Machine, routing: Routing = "fewest") -> Step:
+def decode_step(model: ModelSpec, workload: Workload, machine: Machine, routing: Routing = "fewest") -> Step:
+    """Return one micro-batch's step; arguments as in `prefill_step`."""
     return _step(model, workload, workload, flops(model, workload).total, machine, routing)
 
 
@@ -220,7 +231,7 @@ def _step(
     workload: Workload,
     picking: Workload,
     flop_total: Quantity,
-    machine: _Machine,
+    machine: Machine,
     routing: Routing,
     stages: int = 1,
 ) -> Step:
@@ -267,7 +278,7 @@ def _tokens_per_second(workload: Workload, decode: Step | None, config: ServingC
 
 
 def _compute_bound_batch(
-    model: ModelSpec, workload: Workload, machine: _Machine
+    model: ModelSpec, workload: Workload, machine: Machine
 ) -> tuple[Quantity | None, Ratio | None]:
     """Return the smallest compute-bound batch (None if there is none), and the FLOP/byte that large batches approach.
 
@@ -283,7 +294,7 @@ def _compute_bound_batch(
     gpu, math = machine.gpu, machine.math
 
     def decode_at(batch: int) -> Step:
-        return _decode(model, dataclasses.replace(workload, batch=batch), machine, "expected")
+        return decode_step(model, dataclasses.replace(workload, batch=batch), machine, "expected")
 
     single = decode_at(1)
     per_sequence, cached = int(single.flops), int(single.cache)

@@ -17,7 +17,7 @@ from ..units import GIB
 from .cache_read import ServingConfig, cache_read
 from .fit import FitResult
 from .request import ResolvedRequest
-from .roofline import Step, prefill_step
+from .roofline import Step, machine_of, prefill_step
 
 HOST_BANDWIDTH, DISK_BANDWIDTH = 25 * 10**9, 5 * 10**9
 """The default bytes/s from host memory to one GPU, and from disk to all of them.
@@ -119,9 +119,10 @@ def prefill_of(resolved: ResolvedRequest, context: int) -> Step | None:
     workload = dataclasses.replace(resolved.workload, batch=1, context=context, lengths=None)
     config = ServingConfig.of(resolved)
     try:
-        return prefill_step(resolved.model, workload, resolved.gpu, weights_dtype=resolved.weights_dtype, config=config)
+        machine, _ = machine_of(resolved.model, workload, resolved.gpu, resolved.weights_dtype, config)
     except AttncalcError:  # the GPU has no FLOP/s for the dtype
         return None
+    return prefill_step(resolved.model, workload, machine, with_head=False)
 
 
 def _faster_from(resolved: ResolvedRequest, sharing: int, bandwidth: int, name: str) -> Quantity | None:

@@ -1,0 +1,221 @@
+"""The bounds of a load: how fast one copy of a model can serve concurrent requests with a prompt and an output.
+
+    bounds_of_load(resolved: ResolvedRequest, load: Load) -> LoadBounds
+
+A load is a mixture of prefills and decode steps. While R concurrent requests of O output tokens pass, a device computes
+R prefills, reads its weights and their cache in each of O - 1 decode steps (a prefill yields the first token), and
+computes these steps. Prefills and decode steps can share a pass, so that one computes while the other reads. Two
+figures follow:
+
+- `tokens_per_second`, an upper bound: R * O tokens in the longer of all compute time and all memory time;
+- `planning_tokens_per_second`: in the prefills' compute time plus the time of the decode steps, one after the other,
+  with the expected number of experts.
+
+Communication between devices is not counted, nor what a scheduler does. The steps are those of `roofline.py`. Decode
+steps have the average context, the prompt and half of the output, as in `traffic.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+from ..cost.experts import Routing
+from ..engines.expert_parallel import with_ranks
+from ..errors import AttncalcError
+from ..quantity import Ratio, maximum, named, ratio, symbol
+from .cache_read import ServingConfig
+from .request import ResolvedRequest
+from .roofline import Bound, Step, decode_step, machine_of, prefill_step
+from .traffic import Traffic
+
+
+class Load(NamedTuple):
+    """Concurrent requests of one copy of the model, on `ResolvedRequest.copies` of which all requests are divided.
+
+    Attributes:
+        requests: Requests that run concurrently, divided over the data-parallel ranks of the copy.
+        prompt_tokens: Tokens of a prompt.
+        output_tokens: Tokens of an output.
+        prefix_hit_rate: The share of prompt tokens that are in the cache already, 0 to 1; at least the last token of a
+            prompt is computed.
+    """
+
+    requests: int
+    prompt_tokens: int
+    output_tokens: int
+    prefix_hit_rate: float = 0.0
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of a prompt that are not prefilled."""
+        return min(int(self.prompt_tokens * self.prefix_hit_rate), self.prompt_tokens - 1)
+
+    @property
+    def average_tokens(self) -> int:
+        """Tokens of a request on average while it decodes, the new one included."""
+        return int(Traffic(self.prompt_tokens, self.output_tokens).average_tokens)
+
+
+class LoadBounds(NamedTuple):
+    """What bounds one copy of a model under a load. Bounds read as few experts as one token picks.
+
+    With drafts, of which an unknown number is accepted, all figures per output token are None.
+
+    Attributes:
+        ttft: Seconds to the first token of a request that waits for no other; a lower bound.
+        tpot: Seconds per output token; a lower bound.
+        tokens_per_second: Output tokens/s of all the load's requests; an upper bound.
+        bound_by: What all the load's work takes longer for, with the expected experts.
+        planning_ttft: As `ttft`, with the expected experts.
+        planning_tpot: Seconds per output token with the expected experts, while all other requests are prefilled once.
+        planning_tokens_per_second: Output tokens/s of prefills and decode steps one after the other, with the expected
+            experts. Not a bound, but no published run without drafts and cached prefixes exceeds it.
+    """
+
+    ttft: Ratio
+    tpot: Ratio | None
+    tokens_per_second: Ratio | None
+    bound_by: Bound
+    planning_ttft: Ratio
+    planning_tpot: Ratio | None
+    planning_tokens_per_second: Ratio | None
+
+
+class _Steps(NamedTuple):
+    """The passes of a load on one device.
+
+    Attributes:
+        alone: The prefill of one prompt on an idle copy.
+        prompt: The prefill of one prompt while all other ranks compute one too.
+        decode: The decode step of all requests.
+    """
+
+    alone: Step
+    prompt: Step
+    decode: Step
+
+
+def bounds_of_load(resolved: ResolvedRequest, load: Load) -> LoadBounds:
+    """Return the bounds of a load.
+
+    Raises AttncalcError without a GPU, if it has no FLOP/s for the dtype, for an encoder, and if a number of the load
+    is not possible.
+    """
+    _check(resolved, load)
+    steps = _steps(resolved, load, "fewest")
+    expected = _steps(resolved, load, "expected") if resolved.model.has_experts else steps
+    work, expected_work = _work(resolved, load, steps), _work(resolved, load, expected)
+    drafts = resolved.args.speculative_tokens
+    return LoadBounds(
+        ttft=steps.alone.seconds,
+        tpot=None if drafts else steps.decode.seconds,
+        tokens_per_second=None if drafts else work.tokens_per_second(),
+        bound_by=expected_work.bound_by,
+        planning_ttft=expected.alone.seconds,
+        planning_tpot=None if drafts else expected_work.seconds_per_token(expected.decode),
+        planning_tokens_per_second=None if drafts else expected_work.tokens_per_second_in_series(expected.decode),
+    )
+
+
+def _check(resolved: ResolvedRequest, load: Load) -> None:
+    if resolved.gpu is None:
+        raise AttncalcError("bounds of time need --gpu", "they are computed from the FLOP/s and bandwidth of a GPU")
+    if not resolved.model.main.has_cache:
+        raise AttncalcError("an encoder has no output tokens", "give a decoder")
+    for name in ("requests", "prompt_tokens", "output_tokens"):
+        if getattr(load, name) < 1:
+            raise AttncalcError(f"{name} is {getattr(load, name)}, and must be at least 1", "give 1 or more")
+    if not 0 <= load.prefix_hit_rate <= 1:
+        raise AttncalcError(
+            f"prefix_hit_rate is {load.prefix_hit_rate}, and must be from 0 to 1", "give the share of cached tokens"
+        )
+
+
+def _steps(resolved: ResolvedRequest, load: Load, routing: Routing) -> _Steps:
+    assert resolved.gpu is not None
+    config = ServingConfig.of(resolved)
+    on_rank, ranks = resolved.requests_of_rank(load.requests)
+    workload = dataclasses.replace(resolved.workload, lengths=None)
+    prompt = dataclasses.replace(workload, batch=1, context=load.prompt_tokens)
+    decode = dataclasses.replace(workload, batch=max(1, on_rank // config.stages), context=load.average_tokens)
+    alone, shared = with_ranks(resolved.model, 1), with_ranks(resolved.model, ranks)
+    machine, _ = machine_of(shared, workload, resolved.gpu, resolved.weights_dtype, config)
+    of_one = prefill_step(alone, prompt, machine, routing, cached=load.cached_tokens)
+    return _Steps(
+        alone=of_one,
+        prompt=of_one if ranks == 1 else prefill_step(shared, prompt, machine, routing, cached=load.cached_tokens),
+        decode=decode_step(shared, decode, machine, routing),
+    )
+
+
+class _Work(NamedTuple):
+    """The work of one device while all requests of a load pass once.
+
+    Attributes:
+        tokens: Output tokens of all devices.
+        requests: Requests of the device.
+        steps: Decode steps.
+        prompt: FLOP of one prompt's prefill.
+        compute: FLOP of all prefills and decode steps.
+        memory: Bytes that all decode steps read.
+        peak: FLOP/s.
+        bandwidth: Bytes/s.
+    """
+
+    tokens: int
+    requests: int
+    steps: int
+    prompt: int
+    compute: int
+    memory: int
+    peak: int
+    bandwidth: int
+
+    @property
+    def bound_by(self) -> Bound:
+        """What takes longer; 'compute' if both take as long."""
+        return "memory" if self.memory * self.peak > self.compute * self.bandwidth else "compute"
+
+    def tokens_per_second(self) -> Ratio:
+        """Return tokens/s if one of compute and memory is always busy."""
+        if self.bound_by == "memory":
+            return ratio(self.tokens * self.bandwidth, self.memory)
+        return ratio(self.tokens * self.peak, self.compute)
+
+    def tokens_per_second_in_series(self, decode: Step) -> Ratio:
+        """Return tokens/s if decode steps wait for the prefills."""
+        if decode.bound_by == "compute":
+            return ratio(self.tokens * self.peak, self.compute)
+        prefills = self.requests * self.prompt * self.bandwidth
+        return ratio(self.tokens * self.peak * self.bandwidth, prefills + self.memory * self.peak)
+
+    def seconds_per_token(self, decode: Step) -> Ratio:
+        """Return the time of a decode step and of its part of the other requests' prefills."""
+        steps = maximum(self.steps, 1)
+        prefills = (self.requests - 1) * self.prompt
+        seconds = decode.seconds
+        return ratio(
+            prefills * seconds.denominator + steps * seconds.numerator * self.peak,
+            steps * self.peak * seconds.denominator,
+        )
+
+
+def _work(resolved: ResolvedRequest, load: Load, steps: _Steps) -> _Work:
+    on_rank, _ = resolved.requests_of_rank(load.requests)
+    requests = symbol("requests", on_rank, "concurrent requests on one device")
+    output = symbol("output", load.output_tokens, "tokens of an output")
+    prompt = named(steps.prompt.flops, "flops_prompt", "FLOP of the prefill of a prompt")
+    decode = named(steps.decode.flops, "flops", "FLOP of a decode step")
+    read = named(steps.decode.read, "bytes_read", "bytes that a decode step reads")
+    everywhere = symbol("requests_of_copy", load.requests, "concurrent requests of the copy")
+    return _Work(
+        tokens=everywhere * output,
+        requests=requests,
+        steps=output - 1,
+        prompt=prompt,
+        compute=requests * prompt + (output - 1) * decode,
+        memory=(output - 1) * read,
+        peak=named(steps.decode.by_compute.denominator, "peak", "dense FLOP/s"),
+        bandwidth=named(steps.decode.by_memory.denominator, "bandwidth", "bytes/s of the memory"),
+    )
