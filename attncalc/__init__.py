@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .api.comparison import compare
     from .api.costs import activations, crossover, decode_intensity, flops, growth, kv_cache, params
     from .api.fits import fit, roofline, users
+    from .api.training import train
     from .attention import Chunked, Cross, Full, Grouped, Sliding
     from .attention.latent import Latent
     from .config import load, preset_names
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "api.comparison": ("compare",),
     "api.costs": ("activations", "crossover", "decode_intensity", "flops", "growth", "kv_cache", "params"),
+    "api.training": ("train",),
     "api.fits": ("fit", "roofline", "users"),
     "attention": ("Chunked", "Cross", "Full", "Grouped", "Sliding"),
     "attention.latent": ("Latent",),
@@ -96,6 +98,7 @@ __all__ = [
     "preset_names",
     "roofline",
     "sweep",
+    "train",
     "users",
 ]
 

@@ -240,6 +240,11 @@ RUNS = {
     "params": ["gpt2 --tp 2", "docs/examples/qwen3-next-80b-a3b"],
     "flops": ["gpt2 --phase train", "gemma3-27b --past 100 -c 300", "t5-base --phase decode --mask prefix:3"],
     "memory": ["gpt2 --phase decode", "gemma3-27b --past 100 -c 300", "llama2-70b --attention mla:512"],
+    "train": [
+        "gpt2",
+        "llama3-8b --gpu a100-80gb --gpus 4 --zero 3 --tokens 1B --mfu 0.4 --price 2",
+        "llama3-8b --gpu all --lora r=16",
+    ],
     "compare": [
         "llama2-70b --attention mla:512",
         "llama2-70b gemma3-27b t5-base",

@@ -7,6 +7,8 @@ from typing import Any
 
 from attncalc import Full
 from attncalc.attention import CacheSpec, Matrix, Span, Widths
+from attncalc.attention.kind import no_saved_tensors
+from attncalc.attention.saved import Forward, SavedTensor
 from attncalc.workload import Mask, Run
 
 
@@ -32,6 +34,9 @@ class Recurrent:
 
     def widths(self, run: Run | None = None) -> Widths:
         return Widths(1, 1, self.d_state, self.d_state)
+
+    def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
+        raise no_saved_tensors(self.headline)
 
     def notes(self, past: bool) -> tuple[str, ...]:
         return ()

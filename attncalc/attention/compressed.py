@@ -10,8 +10,20 @@ from typing import Any
 from ..errors import AttncalcError
 from ..quantity import Constant, documented, exact_div, minimum
 from ..workload import Mask, Run
-from .kind import MULTIPLY_ADD, QK_AND_PV, CacheSpec, Matrix, Role, Widths, give_one_of, plain_fields, tps
+from .kind import (
+    MULTIPLY_ADD,
+    QK_AND_PV,
+    CacheSpec,
+    Matrix,
+    Role,
+    Widths,
+    give_one_of,
+    no_saved_tensors,
+    plain_fields,
+    tps,
+)
 from .picked import Picked, Pools
+from .saved import Forward, SavedTensor
 from .span import FULL, Span, pairs
 
 _KEY_AND_GATE = Constant(2, "tensors of a token: its key and its gate")
@@ -189,6 +201,9 @@ class Compressed:
 
     def widths(self, run: Run | None = None) -> Widths:
         return Widths(self.n_heads, 1, self.d_head, self.d_head)
+
+    def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
+        raise no_saved_tensors(self.headline)
 
     def notes(self, past: bool) -> tuple[str, ...]:
         if not self.compress_rate:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ..workload import Mask, Run
 from .grouped import Grouped
 from .kind import CacheSpec, Matrix, Widths
+from .saved import Forward, SavedTensor
 from .span import FULL, Span
 
 
@@ -53,6 +54,12 @@ class Cross(NamedTuple):
 
     def widths(self, run: Run | None = None) -> Widths:
         return self.heads.widths(run)._replace(fused=False)
+
+    def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
+        """Return what it saves besides the encoder's output, which is one tensor for all layers."""
+        separate = dataclasses.replace(self.heads, fused=False)
+        tensors = separate.saved_tensors(forward)
+        return tuple(t._replace(input_of=("W_q",)) if t.name == "input" else t for t in tensors)
 
     def notes(self, past: bool) -> tuple[str, ...]:
         return ("Cross-attention reads the cached K and V of the source: the encoder has already run.",) if past else ()

@@ -27,10 +27,12 @@ from .kind import (
     gate_width,
     give_one_of,
     matrices_from_shapes,
+    no_saved_tensors,
     plain_fields,
     tp_share,
     tps,
 )
+from .saved import Forward, SavedTensor, kernel_tensors, matrix_input, norm_tensors
 from .span import FULL, Span, pairs
 
 _K_AND_V = Constant(2, "tensors: keys and values")
@@ -224,6 +226,28 @@ class Grouped:
             fused=self.fused,
             gate=gate_width(self.gate, self.n_heads, self._d_v),
         )
+
+    def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
+        if type(self) is not Grouped:  # what differs in a subclass may save other tensors
+            raise no_saved_tensors(self.headline)
+        f, names = forward, tuple(m.name for m in self.matrices(1, 1) if m.applied_to and m.name != "W_o")
+        tensors = [matrix_input(f, f.d_model if self.d_input is None else self.d_input, names)]
+        if self.qk_norm:
+            heads = [("q_norm", f.tokens, self.n_heads)]
+            heads += [] if self.shares_kv else [("k_norm", f.source_tokens, self.n_kv_heads)]
+            for name, tokens, n_heads in heads:
+                rows, width = (
+                    (tokens * n_heads, self.d_head) if self.qk_norm == "head" else (tokens, n_heads * self.d_head)
+                )
+                tensors += norm_tensors(f, rows, width, name, "attention", is_replicated=False)
+        own = tuple(kernel_tensors(f, self.n_heads, self.n_kv_heads, self.d_head, self._d_v))
+        tensors += [tensor for tensor in own if not (self.shares_kv and tensor.name[0] in "kv")]
+        if self.gate:
+            gates = f.bytes * f.tokens * gate_width(self.gate, self.n_heads, self._d_v)
+            tensors.append(SavedTensor("gate", "the sigmoid", gates, is_pointwise=True))
+            gated = f.bytes * f.tokens * self.n_heads * self._d_v
+            tensors.append(SavedTensor("gated output", "W_o", gated, input_of=("W_o",), is_pointwise=True))
+        return tuple(tensors)
 
     def notes(self, past: bool) -> tuple[str, ...]:
         return ()

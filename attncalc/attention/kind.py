@@ -12,9 +12,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
-from ..errors import AttncalcError
+from ..errors import AttncalcError, NotSupportedError
 from ..quantity import COUNT, Constant, Quantity, documented, exact_div, minimum
 from ..workload import Mask, Run
+from .saved import Forward, SavedTensor
 from .span import FULL, Span
 
 SHAPES: Mapping[str, Any] = {
@@ -238,6 +239,9 @@ class Attention(Protocol):
     def widths(self, run: Run | None = None) -> Widths:
         """Return the widths of the kernel's tensors; in MLA they depend on whether `run` has tokens in the past."""
 
+    def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
+        """Return what its forward pass saves for the backward pass; NotSupportedError if that is not known."""
+
     def notes(self, past: bool) -> tuple[str, ...]:
         """Return notes on its FLOPs and activations. `past`: the workload has tokens in the past."""
 
@@ -260,6 +264,14 @@ class Kind(Attention, Protocol):
 
         Raises AttncalcError if a key is wrong or a default does not exist.
         """
+
+
+def no_saved_tensors(headline: str) -> NotSupportedError:
+    """Return the error of a kind whose saved tensors are not known."""
+    return NotSupportedError(
+        f"what {headline.partition(',')[0]} saves for the backward pass is not known",
+        "'attncalc flops --phase train' counts the FLOPs of a training step",
+    )
 
 
 def plain_fields(kind: object) -> dict[str, Any]:

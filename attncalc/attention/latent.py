@@ -23,10 +23,12 @@ from .kind import (
     gate,
     gate_width,
     matrices_from_shapes,
+    no_saved_tensors,
     plain_fields,
     tp_share,
 )
 from .picked import Selected
+from .saved import Forward, SavedTensor, kernel_tensors, matrix_input, norm_tensors
 from .span import FULL, Span, pairs
 
 
@@ -184,6 +186,23 @@ class Latent:
         # V is a view of the output of W_kv_b, so that tensor is held with the part that K was copied from.
         extra = latent + self.n_heads * self.d_nope
         return Widths(self.n_heads, self.n_heads, self.d_nope + self.d_rope, self.d_v, extra, gate=gate)
+
+    def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
+        f, d_qk = forward, self.d_nope + self.d_rope
+        if self.indexer or self.gate or self.shares_kv or self.extra_projections:
+            raise no_saved_tensors(self.headline)
+        first = "W_q" if self.q_lora_rank is None else "W_q_a"
+        tensors = [matrix_input(f, f.d_model, (first, "W_kv_a"))]
+        ranks = [("kv_a_norm", "W_kv_b", self.kv_lora_rank)]
+        if self.q_lora_rank is not None:
+            ranks.insert(0, ("q_a_norm", "W_q_b", self.q_lora_rank))
+        for norm, matrix, rank in ranks:
+            tensors += norm_tensors(f, f.tokens, rank, norm, "attention")
+            tensors.append(matrix_input(f, rank, (matrix,), f"input of {matrix}"))
+        # K joins its two parts in a new tensor; V is a view of the output of W_kv_b, which is held whole.
+        kernel = kernel_tensors(f, self.n_heads, self.n_heads, d_qk, self.d_v)
+        whole = f.bytes * f.tokens * self.n_heads * (self.d_nope + self.d_v)
+        return (*tensors, *(t._replace(name="output of W_kv_b", size=whole) if t.name == "v" else t for t in kernel))
 
     def notes(self, past: bool) -> tuple[str, ...]:
         if past:

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, TypeVar
 
 from ..quantity import Constant
 from ..workload import Mask, Run
-from .kind import CacheSpec, Matrix, Widths, plain_fields, tp_share
+from .kind import CacheSpec, Matrix, Widths, no_saved_tensors, plain_fields, tp_share
+from .saved import Forward, SavedTensor
 from .span import FULL, Span
 
 R = TypeVar("R", bound="Recurrent")
@@ -49,6 +50,9 @@ class Recurrent:
     def widths(self, run: Any = None) -> Widths:
         """Return zero widths: there is no attention kernel."""
         return Widths(0, 0, 0, 0)
+
+    def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
+        raise no_saved_tensors(self.headline)
 
     def notes(self, past: bool) -> tuple[str, ...]:
         return (f"{self.label}: FLOPs are those of the recurrent form, token by token. A chunked form does more.",)
@@ -111,6 +115,9 @@ class NoAttention(Recurrent):
         return 0
 
     def cache(self) -> tuple[CacheSpec, ...]:
+        return ()
+
+    def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
         return ()
 
     def notes(self, past: bool) -> tuple[str, ...]:

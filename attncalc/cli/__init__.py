@@ -31,6 +31,7 @@ COMMANDS = {
     "memory": "Activation memory: score matrix and peak, by kernel.",
     "compare": "One model with MHA, GQA, MQA and MLA; or several models.",
     "fit": "Whether it fits on GPUs: KV memory, requests, context.",
+    "train": "Whether training fits: memory per GPU by part, FLOPs, days.",
     "sweep": "A row per combination of models, contexts, GPUs and other options.",
     "verify": "Real torch layers, measured and compared with the formulas.",
     "gpus": "Known GPUs: memory, bandwidth, FLOP/s.",

@@ -73,7 +73,7 @@ def activations(model: ModelSpec, workload: Workload, machine: Machine | None = 
     if workload.phase == "train":
         raise NotSupportedError(
             "memory does not support --phase train: it counts a forward pass without gradients",
-            "give --phase prefill or decode",
+            "'attncalc train MODEL' counts the memory of a training step; here give --phase prefill or decode",
         )
     check_pass(model, workload)
     symbols, workload = symbolic(model, workload)

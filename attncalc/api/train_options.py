@@ -1,0 +1,373 @@
+"""The options of `attncalc train`."""
+
+# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
+
+import os
+import re
+from decimal import Decimal
+from typing import Annotated, Any, TypedDict, get_args
+
+from ..attention.saved import TrainingKernel
+from ..cost.training.optimizers import ALIASES, OPTIMIZERS
+from ..cost.training.setup import Loss, Stepping
+from ..errors import AttncalcError, did_you_mean
+from ..hardware import Gpu
+from ..options import COUNT, COUNT_OR_ZERO, TEXT, Count, Option, Parser
+from ..ranges import split_list
+from ..units import dtype, parse_count, truncate
+from .options import OTHER_CONTEXTS, DtypeOptions, ModelOptions, TrainingOptions
+
+QUANTIZED = ("nf4", "int8")
+OFFLOADED = ("optimizer", "params")
+
+
+def _choice(*known: str, metavar: str = "WHAT", **also: str) -> Parser:
+    def parse(text: str, name: str) -> str:
+        given = also.get(text.lower(), text.lower())
+        if given not in known:
+            raise AttncalcError(
+                f"{name} cannot be '{truncate(text)}'", f"{did_you_mean(given, known)}known: {', '.join(known)}"
+            )
+        return given
+
+    return Parser(parse, metavar)
+
+
+def _optimizer(text: str, name: str) -> str:
+    given = ALIASES.get(text.lower(), text.lower())
+    if given not in OPTIMIZERS:
+        known = ", ".join(OPTIMIZERS)
+        raise AttncalcError(
+            f"there is no optimizer '{truncate(text)}'", f"{did_you_mean(given, OPTIMIZERS)}known: {known}"
+        )
+    return given
+
+
+def _dtype(text: str, name: str) -> str:
+    return dtype(text, compute=True).name
+
+
+def _optimizer_dtype(text: str, name: str) -> str:
+    return dtype(text, compute=True).name
+
+
+def _offload(text: str, name: str) -> frozenset[str]:
+    parts = split_list(text, name)
+    for part in parts:
+        if part not in OFFLOADED:
+            raise AttncalcError(f"{name} cannot be '{truncate(part)}'", f"known: {', '.join(OFFLOADED)}")
+    return frozenset(parts)
+
+
+def _tokens(text: str, name: str) -> int:
+    """Return a number of tokens; here T, B and M are powers of ten, as people say '15T tokens'."""
+    match = re.fullmatch(r"(?a)(\d{1,9}(?:\.\d{1,9})?)([kmbt]?)", text.strip().replace("_", ""), re.IGNORECASE)
+    powers = {"": 0, "k": 3, "m": 6, "b": 9, "t": 12}
+    number = int(Decimal(match[1]).scaleb(powers[match[2].lower()])) if match else 0
+    return number or parse_count(text, name)
+
+
+_AUTO = "or auto: the most that fits"
+
+
+class TrainSizeOptions(TypedDict, total=False):
+    """The micro-batch."""
+
+    batch: Annotated[
+        Count | None,
+        Option(
+            *("--batch", "-b"),
+            also=(
+                *("--micro-batch-size", "--batch-size", "--bs", "--bsz", "--mbs", "--per-device-train-batch-size"),
+                *("--train-micro-batch-size-per-gpu", "--local-batch-size"),
+            ),
+            metavar="N",
+            parse=TEXT,
+            help=f"Sequences of a micro-batch on one GPU, {_AUTO}. Default: 1.",
+            common=True,
+        ),
+    ]
+    context: Annotated[
+        Count | None,
+        Option(
+            *("--context", "-c"),
+            also=(*OTHER_CONTEXTS, "--max-model-len"),
+            metavar="N",
+            parse=TEXT,
+            common=True,
+            help=f"Tokens of a sequence, as 8K, {_AUTO}. Default: the model's maximum, at most 4096.",
+        ),
+    ]
+    source_context: Annotated[
+        Count | None,
+        Option("--source-context", parse=COUNT, help="Tokens on the encoder's side. Default: the encoder's maximum."),
+    ]
+    gradient_accumulation: Annotated[
+        Count | None,
+        Option(
+            "--gradient-accumulation",
+            also=("--gradient-accumulation-steps", "--grad-accum", "--accumulation"),
+            parse=COUNT,
+            common=True,
+            help="Micro-batches of a step. Default: 1.",
+        ),
+    ]
+
+
+class ParallelOptions(TypedDict, total=False):
+    """The GPUs, and how they share the work."""
+
+    gpu: Annotated[
+        str | os.PathLike[str] | Gpu | None,
+        Option(
+            "--gpu",
+            also=("--gpu-type", "--gpu-name", "--hardware"),
+            metavar="GPU",
+            common=True,
+            help="GPU, as h100-80gb ('attncalc gpus' lists them), 24GB or local; all for one row each.",
+        ),
+    ]
+    gpus: Annotated[
+        Count | None,
+        Option(
+            "--gpus",
+            also=("--num-gpus", "--n-gpus", "--ngpus", "--nproc-per-node", "--world-size"),
+            parse=COUNT,
+            common=True,
+            help="Number of GPUs. Default: those of one copy, tp * pp * cp.",
+        ),
+    ]
+    zero: Annotated[
+        Count | None,
+        Option(
+            "--zero",
+            also=("--zero-stage",),
+            parse=COUNT_OR_ZERO,
+            common=True,
+            help="ZeRO's stage: 0 shards nothing, 1 optimizer states, 2 also gradients, 3 also weights. Default: 0.",
+        ),
+    ]
+    fsdp: Annotated[
+        bool, Option("--fsdp", help="Shard everything as FSDP: fp32 weights, gathered in --dtype.", common=True)
+    ]
+    tp: Annotated[
+        Count | None,
+        Option(
+            *("--tp", "--tensor-parallel-size"),
+            also=("-tp", "--tp-size", "--tensor-model-parallel-size"),
+            parse=COUNT,
+            common=True,
+            help="Tensor-parallel GPUs. Default: 1.",
+        ),
+    ]
+    sequence_parallel: Annotated[
+        bool, Option("--sequence-parallel", also=("--sp",), help="Divide by --tp what each of its GPUs holds whole.")
+    ]
+    pp: Annotated[
+        Count | None,
+        Option(
+            "--pp",
+            also=("--pipeline-parallel-size", "-pp", "--pp-size", "--pipeline-model-parallel-size"),
+            parse=COUNT,
+            help="Pipeline stages, with the 1F1B schedule. Default: 1.",
+        ),
+    ]
+    virtual_stages: Annotated[
+        Count | None,
+        Option(
+            "--virtual-stages",
+            also=("--vpp", "--virtual-pipeline-model-parallel-size"),
+            parse=COUNT,
+            help="Stages per GPU of an interleaved pipeline. Default: 1.",
+        ),
+    ]
+    cp: Annotated[
+        Count | None,
+        Option("--cp", also=("-cp", "--context-parallel-size"), parse=COUNT, help="Context-parallel GPUs. Default: 1."),
+    ]
+    ep: Annotated[
+        Count | None,
+        Option(
+            "--ep",
+            also=("--expert-parallel-size", "-ep", "--expert-model-parallel-size"),
+            parse=COUNT,
+            help="Expert-parallel GPUs. Default: 1.",
+        ),
+    ]
+
+
+class MemoryOptions(TrainingOptions, total=False):
+    """What a step keeps, and where."""
+
+    kernel: Annotated[
+        str | None,
+        Option(
+            "--kernel",
+            also=("--attn-implementation", "--attn-impl"),
+            parse=_choice(
+                *get_args(TrainingKernel),
+                metavar="KERNEL",
+                sdpa="flash",
+                flash_attention_2="flash",
+                fa2="flash",
+                fa3="flash",
+            ),
+            help="Attention kernel: flash, efficient, cudnn, math or eager. Default: flash.",
+        ),
+    ]
+    compile: Annotated[
+        bool, Option("--compile", also=("--torch-compile",), help="Element-wise operations are fused and recomputed.")
+    ]
+    loss: Annotated[
+        str | None,
+        Option(
+            "--loss",
+            parse=_choice(*get_args(Loss), liger="fused", cce="fused"),
+            help="Cross-entropy: full, chunked (8 chunks) or fused with the head. Default: full.",
+        ),
+    ]
+    dropout: Annotated[bool, Option("--dropout", help="Dropout is active: its masks are kept.")]
+    offload: Annotated[
+        str | None,
+        Option(
+            "--offload",
+            metavar="PARTS",
+            parse=Parser(_offload),
+            axis=False,
+            help="Parts in host memory: optimizer, params.",
+        ),
+    ]
+    reference_model: Annotated[
+        bool, Option("--reference-model", also=("--ref-model",), help="A frozen copy beside the model (DPO, GRPO).")
+    ]
+
+
+class OptimizerOptions(DtypeOptions, total=False):
+    """The optimizer and its dtypes."""
+
+    optimizer: Annotated[
+        str | None,
+        Option(
+            "--optimizer",
+            also=("--optim",),
+            parse=Parser(_optimizer, "NAME"),
+            common=True,
+            help=f"{', '.join(OPTIMIZERS)}. Default: adamw.",
+        ),
+    ]
+    optimizer_step: Annotated[
+        str | None,
+        Option(
+            "--optimizer-step",
+            parse=_choice(*get_args(Stepping)),
+            help="Implementation of the step: fused, foreach or loop. Default: fused.",
+        ),
+    ]
+    optimizer_in_backward: Annotated[
+        bool,
+        Option(
+            "--optimizer-in-backward",
+            also=("--optimizer-in-bwd",),
+            help="Step each weight as soon as its gradient is there, and free the gradient.",
+        ),
+    ]
+    param_dtype: Annotated[
+        str | None,
+        Option(
+            "--param-dtype",
+            parse=Parser(_dtype, "DTYPE"),
+            help="Dtype of trained weights. Default: --dtype; fp32 with --fsdp.",
+        ),
+    ]
+    master_weights: Annotated[
+        bool | None,
+        Option(
+            "--master-weights/--no-master-weights",
+            help="Keep an fp32 copy of 16-bit weights. Default: yes, but not with LoRA.",
+        ),
+    ]
+    grad_dtype: Annotated[
+        str | None,
+        Option("--grad-dtype", parse=Parser(_dtype, "DTYPE"), help="Dtype of gradients. Default: --param-dtype."),
+    ]
+    optimizer_dtype: Annotated[
+        str | None,
+        Option("--optimizer-dtype", parse=Parser(_optimizer_dtype, "DTYPE"), help="Dtype of moments. Default: fp32."),
+    ]
+
+
+class LoraTrainOptions(TypedDict, total=False):
+    """Adapters beside frozen weights."""
+
+    lora: Annotated[
+        str | None,
+        Option(
+            "--lora",
+            metavar="r=N,...",
+            parse=TEXT,
+            axis=False,
+            common=True,
+            help="Train adapters only: r=16, or r=8,targets=q+v. Default targets: all linear layers.",
+        ),
+    ]
+    weights_dtype: Annotated[
+        str | None,
+        Option(
+            "--weights-dtype",
+            also=("--quantization",),
+            parse=_choice(*QUANTIZED, metavar="DTYPE", fp4="nf4", int4="nf4", **{"4bit": "nf4", "8bit": "int8"}),
+            common=True,
+            help="Frozen matrices in nf4 (QLoRA) or int8. Default: --dtype.",
+        ),
+    ]
+    double_quant: Annotated[bool, Option("--double-quant", help="Quantize the scales of nf4 too.")]
+
+
+class DurationOptions(TypedDict, total=False):
+    """How long it takes."""
+
+    tokens: Annotated[
+        Count | None,
+        Option(
+            "--tokens", parse=Parser(_tokens, "N"), common=True, help="Tokens to train on, as 15T or 300B, with --mfu."
+        ),
+    ]
+    mfu: Annotated[
+        float | str | None,
+        Option(
+            "--mfu",
+            metavar="SHARE",
+            parse=TEXT,
+            axis=False,
+            common=True,
+            help="Share of the GPUs' peak FLOP/s, as 0.4.",
+        ),
+    ]
+    price: Annotated[
+        float | str | None, Option("--price", metavar="MONEY", parse=TEXT, axis=False, help="Price of a GPU-hour.")
+    ]
+
+
+class TrainOptions(
+    ModelOptions,
+    TrainSizeOptions,
+    ParallelOptions,
+    MemoryOptions,
+    OptimizerOptions,
+    LoraTrainOptions,
+    DurationOptions,
+    total=False,
+):
+    """The options of `attncalc train`."""
+
+
+GROUPS: dict[str, tuple[Any, ...]] = {
+    "Model": (ModelOptions,),
+    "Micro-batch": (TrainSizeOptions,),
+    "GPUs": (ParallelOptions,),
+    "Memory": (MemoryOptions,),
+    "Optimizer": (OptimizerOptions,),
+    "LoRA": (LoraTrainOptions,),
+    "Time and money": (DurationOptions,),
+}
+"""The headings of `attncalc train --help`, with the options below each."""

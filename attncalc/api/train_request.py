@@ -1,0 +1,220 @@
+"""From the options of `attncalc train` to a Training."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ..config import ModelLike
+from ..config.gpus import gpus_of
+from ..cost.training.activations import check_kinds
+from ..cost.training.fits import ALL_LINEAR, largest_batch, longest_context
+from ..cost.training.setup import Lora, Training
+from ..cost.training.tensors import stage_tensors
+from ..errors import AttncalcError, BadValueError, did_you_mean
+from ..hardware import Gpu
+from ..model import ModelSpec
+from ..options import parsed
+from ..units import parse_count, parse_decimal, truncate
+from ..workload import Workload
+from .inputs import DEFAULT_CONTEXT, read_model, read_source
+from .options import ModelOptions
+from .train_options import TrainOptions
+
+USUAL_CONTEXT = 4096
+"""Tokens of a sequence by default, if the model has as many."""
+_PROJECTIONS = re.compile(r"^(?:w_)?(.+?)(?:_proj)?$")
+
+
+class TrainRequest(NamedTuple):
+    """A run, and how long it is to be.
+
+    Attributes:
+        run: the run.
+        auto: what was searched for: 'context' or 'batch'; '' for neither.
+        all_gpus: whether one row per GPU is asked for.
+        tokens: tokens to train on; None if not asked.
+        mfu: the share of the peak FLOP/s.
+        price: the price of a GPU-hour.
+    """
+
+    run: Training
+    auto: str = ""
+    all_gpus: bool = False
+    tokens: int | None = None
+    mfu: float | None = None
+    price: float | None = None
+
+
+def read_train_request(model: ModelLike, options: TrainOptions) -> TrainRequest:
+    """Return the request that the options of `attncalc train` describe.
+
+    Raises AttncalcError if there is no such model, or an option is not valid or cannot be combined with another.
+    """
+    values = parsed(options, TrainOptions)
+    spec = read_model(model, options, ModelOptions)
+    all_gpus = values.get("gpu") == "all"
+    auto = _auto(values, all_gpus)
+    run = _training(spec, values, all_gpus)
+    check_kinds(run)
+    if auto and not all_gpus:
+        run = with_auto(run, auto)
+    mfu, price, tokens = _share(values.get("mfu")), _price(values.get("price")), values.get("tokens")
+    if tokens and (run.gpu is None or mfu is None) and not all_gpus:
+        raise AttncalcError("--tokens needs --gpu and --mfu", "give the GPU and the share of its peak, as --mfu 0.4")
+    for name, value in (("mfu", mfu), ("price", price)):
+        if value is not None and not tokens:
+            raise AttncalcError(f"--{name} needs --tokens", "give the tokens to train on, as --tokens 15T")
+    return TrainRequest(run, auto, all_gpus, tokens, mfu, price)
+
+
+def with_auto(run: Training, auto: str) -> Training:
+    """Return the run with the longest context or the largest micro-batch that fits; unchanged if none does."""
+    found = longest_context(run) if auto == "context" else largest_batch(run)
+    return run.with_workload(**{auto: found}) if found else run.with_workload(**{auto: 1 if auto == "batch" else 128})
+
+
+def _auto(values: Mapping[str, Any], all_gpus: bool) -> str:
+    found = [name for name in ("context", "batch") if str(values.get(name)) in ("auto", "-1")]
+    if len(found) > 1:
+        raise AttncalcError("--context auto cannot be combined with --batch auto", "give one of them as a number")
+    if found and "gpu" not in values:
+        raise AttncalcError(f"--{found[0]} auto needs --gpu", "give the GPU whose memory it is to fit")
+    if all_gpus and "gpus" in values and str(values["gpus"]) == "auto":
+        raise AttncalcError("--gpu all needs a number of --gpus", "give one")
+    return found[0] if found else ""
+
+
+def _number(values: Mapping[str, Any], name: str, default: int) -> int:
+    text = str(values.get(name, default))
+    return default if text in ("auto", "-1") else parse_count(text, f"--{name}")
+
+
+def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Training:
+    number, gpu = (None, None) if all_gpus or "gpu" not in values else _gpu(values["gpu"])
+    split = {name: values.get(name, 1) for name in ("tp", "pp", "cp", "ep")}
+    gpus = values.get("gpus") or number or split["tp"] * split["pp"] * split["cp"]
+    context = _number(values, "context", min(spec.max_context or DEFAULT_CONTEXT, USUAL_CONTEXT))
+    if spec.max_context and context > spec.max_context and spec.main.learned_positions:
+        raise AttncalcError(
+            f"--context {context} is beyond the {spec.max_context} positions of {spec.title}",
+            f"give -c {spec.max_context} or fewer tokens",
+        )
+    workload = Workload.train(
+        _number(values, "batch", 1),
+        context,
+        source=read_source(spec, values.get("source_context")),
+        dtype=values.get("dtype"),
+        recompute=values.get("recompute", "none"),
+    )
+    zero = values.get("zero", 3 if "fsdp" in values else 0)
+    if zero not in range(4):
+        raise BadValueError(f"--zero cannot be {zero}", "give 0, 1, 2 or 3")
+    if "fsdp" in values and zero != 3:
+        raise AttncalcError(f"--fsdp cannot be combined with --zero {zero}", "leave one of them out")
+    lora = _lora(values["lora"], spec) if "lora" in values else None
+    if lora is None:
+        for name in ("weights_dtype", "double_quant"):
+            if name in values:
+                option = f"--{name.replace('_', '-')}"
+                raise AttncalcError(f"{option} needs --lora: quantized weights cannot be trained", "give --lora r=16")
+    if "double_quant" in values and values.get("weights_dtype") != "nf4":
+        raise AttncalcError("--double-quant needs --weights-dtype nf4", "give both, or neither")
+    computes = workload.dtype or spec.dtype
+    wide = "fsdp" in values or lora is not None or computes == "fp32"
+    param = values.get("param_dtype", "fp32" if wide else computes)
+    master = values.get("master_weights")
+    if master and param == "fp32":
+        raise AttncalcError("--master-weights has no effect on weights in fp32", "leave it out")
+    run = Training(
+        spec,
+        workload,
+        gpu,
+        gpus,
+        **split,
+        interleaved=values.get("virtual_stages", 1),
+        sequence_parallel="sequence_parallel" in values,
+        zero=zero,
+        accumulation=values.get("gradient_accumulation", 1),
+        kernel=values.get("kernel", "flash"),
+        compiled="compile" in values,
+        loss=values.get("loss", "full"),
+        param_dtype=param,
+        grad_dtype=values.get("grad_dtype", param),
+        optimizer_dtype=values.get("optimizer_dtype", "fp32"),
+        master=param != "fp32" and (lora is None if master is None else master),
+        optimizer=values.get("optimizer", "adamw"),
+        stepping=values.get("optimizer_step", "fused"),
+        in_backward="optimizer_in_backward" in values,
+        offload=values.get("offload", frozenset()),
+        lora=lora,
+        weights_dtype=values.get("weights_dtype"),
+        double_quant="double_quant" in values,
+        references=int("reference_model" in values),
+        dropout="dropout" in values,
+    )
+    if zero and run.ranks == 1 and run.gpus > 1:
+        raise AttncalcError(
+            f"--zero {zero} has nothing to shard: tp, pp and cp use all {gpus} GPUs",
+            "leave it out, or give more --gpus",
+        )
+    return run
+
+
+def _gpu(value: Any) -> tuple[int | None, Gpu]:
+    if isinstance(value, Gpu):
+        return None, value
+    return gpus_of(str(value))
+
+
+def _lora(text: str, spec: ModelSpec) -> Lora:
+    """Return the adapters of 'r=16' or 'r=8,targets=q+v'. Raises AttncalcError for a target that does not exist."""
+    keys: dict[str, str] = {}
+    for part in re.split(r",(?=[a-z]+=)", text.strip()) if "=" in text else [f"r={text}"]:
+        key, _, value = part.partition("=")
+        keys[key.strip()] = value.strip()
+    if unknown := keys.keys() - {"r", "rank", "targets"}:
+        raise BadValueError(f"--lora has no key '{truncate(min(unknown))}'", "give r and targets: r=16,targets=q+v")
+    rank = keys.get("r", keys.get("rank"))
+    if rank is None:
+        raise BadValueError("--lora needs a rank", "give --lora r=16")
+    plain = Training(spec, Workload.train(1, 1, source=read_source(spec, None)))
+    tensors = stage_tensors(plain, plain.stages[0], spec.plain())
+    names = {t.name for t in tensors if t.part != "experts" and (t.name.startswith("W_") or t.name == "lm_head")}
+    wanted = [part for part in re.split(r"[+,;\s]+", keys.get("targets", "all")) if part]
+    found: list[str] = []
+    for target in wanted:
+        if target in ("all", "all-linear"):
+            found += [name for name in ALL_LINEAR if name in names]
+            continue
+        match = _PROJECTIONS.match(target.lower())
+        name = target if target in names else f"W_{match[1]}" if match else target
+        if name not in names:
+            known = [n.removeprefix("W_") for n in sorted(names)]
+            raise BadValueError(
+                f"--lora: {spec.title} has no matrix '{truncate(target)}'",
+                f"{did_you_mean(target, known)}give all, or some of {', '.join(known)}",
+            )
+        found.append(name)
+    return Lora(parse_count(rank, "--lora r"), tuple(dict.fromkeys(found)))
+
+
+def _share(value: Any) -> float | None:
+    if value is None:
+        return None
+    numerator, denominator = parse_decimal(str(value), "--mfu", upper=1)
+    return numerator / denominator
+
+
+def _price(value: Any) -> float | None:
+    if value is None:
+        return None
+    numerator, denominator = parse_decimal(str(value), "--price")
+    return numerator / denominator
+
+
+def on_gpu(run: Training, gpu: Gpu) -> Training:
+    """Return the run on another GPU."""
+    return dataclasses.replace(run, gpu=gpu)

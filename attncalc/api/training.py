@@ -1,0 +1,73 @@
+"""What training costs, in one call: `train("llama3-8b", gpu="h100", gpus=8, zero=3)`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..config import ModelLike
+from ..config.gpus import gpu as gpu_of
+from ..config.gpus import gpu_names
+from ..cost.training.fits import TrainResult
+from ..report.fit import VERDICTS
+from ..report.report import Report
+from ..report.train import Answer, answer, gpus_report, hardware_text, train_report
+from ..units import BYTES, human
+from .arguments import takes
+from .results import Result, model_subject, workload_subject
+from .train_options import TrainOptions
+from .train_request import TrainRequest, on_gpu, read_train_request, with_auto
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Train(Result, TrainResult):
+    """What training costs, as `attncalc train` prints it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a budget has the model's tables, and is computed again
+        return _train, self._make_report.args
+
+    def to_dict(self) -> dict[str, int | float | str | bool | None]:
+        """Return `verdict`, then {name: number} of the figures, as in `results` of `--json`."""
+        return {"verdict": self.verdict, **super().to_dict()}
+
+    def _answer(self) -> str:
+        words = f"{VERDICTS[self.verdict].lower()}, " if self.verdict else ""
+        return f"{words}{human(self.low, BYTES)} to {human(self.high, BYTES)}"
+
+
+@takes(TrainOptions)
+def train(model: ModelLike, **options: Unpack[TrainOptions]) -> Train:
+    """Return what a training step needs on each GPU.
+
+    >>> train("llama3-8b", gpu="h100", gpus=8, zero=3, recompute="full").verdict
+    'fits'
+
+    The options are those of `attncalc train`.
+
+    Raises AttncalcError if the model or an option is not valid, or what a layer saves is not known.
+    """
+    return _train(read_train_request(model, options))
+
+
+def _train(request: TrainRequest) -> Train:
+    result = Train(*_answer(request).result)
+    run = result.run
+    where = hardware_text(run.gpu, run.gpus)
+    subject = f"{model_subject(run.model)} on {where}, {workload_subject(run.workload)}"
+    result.knowing(subject, partial(request_report, request))
+    return result
+
+
+def _answer(request: TrainRequest) -> Answer:
+    return answer(request.run, auto=request.auto, tokens=request.tokens, mfu=request.mfu, price=request.price)
+
+
+def request_report(request: TrainRequest, *, full: bool = False) -> Report:
+    """Return the report of a request: of one GPU, or one row per known GPU."""
+    if not request.all_gpus:
+        return train_report(_answer(request), full=full, mfu=request.mfu)
+    runs = [on_gpu(request.run, gpu_of(name)) for name in gpu_names()]
+    found = [with_auto(run, request.auto) if request.auto else run for run in runs]
+    return gpus_report([answer(run, auto=request.auto, with_changes=False) for run in found], full=full)

@@ -1,0 +1,176 @@
+"""The tensors that the forward pass of a layer saves for its backward pass.
+
+Each kind of attention lists them once (`Attention.saved_tensors`). What a recomputation drops, what tensor and sequence
+parallelism divide, and what frozen weights make unnecessary follow from that list.
+
+torch saves the operands that a derivative reads, once per storage: of `x @ W` it saves x for the gradient of W, and W
+for the gradient of x. So the input of a frozen matrix is not saved (torch/csrc/autograd, derivatives.yaml).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from ..quantity import Constant, exact_div, symbol_like
+
+TrainingKernel = Literal["flash", "efficient", "cudnn", "math", "eager"]
+FP32 = Constant(4, "bytes of an element in fp32")
+MASK = Constant(1, "byte of an element of a dropout mask")
+Part = Literal["attention", "mlp", "norms", "embedding", "head"]
+
+
+class SavedTensor(NamedTuple):
+    """A tensor that the forward pass saves.
+
+    Attributes:
+        name: its name: 'q'.
+        meaning: which operation saves it.
+        size: bytes.
+        part: the part of the layer that it belongs to.
+        input_of: the matrices whose gradients alone need it; () if frozen weights need it too.
+        is_score: an S x T tensor, or one inside the kernel, which selective recomputation drops.
+        is_pointwise: the result of element-wise operations, which a compiler recomputes from other saved tensors.
+        is_replicated: every tensor-parallel device has all of it, and sequence parallelism divides it.
+        is_statistic: a few values per row, such as a mean, which papers leave out.
+    """
+
+    name: str
+    meaning: str
+    size: int
+    part: Part = "attention"
+    input_of: tuple[str, ...] = ()
+    is_score: bool = False
+    is_pointwise: bool = False
+    is_replicated: bool = False
+    is_statistic: bool = False
+
+
+class Forward(NamedTuple):
+    """The forward pass of one layer on one device.
+
+    Attributes:
+        B: sequences.
+        S: tokens of a sequence.
+        T: tokens that K and V are computed from: S, or the source tokens.
+        d_model: width of the model.
+        bytes: bytes of an element of the activations.
+        kernel: the attention kernel.
+        upcasts: norms and the eager softmax compute in fp32 and save fp32 tensors, as in transformers.
+        norm: the kind of norm.
+        dropout: whether dropout is active, as in GPT-2 and Megatron's early models.
+    """
+
+    B: int
+    S: int
+    T: int
+    d_model: int
+    bytes: int
+    kernel: TrainingKernel = "flash"
+    upcasts: bool = True
+    norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
+    dropout: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of all sequences."""
+        return self.B * self.S
+
+    @property
+    def source_tokens(self) -> int:
+        """Return the tokens that K and V are computed from."""
+        return self.B * self.T
+
+    @property
+    def is_half(self) -> bool:
+        """Return whether an fp32 copy of an activation is another tensor."""
+        return self.bytes != FP32
+
+
+def norm_tensors(
+    f: Forward, rows: int, width: int, name: str, part: Part = "norms", *, is_replicated: bool = True
+) -> Iterator[SavedTensor]:
+    """Yield what one norm saves: its input, its statistics, and the normalized input if that is another tensor.
+
+    transformers computes an RMSNorm in fp32 by single operations (LlamaRMSNorm): it saves an fp32 copy of the input,
+    1 / RMS, and the normalized input for the gradient of the gain. LayerNorm and fused RMSNorms save their input.
+    """
+    elements = rows * width
+    if f.norm == "rmsnorm" and f.upcasts:
+        yield SavedTensor(
+            f"{name} input in fp32",
+            "the norm's square and product",
+            FP32 * elements,
+            part,
+            is_replicated=is_replicated,
+        )
+        yield SavedTensor(
+            f"{name} normalized",
+            "the gradient of the gain",
+            f.bytes * elements,
+            part,
+            (f"{name}",),
+            is_pointwise=True,
+            is_replicated=is_replicated,
+        )
+    else:
+        yield SavedTensor(f"{name} input", "the norm", f.bytes * elements, part, is_replicated=is_replicated)
+    vectors = 2 if f.norm == "layernorm" else 1  # mean and 1 / deviation, or 1 / RMS
+    yield SavedTensor(
+        f"{name} statistics", "the norm", FP32 * vectors * rows, part, is_replicated=is_replicated, is_statistic=True
+    )
+
+
+def kernel_tensors(
+    f: Forward, n_heads: int, n_kv_heads: int, d_qk: int, d_v: int, *, output_of: tuple[str, ...] = ("W_o",)
+) -> Iterator[SavedTensor]:
+    """Yield what the attention kernel saves: q, k and v, the scores or their log-sum-exp, and the output.
+
+    FlashAttention saves its output and the log-sum-exp of each row instead of the scores (arXiv:2205.14135, 3.1). The
+    output is also the input of W_o: one tensor. Other kernels than flash read K and V copied for every query head.
+    """
+    in_fp32 = f.kernel == "math" and f.is_half
+    size = FP32 if in_fp32 else f.bytes
+    kv_heads = n_kv_heads if f.kernel in ("flash", "cudnn") else n_heads
+    fp32 = " in fp32" if in_fp32 else ""
+    yield SavedTensor(f"q{fp32}", "QK", size * f.tokens * n_heads * d_qk)
+    yield SavedTensor(f"k{fp32}", "QK", size * f.source_tokens * kv_heads * d_qk)
+    yield SavedTensor(f"v{fp32}", "PV", size * f.source_tokens * kv_heads * d_v)
+    output = f.bytes * f.tokens * n_heads * d_v
+    if f.kernel in ("flash", "efficient", "cudnn"):
+        yield SavedTensor("output", "the kernel and W_o", output)
+        yield SavedTensor("log-sum-exp", "the kernel", FP32 * f.tokens * n_heads, is_score=True, is_statistic=True)
+        return
+    pairs = f.B * n_heads * f.S * f.T
+    if f.kernel == "math":
+        yield SavedTensor(f"probabilities{fp32}", "softmax and PV", size * pairs, is_score=True)
+    else:
+        if f.upcasts and f.is_half:
+            yield SavedTensor("probabilities in fp32", "softmax", FP32 * pairs, is_score=True)
+            yield SavedTensor("probabilities", "PV", f.bytes * pairs, is_score=True)
+        else:
+            yield SavedTensor("probabilities", "softmax and PV", f.bytes * pairs, is_score=True)
+        if f.dropout:
+            yield SavedTensor("dropout mask of the probabilities", "dropout", MASK * pairs, is_score=True)
+            yield SavedTensor("probabilities after dropout", "PV", f.bytes * pairs, is_score=True)
+    yield SavedTensor("output", "W_o", output, input_of=output_of)
+
+
+def matrix_input(
+    f: Forward, width: int, input_of: tuple[str, ...], name: str = "input", part: Part = "attention"
+) -> SavedTensor:
+    """Return the input of matrices that read the residual stream after a norm."""
+    return SavedTensor(
+        name,
+        f"the gradients of {', '.join(input_of)}",
+        f.bytes * f.tokens * width,
+        part,
+        input_of,
+        is_pointwise=True,
+        is_replicated=True,
+    )
+
+
+def split(value: int, parts: int, name: str, meaning: str) -> int:
+    """Return value / parts, with `parts` as a symbol in formulas."""
+    return exact_div(value, symbol_like(value, name, parts, meaning)) if parts > 1 else value

@@ -1,0 +1,1 @@
+"""What a training step costs on each GPU: weights, gradients, optimizer states, activations, and its FLOPs."""

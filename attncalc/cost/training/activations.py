@@ -1,0 +1,258 @@
+"""The activations that a GPU keeps for the backward pass, by part.
+
+A layer's saved tensors are listed once (attention/saved.py and below). Recomputation keeps only each layer's input
+(full) or drops the scores (selective). Source: Korthikanti et al. 2022, arXiv:2205.05198, 4 and 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ...attention.saved import (
+    MASK,
+    Forward,
+    SavedTensor,
+    matrix_input,
+    norm_tensors,
+    split,
+)
+from ...errors import NotSupportedError
+from ...mlp import Mlp
+from ...model import Layers, ModelSpec, Stack
+from ...quantity import Quantity, quantity, summed, symbol, symbol_like, total
+from ...units import dtype
+from ..common import group_name
+from .setup import Stage, Training
+from .tensors import is_target, layer_tensors
+
+
+class LayerSaved(NamedTuple):
+    """What one layer of a group saves on one device, for one micro-batch.
+
+    Attributes:
+        group: the group's name.
+        layers: the group.
+        tensors: every tensor that its forward pass saves.
+        kept: those that stay until the backward pass of the layer begins.
+    """
+
+    group: str
+    layers: Layers
+    tensors: tuple[SavedTensor, ...]
+    kept: tuple[SavedTensor, ...]
+
+    def part(self, part: str, tensors: Iterable[SavedTensor]) -> Quantity:
+        """Return the bytes of a part."""
+        return total(t.size for t in tensors if t.part == part)
+
+
+class StageSaved(NamedTuple):
+    """What a stage saves for one micro-batch.
+
+    Attributes:
+        layers: what one layer of each group saves.
+        outside: what the embedding, the last norm and the head save, without the loss.
+        source: tokens of a micro-batch on one device, as a formula.
+    """
+
+    layers: tuple[LayerSaved, ...]
+    outside: tuple[SavedTensor, ...]
+    tokens: Quantity
+
+
+def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
+    """Return what a stage saves for one micro-batch. `model` is the stage's, as symbols or as plain ints.
+
+    Raises NotSupportedError if a kind's saved tensors are not known.
+    """
+    workload = run.workload if model is stage.model.plain() else run.workload.symbolic()
+    size = dtype(run.dtype).bits // 8
+    element = symbol("bytes", size, f"bytes of an element in {run.dtype}") if workload is not run.workload else size
+    tokens = split(workload.new, run.cp, "cp", "context-parallel devices")
+    layers = []
+    outside: list[SavedTensor] = []
+    for stack, group in model.groups():
+        length = workload.source if stack.input == "source" else tokens
+        source = workload.source or 0
+        f = Forward(
+            workload.batch,
+            length or 0,
+            length or 0,
+            stack.d_model,
+            element,
+            run.kernel,
+            run.upcasts and not run.compiled,
+            stack.norm,
+            run.dropout,
+        )
+        saved = tuple(_reduced(run, layer_tensors_saved(run, model, stack, group, f, source)))
+        layers.append(LayerSaved(group_name(model, stack, group), group, saved, tuple(_kept(run, f, saved))))
+    for stack in model.stacks:
+        length = workload.source if stack.input == "source" else tokens
+        f = Forward(workload.batch, length or 0, length or 0, stack.d_model, element, run.kernel)
+        f = f._replace(upcasts=run.upcasts and not run.compiled, norm=stack.norm)
+        outside += _reduced(run, _outside(stage, model, stack, f))
+    return StageSaved(tuple(layers), tuple(outside), quantity(workload.batch * tokens))
+
+
+def layer_tensors_saved(
+    run: Training, model: ModelSpec, stack: Stack, layers: Layers, f: Forward, source: int
+) -> Iterator[SavedTensor]:
+    """Yield what one layer's forward pass saves, before parallelism and compilation."""
+    yield from _adapted(run, model, stack, layers, f, source)
+    for _ in range(int(layers.norms)):
+        yield from norm_tensors(f, f.tokens, stack.d_model, "norm")
+
+
+def _plain_tensors(layers: Layers, f: Forward, source: int) -> Iterator[SavedTensor]:
+    yield from layers.attention.saved_tensors(f)
+    if f.dropout:
+        yield SavedTensor("dropout mask", "dropout", MASK * f.tokens * f.d_model, is_replicated=True)
+    if layers.cross:
+        yield from layers.cross.saved_tensors(f._replace(T=source))
+    if layers.mlp:
+        yield from mlp_tensors(layers.mlp, f)
+        if f.dropout:
+            yield SavedTensor("dropout mask", "dropout", MASK * f.tokens * f.d_model, "mlp", is_replicated=True)
+    for matrix in layers.extra:
+        if matrix.applied_to:
+            yield matrix_input(f, matrix.rows, (matrix.name,), f"input of {matrix.name}", "mlp")
+
+
+def mlp_tensors(mlp: Mlp, f: Forward) -> Iterator[SavedTensor]:
+    """Yield what the MLP saves: its input, both operands of SwiGLU's product and of SiLU, and the input of W_down.
+
+    Each routed expert gets its tokens in a tensor of its own, and its output is multiplied by the router's weight.
+    Tokens are assumed to be spread evenly over the experts.
+    """
+    up = ("W_gate", "W_up") if mlp.gated else ("W_up",)
+    if mlp.n_experts is None:
+        yield matrix_input(f, f.d_model, up, part="mlp")
+        yield from _inside(mlp.gated, f, mlp.d_ff, "")
+        return
+    yield matrix_input(f, f.d_model, (*up, "router"), part="mlp")
+    rows = f._replace(S=f.S * (mlp.n_experts_per_token or 0))
+    width = mlp.d_latent or f.d_model
+    yield SavedTensor("input of the experts", "W_up", f.bytes * rows.tokens * width, "mlp", up)
+    yield from _inside(mlp.gated, rows, mlp.d_ff, "experts' ")
+    yield SavedTensor("output of the experts", "the router's weights", f.bytes * rows.tokens * width, "mlp")
+    yield SavedTensor("router's softmax", "softmax", f.bytes * f.tokens * mlp.n_experts, "mlp", is_replicated=True)
+    if mlp.d_ff_shared:
+        yield from _inside(mlp.gated, f, mlp.d_ff_shared, "shared experts' ")
+    elif mlp.n_shared_experts:
+        yield from _inside(mlp.gated, f, mlp.n_shared_experts * mlp.d_ff, "shared experts' ")
+
+
+def _inside(gated: bool, f: Forward, width: int, of: str) -> Iterator[SavedTensor]:
+    size = f.bytes * f.tokens * width
+    if gated:
+        yield SavedTensor(f"{of}gate", "SiLU", size, "mlp")
+        yield SavedTensor(f"{of}SiLU of the gate", "the product", size, "mlp", is_pointwise=True)
+        yield SavedTensor(f"{of}up", "the product", size, "mlp")
+        yield SavedTensor(f"{of}product", "the gradient of W_down", size, "mlp", ("W_down",), is_pointwise=True)
+    else:
+        yield SavedTensor(f"{of}up", "the activation", size, "mlp")
+        yield SavedTensor(f"{of}activation", "the gradient of W_down", size, "mlp", ("W_down",), is_pointwise=True)
+
+
+def _adapted(
+    run: Training, model: ModelSpec, stack: Stack, layers: Layers, f: Forward, source: int
+) -> Iterator[SavedTensor]:
+    """Yield what attention and MLP save; with LoRA without the inputs of frozen matrices, and with those of adapters.
+
+    The input of a matrix is kept for its adapter A if it has one. An adapter in fp32 beside activations of 16 bits has
+    an fp32 copy of its own (peft casts it, tuners/lora/layer.py).
+    """
+    tensors = list(_plain_tensors(layers, f, source))
+    if run.lora is None:
+        yield from tensors
+        return
+    targets = run.lora.targets
+    adapter_bytes = dtype(run.param_dtype).bits // 8
+    copies = adapter_bytes != int(f.bytes)
+    for tensor in tensors:
+        adapted = [name for name in tensor.input_of if name in targets]
+        if not tensor.input_of:
+            yield tensor
+        elif adapted and not copies:
+            yield tensor._replace(input_of=tuple(adapted))
+        elif adapted:
+            size = symbol_like(f.bytes, "bytes_adapter", adapter_bytes, "bytes of an element of an adapter")
+            for name in adapted:
+                copied = tensor.size // f.bytes * size
+                yield tensor._replace(name=f"fp32 input of {name} A", size=copied, is_pointwise=False)
+    for matrix in layer_tensors(run, model, stack, layers):
+        if is_target(run, matrix):
+            yield SavedTensor(
+                f"output of {matrix.name} A",
+                f"the gradient of {matrix.name} B",
+                adapter_bytes * f.tokens * symbol_like(f.bytes, "r", run.lora.rank, "rank of LoRA"),
+                "attention" if matrix.part == "attention" else "mlp",
+            )
+
+
+def _outside(stage: Stage, model: ModelSpec, stack: Stack, f: Forward) -> Iterator[SavedTensor]:
+    """Yield what is saved outside the layers of a stack: token ids, the norms around them, the head's input."""
+    is_main = stack is model.main
+    if stage.is_first and (is_main or stack.input == "source"):
+        yield SavedTensor("token ids", "the embedding", 8 * f.tokens, "embedding", is_statistic=True)
+        if stack.embedding_norm:
+            yield from norm_tensors(f, f.tokens, stack.d_model, "norm", "embedding")
+    if not stage.is_last:
+        return
+    if stack.final_norm:
+        yield from norm_tensors(f, f.tokens, stack.d_model, "norm", "head")
+    if is_main and model.head and model.head.kind == "lm":
+        yield matrix_input(f, model.table_width, ("lm_head",), "input of the head", "head")
+    elif stack.input == "source":
+        yield SavedTensor("output of the encoder", "W_k and W_v of the decoder", f.bytes * f.tokens * f.d_model, "head")
+
+
+def _reduced(run: Training, tensors: Iterable[SavedTensor]) -> Iterator[SavedTensor]:
+    """Yield what is left with frozen weights, a compiler and sequence parallelism.
+
+    A frozen norm's gain needs no normalized input. What a compiler fuses, it computes again.
+    """
+    for tensor in tensors:
+        if run.lora and tensor.input_of and tensor.input_of[0].endswith("norm"):
+            continue
+        if run.lora and tensor.input_of == ("lm_head",) and "lm_head" not in run.lora.targets:
+            continue
+        if run.compiled and tensor.is_pointwise:
+            continue
+        yield _divided(run, tensor)
+
+
+def _divided(run: Training, tensor: SavedTensor) -> SavedTensor:
+    if not (run.sequence_parallel and tensor.is_replicated):
+        return tensor
+    return tensor._replace(size=split(tensor.size, run.tp, "tp", "tensor-parallel devices"))
+
+
+def _kept(run: Training, f: Forward, tensors: Iterable[SavedTensor]) -> Iterator[SavedTensor]:
+    """Yield what stays until the layer's backward pass begins, by the recomputation."""
+    if run.workload.recompute == "full":
+        size = f.bytes * f.tokens * f.d_model
+        yield _divided(run, SavedTensor("input of the layer", "recomputation", size, is_replicated=True))
+        return
+    for tensor in tensors:
+        if not (run.workload.recompute == "selective" and tensor.is_score):
+            yield tensor
+
+
+def kept_parts(run: Training, saved: StageSaved) -> dict[str, Quantity]:
+    """Return what a stage keeps of one micro-batch, by part: attention, mlp, norms, embedding, head."""
+    parts: dict[str, list[int]] = {}
+    for layer in saved.layers:
+        for tensor in layer.kept:
+            parts.setdefault(tensor.part, []).append(layer.layers.count * tensor.size)
+    for tensor in saved.outside:
+        parts.setdefault(tensor.part, []).append(tensor.size)
+    return {part: quantity(summed(sizes)) for part, sizes in parts.items()}
+
+
+def check_kinds(run: Training) -> None:
+    """Raise NotSupportedError if the saved tensors of a kind in the model are not known."""
+    if any(layers.shares_weights for _, layers in run.model.groups()):
+        raise NotSupportedError(f"{run.model.title} shares weights between layers, which train does not support")

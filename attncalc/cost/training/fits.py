@@ -1,0 +1,269 @@
+"""Whether a training run fits on its GPUs, and changes that make it fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple
+
+from ...errors import AttncalcError
+from ...model import plural
+from ...search import first_true
+from ...units import GIB, MIB, count
+from .setup import Lora, Training
+from .step import StageBudget, budgets, most_loaded
+
+Verdict = Literal["fits", "may_not_fit", "does_not_fit"]
+ALLOCATOR = (100, 103, 111)
+"""Percent of the allocated bytes that the caching allocator reserves: none more, the expected and the most.
+
+Five runs that Megatron-Bridge publishes reserve 2.5, 3.1, 3.4, 7.8 and 10.9 % more than they allocate (its model
+verification cards). Where there is room more is reserved (4 to 49 % in fitcheck-llm's runs on a T4), but the allocator
+frees cached blocks before it fails.
+"""
+CONTEXT = (141 * MIB, 45 * GIB // 100, 75 * GIB // 100)
+"""Bytes of the CUDA context with cuBLAS: 140.875 MiB in fitcheck-llm's runs on a T4; 0.45, 0.30 to 0.75 GiB, around
+llama.cpp's buffers in posted logs."""
+NCCL = (GIB // 10, GIB, 21 * GIB // 10)
+"""Bytes of NCCL's buffers with several GPUs: 0.03 to 0.25 GiB over PCIe, 1.4 to 2.1 over NVLink in vLLM's logs."""
+MAX_CONTEXT = 2**24
+MAX_BATCH = 2**16
+
+
+class TrainResult(NamedTuple):
+    """Whether a run fits.
+
+    Attributes:
+        run: the run.
+        budget: the memory of one GPU of the most loaded stage.
+        low: the least that a GPU needs, with allocator and CUDA context.
+        expected: what it is expected to need.
+        high: the most.
+        verdict: the answer; None without a GPU.
+    """
+
+    run: Training
+    budget: StageBudget
+    low: int
+    expected: int
+    high: int
+    verdict: Verdict | None
+
+
+def overhead(run: Training) -> tuple[int, int, int]:
+    """Return the bytes of CUDA context and NCCL: the least, the expected and the most."""
+    parts = (CONTEXT, NCCL) if run.gpus > 1 else (CONTEXT,)
+    low, expected, high = (sum(part[i] for part in parts) for i in range(3))
+    return low, expected, high
+
+
+def train_result(run: Training, *, plain: bool = False) -> TrainResult:
+    """Return whether a run fits on its GPUs."""
+    budget = most_loaded(run, plain=plain)
+    needed = [
+        budget.allocated * percent // 100 + outside for percent, outside in zip(ALLOCATOR, overhead(run), strict=True)
+    ]
+    verdict: Verdict | None = None
+    if run.gpu:
+        verdict = (
+            "fits" if needed[2] <= run.gpu.memory else "may_not_fit" if needed[0] <= run.gpu.memory else "does_not_fit"
+        )
+    return TrainResult(run, budget, needed[0], needed[1], needed[2], verdict)
+
+
+def stage_sizes(run: Training) -> list[int]:
+    """Return the allocated bytes of one GPU of each stage."""
+    return [budget.allocated for budget in budgets(run, plain=True)]
+
+
+# Limits
+
+
+def longest_context(run: Training) -> int | None:
+    """Return the longest context that is sure to fit, a multiple of 128 and of what the parallelism needs.
+
+    None if not even the shortest fits.
+    """
+    step = 128 * run.cp * (run.tp if run.sequence_parallel else 1)
+    maximum = run.model.max_context or MAX_CONTEXT
+    most = max(1, min(MAX_CONTEXT, maximum) // step)
+    found = _most(lambda n: _fits(run.with_workload(context=n * step)), most)
+    return found and found * step
+
+
+def largest_batch(run: Training) -> int | None:
+    """Return the largest micro-batch that is sure to fit; None if not even one sequence does."""
+    return _most(lambda n: _fits(run.with_workload(batch=n)), MAX_BATCH)
+
+
+def _most(fits: Callable[[int], bool], most: int) -> int | None:
+    if not fits(1):
+        return None
+    return most if fits(most) else first_true(lambda n: not fits(n), 1, most) - 1
+
+
+def _fits(run: Training) -> bool:
+    return train_result(run, plain=True).verdict == "fits"
+
+
+# Changes
+
+
+class Change(NamedTuple):
+    """A change that makes a run fit.
+
+    Attributes:
+        flag: the options to type.
+        cost: what it costs, in words.
+        run: the changed run.
+    """
+
+    flag: str
+    cost: str
+    run: Training
+
+
+def changes(run: Training) -> tuple[Change, ...]:
+    """Return changes that are sure to make a run fit, the cheapest first; () if it fits already, or none does.
+
+    Each kind is tried alone, then together with all cheaper kinds that keep the run's result the same.
+    """
+    if run.gpu is None or _fits(run):
+        return ()
+    alone = [change for kind in _KINDS for change in _first_fitting(kind, run)]
+    if alone:
+        return tuple(alone)
+    together, flags, costs = run, list[str](), list[str]()
+    for kind in _KINDS[:-1]:
+        for change in list(_try(kind, together))[-1:]:
+            together, flags, costs = change.run, [*flags, change.flag], [*costs, change.cost]
+            if _fits(together):
+                return (Change(" ".join(flags), costs[-1], together),)
+    more = list(_first_fitting(_more_gpus, together))
+    return tuple(Change(" ".join([*flags, c.flag]), c.cost, c.run) for c in more)
+
+
+_Kind = Callable[[Training], Iterator[Change]]
+
+
+def _first_fitting(kind: _Kind, run: Training) -> Iterator[Change]:
+    for change in _try(kind, run):
+        if _fits(change.run):
+            yield change
+            return
+
+
+def _try(kind: _Kind, run: Training) -> Iterator[Change]:
+    """Yield the changes of one kind that are possible."""
+    changes = kind(run)
+    while True:
+        try:
+            yield next(changes)
+        except StopIteration:
+            return
+        except AttncalcError:
+            return
+
+
+def _with(run: Training, flag: str, cost: str, **fields: Any) -> Change:
+    return Change(flag, cost, dataclasses.replace(run, **fields))
+
+
+def _recompute(run: Training) -> Iterator[Change]:
+    if run.workload.recompute != "full":
+        yield Change("--recompute full", "a third more FLOPs", run.with_workload(recompute="full"))
+
+
+def _chunked_loss(run: Training) -> Iterator[Change]:
+    if run.loss == "full":
+        yield _with(run, "--loss chunked", "the same result", loss="chunked")
+    if run.loss != "fused":
+        yield _with(run, "--loss fused", "the same result", loss="fused")
+
+
+def _flash(run: Training) -> Iterator[Change]:
+    if run.kernel in ("math", "eager"):
+        yield _with(run, "--kernel flash", "the same result, faster", kernel="flash")
+
+
+def _smaller_batch(run: Training) -> Iterator[Change]:
+    batch = run.workload.batch
+    divisors = [n for n in range(batch - 1, 0, -1) if batch % n == 0][:64]
+    for n in divisors:
+        steps = run.accumulation * (batch // n)
+        smaller = dataclasses.replace(run.with_workload(batch=n), accumulation=steps)
+        yield Change(f"-b {n} --gradient-accumulation {steps}", "smaller matmuls, the same result", smaller)
+
+
+def _eight_bit(run: Training) -> Iterator[Change]:
+    if run.optimizer == "adamw" and run.lora is None:
+        yield _with(run, "--optimizer adam8bit", "8-bit moments", optimizer="adam8bit")
+
+
+def _more_sharding(run: Training) -> Iterator[Change]:
+    for zero in range(run.zero + 1, 4):
+        if run.ranks > 1:
+            yield _with(run, f"--zero {zero}", "more communication", zero=zero)
+
+
+def _shorter(run: Training) -> Iterator[Change]:
+    context = longest_context(run)
+    if context and context < run.workload.context:
+        yield Change(f"-c {context}", "shorter sequences", run.with_workload(context=context))
+
+
+def _lora(run: Training) -> Iterator[Change]:
+    if run.lora is None:
+        lora = Lora(16, ALL_LINEAR)
+        base = dataclasses.replace(run, lora=lora, master=False, param_dtype="fp32", grad_dtype="fp32")
+        yield Change("--lora r=16", "only adapters are trained", base)
+    if run.weights_dtype is None:
+        base = run if run.lora else base
+        flag = "--weights-dtype nf4" if run.lora else "--lora r=16 --weights-dtype nf4"
+        yield Change(flag, "only adapters, 4-bit weights", dataclasses.replace(base, weights_dtype="nf4"))
+
+
+def _offload(run: Training) -> Iterator[Change]:
+    if "optimizer" not in run.offload and run.lora is None:
+        yield _with(run, "--offload optimizer", "slow steps", offload=run.offload | {"optimizer"})
+
+
+def _more_gpus(run: Training) -> Iterator[Change]:
+    """Yield more GPUs that shard everything, up to 1,024."""
+    copy = run.tp * run.pp * run.cp
+    gpus = run.gpus
+    while gpus < 1024:
+        gpus = gpus * 2
+        zero = max(run.zero, 1 if run.pp > 1 else 3)
+        flag = f"--gpus {gpus}" + (f" --zero {zero}" if zero != run.zero else "")
+        if gpus % copy == 0:
+            yield _with(run, flag, plural(gpus - run.gpus, "more GPU"), gpus=gpus, zero=zero)
+
+
+ALL_LINEAR = (
+    *("W_q", "W_k", "W_v", "W_o", "W_qkv", "W_q_a", "W_q_b", "W_kv_a", "W_kv_b"),
+    *("W_gate", "W_up", "W_down"),
+)
+"""The matrices of attention and MLPs that LoRA adapts by default: all linear layers, as in QLoRA (arXiv:2305.14314)."""
+_KINDS: tuple[_Kind, ...] = (
+    _flash,
+    _chunked_loss,
+    _smaller_batch,
+    _recompute,
+    _more_sharding,
+    _eight_bit,
+    _shorter,
+    _lora,
+    _offload,
+    _more_gpus,
+)
+"""The kinds of changes, the cheapest first."""
+
+
+def needed_words(result: TrainResult) -> str:
+    """Return 'needs 61.2 to 68.3 GiB of 79.1'."""
+    low, high = result.low / GIB, result.high / GIB
+    return f"{low:.1f} to {high:.1f} GiB"
+
+
+__all__ = ["Change", "TrainResult", "changes", "count", "largest_batch", "longest_context", "train_result"]

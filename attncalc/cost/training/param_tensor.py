@@ -1,0 +1,35 @@
+"""A parameter tensor: what is trained, sharded, quantized and adapted is decided for each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class ParamTensor(NamedTuple):
+    """Equal parameter tensors of a stage.
+
+    Attributes:
+        name: the matrix's name: 'W_q', 'norm', 'embedding', 'lm_head'.
+        part: 'attention', 'mlp', 'experts', 'norms', 'embedding', 'head' or 'other'.
+        rows: its first dimension as torch stores it: the outputs of a matrix.
+        columns: its other dimensions.
+        copies: how many of them the stage has.
+        is_hidden: whether it is a matrix of a layer, which multiplies tokens.
+    """
+
+    name: str
+    part: str
+    rows: int
+    columns: int
+    copies: int
+    is_hidden: bool = False
+
+    @property
+    def elements(self) -> int:
+        """Return the elements of one of them."""
+        return self.rows * self.columns
+
+    @property
+    def total(self) -> int:
+        """Return the elements of all of them."""
+        return self.copies * self.rows * self.columns

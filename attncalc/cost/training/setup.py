@@ -1,0 +1,276 @@
+"""How a model is trained: the micro-batch, the dtypes, the optimizer, and how GPUs share the work."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from ...attention.saved import TrainingKernel
+from ...errors import AttncalcError, NotSupportedError
+from ...hardware import Gpu
+from ...model import Layers, ModelSpec, Stack
+from ...units import dtype
+from ...workload import Workload
+from .optimizers import OPTIMIZERS, Optimizer
+
+Loss = Literal["full", "chunked", "fused"]
+Stepping = Literal["fused", "foreach", "loop"]
+CHUNKS = 8
+"""Chunks of the logits of --loss chunked: torchtune's CEWithChunkedOutputLoss(num_output_chunks=8)."""
+
+
+class Lora(NamedTuple):
+    """Adapters of two matrices, A (r x in) and B (out x r), beside frozen weights.
+
+    Attributes:
+        rank: r.
+        targets: names of the matrices that have them: 'W_q'; 'lm_head' is the head.
+
+    Source: Hu et al. 2021, arXiv:2106.09685.
+    """
+
+    rank: int
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training run.
+
+    Attributes:
+        model: the whole model.
+        workload: a step of one micro-batch: `Workload.train`.
+        gpu: the GPU; None if only bytes are asked for.
+        gpus: how many of them.
+        tp: tensor-parallel GPUs.
+        pp: pipeline stages.
+        interleaved: stages of the model that each GPU of a pipeline has; 1 is plain 1F1B.
+        cp: context-parallel GPUs.
+        ep: expert-parallel GPUs.
+        sequence_parallel: tensor-parallel GPUs divide what each of them would hold whole.
+        zero: ZeRO's stage: 0 shards nothing, 1 optimizer states, 2 also gradients, 3 also weights.
+        accumulation: micro-batches of a step.
+        kernel: the attention kernel.
+        compiled: element-wise operations are fused, and their results recomputed.
+        loss: how logits become a loss.
+        param_dtype: dtype of the trained weights between steps.
+        grad_dtype: dtype of the gradients.
+        optimizer_dtype: dtype of the optimizer's moments, if the optimizer does not fix it.
+        master: whether the optimizer keeps an fp32 copy of the weights.
+        optimizer: the optimizer.
+        stepping: how the optimizer's step is implemented.
+        in_backward: the optimizer's step of a weight follows its gradient, which is then freed.
+        offload: what is in host memory: 'optimizer', 'params'.
+        lora: adapters; None if the weights themselves are trained.
+        weights_dtype: dtype of frozen matrices: 'nf4', 'int8'; None for the dtype of the activations.
+        double_quant: whether the scales of nf4 are quantized too.
+        references: frozen copies of the model beside it (DPO, GRPO).
+        dropout: whether dropout is active.
+        upcasts: whether norms, eager softmax and loss compute in fp32 as transformers' classes do.
+    """
+
+    model: ModelSpec
+    workload: Workload
+    gpu: Gpu | None = None
+    gpus: int = 1
+    tp: int = 1
+    pp: int = 1
+    interleaved: int = 1
+    cp: int = 1
+    ep: int = 1
+    sequence_parallel: bool = False
+    zero: int = 0
+    accumulation: int = 1
+    kernel: TrainingKernel = "flash"
+    compiled: bool = False
+    loss: Loss = "full"
+    param_dtype: str = "bf16"
+    grad_dtype: str = "bf16"
+    optimizer_dtype: str = "fp32"
+    master: bool = True
+    optimizer: str = "adamw"
+    stepping: Stepping = "fused"
+    in_backward: bool = False
+    offload: frozenset[str] = frozenset()
+    lora: Lora | None = None
+    weights_dtype: str | None = None
+    double_quant: bool = False
+    references: int = 0
+    dropout: bool = False
+    upcasts: bool = True
+
+    def __post_init__(self) -> None:
+        size = self.tp * self.pp * self.cp
+        if self.gpus % size:
+            split = ", ".join(
+                f"--{name} {n}" for name, n in (("tp", self.tp), ("pp", self.pp), ("cp", self.cp)) if n > 1
+            )
+            raise AttncalcError(
+                f"--gpus {self.gpus} is not a multiple of {size}, the GPUs of one copy ({split})",
+                f"give --gpus {max(size, self.gpus // size * size)}",
+            )
+        if self.zero >= 2 and self.pp > 1 and not self.is_fsdp:
+            raise NotSupportedError(
+                f"--zero {self.zero} cannot be combined with --pp {self.pp}: a pipeline accumulates whole gradients",
+                "give --zero 1, or --fsdp",
+            )
+        if self.sequence_parallel and self.tp == 1:
+            raise AttncalcError("--sequence-parallel needs --tp", "give --tp 2 or more")
+        if self.workload.context % self.cp:
+            raise AttncalcError(
+                f"--cp {self.cp} does not divide {self.workload.context} tokens", "choose a context that it divides"
+            )
+        if self.sequence_parallel and self.workload.context // self.cp % self.tp:
+            raise AttncalcError(
+                f"--sequence-parallel: --tp {self.tp} does not divide {self.workload.context // self.cp} tokens",
+                "choose a context that it divides",
+            )
+        if self.ep > 1:
+            self._check_experts()
+        if self.in_backward and self.accumulation > 1:
+            raise NotSupportedError(
+                "--optimizer-in-backward cannot be combined with --gradient-accumulation",
+                "each micro-batch would make a step of its own: leave one of them out",
+            )
+        if self.interleaved > 1 and self.pp == 1:
+            raise AttncalcError("--virtual-stages needs --pp", "give --pp 2 or more")
+        if self.interleaved > 1 and self.accumulation % self.pp:
+            raise AttncalcError(
+                f"--virtual-stages: {self.accumulation} micro-batches are not a multiple of --pp {self.pp}",
+                f"give --gradient-accumulation {-(-self.accumulation // self.pp) * self.pp}",
+            )
+        self.model.shard(self.tp)
+        self.stages  # noqa: B018 - raises the error of a pipeline that does not divide
+
+    def _check_experts(self) -> None:
+        if not self.model.has_experts:
+            raise AttncalcError(f"--ep {self.ep} has no effect: the model has no experts", "leave it out")
+        if (self.dp * self.cp * self.tp) % self.ep:
+            raise AttncalcError(
+                f"--ep {self.ep} does not divide the {self.dp * self.cp * self.tp} GPUs of a stage",
+                "give a divisor of them",
+            )
+        for _, layers in self.model.groups():
+            if layers.mlp and layers.mlp.n_experts and layers.mlp.n_experts % self.ep:
+                raise AttncalcError(
+                    f"--ep {self.ep} does not divide {layers.mlp.n_experts} experts", "give a divisor of them"
+                )
+
+    @property
+    def is_fsdp(self) -> bool:
+        """Return whether fp32 weights are sharded and gathered in the dtype of the activations, as FSDP does."""
+        return self.zero == 3 and not self.master
+
+    @property
+    def dp(self) -> int:
+        """Return the data-parallel ranks."""
+        return self.gpus // (self.tp * self.pp * self.cp)
+
+    @property
+    def ranks(self) -> int:
+        """Return the ranks that shard states: data-parallel and context-parallel ones."""
+        return self.dp * self.cp
+
+    @property
+    def expert_tp(self) -> int:
+        """Return the tensor-parallel GPUs of an expert: those of --tp, or 1 if experts are divided over them too."""
+        return self.tp if self.ranks % self.ep == 0 else 1
+
+    @property
+    def expert_ranks(self) -> int:
+        """Return the ranks that hold the same experts."""
+        return self.ranks * self.tp // (self.ep * self.expert_tp)
+
+    @property
+    def in_optimizer(self) -> Optimizer:
+        """Return the optimizer."""
+        return OPTIMIZERS[self.optimizer]
+
+    @property
+    def dtype(self) -> str:
+        """Return the dtype of the activations."""
+        return dtype(self.workload.dtype or self.model.dtype, compute=True).name
+
+    @property
+    def sequences(self) -> int:
+        """Return the sequences of a step: micro-batches of all data-parallel ranks."""
+        return self.workload.batch * self.dp * self.accumulation
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of a step."""
+        return self.sequences * self.workload.context
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """Return the stages of the pipeline; one if there is none."""
+        return stages(self)
+
+    def with_workload(self, **changes: int | str) -> Training:
+        """Return the run with another micro-batch, context or recomputation."""
+        workload = self.workload
+        if "context" in changes:
+            workload = workload.at(int(changes.pop("context")))
+        return dataclasses.replace(self, workload=dataclasses.replace(workload, **changes))  # type: ignore[arg-type]
+
+
+class Stage(NamedTuple):
+    """A stage of a pipeline, or the whole model.
+
+    Attributes:
+        number: its number, from 0.
+        model: the part of the model on one GPU.
+        is_first: whether it has the embedding.
+        is_last: whether it has the head and the loss.
+        in_flight: micro-batches whose activations it holds at once, as a fraction for interleaved stages.
+    """
+
+    number: int
+    model: ModelSpec
+    is_first: bool
+    is_last: bool
+    in_flight: tuple[int, int] = (1, 1)
+
+
+def stages(run: Training) -> tuple[Stage, ...]:
+    """Return the stages of a run's pipeline.
+
+    With 1F1B, stage s of p holds the activations of p - s micro-batches, at most those of a step (arXiv:2104.04473,
+    2.2). Interleaved with v stages per GPU, the first holds 1 + (p - 1) / (p v) times those of its layers for p
+    micro-batches (arXiv:2205.05198, appendix C; Megatron-LM's theoretical_memory_usage.py).
+
+    Raises AttncalcError if the stages do not divide the layers.
+    """
+    model = run.model.shard(run.tp)
+    if run.pp == 1:
+        return (Stage(0, model, True, True),)
+    if len(model.stacks) > 1:
+        raise NotSupportedError("--pp does not support a model with an encoder", "leave out --pp")
+    main, parts = model.main, run.pp * run.interleaved
+    if main.n_layers % parts:
+        possible = [n for n in range(2, 65) if main.n_layers % n == 0]
+        raise AttncalcError(
+            f"{parts} stages do not divide {main.n_layers} layers",
+            f"give --pp {', '.join(map(str, possible))}" if possible else "leave out --pp",
+        )
+    layers = [dataclasses.replace(group, count=1) for group in main.layers for _ in range(group.count)]
+    per = main.n_layers // parts
+    found = []
+    for index in range(run.pp):
+        held = [layer for v in range(run.interleaved) for layer in layers[(v * run.pp + index) * per :][:per]]
+        stack: Stack = dataclasses.replace(main, layers=_grouped(held))
+        in_flight = (min(run.accumulation, run.pp - index), 1)
+        if run.interleaved > 1:
+            in_flight = (run.pp * run.interleaved + run.pp - 1 - 2 * index, run.interleaved)
+        part = dataclasses.replace(model, stacks=(stack,))
+        found.append(Stage(index, part, index == 0, index == run.pp - 1, in_flight))
+    return tuple(found)
+
+
+def _grouped(layers: list[Layers]) -> tuple[Layers, ...]:
+    counts: dict[Layers, int] = {}
+    for layer in layers:
+        counts[layer] = counts.get(layer, 0) + 1
+    return tuple(dataclasses.replace(layer, count=n) for layer, n in counts.items())

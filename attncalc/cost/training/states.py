@@ -1,0 +1,194 @@
+"""What a GPU holds during the whole run: weights, gradients and optimizer states, whole or as shards.
+
+Source: Rajbhandari et al. 2019, arXiv:1910.02054 (ZeRO): with N parameters in 16 bits and Adam, a GPU holds 2 N of
+weights, 2 N of gradients, and 12 N of optimizer states (fp32 weights, two moments). Stage 1 divides the states by the
+ranks, stage 2 also the gradients, stage 3 also the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ...quantity import Quantity, named, quantity, symbol, total
+from ...units import dtype
+from .optimizers import state_bytes
+from .param_tensor import ParamTensor
+from .setup import Stage, Training
+from .tensors import adapters, quantized_bytes, stage_tensors
+
+
+class States(NamedTuple):
+    """The bytes that one GPU of a stage holds during the whole run.
+
+    Attributes:
+        trained: parameters that are trained, before sharding.
+        frozen: parameters that are not trained, before sharding.
+        weights: weights in the dtype in which they are trained, with frozen ones.
+        frozen_weights: the frozen part of them.
+        master: fp32 copies of the weights.
+        moments: the optimizer's moments.
+        gradients: gradients.
+        references: weights of frozen copies of the model.
+        largest: elements of the largest trained tensor.
+        layer: elements of the largest layer group's single layer that a rank gathers.
+        outside: elements outside the layers that a rank gathers.
+        on_host: bytes in host memory.
+        tensors: the model's parameter tensors.
+        trained_tensors: the tensors that are trained.
+    """
+
+    trained: Quantity
+    frozen: Quantity
+    weights: Quantity
+    frozen_weights: Quantity
+    master: Quantity
+    moments: Quantity
+    gradients: Quantity
+    references: Quantity
+    largest: int
+    layer: int
+    outside: int
+    on_host: Quantity
+    tensors: list[ParamTensor]
+    trained_tensors: list[ParamTensor]
+
+
+def states(run: Training, stage: Stage) -> States:
+    """Return what one GPU of a stage holds during the whole run."""
+    tensors = list(stage_tensors(run, stage, stage.model.plain()))
+    added = list(adapters(run, tensors))
+    trained, frozen = (added, tensors) if run.lora else (tensors, [])
+    sharded = _Shards(run)
+    n_trained = _of_parts(trained, "N", "trained parameters of a stage on one device")
+    n_frozen = _of_parts(frozen, "N_frozen", "frozen parameters of a stage on one device")
+    held = sharded(trained, run.zero >= 3, "N")
+    weights = quantity(held * _bytes(run.param_dtype, "bytes_param", "a trained weight"))
+    frozen_weights = _frozen_weights(run, frozen, sharded)
+    in_optimizer = sharded(trained, run.zero >= 1, "N")
+    master = quantity(in_optimizer * symbol("bytes_master", 4, "bytes of an fp32 copy") if run.master else 0)
+    moments = _moments(run, trained, in_optimizer)
+    largest = max((tensor.elements for tensor in trained), default=0)
+    gradients = quantity(sharded(trained, run.zero >= 2, "N") * _bytes(run.grad_dtype, "bytes_grad", "a gradient"))
+    if run.in_backward:
+        gradients = quantity(
+            named(largest, "largest", "elements of the largest trained tensor")
+            * _bytes(run.grad_dtype, "bytes_grad", "a gradient")
+        )
+    on_host = []
+    if "optimizer" in run.offload:
+        on_host += [("master", master), ("moments", moments)]
+        master = moments = quantity(0)
+        if run.zero >= 1:  # DeepSpeed moves averaged gradients to the host, where the optimizer runs
+            on_host.append(("gradients", gradients))
+            gradients = quantity(0)
+    if "params" in run.offload:
+        on_host += [("weights", weights), ("frozen", frozen_weights)]
+        weights = frozen_weights = quantity(0)
+    references = quantity(0)
+    if run.references:
+        whole = sharded(tensors, run.zero >= 3, "N_model")
+        references = quantity(
+            symbol("references", run.references, "frozen copies of the model")
+            * whole
+            * _bytes(run.dtype, "bytes", "a weight of a reference model")
+        )
+    layer, outside = _gathered(run, stage, tensors)
+    return States(
+        trained=n_trained,
+        frozen=n_frozen,
+        weights=weights,
+        frozen_weights=frozen_weights,
+        master=master,
+        moments=moments,
+        gradients=gradients,
+        references=references,
+        largest=largest,
+        layer=layer,
+        outside=outside,
+        on_host=total(named(value, f"host_{name}", f"bytes of {name} on the host") for name, value in on_host),
+        tensors=tensors,
+        trained_tensors=trained,
+    )
+
+
+def _bytes(name: str, symbol_name: str, what: str) -> Quantity:
+    return symbol(symbol_name, dtype(name).bits // 8, f"bytes of {what} in {name}")
+
+
+def _of_parts(tensors: Iterable[ParamTensor], name: str, meaning: str) -> Quantity:
+    """Return the number of parameters as a sum of named parts."""
+    parts: dict[str, int] = {}
+    for tensor in tensors:
+        parts[tensor.part] = parts.get(tensor.part, 0) + tensor.total
+    return total(symbol(f"{name}_{part}", n, f"{meaning}: {part}") for part, n in parts.items() if n)
+
+
+class _Shards:
+    """Counts the parameters that one rank holds.
+
+    FSDP shards each tensor by its first dimension, rounded up (torch/distributed/fsdp/_fully_shard/_fsdp_param.py);
+    DeepSpeed and Megatron shard all of them as one vector. Experts are replicated on fewer ranks than other weights.
+    """
+
+    def __init__(self, run: Training) -> None:
+        self._run = run
+
+    def __call__(self, tensors: Iterable[ParamTensor], is_sharded: bool, name: str) -> Quantity:
+        tensors = list(tensors)
+        experts = [tensor for tensor in tensors if tensor.part == "experts"]
+        others = [tensor for tensor in tensors if tensor.part != "experts"]
+        run = self._run
+        parts = [self._of(others, run.ranks, is_sharded, name, "parameters")]
+        if experts:
+            name = f"{name}_experts"
+            parts.append(self._of(experts, run.expert_ranks, is_sharded, name, "parameters of the experts"))
+        return total(parts)
+
+    def _of(self, tensors: list[ParamTensor], ranks: int, is_sharded: bool, name: str, what: str) -> Quantity:
+        whole = sum(tensor.total for tensor in tensors)
+        if not is_sharded or ranks == 1:
+            return symbol(name, whole, f"{what} of a stage on one device")
+        if self._run.is_fsdp:
+            held = sum(tensor.copies * -(-tensor.rows // ranks) * tensor.columns for tensor in tensors)
+            return symbol(f"{name}_shard", held, f"{what} of one of {ranks} shards, rounded up per tensor")
+        return symbol(f"{name}_shard", -(-whole // ranks), f"{what} of one of {ranks} shards")
+
+
+def _moments(run: Training, trained: list[ParamTensor], held: Quantity) -> Quantity:
+    optimizer = run.in_optimizer
+    if optimizer.kind == "plain":
+        count = symbol("moments", optimizer.moments, f"moments of {optimizer.title}")
+        return quantity(count * held * _bytes(run.optimizer_dtype, "bytes_moment", "a moment"))
+    whole = state_bytes(trained, optimizer, dtype(run.optimizer_dtype).bits // 8)
+    if run.zero == 0 or run.ranks == 1:
+        return symbol("state_bytes", whole, f"bytes of {optimizer.title}'s states, tensor by tensor")
+    return symbol("state_bytes", -(-whole // run.ranks), f"bytes of one shard of {optimizer.title}'s states")
+
+
+def _frozen_weights(run: Training, frozen: list[ParamTensor], sharded: Callable[..., Quantity]) -> Quantity:
+    """Return the bytes of frozen weights: quantized matrices of layers, and the rest in the activations' dtype."""
+    if not frozen:
+        return quantity(0)
+    if run.weights_dtype is None:
+        return quantity(sharded(frozen, run.zero >= 3, "N_frozen") * _bytes(run.dtype, "bytes", "a frozen weight"))
+    ranks = run.ranks if run.zero >= 3 else 1
+    packed = [t for t in frozen if t.is_hidden and t.name != "router"]
+    others = [t for t in frozen if t not in packed]
+    size = sum(t.copies * quantized_bytes(t.elements, run.weights_dtype, double_quant=run.double_quant) for t in packed)
+    kept = sum(t.total for t in others)
+    return total(
+        (
+            symbol("quantized", -(-size // ranks), f"bytes of the matrices in {run.weights_dtype}, with their scales"),
+            symbol("N_unquantized", -(-kept // ranks), "parameters that are not quantized")
+            * _bytes("fp32" if run.upcasts else run.dtype, "bytes_unquantized", "a weight that is not quantized"),
+        )
+    )
+
+
+def _gathered(run: Training, stage: Stage, tensors: list[ParamTensor]) -> tuple[int, int]:
+    """Return the elements of one layer and of what is outside the layers, which ZeRO-3 gathers to use them."""
+    outside = sum(t.total for t in tensors if t.part in ("embedding", "head"))
+    inside = sum(t.total for t in tensors) - outside
+    n_layers = sum(int(layers.count) for stack in stage.model.stacks for layers in stack.layers)
+    return -(-inside // max(1, n_layers)), outside

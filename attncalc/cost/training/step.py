@@ -1,0 +1,270 @@
+"""The most that a GPU holds at any moment of a training step.
+
+What stays all the time is in states.py, what stays until its backward pass in activations.py. The peak is at one of a
+few moments: when the loss is differentiated, in the backward pass of the last layer (all activations), in that of the
+first (all gradients), or when the optimizer steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...attention.saved import SavedTensor
+from ...model import ModelSpec
+from ...quantity import Quantity, ceil_div, exact_div, named, quantity, symbol, symbol_like, total
+from ...units import dtype
+from .activations import StageSaved, kept_parts, stage_saved
+from .setup import CHUNKS, Stage, Training
+from .states import States, states
+
+DEEPSPEED_BUCKET = 500_000_000
+"""Elements of DeepSpeed's reduce_bucket_size and allgather_bucket_size (deepspeed/runtime/zero/config.py)."""
+
+
+class Held(NamedTuple):
+    """Bytes that are held at a moment besides the states.
+
+    Attributes:
+        name: what they are: 'activations'.
+        meaning: the same in words.
+        size: bytes.
+    """
+
+    name: str
+    meaning: str
+    size: Quantity
+
+
+class StepMoment(NamedTuple):
+    """A moment of a step that may be its peak.
+
+    Attributes:
+        name: the moment in words: 'backward pass of the loss'.
+        held: what is held besides the states.
+    """
+
+    name: str
+    held: tuple[Held, ...]
+
+    @property
+    def size(self) -> int:
+        """Return the bytes held besides the states."""
+        return sum(int(held.size) for held in self.held)
+
+
+class StageBudget(NamedTuple):
+    """The memory of one GPU of a stage at its peak.
+
+    Attributes:
+        stage: the stage.
+        states: weights, gradients, optimizer states.
+        saved: what one micro-batch saves.
+        activations: bytes of the activations of all micro-batches in flight, by part.
+        communication: bytes of buffers for communication.
+        moments: the moments that may be the peak.
+    """
+
+    stage: Stage
+    states: States
+    saved: StageSaved
+    activations: dict[str, Quantity]
+    communication: Quantity
+    moments: tuple[StepMoment, ...]
+
+    @property
+    def peak(self) -> StepMoment:
+        """Return the moment with the most bytes."""
+        return max(self.moments, key=lambda moment: moment.size)
+
+    @property
+    def resident(self) -> int:
+        """Return the bytes of weights, optimizer states and references."""
+        s = self.states
+        return sum(map(int, (s.weights, s.frozen_weights, s.master, s.moments, s.references)))
+
+    @property
+    def allocated(self) -> int:
+        """Return the most bytes that tensors hold: what torch.cuda.max_memory_allocated counts."""
+        return self.resident + int(self.communication) + self.peak.size
+
+    def held(self, name: str) -> int:
+        """Return the bytes of one kind that are held at the peak."""
+        return sum(int(held.size) for held in self.peak.held if held.name == name)
+
+
+def stage_budget(run: Training, stage: Stage, *, plain: bool = False) -> StageBudget:
+    """Return the memory of one GPU of a stage. With `plain` the activations carry no formulas, which is faster."""
+    model = stage.model.plain() if plain else stage.model.symbolic()
+    held, saved = states(run, stage), stage_saved(run, stage, model)
+    in_flight = _in_flight(stage)
+    parts = {part: quantity(in_flight(size)) for part, size in kept_parts(run, saved).items() if size}
+    moments = tuple(_moments(run, stage, model, held, saved, parts))
+    return StageBudget(stage, held, saved, parts, _communication(run, stage, held), moments)
+
+
+def budgets(run: Training, *, plain: bool = False) -> tuple[StageBudget, ...]:
+    """Return the memory of one GPU of each stage."""
+    return tuple(stage_budget(run, stage, plain=plain) for stage in run.stages)
+
+
+def most_loaded(run: Training, *, plain: bool = False) -> StageBudget:
+    """Return the memory of one GPU of the stage that needs the most."""
+    if len(run.stages) > 1 and not plain:
+        index = max(budgets(run, plain=True), key=lambda budget: budget.allocated).stage.number
+        return stage_budget(run, run.stages[index])
+    return max(budgets(run, plain=plain), key=lambda budget: budget.allocated)
+
+
+class _in_flight:  # noqa: N801 - a function of a size
+    def __init__(self, stage: Stage) -> None:
+        self._above, self._below = stage.in_flight
+
+    def __call__(self, size: int) -> int:
+        if (self._above, self._below) == (1, 1):
+            return size
+        above = symbol_like(size, "in_flight", self._above, "micro-batches in flight")
+        if self._below == 1:
+            return above * size
+        return ceil_div(above * size, symbol_like(size, "stages_per_gpu", self._below, "stages of a GPU"))
+
+
+def _size(tensors: Iterator[SavedTensor] | tuple[SavedTensor, ...]) -> Quantity:
+    return total(tensor.size for tensor in tensors)
+
+
+def _moments(
+    run: Training, stage: Stage, model: ModelSpec, held: States, saved: StageSaved, parts: dict[str, Quantity]
+) -> Iterator[StepMoment]:
+    """Yield the moments of a step that may be its peak."""
+    kept = Held("activations", "activations kept for the backward pass", total(parts.values()))
+    grads = Held("gradients", "gradients", held.gradients)
+    accumulates = run.accumulation > 1 or run.in_backward
+    grads_in_forward = (grads,) if accumulates else ()
+    if stage.is_last and model.head and model.head.kind == "lm":
+        loss = _loss(run, model, saved)
+        yield StepMoment("backward pass of the loss", (*grads_in_forward, kept, *loss))
+    first_grads = grads_in_forward
+    if not accumulates and stage.is_last:
+        bytes_grad = dtype(run.grad_dtype).bits // 8
+        trained_head = sum(t.total for t in held.trained_tensors if t.part == "head")
+        if model.head and model.head.tied and not run.lora:
+            trained_head += sum(t.total for t in held.trained_tensors if t.name == "embedding")
+        head = symbol("N_head", trained_head, "trained parameters of the head")
+        first_grads = (Held("gradients", "gradients of the head", quantity(head * bytes_grad)),) if trained_head else ()
+    for layer in saved.layers:
+        again = _size(t for t in layer.tensors if t not in layer.kept) if run.workload.recompute != "none" else None
+        recomputed = () if again is None else (Held("temporary", "recomputed activations of a layer", again),)
+        temporary = Held("temporary", "gradients of activations", _layer_temporary(run, layer.layers, saved))
+        of = "" if len(saved.layers) == 1 else f" ({layer.group})"
+        yield StepMoment(f"backward pass of the last layer{of}", (*first_grads, kept, *recomputed, temporary))
+        one = Held("activations", "activations of one layer", total(t.size for t in layer.kept))
+        yield StepMoment(f"backward pass of the first layer{of}", (grads, one, *recomputed, temporary))
+    stepping = _stepping(run, held)
+    yield StepMoment(
+        "optimizer step", (grads, *([Held("temporary", "the optimizer's temporaries", stepping)] if stepping else []))
+    )
+
+
+def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...]:
+    """Return what the loss holds while it is differentiated.
+
+    transformers (loss/loss_utils.py) converts logits to fp32. torch saves the log-probabilities, and computes two
+    gradients of that size: of the log-probabilities, and of the logits. In chunks, each chunk's logits stay in the
+    dtype of the activations. A fused loss computes the gradients of its input and of the head with the loss, and
+    stores logits of one chunk only (Liger-Kernel, ops/fused_linear_cross_entropy.py).
+    """
+    vocabulary = model.vocab_size or 0
+    logits = saved.tokens * vocabulary
+    size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
+    fp32 = symbol("fp32", 4, "bytes of an element in fp32")
+    copies = symbol("copies", 3, "log-probabilities and two gradients")
+    if run.loss == "full":
+        if run.compiled:
+            return (
+                Held("logits", "logits and their gradient", quantity(logits * size)),
+                Held("temporary", "gradient of the logits", quantity(logits * size)),
+            )
+        return (
+            Held("logits", "log-probabilities in fp32", quantity(logits * fp32)),
+            Held("temporary", "two gradients of the logits in fp32", quantity(logits * fp32 * (copies - 1))),
+        )
+    if run.loss == "chunked":
+        chunks = symbol("chunks", CHUNKS, "chunks of the logits")
+        return (
+            Held("logits", "logits", quantity(logits * size)),
+            Held(
+                "temporary", "one chunk in fp32 with its gradients", quantity(ceil_div(logits * fp32 * copies, chunks))
+            ),
+        )
+    width = model.table_width
+    chunk = maximum_chunk(int(saved.tokens), int(vocabulary), int(width))
+    rows = symbol("chunk", chunk, "tokens of a chunk")
+    return (
+        Held("logits", "gradient of the head's input", quantity(saved.tokens * width * size)),
+        Held("temporary", "logits of one chunk and their gradient", quantity(rows * vocabulary * (size + fp32))),
+    )
+
+
+def maximum_chunk(tokens: int, vocabulary: int, width: int) -> int:
+    """Return the tokens of a chunk of Liger's fused loss: its logits are about as large as its input."""
+    factor = -(-vocabulary // width)
+    share = -(-tokens // factor)
+    return min(tokens, 1 << max(0, share - 1).bit_length())
+
+
+def _layer_temporary(run: Training, layers: object, saved: StageSaved) -> Quantity:
+    """Return the gradients of activations in the backward pass of the largest part of a layer."""
+    layer = next(layer for layer in saved.layers if layer.layers is layers)
+    mlp = [
+        t.size
+        for t in layer.tensors
+        if (t.part == "mlp" and not t.input_of and "up" in t.name) or t.name.endswith("gate")
+    ]
+    scores = [t.size for t in layer.tensors if t.is_score and not t.is_statistic]
+    largest = max([3 * total(mlp), 2 * total(scores)], key=int)
+    return quantity(largest)
+
+
+def _stepping(run: Training, held: States) -> Quantity | None:
+    """Return the temporaries of the optimizer's step.
+
+    torch.optim: a fused step has none, a foreach step has one tensor per trained one, and a loop two of the largest.
+    """
+    if run.stepping == "fused" or run.in_backward or "optimizer" in run.offload:
+        return None
+    size = symbol("bytes_moment", dtype(run.optimizer_dtype).bits // 8, "bytes of a moment")
+    if run.stepping == "foreach":
+        shards = run.ranks if run.zero else 1
+        n = sum(tensor.total for tensor in held.trained_tensors)
+        return quantity(symbol("N_step", -(-n // shards), "parameters of one optimizer") * size)
+    largest = symbol("largest", held.largest, "elements of the largest trained tensor")
+    return quantity(2 * largest * size)
+
+
+def _communication(run: Training, stage: Stage, held: States) -> Quantity:
+    """Return the buffers of collective operations.
+
+    DistributedDataParallel copies gradients into buckets (torch/nn/parallel/distributed.py, gradient_as_bucket_view);
+    DeepSpeed's ZeRO 1 and 2 have a bucket to reduce and one to gather; ZeRO 3 and FSDP hold the gathered weights of two
+    layers, the one that runs and the next, with the gradients of one.
+    """
+    size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
+    parts: list[int] = []
+    if run.ranks > 1:
+        trained = sum(tensor.total for tensor in held.trained_tensors)
+        if run.zero == 0:
+            parts.append(named(held.gradients, "buckets", "DistributedDataParallel's buckets: a copy of the gradients"))
+        elif run.zero < 3:
+            bucket = symbol("bucket", min(DEEPSPEED_BUCKET, trained), "elements of a bucket")
+            parts.append(bucket * (size + dtype(run.grad_dtype).bits // 8))
+        else:
+            layer = symbol("N_layer", held.layer, "parameters of a layer")
+            outside = symbol("N_outside", held.outside, "parameters of embedding and head")
+            parts += [2 * layer * size, outside * size]
+            if not run.lora:
+                parts.append(layer * size)
+    if run.pp > 1:
+        hidden = stage.model.main.d_model * run.workload.batch * exact_div(run.workload.new, run.cp)
+        parts.append(2 * symbol("hidden", hidden, "elements of the hidden states between stages") * size)
+    return total(parts)

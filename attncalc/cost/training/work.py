@@ -1,0 +1,71 @@
+"""The FLOPs of a training step, and how long and how much a number of tokens takes.
+
+Model FLOPs are 3 forward passes with the exact mask; hardware FLOPs add what is recomputed (arXiv:2205.05198, 5.1).
+With frozen weights the backward pass computes no gradients of them: 2 forward passes. Adapters are not counted.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...quantity import Quantity, Ratio, quantity, ratio, symbol
+from ..flops import Flops, flops
+from .setup import Training
+
+
+class Work(NamedTuple):
+    """The FLOPs of a step of all GPUs.
+
+    Attributes:
+        per_step: model FLOPs of a step.
+        per_token: model FLOPs of a token.
+        hardware: FLOPs of a step with recomputation.
+        six_n_d: 6 N D of a step; None for a model with an encoder.
+        flops: the FLOPs of one micro-batch.
+    """
+
+    per_step: Quantity
+    per_token: Ratio
+    hardware: Quantity
+    six_n_d: Quantity | None
+    flops: Flops
+
+
+class Duration(NamedTuple):
+    """How long training takes.
+
+    Attributes:
+        tokens: tokens.
+        total: model FLOPs of all tokens.
+        seconds: seconds on all GPUs.
+        gpu_hours: hours of all GPUs together.
+        money: their price; None without one.
+    """
+
+    tokens: int
+    total: int
+    seconds: float
+    gpu_hours: float
+    money: float | None
+
+
+def work(run: Training) -> Work:
+    """Return the FLOPs of a step."""
+    of_batch = flops(run.model, run.workload)
+    batches = symbol("micro_batches", run.dp * run.accumulation, "micro-batches of a step, of all GPUs")
+    exact = of_batch.total - of_batch.recomputation if of_batch.recomputation else of_batch.total
+    if run.lora:
+        exact = quantity(exact * 2 // 3)
+    per_step = quantity(batches * exact)
+    hardware = quantity(batches * (exact + of_batch.recomputation)) if of_batch.recomputation else per_step
+    tokens = symbol("tokens", run.tokens, "tokens of a step")
+    six = quantity(batches * of_batch.six_n_d) if of_batch.six_n_d is not None else None
+    return Work(per_step, ratio(per_step, tokens), hardware, six, of_batch)
+
+
+def duration(run: Training, of: Work, tokens: int, mfu: float, peak: int, price: float | None) -> Duration:
+    """Return how long `tokens` take at a share `mfu` of the GPUs' peak FLOP/s, and their price per GPU-hour."""
+    total = int(of.per_step) * tokens // run.tokens
+    seconds = total / (peak * mfu * run.gpus)
+    hours = seconds * run.gpus / 3600
+    return Duration(tokens, total, seconds, hours, None if price is None else hours * price)

@@ -1,0 +1,581 @@
+"""The report of `attncalc train`: whether a training run fits on its GPUs, its memory by part, and its FLOPs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ..cost.training.fits import ALLOCATOR, Change, TrainResult, changes, overhead, stage_sizes, train_result
+from ..cost.training.setup import Training
+from ..cost.training.work import Duration, Work, duration, work
+from ..hardware import Gpu
+from ..model import plural
+from ..quantity import Quantity, named, quantity, symbol, total
+from ..units import BYTES, FLOP, GIB, NO_UNIT, PARAMS, SECONDS, TOKENS, count, human
+from .bar import gib, gib_range
+from .figures import SUM, FigureRow, FigureRows, ratio_row
+from .fit import VERDICTS
+from .report import LABEL, Column, Figure, Report, Table, column_table, workload_facts
+from .text import height
+
+FIGURES = FigureRows(
+    weights=FigureRow("weights", BYTES, "weights on one GPU of the most loaded stage", source=SUM),
+    optimizer_states=FigureRow("optimizer states", BYTES, "fp32 copies of the weights, and moments", source=SUM),
+    gradients=FigureRow("gradients", BYTES, "gradients of a whole step, if all are held at once"),
+    activations=FigureRow("activations", BYTES, "what is kept for the backward pass", source=SUM),
+    activations_attention=FigureRow(
+        "attention", BYTES, "activations of attention, or of whole layers with --recompute full"
+    ),
+    activations_mlp=FigureRow("MLP", BYTES, "activations of the MLPs"),
+    activations_norms=FigureRow("norms", BYTES, "activations of the layers' norms"),
+    activations_outside=FigureRow(
+        "outside the layers", BYTES, "activations of the embedding, the last norm and the head"
+    ),
+    logits=FigureRow("logits and loss", BYTES, "logits, or what the loss keeps of them, at the peak"),
+    temporary=FigureRow("largest temporary", BYTES, "gradients of activations and recomputed activations at the peak"),
+    gradients_at_peak=FigureRow("gradients", BYTES, "gradients that are held at the peak"),
+    activations_at_peak=FigureRow("activations", BYTES, "activations that are held at the peak"),
+    references=FigureRow("reference model", BYTES, "weights of frozen copies of the model"),
+    communication=FigureRow("communication", BYTES, "buffers of collective operations"),
+    allocated=FigureRow(
+        "allocated at the peak", BYTES, "the most that tensors hold: torch.cuda.max_memory_allocated", source=SUM
+    ),
+    needed_low=FigureRow("needed, at least", BYTES, "the least that a GPU needs, with allocator and CUDA context"),
+    needed=FigureRow("needed", BYTES, "what a GPU is expected to need"),
+    needed_high=FigureRow("needed, at most", BYTES, "the most that a GPU needs"),
+    gpu_memory=FigureRow("memory of a GPU", BYTES, "memory of a GPU as software sees it", "without --gpu"),
+    host_memory=FigureRow("host memory", BYTES, "what --offload moves to host memory, per GPU"),
+    params_trained=FigureRow("trained parameters", PARAMS, "trained parameters of the stage on one GPU, before ZeRO"),
+    params_frozen=FigureRow("frozen parameters", PARAMS, "frozen parameters of the stage on one GPU, before ZeRO"),
+    step_tokens=FigureRow("tokens per step", TOKENS, "tokens of a step of all GPUs"),
+    flops_per_step=FigureRow("model FLOP per step", FLOP, "FLOP of a step of all GPUs, without recomputation"),
+    flops_hardware=FigureRow("hardware FLOP per step", FLOP, "the same with recomputation"),
+    flops_per_token=ratio_row("model FLOP per token", "FLOP of a step divided by its tokens", unit=FLOP),
+    six_n_d=FigureRow("6 N D per step", FLOP, "the usual estimate of a step", "with an encoder"),
+    training_seconds=FigureRow("time", SECONDS, "seconds that --tokens take, rounded down", "without --tokens"),
+    gpu_hours=FigureRow("GPU-hours", NO_UNIT, "hours of all GPUs together, rounded down", "without --tokens"),
+)
+SOURCE = "Rajbhandari et al. 2019, arXiv:1910.02054 (states); Korthikanti et al. 2022, arXiv:2205.05198 (activations)"
+
+_ROWS = 23
+"""Rows of the default screen: those of a terminal of 24, less one for the prompt."""
+
+
+class Answer(NamedTuple):
+    """A run's answer.
+
+    Attributes:
+        result: whether it fits.
+        work: its FLOPs.
+        time: how long it takes; None if not asked.
+        auto: what was searched for.
+        changes: changes that make it fit.
+    """
+
+    result: TrainResult
+    work: Work
+    time: Duration | None
+    auto: str
+    changes: tuple[Change, ...]
+
+
+def answer(
+    run: Training,
+    *,
+    auto: str = "",
+    tokens: int | None = None,
+    mfu: float | None = None,
+    price: float | None = None,
+    with_changes: bool = True,
+) -> Answer:
+    """Return a run's answer, with changes that make it fit unless they are not wanted.
+
+    Raises AttncalcError if the GPU has no FLOP/s for the dtype and a time is asked for.
+    """
+    result, of_work = train_result(run), work(run)
+    time = None
+    if tokens and run.gpu and mfu:
+        time = duration(run, of_work, tokens, mfu, run.gpu.peak(run.dtype), price)
+    needs_changes = with_changes and result.verdict in ("may_not_fit", "does_not_fit")
+    return Answer(result, of_work, time, auto, changes(run) if needs_changes else ())
+
+
+def train_report(of: Answer, *, full: bool = False, mfu: float | None = None) -> Report:
+    """Return the report of one run."""
+    result, run = of.result, of.result.run
+    figures = {figure.name: figure for figure in train_figures(of)}
+    notes = tuple(_notes(of))
+    tables = list(_further_tables(of, figures, mfu, full=full))
+    report = Report(
+        "train",
+        tuple(_heading(of)),
+        run.model.facts(),
+        workload_facts(run.model, run.workload),
+        tuple(figures.values()),
+        tables=(_budget_table(of, figures, with_parts=True), *tables),
+        notes=notes,
+        terms=tuple(_terms(result)),
+        extra=_extra(of),
+        verdict=result.verdict,
+        shown_notes=notes if full else tuple(_short_notes(of, notes)),
+        draw=lambda: None,
+    )
+    if full or height(report) <= _ROWS:
+        return report
+    shorter = report._replace(tables=(_budget_table(of, figures, with_parts=False), *tables))
+    spare = _ROWS - height(shorter)
+    if spare >= 0 or not of.changes:
+        return shorter
+    return shorter._replace(tables=(shorter.tables[0], _changes_table(of.changes[: max(1, len(of.changes) + spare)])))
+
+
+def _further_tables(of: Answer, figures: dict[str, Figure], mfu: float | None, *, full: bool) -> Iterator[Table]:
+    """Yield the changes that make it fit, the work of a step, and with `full` the stages."""
+    result, run = of.result, of.result.run
+    if of.changes:
+        yield _changes_table(of.changes)
+    elif result.verdict in ("may_not_fit", "does_not_fit"):
+        yield Table((LABEL,), (("No change makes it fit, alone or combined.",),))
+    if full or of.time or result.verdict in (None, "fits"):
+        yield _work_table(of, figures, mfu)
+    if full and len(run.stages) > 1:
+        yield _stages_table(run)
+
+
+def _budget_table(of: Answer, figures: dict[str, Figure], *, with_parts: bool) -> Table:
+    rows = list(_budget_rows(of, figures, with_parts=with_parts))
+    return Table((LABEL, Column(), Column()), tuple(rows), strong=frozenset({len(rows) - 1}))
+
+
+def train_figures(of: Answer) -> tuple[Figure, ...]:
+    """Return the figures of a run."""
+    run, budget = of.result.run, of.result.budget
+    states, parts = budget.states, budget.activations
+    at_peak = {
+        name: total(held.size for held in budget.peak.held if held.name == name)
+        for name in ("activations", "gradients", "logits", "temporary")
+    }
+    weights = total((states.weights, states.frozen_weights))
+    optimizer = total((states.master, states.moments))
+    allocated = total(
+        named(value, name, meaning)
+        for name, value, meaning in (
+            ("weights", weights, "bytes of the weights"),
+            ("optimizer_states", optimizer, "bytes of the optimizer's states"),
+            ("references", states.references, "bytes of reference models"),
+            ("communication", budget.communication, "bytes of buffers"),
+            *((name, value, f"bytes of {name} at the peak") for name, value in at_peak.items()),
+        )
+        if value
+    )
+    extra = overhead(run)
+    needed = [
+        quantity(
+            named(allocated, "allocated", "bytes allocated at the peak") * percent // 100
+            + symbol("context", outside, "bytes of CUDA context and NCCL")
+        )
+        for percent, outside in zip(ALLOCATOR, extra, strict=True)
+    ]
+    none = quantity(0)
+    outside = total(parts[name] for name in ("embedding", "head") if name in parts)
+    return FIGURES.filled(
+        SOURCE,
+        weights=weights,
+        optimizer_states=optimizer,
+        gradients=states.gradients,
+        activations=total(
+            named(size, f"activations_{part}", f"bytes of activations, {part}") for part, size in parts.items()
+        ),
+        activations_attention=parts.get("attention", none),
+        activations_mlp=parts.get("mlp", none),
+        activations_norms=parts.get("norms", none),
+        activations_outside=outside,
+        logits=at_peak["logits"],
+        temporary=at_peak["temporary"],
+        gradients_at_peak=at_peak["gradients"],
+        activations_at_peak=at_peak["activations"],
+        references=states.references,
+        communication=budget.communication,
+        allocated=allocated,
+        needed_low=needed[0],
+        needed=needed[1],
+        needed_high=needed[2],
+        gpu_memory=symbol("gpu_memory", run.gpu.memory, f"bytes of {run.gpu.title}") if run.gpu else None,
+        host_memory=states.on_host,
+        params_trained=states.trained,
+        params_frozen=states.frozen,
+        step_tokens=_tokens(run),
+        flops_per_step=of.work.per_step,
+        flops_hardware=of.work.hardware,
+        flops_per_token=of.work.per_token,
+        six_n_d=of.work.six_n_d,
+        training_seconds=quantity(int(of.time.seconds)) if of.time else None,
+        gpu_hours=quantity(int(of.time.gpu_hours)) if of.time else None,
+    )
+
+
+def _tokens(run: Training) -> Quantity:
+    return quantity(
+        symbol("dp", run.dp, "data-parallel ranks")
+        * symbol("micro_batches", run.accumulation, "micro-batches of a step")
+        * symbol("B", run.workload.batch, "sequences of a micro-batch")
+        * symbol("T", run.workload.context, "tokens of a sequence")
+    )
+
+
+def _terms(result: TrainResult) -> Iterator[Figure]:
+    """Yield what the figures' formulas name: the parameters, and the parts of the states."""
+    states = result.budget.states
+    rows = (
+        ("master_weights", "fp32 copies of the weights", states.master),
+        ("moments", "moments of the optimizer", states.moments),
+        ("frozen_weights", "frozen weights", states.frozen_weights),
+    )
+    for name, label, value in rows:
+        if value:
+            yield Figure(name, label, value, BYTES, result.run.in_optimizer.source)
+
+
+def gpus_report(runs: Sequence[Answer], *, full: bool = False) -> Report:
+    """Return one row per GPU: what the run needs there, with the longest context or largest batch if asked for."""
+    first = runs[0]
+    run, auto = first.result.run, first.auto
+    ordered = sorted(runs, key=lambda of: of.result.run.gpu.memory if of.result.run.gpu else 0)
+    verdicts = [of.result.verdict or "fits" for of in ordered]
+    best = min(verdicts, key=list(VERDICTS).index)
+    fitting = sum(verdict == "fits" for verdict in verdicts)
+    groups = _one_per_gpu(ordered) if full else _groups(ordered, auto)
+    facts = ", ".join(filter(None, _facts(dataclasses.replace(run, gpu=None), searched=auto)))
+    return Report(
+        "train",
+        (f"{VERDICTS[best]}: on {fitting} of {plural(len(ordered), 'GPU')}.", facts),
+        run.model.facts(),
+        workload_facts(run.model, run.workload),
+        train_figures(first),
+        tuple(
+            (
+                {"gpu": of.result.run.gpu.name if of.result.run.gpu else "", "verdict": of.result.verdict},
+                train_figures(of),
+            )
+            for of in ordered
+        ),
+        (_gpus_table(groups, auto),),
+        shown_notes=() if full else ("+ N: as many other GPUs of about this size. --full has a row for each GPU.",),
+        extra={**_extra(first), "verdict": best, "fits": best != "does_not_fit"},
+        verdict=best,
+    )
+
+
+def _one_per_gpu(runs: Sequence[Answer]) -> list[list[Answer]]:
+    return [[of] for of in runs]
+
+
+def _groups(runs: Sequence[Answer], auto: str) -> list[list[Answer]]:
+    """Return neighbours with the same answer together, contexts within a factor of 2 being the same."""
+    groups: dict[tuple[object, ...], list[Answer]] = {}
+    for of in runs:
+        value = getattr(of.result.run.workload, auto) if auto and of.result.verdict == "fits" else None
+        step = value and 1 << (value.bit_length() - 1)
+        groups.setdefault((of.result.verdict, step), []).append(of)
+    return list(groups.values())
+
+
+def _gpus_table(groups: Sequence[Sequence[Answer]], auto: str) -> Table:
+    def least(group: Sequence[Answer]) -> Answer:
+        return group[0]
+
+    def names(group: Sequence[Answer]) -> str:
+        shown = [of.result.run.gpu.name for of in group if of.result.run.gpu]
+        return shown[0] if len(shown) == 1 else f"{shown[0]} + {len(shown) - 1}"
+
+    columns = [
+        (Column("GPU", "left"), [names(group) for group in groups]),
+        (Column("GiB"), [gib(of.memory if (of := group[0].result.run.gpu) else 0) for group in groups]),
+        (Column("needs, GiB"), [gib_range(least(group).result.low, least(group).result.high) for group in groups]),
+        (Column("", "left"), [VERDICTS[least(group).result.verdict or "fits"].lower() for group in groups]),
+    ]
+    if auto:
+        values = [
+            count(getattr(least(group).result.run.workload, auto)) if least(group).result.verdict == "fits" else "-"
+            for group in groups
+        ]
+        columns.insert(2, (Column(f"{auto},\nat least"), values))
+    return column_table(columns)
+
+
+# The screen
+
+
+def _heading(of: Answer) -> Iterator[str]:
+    run = of.result.run
+    yield verdict_text(of)
+    yield ", ".join(filter(None, _facts(run)))
+    if run.model.assumed:
+        yield f"ASSUMED: {run.model.assumed}"
+
+
+def verdict_text(of: Answer) -> str:
+    """Return the answer as a sentence: 'FITS: needs 61.2 to 68.3 of 79.1 GiB.'"""
+    result, run = of.result, of.result.run
+    low, high = gib(result.low), gib(result.high)
+    on_each = " on each GPU" if run.gpus > 1 else ""
+    if result.verdict is None or run.gpu is None:
+        return f"A step needs {low} to {high} GiB{on_each}: with --gpu, train answers whether it fits."
+    what = ""
+    if of.auto and result.verdict == "fits":
+        value = run.workload.context if of.auto == "context" else run.workload.batch
+        what = f" up to {'context' if of.auto == 'context' else 'batch'} {count(value)}"
+    return f"{VERDICTS[result.verdict]}{what}: needs {low} to {high} of {gib(run.gpu.memory)} GiB{on_each}."
+
+
+def hardware_text(gpu: Gpu | None, gpus: int) -> str:
+    """Return the GPUs in words."""
+    if gpu is None:
+        return plural(gpus, "GPU")
+    return f"{count(gpus)} x {gpu.title}" if gpus > 1 else f"one {gpu.title}"
+
+
+def _facts(run: Training, searched: str = "") -> tuple[str, ...]:
+    """Return the run in words."""
+    split = {"tp": run.tp, "pp": run.pp, "cp": run.cp, "ep": run.ep}
+    sizes = {name: "?" if searched == name else count(getattr(run.workload, name)) for name in ("batch", "context")}
+    batch = f"{sizes['batch']} x {sizes['context']} tokens"
+    if run.accumulation > 1:
+        batch += f" x {count(run.accumulation)} micro-batches"
+    lora = f"LoRA r={run.lora.rank}" if run.lora else ""
+    if run.lora and run.weights_dtype:
+        lora += f" on {run.weights_dtype}"
+    return (
+        f"{run.model.title} on {hardware_text(run.gpu, run.gpus)}",
+        ", ".join(f"{name} {n}" for name, n in split.items() if n > 1),
+        "FSDP" if run.is_fsdp else f"ZeRO {run.zero}" if run.zero else "",
+        batch,
+        run.in_optimizer.title,
+        lora,
+        run.dtype,
+        f"recompute {run.workload.recompute}" if run.workload.recompute != "none" else "",
+    )
+
+
+def _budget_rows(of: Answer, figures: dict[str, Figure], *, with_parts: bool) -> Iterator[tuple[str, ...]]:
+    result, run, budget = of.result, of.result.run, of.result.budget
+
+    def row(label: str, name: str) -> tuple[str, str, str]:
+        return (label, figures[name].human, figures[name].exact)
+
+    yield row("weights", "weights")
+    for name in ("optimizer_states", "references", "gradients_at_peak"):
+        if figures[name].whole:
+            yield row(figures[name].label, name)
+    if figures["activations_at_peak"].whole:
+        yield row("activations", "activations_at_peak")
+        parts = ("activations_attention", "activations_mlp", "activations_norms")
+        shown = [name for name in parts if figures[name].whole]
+        if figures["activations_at_peak"].whole == figures["activations"].whole and len(shown) > 1 and with_parts:
+            for name in shown:
+                yield row(f"  {figures[name].label}", name)
+    for name in ("logits", "temporary", "communication"):
+        if figures[name].whole:
+            yield row(figures[name].label, name)
+    yield row("allocated at the peak", "allocated")
+    low, high = result.low - budget.allocated, result.high - budget.allocated
+    outside = "allocator, CUDA context" + (", NCCL" if run.gpus > 1 else "")
+    yield (outside, f"{low / GIB:.2f} GiB", f"to {high / GIB:.2f} GiB")
+    yield ("needed", f"{result.low / GIB:.2f} GiB", f"to {result.high / GIB:.2f} GiB")
+
+
+def _changes_table(found: tuple[Change, ...]) -> Table:
+    rows = []
+    for change in found:
+        result = train_result(change.run, plain=True)
+        rows.append((change.flag, f"{gib(result.low)} to {gib(result.high)}", change.cost))
+    columns = (Column("change", "left"), Column("GiB"), Column("cost", "left"))
+    return Table(columns, tuple(rows))
+
+
+def _work_table(of: Answer, figures: dict[str, Figure], mfu: float | None) -> Table:
+    rows = [
+        ("a step", f"{count(of.result.run.tokens)} tokens", figures["flops_per_step"].human),
+        ("per token", "", figures["flops_per_token"].human),
+    ]
+    if of.work.hardware != of.work.per_step:
+        rows.append(("a step with recomputation", "", figures["flops_hardware"].human))
+    if of.time:
+        days = of.time.seconds / 86400
+        rows += [
+            (f"{count(of.time.tokens)} tokens at {100 * (mfu or 0):g} % MFU", _days(days), human(of.time.total, FLOP)),
+            ("GPU-hours", count(round(of.time.gpu_hours)), ""),
+        ]
+        if of.time.money is not None:
+            rows.append(("price", f"{of.time.money:,.0f}", ""))
+    return Table((LABEL, Column(), Column()), tuple(rows))
+
+
+def _days(days: float) -> str:
+    return f"{days:,.1f} days" if days >= 1 else f"{24 * days:.1f} hours"
+
+
+def _stages_table(run: Training) -> Table:
+    rows = [(str(i), f"{size / GIB:.2f}") for i, size in enumerate(stage_sizes(run))]
+    return Table((Column("stage"), Column("allocated\nGiB")), tuple(rows))
+
+
+def _notes(of: Answer) -> Iterator[str]:
+    result, run, budget = of.result, of.result.run, of.result.budget
+    stage = f" Stage {budget.stage.number} of {run.pp} is the most loaded." if run.pp > 1 else ""
+    yield f"The peak is the {budget.peak.name}.{stage}"
+    if run.lora is None and run.weights_dtype:
+        yield "Only frozen weights are quantized."
+    if of.auto and result.verdict != "fits":
+        yield f"Not even the smallest {of.auto} is sure to fit."
+    if of.work.six_n_d is not None:
+        share = int(of.work.per_step) / int(of.work.six_n_d)
+        yield (
+            f"The exact FLOPs are {share:.2f} x 6 N D, which leaves out the scores of attention and counts the "
+            "embedding as a matmul."
+        )
+    if budget.states.on_host:
+        yield f"{human(budget.states.on_host, BYTES)} per GPU are in host memory."
+    if run.model.has_experts:
+        yield "Tokens are assumed to be spread evenly over the experts."
+    yield (
+        "Activations are those of transformers' classes: norms and the loss compute in fp32. --compile fuses "
+        "element-wise operations and keeps less."
+    )
+    yield (
+        f"The allocator reserves up to {ALLOCATOR[2] - 100} % more than is allocated (Megatron-Bridge's published runs)"
+        "; the CUDA context takes 0.14 to 0.75 GiB."
+    )
+    yield from run.workload.assumed
+    yield from run.model.notes
+
+
+def _short_notes(of: Answer, notes: tuple[str, ...]) -> Iterator[str]:
+    yield notes[0]
+    yield f"--full adds FLOPs, stages and {plural(len(notes) - 1, 'note')}; --explain shows every formula."
+
+
+def _extra(of: Answer) -> dict[str, Any]:
+    result, run, budget = of.result, of.result.run, of.result.budget
+    parallel = ("dp", "tp", "pp", "cp", "ep", "interleaved", "sequence_parallel", "zero")
+    held = budget.resident + int(budget.communication)
+    return {
+        "fits": None if result.verdict is None else result.verdict != "does_not_fit",
+        "verdict": result.verdict,
+        "answer": verdict_text(of),
+        "gpu": run.gpu.name if run.gpu else None,
+        "gpus": run.gpus,
+        "parallel": {name: getattr(run, name) for name in parallel},
+        "run": {
+            "kernel": run.kernel,
+            "recompute": run.workload.recompute,
+            "loss": run.loss,
+            "compile": run.compiled,
+            "optimizer": run.optimizer,
+            "param_dtype": run.param_dtype,
+            "grad_dtype": run.grad_dtype,
+            "optimizer_dtype": run.optimizer_dtype,
+            "master_weights": run.master,
+            "lora_rank": run.lora.rank if run.lora else None,
+            "lora_targets": list(run.lora.targets) if run.lora else [],
+            "weights_dtype": run.weights_dtype,
+            "gradient_accumulation": run.accumulation,
+            "offload": sorted(run.offload),
+        },
+        "peak": budget.peak.name,
+        "moments": [{"name": moment.name, "bytes": held + moment.size} for moment in budget.moments],
+        "stages": stage_sizes(run),
+        "saved_tensors": [
+            {
+                "layers": layer.group,
+                "name": tensor.name,
+                "part": tensor.part,
+                "bytes": int(tensor.size),
+                "kept": tensor in layer.kept,
+                "why": tensor.meaning,
+            }
+            for layer in budget.saved.layers
+            for tensor in layer.tensors
+        ],
+        "changes": [{"flag": change.flag, "cost": change.cost} for change in of.changes],
+        "price": of.time.money if of.time else None,
+    }
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of the report."""
+    from .schemas import parts as p
+
+    count_of = {name: p.whole(f"{name}-parallel GPUs", 1) for name in ("dp", "tp", "pp", "cp", "ep")}
+    verdict = p.or_null(p.choice("the answer", *VERDICTS), "without a GPU")
+    return p.document(
+        "train",
+        "What a training step needs on each GPU, and its FLOPs.",
+        results=p.figures("the figures, with --gpu all of the first GPU", FIGURES),
+        layers=p.layer(
+            "a GPU, with --gpu all",
+            {"gpu": p.text("the GPU"), "verdict": verdict},
+            p.figures("its figures", FIGURES),
+        ),
+        extra={
+            "fits": p.or_null(p.flag("false if the verdict is 'does_not_fit', else true"), "without a GPU"),
+            "verdict": verdict,
+            "answer": p.text("the first line of the screen"),
+            "gpu": p.or_null(p.text("the GPU"), "without a GPU"),
+            "gpus": p.whole("GPUs", 1),
+            "parallel": p.fields(
+                "how the GPUs share the work",
+                {
+                    **count_of,
+                    "interleaved": p.whole("stages of a pipeline per GPU", 1),
+                    "sequence_parallel": p.flag("whether --sequence-parallel is given"),
+                    "zero": p.whole("ZeRO's stage"),
+                },
+            ),
+            "run": p.fields(
+                "the other settings",
+                {
+                    "kernel": p.text("the attention kernel"),
+                    "recompute": p.choice("what is recomputed", "none", "selective", "full"),
+                    "loss": p.text("how the loss is computed"),
+                    "compile": p.flag("whether element-wise operations are fused"),
+                    "optimizer": p.text("the optimizer"),
+                    "param_dtype": p.text("dtype of trained weights"),
+                    "grad_dtype": p.text("dtype of gradients"),
+                    "optimizer_dtype": p.text("dtype of moments"),
+                    "master_weights": p.flag("whether there is an fp32 copy of the weights"),
+                    "lora_rank": p.or_null(p.whole("rank of the adapters", 1), "without --lora"),
+                    "lora_targets": p.texts("the matrices with adapters"),
+                    "weights_dtype": p.or_null(p.text("dtype of frozen matrices"), "by default"),
+                    "gradient_accumulation": p.whole("micro-batches of a step", 1),
+                    "offload": p.texts("the parts in host memory"),
+                },
+            ),
+            "peak": p.text("the moment of the peak"),
+            "moments": p.listed(
+                "the moments that may be the peak",
+                p.fields("a moment", {"name": p.text("its name"), "bytes": p.whole("bytes allocated then")}),
+            ),
+            "stages": p.listed("bytes allocated on a GPU of each stage", {"type": "integer", "minimum": 0}),
+            "saved_tensors": p.listed(
+                "what one layer of each group saves for the backward pass",
+                p.fields(
+                    "a tensor",
+                    {
+                        "layers": p.text("the group of layers"),
+                        "name": p.text("its name"),
+                        "part": p.text("the part of the layer"),
+                        "bytes": p.whole("its bytes"),
+                        "kept": p.flag("whether it stays until the layer's backward pass"),
+                        "why": p.text("what needs it"),
+                    },
+                ),
+            ),
+            "changes": p.listed(
+                "changes that make it fit, the cheapest first",
+                p.fields("a change", {"flag": p.text("what to type"), "cost": p.text("what it costs")}),
+            ),
+            "price": p.or_null(p.number("price of the GPU-hours"), "without --price"),
+        },
+    )

@@ -1,0 +1,223 @@
+"""What training costs: against published formulas, and as a command."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from asking import Ask
+from tables import each
+
+from attncalc import AttncalcError, Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload, load, preset_names, train
+from attncalc.api.train_request import read_train_request
+from attncalc.cost.params import params
+from attncalc.cost.training.fits import changes, largest_batch, longest_context, train_result
+from attncalc.cost.training.setup import Lora, Training
+from attncalc.cost.training.states import states
+from attncalc.cost.training.step import most_loaded, stage_budget
+from attncalc.cost.training.tensors import stage_tensors
+
+GPT = Stack(
+    "decoder",
+    (Layers("layers", 96, attention=Grouped(96, 96, 128, bias=tuple("qkvo")), mlp=Mlp(4 * 12288, bias=True)),),
+    12288,
+    norm="layernorm",
+)
+GPT3 = ModelSpec("gpt3", "GPT-3", (GPT,), vocab_size=51200, head=Head("lm", tied=True), dtype="fp16")
+"""The 175B model of Korthikanti et al., Table 3: a = 96 heads, h = 12,288, L = 96, s = 2,048."""
+
+
+def run_of(
+    model: ModelSpec | str, batch: int = 1, context: int = 2048, recompute: str = "none", **fields: Any
+) -> Training:
+    spec = load(model) if isinstance(model, str) else model
+    options: dict[str, Any] = {"dtype": fields.pop("dtype", None), "recompute": recompute}
+    return Training(spec, Workload.train(batch, context, **options), **fields)
+
+
+def layer_bytes(run: Training) -> int:
+    """Return what one layer keeps, without the statistics of norms, which the paper leaves out."""
+    (layer,) = stage_budget(run, run.stages[0], plain=True).saved.layers
+    return sum(int(tensor.size) for tensor in layer.kept if not tensor.is_statistic)
+
+
+s, b, h, a = 2048, 2, 12288, 96
+
+
+@each(
+    ("recompute", "tp", "sequence_parallel", "expected"),
+    [
+        # Korthikanti et al. 2022, arXiv:2205.05198, equations 1 to 4 and Table 2
+        ("none", 1, False, s * b * h * (34 + 5 * a * s / h)),
+        ("none", 8, False, s * b * h * (10 + 24 / 8 + 5 * a * s / (h * 8))),
+        ("none", 8, True, s * b * h / 8 * (34 + 5 * a * s / h)),
+        ("selective", 8, False, s * b * h * (10 + 24 / 8)),
+        ("selective", 8, True, s * b * h * 34 / 8),
+        ("full", 1, False, s * b * h * 2),
+    ],
+)
+def test_activations_of_a_layer_are_those_of_korthikanti(
+    recompute: str, tp: int, sequence_parallel: bool, expected: float
+) -> None:
+    run = run_of(
+        GPT3,
+        b,
+        s,
+        recompute,
+        gpus=tp,
+        tp=tp,
+        sequence_parallel=sequence_parallel,
+        kernel="eager",
+        upcasts=False,
+        dropout=True,
+    )
+    assert layer_bytes(run) == expected
+
+
+@each(
+    ("zero", "expected"),
+    # ZeRO, arXiv:1910.02054, Figure 1: N = 7.5 billion parameters on 64 GPUs: 120, 31.4, 16.6 and 1.9 GB
+    [(0, 16.0), (1, 4 + 12 / 64), (2, 2 + 14 / 64), (3, 16 / 64)],
+)
+def test_states_are_those_of_zero(zero: int, expected: float) -> None:
+    run = run_of("llama2-7b", zero=zero, gpus=64, param_dtype="fp16", grad_dtype="fp16")
+    held = states(run, run.stages[0])
+    size = sum(map(int, (held.weights, held.master, held.moments, held.gradients)))
+    assert size == pytest.approx(expected * int(params(run.model).total), rel=1e-6)
+
+
+@each("name", preset_names())
+def test_tensors_have_all_parameters(name: str) -> None:
+    model = load(name)
+    source = 1 if model.encoder or any(layers.cross for _, layers in model.groups()) else None
+    run = Training(model, Workload.train(1, 1, source=source))
+    tensors = stage_tensors(run, run.stages[0], model.plain())
+    assert sum(tensor.total for tensor in tensors) == int(params(model).total)
+
+
+def test_a_pipeline_has_all_parameters_and_layers_once() -> None:
+    run = run_of("llama3-70b", gpus=4, pp=4, accumulation=8)
+    total = sum(t.total for stage in run.stages for t in stage_tensors(run, stage, stage.model.plain()))
+    assert total == int(params(run.model).total)
+    assert [stage.in_flight[0] for stage in run.stages] == [4, 3, 2, 1]
+
+
+def test_an_interleaved_pipeline_keeps_the_papers_factor_more() -> None:
+    # arXiv:2205.05198, appendix C: the first stage keeps L / p * p * (1 + (p - 1) / (p * m)) layers
+    run = run_of("llama3-70b", gpus=4, pp=4, interleaved=5, accumulation=8)
+    above, below = run.stages[0].in_flight
+    assert above / below == 4 * (1 + 3 / (4 * 5))
+
+
+def test_the_plain_and_the_symbolic_budget_are_equal() -> None:
+    for options in ({}, {"gpus": 8, "tp": 4, "sequence_parallel": True, "zero": 1}, {"lora": Lora(8, ("W_q", "W_up"))}):
+        for name in ("llama3-8b", "gpt2", "mixtral-8x7b"):
+            run = run_of(name, 2, 1024, param_dtype="fp32", master=False, **options)
+            plain, symbolic = stage_budget(run, run.stages[0], plain=True), stage_budget(run, run.stages[0])
+            assert plain.allocated == symbolic.allocated
+            assert plain.activations == symbolic.activations
+
+
+def test_frozen_weights_save_less_than_trained_ones() -> None:
+    full = most_loaded(run_of("llama3-8b", dtype="bf16"))
+    lora = most_loaded(run_of("llama3-8b", dtype="bf16", lora=Lora(8, ("W_q", "W_v")), param_dtype="bf16"))
+    assert lora.allocated < full.allocated
+    # q and v share the layer's input; both adapters keep r values per token; W_o and the MLP keep no input
+    kept = {tensor.name for tensor in lora.saved.layers[0].kept if tensor.part == "attention"}
+    assert kept == {"input", "q", "k", "v", "output", "log-sum-exp", "output of W_q A", "output of W_v A"}
+    assert "product" not in {tensor.name for tensor in lora.saved.layers[0].kept}
+
+
+def test_auto_is_the_most_that_fits() -> None:
+    run = read_train_request("llama3-8b", {"gpu": "h100", "lora": "r=16", "recompute": "full"}).run
+    context, batch = longest_context(run), largest_batch(run)
+    assert context
+    assert batch
+    assert train_result(run.with_workload(batch=batch)).verdict == "fits"
+    assert train_result(run.with_workload(batch=batch + 1)).verdict != "fits"
+    if context < 8192:
+        assert train_result(run.with_workload(context=context + 128)).verdict != "fits"
+
+
+def test_each_change_makes_it_fit() -> None:
+    run = read_train_request("llama3-8b", {"gpu": "h100", "gpus": 4, "context": "8K"}).run
+    found = changes(run)
+    assert found
+    assert all(train_result(change.run).verdict == "fits" for change in found)
+    for change in found:  # the options are those of the run
+        words = change.flag.split()
+        values: Any = dict(zip((w.lstrip("-").replace("-", "_") for w in words[::2]), words[1::2], strict=True))
+        values = {"batch" if k == "b" else "context" if k == "c" else k: v for k, v in values.items()}
+        again = read_train_request("llama3-8b", {"gpu": "h100", "gpus": 4, "context": "8K", **values}).run  # type: ignore[typeddict-item]
+        assert train_result(again).low == train_result(change.run).low, change.flag
+
+
+@each(
+    ("options", "message"),
+    [
+        ({"tp": 3}, "--tp 3 does not divide 32 query heads"),
+        ({"pp": 5}, "5 stages do not divide 32 layers"),
+        ({"gpus": 6, "tp": 4}, "--gpus 6 is not a multiple of 4"),
+        ({"gpus": 8, "zero": 2, "pp": 2}, "--zero 2 cannot be combined with --pp 2"),
+        ({"lora": "r=8,targets=q+x"}, "has no matrix 'x'"),
+        ({"lora": "targets=q"}, "--lora needs a rank"),
+        ({"weights_dtype": "nf4"}, "--weights-dtype needs --lora"),
+        ({"optimizer": "adamx"}, "there is no optimizer 'adamx'"),
+        ({"zero": 4}, "--zero cannot be 4"),
+        ({"zero": 1, "tp": 2, "gpus": 2}, "--zero 1 has nothing to shard"),
+        ({"context": "auto"}, "--context auto needs --gpu"),
+        ({"tokens": "15T"}, "--tokens needs --gpu and --mfu"),
+        ({"mfu": 0.4}, "--mfu needs --tokens"),
+        ({"sequence_parallel": True}, "--sequence-parallel needs --tp"),
+        ({"ep": 2, "gpus": 2}, "--ep 2 has no effect"),
+        ({"cp": 3, "context": 4096}, "--cp 3 does not divide 4096 tokens"),
+        ({"virtual_stages": 2, "pp": 2, "gradient_accumulation": 3}, "3 micro-batches are not a multiple of --pp 2"),
+        ({"fsdp": True, "zero": 1}, "--fsdp cannot be combined with --zero 1"),
+        ({"offload": "weights"}, "--offload cannot be 'weights'"),
+    ],
+)
+def test_what_is_not_possible_is_one_line_and_a_tip(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(AttncalcError) as error:
+        train("llama3-8b", **options)
+    assert message in error.value.message
+    assert error.value.tip
+
+
+def test_a_kind_whose_saved_tensors_are_unknown_is_an_error_that_names_it() -> None:
+    with pytest.raises(AttncalcError, match="what attention with one head"):
+        train("deepseek-v4-flash")
+
+
+def test_the_commands_of_the_page_fit_on_a_screen(ask: Ask) -> None:
+    for command in (
+        "llama2-7b --gpu a100-80gb --gpus 8 --zero 3 -b 4 -c 4096 --recompute full --optimizer adamw",
+        "llama3-70b --gpu h100-80gb --gpus 64 --tp 8 --pp 2 --sequence-parallel -b 1 --gradient-accumulation 16",
+        "qwen3-8b --gpu rtx-4090 --lora r=16 --weights-dtype nf4 -c 2048",
+        "llama3-8b --gpu all --lora r=16 --weights-dtype nf4 --context auto",
+    ):
+        lines = ask("train", *command.split()).out.splitlines()
+        assert len(lines) <= 23, command
+        assert max(map(len, lines)) <= 80, command
+
+
+def test_the_exit_code_guards_a_run(ask: Ask) -> None:
+    assert ask("train", "gpt2", "--gpu", "h100").code == 0
+    assert ask("train", "llama3-70b", "--gpu", "h100").code == 1
+
+
+def test_days_follow_from_flops_and_mfu(ask: Ask) -> None:
+    command = "llama3-8b --gpu h100-80gb --gpus 8 --zero 3 --recompute full --tokens 1B --mfu 0.5 --price 2 --json"
+    document = json.loads(ask("train", *command.split()).out)
+    values = {figure["name"]: figure["value"] for figure in document["results"]}
+    seconds = 10**9 * values["flops_per_step"] / values["step_tokens"] / (8 * 0.5 * 989.4e12)
+    assert values["training_seconds"] == pytest.approx(seconds, rel=1e-3)
+    assert document["price"] == pytest.approx(2 * 8 * seconds / 3600, rel=1e-3)
+    assert values["flops_hardware"] > values["flops_per_step"]
+
+
+def test_dataclasses_of_a_run_are_replaced_with_checks() -> None:
+    run = run_of("llama3-8b", gpus=2, tp=2)
+    with pytest.raises(AttncalcError, match="not a multiple"):
+        dataclasses.replace(run, gpus=3)
