@@ -244,6 +244,7 @@ RUNS = {
         "gpt2",
         "llama3-8b --gpu a100-80gb --gpus 4 --zero 3 --tokens 1B --mfu 0.4 --price 2",
         "llama3-8b --gpu all --lora r=16",
+        "llama3-8b --gpu a100-80gb",
     ],
     "compare": [
         "llama2-70b --attention mla:512",
