@@ -91,7 +91,7 @@ def compare_variants(
         ),
         context_tables(rows, released) if contexts[1:] else (variant_table([row for (row,) in rows], released),),
         _variant_notes(model, at_contexts, compared),
-        extra={"crossovers": []},
+        extra={"crossovers": [], "checks": []},
         draw=lambda: compare_picture(rows, lines, released),
     )
 
@@ -125,7 +125,10 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
             *_model_notes([(own[0].model, _longest([row.workload for row in own])) for own in rows]),
         ),
         titles=titles if len(set(titles.values())) == len(models) else {},
-        extra={"crossovers": [_crossover(names, found) for names, of_pair in pairs for found in of_pair]},
+        extra={
+            "crossovers": [_crossover(names, found) for names, of_pair in pairs for found in of_pair],
+            "checks": [],
+        },
         draw=lambda: compare_picture(rows, lines),
     )
 

@@ -1,0 +1,187 @@
+"""Answers of the page: a question of the form becomes a call of attncalc, and its report plain data for the page.
+
+It runs in the browser, in a worker, with the wheel beside it. Each function takes and returns JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from curve import context_curve
+from hub import AsksHubError, allow
+
+import attncalc
+from attncalc.errors import AttncalcError, NoSuchModelError
+from attncalc.report.explain import explain_figures
+from attncalc.report.json import render
+from attncalc.report.notes import is_decisive
+from attncalc.report.report import Figure, Report, Table
+
+CALLS = {"kv": "kv_cache"}
+"""{command: the function of Python, where it has another name}."""
+CURVES = ("fit", "kv", "compare")
+"""The commands whose answer has a curve over the context."""
+
+
+class Question(NamedTuple):
+    """A question of the form, which its address has too.
+
+    Attributes:
+        command: The command: 'fit'.
+        models: Names of models, or of files that were dropped on the page.
+        options: {an option's name without dashes: its text, its texts if it is repeated, or whether it is set}.
+        hub: The repositories that the reader allowed to ask the hub for.
+    """
+
+    command: str
+    models: Sequence[str]
+    options: Mapping[str, Any]
+    hub: Sequence[str] = ()
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The options as arguments in Python."""
+        return {name.replace("-", "_"): value for name, value in self.options.items()}
+
+    @property
+    def command_line(self) -> str:
+        """The command line that gives the same answer."""
+        words = ["attncalc", self.command, *self.models]
+        for name, value in self.options.items():
+            if isinstance(value, bool):
+                words.append(f"--{name}" if value else f"--no-{name}")
+                continue
+            for each in value if isinstance(value, list) else [value]:
+                words += [f"--{name}", each] if not each.startswith("-") else [f"--{name}={each}"]
+        return shlex.join(words)
+
+    def report(self) -> Report:
+        """Return the report of the command. Raises AttncalcError as the command does."""
+        if not any(self.models):
+            raise NoSuchModelError("a model is required", "type a name, as llama3.1-8b, or drop a config.json here")
+        allow(self.hub)
+        call = getattr(attncalc, CALLS.get(self.command, self.command))
+        report: Report = call(*self.models, **self.arguments).report
+        return report
+
+
+_last: dict[str, Report] = {}
+"""The report of the last question, whose figures may be explained."""
+
+
+def ask(question: str) -> str:
+    """Return the answer to a question, or its error."""
+    asked = Question(**json.loads(question))
+    try:
+        report = _last["report"] = asked.report()
+    except Exception as error:
+        return json.dumps({"errors": [_error(each) for each in (error, *getattr(error, "further", ()))]})
+    return json.dumps({**_answer(report), "command_line": asked.command_line})
+
+
+def document(question: str) -> str:
+    """Return what `--json` prints."""
+    return render(Question(**json.loads(question)).report())
+
+
+def explain(index: int) -> str:
+    """Return the lines that explain a figure of the last answer."""
+    return json.dumps(
+        "\n".join(line.removeprefix("  ") for line in explain_figures([_figures(_last["report"])[index]])[0])
+    )
+
+
+def curve(question: str) -> str:
+    """Return the cache of the last question over the context as a chart, or null if it has none."""
+    asked = Question(**json.loads(question))
+    if asked.command not in CURVES:
+        return "null"
+    try:
+        return json.dumps(context_curve(asked.models, asked.arguments, _last["report"]))
+    except AttncalcError:  # an option that a row of a sweep does not have
+        return "null"
+
+
+def _error(error: BaseException) -> dict[str, Any]:
+    if isinstance(error, AttncalcError):
+        return {"error": error.message, "tip": error.tip, "is_model": isinstance(error, NoSuchModelError)}
+    if isinstance(error, AsksHubError):
+        return {
+            "error": f"{error} is not a built-in model",
+            "tip": "read it from the hub, or drop its config.json",
+            "hub": str(error),
+        }
+    return {
+        "error": f"this is a bug in attncalc: {type(error).__name__}: {error}"[:200],
+        "tip": "please report it with the address of this page",
+    }
+
+
+def _answer(report: Report) -> dict[str, Any]:
+    head, _, rest = report.heading[0].partition("  ")
+    first = next((figure for figure in report.figures if figure.quantity is not None), None)
+    is_first_row = first and report.tables and report.tables[0].rows[0][0] == first.label
+    answer = report.answer or (f"{first.label} {first.human}" if first and is_first_row else "")
+    return {
+        "verdict": report.verdict,
+        "headline": answer or head,
+        "facts": [", ".join(filter(None, (head if answer else "", rest))), *report.heading[1:]],
+        "bar": _bar(report),
+        "tables": [_table(table) for table in report.tables if not table.code and not _lists_changes(table)],
+        "changes": [
+            {"words": change["change"], "flag": change["flag"], "requests": change.get("max_batch_low")}
+            for change in report.extra.get("suggestions") or ()
+        ],
+        "launch": report.extra.get("launch_command"),
+        "figures": [
+            {
+                "label": ", ".join(filter(None, (figure.label.strip(), figure.of))),
+                "human": figure.human,
+                "exact": figure.exact,
+            }
+            for figure in _figures(report)
+        ],
+        "notes": sorted(report.notes, key=lambda note: not is_decisive(note)),
+    }
+
+
+def _figures(report: Report) -> list[Figure]:
+    return [figure for figure in report.figures_to_explain if figure.quantity is not None]
+
+
+def _lists_changes(table: Table) -> bool:
+    """Return whether a table lists the changes that would make it fit, which the page shows as buttons."""
+    return table.columns[0].header == "change"
+
+
+def _table(table: Table) -> dict[str, Any]:
+    return {
+        "columns": [column._asdict() for column in table.columns],
+        "rows": table.rows,
+        "strong": sorted(table.strong),
+    }
+
+
+def _bar(report: Report) -> dict[str, Any] | None:
+    bar = report.bar
+    if bar is None:
+        return None
+    low, high = bar.runtime
+    words = bar.words()
+    ends = {"weights": bar.weights, "runtime": bar.weights + low, "range": bar.weights + high, "cache": bar.usable}
+    length = max(bar.memory, bar.weights + high)
+    pieces, start = [], 0
+    for kind, end in ends.items():
+        if end > start:
+            pieces.append({"kind": kind, "share": (end - start) / length})
+            start = end
+    return {
+        "pieces": pieces,
+        "usable": bar.usable / length,
+        "memory": bar.memory / length,
+        "legend": words[0].removesuffix(" GiB").split(", "),
+        "words": words,
+    }

@@ -1,0 +1,44 @@
+// Holds Python. The page sends {id, call, value}, and gets {id, answer} or {id, failed}; while it loads, {step, of}.
+import { loadPyodide } from "./pyodide/pyodide.mjs";
+
+const FILES = "/home/pyodide";
+const step = (text, done) => postMessage({ step: text, done });
+
+/** @returns {Promise<(call: string, ...values: any[]) => string>} */
+async function start() {
+  step("Loading Python", 0.1);
+  const wheel = fetch("attncalc.zip").then((response) => {
+    if (!response.ok) throw new Error(`attncalc.zip: ${response.status}`);
+    return response.arrayBuffer();
+  });
+  const python = await loadPyodide();
+  step("Loading attncalc", 0.6);
+  python.unpackArchive(await wheel, "zip", { extractDir: "/lib/attncalc" });
+  python.runPython(`import sys; sys.path.insert(0, "/lib/attncalc"); import hub; hub.install(); import answer`);
+  step("Ready", 1);
+  const answer = python.pyimport("answer");
+  return { call: (name, ...values) => answer[name](...values), files: (list) => mount(python.FS, list) };
+}
+
+let mounted = 0;
+
+/** Shows files to Python in its folder. Of a File only the parts that Python reads are read. */
+function mount(FS, files) {
+  FS.chdir("/");
+  if (mounted) FS.unmount(FILES);
+  FS.mount(FS.filesystems.WORKERFS, { files }, FILES);
+  FS.chdir(FILES);
+  mounted = files.length;
+}
+
+const started = start();
+started.catch((error) => postMessage({ broken: String(error?.message ?? error).split("\n").pop() }));
+
+onmessage = async ({ data: { id, call, values } }) => {
+  const python = await started;
+  try {
+    postMessage({ id, answer: call === "files" ? python.files(...values) : JSON.parse(python.call(call, ...values)) });
+  } catch (error) {
+    postMessage({ id, failed: String(error?.message ?? error) });
+  }
+};

@@ -1,0 +1,175 @@
+"""The page: its form is that of the commands, and its answers are those of the command line."""
+
+# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
+
+import json
+import shlex
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Annotated, Any
+
+import pytest
+from asking import REPOSITORY, Ask
+from tables import each
+
+from attncalc.api.options import KVCacheOptions
+from attncalc.cli import options as o
+from attncalc.cli.command import command_app
+from attncalc.options import COUNT, Count, Option
+
+PAGE = REPOSITORY / "docs/page"
+sys.path[:0] = [str(PAGE), str(REPOSITORY / "tools")]
+
+build_page = import_module("build_page")
+answer = import_module("answer")
+hub = import_module("hub")
+
+
+def question(command: str, *models: str, **options: Any) -> str:
+    named = {name.replace("_", "-"): value for name, value in options.items()}
+    return json.dumps({"command": command, "models": models, "options": named})
+
+
+def asked(command: str, *models: str, **options: Any) -> Any:
+    return json.loads(answer.ask(question(command, *models, **options)))
+
+
+# The form
+
+
+def test_form_has_each_declared_option_once() -> None:
+    for command in build_page.form()["commands"]:
+        declared = import_module(f"attncalc.cli.{command['name']}").app.registered_commands[0].callback.declared
+        shown = [option["name"] for group in command["groups"] for option in group["options"]]
+        assert sorted(shown) == sorted(option.name.lstrip("-") for option in declared.values())
+
+
+class _MoreOptions(KVCacheOptions, total=False):
+    new: Annotated[Count | None, Option("--new", parse=COUNT, help="Something new. Default: 7.")]
+
+
+def test_new_option_appears_in_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("attncalc.cli.kv")
+    app = command_app()
+
+    @app.command(help="")
+    def kv(model: o.NamedModel, options: _MoreOptions) -> None: ...
+
+    vars(module)["app"] = app
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    (shown,) = (each for each in build_page._command("kv")["groups"][-1]["options"] if each["name"] == "new")
+    assert shown == {
+        "name": "new",
+        "names": ["--new"],
+        "help": "Something new.",
+        "default": "7",
+        "kind": "text",
+        "choices": "",
+        "repeated": False,
+    }
+
+
+# Answers
+
+
+@each(
+    ("command", "models", "options"),
+    [
+        ("kv", ["llama2-70b"], {"batch": "8", "context": "4K", "kv_dtype": "fp8"}),
+        ("kv", ["llama2-70b"], {"attention": "mla:512", "max_model_len": "8K"}),
+        ("fit", ["llama2-70b"], {"gpu": "h100", "context": "4096"}),
+        ("fit", ["qwen3-8b"], {"gpu": "NVIDIA H100 80GB HBM3", "prompt": "4K", "output_len": "1K"}),
+        ("fit", ["qwen3-8b"], {"gpu": "l4", "engine": "vllm", "enforce_eager": True, "prefix_caching": False}),
+        ("compare", ["llama2-70b"], {"attention": ["mla:512", "gqa:4"]}),
+        ("compare", ["llama2-70b", "gpt2"], {"context": "1K,2K"}),
+    ],
+)
+def test_command_line_gives_the_same_json(command: str, models: list[str], options: dict[str, Any], ask: Ask) -> None:
+    words = shlex.split(asked(command, *models, **options)["command_line"])
+    printed = ask(*words[1:], "--json").out
+    assert printed == answer.document(question(command, *models, **options))
+
+
+@each(
+    ("command", "models", "options"),
+    [
+        ("kv", ["lama2-70b"], {}),
+        ("kv", ["gpt2"], {"context": "abc"}),
+        ("kv", ["gpt2"], {"attention": "gqa:7"}),
+        ("fit", ["gpt2"], {"gpu": "h1000"}),
+        ("fit", ["gpt2"], {"gpu": "h100", "prompt": "4K"}),
+        ("fit", ["gpt2"], {"kv_memory": "1GiB", "weights_dtype": "int5"}),
+        ("compare", ["gpt2", "bert-base"], {"attention": ["mqa"]}),
+    ],
+)
+def test_error_is_that_of_the_command_line(command: str, models: list[str], options: dict[str, Any], ask: Ask) -> None:
+    flags = [
+        word
+        for name, value in options.items()
+        for each in (value if isinstance(value, list) else [value])
+        for word in (f"--{name.replace('_', '-')}", each)
+    ]
+    printed = ask(command, *models, *flags)
+    (error,) = asked(command, *models, **options)["errors"]
+    assert printed.code == 2
+    assert printed.err == f"error: {error['error']}\n  tip: {error['tip']}\n"
+
+
+def test_no_model_is_an_error_that_says_what_to_type() -> None:
+    (error,) = asked("kv")["errors"]
+    assert error["is_model"]
+    assert "llama3.1-8b" in error["tip"]
+
+
+def test_bar_pieces_fill_what_the_engine_takes() -> None:
+    bar = asked("fit", "qwen3-8b", gpu="h100", context="8192")["bar"]
+    assert sum(piece["share"] for piece in bar["pieces"]) == pytest.approx(bar["usable"])
+
+
+def test_each_change_is_options_of_the_command() -> None:
+    command = next(each for each in build_page.form()["commands"] if each["name"] == "fit")
+    names = {name for group in command["groups"] for option in group["options"] for name in option["names"]}
+    changes = asked("fit", "llama2-70b", gpu="h100", context="4096")["changes"]
+    assert changes
+    assert {word for change in changes for word in change["flag"].split() if word.startswith("--")} <= names
+
+
+def test_figure_is_explained_by_its_formula() -> None:
+    figures = asked("kv", "llama2-70b", context="4096")["figures"]
+    lines = json.loads(answer.explain(0))
+    assert figures[0]["human"] == "1.25 GiB"
+    assert "L  * B * T    * 2 * n_kv_heads * d_head * bytes" in lines
+
+
+@each(
+    ("command", "models", "options", "n_series", "has_limit"),
+    [
+        ("kv", ["llama2-70b"], {}, 1, False),
+        ("compare", ["llama2-70b", "gpt2"], {}, 2, False),
+        ("fit", ["qwen3-8b"], {"gpu": "h100", "context": "8192"}, 1, True),
+        ("fit", ["qwen3-8b"], {"kv_memory": "4GiB"}, 1, True),
+    ],
+)
+def test_curve_shows_the_cache_of_each_model(
+    command: str, models: list[str], options: dict[str, str], n_series: int, has_limit: bool
+) -> None:
+    asked(command, *models, **options)
+    curve = json.loads(answer.curve(question(command, *models, **options)))
+    assert len(curve["series"]) == n_series
+    assert (curve["limit"] is not None) == has_limit
+    for series in curve["series"]:
+        heights = [point["y"] for point in series["points"]]
+        assert heights == sorted(heights)  # a longer context needs no less
+
+
+def test_hub_is_not_asked_without_the_readers_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    hub.install()
+    monkeypatch.delitem(sys.modules, "attncalc.config.remote", raising=False)
+    try:
+        (error,) = asked("kv", "an-org/a-model")["errors"]
+    finally:
+        del sys.modules["attncalc.config.download"]
+        sys.modules.pop("attncalc.config.remote", None)
+    assert error["hub"] == "an-org/a-model"

@@ -1,0 +1,199 @@
+"""Put the page together: `python tools/build_page.py -o FOLDER`, a static folder that any file server can serve.
+
+It needs node and npm: Pyodide is installed from docs/page/package.json, and compiles the modules. The form is drawn
+from the options of the commands, which declare them once. With --wheel, that wheel is used instead of a new one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import typer.main  # noqa: E402
+
+from attncalc import __version__  # noqa: E402
+from attncalc.cli import COMMANDS  # noqa: E402
+from attncalc.cli.completion import VALUES  # noqa: E402
+from attncalc.config.gpus import gpu, gpu_names  # noqa: E402
+from attncalc.config.presets import preset_names  # noqa: E402
+from attncalc.options import Option  # noqa: E402
+
+PAGE = ROOT / "docs" / "page"
+NPM = ROOT / "build" / "page"
+"""Where npm installs, outside of the pages that tests read."""
+OWN = ("index.html", "style.css", "page.js", "worker.js", "sw.js", "icon.svg")
+QUESTIONS = ("fit", "kv", "compare", "plan", "train")
+"""The commands of the page, those that attncalc has."""
+FIRST = ("gpu", "gpus", "context", "batch", "users", "prompt", "output-len", "kv-dtype", "weights-dtype")
+"""The options that are asked first. The common ones follow, up to MOST_FIRST in all, and the rest unfolds."""
+MOST_FIRST = 8
+LONGEST_DEFAULT = 22
+"""Characters of a default that a field has room for."""
+PYODIDE = ("pyodide.mjs", "pyodide.asm.js", "pyodide.asm.wasm")
+NOT_IN_PAGE = r"attncalc/(cli|verify|plot/picture)/|attncalc-"
+"""The command line needs typer, verify torch and pictures matplotlib."""
+NOT_IN_STDLIB = (
+    r"(_pydatetime|_pydecimal|_pyio|_pyrepl|argparse|bdb|calendar|configparser|ctypes|doctest|email|ftplib|html|http"
+    r"|idlelib|imaplib|mailbox|multiprocessing|optparse|pdb|pickletools|plistlib|poplib|profile|pstats|pydoc|smtplib"
+    r"|socketserver|statistics|tomllib|trace|turtle|unittest|wave|wsgiref|xml|xmlrpc|zoneinfo)(/|\.py)"
+    r"|encodings/(?!__init__|aliases|ascii|cp437|idna|latin_1|utf_)"
+)
+"""Modules of Python that a page has no use for, and character sets beside Unicode: a third of the bytes."""
+
+
+def form() -> dict[str, Any]:
+    """Return what the form has: its commands with their options, models and GPUs."""
+    return {
+        "version": __version__,
+        "commands": [_command(name) for name in QUESTIONS if name in COMMANDS],
+        "choices": {
+            "MODEL": [[name, _title("models", name)] for name in preset_names()],
+            "GPU": [[name, gpu(name).title] for name in gpu_names()],
+            **{metavar: [[name, ""] for name in VALUES[metavar]()] for metavar in ("DTYPE", "ENGINE")},
+        },
+    }
+
+
+def _title(folder: str, name: str) -> str:
+    """Return the title of a preset, whose whole model need not be built for it."""
+    text = (ROOT / "presets" / folder / f"{name}.yaml").read_text(encoding="utf-8")
+    line = next((line for line in text.splitlines() if line.startswith("title:")), f"title: {name}")
+    return line.partition(":")[2].strip().strip("'\"")
+
+
+def _command(name: str) -> dict[str, Any]:
+    app = import_module(f"attncalc.cli.{name}").app
+    callback = app.registered_commands[0].callback
+    params = typer.main.get_command(app).params
+    options = {parameter: _option(option) for parameter, option in callback.declared.items()}
+    common = [each for parameter, each in options.items() if parameter not in callback.rare]
+    common.sort(key=lambda each: FIRST.index(each["name"]) if each["name"] in FIRST else len(FIRST))
+    first = common[:MOST_FIRST]
+    groups: dict[str, list[dict[str, Any]]] = {"": first}
+    for parameter, each in options.items():
+        if each not in first:
+            groups.setdefault(callback.headings.get(parameter, "Options"), []).append(each)
+    return {
+        "name": name,
+        "help": COMMANDS[name],
+        "many": any(param.param_type_name == "argument" and param.nargs == -1 for param in params),
+        "groups": [{"title": title, "options": listed} for title, listed in groups.items()],
+    }
+
+
+def _option(option: Option) -> dict[str, Any]:
+    """Return an option as a field of the form, which shows a short default inside. Help ends with it."""
+    text, _, default = option.help.partition(" Default: ")
+    if len(default) > LONGEST_DEFAULT:
+        text, default = option.help, ""
+    names = [part for name in (*option.names, *option.also) for part in name.split("/")]
+    return {
+        "name": option.name.lstrip("-"),
+        "names": names,
+        "help": text,
+        "default": default.rstrip("."),
+        "kind": "text" if option.metavar else "flag" if option.is_flag else "switch",
+        "choices": option.metavar if option.metavar in ("DTYPE", "ENGINE", "GPU", "MODEL") else "",
+        "repeated": option.is_repeated,
+    }
+
+
+def build(target: Path, wheel: Path | None = None) -> None:
+    """Write the page into a folder, which it creates. Raises CalledProcessError if npm or node fails."""
+    target.mkdir(parents=True, exist_ok=True)
+    pyodide = installed() / "pyodide"
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        package = work / "package.zip"
+        _pack(wheel or _built_wheel(work), package)
+        _compile(pyodide, package, target / "attncalc.zip", NOT_IN_PAGE)
+    runtime = target / "pyodide"
+    runtime.mkdir(exist_ok=True)
+    for name in PYODIDE:
+        shutil.copy(pyodide / name, runtime)
+    _compile(pyodide, pyodide / "python_stdlib.zip", runtime / "python_stdlib.zip", NOT_IN_STDLIB)
+    lock = json.loads((pyodide / "pyodide-lock.json").read_text(encoding="utf-8"))
+    (runtime / "pyodide-lock.json").write_text(json.dumps({**lock, "packages": {}}), encoding="utf-8")
+    for name in OWN:
+        shutil.copy(PAGE / name, target)
+    (target / "form.json").write_text(json.dumps(form(), separators=(",", ":")), encoding="utf-8")
+    files = sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())
+    digest = hashlib.sha256(b"".join((target / name).read_bytes() for name in files)).hexdigest()[:16]
+    worker = target / "sw.js"
+    text = worker.read_text(encoding="utf-8").replace('"VERSION"', json.dumps(digest))
+    worker.write_text(text.replace('["FILES"]', json.dumps(["./", *(name for name in files if name != "sw.js")])))
+
+
+def installed() -> Path:
+    """Return the folder with the packages of docs/page/package.json, which npm installs once."""
+    NPM.mkdir(parents=True, exist_ok=True)
+    stale = [name for name in ("package.json", "package-lock.json") if not _is_same(PAGE / name, NPM / name)]
+    if stale or not (NPM / "node_modules").is_dir():
+        for name in stale:
+            shutil.copy(PAGE / name, NPM)
+        subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--silent"], cwd=NPM, check=True)
+    return NPM / "node_modules"
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return other.is_file() and one.read_bytes() == other.read_bytes()
+
+
+def _built_wheel(folder: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    subprocess.run([*command, str(ROOT)], check=True)
+    return next(folder.glob("*.whl"))
+
+
+def _pack(wheel: Path, target: Path) -> None:
+    """Write the wheel's files and the page's own modules. A YAML file whose JSON copy is there only keeps its name."""
+    with zipfile.ZipFile(wheel) as given, zipfile.ZipFile(target, "w") as packed:
+        names = set(given.namelist())
+        for name in sorted(names):
+            stem = Path(name)
+            is_copied = {stem.with_suffix(".json").as_posix(), f"{stem.parent.as_posix()}.json"} & names
+            packed.writestr(name, b"" if name.endswith(".yaml") and is_copied else given.read(name))
+        for path in sorted(PAGE.glob("*.py")):
+            packed.write(path, path.name)
+
+
+def _compile(pyodide: Path, source: Path, target: Path, drop: str) -> None:
+    subprocess.run(["node", str(PAGE / "compile.mjs"), str(pyodide), str(source), str(target), drop], check=True)
+
+
+def wire_bytes(target: Path) -> dict[str, int]:
+    """Return {file: its bytes as a server sends them}: compressed, except for zip files."""
+    sizes = {}
+    for path in sorted(path for path in target.rglob("*") if path.is_file()):
+        content = path.read_bytes()
+        sizes[path.relative_to(target).as_posix()] = min(len(content), len(gzip.compress(content, 6)))
+    return sizes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-o", "--output", type=Path, required=True, help="The folder, which is created.")
+    parser.add_argument("--wheel", type=Path, help="A wheel of attncalc; by default one is built.")
+    options = parser.parse_args()
+    build(options.output, options.wheel)
+    sizes = wire_bytes(options.output)
+    for name, size in sizes.items():
+        sys.stdout.write(f"{size:>10,}  {name}\n")
+    sys.stdout.write(f"{sum(sizes.values()):>10,}  bytes over the wire\n")
+
+
+if __name__ == "__main__":
+    main()
