@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .api.comparison import compare
     from .api.costs import activations, crossover, decode_intensity, flops, growth, kv_cache, params
     from .api.fits import fit, roofline, users
+    from .api.plans import plan
     from .api.training import train
     from .attention import Chunked, Cross, Full, Grouped, Sliding
     from .attention.latent import Latent
@@ -41,6 +42,7 @@ _HOMES = {
     "api.costs": ("activations", "crossover", "decode_intensity", "flops", "growth", "kv_cache", "params"),
     "api.training": ("train",),
     "api.fits": ("fit", "roofline", "users"),
+    "api.plans": ("plan",),
     "attention": ("Chunked", "Cross", "Full", "Grouped", "Sliding"),
     "attention.latent": ("Latent",),
     "config": ("load", "preset_names"),
@@ -95,6 +97,7 @@ __all__ = [
     "kv_cache",
     "load",
     "params",
+    "plan",
     "preset_names",
     "roofline",
     "sweep",

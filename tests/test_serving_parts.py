@@ -24,7 +24,14 @@ from attncalc.engines.runtime import RuntimeMemory
 from attncalc.engines.stages import parts_of, split_into_stages
 from attncalc.engines.transformers.engine import ENGINE as TRANSFORMERS
 from attncalc.quantity import symbol
-from attncalc.serving.fit import fit, most_sequences, sure_limits, tensor_parallel_sizes, with_longest_context
+from attncalc.serving.fit import (
+    Deployment,
+    fit,
+    most_sequences,
+    sure_limits,
+    tensor_parallel_sizes,
+    with_longest_context,
+)
 from attncalc.serving.memory_budget import Reserve
 from attncalc.serving.request import FitRequest, parse_share, resolve
 from attncalc.units import GIB, dtype
@@ -333,7 +340,7 @@ def test_states_of_a_fixed_size_have_no_longest_context() -> None:
 
 def test_most_sequences_of_each_context_share_a_prefix_once() -> None:
     resolved = resolve(on_memory("qwen3-8b", 10_000 * PER_TOKEN))
-    alone, shares = most_sequences(resolved, (1000, 3000, 20_000))
+    alone, shares = most_sequences(Deployment(resolved), (1000, 3000, 20_000))
     assert [(one.sequences, one.needed) for one in alone] == [
         (10, 10_000 * PER_TOKEN),
         (3, 9000 * PER_TOKEN),
@@ -341,9 +348,9 @@ def test_most_sequences_of_each_context_share_a_prefix_once() -> None:
     ]
     assert not shares
     vllm = resolve(dataclasses.replace(on_memory("qwen3-8b", 10_000 * PER_TOKEN, engine="vllm"), gpu=gpu("h100-80gb")))
-    without, shares = most_sequences(vllm, (1600,))
+    without, shares = most_sequences(Deployment(vllm), (1600,))
     assert not shares
-    shared, shares = most_sequences(vllm, (1600,), shared_prefix=800)
+    shared, shares = most_sequences(Deployment(vllm), (1600,), shared_prefix=800)
     # 625 blocks of 16 tokens, one of which stays free: 624 // 100; (624 - 50) // 50 with a prefix of 50 blocks
     assert shares
     assert (without[0].sequences, shared[0].sequences) == (6, 11)

@@ -32,6 +32,7 @@ COMMANDS = {
     "compare": "One model with MHA, GQA, MQA and MLA; or several models.",
     "fit": "Whether it fits on GPUs: KV memory, requests, context.",
     "train": "Whether training fits: memory per GPU by part, FLOPs, days.",
+    "plan": "From users to GPUs: how many, of which kind, and at what price.",
     "sweep": "A row per combination of models, contexts, GPUs and other options.",
     "verify": "Real torch layers, measured and compared with the formulas.",
     "gpus": "Known GPUs: memory, bandwidth, FLOP/s.",

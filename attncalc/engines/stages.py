@@ -30,7 +30,8 @@ def split_into_stages(
         raise AttncalcError(
             f"--pp {pp}: an encoder-decoder cannot be split into pipeline stages", "leave --pp out; --tp splits it"
         )
-    return parts_of(model, sizes(model.main.n_layers, pp))
+    layers = tuple(sizes(model.main.n_layers, pp))
+    return model.kept(("stages", layers), lambda: parts_of(model, layers))
 
 
 def parts_of(

@@ -166,7 +166,11 @@ def failures_of(conditions: Sequence[Condition], report: Report) -> list[str]:
     checks_of(conditions, {figure.name: figure for figure in figures})
     pairs = ((condition, figure) for condition in conditions for figure in figures if figure.name == condition.name)
     outcomes = (condition.test(figure) for condition, figure in pairs)
-    return [outcome.sentence(outcome.figure.of or report.model["name"]) for outcome in outcomes if not outcome.passed]
+    return [
+        outcome.sentence(outcome.figure.of or report.model.get("name", f"the {report.command}"))
+        for outcome in outcomes
+        if not outcome.passed
+    ]
 
 
 def _value(figure: Figure) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from typing import Literal, NamedTuple
 
 from ..cost.cache import layer_cache_specs
@@ -319,12 +320,12 @@ def _longest_context(deployment: Deployment, end: End) -> int:
 
 
 def most_sequences(
-    resolved: ResolvedRequest, contexts: Sequence[int], shared_prefix: int = 0, end: End = "expected"
+    deployment: Deployment, contexts: Sequence[int], shared_prefix: int = 0, end: End = "expected"
 ) -> tuple[tuple[MostSequences, ...], bool]:
     """Return the most sequences of each of those contexts, and whether they share the prefix.
 
     Args:
-        resolved: The complete request.
+        deployment: The complete request with its devices.
         contexts: Tokens of each sequence.
         shared_prefix: Tokens with which all sequences start, fewer than each context. The engine stores them once, if
             it caches prefixes.
@@ -332,11 +333,11 @@ def most_sequences(
 
     Raises AttncalcError as `fit` does.
     """
-    deployment = Deployment(resolved)
     devices = deployment.devices
     layouts = [device.layout.with_shared_prefix(shared_prefix) for device in devices] if shared_prefix else []
     sharing = [device._replace(layout=shared) for device, shared in zip(devices, layouts, strict=False) if shared]
     if sharing:
+        deployment = copy(deployment)
         deployment.devices = devices = sharing
     most_by_context = []
     for context in map(int, contexts):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..quantity import Quantity, symbol
-from .fit import most_sequences
+from .fit import Deployment, most_sequences
 from .memory_budget import End
 from .request import ResolvedRequest
 from .traffic import Traffic
@@ -45,10 +45,13 @@ class Users(NamedTuple):
     reserves_context: bool
 
 
-def users(resolved: ResolvedRequest, end: End = "expected") -> Users | None:
+def users(resolved: ResolvedRequest, end: End = "expected", deployment: Deployment | None = None) -> Users | None:
     """Return how many of the request's users run concurrently; None if the request has no traffic.
 
-    `end` is which of the memories for the cache they have.
+    Args:
+        resolved: The complete request.
+        end: Which of the memories for the cache they have.
+        deployment: The request with its devices, if they are known already.
 
     Raises AttncalcError as `fit` does.
     """
@@ -59,7 +62,9 @@ def users(resolved: ResolvedRequest, end: End = "expected") -> Users | None:
     average, worst = traffic.average_tokens, traffic.worst_tokens
     if reserves:
         average = worst = symbol("T", resolved.workload.context, "tokens of context")
-    (on_average, at_worst), shares = most_sequences(resolved, (average, worst), traffic.shared_tokens, end)
+    (on_average, at_worst), shares = most_sequences(
+        deployment or Deployment(resolved), (average, worst), traffic.shared_tokens, end
+    )
     return Users(
         traffic,
         average,

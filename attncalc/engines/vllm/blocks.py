@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ...quantity import (
     Formula,
@@ -92,12 +93,12 @@ class VllmLayout:
             and self.args.pp == self.args.dcp == 1
         )
 
-    @property
+    @cached_property
     def bytes_per_block(self) -> int:
         """Bytes of a block in all layers that share it, on the pipeline stage with the most."""
         return max((_bytes_per_block(groups, self.args.version) for groups in self.groups_by_stage), key=int)
 
-    @property
+    @cached_property
     def _admitted_bytes_per_block(self) -> int:
         """Bytes per block with which vLLM checks that one request fits."""
         if not (is_packed(self.groups) and self.args.version.admits_by_tuples):

@@ -1,0 +1,176 @@
+"""The options of `attncalc plan`: the users, the GPUs to choose from, and what they cost.
+
+Those that `fit` has too keep its names. Here they take lists: every value is tried.
+"""
+
+# Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypedDict
+
+from ..engines.options import VersionOptions
+from ..errors import BadValueError, did_you_mean
+from ..options import COUNT, TEXT, Count, Option, Parser, options_of
+from ..serving.plan import SORT_KEYS
+from ..units import truncate
+from .fit_options import GROUPS as FIT_GROUPS
+from .fit_options import DeploymentOptions, EngineOptions, TrafficOptions
+from .options import CacheDtypeOptions, DtypeOptions, ModelOptions, SizeOptions
+
+
+def _sort_key(text: str, name: str) -> str:
+    if text not in SORT_KEYS:
+        raise BadValueError(
+            f"{name}: there is no column '{truncate(text)}'",
+            f"{did_you_mean(text, SORT_KEYS)}known: {', '.join(SORT_KEYS)}",
+        )
+    return text
+
+
+def _list_of(kind: Any, field: str, text: str) -> Option:
+    """Return an option of `fit` that takes a list here."""
+    option = options_of(kind)[field]
+    metavar = f"{option.metavar},..."
+    return Option(*option.names, also=option.also, metavar=metavar, common=option.is_common, help=text)
+
+
+class LoadOptions(TypedDict, total=False):
+    """The users and their requests."""
+
+    users: Annotated[
+        Count | None,
+        Option(
+            "--users",
+            also=("--concurrency", "--num-users"),
+            parse=COUNT,
+            common=True,
+            help="Users whose requests run concurrently.",
+        ),
+    ]
+    prompt: Annotated[Count | None, options_of(TrafficOptions)["prompt"]]
+    output: Annotated[Count | None, options_of(TrafficOptions)["output"]]
+    shared_prefix: Annotated[Count | None, options_of(TrafficOptions)["shared_prefix"]]
+    growth: Annotated[
+        str | Sequence[float] | None,
+        Option("--growth", metavar="X,...", parse=TEXT, help="More users, as 1.5,2,3: a line for each size."),
+    ]
+
+
+class ChoiceOptions(TypedDict, total=False):
+    """The GPUs to choose from, and how the model may be split over them."""
+
+    gpu: Annotated[
+        str | Sequence[Any] | None,
+        Option(
+            "--gpu",
+            also=options_of(DeploymentOptions)["gpu"].also,
+            metavar="GPU,...",
+            common=True,
+            help="GPUs to choose from, as h100,h200,mi300x or .yaml files; or all.",
+        ),
+    ]
+    max_gpus: Annotated[
+        Count | None,
+        Option(
+            *("--max-gpus", "--gpus"),
+            also=options_of(DeploymentOptions)["gpus"].also,
+            parse=COUNT,
+            common=True,
+            help="The most GPUs.",
+        ),
+    ]
+    spread: Annotated[bool, Option("--spread", help="The rest serves all users if one node fails.")]
+    tp: Annotated[
+        Count | Sequence[Count] | None,
+        _list_of(DeploymentOptions, "tp", "Tensor-parallel sizes. Default: all that divide the model and a node."),
+    ]
+    pp: Annotated[
+        Count | Sequence[Count] | None,
+        _list_of(DeploymentOptions, "pp", "Pipeline stages. Default: within a node, and over nodes if need be."),
+    ]
+    dp: Annotated[
+        Count | Sequence[Count] | None,
+        _list_of(DeploymentOptions, "dp", "Data-parallel ranks that divide the experts. Default: those of a mixture."),
+    ]
+    attn_dp: Annotated[
+        Count | Sequence[Count] | None,
+        _list_of(DeploymentOptions, "attn_dp", "Data-parallel ranks of attention (SGLang). Default: 1 and --tp."),
+    ]
+    enable_expert_parallel: Annotated[bool, options_of(DeploymentOptions)["enable_expert_parallel"]]
+    kv_dtype: Annotated[
+        str | Sequence[str] | None,
+        _list_of(CacheDtypeOptions, "kv_dtype", "Dtypes of the cache, as auto,fp8. Default: auto, the engine's."),
+    ]
+    weights_dtype: Annotated[
+        str | Sequence[str] | None,
+        _list_of(DeploymentOptions, "weights_dtype", "Dtypes of the weights, as auto,fp8. Default: auto, as released."),
+    ]
+
+
+class CostOptions(TypedDict, total=False):
+    """What GPUs cost, and in which order the answers are."""
+
+    price: Annotated[
+        str | Mapping[str, float] | None,
+        Option(
+            "--price",
+            also=("--prices", "--cost"),
+            metavar="PRICES",
+            common=True,
+            help="Prices of a GPU per hour, as h100=2.49,h200=3.79, or a .yaml file of them.",
+        ),
+    ]
+    sort: Annotated[
+        str | None,
+        Option(
+            "--sort",
+            parse=Parser(_sort_key, "KEY"),
+            common=True,
+            help=f"{', '.join(SORT_KEYS)}. Default: price with --price, else gpus.",
+        ),
+    ]
+    all: Annotated[bool, Option("--all", help="Also list rows than which another is better.")]
+
+
+class PlanEngineOptions(EngineOptions, total=False):
+    """The engine and its arguments, which hold for all rows."""
+
+    engine: Annotated[str | None, options_of(DeploymentOptions)["engine"]]
+    dcp: Annotated[Count | None, options_of(DeploymentOptions)["dcp"]]
+    gpu_memory_utilization: Annotated[float | str | None, options_of(DeploymentOptions)["gpu_memory_utilization"]]
+    reserve: Annotated[int | str | None, options_of(DeploymentOptions)["reserve"]]
+
+
+class PlanSizeOptions(DtypeOptions, total=False):
+    """The longest request, and the dtype of weights and activations."""
+
+    context: Annotated[
+        Count | None,
+        Option(
+            *options_of(SizeOptions)["context"].names,
+            also=options_of(SizeOptions)["context"].also,
+            parse=COUNT,
+            common=True,
+            help="Tokens of the longest request that each replica must take. Default: --prompt and --output-len.",
+        ),
+    ]
+    source_context: Annotated[Count | None, options_of(SizeOptions)["source_context"]]
+
+
+class PlanOptions(
+    ModelOptions, LoadOptions, ChoiceOptions, CostOptions, PlanSizeOptions, PlanEngineOptions, total=False
+):
+    """All options of `attncalc plan` but those of its screen."""
+
+
+FIT_OPTIONS = (ModelOptions, PlanSizeOptions, PlanEngineOptions, TrafficOptions)
+"""The options of which each has one value, and which `fit` reads."""
+GROUPS: dict[str, tuple[Any, ...]] = {
+    "Model": (ModelOptions,),
+    "Users": (LoadOptions,),
+    "GPUs": (ChoiceOptions,),
+    "Costs": (CostOptions,),
+    **{name: kinds for name, kinds in FIT_GROUPS.items() if name not in ("Model", "Workload", "Users")},
+    "GPUs and engine": (PlanSizeOptions, VersionOptions, PlanEngineOptions),
+}
+"""The headings of `attncalc plan --help`, with the options below each."""

@@ -1,0 +1,226 @@
+"""From users to GPUs: `plan("llama3.1-70b", users=500, prompt="3K", output=500, gpu="h100,h200")`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..config import ModelLike
+from ..config.gpus import gpu_names, gpus_of
+from ..config.prices import read_prices
+from ..errors import AttncalcError
+from ..hardware import Gpu
+from ..model import plural
+from ..options import as_text, options_of, parsed
+from ..ranges import parse_counts, split_list
+from ..report.plan import plan_report
+from ..serving.plan import Demand, Plan, make_plan, search
+from ..serving.plan_space import Space
+from ..serving.request import FitRequest
+from ..units import count, parse_count, parse_decimal, truncate
+from .arguments import takes
+from .fit_request import fit_request, served_model
+from .inputs import read_model, with_revision
+from .options import ModelOptions
+from .plan_options import FIT_OPTIONS, CostOptions, LoadOptions, PlanOptions
+from .results import Result
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+ALL = "all"
+"""Every built-in GPU."""
+AUTO = "auto"
+"""The dtype of the release, or of the engine's default."""
+
+
+class PlanRequest(NamedTuple):
+    """What the options ask for.
+
+    Attributes:
+        requests: A request per model, GPU and dtype, without a split.
+        space: The splits to try.
+        demand: The users, and what GPUs cost.
+        growth: Factors by which the users may grow.
+        sort: What the rows are sorted by.
+        is_whole: Whether rows than which another is better are listed too.
+    """
+
+    requests: tuple[FitRequest, ...]
+    space: Space
+    demand: Demand
+    growth: tuple[float, ...]
+    sort: str
+    is_whole: bool
+
+    def plan(self, on_step: Callable[[str], None] = lambda _: None) -> Plan:
+        """Return the plan; after Ctrl-C with what was found until then. Raises AttncalcError as `search` does."""
+        found = search(self.requests, self.space, on_step)
+        return make_plan(found, self.demand, growth=self.growth, sort=self.sort, is_whole=self.is_whole)
+
+
+class PlanResult(Result):
+    """The rows of a plan, as `attncalc plan` prints them, the best first. Iterating yields `rows`."""
+
+    def __init__(self, plan: Plan) -> None:
+        models = dict.fromkeys(request.model.name for request in plan.requests)
+        self.plan = plan
+        self.knowing(f"{', '.join(models)} for {plural(plan.demand.users, 'user')}", partial(plan_report, plan))
+
+    @cached_property
+    def rows(self) -> tuple[dict[str, Any], ...]:
+        """One dict per row, as the CSV has it."""
+        return tuple(dict(record) for record in self.report.records)
+
+    def frame(self) -> Any:
+        """Return the rows as a pandas DataFrame. Raises ImportError without pandas."""
+        from importlib import import_module
+
+        return import_module("pandas").DataFrame(self.rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def _answer(self) -> str:
+        return self.report.heading[0]
+
+
+@takes(PlanOptions)
+def plan(*models: ModelLike, **options: Unpack[PlanOptions]) -> PlanResult:
+    """Return which GPUs serve so many users, and how the model is split over them, the best row first.
+
+    >>> best = plan("llama3.1-70b", users=500, prompt="3K", output=500, gpu="h200").rows[0]
+    >>> best["gpus"], best["replicas"]
+    (8, 1)
+
+    Args:
+        models: One model or several, each as in `load`.
+        options: The options of `attncalc plan`.
+
+    Raises AttncalcError if a model or an option is not valid.
+    """
+    return PlanResult(read_plan(models, options).plan())
+
+
+def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRequest:
+    """Return what the options ask for. Raises AttncalcError if a model or an option is not valid."""
+    if not models:
+        raise AttncalcError("a model is required", "name one, or several to compare with each other")
+    load, costs = parsed(options, LoadOptions), parsed(options, CostOptions)
+    for field, example in (("users", "--users 500"), ("gpu", "--gpu h100,h200"), ("prompt", "--prompt 3K")):
+        if options.get(field) is None:
+            name = {**options_of(LoadOptions), **options_of(PlanOptions)}[field].name
+            raise AttncalcError(f"{name} is required", f"for example {example}")
+    prices = read_prices(costs["price"]) if "price" in costs else {}
+    gpus = _gpus(options["gpu"], prices)
+    max_gpus = _count(options, "max_gpus")
+    space = Space(
+        **{name: _counts(options, name) for name in ("tp", "pp", "dp", "attn_dp")},
+        expert_parallel=bool(options.get("enable_expert_parallel")),
+        max_gpus=max_gpus,
+    )
+    if costs.get("sort") == "price" and not prices:
+        raise AttncalcError("--sort price needs --price", "give the prices: --price h100=2.49,h200=3.79")
+    dtypes = [
+        {"kv_dtype": cache, "weights_dtype": weights}
+        for weights in _texts(options, "weights_dtype")
+        for cache in _texts(options, "kv_dtype")
+    ]
+    requests = [
+        request
+        for model in models
+        for request in _requests(model, options, [(gpu, each) for gpu in gpus for each in dtypes])
+    ]
+    return PlanRequest(
+        requests=tuple(requests),
+        space=space,
+        demand=Demand(load["users"], bool(options.get("spread")), max_gpus, prices),
+        growth=_growth(options.get("growth")),
+        sort=costs.get("sort") or ("price" if prices else "gpus"),
+        is_whole=bool(options.get("all")),
+    )
+
+
+def _requests(
+    model: ModelLike, options: Mapping[str, Any], choices: Sequence[tuple[Gpu, Mapping[str, Any]]]
+) -> Iterator[FitRequest]:
+    """Yield a model's request for each GPU and dtype, as `fit` reads its options."""
+    spec = read_model(model, options, ModelOptions)
+    named = with_revision(model, options.get("revision"))
+    served = served_model(named, spec) if isinstance(named, str) else {}
+    fields = [name for kind in FIT_OPTIONS for name in options_of(kind)]
+    given = {name: options[name] for name in fields if options.get(name) is not None}
+    if "context" not in given:
+        longest = sum(parse_count(str(given[name]), "--prompt") for name in ("prompt", "output") if name in given)
+        given["context"] = min(longest, spec.max_context or longest)
+    for gpu, dtypes in choices:
+        of_dtypes = {name: value for name, value in dtypes.items() if value != AUTO}
+        request = fit_request(spec, {**given, **of_dtypes, "gpu": gpu}, served)
+        assert request.traffic is not None
+        request.traffic.check(request.workload.context)
+        yield request
+
+
+def _gpus(given: Any, prices: Mapping[str, Any]) -> list[Gpu]:
+    """Return the GPUs to choose from. With prices, 'all' are those that have one.
+
+    Raises AttncalcError if one is unknown, has a number, or lacks a price; or if a price has no GPU.
+    """
+    parts = [given] if isinstance(given, str | Gpu) else list(given)
+    found: dict[str, Gpu] = {}
+    for part in parts:
+        if isinstance(part, Gpu):
+            found[part.name] = part
+            continue
+        for text in split_list(str(part), "--gpu"):
+            names = (prices or gpu_names()) if text == ALL else [text]
+            for name in names:
+                number, gpu = gpus_of(name)
+                if number is not None and not gpu.is_local:
+                    raise AttncalcError(
+                        f"--gpu {truncate(text)}: plan searches the number",
+                        f"give --gpu {gpu.name} --max-gpus {number}",
+                    )
+                found[gpu.name] = gpu
+    for name in prices:
+        if name not in found:
+            raise AttncalcError(
+                f"--price: {name} is not among the GPUs", f"add it: --gpu {','.join([*found, name])}, or leave it out"
+            )
+    for name in found:
+        if prices and name not in prices:
+            raise AttncalcError(f"--price: {name} has no price", f"add it: --price {name}=2.49, or leave out the GPU")
+    return list(found.values())
+
+
+def _texts(options: Mapping[str, Any], field: str) -> list[str]:
+    """Return the values of a list of names, each once; AUTO by default."""
+    given = options.get(field)
+    if given is None:
+        return [AUTO]
+    return list(dict.fromkeys(split_list(as_text(given), options_of(PlanOptions)[field].name)))
+
+
+def _count(options: Mapping[str, Any], field: str) -> int | None:
+    value = options.get(field)
+    return None if value is None else parse_count(str(value), options_of(PlanOptions)[field].name)
+
+
+def _counts(options: Mapping[str, Any], field: str) -> list[int] | None:
+    value = options.get(field)
+    return None if value is None else parse_counts(as_text(value), options_of(PlanOptions)[field].name)
+
+
+def _growth(given: Any) -> tuple[float, ...]:
+    """Return the factors of --growth, in order. Raises AttncalcError if one is no number above 0, or there are many."""
+    if given is None:
+        return ()
+    parts = split_list(as_text(given), "--growth")
+    if len(parts) > 20:
+        raise AttncalcError(f"--growth has {count(len(parts))} sizes, and may have 20", "give fewer")
+    ratios = [parse_decimal(part, "--growth") for part in parts]
+    return tuple(a / b for a, b in ratios)

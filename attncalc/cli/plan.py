@@ -1,0 +1,49 @@
+"""`attncalc plan`: from users to GPUs."""
+
+# typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
+# objects already, and need not be evaluated from strings.
+
+from typing import Annotated
+
+import typer
+
+from ..api.plan_options import GROUPS, PlanOptions
+from . import COMMANDS
+from . import options as o
+from .command import Options, command_app
+
+app = command_app()
+
+
+class _Models(Options):
+    """Which models."""
+
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL...", help="Presets, files, folders or org/name on the hub, as in other commands."
+        ),
+    ] = None
+    preset: o.Preset = None
+
+    def names(self) -> list[str]:
+        """Return the models. Raises AttncalcError if there are none."""
+        return o.model_names(self.models, self.preset)
+
+
+EPILOG = "For example: attncalc plan llama3.1-70b --users 500 --prompt 3K --output-len 500 --gpu h100,h200,mi300x"
+
+
+@app.command(help=COMMANDS["plan"], epilog=EPILOG, headings=GROUPS)
+def plan(models: _Models, options: PlanOptions, output: o.CheckedOutputOptions) -> None:
+    from ..api.plans import read_plan
+    from ..report.plan import plan_report
+    from ..report.progress import progress
+
+    request = read_plan(models.names(), options)
+    with progress() as show:
+        found = request.plan(show)
+    output.show(plan_report(found))
+    if not found.found.complete:
+        raise typer.Exit(130)
+    raise typer.Exit(0 if found.rows else 1)

@@ -1,0 +1,64 @@
+"""Prices of GPUs per hour, which the user gives: none are built in, since they age."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import AttncalcError
+from ..units import parse_decimal, truncate
+from .gpus import LIMIT, gpu
+
+_EXAMPLE = "write --price h100=2.49,h200=3.79, or a .yaml file with a line per GPU, as 'h100: 2.49'"
+
+Price = tuple[int, int]
+"""A price exactly, as numerator and denominator."""
+
+
+def read_prices(given: str | Mapping[str, Any]) -> dict[str, Price]:
+    """Return {name of a GPU: price of an hour} of 'h100=2.49,h200=3.79', of a YAML file, or of a mapping.
+
+    Raises AttncalcError if a GPU is unknown or given twice, a price is no number above 0, or the file is no mapping.
+    """
+    pairs = list(given.items()) if isinstance(given, Mapping) else _pairs(given)
+    prices: dict[str, Price] = {}
+    for name, price in pairs:
+        known = gpu(str(name).strip()).name
+        if known in prices:
+            raise AttncalcError(f"--price: {known} has two prices", "give one of them")
+        prices[known] = parse_decimal(str(price), f"--price {truncate(name)}")
+    if not prices:
+        raise AttncalcError("--price has no prices", _EXAMPLE)
+    return prices
+
+
+def _pairs(text: str) -> list[tuple[str, Any]]:
+    path = Path(text)
+    if path.suffix in (".yaml", ".yml"):
+        return _pairs_of_file(path)
+    pairs = []
+    for part in text.split(","):
+        name, equals, price = part.partition("=")
+        if not equals:
+            raise AttncalcError(f"--price: '{truncate(part)}' is not a GPU with its price", _EXAMPLE)
+        pairs.append((name, price))
+    return pairs
+
+
+def _pairs_of_file(path: Path) -> list[tuple[str, Any]]:
+    from .yaml import parse_document
+
+    name = truncate(path, 200)
+    try:
+        with path.open("rb") as file:
+            content = file.read(LIMIT + 1)
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or "cannot be read").lower()
+        raise AttncalcError(f"--price: {name}: {reason}", _EXAMPLE) from None
+    if len(content) > LIMIT:
+        raise AttncalcError(f"{name}: longer than {LIMIT:,} bytes", _EXAMPLE)
+    try:
+        return list(parse_document(content, name).data.items())
+    except AttncalcError as error:
+        raise AttncalcError(error.message, _EXAMPLE) from None

@@ -1,0 +1,269 @@
+"""`attncalc plan`: rows are what `fit` answers, and no better row is missed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking import Ask
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tables import each
+
+from attncalc import AttncalcError, FitRequest, fit, gpu, load, plan, users
+from attncalc.api.fit_request import fit_request
+from attncalc.serving import plan as serving_plan
+from attncalc.serving.plan import Candidate, Demand, costs, not_dominated, placed, replica, row, search
+from attncalc.serving.plan_space import Space, Split, splits
+from attncalc.serving.request import resolve
+
+LOAD = ("--users", "500", "--prompt", "3K", "--output-len", "500")
+MODELS = ("qwen3-8b", "gpt-oss-20b", "gemma3-27b", "deepseek-v3", "qwen3-next-80b-a3b")
+GPUS = ("l4", "h100-80gb", "mi300x", "rtx-4090")
+
+
+def request_of(model: str, device: str, engine: str = "vllm", **options: Any) -> FitRequest:
+    given = {"gpu": device, "engine": engine, "prompt": 3000, "output": 500, "context": 4096, **options}
+    return fit_request(load(model), given)
+
+
+# Rows are what fit answers
+
+
+@given(
+    st.sampled_from(MODELS),
+    st.sampled_from(GPUS),
+    st.sampled_from(("vllm", "sglang")),
+    st.sampled_from((None, "fp8")),
+    st.integers(1, 200_000),
+)
+@settings(max_examples=15, deadline=None)
+def test_what_fits_is_what_fit_says(model: str, device: str, engine: str, kv_dtype: str | None, context: int) -> None:
+    request = request_of(model, device, engine, prompt=1, output=0, context=context, kv_dtype=kv_dtype)
+    space = Space(tp=[1, 8], pp=[1, 2], dp=[1, 2] if engine == "vllm" else None)
+    found = {one.split: one for one in search([request], space).candidates}
+    for split in splits(request, space)[0]:
+        try:
+            answer = fit(split.of(request))
+        except AttncalcError:
+            assert split not in found
+            continue
+        concurrent = users(answer.resolved)
+        assert concurrent is not None
+        assert (split in found) == (answer.fits and concurrent.average != 0)
+        if split in found:
+            assert found[split].verdict == answer.verdict
+            assert found[split].most == (concurrent.average or 0) * answer.resolved.replicas
+            assert found[split].worst == (concurrent.worst or 0) * answer.resolved.replicas
+
+
+def test_the_command_of_a_row_gives_fit_the_same_numbers(ask: Ask) -> None:
+    for model, number in (("llama3.1-70b", 0), ("deepseek-v3", -1)):
+        document = json.loads(ask("plan", model, *LOAD, "--gpu", "h200,mi300x", "--all", "--json").out)
+        best = document["layers"][number]
+        figures = {figure["name"]: figure["value"] for figure in best["results"]}
+        answer = ask(
+            *("fit", "--gpu", best["gpu"], "--prompt", "3K", "--output-len", "500", "--json", "--"),
+            *shlex.split(best["launch_command"]),
+        )
+        of_fit = json.loads(answer.out)
+        assert of_fit["verdict"] == best["verdict"]
+        assert of_fit["launch_command"] == best["launch_command"]
+        assert of_fit["users"]["concurrent_average_all_replicas"] == figures["users_per_replica"]
+        assert of_fit["users"]["concurrent_worst_all_replicas"] == figures["users_per_replica_worst"]
+
+
+# No better row is missed
+
+
+@each(("model", "device", "space"), [
+    ("llama3.1-70b", "h100-80gb", Space(tp=[1, 2, 4, 8], pp=[1, 2, 3])),
+    ("llama3.1-70b", "l4", Space(tp=[1, 2, 4, 8], pp=[1, 2])),
+    ("gpt-oss-120b", "h100-80gb", Space(tp=[1, 2, 8], dp=[1, 2, 4])),
+    ("deepseek-v3", "h200", Space(tp=[1, 8, 16], pp=[1, 2])),
+])  # fmt: skip
+def test_pruning_drops_no_row(model: str, device: str, space: Space) -> None:
+    request = request_of(model, device)
+    pruned = search([request], space)
+    every = []
+    for split in splits(request, space)[0]:
+        try:
+            every += replica(split.of(request), split)
+        except AttncalcError:
+            continue
+    assert [one.split for one in pruned.candidates] == [one.split for one in every]
+
+
+def test_pruning_leaves_out_what_cannot_hold_the_weights() -> None:
+    """Llama 3.1 70B has 141 GB in bf16: 4 GPUs of 24 GB do not hold it, and 8 do."""
+    found = search([request_of("llama3.1-70b", "l4")], Space(tp=[1, 2, 4, 8]))
+    assert (found.pruned, found.tried) == (3, 1)
+
+
+def test_more_nodes_are_tried_only_if_one_does_not_fit() -> None:
+    inside = search([request_of("llama3.1-70b", "h100-80gb")], Space())
+    assert max(one.split.gpus for one in inside.candidates) == 8
+    across = search([request_of("deepseek-v3", "h100-80gb")], Space())  # 671 GB in fp8, a node has 640
+    assert {(one.split.tp, one.split.pp) for one in across.candidates} >= {(16, 1), (8, 2)}
+    assert max(one.split.tp * one.split.pp for one in across.candidates) == 16
+
+
+# Rows than which another is better
+
+
+def candidate_of(split: Split, most: int, verdict: str = "fits") -> Candidate:
+    resolved = resolve(Split(1).of(request_of("qwen3-8b", "h100-80gb")))
+    return Candidate(resolved, split, verdict, None, most, most, "cache")  # type: ignore[arg-type]
+
+
+SPLITS = st.builds(lambda tp, pp: Split(tp * pp, tp, pp), st.sampled_from((1, 2, 4, 8)), st.sampled_from((1, 2)))
+CANDIDATES = st.builds(candidate_of, SPLITS, st.integers(1, 700), st.sampled_from(("fits", "may_not_fit")))
+
+
+@given(st.lists(CANDIDATES, max_size=8), st.integers(1, 1000))
+@settings(max_examples=50, deadline=None)
+def test_a_row_is_left_out_if_and_only_if_another_is_better(candidates: list[Candidate], number: int) -> None:
+    every = serving_plan.rows(candidates, Demand(number))
+    kept = not_dominated(every)
+    assert bool(kept) == bool(every)
+    for one in every:
+        beaten_by = [other for other in kept if all(a <= b for a, b in zip(costs(other), costs(one), strict=True))]
+        assert beaten_by  # by itself, if it is kept
+        if one not in kept:
+            assert any(costs(other) != costs(one) or other.headroom >= one.headroom for other in beaten_by)
+    assert len({costs(one) for one in kept}) == len(kept)
+
+
+@given(st.integers(1, 60), st.sampled_from((1, 2, 4, 8, 16, 24)), st.sampled_from((1, 4, 8, 72)))
+@settings(max_examples=200, deadline=None)
+def test_the_rest_serves_all_users_if_a_node_fails(needed: int, gpus: int, per_node: int) -> None:
+    replicas, nodes = placed(needed, gpus, per_node, spread=True)
+    each, of_one = per_node // gpus, -(-gpus // per_node)
+    lost = -(-replicas // nodes) if each else 1
+    assert replicas - lost >= needed
+    assert nodes * each >= replicas if each else nodes == replicas * of_one
+    assert placed(needed, gpus, per_node, spread=False)[0] == needed < replicas
+
+
+def test_replicas_are_as_many_as_the_users_need() -> None:
+    """1,001 users on replicas of 500 are 3 replicas of 4 GPUs; 2 of them share a node of 8."""
+    found = row(candidate_of(Split(4, 4), 500), Demand(1001, prices={"h100-80gb": (249, 100)}))
+    assert found is not None
+    assert (found.replicas, found.gpus, found.nodes, found.users) == (3, 12, 2, 1500)
+    assert found.price == pytest.approx(12 * 2.49)
+    assert found.headroom == pytest.approx(1500 / 1001 - 1)
+    assert row(candidate_of(Split(4, 4), 500), Demand(1001, max_gpus=11)) is None
+
+
+# The screen
+
+
+@each("words", [
+    f"llama3.1-70b {' '.join(LOAD)} --gpu h100,h200,l40s,mi300x",
+    f"llama3.1-70b qwen3-8b {' '.join(LOAD)} --gpu h100,h200,l40s,mi300x --growth 1.5,2 --all",
+    f"gpt-oss-120b {' '.join(LOAD)} --gpu h100,h200 --price h100=2.49,h200=3.79 --kv-dtype auto,fp8 --spread",
+    f"llama3.1-70b {' '.join(LOAD)} --gpu l4,rtx-4090 --max-gpus 8",
+])  # fmt: skip
+def test_a_plan_fits_a_screen(ask: Ask, words: str) -> None:
+    answer = ask("plan", *words.split())
+    lines = answer.out.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert not answer.err
+
+
+def test_the_first_line_is_the_answer(ask: Ask) -> None:
+    answer = ask("plan", "llama3.1-70b", *LOAD, "--gpu", "h200")
+    assert answer.out.startswith("8 x H200 SXM 141GB in 1 node: tp 8, 1 replica, ")
+    assert "vllm serve meta-llama/Llama-3.1-70B --max-model-len 3572" in answer.out
+    assert answer.code == 0
+
+
+def test_nothing_that_fits_is_the_answer_no(ask: Ask) -> None:
+    answer = ask("plan", "llama3.1-70b", *LOAD, "--gpu", "l4", "--max-gpus", "4")
+    assert answer.out.startswith("NOTHING FITS: ")
+    assert answer.code == 1
+    few = ask("plan", "llama3.1-70b", *LOAD, "--gpu", "h100", "--max-gpus", "8")
+    assert few.out.startswith("NOTHING FITS: the users need more than 8 GPUs")
+
+
+def test_a_limit_for_ci(ask: Ask) -> None:
+    words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--fail-if")
+    assert ask(*words, "gpus > 8").code == 0
+    failing = ask(*words, "gpus > 4")
+    assert failing.code == 1
+    assert "gpus > 4" in failing.err
+
+
+def test_ctrl_c_prints_what_was_found(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_l4 = serving_plan.replica
+
+    def interrupted(request: FitRequest, split: Split) -> list[Candidate]:
+        if request.gpu == gpu("mi300x"):
+            raise KeyboardInterrupt
+        return of_l4(request, split)
+
+    monkeypatch.setattr(serving_plan, "replica", interrupted)
+    answer = ask("plan", "qwen3-8b", *LOAD, "--gpu", "l4,mi300x")
+    assert answer.code == 130
+    assert " x L4 24GB in " in answer.out or " x L4 in " in answer.out
+    assert "warning: interrupted" in answer.out
+
+
+def test_growth_has_a_line_for_each_size(ask: Ask) -> None:
+    document = json.loads(ask("plan", "qwen3-8b", *LOAD, "--gpu", "h100", "--growth", "1.5,2", "--json").out)
+    assert [size["users"] for size in document["growth"]] == [750, 1000]
+    twice = json.loads(ask("plan", "qwen3-8b", "--users", "1000", *LOAD[2:], "--gpu", "h100", "--json").out)
+    assert document["growth"][1]["gpus"] == next(f["value"] for f in twice["results"] if f["name"] == "gpus")
+
+
+def test_prices_from_a_file(ask: Ask, tmp_path: Path) -> None:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("h100: 2.5\nh200: 4\n")
+    document = json.loads(ask("plan", "llama3.1-70b", *LOAD, "--gpu", "all", "--price", str(prices), "--json").out)
+    assert document["search"]["gpus"] == ["h100-80gb", "h200"]
+    figures = {figure["name"]: figure["value"] for figure in document["results"]}
+    assert figures["price_per_hour"] == figures["gpus"] * {"h100-80gb": 2.5, "h200": 4}[document["layers"][0]["gpu"]]
+
+
+def test_rows_in_python_are_those_of_the_csv(ask: Ask) -> None:
+    result = plan("qwen3-8b", users=500, prompt=3000, output=500, gpu="l4,h100", all=True)
+    csv = ask("plan", "qwen3-8b", "--users", "500", "--prompt", "3000", "--output-len", "500", "--gpu", "l4,h100",
+              "--all", "--format", "csv").out  # fmt: skip
+    assert len(csv.splitlines()) == len(result.rows) + 1
+    assert csv.splitlines()[0].split(",")[: len(result.rows[0])] == list(result.rows[0])
+    assert repr(result).startswith("PlanResult(qwen3-8b for 500 users: ")
+
+
+# Bad input
+
+
+@each(("words", "message"), [
+    ("", "--users is required"),
+    ("--users 500", "--gpu is required"),
+    ("--users 500 --gpu h100", "--prompt is required"),
+    ("--users 500 --gpu h100 --prompt 3K", "--prompt needs --output-len"),
+    ("--users 0 --gpu h100 --prompt 3K --output-len 1", "--users: '0' is not a whole number"),
+    ("--users 500 --gpu 2xh100 --prompt 3K --output-len 1", "--gpu 2xh100: plan searches the number"),
+    ("--users 500 --gpu hal9000 --prompt 3K --output-len 1", "no GPU named 'hal9000'"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --price h200=3", "--price: h200 is not among the GPUs"),
+    ("--users 500 --gpu h100,l4 --prompt 3K --output-len 1 --price h100=3", "--price: l4 has no price"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --price 3", "--price: '3' is not a GPU with its price"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --price h100=free", "--price h100: 'free' is not a number"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --price no.yaml", "--price: no.yaml: no such file"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --sort price", "--sort price needs --price"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --sort cost", "--sort: there is no column 'cost'"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --growth 0", "--growth: '0' is not a number above 0"),
+    ("--users 500 --gpu h100 --prompt 3M --output-len 1", "more than the context"),
+    ("--users 500 --gpu all --prompt 3K --output-len 1 --tp 1:1000:1 --pp 1:1000:1", "candidates, and may have"),
+])  # fmt: skip
+def test_bad_input_is_one_error_and_a_tip(ask: Ask, words: str, message: str) -> None:
+    answer = ask("plan", "llama3.1-70b", *words.split())
+    assert answer.code == 2
+    assert not answer.out
+    error, tip = answer.err.splitlines()
+    assert message in error
+    assert tip.startswith("  tip: ")
