@@ -226,6 +226,9 @@ class MemoryOptions(TrainingOptions, total=False):
             help="Cross-entropy: full, chunked (8 chunks) or fused with the head. Default: full.",
         ),
     ]
+    hold_logits: Annotated[
+        bool, Option("--hold-logits", help="The loop holds the model's output: out = model(...); out.loss.backward().")
+    ]
     dropout: Annotated[bool, Option("--dropout", help="Dropout is active: its masks are kept.")]
     offload: Annotated[
         str | None,

@@ -154,6 +154,7 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
         double_quant="double_quant" in values,
         references=int("reference_model" in values),
         dropout="dropout" in values,
+        holds_logits="hold_logits" in values,
     )
     if zero and run.ranks == 1 and run.gpus > 1:
         raise AttncalcError(

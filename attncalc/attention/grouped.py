@@ -241,6 +241,12 @@ class Grouped:
                 )
                 tensors += norm_tensors(f, rows, width, name, "attention", is_replicated=False)
         own = tuple(kernel_tensors(f, self.n_heads, self.n_kv_heads, self.d_head, self._d_v))
+        if self.fused and f.kernel != "math":
+            # V is a view of the output of W_qkv, which is saved whole; without rotation, so are q and k
+            whole = f.bytes * f.tokens * (self.n_heads * self.d_head + self.n_kv_heads * (self.d_head + self._d_v))
+            views = {"v"} if f.rotary else {"q", "k", "v"}
+            tensors.append(SavedTensor("output of W_qkv", "QK and PV", whole))
+            own = tuple(tensor for tensor in own if tensor.name not in views)
         tensors += [tensor for tensor in own if not (self.shares_kv and tensor.name[0] in "kv")]
         if self.gate:
             gates = f.bytes * f.tokens * gate_width(self.gate, self.n_heads, self._d_v)

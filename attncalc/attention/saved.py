@@ -16,6 +16,7 @@ from ..quantity import Constant, exact_div, symbol_like
 
 TrainingKernel = Literal["flash", "efficient", "cudnn", "math", "eager"]
 FP32 = Constant(4, "bytes of an element in fp32")
+INT64 = Constant(8, "bytes of an index")
 MASK = Constant(1, "byte of an element of a dropout mask")
 Part = Literal["attention", "mlp", "norms", "embedding", "head"]
 
@@ -58,6 +59,7 @@ class Forward(NamedTuple):
         kernel: the attention kernel.
         upcasts: norms and the eager softmax compute in fp32 and save fp32 tensors, as in transformers.
         norm: the kind of norm.
+        rotary: whether q and k are rotated, and are new tensors then.
         dropout: whether dropout is active, as in GPT-2 and Megatron's early models.
     """
 
@@ -69,6 +71,7 @@ class Forward(NamedTuple):
     kernel: TrainingKernel = "flash"
     upcasts: bool = True
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
+    rotary: bool = True
     dropout: bool = False
 
     @property

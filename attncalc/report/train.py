@@ -38,6 +38,7 @@ FIGURES = FigureRows(
     activations_at_peak=FigureRow("activations", BYTES, "activations that are held at the peak"),
     references=FigureRow("reference model", BYTES, "weights of frozen copies of the model"),
     communication=FigureRow("communication", BYTES, "buffers of collective operations"),
+    workspaces=FigureRow("cuBLAS workspaces", BYTES, "workspaces of cuBLAS, which torch allocates"),
     allocated=FigureRow(
         "allocated at the peak", BYTES, "the most that tensors hold: torch.cuda.max_memory_allocated", source=SUM
     ),
@@ -165,6 +166,7 @@ def train_figures(of: Answer) -> tuple[Figure, ...]:
             ("optimizer_states", optimizer, "bytes of the optimizer's states"),
             ("references", states.references, "bytes of reference models"),
             ("communication", budget.communication, "bytes of buffers"),
+            ("workspaces", budget.workspaces, "bytes of cuBLAS's workspaces"),
             *((name, value, f"bytes of {name} at the peak") for name, value in at_peak.items()),
         )
         if value
@@ -197,6 +199,7 @@ def train_figures(of: Answer) -> tuple[Figure, ...]:
         activations_at_peak=at_peak["activations"],
         references=states.references,
         communication=budget.communication,
+        workspaces=budget.workspaces,
         allocated=allocated,
         needed_low=needed[0],
         needed=needed[1],
@@ -459,7 +462,6 @@ def _short_notes(of: Answer, notes: tuple[str, ...]) -> Iterator[str]:
 def _extra(of: Answer) -> dict[str, Any]:
     result, run, budget = of.result, of.result.run, of.result.budget
     parallel = ("dp", "tp", "pp", "cp", "ep", "interleaved", "sequence_parallel", "zero")
-    held = budget.resident + int(budget.communication)
     return {
         "fits": None if result.verdict is None else result.verdict != "does_not_fit",
         "verdict": result.verdict,
@@ -484,7 +486,7 @@ def _extra(of: Answer) -> dict[str, Any]:
             "offload": sorted(run.offload),
         },
         "peak": budget.peak.name,
-        "moments": [{"name": moment.name, "bytes": held + moment.size} for moment in budget.moments],
+        "moments": [{"name": moment.name, "bytes": budget.always + moment.size} for moment in budget.moments],
         "stages": stage_sizes(run),
         "saved_tensors": [
             {

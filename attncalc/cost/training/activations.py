@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ...attention.saved import (
+    FP32,
+    INT64,
     MASK,
     Forward,
     SavedTensor,
@@ -84,7 +86,8 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
             run.kernel,
             run.upcasts and not run.compiled,
             stack.norm,
-            run.dropout,
+            rotary=not (stack.learned_positions or stack.relative_position_buckets),
+            dropout=run.dropout,
         )
         saved = tuple(_reduced(run, layer_tensors_saved(run, model, stack, group, f, source)))
         layers.append(LayerSaved(group_name(model, stack, group), group, saved, tuple(_kept(run, f, saved))))
@@ -93,16 +96,23 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
         f = Forward(workload.batch, length or 0, length or 0, stack.d_model, element, run.kernel)
         f = f._replace(upcasts=run.upcasts and not run.compiled, norm=stack.norm)
         outside += _reduced(run, _outside(stage, model, stack, f))
+        if run.kernel == "eager" and run.workload.recompute == "full" and stack is model.main:
+            mask = f.bytes * f.B * f.S * f.S
+            outside.append(SavedTensor("causal mask", "the layers' recomputation", mask, "embedding"))
     return StageSaved(tuple(layers), tuple(outside), quantity(workload.batch * tokens))
 
 
 def layer_tensors_saved(
     run: Training, model: ModelSpec, stack: Stack, layers: Layers, f: Forward, source: int
 ) -> Iterator[SavedTensor]:
-    """Yield what one layer's forward pass saves, before parallelism and compilation."""
-    yield from _adapted(run, model, stack, layers, f, source)
-    for _ in range(int(layers.norms)):
-        yield from norm_tensors(f, f.tokens, stack.d_model, "norm")
+    """Yield what one layer's forward pass saves, in its order, before parallelism and compilation."""
+    first, *others = [norm_tensors(f, f.tokens, stack.d_model, "norm") for _ in range(int(layers.norms))] or [iter(())]
+    inside = list(_adapted(run, model, stack, layers, f, source))
+    yield from first
+    yield from (tensor for tensor in inside if tensor.part != "mlp")
+    for norm in others:
+        yield from norm
+    yield from (tensor for tensor in inside if tensor.part == "mlp")
 
 
 def _plain_tensors(layers: Layers, f: Forward, source: int) -> Iterator[SavedTensor]:
@@ -137,7 +147,9 @@ def mlp_tensors(mlp: Mlp, f: Forward) -> Iterator[SavedTensor]:
     yield SavedTensor("input of the experts", "W_up", f.bytes * rows.tokens * width, "mlp", up)
     yield from _inside(mlp.gated, rows, mlp.d_ff, "experts' ")
     yield SavedTensor("output of the experts", "the router's weights", f.bytes * rows.tokens * width, "mlp")
-    yield SavedTensor("router's softmax", "softmax", f.bytes * f.tokens * mlp.n_experts, "mlp", is_replicated=True)
+    chosen = rows.tokens  # four int64 indices, and weights in fp32 and in the activations' dtype
+    routing = FP32 * f.tokens * (mlp.n_experts + 1) + (4 * INT64 + FP32 + f.bytes) * chosen
+    yield SavedTensor("routing", "softmax, top k, weights", routing, "mlp", is_replicated=True, is_statistic=True)
     if mlp.d_ff_shared:
         yield from _inside(mlp.gated, f, mlp.d_ff_shared, "shared experts' ")
     elif mlp.n_shared_experts:
@@ -196,7 +208,7 @@ def _outside(stage: Stage, model: ModelSpec, stack: Stack, f: Forward) -> Iterat
     """Yield what is saved outside the layers of a stack: token ids, the norms around them, the head's input."""
     is_main = stack is model.main
     if stage.is_first and (is_main or stack.input == "source"):
-        yield SavedTensor("token ids", "the embedding", 8 * f.tokens, "embedding", is_statistic=True)
+        yield SavedTensor("token ids", "the embedding", INT64 * f.tokens, "embedding", is_statistic=True)
         if stack.embedding_norm:
             yield from norm_tensors(f, f.tokens, stack.d_model, "norm", "embedding")
     if not stage.is_last:

@@ -68,6 +68,7 @@ class Training:
         double_quant: whether the scales of nf4 are quantized too.
         references: frozen copies of the model beside it (DPO, GRPO).
         dropout: whether dropout is active.
+        holds_logits: whether the loop holds the model's output until the end of the step: `out = model(...)`.
         upcasts: whether norms, eager softmax and loss compute in fp32 as transformers' classes do.
     """
 
@@ -99,6 +100,7 @@ class Training:
     double_quant: bool = False
     references: int = 0
     dropout: bool = False
+    holds_logits: bool = False
     upcasts: bool = True
 
     def __post_init__(self) -> None:

@@ -12,12 +12,15 @@ from typing import NamedTuple
 
 from ...attention.saved import SavedTensor
 from ...model import ModelSpec
-from ...quantity import Quantity, ceil_div, exact_div, named, quantity, symbol, symbol_like, total
-from ...units import dtype
-from .activations import StageSaved, kept_parts, stage_saved
+from ...quantity import Quantity, ceil_div, exact_div, named, quantity, summed, symbol, symbol_like, total
+from ...units import MIB, dtype
+from .activations import LayerSaved, StageSaved, kept_parts, stage_saved
 from .setup import CHUNKS, Stage, Training
 from .states import States, states
 
+WORKSPACE, WORKSPACE_HOPPER = 65 * MIB // 8, 32 * MIB
+"""Bytes of cuBLAS's workspace, 4096 KiB x 2 and 16 KiB x 8, or 32 MiB on Hopper; the threads of the forward and of the
+backward pass have one each (aten/src/ATen/cuda/CublasHandlePool.cpp)."""
 DEEPSPEED_BUCKET = 500_000_000
 """Elements of DeepSpeed's reduce_bucket_size and allgather_bucket_size (deepspeed/runtime/zero/config.py)."""
 
@@ -62,6 +65,7 @@ class StageBudget(NamedTuple):
         saved: what one micro-batch saves.
         activations: bytes of the activations of all micro-batches in flight, by part.
         communication: bytes of buffers for communication.
+        workspaces: bytes of cuBLAS's workspaces.
         moments: the moments that may be the peak.
     """
 
@@ -70,6 +74,7 @@ class StageBudget(NamedTuple):
     saved: StageSaved
     activations: dict[str, Quantity]
     communication: Quantity
+    workspaces: Quantity
     moments: tuple[StepMoment, ...]
 
     @property
@@ -84,9 +89,14 @@ class StageBudget(NamedTuple):
         return sum(map(int, (s.weights, s.frozen_weights, s.master, s.moments, s.references)))
 
     @property
+    def always(self) -> int:
+        """Return the bytes that are held at every moment."""
+        return self.resident + int(self.communication) + int(self.workspaces)
+
+    @property
     def allocated(self) -> int:
         """Return the most bytes that tensors hold: what torch.cuda.max_memory_allocated counts."""
-        return self.resident + int(self.communication) + self.peak.size
+        return self.always + self.peak.size
 
     def held(self, name: str) -> int:
         """Return the bytes of one kind that are held at the peak."""
@@ -100,7 +110,7 @@ def stage_budget(run: Training, stage: Stage, *, plain: bool = False) -> StageBu
     in_flight = _in_flight(stage)
     parts = {part: quantity(in_flight(size)) for part, size in kept_parts(run, saved).items() if size}
     moments = tuple(_moments(run, stage, model, held, saved, parts))
-    return StageBudget(stage, held, saved, parts, _communication(run, stage, held), moments)
+    return StageBudget(stage, held, saved, parts, _communication(run, stage, held), _workspaces(run), moments)
 
 
 def budgets(run: Training, *, plain: bool = False) -> tuple[StageBudget, ...]:
@@ -129,8 +139,10 @@ class _in_flight:  # noqa: N801 - a function of a size
         return ceil_div(above * size, symbol_like(size, "stages_per_gpu", self._below, "stages of a GPU"))
 
 
-def _size(tensors: Iterator[SavedTensor] | tuple[SavedTensor, ...]) -> Quantity:
-    return total(tensor.size for tensor in tensors)
+def _workspaces(run: Training) -> Quantity:
+    hopper = run.gpu is not None and (run.gpu.compute_capability or (0,))[0] == 9
+    size = symbol("workspace", WORKSPACE_HOPPER if hopper else WORKSPACE, "bytes of a workspace of cuBLAS")
+    return quantity(2 * size)
 
 
 def _moments(
@@ -139,30 +151,43 @@ def _moments(
     """Yield the moments of a step that may be its peak."""
     kept = Held("activations", "activations kept for the backward pass", total(parts.values()))
     grads = Held("gradients", "gradients", held.gradients)
-    accumulates = run.accumulation > 1 or run.in_backward
-    grads_in_forward = (grads,) if accumulates else ()
+    always = (grads,) if run.accumulation > 1 or run.in_backward else ()
+    logits: tuple[Held, ...] = ()
     if stage.is_last and model.head and model.head.kind == "lm":
-        loss = _loss(run, model, saved)
-        yield StepMoment("backward pass of the loss", (*grads_in_forward, kept, *loss))
-    first_grads = grads_in_forward
-    if not accumulates and stage.is_last:
-        bytes_grad = dtype(run.grad_dtype).bits // 8
-        trained_head = sum(t.total for t in held.trained_tensors if t.part == "head")
-        if model.head and model.head.tied and not run.lora:
-            trained_head += sum(t.total for t in held.trained_tensors if t.name == "embedding")
-        head = symbol("N_head", trained_head, "trained parameters of the head")
-        first_grads = (Held("gradients", "gradients of the head", quantity(head * bytes_grad)),) if trained_head else ()
+        if run.holds_logits and run.loss == "full":
+            size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
+            output = quantity(saved.tokens * (model.vocab_size or 0) * size)
+            logits = (Held("logits", "the model's output, which the loop holds", output),)
+        yield StepMoment("backward pass of the loss", (*always, kept, *logits, *_loss(run, model, saved)))
+    first = always or _head_gradients(run, stage, model, held)
     for layer in saved.layers:
-        again = _size(t for t in layer.tensors if t not in layer.kept) if run.workload.recompute != "none" else None
-        recomputed = () if again is None else (Held("temporary", "recomputed activations of a layer", again),)
-        temporary = Held("temporary", "gradients of activations", _layer_temporary(run, layer.layers, saved))
         of = "" if len(saved.layers) == 1 else f" ({layer.group})"
-        yield StepMoment(f"backward pass of the last layer{of}", (*first_grads, kept, *recomputed, temporary))
         one = Held("activations", "activations of one layer", total(t.size for t in layer.kept))
-        yield StepMoment(f"backward pass of the first layer{of}", (grads, one, *recomputed, temporary))
+        for part, temporary in _temporaries(run, layer).items():
+            over = _after_kernel(layer) if part == "attention" else ()  # the backward pass of these is over
+            freed = [t for t in layer.kept if t in over]
+            again = [t for t in layer.tensors if t not in layer.kept and t not in over]
+            more = Held("temporary", "recomputed activations, and gradients of activations", temporary)
+            if run.workload.recompute != "none":
+                more = more._replace(size=total((*(t.size for t in again), temporary)))
+            last = kept._replace(size=quantity(kept.size - total(t.size for t in freed))) if freed else kept
+            where = f"{'MLP' if part == 'mlp' else part} in the"
+            yield StepMoment(f"backward pass of the {where} last layer{of}", (*first, last, *logits, more))
+            yield StepMoment(f"backward pass of the {where} first layer{of}", (grads, one, *logits, more))
     stepping = _stepping(run, held)
-    yield StepMoment(
-        "optimizer step", (grads, *([Held("temporary", "the optimizer's temporaries", stepping)] if stepping else []))
+    temporaries = [Held("temporary", "the optimizer's temporaries", stepping)] if stepping else []
+    yield StepMoment("optimizer step", (grads, *logits, *temporaries))
+
+
+def _head_gradients(run: Training, stage: Stage, model: ModelSpec, held: States) -> tuple[Held, ...]:
+    """Return the gradients that exist when the backward pass of the last layer begins."""
+    if not stage.is_last:
+        return ()
+    is_tied = bool(model.head and model.head.tied)
+    n = sum(t.total for t in held.trained_tensors if t.part == "head" or (is_tied and t.name == "embedding"))
+    head = symbol("N_head", n, "trained parameters of the head")
+    return (
+        (Held("gradients", "gradients of the head", quantity(head * (dtype(run.grad_dtype).bits // 8))),) if n else ()
     )
 
 
@@ -213,17 +238,37 @@ def maximum_chunk(tokens: int, vocabulary: int, width: int) -> int:
     return min(tokens, 1 << max(0, share - 1).bit_length())
 
 
-def _layer_temporary(run: Training, layers: object, saved: StageSaved) -> Quantity:
-    """Return the gradients of activations in the backward pass of the largest part of a layer."""
-    layer = next(layer for layer in saved.layers if layer.layers is layers)
-    mlp = [
-        t.size
-        for t in layer.tensors
-        if (t.part == "mlp" and not t.input_of and "up" in t.name) or t.name.endswith("gate")
-    ]
-    scores = [t.size for t in layer.tensors if t.is_score and not t.is_statistic]
-    largest = max([3 * total(mlp), 2 * total(scores)], key=int)
-    return quantity(largest)
+def _after_kernel(layer: LayerSaved) -> list[SavedTensor]:
+    """Return the tensors of a layer that are freed before the backward pass of the attention kernel.
+
+    They are those that the forward pass saves after the kernel, and the operand of PV if softmax saves another.
+    """
+    names = [tensor.name for tensor in layer.tensors]
+    last = max((i for i, tensor in enumerate(layer.tensors) if tensor.part == "attention"), default=-1)
+    if "probabilities" in names and "probabilities in fp32" in names:
+        last = names.index("probabilities in fp32")
+    elif layer.tensors[last].input_of == ("W_o",):
+        last -= 1
+    return list(layer.tensors[last + 1 :])
+
+
+def _temporaries(run: Training, layer: LayerSaved) -> dict[str, Quantity]:
+    """Return the gradients of activations in the backward passes of a layer's MLP and of its attention.
+
+    Those of the MLP are of the product and of both its operands. CUDA's softmax has three tensors as large as the
+    scores: the gradient of its output and that times the output in fp32, and the result (softmax_backward_cuda_out in
+    aten/src/ATen/native/cuda/SoftMax.cu). Other kernels have the gradients of q, k, v and the output.
+    """
+    inside = [t.size for t in layer.tensors if t.part == "mlp" and t.name.endswith(("gate", "up"))]
+    found = {"mlp": quantity(summed([*inside, *inside[:1]]))} if inside else {}
+    scores = {t.name: t.size for t in layer.tensors if t.is_score and not t.is_statistic}
+    if scores:
+        result = scores.get("probabilities", 0)
+        in_fp32 = scores.get("probabilities in fp32", result)
+        found["attention"] = quantity(2 * in_fp32 + (result or in_fp32))
+    elif layer.layers.attention.widths().n_heads:
+        found["attention"] = total(t.size for t in layer.tensors if t.name in ("q", "k", "v", "output"))
+    return found
 
 
 def _stepping(run: Training, held: States) -> Quantity | None:
