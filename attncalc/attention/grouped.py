@@ -250,9 +250,9 @@ class Grouped:
         tensors += [tensor for tensor in own if not (self.shares_kv and tensor.name[0] in "kv")]
         if self.gate:
             gates = f.bytes * f.tokens * gate_width(self.gate, self.n_heads, self._d_v)
-            tensors.append(SavedTensor("gate", "the sigmoid", gates, is_pointwise=True))
+            tensors.append(SavedTensor("gate", "the sigmoid", gates))
             gated = f.bytes * f.tokens * self.n_heads * self._d_v
-            tensors.append(SavedTensor("gated output", "W_o", gated, input_of=("W_o",), is_pointwise=True))
+            tensors.append(SavedTensor("gated output", "W_o", gated, input_of=("W_o",)))
         return tuple(tensors)
 
     def notes(self, past: bool) -> tuple[str, ...]:

@@ -31,7 +31,8 @@ class SavedTensor(NamedTuple):
         part: the part of the layer that it belongs to.
         input_of: the matrices whose gradients alone need it; () if frozen weights need it too.
         is_score: an S x T tensor, or one inside the kernel, which selective recomputation drops.
-        is_pointwise: the result of element-wise operations, which a compiler recomputes from other saved tensors.
+        is_pointwise: the result of element-wise operations, which a compiler fuses and computes again; but it keeps the
+            input of a matmul (ban_recompute_materialized_backward in torch/_functorch/config.py).
         is_replicated: every tensor-parallel device has all of it, and sequence parallelism divides it.
         is_statistic: a few values per row, such as a mean, which papers leave out.
     """
@@ -169,7 +170,6 @@ def matrix_input(
         f.bytes * f.tokens * width,
         part,
         input_of,
-        is_pointwise=True,
         is_replicated=True,
     )
 

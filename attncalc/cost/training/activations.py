@@ -162,10 +162,10 @@ def _inside(gated: bool, f: Forward, width: int, of: str) -> Iterator[SavedTenso
         yield SavedTensor(f"{of}gate", "SiLU", size, "mlp")
         yield SavedTensor(f"{of}SiLU of the gate", "the product", size, "mlp", is_pointwise=True)
         yield SavedTensor(f"{of}up", "the product", size, "mlp")
-        yield SavedTensor(f"{of}product", "the gradient of W_down", size, "mlp", ("W_down",), is_pointwise=True)
+        yield SavedTensor(f"{of}product", "the gradient of W_down", size, "mlp", ("W_down",))
     else:
         yield SavedTensor(f"{of}up", "the activation", size, "mlp")
-        yield SavedTensor(f"{of}activation", "the gradient of W_down", size, "mlp", ("W_down",), is_pointwise=True)
+        yield SavedTensor(f"{of}activation", "the gradient of W_down", size, "mlp", ("W_down",))
 
 
 def _adapted(
@@ -193,7 +193,7 @@ def _adapted(
             size = symbol_like(f.bytes, "bytes_adapter", adapter_bytes, "bytes of an element of an adapter")
             for name in adapted:
                 copied = tensor.size // f.bytes * size
-                yield tensor._replace(name=f"fp32 input of {name} A", size=copied, is_pointwise=False)
+                yield tensor._replace(name=f"fp32 input of {name} A", size=copied)
     for matrix in layer_tensors(run, model, stack, layers):
         if is_target(run, matrix):
             yield SavedTensor(

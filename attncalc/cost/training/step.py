@@ -205,11 +205,6 @@ def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...
     fp32 = symbol("fp32", 4, "bytes of an element in fp32")
     copies = symbol("copies", 3, "log-probabilities and two gradients")
     if run.loss == "full":
-        if run.compiled:
-            return (
-                Held("logits", "logits and their gradient", quantity(logits * size)),
-                Held("temporary", "gradient of the logits", quantity(logits * size)),
-            )
         return (
             Held("logits", "log-probabilities in fp32", quantity(logits * fp32)),
             Held("temporary", "two gradients of the logits in fp32", quantity(logits * fp32 * (copies - 1))),

@@ -1,0 +1,92 @@
+"""Published and measured memory of training runs, each with its prediction; for tests and tools/accuracy.py."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from attncalc import ModelSpec, Workload, load, preset_names
+from attncalc.api.train_request import read_train_request
+from attncalc.cost.training.setup import Lora, Training
+from attncalc.cost.training.step import most_loaded
+
+DATA = Path(__file__).parent / "data" / "training"
+FITCHECK: dict[str, Any] = json.loads((DATA / "fitcheck.json").read_text(encoding="utf-8"))
+PUBLISHED: dict[str, Any] = json.loads((DATA / "published.json").read_text(encoding="utf-8"))
+UNITS = {"GiB": 2**30, "GB": 10**9, "MiB": 2**20}
+
+
+class Measured(NamedTuple):
+    """A run.
+
+    Attributes:
+        name: the run in words.
+        predicted: allocated bytes that train predicts.
+        measured: measured bytes.
+        within: the error that is allowed; None if the row is not comparable.
+        why: why it is not.
+    """
+
+    name: str
+    predicted: int
+    measured: float
+    within: float | None = None
+    why: str = ""
+
+    @property
+    def error(self) -> float:
+        """The relative error of the prediction."""
+        return self.predicted / self.measured - 1
+
+
+@cache
+def model_of(name: str) -> ModelSpec:
+    """Return a preset, or a model that has its sizes in the data."""
+    if name in preset_names():
+        return load(name)
+    config = {"max_position_embeddings": 8192, **(FITCHECK["models"] | PUBLISHED["models"])[name]}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "config.json"
+        path.write_text(json.dumps({"torch_dtype": "float16", **config}))
+        return load(path)
+
+
+def published_run(row: dict[str, Any]) -> Training:
+    """Return the run of a row of published.json."""
+    return read_train_request(model_of(row["model"]), row["options"]).run
+
+
+def lora_on_a_t4(row: dict[str, Any]) -> Training:
+    """Return a run of fitcheck-llm: its loop holds the model's output, and peft upcasts what nf4 leaves out."""
+    is_nf4 = row["weights"] == "nf4"
+    return Training(
+        model_of(row["model"]),
+        Workload.train(row["batch"], row["tokens"], dtype="fp32" if is_nf4 else "fp16", recompute="full"),
+        kernel=row["kernel"],
+        param_dtype="fp32",
+        grad_dtype="fp32",
+        master=False,
+        lora=Lora(row["rank"], ("W_q", "W_k", "W_v", "W_o")),
+        weights_dtype="nf4" if is_nf4 else None,
+        holds_logits=True,
+    )
+
+
+def fitcheck_runs() -> Iterator[Measured]:
+    """Yield the measured LoRA and QLoRA runs."""
+    for row in FITCHECK["rows"]:
+        size = f"{row['batch']} x {row['tokens']:,}"
+        name = f"{row['model']}, {size}, {row['kernel']}, {'nf4' if row['weights'] == 'nf4' else 'fp16'}"
+        allocated = most_loaded(lora_on_a_t4(row), plain=True).allocated
+        yield Measured(name, allocated, row["allocated_mib"] * UNITS["MiB"])
+
+
+def published_runs() -> Iterator[Measured]:
+    """Yield the runs of torchtune, torchtitan and Megatron-Bridge."""
+    for row in PUBLISHED["runs"]:
+        allocated = most_loaded(published_run(row), plain=True).allocated
+        yield Measured(row["run"], allocated, row["measured"] * UNITS[row["unit"]], row["within"], row["why"])
