@@ -15,10 +15,13 @@ from tables import each
 
 from attncalc import AttncalcError, FitRequest, fit, gpu, load, plan, users
 from attncalc.api.fit_request import fit_request
+from attncalc.api.plan_load import read_traffic
 from attncalc.serving import plan as serving_plan
 from attncalc.serving.plan import Candidate, Demand, costs, not_dominated, placed, replica, row, search
 from attncalc.serving.plan_space import Space, Split, splits
 from attncalc.serving.request import resolve
+from attncalc.serving.traffic import Traffic
+from attncalc.serving.users import Users
 
 LOAD = ("--users", "500", "--prompt", "3K", "--output-len", "500")
 MODELS = ("qwen3-8b", "gpt-oss-20b", "gemma3-27b", "deepseek-v3", "qwen3-next-80b-a3b")
@@ -116,7 +119,8 @@ def test_more_nodes_are_tried_only_if_one_does_not_fit() -> None:
 
 def candidate_of(split: Split, most: int, verdict: str = "fits") -> Candidate:
     resolved = resolve(Split(1).of(request_of("qwen3-8b", "h100-80gb")))
-    return Candidate(resolved, split, verdict, None, most, most, "cache")  # type: ignore[arg-type]
+    users = Users(Traffic(3000, 500), *[None] * 6, False, False)  # type: ignore[arg-type]
+    return Candidate(resolved, split, verdict, users, most, most, "cache")  # type: ignore[arg-type]
 
 
 SPLITS = st.builds(lambda tp, pp: Split(tp * pp, tp, pp), st.sampled_from((1, 2, 4, 8)), st.sampled_from((1, 2)))
@@ -238,6 +242,87 @@ def test_rows_in_python_are_those_of_the_csv(ask: Ask) -> None:
     assert repr(result).startswith("PlanResult(qwen3-8b for 500 users: ")
 
 
+# Load and times
+
+
+def figures_of(document: dict[str, Any]) -> dict[str, Any]:
+    return {figure["name"]: figure["value"] for figure in document["results"]}
+
+
+def test_a_rate_takes_as_many_replicas_as_the_bound_of_one_needs(ask: Ask) -> None:
+    """100 requests/s of 500 tokens are 50,000 tokens/s: one replica fewer could not serve them even at the bound."""
+    words = ("plan", "llama3.1-70b", "--prompt", "3K", "--output-len", "500", "--gpu", "h200", "--tp", "8", "--json")
+    found = figures_of(json.loads(ask(*words, "--rate", "100/s").out))
+    assert found["tokens_per_second_bound"] >= 100 * 500
+    full = figures_of(json.loads(ask(*words, "--users", str(found["users_per_replica"])).out))
+    assert full["replicas"] == 1
+    assert (found["replicas"] - 1) * full["tokens_per_second_bound"] < 100 * 500
+    assert figures_of(json.loads(ask(*words, "--rate", "6000/min").out)) == found
+
+
+def test_a_replica_has_no_more_users_than_the_target_allows(ask: Ask) -> None:
+    words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--tp", "8", "--json")
+    free, quick = (json.loads(ask(*words, *more).out) for more in ((), ("--tpot", "10ms")))
+    assert figures_of(free)["tpot_bound"] > 0.010 >= figures_of(quick)["tpot_bound"]
+    assert quick["layers"][0]["limited_by"] == "--tpot"
+    assert figures_of(quick)["replicas"] > figures_of(free)["replicas"]
+
+
+def test_an_unreachable_target_says_by_how_much(ask: Ask) -> None:
+    answer = ask("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--ttft", "1ms")
+    assert answer.code == 1
+    assert answer.out.startswith("NOTHING IS FAST ENOUGH: --ttft 1.00 ms, and one request takes at least ")
+
+
+def test_an_efficiency_makes_estimates_of_bounds(ask: Ask) -> None:
+    words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--tp", "8", "--json")
+    whole, half = (figures_of(json.loads(ask(*words, "--efficiency", e).out)) for e in ("1", "0.5"))
+    assert whole["tpot_bound"] is None
+    assert half["tpot_estimate"] == pytest.approx(2 * whole["tpot_estimate"])
+    assert half["tokens_per_second_estimate"] == pytest.approx(whole["tokens_per_second_estimate"] / 2)
+    assert whole["tokens_per_second_estimate"] <= figures_of(json.loads(ask(*words).out))["tokens_per_second_bound"]
+
+
+def test_the_price_of_tokens_is_that_of_an_hour_at_full_speed(ask: Ask) -> None:
+    document = json.loads(ask("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--price", "h200=3.79", "--json").out)
+    found = figures_of(document)
+    assert found["price_per_hour"] == pytest.approx(8 * 3.79)
+    per_hour = found["tokens_per_second_bound"] * 3600
+    assert found["price_per_million_tokens"] == pytest.approx(found["price_per_hour"] / per_hour * 10**6)
+
+
+def test_a_request_counts_for_as_long_as_it_runs(tmp_path: Path) -> None:
+    """Outputs of 100 and 300 tokens run 100 and 300 steps: (100 x (1000 + 50) + 300 x (2000 + 150)) / 400 = 1875."""
+    file = tmp_path / "requests.csv"
+    file.write_text("id,ContextTokens,GeneratedTokens\na,1000,100\nb,2000,300\n")
+    traffic = read_traffic({"lengths": file})
+    assert (traffic.prompt, traffic.output) == (1500, 200)
+    assert (traffic.average_tokens, traffic.worst_tokens) == ((100 * 1050 + 300 * 2150) // 400, 2300)
+    assert read_traffic({"lengths": file, "percentile": "50"}).worst_tokens == 1100
+    assert read_traffic({"lengths": file, "length_columns": "GeneratedTokens,ContextTokens"}).prompt == 200
+
+
+@given(st.integers(1, 50), st.integers(0, 50), st.integers(1, 50), st.integers(0, 50))
+@settings(max_examples=30, deadline=None)
+def test_a_range_is_every_length_between(low: int, more: int, first: int, further: int) -> None:
+    prompts, outputs = range(low, low + more + 1), range(first, first + further + 1)
+    held = sum(o * (p + o / 2) for p in prompts for o in outputs) / sum(o * len(prompts) for o in outputs)
+    traffic = read_traffic({"prompt": f"{low}:{low + more}", "output": f"{first}:{first + further}"})
+    assert 0 <= int(traffic.average_tokens) - held + 1e-9 <= 1  # rounded up
+    assert traffic.worst_tokens == low + more + first + further
+
+
+def test_a_share_of_cached_tokens_is_stored_once(ask: Ask) -> None:
+    words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--tp", "8", "--json")
+    without, by_share, by_length = (
+        json.loads(ask(*words, *more).out)
+        for more in ((), ("--prefix-hit-rate", "0.5"), ("--shared-prefix", str(3 * 1024 // 2)))
+    )
+    assert figures_of(by_share) == figures_of(by_length)
+    assert figures_of(by_share)["users_per_replica"] > figures_of(without)["users_per_replica"]
+    assert figures_of(by_share)["ttft_bound"] < figures_of(without)["ttft_bound"]
+
+
 # Bad input
 
 
@@ -258,6 +343,16 @@ def test_rows_in_python_are_those_of_the_csv(ask: Ask) -> None:
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --sort cost", "--sort: there is no column 'cost'"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --growth 0", "--growth: '0' is not a number above 0"),
     ("--users 500 --gpu h100 --prompt 3M --output-len 1", "more than the context"),
+    ("--users 500 --rate 20/s --gpu h100 --prompt 3K --output-len 1", "--users cannot be combined with --rate"),
+    ("--rate 20/fortnight --gpu h100 --prompt 3K --output-len 1", "--rate: '20/fortnight' is not a rate"),
+    ("--users 500 --gpu h100 --prompt 3K:1K --output-len 1", "--prompt: the range '3K:1K' ends below its start"),
+    ("--users 500 --gpu h100 --lengths no.csv", "--lengths: no.csv: no such file"),
+    ("--users 500 --gpu h100 --lengths README.md", "--lengths: README.md has no column 'prompt'"),
+    ("--users 500 --gpu h100 --lengths no.csv --prompt 3K", "--lengths cannot be combined with --prompt"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --percentile 99", "--percentile needs --lengths"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --ttft soon", "--ttft: 'soon' is not a number"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --efficiency 2", "--efficiency: '2' is not a number"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --prefix-hit-rate 2", "--prefix-hit-rate: '2' is not"),
     ("--users 500 --gpu all --prompt 3K --output-len 1 --tp 1:1000:1 --pp 1:1000:1", "candidates, and may have"),
 ])  # fmt: skip
 def test_bad_input_is_one_error_and_a_tip(ask: Ask, words: str, message: str) -> None:

@@ -5,6 +5,7 @@ Those that `fit` has too keep its names. Here they take lists: every value is tr
 
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
@@ -12,7 +13,7 @@ from ..engines.options import VersionOptions
 from ..errors import BadValueError, did_you_mean
 from ..options import COUNT, TEXT, Count, Option, Parser, options_of
 from ..serving.plan import SORT_KEYS
-from ..units import truncate
+from ..units import parse_decimal, truncate
 from .fit_options import GROUPS as FIT_GROUPS
 from .fit_options import DeploymentOptions, EngineOptions, TrafficOptions
 from .options import CacheDtypeOptions, DtypeOptions, ModelOptions, SizeOptions
@@ -25,6 +26,27 @@ def _sort_key(text: str, name: str) -> str:
             f"{did_you_mean(text, SORT_KEYS)}known: {', '.join(SORT_KEYS)}",
         )
     return text
+
+
+def _time(text: str, name: str) -> float:
+    """Return seconds from '2s', '50ms' or '0.05'. Raises AttncalcError for another text."""
+    value = text.strip().lower()
+    unit, factor = next(((unit, f) for unit, f in (("ms", 1e-3), ("s", 1.0)) if value.endswith(unit)), ("", 1.0))
+    numerator, denominator = parse_decimal(value.removesuffix(unit), name)
+    return numerator / denominator * factor
+
+
+def _rate(text: str, name: str) -> tuple[int, int]:
+    """Return requests per second from '20/s', '1200/min' or '20'. Raises AttncalcError for another text."""
+    amount, _, unit = text.partition("/")
+    seconds = {"": 1, "s": 1, "sec": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hour": 3600}.get(unit.strip())
+    if seconds is None:
+        raise BadValueError(f"{name}: '{truncate(text)}' is not a rate", "write 20/s, 1200/min or 50000/h")
+    numerator, denominator = parse_decimal(amount, name)
+    return numerator, denominator * seconds
+
+
+TIME, RATE = Parser(_time, "TIME"), Parser(_rate, "N/s")
 
 
 def _list_of(kind: Any, field: str, text: str) -> Option:
@@ -47,9 +69,88 @@ class LoadOptions(TypedDict, total=False):
             help="Users whose requests run concurrently.",
         ),
     ]
-    prompt: Annotated[Count | None, options_of(TrafficOptions)["prompt"]]
-    output: Annotated[Count | None, options_of(TrafficOptions)["output"]]
+    rate: Annotated[
+        str | float | None,
+        Option(
+            "--rate",
+            also=("--rps", "--qps", "--request-rate"),
+            metavar="N/s",
+            parse=RATE,
+            common=True,
+            help="Requests per second instead of --users, as 20/s or 1200/min.",
+        ),
+    ]
+    prompt: Annotated[
+        Count | None,
+        Option(
+            *options_of(TrafficOptions)["prompt"].names,
+            also=options_of(TrafficOptions)["prompt"].also,
+            metavar="N",
+            parse=TEXT,
+            common=True,
+            help="Tokens of a prompt, as 4K, or as 1K:8K for any number between; with --output-len.",
+        ),
+    ]
+    output: Annotated[
+        Count | None,
+        Option("--output-len", metavar="N", parse=TEXT, common=True, help="Tokens of an output, as 1K or 100:2K."),
+    ]
+    lengths: Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            "--lengths",
+            metavar="FILE",
+            parse=TEXT,
+            help="A CSV with the tokens of each request instead, in columns prompt and output.",
+        ),
+    ]
+    length_columns: Annotated[
+        str | None,
+        Option("--length-columns", metavar="PROMPT,OUTPUT", parse=TEXT, help="The names of these columns."),
+    ]
+    percentile: Annotated[
+        str | float | None,
+        Option(
+            "--percentile",
+            metavar="P",
+            parse=TEXT,
+            help="'worst' is this percentile of the requests' lengths, as 99. Default: the longest.",
+        ),
+    ]
     shared_prefix: Annotated[Count | None, options_of(TrafficOptions)["shared_prefix"]]
+    prefix_hit_rate: Annotated[
+        str | float | None,
+        Option(
+            "--prefix-hit-rate",
+            metavar="SHARE",
+            parse=TEXT,
+            help="Share of the prompts' tokens that are cached: stored once and not prefilled.",
+        ),
+    ]
+    ttft: Annotated[
+        str | float | None,
+        Option("--ttft", metavar="TIME", parse=TIME, common=True, help="Time to the first token, at most, as 2s."),
+    ]
+    tpot: Annotated[
+        str | float | None,
+        Option(
+            "--tpot",
+            also=("--itl",),
+            metavar="TIME",
+            parse=TIME,
+            common=True,
+            help="Time per output token, at most, as 50ms: fewer users per replica, or none.",
+        ),
+    ]
+    efficiency: Annotated[
+        str | float | None,
+        Option(
+            "--efficiency",
+            metavar="SHARE",
+            parse=TEXT,
+            help="Share of the roofline that is reached, as 0.5: times are estimates and no bounds.",
+        ),
+    ]
     growth: Annotated[
         str | Sequence[float] | None,
         Option("--growth", metavar="X,...", parse=TEXT, help="More users, as 1.5,2,3: a line for each size."),
@@ -163,7 +264,7 @@ class PlanOptions(
     """All options of `attncalc plan` but those of its screen."""
 
 
-FIT_OPTIONS = (ModelOptions, PlanSizeOptions, PlanEngineOptions, TrafficOptions)
+FIT_OPTIONS = (ModelOptions, PlanSizeOptions, PlanEngineOptions)
 """The options of which each has one value, and which `fit` reads."""
 GROUPS: dict[str, tuple[Any, ...]] = {
     "Model": (ModelOptions,),

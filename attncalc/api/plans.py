@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,18 +12,19 @@ from ..config.gpus import gpu_names, gpus_of
 from ..config.prices import read_prices
 from ..errors import AttncalcError
 from ..hardware import Gpu
-from ..model import plural
 from ..options import as_text, options_of, parsed
 from ..ranges import parse_counts, split_list
-from ..report.plan import plan_report
+from ..report.plan import asked, plan_report
 from ..serving.plan import Demand, Plan, make_plan, search
 from ..serving.plan_space import Space
 from ..serving.request import FitRequest
+from ..serving.traffic import Traffic
 from ..units import count, parse_count, parse_decimal, truncate
 from .arguments import takes
 from .fit_request import fit_request, served_model
 from .inputs import read_model, with_revision
 from .options import ModelOptions
+from .plan_load import read_traffic
 from .plan_options import FIT_OPTIONS, CostOptions, LoadOptions, PlanOptions
 from .results import Result
 
@@ -66,7 +68,7 @@ class PlanResult(Result):
     def __init__(self, plan: Plan) -> None:
         models = dict.fromkeys(request.model.name for request in plan.requests)
         self.plan = plan
-        self.knowing(f"{', '.join(models)} for {plural(plan.demand.users, 'user')}", partial(plan_report, plan))
+        self.knowing(f"{', '.join(models)} for {asked(plan.demand)}", partial(plan_report, plan))
 
     @cached_property
     def rows(self) -> tuple[dict[str, Any], ...]:
@@ -111,10 +113,13 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     if not models:
         raise AttncalcError("a model is required", "name one, or several to compare with each other")
     load, costs = parsed(options, LoadOptions), parsed(options, CostOptions)
-    for field, example in (("users", "--users 500"), ("gpu", "--gpu h100,h200"), ("prompt", "--prompt 3K")):
-        if options.get(field) is None:
-            name = {**options_of(LoadOptions), **options_of(PlanOptions)}[field].name
-            raise AttncalcError(f"{name} is required", f"for example {example}")
+    if "users" in load and "rate" in load:
+        raise AttncalcError("--users cannot be combined with --rate", "give one of them")
+    if "users" not in load and "rate" not in load:
+        raise AttncalcError("--users is required", "for example --users 500, or --rate 20/s")
+    if options.get("gpu") is None:
+        raise AttncalcError("--gpu is required", "for example --gpu h100,h200, or --gpu all")
+    traffic = read_traffic(options)
     prices = read_prices(costs["price"]) if "price" in costs else {}
     gpus = _gpus(options["gpu"], prices)
     max_gpus = _count(options, "max_gpus")
@@ -133,12 +138,21 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     requests = [
         request
         for model in models
-        for request in _requests(model, options, [(gpu, each) for gpu in gpus for each in dtypes])
+        for request in _requests(model, options, traffic, [(gpu, each) for gpu in gpus for each in dtypes])
     ]
     return PlanRequest(
         requests=tuple(requests),
         space=space,
-        demand=Demand(load["users"], bool(options.get("spread")), max_gpus, prices),
+        demand=Demand(
+            users=load.get("users"),
+            rate=load.get("rate"),
+            ttft=load.get("ttft"),
+            tpot=load.get("tpot"),
+            efficiency=parse_decimal(load["efficiency"], "--efficiency", upper=1) if "efficiency" in load else None,
+            spread=bool(options.get("spread")),
+            max_gpus=max_gpus,
+            prices=prices,
+        ),
         growth=_growth(options.get("growth")),
         sort=costs.get("sort") or ("price" if prices else "gpus"),
         is_whole=bool(options.get("all")),
@@ -146,7 +160,10 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
 
 
 def _requests(
-    model: ModelLike, options: Mapping[str, Any], choices: Sequence[tuple[Gpu, Mapping[str, Any]]]
+    model: ModelLike,
+    options: Mapping[str, Any],
+    traffic: Traffic,
+    choices: Sequence[tuple[Gpu, Mapping[str, Any]]],
 ) -> Iterator[FitRequest]:
     """Yield a model's request for each GPU and dtype, as `fit` reads its options."""
     spec = read_model(model, options, ModelOptions)
@@ -155,14 +172,13 @@ def _requests(
     fields = [name for kind in FIT_OPTIONS for name in options_of(kind)]
     given = {name: options[name] for name in fields if options.get(name) is not None}
     if "context" not in given:
-        longest = sum(parse_count(str(given[name]), "--prompt") for name in ("prompt", "output") if name in given)
+        longest = int(traffic.worst_tokens)
         given["context"] = min(longest, spec.max_context or longest)
     for gpu, dtypes in choices:
         of_dtypes = {name: value for name, value in dtypes.items() if value != AUTO}
         request = fit_request(spec, {**given, **of_dtypes, "gpu": gpu}, served)
-        assert request.traffic is not None
-        request.traffic.check(request.workload.context)
-        yield request
+        traffic.check(request.workload.context)
+        yield dataclasses.replace(request, traffic=traffic)
 
 
 def _gpus(given: Any, prices: Mapping[str, Any]) -> list[Gpu]:

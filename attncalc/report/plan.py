@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,18 +10,21 @@ from ..hardware import Gpu
 from ..model import plural
 from ..quantity import Ratio, ceil_div, named, quantity, ratio, symbol
 from ..serving.launch import launch_command
-from ..serving.plan import Candidate, Plan, Row, Size
-from ..units import NO_UNIT, count
+from ..serving.plan import Candidate, Demand, Exact, Plan, Row, Size
+from ..units import NO_UNIT, PER_SECOND, SECONDS, count, quotient
 from .figures import FigureRow, FigureRows, ratio_row
 from .fit_tables import command_table
+from .lists import WIDTH
 from .report import Column, Figure, Report, Table, column_table, number
-from .text import height
+from .text import height, table_lines
 from .users import described, shared
 
 _ROWS = 23
 """Rows of the screen: those of a terminal of 24, less one for the prompt."""
 _NO_ROW = "if no GPUs serve the users"
 _NO_LIMIT = "without a limit"
+_NO_SPEED = "with --efficiency, with drafted tokens, and without the GPU's FLOP/s"
+_NO_EFFICIENCY = "without --efficiency"
 FIGURES = FigureRows(
     gpus=FigureRow("GPUs", NO_UNIT, "GPUs of all replicas", _NO_ROW),
     nodes=FigureRow("nodes", NO_UNIT, "nodes that they take", _NO_ROW),
@@ -36,6 +40,38 @@ FIGURES = FigureRows(
     headroom=ratio_row(
         "headroom", "the part of the users that could be added: 0.25 if 500 are asked for and 625 served", _NO_LIMIT
     ),
+    ttft_bound=ratio_row(
+        "time to the first token, at least",
+        "seconds to the first token of a request that waits for no other; a lower bound",
+        _NO_SPEED,
+        unit=SECONDS,
+    ),
+    tpot_bound=ratio_row(
+        "time per output token, at least",
+        "seconds per output token with so many users; a lower bound",
+        _NO_SPEED,
+        unit=SECONDS,
+    ),
+    tokens_per_second_bound=ratio_row(
+        "tokens/s, at most",
+        "output tokens per second of all replicas with so many users; an upper bound",
+        _NO_SPEED,
+        unit=PER_SECOND,
+    ),
+    ttft_estimate=ratio_row(
+        "time to the first token", "the time to the first token with --efficiency", _NO_EFFICIENCY, unit=SECONDS
+    ),
+    tpot_estimate=ratio_row(
+        "time per output token", "the time per output token with --efficiency", _NO_EFFICIENCY, unit=SECONDS
+    ),
+    tokens_per_second_estimate=ratio_row(
+        "tokens/s", "output tokens per second of all replicas with --efficiency", _NO_EFFICIENCY, unit=PER_SECOND
+    ),
+    price_per_million_tokens=ratio_row(
+        "price of a million tokens",
+        "price of a million output tokens: a lower bound, with --efficiency an estimate",
+        f"without --price, {_NO_SPEED}",
+    ),
     price_per_hour=ratio_row(
         "price of an hour", "the price of all GPUs for an hour, in the currency of --price", "without --price"
     ),
@@ -47,28 +83,24 @@ _NOTHING = dict.fromkeys(FIGURES)
 def plan_report(plan: Plan) -> Report:
     """Return the report of a plan."""
     best = plan.rows[0] if plan.rows else None
+    layers = tuple((row_facts(row), row_figures(row)) for row in plan.rows)
     report = Report(
         "plan",
         _heading(plan),
         {},
         {},
-        row_figures(best) if best else FIGURES.filled(**_NOTHING),
-        tuple((row_facts(row), row_figures(row)) for row in plan.rows),
+        layers[0][1] if layers else FIGURES.filled(**_NOTHING),
+        layers,
         notes=tuple(_notes(plan)),
         extra={
             "load": _load_facts(plan),
             "growth": [_size_facts(size) for size in plan.growth],
             "search": _search_facts(plan),
         },
-        records=tuple(record(row) for row in plan.rows),
+        records=tuple({**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers),
         verdict=best.candidate.verdict if best else "does_not_fit",
     )
     return _on_one_screen(report, plan)
-
-
-def record(row: Row) -> dict[str, Any]:
-    """Return a row of the CSV: {column: value}."""
-    return {**row_facts(row), **{figure.name: figure.value for figure in row_figures(row)}}
 
 
 def row_facts(row: Row) -> dict[str, Any]:
@@ -96,14 +128,17 @@ def row_facts(row: Row) -> dict[str, Any]:
 def row_figures(row: Row) -> tuple[Figure, ...]:
     """Return the figures of a row, with their formulas."""
     candidate, demand = row.candidate, row.demand
-    users = symbol("users", demand.users, "users whose requests run concurrently")
+    users = symbol("users", row.asked, "users whose requests run concurrently")
     each = symbol("gpus_per_replica", candidate.split.gpus, "GPUs of one replica")
     most = None if candidate.most is None else symbol("users_per_replica", candidate.most, "requests of one replica")
     needed = quantity(ceil_div(users, most)) if most else quantity(1)
-    replicas = needed if int(needed) == row.replicas else symbol("replicas", row.replicas, "replicas, one node spare")
+    replicas = needed if int(needed) == row.replicas else symbol("replicas", row.replicas, "replicas")
     gpus = named(replicas, "replicas", "replicas") * each
     served = None if most is None else quantity(replicas * most)
     price = demand.prices.get(candidate.gpu.name)
+    speed = row.speed
+    times = (speed.ttft, speed.tpot, _of_all(speed.tokens_per_second, replicas)) if speed else (None, None, None)
+    bounds, estimates = ((None, None, None), times) if demand.efficiency else (times, (None, None, None))
     return FIGURES.filled(
         gpus=gpus,
         nodes=quantity(row.nodes),
@@ -113,7 +148,30 @@ def row_figures(row: Row) -> tuple[Figure, ...]:
         users_per_replica_worst=None if candidate.worst is None else quantity(candidate.worst),
         users_all_replicas=served,
         headroom=None if served is None else _headroom(served, users),
+        ttft_bound=bounds[0],
+        tpot_bound=bounds[1],
+        tokens_per_second_bound=bounds[2],
+        ttft_estimate=estimates[0],
+        tpot_estimate=estimates[1],
+        tokens_per_second_estimate=estimates[2],
+        price_per_million_tokens=_per_million(_price(gpus, price), times[2]) if price and times[2] else None,
         price_per_hour=None if price is None else _price(gpus, price),
+    )
+
+
+def _of_all(speed: Ratio, replicas: int) -> Ratio:
+    one = symbol("tokens", speed.numerator, "output tokens of one replica")
+    return ratio(one * named(replicas, "replicas", "replicas"), symbol("seconds", speed.denominator, "per so many s"))
+
+
+def _per_million(price: Ratio, speed: Ratio) -> Ratio:
+    million = symbol("million", 10**6, "tokens")
+    seconds = symbol("hour", 3600, "s")
+    return ratio(
+        symbol("price", price.numerator, "price") * million * symbol("s", speed.denominator, "s"),
+        symbol("scale", price.denominator, "scale of the price")
+        * seconds
+        * symbol("tokens", speed.numerator, "tokens"),
     )
 
 
@@ -155,14 +213,31 @@ def _heading(plan: Plan) -> tuple[str, ...]:
     load = ", ".join(filter(None, (described(first.traffic), shared(first.traffic))))
     engines = dict.fromkeys(candidate.resolved.engine.title for candidate in plan.found.candidates)
     titles = [first.model.title] if len(models) == 1 else []
-    facts = [*titles, f"{plural(plan.demand.users, 'user')} of {load}", *engines]
-    lines.append(", ".join(facts))
+    lines.append(", ".join([*titles, f"{asked(plan.demand)} of {load}", *engines, *_targets(plan.demand)]))
     return tuple(lines)
+
+
+def asked(demand: Demand) -> str:
+    """Return what is asked for: '500 users', or '20 requests/s'."""
+    if demand.users is not None:
+        return plural(demand.users, "user")
+    assert demand.rate is not None
+    return f"{number(demand.rate[0] / demand.rate[1])} requests/s"
+
+
+def _targets(demand: Demand) -> Iterator[str]:
+    for name, seconds in (("first token", demand.ttft), ("token", demand.tpot)):
+        if seconds is not None:
+            yield f"{name} within {quotient(seconds, SECONDS)}"
+    if demand.spread:
+        yield "one node may fail"
 
 
 def _nothing(plan: Plan, model: str) -> str:
     """Return why there is no row for a model."""
     if any(candidate.group[0] == model for candidate in plan.found.candidates):
+        if plan.too_slow:
+            return f"NOTHING IS FAST ENOUGH: {plan.too_slow}"
         return f"NOTHING FITS: the users need more than {plural(plan.demand.max_gpus or 0, 'GPU')}"
     return "NOTHING FITS: no split over these GPUs holds the weights and one request"
 
@@ -170,7 +245,7 @@ def _nothing(plan: Plan, model: str) -> str:
 def _on_one_screen(report: Report, plan: Plan) -> Report:
     """Return the report with as many rows as a screen has room for: those of the best of each GPU first."""
     rows = _best_of_each_group_first(plan.rows)
-    shown = len(rows)
+    shown = min(len(rows), _ROWS)
     while True:
         chosen = sorted(rows[:shown], key=plan.rows.index)
         left = len(rows) - shown
@@ -198,9 +273,9 @@ def _tables(plan: Plan, rows: Sequence[Row]) -> Iterator[Table]:
     for model in models:
         of_model = [row for row in rows if row.candidate.group[0] == model]
         if of_model:
-            yield column_table(_columns(plan, of_model, model if len(models) > 1 else "gpu"))
+            yield from _split(_columns(plan, of_model, model if len(models) > 1 else "gpu"))
     if plan.growth:
-        yield _growth_table(plan.growth)
+        yield _growth_table(plan)
     yield from command_table(launch_command(plan.rows[0].candidate.resolved), "each replica of the first row")
 
 
@@ -210,21 +285,46 @@ def _columns(plan: Plan, rows: Sequence[Row], title: str) -> list[tuple[Column, 
         title: [candidate.gpu.name for candidate in candidates],
         "weights": [candidate.group[2] or "as released" for candidate in candidates],
         "cache": [candidate.resolved.workload.kv_dtype or "" for candidate in candidates],
+        "split": [candidate.split.words for candidate in candidates],
     }
-    columns = [(Column(name, "left"), cells) for name, cells in texts.items() if name == title or len({*cells}) > 1]
+    columns = [
+        (Column(name, "left"), cells) for name, cells in texts.items() if name in (title, "split") or len({*cells}) > 1
+    ]
     columns += [
         (Column("gpus"), [count(row.gpus) for row in rows]),
         (Column("nodes"), [count(row.nodes) for row in rows]),
-        (Column("split", "left"), [candidate.split.words for candidate in candidates]),
-        (Column("replicas"), [count(row.replicas) for row in rows]),
+        (Column("repli-\ncas"), [count(row.replicas) for row in rows]),
         (Column("users"), [_number(row.users) for row in rows]),
-        (Column("each"), [_number(candidate.most) for candidate in candidates]),
-        (Column("worst"), [_number(candidate.worst) for candidate in candidates]),
-        (Column("limit", "left"), [_limit(candidate) for candidate in candidates]),
+        (Column("worst"), [_number(row.worst) for row in rows]),
     ]
     if plan.demand.prices:
-        columns.append((Column("price/h"), ["-" if row.price is None else f"{row.price:,.2f}" for row in rows]))
+        columns.append((Column("price\n/hour"), ["-" if row.price is None else f"{row.price:,.2f}" for row in rows]))
+    least, most = (" >=", " <=") if plan.demand.efficiency is None else ("", "")
+    speeds = [row.speed for row in rows]
+    columns += [
+        (Column(f"TTFT\n{least[1:]}"), [quotient(float(s.ttft), SECONDS) if s else "-" for s in speeds]),
+        (Column(f"TPOT\n{least[1:]}"), [quotient(float(s.tpot), SECONDS) if s else "-" for s in speeds]),
+        (Column(f"tokens\n/s{most}"), [f"{row.tokens_per_second:,.0f}" if row.speed else "-" for row in rows]),
+    ]
+    if plan.demand.prices:
+        per_million = [row.price_per_million for row in rows]
+        columns.append((Column(f"price/M\ntokens{least}"), ["-" if p is None else f"{p:,.3g}" for p in per_million]))
+    limits = [_limit(candidate) for candidate in candidates]
+    if {*limits} != {"cache"}:
+        columns.append((Column("limit", "left"), limits))
     return columns
+
+
+def _split(columns: Sequence[tuple[Column, list[str]]]) -> Iterator[Table]:
+    """Yield one table, or as many as fit WIDTH, each with the columns of text at its left."""
+    names = sum(column.align == "left" for column, _ in itertools.takewhile(lambda c: c[0].align == "left", columns))
+    chosen = list(columns[:names])
+    for each in columns[names:]:
+        if len(chosen) > names and max(map(len, table_lines(column_table([*chosen, each])))) > WIDTH:
+            yield column_table(chosen)
+            chosen = list(columns[:names])
+        chosen.append(each)
+    yield column_table(chosen)
 
 
 def _number(users: int | None) -> str:
@@ -235,11 +335,15 @@ def _limit(candidate: Candidate) -> str:
     return candidate.limited_by if candidate.verdict == "fits" else f"{candidate.limited_by}, may not fit"
 
 
-def _growth_table(growth: Sequence[Size]) -> Table:
-    rows = [size.row for size in growth]
+def _growth_table(plan: Plan) -> Table:
+    rows = [size.row for size in plan.growth]
+    texts = {
+        "model": [size.model for size in plan.growth],
+        "growth": [f"{number(size.factor)} x, {asked(size.demand)}" for size in plan.growth],
+    }
     return column_table(
         [
-            (Column("users"), [f"{number(size.factor)} x = {count(size.users)}" for size in growth]),
+            *((Column(name, "left"), cells) for name, cells in texts.items() if name == "growth" or len({*cells}) > 1),
             (Column("gpus"), [count(row.gpus) if row else "-" for row in rows]),
             (Column("nodes"), [count(row.nodes) if row else "-" for row in rows]),
             (Column("gpu", "left"), [row.candidate.gpu.name if row else "none serves them" for row in rows]),
@@ -250,14 +354,20 @@ def _growth_table(growth: Sequence[Size]) -> Table:
 
 
 def _notes(plan: Plan) -> Iterator[str]:
-    if not plan.found.complete:
+    found, demand = plan.found, plan.demand
+    if not found.complete:
         yield "warning: interrupted; these are the rows that were found until then."
-    found = plan.found
-    yield (
-        f"Searched: {count(found.tried)} splits of {plural(len(_gpus(plan)), 'GPU')}, "
-        f"{count(found.pruned)} more had less memory than the weights."
-    )
-    yield "users: running concurrently, on average; worst: per replica, if all are at their last token."
+    pruned = f"; {count(found.pruned)} more cannot hold the weights" if found.pruned else ""
+    yield f"Searched: {count(found.tried)} splits of {plural(len(_gpus(plan)), 'kind')} of GPU{pruned}."
+    yield "users: on average, with half of the output; worst: all at their last token."
+    if demand.efficiency:
+        share = number(demand.efficiency[0] / demand.efficiency[1])
+        yield f"TTFT to the first token, TPOT per token: estimates at --efficiency {share}."
+    elif any(row.speed for row in plan.rows):
+        yield "TTFT to the first token, TPOT per token: bounds; --efficiency 0.5 estimates."
+    if demand.rate is not None:
+        kind = "an estimate" if demand.efficiency else "a lower bound"
+        yield f"Replicas for {asked(demand)} are {kind}: at the speed above, by Little's law."
 
 
 def _models(plan: Plan) -> list[str]:
@@ -277,6 +387,11 @@ def _load_facts(plan: Plan) -> dict[str, Any]:
     traffic = request.traffic
     return {
         "users": plan.demand.users,
+        "rate": _decimal(plan.demand.rate),
+        "ttft": plan.demand.ttft,
+        "tpot": plan.demand.tpot,
+        "efficiency": _decimal(plan.demand.efficiency),
+        "spread": plan.demand.spread,
         "prompt": traffic.prompt,
         "output": traffic.output,
         "shared_prefix": traffic.shared_prefix,
@@ -285,11 +400,16 @@ def _load_facts(plan: Plan) -> dict[str, Any]:
     }
 
 
+def _decimal(number: Exact | None) -> float | None:
+    return None if number is None else number[0] / number[1]
+
+
 def _size_facts(size: Size) -> dict[str, Any]:
     row = size.row
     return {
+        "model": size.model,
         "factor": size.factor,
-        "users": size.users,
+        "users": row.asked if row else size.demand.users,
         "gpu": row.candidate.gpu.name if row else None,
         "split": row.candidate.split.words if row else None,
         "gpus": row.gpus if row else None,
@@ -336,7 +456,12 @@ def schema() -> dict[str, Any]:
         "launch_command": p.or_null(p.text("the command that starts one replica"), "if there is none"),
     }
     load = {
-        "users": p.whole("users whose requests run concurrently", 1),
+        "users": p.or_null(p.whole("users whose requests run concurrently", 1), "with --rate"),
+        "rate": p.or_null(p.number("requests per second"), "without --rate"),
+        "ttft": p.or_null(p.number("seconds to the first token, at most"), "without --ttft"),
+        "tpot": p.or_null(p.number("seconds per output token, at most"), "without --tpot"),
+        "efficiency": p.or_null(p.number("the part of the roofline that is reached"), "without --efficiency"),
+        "spread": p.flag("whether the rest serves all users if one node fails"),
         "prompt": p.whole("tokens of a prompt", 1),
         "output": p.whole("tokens of an output"),
         "shared_prefix": p.whole("tokens with which all prompts start"),
@@ -344,8 +469,9 @@ def schema() -> dict[str, Any]:
         "tokens_worst": p.whole("tokens that a request holds at most", 1),
     }
     size = {
+        "model": p.text("the model"),
         "factor": p.number("how many times as many users"),
-        "users": p.whole("their number", 1),
+        "users": p.or_null(p.whole("their number", 1), "with --rate, if nothing serves them"),
         "gpu": p.or_null(p.text("the GPU of the best row"), none),
         "split": p.or_null(p.text("its split"), none),
         "gpus": p.or_null(p.whole("its GPUs", 1), none),

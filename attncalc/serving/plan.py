@@ -13,8 +13,11 @@ from typing import NamedTuple
 
 from ..errors import AttncalcError
 from ..hardware import Gpu
-from ..units import count
+from ..quantity import Ratio, ratio, symbol
+from ..search import first_true
+from ..units import SECONDS, count, quotient
 from .fit import Deployment, Verdict
+from .load_bounds import Load, bounds_of_load
 from .plan_space import Space, Split, splits
 from .request import FitRequest, ResolvedRequest, resolve
 from .users import Users, users
@@ -22,7 +25,11 @@ from .weights import weights
 
 MOST_CANDIDATES = 1_000_000
 """Candidates of the largest plan."""
-SORT_KEYS = ("gpus", "price", "headroom")
+SORT_KEYS = ("gpus", "price", "price-per-token", "time-per-token", "headroom")
+Exact = tuple[int, int]
+"""A number exactly, as numerator and denominator."""
+NO_USERS_LIMIT = 1 << 20
+"""Requests with which an engine without a limit is bounded."""
 
 
 class Candidate(NamedTuple):
@@ -58,20 +65,53 @@ class Candidate(NamedTuple):
         return request.model.name, self.gpu.name, request.weights_dtype, request.workload.kv_dtype
 
 
+class Speed(NamedTuple):
+    """How fast one replica can be at a load: bounds, or with an efficiency estimates.
+
+    Attributes:
+        ttft: Seconds to the first token of a request that waits for no other.
+        tpot: Seconds per output token.
+        tokens_per_second: Output tokens per second of all its requests.
+        planning_tokens_per_second: As `LoadBounds.planning_tokens_per_second`.
+        bound_by: 'compute' or 'memory'.
+    """
+
+    ttft: Ratio
+    tpot: Ratio
+    tokens_per_second: Ratio
+    planning_tokens_per_second: Ratio
+    bound_by: str
+
+
 class Demand(NamedTuple):
     """What the replicas must serve together, and what their GPUs cost.
 
     Attributes:
-        users: Concurrent requests.
+        users: Concurrent requests; None if `rate` is given.
+        rate: Requests per second, as numerator and denominator.
+        ttft: Seconds to the first token at most; None without a target.
+        tpot: Seconds per output token at most; None without a target.
+        efficiency: The part of the roofline that is reached, as numerator and denominator; None for bounds.
         spread: Whether the rest must serve them if one node fails.
         max_gpus: The most GPUs; None without a limit.
         prices: {name of a GPU: price of an hour, as numerator and denominator}.
     """
 
-    users: int
+    users: int | None
+    rate: Exact | None = None
+    ttft: float | None = None
+    tpot: float | None = None
+    efficiency: Exact | None = None
     spread: bool = False
     max_gpus: int | None = None
-    prices: Mapping[str, tuple[int, int]] = MappingProxyType({})
+    prices: Mapping[str, Exact] = MappingProxyType({})
+
+    def times(self, factor: float) -> Demand:
+        """Return the demand of as many times the users, or the requests per second."""
+        if self.rate is not None:
+            return self._replace(rate=(round(self.rate[0] * factor * 10**6), self.rate[1] * 10**6))
+        assert self.users is not None
+        return self._replace(users=math.ceil(self.users * factor - 1e-9))
 
 
 class Row(NamedTuple):
@@ -81,12 +121,16 @@ class Row(NamedTuple):
         candidate: One of them.
         replicas: Their number.
         nodes: The nodes that they take.
+        requests: Concurrent requests of one of them, at the load.
+        speed: How fast it can be at that load; None if that is not known.
         demand: What they serve.
     """
 
     candidate: Candidate
     replicas: int
     nodes: int
+    requests: int
+    speed: Speed | None
     demand: Demand
 
     @property
@@ -95,20 +139,41 @@ class Row(NamedTuple):
         return self.replicas * self.candidate.split.gpus
 
     @property
+    def asked(self) -> int:
+        """Concurrent requests that are asked for; with a rate a lower bound, by Little's law."""
+        return self.requests * self.replicas if self.demand.users is None else self.demand.users
+
+    @property
     def users(self) -> int | None:
         """Requests that all replicas serve concurrently; None without a limit."""
         return None if self.candidate.most is None else self.replicas * self.candidate.most
 
     @property
+    def worst(self) -> int | None:
+        """Those that they serve with all requests at their last token; None without a limit."""
+        return None if self.candidate.worst is None else self.replicas * self.candidate.worst
+
+    @property
     def headroom(self) -> float:
         """The part of the users that could be added: 0.22 if 500 ask and 612 are served; infinite without a limit."""
-        return float("inf") if self.users is None else self.users / self.demand.users - 1
+        return float("inf") if self.users is None else self.users / self.asked - 1
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Output tokens per second of all replicas; None if it is not known."""
+        return self.replicas * float(self.speed.tokens_per_second) if self.speed else None
 
     @property
     def price(self) -> float | None:
         """Price of an hour; None if that of the GPU is not given."""
         price = self.demand.prices.get(self.candidate.gpu.name)
         return None if price is None else self.gpus * price[0] / price[1]
+
+    @property
+    def price_per_million(self) -> float | None:
+        """Price of a million output tokens; None without a price, and if the speed is not known."""
+        speed = self.tokens_per_second
+        return None if self.price is None or not speed else self.price * 10**6 / (3600 * speed)
 
 
 class Found(NamedTuple):
@@ -226,12 +291,98 @@ def replica(request: FitRequest, split: Split) -> list[Candidate]:
     return [Candidate(resolved, split, deployment.verdict(batch, context), answer, most, worst, limited_by)]
 
 
-def row(candidate: Candidate, demand: Demand) -> Row | None:
-    """Return as many replicas as the users need; None if these are more GPUs than allowed."""
-    needed = 1 if candidate.most is None else -(-demand.users // candidate.most)
+def speed_of(candidate: Candidate, requests: int, efficiency: Exact | None) -> Speed | None:
+    """Return how fast a replica can be with so many concurrent requests; None without the GPU's FLOP/s."""
+    traffic = candidate.users.traffic
+    shared = traffic.shared_tokens / traffic.prompt if candidate.users.shares_prefix else 0.0
+    try:
+        bounds = bounds_of_load(candidate.resolved, Load(requests, traffic.prompt, traffic.output, shared))
+    except AttncalcError:
+        return None
+    if bounds.tpot is None or bounds.tokens_per_second is None or bounds.planning_tokens_per_second is None:
+        return None
+    planning = bounds.planning_tokens_per_second
+    if efficiency is None:
+        return Speed(bounds.ttft, bounds.tpot, bounds.tokens_per_second, planning, bounds.bound_by)
+    assert bounds.planning_tpot is not None
+    part = symbol("efficiency", efficiency[0], f"of the roofline, times {efficiency[1]}")
+    scale = symbol("scale", efficiency[1], "scale of the efficiency")
+
+    def longer(seconds: Ratio) -> Ratio:
+        return ratio(seconds.numerator * scale, seconds.denominator * part)
+
+    slower = ratio(planning.numerator * part, planning.denominator * scale)
+    return Speed(longer(bounds.planning_ttft), longer(bounds.planning_tpot), slower, planning, bounds.bound_by)
+
+
+def limited(candidate: Candidate, demand: Demand) -> Candidate | None:
+    """Return a replica with no more requests than the targets of time allow; None if it serves none in that time."""
+    if demand.ttft is None and demand.tpot is None:
+        return candidate
+
+    def is_quick(requests: int) -> bool:
+        speed = speed_of(candidate, requests, demand.efficiency)
+        return (
+            speed is not None
+            and (demand.ttft is None or float(speed.ttft) <= demand.ttft)
+            and (demand.tpot is None or float(speed.tpot) <= demand.tpot)
+        )
+
+    most = candidate.most or NO_USERS_LIMIT
+    if is_quick(most):
+        return candidate
+    if not is_quick(1):
+        return None
+    quick = first_true(lambda requests: not is_quick(requests), 1, most) - 1
+    worst = quick if candidate.worst is None else min(quick, candidate.worst)
+    return candidate._replace(most=quick, worst=worst, limited_by="--tpot")
+
+
+def row(candidate: Candidate, demand: Demand, *, with_speed: bool = True) -> Row | None:
+    """Return as many replicas as the users need; None if these are more GPUs than allowed, or too slow."""
+    within = limited(candidate, demand)
+    if within is None:
+        return None
+    if demand.users is not None:
+        needed = 1 if within.most is None else -(-demand.users // within.most)
+        found = _placed_row(within, demand, needed)
+        requests = -(-demand.users // found.replicas)
+    else:
+        by_rate = _replicas_for_rate(within, demand)
+        if by_rate is None:
+            return None
+        needed, requests = by_rate
+        found = _placed_row(within, demand, needed)
+    if demand.max_gpus is not None and found.gpus > demand.max_gpus:
+        return None
+    speed = speed_of(within, requests, demand.efficiency) if with_speed else None
+    return found._replace(requests=requests, speed=speed)
+
+
+def _placed_row(candidate: Candidate, demand: Demand, needed: int) -> Row:
     replicas, nodes = placed(needed, candidate.split.gpus, candidate.gpu.per_node, spread=demand.spread)
-    found = Row(candidate, replicas, nodes, demand)
-    return None if demand.max_gpus is not None and found.gpus > demand.max_gpus else found
+    return Row(candidate, replicas, nodes, 1, None, demand)
+
+
+def _replicas_for_rate(candidate: Candidate, demand: Demand) -> tuple[int, int] | None:
+    """Return the replicas that serve the requests per second, and the concurrent requests of each; None if unknown.
+
+    A replica serves at most as many per second as with all requests that it runs. With fewer replicas it could not
+    keep up; the concurrent requests are the fewest with which it does (Little's law with the time at that load).
+    """
+    assert demand.rate is not None
+    output, most = max(1, candidate.users.traffic.output), candidate.most or NO_USERS_LIMIT
+    rate = demand.rate[0] / demand.rate[1]
+
+    def served(requests: int) -> float:
+        speed = speed_of(candidate, requests, demand.efficiency)
+        return float(speed.tokens_per_second) / output if speed else 0.0
+
+    fastest = served(most)
+    if not fastest:
+        return None
+    needed = max(1, math.ceil(rate / fastest))
+    return needed, first_true(lambda requests: requests == most or served(requests) >= rate / needed, 0, most)
 
 
 def placed(needed: int, gpus: int, per_node: int, *, spread: bool) -> tuple[int, int]:
@@ -258,14 +409,15 @@ def placed(needed: int, gpus: int, per_node: int, *, spread: bool) -> tuple[int,
     return replicas, nodes
 
 
-def rows(candidates: Iterable[Candidate], demand: Demand) -> list[Row]:
+def rows(candidates: Iterable[Candidate], demand: Demand, *, with_speed: bool = True) -> list[Row]:
     """Return a row per candidate that serves the users, without those beyond the limit of GPUs."""
-    return [found for candidate in candidates if (found := row(candidate, demand))]
+    return [found for candidate in candidates if (found := row(candidate, demand, with_speed=with_speed))]
 
 
 def costs(found: Row) -> tuple[float, ...]:
     """Return what a row should have little of; another row is better if none of these is larger and one is smaller."""
-    return (found.gpus, found.nodes, found.candidate.split.pp, found.candidate.verdict != "fits")
+    times = (float(found.speed.tpot), float(found.speed.ttft)) if found.speed else (0.0, 0.0)
+    return (found.gpus, found.nodes, found.candidate.verdict != "fits", *times)
 
 
 def not_dominated(found: Sequence[Row]) -> list[Row]:
@@ -299,13 +451,15 @@ class Size(NamedTuple):
     """What more users need.
 
     Attributes:
+        model: The model's name.
         factor: How many times as many users.
-        users: Their number.
+        demand: These users.
         row: The best row for them; None if nothing serves them.
     """
 
+    model: str
     factor: float
-    users: int
+    demand: Demand
     row: Row | None
 
 
@@ -315,7 +469,8 @@ class Plan(NamedTuple):
     Attributes:
         rows: The rows; without --all those than which no other is better.
         left_out: How many rows are not among them, because another one is better.
-        too_large: How many candidates would need more GPUs than allowed.
+        too_large: How many candidates would need more GPUs than allowed, or are too slow.
+        too_slow: Why no candidate is quick enough, in words; '' if one is.
         demand: The users, and what GPUs cost.
         growth: What more users need.
         sort: What the rows are sorted by.
@@ -325,6 +480,7 @@ class Plan(NamedTuple):
     rows: tuple[Row, ...]
     left_out: int
     too_large: int
+    too_slow: str
     demand: Demand
     growth: tuple[Size, ...]
     sort: str
@@ -352,25 +508,50 @@ def make_plan(found: Found, demand: Demand, *, growth: Sequence[float], sort: st
         rows=tuple(sorted_rows(kept, sort)),
         left_out=len(every) - len(kept),
         too_large=len(found.candidates) - len(every),
+        too_slow="" if every else _too_slow(found.candidates, demand),
         demand=demand,
-        growth=tuple(_size(found, demand, factor, sort) for factor in growth),
+        growth=tuple(size for factor in growth for size in _sizes(found, demand, factor, sort)),
         sort=sort,
         found=found,
     )
 
 
-def _size(found: Found, demand: Demand, factor: float, sort: str) -> Size:
-    users = -int(-demand.users * factor // 1)
-    best = sorted_rows(rows(found.candidates, demand._replace(users=users)), sort)
-    return Size(factor, users, best[0] if best else None)
+def _too_slow(candidates: Sequence[Candidate], demand: Demand) -> str:
+    """Return which target no candidate reaches even alone, and the shortest time; '' if each is reached by one."""
+    speeds = [(one, speed_of(one, 1, demand.efficiency)) for one in candidates]
+    for name, target in (("ttft", demand.ttft), ("tpot", demand.tpot)):
+        times = [(float(getattr(speed, name)), one) for one, speed in speeds if speed]
+        shortest = min(times, key=lambda time: time[0], default=None)
+        if target is not None and shortest is not None and shortest[0] > target:
+            seconds, one = shortest
+            place = f"{one.gpu.name}, {one.split.words}"
+            most = f"{quotient(seconds, SECONDS)} ({place}), {seconds / target:.3g} x as long"
+            return f"--{name} {quotient(target, SECONDS)}, and one request takes at least {most}"
+    return ""
+
+
+def _sizes(found: Found, demand: Demand, factor: float, sort: str) -> list[Size]:
+    """Return what a size needs, for each model."""
+    with_speed = sort.endswith("-per-token")  # otherwise it only decides between equals
+    of_all = sorted_rows(rows(found.candidates, demand.times(factor), with_speed=with_speed), sort)
+    models = dict.fromkeys(request.model.name for request in found.requests)
+    best = {model: next((one for one in of_all if one.candidate.group[0] == model), None) for model in models}
+    return [Size(model, factor, demand.times(factor), row) for model, row in best.items()]
 
 
 def sorted_rows(found: Iterable[Row], sort: str) -> list[Row]:
     """Return the rows by one of SORT_KEYS, and then by GPUs and headroom. Those that may not fit are last."""
 
     def key(one: Row) -> tuple[float, ...]:
-        first = {"gpus": one.gpus, "price": one.price or 0.0, "headroom": -one.headroom}[sort]
-        split = one.candidate.split
-        return (one.candidate.verdict != "fits", first, one.gpus, one.nodes, split.pp, split.dp, -one.headroom)
+        split, unknown = one.candidate.split, float("inf")
+        tpot = float(one.speed.tpot) if one.speed else unknown
+        first = {
+            "gpus": one.gpus,
+            "price": one.price or 0.0,
+            "price-per-token": one.price_per_million or unknown,
+            "time-per-token": tpot,
+            "headroom": -one.headroom,
+        }[sort]
+        return (one.candidate.verdict != "fits", first, one.gpus, one.nodes, tpot, split.pp, split.dp, -one.headroom)
 
     return sorted(found, key=key)

@@ -17,12 +17,16 @@ class Traffic(NamedTuple):
         output: Tokens of an output.
         shared_prefix: Tokens with which all prompts start, such as a system prompt.
         lengths: Tokens of requests, prompt and output together, instead of `prompt` and `output`.
+        average: Tokens that a request holds on average, if requests differ and `prompt` and `output` are means; else 0.
+        longest: Tokens of the longest request then; else 0.
     """
 
     prompt: int = 0
     output: int = 0
     shared_prefix: int = 0
     lengths: tuple[int, ...] = ()
+    average: int = 0
+    longest: int = 0
 
     @property
     def average_tokens(self) -> Quantity:
@@ -30,6 +34,8 @@ class Traffic(NamedTuple):
         if self.lengths:
             lengths = symbol("lengths", sum(self.lengths), "tokens of all lengths together")
             return quantity(ceil_div(lengths, symbol("requests", len(self.lengths), "number of lengths")))
+        if self.average:
+            return symbol("T_average", self.average, "tokens that a request holds on average")
         prompt, output = self._symbols
         return quantity(prompt + ceil_div(output, 2))
 
@@ -38,6 +44,8 @@ class Traffic(NamedTuple):
         """Tokens that a request holds at most: its prompt and its output, or the largest length."""
         if self.lengths:
             return symbol("T_max", max(self.lengths), "tokens of the longest request")
+        if self.longest:
+            return symbol("T_max", self.longest, "tokens of the longest request")
         prompt, output = self._symbols
         return quantity(prompt + output)
 
