@@ -12,6 +12,8 @@ from tables import each
 
 from attncalc import AttncalcError, Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload, load, preset_names, train
 from attncalc.api.train_request import read_train_request
+from attncalc.attention.mamba import Mamba, Mamba2
+from attncalc.attention.saved import Forward
 from attncalc.cost.params import params
 from attncalc.cost.training.fits import changes, largest_batch, longest_context, train_result
 from attncalc.cost.training.setup import Lora, Training
@@ -186,8 +188,32 @@ def test_what_is_not_possible_is_one_line_and_a_tip(options: dict[str, Any], mes
 
 
 def test_a_kind_whose_saved_tensors_are_unknown_is_an_error_that_names_it() -> None:
-    with pytest.raises(AttncalcError, match="what attention with one head"):
+    with pytest.raises(AttncalcError, match="needs of attention with one head"):
         train("deepseek-v4-flash")
+
+
+def test_mamba_2_saves_the_tensors_of_its_fused_function() -> None:
+    # MambaSplitConv1dScanCombinedFn: zxbcdt (two of d_inner, B and C of each group, dt of each head) and its output
+    layer = Mamba2(n_heads=8, d_head=64, d_state=128, d_conv=4, n_groups=2, inner_norm=True)
+    saved = layer.saved_tensors(Forward(3, 500, 500, 256, 2))
+    per_token = 2 * (256 + (2 * 512 + 2 * 2 * 128 + 8) + 512) + 4 * 2  # and 1 / RMS of each group
+    assert sum(int(tensor.size) for tensor in saved) == 3 * 500 * per_token
+
+
+def test_mamba_saves_the_tensors_of_its_fused_function() -> None:
+    # MambaInnerFn with checkpoint_lvl 1: xz, x_dbl, B, C, out, and a product and a state per channel and 2,048 tokens
+    layer = Mamba(d_inner=512, d_state=16, d_conv=4, dt_rank=8)
+    saved = layer.saved_tensors(Forward(3, 2049, 2049, 256, 2))
+    per_token = 2 * (256 + 2 * 512 + (8 + 2 * 16) + 2 * 16 + 512)
+    assert sum(int(tensor.size) for tensor in saved) == 3 * (2049 * per_token + 4 * 512 * 2 * 2 * 16)
+
+
+def test_the_picture_has_the_parts_over_the_context_and_the_stages(ask: Ask) -> None:
+    answer = ask(
+        "train", *["llama3-8b", "--gpus", "2", "--pp", "2", "--gradient-accumulation", "4", "-c", "4K", "--plot"]
+    )
+    for text in ("activations", "weights and states", "allocated", "8K", "stage 0", "stage 1"):
+        assert text in answer.out
 
 
 def test_the_commands_of_the_page_fit_on_a_screen(ask: Ask) -> None:

@@ -269,7 +269,7 @@ class Kind(Attention, Protocol):
 def no_saved_tensors(headline: str) -> NotSupportedError:
     """Return the error of a kind whose saved tensors are not known."""
     return NotSupportedError(
-        f"what {headline.partition(',')[0]} saves for the backward pass is not known",
+        f"the tensors that the backward pass needs of {headline.partition(',')[0]} are not known",
         "'attncalc flops --phase train' counts the FLOPs of a training step",
     )
 

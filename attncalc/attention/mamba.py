@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from ..quantity import Constant, documented
+from ..quantity import Constant, ceil_div, documented
 from ..workload import Mask, Run
-from .kind import BOOLEAN, CacheSpec, Matrix, state_dtype
+from .kind import BOOLEAN, CacheSpec, Matrix, no_saved_tensors, state_dtype
 from .recurrent import UPDATE_AND_READ, Recurrent, convolution, convolution_and_state, projection, split_evenly
+from .saved import FP32, Forward, SavedTensor, matrix_input
 
 B_AND_C = Constant(2, "projections of the state: B and C")
 _DT_A_AND_D = Constant(3, "vectors of a head: dt, A and D")
 _INPUT_AND_GATE = Constant(2, "parts of W_in: input and gate")
+_SCAN_CHUNK, _SCAN_PAIR = 2048, Constant(2, "values of the scan per state")
+"""Tokens of a chunk of selective_scan_cuda.fwd, after each of which it keeps a product and a state."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,26 @@ class Mamba(Recurrent):
 
     def cache(self) -> tuple[CacheSpec, ...]:
         return convolution_and_state(self.d_inner, self.d_conv, self.d_inner, self.d_state, self.state_dtype)
+
+    def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
+        """Return what mamba_ssm's MambaInnerFn saves: it computes the convolution and the step size again."""
+        if self.dt_norms:  # Jamba's class does not call the fused function
+            raise no_saved_tensors(self.headline)
+        f = forward
+        inside = f.bytes * f.tokens * self.d_inner
+        b_and_c = f.bytes * f.tokens * B_AND_C * self.d_state
+        chunks = ceil_div(f.S, _SCAN_CHUNK)
+        states = FP32 * f.B * self.d_inner * chunks * _SCAN_PAIR * self.d_state
+        return (
+            matrix_input(f, f.d_model, ("W_in",)),
+            SavedTensor(
+                "output of W_in", "the convolution and the gate", f.bytes * f.tokens * _INPUT_AND_GATE * self.d_inner
+            ),
+            SavedTensor("output of W_x", "W_dt", f.bytes * f.tokens * self.dt_rank + b_and_c),
+            SavedTensor("B and C", "the scan", b_and_c),
+            SavedTensor("states between chunks", "the scan", states),
+            SavedTensor("output", "the gate", inside),
+        )
 
     def shard(self, tp: int) -> Mamba:
         return dataclasses.replace(self, d_inner=split_evenly(self.d_inner, tp, "channels"))
@@ -104,6 +127,18 @@ class Mamba2(Recurrent):
 
     def cache(self) -> tuple[CacheSpec, ...]:
         return convolution_and_state(self.channels, self.d_conv, self.d_inner, self.d_state, self.state_dtype)
+
+    def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
+        """Return what mamba_ssm's MambaSplitConv1dScanCombinedFn saves: all but its input and output is recomputed."""
+        f = forward
+        projected = self.d_inner + self.channels + self.n_heads
+        norm = SavedTensor("norm statistics", "the norm", FP32 * f.tokens * self.n_groups, is_statistic=True)
+        return (
+            matrix_input(f, f.d_model, ("W_in",)),
+            SavedTensor("output of W_in", "the convolution, the scan and the gate", f.bytes * f.tokens * projected),
+            SavedTensor("output", "the norm and the gate", f.bytes * f.tokens * self.d_inner),
+            *([norm] if self.inner_norm else []),
+        )
 
     def shard(self, tp: int) -> Mamba2:
         groups = split_evenly(self.n_groups, tp, "groups") if self.n_groups > 1 else self.n_groups

@@ -13,6 +13,7 @@ from ..api.training import request_report
 from . import COMMANDS
 from . import options as o
 from .command import Options, command_app
+from .plot_options import PlotOptions
 
 app = command_app()
 
@@ -29,8 +30,15 @@ EPILOG = "For example: attncalc train llama3-8b --gpu rtx-4090 --lora r=16 --wei
 
 
 @app.command(help=COMMANDS["train"], epilog=EPILOG, headings=GROUPS)
-def train(model: o.NamedModel, options: TrainOptions, screen: ScreenOptions, output: o.CheckedOutputOptions) -> None:
+def train(
+    model: o.NamedModel,
+    options: TrainOptions,
+    screen: ScreenOptions,
+    plot: PlotOptions,
+    output: o.CheckedOutputOptions,
+) -> None:
+    plot.check(output, excludes={"--gpu all": options.get("gpu") == "all"})
     request = read_train_request(model.name(), options)
     report = request_report(request, full=screen.full)
-    output.show(report)
+    plot.write(report, output)
     raise typer.Exit(1 if report.verdict == "does_not_fit" else 0)

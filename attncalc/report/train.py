@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..cost.training.fits import ALLOCATOR, Change, TrainResult, changes, overhead, stage_sizes, train_result
 from ..cost.training.setup import Training
@@ -18,6 +18,9 @@ from .figures import SUM, FigureRow, FigureRows, ratio_row
 from .fit import VERDICTS
 from .report import LABEL, Column, Figure, Report, Table, column_table, workload_facts
 from .text import height
+
+if TYPE_CHECKING:
+    from ..plot.chart import Picture
 
 FIGURES = FigureRows(
     weights=FigureRow("weights", BYTES, "weights on one GPU of the most loaded stage", source=SUM),
@@ -120,7 +123,7 @@ def train_report(of: Answer, *, full: bool = False, mfu: float | None = None) ->
         extra=_extra(of),
         verdict=result.verdict,
         shown_notes=notes if full else tuple(_short_notes(of, notes)),
-        draw=lambda: None,
+        draw=lambda: _picture(of),
     )
     if full or height(report) <= _ROWS:
         return report
@@ -129,6 +132,19 @@ def train_report(of: Answer, *, full: bool = False, mfu: float | None = None) ->
     if spare >= 0 or not of.changes:
         return shorter
     return shorter._replace(tables=(shorter.tables[0], _changes_table(of.changes[: max(1, len(of.changes) + spare)])))
+
+
+def _picture(of: Answer) -> Picture | None:
+    """Return the memory by part over the context, and the stages of a pipeline."""
+    from ..plot.chart import Picture
+    from .charts.picture import captions
+    from .charts.train import DEFAULT, train_charts
+
+    run = of.result.run
+    charts = tuple(train_charts(run, stage_sizes(run)))
+    shown = tuple(chart.name for chart in charts if chart.name in DEFAULT)
+    model, *facts = filter(None, _facts(run))
+    return Picture(model, verdict_text(of), captions([", ".join(facts)]), charts, shown)
 
 
 def _further_tables(of: Answer, figures: dict[str, Figure], mfu: float | None, *, full: bool) -> Iterator[Table]:
