@@ -8,6 +8,7 @@ It predicts every row of tests/data/startups, of any engine, from model, GPU and
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -20,11 +21,16 @@ sys.path.insert(0, str(ROOT / "tests"))
 from startups import Prediction, predict, startups  # noqa: E402
 from training_runs import Measured, fitcheck_runs, published_runs  # noqa: E402
 
+sys.path.insert(0, str(ROOT / "tools"))
+import serving_classes  # noqa: E402
+from measurements import Measurement, measurements  # noqa: E402
+
 from attncalc.config.gpus import gpu  # noqa: E402
 
 PAGE = ROOT / "docs" / "accuracy.md"
 START, END = "<!-- tools/accuracy.py writes this -->", "<!-- end -->"
 START_TRAINING = "<!-- tools/accuracy.py writes the runs -->"
+START_SERVED = "<!-- tools/accuracy.py writes the classes of published runs -->"
 START_FRESH = "<!-- tools/accuracy.py writes these too -->"
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}
 ROUNDING = 0.006
@@ -162,6 +168,36 @@ def every_row(rows: list[Row]) -> Iterator[str]:
         )
 
 
+def served_section() -> str:
+    """Return the text between the markers of published runs."""
+    return "\n".join([START_SERVED, "", *served(), "", END])
+
+
+def served() -> Iterator[str]:
+    """Yield one line per class of published runs, then how many runs lie in the range of others."""
+    yield "| class | runs | pages | of the upper bound: median | highest | of the planning figure: median | range |"
+    yield "|---|---:|---:|---:|---:|---:|---:|"
+    table = {(row["model"], row["load"], row["gpus"]): row for row in json.loads(serving_classes.text())["classes"]}
+    for of, members in sorted(serving_classes.by_class(measurements()).items()):
+        row = table.get(tuple(of))
+        bounds = [run.of_bound for run in members]
+        reached = f"{row['low']:.2f} to {row['high']:.2f}" if row else "too few runs"
+        yield (
+            f"| {of} | {len(members)} | {pages(members)} | {median(bounds):.2f} | {max(bounds):.2f} | "
+            f"{median(run.of_planning for run in members):.2f} | {reached} |"
+        )
+    yield ""
+    yield "| runs that were not used to derive the classes | runs | inside the range |"
+    yield "|---|---:|---:|"
+    yield "| a third of the pages, drawn by a hash of their names | {} | {} |".format(*serving_classes.held_out())
+    yield "| each publisher, with the classes of all others | {} | {} |".format(*serving_classes.of_new_publishers())
+
+
+def pages(members: list[Measurement]) -> int:
+    """Return the number of pages that published the runs."""
+    return len({run.row["source"] for run in members})
+
+
 def numbers(version: str) -> tuple[int, ...]:
     """Return a version as numbers, so that 0.9 sorts before 0.10."""
     return tuple(int(part) for part in re.findall(r"\d+", version))
@@ -196,7 +232,13 @@ def run_line(run: Measured) -> str:
 def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
     written = text
-    for marker, new in ((START, section()), (START_FRESH, fresh_section()), (START_TRAINING, training_section())):
+    sections = {
+        START: section,
+        START_FRESH: fresh_section,
+        START_TRAINING: training_section,
+        START_SERVED: served_section,
+    }
+    for marker, new in ((marker, write()) for marker, write in sections.items()):
         start = written.index(marker)
         written = written[:start] + new + written[written.index(END, start) + len(END) :]
     if "--check" in sys.argv:

@@ -1,0 +1,100 @@
+"""What published runs reach of the planning figure of `load_bounds.py`, by class of model, load and GPUs.
+
+published.json is derived from tests/data/serving/measurements.json by tools/serving_classes.py.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from .load_bounds import Load
+from .request import ResolvedRequest
+
+LOADS = {8: "up to 8", 32: "9 to 32", 128: "33 to 128"}
+"""{the most concurrent requests of a copy: the load}; more are 'above 128'."""
+
+
+class ServingClass(NamedTuple):
+    """A class of deployments and loads.
+
+    Attributes:
+        model: 'dense' or 'mixture'.
+        load: Concurrent requests of a copy: 'up to 8', '9 to 32', '33 to 128', 'above 128'.
+        gpus: The GPUs of a copy: 'one', 'several', or 'several with DP attention'.
+    """
+
+    model: str
+    load: str
+    gpus: str
+
+    def __str__(self) -> str:
+        gpus = {"one": "one GPU", "several": "several GPUs"}.get(self.gpus, "several GPUs with DP attention")
+        return f"{self.model}, {self.load} requests, {gpus}"
+
+
+class PublishedRange(NamedTuple):
+    """What published runs of a class measured, as a share of `LoadBounds.planning_tokens_per_second`.
+
+    Attributes:
+        of: The class.
+        low: Below most runs. Expected tokens/s are from `low` to `high` times the planning figure.
+        high: Above most runs.
+        quartiles: The first quartile, the median and the third quartile.
+        runs: Their number.
+        sources: The repositories and pages that published them.
+    """
+
+    of: ServingClass
+    low: float
+    high: float
+    quartiles: tuple[float, float, float]
+    runs: int
+    sources: tuple[str, ...]
+
+
+class Floor(NamedTuple):
+    """What up to 8 requests on several GPUs take at least in published runs, however small the model: 10 to 90 %.
+
+    Attributes:
+        step: Seconds per layer of a decode step, from the first of both numbers to the second.
+        ttft: Seconds to the first token of a prompt of up to 1,024 tokens.
+        runs: Number of runs.
+    """
+
+    step: tuple[float, float]
+    ttft: tuple[float, float]
+    runs: int
+
+
+def class_of(resolved: ResolvedRequest, load: Load) -> ServingClass:
+    """Return the class of a load on a deployment."""
+    requests = next((name for most, name in LOADS.items() if load.requests <= most), "above 128")
+    gpus = "one" if resolved.devices * resolved.ranks == 1 else "several"
+    if resolved.ranks > 1:
+        gpus = "several with DP attention"
+    return ServingClass("mixture" if resolved.model.has_experts else "dense", requests, gpus)
+
+
+def published_range(resolved: ResolvedRequest, load: Load) -> PublishedRange | None:
+    """Return what published runs of the load's class reach; None if there are too few."""
+    return _table()[0].get(class_of(resolved, load))
+
+
+def published_floor() -> Floor:
+    """Return the floor of published runs with few requests."""
+    return _table()[1]
+
+
+@cache
+def _table() -> tuple[dict[ServingClass, PublishedRange], Floor]:
+    found = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
+    ranges = {}
+    for row in found["classes"]:
+        of = ServingClass(row["model"], row["load"], row["gpus"])
+        numbers = tuple(row["quartiles"])
+        ranges[of] = PublishedRange(of, row["low"], row["high"], numbers, row["runs"], tuple(row["sources"]))
+    floor = found["floor"]
+    return ranges, Floor(tuple(floor["step"]), tuple(floor["ttft"]), floor["runs"])

@@ -1,0 +1,151 @@
+"""Derive the classes of attncalc/serving/published.json from published measurements.
+
+    python tools/serving_classes.py          (writes it)
+    python tools/serving_classes.py --check  (fails if it is not up to date)
+
+A class has the quartiles of measured / planned tokens/s. Its range is from 10 to 90 %, widened by one factor for all
+classes: runs of another page differ more than those of one page do. Each run is compared with the range of its class
+from all other pages, and the factor is that which 90 % of the runs need.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+from measurements import Measurement, measurements  # noqa: E402
+
+from attncalc.serving.published import ServingClass, class_of  # noqa: E402
+
+TABLE = ROOT / "attncalc" / "serving" / "published.json"
+FEWEST = 5
+"""Runs without which a class has no range."""
+Classes = dict[ServingClass, list[Measurement]]
+
+
+def is_held_out(run: Measurement) -> bool:
+    """Return whether a page is in the third that validates the procedure: by a hash of its name."""
+    return zlib.crc32(run.row["source"].encode()) % 3 == 2
+
+
+def source(run: Measurement) -> str:
+    """Return the repository or page of a run, without the file."""
+    name = str(run.row["source"])
+    return name.split("/")[2] if name.startswith("http") else name.partition(" ")[0].partition("@")[0]
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """Return the value below which that share of the values are, interpolated."""
+    numbers = sorted(values)
+    i, rest = divmod(share * (len(numbers) - 1), 1)
+    return numbers[int(i)] + rest * (numbers[min(int(i) + 1, len(numbers) - 1)] - numbers[int(i)])
+
+
+def by_class(runs: Iterable[Measurement]) -> Classes:
+    """Return the runs of each class."""
+    classes: Classes = defaultdict(list)
+    for run in runs:
+        classes[class_of(run.resolved, run.load)].append(run)
+    return classes
+
+
+def widening(classes: Classes) -> float:
+    """Return the factor by which the 10 to 90 % of other pages have to be widened for 90 % of the runs."""
+    factors = []
+    for members in classes.values():
+        for run in members:
+            others = [other.of_planning for other in members if other.row["source"] != run.row["source"]]
+            if len(others) >= FEWEST:
+                low, high = quantile(others, 0.1), quantile(others, 0.9)
+                factors.append(max(1.0, low / run.of_planning, run.of_planning / high))
+    return quantile(factors, 0.9)
+
+
+def derived(runs: Sequence[Measurement]) -> dict[str, Any]:
+    """Return the table of classes and the floor of small loads."""
+    classes = by_class(runs)
+    factor = widening(classes)
+    table = [row(of, members, factor) for of, members in sorted(classes.items()) if len(members) >= FEWEST]
+    return {"widened_by": round(factor, 2), "classes": table, "floor": floor(runs)}
+
+
+def row(of: ServingClass, members: Sequence[Measurement], factor: float) -> dict[str, Any]:
+    """Return one class as JSON."""
+    ratios = [run.of_planning for run in members]
+    return {
+        **of._asdict(),
+        "runs": len(members),
+        "low": round(quantile(ratios, 0.1) / factor, 3),
+        "high": round(min(1.0, quantile(ratios, 0.9) * factor), 3),
+        "quartiles": [round(quantile(ratios, share), 3) for share in (0.25, 0.5, 0.75)],
+        "sources": sorted({source(run) for run in members}),
+    }
+
+
+def floor(runs: Iterable[Measurement]) -> dict[str, Any]:
+    """Return the 10 to 90 % of seconds per layer and step, and to the first token, of small loads on several GPUs."""
+    small = [
+        run
+        for run in runs
+        if run.load.requests <= 8 and run.load.prompt_tokens <= 1024 and run.resolved.devices > 1
+        and run.row.get("tpot_s") and run.row["engine"] != "llamacpp"
+    ]  # fmt: skip
+    steps = [run.row["tpot_s"] / run.resolved.request.model.main.n_layers for run in small]
+    first = [run.row["ttft_s"] for run in small if run.row.get("ttft_s")]
+    return {
+        "step": [round(quantile(steps, share), 6) for share in (0.1, 0.9)],
+        "ttft": [round(quantile(first, share), 3) for share in (0.1, 0.9)],
+        "runs": len(small),
+    }
+
+
+def text() -> str:
+    """Return the content of published.json."""
+    table = derived(measurements())
+    rows = ",\n".join("    " + json.dumps(each) for each in table.pop("classes"))
+    rest = ",\n".join(f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in table.items())
+    return f'{{\n{rest},\n  "classes": [\n{rows}\n  ]\n}}\n'
+
+
+def inside(runs: Iterable[Measurement], others: Sequence[Measurement]) -> tuple[int, int]:
+    """Return how many runs have a class that is derived from others, and how many of them lie in its range."""
+    table = derived(others)["classes"]
+    ranges = {ServingClass(each["model"], each["load"], each["gpus"]): (each["low"], each["high"]) for each in table}
+    found = [(ranges[of], run) for run in runs if (of := class_of(run.resolved, run.load)) in ranges]
+    return len(found), sum(low <= run.of_planning <= high for (low, high), run in found)
+
+
+def held_out() -> tuple[int, int]:
+    """Return `inside` for the held-out pages, with classes from all others."""
+    runs = measurements()
+    return inside(filter(is_held_out, runs), [run for run in runs if not is_held_out(run)])
+
+
+def of_new_publishers() -> tuple[int, int]:
+    """Return the sum of `inside` for the runs of each publisher, with classes from all other publishers."""
+    runs = measurements()
+    publishers = sorted({source(run) for run in runs})
+    found = [
+        inside([run for run in runs if source(run) == name], [run for run in runs if source(run) != name])
+        for name in publishers
+    ]
+    return sum(n for n, _ in found), sum(n for _, n in found)
+
+
+def main() -> int:
+    """Write the table, or compare it."""
+    if sys.argv[1:] == ["--check"]:
+        return int(TABLE.read_text(encoding="utf-8") != text())
+    TABLE.write_text(text(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
