@@ -178,6 +178,8 @@ def test_each_change_makes_it_fit() -> None:
         ({"virtual_stages": 2, "pp": 2, "gradient_accumulation": 3}, "3 micro-batches are not a multiple of --pp 2"),
         ({"fsdp": True, "zero": 1}, "--fsdp cannot be combined with --zero 1"),
         ({"offload": "weights"}, "--offload cannot be 'weights'"),
+        ({"dtype": "fp8"}, "activations cannot be in fp8"),
+        ({"grad_dtype": "fp8"}, "--grad-dtype cannot be fp8"),
     ],
 )
 def test_what_is_not_possible_is_one_line_and_a_tip(options: dict[str, Any], message: str) -> None:
@@ -226,6 +228,12 @@ def test_the_commands_of_the_page_fit_on_a_screen(ask: Ask) -> None:
         lines = ask("train", *command.split()).out.splitlines()
         assert len(lines) <= 23, command
         assert max(map(len, lines)) <= 80, command
+
+
+def test_huge_numbers_are_answered_at_once(ask: Ask) -> None:
+    for options in ("-b 1000000000000000000", "--gpus 1000000000000000000 --fsdp", "-c 100T --recompute full"):
+        answer = ask("train", "llama3-8b", "--gpu", "h100", *options.split())
+        assert answer.code in (0, 1)
 
 
 def test_the_exit_code_guards_a_run(ask: Ask) -> None:

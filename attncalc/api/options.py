@@ -204,7 +204,7 @@ class TrainingOptions(TypedDict, total=False):
         str,
         Option(
             "--recompute",
-            also=("--recompute-granularity",),
+            also=("--recompute-granularity", "--ac", "--activation-checkpoint-mode"),
             parse=Parser(_recompute, "WHAT"),
             help="What the backward pass recomputes: none, selective (QK and PV) or full (layers). Default: none.",
         ),

@@ -18,6 +18,8 @@ from ..units import dtype, parse_count, truncate
 from .options import OTHER_CONTEXTS, DtypeOptions, ModelOptions, TrainingOptions
 
 QUANTIZED = ("nf4", "int8")
+TRAINED = ("fp32", "bf16", "fp16")
+"""Dtypes of weights, gradients, moments and activations; matmuls in fp8 keep activations in 16 bits."""
 OFFLOADED = ("optimizer", "params")
 
 
@@ -44,11 +46,10 @@ def _optimizer(text: str, name: str) -> str:
 
 
 def _dtype(text: str, name: str) -> str:
-    return dtype(text, compute=True).name
-
-
-def _optimizer_dtype(text: str, name: str) -> str:
-    return dtype(text, compute=True).name
+    given = dtype(text, compute=True).name
+    if given not in TRAINED:
+        raise AttncalcError(f"{name} cannot be {given}", f"known: {', '.join(TRAINED)}")
+    return given
 
 
 def _offload(text: str, name: str) -> frozenset[str]:
@@ -295,7 +296,7 @@ class OptimizerOptions(DtypeOptions, total=False):
     ]
     optimizer_dtype: Annotated[
         str | None,
-        Option("--optimizer-dtype", parse=Parser(_optimizer_dtype, "DTYPE"), help="Dtype of moments. Default: fp32."),
+        Option("--optimizer-dtype", parse=Parser(_dtype, "DTYPE"), help="Dtype of moments. Default: fp32."),
     ]
 
 

@@ -13,7 +13,7 @@ from ..cost.training.activations import check_kinds
 from ..cost.training.fits import ALL_LINEAR, largest_batch, longest_context
 from ..cost.training.setup import Lora, Training
 from ..cost.training.tensors import stage_tensors
-from ..errors import AttncalcError, BadValueError, did_you_mean
+from ..errors import AttncalcError, BadValueError, NotSupportedError, did_you_mean
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..options import parsed
@@ -21,7 +21,7 @@ from ..units import parse_count, parse_decimal, truncate
 from ..workload import Workload
 from .inputs import DEFAULT_CONTEXT, read_model, read_source
 from .options import ModelOptions
-from .train_options import TrainOptions
+from .train_options import TRAINED, TrainOptions
 
 USUAL_CONTEXT = 4096
 """Tokens of a sequence by default, if the model has as many."""
@@ -109,20 +109,14 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
         dtype=values.get("dtype"),
         recompute=values.get("recompute", "none"),
     )
-    zero = values.get("zero", 3 if "fsdp" in values else 0)
-    if zero not in range(4):
-        raise BadValueError(f"--zero cannot be {zero}", "give 0, 1, 2 or 3")
-    if "fsdp" in values and zero != 3:
-        raise AttncalcError(f"--fsdp cannot be combined with --zero {zero}", "leave one of them out")
+    zero = _zero(values)
     lora = _lora(values["lora"], spec) if "lora" in values else None
-    if lora is None:
-        for name in ("weights_dtype", "double_quant"):
-            if name in values:
-                option = f"--{name.replace('_', '-')}"
-                raise AttncalcError(f"{option} needs --lora: quantized weights cannot be trained", "give --lora r=16")
-    if "double_quant" in values and values.get("weights_dtype") != "nf4":
-        raise AttncalcError("--double-quant needs --weights-dtype nf4", "give both, or neither")
+    _check_quantization(values)
     computes = workload.dtype or spec.dtype
+    if computes not in TRAINED:
+        raise NotSupportedError(
+            f"activations cannot be in {computes}", "give --dtype bf16: matmuls in fp8 keep activations in 16 bits too"
+        )
     wide = "fsdp" in values or lora is not None or computes == "fp32"
     param = values.get("param_dtype", "fp32" if wide else computes)
     master = values.get("master_weights")
@@ -162,6 +156,24 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
             "leave it out, or give more --gpus",
         )
     return run
+
+
+def _zero(values: Mapping[str, Any]) -> int:
+    zero: int = values.get("zero", 3 if "fsdp" in values else 0)
+    if zero not in range(4):
+        raise BadValueError(f"--zero cannot be {zero}", "give 0, 1, 2 or 3")
+    if "fsdp" in values and zero != 3:
+        raise AttncalcError(f"--fsdp cannot be combined with --zero {zero}", "leave one of them out")
+    return zero
+
+
+def _check_quantization(values: Mapping[str, Any]) -> None:
+    for name in ("weights_dtype", "double_quant") if "lora" not in values else ():
+        if name in values:
+            option = f"--{name.replace('_', '-')}"
+            raise AttncalcError(f"{option} needs --lora: quantized weights cannot be trained", "give --lora r=16")
+    if "double_quant" in values and values.get("weights_dtype") != "nf4":
+        raise AttncalcError("--double-quant needs --weights-dtype nf4", "give both, or neither")
 
 
 def _gpu(value: Any) -> tuple[int | None, Gpu]:

@@ -188,8 +188,8 @@ def _flash(run: Training) -> Iterator[Change]:
 
 def _smaller_batch(run: Training) -> Iterator[Change]:
     batch = run.workload.batch
-    divisors = [n for n in range(batch - 1, 0, -1) if batch % n == 0][:64]
-    for n in divisors:
+    smaller_batches = [batch // parts for parts in (*range(2, 65), batch) if batch % parts == 0 and parts <= batch]
+    for n in smaller_batches if batch > 1 else ():
         steps = run.accumulation * (batch // n)
         smaller = dataclasses.replace(run.with_workload(batch=n), accumulation=steps)
         yield Change(f"-b {n} --gradient-accumulation {steps}", "smaller matmuls, the same result", smaller)

@@ -15,6 +15,7 @@ class ParamTensor(NamedTuple):
         columns: its other dimensions.
         copies: how many of them the stage has.
         is_hidden: whether it is a matrix of a layer, which multiplies tokens.
+        stacked: how many of them are one parameter: transformers stacks a layer's experts, with gate and up in one.
     """
 
     name: str
@@ -23,6 +24,7 @@ class ParamTensor(NamedTuple):
     columns: int
     copies: int
     is_hidden: bool = False
+    stacked: int = 1
 
     @property
     def elements(self) -> int:

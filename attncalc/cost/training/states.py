@@ -68,7 +68,7 @@ def states(run: Training, stage: Stage) -> States:
     in_optimizer = sharded(trained, run.zero >= 1, "N")
     master = quantity(in_optimizer * symbol("bytes_master", 4, "bytes of an fp32 copy") if run.master else 0)
     moments = _moments(run, trained, in_optimizer)
-    largest = max((tensor.elements for tensor in trained), default=0)
+    largest = max((tensor.elements * tensor.stacked for tensor in trained), default=0)
     gradients = quantity(sharded(trained, run.zero >= 2, "N") * _bytes(run.grad_dtype, "bytes_grad", "a gradient"))
     if run.in_backward:
         gradients = quantity(

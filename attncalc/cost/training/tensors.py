@@ -87,8 +87,10 @@ def _mlp(run: Training, mlp: Mlp, d_model: int, count: int) -> Iterator[ParamTen
             yield from _of_matrix(matrix, "mlp", count)
         return
     whole = dataclasses.replace(mlp, d_ff=mlp.d_ff * exact_div(run.tp, run.expert_tp))
+    held = exact_div(mlp.n_experts, run.ep)
     for matrix in whole.expert(d_model):
-        yield from _of_matrix(matrix, "experts", count * exact_div(mlp.n_experts, run.ep))
+        stacked = held if matrix.name == "W_down" or not mlp.gated else 2 * held
+        yield from (t._replace(stacked=int(stacked)) for t in _of_matrix(matrix, "experts", count * held))
     for matrix in mlp.expert(d_model) if mlp.n_shared_experts else ():
         yield from _of_matrix(matrix, "mlp", count * (mlp.n_shared_experts or 0))
     for matrix in (*mlp.shared(d_model), *mlp.router(d_model)):
