@@ -15,12 +15,12 @@ _SHAPES = (
     "--kv-heads and --head-dim change a known one"
 )
 _MEMORY = "--gpu takes a GPU's memory too: --gpu 24GB"
-_USERS = "--prompt 4K --output-len 1K show how many users' requests fit"
+_USERS = "'attncalc plan MODEL --users 500 --prompt 4K --output-len 1K --gpu h100,h200' finds GPUs for users"
 _TRAINING = (
     "the memory of training is not computed; 'attncalc flops MODEL --phase train' has a step's FLOPs, and "
     "'attncalc memory MODEL' the activations of a forward pass"
 )
-_PRICE = "prices are not built in; 'attncalc sweep MODEL --gpu h100,h200 --gpus 1,2,4,8' lists what fits"
+_PRICE = "prices are not built in; 'attncalc plan MODEL --users 500 ... --price h100=2.49,h200=3.79' takes yours"
 _OPTIONS = {
     **dict.fromkeys(
         ("--concurrency", "--num-requests"), "--batch 32 asks for 32 requests at once; with --gpu, 'fit' counts them"

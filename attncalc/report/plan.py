@@ -257,38 +257,38 @@ def _on_one_screen(report: Report, plan: Plan) -> Report:
 
 
 def _best_of_each_group_first(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with the best of each model first, then the best of each GPU and dtype, then the second."""
     seen: dict[Any, int] = {}
     ranked = []
     for i, row in enumerate(rows):
         group = row.candidate.group
         seen[group] = seen.get(group, 0) + 1
-        ranked.append((seen[group], i, row))
-    return [row for _, _, row in sorted(ranked, key=lambda ranks: ranks[:2])]
+        is_first = group[0] not in seen
+        seen[group[0]] = 1
+        ranked.append((not is_first, seen[group], i, row))
+    return [row for *_, row in sorted(ranked, key=lambda ranks: ranks[:3])]
 
 
 def _tables(plan: Plan, rows: Sequence[Row]) -> Iterator[Table]:
     if not rows:
         return
-    models = _models(plan)
-    for model in models:
-        of_model = [row for row in rows if row.candidate.group[0] == model]
-        if of_model:
-            yield from _split(_columns(plan, of_model, model if len(models) > 1 else "gpu"))
+    yield from _split(_columns(plan, rows))
     if plan.growth:
         yield _growth_table(plan)
     yield from command_table(launch_command(plan.rows[0].candidate.resolved), "each replica of the first row")
 
 
-def _columns(plan: Plan, rows: Sequence[Row], title: str) -> list[tuple[Column, list[str]]]:
+def _columns(plan: Plan, rows: Sequence[Row]) -> list[tuple[Column, list[str]]]:
     candidates = [row.candidate for row in rows]
     texts = {
-        title: [candidate.gpu.name for candidate in candidates],
+        "model": [candidate.group[0] for candidate in candidates],
+        "gpu": [candidate.gpu.name for candidate in candidates],
         "weights": [candidate.group[2] or "as released" for candidate in candidates],
         "cache": [candidate.resolved.workload.kv_dtype or "" for candidate in candidates],
         "split": [candidate.split.words for candidate in candidates],
     }
     columns = [
-        (Column(name, "left"), cells) for name, cells in texts.items() if name in (title, "split") or len({*cells}) > 1
+        (Column(name, "left"), cells) for name, cells in texts.items() if name in ("gpu", "split") or len({*cells}) > 1
     ]
     columns += [
         (Column("gpus"), [count(row.gpus) for row in rows]),
