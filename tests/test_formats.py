@@ -38,6 +38,8 @@ RUNS = [
     "fit llama3-8b --kv-memory 20GiB --prompt 4K --output-len 1K",
     f"fit gemma3-27b --log {LOGS}/excerpts/vllm-gemma3-27b-0.11rc.log",
     f"fit --log {LOGS}/refusals/vllm-qwen3-8b-24g.log --gpu rtx-4090",
+    "plan gpt2 --users 9 --prompt 500 --output-len 100 --gpu t4,l4 --price t4=0.5,l4=0.7",
+    "train gpt2",
     "gpus",
     "gpus h100-80gb",
     "presets",
@@ -116,6 +118,10 @@ def test_markdown_has_the_cells_of_the_screen(report: Report) -> None:
 def test_csv_and_tsv_have_the_figures_of_json(report: Report, form: str, dialect: str) -> None:
     read = list(csv.DictReader(io.StringIO(FORMATS[form].render(report)), dialect=dialect))
     document = json.loads(FORMATS["json"].render(report))
+    if report.records:
+        facts = [tuple("" if cell is None else str(cell) for cell in record.values()) for record in report.records]
+        assert [tuple(cell.removeprefix("'") for cell in row.values()) for row in read] == facts
+        return
     if report.checks:
         columns: tuple[str, ...] = ("of", "name", "predicted", "measured", "difference", "tolerance", "unit", "ok")
         expected = [check.facts() for check in report.checks]
