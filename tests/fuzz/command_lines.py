@@ -94,7 +94,7 @@ FILES = (
     "a.",
 )
 """Names after -o; those in a folder that is not there are errors."""
-MODEL_COMMANDS = ("kv", "kv", "params", "params", "flops", "flops", "memory", "compare", "fit", "fit")
+MODEL_COMMANDS = ("kv", "kv", "params", "params", "flops", "flops", "memory", "compare", "fit", "fit", "train")
 FORMATTING = frozenset({"--json", "--format", "--output", "-o", "--force", "--explain"})
 
 
