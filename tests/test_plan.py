@@ -119,7 +119,8 @@ def test_more_nodes_are_tried_only_if_one_does_not_fit() -> None:
 
 def candidate_of(split: Split, most: int, verdict: str = "fits") -> Candidate:
     resolved = resolve(Split(1).of(request_of("qwen3-8b", "h100-80gb")))
-    users = Users(Traffic(3000, 500), *[None] * 6, False, False)  # type: ignore[arg-type]
+    tokens = Traffic(3000, 500).average_tokens
+    users = Users(Traffic(3000, 500), tokens, tokens, None, None, None, None, False, False)
     return Candidate(resolved, split, verdict, users, most, most, "cache")  # type: ignore[arg-type]
 
 

@@ -130,7 +130,7 @@ def _places(header: Sequence[str], columns: str | None, name: str) -> tuple[int,
     if columns and len(given) != 2:
         raise AttncalcError(f"--length-columns: '{truncate(columns)}' are not two names", "write prompt,output")
     known = [title.strip().lower() for title in header]
-    found = []
+    found: list[int] = []
     for what, names in (("prompt", _PROMPTS), ("output", _OUTPUTS)):
         wanted = (given[len(found)].strip().lower(),) if given else names
         place = next((known.index(title) for title in wanted if title in known), None)
