@@ -149,6 +149,7 @@ def test_figure_is_explained_by_its_formula() -> None:
         ("compare", ["llama2-70b", "gpt2"], {}, 2, False),
         ("fit", ["qwen3-8b"], {"gpu": "h100", "context": "8192"}, 1, True),
         ("fit", ["qwen3-8b"], {"kv_memory": "4GiB"}, 1, True),
+        ("fit", ["qwen3-8b"], {"gpu": "h100", "prompt": "4K", "output_len": "1K"}, 1, True),
     ],
 )
 def test_curve_shows_the_cache_of_each_model(

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attncalc
+from attncalc.api.fit_options import UserOptions
+from attncalc.options import options_of
 from attncalc.plot.chart import Lines, Series
 from attncalc.plot.scale import Axis, exact_count
 from attncalc.report.report import Report
@@ -34,7 +36,8 @@ def context_curve(models: Sequence[str], options: Mapping[str, Any], report: Rep
     with_fit = "gpu" in options or "kv_memory" in options
     figure, title = ("kv_needed", "KV cache that is needed") if with_fit else ("kv_cache", "KV cache")
     here = report.workload.get("context")
-    fixed = {name: value for name, value in options.items() if name != "context" and not isinstance(value, list)}
+    left_out = {"context", *(option.parameter for option in options_of(UserOptions).values())}
+    fixed = {name: value for name, value in options.items() if name not in left_out and not isinstance(value, list)}
     rows = list(
         attncalc.sweep(
             list(models),

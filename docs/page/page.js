@@ -65,12 +65,14 @@ function address({ command, models, options }) {
   return `?${parts}`.replaceAll("%2F", "/").replaceAll("%3A", ":").replaceAll("%2C", ",");
 }
 
-/** Shows the question in the address: a finished change is a step back, a letter is not. */
-function remember(isStep) {
+let isTyping = false;
+
+/** Shows the question in the address: a finished change is one step back, however many letters it has. */
+function remember(isFinished) {
   const here = address(question);
   document.title = `attncalc ${question.command} ${question.models.join(" ")}`;
-  if (here === location.search) return;
-  history[isStep ? "pushState" : "replaceState"](null, "", here);
+  if (here !== location.search) history[isTyping ? "replaceState" : "pushState"](null, "", here);
+  isTyping = !isFinished;
 }
 
 // The form
@@ -237,10 +239,11 @@ async function ask() {
 
 function changed(event) {
   if (!event.target.name) return;
+  const before = address(question);
   readForm();
   if (event.type === "change") grow();
   remember(event.type === "change");
-  ask();
+  if (address(question) !== before) ask(); // else a click on an error's button, which ends the change, would lose it
 }
 
 /** Shows another question: a link of the page, a change that makes it fit, or a step back. */

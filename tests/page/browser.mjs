@@ -1,0 +1,239 @@
+// Uses the built page in a browser: node browser.mjs SITE PLAYWRIGHT CHROMIUM. Prints {name of a check: what was wrong, or ""}.
+import { createServer } from "node:http";
+import { closeSync, ftruncateSync, mkdtempSync, openSync, readFileSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { extname, join, normalize } from "node:path";
+import { pathToFileURL } from "node:url";
+
+const [, , site, playwright, executablePath] = process.argv;
+const { chromium } = (await import(pathToFileURL(playwright))).default;
+const TYPES = { ".html": "text/html", ".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".json": "application/json", ".wasm": "application/wasm", ".svg": "image/svg+xml", ".zip": "application/zip" };
+// As strict for the worker as index.html is for the page
+const POLICY = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self'; connect-src 'self' https://huggingface.co https://*.hf.co; worker-src 'self'";
+
+const server = createServer((request, response) => {
+  const path = normalize(new URL(request.url, "http://localhost").pathname).replace(/\/$/, "/index.html");
+  try {
+    const content = readFileSync(join(site, path));
+    response.writeHead(200, { "Content-Type": TYPES[extname(path)] ?? "text/plain", "Content-Security-Policy": POLICY });
+    response.end(content);
+  } catch {
+    response.writeHead(404).end();
+  }
+});
+await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+const home = `http://127.0.0.1:${server.address().port}/`;
+
+const quiet = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+const browser = await chromium.launch({ executablePath, args: quiet });
+const context = await browser.newContext({ permissions: ["clipboard-read", "clipboard-write"] });
+const page = await context.newPage();
+const results = {};
+const messages = [];
+const foreign = [];
+page.on("console", (message) => messages.push(`${message.type()}: ${message.text()}`));
+page.on("pageerror", (error) => messages.push(error.message));
+page.on("dialog", (dialog) => messages.push(`dialog: ${dialog.message()}`) && dialog.dismiss());
+context.on("request", (request) => request.url().startsWith(home) || foreign.push(request.url()));
+
+const answered = () => page.waitForFunction(() => document.documentElement.dataset.state === "answered", undefined, { timeout: 60000 });
+const text = (selector) => page.locator(selector).first().textContent();
+const headline = () => text("#headline");
+const settle = async () => {
+  await page.waitForTimeout(30);
+  await answered();
+};
+const expect = (value, wanted) => {
+  const holds = wanted instanceof RegExp ? wanted.test(value) : value === wanted;
+  if (!holds) throw new Error(`${JSON.stringify(value)} and not ${wanted}`);
+};
+async function check(name, body) {
+  try {
+    await body();
+    results[name] = "";
+  } catch (error) {
+    results[name] = String(error.message).split("\n")[0];
+  }
+}
+
+await check("a link is a question", async () => {
+  await page.goto(`${home}?command=fit&model=qwen3-8b&gpu=h100&context=8192`);
+  await answered();
+  expect(await headline(), /^FITS: 1 request of 8,192 tokens/);
+  expect(await text("#tables td"), "47");
+});
+
+await check("a change is in the answer, in the address and in the command line", async () => {
+  await page.fill("#context", "16K");
+  await page.press("#context", "Tab");
+  await settle();
+  expect(await headline(), /^FITS: 1 request of 16,384 tokens/);
+  expect(new URL(page.url()).searchParams.get("context"), "16K");
+  expect(await text(".line pre"), "attncalc fit qwen3-8b --gpu h100 --context 16K");
+});
+
+await check("back and forward", async () => {
+  await page.goBack();
+  await settle();
+  expect(await headline(), /of 8,192 tokens/);
+  expect(await page.inputValue("#context"), "8192");
+  await page.goForward();
+  await settle();
+  expect(await headline(), /of 16,384 tokens/);
+});
+
+await check("a figure unfolds to its formula", async () => {
+  await page.click("#figures > summary");
+  await page.click("#figures details summary");
+  await page.waitForFunction(() => document.querySelector("#figures details pre").textContent.includes("="));
+});
+
+await check("the command line is copied", async () => {
+  await page.click(".line button");
+  expect(await page.evaluate(() => navigator.clipboard.readText()), /^attncalc fit qwen3-8b/);
+});
+
+await check("an error is beside its field", async () => {
+  await page.fill("#gpu", "h1000");
+  await settle();
+  expect(await text("#error-gpu"), /^error: .*h1000.*tip: /);
+  expect(await page.getAttribute("#gpu", "aria-invalid"), "true");
+  await page.fill("#gpu", "h100");
+  await settle();
+  expect(await page.locator(".error").count(), 0);
+});
+
+await check("a change that makes it fit applies itself", async () => {
+  await page.goto(`${home}?command=fit&model=llama2-70b&gpu=h100&context=4096`);
+  await answered();
+  expect(await headline(), /^DOES NOT FIT/);
+  await page.click("#changes button");
+  await settle();
+  expect(await headline(), /^FITS/);
+  expect(page.url(), /weights-dtype=/);
+});
+
+await check("another question keeps the model", async () => {
+  await page.click("nav a:has-text('kv')");
+  await settle();
+  expect(await headline(), /^KV cache 1.25 GiB/);
+});
+
+const CONFIG = { model_type: "llama", architectures: ["LlamaForCausalLM"], _name_or_path: "<script>alert(1)</script>", hidden_size: 4096, intermediate_size: 14336, num_hidden_layers: 32, num_attention_heads: 32, num_key_value_heads: 8, vocab_size: 128256, max_position_embeddings: 8192, torch_dtype: "bfloat16" };
+const give = (files) => page.setInputFiles("#file", files);
+
+await check("a dropped config.json", async () => {
+  await page.evaluate((config) => {
+    const dropped = new DataTransfer();
+    dropped.items.add(new File([config], "config.json"));
+    document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: dropped, bubbles: true, cancelable: true }));
+  }, JSON.stringify(CONFIG));
+  await page.waitForFunction(() => document.querySelector("#model").value === "config.json");
+  await settle();
+  expect(await headline(), /^KV cache 512 MiB/);
+});
+
+await check("a pasted config.json, whose title has markup", async () => {
+  await page.focus("#model");
+  await page.evaluate((config) => {
+    const data = new DataTransfer();
+    data.setData("text", config);
+    document.querySelector("#model").dispatchEvent(new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true }));
+  }, JSON.stringify({ ...CONFIG, num_key_value_heads: 32 }));
+  await page.waitForFunction(() => document.querySelector("#headline").textContent.startsWith("KV cache 2"));
+  expect(await page.locator("main script").count(), 0);
+});
+
+await check("nonsense is an error in a sentence", async () => {
+  await give([{ name: "config.json", mimeType: "application/json", buffer: Buffer.from("{ not json") }]);
+  await page.waitForSelector(".error");
+  expect(await text(".error"), /^error: .*config\.json/);
+});
+
+await check("of a GGUF file of 40 GB only the header is read", async () => {
+  const path = join(mkdtempSync(join(tmpdir(), "page-")), "huge.gguf");
+  const header = Buffer.alloc(24);
+  header.write("GGUF");
+  header.writeUInt32LE(3, 4);
+  writeFileSync(path, header);
+  const file = openSync(path, "r+");
+  ftruncateSync(file, 40e9);
+  closeSync(file);
+  await give([path]);
+  await page.waitForFunction(() => document.querySelector("#model").value === "huge.gguf");
+  await settle();
+  expect(await text(".error"), /^error: huge\.gguf: (?!.*bug)/);
+});
+
+await check("a link of a newer version", async () => {
+  await page.goto(`${home}?command=kv&model=gpt2&from-the-future=1`);
+  await page.waitForSelector(".error");
+  expect(await text(".error"), /^error: attncalc \S+ has no option --from-the-future.*reload the page/);
+  await page.click(".error a");
+  await answered();
+  expect(await headline(), /^KV cache/);
+});
+
+await check("the hub is asked after a click only", async () => {
+  await context.route("https://huggingface.co/**", (route) => {
+    const { pathname } = new URL(route.request().url());
+    const headers = { "Access-Control-Allow-Origin": "*" };
+    if (pathname === "/api/models/an-org/a-model/revision/main") return route.fulfill({ headers, json: { sha: "0".repeat(40), siblings: [{ rfilename: "config.json" }] } });
+    if (pathname.endsWith("/config.json")) return route.fulfill({ headers, json: CONFIG });
+    return route.fulfill({ headers: { ...headers, "X-Error-Code": "RepoNotFound", "Access-Control-Expose-Headers": "X-Error-Code" }, status: 404, body: "" });
+  });
+  await page.fill("#model", "an-org/a-model");
+  await settle();
+  if (foreign.length) throw new Error(`asked ${foreign[0]}`);
+  await page.click(".error button");
+  await settle();
+  expect(await headline(), /^KV cache 1.00 GiB/); // 32 layers * 2 * 8 heads * 128 * 2 bytes * 8,192 tokens
+  if (!foreign.every((url) => url.startsWith("https://huggingface.co/"))) throw new Error(`asked ${foreign}`);
+});
+
+await check("a model that the hub does not have", async () => {
+  messages.length = 0;
+  await page.fill("#model", "an-org/another");
+  await settle();
+  await page.click(".error button");
+  await settle();
+  expect(await text(".error"), /no such model on https:\/\/huggingface\.co/);
+  messages.splice(0, messages.length, ...messages.filter((message) => !message.includes("404"))); // the browser's own
+  await page.fill("#model", "gpt2");
+  await settle();
+});
+
+await check("it works by keyboard alone", async () => {
+  await page.focus("#context");
+  await page.keyboard.type("1");
+  await settle();
+  await page.keyboard.press("Control+A");
+  await page.keyboard.type("512");
+  await page.keyboard.press("Tab");
+  await settle();
+  expect(await headline(), "KV cache 36 MiB");
+  expect(await page.evaluate(() => document.activeElement.id), "batch");
+});
+
+await check("it works without a network after the first visit", async () => {
+  await page.evaluate(() => navigator.serviceWorker.ready);
+  await new Promise((resolve) => server.close(resolve) && server.closeAllConnections());
+  await page.goto(`${home}?command=kv&model=llama2-70b&context=4096`);
+  await answered();
+  expect(await headline(), /^KV cache 1.25 GiB/);
+});
+
+await check("no request leaves the page's host unasked, and the console is silent", async () => {
+  if (messages.length) throw new Error(messages[0]);
+});
+
+await check("without WebAssembly a sentence says what to do", async () => {
+  const old = await context.newPage();
+  await old.addInitScript(() => delete globalThis.WebAssembly);
+  await old.goto(home);
+  await old.waitForFunction(() => document.querySelector("#broken").textContent.includes("WebAssembly"));
+  expect(await old.locator("#broken").isVisible(), true);
+});
+
+await browser.close();
+process.stdout.write(JSON.stringify(results));
