@@ -251,7 +251,7 @@ def test_every_option_is_documented(command: str) -> None:
 
 def test_readme_is_short_and_starts_with_two_commands_of_which_ci_runs_the_second() -> None:
     text = README.read_text()
-    assert len(text.splitlines()) - len(COMMANDS) <= 241  # a new command has a line in the table
+    assert len(text.splitlines()) - len(COMMANDS) <= 246  # a new command has a line in the table
     first, second = re.findall(r"```sh\n(.*?)\n```", text, re.DOTALL)[:2]
     assert first == "pip install . && attncalc kv --preset llama2-70b"
     assert second == 'pip install -e ".[dev]" && pytest'
