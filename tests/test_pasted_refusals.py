@@ -40,6 +40,33 @@ PASTED = [
     ("ollama-compute", "compute_too_large", "1.73 GiB were wanted, 77.66 GiB of weights", "OLLAMA_FLASH_ATTENTION=1"),
     ("ollama-host", "host_memory", "not on the GPU: 417.66 MiB were wanted", ""),
     ("llamacpp-metal", "compute_too_large", "5.60 GiB are allocated, and Metal recommends at most 5.33 GiB", "-ub 256"),
+    ("vllm-3090-180k", "kv_too_small", "180,000 tokens needs 3.05 GiB, 2.17 GiB", "--max-model-len 111456"),
+    ("vllm-5090-262k", "kv_too_small", "needs 12.00 GiB, 10.91 GiB are left", "--kv-cache-dtype fp8"),
+    ("vllm-hybrid-l40s", "kv_too_small", "needs 8.18 GiB, 7.04 GiB are left", "--max-model-len 112896"),
+    ("vllm-spark-quoted", "kv_too_small", "needs 23.25 GiB, 22.50 GiB are left", "--max-model-len 190272"),
+    ("vllm-metal", "kv_too_small", "needs 16.00 GiB, 8.99 GiB are left", "--max-model-len 73680"),
+    ("vllm-half-share", "kv_too_small", "needs 3.00 GiB, 184.32 MiB are left", "--max-model-len 976"),
+    # 96,000 * 0.67 / 3.89 = 16,535
+    ("vllm-96k", "kv_too_small", "needs 3.89 GiB, 686.08 MiB are left", "--max-model-len 16384 or less"),
+    # 131,072 * 5.11 / 20 = 33,489
+    ("vllm-llama-70b", "kv_too_small", "needs 20.00 GiB, 5.11 GiB are left", "--max-model-len 32768 or less"),
+    ("vllm-state-blocks", "too_many_sequences", "256 sequences, and the cache has 184 blocks", "--max-num-seqs 184"),
+    ("vllm-mi50", "nothing_left", "leave nothing of the engine's share", "--gpu-memory-utilization 0.95"),
+    ("vllm-negative-alone", "nothing_left", "are 501.76 MiB larger", "--gpu-memory-utilization 0.95"),
+    # 125.65 GiB and 0.912 are in the message
+    ("sglang-weights-share", "nothing_left", "Weights of 125.65 GiB", "--mem-fraction-static 0.92"),
+    ("vllm-wsl-desktop", "memory_taken", "use 1.64 GiB of the GPU's 31.84 GiB: 30.20 GiB are free", ""),
+    ("vllm-spark-occupied", "memory_taken", "use 82.89 GiB of the GPU's 121.63 GiB: 38.74 GiB are free", ""),
+    ("vllm-gb10-half", "memory_taken", "use 63.69 GiB of the GPU's 119.56 GiB: 55.87 GiB are free", ""),
+    # 61.27 - 17.36 - 0.18 GiB
+    ("sglang-npu", "memory_taken", "use 43.73 GiB of the GPU's 61.27 GiB", ""),
+    ("vllm-small-model", "cache_too_large", "594 MiB were wanted, 500.69 MiB of 79.18 GiB", "0.85"),
+    # no share of any GPU has 256 GiB: an image of the largest size is profiled
+    ("vllm-image-profile", "out_of_memory", "256.00 GiB were wanted", "--skip-mm-profiling"),
+]
+ANONYMOUS = [
+    ("sglang-aiter-workspace", "16.25 GiB were wanted, 4.23 GiB of 255.98 GiB"),
+    ("sglang-long-prefill", "1.02 GiB were wanted, 837.06 MiB of 79.18 GiB"),
 ]
 
 
@@ -62,6 +89,18 @@ def test_a_pasted_refusal_has_a_cause_and_what_to_change(
     assert (screen.code, screen.err) == (1, "")
     assert len(screen.out.splitlines()) <= 24
     assert max(map(len, screen.out.splitlines())) <= 80
+
+
+@each(("name", "reason"), ANONYMOUS)
+def test_a_log_that_names_no_engine_is_that_of_the_option(ask: Ask, name: str, reason: str) -> None:
+    """The messages are PyTorch's: vLLM's options are advised, and the note says how to get another engine's."""
+    assert "vLLM is assumed; --engine names another" in ask_of(ask, name).out
+    refusal = json.loads(ask_of(ask, name, "--engine", "sglang", "--json").out)["refusal"]
+    assert refusal["cause"] == "out_of_memory"
+    assert reason in refusal["reason"]
+    assert refusal["advice"][0]["option"] == "--mem-fraction-static 0.75"
+    wrong = ask_of(ask, "vllm-96k", "--engine", "sglang")
+    assert (wrong.code, "cannot be combined with a log of vLLM" in wrong.err) == (2, True)
 
 
 def test_only_what_the_log_shows_is_known_to_start(ask: Ask) -> None:

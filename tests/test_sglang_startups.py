@@ -152,6 +152,7 @@ def test_a_vision_tower_makes_the_default_share_smaller() -> None:
 def test_a_tower_whose_config_has_a_depth_counts_as_24_layers() -> None:
     """Qwen3.6 has 27 layers of 1,152: 0.95 * (1 - 0.1 * (24 * 1152^2 / (24 * 1024^2) - 1)) = 0.9248."""
     resolved = resolve(FitRequest(load("qwen3.6-35b-a3b"), Workload.decode(1, 4096), "sglang", gpu=gpu("h100-80gb")))
+    assert isinstance(resolved.args, SglangArgs)
     assert float(for_vision(resolved.args, "1")) == pytest.approx(0.95 * (1 - 0.1 * (1152**2 / 1024**2 - 1)), abs=1e-4)
 
 

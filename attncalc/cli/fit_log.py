@@ -59,7 +59,7 @@ def read_logged_request(
         raise AttncalcError(
             "--engine all cannot be combined with --log", "leave --engine out: the log names the engine"
         )
-    log = read_log(_content(path), str(path))
+    log = read_log(_content(path), str(path), engine)
     if engine not in (None, log.engine):
         raise AttncalcError(
             f"--engine {truncate(engine)} cannot be combined with a log of {find_engine(log.engine).title}",

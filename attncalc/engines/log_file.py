@@ -34,8 +34,10 @@ _SAMPLE = 10_000
 """Lines at the beginning and at the end by which the engine is recognised: a server's log can have millions."""
 
 
-def read_log(data: bytes, name: str) -> StartupLog:
+def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     """Return the contents of a log. The error names the file, `name`.
+
+    A log in which no line shows who wrote it is read as that of `engine`, if it can be.
 
     Raises AttncalcError if no line has the size of an engine's cache, or says why there is none.
     """
@@ -46,13 +48,19 @@ def read_log(data: bytes, name: str) -> StartupLog:
     for number, known in sorted(signs, key=lambda sign: -sign[0]):
         log = known.read_log(lines) if number else None
         if log is not None:
-            return log
+            return (log.is_assumed and _read_as(engine, lines)) or log
     raise AttncalcError(
         f"{truncate(name)} has neither the size of a cache nor a message why there is none, as vLLM, SGLang and "
         "llama.cpp print them",
         "give a log with a line such as 'GPU KV cache size: 78,384 tokens', 'KV Cache is allocated. #tokens: 107984' "
         "or 'llama_kv_cache: size = 576.00 MiB', or with the message why there is none",
     )
+
+
+def _read_as(engine: object, lines: list[str]) -> StartupLog | None:
+    if engine not in ENGINES:
+        return None
+    return find_engine(str(engine)).read_log(lines)
 
 
 def lines_of(data: bytes) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from ..check import Check
 from ..units import BYTES, GIB, TOKENS
@@ -83,17 +83,23 @@ class Printed(NamedTuple):
         return int(Fraction(self.unit, 2 * 10**digits)) + 1
 
 
+Refused = Literal["too_small", "no_memory", "out_of_memory", "occupied", "too_many_sequences"]
+REFUSALS = get_args(Refused)
+
+
 class LogRefusal(NamedTuple):
     """Why the engine did not start, as its log says it."""
 
     # 'too_small' if one request needs more than the memory for the cache, 'no_memory' if there is none, 'out_of_memory'
-    # if an allocation failed, 'occupied' if other processes hold the memory
-    kind: Literal["too_small", "no_memory", "out_of_memory", "occupied"]
+    # if an allocation failed, 'occupied' if other processes hold the memory, 'too_many_sequences' if the cache has
+    # fewer blocks of recurrent states than sequences (`tried` and `free` are then numbers, and not bytes)
+    kind: Refused
     line: str  # the message
     tried: Printed | None = None  # the size of the allocation that failed
     free: Printed | None = None  # what was free then
     # What was allocated on a GPU: 'weights', 'profile' (the activations of a full step), 'cache' ('pool' if its size
-    # follows from the engine's share), 'compute' (llama.cpp's buffer), 'sampler', 'graphs', or 'limit' for a buffer
+    # follows from the engine's share), 'compute' (llama.cpp's buffer), 'sampler', 'graphs', 'rest' for anything else
+    # after the cache's size was decided, or 'limit' for a buffer
     # that is larger than the device allows; 'host' for anything in host memory, '' if the log does not say it
     where: str = ""
     own: int = 0  # bytes of the GPU that the engine's process used then, as the message has them; 0 if it has not
@@ -285,11 +291,16 @@ def gib(pattern: str) -> re.Pattern[str]:
 
 
 _TRIED = re.compile(r"Tried to allocate (\d{1,9}(?:\.\d{1,9})?) ([GM])iB")
-_FREE = re.compile(r"of which (\d{1,9}(?:\.\d{1,9})?) ([GM])iB is free")
+_FREE = re.compile(r"(?:of which |; )(\d{1,9}(?:\.\d{1,9})?) ([GM])iB (?:is )?free")
+_OLD_LIST = re.compile(
+    r"(\d{1,9}\.\d{1,9}) GiB total(?: capacity)?; (\d{1,9}\.\d{1,9}) GiB (?:already )?allocated; "
+    r"(\d{1,9}(?:\.\d{1,9})?) ([GM])iB free(?:; (\d{1,9}\.\d{1,9}) GiB reserved)?"
+)
+"""'(NPU 10; 61.27 GiB total; 17.36 GiB allocated; 183 MiB free)', as PyTorch wrote it up to 2.0."""
 _IN_USE = re.compile(r"(this process|Process \d{1,9}) has (\d{1,9}(?:\.\d{1,9})?) ([GM])iB memory in use")
 _BY_TORCH = re.compile(r"Of the allocated memory (\d{1,9}(?:\.\d{1,9})?) ([GM])iB is allocated by PyTorch")
 _UNITS = {"G": GIB, "M": MIB}
-OUT_OF_MEMORY = r"(?:CUDA|HIP|XPU) out of memory|torch\.OutOfMemoryError|Failed to load model - not enough"
+OUT_OF_MEMORY = r"(?:CUDA|HIP|XPU|NPU) out of memory|torch\.OutOfMemoryError|Failed to load model - not enough"
 """What PyTorch says, and what vLLM and SGLang make of it."""
 
 
@@ -320,7 +331,7 @@ def _in_use(text: str) -> tuple[int, int]:
     In a container PyTorch lists its own process by a number: it is one that uses as much as PyTorch allocated, or more.
     """
     if (first := _IN_USE.search(text)) is None:
-        return 0, 0
+        return _in_old_list(text)
     message = text[first.start() : first.start() + 4000].partition("Of the allocated memory")[0]
     listed = [(match[1], int(Fraction(match[2]) * _UNITS[match[3]])) for match in _IN_USE.finditer(message)]
     by_torch = _amount(_BY_TORCH, text)
@@ -329,6 +340,15 @@ def _in_use(text: str) -> tuple[int, int]:
         size for _, size in listed if size >= enough
     )
     return (own[0], sum(size for _, size in listed) - own[0]) if own else (0, sum(size for _, size in listed))
+
+
+def _in_old_list(text: str) -> tuple[int, int]:
+    """Return the same of a message without processes: the others use what is neither PyTorch's nor free."""
+    if (found := _OLD_LIST.search(text)) is None:
+        return 0, 0
+    total, allocated, free, unit, reserved = found.groups()
+    own = int(Fraction(reserved or allocated) * GIB)
+    return own, max(0, int(Fraction(total) * GIB) - own - int(Fraction(free) * _UNITS[unit]))
 
 
 def _amount(pattern: re.Pattern[str], text: str) -> Printed | None:
@@ -357,6 +377,11 @@ def smaller_share(log: StartupLog, option: str, otherwise: str) -> Advice:
     return Advice("a smaller share", f"{option} 0.{min(99, max(1, hundredths)):02d}")
 
 
+def more_gpus(log: StartupLog, option: str) -> str:
+    """Return the option for twice as many tensor-parallel GPUs as the log has: '--tp 2'."""
+    return f"{option} {2 * int(log.settings.get('tp', '1'))}"
+
+
 def larger_share(log: StartupLog, option: str, largest: str, least: Fraction | int) -> tuple[Advice, ...]:
     """Return the largest share that engines start with; none if the log has such a share, or more is needed.
 
@@ -368,7 +393,10 @@ def larger_share(log: StartupLog, option: str, largest: str, least: Fraction | i
     """
     if max(Fraction(log.settings.get("gpu_memory_utilization", "0")), least) >= Fraction(largest):
         return ()
-    words = f"a share above 0.{-(-100 * least // 1):02d}" if least else "a larger share"
+    words = "a larger share"
+    if least:
+        digits = 2 if -(-100 * least // 1) < 100 * Fraction(largest) else 3
+        words = f"a share above 0.{-(-(10**digits) * least // 1):0{digits}d}"
     return (Advice(f"{words}, if other processes leave it", f"{option} {largest}"),)
 
 

@@ -107,7 +107,7 @@ def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
         "requests then fit.",
     ]
     if log.is_assumed:
-        notes.insert(0, f"No line names the engine: {engine.title} is assumed.")
+        notes.insert(0, f"No line names the engine: {engine.title} is assumed; --engine names another.")
     facts = {"fits": False, "agrees": False, "engine": log.engine, "engine_version": log.version}
     return Report(
         "diagnosis",

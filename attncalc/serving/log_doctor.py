@@ -33,6 +33,7 @@ _ALLOCATED = {
     "limit": "A buffer is larger than the device allows for one buffer",
     "sampler": "The cache left too little for the warm-up of the sampler",
     "graphs": "The cache left too little for the CUDA graphs",
+    "rest": "The cache left too little for the rest",
     "host": "An allocation in host memory failed, not on the GPU",
     "": "An allocation on the GPU failed",
 }
@@ -44,12 +45,13 @@ _CAUSES: dict[str, Cause] = {
     "compute": "compute_too_large",
     "sampler": "cache_too_large",
     "graphs": "cache_too_large",
+    "rest": "cache_too_large",
     "host": "host_memory",
 }
 """By what was allocated: `LogRefusal.where`."""
 _AFTER_THE_WEIGHTS = ("compute", "profile")
 """What is allocated besides the cache when the weights are loaded."""
-_AFTER_THE_CACHE = ("pool", "sampler", "graphs")
+_AFTER_THE_CACHE = ("pool", "sampler", "graphs", "rest")
 """What is allocated when the engine has decided on the size of the cache."""
 _WITH_WEIGHTS = ("cache", *_AFTER_THE_WEIGHTS, *_AFTER_THE_CACHE)
 """What is allocated when the weights are loaded."""
@@ -64,6 +66,7 @@ Cause = Literal[
     "compute_too_large",
     "host_memory",
     "out_of_memory",
+    "too_many_sequences",
     "other_model",
 ]
 """Why an engine did not start:
@@ -76,6 +79,7 @@ Cause = Literal[
 - compute_too_large: activations or the compute buffer did not fit beside the weights and the cache.
 - host_memory: an allocation in host memory failed.
 - out_of_memory: an allocation failed, and neither log nor estimate say more.
+- too_many_sequences: the cache has fewer blocks of recurrent states than a step may have sequences.
 - other_model: log and model contradict each other, so nothing is advised.
 """
 
@@ -118,6 +122,8 @@ def diagnose(
     refusal = log.refusal
     if refusal is None:
         return None
+    if refusal.kind == "too_many_sequences":
+        return diagnose_alone(log, request.gpu)
     for check in checks:
         if _contradicts(check):
             logged, predicted = _printed(check, check.measured), _printed(check, check.predicted)
@@ -150,6 +156,10 @@ def diagnose_alone(log: StartupLog, gpu: Gpu | None = None) -> Diagnosis:
     advice = engine.log_advice(log)
     if refusal.kind == "too_small":
         cause, reason, needed, available = _too_small(log)
+    elif refusal.kind == "too_many_sequences" and refusal.tried and refusal.free:
+        asked, blocks = int(refusal.tried.number), int(refusal.free.number)
+        reason = f"a step may have {count(asked)} sequences, and the cache has {count(blocks)} blocks of their states."
+        cause, needed, available = "too_many_sequences", None, None
     elif refusal.kind == "no_memory":
         cause, reason, needed, available = _nothing_left(log, engine.logged_room(log, *_room_of(log)))
     elif refusal.kind == "occupied" or refusal.taken > _MOST_TAKEN:

@@ -32,6 +32,7 @@ from ..startup_log import (
     larger_share,
     last_start,
     least,
+    more_gpus,
     option,
     printed,
     read_budget,
@@ -50,7 +51,10 @@ _BEYOND = 2**60
 """More bytes than any device has: where a search for the memory ends."""
 _SHARE_OPTION = "--mem-fraction-static"
 _START = re.compile(r"server_args=|ServerArgs\(|Init torch distributed begin")
-_NO_MEMORY = r"Not enough memory[.;,]? Please try to increase --mem-fraction-static"
+_NO_MEMORY = (
+    r"Not enough memory[.;,]? Please try to increase --mem-fraction-static"
+    r"|Loaded weights leave no GPU memory for the KV cache|Not enough GPU memory for hybrid"
+)
 _OUTCOME = re.compile(rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}")
 _STAGES = {
     "graphs": re.compile(in_calls("init_cuda_graphs|capture_one_batch_size") + r"|Capture cuda graph failed"),
@@ -122,6 +126,7 @@ _SIZES = {"k_size": r"K size", "v_size": r"V size", "kv_size": r"KV size"}
 _STATE_SIZES = {"conv_state_size": "conv_state size", "ssm_state_size": "ssm_state size"}
 _OF_STATES = {"state_slots", *_STATE_SIZES}
 _BUDGET = {
+    "gpu_memory": gib(r"has (?:a total capacity of )?SIZE of which|SIZE total(?: capacity)?;"),
     "free_memory": gib(r"Load weight begin\. avail mem=SIZE"),
     "weights": gib(r"Load weight end\.[^\[]{0,300}?mem usage=SIZE"),
     "after_weights": gib(r"Load weight end\.[^\[]{0,300}?avail mem=SIZE"),
@@ -342,7 +347,7 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     refusal = log.refusal
     if refusal is None:
         return ()
-    fewer_weights = Advice("weights in fewer bits, or more GPUs", "--tp 2")
+    fewer_weights = Advice("weights in fewer bits, or more GPUs", more_gpus(log, "--tp"))
     if refusal.kind == "no_memory":
         return (*larger_share(log, _SHARE_OPTION, "0.92", _least_share(log)), fewer_weights)
     smaller = smaller_share(log, _SHARE_OPTION, "0.75")

@@ -71,7 +71,7 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
         _LOADING,
         "sgl-project/sglang#36583: temporaries of the loader count as used; 2 public logs have 0.1 and 0.2 GiB less",
     )
-    aiter = _aiter_reserve(facts, quantity(facts.gpu.memory - before))
+    for_aiter = _aiter_reserve(facts, quantity(facts.gpu.memory - before))
     outside = (_activations(facts), _graphs(facts), _requests(facts))
     room = (facts.gpu.memory - expected) * (denominator - numerator) // denominator
     needed = sum(int(part.expected) for part in outside)
@@ -79,7 +79,7 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
         "SGLang's share is of the memory that is free after CUDA and communication have started. Activations, CUDA "
         "graphs and the table of requests are outside the share."
     ]
-    if aiter:
+    if for_aiter:
         notes.append(
             "SGLang multiplies --mem-fraction-static by 0.85 if AITER computes attention, AMD's default, and the "
             "context is longer than 8,192 tokens. --attention-backend triton keeps the share."
@@ -95,7 +95,7 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
             f"warning: the host uses the same memory as {facts.gpu.title}. Autotuning at 0.85 left a GB10's host none "
             "(sgl-project/sglang#35860). --mem-fraction-static 0.8 is published as starting."
         )
-    return RuntimeMemory((part, loading, *([aiter] if aiter else [])), tuple(notes), outside=outside)
+    return RuntimeMemory((part, loading, *([for_aiter] if for_aiter else [])), tuple(notes), outside=outside)
 
 
 def _aiter_reserve(facts: RuntimeFacts[SglangArgs], free: Quantity) -> RuntimePart | None:

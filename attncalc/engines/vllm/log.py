@@ -32,6 +32,7 @@ from ..startup_log import (
     larger_share,
     last_start,
     least,
+    more_gpus,
     option,
     printed,
     read_budget,
@@ -71,13 +72,18 @@ _NO_PREFIXES = re.compile(r"without support for prefix caching: disabling")
 _RANKS = re.compile(r"\bworld_size=(\d{1,6}) rank=\d")
 _START = re.compile(r"non-default args:|vLLM API server version|Initializing an? (?:V[01] )?LLM engine")
 _NO_MEMORY = r"No available memory for the cache blocks"
-_OCCUPIED = r"is less than desired GPU memory utilization"
+_OCCUPIED = r"is less than desired GPU memory utilization|\) < desired utilization"
+_TOO_MANY = rf"max_num_seqs \({COUNT}\) exceeds available Mamba cache blocks \({COUNT}\)"
+"""A decode step's sequences have a block of states each (v1/worker/gpu_model_runner.py)."""
 _TOO_LONG = (
     rf"max seq len \({COUNT}\) is larger than the maximum number of tokens that can be stored in KV cache \({COUNT}\)"
 )
 """V0's refusal, after it has printed blocks and concurrency. V1 says how much memory a request needs."""
+_HUGE = 64 * GIB
+"""Bytes of an allocation that only the attention of an image of many patches asks for."""
 _OUTCOME = re.compile(
-    rf"KV cache size: \d|# \w+ blocks: \d|KV cache is needed|{_TOO_LONG}|{_NO_MEMORY}|{_OCCUPIED}|{OUT_OF_MEMORY}"
+    rf"KV cache size: \d|# \w+ blocks: \d|KV cache is needed|{_TOO_LONG}|{_TOO_MANY}|{_NO_MEMORY}|{_OCCUPIED}"
+    rf"|{OUT_OF_MEMORY}"
 )
 _STAGES = {
     "profile": re.compile(in_calls("profile_run|determine_available_memory|determine_num_available_blocks")),
@@ -142,10 +148,10 @@ _BUDGET = {
         r"SIZE for CUDAGraph memory|CUDA graph pool memory: SIZE|Graph capturing finished in \d{1,9} secs?, took SIZE"
     ),
     "gpu_memory": gib(
-        r"Free memory on device (?:\S{1,20} )?\(\d{1,6}(?:\.\d{1,9})?/SIZE\)|total_gpu_memory \(SIZE\)"
-        r"|total_gpu_memory=SIZE|has a total capacity of SIZE"
+        r"Free memory on (?:device )?(?:\S{1,20} )?\(\d{1,6}(?:\.\d{1,9})?/SIZE\)|total_gpu_memory \(SIZE\)"
+        r"|total_gpu_memory=SIZE|has (?:a total capacity of )?SIZE of which|SIZE total(?: capacity)?;"
     ),
-    "free_memory": re.compile(r"Free memory on device (?:\S{1,20} )?\((\d{1,6}(?:\.\d{1,9})?)/"),
+    "free_memory": re.compile(r"Free memory on (?:device )?(?:\S{1,20} )?\((\d{1,6}(?:\.\d{1,9})?)/"),
 }
 """What is printed about the rest of the memory."""
 
@@ -286,7 +292,11 @@ def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) ->
     started = any(logged[name].number > 0 for name in ("kv_tokens", "concurrency") if name in logged)
     if "kv_bytes_per_sequence" in logged and not started:
         return LogRefusal("too_small", logged["kv_bytes_per_sequence"].line)
-    failed = torch_out_of_memory(text, "sampler" if started else "", _STAGES)
+    if too_many := re.search(_TOO_MANY, text):
+        asked, blocks = (Printed(number.replace(",", ""), too_many[0]) for number in too_many.groups())
+        return LogRefusal("too_many_sequences", too_many[0], asked, blocks)
+    is_sized = any(figure.number > 0 for figure in available)
+    failed = torch_out_of_memory(text, "sampler" if started else "rest" if is_sized else "", _STAGES)
     if failed or started:
         return failed
     if occupied := re.search(_OCCUPIED, text):
@@ -396,17 +406,24 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
         return (*eager, *_larger_share(log), smaller_steps, Advice("weights in fewer bits, or more GPUs"))
     if refusal.kind == "occupied":
         return ()
+    if refusal.kind == "too_many_sequences" and refusal.free:
+        words = "as many sequences as the cache has blocks of states for"
+        return (Advice(words, f"--max-num-seqs {int(refusal.free.number)}", True), *_larger_share(log))
     sequences = int(log.settings.get("max_num_seqs", "256"))
     fewer = f"--max-num-seqs {max(1, sequences // 4)}"
     smaller = smaller_share(log, _SHARE_OPTION, "0.85")
     changes = {
-        "weights": (Advice("weights in fewer bits, or more GPUs", "-tp 2"),),
-        "profile": (smaller_steps, Advice("more GPUs", "-tp 2")),
+        "weights": (Advice("weights in fewer bits, or more GPUs", more_gpus(log, "-tp")),),
+        "profile": (smaller_steps, Advice("more GPUs", more_gpus(log, "-tp"))),
         "sampler": (Advice("fewer sequences in the warm-up", fewer), smaller),
         "graphs": (smaller, Advice("no CUDA graphs", "--enforce-eager")),
         "pool": (smaller,),
+        "rest": (smaller,),
     }
-    return changes.get(refusal.where, (smaller_steps, Advice("weights in fewer bits, or more GPUs", "-tp 2")))
+    is_huge = refusal.tried is not None and refusal.tried.bytes >= _HUGE
+    of_images = (Advice("if it reads images, none in the profile", "--skip-mm-profiling"),) if is_huge else ()
+    otherwise = (*of_images, smaller_steps, Advice("weights in fewer bits, or more GPUs", more_gpus(log, "-tp")))
+    return changes.get(refusal.where, otherwise)
 
 
 def _for_one_request(log: StartupLog) -> Iterator[Advice]:
@@ -423,7 +440,9 @@ def _for_one_request(log: StartupLog) -> Iterator[Advice]:
     if is_half and "kv_dtype" not in log.settings:
         yield Advice("a cache of half the size, if it is in 16 bits", "--kv-cache-dtype fp8")
     elif not longest:
-        yield Advice("a shorter context", "--max-model-len N")
+        tokens_left = needed and available and int(context or 0) * max(0, available.bytes) // needed.bytes
+        shorter = f"{tokens_left // 1024 * 1024} or less" if tokens_left and tokens_left >= 1024 else "N"
+        yield Advice("a shorter context, in proportion", f"--max-model-len {shorter}")
     yield from larger_share(log, _SHARE_OPTION, _LARGEST, 0)
 
 

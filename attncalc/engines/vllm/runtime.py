@@ -29,14 +29,14 @@ _GRAPHS_ON_AMD = 5
 _SPLITS = 32
 _LARGEST_GRAPH = 512
 _OF_UNIFIED, _OF_JETSON = (2000, 4400, 7000), (-3300, 500, 7000)
-"""Thousandths of a GiB outside PyTorch, least, expected and most: 0.98 (an old version), 2.93, 3.59, 4.37, 4.95, 6.00 and 6.72 in logs of
-GB10s, with 0.5 on both sides of one model; -3.3 to -1.1 in three logs of Jetsons.
+"""Thousandths of a GiB outside PyTorch, least, expected and most. Logs of GB10s have 0.98 (0.13.0), 2.93, 3.59, 4.37,
+4.95, 6.00 and 6.72, and three logs of Jetsons -3.3 to -1.1.
 
 vLLM subtracts what the host's available memory fell by (psutil in MemorySnapshot.measure, utils/mem_utils.py), so that
 what the host's programs take or free meanwhile counts too: a GB10 took 31.6 GiB in one start (eugr/spark-vllm-docker
 pull request 286), beyond any useful range; three starts of one command had 16.93, 17.59 and 18.13 GiB for the cache
-(MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204). A Jetson frees caches while weights are loaded. On a Strix Halo ROCm counts
-the GPU's memory alone: a log has 0.56 GiB."""
+(MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204). A Jetson frees caches while weights are loaded. On a Strix Halo ROCm
+counts the GPU's memory alone: a log has 0.56 GiB."""
 _JETSONS = ((8, 7), (11, 0))
 _UNQUANTIZED = ("bf16", "fp16", "fp32")
 _LARGEST_DEFAULT_SHARE = 92
@@ -270,8 +270,8 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
         wanted = facts.gpu.memory * facts.share[0] // facts.share[1]
         notes.append(
             f"warning: vLLM starts only if {human(wanted, BYTES)} are free, and the host uses the same memory. A GB10 "
-            f"has {least} to {most} % free at the start; --gpu-memory-utilization 0.{least} starts with the least. What the host "
-            "takes while weights are loaded counts too, by several GiB; --kv-cache-memory-bytes is not measured."
+            f"has {least} to {most} % free at the start; --gpu-memory-utilization 0.{least} starts with the least. "
+            "What the host takes while weights are loaded counts too, several GiB: --kv-cache-memory-bytes avoids that."
         )
     notes += [
         f"warning: --tp {facts.args.tp} does not divide the layers of the {tower.name} tower. vLLM may refuse to "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+from ...engines.startup_log import REFUSALS
 from ...serving.log_doctor import Cause
 from ...units import BYTES, NO_UNIT, TOKENS
 from ..fit_figures import DETAILS, FIGURES
@@ -109,7 +110,7 @@ _ADVICE = {
     "known": p.flag("whether the log's own figures show that the engine starts with it"),
 }
 REFUSAL = {
-    "kind": p.choice("what the engine's message says", "too_small", "no_memory", "out_of_memory", "occupied"),
+    "kind": p.choice("what the engine's message says", *REFUSALS),
     "cause": p.choice("why the engine did not start", *get_args(Cause)),
     "message": p.text("the engine's message"),
     "reason": p.text("the cause in words"),
