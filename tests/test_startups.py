@@ -108,14 +108,26 @@ def test_start_ups_that_nobody_had_seen_are_predicted() -> None:
     predictions = [predict(row) for row in rows]
     errors = [abs(found.kv_memory - row["logged"]["kv_memory"]) for found, row in zip(predictions, rows, strict=True)]
     assert len(errors) == 9
-    assert median(errors) < 0.9
-    assert percentile(errors, 0.8) < 1.3
+    assert median(errors) < 0.55
+    assert percentile(errors, 0.8) < 0.9
     logged = [row["logged"]["kv_memory"] for row in rows]
     assert sum(found.low <= size <= found.high for found, size in zip(predictions, logged, strict=True)) >= 8
     assert max(abs(error(row)) for row in rows_of("sglang", "fresh")) < 0.25
 
 
-@each("row", [row for row in ROWS if row["group"] == "fresh"])
+def test_a_second_set_is_predicted() -> None:
+    """Eleven starts whose facts are all known; a GB10's host memory is not, so its ranges are the widest."""
+    rows = [*rows_of("vllm", "fresh-2"), *rows_of("sglang", "fresh-2")]
+    predictions = [predict(row) for row in rows]
+    logged = [row["logged"]["kv_memory"] for row in rows]
+    errors = [abs(found.kv_memory - size) for found, size in zip(predictions, logged, strict=True)]
+    assert len(errors) == 11
+    assert median(errors) < 0.3
+    assert percentile(errors, 0.9) < 1.6
+    assert all(found.low <= size <= found.high for found, size in zip(predictions, logged, strict=True))
+
+
+@each("row", [row for row in ROWS if row["group"].startswith("fresh")])
 def test_no_fresh_prediction_is_worse_than_the_held_out_one(row: dict[str, Any]) -> None:
     logged, found = row["logged"]["kv_memory"], predict(row)
     assert abs(found.kv_memory - logged) <= abs(row["held_out"][1] - logged) + 0.1

@@ -12,6 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -31,7 +32,11 @@ PAGE = ROOT / "docs" / "accuracy.md"
 START, END = "<!-- tools/accuracy.py writes this -->", "<!-- end -->"
 START_TRAINING = "<!-- tools/accuracy.py writes the runs -->"
 START_SERVED = "<!-- tools/accuracy.py writes the classes of published runs -->"
-START_FRESH = "<!-- tools/accuracy.py writes these too -->"
+STARTS_FRESH = {
+    "fresh": "<!-- tools/accuracy.py writes these too -->",
+    "fresh-2": "<!-- tools/accuracy.py writes the second set -->",
+}
+"""The markers of the start-ups that were held out, by group."""
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}
 ROUNDING = 0.006
 """GiB: a log prints two decimals."""
@@ -72,18 +77,18 @@ class Row:
 
 def section() -> str:
     """Return the text between the markers."""
-    known = [row for row in startups() if "kv_memory" in row["logged"] and row["group"] != "fresh"]
+    known = [row for row in startups() if "kv_memory" in row["logged"] and row["group"] not in STARTS_FRESH]
     rows = [row for row in map(Row, known) if row.prediction.verdict != "refused"]
     return "\n".join([START, "", *distribution(rows), "", *every_row(rows), "", END])
 
 
-def fresh_section() -> str:
-    """Return the text between the markers of the fresh start-ups: as predicted before their figures were read."""
-    rows = [Row(row) for row in startups() if row["group"] == "fresh"]
+def fresh_section(group: str) -> str:
+    """Return the text between the markers of a held-out group: as predicted before anything was mended with it."""
+    rows = [Row(row) for row in startups() if row["group"] == group]
     for row in rows:
         low, expected, high = row.facts["held_out"]
         row.now, row.prediction = row.error, row.prediction._replace(low=low, kv_memory=expected, high=high)
-    return "\n".join([START_FRESH, "", *fresh_distribution(rows), "", *every_fresh_row(rows), "", END])
+    return "\n".join([STARTS_FRESH[group], "", *fresh_distribution(rows), "", *every_fresh_row(rows), "", END])
 
 
 def fresh_distribution(rows: list[Row]) -> Iterator[str]:
@@ -110,9 +115,10 @@ def every_fresh_row(rows: list[Row]) -> Iterator[str]:
     yield "|---|---|---|---:|---:|---:|---:|---:|---|"
     for row in sorted(rows, key=lambda row: (bool(row.facts.get("doubtful")), row.facts["id"])):
         facts, prediction = row.facts, row.prediction
+        name = facts["id"].removeprefix("fresh-").removeprefix("second-")
         missing = facts.get("note", "").removeprefix("not known: ") if facts.get("doubtful") else ""
         yield (
-            f"| {facts['id'].removeprefix('fresh-')} | {TITLES[facts['engine']]} {facts['version']} | {where(facts)} | "
+            f"| {name} | {TITLES[facts['engine']]} {facts['version']} | {where(facts)} | "
             f"{row.logged:.2f} | {prediction.kv_memory:.2f} | {prediction.low:.2f} to {prediction.high:.2f} | "
             f"{row.error:+.2f} | {row.now:+.2f} | {missing} |"
         )
@@ -234,7 +240,7 @@ def main() -> None:
     written = text
     sections = {
         START: section,
-        START_FRESH: fresh_section,
+        **{mark: partial(fresh_section, group) for group, mark in STARTS_FRESH.items()},
         START_TRAINING: training_section,
         START_SERVED: served_section,
     }
