@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
@@ -183,7 +183,8 @@ def served() -> Iterator[str]:
     """Yield one line per class of published runs, then how many runs lie in the range of others."""
     yield "| class | runs | pages | of the upper bound: median | highest | of the planning figure: median | range |"
     yield "|---|---:|---:|---:|---:|---:|---:|"
-    table = {(row["model"], row["load"], row["gpus"]): row for row in json.loads(serving_classes.text())["classes"]}
+    classes = json.loads(serving_classes.text())["classes"]
+    table: dict[tuple[str, ...], Any] = {(row["model"], row["load"], row["gpus"]): row for row in classes}
     for of, members in sorted(serving_classes.by_class(measurements()).items()):
         row = table.get(tuple(of))
         bounds = [run.of_bound for run in members]
@@ -238,7 +239,7 @@ def run_line(run: Measured) -> str:
 def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
     written = text
-    sections = {
+    sections: dict[str, Callable[[], str]] = {
         START: section,
         **{mark: partial(fresh_section, group) for group, mark in STARTS_FRESH.items()},
         START_TRAINING: training_section,
