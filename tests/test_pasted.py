@@ -229,7 +229,9 @@ def test_no_other_name_of_an_option_is_a_name_of_another() -> None:
             assert names.setdefault(name, field) == field
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("presets", "schema", "explain", "plan", "train")])
+@pytest.mark.parametrize(
+    "command", [name for name in COMMANDS if name not in ("presets", "schema", "explain", "plan", "train")]
+)
 def test_an_unknown_option_has_a_tip(ask: Ask, command: str) -> None:
     answer = ask(command, "--price", "2")
     assert answer.code == 2
