@@ -465,7 +465,7 @@ class ModelSpec:
         return dataclasses.replace(self, stacks=tuple(stacks))
 
     def with_attention(self, text: str) -> ModelSpec:
-        """Return the model with its attention as 'mha', 'mqa', 'gqa:N' (N KV heads) or 'mla:R' (kv_lora_rank R).
+        """Return the model with 'mha', 'mqa', 'gqa:N' (KV heads), 'mla:R' (kv_lora_rank R) or 'linear' attention.
 
         Raises AttncalcError for another text, a number that the heads do not allow, or a model without KV heads.
         """
@@ -476,7 +476,7 @@ class ModelSpec:
                 f"--attention {truncate(text)}: {kinds[0].label} has no KV heads to exchange", "leave out --attention"
             )
         assumptions = dict.fromkeys(text for text in map(variant.assumption, kinds) if text)
-        notes = (*self.notes, f"As {variant.name.upper()}: {'; '.join(assumptions)}.") if assumptions else self.notes
+        notes = (*self.notes, f"As {variant.title}: {'; '.join(assumptions)}.") if assumptions else self.notes
         return dataclasses.replace(self.with_variant(variant), notes=notes, stored=None)
 
     def with_variant(self, variant: Variant) -> ModelSpec:

@@ -51,7 +51,7 @@ def what_if(
 
     Args:
         model: The model as released.
-        attention: 'mha', 'mqa', 'gqa:N' or 'mla:R'.
+        attention: 'mha', 'mqa', 'gqa:N', 'mla:R' or 'linear'.
         layers: Layers; further ones continue the order of the released ones.
         heads: Query heads. MHA stays MHA.
         kv_heads: Key and value heads.

@@ -381,7 +381,8 @@ def test_the_memory_share_has_the_engines_name_for_it(ask: Ask) -> None:
     assert (
         "x 0.9 mem-fraction-static" in ask(*FOUR, "--engine", "sglang", "--gpu-memory-utilization", "0.9", "--full").out
     )
-    assert "x 0.9 gpu-memory-utilization" in ask(*FOUR, "--mem-fraction-static", "0.9", "--full").out
+    assert "x 0.9 gpu-memory-utilization" in ask(*FOUR, "--gpu-memory-utilization", "0.9", "--full").out
+    assert "x 0.9 mem-fraction-static" in ask(*FOUR, "--mem-fraction-static", "0.9", "--full").out
 
 
 def test_bytes_per_sequence_do_not_depend_on_the_batch(ask: Ask) -> None:

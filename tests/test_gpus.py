@@ -432,10 +432,8 @@ def test_fit_takes_a_number_of_gpus_and_a_memory(ask: Ask) -> None:
         json.loads(by_name.out)["results"]
         == json.loads(ask("fit", "qwen3-8b", "--gpu", "h100", "--gpus", "2", "--json").out)["results"]
     )
-    assert ask("fit", "qwen3-8b", "--gpu", "2xh100", "--gpus", "2").code == 0
-    clash = ask("fit", "qwen3-8b", "--gpu", "2xh100", "--gpus", "4")
-    assert clash.code == 2
-    assert clash.err.startswith("error: --gpu 2xh100 cannot be combined with --gpus 4")
+    # --gpus replaces the number: suggestions add it to the command
+    assert "4 x NVIDIA H100" in ask("fit", "qwen3-8b", "--gpu", "2xh100", "--gpus", "4").out
     memory = ask("fit", "qwen3-8b", "--gpu", "80GB", "--json")
     assert results(memory)["usable_memory"] == 80 * 10**9 * 92 // 100
     assert json.loads(memory.out)["roofline"] is None

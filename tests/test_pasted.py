@@ -233,11 +233,11 @@ def test_no_other_name_of_an_option_is_a_name_of_another() -> None:
     "command", [name for name in COMMANDS if name not in ("presets", "schema", "explain", "plan", "train")]
 )
 def test_an_unknown_option_has_a_tip(ask: Ask, command: str) -> None:
-    answer = ask(command, "--price", "2")
+    answer = ask(command, "--rps", "2")
     assert answer.code == 2
     assert answer.err == (
-        "error: no such option: --price\n  tip: prices are not built in; 'attncalc plan MODEL --users 500 ... --price "
-        "h100=2.49,h200=3.79' takes yours\n"
+        "error: no such option: --rps\n  tip: 'attncalc plan MODEL --users 100 --prompt 4K --output-len 1K' finds the "
+        "GPUs for so many users\n"
     )
 
 

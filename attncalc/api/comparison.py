@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from ..attention import Variant
 from ..config import ModelLike
 from ..errors import AttncalcError
 from ..model import ModelSpec, plural
@@ -74,6 +76,20 @@ def compare(*models: ModelLike, **options: Unpack[CompareOptions]) -> Comparison
     comparison = Comparison(read_models(models, options), options)
     len(comparison)  # raises the errors now instead of when it is shown
     return comparison
+
+
+def models_and_kinds(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the models, and the kinds of attention that are named behind one: 'compare llama2-70b gqa mla:512'.
+
+    Raises AttncalcError if there is no model.
+    """
+    kinds = [word for word in words if Variant.is_named(word) and not os.path.exists(word)]
+    models = [word for word in words if word not in kinds]
+    if not models:
+        raise AttncalcError(
+            "a model is required", f"name one before the kinds: 'attncalc compare llama2-70b {' '.join(kinds)}'"
+        )
+    return models, kinds
 
 
 def read_models(models: Sequence[ModelLike], options: Mapping[str, Any]) -> list[ModelSpec]:

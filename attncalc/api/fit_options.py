@@ -152,8 +152,8 @@ class DeploymentOptions(TypedDict, total=False):
     gpu_memory_utilization: Annotated[
         float | str | None,
         Option(
-            *("--gpu-memory-utilization", "--mem-fraction-static"),
-            also=("--gpu-mem-util", "--mem-fraction", "-gmu"),
+            "--gpu-memory-utilization",
+            also=("--gpu-mem-util", "-gmu"),
             metavar="SHARE",
             parse=TEXT,
             common=True,

@@ -23,9 +23,10 @@ from ..serving.offload import with_auto_offload
 from ..serving.request import FitRequest, resolve
 from ..serving.traffic import Traffic
 from ..units import count, truncate
+from .engine_choice import engine_of_options, ollama_options
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 from .inputs import read_model, read_workload, with_revision
-from .options import CacheDtypeOptions, ModelOptions, SizeOptions
+from .options import CacheDtypeOptions, ModelOptions, SizeOptions, WhatIfOptions
 
 ALL_LAYERS = 10**6
 """More layers than any model has: the value of n_cpu_moe for cpu_moe."""
@@ -40,14 +41,21 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     """
     if isinstance(model, str) and "weights_dtype" not in options and (file_type := with_file_type(model)[1]):
         options = {**options, "weights_dtype": file_type}
+    implied, note = ollama_options(model, options) if isinstance(model, str) else ({}, "")
+    options = {**options, **implied}  # type: ignore[typeddict-item]
     spec = read_model(model, options, ModelOptions)
     check_offload(options)
     named = with_revision(model, options.get("revision"))
-    if isinstance(named, str | os.PathLike):
+    is_changed = any(options.get(name) for name in WhatIfOptions.__annotations__)
+    if is_changed:
+        served: dict[str, Any] = {"served_model": UNNAMED}
+    elif isinstance(named, str | os.PathLike):
         served = served_model(os.fspath(named), spec)
     else:
         served = {} if isinstance(model, ModelSpec) else {"served_model": UNNAMED}
     request = fit_request(spec, options, served)
+    if note:
+        request = request.with_workload(assumed=(*request.workload.assumed, note))
     is_file = spec.stored is not None and spec.stored.kind == "GGUF" and request.gpu is not None
     is_given = any(options.get(name) is not None for name in ("context", "kv_memory"))
     if not is_file or is_given or request.traffic or request.engine == "all":
@@ -110,7 +118,8 @@ def fit_request(
 
     Raises AttncalcError if an option cannot be parsed, a name in it is unknown, or two options exclude each other.
     """
-    deployment, traffic = _deployment(model, options, is_logged=is_logged), _traffic(options)
+    deployment, note = _deployment(model, options, is_logged=is_logged)
+    traffic = _traffic(options)
     engine_args = _engine_args(options) | _found_ram(options, deployment)
     size = {name: options[name] for name in SizeOptions.__annotations__ if options.get(name) is not None}
     if traffic and "context" not in size and not model.max_context:
@@ -134,6 +143,8 @@ def fit_request(
         ram_is_given=options.get("ram") is not None,
         **deployment,
     )
+    if note:
+        request = request.with_workload(assumed=(*request.workload.assumed, note))
     request = with_auto_offload(request)
     if not longest:
         return request
@@ -167,24 +178,42 @@ def _traffic(options: Mapping[str, Any]) -> Traffic | None:
     return Traffic(**values)
 
 
-def _deployment(model: ModelSpec, options: Mapping[str, Any], *, is_logged: bool) -> dict[str, Any]:
-    """Return where the model runs, as fields of FitRequest."""
-    deployment = parsed(options, DeploymentOptions)
+def _deployment(model: ModelSpec, options: Mapping[str, Any], *, is_logged: bool) -> tuple[dict[str, Any], str]:
+    """Return where the model runs, as fields of FitRequest, and a note if an option chose the engine."""
+    deployment, note = parsed(options, DeploymentOptions), ""
     if "gpu" in deployment and not isinstance(deployment["gpu"], Gpu):
         ram = parsed({"ram": options.get("ram")}, EngineOptions).get("ram")
         deployment |= _gpus(str(deployment["gpu"]), deployment.get("gpus"), ram)
     device: Gpu | None = deployment.get("gpu")
-    vendor = device.vendor if device else ""
-    on_cpu = bool(device and device.is_cpu)
-    engine = default_engine(model.stored, deployment.get("weights_dtype"), vendor, on_cpu=on_cpu)
-    deployment.setdefault("engine", engine)
+    if "engine" not in deployment:
+        vendor, on_cpu = (device.vendor, device.is_cpu) if device else ("", False)
+        engine = default_engine(model.stored, deployment.get("weights_dtype"), vendor, on_cpu=on_cpu)
+        choice = engine_of_options(options)
+        if choice and choice.engine != engine:
+            engine = choice.engine
+            note = f"--engine {engine} is chosen: only {find_engine(engine).title} has {choice.option}."
+        deployment["engine"] = engine
+    if options.get("mem_fraction_static") is not None:
+        deployment |= _static_share(deployment, options)
     if deployment.pop("enable_dp_attention", False):
         deployment |= _ranks_of_attention(deployment)
     if not is_logged and device and device.shares_with_host and deployment["engine"] != "all":
         share = find_engine(deployment["engine"]).share_of_unified
         if share and deployment.get("kv_memory") is None:
             deployment.setdefault("gpu_memory_utilization", share)
-    return deployment
+    return deployment, note
+
+
+def _static_share(deployment: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return SGLang's share of the memory. Raises AttncalcError if another engine is named, or the share twice."""
+    name = str(deployment["engine"])
+    if name != "all" and find_engine(name).share_option != "--mem-fraction-static":
+        find_engine(name).reject("mem_fraction_static")
+    if "gpu_memory_utilization" in deployment:
+        raise AttncalcError(
+            "--mem-fraction-static cannot be combined with --gpu-memory-utilization", "they are the same: give one"
+        )
+    return {"gpu_memory_utilization": options["mem_fraction_static"]}
 
 
 def _found_ram(options: Mapping[str, Any], deployment: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,10 +233,7 @@ def _ranks_of_attention(deployment: dict[str, Any]) -> dict[str, Any]:
     """Return --dp as --attn-dp, as SGLang does with --enable-dp-attention. Raises AttncalcError without --dp."""
     name = str(deployment["engine"])
     if name != "all" and not find_engine(name).ranks_share_tp:
-        raise AttncalcError(
-            f"--enable-dp-attention has no effect on engine {name}",
-            "leave it out, or use --engine sglang",
-        )
+        find_engine(name).reject("enable_dp_attention")
     if deployment.get("attn_dp"):
         return {}
     if not deployment.get("dp"):
@@ -218,7 +244,7 @@ def _ranks_of_attention(deployment: dict[str, Any]) -> dict[str, Any]:
 def _gpus(text: str, gpus: int | None, ram: int | None) -> dict[str, Any]:
     """Return the GPU, and its number if the text has one, as in '2xh100'; the host with `ram` bytes for 'cpu'.
 
-    Raises AttncalcError if the GPU is unknown, or the number is given twice.
+    Raises AttncalcError if the GPU is unknown.
     """
     from ..config.gpus import CPU, cpu, gpus_of
 
@@ -227,13 +253,7 @@ def _gpus(text: str, gpus: int | None, ram: int | None) -> dict[str, Any]:
     number, device = gpus_of(text)
     if number is None:
         return {"gpu": device}
-    if device.is_local:  # a machine may have more GPUs than are used
-        return {"gpu": device, "gpus": gpus or number}
-    if gpus not in (None, number):
-        raise AttncalcError(
-            f"--gpu {truncate(text)} cannot be combined with --gpus {gpus}", "give the number of GPUs once"
-        )
-    return {"gpu": device, "gpus": number}
+    return {"gpu": device, "gpus": gpus or number}  # --gpus 4 replaces the number of 2xh100: a suggestion adds it
 
 
 def _draft(name: str) -> ModelSpec:
@@ -255,6 +275,7 @@ def _engine_args(options: Mapping[str, Any]) -> dict[str, Any]:
     Raises AttncalcError if both of the former are given, or the file is no projector.
     """
     args = parsed(options, EngineOptions)
+    args.pop("mem_fraction_static", None)  # it is of the deployment
     if args.pop("cpu_moe", False):
         if "n_cpu_moe" in args:
             raise AttncalcError("--cpu-moe cannot be combined with --n-cpu-moe", "give one of them")

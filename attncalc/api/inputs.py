@@ -7,6 +7,7 @@ from typing import Any
 
 from ..config import ModelLike, load
 from ..cost.common import check_source
+from ..engines.options import SplitCacheOptions
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..options import parsed
@@ -26,7 +27,9 @@ DEFAULT_CONTEXT = 512
 """Tokens of context if neither the call nor the model has a number: positions are sinusoidal or relative."""
 
 
-class _WorkloadOptions(PaddedSizeOptions, PassOptions, TrainingOptions, CacheDtypeOptions, total=False):
+class _WorkloadOptions(
+    PaddedSizeOptions, PassOptions, TrainingOptions, CacheDtypeOptions, SplitCacheOptions, total=False
+):
     """All options of a workload."""
 
 
@@ -63,6 +66,8 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
     Raises AttncalcError if an option is not a number, a mask or a dtype, or two options exclude each other.
     """
     values = parsed(options, _WorkloadOptions)
+    if values.keys() & SplitCacheOptions.__annotations__:
+        values["kv_dtype"] = _one_cache_dtype(values)
     for name in ("batch", "context"):
         if "lengths" in values and name in values:
             raise AttncalcError(
@@ -89,6 +94,17 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
         return Workload.prefill(batch, context, past=past, **of_workload)
     make = Workload.decode if phase == "decode" else Workload.train
     return make(batch, context, **of_workload)
+
+
+def _one_cache_dtype(values: Mapping[str, Any]) -> str:
+    """Return the dtype that K and V share, as llama.cpp's options name it. Raises AttncalcError if they differ."""
+    both = {values.get(name, values.get("kv_dtype", "fp16")) for name in SplitCacheOptions.__annotations__}
+    if len(both) > 1 or ("kv_dtype" in values and values["kv_dtype"] not in both):
+        raise AttncalcError(
+            f"K and V are in different dtypes: {' and '.join(sorted(both))}",
+            "give both -ctk and -ctv; 'attncalc fit MODEL --gpu rtx-4090 -ctk q8_0 -ctv q4_0' has two dtypes",
+        )
+    return str(both.pop())
 
 
 def _assumptions(model: ModelSpec, *, has_context: bool, has_source: bool) -> tuple[str, ...]:

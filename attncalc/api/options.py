@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, TypedDict, get_args
 
 from ..attention import Variant
+from ..engines.options import SplitCacheOptions
 from ..errors import AttncalcError
 from ..options import CACHE_DTYPE, COUNT, COUNT_OR_ZERO, Count, Option, Parser, dtype_name, options_of
 from ..ranges import split_list
@@ -44,13 +45,45 @@ class WhatIfOptions(TypedDict, total=False):
             "--attention",
             parse=Parser(_attention, "KIND"),
             common=True,
-            help="What if the model had mha, mqa, gqa:N (N KV heads) or mla:R (a latent of R).",
+            help="What if the model had mha, mqa, gqa:N (N KV heads), mla:R (a latent of R) or linear.",
         ),
     ]
-    layers: Annotated[Count | None, Option("--layers", parse=COUNT, help="What if it had N layers.")]
-    heads: Annotated[Count | None, Option("--heads", parse=COUNT, help="What if it had N query heads.")]
-    kv_heads: Annotated[Count | None, Option("--kv-heads", parse=COUNT, help="What if it had N KV heads.")]
-    head_dim: Annotated[Count | None, Option("--head-dim", parse=COUNT, help="What if heads had N elements.")]
+    layers: Annotated[
+        Count | None,
+        Option(
+            "--layers",
+            also=("--n-layer", "--n-layers", "--num-layers", "--num-hidden-layers"),
+            parse=COUNT,
+            help="What if it had N layers.",
+        ),
+    ]
+    heads: Annotated[
+        Count | None,
+        Option(
+            "--heads",
+            also=("--n-head", "--n-heads", "--num-heads", "--num-attention-heads", "--q-heads"),
+            parse=COUNT,
+            help="What if it had N query heads.",
+        ),
+    ]
+    kv_heads: Annotated[
+        Count | None,
+        Option(
+            "--kv-heads",
+            also=("--n-kv-head", "--n-kv-heads", "--num-kv-heads", "--num-key-value-heads", "--num-query-groups"),
+            parse=COUNT,
+            help="What if it had N KV heads.",
+        ),
+    ]
+    head_dim: Annotated[
+        Count | None,
+        Option(
+            "--head-dim",
+            also=("--d-head", "--head-size", "--kv-channels"),
+            parse=COUNT,
+            help="What if heads had N elements.",
+        ),
+    ]
     window: Annotated[
         Count | None, Option("--window", parse=COUNT, help="What if layers saw the last N tokens: sliding windows.")
     ]
@@ -240,7 +273,7 @@ class CacheDtypeOptions(DtypeOptions, total=False):
     ]
 
 
-class KVCacheOptions(ShardedModelOptions, PaddedSizeOptions, CacheDtypeOptions, total=False):
+class KVCacheOptions(ShardedModelOptions, PaddedSizeOptions, CacheDtypeOptions, SplitCacheOptions, total=False):
     """The options of `attncalc kv`."""
 
     engine: Annotated[

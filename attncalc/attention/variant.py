@@ -15,13 +15,19 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from .latent import Latent
+    from .linear import GatedDeltaNet
+
+_USUAL = {"mha": 0, "mqa": 0, "gqa": 8, "mla": 512, "linear": 0}
+"""The variants, each with its number if none is given: KV heads as LLaMA has, a latent as DeepSeek has."""
+_CONVOLVED = 4
+"""Tokens of the convolution of linear attention, as in Qwen3-Next and Kimi Linear."""
 
 
 class Variant(NamedTuple):
     """The kind of attention that replaces a layer's own (--attention).
 
     Attributes:
-        name: 'mha', 'mqa', 'gqa' or 'mla'.
+        name: 'mha', 'mqa', 'gqa', 'mla' or 'linear'.
         number: KV heads of 'gqa', or kv_lora_rank of 'mla'.
     """
 
@@ -30,16 +36,31 @@ class Variant(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Variant:
-        """Return the variant for 'mha', 'mqa', 'gqa:4' or 'mla:512'. Raises AttncalcError for any other text."""
-        name, _, number = text.lower().partition(":")
-        if name in ("mha", "mqa") and not number:
-            return cls(name)
-        if name in ("gqa", "mla") and number:
+        """Return the variant for 'mha', 'mqa', 'gqa:4', 'mla:512' or 'linear'; 'gqa' is gqa:8, and 'mla' mla:512.
+
+        Raises AttncalcError for any other text.
+        """
+        name, colon, number = text.lower().partition(":")
+        if name in _USUAL and not colon:
+            return cls(name, _USUAL[name])
+        if _USUAL.get(name) and number:
             return cls(name, parse_count(number, f"--attention {name}"))
         raise AttncalcError(
             f"--attention: unknown kind '{truncate(text)}'",
-            "known: mha, mqa, gqa:N (N KV heads), mla:R (a latent of width R); for example gqa:8 or mla:512",
+            "known: mha, mqa, gqa:N (N KV heads), mla:R (a latent of width R), linear; for example gqa:8 or mla:512",
         )
+
+    @classmethod
+    def is_named(cls, text: str) -> bool:
+        """Return whether a text names a variant, whatever its number."""
+        return text.lower().partition(":")[0] in _USUAL
+
+    @property
+    def title(self) -> str:
+        """Its name in a table: 'MHA', 'MLA-512', 'linear'."""
+        if self.name == "linear":
+            return self.name
+        return f"{self.name.upper()}-{self.number}" if self.number else self.name.upper()
 
     def applies_to(self, kind: Attention) -> bool:
         """Return whether `kind` has KV heads that this variant can replace."""
@@ -50,20 +71,26 @@ class Variant(NamedTuple):
 
         Raises AttncalcError if the number of KV heads does not divide the query heads.
         """
-        if self.name == "mla" and _is_cross(kind):
-            return kind  # no released model caches a latent of a source
+        if self.name in ("mla", "linear") and _is_cross(kind):
+            return kind  # no released model caches a latent, or a state, of a source
         if isinstance(kind, Cross):
             return Cross(self._grouped(kind.heads))
         if isinstance(kind, Grouped) or _is_latent(kind):
+            if self.name == "linear":
+                return _linear(kind)
             return self._latent(kind) if self.name == "mla" else self._grouped(kind)
         return kind
 
     def assumption(self, kind: Attention) -> str:
         """Return what had to be assumed to make `kind` this variant, in words; '' for nothing."""
+        if _is_cross(kind):
+            return "cross-attention as released" if self.name in ("mla", "linear") else ""
+        if self.name == "linear" and (isinstance(kind, Grouped) or _is_latent(kind)):
+            delta = _linear(kind)
+            state = f"a state of {delta.d_head} x {delta.d_v} per query head"
+            return f"a gated delta net with {state} and a convolution over {delta.d_conv} tokens"
         if _is_latent(kind) and self.name != "mla":
             return "queries are not compressed, and every head has its own rotary part"
-        if _is_cross(kind):
-            return "cross-attention as released" if self.name == "mla" else ""
         if isinstance(kind, Grouped) and self.name == "mla":
             rope = self._latent(kind).d_rope
             return f"a rotary key of {rope} beside the latent; queries not compressed; no biases, norms or sinks"
@@ -84,6 +111,14 @@ class Variant(NamedTuple):
         widths = kind.widths()
         rope = max(1, int(widths.d_qk) // 2)
         return Latent(kind.n_heads, self.number, widths.d_qk, rope, widths.d_v, span=kind.span)
+
+
+def _linear(kind: Grouped | Latent) -> GatedDeltaNet:
+    """Return linear attention with a state per query head, of the widths of a key and a value."""
+    from .linear import GatedDeltaNet
+
+    widths = kind.widths()
+    return GatedDeltaNet(kind.n_heads, d_head=int(widths.d_qk), d_v=int(widths.d_v), d_conv=_CONVOLVED)
 
 
 def _is_cross(kind: Attention) -> bool:

@@ -196,6 +196,10 @@ def _message(error: Exception) -> tuple[str, str, int]:
 
         return _message(extra_arguments(extra[1].split(), path))
     tip = f"'{path} --help' lists all options"
+    if lacking := re.fullmatch(r"Option '(\S+)' requires an argument\.?", message):
+        from .meanings import lacks_value
+
+        return _message(lacks_value(lacking[1], getattr(error, "ctx", None)))
     if path == "attncalc":
         tip = "options come after a command: 'attncalc kv MODEL', 'attncalc fit MODEL --gpu h100'"
     return truncate(message[:1].lower() + message[1:].rstrip("."), 200), tip, 2

@@ -148,7 +148,7 @@ class Command(typer.core.TyperCommand):
             if not is_value and name not in known and not (word[:2] in with_value and word[2:3].isdigit()):
                 from .meanings import no_such_option
 
-                raise no_such_option(name, self.name or "", known)
+                raise no_such_option(name, self.name or "", known, words)
             previous = "" if is_value else word
 
 

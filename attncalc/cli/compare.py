@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
 
-from ..api.comparison import comparison_report, read_models
+from ..api.comparison import comparison_report, models_and_kinds, read_models
 from ..api.options import CompareOptions
 from ..errors import AttncalcError
 from ..report.compare import checked, wide
@@ -29,8 +30,9 @@ class ModelsOptions(Options):
     preset: o.Preset = None
 
     def names(self) -> list[str]:
-        """Return the names of all models. Raises AttncalcError if there are none."""
-        return o.model_names(self.models, self.preset)
+        """Return the names of all models; 'a,b' names two. Raises AttncalcError if there are none."""
+        words = [part for word in self.models or () for part in _split(word)]
+        return o.model_names(words, self.preset)
 
 
 class CheckOptions(Options):
@@ -62,6 +64,13 @@ def compare(
     conditions = [parse_condition(text) for text in checks.fail_if or ()]
     if checks.wide and output.chosen.name not in ("csv", "tsv"):
         raise AttncalcError("--wide needs --format csv or tsv", "name one of them, or -o FILE.csv")
-    report = checked(comparison_report(read_models(models.names(), options), options), conditions)
+    names, kinds = models_and_kinds(models.names())
+    if kinds:
+        options = {**options, "attention": [*(options.get("attention") or ()), *kinds]}
+    report = checked(comparison_report(read_models(names, options), options), conditions)
     plot.write(wide(report) if checks.wide else report, output)
     raise typer.Exit(0 if all(check["passed"] for check in report.extra["checks"]) else 1)
+
+
+def _split(word: str) -> list[str]:
+    return word.split(",") if "," in word and not os.path.exists(word) else [word]

@@ -16,6 +16,9 @@ from .command import command_app
 
 app = command_app()
 
+_VERBS = ("list", "show", "compare")
+"""What people write before the names, as after 'presets': this command lists, shows and compares without it."""
+
 
 @app.command(help=COMMANDS["gpus"], epilog="For example: attncalc gpus h100-80gb")
 def gpus(
@@ -36,6 +39,8 @@ def gpus(
             f"--sort: there is no column '{truncate(sort)}'",
             f"{did_you_mean(sort, SORT_KEYS)}known: {', '.join(SORT_KEYS)}",
         )
+    if names and names[0] in _VERBS:
+        names = names[1:]
     if names and len(names) == 1 and sort is None:
         output.show(gpu_report(gpu(names[0])))
         return

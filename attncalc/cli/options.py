@@ -4,6 +4,7 @@
 # objects already, and need not be evaluated from strings.
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -90,6 +91,7 @@ class NamedModel(Options):
         name = self.preset if self.model is None else self.model
         if name is None:
             raise _no_model()
+        check_word(name)
         return name
 
     def read(self, options: Mapping[str, Any], kind: Any = ShardedModelOptions) -> ModelSpec:
@@ -115,9 +117,19 @@ def model_names(models: list[str] | None, preset: Text) -> list[str]:
     return names
 
 
+def check_word(name: str) -> None:
+    """Raise AttncalcError if `name` is a kind of attention, or several models: 'gqa', 'gpt2,llama3-8b'."""
+    if re.fullmatch(r"[a-zA-Z]{3,6}(:\w+)?|[^/]+,[^/]+", name) and not os.path.exists(name):
+        from .meanings import check_model
+
+        check_model(name)
+
+
 def _no_model() -> AttncalcError:
     return AttncalcError(
-        "a model is required", "name a preset, as in 'attncalc kv llama2-70b'; 'attncalc presets' lists them"
+        "a model is required",
+        "name a preset, as in 'attncalc kv llama2-70b'; 'attncalc presets' lists them. Sizes of your own change one: "
+        "'attncalc kv gpt2 --layers 32 --heads 32 --kv-heads 8 --head-dim 128'",
     )
 
 

@@ -10,8 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from ..config import load
-from ..config.gpus import gpus_of
+from ..api.engine_choice import default_context
 from ..config.presets import preset_of, with_file_type
 from ..engines import ENGINES, find_engine
 from ..engines.pasted import LaunchWords, could_matter
@@ -21,10 +20,6 @@ from ..units import truncate
 
 _MOST_WORDS = 1_000
 _DRAFT_MODEL, _DRAFT_LAYERS = "--speculative-model", "--speculative-layers"
-EXAMPLES = (
-    "'vllm serve MODEL', 'python -m sglang.launch_server --model-path MODEL', 'llama-server -m FILE' or "
-    "'ollama run MODEL'"
-)
 
 
 class _Start(NamedTuple):
@@ -71,8 +66,10 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
         words = command[0].split()
     start = _start(words[:_MOST_WORDS])
     if start is None or len(words) > _MOST_WORDS:
+        *most, last = (f"'{known.example}'" for engine in map(find_engine, ENGINES) for known in engine.commands)
         raise AttncalcError(
-            f"'{truncate(' '.join(words), 60)}' starts no engine that is known here", f"after -- comes {EXAMPLES}"
+            f"'{truncate(' '.join(words), 60)}' starts no engine that is known here",
+            f"after -- comes {', '.join(most)} or {last}",
         )
     given = {options[name].name for name in (word.partition("=")[0] for word in before) if name in options}
     reader = _Reader(start, options, given)
@@ -122,19 +119,11 @@ def _start(words: Sequence[str]) -> _Start | None:
 
 
 def _default_context(words: LaunchWords, before: Sequence[str], model: str | None) -> str | None:
-    """Return the tokens of context that an engine takes by the memory of the GPUs in --gpu; None without a GPU.
-
-    Ollama never takes more than the model was trained for (https://github.com/ollama/ollama/pull/1971).
-    """
-    texts = [after for word, after in pairwise(before) if word == "--gpu"]
-    texts += [word.partition("=")[2] for word in before if word.startswith("--gpu=")]
-    if not texts or words.context is None:
+    """Return the tokens of context that an engine takes by the memory of the GPUs in --gpu; None without a GPU."""
+    values = dict(pairwise(before)) | dict(word.split("=", 1) for word in before if "=" in word)
+    if model is None or "--gpu" not in values or words.context is None:
         return None
-    number, gpu = gpus_of(texts[0])
-    context = words.context((number or 1) * gpu.memory)
-    name, _ = with_file_type(model or "")
-    longest = load(name).max_context if preset_of(name) else None
-    return str(min(context, longest or context))
+    return default_context(words, values["--gpu"], values.get("--gpus"), model)
 
 
 class _Reader:

@@ -27,6 +27,23 @@ class VersionOptions(TypedDict, total=False):
     ]
 
 
+class SplitCacheOptions(TypedDict, total=False):
+    """The dtypes of K and V one by one: llama.cpp."""
+
+    kv_dtype_k: Annotated[
+        str | None,
+        Option(
+            *("--kv-dtype-k", "--cache-type-k", "-ctk"), metavar="DTYPE", parse=DTYPE_OR_AUTO, help="Dtype of K alone."
+        ),
+    ]
+    kv_dtype_v: Annotated[
+        str | None,
+        Option(
+            *("--kv-dtype-v", "--cache-type-v", "-ctv"), metavar="DTYPE", parse=DTYPE_OR_AUTO, help="Dtype of V alone."
+        ),
+    ]
+
+
 class PagedOptions(TypedDict, total=False):
     """Blocks of tokens, prefixes and recurrent states: vLLM and SGLang."""
 

@@ -27,6 +27,7 @@ class LaunchWords(NamedTuple):
     """How the launch command of an engine is read.
 
     Attributes:
+        example: The command in its usual form, with the model last: 'vllm serve MODEL'.
         program: Matches a word, or two with a blank, that start the command, or its container's image: the group
             `version` is the version of an image.
         models: Its names of the option for the model, which may also be the first word.
@@ -38,6 +39,7 @@ class LaunchWords(NamedTuple):
         context: From the bytes of a GPU's memory to the default tokens of context, if that decides them.
     """
 
+    example: str
     program: re.Pattern[str]
     models: tuple[str, ...]
     names: Mapping[str, str | Reading] = MappingProxyType({})

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ..attention import Variant
 from ..cost.cheaper import LONGEST, Cheaper, cheaper
 from ..errors import AttncalcError
 from ..model import ModelSpec, plural
@@ -46,7 +47,7 @@ def variants(model: ModelSpec, further: Sequence[str] = ()) -> dict[str, ModelSp
     for text in further:
         variant = model.with_attention(text).shard(model.tp)
         if variant.stacks not in [known.stacks for known in by_name.values()]:
-            by_name[text.upper().replace(":", "-")] = variant
+            by_name[Variant.parse(text).title] = variant
     if model.stacks not in [known.stacks for known in by_name.values()]:
         by_name[_name(model)] = model
     return by_name

@@ -115,6 +115,7 @@ def _gguf_file(facts: LaunchFacts) -> Flags:
 
 
 WORDS = LaunchWords(
+    example="llama-server -m FILE",
     program=re.compile(r"(?:.*/)?llama-(?:server|cli|run|simple|bench)(?:\.exe)?|(?:.*/)?llama\.cpp:\S+"),
     models=("-m", "--model", "-hf", "-hfr", "--hf-repo"),
     names={
@@ -164,6 +165,7 @@ def _ollama_context(memory: int) -> int:
 
 
 OLLAMA_WORDS = LaunchWords(
+    example="ollama run MODEL",
     program=re.compile(r"(?:.*/)?ollama (?:run|pull)"),
     models=(),
     environment={

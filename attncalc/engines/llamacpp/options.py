@@ -5,13 +5,14 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, TypedDict
+from typing import Annotated, NamedTuple
 
 from ...errors import AttncalcError
 from ...options import BYTES, COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, Count, Option, Parser, Size, count_or_zero
 from ...units import DType, dtype, list_tip, parse_decimal, truncate
 from ..base import EngineArgs
 from ..engine import AUTO
+from ..options import SplitCacheOptions
 from .versions import LlamaCppVersion, llamacpp_version
 
 MAX_SEQUENCES = 256
@@ -55,7 +56,7 @@ class Projector(NamedTuple):
     weights: int  # bytes of its tensors
 
 
-class LlamacppOptions(TypedDict, total=False):
+class LlamacppOptions(SplitCacheOptions, total=False):
     """Arguments of llama.cpp alone. The first place layers and caches on GPUs."""
 
     n_gpu_layers: Annotated[
@@ -111,18 +112,6 @@ class LlamacppOptions(TypedDict, total=False):
             axis=False,
             help="The projector of a multimodal model, a GGUF file: its weights are on the first GPU.",
             needs_gpu=True,
-        ),
-    ]
-    kv_dtype_k: Annotated[
-        str | None,
-        Option(
-            *("--kv-dtype-k", "--cache-type-k", "-ctk"), metavar="DTYPE", parse=DTYPE_OR_AUTO, help="Dtype of K alone."
-        ),
-    ]
-    kv_dtype_v: Annotated[
-        str | None,
-        Option(
-            *("--kv-dtype-v", "--cache-type-v", "-ctv"), metavar="DTYPE", parse=DTYPE_OR_AUTO, help="Dtype of V alone."
         ),
     ]
     kv_dtype_k_draft: Annotated[

@@ -81,6 +81,7 @@ def _algorithm(draft: DraftModel | None) -> str:
 
 
 WORDS = LaunchWords(
+    example="python -m sglang.launch_server --model-path MODEL",
     program=re.compile(
         r"(?:.*/)?sglang serve|-m sglang\.launch_server|(?:.*/)?sglang:(?:v(?P<version>\d+(?:\.\d+)+))?\S*"
     ),

@@ -38,6 +38,16 @@ def _modules(text: str, name: str) -> str:
 class SglangOptions(TypedDict, total=False):
     """Arguments of SGLang alone."""
 
+    mem_fraction_static: Annotated[
+        float | str | None,
+        Option(
+            "--mem-fraction-static",
+            also=("--mem-fraction",),
+            metavar="SHARE",
+            parse=TEXT,
+            help="SGLang's name of --gpu-memory-utilization.",
+        ),
+    ]
     max_running_requests: Annotated[
         Count | None,
         Option(

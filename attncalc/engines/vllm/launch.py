@@ -115,6 +115,7 @@ def _read_quantization(method: str) -> tuple[str, ...]:
 
 
 WORDS = LaunchWords(
+    example="vllm serve MODEL",
     program=re.compile(
         r"(?:.*/)?vllm serve|-m vllm\.entrypoints\.\S+|(?:.*/)?vllm-openai\S*?(?::v?(?P<version>\d+(?:\.\d+)+)?\S*)?"
     ),

@@ -286,9 +286,7 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
         if tower.attention and tower.attention.whole and not tower.has_whole_heads(facts.args.tp)
     ]
     if assumed:
-        notes.insert(
-            0,
-            f"{' and '.join(assumed)} {'are' if len(assumed) > 1 else 'is'} assumed, vLLM's default for "
-            "this GPU. The runtime memory depends on them.",
-        )
+        are, them = ("are", "them") if len(assumed) > 1 else ("is", "it")
+        defaults = f"{' and '.join(assumed)} {are} assumed, vLLM's default for this GPU."
+        notes.insert(0, f"{defaults} The runtime memory depends on {them}.")
     return tuple(notes)

@@ -1,0 +1,98 @@
+"""Which engine is meant if --engine is not given: by the other options, or by a name in Ollama's library."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ..config import load
+from ..config.gpus import gpus_of
+from ..config.presets import preset_of, with_file_type
+from ..engines import DEFAULT_ENGINE, ENGINES, find_engine
+from ..engines.pasted import LaunchWords
+from ..ggml import FILE_TYPES
+from ..hardware import Gpu
+from ..options import options_of
+from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
+
+_NOT_OLLAMA = frozenset({"engine", "tp", "pp", "dp", "dcp", "attn_dp", "gpu_memory_utilization"})
+"""Options with which a name of Ollama's library is only another spelling: Ollama has none of them."""
+
+
+_RANKS = ("attn_dp", "enable_dp_attention")
+"""Options of the deployment that only engines with ranks of attention have."""
+
+
+class Choice(NamedTuple):
+    """An engine that an option chooses."""
+
+    engine: str
+    option: str
+
+
+def engine_of_options(options: Mapping[str, Any]) -> Choice | None:
+    """Return the engine that alone has all of the options given, and the first of them that others lack.
+
+    None if several engines have all of them, or none has.
+    """
+    declared = options_of(EngineOptions) | options_of(DeploymentOptions)
+    given = [name for name in declared if options.get(name) not in (None, False)]
+    own = [name for name in given if name in EngineOptions.__annotations__ or name in _RANKS]
+    if not own:
+        return None
+    engines = [name for name in ENGINES if all(_has(name, field) for field in own)]
+    if len(engines) != 1:
+        return None
+    deciding = next((field for field in own if sum(_has(name, field) for name in ENGINES) == 1), own[0])
+    return Choice(engines[0], declared[deciding].name)
+
+
+def _has(engine: str, field: str) -> bool:
+    found = find_engine(engine)
+    if field in _RANKS:
+        return "attn_dp" in found.splits
+    return any(field in group.__annotations__ for group in found.options)
+
+
+def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the options that a name in Ollama's library implies, and a note about them; {} and '' for another name.
+
+    `gemma2:9b` is run by llama.cpp with weights in q4_k_m, and with a context by the memory of the GPUs. Options that
+    are given decide instead, and an engine or a dtype that Ollama lacks means that only the model is named so.
+    """
+    name, file_type = with_file_type(model)
+    weights = options.get("weights_dtype")
+    is_tag = re.fullmatch(r"[\w.-]+:[\w.-]+", name) and preset_of(name)
+    if not is_tag or not _NOT_OLLAMA.isdisjoint(options) or (weights and str(weights).lower() not in FILE_TYPES):
+        return {}, ""
+    engine, words = next(
+        (engine, words) for engine in ENGINES for words in find_engine(engine).commands if words.context
+    )
+    choice = engine_of_options(options)
+    if choice and choice.engine != engine:
+        return {}, ""
+    found: dict[str, Any] = {"engine": engine}
+    if not weights and not file_type and (implied := words.of_model(model)):
+        found["weights_dtype"] = implied[1]
+    if {"context", "kv_memory", *UserOptions.__annotations__}.isdisjoint(options) and options.get("gpu") is not None:
+        found["context"] = default_context(words, options["gpu"], options.get("gpus"), model)
+    names = options_of(FitOptions)
+    *most, last = [f"{names[field].name} {value}" for field, value in found.items()]
+    all_of_them = f"{', '.join(most)} and {last}" if most else last
+    return found, f"{all_of_them}: as Ollama runs {model}. With --engine {DEFAULT_ENGINE} it is the model as released."
+
+
+def default_context(words: LaunchWords, device: Any, gpus: Any, model: str | None) -> str:
+    """Return the tokens of context that an engine takes by the memory of the GPUs.
+
+    Ollama never takes more than the model was trained for (https://github.com/ollama/ollama/pull/1971).
+
+    Raises AttncalcError if there is no such GPU.
+    """
+    assert words.context is not None
+    number, gpu = (None, device) if isinstance(device, Gpu) else gpus_of(str(device))
+    context = words.context((number or int(gpus or 1)) * gpu.memory)
+    name, _ = with_file_type(model or "")
+    longest = load(name).max_context if preset_of(name) else None
+    return str(min(context, longest or context))
