@@ -122,6 +122,12 @@ def test_no_model_is_an_error_that_says_what_to_type() -> None:
     assert "llama3.1-8b" in error["tip"]
 
 
+def test_headline_is_the_verdict_where_there_is_one() -> None:
+    assert asked("fit", "llama2-70b", gpu="h100", context="4096")["headline"].startswith("DOES NOT FIT")
+    assert asked("train", "llama2-7b", gpu="h100", context="4096")["headline"].startswith("DOES NOT FIT")
+    assert asked("kv", "llama2-70b", context="4096")["headline"] == "KV cache 1.25 GiB"
+
+
 def test_bar_pieces_fill_what_the_engine_takes() -> None:
     bar = asked("fit", "qwen3-8b", gpu="h100", context="8192")["bar"]
     assert sum(piece["share"] for piece in bar["pieces"]) == pytest.approx(bar["usable"])

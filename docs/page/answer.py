@@ -124,7 +124,7 @@ def _answer(report: Report) -> dict[str, Any]:
     head, _, rest = report.heading[0].partition("  ")
     first = next((figure for figure in report.figures if figure.quantity is not None), None)
     is_first_row = first and report.tables and report.tables[0].rows[0][0] == first.label
-    answer = report.answer or (f"{first.label} {first.human}" if first and is_first_row else "")
+    answer = report.answer or (f"{first.label} {first.human}" if first and is_first_row and not report.verdict else "")
     return {
         "verdict": report.verdict,
         "headline": answer or head,
