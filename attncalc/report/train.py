@@ -407,7 +407,7 @@ def _budget_rows(of: Answer, figures: dict[str, Figure], *, with_parts: bool) ->
 def _changes_table(found: tuple[Change, ...]) -> Table:
     rows = []
     for change in found:
-        result = train_result(change.run, plain=True)
+        result = change.result
         rows.append((change.flag, f"{gib(result.low)} to {gib(result.high)}", change.cost))
     columns = (Column("change", "left"), Column("GiB"), Column("cost", "left"))
     return Table(columns, tuple(rows))
@@ -516,7 +516,10 @@ def _extra(of: Answer) -> dict[str, Any]:
             for layer in budget.saved.layers
             for tensor in layer.tensors
         ],
-        "changes": [{"flag": change.flag, "cost": change.cost} for change in of.changes],
+        "suggestions": [
+            {"change": change.cost, "flag": change.flag, "needed_low": result.low, "needed_high": result.high}
+            for change, result in ((change, change.result) for change in of.changes)
+        ],
         "price": of.time.money if of.time else None,
     }
 
@@ -590,9 +593,17 @@ def schema() -> dict[str, Any]:
                     },
                 ),
             ),
-            "changes": p.listed(
+            "suggestions": p.listed(
                 "changes that make it fit, the cheapest first",
-                p.fields("a change", {"flag": p.text("what to type"), "cost": p.text("what it costs")}),
+                p.fields(
+                    "a change",
+                    {
+                        "change": p.text("what it costs"),
+                        "flag": p.text("what to type"),
+                        "needed_low": p.whole("bytes that it needs then, at least"),
+                        "needed_high": p.whole("bytes that it needs then, at most"),
+                    },
+                ),
             ),
             "price": p.or_null(p.number("price of the GPU-hours"), "without --price"),
         },

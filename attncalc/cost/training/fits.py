@@ -122,6 +122,11 @@ class Change(NamedTuple):
     cost: str
     run: Training
 
+    @property
+    def result(self) -> TrainResult:
+        """Whether the changed run fits, and what it needs."""
+        return train_result(self.run, plain=True)
+
 
 def changes(run: Training) -> tuple[Change, ...]:
     """Return changes that are sure to make a run fit, the cheapest first; () if it fits already, or none does.
