@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from .records import NamedTuple
 
 COLUMNS = {
     "checks": ("of", "name", "predicted", "measured", "tolerance", "unit"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from .ggml import TYPES_BY_NAME
+from .records import NamedTuple
 
 BITS = {
     "F64": 64,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from .records import NamedTuple
 
 
 class GgmlType(NamedTuple):

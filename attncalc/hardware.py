@@ -5,11 +5,9 @@ The facts are in presets/gpus/, with the vendor's page as source; config/gpus.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
-
 from .errors import AttncalcError
 from .quantity import Quantity, Ratio, ratio, symbol
+from .records import NamedTuple, dataclass
 from .units import DTYPES, DType, dtype
 
 UNIFIED_MEMORY_SHARE = (3, 4)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 
 from .attention import Matrix
 from .attention.kind import tp_share
 from .errors import AttncalcError
 from .quantity import documented
+from .records import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .attention import FULL, Attention, CacheSpec, Matrix, Variant
 from .errors import AttncalcError
 from .mlp import Mlp
 from .quantity import Constant, Quantity, ceil_div, documented, named, symbol, symbolic
+from .records import NamedTuple, dataclass
 from .units import count, truncate
 from .workload import CAUSAL, Mask, Run, Workload
 

@@ -12,10 +12,11 @@ stands where the option is used: those of an engine in the engine's package.
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from .errors import BadValueError, did_you_mean
 from .ggml import FILE_TYPES
+from .records import NamedTuple
 from .units import DTYPES, dtype, is_dtype, parse_bytes, parse_count, truncate
 
 Count = int | str

@@ -18,7 +18,9 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
+
+from .records import NamedTuple
 
 Spec = TypeVar("Spec")
 COUNT: Mapping[str, Any] = MappingProxyType({"type": "integer", "minimum": 1, "maximum": 10**15})

@@ -11,9 +11,10 @@ import math
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from .quantity import ceil_div, symbol_like
+from .records import NamedTuple
 
 Role = Literal["attention", "cross", "mlp", "experts", "shared_experts", "router", "embedding", "head"]
 """The part of a model that a matrix belongs to. Norms, biases and convolutions are not quantized."""

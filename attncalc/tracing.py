@@ -26,10 +26,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from .errors import AttncalcError
 from .quantity import Formula, Quantity, Ratio
+from .records import NamedTuple
 
 Answer = TypeVar("Answer")
 CHECKED = False

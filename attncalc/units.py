@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from .errors import BadValueError, did_you_mean
 from .quantity import ceil_div, symbol_like
+from .records import NamedTuple
 
 BYTES = "B"
 FLOP = "FLOP"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from .errors import AttncalcError, BadValueError
 from .quantity import Quantity, documented, symbol, symbolic
+from .records import NamedTuple, dataclass
 from .units import count, parse_count, truncate
 
 if TYPE_CHECKING:

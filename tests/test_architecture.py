@@ -13,21 +13,22 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "attncalc"
-BASE = {"errors", "quantity", "ranges", "search", "units", "workload"}
+BASE = {"errors", "quantity", "ranges", "records", "search", "units", "workload"}
 MODEL = BASE | {"attention", "mlp", "ggml", "checkpoint", "quantization", "model", "what_if"}
 MAY_IMPORT = {
     "errors": set[str](),
-    "quantity": set[str](),
+    "quantity": {"records"},
+    "records": set[str](),
     "ranges": {"errors", "units"},
     "search": set[str](),
-    "tracing": {"errors", "quantity"},
-    "units": {"errors", "quantity"},
-    "options": {"errors", "ggml", "units"},
-    "workload": {"errors", "quantity", "units"},
+    "tracing": {"errors", "quantity", "records"},
+    "units": {"errors", "quantity", "records"},
+    "options": {"errors", "ggml", "records", "units"},
+    "workload": {"errors", "quantity", "records", "units"},
     "attention": BASE,
     "mlp": BASE | {"attention"},
-    "ggml": set[str](),
-    "checkpoint": {"ggml"},
+    "ggml": {"records"},
+    "checkpoint": {"ggml", "records"},
     "quantization": BASE,
     "model": BASE | {"attention", "mlp", "checkpoint", "quantization"},
     "what_if": MODEL,
@@ -36,8 +37,8 @@ MAY_IMPORT = {
     "cost": MODEL | {"engines", "hardware", "check", "tracing"},
     "serving": MODEL | {"engines", "hardware", "cost", "check"},
     "config": MODEL | {"hardware"},
-    "check": set[str](),
-    "plot": {"errors", "units"},
+    "check": {"records"},
+    "plot": {"errors", "records", "units"},
     "report": MODEL | {"engines", "hardware", "cost", "serving", "check", "plot"},
     "api": MODEL | {"hardware", "engines", "cost", "serving", "config", "report", "options"},
     "verify": MODEL | {"hardware", "engines", "cost", "check"},

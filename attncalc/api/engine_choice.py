@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..config import load
 from ..config.gpus import gpus_of
@@ -14,6 +14,7 @@ from ..engines.pasted import LaunchWords
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..options import options_of
+from ..records import NamedTuple
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 
 _NOT_OLLAMA = frozenset({"engine", "tp", "pp", "dp", "dcp", "attn_dp", "gpu_memory_utilization"})

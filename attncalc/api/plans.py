@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..config import ModelLike
 from ..config.gpus import gpu_names, gpus_of
@@ -14,6 +14,7 @@ from ..errors import AttncalcError
 from ..hardware import Gpu
 from ..options import as_text, options_of, parsed
 from ..ranges import parse_counts, split_list
+from ..records import NamedTuple
 from ..report.plan import asked, plan_report
 from ..serving.plan import Demand, Plan, make_plan, search
 from ..serving.plan_space import Space

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..config import ModelLike
 from ..config.gpus import gpus_of
@@ -17,6 +17,7 @@ from ..errors import AttncalcError, BadValueError, NotSupportedError, did_you_me
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..options import parsed
+from ..records import NamedTuple
 from ..units import parse_count, parse_decimal, truncate
 from ..workload import Workload
 from .inputs import DEFAULT_CONTEXT, read_model, read_source

@@ -7,8 +7,9 @@ cache grows with the source and not with the generated tokens.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..records import NamedTuple
 from ..workload import Mask, Run
 from .grouped import Grouped
 from .kind import CacheSpec, Matrix, Widths

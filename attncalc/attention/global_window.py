@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import AttncalcError
 from ..quantity import COUNT, documented
+from ..records import dataclass
 from ..workload import Mask, Run
 from .grouped import Grouped
 from .kind import MULTIPLY_ADD, AppliedTo, Matrix, Table

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import AttncalcError
 from ..quantity import Constant, documented, exact_div, maximum
+from ..records import dataclass
 from ..workload import Mask, Run
 from .kind import (
     BOOLEAN,

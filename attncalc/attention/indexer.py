@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from ..records import NamedTuple
 from ..workload import Mask, Run
 from .kind import MULTIPLY_ADD, CacheSpec, Matrix, Role
 from .picked import Pools

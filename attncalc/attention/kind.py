@@ -10,10 +10,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from ..errors import AttncalcError, NotSupportedError
 from ..quantity import COUNT, Constant, Quantity, documented, exact_div, minimum
+from ..records import NamedTuple
 from ..workload import Mask, Run
 from .saved import Forward, SavedTensor
 from .span import FULL, Span

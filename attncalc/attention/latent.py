@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import AttncalcError
 from ..quantity import COUNT, documented, minimum
+from ..records import dataclass
 from ..workload import Mask, Run
 from .indexer import Indexer
 from .kind import (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 
 from ..quantity import Constant, documented
+from ..records import dataclass
 from ..workload import Mask, Run
 from .kind import BOOLEAN, CacheSpec, Matrix, state_dtype
 from .recurrent import UPDATE_AND_READ, Recurrent, convolution, convolution_and_state, projection, split_evenly

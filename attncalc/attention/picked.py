@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..quantity import documented, exact_div, minimum
+from ..records import dataclass
 from .span import HALF, Chunked, Narrow, capped_causal_pairs
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..quantity import documented, minimum
+from ..records import dataclass
 from ..workload import Mask, Run
 from .grouped import Grouped
 from .kind import BOOLEAN, MULTIPLY_ADD, Matrix, Table

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from ..quantity import Constant
+from ..records import dataclass
 from ..workload import Mask, Run
 from .kind import CacheSpec, Matrix, Widths, no_saved_tensors, plain_fields, tp_share
 from .saved import Forward, SavedTensor

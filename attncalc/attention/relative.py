@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ..quantity import documented
+from ..records import dataclass
 from .grouped import Grouped
 from .kind import CacheSpec, Matrix
 

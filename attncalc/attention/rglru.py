@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 
 from ..quantity import documented, exact_div
+from ..records import dataclass
 from ..workload import Mask, Run
 from .kind import CacheSpec, Matrix
 from .recurrent import Recurrent, convolution, projection, split_evenly

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import AttncalcError
 from ..quantity import documented, exact_div
+from ..records import dataclass
 from ..workload import Mask, Run
 from .kind import CacheSpec, Matrix
 from .recurrent import UPDATE_AND_READ, Recurrent, projection, split_evenly

@@ -10,9 +10,10 @@ for the gradient of x. So the input of a frozen matrix is not saved (torch/csrc/
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ..quantity import Constant, exact_div, symbol_like
+from ..records import NamedTuple
 
 TrainingKernel = Literal["flash", "efficient", "cudnn", "math", "eager"]
 FP32 = Constant(4, "bytes of an element in fp32")

@@ -6,11 +6,11 @@ Any kind can have any span. Positions count from 1: under a causal mask, the n-t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import AttncalcError
 from ..quantity import Constant, documented, exact_div, minimum
+from ..records import dataclass
 from ..workload import Mask, Run
 
 HALF = Constant(2, "half of all pairs: a token attends to those before it")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..errors import AttncalcError
+from ..records import NamedTuple
 from ..units import parse_count, truncate
 from .cross import Cross
 from .grouped import Grouped

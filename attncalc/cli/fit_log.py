@@ -7,7 +7,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..api.fit_options import FitOptions
 from ..api.fit_request import fit_request
@@ -24,6 +24,7 @@ from ..errors import AttncalcError
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..options import parsed
+from ..records import NamedTuple
 from ..serving.request import FitRequest
 from ..units import GIB, dtype, is_dtype, truncate
 from ..what_if import what_if

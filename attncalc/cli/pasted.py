@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 from ..api.engine_choice import default_context
 from ..config.presets import preset_of, with_file_type
@@ -16,6 +15,7 @@ from ..engines import ENGINES, find_engine
 from ..engines.pasted import LaunchWords, could_matter
 from ..errors import AttncalcError
 from ..options import Option
+from ..records import NamedTuple
 from ..units import truncate
 
 _MOST_WORDS = 1_000

@@ -6,7 +6,7 @@
 import sys
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
@@ -18,6 +18,7 @@ from ..config.gpus import gpu
 from ..errors import AttncalcError, CannotCheckError, NotSupportedError, did_you_mean
 from ..model import ModelSpec
 from ..options import COUNT, Count, Option, Parser, options_of, parsed
+from ..records import NamedTuple
 from ..units import parse_decimal, truncate
 from . import COMMANDS
 from . import options as o

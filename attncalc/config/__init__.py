@@ -12,10 +12,11 @@ import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..errors import AttncalcError, NoSuchModelError
 from ..model import ModelSpec
+from ..records import NamedTuple
 from ..units import truncate
 from .build import build_model
 from .document import Document

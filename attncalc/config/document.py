@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import AttncalcError
+from ..records import NamedTuple
 from ..units import truncate
 
 KeyPath = tuple[str | int, ...]

@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from .. import __version__
+from ..records import NamedTuple
 from ..units import truncate
 
 PATIENCE = 10.0

@@ -6,10 +6,10 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import unquote
 
 from ..errors import AttncalcError
+from ..records import NamedTuple
 from ..units import truncate
 from .folder import LocalFolder
 from .user_files import open_file

@@ -7,7 +7,8 @@ import os
 import subprocess
 from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
+
+from ..records import NamedTuple
 
 _SECONDS = 10
 """Time that a program has to answer."""

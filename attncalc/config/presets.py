@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NoSuchModelError, did_you_mean
 from ..ggml import FILE_TYPES
+from ..records import NamedTuple
 from ..units import truncate
 from .data_files import compiled_file, file_names, presets_folder
 

@@ -11,10 +11,11 @@ import itertools
 import math
 import re
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..checkpoint import BITS, CheckpointWeights, StoredDtype
 from ..errors import AttncalcError
+from ..records import NamedTuple
 from ..units import count, truncate
 from .folder import ByteSource, Folder
 from .parse_json import parse_object

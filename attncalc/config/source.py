@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..errors import AttncalcError
+from ..records import NamedTuple
 from ..units import truncate
 
 if TYPE_CHECKING:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ..attention import Attention, check_mask
 from ..errors import NotSupportedError
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, symbol
+from ..records import NamedTuple
 from ..workload import Run, Workload
 from .common import check_pass, compute_dtype, group_name, symbolic
 from .kernels import Machine, Moment, Shape, moments, peak

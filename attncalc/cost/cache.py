@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..attention import CacheSpec, Variant
 from ..engines import per_layer_engine
@@ -13,6 +13,7 @@ from ..engines.engine import PerLayerEngine
 from ..engines.pipeline import LayerCacheSpec
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, total
+from ..records import NamedTuple
 from ..units import DType
 from ..workload import Workload
 from .common import Part, cache_dtype, group_name, sum_over_groups, symbolic

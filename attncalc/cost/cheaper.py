@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from typing import NamedTuple
 
 from ..model import ModelSpec
+from ..records import NamedTuple
 from ..search import first_true
 from ..tracing import Compiled
 from ..workload import Workload

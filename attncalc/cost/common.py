@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ..attention.span import no_decode_step
 from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, named, total
+from ..records import NamedTuple
 from ..units import DType, dtype
 from ..workload import Workload
 

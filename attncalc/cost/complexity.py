@@ -8,12 +8,12 @@ projections have n d^2 too, and a row of their own.
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 from ..attention import Sliding
 from ..attention.kind import MULTIPLY_ADD
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
+from ..records import NamedTuple
 from ..workload import Workload
 from .common import symbolic
 from .flops import passes, projections, query_tokens, scores

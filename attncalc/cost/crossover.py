@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import lcm
-from typing import NamedTuple
 
 from ..attention import Chunked
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, least, named, ratio
+from ..records import NamedTuple
 from ..search import first_true
 from ..workload import Workload
 from .common import check_source

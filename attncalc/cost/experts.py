@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ..mlp import Mlp
 from ..quantity import Formula, ceil_div, derived, symbol
+from ..records import NamedTuple
 
 Routing = Literal["fewest", "expected", "all"]
 """The routed experts that a step reads: k, the expected number, or all."""

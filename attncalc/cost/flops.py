@@ -13,11 +13,11 @@ The head is outside the layers, and is not repeated. Source: Korthikanti et al. 
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 from ..attention.kind import MULTIPLY_ADD
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, named, quantity, summed
+from ..records import NamedTuple
 from ..workload import Recompute, Run, Workload
 from .common import Part, check_pass, group_name, sum_named, sum_over_groups, symbolic
 from .params import matmul_weights, params

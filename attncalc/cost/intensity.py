@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ..errors import AttncalcError
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, Ratio, named, quantity, ratio, symbol
+from ..records import NamedTuple
 from ..workload import Workload
 from .cache import kv_cache
 from .common import Part, compute_dtype, group_name, sum_named, sum_over_groups

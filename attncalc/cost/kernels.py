@@ -14,9 +14,9 @@ efficient (memory-efficient attention, arXiv:2112.05682) hold no S x T tensor. `
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from ..quantity import Constant, Quantity, ceil_div, minimum, named, quantity, symbol, total
+from ..records import NamedTuple
 
 KERNELS = ("math", "flash", "efficient", "cudnn")
 FP32 = Constant(4, "bytes of an element in fp32")

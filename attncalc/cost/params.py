@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ..attention import Matrix
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, ceil_div, quantity, symbol_like, total
+from ..records import NamedTuple
 from .common import Part, group_name, sum_named, sum_over_groups
 
 

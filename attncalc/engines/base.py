@@ -12,10 +12,10 @@ From plain ints it computes plain ints, which searches use; from Quantities it c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from ..quantity import Quantity, Ratio, symbol
+from ..records import NamedTuple, dataclass
 from ..units import DType
 from .pipeline import LayerCacheSpec
 

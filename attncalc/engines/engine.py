@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from ..errors import AttncalcError
 from ..quantity import Quantity, symbol
+from ..records import NamedTuple
 from ..units import DType
 from .pipeline import stage_sizes
 

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ..attention import Matrix
 from ..errors import AttncalcError
 from ..mlp import Mlp
 from ..model import ModelSpec
 from ..quantity import documented, exact_div
+from ..records import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ Each engine's own are in its `options.py`.
 
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
-from dataclasses import dataclass
 from typing import Annotated, TypedDict
 
 from ..options import COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, TEXT, YES_OR_NO, Count, Option
+from ..records import dataclass
 from ..units import DType
 from .base import EngineArgs
 

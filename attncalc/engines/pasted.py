@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+
+from ..records import NamedTuple
 
 Reading = Callable[[str], Sequence[str]]
 """From the value of an engine's option to the options of `attncalc fit`; () if it changes no memory."""

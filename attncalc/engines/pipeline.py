@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, groupby, pairwise
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from ..attention import CacheSpec
 from ..errors import AttncalcError
 from ..model import plural
 from ..quantity import symbol_like
+from ..records import NamedTuple
 
 Layer = TypeVar("Layer")
 NO_CACHE = ("this model has no cache", "it is an encoder: 'attncalc memory' computes its activation memory")

@@ -8,11 +8,11 @@ and agrees with measurements, and wide if it rests on few of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isqrt
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..quantity import Quantity, named, symbol, total
+from ..records import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from ..hardware import Gpu

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 from ..check import Check
+from ..records import NamedTuple
 from ..units import BYTES, GIB, TOKENS
 
 MIB = 2**20

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, TypeVar, overload
+from typing import Generic, TypeVar, overload
+
+from ..records import NamedTuple
 
 T = TypeVar("T")
 Number = tuple[int, ...]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ..attention import CacheSpec
 from ..errors import AttncalcError
 from ..quantity import named, quantity, ratio, symbol
+from ..records import dataclass
 from ..units import BYTES, DType, count
 from ..workload import Workload
 from .base import NO_LIMIT, Bound, Detail, EngineArgs, Pool

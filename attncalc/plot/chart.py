@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal
 
+from ..records import NamedTuple
 from .scale import WIDE, Axis, Scale, scale
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
+from ..records import NamedTuple
 from ..units import BYTES, PER_SECOND, TOKENS, common_unit, short
 
 WIDE = 30

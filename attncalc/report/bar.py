@@ -6,8 +6,9 @@ It is drawn with block characters; where an output's encoding has none, characte
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Literal, NamedTuple
+from typing import Literal
 
+from ..records import NamedTuple
 from ..units import GIB
 
 WIDTH = 60

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..cost.cache import kv_cache
 from ..cost.flops import prefill_and_decode
@@ -12,6 +12,7 @@ from ..cost.intensity import decode_intensity
 from ..cost.params import params
 from ..model import ModelSpec
 from ..quantity import named, quantity, ratio
+from ..records import NamedTuple
 from ..units import FLOP, NO_UNIT
 from ..workload import Workload
 from .figures import KV_CACHE, PARAMS_ATTENTION, PARAMS_TOTAL, PER_TOKEN, FigureRow, FigureRows, ratio_row

@@ -6,10 +6,11 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import AttncalcError, did_you_mean
 from ..quantity import Quantity
+from ..records import NamedTuple
 from ..units import BYTES, FLOP, Amount, exact, human, parse_amount, truncate
 from .report import Figure, Report
 

@@ -5,9 +5,10 @@ A report gives values by name. JSON Schemas, the columns of sweeps and the table
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ..quantity import Quantity, Ratio
+from ..records import NamedTuple
 from ..units import BYTES, NO_UNIT, PARAMS
 from .report import Figure
 
@@ -97,7 +98,7 @@ class FigureRows(dict[str, FigureRow]):
         """
         if unknown := values.keys() ^ self.keys():
             raise TypeError(f"figures without a row, or rows without a value: {', '.join(sorted(unknown))}")
-        given = [value if isinstance(value, Given) else Given(value) for value in (values[name] for name in self)]
+        given = [value if isinstance(value, Given) else (value, "", "") for value in (values[name] for name in self)]
         return tuple(
             row.figure(value, label, own_source or row.source or source, of)
             for row, (value, label, own_source) in zip(self.values(), given, strict=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..engines import ENGINES, find_engine
 from ..errors import AttncalcError
 from ..plot.chart import Chart, Picture
+from ..records import NamedTuple
 from ..serving.answer import Answer
 from ..serving.fit import Verdict
 from ..serving.request import FitRequest, ResolvedRequest

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from ..records import NamedTuple
 from ..serving.answer import Answer
 from ..serving.fit import USEFUL_CONTEXT, sure_limits
 from ..serving.launch import launch_command

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import IO, TYPE_CHECKING, Any, TypeGuard
 
 from ..errors import AttncalcError, BadValueError, did_you_mean
+from ..records import NamedTuple
 from ..units import truncate
 
 if TYPE_CHECKING:

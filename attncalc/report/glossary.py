@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from ..errors import AttncalcError, did_you_mean
+from ..records import NamedTuple
 from ..units import truncate
 from .report import Column, Report, Table
 

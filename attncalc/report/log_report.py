@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..check import Check
 from ..engines import find_engine
 from ..engines.startup_log import StartupLog
 from ..hardware import Gpu
 from ..model import plural
+from ..records import NamedTuple
 from ..serving.answer import Answer
 from ..serving.launch import launch_command
 from ..serving.log_check import Estimate, LogComparison, compare, with_logged_weights

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..attention.recurrent import NoAttention
 from ..cost.cache import kv_cache
 from ..cost.params import params
 from ..model import ModelSpec, plural
 from ..quantity import Quantity, quantity
+from ..records import NamedTuple
 from ..units import BYTES, NO_UNIT, PARAMS, TOKENS, count, truncate
 from ..workload import Workload
 from .figures import PARAMS_TOTAL, PER_TOKEN, FigureRow, FigureRows, Given

@@ -6,9 +6,10 @@ import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import AttncalcError
+from ..records import NamedTuple
 from ..units import truncate
 from .record import record_page
 from .schemas import schema_name

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..cost.common import cache_dtype, compute_dtype
 from ..model import ModelSpec
 from ..quantity import Formula, Quantity, Ratio
+from ..records import NamedTuple
 from ..units import column, count, exact, human, quotient
 from ..workload import Workload
 

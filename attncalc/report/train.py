@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..cost.training.fits import ALLOCATOR, Change, TrainResult, changes, overhead, stage_sizes, train_result
 from ..cost.training.setup import Training
@@ -12,6 +12,7 @@ from ..cost.training.work import Duration, Work, duration, work
 from ..hardware import Gpu
 from ..model import plural
 from ..quantity import Quantity, named, quantity, symbol, total
+from ..records import NamedTuple
 from ..units import BYTES, FLOP, GIB, NO_UNIT, PARAMS, SECONDS, TOKENS, count, human
 from .bar import gib, gib_range
 from .figures import SUM, FigureRow, FigureRows, ratio_row

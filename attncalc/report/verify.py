@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import __version__
 from ..check import VerifyResult
 from ..model import ModelSpec, plural
 from ..quantity import Quantity
+from ..records import NamedTuple
 from ..units import count
 from ..workload import Workload
 from .charts.picture import picture

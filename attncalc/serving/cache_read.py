@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..attention import CacheSpec
 from ..cost.cache import cache_bytes
@@ -11,6 +11,7 @@ from ..engines.engine import PerLayerEngine
 from ..engines.ideal import ENGINE as IDEAL
 from ..model import ModelSpec
 from ..quantity import Quantity, exact_div, named, quantity, summed, symbol
+from ..records import NamedTuple
 from ..units import DType, dtype
 from ..workload import Workload
 

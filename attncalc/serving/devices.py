@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from ..cost.cache import layer_cache_specs
 from ..engines.base import CacheLayout
 from ..engines.runtime import DeviceMemory
 from ..model import ModelSpec
 from ..quantity import Quantity, named
+from ..records import NamedTuple
 from .memory_budget import End, MemoryBudget, Reserve, memory_budget, weights_on_gpu
 from .request import ResolvedRequest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ..cost.cache import layer_cache_specs
 from ..engines.base import CacheLayout, Pool
@@ -13,6 +13,7 @@ from ..engines.engine import Refusal
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
+from ..records import NamedTuple
 from ..search import first_true
 from .devices import Device, HostMemory, device_memory, devices_of, each_device, host_memory, layout_per_device
 from .memory_budget import End, MemoryBudget

@@ -18,12 +18,12 @@ steps have the average context, the prompt and half of the output, as in `traffi
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 from ..cost.experts import Routing
 from ..engines.expert_parallel import with_ranks
 from ..errors import AttncalcError
 from ..quantity import Ratio, maximum, named, ratio, symbol
+from ..records import NamedTuple
 from .cache_read import ServingConfig
 from .request import ResolvedRequest
 from .roofline import Bound, Step, decode_step, machine_of, prefill_step

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import NamedTuple
 
 from ..check import Check
 from ..cost.cache import layer_cache_specs
@@ -18,6 +17,7 @@ from ..engines import find_engine
 from ..engines.startup_log import LogMemory, StartupLog
 from ..errors import AttncalcError
 from ..ggml import FILE_TYPES
+from ..records import NamedTuple
 from ..units import GIB
 from .fit import fit
 from .memory_budget import MemoryBudget, memory_budget

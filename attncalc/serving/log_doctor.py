@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ..check import Check
 from ..engines import find_engine
 from ..engines.startup_log import Advice, LogMemory, LogRefusal, StartupLog, least
 from ..hardware import Gpu
+from ..records import NamedTuple
 from ..units import BYTES, GIB, count, human
 from .fit import FitResult, fit
 from .log_check import logged_weights, without_gpu

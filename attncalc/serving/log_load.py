@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
 
 from ..engines.startup_log import Load, LogMemory, StartupLog
+from ..records import NamedTuple
 from .fit import FitResult, fit
 from .log_check import without_gpu
 from .request import FitRequest, LoggedExcess, resolve

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ..engines.runtime import RuntimeFacts, RuntimeMemory
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
+from ..records import NamedTuple
 from .request import ResolvedRequest, Share
 from .weight_format import multiplied_as
 from .weights import Weights, weights

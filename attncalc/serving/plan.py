@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
 
 from ..errors import AttncalcError
 from ..hardware import Gpu
 from ..quantity import Ratio, ratio, symbol
+from ..records import NamedTuple
 from ..search import first_true
 from ..units import SECONDS, count, quotient
 from .fit import Deployment, Verdict

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..engines import find_engine
 from ..engines.engine import Engine
 from ..model import ModelSpec
+from ..records import NamedTuple
 from .fit import tensor_parallel_sizes
 from .request import FitRequest
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
+from ..records import NamedTuple
 from .load_bounds import Load
 from .request import ResolvedRequest
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..cost.common import check_source
 from ..cost.params import params
@@ -22,6 +21,7 @@ from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..quantity import ceil_div
+from ..records import NamedTuple, dataclass
 from ..units import BYTES, count, dtype, human, is_dtype, parse_decimal, truncate
 from ..workload import Workload
 from .drafts import draft_model, predicting, without_prediction

@@ -13,7 +13,7 @@ takes with the expected number of experts is given beside them, and is no bound.
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ..cost.common import compute_dtype, sum_named
 from ..cost.experts import Routing
@@ -21,6 +21,7 @@ from ..cost.flops import flops, head_flops
 from ..hardware import Gpu, Peak
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio, ceil_div, least, named, quantity, ratio, symbol
+from ..records import NamedTuple
 from ..search import first_true
 from ..units import DType
 from ..workload import Workload

@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from itertools import combinations, islice, product
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..errors import AttncalcError
 from ..model import plural
+from ..records import NamedTuple
 from ..units import count, dtype
 from .fit import FitResult, fit, possible_verdict, sure_limits, sure_sequences, with_other_gpus
 from .offload import with_least_offload

@@ -7,11 +7,12 @@ tokens. Loading is worth it if it takes less time than prefilling these tokens a
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ..engines.engine import HostCache
 from ..errors import AttncalcError
 from ..quantity import Quantity, Ratio, least, named, quantity, ratio, symbol
+from ..records import NamedTuple
 from ..search import first_true
 from ..units import GIB
 from .cache_read import ServingConfig, cache_read

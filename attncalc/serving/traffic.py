@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ..errors import AttncalcError
 from ..quantity import Quantity, ceil_div, quantity, symbol
+from ..records import NamedTuple
 from ..units import count
 
 

@@ -10,9 +10,8 @@ With more requests than at worst, an engine may have to preempt some of them. Wi
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ..quantity import Quantity, symbol
+from ..records import NamedTuple
 from .fit import Deployment, most_sequences
 from .memory_budget import End
 from .request import ResolvedRequest

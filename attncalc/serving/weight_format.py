@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..attention import Matrix
 from ..cost.common import Part, group_name, sum_over_groups
@@ -17,6 +17,7 @@ from ..ggml import FILE_TYPES, TYPES_BY_NAME
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, quantity, symbol, total
 from ..quantization import Quantization, Role, Scheme
+from ..records import NamedTuple
 from ..units import DType, dtype
 from ..workload import Workload
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..cost.params import params
 from ..engines.engine import ExtraWeights, HeldWeights
@@ -17,6 +17,7 @@ from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol, total
 from ..quantization import Quantization, Role, Scheme
+from ..records import NamedTuple
 from ..units import count
 from .weight_format import (
     WeightFormat,

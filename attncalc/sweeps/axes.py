@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..api.fit_options import DeploymentOptions, EngineOptions, TrafficOptions
 from ..api.options import CacheDtypeOptions, PassOptions, ReadOptions, SizeOptions, TrainingOptions, WhatIfOptions
@@ -16,6 +16,7 @@ from ..engines import ENGINES
 from ..errors import AttncalcError, did_you_mean
 from ..options import Option, options_of
 from ..ranges import parse_counts
+from ..records import NamedTuple
 from ..units import count, truncate
 
 MAX_CELLS = 10_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..api.inputs import DEFAULT_CONTEXT
 from ..api.options import WhatIfOptions
@@ -13,6 +13,7 @@ from ..config import ModelLike, load
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..options import as_text, parsed
+from ..records import NamedTuple
 from ..what_if import what_if
 from .axes import FIT_AXES, FLAGS, INNER, PASS_AXES, TRAFFIC_AXES, Axis, cell, option_name, read_axes
 from .columns import BOUNDS, COSTS, ERROR, MEMORY, PASS, USERS, read_columns, unit_of

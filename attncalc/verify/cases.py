@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ..attention import Attention, Cross
 from ..attention.recurrent import NoAttention
 from ..cost.common import group_name
 from ..model import ModelSpec, Stack
+from ..records import NamedTuple
 from ..workload import Mask
 
 

@@ -12,11 +12,12 @@ import logging
 from collections.abc import Callable, Hashable
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..records import NamedTuple
 from .errors import CannotRunError, refusal
 from .masks import KernelMask
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ..attention import Chunked, Sliding, Span
+from ..records import NamedTuple
 from ..workload import Mask
 
 BLOCK = 1024

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from torch import Tensor
 
+from ..records import NamedTuple
 from .kernels import REFERENCE
 from .layers.cache import Cache
 from .masks import NO_MASK, KernelMask

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 import torch
 
@@ -15,6 +14,7 @@ from ..cost.cache import kv_cache
 from ..cost.params import params
 from ..errors import CannotCheckError
 from ..model import ModelSpec
+from ..records import NamedTuple
 from ..units import BYTES, count, human
 from ..workload import Run, Workload
 from .cases import Case, cases

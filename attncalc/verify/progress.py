@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from ..check import VerifyResult
+from ..records import NamedTuple
 from ..units import duration
 
 MEASURED_SECONDS = 2.0

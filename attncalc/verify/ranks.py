@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 from ..errors import AttncalcError
+from ..records import NamedTuple
 
 
 class Rank(NamedTuple):

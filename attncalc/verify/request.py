@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 
 from ..cost.common import compute_dtype
 from ..errors import AttncalcError, did_you_mean
 from ..model import ModelSpec
+from ..records import NamedTuple
 from ..units import count, dtype, truncate
 from ..workload import Workload
 from .devices import DTYPES, Device

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from functools import partial
 from statistics import median
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..check import Timing
+from ..records import NamedTuple
 from ..workload import Run
 from .checks.counts import projection_flops
 from .devices import Device

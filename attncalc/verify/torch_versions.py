@@ -7,9 +7,10 @@ and is not listed here.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 import torch
+
+from ..records import NamedTuple
 
 MEASURED = (2, 13)
 """The version whose kernels the predictions were compared with."""

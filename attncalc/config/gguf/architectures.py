@@ -9,9 +9,8 @@ llama-cpp-python 0.3.36.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ...errors import did_you_mean
+from ...records import NamedTuple
 
 
 class Windows(NamedTuple):

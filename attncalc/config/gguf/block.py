@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import AttncalcError
+from ...records import NamedTuple
 from ...units import count, truncate
 from .header import GgufTensor
 from .keys import Keys

@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import AttncalcError
 from ...ggml import GGML_TYPES, GgmlType
 from ...model import MAX_LAYERS
+from ...records import NamedTuple
 from ...units import count, truncate
 from ..folder import ByteSource
 

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...errors import AttncalcError, NotSupportedError
+from ...records import NamedTuple
 from ...units import truncate
 from ..data_files import folder_content
 from .architectures import has_own_eagle, is_draft_class, letters_of, model_type_of_class

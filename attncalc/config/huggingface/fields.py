@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from math import isinf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from ...records import NamedTuple
 from ...units import truncate
 
 

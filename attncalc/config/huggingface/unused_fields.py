@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from ...records import NamedTuple
 from ..data_files import words
 from .family import families
 from .fields import Fields, config_classes

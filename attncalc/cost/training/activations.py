@@ -7,7 +7,6 @@ A layer's saved tensors are listed once (attention/saved.py and below). Recomput
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from ...attention.saved import (
     FP32,
@@ -23,6 +22,7 @@ from ...errors import NotSupportedError
 from ...mlp import Mlp
 from ...model import Layers, ModelSpec, Stack
 from ...quantity import Quantity, quantity, summed, symbol, symbol_like, total
+from ...records import NamedTuple
 from ...units import dtype
 from ..common import group_name
 from .setup import Stage, Training

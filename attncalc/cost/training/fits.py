@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ...errors import AttncalcError
 from ...model import plural
+from ...records import NamedTuple
 from ...search import first_true
 from ...units import GIB, MIB, count
 from .setup import Lora, Training

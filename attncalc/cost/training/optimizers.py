@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from ...records import NamedTuple
 from .param_tensor import ParamTensor
 
 BLOCK = 256

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ...attention.saved import TrainingKernel
 from ...errors import AttncalcError, NotSupportedError
 from ...hardware import Gpu
 from ...model import Layers, ModelSpec, Stack
+from ...records import NamedTuple, dataclass
 from ...units import dtype
 from ...workload import Workload
 from .optimizers import OPTIMIZERS, Optimizer

@@ -8,9 +8,9 @@ ranks, stage 2 also the gradients, stage 3 also the weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from ...quantity import Quantity, named, quantity, symbol, total
+from ...records import NamedTuple
 from ...units import dtype
 from .optimizers import state_bytes
 from .param_tensor import ParamTensor

@@ -8,11 +8,11 @@ first (all gradients), or when the optimizer steps.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from ...attention.saved import SavedTensor
 from ...model import ModelSpec
 from ...quantity import Quantity, ceil_div, exact_div, named, quantity, summed, symbol, symbol_like, total
+from ...records import NamedTuple
 from ...units import MIB, dtype
 from .activations import LayerSaved, StageSaved, kept_parts, stage_saved
 from .setup import CHUNKS, Stage, Training

@@ -6,9 +6,8 @@ With frozen weights the backward pass computes no gradients of them: 2 forward p
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ...quantity import Quantity, Ratio, quantity, ratio, symbol
+from ...records import NamedTuple
 from ..flops import Flops, flops
 from .setup import Training
 

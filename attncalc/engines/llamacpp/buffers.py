@@ -13,12 +13,12 @@ llama-memory-recurrent.cpp, llama-kv-cache-dsv4.cpp.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from ...attention import CacheSpec, Chunked
 from ...attention.kind import POOLING_ROLES, Role
 from ...errors import AttncalcError, NotSupportedError
 from ...quantity import ceil_div, exact_div, minimum, renamed, symbol_like
+from ...records import NamedTuple
 from ...units import DType, count, dtype
 from ..pipeline import LayerCacheSpec, sum_over_layers
 from .options import LlamacppArgs

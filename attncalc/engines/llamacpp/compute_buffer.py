@@ -24,12 +24,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import NamedTuple
 
 from ...attention.kind import Attention
 from ...attention.latent import Latent
 from ...model import Layers, ModelSpec
 from ...quantity import Quantity, maximum, named, quantity, symbol
+from ...records import NamedTuple
 from ..runtime import Term
 from .versions import LlamaCppVersion
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ...attention import CacheSpec
 from ...errors import AttncalcError
 from ...quantity import Ratio, most, named, quantity, ratio, renamed, symbol, symbol_like
+from ...records import dataclass
 from ...search import first_true
 from ...units import BYTES, NO_UNIT, count, truncate
 from ..base import NO_LIMIT, Bound, Detail, Pool

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import NamedTuple
 
 from ...ggml import FILE_TYPES
+from ...records import NamedTuple
 from ...units import GIB, dtype, is_dtype
 from ..base import CacheLayout
 from ..startup_log import (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from ...hardware import Gpu
+from ...records import dataclass
 from ..runtime import DeviceMemory, RuntimeFacts
 from .buffers import TYPES, Buffer, StateRows, stream_cells
 from .compute_buffer import ComputeBuffer

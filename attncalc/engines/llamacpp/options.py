@@ -4,11 +4,11 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from ...errors import AttncalcError
 from ...options import BYTES, COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, Count, Option, Parser, Size, count_or_zero
+from ...records import NamedTuple, dataclass
 from ...units import DType, dtype, list_tip, parse_decimal, truncate
 from ..base import EngineArgs
 from ..engine import AUTO

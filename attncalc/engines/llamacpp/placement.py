@@ -19,9 +19,10 @@ import struct
 from bisect import bisect_right
 from functools import lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...errors import AttncalcError
+from ...records import NamedTuple
 from ...units import count
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from ...attention import Matrix
 from ...checkpoint import CheckpointWeights, StoredDtype, StoredTensor
 from ...ggml import FILE_TYPES, TYPES_BY_NAME
 from ...model import Layers, ModelSpec
+from ...records import NamedTuple
 from .placement import TWO_LAYERS_PER_BLOCK
 
 _FALLBACKS = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}

@@ -18,12 +18,11 @@ Source: DSV4PoolConfigurator (srt/model_executor/pool_configurator.py) and srt/m
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
 
 from ...errors import AttncalcError
 from ...quantity import Quantity, ceil_div, named, quantity
+from ...records import NamedTuple, dataclass
 from ...units import BYTES, GIB, TOKENS, dtype, parse_decimal
 from ..base import Detail
 from ..ds_mla import KEY_BYTES, LARGE_POOL, SMALL_POOL, check_stored, index_key_bytes, padded_page

@@ -2,12 +2,12 @@
 
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, TypedDict
 
 from ...errors import AttncalcError
 from ...options import COUNT, TEXT, Count, Option, Parser
+from ...records import dataclass
 from ...units import truncate
 from ..options import PagedArgs
 from .versions import SglangVersion, sglang_version

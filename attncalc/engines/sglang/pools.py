@@ -7,13 +7,13 @@ has a row too: SGLang multiplies by the number of layers, not of caches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ...attention import CacheSpec, Chunked, Full, Sliding
 from ...attention.kind import POOLING_ROLES
 from ...attention.picked import Selected
 from ...errors import AttncalcError, NotSupportedError
 from ...quantity import renamed, symbol_like
+from ...records import NamedTuple
 from ...units import dtype
 from ..pipeline import LayerCacheSpec, check_stages, cut_into_stages, merge_equal, sum_over_layers
 from .options import SglangArgs

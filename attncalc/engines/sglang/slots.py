@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
-from typing import NamedTuple
 
 from ...quantity import (
     Quantity,
@@ -26,6 +24,7 @@ from ...quantity import (
     symbol,
     symbol_like,
 )
+from ...records import NamedTuple, dataclass
 from ...units import BYTES, GIB, TOKENS
 from ..base import Bound, Detail, Pool
 from .options import SglangArgs

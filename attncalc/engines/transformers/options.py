@@ -2,10 +2,10 @@
 
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
-from dataclasses import dataclass
 from typing import Annotated, TypedDict
 
 from ...options import COUNT, Count, Option
+from ...records import dataclass
 from ..base import EngineArgs
 
 

@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from ...quantity import (
@@ -24,6 +23,7 @@ from ...quantity import (
     symbol,
     symbol_like,
 )
+from ...records import dataclass
 from ...units import BYTES, GIB, NO_UNIT, TOKENS, count
 from ..base import Bound, Detail, Pool
 from .groups import KVCacheGroup

@@ -8,9 +8,9 @@ all groups have the same number of layers: that of the rarest kind. Gemma 3 27B 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ...errors import NotSupportedError
+from ...records import NamedTuple
 from .layer_spec import LayerSpec
 from .options import VllmArgs
 from .versions import VllmVersion

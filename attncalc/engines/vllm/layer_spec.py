@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ...attention import CacheSpec, Chunked, Sliding
 from ...attention.kind import POOLING_ROLES
 from ...errors import AttncalcError, NotSupportedError
 from ...quantity import ceil_div, exact_div, symbol_like
+from ...records import NamedTuple
 from ...units import DType, dtype
 from ..ds_mla import KEY_BYTES, LARGE_POOL, SMALL_POOL, check_stored, index_key_bytes, padded_page
 from .options import VllmArgs

@@ -4,12 +4,12 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, TypedDict
 
 from ...errors import AttncalcError
 from ...options import COUNT, YES_OR_NO, Count, Option, Parser
+from ...records import dataclass
 from ...units import GIB, parse_bytes, truncate
 from ..options import PagedArgs
 from .versions import VllmVersion, vllm_version

@@ -9,10 +9,9 @@ logs; `versions.py` lists what changed.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ...hardware import FREE_OF_UNIFIED
 from ...quantity import maximum, quantity, symbol
+from ...records import NamedTuple
 from ...units import BYTES, GIB, MIB, count, human
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
 from .encoder import divides_tower, encoder, with_limits_of_profile

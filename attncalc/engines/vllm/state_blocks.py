@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ...errors import AttncalcError, NotSupportedError
 from ...quantity import ceil_div, renamed, symbol_like
+from ...records import NamedTuple
 from ..pipeline import LayerCacheSpec
 from .layer_spec import STATE_ROLES, layer_specs
 from .options import VllmArgs

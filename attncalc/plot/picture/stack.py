@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations, product
-from typing import Any, NamedTuple
+from typing import Any
 
+from ...records import NamedTuple
 from ..chart import Stack
 from ..scale import Scale, scale
 from . import style

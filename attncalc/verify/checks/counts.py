@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +15,7 @@ from ...check import Check
 from ...cost.kernels import FLASH_ALIGNMENT
 from ...engines import per_layer_engine
 from ...quantity import ceil_div, total
+from ...records import NamedTuple
 from ...units import BYTES, FLOP, NO_UNIT, PARAMS, dtype
 from ...workload import Run, Workload
 from ..cases import Case

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from ...check import Check, Reported
 from ...cost.activations import LayerActivations, activations
 from ...cost.kernels import Machine, Moment
 from ...model import ModelSpec
 from ...quantity import quantity
+from ...records import NamedTuple
 from ...units import BYTES, human
 from ..devices import Block, Device, PeakMemory
 from ..extra_kernels import cost_kernel, has_split_buffers

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from ...attention import FULL, Attention, Grouped, Span, Widths, pairs
 from ...check import Check
+from ...records import NamedTuple
 from ...workload import CAUSAL, Mask, Run
 from ..devices import DTYPES, Device
 from ..errors import CannotRunError

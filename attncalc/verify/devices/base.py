@@ -7,13 +7,14 @@ import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
 from ...attention import Widths
 from ...cost.kernels import Machine
+from ...records import NamedTuple
 from ..errors import explained
 from ..masks import KernelMask
 from ..torch_versions import version_notes

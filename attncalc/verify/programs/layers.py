@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple
 
 import torch
 
@@ -15,6 +14,7 @@ from ...cost.cache import kv_cache
 from ...cost.common import group_name
 from ...cost.params import params
 from ...model import ModelSpec
+from ...records import NamedTuple
 from ...units import BYTES, PARAMS
 from .. import timing
 from ..cases import Case, cases

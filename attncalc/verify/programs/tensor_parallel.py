@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,6 +21,7 @@ from ...check import Check, VerifyResult
 from ...errors import AttncalcError, CannotCheckError
 from ...model import ModelSpec
 from ...quantity import symbol, total
+from ...records import NamedTuple
 from ...units import BYTES, PARAMS, count
 from ..cases import Case, cases
 from ..checks.counts import predicted_bytes

@@ -6,7 +6,7 @@ import datetime
 import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -14,6 +14,7 @@ from ... import __version__
 from ...check import COLUMNS, Check, VerifyResult
 from ...errors import AttncalcError
 from ...model import ModelSpec
+from ...records import NamedTuple
 from ...units import duration, truncate
 from ..devices import Device
 from ..errors import DeviceFailedError

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from ...attention import Chunked, Cross, Grouped, Sliding
 from ...attention.recurrent import Recurrent
 from ...cost.params import params
 from ...model import ModelSpec
+from ...records import NamedTuple
 from ..options import DEFAULT_CONTEXT, VerifyOptions
 
 DTYPES = ("fp32", "fp16", "bf16")

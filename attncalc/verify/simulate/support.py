@@ -10,8 +10,8 @@ On ROCm torch has no cudnn kernel; flash and efficient share one implementation 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
+from ...records import NamedTuple
 from ..torch_versions import CUDNN_192_128_ON_BLACKWELL, CUDNN_256_WIDE_ON_BLACKWELL, CUDNN_256_WIDE_ON_HOPPER
 
 FLASH_WIDTH = 256

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -17,6 +17,7 @@ from ...cost.flops import projections, scores
 from ...cost.params import params
 from ...model import Layers, ModelSpec, Stack
 from ...quantity import Quantity, quantity, total
+from ...records import NamedTuple
 from ...units import BYTES, FLOP, NO_UNIT, PARAMS, count
 from ...workload import Workload
 from .. import need_transformers

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from ...records import NamedTuple
 from .model import AttentionModule, TransformersModel, quiet
 
 STATE = re.compile(r"state|linear_cache")

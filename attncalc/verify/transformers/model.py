@@ -11,13 +11,14 @@ import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 
 from ...errors import CannotCheckError
 from ...model import Head
+from ...records import NamedTuple
 from ...units import truncate
 
 ATTENTION = re.compile(r"(Attention|MLA|Mixer|DeltaNet|ShortConv|MambaLayer|RecurrentBlock|xLSTMLayer)$")

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....quantization import Quantization, Scheme
+from ....records import NamedTuple
 from ....units import truncate
 from ...data_files import words
 from .compressed_tensors import compressed_tensors
