@@ -8,6 +8,7 @@ and needs no YAML parser, so that an installed command answers in less time, and
 from __future__ import annotations
 
 import json
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ def presets_folder() -> Path:
 @cache
 def file_names(folder: Path) -> tuple[str, ...]:
     """Return the sorted names, without '.yaml', of a folder's files."""
-    return tuple(sorted(file.stem for file in folder.glob("*.yaml")))
+    names = os.listdir(folder) if folder.is_dir() else ()
+    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
 
 
 @cache
