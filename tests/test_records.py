@@ -8,8 +8,9 @@ import inspect
 import typing
 from typing import Any
 
+from tables import each
+
 from attncalc import records
-from tests.tables import each
 
 
 def declared(dataclass: Any, named_tuple: Any) -> list[type]:
