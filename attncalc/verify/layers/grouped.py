@@ -117,9 +117,11 @@ class GroupedLayer(AttentionLayer):
         return y
 
     def _gated(self, out: Tensor, x: Tensor) -> Tensor:
-        """Multiply `out` in place by the gate, which has one value per element or one per head."""
+        """Multiply `out` by the gate, which has one value per element or one per head; without gradients in place."""
         gate: Tensor = self.W_gate(x).sigmoid_()
         heads: Tensor = out.unflatten(-1, (gate.shape[-1], -1))
+        if torch.is_grad_enabled():
+            return (heads * gate.unsqueeze(-1)).flatten(2)
         return heads.mul_(gate.unsqueeze(-1)).flatten(2)
 
     @staticmethod

@@ -46,10 +46,16 @@ class LatentLayer(AttentionLayer):
     def forward(self, x: Tensor, attend: Attend, cache: Cache | None = None, absorb: bool | None = None) -> Tensor:
         """Map (B, S, d_model) to (B, S, d_model), in absorbed form by default if the cache holds tokens."""
         absorb = bool(cache and cache.tokens_seen) if absorb is None else absorb
+        if torch.is_grad_enabled():
+            c, rotary = self.W_kv_a(x).split((self.rank, self.d_rope), dim=-1)
+            return self._expanded(x, self.kv_a_norm(c), rotary.unsqueeze(2), attend)
         latent = self._latent(x)
         if cache is not None:
             (latent,) = cache.extend(latent)
-        return self._absorbed(x, latent, attend) if absorb else self._expanded(x, latent, attend)
+        if absorb:
+            return self._absorbed(x, latent, attend)
+        c, rotary = latent.split((self.rank, self.d_rope), dim=-1)
+        return self._expanded(x, c.squeeze(2), rotary, attend)
 
     def _queries(self, x: Tensor) -> Tensor:
         """Return (B, S, n_heads, d_nope + d_rope)."""
@@ -67,11 +73,10 @@ class LatentLayer(AttentionLayer):
     def _scale(self) -> float:
         return 1 / math.sqrt(self.d_nope + self.d_rope)
 
-    def _expanded(self, x: Tensor, latent: Tensor, attend: Attend) -> Tensor:
-        """Attend with K and V of every head, expanded from the latent."""
+    def _expanded(self, x: Tensor, c: Tensor, rotary: Tensor, attend: Attend) -> Tensor:
+        """Attend with K and V of every head, expanded from the latent's part without position, `c`."""
         q = self._queries(x)
-        c, rotary = latent.split((self.rank, self.d_rope), dim=-1)
-        kv = self.W_kv_b(c.squeeze(2)).unflatten(-1, (-1, self.d_nope + self.d_v))
+        kv = self.W_kv_b(c).unflatten(-1, (-1, self.d_nope + self.d_v))
         k_nope, v = kv.split((self.d_nope, self.d_v), dim=-1)
         k = torch.cat((k_nope, rotary.expand(-1, -1, k_nope.shape[2], -1)), -1)
         out = attend(*(t.transpose(1, 2) for t in (q, k, v)), scale=self._scale, sinks=None)

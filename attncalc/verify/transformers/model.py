@@ -67,7 +67,7 @@ class TransformersModel:
         """
         with quiet():
             try:
-                self.model = _build(config, dtype, head)
+                self.model = _on_meta(config, dtype, head)
             except CannotCheckError:
                 raise
             except Exception as error:  # the class may raise anything
@@ -180,8 +180,19 @@ def attention_parameters(module: nn.Module, without_positions: bool) -> Iterator
             yield parameter
 
 
-def _build(config: Mapping[str, Any], dtype: torch.dtype, head: Head | None) -> nn.Module:
+def _on_meta(config: Mapping[str, Any], dtype: torch.dtype, head: Head | None) -> nn.Module:
     """Return the class that `config` names, or that of its model_type, on the meta device."""
+    model_class, hf_config = find_class(config, head)
+    with torch.device("meta"):
+        model: nn.Module = model_class._from_config(hf_config, dtype=dtype, attn_implementation="eager")
+    return model.to(dtype)
+
+
+def find_class(config: Mapping[str, Any], head: Head | None) -> tuple[Any, Any]:
+    """Return the class that `config` names, or that of its model_type, and the config as transformers reads it.
+
+    Raises CannotCheckError if transformers has neither.
+    """
     import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -199,9 +210,7 @@ def _build(config: Mapping[str, Any], dtype: torch.dtype, head: Head | None) -> 
         raise CannotCheckError(
             f"transformers {transformers.__version__} has no {missing} class for '{truncate(str(model_type))}'"
         )
-    with torch.device("meta"):
-        model: nn.Module = model_class._from_config(hf_config, dtype=dtype, attn_implementation="eager")
-    return model.to(dtype)
+    return model_class, hf_config
 
 
 def _class_of_type(hf_config: Any, head: Head | None) -> Any:

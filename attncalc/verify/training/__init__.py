@@ -1,0 +1,1 @@
+"""What a training step holds, measured: tensors saved for the backward pass, gradients, optimizer states, the peak."""

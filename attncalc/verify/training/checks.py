@@ -1,0 +1,128 @@
+"""Checks of a training step: what each layer saves, gradients, optimizer states, the peak."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ...attention.saved import SavedTensor, TrainingKernel
+from ...check import Check
+from ...cost.training.activations import StageSaved, stage_saved
+from ...cost.training.setup import Training
+from ...cost.training.states import states
+from ...cost.training.step import stage_budget
+from ...model import ModelSpec
+from ...quantity import Quantity, exact_div, named, quantity, total
+from ...units import BYTES, dtype
+from ...workload import Workload
+from ..checks.tolerance import furthest
+
+SAVED, STATES, PEAK = "saved for backward", "training states", "peak memory"
+PEAK_TOLERANCE = 0.01
+"""Share of a step's peak: gradients of activations are counted at a few moments only."""
+WRONG_SAVED = "an operation saves a tensor that the formula does not count, or another size of it"
+
+
+class MeasuredStep(NamedTuple):
+    """What one training step was seen to hold, in bytes.
+
+    Attributes:
+        kernel: the attention kernel.
+        layers: what each layer of a group saved, by group.
+        outside: what embedding, last norm, head and loss saved.
+        parameters: of all parameters, tied ones once.
+        gradients: of their gradients.
+        states: of AdamW's two moments.
+        peak: the largest sum of all tensors that exist together; None if it was not measured.
+    """
+
+    kernel: TrainingKernel
+    layers: Mapping[str, Sequence[int]]
+    outside: int
+    parameters: int
+    gradients: int
+    states: int
+    peak: int | None
+
+
+def training_run(
+    model: ModelSpec, batch: int, tokens: int, dtype_name: str, kernel: TrainingKernel, *, recompute: bool = False
+) -> Training:
+    """Return the run that is measured: one device, one dtype throughout, AdamW as a loop over the weights."""
+    workload = Workload.train(batch, tokens, dtype=dtype_name, recompute="full" if recompute else "none")
+    dtypes = dict.fromkeys(("param_dtype", "grad_dtype", "optimizer_dtype"), dtype_name)
+    return Training(model, workload, kernel=kernel, master=False, stepping="loop", **dtypes)
+
+
+def saved_checks(run: Training, measured: MeasuredStep, on_device: Callable[[SavedTensor], Quantity]) -> Iterator[Check]:
+    """Check what each layer and what is outside of them saves.
+
+    Raises NotSupportedError if what a kind of attention saves is not known.
+
+    Args:
+        on_device: returns the bytes of a predicted tensor on the device that was measured.
+    """
+    (stage,) = run.stages
+    saved = stage_saved(run, stage, stage.model.symbolic())
+    recomputes = run.workload.recompute != "none"
+    name = "saved_recompute" if recomputes else f"saved_{measured.kernel}"
+    label = "with recomputation" if recomputes else measured.kernel
+    for layer in saved.layers:
+        sizes = measured.layers.get(layer.group)
+        if sizes:
+            predicted = total(on_device(tensor) for tensor in layer.kept)
+            largest = sorted(layer.kept, key=lambda t: -int(t.size))[:3]
+            note = f"bytes that one layer saves, each storage once; the largest: {', '.join(t.name for t in largest)}"
+            value = furthest(sizes, predicted)
+            yield Check(SAVED, name, label, predicted, value, 0, BYTES, note, WRONG_SAVED, layer.group)
+    outside = quantity(total(map(on_device, saved.outside)) + loss_bytes(run, saved))
+    note = "token ids, last norm, input of the head, log-probabilities and labels of the loss"
+    label = f"outside of layers, {label}"
+    yield Check(SAVED, f"{name}_outside", label, outside, measured.outside, 0, BYTES, note, WRONG_SAVED)
+
+
+def size_on(device: str, run: Training) -> Callable[[SavedTensor], Quantity]:
+    """Return a function from a predicted tensor to its bytes on a type of device.
+
+    On a CPU the mean and deviation of a LayerNorm have the dtype of its input, and on a GPU they are in fp32.
+    """
+    is_halved = device == "cpu" and run.model.main.norm == "layernorm" and dtype(run.dtype).bits == 16
+
+    def size(tensor: SavedTensor) -> Quantity:
+        halved = is_halved and tensor.is_statistic and "norm" in tensor.name
+        return quantity(exact_div(tensor.size, 2) if halved else tensor.size)
+
+    return size
+
+
+def loss_bytes(run: Training, saved: StageSaved) -> Quantity:
+    """Return what the loss saves: log-probabilities in fp32, labels in int64, and their number in fp32."""
+    vocabulary = run.stages[0].model.symbolic().vocab_size or 0
+    return quantity(saved.tokens * vocabulary * 4 + saved.tokens * 8 + 4)
+
+
+def state_checks(run: Training, measured: MeasuredStep) -> Iterator[Check]:
+    """Check the bytes of parameters, gradients and optimizer states."""
+    held = states(run, run.stages[0])
+    rows = (
+        ("parameters", held.weights, measured.parameters, "storages of the parameters, tied ones once"),
+        ("gradients", held.gradients, measured.gradients, "after the backward pass"),
+        ("optimizer_states", held.moments, measured.states, "AdamW's two moments after a step"),
+    )
+    failure = "the formula has other tensors than the model"
+    for name, predicted, value, note in rows:
+        yield Check(STATES, f"train_{name}", name.replace("_", " "), predicted, value, 0, BYTES, note, failure)
+
+
+def peak_check(run: Training, measured: MeasuredStep) -> Iterator[Check]:
+    """Check the peak of a whole step."""
+    if measured.peak is None:
+        return
+    budget = stage_budget(run, run.stages[0])
+    predicted = named(budget.allocated, "allocated", "bytes of all tensors at the peak")
+    name = "recompute" if run.workload.recompute != "none" else measured.kernel
+    note = f"forward, backward and optimizer: {budget.peak.name}"
+    failure = "a tensor is held that the formula does not count, or one that it counts is not held"
+    tolerance = PEAK_TOLERANCE * predicted
+    label = f"training step, {'with recomputation' if name == 'recompute' else name}"
+    yield Check(PEAK, f"peak_train_{name}", label, predicted, measured.peak, tolerance, BYTES, note, failure)

@@ -1,0 +1,166 @@
+"""A real torch model to train: embedding, one layer of each kind at its true widths, norms, head and loss.
+
+Norms and the loss compute in fp32 as in transformers' classes: the formulas count the copies that this needs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from ...attention.recurrent import NoAttention
+from ...errors import CannotCheckError
+from ...mlp import Mlp
+from ...model import Layers, ModelSpec, Stack
+from ..layers import build
+from ..layers.base import AttentionLayer
+from ..masks import prefill_mask
+from ..real_layer import attend_with
+
+EPS = 1e-6
+
+
+def one_of_each(model: ModelSpec) -> ModelSpec:
+    """Return the model with one layer of each kind."""
+    stacks = (
+        dataclasses.replace(stack, layers=tuple(dataclasses.replace(layers, count=1) for layers in stack.distinct()))
+        for stack in model.stacks
+    )
+    return dataclasses.replace(model, stacks=tuple(stacks))
+
+
+class Norm(nn.Module):
+    """RMSNorm as transformers' LlamaRMSNorm computes it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise in fp32, and multiply by the gain in the dtype of `x`."""
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPS)
+        return self.weight * wide.to(x.dtype)
+
+
+class DenseMlp(nn.Module):
+    """An MLP: SwiGLU if it is gated, else with GELU."""
+
+    def __init__(self, mlp: Mlp, d_model: int, width: int) -> None:
+        super().__init__()
+        self.W_up = nn.Linear(d_model, width, bias=mlp.bias)
+        self.W_gate = nn.Linear(d_model, width, bias=mlp.bias) if mlp.gated else None
+        self.W_down = nn.Linear(width, d_model, bias=mlp.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (..., d_model) to (..., d_model)."""
+        if self.W_gate is None:
+            return self.W_down(functional.gelu(self.W_up(x)))  # type: ignore[no-any-return]
+        return self.W_down(functional.silu(self.W_gate(x)) * self.W_up(x))  # type: ignore[no-any-return]
+
+
+class Experts(nn.Module):
+    """A mixture of experts: a softmax router, experts that each get their tokens, and shared experts."""
+
+    def __init__(self, mlp: Mlp, d_model: int) -> None:
+        super().__init__()
+        self.per_token = mlp.n_experts_per_token or 1
+        self.router = nn.Linear(d_model, mlp.n_experts or 1, bias=mlp.router_bias)
+        self.experts = nn.ModuleList(DenseMlp(mlp, d_model, mlp.d_ff) for _ in range(mlp.n_experts or 1))
+        shared = mlp.d_ff_shared or (mlp.n_shared_experts or 0) * mlp.d_ff
+        self.shared = DenseMlp(mlp, d_model, shared) if shared else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, S, d_model) to (B, S, d_model)."""
+        rows = x.flatten(0, 1)
+        weights, chosen = self.router(rows).softmax(-1).topk(self.per_token)
+        order = chosen.flatten().argsort()
+        counts = torch.bincount(chosen.flatten(), minlength=len(self.experts)).tolist()
+        tokens = order // self.per_token
+        parts = rows[tokens].split(counts)
+        out = torch.cat([expert(part) for expert, part in zip(self.experts, parts, strict=True)])
+        out = torch.zeros_like(rows).index_add(0, tokens, out * weights.flatten()[order, None])
+        if self.shared is not None:
+            out = out + self.shared(rows)
+        return out.view_as(x)
+
+
+class TrainedLayer(nn.Module):
+    """A layer: a norm, attention and a norm, the MLP, each with a residual; further norms come after them."""
+
+    def __init__(self, layers: Layers, stack: Stack) -> None:
+        super().__init__()
+        norm = nn.LayerNorm if stack.norm == "layernorm" else Norm
+        self.layers, self.mask = layers, stack.mask
+        self.attention = None if isinstance(layers.attention, NoAttention) else build(layers.attention, stack.d_model, 0)
+        mlp = layers.mlp
+        self.mlp: nn.Module | None = None
+        if mlp:
+            self.mlp = Experts(mlp, stack.d_model) if mlp.n_experts else DenseMlp(mlp, stack.d_model, mlp.d_ff)
+        self.norms = nn.ModuleList(norm(stack.d_model) for _ in range(layers.norms))
+
+    def forward(self, x: Tensor, kernel: str) -> Tensor:
+        """Map (B, S, d_model) to (B, S, d_model)."""
+        norms = list(self.norms)
+        parts = [part for part in (self.attention, self.mlp) if part is not None]
+        for part in parts:
+            normed = norms.pop(0)(x) if norms else x
+            if isinstance(part, AttentionLayer):
+                positions = torch.arange(x.shape[1], device=x.device)
+                mask = prefill_mask(self.layers.attention.span, self.mask, positions)
+                y = part(normed, attend_with(kernel, mask, with_sinks=False))
+            else:
+                y = part(normed)
+            if len(norms) >= len(parts):  # Gemma normalises the output too
+                y = norms.pop(0)(y)
+            x = x + y
+        return x
+
+
+class TrainedModel(nn.Module):
+    """A decoder with a loss.
+
+    Raises CannotCheckError for a model with an encoder, or without an lm head.
+    """
+
+    def __init__(self, model: ModelSpec) -> None:
+        super().__init__()
+        if model.encoder or not model.head or model.head.kind != "lm" or not model.vocab_size:
+            raise CannotCheckError(
+                f"verify --train runs decoders with an lm head, which {model.title} is not",
+                "--against transformers --train compares a config.json with its own class instead",
+            )
+        stack = model.main
+        self.recompute = False
+        self.embedding = nn.Embedding(model.vocab_size, stack.d_model)
+        self.layers = nn.ModuleList(TrainedLayer(layers, stack) for layers in stack.layers)
+        norm = nn.LayerNorm if stack.norm == "layernorm" else Norm
+        self.norm = norm(stack.d_model) if stack.final_norm else None
+        self.head = nn.Linear(stack.d_model, model.vocab_size, bias=model.head.bias)
+        self.is_tied = model.head.tied
+
+    def tie(self) -> None:
+        """Give the head the embedding's matrix if the model ties them."""
+        if self.is_tied:
+            self.head.weight = self.embedding.weight
+
+    def forward(self, ids: Tensor, kernel: str) -> Tensor:
+        """Return the mean cross-entropy of (B, S) token ids, each predicted from those before it."""
+        x = self.embedding(ids)
+        for layer in self.layers:
+            x = checkpoint(layer, x, kernel, use_reentrant=False) if self.recompute else layer(x, kernel)
+        x = x if self.norm is None else self.norm(x)
+        logits = self.head(x).float()
+        labels = functional.pad(ids, (0, 1), value=-100)[:, 1:].contiguous()
+        return functional.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1))
+
+
+def missing_parts(model: ModelSpec) -> Iterator[str]:
+    """Yield what the real model does not have although the preset does."""
+    if model.main.learned_positions or model.main.embedding_norm or model.token_types or model.extra:
+        yield "Tables of positions and token types, and extra tensors, are left out of the model that is trained."
