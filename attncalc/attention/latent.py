@@ -198,6 +198,9 @@ class Latent:
             ranks.insert(0, ("q_a_norm", "W_q_b", self.q_lora_rank))
         for norm, matrix, rank in ranks:
             tensors += norm_tensors(f, f.tokens, rank, norm, "attention")
+            if norm == "kv_a_norm" and not (f.upcasts and f.is_half):  # its input is a view of W_kv_a's whole output
+                rotary = f.bytes * f.tokens * self.d_rope
+                tensors.append(SavedTensor("rotary part of W_kv_a's output", "the norm's input", rotary))
             tensors.append(matrix_input(f, rank, (matrix,), f"input of {matrix}"))
         # K joins its two parts in a new tensor; V is a view of the output of W_kv_b, which is held whole.
         kernel = kernel_tensors(f, self.n_heads, self.n_heads, d_qk, self.d_v)

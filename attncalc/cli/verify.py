@@ -133,6 +133,13 @@ class _VerifyOptions(TypedDict, total=False):
             help="Instead: split each layer over N GPUs, or processes on a CPU, and check what each rank holds.",
         ),
     ]
+    train: Annotated[
+        bool,
+        Option(
+            "--train",
+            help="Instead: train one layer of each kind, and check what it saves, gradients, optimizer states, the peak.",
+        ),
+    ]
     against: Annotated[
         str,
         Option(
@@ -233,6 +240,7 @@ def verify(
             source=read_source(specs[0], values["source_context"]) if "source_context" in values else None,
             scaling="scaling" in values,
             tp=ranks,
+            train="train" in values,
             timed=model.is_given,
             minutes=values.get("minutes", DEFAULT_MINUTES if model.is_given else CATALOGUE_MINUTES),
         )
@@ -346,11 +354,13 @@ def _compare_with_transformers(name: str, values: Mapping[str, Any]) -> Verified
     from ..report.progress import progress
     from ..report.verify import VerifiedModel
     from ..verify.transformers.check import compare_with_transformers, resolve_workload
+    from ..verify.transformers.training_check import compare_training
 
     source = read_source(spec, values["source_context"]) if "source_context" in values else None
     workload = resolve_workload(spec, values.get("batch"), values.get("context"), source, values.get("dtype"))
+    compared = compare_training if "train" in values else compare_with_transformers
     with progress() as on_progress:
-        comparison = compare_with_transformers(spec, config, workload, on_progress)
+        comparison = compared(spec, config, workload, on_progress)
     return Verified([VerifiedModel(spec, comparison.workload, (), comparison.result)], comparison.device_facts)
 
 
@@ -361,15 +371,16 @@ def _check_against(library: str, model: o.NamedModelOptions, given: Iterable[str
         raise NotSupportedError(f"--against {truncate(library)} is not supported", f"{hint}known: transformers")
     if not model.is_given:
         raise AttncalcError("--against needs a model", "give a config.json, or a folder that contains one")
-    allowed = ("against", "dtype", "batch", "context", "source_context")
+    allowed = ("against", "train", "dtype", "batch", "context", "source_context")
     _check_alone("--against", allowed, "leave out {option}: the class is built as it is", given)
 
 
 def _check_combinations(model: o.NamedModelOptions, given: Container[str]) -> None:
     """Raise AttncalcError for an option that needs a model, or that another one excludes."""
-    if "scaling" in given and "tp" in given:
-        raise AttncalcError("--scaling cannot be combined with --tp", "give one of them")
-    for name in ("scaling", "tp", "attention", "source_context"):
+    for first, second in (("scaling", "tp"), ("train", "scaling"), ("train", "tp")):
+        if first in given and second in given:
+            raise AttncalcError(f"--{first} cannot be combined with --{second}", "give one of them")
+    for name in ("scaling", "tp", "train", "attention", "source_context"):
         if name in given and not model.is_given:
             option = f"--{name.replace('_', '-')}"
             raise AttncalcError(f"{option} needs a model", "give one, as in 'attncalc verify llama2-70b --scaling'")
@@ -377,6 +388,7 @@ def _check_combinations(model: o.NamedModelOptions, given: Container[str]) -> No
         "device": "a simulation runs on no device",
         "tp": "a simulation has one process",
         "seed": "a simulation has no values",
+        "train": "a simulation has no backward pass; --against transformers --train needs no device either",
     }
     for name, reason in simulated.items():
         if "simulate" in given and name in given:

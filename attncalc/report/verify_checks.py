@@ -16,6 +16,8 @@ SECTIONS = (
     "per rank",
     "cache",
     "FLOPs",
+    "saved for backward",
+    "training states",
     "peak memory",
     "kernel buffers",
     "layer behaviour",

@@ -8,7 +8,8 @@
     kernels.py, masks.py        torch's attention backends, and their masks
     plan.py, passes.py          the kernels and the context that fit in memory; the ways to run a layer
     checks/, timing.py          the comparisons; times
-    programs/                   what the command runs: each layer, --scaling, --tp
+    training/                   a model to train, the tensors that autograd saves, and their checks
+    programs/                   what the command runs: each layer, --scaling, --tp, --train
     ranks.py                    the processes that torchrun started
     transformers/               --against transformers
 

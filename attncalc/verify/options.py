@@ -6,11 +6,12 @@ from typing import Literal
 
 from ..records import NamedTuple
 
-Program = Literal["layers", "scaling", "tensor_parallel"]
+Program = Literal["layers", "scaling", "tensor_parallel", "training"]
 DEFAULT_CONTEXT: dict[Program, dict[str, int]] = {
     "layers": {"cpu": 128, "mps": 512, "cuda": 4096, "xpu": 4096, "simulated": 2**40},
     "scaling": {"cpu": 1024, "mps": 4096, "cuda": 16_384, "xpu": 16_384, "simulated": 2**40},
     "tensor_parallel": {"cpu": 128, "mps": 128, "xpu": 128, "cuda": 128},
+    "training": {"cpu": 64, "mps": 512, "cuda": 2048, "xpu": 2048, "simulated": 2048},
 }
 """Tokens that a type of device verifies quickly, by program. A simulated one takes any number."""
 
@@ -30,6 +31,7 @@ class VerifyOptions(NamedTuple):
         seed: of the random weights and tokens.
         scaling: whether to measure over doubling contexts instead.
         tp: ranks to split each layer over; 1 for none.
+        train: whether to run training steps instead.
         timed: whether to measure times too.
         minutes: minutes that one model may take; the context is shortened to keep to them.
     """
@@ -42,10 +44,13 @@ class VerifyOptions(NamedTuple):
     seed: int = 0
     scaling: bool = False
     tp: int = 1
+    train: bool = False
     timed: bool = True
     minutes: float = DEFAULT_MINUTES
 
     @property
     def program(self) -> Program:
         """Which of the programs in `verify/programs` these options select."""
+        if self.train:
+            return "training"
         return "scaling" if self.scaling else "tensor_parallel" if self.tp > 1 else "layers"

@@ -17,11 +17,13 @@ _MODEL_FIGURES = (
         "the cache of a layer, of a rank or of the model",
         name="^(kv_cache|cross_attention_cache|cache|recurrent_state)(_[a-z0-9_]+)?$",
     ),
+    FigureRow("", BYTES, "with --train: saved by a layer, or outside of layers", name="^saved_[a-z0-9_]+$"),
+    FigureRow("", BYTES, "with --train: parameters, gradients, optimizer states", name="^train_[a-z_]+$"),
+    FigureRow("", BYTES, "peak memory of a pass or of a training step", name="^peak_[a-z0-9_]+$"),
 )
 _LAYER_FIGURES = (
     *_MODEL_FIGURES,
     FigureRow("", FLOP, "FLOP of a pass", name="^flops_[a-z0-9_]+$"),
-    FigureRow("", BYTES, "peak memory of a pass", name="^peak_[a-z0-9_]+$"),
     FigureRow("", NO_UNIT, "pairs of a query and a key", name="^pairs$"),
 )
 _CATALOGUE = p.fields("the models, without MODEL", {"name": {"const": "catalogue"}, "models": p.texts("their names")})

@@ -1,4 +1,4 @@
-"""The ways to verify a model on a device: each layer, each over doubling contexts, each split over ranks."""
+"""The ways to verify a model on a device: each layer, each over doubling contexts, each split over ranks, or trained."""
 
 from __future__ import annotations
 
@@ -44,6 +44,10 @@ def _run(model: ModelSpec, request: VerifyRequest, device: Device, on_progress: 
         from .tensor_parallel import verify_tensor_parallel
 
         return verify_tensor_parallel(model, request, device, on_progress)
+    if request.program == "training":
+        from .training import verify_training
+
+        return verify_training(model, request, device, on_progress)
     from .layers import verify_layers
 
     return verify_layers(model, request, device, on_progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from ...attention.saved import TrainingKernel
 from ...check import Check, VerifyResult
 from ...cost.common import group_name
 from ...cost.training.step import stage_budget
-from ...errors import CannotCheckError, NotSupportedError
+from ...errors import CannotCheckError
 from ...model import ModelSpec
 from ...units import BYTES, count, human
 from ..devices import Device
@@ -23,7 +24,7 @@ from ..real_layer import initialised, materialised
 from ..request import MIN_CONTEXT, VerifyRequest
 from ..training.checks import MeasuredStep, peak_check, saved_checks, size_on, state_checks, training_run
 from ..training.model import TrainedModel, missing_parts, one_of_each
-from ..training.saved import SavedTensors, bytes_of, state_bytes
+from ..training.saved import SavedTensor, SavedTensors, bytes_of, state_bytes
 
 KERNELS: tuple[TrainingKernel, ...] = ("flash", "efficient", "cudnn", "math")
 """The kernels whose saved tensors have formulas, the leanest first."""
@@ -103,9 +104,7 @@ def _fitting(
     return request._replace(context=context), (note,)
 
 
-def _build(
-    model: ModelSpec, request: VerifyRequest, device: Device, random: torch.Generator | None
-) -> TrainedModel:
+def _build(model: ModelSpec, request: VerifyRequest, device: Device, random: torch.Generator | None) -> TrainedModel:
     with torch.device("meta"):
         trained = TrainedModel(model)
     with torch.no_grad():
@@ -116,11 +115,9 @@ def _build(
     return trained.requires_grad_(True)
 
 
-def _train(
-    trained: TrainedModel, model: ModelSpec, request: VerifyRequest, device: Device, way: _Way
-) -> MeasuredStep:
+def _train(trained: TrainedModel, model: ModelSpec, request: VerifyRequest, device: Device, way: _Way) -> MeasuredStep:
     """Train for two steps, and measure the second one's peak. Raises CannotRunError if the kernel does not run."""
-    trained.recompute = way.recompute
+    trained.set_recompute(way.recompute)
     trained.zero_grad()
     optimizer = torch.optim.AdamW(trained.parameters(), foreach=False)
     generator = torch.Generator().manual_seed(request.seed)
@@ -135,25 +132,30 @@ def _train(
     optimizer.step()
     optimizer.zero_grad()
     parameters, states = bytes_of(trained.parameters()), state_bytes(optimizer)
-    layers, outside = dict[str, list[int]](), 0
     names = [group_name(model, stack, layer) for stack, layer in model.groups()]
-    saved_by_layer = [0] * len(names)
+    tensors: dict[str, list[SavedTensor]] = {name: [] for name in names}
+    outside = 0
     for tensor in recorded.tensors:
         part, _, rest = tensor.path.partition(".")
+        if _is_mask(tensor, request.context):
+            continue
         if part == "layers":
-            saved_by_layer[int(rest.partition(".")[0])] += tensor.bytes
+            tensors[names[int(rest.partition(".")[0])]].append(tensor)
         else:
             outside += tensor.bytes
-    for name, size in zip(names, saved_by_layer, strict=True):
-        layers.setdefault(name, []).append(size)
-    recorded.tensors.clear()
+    layers = {name: [sum(tensor.bytes for tensor in tensors[name])] for name in names}
     del recorded
     peak = None
     if device.measures_memory:
         peak = parameters + states + device.peak(partial(_step, trained, optimizer, ids, way.kernel)).requested
     del optimizer
     device.empty_cache()
-    return MeasuredStep(way.kernel, layers, outside, parameters, gradients, states, peak)
+    return MeasuredStep(way.kernel, layers, tensors, outside, parameters, gradients, states, peak)
+
+
+def _is_mask(tensor: SavedTensor, context: int) -> bool:
+    """Whether a tensor is the mask of a window, of S x S for all heads, which layers of transformers share."""
+    return tensor.shape[-2:] == (context, context) and math.prod(tensor.shape[:-2]) == 1
 
 
 def _step(trained: TrainedModel, optimizer: torch.optim.Optimizer, ids: Tensor, kernel: str) -> Tensor:

@@ -26,12 +26,17 @@ EPS = 1e-6
 
 
 def one_of_each(model: ModelSpec) -> ModelSpec:
-    """Return the model with one layer of each kind."""
+    """Return the model with one layer of each kind, and without tables of positions and token types."""
     stacks = (
-        dataclasses.replace(stack, layers=tuple(dataclasses.replace(layers, count=1) for layers in stack.distinct()))
+        dataclasses.replace(
+            stack,
+            layers=tuple(dataclasses.replace(layers, count=1, extra=()) for layers in stack.distinct()),
+            learned_positions=None,
+            embedding_norm=False,
+        )
         for stack in model.stacks
     )
-    return dataclasses.replace(model, stacks=tuple(stacks))
+    return dataclasses.replace(model, stacks=tuple(stacks), token_types=0, extra=())
 
 
 class Norm(nn.Module):
@@ -78,13 +83,14 @@ class Experts(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, S, d_model) to (B, S, d_model)."""
         rows = x.flatten(0, 1)
-        weights, chosen = self.router(rows).softmax(-1).topk(self.per_token)
+        weights, chosen = self.router(rows).softmax(-1, dtype=torch.float32).topk(self.per_token)
+        weights = weights / weights.sum(-1, keepdim=True)
         order = chosen.flatten().argsort()
         counts = torch.bincount(chosen.flatten(), minlength=len(self.experts)).tolist()
-        tokens = order // self.per_token
-        parts = rows[tokens].split(counts)
+        parts = rows[order // self.per_token].split(counts)
         out = torch.cat([expert(part) for expert, part in zip(self.experts, parts, strict=True)])
-        out = torch.zeros_like(rows).index_add(0, tokens, out * weights.flatten()[order, None])
+        out = (out * weights.flatten()[order][:, None])[order.argsort()]
+        out = out.unflatten(0, (-1, self.per_token)).sum(1).to(x.dtype)
         if self.shared is not None:
             out = out + self.shared(rows)
         return out.view_as(x)
@@ -96,8 +102,10 @@ class TrainedLayer(nn.Module):
     def __init__(self, layers: Layers, stack: Stack) -> None:
         super().__init__()
         norm = nn.LayerNorm if stack.norm == "layernorm" else Norm
-        self.layers, self.mask = layers, stack.mask
-        self.attention = None if isinstance(layers.attention, NoAttention) else build(layers.attention, stack.d_model, 0)
+        self.layers, self.mask, self.recompute = layers, stack.mask, False
+        self.attention = (
+            None if isinstance(layers.attention, NoAttention) else build(layers.attention, stack.d_model, stack.d_model)
+        )
         mlp = layers.mlp
         self.mlp: nn.Module | None = None
         if mlp:
@@ -106,6 +114,9 @@ class TrainedLayer(nn.Module):
 
     def forward(self, x: Tensor, kernel: str) -> Tensor:
         """Map (B, S, d_model) to (B, S, d_model)."""
+        return checkpoint(self._run, x, kernel, use_reentrant=False) if self.recompute else self._run(x, kernel)  # type: ignore[no-any-return]
+
+    def _run(self, x: Tensor, kernel: str) -> Tensor:
         norms = list(self.norms)
         parts = [part for part in (self.attention, self.mlp) if part is not None]
         for part in parts:
@@ -136,13 +147,17 @@ class TrainedModel(nn.Module):
                 "--against transformers --train compares a config.json with its own class instead",
             )
         stack = model.main
-        self.recompute = False
         self.embedding = nn.Embedding(model.vocab_size, stack.d_model)
         self.layers = nn.ModuleList(TrainedLayer(layers, stack) for layers in stack.layers)
         norm = nn.LayerNorm if stack.norm == "layernorm" else Norm
         self.norm = norm(stack.d_model) if stack.final_norm else None
         self.head = nn.Linear(stack.d_model, model.vocab_size, bias=model.head.bias)
         self.is_tied = model.head.tied
+
+    def set_recompute(self, recompute: bool) -> None:
+        """Keep only the input of each layer for its backward pass, or all that it saves."""
+        for layer in self.layers:
+            layer.recompute = recompute
 
     def tie(self) -> None:
         """Give the head the embedding's matrix if the model ties them."""
@@ -153,7 +168,7 @@ class TrainedModel(nn.Module):
         """Return the mean cross-entropy of (B, S) token ids, each predicted from those before it."""
         x = self.embedding(ids)
         for layer in self.layers:
-            x = checkpoint(layer, x, kernel, use_reentrant=False) if self.recompute else layer(x, kernel)
+            x = layer(x, kernel)
         x = x if self.norm is None else self.norm(x)
         logits = self.head(x).float()
         labels = functional.pad(ids, (0, 1), value=-100)[:, 1:].contiguous()

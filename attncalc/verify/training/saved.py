@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
-
 ROPE = re.compile(r"rotary|rope")
 """Names of the modules that make RoPE's cosines and sines, which all layers share."""
 

@@ -18,7 +18,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...model import Head
-from ..training.saved import SavedTensor, SavedTensors, bytes_of, state_bytes
+from ..training.saved import ROPE, SavedTensor, SavedTensors, bytes_of, state_bytes
 from .model import LAYER, READS_TOKEN_VALUES, find_class, quiet
 
 DROPOUT = re.compile(r"dropout|pdrop")
@@ -56,6 +56,11 @@ class TrainingStep(NamedTuple):
         for tensor in self.saved:
             layers[layer_path(tensor.path)] = layers.get(layer_path(tensor.path), 0) + tensor.bytes
         return layers
+
+    @property
+    def rope_tables(self) -> int:
+        """The bytes of RoPE's cosines and sines outside of the layers, which all layers share."""
+        return sum(t.bytes for t in self.saved if ROPE.search(t.path) and not layer_path(t.path))
 
 
 def layer_path(path: str) -> str:

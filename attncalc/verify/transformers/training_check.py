@@ -8,19 +8,23 @@ from typing import Any
 import torch
 
 from ...attention.saved import TrainingKernel
-from ...check import Check, VerifyResult
+from ...check import Check, Reported, VerifyResult
 from ...cost.common import compute_dtype, group_name
 from ...errors import CannotCheckError
 from ...model import ModelSpec
-from ...units import count
+from ...units import BYTES, count
 from ...workload import Workload
 from .. import need_transformers
 from ..devices import DTYPES
 from ..training.checks import MeasuredStep, peak_check, saved_checks, size_on, state_checks, training_run
 from ..training.layers import few_layers, leading, shortened
+from ..training.saved import SavedTensor
 from .check import TransformersComparison
 from .model import first_line
-from .training import TrainingStep, training_step
+from .training import TrainingStep, layer_path, training_step
+
+DROPOUT_NOTE = "Dropout is 0, as in most fine-tuning: it would save a mask and another tensor."
+ROPE_NOTE = "saved once for all layers, and left out of the check"
 
 
 def compare_training(
@@ -38,7 +42,7 @@ def compare_training(
     short, short_config = leading(model, layers), shortened(config, layers)
     dtype = compute_dtype(model, workload).name
     checks: list[Check] = []
-    step: TrainingStep | None = None
+    reported: list[Reported] = []
     for recompute in (False, True):
         how = ", recomputing" if recompute else ""
         on_progress(f"{model.name}, {count(layers)} layers, {count(workload.context)} tokens{how}")
@@ -53,17 +57,18 @@ def compare_training(
                 f"transformers' class of {model.name} cannot be trained on tensors without values: {first_line(error)}"
             ) from None
         measured = _measured(short, step)
-        run = training_run(
-            short, workload.batch, workload.context, dtype, measured.kernel, recompute=recompute
-        )
+        run = training_run(short, workload.batch, workload.context, dtype, measured.kernel, recompute=recompute)
+        if not recompute and step.rope_tables:
+            label = "cosines and sines"
+            reported.append(Reported("RoPE tables", "rope_tables", label, step.rope_tables, BYTES, ROPE_NOTE))
         checks += saved_checks(run, measured, size_on("cpu", run))
         checks += () if recompute else state_checks(run, measured)
         checks += peak_check(run, measured)
-    assert step is not None
-    note = f"The class has {count(layers)} of {count(model.main.n_layers)} layers: each kind of layer once or twice."
-    limits = (note,) if layers < model.main.n_layers else ()
+    limits = [DROPOUT_NOTE]
+    if layers < model.main.n_layers:
+        limits.append(f"The class has {count(layers)} of its {count(model.main.n_layers)} layers: all kinds of layers.")
     name = f"transformers {need_transformers()}, {step.name} with {step.attention} attention"
-    result = VerifyResult(tuple(checks), context=workload.context, limits=limits)
+    result = VerifyResult(tuple(checks), context=workload.context, limits=tuple(limits), reported=tuple(reported))
     return TransformersComparison(result, workload, {"type": "meta", "name": name, "torch": torch.__version__})
 
 
@@ -71,14 +76,16 @@ def _measured(model: ModelSpec, step: TrainingStep) -> MeasuredStep:
     """Return a step by layer groups. Raises CannotCheckError if the class has another number of layers."""
     groups = [group_name(model, stack, layers) for stack, layers in model.groups() for _ in range(int(layers.count))]
     saved = step.saved_by_layer()
-    outside = saved.pop("", 0)
+    outside = saved.pop("", 0) - step.rope_tables
     if len(saved) != len(groups):
         raise CannotCheckError(
             f"{step.name} saves tensors in {count(len(saved))} layers, and {model.name} has {count(len(groups))}"
         )
     layers: dict[str, list[int]] = {}
-    for group, size in zip(groups, saved.values(), strict=True):
+    tensors: dict[str, list[SavedTensor]] = {}
+    for group, (path, size) in zip(groups, saved.items(), strict=True):
         layers.setdefault(group, []).append(size)
+        tensors[group] = [tensor for tensor in step.saved if layer_path(tensor.path) == path]
     kernel: TrainingKernel = "flash" if step.flash else "math" if step.attention == "sdpa" else "eager"
-    return MeasuredStep(kernel, layers, outside, step.parameters, step.gradients, step.states, step.peak or None)
-
+    held = (step.parameters, step.gradients, step.states, step.peak or None)
+    return MeasuredStep(kernel, layers, tensors, outside, *held)
