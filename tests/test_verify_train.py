@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from asking import Ask
 from layers import GROUPED, LATENT, MHA, OPTIONS, WINDOW, saved
 from tables import each
@@ -13,12 +15,22 @@ from tables import each
 from attncalc.verify import need_torch
 
 need_torch()
+import torch  # noqa: E402
 
+from attncalc.cost.training import states, step  # noqa: E402
+from attncalc.cost.training.optimizers import OPTIMIZERS  # noqa: E402
+from attncalc.quantity import quantity  # noqa: E402
+from attncalc.verify.programs import training  # noqa: E402
+from attncalc.verify.training import checks  # noqa: E402
+from attncalc.verify.training import model as trained  # noqa: E402
+from attncalc.verify.training.saved import SavedTensors  # noqa: E402
 
 GROUPED, MHA, OPTIONS, WINDOW, LATENT = (
     text.replace("vocab_size: 10\n", "vocab_size: 2000\n") for text in (GROUPED, MHA, OPTIONS, WINDOW, LATENT)
 )
 GATED = OPTIONS.replace("sinks: true\n", "")
+FUSED = MHA + "fused: true\n"
+POSITIONS = FUSED + "learned_positions: 64\n"
 LAYERNORM = MHA.replace("rmsnorm", "layernorm").replace("mlp: gated", "mlp: plain")
 EXPERTS = GROUPED + "n_experts: 4\nn_experts_per_token: 2\n"
 TIED = GROUPED + "tied_embeddings: true\n"
@@ -26,6 +38,8 @@ MODELS = {
     "grouped": GROUPED,
     "mha": MHA,
     "gated": GATED,
+    "fused": FUSED,
+    "positions": POSITIONS,
     "layernorm": LAYERNORM,
     "window": WINDOW,
     "latent": LATENT,
@@ -36,7 +50,7 @@ MODELS = {
 
 def train(ask: Ask, text: str, folder: Path, *options: str) -> dict[str, dict[str, Any]]:
     """Return the checks by name and group."""
-    answer = ask("verify", saved(text, folder), "--train", "--device", "cpu", "-c", "24", "--json", *options)
+    answer = ask("verify", saved(text, folder), "--train", "--device", "cpu", "-b", "2", "-c", "24", "--json", *options)
     found = {c["name"] + (f" {c['of']}" if c["of"] else ""): c for c in json.loads(answer.out)["checks"]}
     assert answer.code == (0 if all(c["ok"] for c in found.values()) else 1)
     return found
@@ -50,3 +64,159 @@ def failing(ask: Ask, text: str, folder: Path, *options: str) -> dict[str, tuple
 @each("name", MODELS)
 def test_what_real_layers_save_equals_the_formula_to_the_byte(ask: Ask, tmp_path: Path, name: str) -> None:
     assert failing(ask, MODELS[name], tmp_path) == {}
+
+
+def test_half_precision_saves_fp32_copies_as_the_formula_says(ask: Ask, tmp_path: Path) -> None:
+    for name in ("grouped", "latent", "experts"):
+        assert failing(ask, MODELS[name], tmp_path, "--dtype", "bf16") == {}, name
+
+
+def test_recomputation_keeps_the_input_of_each_layer_only(ask: Ask, tmp_path: Path) -> None:
+    found = train(ask, GROUPED, tmp_path)
+    assert found["saved_recompute decoder"]["measured"] == 2 * 24 * 32 * 4
+
+
+def recorded(ask: Ask, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+    """Return what `saved_checks` received: a run, and what was measured."""
+    given: list[tuple[Any, Any]] = []
+    true = checks.saved_checks
+
+    def record(run: Any, measured: Any, on_device: Any) -> Any:
+        given.append((run, measured))
+        return true(run, measured, on_device)
+
+    monkeypatch.setattr(training, "saved_checks", record)
+    train(ask, text, folder)
+    return given
+
+
+@each("name", MODELS)
+def test_each_tensor_that_a_formula_leaves_out_is_noticed(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Leave out each predicted tensor in turn: a check of its layer, or of the rest, disagrees each time."""
+    true = checks.stage_saved
+    left_out = 0
+    for run, measured in recorded(ask, MODELS[name], tmp_path, monkeypatch):
+        (stage,) = run.stages
+        whole = true(run, stage, stage.model.symbolic())
+        for place, tensors in enumerate((*(layer.kept for layer in whole.layers), whole.outside)):
+            for i in range(len(tensors)):
+                rest = (*tensors[:i], *tensors[i + 1 :])
+                if place < len(whole.layers):
+                    layers = [*whole.layers]
+                    layers[place] = layers[place]._replace(kept=rest)
+                    wrong = whole._replace(layers=tuple(layers))
+                else:
+                    wrong = whole._replace(outside=rest)
+                monkeypatch.setattr(checks, "stage_saved", lambda *_, wrong=wrong: wrong)
+                found = list(checks.saved_checks(run, measured, checks.size_on("cpu", run)))
+                assert [check.name for check in found if not check.ok], (run.kernel, tensors[i].name)
+                left_out += 1
+    assert left_out > 20
+
+
+def wrong_loss(patch: pytest.MonkeyPatch) -> None:
+    true = checks.loss_bytes
+    patch.setattr(checks, "loss_bytes", lambda run, saved: quantity(true(run, saved) - 8))
+
+
+def wrong_moments(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(OPTIMIZERS, "adamw", OPTIMIZERS["adamw"]._replace(moments=1))
+
+
+def wrong_parameters(patch: pytest.MonkeyPatch) -> None:
+    true = states.stage_tensors
+    patch.setattr(states, "stage_tensors", lambda *given: list(true(*given))[1:])
+
+
+def wrong_gradients(patch: pytest.MonkeyPatch) -> None:
+    true = checks.states
+    patch.setattr(checks, "states", lambda *given: true(*given)._replace(gradients=quantity(0)))
+
+
+def wrong_peak_of_the_loss(patch: pytest.MonkeyPatch) -> None:
+    true = step._loss
+    patch.setattr(step, "_loss", lambda *given: true(*given)[:1])
+
+
+def layer_that_saves_a_copy(patch: pytest.MonkeyPatch) -> None:
+    true = trained.Norm.forward
+    patch.setattr(trained.Norm, "forward", lambda self, x: true(self, x) * torch.ones_like(x))
+
+
+def layers_that_are_not_recomputed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(trained.TrainedModel, "set_recompute", lambda self, recompute: None)
+
+
+def weights_without_gradients(patch: pytest.MonkeyPatch) -> None:
+    true = training._build
+
+    def frozen(*given: Any) -> Any:
+        model = true(*given)
+        model.head.weight.requires_grad_(False)
+        return model
+
+    patch.setattr(training, "_build", frozen)
+
+
+def step_that_holds_a_copy(patch: pytest.MonkeyPatch) -> None:
+    true = training._step
+
+    def wrong(model: Any, *given: Any) -> Any:
+        copy = torch.ones(200_000)
+        result = true(model, *given)
+        del copy
+        return result
+
+    patch.setattr(training, "_step", wrong)
+
+
+BREAKS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[str]]] = {
+    "loss": (wrong_loss, {"saved_flash_outside", "saved_math_outside", "saved_recompute_outside"}),
+    "moments": (wrong_moments, {"train_optimizer_states"}),
+    "parameters": (wrong_parameters, {"train_parameters", "train_gradients", "train_optimizer_states"}),
+    "gradients": (wrong_gradients, {"train_gradients"}),
+    "peak of the loss": (wrong_peak_of_the_loss, {"peak_train_flash", "peak_train_recompute"}),
+    "a layer that saves a copy": (layer_that_saves_a_copy, {"saved_flash decoder", "saved_math decoder"}),
+    "no recomputation": (layers_that_are_not_recomputed, {"saved_recompute decoder"}),
+    "a frozen head": (weights_without_gradients, {"train_gradients", "train_optimizer_states"}),
+    "a held copy": (step_that_holds_a_copy, {"peak_train_flash", "peak_train_math"}),
+}
+
+
+@each("name", BREAKS)
+def test_a_wrong_formula_or_step_fails_its_checks(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    mutate, names = BREAKS[name]
+    mutate(monkeypatch)
+    assert failing(ask, GROUPED.replace("2000", "16000"), tmp_path).keys() >= names
+
+
+@each(
+    ("arguments", "words"),
+    [
+        (("--train",), "--train needs a model"),
+        (("gpt2", "--train", "--scaling"), "--train cannot be combined with --scaling"),
+        (("gpt2", "--train", "--tp", "2"), "--train cannot be combined with --tp"),
+        (("gpt2", "--train", "--simulate", "cuda"), "--simulate cannot be combined with --train"),
+        (("bert-base", "--train", "--device", "cpu"), "runs decoders with an lm head"),
+        (("gpt3", "--train", "--device", "cpu"), "to train"),
+        (("gpt2", "--train", "--kernel", "flex", "--device", "cpu"), "--kernel flex needs a GPU"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_error(ask: Ask, arguments: tuple[str, ...], words: str) -> None:
+    answer = ask("verify", *arguments)
+    assert words in answer.err
+    assert answer.code in (2, 3)
+
+
+def test_each_storage_counts_once_and_parameters_do_not() -> None:
+    layer = torch.nn.Linear(4, 4)
+    saved_tensors = SavedTensors(layer)
+    x = torch.ones(3, 4, requires_grad=True)
+    with saved_tensors.recording():
+        y = layer(x)
+        (y * y.view(4, 3).view(3, 4)).sum()
+    assert [(t.path, t.shape, t.bytes) for t in saved_tensors.tensors] == [("", (3, 4), 48), ("", (3, 4), 48)]

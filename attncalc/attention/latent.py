@@ -204,6 +204,8 @@ class Latent:
             tensors.append(matrix_input(f, rank, (matrix,), f"input of {matrix}"))
         # K joins its two parts in a new tensor; V is a view of the output of W_kv_b, which is held whole.
         kernel = kernel_tensors(f, self.n_heads, self.n_heads, d_qk, self.d_v)
+        if f.kernel in ("math", "eager"):  # which copy V
+            return (*tensors, *kernel)
         whole = f.bytes * f.tokens * self.n_heads * (self.d_nope + self.d_v)
         return (*tensors, *(t._replace(name="output of W_kv_b", size=whole) if t.name == "v" else t for t in kernel))
 

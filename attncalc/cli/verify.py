@@ -137,7 +137,7 @@ class _VerifyOptions(TypedDict, total=False):
         bool,
         Option(
             "--train",
-            help="Instead: train one layer of each kind, and check what it saves, gradients, optimizer states, the peak.",
+            help="Instead: train one layer of each kind, and check what it saves, its states and the peak.",
         ),
     ]
     against: Annotated[
@@ -235,7 +235,7 @@ def verify(
         if model.is_given:
             specs = [read_model(model.name(), values, ModelOptions)]
         settings = base._replace(
-            batch=values.get("batch", 1),
+            batch=values.get("batch", 2 if "train" in values else 1),
             context=values.get("context"),
             source=read_source(specs[0], values["source_context"]) if "source_context" in values else None,
             scaling="scaling" in values,

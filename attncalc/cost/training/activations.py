@@ -209,6 +209,8 @@ def _outside(stage: Stage, model: ModelSpec, stack: Stack, f: Forward) -> Iterat
     is_main = stack is model.main
     if stage.is_first and (is_main or stack.input == "source"):
         yield SavedTensor("token ids", "the embedding", INT64 * f.tokens, "embedding", is_statistic=True)
+        if stack.learned_positions:
+            yield SavedTensor("position ids", "the table of positions", 8 * f.S, "embedding", is_statistic=True)
         if stack.embedding_norm:
             yield from norm_tensors(f, f.tokens, stack.d_model, "norm", "embedding")
     if not stage.is_last:

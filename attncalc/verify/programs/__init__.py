@@ -1,4 +1,4 @@
-"""The ways to verify a model on a device: each layer, each over doubling contexts, each split over ranks, or trained."""
+"""The ways to verify a model on a device: each layer, over doubling contexts, split over ranks, or trained."""
 
 from __future__ import annotations
 

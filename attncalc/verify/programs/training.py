@@ -85,7 +85,8 @@ def _fitting(
     model: ModelSpec, request: VerifyRequest, device: Device, kernels: list[TrainingKernel]
 ) -> tuple[VerifyRequest, tuple[str, ...]]:
     """Return the request with a context that fits in memory, and a note if it was shortened."""
-    available, context = int(device.free() * USABLE_SHARE), request.context
+    available = int(device.free() * USABLE_SHARE)
+    context = min(request.context, model.main.learned_positions or request.context)
     while True:
         runs = [training_run(model, request.batch, context, request.dtype, kernel) for kernel in kernels]
         needed = OVERHEAD + max(stage_budget(run, run.stages[0], plain=True).allocated for run in runs)
@@ -100,7 +101,7 @@ def _fitting(
         context = max(MIN_CONTEXT, context // 2)
     if context == request.context:
         return request, ()
-    note = f"Context {count(request.context)} does not fit in {human(available, BYTES)}: shortened to {count(context)}."
+    note = f"Context {count(request.context)} does not fit: shortened to {count(context)}."
     return request._replace(context=context), (note,)
 
 

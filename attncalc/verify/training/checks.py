@@ -25,8 +25,6 @@ TOLERANCE, LAYER_TOLERANCE = 0.01, 0.2
 activations are counted as if all of them existed at once."""
 _MAX_NAMED = 3
 """Tensors that a failed check names."""
-ROUTING = 64
-"""Bytes per token by which routers differ: in the dtype of their weights, and in their indices."""
 WRONG_SAVED = "an operation saves a tensor that the formula does not count, or another size of it"
 
 
@@ -64,7 +62,7 @@ def training_run(
 
 
 def saved_checks(
-    run: Training, measured: MeasuredStep, on_device: Callable[[SavedTensor], Quantity]
+    run: Training, measured: MeasuredStep, on_device: Callable[[SavedTensor], Quantity], routing: int = 0
 ) -> Iterator[Check]:
     """Check what each layer and what is outside of them saves.
 
@@ -72,6 +70,7 @@ def saved_checks(
 
     Args:
         on_device: returns the bytes of a predicted tensor on the device that was measured.
+        routing: bytes per token by which a router may differ.
     """
     (stage,) = run.stages
     saved = stage_saved(run, stage, stage.model.symbolic())
@@ -86,7 +85,7 @@ def saved_checks(
             note = f"bytes that one layer saves, each storage once; the largest: {', '.join(t.name for t in largest)}"
             value = furthest(sizes, predicted)
             mlp = layer.layers.mlp
-            tolerance = ROUTING * run.workload.batch * run.workload.context if mlp and mlp.n_experts else 0
+            tolerance = routing * run.workload.batch * run.workload.context if mlp and mlp.n_experts else 0
             failure = WRONG_SAVED + _unpredicted(measured.tensors[layer.group], map(on_device, layer.kept))
             yield Check(SAVED, name, label, predicted, value, tolerance, BYTES, note, failure, layer.group)
     outside = quantity(total(map(on_device, saved.outside)) + loss_bytes(run, saved))

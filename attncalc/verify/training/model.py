@@ -18,20 +18,19 @@ from ...errors import CannotCheckError
 from ...mlp import Mlp
 from ...model import Layers, ModelSpec, Stack
 from ..layers import build
-from ..layers.base import AttentionLayer
-from ..masks import prefill_mask
+from ..layers.base import Attend, AttentionLayer
+from ..masks import KernelMask, prefill_mask
 from ..real_layer import attend_with
 
 EPS = 1e-6
 
 
 def one_of_each(model: ModelSpec) -> ModelSpec:
-    """Return the model with one layer of each kind, and without tables of positions and token types."""
+    """Return the model with one layer of each kind, and without token types."""
     stacks = (
         dataclasses.replace(
             stack,
             layers=tuple(dataclasses.replace(layers, count=1, extra=()) for layers in stack.distinct()),
-            learned_positions=None,
             embedding_norm=False,
         )
         for stack in model.stacks
@@ -84,7 +83,7 @@ class Experts(nn.Module):
         """Map (B, S, d_model) to (B, S, d_model)."""
         rows = x.flatten(0, 1)
         weights, chosen = self.router(rows).softmax(-1, dtype=torch.float32).topk(self.per_token)
-        weights = weights / weights.sum(-1, keepdim=True)
+        weights = (weights / weights.sum(-1, keepdim=True)).to(x.dtype)
         order = chosen.flatten().argsort()
         counts = torch.bincount(chosen.flatten(), minlength=len(self.experts)).tolist()
         parts = rows[order // self.per_token].split(counts)
@@ -103,6 +102,7 @@ class TrainedLayer(nn.Module):
         super().__init__()
         norm = nn.LayerNorm if stack.norm == "layernorm" else Norm
         self.layers, self.mask, self.recompute = layers, stack.mask, False
+        self.rotates = not stack.learned_positions
         self.attention = (
             None if isinstance(layers.attention, NoAttention) else build(layers.attention, stack.d_model, stack.d_model)
         )
@@ -124,13 +124,24 @@ class TrainedLayer(nn.Module):
             if isinstance(part, AttentionLayer):
                 positions = torch.arange(x.shape[1], device=x.device)
                 mask = prefill_mask(self.layers.attention.span, self.mask, positions)
-                y = part(normed, attend_with(kernel, mask, with_sinks=False))
+                y = part(normed, self._attend(kernel, mask))
             else:
                 y = part(normed)
             if len(norms) >= len(parts):  # Gemma normalises the output too
                 y = norms.pop(0)(y)
             x = x + y
         return x
+
+    def _attend(self, kernel: str, mask: KernelMask) -> Attend:
+        """Return the kernel with its mask. RoPE makes new tensors of q and k, and so do copies."""
+        attend = attend_with(kernel, mask, with_sinks=False)
+        if not self.rotates:
+            return attend
+
+        def rotated(q: Tensor, k: Tensor, v: Tensor, *, scale: float, sinks: Tensor | None) -> Tensor:
+            return attend(q.clone(), k.clone(), v, scale=scale, sinks=sinks)
+
+        return rotated
 
 
 class TrainedModel(nn.Module):
@@ -148,6 +159,8 @@ class TrainedModel(nn.Module):
             )
         stack = model.main
         self.embedding = nn.Embedding(model.vocab_size, stack.d_model)
+        table = stack.learned_positions
+        self.positions = nn.Embedding(table, stack.d_model) if table else None
         self.layers = nn.ModuleList(TrainedLayer(layers, stack) for layers in stack.layers)
         norm = nn.LayerNorm if stack.norm == "layernorm" else Norm
         self.norm = norm(stack.d_model) if stack.final_norm else None
@@ -167,6 +180,8 @@ class TrainedModel(nn.Module):
     def forward(self, ids: Tensor, kernel: str) -> Tensor:
         """Return the mean cross-entropy of (B, S) token ids, each predicted from those before it."""
         x = self.embedding(ids)
+        if self.positions is not None:
+            x = x + self.positions(torch.arange(ids.shape[1], device=ids.device)[None])
         for layer in self.layers:
             x = layer(x, kernel)
         x = x if self.norm is None else self.norm(x)
@@ -177,5 +192,5 @@ class TrainedModel(nn.Module):
 
 def missing_parts(model: ModelSpec) -> Iterator[str]:
     """Yield what the real model does not have although the preset does."""
-    if model.main.learned_positions or model.main.embedding_norm or model.token_types or model.extra:
-        yield "Tables of positions and token types, and extra tensors, are left out of the model that is trained."
+    if model.main.embedding_norm or model.token_types or model.extra or any(g.extra for g in model.main.layers):
+        yield "A norm of the embedding, token types and extra tensors are left out of the model that is trained."

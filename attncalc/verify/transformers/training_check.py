@@ -24,6 +24,8 @@ from .model import first_line
 from .training import TrainingStep, layer_path, training_step
 
 DROPOUT_NOTE = "Dropout is 0, as in most fine-tuning: it would save a mask and another tensor."
+ROUTING = 32
+"""Bytes per token by which classes of routers differ: in the dtype of their weights, and in their indices."""
 ROPE_NOTE = "saved once for all layers, and left out of the check"
 
 
@@ -61,7 +63,7 @@ def compare_training(
         if not recompute and step.rope_tables:
             label = "cosines and sines"
             reported.append(Reported("RoPE tables", "rope_tables", label, step.rope_tables, BYTES, ROPE_NOTE))
-        checks += saved_checks(run, measured, size_on("cpu", run))
+        checks += saved_checks(run, measured, size_on("cpu", run), ROUTING)
         checks += () if recompute else state_checks(run, measured)
         checks += peak_check(run, measured)
     limits = [DROPOUT_NOTE]
