@@ -17,7 +17,7 @@ from attncalc.verify import need_torch
 need_torch()
 import torch  # noqa: E402
 
-from attncalc.cost.training import states, step  # noqa: E402
+from attncalc.cost.training import activations, states, step, tensors  # noqa: E402
 from attncalc.cost.training.optimizers import OPTIMIZERS  # noqa: E402
 from attncalc.quantity import quantity  # noqa: E402
 from attncalc.verify.programs import training  # noqa: E402
@@ -95,14 +95,14 @@ def test_each_tensor_that_a_formula_leaves_out_is_noticed(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Leave out each predicted tensor in turn: a check of its layer, or of the rest, disagrees each time."""
-    true = checks.stage_saved
+    true = activations.stage_saved
     left_out = 0
     for run, measured in recorded(ask, MODELS[name], tmp_path, monkeypatch):
         (stage,) = run.stages
         whole = true(run, stage, stage.model.symbolic())
-        for place, tensors in enumerate((*(layer.kept for layer in whole.layers), whole.outside)):
-            for i in range(len(tensors)):
-                rest = (*tensors[:i], *tensors[i + 1 :])
+        for place, listed in enumerate((*(layer.kept for layer in whole.layers), whole.outside)):
+            for i in range(len(listed)):
+                rest = (*listed[:i], *listed[i + 1 :])
                 if place < len(whole.layers):
                     layers = [*whole.layers]
                     layers[place] = layers[place]._replace(kept=rest)
@@ -111,7 +111,7 @@ def test_each_tensor_that_a_formula_leaves_out_is_noticed(
                     wrong = whole._replace(outside=rest)
                 monkeypatch.setattr(checks, "stage_saved", lambda *_, wrong=wrong: wrong)
                 found = list(checks.saved_checks(run, measured, checks.size_on("cpu", run)))
-                assert [check.name for check in found if not check.ok], (run.kernel, tensors[i].name)
+                assert [check.name for check in found if not check.ok], (run.kernel, listed[i].name)
                 left_out += 1
     assert left_out > 20
 
@@ -126,12 +126,12 @@ def wrong_moments(patch: pytest.MonkeyPatch) -> None:
 
 
 def wrong_parameters(patch: pytest.MonkeyPatch) -> None:
-    true = states.stage_tensors
+    true = tensors.stage_tensors
     patch.setattr(states, "stage_tensors", lambda *given: list(true(*given))[1:])
 
 
 def wrong_gradients(patch: pytest.MonkeyPatch) -> None:
-    true = checks.states
+    true = states.states
     patch.setattr(checks, "states", lambda *given: true(*given)._replace(gradients=quantity(0)))
 
 
@@ -220,3 +220,18 @@ def test_each_storage_counts_once_and_parameters_do_not() -> None:
         y = layer(x)
         (y * y.view(4, 3).view(3, 4)).sum()
     assert [(t.path, t.shape, t.bytes) for t in saved_tensors.tensors] == [("", (3, 4), 48), ("", (3, 4), 48)]
+
+
+def test_a_class_of_transformers_saves_what_the_formula_says(ask: Ask, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4}
+    config = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "vocab_size": 500, "head_dim": 16}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, **sizes, "num_key_value_heads": 2, "torch_dtype": "bfloat16"}))
+    answer = ask("verify", str(path), "--against", "transformers", "--train", "--json", "-c", "64")
+    report = json.loads(answer.out)
+    found = {check["name"]: check for check in report["checks"]}
+    assert answer.code == 0
+    assert found["saved_flash"]["measured"] == found["saved_flash"]["predicted"]
+    assert found["saved_recompute"]["measured"] == 2 * 64 * 64 * 2
+    assert [figure["name"] for figure in report["reported"]] == ["rope_tables"]

@@ -57,8 +57,16 @@ def training_run(
 ) -> Training:
     """Return the run that is measured: one device, one dtype throughout, AdamW as a loop over the weights."""
     workload = Workload.train(batch, tokens, dtype=dtype_name, recompute="full" if recompute else "none")
-    dtypes = dict.fromkeys(("param_dtype", "grad_dtype", "optimizer_dtype"), dtype_name)
-    return Training(model, workload, kernel=kernel, master=False, stepping="loop", **dtypes)
+    return Training(
+        model,
+        workload,
+        kernel=kernel,
+        param_dtype=dtype_name,
+        grad_dtype=dtype_name,
+        optimizer_dtype=dtype_name,
+        master=False,
+        stepping="loop",
+    )
 
 
 def saved_checks(
@@ -76,7 +84,7 @@ def saved_checks(
     saved = stage_saved(run, stage, stage.model.symbolic())
     recomputes = run.workload.recompute != "none"
     name = "saved_recompute" if recomputes else f"saved_{measured.kernel}"
-    label = "recomputed" if recomputes else measured.kernel
+    label: str = "recomputed" if recomputes else measured.kernel
     for layer in saved.layers:
         sizes = measured.layers.get(layer.group)
         if sizes:

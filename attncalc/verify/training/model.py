@@ -92,7 +92,8 @@ class Experts(nn.Module):
         out = out.unflatten(0, (-1, self.per_token)).sum(1).to(x.dtype)
         if self.shared is not None:
             out = out + self.shared(rows)
-        return out.view_as(x)
+        mixed: Tensor = out.view_as(x)
+        return mixed
 
 
 class TrainedLayer(nn.Module):
@@ -114,7 +115,10 @@ class TrainedLayer(nn.Module):
 
     def forward(self, x: Tensor, kernel: str) -> Tensor:
         """Map (B, S, d_model) to (B, S, d_model)."""
-        return checkpoint(self._run, x, kernel, use_reentrant=False) if self.recompute else self._run(x, kernel)  # type: ignore[no-any-return]
+        if not self.recompute:
+            return self._run(x, kernel)
+        y: Tensor = checkpoint(self._run, x, kernel, use_reentrant=False)
+        return y
 
     def _run(self, x: Tensor, kernel: str) -> Tensor:
         norms = list(self.norms)
@@ -170,7 +174,7 @@ class TrainedModel(nn.Module):
     def set_recompute(self, recompute: bool) -> None:
         """Keep only the input of each layer for its backward pass, or all that it saves."""
         for layer in self.layers:
-            layer.recompute = recompute
+            layer.recompute = recompute  # type: ignore[assignment]
 
     def tie(self) -> None:
         """Give the head the embedding's matrix if the model ties them."""
