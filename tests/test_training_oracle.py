@@ -1,0 +1,44 @@
+"""The tensors that transformers' classes save for the backward pass (tools/training_oracle.py) equal the formulas."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tables import each
+
+from attncalc import load
+from attncalc.cost.training.activations import stage_saved
+from attncalc.quantity import total
+from attncalc.verify import need_torch
+
+need_torch()
+
+from attncalc.verify.training.checks import size_on, training_run  # noqa: E402
+from attncalc.verify.training.layers import leading  # noqa: E402
+
+DATA = Path(__file__).parent / "data"
+ROWS: dict[str, Any] = json.loads((DATA / "training" / "saved.json").read_text())["rows"]
+CONFIGS: dict[str, Any] = json.loads((DATA / "huggingface.json").read_text())
+EXACT = (
+    *("llama-2-70b", "mistral-7b-v0.1", "qwen2.5-0.5b", "qwen3-0.6b", "starcoder2-7b", "seed-oss-36b", "cwm-32b"),
+    *("minicpm3-4b", "default-hyperclovax", "default-iquestcoder", "default-jais2", "qwen2-vl-7b"),
+)
+"""Families whose layers save exactly what the formulas say; others differ in an activation, a norm or a router."""
+WAYS = [(name, way) for name in EXACT for way in ("saved", "saved_recompute", "saved_eager")]
+
+
+@each(("name", "way"), WAYS)
+def test_layers_of_a_class_save_what_the_formulas_say(tmp_path: Path, name: str, way: str) -> None:
+    row = ROWS[name]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIGS[name]["config"]))
+    model = leading(load(path), row["layers"])
+    kernel: Any = "eager" if way == "saved_eager" else "flash" if row["flash"] else "math"
+    recompute = way == "saved_recompute"
+    run = training_run(model, row["batch"], row["tokens"], "bf16", kernel, recompute=recompute)
+    saved = stage_saved(run, run.stages[0], run.stages[0].model.plain())
+    size = size_on("cpu", run)
+    predicted = [int(total(map(size, s.kept))) for s in saved.layers for _ in range(int(s.layers.count))]
+    assert predicted == [size for layer, size in row[way].items() if layer]
