@@ -292,7 +292,11 @@ RUNS = {
     "diagnosis": [f"--log {LOGS}/doctor/pasted-vllm-command.log"],
     "plan": ["gpt2 --users 9 --prompt 500 --output-len 100 --gpu t4,l4 --price t4=0.5,l4=0.7 --growth 2"],
     "sweep": ["gpt2 llama2-7b -c 1K,2K --tp 1,5 --gpu t4", "gpt2 --phase prefill,train --columns flops_total,model"],
-    "verify": ["transformer-base -c 8 --kernel math", "gemma3-27b -c 64 --simulate cuda"],
+    "verify": [
+        "transformer-base -c 8 --kernel math",
+        "gemma3-27b -c 64 --simulate cuda",
+        "gpt2 -c 8 --train --kernel math --device cpu",
+    ],
 }
 """{schema: command lines, without the command}. Together their answers have every name of the schema."""
 WORDS = {"families": "presets families", "diagnosis": "fit"}

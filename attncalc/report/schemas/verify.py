@@ -18,9 +18,9 @@ _MODEL_FIGURES = (
         name="^(kv_cache|cross_attention_cache|cache|recurrent_state)(_[a-z0-9_]+)?$",
     ),
     FigureRow("", BYTES, "with --train: saved by a layer, or outside of layers", name="^saved_[a-z0-9_]+$"),
-    FigureRow("", BYTES, "with --train: parameters, gradients, optimizer states", name="^train_[a-z_]+$"),
     FigureRow("", BYTES, "peak memory of a pass or of a training step", name="^peak_[a-z0-9_]+$"),
 )
+_STATES = FigureRow("", BYTES, "with --train: parameters, gradients, optimizer states", name="^train_[a-z_]+$")
 _LAYER_FIGURES = (
     *_MODEL_FIGURES,
     FigureRow("", FLOP, "FLOP of a pass", name="^flops_[a-z0-9_]+$"),
@@ -124,7 +124,7 @@ SCHEMA = p.document(
     "verify",
     "Real torch layers, measured and compared with the formulas.",
     model=p.either(p.MODEL, _CATALOGUE),
-    results=p.figures("the predicted figures of the whole model", *_MODEL_FIGURES),
+    results=p.figures("the predicted figures of the whole model", *_MODEL_FIGURES, _STATES),
     layers=p.either(_KIND, _VERIFIED),
     extra={
         "verdict": p.text("the verdict in words"),
