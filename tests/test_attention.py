@@ -118,7 +118,7 @@ def test_a_variant_states_its_assumptions(text: str, kind: Any, words: str) -> N
     assert bool(assumption) == bool(words)
 
 
-@pytest.mark.parametrize("text", ["", "gqa", "gqa:", "gqa:0", "gqa:x", "mla", "mha:3", "swa:4"])
+@pytest.mark.parametrize("text", ["", "gqa:", "gqa:0", "gqa:x", "mla:", "mha:3", "swa:4"])
 def test_an_unknown_variant_is_an_error(text: str) -> None:
     with pytest.raises(AttncalcError, match="--attention"):
         Variant.parse(text)

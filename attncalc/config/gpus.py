@@ -160,7 +160,8 @@ def _with_memory(known: Gpu, text: str) -> Gpu:
     """
     size = parse_bytes(text, "--gpu")
     if not 0 < size <= known.memory_gb * 2**30:
-        raise BadValueError(f"--gpu {known.name}: it has {known.memory_gb} GB, not {truncate(text)}", _EXAMPLE_OF_MEMORY)
+        why = f"--gpu {known.name}: it has {known.memory_gb} GB, not {truncate(text)}"
+        raise BadValueError(why, _EXAMPLE_OF_MEMORY)
     return dataclasses.replace(known, name=f"{known.name}:{text}", memory=size, measured=True)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +14,7 @@ from ...cost.common import group_name
 from ...cost.training.step import stage_budget
 from ...errors import CannotCheckError
 from ...model import ModelSpec
+from ...records import NamedTuple
 from ...units import BYTES, count, human
 from ..devices import Device
 from ..errors import CannotRunError

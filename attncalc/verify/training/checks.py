@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from ...attention.saved import SavedTensor, TrainingKernel
 from ...check import Check
@@ -14,6 +13,7 @@ from ...cost.training.states import states
 from ...cost.training.step import stage_budget
 from ...model import ModelSpec
 from ...quantity import Quantity, exact_div, quantity, symbol, total
+from ...records import NamedTuple
 from ...units import BYTES, dtype
 from ...workload import Workload
 from ..checks.tolerance import furthest

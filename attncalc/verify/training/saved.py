@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
+
+from ...records import NamedTuple
 
 ROPE = re.compile(r"rotary|rope")
 """Names of the modules that make RoPE's cosines and sines, which all layers share."""

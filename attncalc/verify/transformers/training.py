@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...model import Head
+from ...records import NamedTuple
 from ..training.saved import ROPE, SavedTensor, SavedTensors, bytes_of, state_bytes
 from .model import LAYER, READS_TOKEN_VALUES, find_class, quiet
 
