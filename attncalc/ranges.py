@@ -49,10 +49,13 @@ def split_list(text: str, option: str) -> list[str]:
 
 def _part(part: str, option: str, parse: Callable[[str, str], int]) -> Iterator[int]:
     """Yield the numbers of one part of a list. A long range is not computed before it is asked for."""
-    if ":" not in part:
+    ends = part.replace("..", ":").split(":")
+    if len(ends) == 1:
         yield parse(part, option)
         return
-    ends = part.split(":")
+    if len(ends) == 2 and all(ends):
+        ask = f"write {truncate(f'{ends[0]}:{ends[1]}:x2')} (each twice the one before) or {truncate(':'.join(ends))}:1"
+        raise BadValueError(f"{option}: '{truncate(part)}' is not a range: it has no step", ask)
     if len(ends) != 3:
         raise BadValueError(f"{option}: '{truncate(part)}' is not a range", _FORMS)
     first, last = parse(ends[0], option), parse(ends[1], option)

@@ -248,8 +248,10 @@ def parse_count(text: str, option: str) -> int:
 
 
 def list_tip(text: str) -> str:
-    """Return where lists belong, for the tip of an error about a number with a comma; '' without one."""
-    return "; lists of values belong to sweep, or to compare -c" if "," in text else ""
+    """Return what to do instead of a list, a range or 'auto', for the tip of an error about a number; else ''."""
+    if text.strip().lower() == "auto":
+        return "; without it, 'fit' shows the fewest GPUs with their --tp"
+    return "; lists of values belong to sweep, or to compare -c" if "," in text or ".." in text else ""
 
 
 def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[int, int]:

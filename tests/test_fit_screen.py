@@ -344,3 +344,13 @@ def test_a_quoted_word_of_the_command_stays_on_one_line() -> None:
     request = FitRequest(load("qwen3-8b"), Workload.decode(1, 4096), gpu=gpu("h100-80gb"), served_model=path)
     lines = [line for table in fit_report(request).tables if table.code for (line,) in table.rows]
     assert lines == ["vllm serve \\", f"    '{path}' \\", "    --max-model-len 4096"]
+
+
+def test_a_longest_context_beyond_the_tokens_in_the_cache_is_explained(ask: Ask) -> None:
+    words = ("fit", "gpt-oss-20b", "--gpu", "rtx-4090", "-c", "auto")
+    assert re.search(r"tokens in the cache +[\d,]+  \+ 99\.38 MiB per request\n", ask(*words).out)
+    figures = results(ask(*words, "--json"))
+    # 12 windowed layers take 265 blocks; the other 12 take K and V of 8 heads x 64 in bf16 per token. One block is null.
+    fixed, per_token = 265 * figures["kv_bytes_per_block"], 12 * 2 * 8 * 64 * 2
+    longest = ((figures["kv_blocks"] - 1) * figures["kv_bytes_per_block"] - fixed) // per_token
+    assert figures["kv_tokens"] < figures["max_context"] == longest // 16 * 16

@@ -18,6 +18,8 @@ from .command import Options, command_app
 from .plot_options import PlotOptions
 
 app = command_app()
+_BETWEEN = ("vs", "vs.", "versus", "and", "with")
+"""What people write between the models."""
 
 
 class ModelsOptions(Options):
@@ -30,8 +32,8 @@ class ModelsOptions(Options):
     preset: o.Preset = None
 
     def names(self) -> list[str]:
-        """Return the names of all models; 'a,b' names two. Raises AttncalcError if there are none."""
-        words = [part for word in self.models or () for part in _split(word)]
+        """Return the names of all models; 'a,b' and 'a vs b' name two. Raises AttncalcError if there are none."""
+        words = [part for word in self.models or () for part in _split(word) if part.lower() not in _BETWEEN]
         return o.model_names(words, self.preset)
 
 

@@ -48,6 +48,9 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
         "--precision",
         "--quantize",
     ),
+    "it sizes SGLang's CUDA graphs, which attncalc estimates: --reserve 4GiB replaces the whole estimate": (
+        *("--cuda-graph-max-bs", "--cuda-graph-bs", "--cuda-graph-sizes", "--cudagraph-capture-sizes"),
+    ),
     _DRAFT: ("--draft", "--draft-model", "--drafter", "--spec-model"),
     "in nanoGPT it is the context, -c 1024; 'attncalc fit' has vLLM's --block-size": ("--block-size",),
 }
@@ -124,6 +127,8 @@ def no_such_option(name: str, command: str, known: Collection[str], words: Seque
     """
     message = f"no such option: {truncate(name)}"
     tip = _meaning(_OPTIONS, name.replace("_", "-"))
+    if tip == _MEMORY and command == "gpus":
+        tip = "'attncalc gpus --sort memory' lists the GPUs with the most memory first"
     if tip is None:
         close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75)
         tip = f"did you mean '{close[0]}'? " if close else ""

@@ -63,20 +63,25 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
         in_all = [(label, limit(figure), _total(figure, resolved.replicas)) for label, figure in rows]
         return Table(columns, (*in_all, (longest.label, limit(longest), "")))
     cells = [(label, limit(figure), "") for label, figure in rows]
-    cells[1] = (*cells[1][:2], _dcp_gain(figures) if answer.without_dcp else _fixed_part(answer))
+    cells[1] = (*cells[1][:2], _dcp_gain(figures) if answer.without_dcp else _fixed_part(answer, figures))
     if traffic:
         cells[-2] = (*cells[-2][:2], shared(traffic))
     return Table((LABEL, Column(), LABEL), (*cells, _longest_context(answer, figures), *_fewest_gpus(answer, figures)))
 
 
-def _fixed_part(answer: Answer) -> str:
-    """Return which part of a request with compressed attention does not grow: '93% of a request is fixed'.
+def _fixed_part(answer: Answer, figures: Figures) -> str:
+    """Return what each request takes whatever its length: '93% of a request is fixed', '+ 99.38 MiB per request'.
 
-    So vLLM, whose tokens are concurrency times length, has fewer of them for a shorter length.
+    So vLLM, whose tokens are concurrency times length, has fewer of them for a shorter length, and fewer than the
+    longest context: several requests have several windows, and one long request has one.
     """
     pool = answer.result.pool
     grows, request = pool.figure("kv_blocks_of_pools"), pool.figure("kv_blocks_per_request")
-    return f"{1 - grows / request:.0%} of a request is fixed" if grows else ""
+    if grows:
+        return f"{1 - grows / request:.0%} of a request is fixed"
+    longest, fixed = figures["max_context"], pool.figure("kv_fixed_bytes_per_sequence")
+    more = fixed and longest.quantity and longest.whole > figures["kv_tokens"].whole
+    return f"+ {human(fixed, BYTES)} per request" if more else ""
 
 
 def _dcp_gain(figures: Figures) -> str:

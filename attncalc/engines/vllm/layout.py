@@ -148,7 +148,7 @@ def _notes(kinds: Set[Kind], args: VllmArgs, states: StateBlocks | None, *, has_
     if not has_pools and kinds & {"mamba", "sliding", "chunked"} and args.version.tokens_from_concurrency:
         yield (
             "A request takes blocks of windows or states whatever its length: vLLM logs fewer tokens for a shorter "
-            "--max-model-len."
+            "--max-model-len, and one long request may have more than it logs."
         )
     if args.dcp > 1 and states:
         yield "--dcp divides the tokens of attention; each GPU stores whole recurrent states."
