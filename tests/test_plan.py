@@ -180,6 +180,16 @@ def test_a_plan_fits_a_screen(ask: Ask, words: str) -> None:
     assert not answer.err
 
 
+def test_prices_leave_one_table_with_the_best_row_of_each_gpu(ask: Ask) -> None:
+    models, prices = ("qwen3-32b", "gpt-oss-120b"), ("h100-80gb=2.49", "h200=3.79", "l40s=1.2")
+    load = "--users 200 --prompt 8K --output-len 1K --gpu all --price"
+    lines = ask("plan", *models, *load.split(), ",".join(prices)).out.splitlines()
+    assert sum(line.startswith("  model ") for line in lines) == 1
+    rows = {tuple(line.split()[:2]) for line in lines if line.startswith("  ")}
+    assert {(model, price.partition("=")[0]) for model in models for price in prices} <= rows
+    assert any(line.startswith("Left out: ") and "nodes, worst" in line for line in lines)
+
+
 def test_the_first_line_is_the_answer(ask: Ask) -> None:
     answer = ask("plan", "llama3.1-70b", *LOAD, "--gpu", "h200")
     assert answer.out.startswith("8 x H200 SXM 141GB in 1 node: tp 8, 1 replica, ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..hardware import Gpu
@@ -21,6 +21,10 @@ from .users import described, shared
 
 _ROWS = 23
 """Rows of the screen: those of a terminal of 24, less one for the prompt."""
+_Columns = dict[str, tuple[Column, list[str]]]
+_LEAST_NEEDED = ("limit", "nodes", "worst", "replicas", "TTFT")
+"""Columns that are left out of a table that is too wide, in this order."""
+_MAY_NOT = "may not fit"
 _NO_ROW = "if no GPUs serve the users"
 _NO_LIMIT = "without a limit"
 _NO_SPEED = "with --efficiency, with drafted tokens, and without the GPU's FLOP/s"
@@ -249,8 +253,10 @@ def _on_one_screen(report: Report, plan: Plan) -> Report:
     while True:
         chosen = sorted(rows[:shown], key=plan.rows.index)
         left = len(rows) - shown
-        more = [f"{plural(left, 'more row')}: -o plan.csv writes all."] if left else []
-        screen = report._replace(tables=tuple(_tables(plan, chosen)), shown_notes=(*more, *report.notes))
+        columns, hidden = _fitting(_columns(plan, chosen)) if chosen else ({}, [])
+        rest = [*([plural(left, "row")] if left else []), *hidden]
+        more = [f"Left out: {', '.join(rest)}; -o plan.csv writes all."] if rest else []
+        screen = report._replace(tables=tuple(_tables(plan, chosen, columns)), shown_notes=(*more, *_notes(plan, hidden)))
         if shown <= 1 or height(screen) <= _ROWS:
             return screen
         shown -= 1
@@ -269,16 +275,33 @@ def _best_of_each_group_first(rows: Sequence[Row]) -> list[Row]:
     return [row for *_, row in sorted(ranked, key=lambda ranks: ranks[:3])]
 
 
-def _tables(plan: Plan, rows: Sequence[Row]) -> Iterator[Table]:
+def _fitting(columns: _Columns) -> tuple[_Columns, list[str]]:
+    """Return the columns without those that a table within WIDTH has no room for, and the names of these."""
+    hidden: list[str] = []
+    for name in _LEAST_NEEDED:
+        if _width(columns.values()) <= WIDTH:
+            break
+        if name not in columns or any(_MAY_NOT in cell for cell in columns[name][1]):
+            continue
+        columns = {each: column for each, column in columns.items() if each != name}
+        hidden.append(name)
+    return columns, hidden
+
+
+def _width(columns: Iterable[tuple[Column, list[str]]]) -> int:
+    return max(map(len, table_lines(column_table(list(columns)))))
+
+
+def _tables(plan: Plan, rows: Sequence[Row], columns: _Columns) -> Iterator[Table]:
     if not rows:
         return
-    yield from _split(_columns(plan, rows))
+    yield from _split(list(columns.values()))
     if plan.growth:
         yield _growth_table(plan)
     yield from command_table(launch_command(plan.rows[0].candidate.resolved), "each replica of the first row")
 
 
-def _columns(plan: Plan, rows: Sequence[Row]) -> list[tuple[Column, list[str]]]:
+def _columns(plan: Plan, rows: Sequence[Row]) -> _Columns:
     candidates = [row.candidate for row in rows]
     texts = {
         "model": [candidate.group[0] for candidate in candidates],
@@ -308,11 +331,11 @@ def _columns(plan: Plan, rows: Sequence[Row]) -> list[tuple[Column, list[str]]]:
     ]
     if plan.demand.prices:
         per_million = [row.price_per_million for row in rows]
-        columns.append((Column(f"price/M\ntokens{least}"), ["-" if p is None else f"{p:,.3g}" for p in per_million]))
+        columns.append((Column(f"price\n/M{least}"), ["-" if p is None else f"{p:,.3g}" for p in per_million]))
     limits = [_limit(candidate) for candidate in candidates]
     if {*limits} != {"cache"}:
         columns.append((Column("limit", "left"), limits))
-    return columns
+    return {column.header.replace("-\n", "").replace("\n", "").rstrip("<>= "): (column, cells) for column, cells in columns}
 
 
 def _split(columns: Sequence[tuple[Column, list[str]]]) -> Iterator[Table]:
@@ -320,7 +343,7 @@ def _split(columns: Sequence[tuple[Column, list[str]]]) -> Iterator[Table]:
     names = sum(column.align == "left" for column, _ in itertools.takewhile(lambda c: c[0].align == "left", columns))
     chosen = list(columns[:names])
     for each in columns[names:]:
-        if len(chosen) > names and max(map(len, table_lines(column_table([*chosen, each])))) > WIDTH:
+        if len(chosen) > names and _width([*chosen, each]) > WIDTH:
             yield column_table(chosen)
             chosen = list(columns[:names])
         chosen.append(each)
@@ -332,7 +355,7 @@ def _number(users: int | None) -> str:
 
 
 def _limit(candidate: Candidate) -> str:
-    return candidate.limited_by if candidate.verdict == "fits" else f"{candidate.limited_by}, may not fit"
+    return candidate.limited_by if candidate.verdict == "fits" else f"{candidate.limited_by}, {_MAY_NOT}"
 
 
 def _growth_table(plan: Plan) -> Table:
@@ -353,18 +376,20 @@ def _growth_table(plan: Plan) -> Table:
     )
 
 
-def _notes(plan: Plan) -> Iterator[str]:
+def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
     found, demand = plan.found, plan.demand
     if not found.complete:
         yield "warning: interrupted; these are the rows that were found until then."
     pruned = f"; {count(found.pruned)} more cannot hold the weights" if found.pruned else ""
     yield f"Searched: {count(found.tried)} splits of {plural(len(_gpus(plan)), 'kind')} of GPU{pruned}."
-    yield "users: on average, with half of the output; worst: all at their last token."
+    worst = "" if "worst" in hidden else "; worst: all at their last token"
+    yield f"users: on average, with half of the output{worst}."
+    times = "TPOT per token" if "TTFT" in hidden else "TTFT to the first token, TPOT per token"
     if demand.efficiency:
         share = number(demand.efficiency[0] / demand.efficiency[1])
-        yield f"TTFT to the first token, TPOT per token: estimates at --efficiency {share}."
+        yield f"{times}: estimates at --efficiency {share}."
     elif any(row.speed for row in plan.rows):
-        yield "TTFT to the first token, TPOT per token: bounds; --efficiency 0.5 estimates."
+        yield f"{times}: bounds; --efficiency 0.5 estimates."
     if demand.rate is not None:
         kind = "an estimate" if demand.efficiency else "a lower bound"
         yield f"Replicas for {asked(demand)} are {kind}: at the speed above, by Little's law."
