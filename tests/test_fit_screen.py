@@ -350,7 +350,7 @@ def test_a_longest_context_beyond_the_tokens_in_the_cache_is_explained(ask: Ask)
     words = ("fit", "gpt-oss-20b", "--gpu", "rtx-4090", "-c", "auto")
     assert re.search(r"tokens in the cache +[\d,]+  \+ 99\.38 MiB per request\n", ask(*words).out)
     figures = results(ask(*words, "--json"))
-    # 12 windowed layers take 265 blocks; the other 12 take K and V of 8 heads x 64 in bf16 per token. One block is null.
+    # 12 windowed layers take 265 blocks; the other 12 have K and V of 8 heads x 64 in bf16. One block is null.
     fixed, per_token = 265 * figures["kv_bytes_per_block"], 12 * 2 * 8 * 64 * 2
     longest = ((figures["kv_blocks"] - 1) * figures["kv_bytes_per_block"] - fixed) // per_token
     assert figures["kv_tokens"] < figures["max_context"] == longest // 16 * 16

@@ -85,7 +85,7 @@ def kv_report(model: ModelSpec, workload: Workload, engine: str = "ideal") -> Re
         workload_facts(model, workload, engine),
         figures,
         layers_with_figures(model, map(_group_figures, cache.groups)),
-        _tables(model, workload, figures, cache),
+        _tables(model, workload, figures, cache, kv_cache(model, workload.doubled(), engine_name=engine)),
         _notes(model, workload, cache, engine),
     )
 
@@ -149,7 +149,9 @@ def _group_figures(group: LayerCache) -> tuple[Figure, ...]:
     )
 
 
-def _tables(model: ModelSpec, workload: Workload, figures: tuple[Figure, ...], cache: KVCache) -> tuple[Table, ...]:
+def _tables(
+    model: ModelSpec, workload: Workload, figures: tuple[Figure, ...], cache: KVCache, doubled: KVCache
+) -> tuple[Table, ...]:
     by_name = {f.name: f for f in figures}
     per_token, per_token_max = by_name["kv_cache_per_token"], by_name["kv_cache_per_token_max"]
     fills_windows = per_token.value != per_token_max.value
@@ -171,13 +173,16 @@ def _tables(model: ModelSpec, workload: Workload, figures: tuple[Figure, ...], c
     tables = [Table(columns, figure_rows(rows), strong=frozenset({0}))]
     if is_hybrid(model) and cache.total:
         tables.append(_group_table(cache, fills_windows))
-    comparison = _comparison_table(model, by_name, cache)
+    comparison = _comparison_table(model, by_name, cache, doubled)
     return (*tables, comparison) if comparison.rows else tuple(tables)
 
 
-def _comparison_table(model: ModelSpec, by_name: dict[str, Figure], cache: KVCache) -> Table:
-    """Return the table of what MHA would need and of the weights, as multiples of the cache."""
+def _comparison_table(model: ModelSpec, by_name: dict[str, Figure], cache: KVCache, doubled: KVCache) -> Table:
+    """Return the table of twice the context, of what MHA would need and of the weights, as multiples of the cache."""
     rows = []
+    if cache.total:
+        factor = f"{times(ratio(doubled.total, cache.total))} as much"
+        rows.append(("twice the context", human(doubled.total, BYTES), factor))
     for name in ("kv_cache_if_mha", "weights", "weights_stored"):
         figure = by_name[name]
         if figure.quantity is None or (name == "kv_cache_if_mha" and cache.if_mha == cache.total):

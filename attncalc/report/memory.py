@@ -73,7 +73,7 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
         workload_facts(model, workload),
         memory_figures(model, largest),
         tuple((_facts(layer), memory_figures(model, layer, layer.name)) for layer in layers),
-        _tables(layers, largest),
+        _tables(layers, largest, largest_layer(model, activations(model, workload.doubled()))),
         _notes(model, workload, largest),
         _tensors(largest),
     )
@@ -125,8 +125,14 @@ def memory_figures(model: ModelSpec, layer: LayerActivations, of: str = "") -> t
     )
 
 
-def _tables(layers: tuple[LayerActivations, ...], largest: LayerActivations) -> tuple[Table, ...]:
-    rows = [("score matrix", largest.score_matrix), ("  per head", largest.score_matrix_per_head)]
+def _tables(
+    layers: tuple[LayerActivations, ...], largest: LayerActivations, doubled: LayerActivations
+) -> tuple[Table, ...]:
+    rows = [
+        ("score matrix", largest.score_matrix),
+        ("  per head", largest.score_matrix_per_head),
+        ("  at twice the context", doubled.score_matrix),
+    ]
     matrix = Table((LABEL, Column(), Column()), tuple((n, human(size, BYTES), exact(size, BYTES)) for n, size in rows))
     sizes = [largest.peaks[kernel].size for kernel in KERNELS]
     peaks = (

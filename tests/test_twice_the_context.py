@@ -1,0 +1,25 @@
+"""`kv` and `memory` show what twice the context takes."""
+
+from __future__ import annotations
+
+from asking import Ask
+
+
+def test_a_cache_doubles_with_the_context(ask: Ask) -> None:
+    # 2 tensors x 32 layers x 8 heads x 128 x 2 B x 16,384 tokens = 2 GiB
+    assert "twice the context                 2.00 GiB   2.0 x as much\n" in ask("kv", "llama3-8b", "-c", "8192").out
+
+
+def test_windows_that_are_full_do_not_grow(ask: Ask) -> None:
+    # a window of 4,096 tokens in all layers: 2 x 32 x 8 x 128 x 2 B x 4,096 tokens
+    line = next(line for line in ask("kv", "mistral-7b", "-c", "8192").out.splitlines() if "twice" in line)
+    assert line.split() == ["twice", "the", "context", "512", "MiB", "1.0", "x", "as", "much"]
+
+
+def test_a_score_matrix_quadruples_with_the_context(ask: Ask) -> None:
+    # 32 heads x 16,384 x 16,384 scores in 2 B = 16 GiB
+    assert "  at twice the context  16.00 GiB  17,179,869,184 B\n" in ask("memory", "llama3-8b", "-c", "8192").out
+
+
+def test_an_encoder_without_a_cache_has_no_such_line(ask: Ask) -> None:
+    assert "twice the context" not in ask("kv", "bert-base").out
