@@ -81,7 +81,7 @@ def _fixed_part(answer: Answer, figures: Figures) -> str:
         return f"{1 - grows / request:.0%} of a request is fixed"
     longest, fixed = figures["max_context"], pool.figure("kv_fixed_bytes_per_sequence")
     more = fixed and longest.quantity and longest.whole > figures["kv_tokens"].whole
-    return f"+ {human(fixed, BYTES)} per request" if more else ""
+    return f"+ {human(int(fixed), BYTES)} per request" if more else ""
 
 
 def _dcp_gain(figures: Figures) -> str:
