@@ -190,6 +190,18 @@ def test_prices_leave_one_table_with_the_best_row_of_each_gpu(ask: Ask) -> None:
     assert any(line.startswith("Left out: ") and "nodes, worst" in line for line in lines)
 
 
+def test_published_runs_give_a_range_below_the_bound_unless_efficiency_does(ask: Ask) -> None:
+    words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--json")
+    row = json.loads(ask(*words).out)["layers"][0]
+    low, high = row["published_tokens_per_second_low"], row["published_tokens_per_second_high"]
+    bound = next(figure["value"] for figure in row["results"] if figure["name"] == "tokens_per_second_bound")
+    assert 0 < low < high <= bound
+    assert row["published_runs"] >= 1
+    assert row["published_sources"]
+    estimated = json.loads(ask(*words, "--efficiency", "0.5").out)["layers"][0]
+    assert estimated["published_runs"] is None
+
+
 def test_the_first_line_is_the_answer(ask: Ask) -> None:
     answer = ask("plan", "llama3.1-70b", *LOAD, "--gpu", "h200")
     assert answer.out.startswith("8 x H200 SXM 141GB in 1 node: tp 8, 1 replica, ")

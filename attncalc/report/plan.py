@@ -10,7 +10,9 @@ from ..hardware import Gpu
 from ..model import plural
 from ..quantity import Ratio, ceil_div, named, quantity, ratio, symbol
 from ..serving.launch import launch_command
+from ..serving.load_bounds import Load
 from ..serving.plan import Candidate, Demand, Exact, Plan, Row, Size
+from ..serving.published import published_range
 from ..units import NO_UNIT, PER_SECOND, SECONDS, count, quotient
 from .figures import FigureRow, FigureRows, ratio_row
 from .fit_tables import command_table
@@ -24,6 +26,10 @@ _ROWS = 23
 _Columns = dict[str, tuple[Column, list[str]]]
 _LEAST_NEEDED = ("limit", "nodes", "worst", "replicas", "TTFT")
 """Columns that are left out of a table that is too wide, in this order."""
+_PUBLISHED = (
+    *("published_tokens_per_second_low", "published_tokens_per_second_high"),
+    *("published_runs", "published_class", "published_sources"),
+)
 _MAY_NOT = "may not fit"
 _NO_ROW = "if no GPUs serve the users"
 _NO_LIMIT = "without a limit"
@@ -126,7 +132,22 @@ def row_facts(row: Row) -> dict[str, Any]:
         "verdict": candidate.verdict,
         "limited_by": candidate.limited_by,
         "launch_command": launch_command(resolved),
+        **_published(row),
     }
+
+
+def _published(row: Row) -> dict[str, Any]:
+    """Return the tokens/s to expect of a row from published runs; every value None if there are none."""
+    candidate, speed = row.candidate, row.speed
+    if speed is None or row.demand.efficiency is not None:
+        return dict.fromkeys(_PUBLISHED)
+    traffic = candidate.users.traffic
+    found = published_range(candidate.resolved, Load(row.requests, traffic.prompt, traffic.output))
+    if found is None:
+        return dict.fromkeys(_PUBLISHED)
+    tokens = row.replicas * float(speed.planning_tokens_per_second)
+    values = (found.low * tokens, found.high * tokens, found.runs, str(found.of), ", ".join(found.sources))
+    return dict(zip(_PUBLISHED, values, strict=True))
 
 
 def row_figures(row: Row) -> tuple[Figure, ...]:
@@ -256,7 +277,9 @@ def _on_one_screen(report: Report, plan: Plan) -> Report:
         columns, hidden = _fitting(_columns(plan, chosen)) if chosen else ({}, [])
         rest = [*([plural(left, "row")] if left else []), *hidden]
         more = [f"Left out: {', '.join(rest)}; -o plan.csv writes all."] if rest else []
-        screen = report._replace(tables=tuple(_tables(plan, chosen, columns)), shown_notes=(*more, *_notes(plan, hidden)))
+        screen = report._replace(
+            tables=tuple(_tables(plan, chosen, columns)), shown_notes=(*more, *_notes(plan, hidden))
+        )
         if shown <= 1 or height(screen) <= _ROWS:
             return screen
         shown -= 1
@@ -335,7 +358,9 @@ def _columns(plan: Plan, rows: Sequence[Row]) -> _Columns:
     limits = [_limit(candidate) for candidate in candidates]
     if {*limits} != {"cache"}:
         columns.append((Column("limit", "left"), limits))
-    return {column.header.replace("-\n", "").replace("\n", "").rstrip("<>= "): (column, cells) for column, cells in columns}
+    return {
+        column.header.replace("-\n", "").replace("\n", "").rstrip("<>= "): (column, cells) for column, cells in columns
+    }
 
 
 def _split(columns: Sequence[tuple[Column, list[str]]]) -> Iterator[Table]:
@@ -390,6 +415,10 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
         yield f"{times}: estimates at --efficiency {share}."
     elif any(row.speed for row in plan.rows):
         yield f"{times}: bounds; --efficiency 0.5 estimates."
+    expected = _published(plan.rows[0]) if plan.rows else {}
+    if expected.get("published_runs"):
+        low, high, runs, *_ = expected.values()
+        yield f"Expect {low:,.0f} to {high:,.0f} tokens/s of the first row, by {runs} published runs."
     if demand.rate is not None:
         kind = "an estimate" if demand.efficiency else "a lower bound"
         yield f"Replicas for {asked(demand)} are {kind}: at the speed above, by Little's law."
@@ -480,6 +509,15 @@ def schema() -> dict[str, Any]:
         "limited_by": p.text("what limits the users of a replica: 'cache', or an option of the engine"),
         "launch_command": p.or_null(p.text("the command that starts one replica"), "if there is none"),
     }
+    no_runs = "without published runs of such a load, and with --efficiency"
+    published = (
+        p.number("tokens per second of all replicas, below most published runs of such a load"),
+        p.number("the same, above most of them"),
+        p.whole("the number of these runs", 1),
+        p.text("what they have in common with the row"),
+        p.text("who published them"),
+    )
+    facts |= {name: p.or_null(kind, no_runs) for name, kind in zip(_PUBLISHED, published, strict=True)}
     load = {
         "users": p.or_null(p.whole("users whose requests run concurrently", 1), "with --rate"),
         "rate": p.or_null(p.number("requests per second"), "without --rate"),
