@@ -482,7 +482,7 @@ def test_options_that_say_nothing_are_errors(ask: Ask, options: tuple[str, ...],
 
 
 def test_the_options_need_llama_cpp_and_a_gpu(ask: Ask) -> None:
-    answer = ask("fit", "llama3-8b", "--gpu", "rtx-4090", "-ngl", "20")
+    answer = ask("fit", "llama3-8b", "--engine", "vllm", "--gpu", "rtx-4090", "-ngl", "20")
     assert answer.code == 2
     assert "--n-gpu-layers has no effect on engine vllm" in answer.err
     answer = ask("fit", "llama3-8b", "--engine", "llamacpp", "--kv-memory", "4GiB", "-ngl", "20")

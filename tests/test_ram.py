@@ -92,7 +92,7 @@ def test_the_screen_says_how_much_the_host_needs_and_has(ask: Ask) -> None:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        (["--gpu", "h100"], "--ram has no effect on engine vllm"),
+        (["--gpu", "h100", "--engine", "vllm"], "--ram has no effect on engine vllm"),
         (["--kv-memory", "5GiB", "--engine", "llamacpp"], "--ram needs --gpu"),
         (["--gpu", "h100", "--engine", "llamacpp", "--ram", "much"], "--ram"),
     ],

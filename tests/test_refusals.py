@@ -119,7 +119,11 @@ def test_standard_input_can_be_read_only_once(ask: Ask, command: str) -> None:
     assert answer.err.startswith("error: standard input can be read only once, and '-' is given twice\n  tip: ")
 
 
-@pytest.mark.parametrize("arguments", [("kv", "gpt2", "-b"), ("kv", "gpt2", "--json=1"), ("kv", "gpt2", "gpt3")])
+def test_the_tip_of_an_option_without_a_value_is_its_meaning(ask: Ask) -> None:
+    assert ask("kv", "gpt2", "-b").err == "error: -b needs a value\n  tip: N: Sequences in the batch. Default: 1.\n"
+
+
+@pytest.mark.parametrize("arguments", [("kv", "gpt2", "--json=1"), ("kv", "gpt2", "gpt3")])
 def test_the_tip_names_the_help_of_the_command(ask: Ask, arguments: tuple[str, ...]) -> None:
     assert ask(*arguments).err.endswith("tip: 'attncalc kv --help' lists all options\n")
 

@@ -17,6 +17,7 @@ from attncalc.engines import find_engine
 from attncalc.engines.base import CacheLayout
 from attncalc.engines.vllm.options import VllmArgs
 from attncalc.quantity import Quantity
+from attncalc.records import dataclass
 from attncalc.serving.fit import with_other_gpus
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.units import dtype
@@ -522,7 +523,7 @@ def test_states_are_not_shared(kinds: Any) -> None:
     assert alone.needed(3, 500) - sharing.needed(3, 500) == 2 * 4 * 2 * PAGE
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Both(Grouped):
     """Self-attention that reads a source too, as a decoder's layer with both."""
 
