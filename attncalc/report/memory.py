@@ -131,9 +131,12 @@ def _tables(
     rows = [
         ("score matrix", largest.score_matrix),
         ("  per head", largest.score_matrix_per_head),
-        ("  at twice the context", doubled.score_matrix),
     ]
-    matrix = Table((LABEL, Column(), Column()), tuple((n, human(size, BYTES), exact(size, BYTES)) for n, size in rows))
+    cells = [(name, human(size, BYTES), exact(size, BYTES)) for name, size in rows]
+    if largest.score_matrix:  # a ratio, as `kv` has it: exact bytes on the screen are figures of JSON
+        times = int(doubled.score_matrix) / int(largest.score_matrix)
+        cells.append(("  at twice the context", human(doubled.score_matrix, BYTES), f"{times:.1f} x as much"))
+    matrix = Table((LABEL, Column(), Column()), tuple(cells))
     sizes = [largest.peaks[kernel].size for kernel in KERNELS]
     peaks = (
         (Column("kernel", "left"), list(KERNELS)),
