@@ -51,9 +51,11 @@ def test_a_failed_start_has_its_cause_and_a_command_within_24_rows(
     assert max(map(len, screen.out.splitlines())) <= 80
 
 
-def test_a_process_that_uses_more_than_the_model_needs_ran_another_one(ask: Ask) -> None:
+def test_a_process_that_uses_more_than_the_model_needs_ran_another_one(ask: Ask, tmp_path: Path) -> None:
     """It used 47.30 GiB before there was a cache; 15 GiB of weights and a few of runtime memory explain half of it."""
-    refusal = json.loads(ask_of(ask, "vllm-weights-oom", "llama3.1-8b", "--json").out)["refusal"]
+    log = tmp_path / "unknown.log"
+    log.write_text((FOLDER / "vllm-weights-oom.log").read_text().replace("Qwen/Qwen3-32B", "/models/mine"))
+    refusal = json.loads(ask("fit", "llama3.1-8b", "--log", str(log), "--json").out)["refusal"]
     assert refusal["cause"] == "other_model"
     assert "47.30 GiB were in use before there was a cache" in refusal["reason"]
 
@@ -85,6 +87,39 @@ def test_a_log_of_another_model_gets_no_advice(ask: Ask) -> None:
     result = json.loads(ask_of(ask, "vllm-other-model", "llama3.2-1b", "--json").out)
     assert (result["refusal"]["cause"], result["suggestions"]) == ("other_model", [])
     assert "5.00 GiB in the log, 1.00 GiB with this model" in result["refusal"]["reason"]
+
+
+@each(("name", "model"), [("vllm-weights-oom", "llama2-70b"), ("vllm-occupied-weights", "qwen3-0.6b")])
+def test_a_log_that_names_another_model_gets_no_advice(ask: Ask, name: str, model: str) -> None:
+    """Qwen3 32B has 64 layers and LLaMA-2 70B 80; Llama 3.1 8B has 32 and Qwen3 0.6B 28. Their weights would fit."""
+    result = json.loads(ask_of(ask, name, model, "--json").out)
+    assert (result["refusal"]["cause"], result["suggestions"]) == ("other_model", [])
+
+
+@each("name", ["vllm-after-the-start", "sglang-after-the-start"])
+def test_an_allocation_that_fails_after_the_start_stopped_the_server(ask: Ask, name: str) -> None:
+    """The log has 'Application startup complete', or 'fired up', before the message."""
+    refusal = json.loads(ask_of(ask, name, "", "--json").out)["refusal"]
+    assert (refusal["cause"], refusal["reason"][:18]) == ("cache_too_large", "The server started")
+    screen = ask_of(ask, name, "").out
+    assert "STOPPED: The server started" in screen
+    assert "DID NOT START" not in screen
+
+
+def test_ollamas_attempts_that_failed_are_no_refusal(ask: Ask) -> None:
+    """It tried 65 layers and started with 38 of 65: 38 of 64 layers' cache are 608 of 1,024 MiB. The file is Q4_K_M."""
+    answer = ask_of(ask, "ollama-fewer-layers", "", "--json")
+    result = json.loads(answer.out)
+    assert (answer.code, result["agrees"]) == (0, True)
+    assert all(estimate["inside"] for estimate in result["estimates"])
+
+
+def test_sizes_of_the_fitting_pass_are_not_those_of_the_cache(ask: Ask) -> None:
+    """It prints 0.00 MiB for each cache. 'F16' with 5.27 bits per weight is gpt-oss as released, in MXFP4."""
+    result = json.loads(ask_of(ask, "llamacpp-fitting-pass", "", "--json").out)
+    assert {check["name"]: check["measured"] for check in result["checks"]}["kv_size"] == 768 * MIB
+    assert result["agrees"]
+    assert all(estimate["inside"] for estimate in result["estimates"])
 
 
 def test_a_memory_that_was_given_in_bytes_is_read(ask: Ask) -> None:

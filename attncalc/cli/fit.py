@@ -133,8 +133,9 @@ def with_tokens_of_output(options: FitOptions, output: o.OutputOptions) -> FitOp
 def _report(request: FitRequest, log: "StartupLog | None", screen: ScreenOptions, output: o.OutputOptions) -> "Report":
     if log:
         from ..report.log_report import log_report
+        from .fit_log import model_by_name
 
-        return log_report(request, log, full=screen.full)
+        return log_report(request, log, model_by_name(log) if log.refusal else None, full=screen.full)
     if request.engine == "all":
         from ..report.fit_all import fit_all_report
 

@@ -161,6 +161,12 @@ def _model_in_log(log: StartupLog, options: Mapping[str, Any]) -> ModelSpec:
     return what_if(spec, **parsed(options, WhatIfOptions))
 
 
+def model_by_name(log: StartupLog) -> ModelSpec | None:
+    """Return the preset that the log names; None if it names none."""
+    preset = _preset_of(log.model) if log.model else None
+    return load(preset) if preset else None
+
+
 def _preset_of(name: str) -> str | None:
     """Return the preset whose name, title or repository is `name`; None if there is none."""
     cached = re.search(r"models--([\w.-]+?)--([\w.-]+)", name)  # the cache of huggingface_hub

@@ -19,6 +19,11 @@ SIZE = r"(-?\d{1,9}(?:\.\d{1,9})?) ?Gi?B"
 """A size in a pattern. What SGLang and vLLM's V0 print as GB are GiB too."""
 SIZE_MIB = r"(\d{1,12}(?:\.\d{1,9})?) ?MiB"
 COUNT = r"(\d[\d,_]{0,29})"
+READY = re.compile(
+    r"Application startup complete|fired up and ready to roll"
+    r"|(?:main|load_model|srv)\b.{0,40}: model loaded|starting the main loop|llama runner started"
+)
+"""What a server prints when it has started: an allocation that fails after it did not keep it from starting."""
 _LINE_OF_LOAD = 1000
 """Characters that a line of the load has less than."""
 _MOST = 1 << 22
@@ -100,8 +105,8 @@ class LogRefusal(NamedTuple):
     free: Printed | None = None  # what was free then
     # What was allocated on a GPU: 'weights', 'profile' (the activations of a full step), 'cache' ('pool' if its size
     # follows from the engine's share), 'compute' (llama.cpp's buffer), 'sampler', 'graphs', 'rest' for anything else
-    # after the cache's size was decided, or 'limit' for a buffer
-    # that is larger than the device allows; 'host' for anything in host memory, '' if the log does not say it
+    # after the cache's size was decided, 'serving' for anything after the start, or 'limit' for a buffer that is larger
+    # than the device allows; 'host' for anything in host memory, '' if the log does not say it
     where: str = ""
     own: int = 0  # bytes of the GPU that the engine's process used then, as the message has them; 0 if it has not
     taken: int = 0  # bytes of the GPU that the message says other processes use
@@ -158,7 +163,11 @@ def without_load(lines: Iterable[str], relevant: re.Pattern[str], load: re.Patte
 
     A longer line may be a log whose line breaks a paste has lost.
     """
-    return (line for line in lines if not (load.search(line) and len(line) < _LINE_OF_LOAD) and relevant.search(line))
+    return (
+        line
+        for line in lines
+        if not (load.search(line) and len(line) < _LINE_OF_LOAD) and (relevant.search(line) or READY.search(line))
+    )
 
 
 class StartupLog(NamedTuple):
@@ -321,7 +330,10 @@ def torch_out_of_memory(text: str, where: str, stages: Mapping[str, re.Pattern[s
     match = re.search(OUT_OF_MEMORY, text)
     if match is None:
         return None
-    where = next((name for name, pattern in stages.items() if pattern.search(text)), where)
+    if READY.search(text, 0, match.start()):
+        where = "serving"
+    else:
+        where = next((name for name, pattern in stages.items() if pattern.search(text)), where)
     tried, free = _amount(_TRIED, text), _amount(_FREE, text)
     return LogRefusal("out_of_memory", match[0], tried, free, where, *_in_use(text))
 

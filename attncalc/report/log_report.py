@@ -9,7 +9,7 @@ from ..check import Check
 from ..engines import find_engine
 from ..engines.startup_log import StartupLog
 from ..hardware import Gpu
-from ..model import plural
+from ..model import ModelSpec, plural
 from ..records import NamedTuple
 from ..serving.answer import Answer
 from ..serving.launch import launch_command
@@ -34,11 +34,13 @@ _ROWS = 23
 """Lines of a terminal of 24 rows, without the next prompt."""
 
 
-def log_report(request: FitRequest, log: StartupLog, *, full: bool = False) -> Report:
+def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = None, *, full: bool = False) -> Report:
     """Return the log's figures and the predicted ones; `extra["agrees"]` is whether all of the cache's agree.
 
     Of a start that failed, the screen has the cause, the changes and one command; all else needs `full`. The request
-    has no memory for the cache. Raises AttncalcError as `compare` and `diagnose` do.
+    has no memory for the cache. `named` is the model that the log names, if it is known.
+
+    Raises AttncalcError as `compare` and `diagnose` do.
     """
     if request.workload.context > (request.model.max_context or request.workload.context):
         # an engine that wrote a log was not refused for its context
@@ -47,11 +49,12 @@ def log_report(request: FitRequest, log: StartupLog, *, full: bool = False) -> R
     request = request.with_engine_args(engine_version=comparison.request.engine_args.get("engine_version"))
     asked, request = request, with_logged_weights(request, log) if log.refusal else request
     given = _Given(log.settings.get("gpu_memory_utilization"), request.weights_dtype if request != asked else None)
-    diagnosis = diagnose(request, log, comparison.memory, comparison.checks)
+    diagnosis = diagnose(request, log, comparison.memory, comparison.checks, named)
     answer = Answer.to(comparison.request)
     load = None if diagnosis else load_state(request, log, comparison.memory, int(answer.result.pool.tokens))
     report, notes = answer_report(answer), _notes(comparison, answer.resolved, log)
-    tables, shown = [lines_table([_verdict(comparison, diagnosis)], strong=True)], None
+    verdict = _why(diagnosis, log) if diagnosis else _verdict(comparison)
+    tables, shown = [lines_table([verdict], strong=True)], None
     if diagnosis and full:
         tables += _changes(diagnosis, given)
     elif diagnosis:
@@ -99,7 +102,7 @@ def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
     engine, diagnosis = find_engine(log.engine), diagnose_alone(log, gpu)
     of = f"of '{truncate(log.model)}'" if log.model else "without a model"
     name = f"{log.within} ({engine.title})" if log.within else " ".join(filter(None, (engine.title, log.version)))
-    tables = [lines_table([f"DID NOT START: {diagnosis.reason}"], strong=True)]
+    tables = [lines_table([_why(diagnosis, log)], strong=True)]
     if diagnosis.advice:
         tables.append(_advice_table(diagnosis))
     notes = [
@@ -162,9 +165,12 @@ def _facts(
     return {**facts, "fits": False, "verdict": "does_not_fit", "summary": diagnosis.reason, "refusal": refusal}
 
 
-def _verdict(comparison: LogComparison, diagnosis: Diagnosis | None) -> str:
-    if diagnosis:
-        return f"DID NOT START: {diagnosis.reason}"
+def _why(diagnosis: Diagnosis, log: StartupLog) -> str:
+    is_late = log.refusal is not None and log.refusal.where == "serving"
+    return f"{'STOPPED' if is_late else 'DID NOT START'}: {diagnosis.reason}"
+
+
+def _verdict(comparison: LogComparison) -> str:
     if not comparison.checks:
         return "NOTHING TO COMPARE: the log has no figures of the cache."
     if comparison.agrees:

@@ -10,6 +10,7 @@ from ..check import Check
 from ..engines import find_engine
 from ..engines.startup_log import Advice, LogMemory, LogRefusal, StartupLog, least
 from ..hardware import Gpu
+from ..model import ModelSpec
 from ..records import NamedTuple
 from ..units import BYTES, GIB, count, human
 from .fit import FitResult, fit
@@ -35,6 +36,7 @@ _ALLOCATED = {
     "sampler": "The cache left too little for the warm-up of the sampler",
     "graphs": "The cache left too little for the CUDA graphs",
     "rest": "The cache left too little for the rest",
+    "serving": "The server started, and an allocation failed later",
     "host": "An allocation in host memory failed, not on the GPU",
     "": "An allocation on the GPU failed",
 }
@@ -47,12 +49,13 @@ _CAUSES: dict[str, Cause] = {
     "sampler": "cache_too_large",
     "graphs": "cache_too_large",
     "rest": "cache_too_large",
+    "serving": "cache_too_large",
     "host": "host_memory",
 }
 """By what was allocated: `LogRefusal.where`."""
 _AFTER_THE_WEIGHTS = ("compute", "profile")
 """What is allocated besides the cache when the weights are loaded."""
-_AFTER_THE_CACHE = ("pool", "sampler", "graphs", "rest")
+_AFTER_THE_CACHE = ("pool", "sampler", "graphs", "rest", "serving")
 """What is allocated when the engine has decided on the size of the cache."""
 _WITH_WEIGHTS = ("cache", *_AFTER_THE_WEIGHTS, *_AFTER_THE_CACHE)
 """What is allocated when the weights are loaded."""
@@ -105,7 +108,11 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose(
-    request: FitRequest, log: StartupLog, memory: LogMemory | None, checks: Iterable[Check] = ()
+    request: FitRequest,
+    log: StartupLog,
+    memory: LogMemory | None,
+    checks: Iterable[Check] = (),
+    named: ModelSpec | None = None,
 ) -> Diagnosis | None:
     """Return why the engine did not start; None if it did.
 
@@ -117,6 +124,7 @@ def diagnose(
         log: What the engine printed.
         memory: The memory for the cache that it printed, or that follows from its figures.
         checks: Its figures beside the predicted ones. If they contradict each other, nothing is advised.
+        named: The model that the log names, if it is known. If it has other sizes, nothing is advised.
 
     Raises AttncalcError as `fit` does.
     """
@@ -125,6 +133,11 @@ def diagnose(
         return None
     if refusal.kind == "too_many_sequences":
         return diagnose_alone(log, request.gpu)
+    if named and _sizes(named) != _sizes(request.model):
+        reason = (
+            f"The log is of '{log.model}' ({_sizes(named)}), not of {request.model.title} ({_sizes(request.model)})."
+        )
+        return Diagnosis(refusal.line, "other_model", reason, notes=("Leave MODEL out, or give the model of the log.",))
     for check in checks:
         if _contradicts(check):
             logged, predicted = _printed(check, check.measured), _printed(check, check.predicted)
@@ -279,6 +292,10 @@ def _free_share(log: StartupLog) -> str:
     free, total = _free(log), log.budget.get("gpu_memory")
     hundredths = 100 * free // total.bytes if free and total and total.bytes else 0
     return f"0.{hundredths:02d}" if 0 < hundredths < 100 else ""
+
+
+def _sizes(model: ModelSpec) -> str:
+    return f"{model.main.n_layers} layers of width {count(model.main.d_model)}"
 
 
 def _contradicts(check: Check) -> bool:

@@ -17,6 +17,7 @@ from ...units import GIB, dtype, is_dtype
 from ..base import CacheLayout
 from ..startup_log import (
     MIB,
+    READY,
     SIZE_MIB,
     Advice,
     LogChecks,
@@ -63,7 +64,10 @@ _OF_A_LOAD = re.compile(
 _DRAFT = re.compile(r"creating (?P<predicts>MTP) draft context|loading draft model(?: '(?P<file>[^']{1,4096})')?")
 """What follows is the context of a draft model, or of multi-token prediction, beside the model's own."""
 _DEVICE_CACHE = re.compile(r"llama_kv_cache: +\S{1,40} KV buffer size = +(\d{1,12}\.\d{2}) MiB")
-_NAME = re.compile(r"(?:general\.name|model name) +(?:str )?= +(.{1,120}?)(?= (?:\w+: |llama_|print_info|llm_)|$)")
+_NAME = re.compile(
+    r"(?:general\.name|model name) +(?:str )?= +(.{1,120}?)(?= (?:\w+: |llama_|print_info|llm_)|$)"
+    r'|architecture=\w{1,40} file_type=\w{1,20} name="([^"]{1,120})"'
+)
 _FILE = re.compile(
     r"(?:loaded meta data .{0,80}? from |(?:loading|failed to load|context with) model '|--model |-m )"
     r"([^\s']{1,4096}\.gguf)"
@@ -81,7 +85,9 @@ _SETTINGS = {
 }
 _FLASH = {"1": "on", "enabled": "on", "0": "off", "disabled": "off", "auto": "auto"}
 _UNIFIED = re.compile(r"\bkv_unified += (?:true|1)\b")
-_WEIGHT_TYPE = re.compile(r"(?:file type|model ftype) += (?:all |mostly )?(\w{2,20}(?: - (?:Small|Medium|Large)\b)?)")
+_WEIGHT_TYPE = re.compile(
+    r"(?:file type +=|model ftype +=|file_type=) ?(?:all |mostly )?(\w{2,20}(?: - (?:Small|Medium|Large)\b)?)"
+)
 _BITS_PER_WEIGHT = re.compile(r"(?:file|model) size += [^(]{1,40}\((\d{1,2}\.\d{1,3}) BPW\)")
 _WEIGHTS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
 """Types that stand for one without a rule, as IQ3_S mix: the widest that has no more bits per weight."""
@@ -89,6 +95,7 @@ _OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
 _DEVICE = re.compile(
     r"Device 0: ([^,]{1,80}), (?:compute capability|gfx)|using device \S{1,40} \(([^)]{1,80})\)"
     r"|\b(?:CUDA|ROCm|Vulkan|SYCL|MTL)0 ?: (.{1,80}?) \(\d{1,9} MiB, \d"
+    r'|msg="inference compute" .{1,300}?(?:name|description)="([^"]{1,80})"'
 )
 _DEVICES = re.compile(r"found (\d{1,3}) (?:CUDA|ROCm|HIP|Vulkan|SYCL) devices")
 _FREE = re.compile(
@@ -155,7 +162,8 @@ _KINDS = {
 
 def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of a cache nor a message why there is none."""
-    whole, starts = last_start(_without_trials(list(filter(_RELEVANT.search, lines))), _START, _OUTCOME)
+    relevant = [line for line in lines if _RELEVANT.search(line) or READY.search(line)]
+    whole, starts = last_start(_without_trials(relevant), _START, _OUTCOME)
     drafter = _DRAFT.search(whole)
     text, drafted = (whole[: drafter.start()], whole[drafter.end() :]) if drafter else (whole, "")
     logged = llamacpp_figures(whole)
@@ -236,7 +244,7 @@ def llamacpp_figures(text: str) -> dict[str, Printed]:
             figures.setdefault(f"{match['compressor']}_state_size", Printed(match["ring"], match[0], MIB))
         elif match["recurrent"]:
             figures.setdefault("recurrent_size", Printed(match["states"], match[0], MIB))
-        else:
+        elif float(match["size"]):  # 0 in the fitting pass
             figures.setdefault(name, Printed(match["size"], match[0], MIB))
             name = "kv_size"
     on_devices = {match[0]: match for match in _DEVICE_CACHE.finditer(text)}
@@ -282,15 +290,21 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
     offloaded = _OFFLOADED.search(text)
     if offloaded and int(offloaded[1]) < int(offloaded[2]):
         settings["n_gpu_layers"] = offloaded[1]
-    weights, bits = first(_WEIGHT_TYPE, text), first(_BITS_PER_WEIGHT, text)
+    return settings | _weights_dtype(text)
+
+
+def _weights_dtype(text: str) -> dict[str, str]:
+    """Return the setting that the file's type decides; {} without one, or for a model that is so as released."""
+    weights, bits = first(_WEIGHT_TYPE, text), float(first(_BITS_PER_WEIGHT, text) or 0)
     name = re.sub(r" - (\w)\w*", r"_\1", weights or "").lower()  # 'Q4_K - Medium' is q4_k_m
     name = name if name in FILE_TYPES or is_dtype(name) else name.removesuffix("_m")  # 'Q2_K - Medium'
+    if is_dtype(name) and 0 < bits < 0.8 * dtype(name).bits:  # 'F16' with experts in MXFP4, as gpt-oss is released
+        return {}
     if name in FILE_TYPES or is_dtype(name):
-        settings["weights_dtype"] = name
-    elif weights and bits:
-        narrower = [name for name in _WEIGHTS if dtype(name).bits <= float(bits)]
-        settings["weights_dtype"] = narrower[-1] if narrower else _WEIGHTS[0]
-    return settings
+        return {"weights_dtype": name}
+    if weights and bits:
+        return {"weights_dtype": [_WEIGHTS[0], *(name for name in _WEIGHTS if dtype(name).bits <= bits)][-1]}
+    return {}
 
 
 def _version(text: str) -> str | None:
@@ -313,7 +327,9 @@ def _last_buffers(kind: str, text: str) -> dict[str, Printed]:
 
 def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
     text = text.rpartition(_RETRY)[2]
-    match = _FAILED_LINE.search(text)
+    # Ollama tries fewer layers until an allocation succeeds
+    ready = next(iter(READY.finditer(text)), None)
+    match = _FAILED_LINE.search(text, ready.end() if ready else 0)
     if match is None:
         return None
     tried, size = None, _TRIED.search(text)
@@ -326,7 +342,9 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
     around = text[max(0, match.start() - 200) : match.start()] + after
     if _HOST_BUFFER.search(around):
         where = "host"
-    elif "kv cache" in after:
+    elif ready:
+        where = "serving"
+    elif re.search(r'(?<!")kv cache', after):
         where = "cache"
     else:
         where = next((name for name, pattern in _STAGES.items() if re.search(pattern, around)), where)
