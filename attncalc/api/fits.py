@@ -9,14 +9,14 @@ from ..config import ModelLike, load
 from ..errors import AttncalcError
 from ..hardware import Gpu
 from ..model import ModelSpec, plural
-from ..report.fit import VERDICTS, fit_report, hardware
+from ..report.fit import VERDICTS, answer_report, fit_report, hardware
 from ..report.report import Figure
 from ..report.roofline import roofline_figures, roofline_report
 from ..report.users import user_figures
 from ..serving import fit as of_fit
 from ..serving import roofline as of_roofline
 from ..serving import users as of_users
-from ..serving.answer import lower_bounds
+from ..serving.answer import Answer, lower_bounds
 from ..serving.cache_read import ONE_DEVICE, ServingConfig
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..units import SECONDS, count
@@ -88,7 +88,7 @@ def fit(model: ModelLike | FitRequest, **options: Any) -> FitResult:
     """
     request = _request(model, options)
     result = FitResult(*of_fit.fit(request))
-    result.knowing(_subject(result.resolved), partial(fit_report, request))
+    result.knowing(_subject(result.resolved), partial(answer_report, Answer(result)))
     return result
 
 
