@@ -162,12 +162,28 @@ def test_curve_shows_the_cache_of_each_model(
     command: str, models: list[str], options: dict[str, str], n_series: int, has_limit: bool
 ) -> None:
     asked(command, *models, **options)
-    curve = json.loads(answer.curve(question(command, *models, **options)))
+    curve = json.loads(answer.curve())
     assert len(curve["series"]) == n_series
     assert (curve["limit"] is not None) == has_limit
     for series in curve["series"]:
         heights = [point["y"] for point in series["points"]]
         assert heights == sorted(heights)  # a longer context needs no less
+
+
+def test_training_curve_has_the_parts_of_memory_below_the_gpu() -> None:
+    asked("train", "llama2-7b", gpu="h100", context="2048")
+    curve = json.loads(answer.curve())
+    assert [each["label"] for each in curve["series"]][-1] == "allocated"
+    assert curve["limit"]["label"] == "the GPU has: 79.10 GiB"
+    assert [row[0] for row in curve["rows"]] == ["128", "256", "512", "1K", "2K", "4K"]
+
+
+def test_plan_curve_has_the_gpus_that_more_users_need() -> None:
+    """One H100 holds 96 of these requests on average: 80 users need one, 160 two."""
+    asked("plan", "llama3.1-8b", gpu="h100", users="20", prompt="4K", output_len="1K")
+    curve = json.loads(answer.curve())
+    assert curve["rows"][-2:] == [["80", "1"], ["160", "2"]]
+    assert [tick["label"] for tick in curve["y_ticks"]] == ["0", "1", "2"]  # and no half GPUs
 
 
 def test_hub_is_not_asked_without_the_readers_word(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ from attncalc.options import Option  # noqa: E402
 PAGE = ROOT / "docs" / "page"
 NPM = ROOT / "build" / "page"
 """Where npm installs, outside of the pages that tests read."""
-OWN = ("index.html", "style.css", "page.js", "worker.js", "sw.js", "icon.svg")
+OWN = ("index.html", "style.css", "page.js", "worker.js", "unpack.js", "sw.js", "icon.svg")
 QUESTIONS = ("fit", "kv", "compare", "plan", "train")
 """The commands of the page, those that attncalc has."""
 FIRST = ("gpu", "gpus", "context", "batch", "users", "prompt", "output-len", "kv-dtype", "weights-dtype")
@@ -46,9 +46,11 @@ PYODIDE = ("pyodide.mjs", "pyodide.asm.js", "pyodide.asm.wasm")
 NOT_IN_PAGE = r"attncalc/(cli|verify|plot/picture)/|attncalc-"
 """The command line needs typer, verify torch and pictures matplotlib."""
 NOT_IN_STDLIB = (
-    r"(_pydatetime|_pydecimal|_pyio|_pyrepl|argparse|bdb|calendar|configparser|ctypes|doctest|email|ftplib|html|http"
-    r"|idlelib|imaplib|mailbox|multiprocessing|optparse|pdb|pickletools|plistlib|poplib|profile|pstats|pydoc|smtplib"
-    r"|socketserver|statistics|tomllib|trace|turtle|unittest|wave|wsgiref|xml|xmlrpc|zoneinfo)(/|\.py)"
+    r"(_pydatetime|_pydecimal|_pyio|_pyrepl|argparse|bdb|calendar|cmd|code|codeop|compileall|configparser|ctypes|doctest"
+    r"|email|filecmp|fileinput|ftplib|gettext|gzip|html|http|idlelib|imaplib|mailbox|mimetypes|modulefinder"
+    r"|multiprocessing|netrc|optparse|pdb|pickletools|plistlib|poplib|profile|pstats|pyclbr|pydoc|runpy|smtplib"
+    r"|socketserver|statistics|symtable|tabnanny|tarfile|timeit|tomllib|trace|tracemalloc|turtle|unittest|uuid|wave"
+    r"|wsgiref|xml|xmlrpc|zoneinfo)(/|\.py)"
     r"|encodings/(?!__init__|aliases|ascii|cp437|idna|latin_1|utf_)"
 )
 """Modules of Python that a page has no use for, and character sets beside Unicode: a third of the bytes."""
@@ -113,18 +115,18 @@ def _option(option: Option) -> dict[str, Any]:
 
 def build(target: Path, wheel: Path | None = None) -> None:
     """Write the page into a folder, which it creates. Raises CalledProcessError if npm or node fails."""
-    target.mkdir(parents=True, exist_ok=True)
-    pyodide = installed() / "pyodide"
-    with tempfile.TemporaryDirectory() as temporary:
-        work = Path(temporary)
-        package = work / "package.zip"
-        _pack(wheel or _built_wheel(work), package)
-        _compile(pyodide, package, target / "attncalc.zip", NOT_IN_PAGE)
     runtime = target / "pyodide"
-    runtime.mkdir(exist_ok=True)
+    runtime.mkdir(parents=True, exist_ok=True)
+    pyodide = installed() / "pyodide"
     for name in PYODIDE:
         shutil.copy(pyodide / name, runtime)
-    _compile(pyodide, pyodide / "python_stdlib.zip", runtime / "python_stdlib.zip", NOT_IN_STDLIB)
+    with tempfile.TemporaryDirectory() as temporary:
+        package, compiled = Path(temporary) / "package.zip", Path(temporary) / "compiled.zip"
+        _gather(wheel or _built_wheel(Path(temporary)), package)
+        stdlib = [pyodide / "python_stdlib.zip", runtime / "python_stdlib.zip", NOT_IN_STDLIB]
+        zips = [package, compiled, NOT_IN_PAGE, *stdlib]
+        subprocess.run(["node", PAGE / "compile.mjs", pyodide, *zips], check=True)
+        (target / "attncalc.pack").write_bytes(_packed(compiled))
     lock = json.loads((pyodide / "pyodide-lock.json").read_text(encoding="utf-8"))
     (runtime / "pyodide-lock.json").write_text(json.dumps({**lock, "packages": {}}), encoding="utf-8")
     for name in OWN:
@@ -158,7 +160,7 @@ def _built_wheel(folder: Path) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def _pack(wheel: Path, target: Path) -> None:
+def _gather(wheel: Path, target: Path) -> None:
     """Write the wheel's files and the page's own modules. A YAML file whose JSON copy is there only keeps its name."""
     with zipfile.ZipFile(wheel) as given, zipfile.ZipFile(target, "w") as packed:
         names = set(given.namelist())
@@ -170,12 +172,17 @@ def _pack(wheel: Path, target: Path) -> None:
             packed.write(path, path.name)
 
 
-def _compile(pyodide: Path, source: Path, target: Path, drop: str) -> None:
-    subprocess.run(["node", str(PAGE / "compile.mjs"), str(pyodide), str(source), str(target), drop], check=True)
+def _packed(source: Path) -> bytes:
+    """Return the files of a zip in one gzip, for unpack.js. Files of a kind are neighbours, which makes it smaller."""
+    with zipfile.ZipFile(source) as given:
+        names = sorted(given.namelist(), key=lambda name: (Path(name).suffix, name))
+        files = {name: given.read(name) for name in names}
+    index = json.dumps([[name, len(content)] for name, content in files.items()])
+    return gzip.compress(b"".join([index.encode(), b"\n", *files.values()]), mtime=0)
 
 
 def wire_bytes(target: Path) -> dict[str, int]:
-    """Return {file: its bytes as a server sends them}: compressed, except for zip files."""
+    """Return {file: its bytes as a server sends them}: compressed where that makes it smaller."""
     sizes = {}
     for path in sorted(path for path in target.rglob("*") if path.is_file()):
         content = path.read_bytes()

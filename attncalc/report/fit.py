@@ -57,12 +57,14 @@ def fit_report(request: FitRequest, *, full: bool = False, roofline: bool = Fals
     return answer_report(Answer.to(request), full=full, roofline=roofline, with_bounds=with_bounds)
 
 
-def answer_report(answer: Answer, *, full: bool = False, roofline: bool = False, with_bounds: bool = True) -> Report:
-    """Return the report of an answer, with options as in `fit_report`."""
+def answer_report(
+    answer: Answer, *, full: bool = False, roofline: bool = False, with_bounds: bool = True, with_variants: bool = True
+) -> Report:
+    """Return the report of an answer, with options as in `fit_report`; the bounds may leave out other attention."""
     result, resolved = answer.result, answer.resolved
     figures = answer_figures(answer)
     details, bar = detail_figures(result, figures), _memory_bar(result)
-    bounds, per_user = _bounds(answer) if with_bounds else Section(()), users_section([answer])
+    bounds, per_user = _bounds(answer, with_variants) if with_bounds else Section(()), users_section([answer])
     notes = tuple(dict.fromkeys((*fit_notes(answer), *per_user.notes)))
     report = Report(
         "fit",
@@ -94,10 +96,10 @@ def answer_report(answer: Answer, *, full: bool = False, roofline: bool = False,
     )
 
 
-def _bounds(answer: Answer) -> Section:
+def _bounds(answer: Answer, with_variants: bool) -> Section:
     from .roofline import roofline_section  # 3 ms with what it imports
 
-    return roofline_section(answer)
+    return roofline_section(answer, with_variants=with_variants)
 
 
 def _answer_tables(answer: Answer, figures: Figures, changes: Sequence[Suggestion]) -> tuple[Table, ...]:

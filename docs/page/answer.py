@@ -10,20 +10,15 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from curve import context_curve
 from hub import AsksHubError, allow
 
 import attncalc
 from attncalc.errors import AttncalcError, NoSuchModelError
-from attncalc.report.explain import explain_figures
-from attncalc.report.json import render
 from attncalc.report.notes import is_decisive
 from attncalc.report.report import Figure, Report, Table
 
 CALLS = {"kv": "kv_cache"}
 """{command: the function of Python, where it has another name}."""
-CURVES = ("fit", "kv", "compare")
-"""The commands whose answer has a curve over the context."""
 
 
 class Question(NamedTuple):
@@ -58,49 +53,72 @@ class Question(NamedTuple):
                 words += [f"--{name}", each] if not each.startswith("-") else [f"--{name}={each}"]
         return shlex.join(words)
 
-    def report(self) -> Report:
-        """Return the report of the command. Raises AttncalcError as the command does."""
+    def result(self) -> Any:
+        """Return the result of the call in Python. Raises AttncalcError as the command does."""
         if not any(self.models):
             raise NoSuchModelError("a model is required", "type a name, as llama3.1-8b, or drop a config.json here")
         allow(self.hub)
-        call = getattr(attncalc, CALLS.get(self.command, self.command))
-        report: Report = call(*self.models, **self.arguments).report
-        return report
+        return getattr(attncalc, CALLS.get(self.command, self.command))(*self.models, **self.arguments)
 
 
-_last: dict[str, Report] = {}
-"""The report of the last question, whose figures may be explained."""
+class Reply:
+    """The reply to a question.
+
+    Attributes:
+        question: The question.
+        result: The result of the call in Python.
+        report: What the page shows. `fit` leaves out the bounds of other attention, which take as long as all the rest.
+    """
+
+    def __init__(self, question: Question) -> None:
+        self.question, self.result = question, question.result()
+        if question.command == "fit":
+            from attncalc.report.fit import answer_report
+            from attncalc.serving.answer import Answer
+
+            self.report: Report = answer_report(Answer(self.result), with_variants=False)
+        else:
+            self.report = self.result.report
+
+
+_last: dict[str, Reply] = {}
+"""The last reply, whose figures may be explained, and whose curve may be drawn."""
 
 
 def ask(question: str) -> str:
     """Return the answer to a question, or its error."""
     asked = Question(**json.loads(question))
     try:
-        report = _last["report"] = asked.report()
+        reply = _last["reply"] = Reply(asked)
     except Exception as error:
         return json.dumps({"errors": [_error(each) for each in (error, *getattr(error, "further", ()))]})
-    return json.dumps({**_answer(report), "command_line": asked.command_line})
+    return json.dumps({**_answer(reply.report), "command_line": asked.command_line})
 
 
 def document(question: str) -> str:
     """Return what `--json` prints."""
-    return render(Question(**json.loads(question)).report())
+    from attncalc.report.json import render
+
+    return render(Question(**json.loads(question)).result().report)
 
 
 def explain(index: int) -> str:
     """Return the lines that explain a figure of the last answer."""
+    from attncalc.report.explain import explain_figures
+
     return json.dumps(
-        "\n".join(line.removeprefix("  ") for line in explain_figures([_figures(_last["report"])[index]])[0])
+        "\n".join(line.removeprefix("  ") for line in explain_figures([_figures(_last["reply"].report)[index]])[0])
     )
 
 
-def curve(question: str) -> str:
-    """Return the cache of the last question over the context as a chart, or null if it has none."""
-    asked = Question(**json.loads(question))
-    if asked.command not in CURVES:
-        return "null"
+def curve() -> str:
+    """Return the curve of the last answer as a chart, or null if it has none."""
+    from curve import curve_of
+
+    reply = _last["reply"]
+    asked = reply.question
     try:
-        return json.dumps(context_curve(asked.models, asked.arguments, _last["report"]))
+        return json.dumps(curve_of(asked.command, asked.models, asked.arguments, reply.result, reply.report))
     except AttncalcError:  # an option that a row of a sweep does not have
         return "null"
 

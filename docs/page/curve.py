@@ -1,86 +1,157 @@
-"""The curve of the page: the cache over the context, and the memory that is free for it."""
+"""The curve of the page: the cache or the memory over the context, or GPUs over users."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attncalc
 from attncalc.api.fit_options import UserOptions
 from attncalc.options import options_of
-from attncalc.plot.chart import Lines, Series
-from attncalc.plot.scale import Axis, exact_count
+from attncalc.plot.chart import Lines, Series, known
+from attncalc.plot.scale import Axis, exact_count, scale
 from attncalc.report.report import Report
-from attncalc.units import BYTES, TOKENS, human
+from attncalc.units import BYTES, NO_UNIT, TOKENS, human
 
-MOST_MODELS = 6
+if TYPE_CHECKING:
+    from attncalc.serving.plan import Plan
+
+MOST_LINES = 6
 """As many as the page has colours for."""
 SHORTEST, LONGEST = 1 << 10, 1 << 20
-"""The first context, and the longest that the last one has unless it is asked for."""
+"""The first context, unless the model has no long one, and the longest that the last one has unless it is asked for."""
 DEFAULT_LONGEST = 1 << 17
 """The last context of a model without a maximum."""
+FACTORS = (0.125, 0.25, 0.5, 1, 2, 4, 8)
+"""The users of a plan's curve, as factors of those of the question."""
 
 
-def context_curve(models: Sequence[str], options: Mapping[str, Any], report: Report) -> dict[str, Any] | None:
-    """Return the chart as plain data, with places from 0 to 1; None if there is nothing to draw.
+class Curve(NamedTuple):
+    """A chart of lines.
+
+    Attributes:
+        lines: The lines.
+        here: The x of the question; None if it is not on the chart.
+        limit: A y that should not be exceeded, with what it is; None without one.
+        linear: Whether y is linear whatever its values are.
+    """
+
+    lines: Lines
+    here: float | None
+    limit: tuple[int, str] | None = None
+    linear: bool = False
+
+
+def curve_of(
+    command: str, models: Sequence[str], options: Mapping[str, Any], result: Any, report: Report
+) -> dict[str, Any] | None:
+    """Return the curve of an answer as plain data, with places from 0 to 1; None if there is nothing to draw.
 
     Args:
+        command: The command.
         models: The models of the question.
         options: Its options, as arguments in Python.
-        report: Its answer.
+        result: The result of its call.
+        report: Its report.
 
     Raises AttncalcError if a sweep does not have one of the options.
     """
-    if len(models) > MOST_MODELS:
+    if command == "plan":
+        curve = _users_curve(result.plan)
+    elif command == "train":
+        curve = _training_curve(report)
+    else:
+        curve = _context_curve(models, options, report)
+    return _plain(curve) if curve and curve.lines.series and len(curve.lines.series) <= MOST_LINES else None
+
+
+def _context_curve(models: Sequence[str], options: Mapping[str, Any], report: Report) -> Curve | None:
+    """Return the cache over the context, and with a GPU what is free for it."""
+    if len(models) > MOST_LINES:  # before they are computed
         return None
     with_fit = "gpu" in options or "kv_memory" in options
     figure, title = ("kv_needed", "KV cache that is needed") if with_fit else ("kv_cache", "KV cache")
     here = report.workload.get("context")
     left_out = {"context", *(option.parameter for option in options_of(UserOptions).values())}
     fixed = {name: value for name, value in options.items() if name not in left_out and not isinstance(value, list)}
-    rows = list(
-        attncalc.sweep(
-            list(models),
-            context=_contexts(here, report.model.get("max_context")),
-            columns=[figure, "kv_memory"] if with_fit else [figure],
-            **fixed,
-        )
-    )
-    points: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
+    contexts = _contexts(here, report.model.get("max_context"))
+    columns = [figure, "kv_memory"] if with_fit else [figure]
+    found = list(attncalc.sweep(list(models), context=contexts, columns=columns, **fixed))
+    points: dict[str, list[tuple[float, float | None]]] = {}
+    for row in found:
         if row[figure] is not None:
             points.setdefault(row.get("model", ""), []).append((row["context"], row[figure]))
-    if not points:
-        return None
-    series = [Series(name, tuple(of_model)) for name, of_model in points.items()]
-    limit = next((row["kv_memory"] for row in rows if row["kv_memory"] is not None), None) if with_fit else None
-    level = [] if limit is None else [Series("", tuple((row["context"], limit) for row in rows))]
-    chart = Lines("curve", title, Axis("context", TOKENS), Axis(title, BYTES), (*series, *level))
-    x, y = chart.scales(most_x=6, most_y=5)
-    return {
-        "title": y.label,
-        "x_label": "tokens of context",
-        "x_ticks": [tick._asdict() for tick in x.ticks],
-        "y_ticks": [tick._asdict() for tick in y.ticks],
-        "series": [
-            {
-                "label": each.label,
-                "points": [
-                    {"x": x.at(tokens), "y": y.at(size), "text": f"{exact_count(tokens)}: {human(int(size), BYTES)}"}
-                    for tokens, size in points[each.label]
-                ],
-            }
-            for each in series
-        ],
-        "limit": None
-        if limit is None
-        else {"y": y.at(limit), "label": f"free for the cache: {human(int(limit), BYTES)}"},
-        "here": x.at(here) if here else None,
-    }
+    free = next((row["kv_memory"] for row in found if row["kv_memory"] is not None), None) if with_fit else None
+    return Curve(
+        _lines(title, "context", {label: tuple(of_model) for label, of_model in points.items()}),
+        here,
+        None if free is None else (free, "free for the cache"),
+    )
 
 
 def _contexts(here: int | None, longest: int | None) -> list[int]:
     """Return powers of two up to the model's maximum, with it and the context of the question."""
-    end = max(min(longest or DEFAULT_LONGEST, LONGEST), here or 0, 2 * SHORTEST)
-    powers = [1 << n for n in range(SHORTEST.bit_length() - 1, end.bit_length()) if 1 << n < end]
+    end = max(min(longest or DEFAULT_LONGEST, LONGEST), here or 0)
+    first = min(SHORTEST, max(1, end // 16))
+    powers = [1 << n for n in range(first.bit_length() - 1, end.bit_length()) if 1 << n < end]
     return sorted({*powers, end, *([here] if here else [])})
+
+
+def _training_curve(report: Report) -> Curve | None:
+    """Return the parts of a GPU's memory over the context, which the report draws with --plot."""
+    drawn = report.draw()
+    if drawn is None:
+        return None
+    memory = next(figure.value for figure in report.figures if figure.name == "gpu_memory")
+    chart = next(chart for chart in drawn.charts if isinstance(chart, Lines))
+    parts = {each.label: each.points for each in chart.series[: -1 if memory else None]}
+    limit = (int(memory), "the GPU has") if memory else None
+    return Curve(_lines(chart.title, "context", parts), report.workload.get("context"), limit, linear=True)
+
+
+def _users_curve(plan: Plan) -> Curve | None:
+    """Return the fewest GPUs over the users, for each model; None for requests per second, which take seconds."""
+    from attncalc.serving.plan import rows, sorted_rows
+
+    demands = {each.users: each for each in map(plan.demand.times, FACTORS) if each.users}
+    points: dict[str, list[tuple[float, float | None]]] = {request.model.name: [] for request in plan.requests}
+    for users, demand in demands.items():
+        best = sorted_rows(rows(plan.found.candidates, demand, with_speed=False), "gpus")
+        for model, of_model in points.items():
+            of_model.append((users, next((row.gpus for row in best if row.candidate.group[0] == model), None)))
+    lines = _lines("GPUs", "users", {model: tuple(of_model) for model, of_model in points.items()}, NO_UNIT)
+    return Curve(lines, plan.demand.users) if demands else None
+
+
+def _lines(
+    title: str, x_label: str, series: Mapping[str, tuple[tuple[float, float | None], ...]], unit: str = BYTES
+) -> Lines:
+    x = Axis(x_label, TOKENS if unit == BYTES else NO_UNIT)
+    named = [Series(label, points) for label, points in series.items() if known(points)]
+    return Lines("curve", title, x, Axis(title, unit), tuple(named))
+
+
+def _plain(curve: Curve) -> dict[str, Any]:
+    lines, limit, unit = curve.lines, curve.limit, curve.lines.y.unit
+    level = [Series("", tuple((x, limit[0]) for x, _ in lines.series[0].points))] if limit else []
+    whole = lines._replace(series=(*lines.series, *level))
+    x, y = whole.scales(most_x=6, most_y=5)
+    if curve.linear:
+        y = scale(lines.y, [size for each in whole.series for _, size in known(each.points)], most=5, bar=True)
+    found = [dict(known(each.points)) for each in lines.series]
+    return {
+        "title": y.label,
+        "x_label": lines.x.label,
+        "x_ticks": [tick._asdict() for tick in x.ticks],
+        "y_ticks": [tick._asdict() for tick in y.ticks if unit or "." not in tick.label],  # half a GPU is no tick
+        "series": [
+            {"label": each.label, "points": [{"x": x.at(at), "y": y.at(size)} for at, size in points.items()]}
+            for each, points in zip(lines.series, found, strict=True)
+        ],
+        "rows": [
+            [exact_count(at), *(human(int(points[at]), unit) if at in points else "" for points in found)]
+            for at in sorted(set().union(*found))
+        ],
+        "limit": limit and {"y": y.at(limit[0]), "label": f"{limit[1]}: {human(limit[0], unit)}"},
+        "here": x.at(curve.here) if curve.here else None,
+    }

@@ -224,7 +224,7 @@ async function ask() {
       if (answer.errors) showErrors(answer.errors);
       else {
         show(answer);
-        const curve = again ? undefined : await call("curve", asked);
+        const curve = again ? undefined : await call("curve");
         if (curve !== undefined && !again) showCurve(curve);
       }
     } catch (error) {
@@ -233,6 +233,12 @@ async function ask() {
   } while (again);
   busy = false;
   document.documentElement.dataset.state = "answered";
+  keepFiles();
+}
+
+/** Keeps the page's files for use without a network: after the first answer, which would be later by it. */
+function keepFiles() {
+  navigator.serviceWorker?.register("sw.js").catch(() => {}); // without one the page needs a network, as any other
 }
 
 // Events
@@ -454,7 +460,7 @@ function showCurve(curve) {
   const [width, height, left, right, top, bottom] = [Math.max(280, Math.min(680, $("#result").clientWidth)), 240, 66, 12, 14, 40];
   const x = (at) => (left + at * (width - left - right)).toFixed(1);
   const y = (at) => (height - bottom - at * (height - top - bottom)).toFixed(1);
-  const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${curve.title}. The table below has the same numbers.` });
+  const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${curve.title}, by ${curve.x_label}. The table below has the same numbers.` });
   for (const { at, label } of curve.y_ticks) {
     drawn.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: y(at), y2: y(at) }), svg("text", { x: left - 8, y: y(at), dy: "0.35em", "text-anchor": "end" }, label));
   }
@@ -467,17 +473,19 @@ function showCurve(curve) {
   }
   curve.series.forEach(({ points }, i) => {
     drawn.append(svg("polyline", { class: `series s${i % 6}`, points: points.map((point) => `${x(point.x)},${y(point.y)}`).join(" ") }));
-    for (const point of points) drawn.append(svg("circle", { class: `series s${i % 6}`, cx: x(point.x), cy: y(point.y), r: 3 }, svg("title", {}, point.text)));
+    for (const point of points) drawn.append(svg("circle", { class: `series s${i % 6}`, cx: x(point.x), cy: y(point.y), r: 3 }));
   });
   const names = curve.series.length > 1 ? el("ul", { class: "legend" }, ...curve.series.map(({ label }, i) => el("li", {}, el("span", { class: `key s${i % 6}` }), label))) : null;
-  const rows = curve.series.map(({ label, points }) => el("p", {}, label ? `${label}: ` : "", points.map((point) => point.text).join("; ")));
-  figure.replaceChildren(el("figcaption", {}, curve.title, ", by context"), drawn, ...(names ? [names] : []), el("details", {}, el("summary", {}, "In numbers"), ...rows));
+  const columns = [curve.x_label, ...curve.series.map(({ label }) => label || curve.title)].map((header) => ({ header, align: "right" }));
+  const numbers = el("details", {}, el("summary", {}, "In numbers"), table({ columns, rows: curve.rows, strong: [] }));
+  figure.replaceChildren(el("figcaption", {}, `${curve.title}, by ${curve.x_label}`), drawn, ...(names ? [names] : []), numbers);
 }
 
 // Start
 
 async function start() {
   if (typeof WebAssembly !== "object") return stop("This browser has no WebAssembly.");
+  startPython(); // it takes longest
   form = await fetch("form.json").then((response) => response.json());
   for (const [name, values] of Object.entries(form.choices)) {
     document.body.append(el("datalist", { id: name }, ...values.map(([value, label]) => el("option", { value }, label))));
@@ -486,7 +494,6 @@ async function start() {
   $("footer").textContent = `attncalc ${form.version}, computed in this browser. Nothing that you type leaves it, except for a model that you ask huggingface.co for.`;
   $("#broken").hidden = true;
   $("main").hidden = false;
-  startPython();
   $("#form").addEventListener("input", changed);
   $("#form").addEventListener("change", changed);
   $("#form").addEventListener("submit", (event) => event.preventDefault());
@@ -495,7 +502,6 @@ async function start() {
   addEventListener("dragleave", (event) => event.relatedTarget || document.documentElement.classList.remove("dropping"));
   addEventListener("drop", drop);
   open(location.search, false);
-  navigator.serviceWorker?.register("sw.js").catch(() => {}); // without one the page needs a network, as any other
 }
 
 start().catch((error) => stop(`The page could not start: ${error.message}.`));

@@ -1,5 +1,6 @@
 // Holds Python. The page sends {id, call, value}, and gets {id, answer} or {id, failed}; while it loads, {step, of}.
 import { loadPyodide } from "./pyodide/pyodide.mjs";
+import { unpack } from "./unpack.js";
 
 const FILES = "/home/pyodide";
 const step = (text, done) => postMessage({ step: text, done });
@@ -7,13 +8,11 @@ const step = (text, done) => postMessage({ step: text, done });
 /** @returns {Promise<(call: string, ...values: any[]) => string>} */
 async function start() {
   step("Loading Python", 0.1);
-  const wheel = fetch("attncalc.zip").then((response) => {
-    if (!response.ok) throw new Error(`attncalc.zip: ${response.status}`);
-    return response.arrayBuffer();
-  });
+  const files = fetch("attncalc.pack").then(unpack);
+  files.catch(() => {}); // it is awaited below, after Pyodide
   const python = await loadPyodide();
   step("Loading attncalc", 0.6);
-  python.unpackArchive(await wheel, "zip", { extractDir: "/lib/attncalc" });
+  (await files)(python.FS, "/lib/attncalc");
   python.runPython(`import sys; sys.path.insert(0, "/lib/attncalc"); import hub; hub.install(); import answer`);
   step("Ready", 1);
   const answer = python.pyimport("answer");

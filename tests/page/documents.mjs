@@ -6,8 +6,9 @@ import { pathToFileURL } from "node:url";
 const site = process.argv[2];
 const { files, questions } = JSON.parse(readFileSync(0, "utf-8"));
 const { loadPyodide } = await import(pathToFileURL(`${site}/pyodide/pyodide.mjs`));
+const { unpack } = await import(pathToFileURL(`${site}/unpack.js`));
 const python = await loadPyodide();
-python.unpackArchive(new Uint8Array(readFileSync(`${site}/attncalc.zip`)), "zip", { extractDir: "/lib/attncalc" });
+(await unpack(new Response(readFileSync(`${site}/attncalc.pack`))))(python.FS, "/lib/attncalc");
 for (const [path, text] of Object.entries(files)) {
   python.FS.mkdirTree(path.replace(/\/[^/]*$/, ""));
   python.FS.writeFile(path, text);
