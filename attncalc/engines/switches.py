@@ -28,6 +28,7 @@ class Switch(Generic[T]):
 
     def __init__(self, steps: dict[Number, T], source: str) -> None:
         self.steps, self.source = steps, source
+        self._values: dict[Number, T] = {}  # those that were asked for: a search asks a million times
 
     @overload
     def __get__(self, version: None, owner: object) -> Switch[T]: ...
@@ -38,7 +39,10 @@ class Switch(Generic[T]):
     def __get__(self, version: Version | None, owner: object) -> T | Switch[T]:
         if version is None:
             return self
-        return next(value for first, value in reversed(self.steps.items()) if version.number >= first)
+        number = version.number
+        if number not in self._values:
+            self._values[number] = next(value for first, value in reversed(self.steps.items()) if number >= first)
+        return self._values[number]
 
 
 def by_version(steps: dict[Number, T], source: str) -> Switch[T]:

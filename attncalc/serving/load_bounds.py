@@ -18,12 +18,15 @@ steps have the average context, the prompt and half of the output, as in `traffi
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 from ..cost.experts import Routing
 from ..engines.expert_parallel import with_ranks
 from ..errors import AttncalcError
+from ..model import ModelSpec
 from ..quantity import Ratio, maximum, named, ratio, symbol
 from ..records import NamedTuple
+from ..workload import Workload
 from .cache_read import ServingConfig
 from .request import ResolvedRequest
 from .roofline import Bound, Step, decode_step, machine_of, prefill_step
@@ -141,11 +144,20 @@ def _steps(resolved: ResolvedRequest, load: Load, routing: Routing) -> _Steps:
     decode = dataclasses.replace(workload, batch=max(1, on_rank // config.stages), context=load.average_tokens)
     alone, shared = with_ranks(resolved.model, 1), with_ranks(resolved.model, ranks)
     machine, _ = machine_of(shared, workload, resolved.gpu, resolved.weights_dtype, config)
-    of_one = prefill_step(alone, prompt, machine, routing, cached=load.cached_tokens)
+
+    def kept(model: ModelSpec, passed: Workload, compute: Callable[[], Step]) -> Step:
+        # a plan asks for the same pass on many GPUs, of which only the times differ
+        key = ("step", passed, load.cached_tokens, routing, machine.weights_dtype, config)
+        return model.kept(key, compute).on(machine)
+
+    def of_prompt(model: ModelSpec) -> Step:
+        return kept(model, prompt, lambda: prefill_step(model, prompt, machine, routing, cached=load.cached_tokens))
+
+    of_one = of_prompt(alone)
     return _Steps(
         alone=of_one,
-        prompt=of_one if ranks == 1 else prefill_step(shared, prompt, machine, routing, cached=load.cached_tokens),
-        decode=decode_step(shared, decode, machine, routing),
+        prompt=of_one if ranks == 1 else of_prompt(shared),
+        decode=kept(shared, decode, lambda: decode_step(shared, decode, machine, routing)),
     )
 
 

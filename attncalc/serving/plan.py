@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from ..errors import AttncalcError
 from ..hardware import Gpu
@@ -425,16 +426,16 @@ def not_dominated(found: Sequence[Row]) -> list[Row]:
 
     Of rows with equal costs the one with the most users is kept, and of these the first.
     """
-    kept = []
+    groups: dict[Any, list[tuple[int, Row]]] = {}
     for i, one in enumerate(found):
-        better = (
-            other.candidate.group == one.candidate.group and _is_better(other, one, first=j < i)
-            for j, other in enumerate(found)
-            if j != i
-        )
-        if not any(better):
-            kept.append(one)
-    return kept
+        groups.setdefault(one.candidate.group, []).append((i, one))
+    kept = [
+        (i, one)
+        for rows in groups.values()
+        for i, one in rows
+        if not any(_is_better(other, one, first=j < i) for j, other in rows if j != i)
+    ]
+    return [one for _, one in sorted(kept, key=lambda numbered: numbered[0])]
 
 
 def _is_better(one: Row, other: Row, *, first: bool) -> bool:

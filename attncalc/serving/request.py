@@ -374,7 +374,8 @@ def _on_one_device(request: FitRequest, model: ModelSpec, of: Engine[Any], tp: i
     ranks = request.attn_dp if of.ranks_share_tp else request.dp
     part = model
     if ranks > 1 or request.enable_expert_parallel:
-        part = of.divide(model, tp, ranks, expert_parallel=request.enable_expert_parallel)
+        key = ("divided", of.name, tp, ranks, request.enable_expert_parallel)
+        part = model.kept(key, lambda: of.divide(model, tp, ranks, expert_parallel=key[-1]))
     if stored is not None and part is not model:  # the files' bytes are divided as the parameters are
         here, everywhere = int(params(part).total), int(params(model).total)
         part = dataclasses.replace(part, stored=stored._replace(size=-(-stored.size * here // everywhere)))

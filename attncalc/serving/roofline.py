@@ -72,6 +72,11 @@ class Step(NamedTuple):
             named(self.flops, "flops", "FLOP of the step"), named(self.read, "bytes_read", "bytes read in the step")
         )
 
+    def on(self, machine: Machine) -> Step:
+        """Return the same pass on another GPU."""
+        by_compute, by_memory = _times(self.flops, self.read, machine)
+        return self._replace(by_compute=by_compute, by_memory=by_memory)
+
 
 class Roofline(NamedTuple):
     """The bounds of one model and workload on one GPU.
@@ -254,14 +259,13 @@ def _step(
         flop_total = quantity(named(flop_total, "flops_all", "FLOP of all stages") // share)
         cache = quantity(named(cache, "kv_cache_all", "bytes of cache of all stages") // share)
     read = sum_named({"weights": (weights, "bytes of weights read"), "kv_cache": (cache, "bytes of cache read")})
-    return Step(
-        flops=flop_total,
-        weights=weights,
-        cache=cache,
-        read=read,
-        by_compute=ratio(named(flop_total, "flops", "FLOP of the step"), machine.gpu.peak_symbol(machine.math.dtype)),
-        by_memory=ratio(read, machine.gpu.bandwidth_symbol),
-    )
+    return Step(flop_total, weights, cache, read, *_times(flop_total, read, machine))
+
+
+def _times(flop_total: Quantity, read: Quantity, machine: Machine) -> tuple[Ratio, Ratio]:
+    """Return the seconds of so many FLOP at the GPU's peak, and of so many bytes at its bandwidth."""
+    peak = machine.gpu.peak_symbol(machine.math.dtype)
+    return ratio(named(flop_total, "flops", "FLOP of the step"), peak), ratio(read, machine.gpu.bandwidth_symbol)
 
 
 def _tokens_per_second(workload: Workload, decode: Step | None, config: ServingConfig) -> Ratio | None:

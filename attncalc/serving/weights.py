@@ -95,7 +95,9 @@ def weights(
             counted = stage.kept(key, lambda: _in_format(stage, form))
         extra = _towers(stage, form, engine)
         if engine and args and engine.has_extra_weights:
-            extra += engine.extra_weights(stage, args, _held(stage, form))
+            of = ("held", form.rest, form.given, form.experts_only, form.files is None)
+            held = stage.kept(of, lambda: _held(stage, form))
+            extra += engine.extra_weights(stage, args, held)
         if draft:
             extra.append(ExtraWeights("weights_draft", f"drafter, {draft.title}", Quantity(draft.weights)))
         notes = _engine_notes(stage, form, engine, args) if engine else ()

@@ -105,11 +105,15 @@ class VllmLayout:
             return self.bytes_per_block
         return max((_sum_pages(tuple_pages(groups).items()) for groups in self.groups_by_stage), key=int)
 
+    @cached_property
+    def _times(self) -> dict[LayerSpec, int]:
+        """{a spec: the groups that have it}."""
+        return Counter(group.spec for group in self.groups)
+
     def blocks_per_request(self, context: int) -> int:
         """Return the blocks that one request of `context` tokens takes, in all groups together."""
-        groups = Counter(group.spec for group in self.groups)
-        blocks = [(spec, times * self._blocks_in_group(spec, context)) for spec, times in groups.items()]
-        if sum(spec.window is not None for spec in groups) > 1:
+        blocks = [(spec, times * self._blocks_in_group(spec, context)) for spec, times in self._times.items()]
+        if sum(spec.window is not None for spec in self._times) > 1:
             # in one formula the symbol W would mean windows of several sizes
             return sum(
                 renamed(n, f"blocks_{i}", f"blocks of {s.title or f'{s.label} layers'}")

@@ -280,9 +280,7 @@ def _allocator(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
     It requests blocks of 10 MiB or more in multiples of 2 MiB. If 1 MiB or less of a block would stay free, the tensor
     gets the whole block: 75 MiB take 76 (round_size and should_split in c10/cuda/CUDACachingAllocator.cpp).
     """
-    tensors: Counter[int] = Counter()
-    for size, count in _tensors(model.plain(), held):
-        tensors[rounding(size)] += count
+    tensors = model.kept(("rounded", held), lambda: _rounded(model, held)).copy()
     for layers, experts, mlp, d_model in _mixtures(model, held):
         for size in _mxfp4_tensors(model, args, d_model, int(mlp.d_ff)):  # each has all experts of a layer
             tensors[rounding(experts * size)] += layers
@@ -294,6 +292,14 @@ def _allocator(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
         for free, count in sorted(tensors.items())
         if free
     )
+
+
+def _rounded(model: ModelSpec, held: HeldWeights) -> Counter[int]:
+    """Return {bytes of a rounding: how many matrices of layers have it}."""
+    tensors: Counter[int] = Counter()
+    for size, count in _tensors(model.plain(), held):
+        tensors[rounding(size)] += count
+    return tensors
 
 
 def rounding(size: int) -> int:
