@@ -89,6 +89,7 @@ class Gpu:
         compute_capability: NVIDIA's (major, minor), which decides the kernels that run; None if unknown.
         nvlink: whether several of these GPUs are connected by NVLink; None if unknown.
         per_node: GPUs of one node: of a server, or of an NVLink domain.
+        watts: the maximum power of one, without its host; 0 if unknown.
         aliases: other names.
         is_cpu: whether it is the host itself: its memory is the host's, and all layers are there.
         is_local: whether it is one of this machine.
@@ -109,6 +110,7 @@ class Gpu:
     compute_capability: tuple[int, int] | None = None
     nvlink: bool | None = None
     per_node: int = PER_NODE
+    watts: int = 0
     aliases: tuple[str, ...] = ()
     is_cpu: bool = False
     is_local: bool = False

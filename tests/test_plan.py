@@ -64,8 +64,12 @@ def test_what_fits_is_what_fit_says(model: str, device: str, engine: str, kv_dty
 
 
 def test_the_command_of_a_row_gives_fit_the_same_numbers(ask: Ask) -> None:
-    for model, number in (("llama3.1-70b", 0), ("deepseek-v3", -1)):
-        document = json.loads(ask("plan", model, *LOAD, "--gpu", "h200,mi300x", "--all", "--json").out)
+    for model, gpus, number in (
+        ("llama3.1-70b", "h200,mi300x", 0),
+        ("deepseek-v3", "h200,mi300x", -1),
+        ("qwen3-8b", "m4-max-128gb", 0),
+    ):
+        document = json.loads(ask("plan", model, *LOAD, "--gpu", gpus, "--all", "--json").out)
         best = document["layers"][number]
         figures = {figure["name"]: figure["value"] for figure in best["results"]}
         answer = ask(
@@ -247,6 +251,33 @@ def test_growth_has_a_line_for_each_size(ask: Ask) -> None:
     assert document["growth"][1]["gpus"] == next(f["value"] for f in twice["results"] if f["name"] == "gpus")
 
 
+def test_a_larger_size_prefers_the_faster_of_equal_rows(ask: Ask) -> None:
+    """1,000 users on H200 take 16 GPUs with tp 4, tp 8 or pp 2; one more sort key than GPUs are the times."""
+    words = ("plan", "llama3.1-70b", "--prompt", "3K", "--output-len", "500", "--gpu", "h200", "--json", "--users")
+    sizes = json.loads(ask(*words, "500", "--growth", "2").out)["growth"]
+    best = json.loads(ask(*words, "1000").out)["layers"][0]
+    assert sizes[0]["split"] == best["split"]
+
+
+def test_watts_are_those_of_all_gpus(ask: Ask) -> None:
+    """8 H200 of 700 W are 5.6 kW: 5.6 / 3600 kWh per second, of so many tokens."""
+    words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--tp", "8", "--watts")
+    found = figures_of(json.loads(ask(*words, "--json").out))
+    assert found["watts"] == 8 * 700
+    assert found["kwh_per_million_tokens"] == pytest.approx(5.6 / 3600 / found["tokens_per_second_bound"] * 10**6)
+    assert "  5.60 " in ask(*words).out
+    unknown = figures_of(json.loads(ask("plan", "qwen3-8b", *LOAD, "--gpu", "m4-max-128gb", "--json").out))
+    assert unknown["watts"] is None
+
+
+def test_a_laptop_has_one_gpu_and_a_rack_72(ask: Ask) -> None:
+    for device, gpus in (("rtx-4090-laptop", 1), ("m4-max-128gb", 1), ("h200", 8), ("gb200", 72)):
+        assert gpu(device).per_node == gpus
+    document = json.loads(ask("plan", "qwen3-8b", *LOAD, "--gpu", "rtx-4090-laptop", "--json").out)
+    found = figures_of(document)
+    assert found["nodes"] == found["gpus"] > 1
+
+
 def test_prices_from_a_file(ask: Ask, tmp_path: Path) -> None:
     prices = tmp_path / "prices.yaml"
     prices.write_text("h100: 2.5\nh200: 4\n")
@@ -281,6 +312,8 @@ def test_a_rate_takes_as_many_replicas_as_the_bound_of_one_needs(ask: Ask) -> No
     assert full["replicas"] == 1
     assert (found["replicas"] - 1) * full["tokens_per_second_bound"] < 100 * 500
     assert figures_of(json.loads(ask(*words, "--rate", "6000/min").out)) == found
+    assert ask(*words[:-1], "--rate", "100/s").out.startswith("At least ")
+    assert "At least" not in ask(*words[:-1], "--rate", "100/s", "--efficiency", "0.5").out
 
 
 def test_a_replica_has_no_more_users_than_the_target_allows(ask: Ask) -> None:

@@ -221,6 +221,7 @@ class CostOptions(TypedDict, total=False):
             help="Prices of a GPU per hour, as h100=2.49,h200=3.79, or a .yaml file of them.",
         ),
     ]
+    watts: Annotated[bool, Option("--watts", help="Show the power of the GPUs, and kWh per million tokens.")]
     sort: Annotated[
         str | None,
         Option(

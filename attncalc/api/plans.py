@@ -153,6 +153,7 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
             spread=bool(options.get("spread")),
             max_gpus=max_gpus,
             prices=prices,
+            shows_power=bool(options.get("watts")),
         ),
         growth=_growth(options.get("growth")),
         sort=costs.get("sort") or ("price" if prices else "gpus"),

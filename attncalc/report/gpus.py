@@ -78,6 +78,7 @@ def gpu_report(gpu: Gpu) -> Report:
     peaks = [figure for figure in figures if figure.unit == FLOP_PER_SECOND]
     ridges = [figure for figure in figures if figure.unit == NO_UNIT]
     facts = [(figure.label, figure) for figure in figures if figure not in (*peaks, *ridges)]
+    power = [("maximum power", f"{count(gpu.watts)} W", "")] if gpu.watts else []
     return Report(
         "gpus",
         (f"{gpu.title}  {gpu.name}", *([f"also called {', '.join(gpu.aliases)}"] if gpu.aliases else [])),
@@ -86,7 +87,7 @@ def gpu_report(gpu: Gpu) -> Report:
         FIGURES.filled(gpus=quantity(1)),
         ((gpu_facts(gpu), figures),),
         (
-            Table((Column(align="left"), Column(), Column()), figure_rows(facts)),
+            Table((Column(align="left"), Column(), Column()), (*figure_rows(facts), *power)),
             column_table(
                 (
                     (Column("dtype", "left"), [name for name, _ in gpu.flops]),
@@ -114,6 +115,7 @@ def gpu_facts(gpu: Gpu) -> dict[str, Any]:
         "memory_gb": gpu.memory_gb,
         "memory_from_a_log": gpu.measured,
         "unified": gpu.unified,
+        "watts": gpu.watts or None,
         "multiprocessors": gpu.multiprocessors or None,
         "compute_capability": ".".join(map(str, gpu.compute_capability)) if gpu.compute_capability else None,
         "aliases": list(gpu.aliases),
@@ -144,6 +146,7 @@ def schema() -> dict[str, Any]:
         "memory_gb": p.number("memory as sold, in GB"),
         "memory_from_a_log": p.flag("whether the figure 'memory' is from a log"),
         "unified": p.flag("whether CPU and GPU share one memory"),
+        "watts": p.or_null(p.whole("its maximum power in W, without its host", 1), "if it is unknown"),
         "multiprocessors": p.or_null(p.whole("its multiprocessors", 1), "if they are unknown"),
         "compute_capability": p.or_null(p.text("NVIDIA's compute capability, such as 9.0"), "if it has none"),
         "aliases": p.texts("further names for --gpu"),

@@ -13,6 +13,7 @@ from ..serving.launch import launch_command
 from ..serving.load_bounds import Load
 from ..serving.plan import Candidate, Demand, Exact, Plan, Row, Size
 from ..serving.published import published_range
+from ..serving.request import resolve
 from ..units import NO_UNIT, PER_SECOND, SECONDS, count, quotient
 from .figures import FigureRow, FigureRows, ratio_row
 from .fit_tables import command_table
@@ -33,7 +34,9 @@ _PUBLISHED = (
 _MAY_NOT = "may not fit"
 _NO_ROW = "if no GPUs serve the users"
 _NO_LIMIT = "without a limit"
-_NO_SPEED = "with --efficiency, with drafted tokens, and without the GPU's FLOP/s"
+_NO_TIMES = "with drafted tokens, and without the GPU's FLOP/s"
+_NO_SPEED = f"with --efficiency, {_NO_TIMES}"
+_NO_POWER = "if the GPU's file has no power"
 _NO_EFFICIENCY = "without --efficiency"
 FIGURES = FigureRows(
     gpus=FigureRow("GPUs", NO_UNIT, "GPUs of all replicas", _NO_ROW),
@@ -80,7 +83,11 @@ FIGURES = FigureRows(
     price_per_million_tokens=ratio_row(
         "price of a million tokens",
         "price of a million output tokens: a lower bound, with --efficiency an estimate",
-        f"without --price, {_NO_SPEED}",
+        f"without --price, {_NO_TIMES}",
+    ),
+    watts=FigureRow("power", NO_UNIT, "the GPUs' maximum power together, in W, without their hosts", _NO_POWER),
+    kwh_per_million_tokens=ratio_row(
+        "kWh of a million tokens", "kWh of a million output tokens at that power and speed", f"{_NO_POWER}, {_NO_TIMES}"
     ),
     price_per_hour=ratio_row(
         "price of an hour", "the price of all GPUs for an hour, in the currency of --price", "without --price"
@@ -131,9 +138,17 @@ def row_facts(row: Row) -> dict[str, Any]:
         "engine": resolved.engine.name,
         "verdict": candidate.verdict,
         "limited_by": candidate.limited_by,
-        "launch_command": launch_command(resolved),
+        "launch_command": _command(candidate),
         **_published(row),
     }
+
+
+def _command(candidate: Candidate) -> str | None:
+    """Return the command that starts a replica; of an engine with slots with one per user. None if there is none."""
+    resolved = candidate.resolved
+    if candidate.worst and resolved.args_without_slots is not resolved.args:
+        resolved = resolve(resolved.request.with_workload(batch=candidate.worst))
+    return launch_command(resolved)
 
 
 def _published(row: Row) -> dict[str, Any]:
@@ -161,6 +176,8 @@ def row_figures(row: Row) -> tuple[Figure, ...]:
     gpus = named(replicas, "replicas", "replicas") * each
     served = None if most is None else quantity(replicas * most)
     price = demand.prices.get(candidate.gpu.name)
+    watts = candidate.gpu.watts
+    power = named(gpus, "gpus", "GPUs") * symbol("watts", watts, "W of a GPU at most") if watts else None
     speed = row.speed
     times = (speed.ttft, speed.tpot, _of_all(speed.tokens_per_second, replicas)) if speed else (None, None, None)
     bounds, estimates = ((None, None, None), times) if demand.efficiency else (times, (None, None, None))
@@ -180,6 +197,8 @@ def row_figures(row: Row) -> tuple[Figure, ...]:
         tpot_estimate=estimates[1],
         tokens_per_second_estimate=estimates[2],
         price_per_million_tokens=_per_million(_price(gpus, price), times[2]) if price and times[2] else None,
+        watts=None if power is None else quantity(power),
+        kwh_per_million_tokens=_per_million(ratio(power, _KILO), times[2]) if power and times[2] else None,
         price_per_hour=None if price is None else _price(gpus, price),
     )
 
@@ -189,7 +208,11 @@ def _of_all(speed: Ratio, replicas: int) -> Ratio:
     return ratio(one * named(replicas, "replicas", "replicas"), symbol("seconds", speed.denominator, "per so many s"))
 
 
+_KILO = symbol("kilo", 1000, "W of a kW")
+
+
 def _per_million(price: Ratio, speed: Ratio) -> Ratio:
+    """Return what a million tokens take of something of which an hour takes `price`."""
     million = symbol("million", 10**6, "tokens")
     seconds = symbol("hour", 3600, "s")
     return ratio(
@@ -222,7 +245,8 @@ def answer(row: Row) -> str:
     candidate, users = row.candidate, "any number of users" if row.users is None else plural(row.users, "user")
     split = f"{candidate.split.words}, " if candidate.split.gpus > 1 else ""
     may = "" if candidate.verdict == "fits" else ", which may not fit"
-    place = f"{count(row.gpus)} x {short_title(candidate.gpu)} in {plural(row.nodes, 'node')}"
+    least = "at least " if row.demand.is_bound else ""
+    place = f"{least}{count(row.gpus)} x {short_title(candidate.gpu)} in {plural(row.nodes, 'node')}"
     return f"{place}: {split}{plural(row.replicas, 'replica')}, {users}{may}"
 
 
@@ -232,7 +256,7 @@ def _heading(plan: Plan) -> tuple[str, ...]:
     for name in models:
         best = next((row for row in plan.rows if row.candidate.group[0] == name), None)
         sentence = answer(best) if best else _nothing(plan, name)
-        lines.append(f"{name}: {sentence}" if len(models) > 1 else sentence)
+        lines.append(f"{name}: {sentence}" if len(models) > 1 else sentence[0].upper() + sentence[1:])
     first = plan.requests[0]
     assert first.traffic is not None
     load = ", ".join(filter(None, (described(first.traffic), shared(first.traffic))))
@@ -321,7 +345,7 @@ def _tables(plan: Plan, rows: Sequence[Row], columns: _Columns) -> Iterator[Tabl
     yield from _split(list(columns.values()))
     if plan.growth:
         yield _growth_table(plan)
-    yield from command_table(launch_command(plan.rows[0].candidate.resolved), "each replica of the first row")
+    yield from command_table(_command(plan.rows[0].candidate), "each replica of the first row")
 
 
 def _columns(plan: Plan, rows: Sequence[Row]) -> _Columns:
@@ -355,6 +379,10 @@ def _columns(plan: Plan, rows: Sequence[Row]) -> _Columns:
     if plan.demand.prices:
         per_million = [row.price_per_million for row in rows]
         columns.append((Column(f"price\n/M{least}"), ["-" if p is None else f"{p:,.3g}" for p in per_million]))
+    if plan.demand.shows_power:
+        columns.append((Column("kW"), [f"{row.watts / 1000:,.2f}" if row.watts else "-" for row in rows]))
+        energies = [row.kwh_per_million for row in rows]
+        columns.append((Column("kWh\n/M"), [f"{kwh:,.3g}" if kwh else "-" for kwh in energies]))
     limits = [_limit(candidate) for candidate in candidates]
     if {*limits} != {"cache"}:
         columns.append((Column("limit", "left"), limits))
@@ -419,8 +447,10 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
     if expected.get("published_runs"):
         low, high, runs, *_ = expected.values()
         yield f"Expect {low:,.0f} to {high:,.0f} tokens/s of the first row, by {runs} published runs."
+    if demand.shows_power:
+        yield "kW: the GPUs' maximum power, without hosts; kWh/M: of a million output tokens at that power."
     if demand.rate is not None:
-        kind = "an estimate" if demand.efficiency else "a lower bound"
+        kind = "a lower bound" if demand.is_bound else "an estimate"
         yield f"Replicas for {asked(demand)} are {kind}: at the speed above, by Little's law."
 
 

@@ -96,6 +96,7 @@ class Demand(NamedTuple):
         spread: Whether the rest must serve them if one node fails.
         max_gpus: The most GPUs; None without a limit.
         prices: {name of a GPU: price of an hour, as numerator and denominator}.
+        shows_power: Whether the screen shows the power of the GPUs.
     """
 
     users: int | None
@@ -106,6 +107,12 @@ class Demand(NamedTuple):
     spread: bool = False
     max_gpus: int | None = None
     prices: Mapping[str, Exact] = MappingProxyType({})
+    shows_power: bool = False
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the replicas are a lower bound: those of a rate, at a speed that no software beats."""
+        return self.rate is not None and self.efficiency is None
 
     def times(self, factor: float) -> Demand:
         """Return the demand of as many times the users, or the requests per second."""
@@ -169,6 +176,17 @@ class Row(NamedTuple):
         """Price of an hour; None if that of the GPU is not given."""
         price = self.demand.prices.get(self.candidate.gpu.name)
         return None if price is None else self.gpus * price[0] / price[1]
+
+    @property
+    def watts(self) -> int | None:
+        """The most power of all GPUs; None if it is unknown."""
+        return self.gpus * self.candidate.gpu.watts or None
+
+    @property
+    def kwh_per_million(self) -> float | None:
+        """kWh of a million output tokens at that power; None if it or the speed is unknown."""
+        speed = self.tokens_per_second
+        return None if self.watts is None or not speed else self.watts * 10**3 / (3600 * speed)
 
     @property
     def price_per_million(self) -> float | None:
@@ -533,8 +551,7 @@ def _too_slow(candidates: Sequence[Candidate], demand: Demand) -> str:
 
 def _sizes(found: Found, demand: Demand, factor: float, sort: str) -> list[Size]:
     """Return what a size needs, for each model."""
-    with_speed = sort.endswith("-per-token")  # otherwise it only decides between equals
-    of_all = sorted_rows(rows(found.candidates, demand.times(factor), with_speed=with_speed), sort)
+    of_all = sorted_rows(rows(found.candidates, demand.times(factor)), sort)
     models = dict.fromkeys(request.model.name for request in found.requests)
     best = {model: next((one for one in of_all if one.candidate.group[0] == model), None) for model in models}
     return [Size(model, factor, demand.times(factor), row) for model, row in best.items()]
