@@ -179,6 +179,12 @@ def test_a_build_between_two_graphs_has_the_range_of_both() -> None:
     assert any("may or may not" in note for note in notes)
 
 
+def test_the_range_of_a_build_between_two_graphs_holds_its_estimate_with_a_quantized_cache() -> None:
+    """The newer graph is the larger one: it copies the cache in f16."""
+    part = runtimes("llama3-8b", 131072, kv="q8_0", engine_version="b9450")[0].parts[0]
+    assert part.low <= part.expected <= part.high
+
+
 def test_memory_outside_the_buffers_is_that_of_posted_logs() -> None:
     outside = runtimes("llama3-8b", 8192)[0].parts[1]
     for row in json.loads((DATA / "logs.json").read_text())["unaccounted"]:

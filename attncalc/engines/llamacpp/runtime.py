@@ -177,7 +177,8 @@ def _range(facts: RuntimeFacts[LlamacppArgs], graph: Graph, buffer: ComputeBuffe
     if graph.release.between_graphs:
         newer = llamacpp_version(None)
         rows = min(graph.rows, facts.args.slots)
-        low = compute_buffer(facts.model, facts.whole, graph._replace(release=newer, rows=rows)).low
+        # that of a quantized cache is larger, by its copy in f16
+        low = min(low, compute_buffer(facts.model, facts.whole, graph._replace(release=newer, rows=rows)).low)
     return low, high
 
 
