@@ -25,7 +25,8 @@ class Prediction(NamedTuple):
 
     Attributes:
         verdict: fits, may_not_fit, does_not_fit, or 'refused' with an error.
-        kv_memory: the expected memory for the cache; negative if weights and reserve are too large.
+        kv_memory: the expected memory for the cache; negative if weights and reserve are too large. Of llama.cpp, whose
+            cache has the size that was asked for, the buffers that the row has, together.
         low: the least memory for the cache.
         high: the most.
         weights: the weights on one device.
@@ -68,7 +69,7 @@ def result_of(row: dict[str, Any]) -> FitResult:
         device = dataclasses.replace(device, memory=int(row["gpu_memory_gib"] * GIB))
     request = FitRequest(
         model(row["model"]),
-        Workload.decode(1, row["context"], kv_dtype=row.get("kv_dtype")),
+        Workload.decode(row.get("batch", 1), row["context"], kv_dtype=row.get("kv_dtype")),
         row["engine"],
         gpu=device,
         gpus=row["tp"] * row["pp"],
@@ -77,9 +78,31 @@ def result_of(row: dict[str, Any]) -> FitResult:
         gpu_memory_utilization=row["share"],
         weights_dtype=row.get("weights_dtype"),
         enable_expert_parallel=row.get("expert_parallel", False),
-        engine_args={**row["args"], **({"engine_version": row["version"]} if row["engine"] != "llamacpp" else {})},
+        engine_args={**row["args"], "engine_version": row["version"]},
     )
     return fit(request)
+
+
+def logged_size(row: dict[str, Any]) -> float:
+    """Return the GiB for the cache that the log has; of llama.cpp, of the buffers that it has, together."""
+    logged = row["logged"]
+    return float(sum(logged.values()) if row["engine"] == "llamacpp" else logged["kv_memory"])
+
+
+def _buffers(row: dict[str, Any], result: FitResult) -> Prediction:
+    """Return the sizes of llama.cpp's buffers on the GPU: those of weights, cache and compute that the row has."""
+    assert result.budget.weights is not None
+    assert result.budget.reserve is not None
+    weights, parts = int(result.budget.weights.total), result.budget.reserve.runtime.parts
+    compute = next(part for part in parts if part.name == "compute_buffer")
+    fixed = weights * ("weights" in row["logged"]) + int(result.needed) * ("cache" in row["logged"])
+    counted = "compute" in row["logged"]
+
+    def total(size: int) -> float:
+        return (fixed + size * counted) / GIB
+
+    sizes = (total(int(compute.expected)), total(int(compute.low)), total(int(compute.high)))
+    return Prediction(result.verdict, *sizes, weights / GIB)
 
 
 def predict(row: dict[str, Any]) -> Prediction:
@@ -91,6 +114,8 @@ def predict(row: dict[str, Any]) -> Prediction:
     budget = result.budget
     assert budget.weights is not None
     assert budget.reserve is not None
+    if row["engine"] == "llamacpp":
+        return _buffers(row, result)
     return Prediction(
         result.verdict,
         budget.room() / GIB,

@@ -19,7 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
-from startups import Prediction, predict, startups  # noqa: E402
+from startups import Prediction, logged_size, predict, startups  # noqa: E402
 from training_runs import Measured, fitcheck_runs, published_runs  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -35,6 +35,7 @@ START_SERVED = "<!-- tools/accuracy.py writes the classes of published runs -->"
 STARTS_FRESH = {
     "fresh": "<!-- tools/accuracy.py writes these too -->",
     "fresh-2": "<!-- tools/accuracy.py writes the second set -->",
+    "fresh-3": "<!-- tools/accuracy.py writes the third set -->",
 }
 """The markers of the start-ups that were held out, by group."""
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}
@@ -48,7 +49,7 @@ class Row:
     Attributes:
         facts: the row of startups.json.
         prediction: what `fit` predicts.
-        logged: GiB for the cache in the log.
+        logged: GiB for the cache in the log, or of llama.cpp's buffers.
         now: the error of today's prediction, of a fresh start-up.
     """
 
@@ -57,7 +58,7 @@ class Row:
     def __init__(self, facts: dict[str, Any]) -> None:
         self.facts = facts
         self.prediction: Prediction = predict(facts)
-        self.logged = float(facts["logged"]["kv_memory"])
+        self.logged = logged_size(facts)
 
     @property
     def error(self) -> float:
@@ -115,7 +116,7 @@ def every_fresh_row(rows: list[Row]) -> Iterator[str]:
     yield "|---|---|---|---:|---:|---:|---:|---:|---|"
     for row in sorted(rows, key=lambda row: (bool(row.facts.get("doubtful")), row.facts["id"])):
         facts, prediction = row.facts, row.prediction
-        name = facts["id"].removeprefix("fresh-").removeprefix("second-")
+        name = re.sub(r"^(fresh|second|third)-", "", facts["id"])
         missing = facts.get("note", "").removeprefix("not known: ") if facts.get("doubtful") else ""
         yield (
             f"| {name} | {TITLES[facts['engine']]} {facts['version']} | {where(facts)} | "
