@@ -61,10 +61,11 @@ def _part(part: str, option: str, parse: Callable[[str, str], int]) -> Iterator[
     first, last = parse(ends[0], option), parse(ends[1], option)
     if first > last:
         raise BadValueError(f"{option}: the range '{truncate(part)}' ends below its start", _FORMS)
-    if not ends[2].strip().startswith("x"):
+    factor = re.fullmatch(r"[x*](.*)|(.*)x", ends[2].strip())  # 2x is x2
+    if factor is None:
         yield from range(first, last + 1, parse(ends[2], option) or 1)
         return
-    numerator, denominator = parse_decimal(ends[2].strip()[1:], option)
+    numerator, denominator = parse_decimal(factor[1] or factor[2] or "", option)
     number = first
     while number <= last:
         yield number

@@ -1,5 +1,7 @@
 """A model with other sizes: `--layers 16`, `--kv-heads 4`, `--window 4096`, `--pattern '5 local, 1 global'`.
 
+Without a model, the sizes alone describe one: `model_of_sizes`.
+
 Only the stack that reads the target's tokens changes, and everything that is not named stays as released.
 """
 
@@ -7,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 from .attention import FULL, Attention, Grouped, Sliding
 from .errors import AttncalcError
@@ -17,6 +20,8 @@ from .units import count, parse_count, truncate
 
 _LOCAL, _GLOBAL = ("local", "sliding", "window"), ("global", "full")
 _EXAMPLE = "write '5 local, 1 global'"
+SIZES = frozenset({"layers", "heads", "kv_heads", "head_dim", "d_model", "d_ff", "vocab_size"})
+"""The sizes that describe a model without another."""
 
 
 def parse_pattern(text: str, name: str) -> tuple[bool, ...]:
@@ -44,6 +49,9 @@ def what_if(
     heads: int | None = None,
     kv_heads: int | None = None,
     head_dim: int | None = None,
+    d_model: int | None = None,
+    d_ff: int | None = None,
+    vocab_size: int | None = None,
     window: int | None = None,
     pattern: Sequence[bool] | None = None,
 ) -> ModelSpec:
@@ -56,6 +64,9 @@ def what_if(
         heads: Query heads. MHA stays MHA.
         kv_heads: Key and value heads.
         head_dim: Elements of a head.
+        d_model: Elements per token.
+        d_ff: Elements of an MLP, or of each expert.
+        vocab_size: Tokens of the vocabulary.
         window: Tokens that a layer sees, of all layers or of the local ones of the pattern.
         pattern: Whether each layer of a repeating pattern is local.
 
@@ -64,6 +75,8 @@ def what_if(
     changed = model.with_attention(attention) if attention else model
     if heads or kv_heads or head_dim:
         changed = _with_heads(changed, heads, kv_heads, head_dim)
+    if d_model or d_ff or vocab_size:
+        changed = _with_widths(changed, d_model, d_ff, vocab_size)
     if layers:
         changed = _with_layers(changed, layers)
     if window or pattern:
@@ -84,6 +97,24 @@ def _with_heads(model: ModelSpec, heads: int | None, kv_heads: int | None, head_
         name = "--heads" if heads else "--kv-heads" if kv_heads else "--head-dim"
         raise AttncalcError(f"{name}: {kinds[0].label} has no such heads", "it changes MHA, GQA and MQA only")
     return _with_attentions(model, changed)
+
+
+def _with_widths(model: ModelSpec, d_model: int | None, d_ff: int | None, vocab_size: int | None) -> ModelSpec:
+    main = model.main
+    if d_model and (model.extra or model.towers or len(model.stacks) > 1 or any(group.extra for group in main.layers)):
+        raise AttncalcError("--d-model: this model has further matrices of its width", "leave it out")
+    if d_ff and not any(group.mlp for group in main.layers):
+        raise AttncalcError("--d-ff: this model has no MLP", "leave it out")
+    if vocab_size and model.vocab_size is None:
+        raise AttncalcError("--vocab-size: this model has no vocabulary", "leave it out")
+    layers = (
+        dataclasses.replace(layer, mlp=dataclasses.replace(layer.mlp, d_ff=d_ff)) if d_ff and layer.mlp else layer
+        for layer in _one_by_one(model)
+    )
+    changed = _with_stack(model, [*layers])
+    stack = dataclasses.replace(changed.main, d_model=d_model or main.d_model)
+    stacks = (*changed.stacks[:-1], stack)
+    return dataclasses.replace(changed, stacks=stacks, vocab_size=vocab_size or model.vocab_size)
 
 
 def _with_layers(model: ModelSpec, number: int) -> ModelSpec:
@@ -137,3 +168,45 @@ def _with_stack(model: ModelSpec, layers: Sequence[Layers]) -> ModelSpec:
     """Return the model with these layers in its main stack, equal neighbours together."""
     groups = tuple(dataclasses.replace(layer, count=len(list(equal))) for layer, equal in groupby(layers))
     return dataclasses.replace(model, stacks=(*model.stacks[:-1], dataclasses.replace(model.main, layers=groups)))
+
+
+def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Return the keys of a model file for a decoder that is given by its sizes alone.
+
+    Args:
+        sizes: layers, heads, kv_heads, head_dim, d_model, d_ff and vocab_size, as far as they are known.
+
+    Raises AttncalcError if a size is missing that the others do not decide.
+    """
+    layers, heads = sizes.get("layers"), sizes.get("heads", sizes.get("kv_heads"))
+    head_dim, d_model = sizes.get("head_dim"), sizes.get("d_model")
+    if layers is None or heads is None or (head_dim is None and d_model is None):
+        missing = "--layers" if layers is None else "--heads" if heads is None else "--head-dim or --d-model"
+        raise AttncalcError(
+            f"a model of your own sizes needs {missing}",
+            "for example --layers 32 --heads 32 --kv-heads 8 --head-dim 128; the MLP is --d-ff, and --vocab-size",
+        )
+    assumed = ["RMSNorm, no biases"]
+    if d_model is None:
+        d_model = heads * (head_dim or 0)
+        assumed.append(f"d_model {count(d_model)} (heads x head_dim)")
+    d_ff = sizes.get("d_ff", 4 * d_model)
+    is_gated = d_ff != 4 * d_model
+    assumed.append(f"an MLP of {'three matrices' if is_gated else 'two matrices'} with d_ff {count(d_ff)}")
+    if "heads" not in sizes:
+        assumed.append("as many query heads as KV heads")
+    if "vocab_size" not in sizes:
+        assumed.append("no vocabulary")
+    known = {"n_kv_heads": sizes.get("kv_heads"), "d_head": head_dim, "vocab_size": sizes.get("vocab_size")}
+    return {
+        "title": "A model of these sizes",
+        "assumed": f"{'; '.join(assumed)}.",
+        "n_layers": layers,
+        "d_model": d_model,
+        "n_heads": heads,
+        "norm": "rmsnorm",
+        "mlp": "gated" if is_gated else "plain",
+        "d_ff": d_ff,
+        "dtype": "bf16",
+        **{key: value for key, value in known.items() if value is not None},
+    }

@@ -44,6 +44,6 @@ def test_first_tries_work(who: str, ask: Ask, monkeypatch: pytest.MonkeyPatch, t
     assert failed == []
 
 
-def test_there_are_tries_of_twelve_kinds_of_user() -> None:
-    assert len(TRIES) == 12
-    assert sum(map(len, TRIES.values())) == 149
+def test_there_are_tries_of_many_kinds_of_user() -> None:
+    assert len(TRIES) == 14
+    assert sum(map(len, TRIES.values())) == 236

@@ -114,6 +114,7 @@ def test_a_gpu_is_found_as_drivers_and_shops_call_it(name: str, own_name: str) -
     ("text", "number", "own_name"),
     [
         ("2xh100", 2, "h100-80gb"),
+        ("2x8xh100", 2 * 8, "h100-80gb"),  # 2 nodes of 8
         ("h20x8", 8, "h20"),
         ("H100 x 8", 8, "h100-80gb"),
         ("rtx-4090x2", 2, "rtx-4090"),
@@ -176,5 +177,5 @@ def test_a_slice_that_does_not_exist_is_an_error(name: str) -> None:
 def test_several_words_without_quotes_have_a_tip(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["attncalc", "kv", "Llama", "3.1", "8B"])
     assert ask("kv", "Llama", "3.1", "8B").err == (
-        "error: unexpected argument: 3.1 8B\n  tip: did you mean 'llama3.1-8b'?\n"
+        "error: unexpected argument: 3.1 8B\n  tip: did you mean 'attncalc kv llama3.1-8b'?\n"
     )

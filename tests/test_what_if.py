@@ -34,6 +34,46 @@ def test_a_size_changes_the_cache_of_llama_3_1_8b(options: dict[str, Any], cache
     assert int(kv_cache("llama3.1-8b", context=8192, **options).total) == cache
 
 
+SIZES_OF_LLAMA_3_8B = ("--layers", 32, "--heads", 32, "--kv-heads", 8, "--d-model", 4096)
+
+
+def test_sizes_alone_have_the_parameters_of_llama_3_8b(ask: Ask) -> None:
+    words = map(str, (*SIZES_OF_LLAMA_3_8B, "--d-ff", 14336, "--vocab-size", 128256))
+    answer = ask("params", *words, "--json")
+    assert results(answer)["params_total"] == int(params("llama3-8b").total) == 8_030_261_248
+
+
+def test_other_widths_change_a_model() -> None:
+    # d_model 768 to 1024 and d_ff to 4096, 12 layers: 4 d^2 + 4 d and 2 d d_ff + d_ff + d each, and 2 norms of 2 d
+    d, d_ff, vocabulary, positions = 1024, 4096, 1000, 1024
+    layer = (4 * d * d + 4 * d) + (2 * d * d_ff + d_ff + d) + 2 * 2 * d
+    total = 12 * layer + 2 * d + (vocabulary + positions) * d  # a last norm, and both tables
+    assert int(params("gpt2", d_model=d, heads=16, d_ff=d_ff, vocab_size=vocabulary).total) == total
+
+
+@each(
+    ("words", "says"),
+    [
+        ("kv --heads 4", "needs --layers"),
+        ("kv --layers 4 --head-dim 64", "needs --heads"),
+        ("kv --layers 4 --kv-heads 4", "needs --head-dim or --d-model"),
+        ("fit --layers 4 --gpu h100", "a model is required"),
+        ("kv bert-base --vocab-size 100 --d-ff 0", "--d-ff"),
+        ("params gemma3-4b --d-model 100", "--d-model: this model has further matrices of its width"),
+    ],
+)
+def test_sizes_that_describe_no_model_are_an_error(words: str, says: str, ask: Ask) -> None:
+    answer = ask(*words.split())
+    assert answer.code == 2
+    assert says in answer.err
+
+
+def test_a_model_of_sizes_alone_says_what_is_assumed(ask: Ask) -> None:
+    answer = ask("kv", "--layers", "2", "--kv-heads", "4", "--head-dim", "8", "-c", "16")
+    assert "ASSUMED: RMSNorm, no biases; d_model 32 (heads x head_dim)" in answer.out
+    assert f"{2 * 2 * 4 * 8 * 2 * 16:,} B" in answer.out  # L * 2 * n_kv_heads * d_head * bytes * T
+
+
 def test_mha_stays_mha_with_other_heads() -> None:
     assert load("llama2-7b").main.leading.label == "MHA"
     assert what_if(load("llama2-7b"), heads=16).main.leading.label == "MHA"

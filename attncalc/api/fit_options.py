@@ -35,7 +35,14 @@ class TrafficOptions(TypedDict, total=False):
         ),
     ]
     output: Annotated[
-        Count | None, Option("--output-len", parse=COUNT_OR_ZERO, help="Tokens of an output, as 1K.", common=True)
+        Count | None,
+        Option(
+            "--output-len",
+            also=("--osl", "--output-tokens", "--max-tokens", "--max-new-tokens", "--random-output-len"),
+            parse=COUNT_OR_ZERO,
+            help="Tokens of an output, as 1K.",
+            common=True,
+        ),
     ]
     shared_prefix: Annotated[
         Count | None,

@@ -15,10 +15,16 @@ from ..what_if import parse_pattern
 from ..workload import Mask, Recompute
 
 OTHER_CONTEXTS = (
-    *("--context-length", "--context-size", "--ctx-size", "--num-ctx", "--n-ctx", "--ctx", "--max-context"),
-    *("--seq", "--seq-len", "--seqlen", "--seq-length", "--sequence-length", "--max-seq-len", "--max-sequence-length"),
+    *(
+        f"--{first}{word}{last}"
+        for first in ("", "max-", "model-max-")
+        for word in ("context", "ctx", "seq", "sequence")
+        for last in ("", "-len", "-length", "-size", "-window")
+        if first + word + last != "context"
+    ),
+    *("--num-ctx", "--n-ctx", "--seqlen", "--max-seqlen", "--cutoff-len"),
 )
-"""Other tools' names of --context: SGLang's, llama.cpp's, Ollama's, and those of trainers."""
+"""Other tools' names of --context: '--ctx-size', '--max-seq-length'."""
 PHASES = ("prefill", "decode", "train")
 
 
@@ -82,6 +88,33 @@ class WhatIfOptions(TypedDict, total=False):
             also=("--d-head", "--head-size", "--kv-channels"),
             parse=COUNT,
             help="What if heads had N elements.",
+        ),
+    ]
+    d_model: Annotated[
+        Count | None,
+        Option(
+            "--d-model",
+            also=("--hidden-size", "--hidden", "--dmodel", "--n-embd", "--n-embed", "--embedding-dim", "--dim"),
+            parse=COUNT,
+            help="What if it had N elements per token (hidden_size).",
+        ),
+    ]
+    d_ff: Annotated[
+        Count | None,
+        Option(
+            "--d-ff",
+            also=("--intermediate-size", "--ffn-hidden-size", "--n-inner", "--ffn-dim", "--mlp-dim"),
+            parse=COUNT,
+            help="What if MLPs, or each expert, had N elements (intermediate_size).",
+        ),
+    ]
+    vocab_size: Annotated[
+        Count | None,
+        Option(
+            "--vocab-size",
+            also=("--vocab", "--padded-vocab-size", "--n-vocab"),
+            parse=COUNT,
+            help="What if its vocabulary had N tokens.",
         ),
     ]
     window: Annotated[

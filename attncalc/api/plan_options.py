@@ -93,7 +93,14 @@ class LoadOptions(TypedDict, total=False):
     ]
     output: Annotated[
         Count | None,
-        Option("--output-len", metavar="N", parse=TEXT, common=True, help="Tokens of an output, as 1K or 100:2K."),
+        Option(
+            "--output-len",
+            also=options_of(TrafficOptions)["output"].also,
+            metavar="N",
+            parse=TEXT,
+            common=True,
+            help="Tokens of an output, as 1K or 100:2K.",
+        ),
     ]
     lengths: Annotated[
         str | os.PathLike[str] | None,

@@ -76,8 +76,8 @@ class _Commands(Group):
         return None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] in COMMANDS or ctx.resilient_parsing:
-            return super().resolve_command(ctx, args)
+        if (name := args[0].lower()) in COMMANDS or ctx.resilient_parsing:
+            return super().resolve_command(ctx, [name, *args[1:]])
         from .meanings import no_such_command
 
         raise no_such_command(args, COMMANDS)
@@ -201,7 +201,10 @@ def _message(error: Exception) -> tuple[str, str, int]:
 
         return _message(lacks_value(lacking[1], getattr(error, "ctx", None)))
     if path == "attncalc":
-        tip = "options come after a command: 'attncalc kv MODEL', 'attncalc fit MODEL --gpu h100'"
+        from .meanings import option_before_command
+
+        tip = option_before_command(sys.argv[1:], COMMANDS)
+        message = message.partition(" (Possible")[0]
     return truncate(message[:1].lower() + message[1:].rstrip("."), 200), tip, 2
 
 

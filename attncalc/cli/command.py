@@ -138,7 +138,7 @@ class Command(typer.core.TyperCommand):
 
         typer would read -ctk as -c -t -k, and suggest the names with the most similar letters.
         """
-        options = [param for param in self.params if param.param_type_name == "option"]
+        options: list[Any] = [param for param in self.params if param.param_type_name == "option"]
         known = {name for option in options for name in (*option.opts, *option.secondary_opts)} | {"-h", "--help"}
         with_value = {name for option in options if not getattr(option, "is_flag", False) for name in option.opts}
         previous = ""
@@ -148,7 +148,9 @@ class Command(typer.core.TyperCommand):
             if not is_value and name not in known and not (word[:2] in with_value and word[2:3].isdigit()):
                 from .meanings import no_such_option
 
-                raise no_such_option(name, self.name or "", known, words)
+                common = [option for option in options if option.name not in getattr(self.callback, "rare", ())]
+                helps = {option.opts[0]: str(option.help) for option in common}
+                raise no_such_option(name, self.name or "", dict.fromkeys(sorted(known), "") | helps, words)
             previous = "" if is_value else word
 
 

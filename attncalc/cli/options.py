@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from ..api.inputs import read_model, with_revision
-from ..api.options import ModelOptions, ShardedModelOptions
+from ..api.options import ModelOptions, ShardedModelOptions, WhatIfOptions
+from ..config import ModelLike
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from ..options import options_of
+from ..options import options_of, parsed
 from ..report.formats import FORMATS, choose_format
 from ..report.report import Report
 from ..units import truncate
+from ..what_if import SIZES, model_of_sizes
 from .command import Options, typer_option
 
 if TYPE_CHECKING:
@@ -94,9 +96,17 @@ class NamedModel(Options):
         check_word(name)
         return name
 
+    def name_or_sizes(self, options: Mapping[str, Any]) -> ModelLike:
+        """Return the model's name or path; without one, the model of the sizes in the options.
+
+        Raises AttncalcError if there is neither.
+        """
+        values = {} if self.is_given else parsed(options, WhatIfOptions)
+        return model_of_sizes(values) if SIZES & values.keys() else self.name()
+
     def read(self, options: Mapping[str, Any], kind: Any = ShardedModelOptions) -> ModelSpec:
         """Return the model that these options change and split. Raises AttncalcError as `read_model` does."""
-        return read_model(self.name(), options, kind)
+        return read_model(self.name_or_sizes(options), options, kind)
 
 
 class NamedModelOptions(NamedModel):
@@ -128,8 +138,8 @@ def check_word(name: str) -> None:
 def _no_model() -> AttncalcError:
     return AttncalcError(
         "a model is required",
-        "name a preset, as in 'attncalc kv llama2-70b'; 'attncalc presets' lists them. Sizes of your own change one: "
-        "'attncalc kv gpt2 --layers 32 --heads 32 --kv-heads 8 --head-dim 128'",
+        "name a preset, as in 'attncalc kv llama2-70b'; 'attncalc presets' lists them. kv, flops, memory, params and "
+        "train take sizes of your own instead: 'attncalc kv --layers 32 --heads 32 --kv-heads 8 --head-dim 128'",
     )
 
 

@@ -26,7 +26,7 @@ _TIP = "'attncalc gpus' lists them all; a path to a .yaml works too"
 _NOT_LOCAL = "give its name or its memory, as --gpu rtx-4090 or --gpu 12GB; --gpu cpu computes without a GPU"
 _EXAMPLE = "'attncalc gpus h100-80gb' prints an example"
 _EXAMPLE_OF_MEMORY = "give what programs see, as vLLM prints it: --gpu rtx-4090:23.6GiB"
-_SEVERAL = r"(?s)(?P<gpus>\d[\d,_]{0,39}) ?[xX] ?(?P<kind>.*\S)"
+_SEVERAL = r"(?s)(?:(?P<nodes>\d{1,4}) ?[xX] ?)?(?P<gpus>\d[\d,_]{0,39}) ?[xX] ?(?P<kind>.*\S)"
 """'2xh100', '2 x H100'."""
 _SEVERAL_AFTER = r"(?P<kind>.*[A-Za-z0-9]) ?[xX*] ?(?P<gpus>\d{1,4})"
 """'h100x8'; 'mi300x' has no number at its end."""
@@ -211,7 +211,7 @@ def gpu_of_device(title: str, memory: int) -> Gpu | None:
 
 
 def gpus_of(text: str) -> tuple[int | None, Gpu]:
-    """Return the number of GPUs and their kind: (2, ...) for '2xh100', (None, ...) for 'h100'.
+    """Return the number of GPUs and their kind: (2, ...) for '2xh100', (16, ...) for '2x8xh100', or None for 'h100'.
 
     The kind is a name or a file as for `gpu`, the memory of a GPU of which nothing else is known: '24GB', 'cpu', the
     host with this machine's memory, or 'local', the GPUs of this machine.
@@ -227,6 +227,8 @@ def gpus_of(text: str) -> tuple[int | None, Gpu]:
     if after and _words(after["kind"]) in _by_words():  # 'rtx3060' is no number of 'rt'
         several = after
     number = parse_count(several["gpus"], f"--gpu {truncate(text)}") if several else None
+    if number and several and several.groupdict().get("nodes"):
+        number *= parse_count(several["nodes"], f"--gpu {truncate(text)}")
     kind = several["kind"] if several else text
     return number, gpu_with(kind) if re.fullmatch(_MEMORY, kind) else gpu(kind)
 
