@@ -453,6 +453,9 @@ class ModelSpec:
     def _kept(self) -> dict[Hashable, Any]:
         return {}
 
+    def __getstate__(self) -> dict[str, Any]:  # what is kept may have functions, which cannot be pickled
+        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
+
     def _split(self, tp: int) -> ModelSpec:
         if tp == 1:
             return self

@@ -508,6 +508,12 @@ def test_results_can_be_sent_to_another_process() -> None:
         assert repr(again) == repr(result)
 
 
+def test_a_model_that_was_used_can_be_sent_to_another_process() -> None:
+    model = attncalc.load("llama3-8b")
+    attncalc.fit(model, gpu="h100")
+    assert pickle.loads(pickle.dumps(model)) == model
+
+
 def test_pandas_makes_a_table_of_results() -> None:
     pandas = pytest.importorskip("pandas")
     models = ["llama2-70b", "qwen3-8b", "bert-base"]
