@@ -65,6 +65,7 @@ HOMES = {
     "ssl": ("config/download.py",),
     "socket": ("config/download.py",),
     "pyarrow": ("report/parquet.py",),
+    "xlsxwriter": ("report/xlsx.py",),
     "hatchling": (),
 }
 """The only places that may import each library."""

@@ -16,6 +16,7 @@ from tables import each
 from attncalc import AttncalcError, FitRequest, fit, gpu, load, plan, users
 from attncalc.api.fit_request import fit_request
 from attncalc.api.plan_load import read_traffic
+from attncalc.plot.chart import Lines
 from attncalc.serving import plan as serving_plan
 from attncalc.serving.plan import Candidate, Demand, costs, not_dominated, placed, replica, row, search
 from attncalc.serving.plan_space import Space, Split, splits
@@ -294,6 +295,44 @@ def test_rows_in_python_are_those_of_the_csv(ask: Ask) -> None:
     assert len(csv.splitlines()) == len(result.rows) + 1
     assert csv.splitlines()[0].split(",")[: len(result.rows[0])] == list(result.rows[0])
     assert repr(result).startswith("PlanResult(qwen3-8b for 500 users: ")
+
+
+# Pictures
+
+
+def charts_of(**options: Any) -> dict[str, Lines]:
+    drawn = plan("llama3.1-70b", prompt="3K", output=500, gpu="h100,h200,mi300x", **options).report.draw()
+    assert drawn
+    return {chart.name: chart for chart in drawn.charts if isinstance(chart, Lines)}
+
+
+def test_the_cost_in_the_picture_is_that_of_the_best_row() -> None:
+    prices = {"h100": 2.49, "h200": 3.79, "mi300x": 2.99}
+    chart = charts_of(users=500, price=prices)["cost"]
+    rows = plan("llama3.1-70b", users=480, prompt="3K", output=500, gpu="h100,h200,mi300x", price=prices).rows
+    for series in chart.series:
+        at_480 = next(y for x, y in series.points if x == 480)
+        assert at_480 == pytest.approx(min(row["price_per_hour"] for row in rows if row["gpu"] == series.label))
+        heights = [y or 0 for _, y in series.points]
+        assert heights == sorted(heights)
+
+
+def test_the_frontier_has_no_point_that_is_slower_and_dearer() -> None:
+    for series in charts_of(users=500)["frontier"].series:
+        times, costs_of = zip(*series.points, strict=True)
+        assert list(times) == sorted(times)
+        assert list(costs_of) == sorted(costs_of, reverse=True)
+
+
+def test_a_picture_says_which_figures_are_bounds(ask: Ask, tmp_path: Path) -> None:
+    words = ("plan", "llama3.1-70b", "--rate", "20/s", *LOAD[2:], "--gpu", "h200", "--plot")
+    text = ask(*words).out
+    assert "per million tokens, at least" in text
+    assert "bounds, which real servers exceed" in " ".join(text.split())
+    assert "at least" not in ask(*words, "--efficiency", "0.5").out.partition("\n\n")[2]
+    assert ask(*words, str(tmp_path / "plan.svg")).code == 0
+    assert (tmp_path / "plan.svg").stat().st_size > 10_000
+    assert ask("plan", "llama3.1-70b", *LOAD, "--gpu", "l4", "--max-gpus", "4", "--plot").code == 2
 
 
 # Load and times

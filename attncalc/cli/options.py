@@ -196,6 +196,7 @@ class ReportOptions(Options):
     def check_format(self) -> None:
         """Raise AttncalcError if the format or the suffix of --output is unknown."""
         self.chosen = choose_format(self.form_name, self.output)
+        self.chosen.check(self.output)
 
     def show(self, report: Report, *, picture_too: bool = False) -> None:
         """Write the report. Raises AttncalcError if the file exists (without --force) or cannot be written.

@@ -11,6 +11,7 @@ from ..api.plan_options import GROUPS, PlanOptions
 from . import COMMANDS
 from . import options as o
 from .command import Options, command_app
+from .plot_options import PlotOptions
 
 app = command_app()
 
@@ -35,7 +36,8 @@ EPILOG = "For example: attncalc plan llama3.1-70b --users 500 --prompt 3K --outp
 
 
 @app.command(help=COMMANDS["plan"], epilog=EPILOG, headings=GROUPS)
-def plan(models: _Models, options: PlanOptions, output: o.CheckedOutputOptions) -> None:
+def plan(models: _Models, options: PlanOptions, plot: PlotOptions, output: o.CheckedOutputOptions) -> None:
+    plot.check(output)
     from ..api.plans import read_plan
     from ..report.plan import plan_report
     from ..report.progress import progress
@@ -43,7 +45,7 @@ def plan(models: _Models, options: PlanOptions, output: o.CheckedOutputOptions) 
     request = read_plan(models.names(), options)
     with progress() as show:
         found = request.plan(show)
-    output.show(plan_report(found))
+    plot.write(plan_report(found), output, ("GPUs that serve the users", "give more GPUs, or fewer users"))
     if not found.found.complete:
         raise typer.Exit(130)
     raise typer.Exit(0 if found.rows else 1)

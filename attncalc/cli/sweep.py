@@ -87,7 +87,9 @@ class RowOutputOptions(o.ReportOptions):
     output: Annotated[Path | None, o.output_option(*(known.suffixes[0] for known in ROW_FORMATS.values()))] = None
 
     def check_format(self) -> None:
-        choose_row_format(self.form_name, self.output, on_terminal=False)
+        chosen = choose_row_format(self.form_name, self.output, on_terminal=False)
+        if chosen:
+            chosen.check(self.output)
 
     def form(self) -> Format | None:
         """Return the format; None for the screen, which is the default on a terminal."""

@@ -41,13 +41,14 @@ def runs(points: Iterable[tuple[float, float | None]]) -> list[list[tuple[float,
 
 
 class Lines(NamedTuple):
-    """Lines over a numeric axis."""
+    """Lines over a numeric axis, whose ticks are values of the lines unless `own_ticks` is false."""
 
     name: str
     title: str
     x: Axis
     y: Axis
     series: tuple[Series, ...]
+    own_ticks: bool = True
 
     @property
     def heading(self) -> str:
@@ -55,10 +56,10 @@ class Lines(NamedTuple):
         return self.scales(most_x=2, most_y=2)[1].label
 
     def scales(self, *, most_x: int, most_y: int) -> tuple[Scale, Scale]:
-        """Return the scales of both axes, with at most so many ticks; the ticks of x are its values."""
+        """Return the scales of both axes, with at most so many ticks."""
         points = [point for series in self.series for point in (*series.points, *(series.measured or ()))]
         xs = sorted({x for x, _ in points})
-        across = scale(self.x, xs, most=most_x, own=xs)
+        across = scale(self.x, xs, most=most_x, own=xs if self.own_ticks else ())
         return across, scale(self.y, [y for _, y in known(points)], most=most_y, wide=10 if across.log else WIDE)
 
 

@@ -33,23 +33,26 @@ def write(rows: Rows, file: IO[str], dialect: str = "excel") -> None:
 
 
 def cells(report: Report) -> list[tuple[Any, ...]]:
+    """Return the rows of `table_of`, with texts that no spreadsheet computes."""
+    return [tuple(_not_computed(cell) if isinstance(cell, str) else cell for cell in row) for row in table_of(report)]
+
+
+def table_of(report: Report) -> list[tuple[Any, ...]]:
     """Return a header and one row per figure, or per check or record if the report has them.
 
     The column `of` names a layer group or a variant; it is empty for a figure of the whole model.
     """
     if report.records:
-        table = [tuple(report.records[0]), *(tuple(record.values()) for record in report.records)]
-    elif report.checks:
+        return [tuple(report.records[0]), *(tuple(record.values()) for record in report.records)]
+    if report.checks:
         facts = [check.facts() for check in report.checks]
-        table = [_CHECK_COLUMNS, *(tuple(fact[name] for name in _CHECK_COLUMNS) for fact in facts)]
-    else:
-        assumed = "yes" if report.model.get("assumed") else ""
-        figures = report.all_figures
-        table = [
-            _COLUMNS,
-            *((f.of, f.name, f.value, f.unit, f.formula.text, f.formula.substituted, assumed) for f in figures),
-        ]
-    return [tuple(_not_computed(cell) if isinstance(cell, str) else cell for cell in row) for row in table]
+        return [_CHECK_COLUMNS, *(tuple(fact[name] for name in _CHECK_COLUMNS) for fact in facts)]
+    assumed = "yes" if report.model.get("assumed") else ""
+    figures = report.all_figures
+    return [
+        _COLUMNS,
+        *((f.of, f.name, f.value, f.unit, f.formula.text, f.formula.substituted, assumed) for f in figures),
+    ]
 
 
 def escape(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -43,7 +44,8 @@ class Format(NamedTuple):
         module: The module in this package, imported when it is used. For a format of FORMATS it has
             `render(report, *, explain)`, and for one of ROW_FORMATS `write(rows, file)` and `escape(text)`.
         has_tabs: Whether tabs separate its cells; the tabs of other formats come from a name, and are escaped.
-        is_binary: Whether the file has bytes instead of text.
+        is_binary: Whether the file has bytes instead of text. The module may have `need()`, which raises
+            CannotCheckError without the library that writes them.
     """
 
     name: str
@@ -52,10 +54,18 @@ class Format(NamedTuple):
     has_tabs: bool = False
     is_binary: bool = False
 
-    def render(self, report: Report, *, explain: bool = False) -> str:
-        """Return the report as text in this format; with `explain`, its formulas too."""
-        text: str = self._imported().render(report, explain=explain)
-        return text
+    def render(self, report: Report, *, explain: bool = False) -> Any:
+        """Return the report as text in this format, or as bytes if it is binary; with `explain`, its formulas too."""
+        return self._imported().render(report, explain=explain)
+
+    def check(self, output: Path | None) -> None:
+        """Raise AttncalcError if bytes would go to a terminal, and CannotCheckError without the library for them."""
+        if not self.is_binary:
+            return
+        if hasattr(module := self._imported(), "need"):
+            module.need()
+        if not goes_to_file(output) and (sys.stdout.isatty() or not hasattr(sys.stdout, "buffer")):
+            raise AttncalcError(f"--format {self.name} is not text", f"write a file: -o answer{self.suffixes[0]}")
 
     def write(self, rows: Rows, file: IO[Any]) -> None:
         """Write the rows to a file, one after the other."""
@@ -84,12 +94,15 @@ _ALL = {
         Format("html", (".html", ".htm"), "html"),
         Format("latex", (".tex",), "latex"),
         Format("jsonl", (".jsonl", ".ndjson"), "jsonl"),
+        Format("xlsx", (".xlsx",), "xlsx", is_binary=True),
         Format("parquet", (".parquet",), "parquet", is_binary=True),
     )
 }
-FORMATS = {name: _ALL[name] for name in (TABLE, "json", "csv", "tsv", "markdown", "html", "latex")}
+FORMATS = {name: _ALL[name] for name in (TABLE, "json", "csv", "tsv", "markdown", "html", "latex", "xlsx")}
 """The formats of a report."""
-ROW_FORMATS = {name: _ALL[name] for name in ("csv", "jsonl", "json", "tsv", "markdown", "html", "latex", "parquet")}
+ROW_FORMATS = {
+    name: _ALL[name] for name in ("csv", "jsonl", "json", "tsv", "markdown", "html", "latex", "xlsx", "parquet")
+}
 """The formats of the rows of a sweep, beside TABLE."""
 
 

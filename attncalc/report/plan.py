@@ -8,6 +8,7 @@ from typing import Any
 
 from ..hardware import Gpu
 from ..model import plural
+from ..plot.chart import Picture
 from ..quantity import Ratio, ceil_div, named, quantity, ratio, symbol
 from ..serving.launch import launch_command
 from ..serving.load_bounds import Load
@@ -15,6 +16,8 @@ from ..serving.plan import Candidate, Demand, Exact, Plan, Row, Size
 from ..serving.published import published_range
 from ..serving.request import resolve
 from ..units import NO_UNIT, PER_SECOND, SECONDS, count, quotient
+from .charts.picture import picture
+from .charts.plan import DEFAULT, plan_charts
 from .figures import FigureRow, FigureRows, ratio_row
 from .fit_tables import command_table
 from .lists import WIDTH
@@ -116,8 +119,28 @@ def plan_report(plan: Plan) -> Report:
         },
         records=tuple({**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers),
         verdict=best.candidate.verdict if best else "does_not_fit",
+        draw=lambda: _picture(plan),
     )
     return _on_one_screen(report, plan)
+
+
+def _picture(plan: Plan) -> Picture | None:
+    """Return the charts; None without rows."""
+    if not plan.rows:
+        return None
+    lines = _heading(plan)
+    times = "bounds, which real servers exceed"
+    if plan.demand.efficiency is not None:
+        times = "estimates with --efficiency"
+    facts = ("users are averages, with half of the output", f"times, and what a million tokens cost, are {times}")
+    models = ", ".join(dict.fromkeys(request.model.title for request in plan.requests))
+    dtypes = "weights and cache in the dtypes of the rows"
+    engines = ", ".join(dict.fromkeys(row.candidate.resolved.engine.title for row in plan.rows))
+    traffic = plan.requests[0].traffic
+    assert traffic is not None
+    load = f"{asked(plan.demand)} of {described(traffic)}"
+    charts = tuple(plan_charts(plan))
+    return picture(models, lines[0], (load, *facts), charts, DEFAULT, engine=engines, dtypes=dtypes)
 
 
 def row_facts(row: Row) -> dict[str, Any]:

@@ -47,14 +47,19 @@ def write(
 
         deliver(render(report, explain=explain, width=screen_width(sys.stdout)), None, force=False)
         return
-    deliver(chosen.render(report, explain=explain), output, force=force, tabs=chosen.has_tabs)
+    chosen.check(output)
+    content = chosen.render(report, explain=explain)
+    if chosen.is_binary and not goes_to_file(output):
+        sys.stdout.buffer.write(content)
+        return
+    deliver(content, output, force=force, tabs=chosen.has_tabs)
     if output is not None or chosen.name in ("json", "csv", "tsv"):  # a warning among data is easily overlooked
         for note in report.notes:
             if note.startswith(ALERTS) and sys.stderr is not None:
                 sys.stderr.write(printable(note, sys.stderr.encoding) + "\n")
 
 
-def deliver(text: str, output: Path | None, *, force: bool, tabs: bool = False) -> None:
+def deliver(text: str | bytes, output: Path | None, *, force: bool, tabs: bool = False) -> None:
     """Print `text`, or save it to `output`; '-' is standard output too. Tabs are escaped unless `tabs` is true.
 
     Raises AttncalcError if `force` comes without a file, or if the file cannot be saved.
@@ -65,6 +70,7 @@ def deliver(text: str, output: Path | None, *, force: bool, tabs: bool = False) 
         raise AttncalcError("--force needs --output", "name the file to overwrite with -o FILE")
     else:
         try:
+            assert isinstance(text, str)
             sys.stdout.write(printable(text, sys.stdout.encoding, tabs=tabs))
             sys.stdout.flush()
         except OSError as error:

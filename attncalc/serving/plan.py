@@ -390,18 +390,35 @@ def _replicas_for_rate(candidate: Candidate, demand: Demand) -> tuple[int, int] 
     keep up; the concurrent requests are the fewest with which it does (Little's law with the time at that load).
     """
     assert demand.rate is not None
-    output, most = max(1, candidate.users.traffic.output), candidate.most or NO_USERS_LIMIT
-    rate = demand.rate[0] / demand.rate[1]
-
-    def served(requests: int) -> float:
-        speed = speed_of(candidate, requests, demand.efficiency)
-        return float(speed.tokens_per_second) / output if speed else 0.0
-
-    fastest = served(most)
+    most = candidate.most or NO_USERS_LIMIT
+    rate, fastest = demand.rate[0] / demand.rate[1], _served(candidate, most, demand)
     if not fastest:
         return None
     needed = max(1, math.ceil(rate / fastest))
-    return needed, first_true(lambda requests: requests == most or served(requests) >= rate / needed, 0, most)
+
+    def is_enough(requests: int) -> bool:
+        return requests == most or _served(candidate, requests, demand) >= rate / needed
+
+    return needed, first_true(is_enough, 0, most)
+
+
+def _served(candidate: Candidate, requests: int, demand: Demand) -> float:
+    """Return the requests per second of a replica with so many concurrent ones; 0 if its speed is not known."""
+    speed = speed_of(candidate, requests, demand.efficiency)
+    return float(speed.tokens_per_second) / max(1, candidate.users.traffic.output) if speed else 0.0
+
+
+def capacity(candidate: Candidate, demand: Demand) -> float:
+    """Return the users that a replica serves, or the requests per second if these are asked for.
+
+    0 if it is too slow; infinite without a limit.
+    """
+    within = limited(candidate, demand)
+    if within is None:
+        return 0.0
+    if demand.rate is None:
+        return within.most or math.inf
+    return _served(within, within.most or NO_USERS_LIMIT, demand)
 
 
 def placed(needed: int, gpus: int, per_node: int, *, spread: bool) -> tuple[int, int]:

@@ -69,11 +69,8 @@ def _rows(sweep: Sweep, jobs: int, escape: Callable[[str], str]) -> Iterator[Row
 
 
 def _standard_output(form: Format) -> IO[Any]:
-    if not form.is_binary:
-        return sys.stdout
-    if sys.stdout.isatty() or not hasattr(sys.stdout, "buffer"):
-        raise AttncalcError(f"--format {form.name} is not text", f"write a file: -o sweep{form.suffixes[0]}")
-    return sys.stdout.buffer
+    form.check(None)
+    return sys.stdout.buffer if form.is_binary else sys.stdout
 
 
 def _facts(sweep: Sweep, escape: Callable[[str], str]) -> dict[str, Any]:
