@@ -616,6 +616,70 @@ def test_a_released_model_has_the_figures_of_its_preset(ask: Ask, tmp_path: Path
             assert of_file.get(name) == of_preset.get(name), name
 
 
+def deepseek_v4(**others: Any) -> tuple[str, dict[str, Any], Shapes]:
+    """Return DeepSeek-V4-Flash as llama.cpp's deepseek4.cpp has it: 2 layers without pools, then pools of 4 and 128."""
+    width, rank, hidden = 64 * 512, 1024, 4096
+    layer: Shapes = {
+        "attn_norm": (hidden,),
+        "ffn_norm": (hidden,),
+        "attn_q_a": (hidden, rank),
+        "attn_q_a_norm": (rank,),
+        "attn_q_b": (rank, width),
+        "attn_kv": (hidden, 512),
+        "attn_kv_a_norm": (512,),
+        "attn_sinks": (64,),
+        "attn_output_a": (width // 8, 8 * 1024),
+        "attn_output_b": (8 * 1024, hidden),
+        **{f"hc_{part}_fn": (4 * hidden, 24) for part in ("attn", "ffn")},
+        **{f"hc_{part}_base": (24,) for part in ("attn", "ffn")},
+        **{f"hc_{part}_scale": (3,) for part in ("attn", "ffn")},
+        "ffn_gate_inp": (hidden, 256),
+        **{f"ffn_{name}_exps": (hidden, 2048, 256) for name in ("gate", "up")},
+        **{f"ffn_{name}_shexp": (hidden, 2048) for name in ("gate", "up")},
+        "ffn_down_exps": (2048, hidden, 256),
+        "ffn_down_shexp": (2048, hidden),
+    }
+
+    def pooling(name: str, size: int, width: int, norm: int) -> Shapes:
+        matrices: Shapes = {f"{name}_compressor_{part}": (hidden, width) for part in ("kv", "gate")}
+        return {**matrices, f"{name}_compressor_ape": (width, size), f"{name}_compressor_norm": (norm,)}
+
+    indexer: Shapes = {"indexer.proj.weight": (hidden, 64), "indexer.attn_q_b.weight": (rank, 64 * 128)}
+    pools: dict[int, Shapes] = {
+        0: {},
+        4: {**pooling("attn", 4, 1024, 512), **pooling("indexer", 4, 256, 128), **indexer},
+        128: pooling("attn", 128, 512, 512),
+    }
+    router: list[Shapes] = [{"ffn_gate_tid2eid": (6, 129280)}, {"exp_probs_b.bias": (256,)}]
+    ratios = [0, 0, *([4, 128] * 21)[:41]]
+    keys = keys_of(hidden, 1048576, 64, 1, attention__sliding_window=128, attention__indexer__top_k=512)
+    keys |= {"attention.output_group_count": 8, "expert_count": 256, "expert_used_count": 6}
+    keys |= {"attention.compress_ratios": [*ratios, 0], "nextn_predict_layers": 1, **others}
+    mixer: Shapes = {"output_hc_fn": (4 * hidden, 4), "output_hc_base": (4,), "output_hc_scale": (1,)}
+    layers: list[Shapes] = [{**layer, **pools[ratio], **router[i >= 3]} for i, ratio in enumerate(ratios)]
+    return released("deepseek4", keys, {**outer(hidden, 129280), **mixer}, layers)
+
+
+@pytest.mark.usefixtures("headers_only")
+def test_deepseek_v4_has_the_figures_of_its_preset_and_its_tables_of_experts(ask: Ask, tmp_path: Path) -> None:
+    path, preset = str(write_gguf(tmp_path / "m.gguf", *deepseek_v4(), data=False)), "deepseek-v4-flash"
+    for command, options, name in (("kv", ("--dtype", "fp16"), "kv_cache"), ("flops", (), "flops_total")):
+        assert (
+            results(ask(command, path, *options, "--json"))[name]
+            == (results(ask(command, preset, *options, "--json"))[name])
+        )
+    # 3 layers have 6 experts for each of 129,280 tokens, and 40 a correction of the scores of 256
+    of_file, of_preset = (results(ask("params", name, "--json"))["params_total"] for name in (path, preset))
+    assert of_file - of_preset == 3 * 6 * 129280 + 40 * 256
+
+
+@pytest.mark.usefixtures("headers_only")
+def test_pools_that_contradict_their_key_are_an_error(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", *deepseek_v4(**{"attention.compress_ratios": [0] * 44}), data=False)
+    with pytest.raises(AttncalcError, match="block 2 has pools of 4 tokens, but the key"):
+        load(path)
+
+
 # Files that contradict themselves
 
 

@@ -86,6 +86,7 @@ ARCHITECTURES = {
     "afmoe": Architecture(Windows(4)),
     "plamo3": Architecture(Windows(8)),
     "lfm2": Architecture(Windows(0)),
+    "deepseek4": Architecture(Windows(0)),
     "mimo2": _BY_PATTERN,
     "step35": _BY_PATTERN,
 }

@@ -18,15 +18,18 @@ _MATRICES = frozenset(
     {
         *("inp_gate", "proj", "laurel_l", "laurel_r", "altup_router", "altup_correct_coef", "altup_predict_coef"),
         *("ffn_latent_down", "ffn_latent_up", "attn_output"),
+        *("hc_attn_fn", "hc_ffn_fn"),
     }
 )
-"""Tensors that multiply every token and have no key of their own (Gemma 3n, Nemotron-H, the linear layers of Deci)."""
+"""Tensors that multiply every token and have no key of their own (Gemma 3n, Nemotron-H, the linear layers of Deci,
+DeepSeek-V4's mixers of streams)."""
 _VECTORS = re.compile(
     r"(.+\.(scale|scales|input_scale)|layer_output_scale\.weight|rope_freqs\.weight|rope_factors_(long|short)\.weight"
     r"|attn_rot_embd\.weight|altup_correct_scale\.weight|ffn_gate_inp_shexp\.weight|ffn_(gate|up|down)(_shexp)?\.bias"
-    r"|ffn_latent_(down|up)\.bias)"
+    r"|ffn_latent_(down|up)\.bias|hc_(attn|ffn)_(base|scale)\.weight|ffn_gate_tid2eid\.weight)"
 )
-"""Tensors that multiply nothing and have no key of their own: scales, rotary factors, biases of some matrices."""
+"""Tensors that multiply nothing and have no key of their own: scales, rotary factors, biases of some matrices, a
+table of the tokens' experts."""
 _NORM = re.compile(r".*norm.*?(\.(weight|bias))?")
 
 

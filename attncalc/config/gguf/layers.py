@@ -35,6 +35,8 @@ def read_block(block: Block) -> list[tuple[tuple[str, ...], LayerKeys]]:
 
 def _names(block: Block, attention: LayerKeys, mlp: LayerKeys) -> tuple[str, ...]:
     kind = attention.get("attention", "grouped")
+    if kind == "compressed":
+        kind = "csa" if "index_topk" in attention else "hca" if "compress_rate" in attention else "swa"
     if kind in ("grouped", "latent"):
         span = "chunked" if "chunk" in attention else "sliding" if "window" in attention else "full"
         kind = f"{span}_shared" if attention.get("shares_kv") else span
@@ -169,6 +171,47 @@ def _latent(block: Block) -> LayerKeys:
     keys = {"n_heads": n_heads, "kv_lora_rank": rank, "d_nope": d_nope, "d_rope": d_rope, "d_v": d_v}
     optional = without_defaults({"q_lora_rank": q_rank, "extra_vectors": vectors})
     return {"attention": "latent", **keys, **optional, **_indexer(block, q_rank or d)}
+
+
+def _compressed(block: Block) -> LayerKeys:
+    """Read compressed attention (DeepSeek-V4). A pool of 4 tokens has an indexer, and overlaps the pool before."""
+    d = block.d_model
+    rank = block.take("attn_q_a.weight", d, None)[1]
+    block.take("attn_q_a_norm.weight", rank)
+    d_head = block.take("attn_kv.weight", d, None)[1]
+    block.take("attn_kv_a_norm.weight", d_head)
+    n_heads = block.divide(block.take("attn_q_b.weight", rank, None)[1], d_head, "attn_q_b.weight")
+    block.take("attn_sinks.weight", n_heads)
+    groups = block.keys.required("attention.output_group_count")
+    width = block.take("attn_output_b.weight", None, d)[0]
+    o_rank = block.divide(width, groups, "attn_output_b.weight")
+    block.take("attn_output_a.weight", block.divide(n_heads * d_head, groups, "attn_q_b.weight"), width)
+    block.check_keys("attention.", key_length=d_head, q_lora_rank=rank, output_lora_rank=o_rank)
+    keys = {"n_heads": n_heads, "d_head": d_head, "q_lora_rank": rank, "o_groups": groups, "o_lora_rank": o_rank}
+    if block.facts.window:
+        keys["window"] = block.facts.window
+    index: LayerKeys = {}
+    if block.has("indexer.proj.weight"):
+        heads = block.take("indexer.proj.weight", d, None)[1]
+        d_index = block.divide(block.take("indexer.attn_q_b.weight", rank, None)[1], heads, "indexer.attn_q_b.weight")
+        topk = block.keys.required("attention.indexer.top_k")
+        index = {"index_topk": topk, "index_n_heads": heads, "index_head_dim": d_index}
+        _pooling(block, "indexer", 2 * d_index)
+    rate = _pooling(block, "attn", (2 if index else 1) * d_head) if block.has("attn_compressor_kv.weight") else 0
+    rates = block.keys.per_layer("attention.compress_ratios", block.number + 1)
+    if rates and rates[-1] != rate:
+        raise block.error(
+            f"has pools of {count(rate)} tokens, but the key attention.compress_ratios {count(rates[-1])}"
+        )
+    return {"attention": "compressed", **keys, **without_defaults({"compress_rate": rate}), **index}
+
+
+def _pooling(block: Block, name: str, width: int) -> int:
+    """Take the tensors that pool keys of that width, and return the tokens of a pool."""
+    for part in ("kv", "gate"):
+        block.take(f"{name}_compressor_{part}.weight", block.d_model, width)
+    block.elements(f"{name}_compressor_norm.weight")
+    return block.take(f"{name}_compressor_ape.weight", width, None)[1]
 
 
 def _indexer(block: Block, d_query: int) -> LayerKeys:
@@ -361,6 +404,7 @@ def _short_convolution(block: Block) -> LayerKeys:
 
 
 _READERS = (
+    (("attn_kv.weight",), _compressed),
     (("attn_kv_a_mqa.weight",), _latent),
     (("ssm_conv1d_q.weight",), _kimi_delta),
     (("ssm_ba.weight", "ssm_alpha.weight"), _delta),

@@ -32,14 +32,17 @@ _OUTSIDE = {
     "rope_freqs.weight": "rope_freqs",
     "rope_factors_long.weight": "rope_factors_long",
     "rope_factors_short.weight": "rope_factors_short",
+    "output_hc_base.weight": "mixer_base",
+    "output_hc_scale.weight": "mixer_scale",
 }
 """Tensors outside the blocks that multiply nothing, and their keys."""
 _OUTSIDE_MATRICES = {
     "per_layer_model_proj.weight": "layers_projection",
     "altup_proj.weight": "altup_in",
     "altup_unembd_proj.weight": "altup_out",
+    "output_hc_fn.weight": "mixer",
 }
-"""Matrices outside the blocks that multiply every token, and their keys (Gemma 3n and Gemma 4)."""
+"""Matrices outside the blocks that multiply every token, and their keys (Gemma 3n and 4, DeepSeek-V4)."""
 _ORIGINS = {
     "d_model": "embedding_length",
     "n_layers": "block_count",
@@ -148,7 +151,6 @@ class _Reader:
         nextn = keys.number("nextn_predict_layers", 0) or 0
         if nextn >= self.all_layers:
             raise keys.error("has layers for multi-token prediction only: name the file of the model itself")
-        self.layers = self.all_layers - nextn
         self.d_model = keys.required("embedding_length")
         self.left: dict[str, GgufTensor] = {}
         self.blocks: dict[int, dict[str, GgufTensor]] = {}
@@ -158,6 +160,9 @@ class _Reader:
                 self.blocks.setdefault(int(match[1]), {})[match[2]] = tensor
             else:
                 self.left[name] = tensor
+        last = self.blocks.get(self.all_layers - nextn, {})
+        is_plain = last and not any(part.startswith("nextn.") for part in last)  # DeepSeek-V4 without those layers
+        self.layers = self.all_layers - (0 if is_plain else nextn)
         self.notes: list[str] = []
 
     def data(self, name: str) -> dict[str, Any]:
