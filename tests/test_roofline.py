@@ -550,6 +550,46 @@ def test_the_bounds_of_users_are_those_of_a_prompt_and_of_their_average_length(a
         ("gpt-oss-20b --gpu 4090", False),
     ],
 )
-def test_bounds_say_that_what_is_on_the_host_counts_as_on_gpus(ask: Ask, command: str, is_said: bool) -> None:
+def test_a_decode_step_names_what_it_reads_on_the_host(ask: Ask, command: str, is_said: bool) -> None:
     out = " ".join(ask("fit", *command.split(), "--engine", "llamacpp", "-c", "4K", "--roofline").out.split())
-    assert ("The bounds are those of all layers on GPUs." in out) == is_said
+    assert ("in host memory at 89.6 GB/s, assumed (--ram-bandwidth)" in out) == is_said
+
+
+# Llama 3 8B in bf16: W_q and W_o, W_k and W_v, three matrices of the MLP, two norms; 8 x 128 rows of K and of V
+LAYER = 2 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096)
+OUTPUT = 2 * (128256 * 4096 + 4096)
+CACHED = 2 * 8 * 128 * 2 * 4096
+RTX_4090 = 1_008_000_000_000
+
+
+@each(
+    ("options", "on_host", "on_gpu"),
+    [
+        # -ngl 17 are 16 layers and the output on the GPU, and 16 layers on the host
+        (["-ngl", "17"], 16 * (LAYER + CACHED), 16 * (LAYER + CACHED) + OUTPUT),
+        (["--no-kv-offload"], 32 * CACHED, 32 * LAYER + OUTPUT),
+    ],
+)
+def test_a_decode_step_reads_the_host_at_the_speed_of_its_memory(
+    options: list[str], on_host: int, on_gpu: int, ask: Ask
+) -> None:
+    model = ("fit", "llama3-8b", "--engine", "llamacpp", "--gpu", "rtx-4090", "-c", "4096", "--weights-dtype", "bf16")
+    figures = results(ask(*model, *options, "--ram-bandwidth", "50GB", "--json"))
+    assert gpu("rtx-4090").bandwidth == RTX_4090
+    seconds = on_host / 50e9 + on_gpu / RTX_4090
+    assert figures["decode_time_bound"] == pytest.approx(seconds, rel=1e-4)  # the host has the last norm too
+    assert figures["decode_tokens_per_second_bound"] == pytest.approx(1 / seconds, rel=1e-4)
+    assert figures["decode_compute_bound_batch"] is None
+
+
+def test_experts_on_the_host_are_read_there(ask: Ask) -> None:
+    # gpt-oss-20b: 4 of 32 experts of 3 x 2,880 x 2,880 weights per layer and token
+    model = ("fit", "gpt-oss-20b", "--engine", "llamacpp", "--gpu", "rtx-4090", "-c", "4096", "--json")
+    on_gpu, on_host = (results(ask(*model, *options))["decode_time_bound"] for options in ([], ["--cpu-moe"]))
+    assert on_host > 3 * on_gpu
+
+
+def test_unified_memory_has_one_speed(ask: Ask) -> None:
+    model = ("fit", "llama3-8b", "--gpu", "m4-max-64gb", "-c", "4096", "--json")
+    whole, half = (results(ask(*model, *options))["decode_time_bound"] for options in ([], ["-ngl", "17"]))
+    assert half == pytest.approx(whole, rel=1e-4)

@@ -234,6 +234,14 @@ class Engine(Generic[Args]):
         """Return whether options say which layers or caches go to which device."""
         return False
 
+    def host_bandwidth(self, args: Args) -> int | None:
+        """Return the bytes/s of host memory, if an option gives them."""
+        return None
+
+    def cache_on_host(self, args: Args) -> bool:
+        """Return whether the whole cache is in host memory."""
+        return False
+
     def host_notes(self, args: Args) -> Iterator[str]:
         """Yield what is in host memory, which no GPU's figures include."""
         return iter(())

@@ -14,9 +14,9 @@ from ..hardware import MATMUL_DTYPES
 from ..model import ModelSpec, plural
 from ..quantity import Ratio
 from ..serving.answer import Answer
-from ..serving.roofline import Roofline, Step, roofline
+from ..serving.roofline import HostRead, Roofline, Step, roofline
 from ..serving.weights_read import bytes_read
-from ..units import BYTES, FLOP, NO_UNIT, PER_SECOND, SECONDS, count, quotient
+from ..units import BYTES, FLOP, NO_UNIT, PER_SECOND, SECONDS, count, human, quotient
 from ..workload import Workload
 from .figures import FigureRow, FigureRows, ratio_row
 from .report import Column, Figure, Report, Section, Table, context_fact, heading, number, workload_facts
@@ -67,7 +67,7 @@ FIGURES = FigureRows(
         "compute-bound from batch",
         NO_UNIT,
         "the batch from which decode is compute-bound, with the expected experts",
-        "if it never is",
+        "if it never is, with layers on the host",
     ),
     ridge_flop_per_byte=ratio_row(
         "FLOP per byte of the GPU (its ridge)", "the FLOP per byte from which a step is compute-bound on this GPU"
@@ -79,7 +79,9 @@ FIGURES = FigureRows(
         "FLOP per byte of a decode step", "FLOP per byte of a decode step, with the expected experts"
     ),
     decode_flop_per_byte_limit=ratio_row(
-        "upper bound of FLOP per byte, of any batch", "what decode_flop_per_byte approaches in growing batches"
+        "upper bound of FLOP per byte, of any batch",
+        "what decode_flop_per_byte approaches in growing batches",
+        "with layers on the host",
     ),
 )
 """The bounds of time of an attention variant; in the figures of `fit` they are also null without a roofline."""
@@ -96,30 +98,14 @@ def roofline_section(answer: Answer, *, with_variants: bool = True) -> Section:
     section = _section(resolved.model, bounds.workload, bounds)
     tables: tuple[Table, ...] = ()
     layers: Variants = ()
-    on_host = _host_note(answer)
-    if with_variants:
+    if with_variants and bounds.host is None:
         tables, layers = roofline_variants(resolved.model, bounds.workload, bounds, resolved.weights_dtype)
     legend = ("* as released; the others are the same model with other attention, a what-if.",) if tables else ()
     variants = [{**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers]
     return section._replace(
         tables=(*section.tables, *tables),
-        notes=(*section.notes, *on_host, *legend),
+        notes=(*section.notes, *legend),
         extra={**roofline_facts(bounds), "variants": variants},
-    )
-
-
-def _host_note(answer: Answer) -> tuple[str, ...]:
-    """Return that the bounds are those of all layers on GPUs, if some or their experts are on the host."""
-    resolved = answer.resolved
-    if not resolved.whole_layers:
-        return ()
-    engine, args = resolved.engine, resolved.args
-    *parts, host = *engine.parts(resolved.model, args), engine.on_host(resolved.model, args)
-    if not host.main.n_layers and all(engine.held(part, args) == part for part in parts):
-        return ()
-    return (
-        "The bounds are those of all layers on GPUs. Decode reads what is on the host at the speed of its memory, "
-        "which is several times slower.",
     )
 
 
@@ -290,7 +276,7 @@ def roofline_notes(model: ModelSpec, workload: Workload, bounds: Roofline) -> tu
             "sequence, and how many it accepts is unknown."
         )
     if bounds.decode:
-        notes.append(_batch_note(bounds))
+        notes.append(_host_note(bounds.host) if bounds.host else _batch_note(bounds))
         notes.append("Prefill computes logits only for the last token of each sequence.")
     if bounds.prefill_expected:
         notes += _expert_notes(model)
@@ -333,6 +319,14 @@ def _math_notes(bounds: Roofline, math: str, stored: str) -> list[str]:
     if math == native:
         return [f"{stored} weights are multiplied in {math} with activations in {math}, as in llama.cpp."]
     return [f"{stored} weights are multiplied in {math}: {bounds.gpu.title} has no FLOP/s for {native}."]
+
+
+def _host_note(host: HostRead) -> str:
+    speed = f"{host.bandwidth / 10**9:,.1f} GB/s{', assumed (--ram-bandwidth)' if host.is_assumed else ''}"
+    return (
+        f"A decode step reads {human(host.size, BYTES)} in host memory at {speed}. The prefill's bound is that of all "
+        "layers on GPUs."
+    )
 
 
 def _batch_note(bounds: Roofline) -> str:

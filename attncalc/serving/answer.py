@@ -43,6 +43,7 @@ def lower_bounds(resolved: ResolvedRequest, *, with_limits: bool = True) -> Roof
     """
     from ..engines.expert_parallel import with_ranks
     from .cache_read import ServingConfig
+    from .host_read import with_host
     from .roofline import roofline
 
     assert resolved.gpu is not None
@@ -52,10 +53,12 @@ def lower_bounds(resolved: ResolvedRequest, *, with_limits: bool = True) -> Roof
     batch, load = resolved.request.workload.batch, _load(resolved)
     _, ranks = resolved.requests_of_rank(ceil_div(batch, resolved.copies))
     if load is None:
-        return of_gpu(with_ranks(resolved.model, ranks), resolved.workload, with_limits=with_limits)
+        return with_host(
+            resolved, of_gpu(with_ranks(resolved.model, ranks), resolved.workload, with_limits=with_limits)
+        )
     prompt, decode = load
     model = resolved.model if batch == 1 else with_ranks(resolved.model, ranks)
-    bounds = of_gpu(model, decode, with_limits=with_limits)
+    bounds = with_host(resolved, of_gpu(model, decode, with_limits=with_limits))
     return bounds.with_prefill_of(of_gpu(with_ranks(resolved.model, 1), prompt, with_limits=False))
 
 

@@ -78,6 +78,20 @@ class Step(NamedTuple):
         return self._replace(by_compute=by_compute, by_memory=by_memory)
 
 
+class HostRead(NamedTuple):
+    """What a decode step reads from host memory.
+
+    Attributes:
+        size: Bytes of weights and cache.
+        bandwidth: Bytes/s of the memory.
+        is_assumed: Whether the bandwidth is the default.
+    """
+
+    size: int
+    bandwidth: int
+    is_assumed: bool
+
+
 class Roofline(NamedTuple):
     """The bounds of one model and workload on one GPU.
 
@@ -100,6 +114,7 @@ class Roofline(NamedTuple):
         micro_batch: Sequences of `decode`.
         prompt: The workload of the prefill.
         workload: The workload of the decode step, with the whole batch.
+        host: What the decode step reads from host memory; None if all is on GPUs.
     """
 
     gpu: Gpu
@@ -118,6 +133,7 @@ class Roofline(NamedTuple):
     micro_batch: int
     prompt: Workload
     workload: Workload
+    host: HostRead | None = None
 
     def with_prefill_of(self, other: Roofline) -> Roofline:
         """Return these bounds with the prefill of another workload on the same GPU."""

@@ -128,6 +128,12 @@ class Llamacpp(Engine[LlamacppArgs]):
     def host_limit(self, args: LlamacppArgs) -> int | None:
         return args.ram
 
+    def host_bandwidth(self, args: LlamacppArgs) -> int | None:
+        return args.ram_bandwidth
+
+    def cache_on_host(self, args: LlamacppArgs) -> bool:
+        return args.no_kv_offload
+
     def offload_values(self, option: str, model: ModelSpec, args: LlamacppArgs) -> range:
         layers = block_count(model.main.n_layers, args)
         if args.on_cpu:

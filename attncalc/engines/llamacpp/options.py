@@ -103,6 +103,16 @@ class LlamacppOptions(SplitCacheOptions, total=False):
             needs_gpu=True,
         ),
     ]
+    ram_bandwidth: Annotated[
+        Size | None,
+        Option(
+            "--ram-bandwidth",
+            also=("--memory-bandwidth",),
+            parse=BYTES,
+            help="Bytes/s of host memory, as 60GB, for what decode reads there. Default: 89.6GB.",
+            needs_gpu=True,
+        ),
+    ]
     no_kv_offload: Annotated[bool, Option("--no-kv-offload", "-nkvo", help="The cache in host memory.", needs_gpu=True)]
     mmproj: Annotated[
         str | os.PathLike[str] | None,
@@ -182,6 +192,7 @@ class LlamacppArgs(EngineArgs):
     no_kv_offload: bool = False
     mmproj: Projector | None = None
     ram: int | None = None  # bytes of host memory for what is not on GPUs; None if it limits nothing
+    ram_bandwidth: int | None = None  # bytes/s of that memory; None for the default
 
     def __post_init__(self) -> None:
         """Drop what divides a model between GPUs and host if there are no GPUs."""
@@ -191,7 +202,8 @@ class LlamacppArgs(EngineArgs):
             raise AttncalcError(
                 f"--n-gpu-layers {self.n_gpu_layers} cannot be combined with --gpu cpu", "leave it out, or give 0"
             )
-        none = {"n_gpu_layers": None, "n_cpu_moe": 0, "tensor_split": (), "no_kv_offload": False, "ram": None}
+        none = {"n_gpu_layers": None, "n_cpu_moe": 0, "tensor_split": (), "no_kv_offload": False}
+        none |= {"ram": None, "ram_bandwidth": None}
         for name, value in none.items():
             object.__setattr__(self, name, value)
 

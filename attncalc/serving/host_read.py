@@ -1,0 +1,92 @@
+"""What a decode step reads from host memory, if an engine leaves layers, experts or the cache there.
+
+llama.cpp computes layers one after another, those on the host with its CPU. So a step takes at least as long as the
+bytes on GPUs at their bandwidth and the bytes on the host at that of its memory, added. A 70B model in q4_k_m with half
+of its layers on the host reads 20 GB there: 0.23 s at 89.6 GB/s, and 0.02 s for the other half on an RTX 4090.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from ..cost.experts import Routing
+from ..cost.intensity import weights_read
+from ..model import ModelSpec
+from ..quantity import Quantity, Ratio, named, quantity, ratio, symbol
+from .cache_read import cache_read
+from .roofline import HostRead, Roofline, Step
+
+if TYPE_CHECKING:
+    from .request import ResolvedRequest
+
+DEFAULT_BANDWIDTH = 89_600_000_000
+"""Bytes/s of two channels of DDR5-5600: 2 x 8 B x 5,600 MT/s."""
+
+
+def uses_host(resolved: ResolvedRequest) -> bool:
+    """Return whether layers, experts or the cache are on the host."""
+    if not resolved.whole_layers:
+        return False
+    host, parts = _parts(resolved)
+    is_partial = host.main.n_layers or any(held != part for part, held in parts)
+    return bool(is_partial or resolved.engine.cache_on_host(resolved.args))
+
+
+def with_host(resolved: ResolvedRequest, bounds: Roofline) -> Roofline:
+    """Return the bounds with a decode step that reads what is on the host at the speed of its memory.
+
+    No batch is compute-bound then. The prefill's bound stays that of all layers on GPUs: weights may be copied there.
+    """
+    if bounds.decode is None or not uses_host(resolved):
+        return bounds
+    given = resolved.engine.host_bandwidth(resolved.args)
+    bandwidth = given or (bounds.gpu.bandwidth if bounds.gpu.unified else DEFAULT_BANDWIDTH)
+    decode, rate, size = _split(resolved, bounds, bounds.decode, "fewest", bandwidth)
+    expected = bounds.decode_expected and _split(resolved, bounds, bounds.decode_expected, "expected", bandwidth)
+    return bounds._replace(
+        decode=decode,
+        tokens_per_second=bounds.tokens_per_second and rate,
+        decode_expected=expected and expected[0],
+        tokens_per_second_expected=bounds.tokens_per_second_expected and expected and expected[1],
+        compute_bound_batch=None,
+        limit=None,
+        host=HostRead(int(size), bandwidth, given is None and not bounds.gpu.unified),
+    )
+
+
+def _parts(resolved: ResolvedRequest) -> tuple[ModelSpec, list[tuple[ModelSpec, ModelSpec]]]:
+    """Return the host's layers, and of each GPU its layers and what it holds of them, all without files."""
+    engine, args = resolved.engine, resolved.args
+    model = dataclasses.replace(resolved.model, stored=None)
+    return engine.on_host(model, args), [(part, engine.held(part, args)) for part in engine.parts(model, args)]
+
+
+def _split(
+    resolved: ResolvedRequest, bounds: Roofline, step: Step, routing: Routing, bandwidth: int
+) -> tuple[Step, Ratio, Quantity]:
+    """Return the step with what is on the host read at that bandwidth, its tokens/s, and the bytes on the host.
+
+    The host's share of the weights is its share of the parameters that the step reads.
+    """
+    workload = dataclasses.replace(bounds.workload, batch=bounds.micro_batch, phase="decode", new=1)
+
+    def read(part: ModelSpec) -> int:
+        return int(weights_read(part, workload, routing)) if part.main.n_layers else 0
+
+    host, parts = _parts(resolved)
+    host = dataclasses.replace(host, head=None)
+    on_host = read(host) + sum(read(part) - read(held) for part, held in parts)
+    params = symbol("params_on_host", on_host, "parameters that the step reads on the host")
+    everything = symbol("params_read", read(resolved.model), "parameters that the step reads")
+    cached = step.cache if resolved.engine.cache_on_host(resolved.args) else quantity(0)
+    if not int(cached) and host.main.n_layers:
+        cached = cache_read(host, workload, bounds.config)
+    weights = named(step.weights, "weights", "bytes of weights read")
+    size = quantity(weights * params // everything + named(cached, "cache_on_host", "bytes of cache on the host"))
+    on_gpu = named(quantity(step.read - size), "bytes_on_gpus", "bytes read on GPUs")
+    slow = symbol("ram_bandwidth", bandwidth, "bytes/s of the host's memory")
+    fast = bounds.gpu.bandwidth_symbol
+    work, speed = on_gpu * slow + named(size, "bytes_on_host", "bytes read on the host") * fast, fast * slow
+    batch = symbol("B", bounds.workload.batch, "sequences in the batch")
+    return step._replace(by_memory=ratio(work, speed)), ratio(batch * speed, work), size
