@@ -11,6 +11,8 @@ from .units import count, parse_count, parse_decimal, truncate
 
 MAX_NUMBERS = 1000
 """The most numbers that one option takes."""
+_FEW = 64
+"""Numbers of a range that needs no step."""
 _FORMS = "write 4K,32K,128K, or a range as 4K:32K:4K (in steps) or 4K:128K:x2 (each twice the one before)"
 
 
@@ -53,6 +55,8 @@ def _part(part: str, option: str, parse: Callable[[str, str], int]) -> Iterator[
     if len(ends) == 1:
         yield parse(part, option)
         return
+    if len(ends) == 2 and all(ends) and parse(ends[1], option) - parse(ends[0], option) < _FEW:
+        ends.append("1")  # 1:16 can only mean each of them
     if len(ends) == 2 and all(ends):
         ask = f"write {truncate(f'{ends[0]}:{ends[1]}:x2')} (each twice the one before) or {truncate(':'.join(ends))}:1"
         raise BadValueError(f"{option}: '{truncate(part)}' is not a range: it has no step", ask)

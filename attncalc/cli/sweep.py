@@ -110,7 +110,7 @@ def sweep(
     plot: PlotFileOptions,
     output: RowOutputOptions,
 ) -> None:
-    plot.check(output)
+    plot.check(output, excludes={f"--{name}": bool(options.get(name)) for name in ("where", "sort", "top")})
     from ..sweeps.grid import for_screen
     from ..sweeps.output import write_sweep
     from ..sweeps.sweep import sweep as sweep_of

@@ -120,22 +120,24 @@ class Outcome(NamedTuple):
         return f"{self.condition.text}: {model} has {_value(self.figure)}, the limit is {limit}{before}."
 
 
-def parse_condition(text: str) -> Condition:
+def parse_condition(text: str, option: str = "--fail-if") -> Condition:
     """Return the condition that a text describes, such as 'kv_cache > 8GiB' or 'flops_decode >= +5%'.
+
+    `option` is named in errors.
 
     Raises AttncalcError if it is not a name, an operator and a value.
     """
     match = _CONDITION.fullmatch(text)
     if match is None or match["operator"] not in OPERATORS:
-        raise AttncalcError(f"--fail-if '{truncate(text)}' is not a condition", _TIP)
+        raise AttncalcError(f"{option} '{truncate(text)}' is not a condition", _TIP)
     sign = {"+": 1, "-": -1, "": 0}[match["sign"]]
     if match["percent"] and not sign:
         raise AttncalcError(
-            f"--fail-if '{truncate(text)}': a percentage is a change and needs a sign", "write +5% or -5%"
+            f"{option} '{truncate(text)}': a percentage is a change and needs a sign", "write +5% or -5%"
         )
-    amount = parse_amount(match["amount"], "--fail-if")
+    amount = parse_amount(match["amount"], option)
     if match["percent"] and amount.unit:
-        raise AttncalcError(f"--fail-if '{truncate(text)}': a percentage has no unit", "write +5% or +2GiB")
+        raise AttncalcError(f"{option} '{truncate(text)}': a percentage has no unit", "write +5% or +2GiB")
     return Condition(" ".join(text.split()), match["name"], match["operator"], sign, amount, bool(match["percent"]))
 
 

@@ -18,6 +18,7 @@ from ..options import Option, options_of
 from ..ranges import parse_counts
 from ..records import NamedTuple
 from ..units import count, truncate
+from .options import RowOptions
 
 MAX_CELLS = 10_000_000
 """The most cells of a sweep."""
@@ -35,6 +36,7 @@ class SweepOptions(
     CacheDtypeOptions,
     DeploymentOptions,
     EngineOptions,
+    RowOptions,
     total=False,
 ):
     """The options of `attncalc sweep` besides the models: those of other commands, most of which take lists."""

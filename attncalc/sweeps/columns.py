@@ -48,8 +48,10 @@ LIMITS = ("decode_compute_bound_batch", "decode_flop_per_byte_limit")
 """Those of them that are searched for, so that they take long."""
 USERS = _units(users.FIGURES)
 """Figures of the users of `attncalc fit`, with --prompt and --output-len."""
+NEED = {"users_all_replicas": NO_UNIT, "gpus_needed": NO_UNIT, "price_per_hour": NO_UNIT}
+"""What `attncalc plan` answers too: the users of all replicas, and the GPUs and their price for --users."""
 COSTS = {**KV, **PARAMETERS, **STEPS, **COMPARED, **PASS, **MEMORY}
-OF_FIT: dict[str, str | None] = {**VERDICT, **FIT, **BOUNDS, **USERS}
+OF_FIT: dict[str, str | None] = {**VERDICT, **FIT, **BOUNDS, **USERS, **NEED}
 COST_DEFAULTS = ("kv_cache", "kv_cache_per_token", "params_total", "flops_prefill", "flops_decode")
 FIT_DEFAULTS = (
     *COST_DEFAULTS,
@@ -73,29 +75,39 @@ FIT_DEFAULTS = (
 )
 
 
-def read_columns(names: str | Sequence[str] | None, *, with_fit: bool) -> tuple[str, ...]:
+def read_columns(
+    names: str | Sequence[str] | None, *, with_fit: bool, with_users: bool = False, need: Sequence[str] = ()
+) -> tuple[str, ...]:
     """Return the columns: those named, or the default ones.
 
     Args:
         names: Names, as a list or as 'kv_cache,concurrency'; None for the default.
         with_fit: Whether the sweep has a GPU or a memory, and so the figures of `fit`.
+        with_users: Whether it has the requests that users send, and so the figures of users.
+        need: Further default columns.
 
     Raises AttncalcError if a name is unknown, or needs a GPU.
     """
     if names is None:
-        return FIT_DEFAULTS if with_fit else COST_DEFAULTS
+        of_users = (*USERS, "users_all_replicas") if with_users else ()
+        return (*FIT_DEFAULTS, *of_users, *need) if with_fit else COST_DEFAULTS
     given = names.split(",") if isinstance(names, str) else names
     columns = tuple(dict.fromkeys(name.strip() for name in given))
     for name in columns:
         if name in OF_FIT and name not in PER_BYTE and not with_fit:
             raise AttncalcError(f"--columns {name} needs --gpu or --kv-memory", "give one of them: --gpu h100-80gb")
         if name not in {**COSTS, **WEIGHTS, **OF_FIT, **AXES} and not name.startswith("params_"):
-            known = [*COSTS, *WEIGHTS, *PER_BYTE, *(OF_FIT if with_fit else ())]
+            known = columns_of(with_fit=with_fit)
             hint = did_you_mean(name, known)
             commands = "kv, params, flops, memory, compare and fit"
             tip = f"{hint}the names in the JSON of {commands} are known, as {', '.join(known[:3])}"
             raise AttncalcError(f"--columns: there is no figure '{truncate(name)}'", tip)
     return columns
+
+
+def columns_of(*, with_fit: bool) -> tuple[str, ...]:
+    """Return the names of all figures; a matrix of `params` is not among them."""
+    return (*COSTS, *WEIGHTS, *PER_BYTE, *(OF_FIT if with_fit else ()))
 
 
 def title_of(name: str) -> str:

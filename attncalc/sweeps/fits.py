@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from ..api.fit_request import check_offload, fit_request
@@ -12,6 +13,7 @@ from ..engines.base import CacheLayout
 from ..engines.engine import AUTO
 from ..model import ModelSpec
 from ..quantity import Quantity, Ratio
+from ..records import NamedTuple
 from ..report.fit_figures import fit_figures, totals
 from ..report.roofline import roofline_figures
 from ..report.users import user_figures
@@ -20,7 +22,7 @@ from ..serving.fit import Deployment, FitResult
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..serving.users import Users, users
 from ..tracing import Compiled, LateQuestionError, Remembered
-from .columns import BOUNDS, LIMITS, USERS
+from .columns import BOUNDS, LIMITS, NEED, USERS
 from .costs import ANY
 
 MAX_KEPT = 4096
@@ -85,6 +87,36 @@ class _Cells:
         return kept
 
 
+class Need(NamedTuple):
+    """What all GPUs together serve, and what they cost.
+
+    Attributes:
+        users: Concurrent users; None if they are not given.
+        prices: {name of a GPU: price of an hour, as numerator and denominator}.
+    """
+
+    users: int | None = None
+    prices: Mapping[str, tuple[int, int]] = MappingProxyType({})
+
+    def figures(self, resolved: ResolvedRequest, of_one: Users | None) -> dict[str, int | float | None]:
+        """Return the figures of columns.NEED; None for those that do not apply."""
+        average = None if of_one is None else of_one.average
+        served = None if average is None else int(average) * resolved.replicas
+        gpus: int | None = resolved.gpus
+        if self.users is not None:
+            gpus = None if served == 0 else resolved.gpus * (-(-self.users // served) if served else 1)
+        price = self.prices.get(resolved.gpu.name) if resolved.gpu else None
+        cost = None if price is None or gpus is None else gpus * price[0] / price[1]
+        return {
+            "users_all_replicas": served,
+            "gpus_needed": None if self.users is None or not resolved.gpu else gpus,
+            "price_per_hour": cost,
+        }
+
+
+NOBODY = Need()
+
+
 class Fits:
     """The figures of `fit` of one model, for any batch and context.
 
@@ -92,16 +124,21 @@ class Fits:
         model: The whole model.
         options: The options of `attncalc fit`, without batch and context.
         columns: The names of the figures.
+        need: The users and the prices.
     """
 
-    def __init__(self, model: ModelSpec, options: Mapping[str, Any], columns: Sequence[str]) -> None:
+    def __init__(
+        self, model: ModelSpec, options: Mapping[str, Any], columns: Sequence[str], need: Need = NOBODY
+    ) -> None:
         check_offload(options)
         self._model = model
         self._options = options
         self._columns = columns
-        self._names = [name for name in columns if name not in BOUNDS]
+        self._need = need
+        self._names = [name for name in columns if name not in (*BOUNDS, *USERS, *NEED)]
         self._bound_names = [name for name in columns if name in BOUNDS]
-        self._with_users = any(name in USERS for name in columns)
+        self._with_need = any(name in NEED for name in columns)
+        self._with_users = self._with_need or any(name in USERS for name in columns)
         self._request = fit_request(model, {**options, "batch": 1, "context": ANY})
         self._is_late = options.get("n_gpu_layers") == AUTO  # 'auto' is another number for each batch and context
         self._remembered: Remembered[_Cells] = Remembered(self._cells, ("B", "T"))
@@ -134,6 +171,8 @@ class Fits:
             values = _values(cells.result(batch, context), self._names)
         if self._with_users:
             values |= {figure.name: figure.value for figure in user_figures(cells.users)}
+        if self._with_need:
+            values |= self._need.figures(self._resolved, cells.users)
         if self._bound_names:
             values |= zip(BOUNDS, self._bounds(batch, context), strict=True)
         return tuple([values.get(name) for name in self._columns])

@@ -13,6 +13,7 @@ from ..report.text import table_lines
 from ..units import BYTES, FLOP, PARAMS, SECONDS, column, count, quotient
 from .axes import shown
 from .columns import ERROR, unit_of
+from .selection import ALL_ROWS
 from .sweep import Row, Sweep
 
 MAX_ROWS = 2_000
@@ -21,6 +22,10 @@ DEFAULT_FIGURE = "kv_cache"
 DEFAULT_FIT_FIGURE = "concurrency"
 FIT_TABLE = ("verdict", "kv_memory", "concurrency", "max_context", "decode_time_bound")
 """The figures of `fit` in a table, which is 80 columns wide."""
+FIT_TABLE_OF_USERS = ("verdict", "decode_time_bound")
+"""Those of a table with users: their number, the GPUs and the price come after them."""
+_SPLIT_NAMES = ("kv_", "params_", "flops_", "decode_", "max_", "users_", "gpus_", "price_")
+"""Beginnings of names that take two lines above a column."""
 _ERRORS = 5
 """Different errors below a grid."""
 _MODELS = 3
@@ -30,9 +35,12 @@ _MODELS = 3
 def for_screen(sweep: Sweep) -> Sweep:
     """Return the sweep with the columns of a screen: one figure for a grid of two axes or more, else the main ones."""
     varying = sum(axis.varies for axis in sweep.axes)
-    if varying > 1:
+    if varying > 1 and sweep.selection == ALL_ROWS:
         return sweep.with_columns([DEFAULT_FIT_FIGURE if sweep.with_fit else DEFAULT_FIGURE])
-    return sweep.with_columns(FIT_TABLE) if sweep.with_fit else sweep
+    if not sweep.with_fit:
+        return sweep
+    need = [name for name in ("users_all_replicas", "gpus_needed", "price_per_hour") if name in sweep.columns]
+    return sweep.with_columns([*(FIT_TABLE_OF_USERS if need else FIT_TABLE), *need])
 
 
 def sweep_report(sweep: Sweep, rows: Iterable[Row]) -> Report:
@@ -40,14 +48,15 @@ def sweep_report(sweep: Sweep, rows: Iterable[Row]) -> Report:
     cells = list(rows)
     varying = [axis.name for axis in sweep.axes if axis.varies]
     figures = [name for name in sweep.columns if name not in varying]
-    is_grid = len(figures) == 1 and len(varying) > 1
+    is_grid = len(figures) == 1 and len(varying) > 1 and sweep.selection == ALL_ROWS
     tables = _grid(sweep, varying, figures[0], cells) if is_grid else [_table(sweep, cells)]
     fixed = [f"{axis.name.replace('_', ' ')} {_label(shown(axis.values[0]))}" for axis in sweep.axes if not axis.varies]
     if is_grid:
         across = _across(varying)
         title = f"{figures[0]}{_unit_text(figures[0], cells, sweep)}, {across.replace('_', ' ')} across"
     else:
-        title = f"{count(len(sweep))} {'row' if len(sweep) == 1 else 'rows'}"
+        of_all = "" if len(cells) == len(sweep) else f" of {count(len(sweep))}"
+        title = f"{count(len(cells))}{of_all} {'row' if len(sweep) == 1 else 'rows'}"
     heading = (title, ", ".join(fixed)) if fixed else (title,)
     return Report("sweep", heading, {}, {}, (), tables=tuple(tables), notes=_notes(sweep, cells))
 
@@ -128,9 +137,7 @@ def _table(sweep: Sweep, cells: Sequence[Row]) -> Table:
             texts.append([value or "" for value in values])
             continue
         unit, column_texts = _texts(name, values)
-        header = (
-            name.replace("_", "\n", 1) if name.startswith(("kv_", "params_", "flops_", "decode_", "max_")) else name
-        )
+        header = name.replace("_", "\n", 1) if name.startswith(_SPLIT_NAMES) else name
         columns.append(Column(f"{header}\n{unit}" if unit else header, "left" if unit_of(name) is None else "right"))
         texts.append(column_texts)
     return Table(tuple(columns), tuple(zip(*texts, strict=True)))

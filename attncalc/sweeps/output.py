@@ -44,12 +44,11 @@ def write_sweep(sweep: Sweep, form: Format | None, *, output: Path | None, force
         raise AttncalcError("--force needs --output", "name the file to overwrite with -o FILE")
     if form is None:
         check_screen(sweep)
-        report = sweep_report(sweep, watch.watched(_rows(sweep, jobs, str)))
+        report = sweep_report(sweep, sweep.selection.of(watch.watched(_rows(sweep, jobs, str)), sweep.names))
         write(report, form="table", explain=False, output=output, force=force)
     else:
-        rows = Rows(
-            sweep.names, sweep.units, watch.watched(_rows(sweep, jobs, form.escape)), _facts(sweep, form.escape)
-        )
+        selected = sweep.selection.of(watch.watched(_rows(sweep, jobs, form.escape)), sweep.names)
+        rows = Rows(sweep.names, sweep.units, selected, _facts(sweep, form.escape))
         if goes_to_file(output):
             with new_file(output, force=force, is_binary=form.is_binary) as file:
                 form.write(rows, file)

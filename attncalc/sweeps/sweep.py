@@ -10,15 +10,18 @@ from typing import Any
 from ..api.inputs import DEFAULT_CONTEXT
 from ..api.options import WhatIfOptions
 from ..config import ModelLike, load
+from ..config.prices import read_prices
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from ..options import as_text, parsed
+from ..options import as_text, options_of, parsed
 from ..records import NamedTuple
 from ..what_if import what_if
-from .axes import FIT_AXES, FLAGS, INNER, PASS_AXES, TRAFFIC_AXES, Axis, cell, option_name, read_axes
-from .columns import BOUNDS, COSTS, ERROR, MEMORY, PASS, USERS, read_columns, unit_of
+from .axes import AXES, FIT_AXES, FLAGS, INNER, PASS_AXES, TRAFFIC_AXES, Axis, cell, option_name, read_axes
+from .columns import BOUNDS, COSTS, ERROR, MEMORY, NEED, PASS, USERS, columns_of, read_columns, unit_of
 from .costs import Costs
-from .fits import Fits
+from .fits import NOBODY, Fits, Need
+from .options import RowOptions
+from .selection import ALL_ROWS, Selection, read_selection
 
 Row = tuple[Any, ...]
 """The values of a row, in the order of `Sweep.names`."""
@@ -50,10 +53,19 @@ class Sweep:
         outer: The axes but batch and context: each combination of their values is a setting.
     """
 
-    def __init__(self, axes: Sequence[Axis], columns: Sequence[str], flags: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        axes: Sequence[Axis],
+        columns: Sequence[str],
+        flags: Mapping[str, Any],
+        need: Need = NOBODY,
+        selection: Selection = ALL_ROWS,
+    ) -> None:
         """Raise AttncalcError if an axis has no effect on any column."""
         self.axes = tuple(axes)
-        self.columns = tuple(columns)
+        self.need, self.selection = need, selection
+        columns = tuple(dict.fromkeys((*columns, *(name for name in selection.columns if name not in AXES))))
+        self.columns = columns
         self.with_fit = _with_fit(axes)
         varying = [axis.name for axis in axes if axis.varies]
         self.names = (*dict.fromkeys((*varying, *columns)), ERROR)
@@ -76,7 +88,7 @@ class Sweep:
                     f"{option_name(axis.name)} changes no column",
                     "add figures of a pass: --columns flops_total,peak_flash",
                 )
-            if axis.name in TRAFFIC_AXES and not any(name in (*USERS, *BOUNDS) for name in columns):
+            if axis.name in TRAFFIC_AXES and not any(name in (*USERS, *BOUNDS, *NEED) for name in columns):
                 raise AttncalcError(
                     f"{option_name(axis.name)} changes no column",
                     "add the figures of users: --columns concurrent_average,concurrent_worst",
@@ -88,7 +100,7 @@ class Sweep:
         return math.prod(len(axis.values) for axis in self.axes)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for row in self.rows():
+        for row in self.selection.of(self.rows(), self.names):
             yield dict(zip(self.names, row, strict=True))
 
     def __repr__(self) -> str:
@@ -96,10 +108,10 @@ class Sweep:
 
     def with_columns(self, columns: Sequence[str]) -> Sweep:
         """Return the sweep with other figures."""
-        return Sweep(self.axes, columns, self._flags)
+        return Sweep(self.axes, columns, self._flags, self.need, self.selection)
 
     def rows(self, escape: Callable[[str], str] = str) -> Iterator[Row]:
-        """Yield the rows as tuples, in the order of `names`.
+        """Yield all rows as tuples, in the order of `names`; `selection` keeps some of them.
 
         Args:
             escape: What to do with a text that the user has given, such as the path of a model, and with errors.
@@ -172,7 +184,7 @@ class Sweep:
             of_costs = {**options, "engine": None} if self.with_fit else options
             costs = Costs(model.shard(options.get("tp") or 1), of_costs, self._costs).figures
         if self._fits:
-            fits = Fits(model, options, self._fits).figures
+            fits = Fits(model, options, self._fits, self.need).figures
         return costs, fits
 
 
@@ -209,11 +221,12 @@ def sweep(
         options: Other options. Each that takes one value in `kv`, `flops` or `fit` is an axis: context, batch,
             attention, dtype, kv_dtype, tp, gpu, gpus, engine, kv_memory, ... Its values are a value, a list, or a text
             as '8K,32K' or '1K:128K:x2'. The others hold for all rows, as enforce_eager=True. With `gpu` or
-            `kv_memory`, rows have the figures of `fit` too.
+            `kv_memory`, rows have the figures of `fit` too. `where`, `sort` and `top` keep some of the rows.
 
     Raises AttncalcError if an axis is unknown, a value is not valid, or there are more than 10 million combinations.
     """
     assume_grouped = bool(options.pop("assume_grouped", False))
+    of_rows = {name: options.pop(name) for name in options_of(RowOptions) if name in options}
     flags = {name: value for name, value in options.items() if name in FLAGS and value is not None}
     given = read_axes({"model": models, **{name: value for name, value in options.items() if name not in FLAGS}})
     loaded = tuple(
@@ -222,7 +235,18 @@ def sweep(
         else axis
         for axis in given
     )
-    return Sweep(loaded, read_columns(columns, with_fit=_with_fit(given)), flags)
+    where = of_rows.pop("where", None) or ()
+    chosen = parsed(of_rows, RowOptions)
+    need = Need(chosen.get("users"), read_prices(of_rows["price"]) if chosen.get("price") else {})
+    with_users = any(axis.name == "prompt" for axis in given)
+    if need.users and not with_users:
+        raise AttncalcError("--users needs --prompt", "give the tokens of a request: --prompt 3K --output-len 500")
+    named = (*(["gpus_needed"] if need.users else []), *(["price_per_hour"] if need.prices else []))
+    read = read_columns(columns, with_fit=_with_fit(given), with_users=with_users, need=named)
+    known = (*columns_of(with_fit=_with_fit(given)), *(axis.name for axis in given if axis.varies))
+    conditions = where.split(",") if isinstance(where, str) else where
+    selection = read_selection(conditions, chosen.get("sort"), chosen.get("top"), known)
+    return Sweep(loaded, read, flags, need, selection)
 
 
 def _loaded(model: ModelLike, assume_grouped: bool) -> LoadedModel:

@@ -1,0 +1,113 @@
+"""Which rows of a sweep are kept, and in which order: --where, --sort and --top."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from itertools import islice
+from typing import Any
+
+from ..errors import AttncalcError, did_you_mean
+from ..records import NamedTuple
+from ..report.fail_if import OPERATORS, Condition, parse_condition
+from ..units import truncate
+
+_TEXT = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*(?P<operator>[=!]=)\s*(?P<text>[^\s=].*?)\s*")
+_EXAMPLE = "write NAME OP VALUE, as 'verdict == fits' or 'concurrency >= 8'"
+_YES = {"yes": True, "true": True, "no": False, "false": False}
+
+
+class Text(NamedTuple):
+    """A condition on a column of text: 'verdict == fits'."""
+
+    name: str
+    operator: str
+    text: str
+
+    def holds(self, value: Any) -> bool:
+        """Return whether it is true of a cell; of an empty one it is not."""
+        wanted: Any = _YES.get(self.text.lower()) if isinstance(value, bool) else self.text
+        return value is not None and (value == wanted) == (self.operator == "==")
+
+
+class Selection(NamedTuple):
+    """Which rows are kept.
+
+    Attributes:
+        where: Conditions that all hold for a row.
+        sort: The column by which they are sorted, the smallest first; None for their own order.
+        is_largest_first: Whether the largest is first instead.
+        top: The most rows; None for all.
+    """
+
+    where: tuple[Condition | Text, ...] = ()
+    sort: str | None = None
+    is_largest_first: bool = False
+    top: int | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it looks at."""
+        return (*(condition.name for condition in self.where), *([self.sort] if self.sort else []))
+
+    def of(self, rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows. Those without the figure that they are sorted by are last."""
+        places = [names.index(condition.name) for condition in self.where]
+        conditions = list(zip(self.where, places, strict=True))
+        kept: Iterable[tuple[Any, ...]] = (
+            row for row in rows if all(_holds(condition, row[place]) for condition, place in conditions)
+        )
+        if self.sort:
+            place = names.index(self.sort)
+            every = list(kept)
+            known = [row for row in every if row[place] is not None]
+            known.sort(key=lambda row: row[place], reverse=self.is_largest_first)
+            kept = [*known, *(row for row in every if row[place] is None)]
+        return islice(kept, self.top)
+
+
+ALL_ROWS = Selection()
+
+
+def read_selection(where: Sequence[str], sort: str | None, top: int | None, names: Sequence[str]) -> Selection:
+    """Return what the options ask for.
+
+    Args:
+        where: Conditions, as 'verdict == fits' or 'concurrency >= 8'.
+        sort: A column; with - before it the largest is first.
+        top: The most rows.
+        names: The columns that there are.
+
+    Raises AttncalcError if a column is unknown, or a condition cannot be read.
+    """
+    column = sort.removeprefix("-").strip() if sort else None
+    selection = Selection(tuple(map(_condition, where)), column, bool(sort and sort.startswith("-")), top)
+    for name in selection.columns:
+        if name not in names and not name.startswith("params_"):
+            option = "--sort" if name == column else "--where"
+            tip = f"{did_you_mean(name, names)}columns are those of --columns, and the options that vary"
+            raise AttncalcError(f"{option}: there is no column '{truncate(name)}'", tip)
+    return selection
+
+
+def _condition(given: str) -> Condition | Text:
+    try:
+        condition = parse_condition(given, "--where")
+    except AttncalcError as error:
+        text = _TEXT.fullmatch(given)
+        if text is None:
+            raise AttncalcError(error.message, _EXAMPLE) from None
+        return Text(text["name"], text["operator"], text["text"].strip("'\""))
+    if condition.sign:
+        raise AttncalcError(f"--where '{truncate(given)}': a sign means a change from another model", _EXAMPLE)
+    return condition
+
+
+def _holds(condition: Condition | Text, value: Any) -> bool:
+    if isinstance(condition, Text):
+        return condition.holds(value)
+    if not isinstance(value, int | float):
+        return False
+    limit = Fraction(condition.amount.numerator, condition.amount.denominator)
+    return OPERATORS[condition.operator](Fraction(value), limit)

@@ -1,0 +1,99 @@
+"""Which rows of a sweep are kept, in which order, and how many GPUs its users need."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from asking import Ask
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tables import each
+
+from attncalc import plan, sweep
+
+AXES: dict[str, Any] = {"models": ["gpt2", "llama2-7b"], "context": "1K,2K,4K", "batch": "1,2,4"}
+LOAD: dict[str, Any] = {"prompt": "3K", "output": 500}
+
+
+@given(
+    st.sampled_from((">", ">=", "<", "<=", "==", "!=")),
+    st.sampled_from((1, 2, 3, 4)),
+    st.sampled_from(("kv_cache", "-kv_cache", "context", "-flops_decode", None)),
+    st.integers(1, 20) | st.none(),
+)
+@settings(max_examples=30, deadline=None)
+def test_rows_are_kept_sorted_and_cut(operator: str, batch: int, sort: str | None, top: int | None) -> None:
+    def holds(row: int) -> bool:
+        return bool({">": row > batch, ">=": row >= batch, "<": row < batch, "<=": row <= batch,
+                     "==": row == batch, "!=": row != batch}[operator])  # fmt: skip
+
+    kept = [row for row in sweep(**AXES) if holds(row["batch"])]
+    if sort:
+        name = sort.removeprefix("-")
+        kept.sort(key=lambda row: row[name], reverse=sort.startswith("-"))
+    assert list(sweep(**AXES, where=f"batch {operator} {batch}", sort=sort, top=top)) == kept[:top]
+
+
+@each(("where", "expected"), [
+    (["verdict == fits"], {"h200"}),
+    (["verdict != fits"], {"h100-80gb", "l4"}),
+    (["fits == yes", "weights > 10GiB"], {"h200"}),
+    (["gpu == l4"], {"l4"}),
+    (["kv_memory >= 1TiB"], set()),
+])  # fmt: skip
+def test_conditions_read_texts_and_sizes(where: list[str], expected: set[str]) -> None:
+    rows = sweep(models="llama3.1-70b", gpu="h100-80gb,h200,l4", gpus=2, where=where)
+    assert {row["gpu"] for row in rows} == expected
+
+
+def test_the_gpus_and_the_price_of_users_are_those_of_plan() -> None:
+    """500 users on 1 replica of 834 need 8 H200, on replicas of 352 two of 4."""
+    prices = {"h200": 3.79}
+    found = {
+        row["tp"]: row for row in sweep(models="llama3.1-70b", gpu="h200", tp="4,8", users=500, price=prices, **LOAD)
+    }
+    rows = plan("llama3.1-70b", users=500, gpu="h200", tp="4,8", price=prices, all=True, **LOAD).rows
+    for row in rows:
+        of_sweep = found[row["tp"]]
+        assert of_sweep["gpus_needed"] == row["gpus"]
+        assert of_sweep["price_per_hour"] == pytest.approx(row["price_per_hour"])
+        assert of_sweep["users_all_replicas"] * row["replicas"] == row["users_all_replicas"]
+        assert row["gpus"] == row["tp"] * math.ceil(500 / of_sweep["users_all_replicas"])
+
+
+def test_requests_of_users_add_their_columns(ask: Ask) -> None:
+    words = ("sweep", "llama3.1-70b", "--gpu", "h200", "--tp", "4,8")
+    of_users = {"concurrent_average", "concurrent_worst", "users_all_replicas"}
+    assert of_users <= set(ask(*words, "--prompt", "3K", "--output-len", "500").out.splitlines()[0].split(","))
+    assert not of_users & set(ask(*words).out.splitlines()[0].split(","))
+
+
+def test_a_selection_is_a_table_of_80_columns(ask: Ask) -> None:
+    lines = ask(
+        *("sweep", "llama3.1-70b", "qwen3-32b", "--gpu", "h200,h100", "--gpus", "1:8", "--prompt", "3K"),
+        *("--output-len", "500", "--users", "500", "--price", "h100=2.49,h200=3.79", "--format", "table"),
+        *("--where", "verdict == fits", "--where", "gpus_needed <= 16", "--sort", "price_per_hour", "--top", "3"),
+    ).out.splitlines()
+    assert lines[0] == "3 of 32 rows"
+    assert sum(line.startswith("  qwen3-32b ") for line in lines) == 3
+    assert max(map(len, lines)) <= 80
+
+
+@each(("words", "message"), [
+    ("--where kv_cache", "--where 'kv_cache' is not a condition"),
+    ("--where", "--where"),
+    ("--where=verdit==fits --gpu h200", "--where: there is no column 'verdit'"),
+    ("--where=kv_cache>+5", "a sign means a change from another model"),
+    ("--sort nothing", "--sort: there is no column 'nothing'"),
+    ("--sort verdict", "--sort: there is no column 'verdict'"),
+    ("--top 0", "--top: '0' is not a whole number"),
+    ("--users 5 --gpu h200", "--users needs --prompt"),
+    ("--price h200=free --gpu h200", "--price h200: 'free' is not a number"),
+    ("--top 2 --plot", "--plot cannot be combined with --top"),
+])  # fmt: skip
+def test_bad_input_is_one_error(ask: Ask, words: str, message: str) -> None:
+    answer = ask("sweep", "gpt2", "-c", "1K,2K", *words.split())
+    assert answer.code == 2
+    assert message in answer.err.splitlines()[0]
