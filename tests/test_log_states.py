@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,17 @@ def test_sizes_of_the_fitting_pass_are_not_those_of_the_cache(ask: Ask) -> None:
     assert {check["name"]: check["measured"] for check in result["checks"]}["kv_size"] == 768 * MIB
     assert result["agrees"]
     assert all(estimate["inside"] for estimate in result["estimates"])
+
+
+def test_a_folder_in_a_log_is_the_model_of_its_name(ask: Ask, tmp_path: Path) -> None:
+    text = (FOLDER / "vllm-sampler-oom.log").read_text(encoding="utf-8")
+    name = re.search(r"model='([^']+)'", text)
+    assert name
+    (tmp_path / "a.log").write_text(text.replace(name[1], f"/models/{name[1].rpartition('/')[2]}"), encoding="utf-8")
+    answer = ask("fit", "--log", str(tmp_path / "a.log"))
+    assert answer.out == ask_of(ask, "vllm-sampler-oom", "").out.replace(
+        name[1], f"/models/{name[1].rpartition('/')[2]}"
+    )
 
 
 def test_a_memory_that_was_given_in_bytes_is_read(ask: Ask) -> None:

@@ -129,8 +129,18 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
         ("llama-server -m x.gguf -c 0 -fa -t 8", ["x.gguf", "--flash-attn", "on", "--engine", "llamacpp"]),
         (
             "llama-server -m models/Qwen3-8B-Q4_K_M.gguf",
-            ["qwen3-8b", "--weights-dtype", "q4_k_m", "--engine", "llamacpp"],
+            [
+                "qwen3-8b",
+                "--served-model",
+                "models/Qwen3-8B-Q4_K_M.gguf",
+                "--weights-dtype",
+                "q4_k_m",
+                "--engine",
+                "llamacpp",
+            ],
         ),
+        ("vllm serve /models/Qwen3-8B", ["qwen3-8b", "--served-model", "/models/Qwen3-8B", "--engine", "vllm"]),
+        ("vllm serve /models/mine/", ["/models/mine/", "--engine", "vllm"]),
         (
             "OLLAMA_CONTEXT_LENGTH=8192 ollama run llama3.1:8b",
             ["llama3.1:8b", "--context", "8192", "--weights-dtype", "q4_k_m", "--engine", "llamacpp"],
@@ -197,6 +207,15 @@ def test_options_that_are_not_used_are_named(ask: Ask) -> None:
     assert err == (
         "note: not used: --trust-remote-code, --port, --attention-backend (which may change the runtime memory)\n"
     )
+
+
+@each(
+    "command", ["vllm serve /models/Qwen3-8B", "llama-server -m /models/Qwen3-8B-Q4_K_M.gguf"], ids=["folder", "file"]
+)
+def test_a_path_of_another_machine_is_kept_in_the_printed_command(ask: Ask, command: str) -> None:
+    answer = ask("fit", "--gpu", "h100", "--", *command.split())
+    assert f"  {command} " in answer.out
+    assert answer.err.endswith("is not here, and is read as qwen3-8b, by its name\n")
 
 
 @each(

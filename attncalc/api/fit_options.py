@@ -186,6 +186,16 @@ class DeploymentOptions(TypedDict, total=False):
             "Default: as released.",
         ),
     ]
+    served_model: Annotated[
+        str | None,
+        Option(
+            "--served-model",
+            metavar="PATH",
+            parse=TEXT,
+            axis=False,
+            help="What the launch command loads, as /models/Qwen3-8B. Default: MODEL's path or repository.",
+        ),
+    ]
     kv_memory: Annotated[
         Size | None,
         Option(

@@ -138,10 +138,9 @@ def fit_request(
         served_draft=served_model(draft_name, draft).get("served_model") if draft else None,
         workload=read_workload(model, {**size, **dtypes}),
         engine_args=engine_args,
-        **served,
         traffic=traffic,
         ram_is_given=options.get("ram") is not None,
-        **deployment,
+        **{**served, **deployment},
     )
     if note:
         request = request.with_workload(assumed=(*request.workload.assumed, note))

@@ -15,7 +15,7 @@ from ..api.options import ModelOptions, WhatIfOptions
 from ..config import load
 from ..config.gpus import gpu, gpus_of
 from ..config.hub import parse_repository
-from ..config.presets import preset_of, presets
+from ..config.presets import preset_at, preset_of, presets
 from ..config.user_files import open_file, read_standard_input
 from ..engines import find_engine
 from ..engines.log_file import read_log
@@ -168,9 +168,8 @@ def model_by_name(log: StartupLog) -> ModelSpec | None:
 
 
 def _preset_of(name: str) -> str | None:
-    """Return the preset whose name, title or repository is `name`; None if there is none."""
-    cached = re.search(r"models--([\w.-]+?)--([\w.-]+)", name)  # the cache of huggingface_hub
-    preset = preset_of(f"{cached[1]}/{cached[2]}" if cached else name.strip("/"))
+    """Return the preset whose name, title, repository or folder is `name`; None if there is none."""
+    preset = preset_of(name.strip("/")) or preset_at(name)
     titles = {_letters(known.title): known.name for known in presets()}
     return preset or titles.get(_letters(name))
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ..api.engine_choice import default_context
-from ..config.presets import preset_of, with_file_type
+from ..config.presets import preset_at, preset_of, with_file_type
 from ..engines import ENGINES, find_engine
 from ..engines.pasted import LaunchWords, could_matter
 from ..errors import AttncalcError
@@ -82,7 +82,11 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
         reader.add(("--engine-version", start.version))
     reader.choose_drafter(model)
     if model:
-        model, file_type = _built_in(model)
+        path = model
+        model, file_type = _built_in(path)
+        if model != path:
+            reader.add(("--served-model", path))
+            sys.stderr.write(f"note: {truncate(path)} is not here, and is read as {model}, by its name\n")
         reader.add(("--weights-dtype", file_type) if file_type else start.words.of_model(model))
     context = None if reader.has("--context") else _default_context(start.words, before, model)
     if context:
@@ -94,12 +98,14 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
 
 
 def _built_in(model: str) -> tuple[str, str | None]:
-    """Return the built-in model that a GGUF file stores, by the file's name, and its type; the model itself if there is
-    such a file here, or the name is another one: 'models/Qwen3-8B-Q4_K_M.gguf' is qwen3-8b in q4_k_m.
+    """Return the built-in model that a GGUF file or a folder stores, by its name, and the file's type; the model itself
+    if there is such a file here, or the name is another one: 'models/Qwen3-8B-Q4_K_M.gguf' is qwen3-8b in q4_k_m.
     """
     path = Path(model)
-    if path.suffix.lower() != ".gguf" or path.exists():
+    if path.exists():
         return model, None
+    if path.suffix.lower() != ".gguf":
+        return preset_at(model) or model, None
     name, file_type = with_file_type(path.stem)
     preset = preset_of(re.sub(r"[-.](?:BF16|F16|F32)$", "", name, flags=re.IGNORECASE))
     return (preset, file_type) if preset else (model, None)

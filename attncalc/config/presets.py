@@ -111,6 +111,16 @@ def preset_of(name: str) -> str | None:
     return next(iter(spelled)) if len(spelled) == 1 and (_name_words(name) in _by_words() or _has_size(name)) else None
 
 
+def preset_at(path: str) -> str | None:
+    """Return the preset that a folder of another machine has by its name: qwen3-8b of '/models/Qwen3-8B', or None."""
+    cached = re.search(r"models--([\w.-]+?)--([\w.-]+)", path)  # the cache of huggingface_hub
+    if cached:
+        return preset_of(f"{cached[1]}/{cached[2]}")
+    folder, _, name = path.rstrip("/").rpartition("/")
+    is_repository = re.fullmatch(r"\w[\w.-]*", folder) is not None
+    return preset_of(name) if "/" in path and not is_repository else None
+
+
 def with_file_type(name: str) -> tuple[str, str | None]:
     """Return a preset's name and the type of a GGUF file at its end: 'q4_k_m' of 'llama3.1-8b:Q4_K_M', or None.
 
