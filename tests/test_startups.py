@@ -92,7 +92,8 @@ def test_an_engine_that_refused_is_not_predicted_to_fit() -> None:
 
 
 def test_an_engine_that_started_is_predicted_to_fit() -> None:
-    started = [row for row in rows_of("vllm", "public") if row["started"]]
+    """SGLang also starts with a pool of less than one context."""
+    started = [row for row in ROWS if row["started"] and row["engine"] == "vllm" and not row.get("doubtful")]
     assert [row["id"] for row in started if predict(row).verdict == "does_not_fit"] == []
 
 

@@ -27,9 +27,10 @@ _GRAPHS_ON_AMD = 5
 """How many times as much a HIP graph takes as a CUDA graph."""
 _SPLITS = 32
 _LARGEST_GRAPH = 512
-_OF_UNIFIED, _OF_JETSON = (2000, 4400, 7000), (-3300, 500, 7000)
-"""Thousandths of a GiB outside PyTorch, least, expected and most. Logs of GB10s have 0.98 (0.13.0), 2.93, 3.59, 4.37,
-4.95, 6.00 and 6.72, and three logs of Jetsons -3.3 to -1.1.
+_OF_UNIFIED, _BESIDE_OTHERS, _OF_JETSON = (2000, 4400, 7000), (-3000, 2000, 7000), (-3300, 500, 7000)
+"""Thousandths of a GiB outside PyTorch, least, expected and most. Six logs of GB10s with at least 0.85 of the memory have
+2.93 to 6.72; three with less, which leave the rest to other programs, -2.77 (0.49), 0.98 (0.15) and 2.05 (0.6); and
+three logs of Jetsons -3.3 to -1.1.
 
 vLLM subtracts what the host's available memory fell by (psutil in MemorySnapshot.measure, utils/mem_utils.py), so that
 what the host's programs take or free meanwhile counts too: a GB10 took 31.6 GiB in one start (eugr/spark-vllm-docker
@@ -69,7 +70,9 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     label = "outside PyTorch: libraries"
     link, low, high, least = _link(facts), 120, 350, 0
     if facts.gpu.shares_with_host and facts.gpu.vendor == "NVIDIA":
-        least, expected, most = _OF_JETSON if facts.gpu.compute_capability in _JETSONS else _OF_UNIFIED
+        is_beside_others = facts.share[0] * 4 < facts.share[1] * 3
+        of_share = _BESIDE_OTHERS if is_beside_others else _OF_UNIFIED
+        least, expected, most = _OF_JETSON if facts.gpu.compute_capability in _JETSONS else of_share
         total: int = symbol("libraries", expected * thousandth, "bytes by which the host's free memory falls")
         low, high = expected - least, most - expected
     elif link:
