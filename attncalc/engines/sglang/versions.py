@@ -65,10 +65,11 @@ class SglangVersion(Version):
     """kv_cache_quant_algo of fp8's configs is read."""
     reads_compressed_tensors_cache_dtype = since((0, 5, 19), "kv_cache_quant_algo in compressed_tensors.py")
     """kv_cache_scheme is read."""
-    reserves_for_aiter = since((0, 4, 6, 2), "measured: a log of 0.5.7 has it, one of 0.3.3 not; server_args.py")
+    reserves_for_aiter = since((0, 4, 6, 2), "measured: logs of 0.5.7 and 0.5.19 have it, one of 0.3.3 not")
     """The share is multiplied by 0.85 if AITER computes attention and the context is longer than 8,192 tokens.
 
-    Pull request 37242 of 2026-08-31 has a variable that keeps a given share: SGLANG_AITER_HONOR_EXPLICIT_MEM_FRACTION.
+    model_specific_adjustment in model_executor/model_runner.py has it, and later server_args.py. Pull request 37242 of
+    2026-08-31 has a variable that keeps a given share: SGLANG_AITER_HONOR_EXPLICIT_MEM_FRACTION.
     """
     share_leaves_gib = since((0, 4, 7, 1), "__post_init__ in server_args.py")
     """The default share leaves a number of GiB."""

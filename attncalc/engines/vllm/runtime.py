@@ -28,9 +28,9 @@ _GRAPHS_ON_AMD = 5
 _SPLITS = 32
 _LARGEST_GRAPH = 512
 _OF_UNIFIED, _BESIDE_OTHERS, _OF_JETSON = (2000, 4400, 7000), (-3000, 2000, 7000), (-3300, 500, 7000)
-"""Thousandths of a GiB outside PyTorch, least, expected and most. Six logs of GB10s with at least 0.85 of the memory have
-2.93 to 6.72; three with less, which leave the rest to other programs, -2.77 (0.49), 0.98 (0.15) and 2.05 (0.6); and
-three logs of Jetsons -3.3 to -1.1.
+"""Thousandths of a GiB outside PyTorch, least, expected and most. Six logs of GB10s with at least 0.85 of the memory
+have 2.93 to 6.72; three with less, which leave the rest to other programs, -2.77 (0.49), 0.98 (0.15) and 2.05 (0.6);
+and three logs of Jetsons -3.3 to -1.1.
 
 vLLM subtracts what the host's available memory fell by (psutil in MemorySnapshot.measure, utils/mem_utils.py), so that
 what the host's programs take or free meanwhile counts too: a GB10 took 31.6 GiB in one start (eugr/spark-vllm-docker
