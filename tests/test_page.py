@@ -130,7 +130,16 @@ def test_headline_is_the_verdict_where_there_is_one() -> None:
 
 def test_bar_pieces_fill_what_the_engine_takes() -> None:
     bar = asked("fit", "qwen3-8b", gpu="h100", context="8192")["bar"]
-    assert sum(piece["share"] for piece in bar["pieces"]) == pytest.approx(bar["usable"])
+    sizes = {piece["kind"]: piece["share"] * 79.1 for piece in bar["pieces"]}  # GiB of an H100
+    assert sum(sizes.values()) == pytest.approx(72.8, abs=0.05)  # 0.92 of them
+    assert [each["kind"] for each in bar["legend"]] == ["weights", "runtime", "cache"]
+
+
+def test_training_bar_is_as_long_as_what_is_needed() -> None:
+    bar = asked("train", "llama2-7b", gpu="h100", context="4096")["bar"]
+    assert sum(piece["share"] for piece in bar["pieces"]) == pytest.approx(1)
+    assert 0 < bar["memory"] < 1  # it does not fit
+    assert asked("train", "llama2-7b", context="4096")["bar"] is None
 
 
 def test_each_change_is_options_of_the_command() -> None:

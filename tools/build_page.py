@@ -63,7 +63,7 @@ def form() -> dict[str, Any]:
         "commands": [_command(name) for name in QUESTIONS if name in COMMANDS],
         "choices": {
             "MODEL": [[name, _title("models", name)] for name in preset_names()],
-            "GPU": [[name, gpu(name).title] for name in gpu_names()],
+            "GPU": [[name, ", ".join((gpu(name).title, *gpu(name).aliases))] for name in gpu_names()],
             **{metavar: [[name, ""] for name in VALUES[metavar]()] for metavar in ("DTYPE", "ENGINE")},
         },
     }

@@ -14,8 +14,11 @@ from hub import AsksHubError, allow
 
 import attncalc
 from attncalc.errors import AttncalcError, NoSuchModelError
+from attncalc.model import plural
+from attncalc.report.bar import gib_range
 from attncalc.report.notes import is_decisive
 from attncalc.report.report import Figure, Report, Table
+from attncalc.units import BYTES, human
 
 CALLS = {"kv": "kv_cache"}
 """{command: the function of Python, where it has another name}."""
@@ -147,13 +150,10 @@ def _answer(report: Report) -> dict[str, Any]:
         "verdict": report.verdict,
         "headline": answer or head,
         "facts": [", ".join(filter(None, (head if answer else "", rest))), *report.heading[1:]],
-        "bar": _bar(report),
+        "bar": _bar(report) or _training_bar(report),
         "tables": [_table(table) for table in report.tables if not table.code and not _lists_changes(table)],
-        "changes": [
-            {"words": change["change"], "flag": change["flag"], "requests": change.get("max_batch_low")}
-            for change in report.extra.get("suggestions") or ()
-        ],
-        "launch": report.extra.get("launch_command"),
+        "changes": [_change(change) for change in report.extra.get("suggestions") or ()],
+        "commands": [_command(table) for table in report.tables if table.code],
         "figures": [
             {
                 "label": ", ".join(filter(None, (figure.label.strip(), figure.of))),
@@ -175,31 +175,71 @@ def _lists_changes(table: Table) -> bool:
     return table.columns[0].header == "change"
 
 
+def _change(change: dict[str, Any]) -> dict[str, str]:
+    """Return a change as a button with what it gives beside it. `train` names the cost of a change, not the change."""
+    words, flag, requests = change["change"], change["flag"], change.get("max_batch_low")
+    if "needed_high" in change:
+        needed = gib_range(change["needed_low"], change["needed_high"])
+        return {"words": flag, "flag": flag, "gives": f"{words}, needs {needed} GiB"}
+    return {"words": words, "flag": flag, "gives": plural(requests, "request") if requests else ""}
+
+
+def _command(table: Table) -> list[str]:
+    """Return the title and the text of a command that starts an engine, in one line."""
+    header = table.columns[0].header.rstrip(":")
+    lines = [line.removesuffix("\\").strip() for (line,) in table.rows]
+    return [f"Start the engine{header and f': {header}'}", " ".join(lines)]
+
+
 def _table(table: Table) -> dict[str, Any]:
     return {
-        "columns": [column._asdict() for column in table.columns],
+        "columns": [  # a name that a narrow column divides, as repli-cas
+            {**column._asdict(), "header": column.header.replace("-\n", "")} for column in table.columns
+        ],
         "rows": table.rows,
         "strong": sorted(table.strong),
     }
 
 
 def _bar(report: Report) -> dict[str, Any] | None:
+    """Return the bar of `fit`: weights, runtime memory with its range, and the cache."""
     bar = report.bar
     if bar is None:
         return None
-    low, high = bar.runtime
-    words = bar.words()
-    ends = {"weights": bar.weights, "runtime": bar.weights + low, "range": bar.weights + high, "cache": bar.usable}
-    length = max(bar.memory, bar.weights + high)
-    pieces, start = [], 0
-    for kind, end in ends.items():
-        if end > start:
-            pieces.append({"kind": kind, "share": (end - start) / length})
-            start = end
+    (low, high), words = bar.runtime, bar.words()
+    rest = max(0, bar.usable - bar.weights - high)
+    sizes = {"weights": bar.weights, "runtime": low, "range": high - low, "cache": rest}
+    legend = [f"{text} GiB" for text in words[0].removesuffix(" GiB").split(", ")]
+    kinds = ["weights", *(["runtime"] if high else []), "cache"]
+    return _shares(sizes, bar.memory, dict(zip(kinds, legend, strict=True)), words[1])
+
+
+def _training_bar(report: Report) -> dict[str, Any] | None:
+    """Return the bar of `train`: what a GPU holds at the peak; None without a GPU."""
+    figures = {figure.name: figure for figure in report.figures}
+    if report.command != "train" or not figures["gpu_memory"].value:
+        return None
+    kinds = {
+        "weights": "weights",
+        "states": "optimizer_states",
+        "gradients": "gradients_at_peak",
+        "activations": "activations_at_peak",
+    }
+    sizes = {kind: int(figures[name].value or 0) for kind, name in kinds.items()}
+    allocated, high, memory = (int(figures[name].value or 0) for name in ("allocated", "needed_high", "gpu_memory"))
+    sizes |= {"other": max(0, allocated - sum(sizes.values())), "range": high - allocated}
+    labels = {**{kind: figures[name].label for kind, name in kinds.items()}, "other": "other tensors"}
+    labels["range"] = "allocator, CUDA context: up to"
+    legend = {kind: f"{labels[kind]} {human(size, BYTES)}" for kind, size in sizes.items() if size}
+    return _shares(sizes, memory, legend, f"One GPU has {human(memory, BYTES)}.")
+
+
+def _shares(sizes: Mapping[str, int], memory: int, legend: Mapping[str, str], caption: str) -> dict[str, Any]:
+    """Return a bar as long as the memory, or what is needed if that is more. Sizes are in bytes."""
+    length = max(memory, sum(sizes.values()))
     return {
-        "pieces": pieces,
-        "usable": bar.usable / length,
-        "memory": bar.memory / length,
-        "legend": words[0].removesuffix(" GiB").split(", "),
-        "words": words,
+        "pieces": [{"kind": kind, "share": size / length} for kind, size in sizes.items() if size > 0],
+        "memory": memory / length,
+        "legend": [{"kind": kind, "text": text} for kind, text in legend.items()],
+        "caption": caption,
     }

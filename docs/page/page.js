@@ -7,6 +7,8 @@
  */
 
 const EXAMPLE = "?command=fit&model=llama3.1-8b&gpu=h100-80gb&context=8192";
+/** Letters of a field. A browser refuses an address of millions. */
+const MOST_LETTERS = 2000;
 const $ = (/** @type {string} */ selector) => /** @type {any} */ (document.querySelector(selector));
 
 /** Makes an element. Texts are always text, never markup. */
@@ -19,6 +21,9 @@ function el(name, properties = {}, ...children) {
   element.append(...children.filter((child) => child != null && child !== false));
   return element;
 }
+
+/** Texts whose options, as --gpu-memory-utilization, are not broken at their hyphens. */
+const unbroken = (text) => text.split(/(--?[a-z][\w-]*)/).map((part, i) => (i % 2 ? el("span", { class: "unbroken" }, part) : part));
 
 function svg(name, attributes = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -112,7 +117,7 @@ function kept(name) {
 
 function modelField(value, i, many) {
   const label = many ? `model ${i + 1}` : "model";
-  const input = el("input", { id: i ? `model-${i}` : "model", name: "model", list: "MODEL", value, spellcheck: "false", autocapitalize: "off", placeholder: i ? "another one" : "llama3.1-8b, or org/name", "aria-describedby": "about-model", onpaste: paste });
+  const input = el("input", { id: i ? `model-${i}` : "model", name: "model", list: "MODEL", maxlength: MOST_LETTERS, value, spellcheck: "false", autocapitalize: "off", placeholder: i ? "another one" : "llama3.1-8b, or org/name", "aria-describedby": "about-model", onpaste: paste });
   const about = el("p", { id: i ? null : "about-model", class: "about" }, "A name, or a ", el("button", { type: "button", class: "link", onclick: () => $("#file").click() }, "file"), " that you choose, drop or paste: config.json, params.json, GGUF.");
   return el("div", { class: "field wide" }, el("label", { for: input.id }, label), input, i ? null : about);
 }
@@ -134,7 +139,7 @@ function field(option, value, id) {
   const input =
     option.kind === "switch"
       ? el("select", common, ...[["", option.default || "default"], ["yes", "yes"], ["no", "no"]].map(([key, text]) => el("option", { value: key, selected: key === (value === "" ? "" : value ? "yes" : "no") }, text)))
-      : el("input", { ...common, value, list: option.choices || null, placeholder: option.default, spellcheck: "false", autocapitalize: "off" });
+      : el("input", { ...common, value, list: option.choices || null, maxlength: MOST_LETTERS, placeholder: option.default, spellcheck: "false", autocapitalize: "off" });
   return el("div", { class: "field" }, el("label", { for: id }, option.name), input, about);
 }
 
@@ -180,9 +185,9 @@ function call(name, ...values) {
 
 function startPython() {
   worker = new Worker("worker.js", { type: "module" });
-  worker.onerror = (event) => stop(`Python could not start${event.message ? `: ${event.message}` : ""}.`);
+  worker.onerror = (event) => stop(`Python could not start${event.message ? `: ${sentence(event.message)}` : "."}`);
   worker.onmessage = ({ data }) => {
-    if (data.broken) return stop(`Python could not start: ${data.broken}.`);
+    if (data.broken) return stop(`Python could not start: ${sentence(data.broken)}`);
     if (data.step) return progress(data.step, data.done);
     const { resolve, reject } = waiting.get(data.id);
     waiting.delete(data.id);
@@ -197,6 +202,8 @@ function progress(text, done) {
   $("#loading").hidden = done === 1;
   ready = done === 1;
 }
+
+const sentence = (/** @type {string} */ text) => `${text.replace(/\.$/, "")}.`;
 
 function stop(problem) {
   $("#broken").textContent = `${problem} Reload the page, update the browser, or run attncalc in a terminal.`;
@@ -267,6 +274,7 @@ function go(event) {
   if (event.metaKey || event.ctrlKey || event.shiftKey) return;
   event.preventDefault();
   open(event.currentTarget.getAttribute("href"));
+  $("#commands [aria-current]").focus(); // the link is drawn anew
 }
 
 /** Applies the options of a change: '--gpus 2 --tp 2'. */
@@ -280,7 +288,7 @@ function apply(flags) {
     else options[option.name] = words[i] === word;
   }
   open(address({ ...question, options }));
-  $("#headline").scrollIntoView({ block: "nearest" });
+  $("#headline").focus(); // the button is gone
 }
 
 /** Gives files to Python, and asks about the first of them. */
@@ -312,8 +320,8 @@ function showErrors(errors) {
   $("#result").classList.add("stale");
   for (const { error, tip, is_model, hub: name } of errors) {
     const input = fieldOf(error, is_model || name);
-    const lines = el("p", { class: "error", id: `error-${input?.id ?? "page"}` }, `error: ${error}`, el("br"), tip ? el("span", { class: "tip" }, `tip: ${tip}`) : null);
-    if (name) lines.append(" ", el("button", { type: "button", onclick: () => { hub.add(name); ask(); } }, "Read it from huggingface.co"));
+    const lines = el("p", { class: "error", id: `error-${input?.id ?? "page"}` }, ...unbroken(`error: ${error}`), el("br"), tip ? el("span", { class: "tip" }, ...unbroken(`tip: ${tip}`)) : null);
+    if (name) lines.append(" ", el("button", { type: "button", onclick: () => { hub.add(name); input?.focus(); ask(); } }, "Read it from huggingface.co"));
     if (!input) {
       $("#errors").append(lines);
       continue;
@@ -363,10 +371,10 @@ function show(answer) {
   showBar(answer.bar);
   $("#tables").replaceChildren(...answer.tables.map(table));
   showChanges(answer.changes);
-  $("#lines").replaceChildren(...[["The same in a terminal", answer.command_line], ["Start the engine", answer.launch]].filter(([, line]) => line).map(copied));
+  $("#lines").replaceChildren(...[["The same in a terminal", answer.command_line], ...answer.commands].map(copied));
   showFigures(answer.figures);
   $("#notes").hidden = !answer.notes.length;
-  $("#notes ul").replaceChildren(...answer.notes.map((note) => el("li", {}, note)));
+  $("#notes ul").replaceChildren(...answer.notes.map((note) => el("li", {}, ...unbroken(note))));
 }
 
 function showBar(bar) {
@@ -386,19 +394,15 @@ function showBar(bar) {
     return line;
   };
   if (bar.memory < 1) track.append(mark(bar.memory, "GPU memory"));
-  const kinds = ["weights", "runtime", "cache"];
-  const legend = bar.legend.map((text) => {
-    const kind = kinds.find((each) => text.toLowerCase().includes(each)) ?? "";
-    return el("li", {}, el("span", { class: `key ${kind}` }), `${text} GiB`);
-  });
-  figure.replaceChildren(track, el("ul", { class: "legend" }, ...legend), el("figcaption", {}, bar.words[1]));
+  const legend = bar.legend.map(({ kind, text }) => el("li", {}, el("span", { class: `key ${kind}` }), text));
+  figure.replaceChildren(track, el("ul", { class: "legend" }, ...legend), el("figcaption", {}, ...unbroken(bar.caption)));
 }
 
 function table({ columns, rows, strong }) {
   const cell = (text, i) => {
     const indent = text.length - text.trimStart().length;
     const name = !i && columns[0].align === "left" ? "th" : "td";
-    return el(name, { class: [columns[i].align, indent && "part"].filter(Boolean).join(" "), scope: name === "th" && "row" }, text.trim());
+    return el(name, { class: [columns[i].align, indent && "part", text.length < 12 && "unbroken"].filter(Boolean).join(" "), scope: name === "th" && "row" }, text.trim());
   };
   const head = columns.some((column) => column.header);
   return el(
@@ -416,8 +420,8 @@ function table({ columns, rows, strong }) {
 function showChanges(changes) {
   $("#changes").hidden = !changes.length;
   $("#changes ul").replaceChildren(
-    ...changes.map(({ words, flag, requests }) =>
-      el("li", {}, el("button", { type: "button", onclick: () => apply(flag) }, words), el("code", {}, flag), requests ? el("span", {}, `${requests} request${requests === 1 ? "" : "s"}`) : null),
+    ...changes.map(({ words, flag, gives }) =>
+      el("li", {}, el("button", { type: "button", onclick: () => apply(flag) }, words), flag !== words && el("code", {}, flag), gives && el("span", {}, gives)),
     ),
   );
 }
@@ -431,7 +435,8 @@ function copied([title, line]) {
       setTimeout(() => (button.textContent = "Copy"), 1500);
     },
   }, "Copy");
-  return el("div", { class: "line" }, el("h3", {}, title), el("pre", { tabindex: "0" }, line), button);
+  const words = line.split(/( )/).map((word) => (word === " " ? word : el("span", { class: "word" }, word)));
+  return el("div", { class: "line" }, el("h3", {}, ...unbroken(title)), el("pre", { tabindex: "0", role: "group", "aria-label": title }, ...words), button);
 }
 
 let unfolded = new Set();
@@ -485,14 +490,16 @@ function showCurve(curve) {
 
 async function start() {
   if (typeof WebAssembly !== "object") return stop("This browser has no WebAssembly.");
+  $("#broken").hidden = true;
   startPython(); // it takes longest
-  form = await fetch("form.json").then((response) => response.json());
+  const response = await fetch("form.json");
+  if (!response.ok) return stop(`form.json is not there (${response.status}).`);
+  form = await response.json();
   for (const [name, values] of Object.entries(form.choices)) {
     document.body.append(el("datalist", { id: name }, ...values.map(([value, label]) => el("option", { value }, label))));
   }
   document.body.append(el("input", { type: "file", id: "file", multiple: true, hidden: true, onchange: (event) => take([...event.target.files]) }));
   $("footer").textContent = `attncalc ${form.version}, computed in this browser. Nothing that you type leaves it, except for a model that you ask huggingface.co for.`;
-  $("#broken").hidden = true;
   $("main").hidden = false;
   $("#form").addEventListener("input", changed);
   $("#form").addEventListener("change", changed);
@@ -504,4 +511,4 @@ async function start() {
   open(location.search, false);
 }
 
-start().catch((error) => stop(`The page could not start: ${error.message}.`));
+start().catch((error) => stop(`The page could not start: ${sentence(error.message)}`));

@@ -30,8 +30,16 @@ function mount(FS, files) {
   mounted = files.length;
 }
 
+const broken = (error) => postMessage({ broken: String(error?.message ?? error).trim().split("\n").pop() });
+// Pyodide waits for ever if WebAssembly does not load
+const instantiate = WebAssembly.instantiateStreaming;
+WebAssembly.instantiateStreaming = (...values) =>
+  instantiate(...values).catch((error) => {
+    broken(`pyodide.asm.wasm does not load (${error.message})`);
+    throw error;
+  });
 const started = start();
-started.catch((error) => postMessage({ broken: String(error?.message ?? error).split("\n").pop() }));
+started.catch(broken);
 
 onmessage = async ({ data: { id, call, values } }) => {
   const python = await started;

@@ -1,11 +1,10 @@
-// Uses the built page in a browser: node browser.mjs SITE PLAYWRIGHT CHROMIUM. Prints {name of a check: what was wrong, or ""}.
+// Uses the built page in a browser: node browser.mjs SITE PLAYWRIGHT CHROMIUM GGUF. Prints {name of a check: what was wrong, or ""}.
 import { createServer } from "node:http";
-import { closeSync, ftruncateSync, mkdtempSync, openSync, readFileSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync } from "node:fs";
 import { extname, join, normalize } from "node:path";
 import { pathToFileURL } from "node:url";
 
-const [, , site, playwright, executablePath] = process.argv;
+const [, , site, playwright, executablePath, gguf] = process.argv;
 const { chromium } = (await import(pathToFileURL(playwright))).default;
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".json": "application/json", ".wasm": "application/wasm", ".svg": "image/svg+xml", ".zip": "application/zip" };
 // As strict for the worker as index.html is for the page
@@ -113,7 +112,58 @@ await check("a change that makes it fit applies itself", async () => {
   expect(page.url(), /weights-dtype=/);
 });
 
+await check("a change keeps the place of the keyboard", async () => {
+  expect(await page.evaluate(() => document.activeElement.id), "headline");
+});
+
+await check("plan and train have a curve", async () => {
+  await page.goto(`${home}?command=plan&model=llama3.1-8b&gpu=h100&users=20&prompt=4K&output-len=1K`);
+  await answered();
+  expect(await headline(), /^1 x H100/);
+  expect(await text("#curve figcaption"), "GPUs, by users");
+  expect(await page.locator(".line pre").nth(1).textContent(), /^vllm serve /);
+  await page.goto(`${home}?command=train&model=llama2-7b&gpu=h100&context=4096`);
+  await answered();
+  expect(await headline(), /^DOES NOT FIT/);
+  expect(await text("#curve figcaption"), "Memory of a GPU (GiB), by context");
+  await page.click("#changes button:has-text('lora')");
+  await settle();
+  expect(await headline(), /^FITS/);
+});
+
+await check("a GPU has the name that nvidia-smi prints", async () => {
+  await page.goto(`${home}?command=fit&model=qwen3-8b&gpu=NVIDIA+A100-SXM4-80GB&context=8192`);
+  await answered();
+  expect(await text("#facts"), /A100 80GB SXM/);
+});
+
+await check("a screen reader finds a name for each thing, and a live verdict", async () => {
+  const client = await context.newCDPSession(page);
+  const { nodes } = await client.send("Accessibility.getFullAXTree");
+  const named = ["textbox", "combobox", "checkbox", "button", "link", "image", "progressbar", "form", "region", "navigation", "heading"];
+  const shown = nodes.filter((node) => !node.ignored && named.includes(node.role?.value));
+  const nameless = shown.filter((node) => !node.name?.value && !["form"].includes(node.role.value));
+  expect(nameless.map((node) => node.role.value).join(), "");
+  const verdict = shown.find((node) => node.role.value === "heading" && node.name.value.startsWith("FITS"));
+  expect(verdict.properties.find(({ name }) => name === "live")?.value.value, "polite");
+  for (const label of ["model", "gpu", "context"]) {
+    const input = shown.find((node) => /textbox|combobox/i.test(node.role.value) && node.name.value === label);
+    if (!input.description?.value) throw new Error(`${label} has no description`);
+  }
+});
+
+await check("on paper there is the answer without the form", async () => {
+  await page.emulateMedia({ media: "print" });
+  expect(await page.locator("form").isVisible(), false);
+  expect(await page.locator("#headline").isVisible(), true);
+  await page.emulateMedia({ media: "screen", reducedMotion: "reduce" });
+  expect(await page.locator(".piece").first().evaluate((each) => getComputedStyle(each).transitionDuration), "0s");
+  await page.emulateMedia({ reducedMotion: "no-preference" });
+});
+
 await check("another question keeps the model", async () => {
+  await page.goto(`${home}?command=fit&model=llama2-70b&gpu=h100&context=4096`);
+  await answered();
   await page.click("nav a:has-text('kv')");
   await settle();
   expect(await headline(), /^KV cache 1.25 GiB/);
@@ -150,19 +200,28 @@ await check("nonsense is an error in a sentence", async () => {
   expect(await text(".error"), /^error: .*config\.json/);
 });
 
-await check("of a GGUF file of 40 GB only the header is read", async () => {
-  const path = join(mkdtempSync(join(tmpdir(), "page-")), "huge.gguf");
-  const header = Buffer.alloc(24);
-  header.write("GGUF");
-  header.writeUInt32LE(3, 4);
-  writeFileSync(path, header);
-  const file = openSync(path, "r+");
-  ftruncateSync(file, 40e9);
-  closeSync(file);
-  await give([path]);
-  await page.waitForFunction(() => document.querySelector("#model").value === "huge.gguf");
+await check("of a GGUF file of 39 GB only the header is read", async () => {
+  await give([gguf]);
+  await page.waitForFunction(() => document.querySelector("#model").value === "llama-70b.gguf");
   await settle();
-  expect(await text(".error"), /^error: huge\.gguf: (?!.*bug)/);
+  expect(await headline(), /^KV cache 1.25 GiB/); // 80 layers * 2 * 8 heads * 128 * 2 bytes * 4,096 tokens
+});
+
+await check("a file that is no GGUF is an error", async () => {
+  await give([{ name: "broken.gguf", mimeType: "", buffer: Buffer.from("GGUF\u0003\0\0\0") }]);
+  await page.waitForFunction(() => document.querySelector("#model").value === "broken.gguf");
+  await settle();
+  expect(await text(".error"), /^error: broken\.gguf: (?!.*bug)/);
+});
+
+await check("a long pasted text is cut", async () => {
+  await page.fill("#model", "");
+  await page.focus("#model");
+  await page.keyboard.insertText("nonsense <b>".repeat(1000));
+  await settle();
+  expect(await text(".error"), /^error: /);
+  expect(await page.locator("main b:not(#figures b)").count(), 0);
+  expect((await page.inputValue("#model")).length, 2000);
 });
 
 await check("a link of a newer version", async () => {
@@ -191,14 +250,23 @@ await check("the hub is asked after a click only", async () => {
   if (!foreign.every((url) => url.startsWith("https://huggingface.co/"))) throw new Error(`asked ${foreign}`);
 });
 
+await check("a hub that cannot be reached", async () => {
+  await context.route("https://huggingface.co/**/offline*/**", (route) => route.abort());
+  await page.fill("#model", "an-org/offline");
+  await settle();
+  await page.click(".error button");
+  await settle();
+  expect(await text(".error"), /huggingface\.co cannot be reached from this page.*tip: /);
+  expect(await page.evaluate(() => document.activeElement.id), "model");
+});
+
 await check("a model that the hub does not have", async () => {
-  messages.length = 0;
   await page.fill("#model", "an-org/another");
   await settle();
   await page.click(".error button");
   await settle();
   expect(await text(".error"), /no such model on https:\/\/huggingface\.co/);
-  messages.splice(0, messages.length, ...messages.filter((message) => !message.includes("404"))); // the browser's own
+  messages.splice(0, messages.length, ...messages.filter((message) => !/404|ERR_FAILED/.test(message))); // the browser's own
   await page.fill("#model", "gpt2");
   await settle();
 });
@@ -227,6 +295,25 @@ await check("no request leaves the page's host unasked, and the console is silen
   if (messages.length) throw new Error(messages[0]);
 });
 
+/** Opens the page with a file that is replaced by `body`, or missing, and expects what it says then. */
+async function saysWithout(path, body, said) {
+  const other = await browser.newContext({ serviceWorkers: "block" });
+  await other.route(`**/${path}`, (route) => (body === undefined ? route.fulfill({ status: 404 }) : route.fulfill({ body, contentType: TYPES[extname(path)] })));
+  const old = await other.newPage();
+  await old.goto(home);
+  await old.waitForFunction((pattern) => new RegExp(pattern).test(document.querySelector("#broken:not([hidden])")?.textContent), said, { timeout: 20000 });
+  await other.close();
+}
+
+server.listen(new URL(home).port, "127.0.0.1");
+const BROKEN = "^Python could not start: .+\\. Reload the page, update the browser, or run attncalc in a terminal\\.$";
+await check("a package that is missing", () => saysWithout("attncalc.pack", undefined, BROKEN));
+await check("a package that is damaged", () => saysWithout("attncalc.pack", "nonsense", BROKEN));
+await check("WebAssembly that is missing", () => saysWithout("pyodide/pyodide.asm.wasm", undefined, BROKEN));
+await check("a browser without modules in workers", () => saysWithout("worker.js", "importScripts(); export {}", BROKEN));
+await check("a form that is missing", () => saysWithout("form.json", undefined, "^form\\.json is not there \\(404\\)\\. Reload the page"));
+await check("a browser without JavaScript", () => saysWithout("page.js", "", "^This page needs JavaScript and a browser of 2023 or later\\. Update"));
+
 await check("without WebAssembly a sentence says what to do", async () => {
   const old = await context.newPage();
   await old.addInitScript(() => delete globalThis.WebAssembly);
@@ -236,4 +323,6 @@ await check("without WebAssembly a sentence says what to do", async () => {
 });
 
 await browser.close();
+server.close();
+server.closeAllConnections();
 process.stdout.write(JSON.stringify(results));
