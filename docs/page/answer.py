@@ -105,13 +105,12 @@ def document(question: str) -> str:
     return render(Question(**json.loads(question)).result().report)
 
 
-def explain(index: int) -> str:
-    """Return the lines that explain a figure of the last answer."""
+def explain(index: int, width: int = 80) -> str:
+    """Return the lines that explain a figure of the last answer, in so many columns."""
     from attncalc.report.explain import explain_figures
 
-    return json.dumps(
-        "\n".join(line.removeprefix("  ") for line in explain_figures([_figures(_last["reply"].report)[index]])[0])
-    )
+    (lines,) = explain_figures([_figures(_last["reply"].report)[index]], width)
+    return json.dumps("\n".join(line.removeprefix("  ") for line in lines))
 
 
 def curve() -> str:

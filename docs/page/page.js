@@ -102,11 +102,11 @@ function drawForm() {
 
 const foldOf = ({ title, options }, name = title) => fold(name, options, [el("div", { class: "fields" }, ...options.flatMap(fields))]);
 
-/** Options that unfold; open if one of them is set. */
+/** Options that unfold; open if one of them is set, except on phones, where the answer is below. */
 function fold(title, options, content) {
   const set = options.filter((option) => option.name in question.options).length;
   const count = el("span", { class: "count" }, set ? `${set} of ${options.length} set` : `${options.length}`);
-  return el("details", { open: set > 0 }, el("summary", {}, title, " ", count), ...content);
+  return el("details", { open: set > 0 && innerWidth > 480 }, el("summary", {}, title, " ", count), ...content);
 }
 
 /** The options of the question that another command has too. */
@@ -356,7 +356,7 @@ function showUnknown(names) {
   clearErrors();
   const rest = address(question);
   $("#errors").append(
-    el("p", { class: "error" }, `error: attncalc ${form.version} has no ${names.join(" and no ")}`, el("br"), el("span", { class: "tip" }, "tip: the link may be from a newer version: reload the page, or "), el("a", { href: rest, onclick: go }, "leave it out")),
+    el("p", { class: "error" }, ...unbroken(`error: attncalc ${form.version} has no ${names.join(" and no ")}`), el("br"), el("span", { class: "tip" }, "tip: the link may be from a newer version: reload the page, or "), el("a", { href: rest, onclick: go }, "leave it out")),
   );
 }
 
@@ -439,12 +439,14 @@ function copied([title, line]) {
   return el("div", { class: "line" }, el("h3", {}, ...unbroken(title)), el("pre", { tabindex: "0", role: "group", "aria-label": title }, ...words), button);
 }
 
-let unfolded = new Set();
+/** Pixels of a letter of a formula, and a little more. */
+const LETTER = 8.5;
+const unfolded = new Set();
 
 function showFigures(figures) {
   const list = figures.map(({ label, human, exact }, i) => {
     const lines = el("pre", { tabindex: "0" });
-    const fill = async () => (lines.textContent = await call("explain", i));
+    const fill = async () => (lines.textContent = await call("explain", i, Math.max(40, Math.min(80, Math.floor($("#figures").clientWidth / LETTER) - 2))));
     const fold = el("details", {
       ontoggle: () => {
         if (fold.open) fill();
