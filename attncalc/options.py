@@ -17,7 +17,7 @@ from typing import Any
 from .errors import BadValueError, did_you_mean
 from .ggml import FILE_TYPES
 from .records import NamedTuple
-from .units import DTYPES, dtype, is_dtype, parse_bytes, parse_count, truncate
+from .units import DTYPES, dtype, is_dtype, parse_bytes, parse_count, truncate, usual_dtype
 
 Count = int | str
 """A whole number: 4096, '4_096', '4k' (4,000) or '4K' (4,096)."""
@@ -69,21 +69,19 @@ _WEIGHT_TYPES = {
     "q5": "q5_k_m",
     "q6": "q6_k",
     "q8": "q8_0",
-    "awq": "int4",
-    "awq_marlin": "int4",
 }
-"""What people call types of weights: a number of bits is the usual mixture of llama.cpp, and AWQ has 4 bits."""
+"""What people call types of weights: a number of bits is the usual mixture of llama.cpp."""
 
 
 def _weights_dtype(text: str, name: str) -> str:
     given = dtype_name(text).lower()
-    given = _WEIGHT_TYPES.get(given, given)
+    given = usual_dtype(given) or given if given.startswith("awq") else _WEIGHT_TYPES.get(given, given)
     if given in FILE_TYPES:
         return given
     if not is_dtype(given):
         known = dict.fromkeys([*DTYPES, *FILE_TYPES])
         hint = did_you_mean(given, known)
-        if given.startswith(("gptq", "bitsandbytes", "bnb")):
+        if given.startswith(("gptq", "bitsandbytes", "bnb")):  # have several numbers of bits, while AWQ always has 4
             hint = "give the bits of the file's weights, int4 or int8; "
         raise BadValueError(f"there is no dtype '{truncate(text)}'", f"{hint}known: {', '.join(known)}")
     return _dtype(given, name)

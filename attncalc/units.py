@@ -135,6 +135,15 @@ def is_dtype(name: str) -> bool:
     return _ALIASES.get(name.lower(), name.lower()) in DTYPES
 
 
+_QUANT_METHODS = {"awq": "int4", "bitsandbytes": "int4", "fp8": "fp8", "gptq": "int4", "w8a8": "int8"}
+"""{how the name of a quant_method begins: the usual dtype of its weights}: awq_marlin is AWQ."""
+
+
+def usual_dtype(quant_method: str) -> str | None:
+    """Return the dtype that a quantization method usually has for weights; None if only the checkpoint knows it."""
+    return next((dtype for start, dtype in _QUANT_METHODS.items() if quant_method.startswith(start)), None)
+
+
 def count(number: int) -> str:
     """Return an integer with thousands separators: '1,342,177,280'."""
     return f"{int(number):,}"

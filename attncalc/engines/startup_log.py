@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from ..check import Check
 from ..records import NamedTuple
-from ..units import BYTES, GIB, TOKENS
+from ..units import BYTES, GIB, TOKENS, usual_dtype
 
 MIB = 2**20
 SIZE = r"(-?\d{1,9}(?:\.\d{1,9})?) ?Gi?B"
@@ -269,11 +269,10 @@ def read_settings(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[st
     return {name: value for name, value in found.items() if value is not None}
 
 
-def read_weights_dtype(method: re.Pattern[str], dtypes: Mapping[str, str], text: str) -> dict[str, str]:
-    """Return the setting that a quantization method decides; `dtypes` has them by the beginning of its name."""
-    name = first(method, text) or ""
-    found = [dtype for start, dtype in dtypes.items() if name.startswith(start)]
-    return {"weights_dtype": found[0]} if found else {}
+def read_weights_dtype(method: re.Pattern[str], text: str) -> dict[str, str]:
+    """Return the setting that a quantization method decides."""
+    found = usual_dtype(first(method, text) or "")
+    return {"weights_dtype": found} if found else {}
 
 
 def read_flags(patterns: Mapping[str, re.Pattern[str]], text: str) -> frozenset[str]:

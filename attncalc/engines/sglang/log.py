@@ -111,7 +111,6 @@ _LONGEST_ARGS = 30_000
 """Characters of ServerArgs(...): some 10,000."""
 _FLAGS = {"disable_hybrid_swa_memory": re.compile(r"disable_hybrid_swa_memory=True")}
 _QUANTIZATION = re.compile(r"(?<!\w)quantization='(\w{1,40})'")
-_WEIGHTS = {"fp8": "fp8", "w8a8": "int8", "awq": "int4", "gptq": "int4"}
 _POOL = re.compile(
     r"(?P<kind>Full |SWA |)KV Cache is allocated\.(?P<rest>.{0,200}?size: {0,4}[\d.]{1,20} ?GB(?:, V size: "
     r"{0,4}[\d.]{1,20} ?GB)?)"
@@ -218,7 +217,7 @@ def _settings(text: str) -> dict[str, str]:
             settings["speculative_model"] = drafter
     if settings.get("kv_dtype", "").startswith("fp4"):
         settings["kv_dtype"] = "fp4"
-    return settings | read_weights_dtype(_QUANTIZATION, _WEIGHTS, text)
+    return settings | read_weights_dtype(_QUANTIZATION, text)
 
 
 def figures_of(text: str) -> dict[str, Printed]:

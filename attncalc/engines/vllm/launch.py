@@ -6,7 +6,7 @@ import json
 import re
 
 from ...errors import AttncalcError
-from ...units import GIB, truncate
+from ...units import GIB, truncate, usual_dtype
 from ..launch import (
     DRAFT_MODEL,
     TORCH_NAMES,
@@ -110,8 +110,7 @@ def _read_speculation(text: str) -> list[str]:
 
 def _read_quantization(method: str) -> tuple[str, ...]:
     """Return the dtype to which vLLM converts the weights as it loads them; other methods are the checkpoint's own."""
-    dtypes = {"fp8": "fp8", "bitsandbytes": "int4"}
-    return ("--weights-dtype", dtypes[method]) if method in dtypes else ()
+    return ("--weights-dtype", usual_dtype(method) or "") if method in ("fp8", "bitsandbytes") else ()
 
 
 WORDS = LaunchWords(

@@ -223,7 +223,6 @@ _ANSWERS = {
 }
 """Settings that whole lines decide: {name: (a line that says yes, a line that says no)}."""
 _QUANTIZATION = re.compile(r"(?<!\w)'?quantization'?[=:] ?'?(?!None)(\w{1,40})")
-_WEIGHTS = {"fp8": "fp8", "awq": "int4", "gptq": "int4", "bitsandbytes": "int4"}
 
 
 def read_log(lines: Sequence[str]) -> StartupLog | None:
@@ -284,7 +283,7 @@ def _settings(text: str) -> dict[str, str]:
             settings["speculative_model"] = drafter["model"]
     if (ranks := _RANKS.search(text)) and not settings.keys() & {"tp", "pp"}:
         settings["tp"] = ranks[1]
-    return settings | read_weights_dtype(_QUANTIZATION, _WEIGHTS, text)
+    return settings | read_weights_dtype(_QUANTIZATION, text)
 
 
 def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) -> LogRefusal | None:
