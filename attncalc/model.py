@@ -158,9 +158,9 @@ class Stack:
     def _distinct(self) -> tuple[Layers, ...]:
         counts: dict[Layers, int] = {}
         for group in self.layers:
-            one_layer = dataclasses.replace(group, count=1)
+            one_layer = group if group.count == 1 else dataclasses.replace(group, count=1)
             counts[one_layer] = counts.get(one_layer, 0) + group.count
-        return tuple(dataclasses.replace(group, count=n) for group, n in counts.items())
+        return tuple(group if n == 1 else dataclasses.replace(group, count=n) for group, n in counts.items())
 
     @property
     def has_cache(self) -> bool:
@@ -421,8 +421,10 @@ class ModelSpec:
 
     def _as_symbols(self, stacks: tuple[Stack, ...]) -> ModelSpec:
         """Return one device's part, with these stacks, as symbols."""
-        model = symbolic(dataclasses.replace(self, stacks=stacks, extra=()))
-        return dataclasses.replace(model, extra=self.extra)._split(symbol("tp", self.tp, "tensor-parallel devices"))
+        model = symbolic(dataclasses.replace(self, stacks=stacks, extra=(), stored=None))
+        return dataclasses.replace(model, extra=self.extra, stored=self.stored)._split(
+            symbol("tp", self.tp, "tensor-parallel devices")
+        )
 
     def plain(self) -> ModelSpec:
         """Return one device's part in plain ints, which searches use since they are fast."""

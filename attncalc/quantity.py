@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
@@ -438,7 +439,9 @@ def symbolic(spec: Spec) -> Spec:
     A dataclass field is documented by `documented(...)`. The result computes Quantities where `spec` computes ints.
     """
     if isinstance(spec, tuple):
-        items = [symbolic(item) for item in spec]
+        items = tuple(map(symbolic, spec))
+        if all(map(operator.is_, items, spec)):
+            return spec
         return type(spec)(*items) if hasattr(spec, "_fields") else type(spec)(items)
     if not dataclasses.is_dataclass(spec) or isinstance(spec, type):
         return spec
@@ -448,9 +451,9 @@ def symbolic(spec: Spec) -> Spec:
         if type(value) is int and "meaning" in field.metadata:
             name = field.metadata["symbol"] or field.name
             changes[field.name] = symbol(name, value, field.metadata["meaning"])
-        elif isinstance(value, tuple) or dataclasses.is_dataclass(value):
-            changes[field.name] = symbolic(value)
-    return dataclasses.replace(spec, **changes)
+        elif (changed := symbolic(value)) is not value:
+            changes[field.name] = changed
+    return dataclasses.replace(spec, **changes) if changes else spec
 
 
 def documented(

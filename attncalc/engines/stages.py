@@ -48,7 +48,7 @@ def parts_of(
     """
     numbered = numbered or model.quantization is not None
     output = len(sizes) - 1 if output is None else output
-    single = [dataclasses.replace(run, count=1) for run in model.main.layers for _ in range(run.count)]
+    single = [layer for run in model.main.layers for layer in [dataclasses.replace(run, count=1)] * run.count]
     parts, start = [], model.first_layer
     for i, layers in enumerate(cut(single, sizes)):
         stack = dataclasses.replace(model.main, layers=tuple(layers))

@@ -94,7 +94,8 @@ class Llamacpp(Engine[LlamacppArgs]):
         return device_parts(draft, args)[1]
 
     def for_batch(self, args: LlamacppArgs, batch: int | None) -> LlamacppArgs:
-        return dataclasses.replace(args, batch=batch and min(batch, MAX_SEQUENCES))
+        batch = batch and min(batch, MAX_SEQUENCES)
+        return args if batch == args.batch else dataclasses.replace(args, batch=batch)
 
     def quantized(self, model: ModelSpec, weights_dtype: str) -> ModelSpec | None:
         return quantized(model, weights_dtype) if weights_dtype in FILE_TYPES and not model.encoder else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...ggml import TYPES_BY_NAME
 from ...units import dtype
-from .placement import HOST, block_count, place_blocks, placement_of
+from .placement import HOST, Placement, block_count, place_blocks, placement_of
 
 if TYPE_CHECKING:
     from ...checkpoint import StoredTensor
@@ -128,16 +128,30 @@ def model_buffers(model: ModelSpec, args: LlamacppArgs) -> dict[str, int]:
     """Return the bytes of each device's model buffer by its name in the log, the host first; {} without a GGUF file."""
     if not model.stored or not model.stored.contents:
         return {}
-    devices = tensors_of(model, args, predicts=args.speculative_layers > 0)
-    sizes = {
-        "CPU_Mapped": mapped_bytes(devices[HOST]),
-        **{f"CUDA{gpu}": cuda_bytes(devices[gpu]) for gpu in range(args.gpus)},
-    }
-    return {name: size for name, size in sizes.items() if size}
+    predicts = args.speculative_layers > 0
+
+    def measured() -> dict[str, int]:
+        devices = tensors_of(model, args, predicts=predicts)
+        sizes = {
+            "CPU_Mapped": mapped_bytes(devices[HOST]),
+            **{f"CUDA{gpu}": cuda_bytes(devices[gpu]) for gpu in range(args.gpus)},
+        }
+        return {name: size for name, size in sizes.items() if size}
+
+    return model.kept(("buffers", predicts, *_placed_by(model.main.n_layers, args)), measured)
 
 
 def tensors_of(model: ModelSpec, args: LlamacppArgs, *, predicts: bool = False) -> dict[int, list[StoredTensor]]:
     """Return the tensors of the model's GGUF file on the host and on each GPU, as in `tensors_by_device`."""
     contents = model.stored.contents if model.stored else ()
     has_head = model.head is not None and model.head.kind == "lm"
-    return tensors_by_device(contents, args, model.main.n_layers, has_head=has_head, predicts=predicts)
+    layers = model.main.n_layers
+    return model.kept(
+        ("tensors", predicts, *_placed_by(layers, args)),
+        lambda: tensors_by_device(contents, args, layers, has_head=has_head, predicts=predicts),
+    )
+
+
+def _placed_by(layers: int, args: LlamacppArgs) -> tuple[Placement, int, int]:
+    """Return all that `tensors_by_device` reads of the arguments."""
+    return place_blocks(block_count(layers, args), args), args.n_cpu_moe, args.gpus
