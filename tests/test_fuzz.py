@@ -20,7 +20,7 @@ CORPUS = sorted((Path(__file__).parent / "fuzz" / "corpus").glob("*.json"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
 def test_a_damaged_input_gives_an_answer_or_one_error(kind: str, random: Random) -> None:
     check(KINDS[kind](random))

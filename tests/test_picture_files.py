@@ -153,23 +153,23 @@ def test_a_title_is_text_and_nothing_else(tmp_path: Path, name: str, suffix: str
 
 
 @pytest.mark.parametrize("suffix", STARTS)
-def test_the_same_command_writes_the_same_bytes(tmp_path: Path, suffix: str) -> None:
+def test_the_same_command_writes_the_same_bytes(ask: Ask, tmp_path: Path, suffix: str) -> None:
     """Whatever the user's settings of matplotlib are, even wrong ones, and whenever it is."""
     settings = tmp_path / "matplotlibrc"
     settings.write_text("axes.facecolor: red\nfont.size: 30\nsvg.fonttype: path\nno.such.key: 1\ntext.usetex: True\n")
-    command = f"attncalc {' '.join(FIT)} --show memory,roofline --plot {tmp_path}"
-    first = shell(f"{command}/a{suffix}")
+    command = [*FIT, "--show", "memory,roofline", "--plot", str(tmp_path)]
+    first = ask(*command[:-1], f"{command[-1]}/a{suffix}")
     second = shell(
-        f"{command}/b{suffix}",
+        f"attncalc {' '.join(command)}/b{suffix}",
         MATPLOTLIBRC=str(settings),
         MPLBACKEND="none",
         MPLCONFIGDIR=str(tmp_path / "a" / "missing"),
         SOURCE_DATE_EPOCH="1",
         TZ="Asia/Tokyo",
     )
-    assert (first.returncode, second.returncode) == (0, 0)
-    assert (first.stderr, second.stderr) == ("", "")
-    assert first.stdout == second.stdout
+    assert (first.code, second.returncode) == (0, 0)
+    assert (first.err, second.stderr) == ("", "")
+    assert first.out == second.stdout
     assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
 
 

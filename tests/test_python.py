@@ -144,7 +144,7 @@ places = [{"gpu": "h100"}, {"gpu": "2xa100-40gb"}, {"gpu": "24GB"}, {"kv_memory"
 traffics: list[dict[str, Any]] = [{}, {"prompt": "4K", "output": 0}, {"prompt": 500, "output": "1K"}, {"prompt": "4K"}]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     place=st.sampled_from([*places, {}, {"gpu": "h1000"}]),
     traffic=st.sampled_from(traffics),

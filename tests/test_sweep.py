@@ -47,14 +47,14 @@ def test_rows_of_a_large_sweep_equal_kv_and_flops(ask: Ask) -> None:
         "models": ["llama2-70b", "gemma3-27b", "deepseek-v3", "mistral-7b", "qwen3-next-80b-a3b"],
         "kv_dtype": "bf16,fp8",
         "tp": "1,2",
-        "batch": "1:60:1",
+        "batch": "1:20:1",
         "context": "1K:100K:1K",
     }
     cells = sweep(**axes)
-    assert len(cells) == 5 * 2 * 2 * 60 * 100 == 120_000
-    picked = set(random.Random(16).sample(range(len(cells)), 50))
+    assert len(cells) == 5 * 2 * 2 * 20 * 100 == 40_000
+    picked = set(random.Random(16).sample(range(len(cells)), 30))
     rows = [row for i, row in enumerate(cells) if i in picked]
-    assert len(rows) == 50
+    assert len(rows) == 30
     for row in rows:
         kv = results(ask("kv", row["model"], *options(row), "--json"))
         assert {name: row[name] for name in ("kv_cache", "kv_cache_per_token")} == {
@@ -84,8 +84,8 @@ def test_rows_equal_fit(engine: str) -> None:
         ],
         engine=engine,
         gpu="h100-80gb,2xrtx-4090",
-        batch="1,7,300",
-        context="900,8K,200_000",
+        batch="1,300",
+        context="900,200_000",
     )
     rows = random.Random(16).sample(list(cells), 8)
     for row in rows:

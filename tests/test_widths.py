@@ -36,19 +36,20 @@ def too_wide(text: str, width: int) -> list[str]:
 
 
 def logs() -> Iterator[tuple[str, ...]]:
-    """Yield the command line of every log of the test data."""
-    for entry in json.loads((LOGS / "logs.json").read_text()):
-        if "excerpt" in entry:
-            model = entry["model"]
-            model = str(LOGS / model) if model.startswith("models/") else model
-            yield (model, "--gpu", "h100", "--log", str(LOGS / entry["excerpt"]))
+    """Yield the command line of every failed start of the test data, and of every third log."""
+    entries = [entry for entry in json.loads((LOGS / "logs.json").read_text()) if "excerpt" in entry]
+    for entry in entries[::3]:
+        model = entry["model"]
+        model = str(LOGS / model) if model.startswith("models/") else model
+        yield (model, "--gpu", "h100", "--log", str(LOGS / entry["excerpt"]))
     for log in (*(LOGS / "doctor").iterdir(), *(LOGS / "refusals").iterdir()):
         yield ("qwen3-8b", "--log", str(log))
 
 
-@each("command", COMMANDS)
-def test_a_pipe_has_80_columns(command: str) -> None:
-    assert too_wide(printed(command), 80) == []
+def test_a_pipe_has_80_columns() -> None:
+    """As the docs show it, which their own test compares with what the program prints."""
+    wide = {screen.command: too_wide(screen.text, 80) for screen in screens() if screen.command in COMMANDS}
+    assert {command: lines for command, lines in wide.items() if lines} == {}
 
 
 @each("command", list(logs()))
