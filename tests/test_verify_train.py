@@ -34,6 +34,8 @@ POSITIONS = FUSED + "learned_positions: 64\n"
 LAYERNORM = MHA.replace("rmsnorm", "layernorm").replace("mlp: gated", "mlp: plain")
 EXPERTS = GROUPED + "n_experts: 4\nn_experts_per_token: 2\n"
 TIED = GROUPED + "tied_embeddings: true\n"
+GEMMA = GROUPED + "model_type: gemma2\nnorms_per_layer: 4\n"
+PARALLEL = MHA + "model_type: cohere\nnorms_per_layer: 1\n"
 MODELS = {
     "grouped": GROUPED,
     "mha": MHA,
@@ -45,6 +47,12 @@ MODELS = {
     "latent": LATENT,
     "experts": EXPERTS,
     "tied": TIED,
+    "gelu in single operations": LAYERNORM + "model_type: gpt2\n",
+    "relu": LAYERNORM + "model_type: opt\n",
+    "gain in fp32": GROUPED + "model_type: olmo2\n",
+    "shifted gain, norms after": GEMMA,
+    "one centred norm": PARALLEL,
+    "partly rotated": GROUPED + "model_type: glm4\n",
 }
 
 
@@ -81,9 +89,9 @@ def recorded(ask: Ask, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch)
     given: list[tuple[Any, Any]] = []
     true = checks.saved_checks
 
-    def record(run: Any, measured: Any, on_device: Any) -> Any:
+    def record(run: Any, measured: Any, on_device: Any, **tolerances: int) -> Any:
         given.append((run, measured))
-        return true(run, measured, on_device)
+        return true(run, measured, on_device, **tolerances)
 
     monkeypatch.setattr(training, "saved_checks", record)
     train(ask, text, folder)

@@ -36,6 +36,7 @@ class SavedTensor(NamedTuple):
             input of a matmul (ban_recompute_materialized_backward in torch/_functorch/config.py).
         is_replicated: every tensor-parallel device has all of it, and sequence parallelism divides it.
         is_statistic: a few values per row, such as a mean, which papers leave out.
+        read_by: the matrices that read it, if another operation saves it anyway.
     """
 
     name: str
@@ -47,6 +48,28 @@ class SavedTensor(NamedTuple):
     is_pointwise: bool = False
     is_replicated: bool = False
     is_statistic: bool = False
+    read_by: tuple[str, ...] = ()
+
+
+class ClassMath(NamedTuple):
+    """How a class of transformers computes what its layers save.
+
+    Attributes:
+        gain: how a norm multiplies by its gain: 'cast' in the activations' dtype, in 'fp32', in fp32 'shifted' by
+            one, or 'centred': a LayerNorm in single fp32 operations.
+        activation: the activation function: 'fused', or 'gelu_new' in single operations, or 'relu', whose derivative
+            needs its result only.
+        joins_heads: q is joined from a rotated and another part, in an order of heads and tokens in which the output of
+            a fused kernel must be copied for W_o.
+        caps_scores: eager scores pass a tanh.
+        caps_logits: logits pass a tanh.
+    """
+
+    gain: Literal["cast", "fp32", "shifted", "centred"] = "cast"
+    activation: Literal["fused", "gelu_new", "relu"] = "fused"
+    joins_heads: bool = False
+    caps_scores: bool = False
+    caps_logits: bool = False
 
 
 class Forward(NamedTuple):
@@ -63,6 +86,7 @@ class Forward(NamedTuple):
         norm: the kind of norm.
         rotary: whether q and k are rotated, and are new tensors then.
         dropout: whether dropout is active, as in GPT-2 and Megatron's early models.
+        math: how the class of the model computes norms and activation functions.
     """
 
     B: int
@@ -75,6 +99,7 @@ class Forward(NamedTuple):
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     rotary: bool = True
     dropout: bool = False
+    math: ClassMath = ClassMath()
 
     @property
     def tokens(self) -> int:
@@ -98,32 +123,26 @@ def norm_tensors(
     """Yield what one norm saves: its input, its statistics, and the normalized input if that is another tensor.
 
     transformers computes an RMSNorm in fp32 by single operations (LlamaRMSNorm): it saves an fp32 copy of the input,
-    1 / RMS, and the normalized input for the gradient of the gain. LayerNorm and fused RMSNorms save their input.
+    1 / RMS, and the normalized input for the gradient of the gain, in the dtype in which they are multiplied.
+    LayerNorm and fused RMSNorms save their input.
     """
-    elements = rows * width
-    if f.norm == "rmsnorm" and f.upcasts:
-        yield SavedTensor(
-            f"{name} input in fp32",
-            "the norm's square and product",
-            FP32 * elements,
-            part,
-            is_replicated=is_replicated,
-        )
-        yield SavedTensor(
-            f"{name} normalized",
-            "the gradient of the gain",
-            f.bytes * elements,
-            part,
-            (f"{name}",),
-            is_pointwise=True,
-            is_replicated=is_replicated,
-        )
+    elements, gain = rows * width, f.math.gain
+    plain = (part, (), False, False, is_replicated)
+    if f.upcasts and (f.norm == "rmsnorm" or gain == "centred"):
+        copies = 2 if gain == "centred" else 1  # input - mean is computed twice: for the variance, and to be scaled
+        for copy in range(copies):
+            what = "input in fp32" if copies == 1 else f"centred input {copy + 1}"
+            yield SavedTensor(f"{name} {what}", "the norm's square and product", FP32 * elements, *plain)
+        size = f.bytes if gain == "cast" else FP32
+        meaning = "the gradient of the gain"
+        yield SavedTensor(f"{name} normalized", meaning, size * elements, part, (name,), False, True, is_replicated)
+        if gain == "shifted" or (gain == "centred" and f.is_half):
+            yield SavedTensor(f"{name} gain in fp32", "the gradient of its input", FP32 * width, *plain, True)
+        vectors = 1
     else:
-        yield SavedTensor(f"{name} input", "the norm", f.bytes * elements, part, is_replicated=is_replicated)
-    vectors = 2 if f.norm == "layernorm" else 1  # mean and 1 / deviation, or 1 / RMS
-    yield SavedTensor(
-        f"{name} statistics", "the norm", FP32 * vectors * rows, part, is_replicated=is_replicated, is_statistic=True
-    )
+        yield SavedTensor(f"{name} input", "the norm", f.bytes * elements, *plain)
+        vectors = 2 if f.norm == "layernorm" else 1  # mean and 1 / deviation, or 1 / RMS
+    yield SavedTensor(f"{name} statistics", "the norm", FP32 * vectors * rows, *plain, True)
 
 
 def kernel_tensors(
@@ -143,13 +162,17 @@ def kernel_tensors(
     yield SavedTensor(f"v{fp32}", "PV", size * f.source_tokens * kv_heads * d_v)
     output = f.bytes * f.tokens * n_heads * d_v
     if f.kernel in ("flash", "efficient", "cudnn"):
-        yield SavedTensor("output", "the kernel and W_o", output)
+        yield SavedTensor("output", "the kernel and W_o", output, read_by=() if f.math.joins_heads else output_of)
+        if f.math.joins_heads:
+            yield SavedTensor("output, copied", "the gradient of W_o", output, input_of=output_of)
         yield SavedTensor("log-sum-exp", "the kernel", FP32 * f.tokens * n_heads, is_score=True, is_statistic=True)
         return
     pairs = f.B * n_heads * f.S * f.T
     if f.kernel == "math":
         yield SavedTensor(f"probabilities{fp32}", "softmax and PV", size * pairs, is_score=True)
     else:
+        if f.math.caps_scores:
+            yield SavedTensor("tanh of the scores", "the softcap", f.bytes * pairs, is_score=True, is_pointwise=True)
         if f.upcasts and f.is_half:
             yield SavedTensor("probabilities in fp32", "softmax", FP32 * pairs, is_score=True)
             yield SavedTensor("probabilities", "PV", f.bytes * pairs, is_score=True)

@@ -6,8 +6,10 @@ A layer's saved tensors are listed once (attention/saved.py and below). Recomput
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 
+from ...attention.recurrent import NoAttention
 from ...attention.saved import (
     FP32,
     INT64,
@@ -25,6 +27,7 @@ from ...quantity import Quantity, quantity, summed, symbol, symbol_like, total
 from ...records import NamedTuple
 from ...units import dtype
 from ..common import group_name
+from .classes import class_math
 from .setup import Stage, Training
 from .tensors import is_target, layer_tensors
 
@@ -88,14 +91,15 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
             stack.norm,
             rotary=not (stack.learned_positions or stack.relative_position_buckets),
             dropout=run.dropout,
+            math=class_math(model.model_type),
         )
-        saved = tuple(_reduced(run, layer_tensors_saved(run, model, stack, group, f, source)))
+        saved = tuple(_reduced(run, f, layer_tensors_saved(run, model, stack, group, f, source)))
         layers.append(LayerSaved(group_name(model, stack, group), group, saved, tuple(_kept(run, f, saved))))
     for stack in model.stacks:
         length = workload.source if stack.input == "source" else tokens
         f = Forward(workload.batch, length or 0, length or 0, stack.d_model, element, run.kernel)
-        f = f._replace(upcasts=run.upcasts and not run.compiled, norm=stack.norm)
-        outside += _reduced(run, _outside(stage, model, stack, f))
+        f = f._replace(upcasts=run.upcasts and not run.compiled, norm=stack.norm, math=class_math(model.model_type))
+        outside += _reduced(run, f, _outside(run, stage, model, stack, f))
         if run.kernel == "eager" and run.workload.recompute == "full" and stack is model.main:
             mask = f.bytes * f.B * f.S * f.S
             outside.append(SavedTensor("causal mask", "the layers' recomputation", mask, "embedding"))
@@ -113,6 +117,11 @@ def layer_tensors_saved(
     for norm in others:
         yield from norm
     yield from (tensor for tensor in inside if tensor.part == "mlp")
+    if run.autocasts:
+        one = dataclasses.replace(layers, count=1)
+        n = sum(tensor.total for tensor in layer_tensors(run, model, stack, one) if tensor.is_hidden)
+        matrices = symbol_like(f.bytes, "N_layer", n, "elements of the layer's matrices")
+        yield SavedTensor("cast weights", "autocast", f.bytes * matrices, "mlp" if layers.mlp else "attention")
 
 
 def _plain_tensors(layers: Layers, f: Forward, source: int) -> Iterator[SavedTensor]:
@@ -156,15 +165,22 @@ def mlp_tensors(mlp: Mlp, f: Forward) -> Iterator[SavedTensor]:
         yield from _inside(mlp.gated, f, mlp.n_shared_experts * mlp.d_ff, "shared experts' ")
 
 
+_OPERANDS = {"fused": 1, "relu": 0, "gelu_new": 4}
+"""Tensors that an activation function saves besides its result: its input. 0.5 x (1 + tanh(...)) in single operations
+saves x, 0.5 x, the tanh and 1 + tanh."""
+
+
 def _inside(gated: bool, f: Forward, width: int, of: str) -> Iterator[SavedTensor]:
     size = f.bytes * f.tokens * width
+    before, function = ("gate", "SiLU of the gate") if gated else ("up", "activation")
+    for i in range(_OPERANDS[f.math.activation]):
+        name = f"{of}{before}" if i == 0 else f"{of}{before}, operand {i + 1} of the activation"
+        yield SavedTensor(name, "the activation", size, "mlp", is_pointwise=i > 0)
     if gated:
-        yield SavedTensor(f"{of}gate", "SiLU", size, "mlp")
-        yield SavedTensor(f"{of}SiLU of the gate", "the product", size, "mlp", is_pointwise=True)
+        yield SavedTensor(f"{of}{function}", "the product", size, "mlp", is_pointwise=True)
         yield SavedTensor(f"{of}up", "the product", size, "mlp")
         yield SavedTensor(f"{of}product", "the gradient of W_down", size, "mlp", ("W_down",))
     else:
-        yield SavedTensor(f"{of}up", "the activation", size, "mlp")
         yield SavedTensor(f"{of}activation", "the gradient of W_down", size, "mlp", ("W_down",))
 
 
@@ -176,24 +192,26 @@ def _adapted(
     The input of a matrix is kept for its adapter A if it has one. An adapter in fp32 beside activations of 16 bits has
     an fp32 copy of its own (peft casts it, tuners/lora/layer.py).
     """
-    tensors = list(_plain_tensors(layers, f, source))
+    tensors = _plain_tensors(layers, f, source)
     if run.lora is None:
-        yield from tensors
+        in_parallel = int(layers.norms) == 1 and not isinstance(layers.attention, NoAttention)
+        # attention has saved the input of a parallel MLP already
+        yield from (t for t in tensors if not (in_parallel and t.part == "mlp" and t.name == "input"))
         return
     targets = run.lora.targets
     adapter_bytes = dtype(run.param_dtype).bits // 8
     copies = adapter_bytes != int(f.bytes)
     for tensor in tensors:
-        adapted = [name for name in tensor.input_of if name in targets]
+        adapted = [name for name in (*tensor.input_of, *tensor.read_by) if name in targets]
         if not tensor.input_of:
             yield tensor
         elif adapted and not copies:
             yield tensor._replace(input_of=tuple(adapted))
-        elif adapted:
+        if adapted and copies:
             size = symbol_like(f.bytes, "bytes_adapter", adapter_bytes, "bytes of an element of an adapter")
             for name in adapted:
                 copied = tensor.size // f.bytes * size
-                yield tensor._replace(name=f"fp32 input of {name} A", size=copied)
+                yield tensor._replace(name=f"fp32 input of {name} A", size=copied, input_of=(name,), read_by=())
     for matrix in layer_tensors(run, model, stack, layers):
         if is_target(run, matrix):
             yield SavedTensor(
@@ -204,7 +222,7 @@ def _adapted(
             )
 
 
-def _outside(stage: Stage, model: ModelSpec, stack: Stack, f: Forward) -> Iterator[SavedTensor]:
+def _outside(run: Training, stage: Stage, model: ModelSpec, stack: Stack, f: Forward) -> Iterator[SavedTensor]:
     """Yield what is saved outside the layers of a stack: token ids, the norms around them, the head's input."""
     is_main = stack is model.main
     if stage.is_first and (is_main or stack.input == "source"):
@@ -219,12 +237,18 @@ def _outside(stage: Stage, model: ModelSpec, stack: Stack, f: Forward) -> Iterat
         yield from norm_tensors(f, f.tokens, stack.d_model, "norm", "head")
     if is_main and model.head and model.head.kind == "lm":
         yield matrix_input(f, model.table_width, ("lm_head",), "input of the head", "head")
+        vocabulary = model.vocab_size or 0
+        if run.autocasts:
+            yield SavedTensor("cast weights of the head", "autocast", f.bytes * vocabulary * model.table_width, "head")
+        if f.math.caps_logits and run.loss == "full":
+            size = f.bytes * f.tokens * vocabulary
+            yield SavedTensor("tanh of the logits", "the softcap", size, "head", is_pointwise=True)
     elif stack.input == "source":
         yield SavedTensor("output of the encoder", "W_k and W_v of the decoder", f.bytes * f.tokens * f.d_model, "head")
 
 
-def _reduced(run: Training, tensors: Iterable[SavedTensor]) -> Iterator[SavedTensor]:
-    """Yield what is left with frozen weights, a compiler and sequence parallelism.
+def _reduced(run: Training, f: Forward, tensors: Iterable[SavedTensor]) -> Iterator[SavedTensor]:
+    """Yield what is left with frozen weights, a compiler and sequence parallelism, and what autocast changes.
 
     A frozen norm's gain needs no normalized input. What a compiler fuses, it computes again.
     """
@@ -235,7 +259,19 @@ def _reduced(run: Training, tensors: Iterable[SavedTensor]) -> Iterator[SavedTen
             continue
         if run.compiled and tensor.is_pointwise:
             continue
-        yield _divided(run, tensor)
+        for changed in _cast(f, tensor) if run.autocasts else (tensor,):
+            yield _divided(run, changed)
+
+
+def _cast(f: Forward, tensor: SavedTensor) -> Iterator[SavedTensor]:
+    """Yield a tensor as autocast saves it: the residual and its norms are in fp32, and each matmul casts its input."""
+    if tensor.name in ("norm input", "norm normalized") and f.math.gain == "cast":
+        yield tensor._replace(size=tensor.size // f.bytes * FP32)
+    elif tensor.name == "input":
+        for matrix in tensor.input_of:
+            yield tensor._replace(name=f"input of {matrix}", input_of=(matrix,))
+    else:
+        yield tensor
 
 
 def _divided(run: Training, tensor: SavedTensor) -> SavedTensor:
@@ -247,7 +283,7 @@ def _divided(run: Training, tensor: SavedTensor) -> SavedTensor:
 def _kept(run: Training, f: Forward, tensors: Iterable[SavedTensor]) -> Iterator[SavedTensor]:
     """Yield what stays until the layer's backward pass begins, by the recomputation."""
     if run.workload.recompute == "full":
-        size = f.bytes * f.tokens * f.d_model
+        size = (FP32 if run.autocasts else f.bytes) * f.tokens * f.d_model
         yield _divided(run, SavedTensor("input of the layer", "recomputation", size, is_replicated=True))
         return
     for tensor in tensors:

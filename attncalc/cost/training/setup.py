@@ -166,6 +166,12 @@ class Training:
         return self.zero == 3 and not self.master
 
     @property
+    def autocasts(self) -> bool:
+        """Return whether fp32 weights are cast for each matmul, as torch.autocast does."""
+        is_half = dtype(self.dtype).bits == 16
+        return self.param_dtype == "fp32" and is_half and self.lora is None and not self.is_fsdp
+
+    @property
     def dp(self) -> int:
         """Return the data-parallel ranks."""
         return self.gpus // (self.tp * self.pp * self.cp)

@@ -160,6 +160,17 @@ def _moments(
             logits = (Held("logits", "the model's output, which the loop holds", output),)
         yield StepMoment("backward pass of the loss", (*always, kept, *logits, *_loss(run, model, saved)))
     first = always or _head_gradients(run, stage, model, held)
+    last_grads = grads
+    embedding = sum(t.total for t in held.trained_tensors if t.part == "embedding")
+    if stage.is_first and embedding and run.zero < 2 and not run.in_backward:
+        size = symbol("bytes_grad", dtype(run.grad_dtype).bits // 8, f"bytes of a gradient in {run.grad_dtype}")
+        table = symbol("N_embedding", embedding, "trained parameters of the embedding")
+        is_tied = bool(model.head and model.head.tied)
+        if not is_tied and not always:
+            last_grads = grads._replace(size=quantity(grads.size - table * size))
+        copies = symbol("copies_grad", 2 if is_tied else len(always), "gradients to add to another, and their sum")
+        adding = Held("temporary", "gradients of the embedding that are added", quantity(copies * table * size))
+        yield StepMoment("backward pass of the embedding", (grads, *logits, adding))
     for layer in saved.layers:
         of = "" if len(saved.layers) == 1 else f" ({layer.group})"
         one = Held("activations", "activations of one layer", total(t.size for t in layer.kept))
@@ -173,7 +184,7 @@ def _moments(
             last = kept._replace(size=quantity(kept.size - total(t.size for t in freed))) if freed else kept
             where = f"{'MLP' if part == 'mlp' else part} in the"
             yield StepMoment(f"backward pass of the {where} last layer{of}", (*first, last, *logits, more))
-            yield StepMoment(f"backward pass of the {where} first layer{of}", (grads, one, *logits, more))
+            yield StepMoment(f"backward pass of the {where} first layer{of}", (last_grads, one, *logits, more))
     stepping = _stepping(run, held)
     temporaries = [Held("temporary", "the optimizer's temporaries", stepping)] if stepping else []
     yield StepMoment("optimizer step", (grads, *logits, *temporaries))
@@ -254,7 +265,9 @@ def _temporaries(run: Training, layer: LayerSaved) -> dict[str, Quantity]:
     scores: the gradient of its output and that times the output in fp32, and the result (softmax_backward_cuda_out in
     aten/src/ATen/native/cuda/SoftMax.cu). Other kernels have the gradients of q, k, v and the output.
     """
-    inside = [t.size for t in layer.tensors if t.part == "mlp" and t.name.endswith(("gate", "up"))]
+    mlp = [t for t in layer.tensors if t.part == "mlp"]
+    inside = [t.size for t in mlp if t.name.endswith(("gate", "up"))]
+    inside = inside or [t.size for t in mlp if t.name.endswith("activation")]  # ReLU saves its result only
     found = {"mlp": quantity(summed([*inside, *inside[:1]]))} if inside else {}
     scores = {t.name: t.size for t in layer.tensors if t.is_score and not t.is_statistic}
     if scores:

@@ -63,21 +63,14 @@ class AttentionLayer(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2)) * gain over the last dimension, in place as a fused kernel computes it.
-
-    With gradients it is out of place and in fp32, as in transformers' classes.
-    """
+    """x / sqrt(mean(x^2)) * gain over the last dimension, in place as a fused kernel computes it."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Overwrite `x` with its normalised values and return it; with gradients, return a new tensor."""
-        if torch.is_grad_enabled():
-            wide = x.float()
-            wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
-            return self.weight * wide.to(x.dtype)
+        """Overwrite `x` with its normalised values and return it."""
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         return x.div_(norm.mul_(x.shape[-1] ** -0.5).add_(1e-6)).mul_(self.weight)
 

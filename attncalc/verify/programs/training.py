@@ -16,6 +16,7 @@ from ...errors import CannotCheckError
 from ...model import ModelSpec
 from ...records import NamedTuple
 from ...units import BYTES, count, human
+from ..checks.memory import SEEDS
 from ..devices import Device
 from ..errors import CannotRunError
 from ..plan import OVERHEAD, USABLE_SHARE
@@ -70,7 +71,8 @@ def verify_training(model: ModelSpec, request: VerifyRequest, device: Device, on
             run = training_run(
                 small, request.batch, request.context, request.dtype, way.kernel, recompute=way.recompute
             )
-            checks += saved_checks(run, measured, size_on(device.type, run))
+            seeds = 0 if device.type == "cpu" else SEEDS
+            checks += saved_checks(run, measured, size_on(device.type, run), seeds=seeds)
             checks += () if any(check.name == "train_gradients" for check in checks) else state_checks(run, measured)
             checks += peak_check(run, measured)
             on_progress.keep(_result(checks, skipped, limits, request))
@@ -120,7 +122,7 @@ def _train(trained: TrainedModel, model: ModelSpec, request: VerifyRequest, devi
     """Train for two steps, and measure the second one's peak. Raises CannotRunError if the kernel does not run."""
     trained.set_recompute(way.recompute)
     trained.zero_grad()
-    optimizer = torch.optim.AdamW(trained.parameters(), foreach=False)
+    optimizer = torch.optim.AdamW(trained.parameters(), fused=True)
     generator = torch.Generator().manual_seed(request.seed)
     vocabulary = trained.embedding.num_embeddings
     ids = torch.randint(vocabulary, (request.batch, request.context), generator=generator).to(device.torch)

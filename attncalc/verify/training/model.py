@@ -6,7 +6,9 @@ Norms and the loss compute in fp32 as in transformers' classes: the formulas cou
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,15 +16,18 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from ...attention.recurrent import NoAttention
+from ...cost.training.classes import class_math
 from ...errors import CannotCheckError
 from ...mlp import Mlp
-from ...model import Layers, ModelSpec, Stack
+from ...model import Layers, ModelSpec
 from ..layers import build
-from ..layers.base import Attend, AttentionLayer
+from ..layers.base import Attend, AttentionLayer, RMSNorm
 from ..masks import KernelMask, prefill_mask
 from ..real_layer import attend_with
 
 EPS = 1e-6
+CAP = 30.0
+"""final_logit_softcapping of Gemma."""
 
 
 def one_of_each(model: ModelSpec) -> ModelSpec:
@@ -39,45 +44,69 @@ def one_of_each(model: ModelSpec) -> ModelSpec:
 
 
 class Norm(nn.Module):
-    """RMSNorm as transformers' LlamaRMSNorm computes it."""
+    """A norm as a class of transformers computes it in single operations: LlamaRMSNorm, or as `gain` says."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, gain: str = "cast") -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
+        self.gain = gain
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise in fp32, and multiply by the gain in the dtype of `x`."""
+        """Normalise in fp32, and multiply by the gain."""
         wide = x.float()
+        if self.gain == "centred":
+            mean = wide.mean(-1, keepdim=True)
+            deviation = (wide - mean).pow(2).mean(-1, keepdim=True)
+            return (self.weight.float() * ((wide - mean) * torch.rsqrt(deviation + EPS))).to(x.dtype)
         wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPS)
-        return self.weight * wide.to(x.dtype)
+        if self.gain == "cast":
+            return self.weight * wide.to(x.dtype)
+        return (wide * (self.weight if self.gain == "fp32" else 1.0 + self.weight.float())).to(x.dtype)
+
+
+def norm_of(model: ModelSpec) -> Callable[[int], nn.Module]:
+    """Return what builds a norm of a width."""
+    gain = class_math(model.model_type).gain
+    if model.main.norm == "layernorm" and gain != "centred":
+        return nn.LayerNorm
+    return partial(Norm, gain=gain)
+
+
+def gelu_new(x: Tensor) -> Tensor:
+    """Return GELU by single operations, as transformers' NewGELUActivation computes it."""
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu_new": gelu_new, "relu": functional.relu}
 
 
 class DenseMlp(nn.Module):
-    """An MLP: SwiGLU if it is gated, else with GELU."""
+    """An MLP with the activation function of its class: SwiGLU by default if it is gated, else GELU."""
 
-    def __init__(self, mlp: Mlp, d_model: int, width: int) -> None:
+    def __init__(self, mlp: Mlp, d_model: int, width: int, activation: str) -> None:
         super().__init__()
         self.W_up = nn.Linear(d_model, width, bias=mlp.bias)
         self.W_gate = nn.Linear(d_model, width, bias=mlp.bias) if mlp.gated else None
         self.W_down = nn.Linear(width, d_model, bias=mlp.bias)
+        self.activation = ACTIVATIONS.get(activation, functional.silu if mlp.gated else functional.gelu)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., d_model) to (..., d_model)."""
         if self.W_gate is None:
-            return self.W_down(functional.gelu(self.W_up(x)))  # type: ignore[no-any-return]
-        return self.W_down(functional.silu(self.W_gate(x)) * self.W_up(x))  # type: ignore[no-any-return]
+            return self.W_down(self.activation(self.W_up(x)))  # type: ignore[no-any-return]
+        return self.W_down(self.activation(self.W_gate(x)) * self.W_up(x))  # type: ignore[no-any-return]
 
 
 class Experts(nn.Module):
     """A mixture of experts: a softmax router, experts that each get their tokens, and shared experts."""
 
-    def __init__(self, mlp: Mlp, d_model: int) -> None:
+    def __init__(self, mlp: Mlp, d_model: int, activation: str) -> None:
         super().__init__()
         self.per_token = mlp.n_experts_per_token or 1
         self.router = nn.Linear(d_model, mlp.n_experts or 1, bias=mlp.router_bias)
-        self.experts = nn.ModuleList(DenseMlp(mlp, d_model, mlp.d_ff) for _ in range(mlp.n_experts or 1))
+        self.experts = nn.ModuleList(DenseMlp(mlp, d_model, mlp.d_ff, activation) for _ in range(mlp.n_experts or 1))
         shared = mlp.d_ff_shared or (mlp.n_shared_experts or 0) * mlp.d_ff
-        self.shared = DenseMlp(mlp, d_model, shared) if shared else None
+        self.shared = DenseMlp(mlp, d_model, shared, activation) if shared else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, S, d_model) to (B, S, d_model)."""
@@ -97,20 +126,32 @@ class Experts(nn.Module):
 
 
 class TrainedLayer(nn.Module):
-    """A layer: a norm, attention and a norm, the MLP, each with a residual; further norms come after them."""
+    """A layer: a norm, attention and a norm, the MLP, each with a residual; further norms come after them.
 
-    def __init__(self, layers: Layers, stack: Stack) -> None:
+    With one norm, attention and MLP both read its output, as in GPT-J.
+    """
+
+    def __init__(self, layers: Layers, model: ModelSpec) -> None:
         super().__init__()
-        norm = nn.LayerNorm if stack.norm == "layernorm" else Norm
+        stack, norm, computes = model.main, norm_of(model), class_math(model.model_type)
+        self.joins_heads = computes.joins_heads
         self.layers, self.mask, self.recompute = layers, stack.mask, False
         self.rotates = not stack.learned_positions
         self.attention = (
             None if isinstance(layers.attention, NoAttention) else build(layers.attention, stack.d_model, stack.d_model)
         )
+        for module in [] if self.attention is None else list(self.attention.modules()):
+            for name, inner in module.named_children():
+                if isinstance(inner, RMSNorm):  # it works in place, which a backward pass forbids
+                    setattr(module, name, Norm(inner.weight.numel(), computes.gain))
         mlp = layers.mlp
         self.mlp: nn.Module | None = None
         if mlp:
-            self.mlp = Experts(mlp, stack.d_model) if mlp.n_experts else DenseMlp(mlp, stack.d_model, mlp.d_ff)
+            self.mlp = (
+                Experts(mlp, stack.d_model, computes.activation)
+                if mlp.n_experts
+                else DenseMlp(mlp, stack.d_model, mlp.d_ff, computes.activation)
+            )
         self.norms = nn.ModuleList(norm(stack.d_model) for _ in range(layers.norms))
 
     def forward(self, x: Tensor, kernel: str) -> Tensor:
@@ -121,20 +162,24 @@ class TrainedLayer(nn.Module):
         return y
 
     def _run(self, x: Tensor, kernel: str) -> Tensor:
-        norms = list(self.norms)
         parts = [part for part in (self.attention, self.mlp) if part is not None]
+        if len(self.norms) == 1 and len(parts) > 1:
+            normed = self.norms[0](x)
+            for part in parts:
+                x = x + self._part(part, normed, kernel)
+            return x
+        norms, after = list(self.norms), len(self.norms) >= 2 * len(parts)  # Gemma normalises the outputs too
         for part in parts:
-            normed = norms.pop(0)(x) if norms else x
-            if isinstance(part, AttentionLayer):
-                positions = torch.arange(x.shape[1], device=x.device)
-                mask = prefill_mask(self.layers.attention.span, self.mask, positions)
-                y = part(normed, self._attend(kernel, mask))
-            else:
-                y = part(normed)
-            if len(norms) >= len(parts):  # Gemma normalises the output too
-                y = norms.pop(0)(y)
-            x = x + y
+            y = self._part(part, norms.pop(0)(x) if norms else x, kernel)
+            x = x + (norms.pop(0)(y) if after else y)
         return x
+
+    def _part(self, part: nn.Module, x: Tensor, kernel: str) -> Tensor:
+        if not isinstance(part, AttentionLayer):
+            return part(x)  # type: ignore[no-any-return]
+        positions = torch.arange(x.shape[1], device=x.device)
+        mask = prefill_mask(self.layers.attention.span, self.mask, positions)
+        return part(x, self._attend(kernel, mask))  # type: ignore[no-any-return]
 
     def _attend(self, kernel: str, mask: KernelMask) -> Attend:
         """Return the kernel with its mask. RoPE makes new tensors of q and k, and so do copies."""
@@ -143,7 +188,8 @@ class TrainedLayer(nn.Module):
             return attend
 
         def rotated(q: Tensor, k: Tensor, v: Tensor, *, scale: float, sinks: Tensor | None) -> Tensor:
-            return attend(q.clone(), k.clone(), v, scale=scale, sinks=sinks)
+            order = torch.contiguous_format if self.joins_heads else torch.preserve_format
+            return attend(q.clone(memory_format=order), k.clone(memory_format=order), v, scale=scale, sinks=sinks)
 
         return rotated
 
@@ -165,11 +211,10 @@ class TrainedModel(nn.Module):
         self.embedding = nn.Embedding(model.vocab_size, stack.d_model)
         table = stack.learned_positions
         self.positions = nn.Embedding(table, stack.d_model) if table else None
-        self.layers = nn.ModuleList(TrainedLayer(layers, stack) for layers in stack.layers)
-        norm = nn.LayerNorm if stack.norm == "layernorm" else Norm
-        self.norm = norm(stack.d_model) if stack.final_norm else None
+        self.layers = nn.ModuleList(TrainedLayer(layers, model) for layers in stack.layers)
+        self.norm = norm_of(model)(stack.d_model) if stack.final_norm else None
         self.head = nn.Linear(stack.d_model, model.vocab_size, bias=model.head.bias)
-        self.is_tied = model.head.tied
+        self.is_tied, self.caps_logits = model.head.tied, class_math(model.model_type).caps_logits
 
     def set_recompute(self, recompute: bool) -> None:
         """Keep only the input of each layer for its backward pass, or all that it saves."""
@@ -189,7 +234,10 @@ class TrainedModel(nn.Module):
         for layer in self.layers:
             x = layer(x, kernel)
         x = x if self.norm is None else self.norm(x)
-        logits = self.head(x).float()
+        logits = self.head(x)
+        if self.caps_logits:
+            logits = torch.tanh(logits / CAP) * CAP
+        logits = logits.float()
         labels = functional.pad(ids, (0, 1), value=-100)[:, 1:].contiguous()
         return functional.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1))
 

@@ -104,7 +104,7 @@ def training_step(
             model.gradient_checkpointing_enable({"use_reentrant": False})
         ids = torch.zeros(batch, tokens, dtype=torch.long)
         inputs = {"input_ids": ids, "labels": ids, "use_cache": False}
-        optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
         saved = SavedTensors(model)
         with saved.recording(), _Flash(saved) as flash:
             loss: Tensor = model(**inputs).loss

@@ -63,7 +63,7 @@ def compare_training(
         if not recompute and step.rope_tables:
             label = "cosines and sines"
             reported.append(Reported("RoPE tables", "rope_tables", label, step.rope_tables, BYTES, ROPE_NOTE))
-        checks += saved_checks(run, measured, size_on("cpu", run), ROUTING)
+        checks += saved_checks(run, measured, size_on("cpu", run), routing=ROUTING)
         checks += () if recompute else state_checks(run, measured)
         checks += peak_check(run, measured)
     limits = [DROPOUT_NOTE]
