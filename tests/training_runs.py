@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -14,8 +15,12 @@ from attncalc.api.train_request import read_train_request
 from attncalc.cost.training.setup import Lora, Training
 from attncalc.cost.training.step import most_loaded
 
+sys.path.append(str(Path(__file__).parent.parent / "tools"))
+from measure_training import config_of
+
 DATA = Path(__file__).parent / "data" / "training"
 FITCHECK: dict[str, Any] = json.loads((DATA / "fitcheck.json").read_text(encoding="utf-8"))
+ON_A_GPU: dict[str, Any] = json.loads((DATA / "h200.json").read_text(encoding="utf-8"))
 PUBLISHED: dict[str, Any] = json.loads((DATA / "published.json").read_text(encoding="utf-8"))
 UNITS = {"GiB": 2**30, "GB": 10**9, "MiB": 2**20}
 
@@ -90,3 +95,33 @@ def published_runs() -> Iterator[Measured]:
     for row in PUBLISHED["runs"]:
         allocated = most_loaded(published_run(row), plain=True).allocated
         yield Measured(row["run"], allocated, row["measured"] * UNITS[row["unit"]], row["within"], row["why"])
+
+
+def runs_on_a_gpu() -> Iterator[Measured]:
+    """Yield the runs of tools/measure_training.py."""
+    for row in ON_A_GPU["runs"]:
+        run = read_train_request(_model_of_config(row["model"]), {**options_of(row["options"]), "gpu": "h200"}).run
+        allocated = most_loaded(run, plain=True).allocated
+        yield Measured(f"{row['model']}: `{row['options']}`", allocated, row["requested"])
+
+
+@cache
+def _model_of_config(name: str) -> ModelSpec:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "config.json"
+        path.write_text(json.dumps(config_of(name)))
+        return load(path)
+
+
+def options_of(words: str) -> Any:
+    """Return options of the command line as those of Python: '-b 2 --no-master-weights'."""
+    found: dict[str, Any] = {}
+    name = ""
+    for word in words.split():
+        if word == "--no-master-weights":
+            found["master_weights"] = False
+        elif word.startswith("-"):
+            name = {"-b": "batch", "-c": "context"}.get(word, word[2:].replace("-", "_"))
+        else:
+            found[name] = word
+    return found

@@ -1,0 +1,258 @@
+"""Measure whole training steps of transformers' classes on a GPU, next to what `attncalc train` predicts.
+
+    python tools/measure_training.py -o docs/measured/h100-training.json
+
+Each run builds the class of a config of tests/data/huggingface.json with random weights, at its full number of layers
+unless RUNS gives fewer, and trains it for three steps in a process of its own. It needs transformers, and peft for
+LoRA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+CONFIGS = ROOT / "tests" / "data" / "huggingface.json"
+STEPS = 3
+GPU = "h100-80gb"
+"""Decides cuBLAS's workspaces, which all Hopper GPUs have in common."""
+LIMIT = 60
+"""Seconds for a run."""
+IN_BF16 = "--no-master-weights --optimizer-dtype bf16"
+"""Weights, gradients and moments in bf16: torch.optim.AdamW on a model in bf16."""
+RUNS = (
+    ("llama-3.2-1b", f"-b 1 -c 2048 {IN_BF16}"),
+    ("llama-3.2-1b", f"-b 4 -c 4096 {IN_BF16}"),
+    ("llama-3.2-1b", f"-b 4 -c 4096 --recompute full {IN_BF16}"),
+    ("llama-3.2-1b", f"-b 1 -c 16384 --recompute full {IN_BF16}"),
+    ("llama-3.2-1b", f"-b 1 -c 2048 --kernel cudnn {IN_BF16}"),
+    ("llama-3.2-1b", f"-b 1 -c 2048 --kernel math {IN_BF16}"),
+    ("llama-3.2-1b", f"-b 1 -c 2048 --kernel eager {IN_BF16}"),
+    ("llama-3.2-1b", "-b 1 -c 2048 --kernel math --dtype fp32 --no-master-weights"),
+    ("llama-3.2-1b", "-b 1 -c 2048 --param-dtype fp32 --no-master-weights"),
+    ("llama-3.2-1b", f"-b 1 -c 64 {IN_BF16}"),
+    ("llama-3.2-1b", f"-b 1 -c 64 --optimizer-step foreach {IN_BF16}"),
+    ("llama-3.2-1b", f"-b 1 -c 64 --optimizer-step loop {IN_BF16}"),
+    ("llama-3.2-1b", f"-b 1 -c 64 --optimizer sgd {IN_BF16}"),
+    ("qwen2.5-0.5b", f"-b 4 -c 2048 {IN_BF16}"),
+    ("qwen3-1.7b", f"-b 2 -c 4096 {IN_BF16}"),
+    ("gpt2", f"-b 8 -c 1024 {IN_BF16}"),
+    ("gpt2", "-b 8 -c 1024 --kernel efficient --dtype fp32 --no-master-weights"),
+    ("opt-125m", f"-b 8 -c 2048 {IN_BF16}"),
+    ("phi-2", f"-b 2 -c 2048 {IN_BF16}"),
+    ("gemma3-1b", f"-b 2 -c 2048 --kernel efficient {IN_BF16}"),
+    ("gemma2-2b", f"-b 1 -c 2048 --kernel eager {IN_BF16}"),
+    ("olmo2-7b --layers 4", f"-b 1 -c 2048 {IN_BF16}"),
+    ("command-r7b --layers 4", f"-b 1 -c 2048 --kernel efficient {IN_BF16}"),
+    ("glm-4-9b-0414 --layers 4", f"-b 1 -c 2048 {IN_BF16}"),
+    ("llama-3.1-8b", f"-b 1 -c 2048 --recompute full {IN_BF16}"),
+    ("llama-3.1-8b", "-b 1 -c 2048 --lora r=16"),
+    ("llama-3.1-8b", "-b 2 -c 4096 --lora r=16 --recompute full"),
+    ("qwen3-8b", "-b 1 -c 4096 --lora r=16,targets=q+v"),
+    ("mixtral-8x7b --layers 2", f"-b 1 -c 2048 {IN_BF16}"),
+    ("qwen3-30b-a3b --layers 4", f"-b 1 -c 2048 {IN_BF16}"),
+)
+"""A config, with fewer layers where it is large, and the options of `attncalc train`."""
+# The sizes of https://huggingface.co/meta-llama/Llama-3.2-1B/blob/main/config.json.
+EXTRA = {
+    "llama-3.2-1b": {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "vocab_size": 128256,
+        "max_position_embeddings": 131072,
+        "tie_word_embeddings": True,
+        "rms_norm_eps": 1e-05,
+        "torch_dtype": "bfloat16",
+    }
+}
+TARGETS = {"W_q": "q_proj", "W_v": "v_proj"}
+"""peft's names of the matrices that a run names; a run that names none has all linear layers."""
+
+
+def config_of(name: str) -> dict[str, Any]:
+    """Return the config of a run: 'olmo2-7b --layers 4' has 4 layers."""
+    name, _, layers = name.partition(" --layers ")
+    config = dict(EXTRA.get(name) or json.loads(CONFIGS.read_text())[name]["config"])
+    return {**config, "num_hidden_layers": int(layers)} if layers else config
+
+
+def predicted(config: dict[str, Any], options: str) -> dict[str, Any]:
+    """Return the answer of `attncalc train`: its facts, and its figures by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "config.json"
+        path.write_text(json.dumps(config))
+        command = [sys.executable, "-m", "attncalc", "train", str(path), *options.split(), "--gpu", GPU, "--json"]
+        answer = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    if not answer.stdout:
+        raise RuntimeError(answer.stderr.strip())
+    document: dict[str, Any] = json.loads(answer.stdout)
+    return document | {row["name"]: row["value"] for row in document["results"]}
+
+
+def measure(config: dict[str, Any], run: dict[str, Any], workload: dict[str, Any]) -> dict[str, Any]:
+    """Train for some steps on the GPU, and return the memory at the peak of the last one."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    torch.cuda.init()
+    torch.zeros(1, device="cuda")
+    free, total = torch.cuda.mem_get_info()
+    context = total - free - torch.cuda.memory_reserved()
+    kernel, dtypes = run["kernel"], {"bf16": torch.bfloat16, "fp32": torch.float32}
+    is_mixed = not run["lora_rank"] and run["param_dtype"] != workload["dtype"]
+    dtype = dtypes[run["param_dtype"] if is_mixed else workload["dtype"]]
+    model = _built(config, run, dtype)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    # Not keywords of one call: torch takes fused or foreach, and neither for its loop.
+    how = {"fused": {"fused": True}, "foreach": {"foreach": True}, "loop": {"foreach": False}}[run["optimizer_step"]]
+    optimizer = (torch.optim.AdamW if run["optimizer"] == "adamw" else torch.optim.SGD)(trained, lr=1e-6, **how)
+    batch, tokens = workload["batch"], workload["context"]
+    ids = torch.randint(config["vocab_size"], (batch, tokens), device="cuda")
+    backend = {
+        "math": "MATH",
+        "flash": "FLASH_ATTENTION",
+        "efficient": "EFFICIENT_ATTENTION",
+        "cudnn": "CUDNN_ATTENTION",
+    }
+    seconds = []
+    after_loading = torch.cuda.memory_stats()["requested_bytes.all.current"]
+    for _ in range(STEPS):
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        started = time.perf_counter()
+        with (
+            sdpa_kernel([getattr(SDPBackend, backend.get(kernel, "FLASH_ATTENTION"))]),
+            torch.autocast("cuda", torch.bfloat16, enabled=is_mixed),
+        ):
+            model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - started)
+    stats = torch.cuda.memory_stats()
+    free, total = torch.cuda.mem_get_info()
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "class": type(model.get_base_model() if run["lora_rank"] else model).__name__,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "trained": sum(p.numel() for p in trained),
+        "loaded": after_loading,
+        "requested": stats["requested_bytes.all.peak"],
+        "allocated": stats["allocated_bytes.all.peak"],
+        "reserved": stats["reserved_bytes.all.peak"],
+        "between_steps": stats["requested_bytes.all.current"],
+        "driver": total - free,
+        "cuda_context": context,
+        "retries": stats["num_alloc_retries"],
+        "seconds": round(min(seconds[1:]), 4),
+    }
+
+
+def _built(config: dict[str, Any], run: dict[str, Any], dtype: Any) -> Any:
+    """Return the class of a config on the GPU, with random weights, without dropout, with the adapters of the run."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
+
+    model_type = config["model_type"]
+    hf_config = AutoConfig.for_model(model_type, **{k: v for k, v in config.items() if k != "model_type"})
+    for field in [name for name in vars(hf_config) if "dropout" in name or "pdrop" in name]:
+        if isinstance(getattr(hf_config, field), float):
+            setattr(hf_config, field, 0.0)
+    attention = "eager" if run["kernel"] == "eager" else "sdpa"
+    with torch.device("cuda"), no_init_weights():
+        model = AutoModelForCausalLM.from_config(hf_config, dtype=dtype, attn_implementation=attention).train()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.02)
+        del parameter  # or what is tied below would be held
+    model.tie_weights()
+    if run["recompute"] == "full":
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    if run["lora_rank"]:
+        from peft import LoraConfig, get_peft_model
+
+        is_all = len(run["lora_targets"]) > len(TARGETS)
+        targets = "all-linear" if is_all else [TARGETS[name] for name in run["lora_targets"]]
+        if run["recompute"] == "full":
+            model.enable_input_require_grads()
+        model = get_peft_model(model, LoraConfig(r=run["lora_rank"], target_modules=targets))
+        model.to(torch.device("cuda"))
+    return model
+
+
+def run_in_a_process(name: str, options: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """Return one run, predicted and measured, or the error that it ended in.
+
+    The process is forked before this one has used the GPU, so that it need not import transformers again.
+    """
+    step = options.partition("--optimizer-step ")[2].split()
+    run = {**answer["run"], "optimizer_step": step[0] if step else "fused"}
+    named = ("allocated", "weights", "optimizer_states", "activations", "logits", "temporary", "flops_per_step")
+    row: dict[str, Any] = {"model": name, "options": options}
+    row["predicted"] = {key: answer[key] for key in (*named, "peak")}
+    processes = multiprocessing.get_context("fork")
+    queue = processes.SimpleQueue()
+
+    def child() -> None:
+        try:
+            queue.put({"measured": measure(config_of(name), run, answer["workload"])})
+        except Exception as error:
+            queue.put({"error": f"{type(error).__name__}: {error}"[:300]})
+
+    process = processes.Process(target=child)
+    process.start()
+    process.join(LIMIT)
+    if process.is_alive():
+        process.kill()
+        return {**row, "error": f"more than {LIMIT} s"}
+    return {**row, **(queue.get() if not queue.empty() else {"error": f"exit code {process.exitcode}"})}
+
+
+def main() -> None:
+    """Measure every run, each in a process of its own, and write them after each one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--output", type=Path, help="the JSON to write")
+    parser.add_argument("--only", default="", help="runs whose words contain this")
+    arguments = parser.parse_args()
+    os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
+    runs = [run for run in RUNS if arguments.only in " ".join(run)]
+    with ThreadPoolExecutor() as pool:
+        answers = list(pool.map(lambda run: predicted(config_of(run[0]), run[1]), runs))
+    import peft
+    import torch
+    import transformers
+
+    facts = {"torch": str(torch.__version__), "transformers": transformers.__version__, "peft": peft.__version__}
+    document: dict[str, Any] = {"command": "python tools/measure_training.py", **facts, "runs": []}
+    for (name, options), answer in zip(runs, answers, strict=True):
+        row = run_in_a_process(name, options, answer)
+        document["runs"].append(row)
+        text = row.get("error", "")
+        if not text:
+            wanted, seen = row["predicted"]["allocated"], row["measured"]["requested"]
+            text = f"{wanted / 2**30:7.2f} GiB predicted, {seen / 2**30:7.2f} measured, {wanted / seen - 1:+.2%}"
+        sys.stdout.write(f"{name:23} {options:66} {text}\n")
+        sys.stdout.flush()
+        if arguments.output:
+            arguments.output.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
