@@ -161,7 +161,7 @@ def _moments(
         yield StepMoment("backward pass of the loss", (*always, kept, *logits, *_loss(run, model, saved)))
     first = always or _head_gradients(run, stage, model, held)
     last_grads = grads
-    embedding = sum(t.total for t in held.trained_tensors if t.part == "embedding")
+    embedding = sum(t.total for t in held.trained_tensors if t.name == "embedding")
     if stage.is_first and embedding and run.zero < 2 and not run.in_backward:
         size = symbol("bytes_grad", dtype(run.grad_dtype).bits // 8, f"bytes of a gradient in {run.grad_dtype}")
         table = symbol("N_embedding", embedding, "trained parameters of the embedding")
