@@ -100,7 +100,7 @@ def published_runs() -> Iterator[Measured]:
 def runs_on_a_gpu() -> Iterator[Measured]:
     """Yield the runs of tools/measure_training.py."""
     for row in ON_A_GPU["runs"]:
-        run = read_train_request(_model_of_config(row["model"]), {**options_of(row["options"]), "gpu": "h200"}).run
+        run = read_train_request(_model_of_config(row["model"]), options_of(row["options"] + " --gpu h200")).run
         allocated = most_loaded(run, plain=True).allocated
         yield Measured(f"{row['model']}: `{row['options']}`", allocated, row["requested"])
 

@@ -16,6 +16,8 @@ from ..quantity import Constant, exact_div, symbol_like
 from ..records import NamedTuple
 
 TrainingKernel = Literal["flash", "efficient", "cudnn", "math", "eager"]
+Gain = Literal["cast", "fp32", "shifted", "centred"]
+Activation = Literal["fused", "gelu_new", "relu"]
 FP32 = Constant(4, "bytes of an element in fp32")
 INT64 = Constant(8, "bytes of an index")
 MASK = Constant(1, "byte of an element of a dropout mask")
@@ -65,8 +67,8 @@ class ClassMath(NamedTuple):
         caps_logits: logits pass a tanh.
     """
 
-    gain: Literal["cast", "fp32", "shifted", "centred"] = "cast"
-    activation: Literal["fused", "gelu_new", "relu"] = "fused"
+    gain: Gain = "cast"
+    activation: Activation = "fused"
     joins_heads: bool = False
     caps_scores: bool = False
     caps_logits: bool = False

@@ -7,7 +7,7 @@ each, activations.py, and what the classes saved (tools/training_oracle.py).
 
 from __future__ import annotations
 
-from ...attention.saved import ClassMath
+from ...attention.saved import Activation, ClassMath, Gain
 
 GAIN_IN_FP32 = (
     "afmoe flex_olmo gemma3n gemma3n_text gemma4 gemma4_text gemma4_unified gemma4_unified_text gpt_oss olmo2 olmo3 "
@@ -50,13 +50,12 @@ def class_math(model_type: str | None) -> ClassMath:
     def among(names: str) -> bool:
         return model_type in names.split()
 
-    math = ClassMath(
-        joins_heads=among(PARTLY_ROTATED), caps_scores=among(CAPPED_SCORES), caps_logits=among(CAPPED_LOGITS)
-    )
-    for names, gain in ((GAIN_IN_FP32, "fp32"), (SHIFTED_GAIN, "shifted"), (CENTRED, "centred")):
-        if among(names):
-            math = math._replace(gain=gain)
-    for names, activation in ((GELU_NEW, "gelu_new"), (RELU, "relu")):
-        if among(names):
-            math = math._replace(activation=activation)
-    return math
+    gain: Gain = "cast"
+    if among(GAIN_IN_FP32):
+        gain = "fp32"
+    elif among(SHIFTED_GAIN):
+        gain = "shifted"
+    elif among(CENTRED):
+        gain = "centred"
+    activation: Activation = "gelu_new" if among(GELU_NEW) else "relu" if among(RELU) else "fused"
+    return ClassMath(gain, activation, among(PARTLY_ROTATED), among(CAPPED_SCORES), among(CAPPED_LOGITS))
