@@ -57,6 +57,8 @@ def test_a_measured_load_takes_the_time_of_its_bytes_at_its_bandwidth() -> None:
         # MLA: one copy for all GPUs, and before 0.27 one of each GPU (pull request 50301, issue 47929 of vLLM)
         ("deepseek-v3", {"tp": 8, "kv_offloading_size": 64}, 1, LATENT_TOKEN),
         ("deepseek-v3", {"tp": 8, "kv_offloading_size": 64, "engine_version": "0.26.0"}, 8, 8 * LATENT_TOKEN),
+        # LMCache has them in the first GPU's part (save_only_first_rank)
+        ("deepseek-v3", {"tp": 8, "kv_offloading_size": 64, "kv_offloading_backend": "lmcache"}, 8, 8 * LATENT_TOKEN),
         # with dcp 8 each GPU stores an eighth of the tokens
         ("deepseek-v3", {"tp": 8, "dcp": 8, "kv_offloading_size": 64}, 8, LATENT_TOKEN),
         # an indexer's keys, 132 B in fp8: one copy from 0.31 on

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from ..api.engine_choice import default_context
 from ..config.presets import preset_at, preset_of, with_file_type
 from ..engines import ENGINES, find_engine
-from ..engines.pasted import LaunchWords, could_matter
+from ..engines.pasted import OF_EACH_GPU, LaunchWords, could_matter
 from ..errors import AttncalcError
 from ..options import Option
 from ..records import NamedTuple
@@ -81,6 +82,7 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
     if start.version:
         reader.add(("--engine-version", start.version))
     reader.choose_drafter(model)
+    reader.add_up_gpus(before)
     if model:
         path = model
         model, file_type = _built_in(path)
@@ -171,6 +173,19 @@ class _Reader:
         if _DRAFT_MODEL in self.found:
             name, file_type = _built_in(self.found[_DRAFT_MODEL][1])
             self.found[_DRAFT_MODEL] = (_DRAFT_MODEL, f"{name}:{file_type}" if file_type else name)
+
+    def add_up_gpus(self, before: Sequence[str]) -> None:
+        """Replace the sizes of each GPU by those of all GPUs."""
+        values = {name: words[-1] for name, words in self.found.items()} | dict(pairwise(before))
+        sizes = {name: int(text) for name, text in values.items() if text.isdecimal()}
+        number = re.match(r"(\d+) ?x", values.get("--gpu", ""))
+        gpus = sizes.get("--gpus", int(number[1]) if number else 1)
+        if "--tp" in sizes:  # otherwise each GPU has a part of the model
+            gpus = sizes["--tp"] * sizes.get("--pp", 1)
+        for name, (option, *value) in self.found.items():
+            if value and value[0].endswith(OF_EACH_GPU):
+                with contextlib.suppress(ValueError):
+                    self.found[name] = (option, f"{float(value[0].removesuffix(OF_EACH_GPU)) * gpus:g}GiB")
 
     def read(self, words: Sequence[str]) -> str | None:
         """Add the options of the words, and return the model; None if they name none.

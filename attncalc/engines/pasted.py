@@ -11,6 +11,8 @@ from ..records import NamedTuple
 Reading = Callable[[str], Sequence[str]]
 """From the value of an engine's option to the options of `attncalc fit`; () if it changes no memory."""
 
+OF_EACH_GPU = " GiB of each GPU"
+"""The end of a size that a reading returns: `attncalc fit` gets the sum."""
 _COULD_MATTER = re.compile(
     r"batch|cache|context|cp-size|cpu|ctx|dtype|draft|device|ep-size|expert|gpu|graph|kv|layer|len\b|lora|mamba|mem"
     r"|mm-|mmproj|moe|num-(?!prompts)|offload|override|parallel|pool|quant|rope|seq|size|slots|spec|split|swa"

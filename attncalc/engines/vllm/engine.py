@@ -131,10 +131,14 @@ class Vllm(Engine[VllmArgs]):
             )
 
     def host_cache(self, args: VllmArgs, layout: CacheLayout, kv_memory: Quantity) -> HostCache | None:
-        """Return the buffer of --kv-offloading-size (CPUOffloadingSpec in v1/kv_offload/cpu/spec.py)."""
+        """Return the buffer of --kv-offloading-size (CPUOffloadingSpec in v1/kv_offload/cpu/spec.py).
+
+        With LMCache each GPU has a part of it, and latents of MLA are in the first GPU's (save_only_first_rank).
+        """
         if not args.kv_offloading_size:
             return None
-        copies = 1 if cast("VllmLayout", layout).offloads_once else args.tp * args.pp
+        offloads_once = cast("VllmLayout", layout).offloads_once and args.kv_offloading_backend != "lmcache"
+        copies = 1 if offloads_once else args.tp * args.pp
         size = symbol("kv_offloading_size", args.kv_offloading_size, "bytes of host memory for all GPUs")
         return HostCache(quantity(size // symbol("copies", copies, "GPUs whose caches are stored")), copies)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 
@@ -20,7 +21,7 @@ from ..launch import (
 )
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions
-from ..pasted import LaunchWords, ignored
+from ..pasted import OF_EACH_GPU, LaunchWords, ignored
 from .options import VllmArgs, VllmOptions
 from .versions import vllm_version
 
@@ -31,6 +32,7 @@ _CACHE_DTYPES = {
     "fp8": "fp8",
     "fp4": "nvfp4",
 }
+_LMCACHE = ("--kv-offloading-backend", "lmcache")
 
 
 def launch(facts: LaunchFacts) -> Flags:
@@ -61,7 +63,7 @@ def launch(facts: LaunchFacts) -> Flags:
         "--kv-offloading-size": args.kv_offloading_size,
     }
     sizes = (name[2:].replace("-", "_") for name in in_gib)
-    not_flags = ("allow_long_max_model_len", "flashinfer_sampler", "warm_start")
+    not_flags = ("allow_long_max_model_len", "flashinfer_sampler", "warm_start", "kv_offloading_backend")
     yield from own_flags(LoraOptions, args)
     yield from own_flags(VllmOptions, args, *not_flags, *sizes)
     yield from flag("--block-size", args.block_size)
@@ -71,8 +73,8 @@ def launch(facts: LaunchFacts) -> Flags:
     for name, size in in_gib.items():
         if size is not None:
             yield from (name, f"{size / GIB:g}")
-    if args.kv_offloading_size:
-        yield from ("--kv-offloading-backend", "native")  # the default of newer versions
+    if args.kv_offloading_size:  # native is the default of newer versions
+        yield from ("--kv-offloading-backend", args.kv_offloading_backend or "native")
     yield from _drafts(args, facts.draft)
 
 
@@ -108,6 +110,18 @@ def _read_speculation(text: str) -> list[str]:
     return words if method in ("ngram", "suffix") else [*words, "--speculative-layers", "1"]
 
 
+def _read_connector(text: str) -> tuple[str, ...]:
+    """Return where --kv-transfer-config stores the cache, as options of `attncalc fit`; () if it has no size."""
+    with contextlib.suppress(ValueError, TypeError, AttributeError, KeyError):
+        config = json.loads(text)
+        sizes = config.get("kv_connector_extra_config") or {}
+        if config["kv_connector"].startswith("LMCache") and "lmcache.max_local_cpu_size" in sizes:
+            return (*_LMCACHE, "--kv-offloading-size", f"{float(sizes['lmcache.max_local_cpu_size']):g}{OF_EACH_GPU}")
+        if config["kv_connector"] == "OffloadingConnector" and "cpu_bytes_to_use" in sizes:
+            return ("--kv-offloading-size", f"{int(sizes['cpu_bytes_to_use']) / GIB:g}")
+    return ()
+
+
 def _read_quantization(method: str) -> tuple[str, ...]:
     """Return the dtype to which vLLM converts the weights as it loads them; other methods are the checkpoint's own."""
     return ("--weights-dtype", usual_dtype(method) or "") if method in ("fp8", "bitsandbytes") else ()
@@ -130,7 +144,7 @@ WORDS = LaunchWords(
         "--override-generation-config": ignored,
         "--max-seq-len-to-capture": ignored,
         "--max-log-len": ignored,
-        "--kv-offloading-backend": ignored,
+        "--kv-transfer-config": _read_connector,
         "--max-logprobs": ignored,
         "--mm-processor-kwargs": ignored,
         "--mm-encoder-attn-backend": ignored,
@@ -154,6 +168,8 @@ WORDS = LaunchWords(
         "--enable-eplb": (),
     },
     environment={
+        "LMCACHE_MAX_LOCAL_CPU_SIZE": lambda size: (*_LMCACHE, "--kv-offloading-size", f"{size}{OF_EACH_GPU}"),
+        "LMCACHE_MAX_LOCAL_DISK_SIZE": lambda size: ("--disk-size", f"{size}{OF_EACH_GPU}"),
         "VLLM_ALLOW_LONG_MAX_MODEL_LEN": lambda value: ("--allow-long-max-model-len",) if value == "1" else (),
         "VLLM_USE_FLASHINFER_SAMPLER": lambda value: (
             ("--flashinfer-sampler",) if value == "1" else ("--no-flashinfer-sampler",)

@@ -30,6 +30,12 @@ def _gibibytes(text: str, name: str) -> int:
     return parse_bytes(text if text[-1:].isalpha() else f"{text}GiB", name)
 
 
+def _backend(text: str, name: str) -> str:
+    if text not in ("native", "lmcache"):
+        raise AttncalcError(f"{name}: no backend '{truncate(text)}'", "give native or lmcache")
+    return text
+
+
 def _limits(text: str, name: str) -> str:
     """Return the limits per prompt as vLLM's JSON: '{"image": 0}' for {"image": {"count": 0}}; a log has single quotes.
 
@@ -93,6 +99,15 @@ class VllmOptions(TypedDict, total=False):
             help="Host memory for blocks of the cache, of all GPUs together.",
         ),
     ]
+    kv_offloading_backend: Annotated[
+        str | None,
+        Option(
+            "--kv-offloading-backend",
+            parse=Parser(_backend, "NAME"),
+            axis=False,
+            help="native or lmcache, which stores MLA's latents on one GPU's part of the size. Default: native.",
+        ),
+    ]
     language_model_only: Annotated[
         bool, Option("--language-model-only", help="Text only: no towers, and no images in the profile.")
     ]
@@ -153,6 +168,7 @@ class VllmArgs(PagedArgs):
     swap_space: int | None = None
     cpu_offload_gb: int | None = None
     kv_offloading_size: int | None = None
+    kv_offloading_backend: str | None = None
     language_model_only: bool = False
     limit_mm_per_prompt: str | None = None
     skip_mm_profiling: bool = False
