@@ -186,6 +186,7 @@ def test_every_memory_of_a_mac_is_a_gpu(chip: str) -> None:
         ("m4-24gb", "19069.67"),
         ("m4-32gb", "26800.60"),
         ("m4-max-36gb", "30150.67"),
+        ("m3-max-36gb", "28991.03"),  # an M4 Max, macOS 15.7
         ("m4-pro-48gb", "40200.90"),
         ("m4-max-64gb", "55662.79"),
     ],

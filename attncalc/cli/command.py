@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
@@ -124,7 +125,7 @@ class Command(typer.core.TyperCommand):
                 args = [*args[:begin], *screen, "--", *(arg for arg in args[begin:] if arg not in _SCREEN)]
         end = args.index("--") if "--" in args else len(args)
         words = [_own_name(word, known, also) for word in args[:end]]
-        self._check_names(words)
+        words = self._known_words(words)
         if self.name == "fit" and args[end + 1 :]:
             from .pasted import expand
 
@@ -133,25 +134,37 @@ class Command(typer.core.TyperCommand):
             return expand(words, args[end + 1 :], names)
         return [*words, *args[end:]]
 
-    def _check_names(self, words: list[str]) -> None:
-        """Raise AttncalcError for an option that the command does not have.
+    def _known_words(self, words: list[str]) -> list[str]:
+        """Return the words without options of engines that change no figure, which a note names.
 
-        typer would read -ctk as -c -t -k, and suggest the names with the most similar letters.
+        Raises AttncalcError for another option that the command does not have: typer would read -ctk as -c -t -k, and
+        suggest the names with the most similar letters.
         """
         options: list[Any] = [param for param in self.params if param.param_type_name == "option"]
         known = {name for option in options for name in (*option.opts, *option.secondary_opts)} | {"-h", "--help"}
         with_value = {name for option in options if not getattr(option, "is_flag", False) for name in option.opts}
+        kept: list[str] = []
+        unused: list[str] = []
         previous = ""
         for word in words:
             name = word.partition("=")[0]
             is_value = previous in with_value or not re.match(r"--?[A-Za-z]", word)
             if not is_value and name not in known and not (word[:2] in with_value and word[2:3].isdigit()):
-                from .meanings import no_such_option
+                from .pasted import changes_nothing
 
-                common = [option for option in options if option.name not in getattr(self.callback, "rare", ())]
-                helps = {option.opts[0]: str(option.help) for option in common}
-                raise no_such_option(name, self.name or "", dict.fromkeys(sorted(known), "") | helps, words)
+                if not changes_nothing(name):
+                    from .meanings import no_such_option
+
+                    common = [option for option in options if option.name not in getattr(self.callback, "rare", ())]
+                    helps = {option.opts[0]: str(option.help) for option in common}
+                    raise no_such_option(name, self.name or "", dict.fromkeys(sorted(known), "") | helps, words)
+                unused.append(name)
+            else:
+                kept.append(word)
             previous = "" if is_value else word
+        if unused:
+            sys.stderr.write(f"note: not used: {', '.join(unused)}\n")
+        return kept
 
 
 def _own_name(word: str, known: Container[str], also: Mapping[str, str]) -> str:

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from ..config.gpus import gpu, gpu_names
+from ..config.gpus import gpu_names, gpus_of
 from ..errors import AttncalcError, did_you_mean
+from ..hardware import Gpu
 from ..report.gpus import SORT_KEYS, gpu_report, gpus_report
 from ..units import truncate
 from . import COMMANDS
@@ -18,6 +19,14 @@ app = command_app()
 
 _VERBS = ("list", "show", "compare")
 """What people write before the names, as after 'presets': this command lists, shows and compares without it."""
+
+
+def _known(name: str) -> Gpu:
+    """Return a GPU, also of '2xh100' or local. Raises AttncalcError if only its memory is known."""
+    found = gpus_of(name)[1]
+    if not found.flops:
+        raise AttncalcError(f"{found.title}: only its memory is known", "'attncalc gpus' lists the known GPUs")
+    return found
 
 
 @app.command(help=COMMANDS["gpus"], epilog="For example: attncalc gpus h100-80gb")
@@ -42,6 +51,6 @@ def gpus(
     if names and names[0] in _VERBS:
         names = names[1:]
     if names and len(names) == 1 and sort is None:
-        output.show(gpu_report(gpu(names[0])))
+        output.show(gpu_report(_known(names[0])))
         return
-    output.show(gpus_report([gpu(name) for name in names or gpu_names()], sort=sort, named=bool(names)))
+    output.show(gpus_report([_known(name) for name in names or gpu_names()], sort=sort, named=bool(names)))

@@ -51,6 +51,12 @@ def launches(words: Sequence[str]) -> bool:
     return _start(words) is not None
 
 
+def changes_nothing(name: str) -> bool:
+    """Return whether a flag of engines' commands changes no figure: '--trust-remote-code'."""
+    name = name.replace("_", "-")
+    return any(known.flags.get(name) == () for engine in map(find_engine, ENGINES) for known in engine.commands)
+
+
 def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, Option]) -> list[str]:
     """Return the arguments of `attncalc fit`, with a pasted command as options; a note names those that are not used.
 
