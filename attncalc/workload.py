@@ -1,6 +1,6 @@
 """Workloads: how many tokens a model processes, in which phase and under which mask.
 
-Symbols: B sequences in the batch, S new tokens (queries), T tokens attended to (keys, with the new ones), T_source
+Symbols: B batch size in sequences, S new tokens (queries), T tokens attended to (keys, with the new ones), T_source
 source tokens of an encoder.
 """
 
@@ -99,7 +99,7 @@ class Workload:
     """
 
     phase: Phase
-    batch: int = documented("sequences in the batch", symbol="B")
+    batch: int = documented("batch size, in sequences", symbol="B")
     new: int = documented("new tokens (queries) of a sequence", symbol="S")
     context: int = documented("tokens attended to (keys), with the new ones", symbol="T")
     source: int | None = documented("source tokens of the encoder", symbol="T_source", default=None)

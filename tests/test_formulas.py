@@ -85,8 +85,9 @@ def test_explain_explains_every_small_number_of_costs(name: str) -> None:
 
 def test_the_legend_of_a_constant_is_printed_once(ask: Ask) -> None:
     screen = ask("kv", "llama2-70b", "-c", "4096", "--explain").out
-    assert screen.count("    2           tensors: keys and values\n") == 1
-    assert "    B           1  sequences in the batch\n" in screen
+    assert screen.count("    2                  tensors: keys and values\n") == 1
+    assert "    B               1  batch size, in sequences\n" in screen
+    assert "    T           4,096  tokens attended to" in screen
     screen = ask("flops", "gpt2", "-c", "1024", "--explain").out
     assert len(re.findall(r"(?m)^    2 +FLOP per multiply-add$", screen)) == 1
     assert "products of one width: QK and PV" in screen

@@ -8,6 +8,7 @@ import pytest
 from asking import Ask
 
 from attncalc.api.fit_options import GROUPS, FitOptions
+from attncalc.cli import COMMANDS
 from attncalc.options import Option, options_of
 
 
@@ -33,6 +34,11 @@ def test_a_line_of_brief_help_has_the_first_sentence_without_what_is_in_brackets
     lines = " ".join(ask("sweep", "-h").out.split())
     assert "-c, --context N Tokens of context, as 4096, 128k or 128K " in lines
     assert "--phase PHASE prefill, decode or train " in lines
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_line_of_help_is_wider_than_80_columns(command: str, ask: Ask) -> None:
+    assert [line for line in ask(command, "--help").out.splitlines() if len(line) > 80] == []
 
 
 def test_every_option_of_fit_is_below_one_heading() -> None:

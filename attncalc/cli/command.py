@@ -92,6 +92,8 @@ class Command(typer.core.TyperCommand):
                     left_out += 1
                     continue
                 record = _brief(param)
+            if len(record[0]) > formatter.width - 4:  # a flag with two names, and two of its opposite
+                record = (record[0].replace(" / ", " /\n    "), record[1])
             is_argument = param.param_type_name == "argument"
             heading = "Arguments" if is_argument else headings.get(param.name or "", "Options")
             sections.setdefault(heading, []).append(record)

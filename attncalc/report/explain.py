@@ -24,8 +24,10 @@ def explain_figures(figures: Iterable[Figure], width: int = 80) -> list[list[str
         rounded = f" = {figure.human}" if figure.human != figure.exact else ""
         lines = _wrapped(f"  {figure.label}{of} = {figure.exact}{rounded}", width, "    ")
         lines += align_formula(figure.formula.cells, width - 4, "    ")
-        legend = [(s.name, f"{s.value:,}  {s.meaning}") for s in figure.formula.symbols if explained.get(s.name) != s]
-        legend += [constant for constant in figure.formula.constants if constant not in constants]
+        legend = [(s.name, f"{s.value:,}", s.meaning) for s in figure.formula.symbols if explained.get(s.name) != s]
+        legend += [
+            (name, "", meaning) for name, meaning in figure.formula.constants if (name, meaning) not in constants
+        ]
         lines += _legend(legend, width)
         if figure.source not in sources:
             lines += _wrapped(f"    source: {figure.source}", width, "      ")
@@ -60,11 +62,11 @@ def _pair(indent: str, above: str, below: str) -> list[str]:
     return [above] if above == below else [above, below]
 
 
-def _legend(entries: Sequence[tuple[str, str]], width: int) -> list[str]:
-    """Return one line per symbol or constant: its name, then its value and meaning."""
-    name_width = max((len(name) for name, _ in entries), default=0)
+def _legend(entries: Sequence[tuple[str, str, str]], width: int) -> list[str]:
+    """Return one line per symbol or constant: its name, its value and its meaning below each other."""
+    names, values = (max((len(entry[i]) for entry in entries), default=0) for i in (0, 1))
     lines: list[str] = []
-    for name, meaning in entries:
-        start = f"    {name:<{name_width}}  "
+    for name, value, meaning in entries:
+        start = f"    {name:<{names}}  {value:>{values}}  " if values else f"    {name:<{names}}  "
         lines += _wrapped(f"{start}{meaning}", width, " " * len(start))
     return lines

@@ -88,5 +88,5 @@ def _split(
     slow = symbol("ram_bandwidth", bandwidth, "bytes/s of the host's memory")
     fast = bounds.gpu.bandwidth_symbol
     work, speed = on_gpu * slow + named(size, "bytes_on_host", "bytes read on the host") * fast, fast * slow
-    batch = symbol("B", bounds.workload.batch, "sequences in the batch")
+    batch = symbol("B", bounds.workload.batch, "batch size, in sequences")
     return step._replace(by_memory=ratio(work, speed)), ratio(batch * speed, work), size

@@ -288,7 +288,7 @@ def _tokens_per_second(workload: Workload, decode: Step | None, config: ServingC
     """Return the tokens/s of a batch whose step yields one token per sequence; None if it yields another number."""
     if decode is None or config.drafts:
         return None
-    batch = symbol("B", workload.batch, "sequences in the batch")
+    batch = symbol("B", workload.batch, "batch size, in sequences")
     seconds = decode.seconds
     work, speed = (
         (named(decode.flops, "flops", "FLOP of the step"), named(seconds.denominator, "peak", "dense FLOP/s"))
@@ -342,7 +342,7 @@ def _compute_bound_batch(
     # peak * bandwidth, both sides are integers, so that a >= b is the same as a > b - 1.
     larger = named(step.flops, "flops_at_B", "FLOP of the step at that batch") * gpu.bandwidth_symbol
     smaller = named(step.read, "bytes_read_at_B", "bytes it reads") * gpu.peak_symbol(math.dtype)
-    batch = least("B", smallest, "sequences in the batch", larger, smaller - 1)
+    batch = least("B", smallest, "batch size, in sequences", larger, smaller - 1)
     if machine.config.stages == 1:
         return batch, limit
     per_stage = named(batch, "micro_batch", "fewest sequences of a stage whose step is compute-bound")
