@@ -7,7 +7,7 @@ tokens. Loading is worth it if it takes less time than prefilling these tokens a
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..engines.engine import HostCache
 from ..errors import AttncalcError
@@ -15,10 +15,11 @@ from ..quantity import Quantity, Ratio, least, named, quantity, ratio, symbol
 from ..records import NamedTuple
 from ..search import first_true
 from ..units import GIB
-from .cache_read import ServingConfig, cache_read
 from .fit import FitResult
 from .request import ResolvedRequest
-from .roofline import Step, machine_of, prefill_step
+
+if TYPE_CHECKING:
+    from .roofline import Step
 
 HOST_BANDWIDTH, DISK_BANDWIDTH = 25 * 10**9, 5 * 10**9
 """The default bytes/s from host memory to one GPU, and from disk to all of them.
@@ -104,6 +105,8 @@ def _tier(name: Literal["host", "disk"], result: FitResult, stored: HostCache, b
 
 def _cache_of(resolved: ResolvedRequest, context: int) -> Quantity:
     """Return the bytes of the cache of one request on one GPU: the tokens themselves, without what the blocks waste."""
+    from .cache_read import ServingConfig, cache_read  # here and below: most requests have no tiers
+
     workload = dataclasses.replace(resolved.workload, batch=1, context=context, lengths=None)
     config = ServingConfig.of(resolved)
     whole = cache_read(resolved.model, dataclasses.replace(workload, phase="prefill", new=context), config)
@@ -117,6 +120,9 @@ def prefill_of(resolved: ResolvedRequest, context: int) -> Step | None:
     """Return the prefill of one request of `context` tokens on one GPU; None without a GPU or its FLOP/s."""
     if resolved.gpu is None or resolved.divides_experts:
         return None
+    from .cache_read import ServingConfig
+    from .roofline import machine_of, prefill_step
+
     workload = dataclasses.replace(resolved.workload, batch=1, context=context, lengths=None)
     config = ServingConfig.of(resolved)
     try:
