@@ -211,6 +211,12 @@ function stop(problem) {
   $("#loading").hidden = true;
 }
 
+/** Shows that an answer is on its way, to the eye after a moment. */
+function working(state) {
+  document.documentElement.dataset.state = state;
+  $("#answer").setAttribute("aria-busy", state === "asking");
+}
+
 let busy = false;
 let again = false;
 
@@ -221,7 +227,7 @@ async function ask() {
     return;
   }
   busy = true;
-  document.documentElement.dataset.state = "asking";
+  working("asking");
   do {
     again = false;
     const asked = JSON.stringify({ ...question, hub: [...hub] });
@@ -239,7 +245,7 @@ async function ask() {
     }
   } while (again);
   busy = false;
-  document.documentElement.dataset.state = "answered";
+  working("answered");
   keepFiles();
 }
 
