@@ -7,14 +7,16 @@ import dataclasses
 from ..quantity import Constant, documented
 from ..records import dataclass
 from ..workload import Mask, Run
-from .kind import BOOLEAN, CacheSpec, Matrix, state_dtype
+from .kind import BOOLEAN, CacheSpec, Matrix, no_saved_tensors, state_dtype
 from .recurrent import UPDATE_AND_READ, Recurrent, convolution, convolution_and_state, projection, split_evenly
+from .saved import FP32, Forward, SavedTensor, matrix_input
 
 _DT_AND_A = Constant(2, "vectors of a head: dt and A")
 _Q_AND_K = Constant(2, "vectors of one width: query and key")
 _DELTA_RULE = Constant(
     6, "FLOP per element of the state: one multiply-add for a key that reads it, for the update, for a query"
 )
+_CHUNK = Constant(64, "tokens of a chunk of the kernel")
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,36 @@ class GatedDeltaNet(Recurrent):
         channels = _Q_AND_K * self.keys + self.values
         return convolution_and_state(channels, self.d_conv, self.n_heads * self.d_head, self.d_v, requested)
 
+    def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
+        """Return what Qwen3NextGatedDeltaNet saves with causal_conv1d and flash-linear-attention's chunked kernel.
+
+        The kernel keeps normalized queries and keys, values, the sums of the decays, beta, and a triangular matrix of
+        each chunk; the states are computed again (fla/ops/gated_delta_rule/chunk.py).
+        """
+        if self.channel_decay:
+            raise no_saved_tensors(self.headline)
+        f = forward
+        per_head, values = f.tokens * self.n_heads, f.tokens * self.values
+        channels = _Q_AND_K * self.keys + self.values
+        key_heads = self.n_heads if self.n_k_heads is None else self.n_k_heads
+        return (
+            matrix_input(f, f.d_model, ("W_q", "W_k", "W_v", "W_gate", "W_beta", "W_decay")),
+            SavedTensor("q, k and v", "the convolution", f.bytes * f.tokens * channels),
+            SavedTensor("normalized q and k", "the kernel", f.bytes * f.tokens * _Q_AND_K * self.keys),
+            SavedTensor("statistics of q and k", "the kernel", FP32 * f.tokens * 2 * key_heads, is_statistic=True),
+            SavedTensor("v", "the kernel", f.bytes * values),
+            SavedTensor("decay", "softplus, its product with A, the kernel", 3 * FP32 * per_head, is_statistic=True),
+            SavedTensor("beta", "sigmoid and the kernel", f.bytes * per_head, is_statistic=True),
+            SavedTensor("matrices of the chunks", "the kernel", f.bytes * per_head * _CHUNK),
+            SavedTensor("output in fp32", "the norm", FP32 * values),
+            SavedTensor("norm statistics", "the norm", FP32 * per_head, is_statistic=True),
+            SavedTensor("normalized output", "the gradient of the gain", f.bytes * values, input_of=("norm",)),
+            SavedTensor("normalized output times the gain", "the gate", f.bytes * values, is_pointwise=True),
+            SavedTensor("gate in fp32", "SiLU", FP32 * values),
+            SavedTensor("SiLU of the gate", "the product", FP32 * values, is_pointwise=True),
+            SavedTensor("output", "the gradient of W_o", f.bytes * values, input_of=("W_o",)),
+        )
+
     def shard(self, tp: int) -> GatedDeltaNet:
         keys = None if self.n_k_heads is None else split_evenly(self.n_k_heads, tp, "heads")
         return dataclasses.replace(self, n_heads=split_evenly(self.n_heads, tp, "heads"), n_k_heads=keys)
@@ -174,6 +206,17 @@ class ShortConvolution(Recurrent):
 
     def cache(self) -> tuple[CacheSpec, ...]:
         return (CacheSpec("convolution", self.d_inner, self.d_conv, per="sequence", role="convolution"),)
+
+    def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
+        """Return what Lfm2ShortConv saves: the output of W_in, both operands and the result of its products."""
+        inside = forward.bytes * forward.tokens * self.d_inner
+        return (
+            matrix_input(forward, forward.d_model, ("W_in",)),
+            SavedTensor("output of W_in", "both products", 3 * inside),
+            SavedTensor("input of the convolution", "the convolution", inside),
+            SavedTensor("output of the convolution", "the second product", inside),
+            SavedTensor("output", "the gradient of W_out", inside, input_of=("W_out",)),
+        )
 
     def shard(self, tp: int) -> ShortConvolution:
         return dataclasses.replace(self, d_inner=split_evenly(self.d_inner, tp, "channels"))
