@@ -16,6 +16,7 @@ from tables import each
 from attncalc import AttncalcError, FitRequest, fit, gpu, load, plan, users
 from attncalc.api.fit_request import fit_request
 from attncalc.api.plan_load import read_traffic
+from attncalc.config import presets
 from attncalc.plot.chart import Lines
 from attncalc.serving import plan as serving_plan
 from attncalc.serving.plan import Candidate, Demand, costs, not_dominated, placed, replica, row, search
@@ -82,6 +83,24 @@ def test_the_command_of_a_row_gives_fit_the_same_numbers(ask: Ask) -> None:
         assert of_fit["launch_command"] == best["launch_command"]
         assert of_fit["users"]["concurrent_average_all_replicas"] == figures["users_per_replica"]
         assert of_fit["users"]["concurrent_worst_all_replicas"] == figures["users_per_replica_worst"]
+
+
+def test_quantized_weights_have_the_command_of_a_checkpoint_that_exists(ask: Ask) -> None:
+    words = ("plan", "qwen3-32b", *LOAD, "--gpu", "h100", "--tp", "4", "--all", "--json", "--weights-dtype")
+    rows = {row["weights_dtype"]: row for row in json.loads(ask(*words, "all").out)["layers"]}
+    assert {name: row["checkpoint"] for name, row in rows.items()} == {
+        None: None, "fp8": "Qwen/Qwen3-32B-FP8", "int4": "Qwen/Qwen3-32B-AWQ",
+    }  # fmt: skip
+    assert rows["int4"]["launch_command"].startswith("vllm serve Qwen/Qwen3-32B-AWQ --max-model-len ")
+    (unknown,) = json.loads(ask(*words, "fp4").out)["layers"]
+    assert (unknown["checkpoint"], unknown["launch_command"]) == (None, None)
+
+
+def test_every_known_checkpoint_is_one_of_a_preset() -> None:
+    lines = (Path(presets.__file__).parent / "checkpoints.txt").read_text().splitlines()
+    for line in (line for line in lines if not line.startswith("#")):
+        preset, dtype = presets.unquantized(line) or ("", "")
+        assert dtype in presets.checkpoints(preset), line
 
 
 # No better row is missed

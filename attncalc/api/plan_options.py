@@ -211,7 +211,11 @@ class ChoiceOptions(TypedDict, total=False):
     ]
     weights_dtype: Annotated[
         str | Sequence[str] | None,
-        _list_of(DeploymentOptions, "weights_dtype", "Dtypes of the weights, as auto,fp8. Default: auto, as released."),
+        _list_of(
+            DeploymentOptions,
+            "weights_dtype",
+            "Dtypes of the weights, as auto,fp8; all are known checkpoints'. Default: auto, as released.",
+        ),
     ]
 
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import ModelLike
 from ..config.gpus import gpu_names, gpus_of
+from ..config.presets import checkpoints
 from ..config.prices import read_prices
+from ..engines import find_engine
 from ..errors import AttncalcError
 from ..hardware import Gpu
 from ..options import as_text, options_of, parsed
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 ALL = "all"
-"""Every built-in GPU."""
+"""Every built-in GPU; of weights those as released and in each checkpoint that exists."""
 AUTO = "auto"
 """The dtype of the release, or of the engine's default."""
 
@@ -131,15 +133,11 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     )
     if costs.get("sort") == "price" and not prices:
         raise AttncalcError("--sort price needs --price", "give the prices: --price h100=2.49,h200=3.79")
-    dtypes = [
-        {"kv_dtype": cache, "weights_dtype": weights}
-        for weights in _texts(options, "weights_dtype")
-        for cache in _texts(options, "kv_dtype")
-    ]
+    dtypes = [(cache, weights) for weights in _texts(options, "weights_dtype") for cache in _texts(options, "kv_dtype")]
     requests = [
         request
         for model in models
-        for request in _requests(model, options, traffic, [(gpu, each) for gpu in gpus for each in dtypes])
+        for request in _requests(model, options, traffic, [(gpu, *each) for gpu in gpus for each in dtypes])
     ]
     return PlanRequest(
         requests=tuple(requests),
@@ -165,9 +163,9 @@ def _requests(
     model: ModelLike,
     options: Mapping[str, Any],
     traffic: Traffic,
-    choices: Sequence[tuple[Gpu, Mapping[str, Any]]],
+    choices: Sequence[tuple[Gpu, str, str]],
 ) -> Iterator[FitRequest]:
-    """Yield a model's request for each GPU and dtype, as `fit` reads its options."""
+    """Yield a model's request for each GPU and dtype of cache and weights, as `fit` reads its options."""
     spec = read_model(model, options, ModelOptions)
     named = with_revision(model, options.get("revision"))
     served = served_model(named, spec) if isinstance(named, str) else {}
@@ -176,11 +174,19 @@ def _requests(
     if "context" not in given:
         longest = int(traffic.worst_tokens)
         given["context"] = min(longest, spec.max_context or longest)
-    for gpu, dtypes in choices:
-        of_dtypes = {name: value for name, value in dtypes.items() if value != AUTO}
-        request = fit_request(spec, {**given, **of_dtypes, "gpu": gpu}, served)
-        traffic.check(request.workload.context)
-        yield dataclasses.replace(request, traffic=traffic)
+    known = checkpoints(spec.name)
+    for gpu, kv_dtype, weights_dtype in choices:
+        of_gpu = {**given, "gpu": gpu, **({} if kv_dtype == AUTO else {"kv_dtype": kv_dtype})}
+        for of_weights in (AUTO, *known) if weights_dtype == ALL else (weights_dtype,):
+            of_dtypes = {} if of_weights == AUTO else {"weights_dtype": of_weights}
+            request = fit_request(spec, {**of_gpu, **of_dtypes}, served)
+            traffic.check(request.workload.context)
+            if find_engine(request.engine).splits_by_layer:  # its files are made of the model itself
+                if weights_dtype == ALL and of_dtypes:
+                    continue
+            elif of_dtypes:
+                request = dataclasses.replace(request, checkpoint=known.get(str(request.weights_dtype)))
+            yield dataclasses.replace(request, traffic=traffic)
 
 
 def _gpus(given: Any, prices: Mapping[str, Any]) -> list[Gpu]:

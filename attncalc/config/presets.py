@@ -8,16 +8,14 @@ from __future__ import annotations
 import re
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from ..errors import NoSuchModelError, did_you_mean
 from ..ggml import FILE_TYPES
 from ..records import NamedTuple
 from ..units import truncate
 from .data_files import compiled_file, file_names, presets_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _REPOSITORY = r"(?a)huggingface\.co/([\w.-]+/[\w.-]+)"
 _TITLE = r"(?m)^title: *(.+)$"
@@ -142,6 +140,20 @@ def unquantized(repository: str) -> tuple[str, str] | None:
         name, dtypes = match[1], [*dtypes, next(dtype for dtype in _QUANTIZED_DTYPES if match[f"as_{dtype}"])]
     preset = preset_of(name) if dtypes else None
     return (preset, dtypes[0]) if preset else None
+
+
+@cache
+def _checkpoints() -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for line in Path(__file__).with_name("checkpoints.txt").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#") and (base := unquantized(line)):
+            found.setdefault(base[0], {}).setdefault(base[1], line)
+    return found
+
+
+def checkpoints(preset: str) -> dict[str, str]:
+    """Return {dtype: a checkpoint of the preset in it}: {'fp8': 'Qwen/Qwen3-32B-FP8'}. checkpoints.txt lists them."""
+    return _checkpoints().get(preset, {})
 
 
 def of_release(data: dict[str, Any], name: str) -> dict[str, Any]:

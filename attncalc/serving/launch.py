@@ -24,7 +24,7 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
     facts = LaunchFacts(
         args=resolved.args,
         model=request.model,
-        served=served_model(request),
+        served=request.checkpoint or served_model(request),
         revision=request.revision,
         draft=(request.served_draft or _repository(request.draft)) if request.draft else None,
         drafter=request.draft,
@@ -32,7 +32,7 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
         batch=int(resolved.workload.batch),
         dtype_given=request.workload.dtype is not None,
         kv_dtype_given=request.workload.kv_dtype,
-        weights_given=request.weights_dtype,
+        weights_given=None if request.checkpoint else request.weights_dtype,
         weights_dtype=resolved.weights_dtype,
         file_type=file_type(resolved.model),
         share=request.gpu_memory_utilization,
