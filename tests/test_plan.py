@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from pathlib import Path
 from typing import Any
@@ -316,6 +317,32 @@ def test_rows_in_python_are_those_of_the_csv(ask: Ask) -> None:
     assert repr(result).startswith("PlanResult(qwen3-8b for 500 users: ")
 
 
+# Prefill and decode on separate GPUs
+
+
+def test_pools_prefill_as_many_prompts_as_the_decoders_finish(ask: Ask) -> None:
+    """N users of 500 tokens are N / (TTFT + 499 TPOT) requests/s, whose prompts move a cache of 3,072 tokens each."""
+    words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--disaggregate", "--json")
+    (pools,) = json.loads(ask(*words).out)["disaggregated"]
+    rate = 500 / (pools["ttft"] + 499 * pools["tpot"])
+    assert pools["requests_per_second"] == pytest.approx(rate)
+    assert pools["prefill_replicas"] == math.ceil(rate * pools["ttft"])
+    cache = next(f["value"] for f in json.loads(ask("kv", "llama3.1-70b", "-c", "3K", "--json").out)["results"])
+    assert pools["cache_bytes_per_second"] == pytest.approx(rate * cache)
+    assert pools["gpus"] == pools["prefill_gpus"] + pools["decode_gpus"]
+    (half,) = json.loads(ask(*words, "--efficiency", "0.5", "--tpot", "60ms").out)["disaggregated"]
+    assert half["tpot"] == pytest.approx(2 * pools["tpot"])
+    assert half["prefill_replicas"] == pools["prefill_replicas"]  # half the speed of half as many prompts
+
+
+def test_a_rate_needs_decoders_for_as_many_requests_as_run(ask: Ask) -> None:
+    words = ("plan", "llama3.1-70b", "--rate", "20/s", *LOAD[2:], "--gpu", "h200", "--disaggregate", "--json")
+    (pools,) = json.loads(ask(*words).out)["disaggregated"]
+    assert pools["requests_per_second"] == 20
+    assert pools["prefill_replicas"] == math.ceil(20 * pools["ttft"])
+    assert json.loads(ask(*words, "--ttft", "1ms").out)["disaggregated"] == []
+
+
 # Pictures
 
 
@@ -467,6 +494,7 @@ def test_a_share_of_cached_tokens_is_stored_once(ask: Ask) -> None:
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --ttft soon", "--ttft: 'soon' is not a number"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --efficiency 2", "--efficiency: '2' is not a number"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --prefix-hit-rate 2", "--prefix-hit-rate: '2' is not"),
+    ("--users 5 --gpu h100 --prompt 3K --output-len 1 --spread --disaggregate", "cannot be combined with --spread"),
     ("--users 500 --gpu all --prompt 3K --output-len 1 --tp 1:1000:1 --pp 1:1000:1", "candidates, and may have"),
 ])  # fmt: skip
 def test_bad_input_is_one_error_and_a_tip(ask: Ask, words: str, message: str) -> None:

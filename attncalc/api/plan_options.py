@@ -187,6 +187,9 @@ class ChoiceOptions(TypedDict, total=False):
             help="The most GPUs.",
         ),
     ]
+    disaggregate: Annotated[
+        bool, Option("--disaggregate", help="Also give pools of GPUs that only prefill or only decode.")
+    ]
     spread: Annotated[bool, Option("--spread", help="The rest serves all users if one node fails.")]
     tp: Annotated[
         Count | Sequence[Count] | None,

@@ -18,6 +18,7 @@ from ..options import as_text, options_of, parsed
 from ..ranges import parse_counts, split_list
 from ..records import NamedTuple
 from ..report.plan import asked, plan_report
+from ..serving.disaggregated import disaggregated
 from ..serving.plan import Demand, Plan, make_plan, search
 from ..serving.plan_space import Space
 from ..serving.request import FitRequest
@@ -50,6 +51,7 @@ class PlanRequest(NamedTuple):
         growth: Factors by which the users may grow.
         sort: What the rows are sorted by.
         is_whole: Whether rows than which another is better are listed too.
+        disaggregates: Whether pools for prefills and for decode steps are searched too.
     """
 
     requests: tuple[FitRequest, ...]
@@ -58,11 +60,13 @@ class PlanRequest(NamedTuple):
     growth: tuple[float, ...]
     sort: str
     is_whole: bool
+    disaggregates: bool
 
     def plan(self, on_step: Callable[[str], None] = lambda _: None) -> Plan:
         """Return the plan; after Ctrl-C with what was found until then. Raises AttncalcError as `search` does."""
         found = search(self.requests, self.space, on_step)
-        return make_plan(found, self.demand, growth=self.growth, sort=self.sort, is_whole=self.is_whole)
+        plan = make_plan(found, self.demand, growth=self.growth, sort=self.sort, is_whole=self.is_whole)
+        return plan._replace(pools=disaggregated(found.candidates, self.demand)) if self.disaggregates else plan
 
 
 class PlanResult(Result):
@@ -122,6 +126,8 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
         raise AttncalcError("--users is required", "for example --users 500, or --rate 20/s")
     if options.get("gpu") is None:
         raise AttncalcError("--gpu is required", "for example --gpu h100,h200, or --gpu all")
+    if options.get("disaggregate") and options.get("spread"):
+        raise AttncalcError("--disaggregate cannot be combined with --spread", "leave one of them out")
     traffic = read_traffic(options)
     prices = read_prices(costs["price"]) if "price" in costs else {}
     gpus = _gpus(options["gpu"], prices)
@@ -156,6 +162,7 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
         growth=_growth(options.get("growth")),
         sort=costs.get("sort") or ("price" if prices else "gpus"),
         is_whole=bool(options.get("all")),
+        disaggregates=bool(options.get("disaggregate")),
     )
 
 

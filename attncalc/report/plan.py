@@ -12,7 +12,7 @@ from ..plot.chart import Picture
 from ..quantity import Ratio, ceil_div, named, quantity, ratio, symbol
 from ..serving.launch import launch_command
 from ..serving.load_bounds import Load
-from ..serving.plan import Candidate, Demand, Exact, Plan, Row, Size
+from ..serving.plan import Candidate, Demand, Exact, Plan, Pool, Pools, Row, Size
 from ..serving.published import published_range
 from ..serving.request import resolve
 from ..units import NO_UNIT, PER_SECOND, SECONDS, count, quotient
@@ -34,6 +34,8 @@ _PUBLISHED = (
     *("published_tokens_per_second_low", "published_tokens_per_second_high"),
     *("published_runs", "published_class", "published_sources"),
 )
+_MOST_POOLS = 4
+"""Kinds of GPU of the table of pools."""
 _MAY_NOT = "may not fit"
 _NO_ROW = "if no GPUs serve the users"
 _NO_LIMIT = "without a limit"
@@ -115,6 +117,7 @@ def plan_report(plan: Plan) -> Report:
         extra={
             "load": _load_facts(plan),
             "growth": [_size_facts(size) for size in plan.growth],
+            "disaggregated": [_pools_facts(pools) for pools in plan.pools],
             "search": _search_facts(plan),
         },
         records=tuple({**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers),
@@ -369,6 +372,8 @@ def _tables(plan: Plan, rows: Sequence[Row], columns: _Columns) -> Iterator[Tabl
     yield from _split(list(columns.values()))
     if plan.growth:
         yield _growth_table(plan)
+    if plan.pools:
+        yield from _pools_tables(plan)
     yield from command_table(_command(plan.rows[0].candidate), "each replica of the first row")
 
 
@@ -453,6 +458,32 @@ def _growth_table(plan: Plan) -> Table:
     )
 
 
+def _pools_tables(plan: Plan) -> Iterator[Table]:
+    """Return the pools of the first kinds of GPU; JSON has all."""
+    shown = plan.pools[:_MOST_POOLS]
+    decoders = [pools.decode.candidate for pools in shown]
+    models = [decoder.group[0] for decoder in decoders]
+    least = " >=" if plan.demand.efficiency is None else ""
+    yield from _split(
+        [
+            *([(Column("model", "left"), models)] if len({*models}) > 1 else []),
+            (Column("gpu", "left"), [decoder.gpu.name for decoder in decoders]),
+            *(column for name in ("prefill", "decode") for column in _pool_columns(name, shown)),
+            (Column("all"), [count(pools.gpus) for pools in shown]),
+            (Column(f"TTFT\n{least[1:]}"), [quotient(pools.ttft, SECONDS) for pools in shown]),
+            (Column(f"TPOT\n{least[1:]}"), [quotient(pools.tpot, SECONDS) for pools in shown]),
+            (Column("cache\nGB/s"), [f"{pools.cache_per_second / 10**9:,.3g}" for pools in shown]),
+        ]
+    )
+
+
+def _pool_columns(name: str, shown: Sequence[Pools]) -> Iterator[tuple[Column, list[str]]]:
+    pools: list[Pool] = [getattr(each, name) for each in shown]
+    texts = [f"{count(pool.replicas)} x {pool.candidate.split.words}" for pool in pools]
+    yield Column(name, "left"), texts
+    yield Column("gpus"), [count(pool.gpus) for pool in pools]
+
+
 def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
     found, demand = plan.found, plan.demand
     if not found.complete:
@@ -471,6 +502,8 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
     if expected.get("published_runs"):
         low, high, runs, *_ = expected.values()
         yield f"Expect {low:,.0f} to {high:,.0f} tokens/s of the first row, by {runs} published runs."
+    if plan.pools:
+        yield "prefill, decode: separate GPUs; cache is what moves from one to the other."
     if demand.shows_power:
         yield "kW: the GPUs' maximum power, without hosts; kWh/M: of a million output tokens at that power."
     if demand.rate is not None:
@@ -524,6 +557,25 @@ def _size_facts(size: Size) -> dict[str, Any]:
         "nodes": row.nodes if row else None,
         "replicas": row.replicas if row else None,
         "price_per_hour": row.price if row else None,
+    }
+
+
+def _pools_facts(pools: Pools) -> dict[str, Any]:
+    decoder = pools.decode.candidate
+    sides = {"prefill": pools.prefill, "decode": pools.decode}
+    return {
+        "model": decoder.group[0],
+        "gpu": decoder.gpu.name,
+        **{f"{name}_split": pool.candidate.split.words for name, pool in sides.items()},
+        **{f"{name}_replicas": pool.replicas for name, pool in sides.items()},
+        **{f"{name}_gpus": pool.gpus for name, pool in sides.items()},
+        "gpus": pools.gpus,
+        "requests_per_second": pools.rate,
+        "ttft": pools.ttft,
+        "tpot": pools.tpot,
+        "cache_per_prompt": pools.cache_per_prompt,
+        "cache_bytes_per_second": pools.cache_per_second,
+        "price_per_hour": pools.price,
     }
 
 
@@ -597,6 +649,23 @@ def schema() -> dict[str, Any]:
         "replicas": p.or_null(p.whole("its replicas", 1), none),
         "price_per_hour": p.or_null(p.number("the price of an hour"), f"without --price, and {none}"),
     }
+    pools = {
+        "model": p.text("the model"),
+        "gpu": p.text("the GPU of both pools"),
+        "prefill_split": p.text("how the GPUs of a replica that prefills share the model"),
+        "decode_split": p.text("the same of one that decodes"),
+        "prefill_replicas": p.whole("replicas that prefill", 1),
+        "decode_replicas": p.whole("replicas that decode", 1),
+        "prefill_gpus": p.whole("GPUs that prefill", 1),
+        "decode_gpus": p.whole("GPUs that decode", 1),
+        "gpus": p.whole("GPUs of both pools", 1),
+        "requests_per_second": p.number("requests per second: those of --rate, or of the users by Little's law"),
+        "ttft": p.number("seconds of the prefill of a prompt: a lower bound, with --efficiency an estimate"),
+        "tpot": p.number("seconds of a decode step: a lower bound, with --efficiency an estimate"),
+        "cache_per_prompt": p.whole("bytes of cache of a prompt"),
+        "cache_bytes_per_second": p.number("bytes of cache that move per second"),
+        "price_per_hour": p.or_null(p.number("the price of both pools for an hour"), "without --price"),
+    }
     searched = {
         "models": p.texts("the models"),
         "gpus": p.texts("the GPUs to choose from"),
@@ -617,6 +686,9 @@ def schema() -> dict[str, Any]:
         extra={
             "load": p.fields("the users and their requests", load),
             "growth": p.listed("what more users need, with --growth", p.fields("a number of users", size)),
+            "disaggregated": p.listed(
+                "prefill and decode on separate GPUs, with --disaggregate: a kind of GPU", p.fields("both pools", pools)
+            ),
             "search": p.fields("what was searched", searched),
         },
     )

@@ -85,7 +85,7 @@ class LoadBounds(NamedTuple):
     planning_tokens_per_second: Ratio | None
 
 
-class _Steps(NamedTuple):
+class Steps(NamedTuple):
     """The passes of a load on one device.
 
     Attributes:
@@ -106,8 +106,8 @@ def bounds_of_load(resolved: ResolvedRequest, load: Load) -> LoadBounds:
     is not possible.
     """
     _check(resolved, load)
-    steps = _steps(resolved, load, "fewest")
-    expected = _steps(resolved, load, "expected") if resolved.model.has_experts else steps
+    steps = steps_of(resolved, load, "fewest")
+    expected = steps_of(resolved, load, "expected") if resolved.model.has_experts else steps
     work, expected_work = _work(resolved, load, steps), _work(resolved, load, expected)
     drafts = resolved.args.speculative_tokens
     return LoadBounds(
@@ -135,7 +135,8 @@ def _check(resolved: ResolvedRequest, load: Load) -> None:
         )
 
 
-def _steps(resolved: ResolvedRequest, load: Load, routing: Routing) -> _Steps:
+def steps_of(resolved: ResolvedRequest, load: Load, routing: Routing) -> Steps:
+    """Return the passes of a load. Raises AttncalcError if the GPU has no FLOP/s for the dtype."""
     assert resolved.gpu is not None
     config = ServingConfig.of(resolved)
     on_rank, ranks = resolved.requests_of_rank(load.requests)
@@ -154,7 +155,7 @@ def _steps(resolved: ResolvedRequest, load: Load, routing: Routing) -> _Steps:
         return kept(model, prompt, lambda: prefill_step(model, prompt, machine, routing, cached=load.cached_tokens))
 
     of_one = of_prompt(alone)
-    return _Steps(
+    return Steps(
         alone=of_one,
         prompt=of_one if ranks == 1 else of_prompt(shared),
         decode=kept(shared, decode, lambda: decode_step(shared, decode, machine, routing)),
@@ -213,7 +214,7 @@ class _Work(NamedTuple):
         )
 
 
-def _work(resolved: ResolvedRequest, load: Load, steps: _Steps) -> _Work:
+def _work(resolved: ResolvedRequest, load: Load, steps: Steps) -> _Work:
     on_rank, _ = resolved.requests_of_rank(load.requests)
     requests = symbol("requests", on_rank, "concurrent requests on one device")
     output = symbol("output", load.output_tokens, "tokens of an output")

@@ -499,6 +499,50 @@ class Size(NamedTuple):
     row: Row | None
 
 
+class Pool(NamedTuple):
+    """The replicas of one pool."""
+
+    candidate: Candidate
+    replicas: int
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the pool."""
+        return self.replicas * self.candidate.split.gpus
+
+
+class Pools(NamedTuple):
+    """Both pools, on one kind of GPU.
+
+    Attributes:
+        prefill: The GPUs that prefill.
+        decode: The GPUs that decode.
+        rate: Requests per second.
+        ttft: Seconds of the prefill of a prompt: a bound, or with an efficiency an estimate.
+        tpot: Seconds of a decode step.
+        cache_per_prompt: Bytes of cache that move for a prompt.
+        price: Price of an hour; None without one.
+    """
+
+    prefill: Pool
+    decode: Pool
+    rate: float
+    ttft: float
+    tpot: float
+    cache_per_prompt: int
+    price: float | None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of both pools."""
+        return self.prefill.gpus + self.decode.gpus
+
+    @property
+    def cache_per_second(self) -> float:
+        """Bytes of cache that move per second."""
+        return self.rate * self.cache_per_prompt
+
+
 class Plan(NamedTuple):
     """The rows that serve the users, the best first.
 
@@ -511,6 +555,7 @@ class Plan(NamedTuple):
         growth: What more users need.
         sort: What the rows are sorted by.
         found: What the search found.
+        pools: Prefill and decode on separate GPUs, with --disaggregate.
     """
 
     rows: tuple[Row, ...]
@@ -521,6 +566,7 @@ class Plan(NamedTuple):
     growth: tuple[Size, ...]
     sort: str
     found: Found
+    pools: tuple[Pools, ...] = ()
 
     @property
     def requests(self) -> tuple[FitRequest, ...]:

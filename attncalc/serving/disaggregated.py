@@ -1,0 +1,109 @@
+"""Prefill and decode on separate GPUs: how many each pool needs, and the bytes of cache that move between them.
+
+A request is prefilled on a GPU of one pool, and its cache moves to a GPU of the other, which decodes. By Little's law N
+users of O output tokens are N / (TTFT + (O - 1) * TPOT) requests per second. So many prompts per second are prefilled,
+one after the other on each replica, and so many caches move. Neither the time of moving them nor of waiting is counted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ..cost.cache import kv_cache
+from ..errors import AttncalcError
+from ..search import first_true
+from .load_bounds import Load, steps_of
+from .plan import NO_USERS_LIMIT, Candidate, Demand, Pool, Pools
+
+
+def disaggregated(candidates: Sequence[Candidate], demand: Demand) -> tuple[Pools, ...]:
+    """Return the pools with the fewest GPUs of each model, kind of GPU and dtypes, the fewest or the cheapest first."""
+    groups: dict[Any, list[Candidate]] = {}
+    for candidate in candidates:
+        if candidate.verdict == "fits":
+            groups.setdefault(candidate.group, []).append(candidate)
+    best = [found for of_group in groups.values() if (found := _smallest(of_group, demand))]
+    return tuple(sorted(best, key=lambda pools: (pools.price or 0.0, pools.gpus)))
+
+
+def _smallest(candidates: Sequence[Candidate], demand: Demand) -> Pools | None:
+    """Return the pools of a group: each with the fewest GPUs, of equal ones the quicker; None if none is in time."""
+    decodes = [found for one in candidates if (found := _decode(one, demand))]
+    prefills = [(one, times[0]) for one in candidates if (times := _times(one, 1, demand))]
+    prefills = [(one, ttft) for one, ttft in prefills if demand.ttft is None or ttft <= demand.ttft]
+    if not decodes or not prefills:
+        return None
+    decode = min(decodes, key=lambda found: (_decoders(found, demand) * found[0].split.gpus, found[2]))
+    pools = min(
+        (_pools(prefill, decode, demand) for prefill in prefills), key=lambda pools: (pools.prefill.gpus, pools.ttft)
+    )
+    return pools if demand.max_gpus is None or pools.gpus <= demand.max_gpus else None
+
+
+def _times(candidate: Candidate, requests: int, demand: Demand) -> tuple[float, float] | None:
+    """Return the seconds of a prefill, and of a decode step of so many requests; None without the GPU's FLOP/s."""
+    traffic = candidate.users.traffic
+    shared = traffic.shared_tokens / traffic.prompt if candidate.users.shares_prefix else 0.0
+    load = Load(requests, traffic.prompt, traffic.output, shared)
+    share = 1.0 if demand.efficiency is None else demand.efficiency[0] / demand.efficiency[1]
+    try:
+        steps = steps_of(candidate.resolved, load, "fewest" if demand.efficiency is None else "expected")
+    except AttncalcError:
+        return None
+    return float(steps.alone.seconds) / share, float(steps.decode.seconds) / share
+
+
+def _decode(candidate: Candidate, demand: Demand) -> tuple[Candidate, int, float] | None:
+    """Return a replica with the most requests that it decodes in time, and the time of their step; None for none."""
+
+    def tpot(requests: int) -> float:
+        times = _times(candidate, requests, demand)
+        return times[1] if times else math.inf
+
+    most = candidate.most or NO_USERS_LIMIT
+    limit = math.inf if demand.tpot is None else demand.tpot
+    if not tpot(1) < math.inf or tpot(1) > limit:
+        return None
+    if tpot(most) > limit:
+        most = first_true(lambda requests: tpot(requests) > limit, 1, most) - 1
+    if demand.users is not None:
+        most = min(most, demand.users)
+    return candidate, most, tpot(most)
+
+
+def _decoders(decode: tuple[Candidate, int, float], demand: Demand) -> int:
+    """Return the replicas that decode."""
+    candidate, most, tpot = decode
+    if demand.users is not None:
+        return -(-demand.users // most)
+    assert demand.rate is not None
+    return max(1, math.ceil(demand.rate[0] / demand.rate[1] * _steps(candidate) * tpot / most))
+
+
+def _steps(candidate: Candidate) -> int:
+    """Return the decode steps of a request; the prefill yields its first token."""
+    return max(0, candidate.users.traffic.output - 1)
+
+
+def _pools(prefill: tuple[Candidate, float], decode: tuple[Candidate, int, float], demand: Demand) -> Pools:
+    (prefiller, ttft), (decoder, _, tpot) = prefill, decode
+    if demand.users is not None:
+        rate = demand.users / (ttft + _steps(decoder) * tpot)
+    else:
+        assert demand.rate is not None
+        rate = demand.rate[0] / demand.rate[1]
+    pools = Pool(prefiller, max(1, math.ceil(rate * ttft - 1e-9))), Pool(decoder, _decoders(decode, demand))
+    price = demand.prices.get(decoder.gpu.name)
+    cost = None if price is None else (pools[0].gpus + pools[1].gpus) * price[0] / price[1]
+    return Pools(*pools, rate, ttft, tpot, _cache_of_prompt(decoder), cost)
+
+
+def _cache_of_prompt(candidate: Candidate) -> int:
+    """Return the bytes of cache of a prompt, with all layers and heads; cached tokens do not move."""
+    request, traffic = candidate.resolved.request, candidate.users.traffic
+    moved = traffic.prompt - (traffic.shared_tokens if candidate.users.shares_prefix else 0)
+    workload = dataclasses.replace(candidate.resolved.workload, batch=1, context=max(1, moved), lengths=None)
+    return int(kv_cache(request.model, workload).total)
