@@ -12,8 +12,8 @@ import torch
 
 from ..records import NamedTuple
 
-MEASURED = (2, 13)
-"""The version whose kernels the predictions were compared with."""
+MEASURED = ((2, 11), (2, 13))
+"""The versions whose kernels the predictions were compared with: on an H100 and an H200, and on a CPU."""
 
 
 class Since(NamedTuple):
@@ -42,15 +42,15 @@ EFFICIENT_SHARES_KV_HEADS = Since((2, 14), "sdp_utils.cpp, can_use_mem_efficient
 def torch_version() -> tuple[int, int]:
     """Return the installed version: (2, 13) for '2.13.0+cu130'."""
     match = re.match(r"(\d+)\.(\d+)", str(torch.__version__))
-    return (int(match[1]), int(match[2])) if match else MEASURED
+    return (int(match[1]), int(match[2])) if match else MEASURED[-1]
 
 
 def version_notes(version: str) -> tuple[str, ...]:
-    """Return a note if this version of torch ('2.13.0+cu130') is not the one that was measured."""
-    measured = ".".join(map(str, MEASURED))
-    if version.split(".")[:2] == measured.split("."):
+    """Return a note if this version of torch ('2.12.0+cu130') is none of those that were measured."""
+    measured = [".".join(map(str, numbers)) for numbers in MEASURED]
+    if ".".join(version.split(".")[:2]) in measured:
         return ()
     return (
-        f"The predictions were compared with torch {measured}; this is {version}, whose kernels may hold "
+        f"The predictions were compared with torch {' and '.join(measured)}; this is {version}, whose kernels may hold "
         "other tensors.",
     )
