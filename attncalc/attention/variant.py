@@ -39,9 +39,9 @@ class Variant(NamedTuple):
     def parse(cls, text: str) -> Variant:
         """Return the variant for 'mha', 'mqa', 'gqa:4', 'mla:512' or 'linear'; 'gqa' is gqa:8, and 'mla' mla:512.
 
-        Raises AttncalcError for any other text.
+        Its title is read too: 'GQA-4'. Raises AttncalcError for any other text.
         """
-        name, colon, number = text.lower().partition(":")
+        name, colon, number = text.lower().replace("-", ":").partition(":")
         if name in _USUAL and not colon:
             return cls(name, _USUAL[name])
         if _USUAL.get(name) and number:
@@ -54,7 +54,7 @@ class Variant(NamedTuple):
     @classmethod
     def is_named(cls, text: str) -> bool:
         """Return whether a text names a variant, whatever its number."""
-        return text.lower().partition(":")[0] in _USUAL
+        return text.lower().replace("-", ":").partition(":")[0] in _USUAL
 
     @property
     def title(self) -> str:

@@ -126,7 +126,7 @@ class Command(typer.core.TyperCommand):
                 screen = [arg for arg in args[begin:] if arg in _SCREEN]
                 args = [*args[:begin], *screen, "--", *(arg for arg in args[begin:] if arg not in _SCREEN)]
         end = args.index("--") if "--" in args else len(args)
-        words = [_own_name(word, known, also) for word in args[:end]]
+        words = [part for word in args[:end] for part in _without_equals(_own_name(word, known, also), known)]
         words = self._known_words(words)
         if self.name == "fit" and args[end + 1 :]:
             from .pasted import expand
@@ -177,6 +177,12 @@ def _own_name(word: str, known: Container[str], also: Mapping[str, str]) -> str:
     hyphens = f"--{name[2:].replace('_', '-')}" if name.startswith("--") else name
     own = next((own for own in (hyphens, also.get(hyphens)) if own in known), name)
     return f"{own}{equals}{value}"
+
+
+def _without_equals(word: str, known: Container[str]) -> tuple[str, ...]:
+    """Return -c=8K in two words: typer reads = as a part of the value of a short option."""
+    name, equals, value = word.partition("=")
+    return (name, value) if equals and name in known and not name.startswith("--") else (word,)
 
 
 def _brief(param: Any) -> tuple[str, str]:

@@ -7,16 +7,12 @@ import re
 import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from ..engines.pasted import could_matter
 from ..errors import AttncalcError
-from ..units import truncate
+from ..units import is_dtype, truncate
 
-_SHAPES = (
-    "--layers, --heads, --kv-heads and --head-dim change a known model; one of your own is a config.json or a .yaml, "
-    "as 'attncalc presets show gpt2' prints one"
-)
 _MEMORY = "--gpu takes a GPU's memory too: --gpu 24GB; a Mac is --gpu m3-max-36gb, and the host's memory --ram 32GB"
 _USERS = "'attncalc plan MODEL --users 100 --prompt 4K --output-len 1K' finds the GPUs for so many users"
 _FIT = "'attncalc fit MODEL --gpu h100' shows what fits"
@@ -24,7 +20,6 @@ _LONGEST = "'attncalc fit MODEL --gpu h100 -c auto' is the longest context that 
 _TRAINING = "'attncalc train MODEL --gpu h100 --gpus 8' has the memory and FLOPs of a training step"
 _PROMPT = "-c is the number of tokens, as -c 4096; 'attncalc fit' has --prompt with --output-len"
 _LORA = "vLLM's adapters are --enable-lora with --max-lora-rank 16; 'attncalc train MODEL' has --lora"
-_DRAFT = "a draft model is --speculative-model MODEL"
 _OPTIONS = (
     (r"(?:max-|gpu-)?(?:v?ram|mem|memory)(?:-gi?b|-size|-limit)?", _MEMORY),
     (r"concurrency|num-requests", "--batch 32 asks for 32 requests at once; with --gpu, 'fit' counts them"),
@@ -59,6 +54,12 @@ _OPTIONS = (
     (
         r"cuda-?graph-.*",
         "it sizes SGLang's CUDA graphs, which attncalc estimates: --reserve 4GiB replaces the whole estimate",
+    ),
+    (r"units?|in-gi?b|bytes-only", "figures are in KiB, MiB, GiB or TiB, and --json has bytes"),
+    (r"num-gpu", "Ollama's num_gpu is -ngl of 'fit'; --gpus is the number of GPUs"),
+    (
+        r"generate|gen-(?:len|tokens)|new-tokens",
+        "'attncalc flops MODEL --phase decode' is one step at the context; 'attncalc fit' has --output-len",
     ),
     (r"draft(?:er|-model)?|spec-model", "a draft model is --speculative-model MODEL"),
     (r"block-size", "in nanoGPT it is the context, -c 1024; 'attncalc fit' has vLLM's --block-size"),
@@ -99,7 +100,7 @@ _IN_TRAINING = (
         "LoRA is --lora r=16 or --lora r=16,targets=q+v; QLoRA is --lora r=16 --weights-dtype nf4",
     ),
     (
-        r"(?:global|total|effective|train)-batch.*|gbs",
+        r"(?:global|total|effective|train)-batch.*|gbs|batch-tokens|tokens-per-batch",
         "the global batch is --batch times --gradient-accumulation times the data-parallel GPUs",
     ),
     (r"(?:use-)?(?:bf16|fp16|fp8|amp|mixed-precision|half)", "--dtype bf16 is the dtype of weights and activations"),
@@ -181,6 +182,12 @@ _COMMANDS = (
     (r"(?:kv-?)?cache(?:-size)?", "'attncalc kv MODEL' shows the KV cache"),
     (r"gpu|hardware|devices|(?:nvidia|rocm|amd)-smi", "'attncalc gpus' lists the known GPUs"),
     (r"parameters|count|weights", "'attncalc params MODEL' counts parameters"),
+    (r"macs|flops?-.*|[tg]?flops?|compute", "'attncalc flops MODEL' counts FLOPs: a multiply-add is 2"),
+    (
+        r"summary|stats|describe|layers",
+        "'attncalc params MODEL' counts parameters, 'attncalc presets show NAME' has all sizes",
+    ),
+    (r"diff|versus|vs", "'attncalc compare MODEL OTHER' shows models side by side"),
     (r"activations?|peak", "'attncalc memory MODEL' shows the activations of attention"),
     (r"v(?:ersion)?", "'attncalc --version' shows the version"),
     (r"glossary|terms", "'attncalc explain gqa' explains a term"),
@@ -244,7 +251,9 @@ def no_such_option(name: str, command: str, known: Mapping[str, str], words: Seq
     message = f"no such option: {truncate(name)}"
     plain = name.lstrip("-").lower().replace("_", "-")
     tip = _meaning(_IN_TRAINING, plain) if command == "train" else None
-    tip = tip or _of_value(name, words, known) or _meaning(_OPTIONS, plain)
+    tip = tip or _of_value(name, words, known) or _meaning(_OPTIONS, plain) or _of_dtype(plain, known)
+    if tip is None and command == "train":
+        tip = _meaning(_IN_TRAINING, _value_of(name, words).lower())
     if tip == _MEMORY and command == "gpus":
         tip = "'attncalc gpus --sort memory' lists the GPUs with the most memory first"
     elif tip == _MEMORY and (
@@ -274,8 +283,6 @@ def _about(plain: str, command: str, known: Mapping[str, str]) -> str:
     for option in options:
         if other := _command_with(option, command):
             return f"'attncalc {other} MODEL' has {option}"
-    if not could_matter(plain):
-        return f"leave it out if it changes no memory and no FLOPs; 'attncalc {command} --help' lists all options"
     common = ", ".join(option for option, text in known.items() if text and option.startswith("--"))
     return f"'attncalc {command}' has {common}; 'attncalc {command} --help' lists all"
 
@@ -291,8 +298,25 @@ def _of_value(name: str, words: Sequence[str], known: Collection[str]) -> str | 
     value = _value_of(name, words)
     if re.fullmatch(_PATH, value) and _named_in([word for word in words if word != value])[0] is None:
         return "the model needs no option before it: attncalc kv MODEL"
+    if Path(value).suffix in _suffixes() and "--output" in known:
+        return f"did you mean '-o {truncate(value)}'?"
     is_name = re.match(r"[A-Za-z].*\d", value) is not None and _is_gpu(value)
     return f"did you mean '--gpu {truncate(value)}'?" if is_name and "--gpu" in known else None
+
+
+def _suffixes() -> set[str]:
+    from ..report.formats import FORMATS
+
+    return {suffix for known in FORMATS.values() for suffix in known.suffixes} - {"", ".json", ".yaml"}
+
+
+def _of_dtype(plain: str, known: Collection[str]) -> str | None:
+    """Return the options that take a dtype whose name is typed as an option: '--int8'."""
+    if not is_dtype(plain):
+        return None
+    names = ["--weights-dtype", "--kv-dtype", *(["--dtype"] if "f" in plain else [])]
+    options = [f"'{option} {plain}'" for option in names if option in known]
+    return f"did you mean {' or '.join(options)}?" if options else None
 
 
 def _closest(name: str, known: Collection[str]) -> str | None:

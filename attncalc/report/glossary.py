@@ -279,9 +279,9 @@ def find_term(words: str) -> str:
     names = {name: name for name in TERMS} | {other: name for name, term in TERMS.items() for other in term.also}
     if asked in names:
         return names[asked]
-    raise AttncalcError(
-        f"no explanation of '{truncate(words)}'", f"{did_you_mean(asked, names)}known: {', '.join(TERMS)}"
-    )
+    parts = [names[part] for part in asked.split("-") if part in names]
+    found = f"'attncalc explain {parts[0]}' explains one term; " if parts else did_you_mean(asked, names)
+    raise AttncalcError(f"no explanation of '{truncate(words)}'", f"{found}known: {', '.join(TERMS)}")
 
 
 def term_report(name: str) -> Report:

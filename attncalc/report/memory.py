@@ -57,9 +57,9 @@ def memory_report(model: ModelSpec, workload: Workload) -> Report:
     layers = activations(model, workload)
     largest = largest_layer(model, layers)
     in_dtype = compute_dtype(model, workload)
-    phase = "one decode step" if workload.phase == "decode" else "a forward pass"
+    phase = "decode step" if workload.phase == "decode" else "forward pass"
     facts = (
-        f"{phase}, {context_fact(workload)}",
+        f"one attention layer, {phase}, {context_fact(workload)}",
         f"{count(workload.past)} of them in the cache" if workload.past and workload.phase != "decode" else "",
         f"source {count(workload.source)}" if workload.source else "",
         f"batch {count(workload.batch)}",

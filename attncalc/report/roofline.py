@@ -252,7 +252,7 @@ def roofline_notes(model: ModelSpec, workload: Workload, bounds: Roofline) -> tu
     """Return the notes: what the bounds assume."""
     math, stored = bounds.math.dtype, bounds.weights_dtype.name
     notes = [
-        f"Bounds, not estimates: {bounds.gpu.title}'s dense peak in {math} and its bandwidth, with weights and cache "
+        f"Bounds, not estimates: the dense {math} peak and the bandwidth of {bounds.gpu.title}, with weights and cache "
         "read once. Real software takes longer."
     ]
     if bounds.prompt != bounds.workload:
