@@ -64,6 +64,26 @@ def test_blanks_and_colours_are_removed() -> None:
     assert lines_of(b"a\x1b[" + b"1" * 31 + b"mb") != ["ab"]
 
 
+@each(
+    "prefix",
+    [
+        "> ",
+        "Oct  2 10:00:00 host serve[1234]: ",
+        "vllm-1  | ",
+        "2026-10-02T10:00:00.123456789Z ",
+        "2026-10-02T10:00:00.123456789Z stdout F ",
+        "vllm-1  | 2026-10-02T10:00:00.123456789Z ",
+        "0.00.123.456 I ",
+    ],
+)
+def test_what_was_put_before_most_lines_is_removed(prefix: str) -> None:
+    assert lines_of(f"{prefix}general.name = Qwen3 8B\nno prefix\n{prefix}INFO | 1".encode()) == [
+        *("general.name = Qwen3 8B", "no prefix", "INFO | 1")
+    ]
+    few = f"{prefix}one\ntwo"
+    assert lines_of(few.encode()) == [" ".join(line.split()) for line in few.splitlines()]
+
+
 def test_lines_are_cut_after_65536_characters() -> None:
     assert LONGEST_LINE == 65_536
     assert lines_of(b"x" * 65_536 + b"\ny") == ["x" * 65_536, "y"]

@@ -1,7 +1,7 @@
 """A log as a file: its lines, whatever wrote it down, and the engine that printed them.
 
 What a file, a terminal, docker or PowerShell did to the lines is undone: UTF-16 and byte-order marks, colour codes,
-docker's and Kubernetes' JSON, and lines that a terminal wrapped at its width.
+docker's and Kubernetes' JSON, lines that a terminal wrapped at its width, and what was put before each line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,17 @@ _BEGINNING = re.compile(
     r"|(?:llama_\w{1,30}|load_tensors|print_info|ggml_\w{1,30}|sched_reserve): )"
 )
 """How a line of a log begins, and the rest of a wrapped one hardly ever."""
-
+_PREFIXES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"> ?",  # a quotation
+        r"[A-Z][a-z]{2} \d{1,2} \d\d:\d\d:\d\d \S{1,80} \S{1,80}\[\d{1,9}\]: ",  # journald
+        r"[\w.-]{1,80} \| ",  # docker compose's service
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{0,20} (?:std(?:out|err) [FP] )?",  # docker logs -t, Kubernetes
+        r"\d{1,6}\.\d\d\.\d{3}\.\d{3} [DEIW] ",  # llama.cpp's --log-timestamps and --log-prefix
+    )
+)
+"""What is put before the lines of a log by whatever collected them, with single blanks."""
 _SAMPLE = 10_000
 """Lines at the beginning and at the end by which the engine is recognised: a server's log can have millions."""
 
@@ -42,7 +52,7 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     Raises AttncalcError if no line has the size of an engine's cache, or says why there is none.
     """
     lines = lines_of(data)
-    ends = [*lines[:_SAMPLE], *lines[_SAMPLE:][-_SAMPLE:]]
+    ends = _ends(lines)
     readers = [(known, known.log_signs) for known in map(find_engine, ENGINES) if known.log_signs]
     signs = [(sum(1 for line in ends if pattern.search(line)), known) for known, pattern in readers]
     for number, known in sorted(signs, key=lambda sign: -sign[0]):
@@ -64,14 +74,27 @@ def _read_as(engine: object, lines: list[str]) -> StartupLog | None:
 
 
 def lines_of(data: bytes) -> list[str]:
-    """Return the lines of a log, without colours and with single blanks."""
+    """Return the lines of a log, without colours and what was put before each, and with single blanks."""
     text = _decode(data)
     if "\x1b" in text:
         text = _COLOUR.sub("", text)
     lines: Iterable[str] = (line[:LONGEST_LINE] for line in text.splitlines())
     if text.lstrip()[:1] == "{":
         lines = _from_json(lines)
-    return [" ".join(line.split()) for line in _unwrapped(list(lines))]
+    return _without_prefix([" ".join(line.split()) for line in _unwrapped(list(lines))])
+
+
+def _ends(lines: list[str]) -> list[str]:
+    return [*lines[:_SAMPLE], *lines[_SAMPLE:][-_SAMPLE:]]
+
+
+def _without_prefix(lines: list[str]) -> list[str]:
+    """Return the lines without each prefix that most of them have."""
+    for prefix in _PREFIXES:
+        some = [line for line in _ends(lines) if line]
+        if 2 * sum(1 for line in some if prefix.match(line)) > len(some):
+            lines = [line[match.end() :] if (match := prefix.match(line)) else line for line in lines]
+    return lines
 
 
 def _decode(data: bytes) -> str:
