@@ -107,6 +107,19 @@ def test_an_allocation_that_fails_after_the_start_stopped_the_server(ask: Ask, n
     assert "DID NOT START" not in screen
 
 
+def test_a_message_alone_does_not_say_that_the_server_did_not_start(ask: Ask) -> None:
+    answer = ask_of(ask, "pasted-sglang-long-prefill", "")
+    assert "  OUT OF MEMORY: An allocation on the GPU failed: 1.02 GiB were wanted" in answer.out
+
+
+def test_layers_that_a_log_does_not_count_contradict_no_model(ask: Ask, tmp_path: Path) -> None:
+    """Without 'offloaded 38/65 layers', a compute buffer that failed does not mean that 17.99 GiB had been loaded."""
+    lines = (FOLDER / "ollama-fewer-layers.log").read_text(encoding="utf-8").splitlines()[:8]
+    (tmp_path / "a.log").write_text("\n".join(lines), encoding="utf-8")
+    answer = ask("fit", "--log", str(tmp_path / "a.log"))
+    assert "DID NOT START: The compute buffer did not fit: 10.35 GiB were wanted" in answer.out
+
+
 def test_ollamas_attempts_that_failed_are_no_refusal(ask: Ask) -> None:
     """It tried 65 layers and started with 38 of 65: 38 of 64 layers' cache are 608 of 1,024 MiB. The file is Q4_K_M."""
     answer = ask_of(ask, "ollama-fewer-layers", "", "--json")

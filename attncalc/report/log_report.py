@@ -166,8 +166,12 @@ def _facts(
 
 
 def _why(diagnosis: Diagnosis, log: StartupLog) -> str:
-    is_late = log.refusal is not None and log.refusal.where == "serving"
-    return f"{'STOPPED' if is_late else 'DID NOT START'}: {diagnosis.reason}"
+    where = log.refusal.where if log.refusal and log.refusal.kind == "out_of_memory" else None
+    # a message alone does not say whether the server had started
+    printed = (log.model, log.logged, log.budget.keys() - {"gpu_memory"})
+    is_alone = where == "" and not any(printed)
+    label = "STOPPED" if where == "serving" else "OUT OF MEMORY" if is_alone else "DID NOT START"
+    return f"{label}: {diagnosis.reason}"
 
 
 def _verdict(comparison: LogComparison) -> str:

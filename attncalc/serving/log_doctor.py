@@ -142,13 +142,13 @@ def diagnose(
         if _contradicts(check):
             logged, predicted = _printed(check, check.measured), _printed(check, check.predicted)
             disagreement = f"{check.label} {logged} in the log, {predicted} with this model"
-            return _other_model(request, log, refusal, disagreement)
+            return _other_model(request, log, refusal, disagreement, named)
     share = request.gpu_memory_utilization if request.gpu else None
     available = find_engine(log.engine).logged_room(log, memory.printed if memory else None, share)
     if request.gpu is None:
         found = _without_gpu(request, log, refusal, available)
     else:
-        found = _with_gpu(request, log, refusal, available)
+        found = _with_gpu(request, log, refusal, available, named)
     context = request.workload.context
     if found.changes and "context" not in log.settings and context == request.model.max_context:
         maximum = f"the model's maximum, {count(context)} tokens"
@@ -303,10 +303,13 @@ def _contradicts(check: Check) -> bool:
     return not check.ok and abs(check.difference) > _TOLERANCE * abs(check.measured)
 
 
-def _other_model(request: FitRequest, log: StartupLog, refusal: LogRefusal, disagreement: str) -> Diagnosis:
-    """Return that the log was written with another model, or with other arguments."""
+def _other_model(
+    request: FitRequest, log: StartupLog, refusal: LogRefusal, disagreement: str, named: ModelSpec | None
+) -> Diagnosis:
+    """Return that the log was written with another model, or with other arguments. `named` has this model's sizes."""
     of_model = f"The log is of '{log.model}'. " if log.model else ""
-    note = f"{of_model}Give that model, or options that the log lacks, such as --tp, --kv-dtype and --context."
+    of_model = "Give" if named else f"{of_model}Give that model, or"
+    note = f"{of_model} options that the log lacks, such as --tp, --kv-dtype and --context."
     reason = f"The log and {request.model.title} disagree: {disagreement}."
     return Diagnosis(refusal.line, "other_model", reason, notes=(note,))
 
@@ -328,7 +331,9 @@ def _without_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, avai
     return Diagnosis(refusal.line, cause, reason, int(result.needed), available, changes, notes, _tried(result))
 
 
-def _with_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, available: int | None) -> Diagnosis:
+def _with_gpu(
+    request: FitRequest, log: StartupLog, refusal: LogRefusal, available: int | None, named: ModelSpec | None
+) -> Diagnosis:
     alone = diagnose_alone(log, request.gpu)
     if refusal.where == "host":
         return alone
@@ -342,8 +347,9 @@ def _with_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, availab
     if excess is not None:
         logged = LoggedExcess(excess, estimate.resolved.devices)
         estimate = fit(dataclasses.replace(request, logged_excess=logged))
-    if disagreement := _disagreement(estimate, log, refusal, available):
-        return _other_model(request, log, refusal, disagreement)
+    counts_layers = "n_gpu_layers" in log.settings or not find_engine(log.engine).splits_by_layer
+    if counts_layers and (disagreement := _disagreement(estimate, log, refusal, available)):
+        return _other_model(request, log, refusal, disagreement, named)
     if refusal.where in _AFTER_THE_CACHE:
         smaller = filter(None, (_smaller_share(estimate, refusal), _fewer_sequences(estimate)))
         changes = tuple(change for change in smaller if float(change.result.pool.concurrency) >= 1)
