@@ -6,6 +6,7 @@ tests/data/serving/measurements.json has one row per measurement; the README bes
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,6 +70,25 @@ def rows() -> list[dict[str, Any]]:
 def measurements() -> tuple[Measurement, ...]:
     """Return the measurements without drafts and cached prefixes, whose speed depends on what the users wrote."""
     return tuple(measured(row) for row in rows() if is_usable(row))
+
+
+def examples() -> Iterator[tuple[dict[str, Any], LoadBounds]]:
+    """Yield aiconfigurator's documented estimates of Qwen3 32B on H200, each with the bounds of its load."""
+    found: list[dict[str, Any]] = json.loads((FOLDER / "aiconfigurator.json").read_text(encoding="utf-8"))
+    for row in found:
+        prompt, output = row["input"], row["output"]
+        deployment = FitRequest(
+            model("qwen3-32b"),
+            Workload.decode(1, prompt + output),
+            "vllm",
+            gpu=gpu("h200"),
+            gpus=row["tp"],
+            tp=row["tp"],
+            weights_dtype=row["weights_dtype"],
+            traffic=Traffic(prompt, output),
+        )
+        load_of = Load(row["requests"], prompt, output, row["prefix"] / prompt)
+        yield row, bounds_of_load(resolve(deployment), load_of)
 
 
 def is_usable(row: dict[str, Any]) -> bool:

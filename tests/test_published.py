@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from asking import Ask
-from measurements import FOLDER, measurements
+from measurements import FOLDER, examples, measurements
 from tables import each
 
 from attncalc import Workload, load
 from attncalc.config.gpus import gpu
 from attncalc.serving.load_bounds import Load
+from attncalc.serving.plan_space import Space, Split, splits
 from attncalc.serving.published import class_of, published_floor, published_range
 from attncalc.serving.request import FitRequest, resolve
 
@@ -53,6 +55,19 @@ def test_runs_that_derived_no_class_lie_in_its_range() -> None:
     )
 
 
+def test_runs_of_new_publishers_lie_in_the_range() -> None:
+    """80 % of the runs of each publisher, with the classes of all others."""
+    runs, inside = serving_classes.of_new_publishers()
+    assert inside / runs >= 0.8
+
+
+def test_no_estimate_of_aiconfigurator_is_quicker_than_the_bounds() -> None:
+    for row, bounds in examples():
+        assert row["ttft_ms"] > 1000 * float(bounds.ttft)
+        assert row["tpot_ms"] > 1000 * float(bounds.tpot or 0)
+        assert row["tokens_per_s"] < float(bounds.planning_tokens_per_second or 0)
+
+
 @pytest.mark.parametrize(
     ("requests", "split", "named"),
     [
@@ -85,6 +100,20 @@ def test_official_recipes_fit(ask: Ask, name: str, command: str, verdict: str) -
     """All but three, of which tests/data/serving/README.md says why."""
     found = json.loads(ask(*command.split()[1:], "--json").out)
     assert found["fits"] == (verdict != "does_not_fit"), name
+
+
+@each(("name", "command", "verdict"), RECIPES)
+def test_a_plan_tries_the_split_of_each_recipe(name: str, command: str, verdict: str) -> None:
+    words = command.split()[2:]
+    given = {word[2:].replace("-", "_"): value for word, value in pairwise(words) if word.startswith("--")}
+    sizes = {size: int(given.get(size, 1)) for size in ("tp", "pp", "dp")}
+    request = FitRequest(
+        load(words[0]), Workload.decode(1, 2048), given.get("engine", "vllm"), gpu=gpu(given["gpu"]), tp=None
+    )
+    expert_parallel = "--enable-expert-parallel" in words
+    split = Split(int(given["gpus"]), **sizes, expert_parallel=expert_parallel)
+    groups = splits(request, Space(expert_parallel=expert_parallel))
+    assert any(split in group for group in groups), name
 
 
 def test_few_recipes_do_not_fit() -> None:

@@ -24,7 +24,7 @@ from training_runs import ON_A_GPU, Measured, fitcheck_runs, published_runs, run
 
 sys.path.insert(0, str(ROOT / "tools"))
 import serving_classes  # noqa: E402
-from measurements import Measurement, measurements  # noqa: E402
+from measurements import Measurement, examples, measurements  # noqa: E402
 
 from attncalc.config.gpus import gpu  # noqa: E402
 
@@ -32,6 +32,7 @@ PAGE = ROOT / "docs" / "accuracy.md"
 START, END = "<!-- tools/accuracy.py writes this -->", "<!-- end -->"
 START_TRAINING = "<!-- tools/accuracy.py writes the runs -->"
 START_SERVED = "<!-- tools/accuracy.py writes the classes of published runs -->"
+START_PLANNED = "<!-- tools/accuracy.py writes aiconfigurator's examples -->"
 STARTS_FRESH = {
     "fresh": "<!-- tools/accuracy.py writes these too -->",
     "fresh-2": "<!-- tools/accuracy.py writes the second set -->",
@@ -201,6 +202,27 @@ def served() -> Iterator[str]:
     yield "| each publisher, with the classes of all others | {} | {} |".format(*serving_classes.of_new_publishers())
 
 
+def planned_section() -> str:
+    """Return the text between the markers of aiconfigurator's examples."""
+    return "\n".join([START_PLANNED, "", *planned(), "", END])
+
+
+def planned() -> Iterator[str]:
+    """Yield one line per example of aiconfigurator: its estimate, and the bound and the planning figure here."""
+    yield "| example | TTFT | bound | TPOT | bound | planning | tokens/s | bound | planning | of the planning figure |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+    for row, bounds in examples():
+        dtype = row["weights_dtype"] or "bf16"
+        what = f"{dtype}, tp {row['tp']}, {row['requests']} x ({row['input']:,} + {row['output']})"
+        planning = float(bounds.planning_tokens_per_second or 0)
+        yield (
+            f"| {row['page']}: {what} | {row['ttft_ms']:.0f} ms | {float(bounds.ttft) * 1000:.0f} | "
+            f"{row['tpot_ms']:.1f} ms | {float(bounds.tpot or 0) * 1000:.1f} | "
+            f"{float(bounds.planning_tpot or 0) * 1000:.1f} | {row['tokens_per_s']:,.0f} | "
+            f"{float(bounds.tokens_per_second or 0):,.0f} | {planning:,.0f} | {row['tokens_per_s'] / planning:.2f} |"
+        )
+
+
 def pages(members: list[Measurement]) -> int:
     """Return the number of pages that published the runs."""
     return len({run.row["source"] for run in members})
@@ -255,6 +277,7 @@ def main() -> None:
         **{mark: partial(fresh_section, group) for group, mark in STARTS_FRESH.items()},
         START_TRAINING: training_section,
         START_SERVED: served_section,
+        START_PLANNED: planned_section,
     }
     for marker, new in ((marker, write()) for marker, write in sections.items()):
         start = written.index(marker)

@@ -4,8 +4,8 @@
     python tools/serving_classes.py --check  (fails if it is not up to date)
 
 A class has the quartiles of measured / planned tokens/s. Its range is from 10 to 90 %, widened by one factor for all
-classes: runs of another page differ more than those of one page do. Each run is compared with the range of its class
-from all other pages, and the factor is that which 90 % of the runs need.
+classes: runs of another publisher differ more than those of one do. Each run is compared with the range of its class
+from all other publishers, and the factor is that which 80 % of the runs need.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ def by_class(runs: Iterable[Measurement]) -> Classes:
 
 
 def widening(classes: Classes) -> float:
-    """Return the factor by which the 10 to 90 % of other pages have to be widened for 90 % of the runs."""
+    """Return the factor by which the 10 to 90 % of other publishers have to be widened for 80 % of the runs."""
     factors = []
     for members in classes.values():
         for run in members:
-            others = [other.of_planning for other in members if other.row["source"] != run.row["source"]]
+            others = [other.of_planning for other in members if source(other) != source(run)]
             if len(others) >= FEWEST:
                 low, high = quantile(others, 0.1), quantile(others, 0.9)
                 factors.append(max(1.0, low / run.of_planning, run.of_planning / high))
-    return quantile(factors, 0.9)
+    return quantile(factors, 0.8)
 
 
 def derived(runs: Sequence[Measurement]) -> dict[str, Any]:
