@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tables import each
 
 from attncalc import plan, sweep
+from attncalc.config.gpus import gpu_names
 
 AXES: dict[str, Any] = {"models": ["gpt2", "llama2-7b"], "context": "1K,2K,4K", "batch": "1,2,4"}
 LOAD: dict[str, Any] = {"prompt": "3K", "output": 500}
@@ -61,6 +62,10 @@ def test_the_gpus_and_the_price_of_users_are_those_of_plan() -> None:
         assert of_sweep["price_per_hour"] == pytest.approx(row["price_per_hour"])
         assert of_sweep["users_all_replicas"] * row["replicas"] == row["users_all_replicas"]
         assert row["gpus"] == row["tp"] * math.ceil(500 / of_sweep["users_all_replicas"])
+
+
+def test_all_gpus_are_an_axis() -> None:
+    assert {row["gpu"] for row in sweep(models="gpt2", gpu="all", columns="weights")} == set(gpu_names())
 
 
 def test_requests_of_users_add_their_columns(ask: Ask) -> None:

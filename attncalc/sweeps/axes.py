@@ -134,7 +134,10 @@ def _values(given: Any, name: str) -> Sequence[Any]:
         if parser and parser.is_number:
             values += parse_counts(str(part), option, limit=MAX_VALUES, parse=parser.parse)
         elif isinstance(part, str):
-            values += [_checked(text.strip(), part, name) for text in part.split(",")]
+            for text in part.split(","):
+                values += (
+                    _every_gpu() if (name, text.strip()) == ("gpu", "all") else [_checked(text.strip(), part, name)]
+                )
         else:
             values.append(part)
         if len(values) > MAX_VALUES:
@@ -142,6 +145,12 @@ def _values(given: Any, name: str) -> Sequence[Any]:
     if not values:
         raise AttncalcError(f"{option} has no values", f"give at least one, or leave {option} out")
     return list(dict.fromkeys(values)) if all(isinstance(value, str | int) for value in values) else values
+
+
+def _every_gpu() -> list[str]:
+    from ..config.gpus import gpu_names
+
+    return gpu_names()
 
 
 def _checked(text: str, part: str, name: str) -> str:
