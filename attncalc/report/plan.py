@@ -165,6 +165,7 @@ def row_facts(row: Row) -> dict[str, Any]:
         "engine": resolved.engine.name,
         "verdict": candidate.verdict,
         "limited_by": candidate.limited_by,
+        "bound_by": row.speed.bound_by if row.speed else None,
         "launch_command": _command(candidate),
         **_published(row),
     }
@@ -614,6 +615,7 @@ def schema() -> dict[str, Any]:
         "engine": p.text("the engine"),
         "verdict": p.choice("whether a replica fits", "fits", "may_not_fit"),
         "limited_by": p.text("what limits the users of a replica: 'cache', or an option of the engine"),
+        "bound_by": p.or_null(p.choice("what bounds the speed at the load", "compute", "memory"), _NO_TIMES),
         "launch_command": p.or_null(p.text("the command that starts one replica"), "if there is none"),
     }
     no_runs = "without published runs of such a load, and with --efficiency"
