@@ -195,6 +195,13 @@ def test_plan_curve_has_the_gpus_that_more_users_need() -> None:
     assert [tick["label"] for tick in curve["y_ticks"]] == ["0", "1", "2"]  # and no half GPUs
 
 
+def test_plan_curve_of_a_rate_is_over_requests_per_second() -> None:
+    asked("plan", "llama3.1-8b", gpu="h100", rate="4", prompt="4K", output_len="1K")
+    curve = json.loads(answer.curve())
+    assert curve["x_label"] == "requests per second"
+    assert [row[0] for row in curve["rows"]] == ["0.5", "1", "2", "4", "8", "16", "32"]
+
+
 def test_hub_is_not_asked_without_the_readers_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE")
     hub.install()

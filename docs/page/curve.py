@@ -14,7 +14,7 @@ from attncalc.report.report import Report
 from attncalc.units import BYTES, NO_UNIT, TOKENS, human
 
 if TYPE_CHECKING:
-    from attncalc.serving.plan import Plan
+    from attncalc.serving.plan import Demand, Plan
 
 MOST_LINES = 6
 """As many as the page has colours for."""
@@ -23,7 +23,7 @@ SHORTEST, LONGEST = 1 << 10, 1 << 20
 DEFAULT_LONGEST = 1 << 17
 """The last context of a model without a maximum."""
 FACTORS = (0.125, 0.25, 0.5, 1, 2, 4, 8)
-"""The users of a plan's curve, as factors of those of the question."""
+"""The users of a plan's curve, or its requests per second, as factors of those of the question."""
 
 
 class Curve(NamedTuple):
@@ -57,7 +57,7 @@ def curve_of(
     Raises AttncalcError if a sweep does not have one of the options.
     """
     if command == "plan":
-        curve = _users_curve(result.plan)
+        curve: Curve | None = _users_curve(result.plan)
     elif command == "train":
         curve = _training_curve(report)
     else:
@@ -109,18 +109,21 @@ def _training_curve(report: Report) -> Curve | None:
     return Curve(_lines(chart.title, "context", parts), report.workload.get("context"), limit, linear=True)
 
 
-def _users_curve(plan: Plan) -> Curve | None:
-    """Return the fewest GPUs over the users, for each model; None for requests per second, which take seconds."""
+def _users_curve(plan: Plan) -> Curve:
+    """Return the fewest GPUs over the users, or over the requests per second, for each model."""
     from attncalc.serving.plan import rows, sorted_rows
 
-    demands = {each.users: each for each in map(plan.demand.times, FACTORS) if each.users}
+    def load(demand: Demand) -> float:
+        return demand.users or (demand.rate[0] / demand.rate[1] if demand.rate else 0)
+
     points: dict[str, list[tuple[float, float | None]]] = {request.model.name: [] for request in plan.requests}
-    for users, demand in demands.items():
+    for asked, demand in {load(each): each for each in map(plan.demand.times, FACTORS)}.items():
         best = sorted_rows(rows(plan.found.candidates, demand, with_speed=False), "gpus")
         for model, of_model in points.items():
-            of_model.append((users, next((row.gpus for row in best if row.candidate.group[0] == model), None)))
-    lines = _lines("GPUs", "users", {model: tuple(of_model) for model, of_model in points.items()}, NO_UNIT)
-    return Curve(lines, plan.demand.users) if demands else None
+            of_model.append((asked, next((row.gpus for row in best if row.candidate.group[0] == model), None)))
+    x_label = "users" if plan.demand.users else "requests per second"
+    lines = _lines("GPUs", x_label, {model: tuple(of_model) for model, of_model in points.items()}, NO_UNIT)
+    return Curve(lines, load(plan.demand))
 
 
 def _lines(

@@ -23,7 +23,7 @@ function el(name, properties = {}, ...children) {
 }
 
 /** Texts whose options, as --gpu-memory-utilization, are not broken at their hyphens. */
-const unbroken = (text) => text.split(/(--?[a-z][\w-]*)/).map((part, i) => (i % 2 ? el("span", { class: "unbroken" }, part) : part));
+const unbroken = (text) => text.split(/(?<![\w/.])(--?[a-z][\w-]*)/).map((part, i) => (i % 2 ? el("span", { class: "unbroken" }, part) : part));
 
 function svg(name, attributes = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
