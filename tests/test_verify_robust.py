@@ -34,11 +34,13 @@ import torch  # noqa: E402
 from cuda_stand_in import H100, ROCM, Box, Gpus  # noqa: E402
 
 from attncalc.verify import timing  # noqa: E402
+from attncalc.verify.cases import cases  # noqa: E402
 from attncalc.verify.checks import memory  # noqa: E402
 from attncalc.verify.devices import find_device, host_memory, simulated_device  # noqa: E402
 from attncalc.verify.devices.cpu import Cpu  # noqa: E402
 from attncalc.verify.devices.cuda import Cuda  # noqa: E402
 from attncalc.verify.options import VerifyOptions  # noqa: E402
+from attncalc.verify.plan import refused_because  # noqa: E402
 from attncalc.verify.programs.layers import verify_layers  # noqa: E402
 from attncalc.verify.progress import Models, Progress  # noqa: E402
 from attncalc.verify.request import resolve  # noqa: E402
@@ -404,6 +406,21 @@ def test_a_gpu_on_which_no_kernel_runs_is_one_error_line(on_box: OnBox, name: st
         find_device(name)
     assert caught.value.message == f"cuda:0 cannot be used: {error}"
     assert caught.value.tip.startswith(tip)
+
+
+def test_efficient_is_left_out_beyond_2_to_the_31_elements_of_q(on_box: OnBox) -> None:
+    on_box(Box((H100,)))
+    model = load("deepseek-v3").plain()
+    (case, *_) = cases(model)  # 128 heads of 192
+    request = resolve(model, VerifyOptions(context=2**31 // (128 * 192)), find_device("cuda"))
+    allowed, refused = (
+        refused_because(
+            "efficient", case, "prefill", request._replace(context=request.context + more), find_device("cuda")
+        )
+        for more in (0, 1)
+    )
+    assert "2^31" not in allowed
+    assert "2^31" in refused
 
 
 def test_rocm_is_named_and_has_no_cudnn(on_box: OnBox) -> None:
