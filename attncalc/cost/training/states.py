@@ -128,7 +128,8 @@ class _Shards:
     """Counts the parameters that one rank holds.
 
     FSDP shards each tensor by its first dimension, rounded up (torch/distributed/fsdp/_fully_shard/_fsdp_param.py);
-    DeepSpeed and Megatron shard all of them as one vector. Experts are replicated on fewer ranks than other weights.
+    ZeRO-3 each tensor by its elements (deepspeed/runtime/zero/partition_parameters.py). DeepSpeed's other stages and
+    Megatron shard all of them as one vector. Experts are replicated on fewer ranks than other weights.
     """
 
     def __init__(self, run: Training) -> None:
@@ -149,8 +150,11 @@ class _Shards:
         whole = sum(tensor.total for tensor in tensors)
         if not is_sharded or ranks == 1:
             return symbol(name, whole, f"{what} of a stage on one device")
-        if self._run.is_fsdp:
-            held = sum(tensor.copies * -(-tensor.rows // ranks) * tensor.columns for tensor in tensors)
+        if self._run.zero >= 3:
+            if self._run.is_fsdp:
+                held = sum(tensor.copies * -(-tensor.rows // ranks) * tensor.columns for tensor in tensors)
+            else:
+                held = sum(tensor.copies * -(-tensor.elements // ranks) for tensor in tensors)
             return symbol(f"{name}_shard", held, f"{what} of one of {ranks} shards, rounded up per tensor")
         return symbol(f"{name}_shard", -(-whole // ranks), f"{what} of one of {ranks} shards")
 

@@ -98,7 +98,10 @@ def _mlp(run: Training, mlp: Mlp, d_model: int, count: int) -> Iterator[ParamTen
 
 
 def _of_matrix(matrix: Matrix, part: str, count: int) -> Iterator[ParamTensor]:
-    yield ParamTensor(matrix.name, part, matrix.cols, matrix.rows, count, is_hidden=matrix.applied_to is not None)
+    """Yield a matrix, whose outputs are its first dimension in torch, or another parameter, and the bias."""
+    is_hidden = matrix.applied_to is not None
+    rows, columns = (matrix.cols, matrix.rows) if is_hidden else (matrix.rows, matrix.cols)
+    yield ParamTensor(matrix.name, part, rows, columns, count, is_hidden=is_hidden)
     if matrix.bias:
         yield ParamTensor(f"{matrix.name} bias", part, matrix.bias, 1, count)
 
