@@ -460,6 +460,12 @@ def _notes(of: Answer) -> Iterator[str]:
         yield f"{human(budget.states.on_host, BYTES)} per GPU are in host memory."
     if run.model.has_experts:
         yield "Tokens are assumed to be spread evenly over the experts."
+        experts = max(layers.mlp.n_experts or 0 for _, layers in run.model.groups() if layers.mlp) // run.ep
+        if run.is_fsdp and run.expert_ranks > experts:
+            yield (
+                f"warning: transformers stacks a layer's experts, and FSDP divides them by their number: each of "
+                f"{run.expert_ranks} ranks would hold one of {experts}. Counted is a part of each, as in torchtitan."
+            )
     yield (
         "Activations are those of transformers' classes: norms and the loss compute in fp32. --compile fuses "
         "element-wise operations and keeps less."
