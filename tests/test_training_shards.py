@@ -1,0 +1,62 @@
+"""The shards of torch's own FSDP2 and tensor parallelism have the bytes that `train` predicts for a rank."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from asking import REPOSITORY
+from layers import GROUPED, LATENT, MHA, OPTIONS, saved
+from tables import each
+
+from attncalc import load
+from attncalc.verify import need_torch
+
+need_torch()
+
+sys.path.append(str(REPOSITORY / "tools"))
+from training_shards import Shards, every_layer, predicted, run_of, without_others  # noqa: E402
+
+GATED = OPTIONS.replace("sinks: true\n", "")
+POSITIONS = MHA.replace("rmsnorm", "layernorm") + "bias: true\nfused: true\nlearned_positions: 64\n"
+MODELS = {
+    "grouped": GROUPED,
+    "tied": GROUPED + "tied_embeddings: true\n",
+    "gate and norms of heads": GATED,
+    "latent": LATENT,
+    "experts": GROUPED + "n_experts: 4\nn_experts_per_token: 2\n",
+    "biases and positions": POSITIONS,
+}
+
+
+def shards(name: str, folder: Path, gpus: int, tp: int) -> tuple[Shards, Shards]:
+    """Return what rank 0 holds and what is predicted, with a vocabulary that no number of GPUs divides."""
+    model = load(saved(MODELS[name].replace("vocab_size: 10\n", "vocab_size: 1001\n"), folder))
+    run = run_of(every_layer(model), gpus, tp)
+    return without_others(run), predicted(run)
+
+
+@each("name", MODELS)
+@pytest.mark.parametrize("gpus", [8, 64, 512])
+def test_fsdp_rounds_each_tensor_up_by_its_first_dimension(tmp_path: Path, name: str, gpus: int) -> None:
+    found, expected = shards(name, tmp_path, gpus, 1)
+    assert found == expected
+
+
+@each("name", [name for name in MODELS if name != "gate and norms of heads"])
+@pytest.mark.parametrize("gpus", [2, 64])
+def test_a_tensor_parallel_rank_holds_its_part_alone_and_with_fsdp(tmp_path: Path, name: str, gpus: int) -> None:
+    found, expected = shards(name, tmp_path, gpus, 2)
+    assert found == expected
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_real_processes_hold_what_is_predicted(tmp_path: Path) -> None:
+    """Two tensor-parallel ranks, then four of which two are data-parallel, train for a step."""
+    path = saved(GROUPED.replace("vocab_size: 10\n", "vocab_size: 1001\n"), tmp_path)
+    command = [sys.executable, "tools/training_shards.py", path, "--gpus", "2,4", "--tp", "2", "--real"]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.count("+0 than predicted") == 6
