@@ -17,6 +17,7 @@ from attncalc.options import options_of
 from attncalc.report.formats import FORMATS
 from attncalc.units import DTYPES
 
+_TEXT_FORMATS = tuple(name for name, known in FORMATS.items() if not known.is_binary)
 ODD = (
     *("0", "1", "-1", "4096", "128K", "1e3", "9" * 40, "9" * 400, "", " ", "x", "-", "--", "nan", "inf", "٣"),
     *("512,300", "\u202e", "a\nb", "\x1b[31m", "1_000", "1,000", "0x10", "1.5", "+3", "a/b", ".", "/", "\udcff", "é"),
@@ -77,7 +78,7 @@ METAVARS: dict[str, tuple[str, ...]] = {
     "LIBRARY": ("transformers",),
     "DIR": ("record",),
     "FILE": ("answer.json", "answer.csv", "answer.md", "answer.txt", "answer.html", "answer.tex", "answer"),
-    "FORMAT": tuple(FORMATS),
+    "FORMAT": _TEXT_FORMATS,
 }
 """{metavar: usual values}."""
 FILES = (
@@ -198,5 +199,5 @@ def output_words(random: Random) -> tuple[str, ...]:
     if choice < 16:
         return ("--explain",)
     if choice < 19:
-        return ("--format", random.choice((*FORMATS, "x")))
+        return ("--format", random.choice((*_TEXT_FORMATS, "x")))
     return ("-o", random.choice(FILES), *random.choice(((), ("--force",), ("--json",))))
