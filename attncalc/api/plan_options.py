@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
+from ..engines import ENGINES
 from ..engines.options import VersionOptions
 from ..errors import BadValueError, did_you_mean
 from ..options import COUNT, TEXT, Count, Option, Parser, options_of
@@ -251,7 +252,15 @@ class CostOptions(TypedDict, total=False):
 class PlanEngineOptions(EngineOptions, total=False):
     """The engine and its arguments, which hold for all rows."""
 
-    engine: Annotated[str | None, options_of(DeploymentOptions)["engine"]]
+    engine: Annotated[
+        str | None,
+        Option(
+            "--engine",
+            parse=options_of(DeploymentOptions)["engine"].parser,
+            common=True,
+            help=f"{', '.join(ENGINES)}. Default: vllm; llamacpp for a GGUF file and on a Mac.",
+        ),
+    ]
     dcp: Annotated[Count | None, options_of(DeploymentOptions)["dcp"]]
     gpu_memory_utilization: Annotated[float | str | None, options_of(DeploymentOptions)["gpu_memory_utilization"]]
     reserve: Annotated[int | str | None, options_of(DeploymentOptions)["reserve"]]

@@ -13,6 +13,7 @@ from ..api.fit_options import GROUPS
 from ..errors import AttncalcError
 from ..report.formats import ROW_FORMATS, TABLE, Format, choose_row_format, goes_to_file
 from ..sweeps.axes import SweepOptions
+from ..sweeps.options import RowOptions
 from ..units import parse_count
 from . import COMMANDS
 from . import options as o
@@ -102,7 +103,7 @@ EPILOG = (
 )
 
 
-@app.command(help=COMMANDS["sweep"], epilog=EPILOG, headings=GROUPS)
+@app.command(help=COMMANDS["sweep"], epilog=EPILOG, headings={**GROUPS, "Rows": (RowOptions,)})
 def sweep(
     models: _Models,
     options: SweepOptions,
