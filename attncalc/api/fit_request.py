@@ -28,6 +28,10 @@ from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptio
 from .inputs import read_model, read_workload, with_revision
 from .options import CacheDtypeOptions, ModelOptions, SizeOptions, WhatIfOptions
 
+class _ServingOptions(DeploymentOptions, UserOptions, EngineOptions, total=False):
+    """The options of `fit` that are neither the model's nor the workload's."""
+
+
 ALL_LAYERS = 10**6
 """More layers than any model has: the value of n_cpu_moe for cpu_moe."""
 UNNAMED = "MODEL"
@@ -118,9 +122,10 @@ def fit_request(
 
     Raises AttncalcError if an option cannot be parsed, a name in it is unknown, or two options exclude each other.
     """
-    deployment, note = _deployment(model, options, is_logged=is_logged)
-    traffic = _traffic(options)
-    engine_args = _engine_args(options) | _found_ram(options, deployment)
+    values = parsed(options, _ServingOptions)
+    deployment, note = _deployment(model, values, is_logged=is_logged)
+    traffic = _traffic(_of(UserOptions, values), options)
+    engine_args = _engine_args(_of(EngineOptions, values)) | _found_ram(values, deployment)
     size = {name: options[name] for name in SizeOptions.__annotations__ if options.get(name) is not None}
     if traffic and "context" not in size and not model.max_context:
         size["context"] = int(traffic.worst_tokens)
@@ -139,7 +144,7 @@ def fit_request(
         workload=read_workload(model, {**size, **dtypes}),
         engine_args=engine_args,
         traffic=traffic,
-        ram_is_given=options.get("ram") is not None,
+        ram_is_given="ram" in values,
         **{**served, **deployment},
     )
     if note:
@@ -155,12 +160,20 @@ def fit_request(
     return with_longest_context(request)
 
 
-def _traffic(options: Mapping[str, Any]) -> Traffic | None:
+def _of(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the options of a TypedDict."""
+    return {name: values[name] for name in kind.__annotations__ if name in values}
+
+
+def _traffic(values: Mapping[str, Any], options: Mapping[str, Any]) -> Traffic | None:
     """Return the users' requests; None if there are none.
 
-    Raises AttncalcError if an option is not a number, or options are missing or exclude each other.
+    Args:
+        values: The values of UserOptions.
+        options: The options as they were given, for errors.
+
+    Raises AttncalcError if options are missing or exclude each other.
     """
-    values = parsed(options, UserOptions)
     names = {field: option.name for field, option in options_of(UserOptions).items() if field in values}
     if "lengths" in values:
         for field in ("prompt", "output"):
@@ -177,23 +190,22 @@ def _traffic(options: Mapping[str, Any]) -> Traffic | None:
     return Traffic(**values)
 
 
-def _deployment(model: ModelSpec, options: Mapping[str, Any], *, is_logged: bool) -> tuple[dict[str, Any], str]:
+def _deployment(model: ModelSpec, values: Mapping[str, Any], *, is_logged: bool) -> tuple[dict[str, Any], str]:
     """Return where the model runs, as fields of FitRequest, and a note if an option chose the engine."""
-    deployment, note = parsed(options, DeploymentOptions), ""
+    deployment, note = _of(DeploymentOptions, values), ""
     if "gpu" in deployment and not isinstance(deployment["gpu"], Gpu):
-        ram = parsed({"ram": options.get("ram")}, EngineOptions).get("ram")
-        deployment |= _gpus(str(deployment["gpu"]), deployment.get("gpus"), ram)
+        deployment |= _gpus(str(deployment["gpu"]), deployment.get("gpus"), values.get("ram"))
     device: Gpu | None = deployment.get("gpu")
     if "engine" not in deployment:
         vendor, on_cpu = (device.vendor, device.is_cpu) if device else ("", False)
         engine = default_engine(model.stored, deployment.get("weights_dtype"), vendor, on_cpu=on_cpu)
-        choice = engine_of_options(options)
+        choice = engine_of_options(values)
         if choice and choice.engine != engine:
             engine = choice.engine
             note = f"--engine {engine} is chosen: only {find_engine(engine).title} has {choice.option}."
         deployment["engine"] = engine
-    if options.get("mem_fraction_static") is not None:
-        deployment |= _static_share(deployment, options)
+    if "mem_fraction_static" in values:
+        deployment |= _static_share(deployment, values["mem_fraction_static"])
     if deployment.pop("enable_dp_attention", False):
         deployment |= _ranks_of_attention(deployment)
     if not is_logged and device and device.shares_with_host and deployment["engine"] != "all":
@@ -203,7 +215,7 @@ def _deployment(model: ModelSpec, options: Mapping[str, Any], *, is_logged: bool
     return deployment, note
 
 
-def _static_share(deployment: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def _static_share(deployment: Mapping[str, Any], share: Any) -> dict[str, Any]:
     """Return SGLang's share of the memory. Raises AttncalcError if another engine is named, or the share twice."""
     name = str(deployment["engine"])
     if name != "all" and find_engine(name).share_option != "--mem-fraction-static":
@@ -212,16 +224,16 @@ def _static_share(deployment: Mapping[str, Any], options: Mapping[str, Any]) -> 
         raise AttncalcError(
             "--mem-fraction-static cannot be combined with --gpu-memory-utilization", "they are the same: give one"
         )
-    return {"gpu_memory_utilization": options["mem_fraction_static"]}
+    return {"gpu_memory_utilization": share}
 
 
-def _found_ram(options: Mapping[str, Any], deployment: Mapping[str, Any]) -> dict[str, Any]:
+def _found_ram(values: Mapping[str, Any], deployment: Mapping[str, Any]) -> dict[str, Any]:
     """Return this machine's memory as --ram for its GPUs, if none is given and the engine leaves layers on the host.
 
     A Mac's GPU has its memory from the same.
     """
     gpu, engine = deployment.get("gpu"), deployment["engine"]
-    if gpu is None or not gpu.is_local or gpu.unified or options.get("ram") is not None or engine == "all":
+    if gpu is None or not gpu.is_local or gpu.unified or "ram" in values or engine == "all":
         return {}
     from ..config.local import machine_memory  # it starts programs, which other requests need not load
 
@@ -266,14 +278,13 @@ def _draft(name: str) -> ModelSpec:
     return load(name)
 
 
-def _engine_args(options: Mapping[str, Any]) -> dict[str, Any]:
+def _engine_args(args: dict[str, Any]) -> dict[str, Any]:
     """Return the engine's arguments, by the names of EngineArgs, and `speculative_model` as a name.
 
     --cpu-moe is --n-cpu-moe of all layers, and --mmproj the bytes of its file.
 
     Raises AttncalcError if both of the former are given, or the file is no projector.
     """
-    args = parsed(options, EngineOptions)
     args.pop("mem_fraction_static", None)  # it is of the deployment
     if args.pop("cpu_moe", False):
         if "n_cpu_moe" in args:
