@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -75,9 +76,15 @@ def files() -> list[Path]:
     return sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Return the import statements of a file, also inside functions."""
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (level, module) of every import in a file, also inside functions; level 0 is absolute."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((0, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -109,7 +116,7 @@ def imported_modules(path: Path, modules: dict[str, Path]) -> set[str]:
     """Return the modules of the package that a file imports, also inside functions and for annotations only."""
     package = ["attncalc", *path.relative_to(PACKAGE).parts[:-1]]
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom):
             start = [*package[: len(package) + 1 - node.level], *filter(None, [node.module])] if node.level else []
             whole = ".".join(start or [node.module or ""]).removeprefix("attncalc").removeprefix(".")

@@ -405,7 +405,7 @@ def test_an_error_in_a_process_is_that_of_the_command(monkeypatch: pytest.Monkey
         list(rows_in_parallel(rows, 2))
 
 
-ENDLESS = ["sweep", "llama2-70b", "--tp", "1,2,4,8", "-b", "1:1000:1", "-c", "1:1000:1", "--gpu", "h100", "-j", "3"]
+ENDLESS = ["sweep", "gpt2", "-b", "1:1000:1", "-c", "1:1000:1", "--gpu", "h100", "-j", "3"]
 """A sweep that takes minutes, of which four processes compute the rows."""
 
 

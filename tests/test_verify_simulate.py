@@ -83,7 +83,7 @@ def test_the_time_of_a_recurrence_is_measured_on_a_few_tokens() -> None:
         ("cuda", "bf16", "", ()),  # at their longest contexts
         ("cuda", "fp32", "", WIDTHS),
         # 1,003 keys are no multiple of 8: torch pads masks and, with odd head widths, heads
-        ("t4", "fp16", "-b 3 -c 1003", ()),
+        ("t4", "fp16", "-b 3 -c 1003", WIDTHS),
         ("a100-80gb", "fp16", "-b 3 -c 1003", WIDTHS),
         ("h100-80gb", "fp16", "-b 3 -c 1003", WIDTHS),
         ("b200", "fp16", "-b 3 -c 1003", WIDTHS),
@@ -121,7 +121,7 @@ def test_flops_of_flash_with_head_widths_that_8_does_not_divide_agree(ask: Ask, 
 
 @pytest.mark.parametrize("model", RECURRENT)
 def test_recurrent_layers_agree(ask: Ask, model: str) -> None:
-    assert disagreeing(ask, model, "--simulate", "cuda", "-c", "60") == []
+    assert disagreeing(ask, model, "--simulate", "cuda", "-c", "24") == []
 
 
 def test_the_context_of_recurrent_layers_is_shortened_to_the_minutes(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,13 +132,13 @@ def test_the_context_of_recurrent_layers_is_shortened_to_the_minutes(ask: Ask, m
     assert "Context 4,096 would take about 7 hours: shortened to 8." in answer["notes"]
 
 
-@pytest.mark.parametrize("model", ["llama3-8b", "deepseek-v3", "gemma3-27b"])
+@pytest.mark.parametrize("model", ["deepseek-v3", "gemma3-27b"])
 def test_scaling_agrees_and_has_no_times(ask: Ask, model: str) -> None:
     answer = document(ask("verify", model, "--simulate", "cuda", "--scaling", "--json"))
     assert all(check["ok"] for check in answer["checks"])
     assert {row["ms"] for row in answer["scaling"]} == {None}
     longest = max(row["context"] for row in answer["scaling"])
-    assert longest == {"llama3-8b": 8_192, "deepseek-v3": 163_840, "gemma3-27b": 131_072}[model]
+    assert longest == {"deepseek-v3": 163_840, "gemma3-27b": 131_072}[model]
 
 
 def test_a_simulation_says_that_it_is_one(ask: Ask) -> None:
