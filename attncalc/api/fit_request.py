@@ -28,14 +28,14 @@ from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptio
 from .inputs import read_model, read_workload, with_revision
 from .options import CacheDtypeOptions, ModelOptions, SizeOptions, WhatIfOptions
 
-class _ServingOptions(DeploymentOptions, UserOptions, EngineOptions, total=False):
-    """The options of `fit` that are neither the model's nor the workload's."""
-
-
 ALL_LAYERS = 10**6
 """More layers than any model has: the value of n_cpu_moe for cpu_moe."""
 UNNAMED = "MODEL"
 """The model in a launch command if it has no name or path that an engine could load."""
+
+
+class _ServingOptions(DeploymentOptions, UserOptions, EngineOptions, total=False):
+    """The options of `fit` that are neither the model's nor the workload's."""
 
 
 def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
