@@ -64,7 +64,7 @@ def _cost_chart(plan: Plan, capacities: _Capacities, unit: str) -> Lines:
     label = "Price per hour" if demand.prices else "GPUs"
 
     def cost(candidate: Candidate, served: float, load: float) -> float:
-        gpus, needed = candidate.split.gpus, math.ceil(load / served - 1e-9)
+        gpus, needed = candidate.split.gpus, max(1, math.ceil(load / served - 1e-9))
         price = demand.prices.get(candidate.gpu.name, (1, 1))
         return placed(needed, gpus, candidate.gpu.per_node, spread=demand.spread)[0] * gpus * price[0] / price[1]
 
