@@ -20,7 +20,7 @@ from attncalc.api.plan_load import read_traffic
 from attncalc.config import presets
 from attncalc.plot.chart import Lines
 from attncalc.serving import plan as serving_plan
-from attncalc.serving.plan import Candidate, Demand, costs, not_dominated, placed, replica, row, search
+from attncalc.serving.plan import Candidate, Demand, costs, not_dominated, placed, replica, row, search, sorted_rows
 from attncalc.serving.plan_space import Space, Split, splits
 from attncalc.serving.request import resolve
 from attncalc.serving.traffic import Traffic
@@ -123,6 +123,28 @@ def test_pruning_drops_no_row(model: str, device: str, space: Space) -> None:
         except AttncalcError:
             continue
     assert [one.split for one in pruned.candidates] == [one.split for one in every]
+
+
+@each(("model", "device", "number"), [
+    ("qwen3-8b", "l4", 100),
+    ("llama3.1-70b", "h200", 500),
+    ("gpt-oss-120b", "h100-80gb", 300),
+])  # fmt: skip
+def test_no_split_that_divides_a_node_is_better_than_the_first_row(model: str, device: str, number: int) -> None:
+    request, every = request_of(model, device), []
+    for tp in (1, 2, 4, 8):
+        for pp in (1, 2, 4, 8):
+            split = Split(tp * pp, tp, pp)
+            if 8 % (tp * pp) == 0:
+                try:
+                    every += replica(split.of(request), split)
+                except AttncalcError:
+                    continue
+    first, best = (
+        sorted_rows(serving_plan.rows(found, Demand(number)), "gpus")[0]
+        for found in (search([request], Space()).candidates, every)
+    )
+    assert costs(first) <= costs(best)
 
 
 def test_pruning_leaves_out_what_cannot_hold_the_weights() -> None:
