@@ -218,6 +218,7 @@ def test_replicas_are_as_many_as_the_users_need() -> None:
     f"llama3.1-70b qwen3-8b {' '.join(LOAD)} --gpu h100,h200,l40s,mi300x --growth 1.5,2 --all",
     f"gpt-oss-120b {' '.join(LOAD)} --gpu h100,h200 --price h100=2.49,h200=3.79 --kv-dtype auto,fp8 --spread",
     f"llama3.1-70b {' '.join(LOAD)} --gpu l4,rtx-4090 --max-gpus 8",
+    f"qwen3-8b {' '.join(LOAD)} --gpu h100,h200,mi300x,l4 --disaggregate --watts",
 ])  # fmt: skip
 def test_a_plan_fits_a_screen(ask: Ask, words: str) -> None:
     answer = ask("plan", *words.split())

@@ -34,7 +34,7 @@ _PUBLISHED = (
     *("published_tokens_per_second_low", "published_tokens_per_second_high"),
     *("published_runs", "published_class", "published_sources"),
 )
-_MOST_POOLS = 4
+_MOST_POOLS = 3
 """Kinds of GPU of the table of pools."""
 _MAY_NOT = "may not fit"
 _NO_ROW = "if no GPUs serve the users"
@@ -504,9 +504,10 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
         low, high, runs, *_ = expected.values()
         yield f"Expect {low:,.0f} to {high:,.0f} tokens/s of the first row, by {runs} published runs."
     if plan.pools:
-        yield "prefill, decode: separate GPUs; cache is what moves from one to the other."
+        rest = f"; {count(len(plan.pools))} in --json" if len(plan.pools) > _MOST_POOLS else ""
+        yield f"prefill, decode: separate GPUs; cache is what moves between them{rest}."
     if demand.shows_power:
-        yield "kW: the GPUs' maximum power, without hosts; kWh/M: of a million output tokens at that power."
+        yield "kW: the GPUs' maximum power, without hosts; kWh/M: of a million output tokens."
     if demand.rate is not None:
         kind = "a lower bound" if demand.is_bound else "an estimate"
         yield f"Replicas for {asked(demand)} are {kind}: at the speed above, by Little's law."
