@@ -124,7 +124,8 @@ def dtype(name: str, *, compute: bool = False) -> DType:
         return known[canonical]
     if canonical in DTYPES:
         raise BadValueError(
-            f"{name} can only be the dtype of a cache, since its elements share scales", f"known: {', '.join(known)}"
+            f"{name} can only be the dtype of a cache, since its elements share scales",
+            f"known: {', '.join(known)}; weights are --weights-dtype {name} of 'fit', the cache is --kv-dtype {name}",
         )
     hint = did_you_mean(name, [*known, *(alias for alias, target in _ALIASES.items() if target in known)])
     raise BadValueError(f"there is no dtype '{truncate(name)}'", f"{hint}known: {', '.join(known)}")
@@ -266,11 +267,15 @@ def list_tip(text: str) -> str:
 def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[int, int]:
     """Return a decimal above 0 exactly, as (numerator, a power of ten): '0.92' is (92, 100), '.5' is (5, 10).
 
-    Raises AttncalcError, which names `option`, if the text is no decimal above 0 or is above `upper`.
+    A share (`upper` is 1) may also be '92%'. Raises AttncalcError, which names `option`, if the text is no decimal
+    above 0 or is above `upper`.
     """
-    match = re.fullmatch(r"(?a)(\d{0,9})(?:\.(\d{0,12}))?", text.strip())
+    share = text.strip().removesuffix("%") if upper == 1 else text.strip()
+    match = re.fullmatch(r"(?a)(\d{0,9})(?:\.(\d{0,12}))?", share.strip())
     whole, fraction = (match[1], match[2] or "") if match else ("", "")
     numerator, denominator = int(whole + fraction or "0"), 10 ** len(fraction)
+    if share != text.strip():
+        denominator *= 100
     if not numerator or (upper is not None and numerator > upper * denominator):
         limit = "" if upper is None else f" and at most {upper}"
         raise BadValueError(

@@ -202,7 +202,7 @@ def test_only_a_cache_has_a_dtype_with_scales() -> None:
     assert dtype("fp8", compute=True).name == "fp8"
     with pytest.raises(AttncalcError, match="int8 can only be the dtype of a cache") as caught:
         dtype("int8", compute=True)
-    assert caught.value.tip == "known: fp32, fp16, bf16, fp8"
+    assert caught.value.tip.startswith("known: fp32, fp16, bf16, fp8; weights are --weights-dtype")
     with pytest.raises(AttncalcError, match="there is no dtype 'fp7'") as caught:
         dtype("fp7")
     assert "q4_0" in caught.value.tip
@@ -252,13 +252,21 @@ def test_commas_only_separate_groups_of_three_digits(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "parts"),
-    [("0.92", (92, 100)), (".5", (5, 10)), ("1", (1, 1)), ("1.", (1, 1)), ("1.0", (10, 10)), ("0.0001", (1, 10**4))],
+    [
+        ("0.92", (92, 100)),
+        (".5", (5, 10)),
+        ("1", (1, 1)),
+        ("1.", (1, 1)),
+        ("1.0", (10, 10)),
+        ("0.0001", (1, 10**4)),
+        ("45%", (45, 100)),
+    ],
 )
 def test_a_decimal_is_exact(text: str, parts: tuple[int, int]) -> None:
     assert parse_decimal(text, "--share", upper=1) == parts
 
 
-@pytest.mark.parametrize("text", ["0", "0.0", "", ".", "1.01", "2", "-1", "1e-3", "0." + "1" * 13])
+@pytest.mark.parametrize("text", ["0", "0.0", "", ".", "1.01", "2", "-1", "1e-3", "0." + "1" * 13, "%", "101%"])
 def test_other_decimals_are_errors_that_name_the_option(text: str) -> None:
     with pytest.raises(AttncalcError, match=r"^--share: .* and at most 1"):
         parse_decimal(text, "--share", upper=1)

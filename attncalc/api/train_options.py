@@ -107,7 +107,7 @@ class TrainSizeOptions(TypedDict, total=False):
         Count | None,
         Option(
             "--gradient-accumulation",
-            also=("--gradient-accumulation-steps", "--grad-accum", "--accumulation"),
+            also=("--gradient-accumulation-steps", "--grad-accum", "--accumulation", "--ga", "--gas"),
             parse=COUNT,
             common=True,
             help="Micro-batches of a step. Default: 1.",

@@ -199,7 +199,8 @@ def _message(error: Exception) -> tuple[str, str, int]:
     if lacking := re.fullmatch(r"Option '(\S+)' requires an argument\.?", message):
         from .meanings import lacks_value
 
-        return _message(lacks_value(lacking[1], getattr(error, "ctx", None)))
+        context = getattr(error, "ctx", None)
+        return _message(lacks_value(lacking[1], context.command.params if context else ()))
     if path == "attncalc":
         from .meanings import option_before_command
 

@@ -145,12 +145,17 @@ class Command(typer.core.TyperCommand):
         options: list[Any] = [param for param in self.params if param.param_type_name == "option"]
         known = {name for option in options for name in (*option.opts, *option.secondary_opts)} | {"-h", "--help"}
         with_value = {name for option in options if not getattr(option, "is_flag", False) for name in option.opts}
+        may_lack = {name for option in options if (option.metavar or "").startswith("[") for name in option.opts}
         kept: list[str] = []
         unused: list[str] = []
         previous = ""
         for word in words:
             name = word.partition("=")[0]
             is_value = previous in with_value or not re.match(r"--?[A-Za-z]", word)
+            if previous in with_value - may_lack and word.startswith("--") and name in known:
+                from .meanings import lacks_value
+
+                raise lacks_value(previous, options)
             if not is_value and name not in known and not (word[:2] in with_value and word[2:3].isdigit()):
                 from .pasted import changes_nothing
 
@@ -175,7 +180,8 @@ def _own_name(word: str, known: Container[str], also: Mapping[str, str]) -> str:
     if not name.startswith("-") or name in known:
         return word
     hyphens = f"--{name[2:].replace('_', '-')}" if name.startswith("--") else name
-    own = next((own for own in (hyphens, also.get(hyphens)) if own in known), name)
+    flag = re.sub(r"^--(?:enable|use)-", "--", hyphens)  # '--use-fsdp'
+    own = next((own for own in (hyphens, also.get(hyphens), flag, also.get(flag)) if own in known), name)
     return f"{own}{equals}{value}"
 
 

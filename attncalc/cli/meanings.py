@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..engines.pasted import could_matter
 from ..errors import AttncalcError
 from ..units import is_dtype, truncate
 
@@ -54,6 +55,15 @@ _OPTIONS = (
     (
         r"cuda-?graph-.*",
         "it sizes SGLang's CUDA graphs, which attncalc estimates: --reserve 4GiB replaces the whole estimate",
+    ),
+    (
+        r"metrics?|columns?|fields?|select|figures",
+        "--json has every figure; 'attncalc sweep MODEL --columns kv_cache,params_total' chooses some",
+    ),
+    (r"forward(?:-only)?|inference", "that is the default; --phase train counts a training step"),
+    (
+        r"(?:n-|num-)?tokens",
+        "-c is the number of tokens of a sequence; 'attncalc train MODEL' has --tokens for those to train on",
     ),
     (r"units?|in-gi?b|bytes-only", "figures are in KiB, MiB, GiB or TiB, and --json has bytes"),
     (r"num-gpu", "Ollama's num_gpu is -ngl of 'fit'; --gpus is the number of GPUs"),
@@ -113,9 +123,10 @@ _IN_TRAINING = (
 )
 """The same for `attncalc train`, before the others."""
 _ABOUT = (
-    ("metric metrics column columns field fields only figures", ("--columns", "--format")),
+    ("kind kinds variant variants baseline attention", ("--attention",)),
     ("format print pretty json csv yaml", ("--format",)),
     ("cost costs price prices usd", ("--price",)),
+    ("fraction frac share utilization util percent", ("--gpu-memory-utilization",)),
     ("ttft prefill", ("--ttft", "--roofline")),
     ("itl tpot latency speed tps slo sla time", ("--tpot", "--roofline")),
     ("trainable grad gradient optim lr epochs finetune", ("--optimizer",)),
@@ -130,7 +141,6 @@ _ABOUT = (
     ("instance node vm machine device card accelerator hardware gpu chip", ("--gpu",)),
     ("kv cache", ("--kv-dtype",)),
     ("bpw bit bits quant quantization weight weights precision dtype", ("--weights-dtype", "--dtype")),
-    ("fraction utilization util percent", ("--gpu-memory-utilization",)),
     ("output generate generated response", ("--output-len", "--context")),
     ("prompt input", ("--prompt", "--context")),
     ("len length context session position positions tokens seq sequence window", ("--context",)),
@@ -190,6 +200,7 @@ _COMMANDS = (
     (r"diff|versus|vs", "'attncalc compare MODEL OTHER' shows models side by side"),
     (r"activations?|peak", "'attncalc memory MODEL' shows the activations of attention"),
     (r"v(?:ersion)?", "'attncalc --version' shows the version"),
+    (r"plot|chart|graph|draw", "'attncalc sweep MODEL -c 1K:128K:x2 --plot' draws; most commands have --plot"),
     (r"glossary|terms", "'attncalc explain gqa' explains a term"),
     (r"show|info|inspect", "'attncalc presets show NAME' shows a built-in model"),
     (r"add|convert|import", "'attncalc presets add config.json' writes a model file"),
@@ -209,7 +220,8 @@ _QUESTIONS = (
 _VALUES = {"--context": " With 'fit', -c auto is the longest that fits."}
 _ASKING = ("how", "can", "will", "does", "is", "which", "what", "whats", "why")
 _ABOUT_TERMS = ("what", "whats", "define", "why", "meaning")
-_FILLING = frozenset({*_ABOUT_TERMS, "a", "an", "are", "does", "do", "is", "it", "mean", "of", "s", "the"})
+_SMALL = ("in", "on", "with", "for", "and", "vram", "ram", "gpu", "memory", "context", "tokens", "gb", "gib")
+_FILLING = frozenset({*_ABOUT_TERMS, "a", "an", "are", "does", "do", "is", "it", "mean", "of", "s", "the", *_SMALL})
 _KINDS = {
     "mha": "gpt2",
     "gqa": "llama3-8b",
@@ -283,6 +295,8 @@ def _about(plain: str, command: str, known: Mapping[str, str]) -> str:
     for option in options:
         if other := _command_with(option, command):
             return f"'attncalc {other} MODEL' has {option}"
+    if not could_matter(plain):
+        return f"leave it out if nothing here depends on it; 'attncalc {command} --help' lists all options"
     common = ", ".join(option for option, text in known.items() if text and option.startswith("--"))
     return f"'attncalc {command}' has {common}; 'attncalc {command} --help' lists all"
 
@@ -321,11 +335,17 @@ def _of_dtype(plain: str, known: Collection[str]) -> str | None:
 
 def _closest(name: str, known: Collection[str]) -> str | None:
     """Return the option that a name means: with nearly the same letters, or with most of its words."""
-    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.85)
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.88)
     words = _name_words(name)
-    by_words = [(len(words & other) / len(words | other), option) for option in known if (other := _name_words(option))]
+    by_words = [(_common(words, other), option) for option in known if (other := _name_words(option))]
     share, option = max(by_words, default=(0.0, ""), key=lambda found: (found[0], -len(found[1])))
     return close[0] if close else option if words and share > 0.5 else None
+
+
+def _common(words: set[str], others: set[str]) -> float:
+    """Return the share of the words of two names that are in both, whole or as a start: 'frac' of 'fraction'."""
+    same = sum(any(other.startswith(word) for other in others) for word in words if len(word) > 2 or word in others)
+    return same / (len(words) + len(others) - same)
 
 
 def _name_words(name: str) -> set[str]:
@@ -346,9 +366,9 @@ def option_before_command(words: Sequence[str], commands: Collection[str]) -> st
     )
 
 
-def lacks_value(name: str, context: Any) -> AttncalcError:
+def lacks_value(name: str, params: Sequence[Any]) -> AttncalcError:
     """Return the error about an option without its value, with what the option means."""
-    found = [param for param in context.command.params if name in param.opts] if context else []
+    found = [param for param in params if name in param.opts]
     tip = f"{found[0].metavar}: {found[0].help}" if found else ""
     return AttncalcError(f"{name} needs a value", tip + _VALUES.get(name, ""))
 
@@ -365,7 +385,7 @@ def extra_arguments(words: Sequence[str], command: str) -> AttncalcError:
     positional = [typed[first], *words] if typed else [*words]
     others = [word for i, word in enumerate(typed) if i != first and word not in words]
     model, rest = _model_in(positional)
-    found, left = _options_in(rest)
+    found, left = _options_in([word for word in rest if word.lower() not in _FILLING])
     name = command.removeprefix("attncalc ")
     before = typed[: typed.index(words[0])][-2:] if words[0] in typed else []
     if len(before) == 2 and before[0].startswith("-") and re.fullmatch(r"\d+ [kKmM]", f"{before[1]} {words[-1]}"):
