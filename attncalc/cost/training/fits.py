@@ -10,7 +10,7 @@ from ...errors import AttncalcError
 from ...model import plural
 from ...records import NamedTuple
 from ...search import first_true
-from ...units import GIB, MIB, count
+from ...units import GIB, MIB
 from .setup import Lora, Training
 from .step import StageBudget, budgets, most_loaded
 
@@ -264,12 +264,3 @@ _KINDS: tuple[_Kind, ...] = (
     _more_gpus,
 )
 """The kinds of changes, the cheapest first."""
-
-
-def needed_words(result: TrainResult) -> str:
-    """Return 'needs 61.2 to 68.3 GiB of 79.1'."""
-    low, high = result.low / GIB, result.high / GIB
-    return f"{low:.1f} to {high:.1f} GiB"
-
-
-__all__ = ["Change", "TrainResult", "changes", "count", "largest_batch", "longest_context", "train_result"]
