@@ -405,8 +405,8 @@ def test_an_error_in_a_process_is_that_of_the_command(monkeypatch: pytest.Monkey
         list(rows_in_parallel(rows, 2))
 
 
-ENDLESS = ["sweep", "gpt2", "-b", "1:1000:1", "-c", "1:1000:1", "--gpu", "h100", "-j", "3"]
-"""A sweep that takes minutes, of which four processes compute the rows."""
+ENDLESS = ["sweep", "gpt2", "-b", "1:1000:1", "-c", "1:1000:1", "--gpu", "h100", "-j", "2"]
+"""A sweep that takes minutes, of which three processes compute the rows."""
 
 
 def children(process: int) -> list[int]:
@@ -423,7 +423,7 @@ def test_processes_end_with_the_command(name: str, code: int, has_rows: bool) ->
         assert running.stdout is not None
         if has_rows:
             assert [running.stdout.readline() for _ in range(3)]
-        while running.poll() is None and len(children(running.pid)) < (3 if has_rows else 1):
+        while running.poll() is None and len(children(running.pid)) < (2 if has_rows else 1):
             time.sleep(0.01)
         ends = [os.pidfd_open(child) for child in children(running.pid)]
         running.send_signal(signal.Signals[name])
