@@ -90,17 +90,20 @@ def every_layer(model: ModelSpec) -> ModelSpec:
 
 def measured(run: Training, *, is_fake: bool = False) -> Shards:
     """Train for a step on this rank of the process group that exists, and return what it holds."""
-    mesh = init_device_mesh("cpu", (run.ranks, run.tp), mesh_dim_names=("dp", "tp"))
-    with FakeTensorMode(allow_non_fake_inputs=True) if is_fake else nullcontext():
+    meshes = init_device_mesh("cpu", (run.ranks, run.tp), mesh_dim_names=("dp", "tp"))
+    dp, tp = meshes["dp"], meshes["tp"]
+    mode = FakeTensorMode(allow_non_fake_inputs=True) if is_fake else nullcontext()
+    with mode:
         model = TrainedModel(run.model)
         model.tie()
         if run.tp > 1:
-            _divide(model, mesh["tp"])
-        if run.ranks > 1:
-            mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-            for layer in model.layers:
-                fully_shard(layer, mesh=mesh["dp"], mp_policy=mixed)
-            fully_shard(model, mesh=mesh["dp"], mp_policy=mixed)
+            _divide(model, tp)
+    if run.ranks > 1:  # outside of the mode, since a mesh reads its own values
+        mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        for layer in model.layers:
+            fully_shard(layer, mesh=dp, mp_policy=mixed)
+        fully_shard(model, mesh=dp, mp_policy=mixed)
+    with mode:
         optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
         model(torch.zeros(1, TOKENS, dtype=torch.long), "flash").backward()
         gradients = bytes_of(parameter.grad for parameter in model.parameters())
