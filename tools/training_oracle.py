@@ -1,6 +1,6 @@
 """Write tests/data/training/saved.json: what transformers' own classes save for the backward pass.
 
-    python tools/training_oracle.py              (one config per model_type, about ten minutes)
+    python tools/training_oracle.py              (one config per model_type, some minutes)
     python tools/training_oracle.py gpt2 --full  (prints one of them, at its full number of layers)
 
 Each class of tests/data/huggingface.json is trained for a step under torch's FakeTensorMode, at its true widths: with
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
+import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -25,7 +26,7 @@ DATA = Path(__file__).parent.parent / "tests" / "data"
 FILE = DATA / "training" / "saved.json"
 BATCH, TOKENS, RECURRENT_TOKENS = 2, 64, 4
 LIMIT = 60
-"""Seconds for a class; recurrences that run token by token take longer."""
+"""Seconds of processor time for a class; recurrences that run token by token take longer."""
 
 
 def spec_of(config: dict[str, Any]) -> ModelSpec:
@@ -37,7 +38,7 @@ def spec_of(config: dict[str, Any]) -> ModelSpec:
 
 
 def measure(config: dict[str, Any], *, full: bool) -> dict[str, Any]:
-    """Return what a class saves and holds. Raises any error of attncalc or of the class."""
+    """Return what each layer of a class saves, '' outside of layers. Raises any error of attncalc or of the class."""
     import torch
 
     from attncalc.verify.training.layers import few_layers, shortened
@@ -49,50 +50,49 @@ def measure(config: dict[str, Any], *, full: bool) -> dict[str, Any]:
     if not full:
         config = shortened(config, layers)
     tokens = RECURRENT_TOKENS if any(map(is_recurrent, spec.main.layers)) else TOKENS
-    steps = {
-        "": training_step(config, torch.bfloat16, spec.head, BATCH, tokens),
-        "recompute": training_step(config, torch.bfloat16, spec.head, BATCH, tokens, recompute=True, peak=False),
-        "eager": training_step(config, torch.bfloat16, spec.head, BATCH, tokens, eager=True, peak=False),
-    }
-    plain = steps[""]
-    row: dict[str, Any] = {
+    plain, recomputed, eager = (
+        training_step(config, torch.bfloat16, spec.head, BATCH, tokens, peak=False, **way)
+        for way in ({}, {"recompute": True}, {"eager": True})
+    )
+    row = {
         "class": plain.name,
         "layers": layers,
         "attention": plain.attention,
         "batch": BATCH,
         "tokens": tokens,
+        "flash": sorted(plain.flash),
+        "saved": plain.saved_by_layer(),
+        "saved_recompute": recomputed.saved_by_layer(),
     }
-    row["flash"] = sorted(plain.flash)
-    for name, step in steps.items():
-        if name != "eager" or plain.attention != "eager":
-            row[f"saved_{name}" if name else "saved"] = step.saved_by_layer()
-    held = {
-        "parameters": plain.parameters,
-        "gradients": plain.gradients,
-        "states": plain.states,
-        "rope": plain.rope_tables,
-        "peak": plain.peak,
-    }
-    return {**row, **held}
+    return row if plain.attention == "eager" else {**row, "saved_eager": eager.saved_by_layer()}
 
 
-def measured_elsewhere(name: str) -> dict[str, Any] | str:
-    """Return what a process of its own measures, or why it did not: a class may take hours, or end its process."""
-    try:
-        run = subprocess.run(
-            [sys.executable, __file__, name], capture_output=True, text=True, timeout=LIMIT, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return f"more than {LIMIT} s"
-    if run.returncode:
-        return (run.stderr.strip().splitlines() or [f"exit code {run.returncode}"])[-1][:200]
-    row: dict[str, Any] = json.loads(run.stdout)
-    return row
+def measured_elsewhere(config: dict[str, Any]) -> dict[str, Any] | str:
+    """Return what a fork of this process measures, or why it does not: a class may take hours, or end its process."""
+    import resource
+
+    with tempfile.TemporaryFile("w+") as answer:
+        process = os.fork()
+        if process == 0:
+            resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT + 1))
+            try:
+                found: dict[str, Any] | str = measure(config, full=False)
+            except Exception as error:
+                found = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:200]
+            json.dump(found, answer)
+            answer.flush()
+            os._exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        if code:
+            return f"more than {LIMIT} s" if -code in (signal.SIGXCPU, signal.SIGKILL) else f"exit code {code}"
+        answer.seek(0)
+        row: dict[str, Any] | str = json.load(answer)
+        return row
 
 
 def main() -> None:
     """Measure one class and print it, or measure all of them and write the file."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="?")
     parser.add_argument("--full", action="store_true")
     arguments = parser.parse_args()
@@ -101,13 +101,15 @@ def main() -> None:
     if arguments.name:
         sys.stdout.write(json.dumps(measure(configs[arguments.name], full=arguments.full)) + "\n")
         return
+    import attncalc.verify.transformers.training  # noqa: F401 - imported once for all forks
+
     families: dict[str, str] = {}
     for name, config in configs.items():
         families.setdefault(str(config.get("model_type")), name)
-    found = {name: measured_elsewhere(name) for name in families.values()}
+    found = {name: measured_elsewhere(configs[name]) for name in families.values()}
     rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in found.items() if isinstance(row, dict))
     refused = {name: reason for name, reason in found.items() if isinstance(reason, str)}
-    about = "python tools/training_oracle.py: bytes saved by layer ('' outside of layers), gradients, AdamW's moments"
+    about = "python tools/training_oracle.py: bytes saved by layer, '' outside of layers with RoPE's tables"
     FILE.parent.mkdir(exist_ok=True)
     FILE.write_text(f'{{"about": {json.dumps(about)},\n"refused": {json.dumps(refused)},\n"rows": {{\n{rows}\n}}}}\n')
 
