@@ -165,12 +165,15 @@ def test_each_change_makes_it_fit() -> None:
         ({"gpus": 8, "zero": 2, "pp": 2}, "--zero 2 cannot be combined with --pp 2"),
         ({"lora": "r=8,targets=q+x"}, "has no matrix 'x'"),
         ({"lora": "targets=q"}, "--lora needs a rank"),
+        ({"lora": "r=8,targets="}, "--lora has no targets"),
         ({"weights_dtype": "nf4"}, "--weights-dtype needs --lora"),
         ({"optimizer": "adamx"}, "there is no optimizer 'adamx'"),
         ({"zero": 4}, "--zero cannot be 4"),
         ({"zero": 1, "tp": 2, "gpus": 2}, "--zero 1 has nothing to shard"),
+        ({"fsdp": True, "tp": 2, "gpus": 2}, "--fsdp has nothing to shard"),
         ({"context": "auto"}, "--context auto needs --gpu"),
         ({"tokens": "15T"}, "--tokens needs --gpu and --mfu"),
+        ({"tokens": "15T", "gpu": "all"}, "--tokens cannot be combined with --gpu all"),
         ({"mfu": 0.4}, "--mfu needs --tokens"),
         ({"sequence_parallel": True}, "--sequence-parallel needs --tp"),
         ({"ep": 2, "gpus": 2}, "--ep 2 has no effect"),
@@ -189,9 +192,23 @@ def test_what_is_not_possible_is_one_line_and_a_tip(options: dict[str, Any], mes
     assert error.value.tip
 
 
-def test_a_kind_whose_saved_tensors_are_unknown_is_an_error_that_names_it() -> None:
-    with pytest.raises(AttncalcError, match="needs of attention with one head"):
-        train("deepseek-v4-flash")
+@each(
+    ("name", "kind"),
+    [
+        ("deepseek-v4-flash", "attention with one head whose keys are also the values"),
+        ("glm-5", "multi-head latent attention with an indexer"),
+        ("jamba-1.5-mini", "Mamba layers with norms of dt, B and C"),
+    ],
+)
+def test_a_kind_whose_saved_tensors_are_unknown_is_an_error_that_names_it(name: str, kind: str) -> None:
+    with pytest.raises(AttncalcError, match=f"needs of {kind} are not known"):
+        train(name)
+
+
+def test_experts_that_fsdp_cannot_divide_by_their_number_are_a_warning(ask: Ask) -> None:
+    command = ["train", "mixtral-8x7b", "--gpu", "h100", "--fsdp", "--gpus"]
+    assert "each of 64 ranks would hold one of 8" in " ".join(ask(*command, "64").out.split())
+    assert "would hold one" not in ask(*command, "8").out
 
 
 def test_mamba_2_saves_the_tensors_of_its_fused_function() -> None:

@@ -63,7 +63,9 @@ def read_train_request(model: ModelLike, options: TrainOptions) -> TrainRequest:
     if auto and not all_gpus:
         run = with_auto(run, auto)
     mfu, price, tokens = _share(values.get("mfu")), _price(values.get("price")), values.get("tokens")
-    if tokens and (run.gpu is None or mfu is None) and not all_gpus:
+    if tokens and all_gpus:
+        raise AttncalcError("--tokens cannot be combined with --gpu all", "give one GPU: --gpu h100-80gb")
+    if tokens and (run.gpu is None or mfu is None):
         raise AttncalcError("--tokens needs --gpu and --mfu", "give the GPU and the share of its peak, as --mfu 0.4")
     for name, value in (("mfu", mfu), ("price", price)):
         if value is not None and not tokens:
@@ -152,8 +154,9 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
         holds_logits="hold_logits" in values,
     )
     if zero and run.ranks == 1 and run.gpus > 1:
+        name = "--fsdp" if "fsdp" in values else f"--zero {zero}"
         raise AttncalcError(
-            f"--zero {zero} has nothing to shard: tp, pp and cp use all {gpus} GPUs",
+            f"{name} has nothing to shard: tp, pp and cp use all {gpus} GPUs",
             "leave it out, or give more --gpus",
         )
     return run
@@ -212,6 +215,8 @@ def _lora(text: str, spec: ModelSpec) -> Lora:
                 f"{did_you_mean(target, known)}give all, or some of {', '.join(known)}",
             )
         found.append(name)
+    if not found:
+        raise BadValueError("--lora has no targets", "leave them out for all linear layers, or give targets=q+v")
     return Lora(parse_count(rank, "--lora r"), tuple(dict.fromkeys(found)))
 
 

@@ -267,10 +267,11 @@ class Kind(Attention, Protocol):
         """
 
 
-def no_saved_tensors(headline: str) -> NotSupportedError:
-    """Return the error of a kind whose saved tensors are not known."""
+def no_saved_tensors(headline: str, part: str = "") -> NotSupportedError:
+    """Return the error of a kind, or of a kind with a part, whose saved tensors are not known."""
+    kind = headline.partition(",")[0] + (f" with {part}" if part else "")
     return NotSupportedError(
-        f"the tensors that the backward pass needs of {headline.partition(',')[0]} are not known",
+        f"the tensors that the backward pass needs of {kind} are not known",
         "'attncalc flops --phase train' counts the FLOPs of a training step",
     )
 

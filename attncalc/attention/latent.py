@@ -189,8 +189,10 @@ class Latent:
 
     def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
         f, d_qk = forward, self.d_nope + self.d_rope
-        if self.indexer or self.gate or self.shares_kv or self.extra_projections:
-            raise no_saved_tensors(self.headline)
+        parts = {"an indexer": self.indexer, "a gate": self.gate, "K and V of another layer": self.shares_kv}
+        for part, present in {**parts, "further projections": self.extra_projections}.items():
+            if present:
+                raise no_saved_tensors(self.headline, part)
         first = "W_q" if self.q_lora_rank is None else "W_q_a"
         tensors = [matrix_input(f, f.d_model, (first, "W_kv_a"))]
         ranks = [("kv_a_norm", "W_kv_b", self.kv_lora_rank)]

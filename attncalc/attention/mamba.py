@@ -60,7 +60,7 @@ class Mamba(Recurrent):
     def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
         """Return what mamba_ssm's MambaInnerFn saves: it computes the convolution and the step size again."""
         if self.dt_norms:  # Jamba's class does not call the fused function
-            raise no_saved_tensors(self.headline)
+            raise no_saved_tensors(self.headline, "norms of dt, B and C")
         f = forward
         inside = f.bytes * f.tokens * self.d_inner
         b_and_c = f.bytes * f.tokens * B_AND_C * self.d_state
