@@ -131,11 +131,13 @@ def test_a_share_in_a_pasted_command_stays_in_the_advised_one(ask: Ask, tmp_path
     assert all("--gpu-memory-utilization 0.95" in change["launch_command"] for change in result["suggestions"])
 
 
-def test_weights_that_were_loaded_are_never_called_too_large(ask: Ask) -> None:
-    """The compute buffer failed, so the weights were there: 57 GiB in bf16 on 24 contradict it."""
+def test_weights_that_were_loaded_are_never_called_too_large(ask: Ask, tmp_path: Path) -> None:
+    """The compute buffer failed, so all layers were there: 57 GiB in bf16 on 24 contradict it."""
     model = str(FOLDER.parent / "models" / "gemma-4-31b.json")
     options = (model, "--gpu", "rtx-3090", "--weights-dtype", "bf16", "--json")
-    log = FOLDER / "pasted-llamacpp-metal.log"
+    log = tmp_path / "start.log"
+    layers = "load_tensors: offloaded 61/61 layers to GPU\n"
+    log.write_text(layers + (FOLDER / "pasted-llamacpp-metal.log").read_text())
     refusal = json.loads(ask("fit", *options, "--log", str(log)).out)["refusal"]
     assert refusal["cause"] == "other_model"
     assert "the weights were loaded" in refusal["reason"]

@@ -123,7 +123,7 @@ def test_the_tip_of_an_option_without_a_value_is_its_meaning(ask: Ask) -> None:
     assert ask("kv", "gpt2", "-b").err == "error: -b needs a value\n  tip: N: Sequences in the batch. Default: 1.\n"
 
 
-@pytest.mark.parametrize("arguments", [("kv", "gpt2", "--json=1"), ("kv", "gpt2", "gpt3")])
+@pytest.mark.parametrize("arguments", [("kv", "gpt2", "--json=1"), ("kv", "gpt2", "4096tokens")])
 def test_the_tip_names_the_help_of_the_command(ask: Ask, arguments: tuple[str, ...]) -> None:
     assert ask(*arguments).err.endswith("tip: 'attncalc kv --help' lists all options\n")
 
