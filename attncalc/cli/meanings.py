@@ -133,7 +133,7 @@ _ABOUT = (
     ("lora adapter rank", ("--lora", "--enable-lora")),
     ("strategy sharding ddp", ("--fsdp", "--zero")),
     ("checkpointing recompute recomputation remat", ("--recompute",)),
-    ("expert experts moe", ("--ep", "--enable-expert-parallel", "--n-cpu-moe")),
+    ("expert experts moe ep", ("--ep", "--enable-expert-parallel", "--n-cpu-moe")),
     ("stage stages pipeline", ("--pp", "--pipeline-parallel-size")),
     ("shard shards tensor ways split", ("--tp",)),
     ("replicas replica copies", ("--gpus", "--data-parallel-size")),
@@ -335,8 +335,9 @@ def _of_dtype(plain: str, known: Collection[str]) -> str | None:
 
 def _closest(name: str, known: Collection[str]) -> str | None:
     """Return the option that a name means: with nearly the same letters, or with most of its words."""
-    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.88)
     words = _name_words(name)
+    alike = sorted(option for option in known if option[:3] == name[:3])  # --ep-size is not --tp-size
+    close = difflib.get_close_matches(name, alike, n=1, cutoff=0.8)
     by_words = [(_common(words, other), option) for option in known if (other := _name_words(option))]
     share, option = max(by_words, default=(0.0, ""), key=lambda found: (found[0], -len(found[1])))
     return close[0] if close else option if words and share > 0.5 else None
@@ -436,7 +437,7 @@ def _model_in(words: Sequence[str]) -> tuple[str | None, list[str]]:
         for i in range(len(words) - length + 1):
             name = " ".join(words[i : i + length])
             preset = preset_of(with_file_type(name)[0])
-            if preset and (length > 1 or re.search(r"\d|/", name) or name == preset):
+            if preset and (length > 1 or i == 0 or re.search(r"\d|/", name) or name == preset):
                 return (preset if length > 1 else name), [*words[:i], *words[i + length :]]
     return None, [*words]
 
