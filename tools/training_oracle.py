@@ -1,6 +1,6 @@
 """Write tests/data/training/saved.json: what transformers' own classes save for the backward pass.
 
-    python tools/training_oracle.py              (one config per model_type, some minutes)
+    python tools/training_oracle.py              (one config per model_type, four minutes of processor time)
     python tools/training_oracle.py gpt2 --full  (prints one of them, at its full number of layers)
 
 Each class of tests/data/huggingface.json is trained for a step under torch's FakeTensorMode, at its true widths: with
@@ -78,7 +78,8 @@ def measured_elsewhere(config: dict[str, Any]) -> dict[str, Any] | str:
             try:
                 found: dict[str, Any] | str = measure(config, full=False)
             except Exception as error:
-                found = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:200]
+                message = (str(error).splitlines() or [""])[0].rpartition("config.json: ")[2]
+                found = f"{type(error).__name__}: {message}"[:200]
             json.dump(found, answer)
             answer.flush()
             os._exit(0)
