@@ -85,7 +85,7 @@ def test_devices_are_the_most_that_any_line_has(lines: list[str], devices: int) 
         ("llama_context: flash_attn = perhaps", {}),
         ("load_tensors: offloaded 25/33 layers to GPU", {"n_gpu_layers": "25"}),
         ("load_tensors: offloaded 32/33 layers to GPU", {"n_gpu_layers": "32"}),
-        ("load_tensors: offloaded 33/33 layers to GPU", {}),
+        ("load_tensors: offloaded 33/33 layers to GPU", {"n_gpu_layers": "33"}),
         ("print_info: file type   = Q4_0", {"weights_dtype": "q4_0"}),
         ("print_info: file type   = all F32", {"weights_dtype": "f32"}),
         ("print_info: file type   = Q4_K - Medium", {"weights_dtype": "q4_k_m"}),

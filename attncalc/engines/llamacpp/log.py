@@ -288,7 +288,7 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
     if not has_cache:
         settings = {name: value for name, value in settings.items() if not name.startswith("kv_dtype")}
     offloaded = _OFFLOADED.search(text)
-    if offloaded and int(offloaded[1]) < int(offloaded[2]):
+    if offloaded:
         settings["n_gpu_layers"] = offloaded[1]
     return settings | _weights_dtype(text)
 
