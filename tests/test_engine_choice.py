@@ -29,7 +29,7 @@ def test_options_of_several_engines_or_of_none_choose_nothing(options: dict[str,
 
 def test_python_chooses_the_engine_as_the_command_line_does() -> None:
     found = attncalc.fit("qwen3-8b", gpu="h100", mem_fraction_static=0.8)
-    assert (found.resolved.engine.name, found.resolved.request.gpu_memory_utilization) == ("sglang", 0.8)
+    assert (found.resolved.engine.name, found.resolved.request.gpu_memory_utilization) == ("sglang", "0.8")
     named = attncalc.fit("qwen3-8b", gpu="h100", engine="sglang", gpu_memory_utilization=0.8)
     assert found.to_dict() == named.to_dict()
 
