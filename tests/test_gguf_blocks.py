@@ -825,6 +825,7 @@ def test_architectures_have_the_windows_of_llama_cpp() -> None:
         "afmoe": (4, False, None),
         "plamo3": (8, False, None),
         "lfm2": (0, False, None),
+        "deepseek4": (0, False, None),
         **dict.fromkeys(("gemma4", "mimo2", "step35"), (None, False, None)),
     }
     found = {name: known.windows for name, known in ARCHITECTURES.items() if known.windows}

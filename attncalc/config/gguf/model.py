@@ -161,7 +161,10 @@ class _Reader:
             else:
                 self.left[name] = tensor
         last = self.blocks.get(self.all_layers - nextn, {})
-        is_plain = last and not any(part.startswith("nextn.") for part in last)  # DeepSeek-V4 without those layers
+        may_lack = (
+            architecture is ARCHITECTURES["deepseek4"]
+        )  # its converter can leave those layers out, and keeps their number
+        is_plain = may_lack and last and not any(part.startswith("nextn.") for part in last)
         self.layers = self.all_layers - (0 if is_plain else nextn)
         self.notes: list[str] = []
 
