@@ -98,8 +98,9 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
 
 def _one_cache_dtype(values: Mapping[str, Any]) -> str:
     """Return the dtype that K and V share, as llama.cpp's options name it. Raises AttncalcError if they differ."""
-    both = {values.get(name, values.get("kv_dtype", "fp16")) for name in SplitCacheOptions.__annotations__}
-    if len(both) > 1 or ("kv_dtype" in values and values["kv_dtype"] not in both):
+    shared = values.get("kv_dtype") or "fp16"  # None is auto
+    both = {values.get(name) or shared for name in SplitCacheOptions.__annotations__}
+    if len(both) > 1 or ("kv_dtype" in values and shared not in both):
         raise AttncalcError(
             f"K and V are in different dtypes: {' and '.join(sorted(both))}",
             "give both -ctk and -ctv; 'attncalc fit MODEL --gpu rtx-4090 -ctk q8_0 -ctv q4_0' has two dtypes",

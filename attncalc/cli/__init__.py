@@ -194,7 +194,7 @@ def _message(error: Exception) -> tuple[str, str, int]:
     if extra := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
         from .meanings import extra_arguments
 
-        return _message(extra_arguments(extra[1].split(), path))
+        return _message(extra_arguments(extra[1].split() or ["' '"], path))
     tip = f"'{path} --help' lists all options"
     if lacking := re.fullmatch(r"Option '(\S+)' requires an argument\.?", message):
         from .meanings import lacks_value

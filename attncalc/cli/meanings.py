@@ -545,7 +545,7 @@ def no_such_command(words: Sequence[str], known: Collection[str]) -> AttncalcErr
 def _answer_to(question: str) -> str:
     """Return the command that answers a question: about a term if it names no model, or by what it is about."""
     words = re.findall(r"[\w.:/-]+", question.lower())
-    if words[0] in _ABOUT_TERMS and _named_in(words) == (None, None):
+    if words and words[0] in _ABOUT_TERMS and _named_in(words) == (None, None):
         return f"'attncalc explain {truncate(' '.join(word for word in words if word not in _FILLING))}' explains it"
     return next(tip for pattern, tip in _QUESTIONS if re.search(pattern, question.lower()))
 

@@ -10,8 +10,9 @@ from ..cost.params import params
 from ..engines.base import DraftModel, EngineArgs
 from ..engines.multi_token import PREDICT_TOKENS, prediction_layers
 from ..errors import AttncalcError
-from ..model import ModelSpec
+from ..model import MAX_LAYERS, ModelSpec
 from ..quantity import ceil_div
+from ..units import count
 from .weight_format import released_dtype
 from .weights import weights
 
@@ -49,6 +50,11 @@ def predicting(model: ModelSpec, args: EngineArgs, weights_dtype: str | None) ->
         args: The engine's arguments.
         weights_dtype: The dtype of the matrices; None for that of the model or of its files.
     """
+    if (args.speculative_layers or 0) > MAX_LAYERS:
+        raise AttncalcError(
+            f"--speculative-layers: {count(args.speculative_layers or 0)} is more than {count(MAX_LAYERS)}",
+            "a drafter for multi-token prediction has one layer, or a few",
+        )
     layers, stored = prediction_layers(model, args.speculative_layers), model.stored
     if stored and stored.contents and not stored.file_type and args.speculative_layers and not stored.predicting:
         raise AttncalcError(

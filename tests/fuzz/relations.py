@@ -38,7 +38,8 @@ def check_relations(case: Case, result: Result, which: int | None = None) -> Non
         result: Its answer.
         which: The number of the relation to check, modulo their number; None for all of them.
     """
-    case = case._replace(environment=_quiet(case), terminal=False)
+    arguments = tuple(argument for argument in case.arguments if argument != "--quiet")
+    case = case._replace(arguments=arguments, environment=_quiet(case), terminal=False)
     if case.arguments[:1] in (("verify",), ("presets",), ("gpus",), ("sweep",), ()) or result.code > 1:
         return
     if case.arguments[0] == "help" or {"--help", "-h"} & {*case.arguments}:  # which is text, with --json too
@@ -218,7 +219,7 @@ def limits_hold(case: Case, result: Result, data: Data) -> None:
         ("max_context", ("-c", "--context", "--max-model-len")),
         ("max_batch", ("-b", "--batch")),
     ):
-        most = _values(data).get(name)
+        most = (_values(data).get(name) or 0) * (data["dp"] if name == "max_batch" else 1)  # -b is of all replicas
         for number, wrong in ((most, "does_not_fit"), (most + 1, "fits")) if most else ():
             answer, changed = _answer(_with(case, options, number))
             if answer.code > 1 or _is_refused(changed):
@@ -318,6 +319,8 @@ def sweep_equals_command(case: Case, result: Result, data: Data) -> None:
     command = case.arguments[0]
     if command not in figure or _has(case, "--engine", "--lengths", "--revision") or data["model"]["tp"] > 1:
         return
+    if _has(case, *("--kv-dtype-k", "--cache-type-k", "-ctk"), *("--kv-dtype-v", "--cache-type-v", "-ctv")):
+        return  # a sweep takes them with a GPU only
     name = figure[command]
     # a command reads 1,000 as a number; a sweep rejects it, because it could be a list
     same = (re.sub(r"(?<=\d),(?=\d{3}\b)", "", word) for word in case.arguments[2:-1])

@@ -331,7 +331,7 @@ def _check_args(args: LlamacppArgs) -> None:
         raise AttncalcError(f"--sequences: llama.cpp takes at most {MAX_SEQUENCES}", "start several servers")
     if args.flash_attn not in (None, "on", "off", "auto"):
         raise AttncalcError(f"--flash-attn {truncate(args.flash_attn)} is unknown", "give on, off or auto")
-    for kv_type in args.types:
+    for kv_type in (*args.types, *args.draft_types):
         if kv_type.name not in TYPES:
             raise AttncalcError(f"llama.cpp has no cache in {kv_type.name}", f"known: {', '.join(TYPES)}")
     v_type = args.types[1]
