@@ -44,6 +44,8 @@ def _value(node: ast.expr, symbols: Mapping[str, int]) -> Fraction:
             return Fraction(symbols[name])
         case ast.BinOp(left=left, op=op, right=right):
             return _operate(op, _value(left, symbols), _value(right, symbols))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand, symbols)
         case ast.Call(func=ast.Name(id="int"), args=[argument]):
             return Fraction(int(_float(argument, symbols)))
         case ast.Call(func=ast.Name(id=function), args=arguments):

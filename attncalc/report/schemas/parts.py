@@ -110,9 +110,9 @@ FIGURE = fields(
     {
         "name": text("its name"),
         "value": {
-            "description": "its value in its unit: an integer, or a number for a ratio; null if it does not apply",
+            "description": "its value in its unit: an integer, or a number for a ratio; null if it does not apply; "
+            "below 0 for what a sum subtracts",
             "type": ["number", "null"],
-            "minimum": 0,
         },
         "unit": choice("its base unit; '' for a ratio or a count", *UNITS),
         "formula": text("its formula; '' if it has none"),
