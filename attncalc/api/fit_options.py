@@ -21,6 +21,23 @@ def _engine(text: str, name: str) -> str:
     return text if text == "all" else find_engine(text).name
 
 
+USERS = Option(
+    "--users",
+    also=("--concurrency", "--num-users"),
+    parse=COUNT,
+    common=True,
+    help="Users whose requests run concurrently.",
+)
+PRICE = Option(
+    "--price",
+    also=("--prices", "--cost"),
+    metavar="PRICES",
+    common=True,
+    help="Prices of a GPU per hour, as h100=2.49,h200=3.79, or a .yaml file of them.",
+)
+"""Options of plan and of sweep."""
+
+
 class TrafficOptions(TypedDict, total=False):
     """The requests that users send."""
 

@@ -16,7 +16,7 @@ from ..options import COUNT, TEXT, Count, Option, Parser, options_of
 from ..serving.plan import SORT_KEYS
 from ..units import parse_decimal, truncate
 from .fit_options import GROUPS as FIT_GROUPS
-from .fit_options import DeploymentOptions, EngineOptions, TrafficOptions
+from .fit_options import PRICE, USERS, DeploymentOptions, EngineOptions, TrafficOptions
 from .options import CacheDtypeOptions, DtypeOptions, ModelOptions, SizeOptions
 
 
@@ -60,16 +60,7 @@ def _list_of(kind: Any, field: str, text: str) -> Option:
 class LoadOptions(TypedDict, total=False):
     """The users and their requests."""
 
-    users: Annotated[
-        Count | None,
-        Option(
-            "--users",
-            also=("--concurrency", "--num-users"),
-            parse=COUNT,
-            common=True,
-            help="Users whose requests run concurrently.",
-        ),
-    ]
+    users: Annotated[Count | None, USERS]
     rate: Annotated[
         str | float | None,
         Option(
@@ -226,16 +217,7 @@ class ChoiceOptions(TypedDict, total=False):
 class CostOptions(TypedDict, total=False):
     """What GPUs cost, and in which order the answers are."""
 
-    price: Annotated[
-        str | Mapping[str, float] | None,
-        Option(
-            "--price",
-            also=("--prices", "--cost"),
-            metavar="PRICES",
-            common=True,
-            help="Prices of a GPU per hour, as h100=2.49,h200=3.79, or a .yaml file of them.",
-        ),
-    ]
+    price: Annotated[str | Mapping[str, float] | None, PRICE]
     watts: Annotated[bool, Option("--watts", help="Show the power of the GPUs, and kWh per million tokens.")]
     sort: Annotated[
         str | None,

@@ -8,6 +8,7 @@ They are no axes: each holds for the whole sweep.
 from collections.abc import Mapping, Sequence
 from typing import Annotated, TypedDict
 
+from ..api.fit_options import PRICE, USERS
 from ..options import COUNT, TEXT, Count, Option
 
 
@@ -17,8 +18,8 @@ class RowOptions(TypedDict, total=False):
     users: Annotated[
         Count | None,
         Option(
-            "--users",
-            also=("--concurrency", "--num-users"),
+            *USERS.names,
+            also=USERS.also,
             parse=COUNT,
             axis=False,
             help="Concurrent users, for the columns gpus_needed and price_per_hour; with --prompt.",
@@ -26,13 +27,7 @@ class RowOptions(TypedDict, total=False):
     ]
     price: Annotated[
         str | Mapping[str, float] | None,
-        Option(
-            "--price",
-            also=("--prices", "--cost"),
-            metavar="PRICES",
-            axis=False,
-            help="Prices of a GPU per hour, as h100=2.49,h200=3.79, or a .yaml file of them.",
-        ),
+        Option(*PRICE.names, also=PRICE.also, metavar=PRICE.metavar, axis=False, help=PRICE.help),
     ]
     where: Annotated[
         str | Sequence[str] | None,
