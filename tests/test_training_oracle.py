@@ -29,8 +29,14 @@ EXACT = (
 """Families whose layers save exactly what the formulas say; others differ in a router, or in rare operations."""
 EXACT_BUT_EAGER = ("gpt2", "pythia-6.9b", "santacoder", "phi-3-mini-4k", "default-phi4_multimodal")
 """Families whose eager attention has no fp32 copy of the probabilities, or shares K and V in another way."""
-NEARLY = {"mixtral-8x7b": 544, "qwen3-30b-a3b": 512, "glm-4-9b-0414": 16384, "minitron-8b": 16384, "minimax-m2": 3072}
-NEARLY["lfm2-1.2b"] = 2 * 2 * 2048 * 2
+NEARLY = {
+    "mixtral-8x7b": 544,
+    "qwen3-30b-a3b": 512,
+    "glm-4-9b-0414": 16384,
+    "minitron-8b": 16384,
+    "minimax-m2": 3072,
+    "lfm2-1.2b": 2 * 2 * 2048 * 2,
+}
 """Bytes that a layer may save more than the formulas say: indices of a router, cosines and sines of each layer; for
 LFM2 the tokens that padding adds to the output of torch's convolution, 2 of each sequence."""
 WAYS = [

@@ -60,9 +60,14 @@ class GatedDeltaNet(Recurrent):
         return f"{name}, {self.n_heads} states of {self.d_head} x {self.d_v}"
 
     @property
+    def key_heads(self) -> int:
+        """Return the heads of queries and keys."""
+        return self.n_heads if self.n_k_heads is None else self.n_k_heads
+
+    @property
     def keys(self) -> int:
         """Return the width of all heads' keys."""
-        return (self.n_heads if self.n_k_heads is None else self.n_k_heads) * self.d_head
+        return self.key_heads * self.d_head
 
     @property
     def values(self) -> int:
@@ -110,12 +115,11 @@ class GatedDeltaNet(Recurrent):
         f = forward
         per_head, values = f.tokens * self.n_heads, f.tokens * self.values
         channels = _Q_AND_K * self.keys + self.values
-        key_heads = self.n_heads if self.n_k_heads is None else self.n_k_heads
         return (
             matrix_input(f, f.d_model, ("W_q", "W_k", "W_v", "W_gate", "W_beta", "W_decay")),
             SavedTensor("q, k and v", "the convolution", f.bytes * f.tokens * channels),
             SavedTensor("normalized q and k", "the kernel", f.bytes * f.tokens * _Q_AND_K * self.keys),
-            SavedTensor("statistics of q and k", "the kernel", FP32 * f.tokens * 2 * key_heads, is_statistic=True),
+            SavedTensor("statistics of q and k", "the kernel", FP32 * f.tokens * 2 * self.key_heads, is_statistic=True),
             SavedTensor("v", "the kernel", f.bytes * values),
             SavedTensor("decay", "softplus, its product with A, the kernel", 3 * FP32 * per_head, is_statistic=True),
             SavedTensor("beta", "sigmoid and the kernel", f.bytes * per_head, is_statistic=True),

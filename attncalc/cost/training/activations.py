@@ -75,15 +75,15 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
     size = dtype(run.dtype).bits // 8
     element = symbol("bytes", size, f"bytes of an element in {run.dtype}") if workload is not run.workload else size
     tokens = split(workload.new, run.cp, "cp", "context-parallel devices")
-    layers = []
-    outside: list[SavedTensor] = []
-    for stack, group in model.groups():
-        length = workload.source if stack.input == "source" else tokens
-        source = workload.source or 0
-        f = Forward(
+    source = workload.source or 0
+    math = class_math(model.model_type)
+
+    def forward(stack: Stack) -> Forward:
+        length = source if stack.input == "source" else tokens
+        return Forward(
             workload.batch,
-            length or 0,
-            length or 0,
+            length,
+            length,
             stack.d_model,
             element,
             run.kernel,
@@ -91,14 +91,17 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
             stack.norm,
             rotary=not (stack.learned_positions or stack.relative_position_buckets),
             dropout=run.dropout,
-            math=class_math(model.model_type),
+            math=math,
         )
+
+    layers = []
+    outside: list[SavedTensor] = []
+    for stack, group in model.groups():
+        f = forward(stack)
         saved = tuple(_reduced(run, f, layer_tensors_saved(run, model, stack, group, f, source)))
         layers.append(LayerSaved(group_name(model, stack, group), group, saved, tuple(_kept(run, f, saved))))
     for stack in model.stacks:
-        length = workload.source if stack.input == "source" else tokens
-        f = Forward(workload.batch, length or 0, length or 0, stack.d_model, element, run.kernel)
-        f = f._replace(upcasts=run.upcasts and not run.compiled, norm=stack.norm, math=class_math(model.model_type))
+        f = forward(stack)
         outside += _reduced(run, f, _outside(run, stage, model, stack, f))
         if run.kernel == "eager" and run.workload.recompute == "full" and stack is model.main:
             mask = f.bytes * f.B * f.S * f.S

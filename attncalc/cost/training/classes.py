@@ -36,8 +36,10 @@ CAPPED_LOGITS = "gemma2 gemma3n gemma3n_text gemma4 gemma4_text recurrent_gemma 
 
 SAVES_MORE = {
     "gpt_oss": "Its class computes the experts in single operations: its layers save about 1.2 x as much.",
-    "llama4": "Its class sends every token through every expert: its layers save several times as much.",
-    "llama4_text": "Its class sends every token through every expert: its layers save several times as much.",
+    **dict.fromkeys(
+        ("llama4", "llama4_text"),
+        "Its class sends every token through every expert: its layers save several times as much.",
+    ),
     "olmo": "Its norms without a gain are not counted: its layers save about 1.2 x as much.",
     "zaya": "Its layers save about 1.5 x as much: compressed convolutional attention is not known.",
 }

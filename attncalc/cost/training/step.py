@@ -160,16 +160,15 @@ def _moments(
             logits = (Held("logits", "the model's output, which the loop holds", output),)
         yield StepMoment("backward pass of the loss", (*always, kept, *logits, *_loss(run, model, saved)))
     first = always or _head_gradients(run, stage, model, held)
-    last_grads = grads
-    embedding = sum(t.total for t in held.trained_tensors if t.name == "embedding")
-    if stage.is_first and embedding and run.zero < 2 and not run.in_backward:
-        size = symbol("bytes_grad", dtype(run.grad_dtype).bits // 8, f"bytes of a gradient in {run.grad_dtype}")
-        table = symbol("N_embedding", embedding, "trained parameters of the embedding")
-        is_tied = bool(model.head and model.head.tied)
-        if not is_tied and not always:
-            last_grads = grads._replace(size=quantity(grads.size - table * size))
-        copies = symbol("copies_grad", 2 if is_tied else len(always), "gradients to add to another, and their sum")
-        adding = Held("temporary", "gradients of the embedding that are added", quantity(copies * table * size))
+    before_embedding = grads
+    embedding = _embedding_gradient(run, stage, held)
+    if embedding is not None:
+        if not (_is_tied(model) or always):
+            before_embedding = grads._replace(size=quantity(grads.size - embedding))
+        copies = symbol(
+            "copies_grad", 2 if _is_tied(model) else len(always), "gradients to add to another, and their sum"
+        )
+        adding = Held("temporary", "gradients of the embedding that are added", quantity(copies * embedding))
         yield StepMoment("backward pass of the embedding", (grads, *logits, adding))
     for layer in saved.layers:
         of = "" if len(saved.layers) == 1 else f" ({layer.group})"
@@ -184,18 +183,31 @@ def _moments(
             last = kept._replace(size=quantity(kept.size - total(t.size for t in freed))) if freed else kept
             where = f"{'MLP' if part == 'mlp' else part} in the"
             yield StepMoment(f"backward pass of the {where} last layer{of}", (*first, last, *logits, more))
-            yield StepMoment(f"backward pass of the {where} first layer{of}", (last_grads, one, *logits, more))
+            yield StepMoment(f"backward pass of the {where} first layer{of}", (before_embedding, one, *logits, more))
     stepping = _stepping(run, held)
     temporaries = [Held("temporary", "the optimizer's temporaries", stepping)] if stepping else []
     yield StepMoment("optimizer step", (grads, *logits, *temporaries))
+
+
+def _is_tied(model: ModelSpec) -> bool:
+    return bool(model.head and model.head.tied)
+
+
+def _embedding_gradient(run: Training, stage: Stage, held: States) -> Quantity | None:
+    """Return the bytes of the embedding's whole gradient, which is computed last; None if no such tensor stays."""
+    table = sum(t.total for t in held.trained_tensors if t.name == "embedding")
+    if not (stage.is_first and table) or run.zero >= 2 or run.in_backward:
+        return None
+    size = symbol("bytes_grad", dtype(run.grad_dtype).bits // 8, f"bytes of a gradient in {run.grad_dtype}")
+    return quantity(symbol("N_embedding", table, "trained parameters of the embedding") * size)
 
 
 def _head_gradients(run: Training, stage: Stage, model: ModelSpec, held: States) -> tuple[Held, ...]:
     """Return the gradients that exist when the backward pass of the last layer begins."""
     if not stage.is_last:
         return ()
-    is_tied = bool(model.head and model.head.tied)
-    n = sum(t.total for t in held.trained_tensors if t.part == "head" or (is_tied and t.name == "embedding"))
+    has_embedding = _is_tied(model)
+    n = sum(t.total for t in held.trained_tensors if t.part == "head" or (has_embedding and t.name == "embedding"))
     head = symbol("N_head", n, "trained parameters of the head")
     return (
         (Held("gradients", "gradients of the head", quantity(head * (dtype(run.grad_dtype).bits // 8))),) if n else ()
