@@ -15,7 +15,7 @@ from attncalc.options import Option, options_of
 @pytest.mark.parametrize("command", ["fit", "sweep"])
 def test_help_has_a_heading_for_each_group_of_options(ask: Ask, command: str) -> None:
     headings = re.findall(r"^(\S.*):$", ask(command, "--help").out, re.MULTILINE)
-    assert headings[2:-1] == [*GROUPS, *(["Rows"] if command == "sweep" else [])]
+    assert headings[2:-1] == [*GROUPS, *(["Training", "Rows"] if command == "sweep" else [])]
     assert (headings[0], headings[-1]) == ("Arguments", "Output")
 
 

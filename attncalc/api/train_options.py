@@ -72,7 +72,7 @@ _AUTO = "or auto: the most that fits"
 
 
 class TrainSizeOptions(TypedDict, total=False):
-    """The micro-batch."""
+    """The micro-batch on one GPU."""
 
     batch: Annotated[
         Count | None,
@@ -103,6 +103,11 @@ class TrainSizeOptions(TypedDict, total=False):
         Count | None,
         Option("--source-context", parse=COUNT, help="Tokens on the encoder's side. Default: the encoder's maximum."),
     ]
+
+
+class AccumulationOptions(TypedDict, total=False):
+    """The micro-batches of a step."""
+
     gradient_accumulation: Annotated[
         Count | None,
         Option(
@@ -115,8 +120,8 @@ class TrainSizeOptions(TypedDict, total=False):
     ]
 
 
-class ParallelOptions(TypedDict, total=False):
-    """The GPUs, and how they share the work."""
+class GpuOptions(TypedDict, total=False):
+    """The GPUs, and how they share a model."""
 
     gpu: Annotated[
         str | os.PathLike[str] | Gpu | None,
@@ -138,6 +143,30 @@ class ParallelOptions(TypedDict, total=False):
             help="Number of GPUs. Default: those of one copy, tp * pp * cp.",
         ),
     ]
+    tp: Annotated[
+        Count | None,
+        Option(
+            *("--tp", "--tensor-parallel-size"),
+            also=("-tp", "--tp-size", "--tensor-model-parallel-size"),
+            parse=COUNT,
+            common=True,
+            help="Tensor-parallel GPUs. Default: 1.",
+        ),
+    ]
+    pp: Annotated[
+        Count | None,
+        Option(
+            "--pp",
+            also=("--pipeline-parallel-size", "-pp", "--pp-size", "--pipeline-model-parallel-size"),
+            parse=COUNT,
+            help="Pipeline stages, with the 1F1B schedule. Default: 1.",
+        ),
+    ]
+
+
+class ShardingOptions(TypedDict, total=False):
+    """What else the GPUs of a training run share."""
+
     zero: Annotated[
         Count | None,
         Option(
@@ -151,27 +180,8 @@ class ParallelOptions(TypedDict, total=False):
     fsdp: Annotated[
         bool, Option("--fsdp", help="Shard everything as FSDP: fp32 weights, gathered in --dtype.", common=True)
     ]
-    tp: Annotated[
-        Count | None,
-        Option(
-            *("--tp", "--tensor-parallel-size"),
-            also=("-tp", "--tp-size", "--tensor-model-parallel-size"),
-            parse=COUNT,
-            common=True,
-            help="Tensor-parallel GPUs. Default: 1.",
-        ),
-    ]
     sequence_parallel: Annotated[
         bool, Option("--sequence-parallel", also=("--sp",), help="Divide by --tp what each of its GPUs holds whole.")
-    ]
-    pp: Annotated[
-        Count | None,
-        Option(
-            "--pp",
-            also=("--pipeline-parallel-size", "-pp", "--pp-size", "--pipeline-model-parallel-size"),
-            parse=COUNT,
-            help="Pipeline stages, with the 1F1B schedule. Default: 1.",
-        ),
     ]
     virtual_stages: Annotated[
         Count | None,
@@ -300,6 +310,21 @@ class OptimizerOptions(DtypeOptions, total=False):
     ]
 
 
+class FrozenOptions(TypedDict, total=False):
+    """How frozen weights are stored."""
+
+    weights_dtype: Annotated[
+        str | None,
+        Option(
+            "--weights-dtype",
+            also=("--quantization",),
+            parse=_choice(*QUANTIZED, metavar="DTYPE", fp4="nf4", int4="nf4", **{"4bit": "nf4", "8bit": "int8"}),
+            common=True,
+            help="Frozen matrices in nf4 (QLoRA) or int8. Default: --dtype.",
+        ),
+    ]
+
+
 class LoraTrainOptions(TypedDict, total=False):
     """Adapters beside frozen weights."""
 
@@ -312,16 +337,6 @@ class LoraTrainOptions(TypedDict, total=False):
             axis=False,
             common=True,
             help="Train adapters only: r=16, or r=8,targets=q+v. Default targets: all linear layers.",
-        ),
-    ]
-    weights_dtype: Annotated[
-        str | None,
-        Option(
-            "--weights-dtype",
-            also=("--quantization",),
-            parse=_choice(*QUANTIZED, metavar="DTYPE", fp4="nf4", int4="nf4", **{"4bit": "nf4", "8bit": "int8"}),
-            common=True,
-            help="Frozen matrices in nf4 (QLoRA) or int8. Default: --dtype.",
         ),
     ]
     double_quant: Annotated[bool, Option("--double-quant", help="Quantize the scales of nf4 too.")]
@@ -347,31 +362,41 @@ class DurationOptions(TypedDict, total=False):
             help="Share of the GPUs' peak FLOP/s, as 0.4.",
         ),
     ]
+
+
+class HourPriceOptions(TypedDict, total=False):
+    """What a GPU costs."""
+
     price: Annotated[
         float | str | None, Option("--price", metavar="MONEY", parse=TEXT, axis=False, help="Price of a GPU-hour.")
     ]
 
 
-class TrainOptions(
-    ModelOptions,
-    TrainSizeOptions,
-    ParallelOptions,
+class StepOptions(
+    AccumulationOptions,
+    ShardingOptions,
     MemoryOptions,
     OptimizerOptions,
     LoraTrainOptions,
     DurationOptions,
     total=False,
 ):
+    """The options of a training step that no other command has, and --dtype and --recompute."""
+
+
+class TrainOptions(
+    ModelOptions, TrainSizeOptions, GpuOptions, StepOptions, FrozenOptions, HourPriceOptions, total=False
+):
     """The options of `attncalc train`."""
 
 
 GROUPS: dict[str, tuple[Any, ...]] = {
     "Model": (ModelOptions,),
-    "Micro-batch": (TrainSizeOptions,),
-    "GPUs": (ParallelOptions,),
+    "Micro-batch": (TrainSizeOptions, AccumulationOptions),
+    "GPUs": (GpuOptions, ShardingOptions),
     "Memory": (MemoryOptions,),
     "Optimizer": (OptimizerOptions,),
-    "LoRA": (LoraTrainOptions,),
-    "Time and money": (DurationOptions,),
+    "LoRA": (LoraTrainOptions, FrozenOptions),
+    "Time and money": (DurationOptions, HourPriceOptions),
 }
 """The headings of `attncalc train --help`, with the options below each."""

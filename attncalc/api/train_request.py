@@ -79,6 +79,11 @@ def with_auto(run: Training, auto: str) -> Training:
     return run.with_workload(**{auto: found}) if found else run.with_workload(**{auto: 1 if auto == "batch" else 128})
 
 
+def usual_context(spec: ModelSpec) -> int:
+    """Return the tokens of a sequence by default."""
+    return min(spec.max_context or DEFAULT_CONTEXT, USUAL_CONTEXT)
+
+
 def _auto(values: Mapping[str, Any], all_gpus: bool) -> str:
     found = [name for name in ("context", "batch") if str(values.get(name)) in ("auto", "-1")]
     if len(found) > 1:
@@ -99,7 +104,7 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
     number, gpu = (None, None) if all_gpus or "gpu" not in values else _gpu(values["gpu"])
     split = {name: values.get(name, 1) for name in ("tp", "pp", "cp", "ep")}
     gpus = values.get("gpus") or number or split["tp"] * split["pp"] * split["cp"]
-    context = _number(values, "context", min(spec.max_context or DEFAULT_CONTEXT, USUAL_CONTEXT))
+    context = _number(values, "context", usual_context(spec))
     if spec.max_context and context > spec.max_context and spec.main.learned_positions:
         raise AttncalcError(
             f"--context {context} is beyond the {spec.max_context} positions of {spec.title}",

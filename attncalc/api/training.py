@@ -52,7 +52,7 @@ def train(model: ModelLike, **options: Unpack[TrainOptions]) -> Train:
 
 
 def _train(request: TrainRequest) -> Train:
-    result = Train(*_answer(request).result)
+    result = Train(*request_answer(request).result)
     run = result.run
     where = hardware_text(run.gpu, run.gpus)
     subject = f"{model_subject(run.model)} on {where}, {workload_subject(run.workload)}"
@@ -60,14 +60,16 @@ def _train(request: TrainRequest) -> Train:
     return result
 
 
-def _answer(request: TrainRequest) -> Answer:
-    return answer(request.run, auto=request.auto, tokens=request.tokens, mfu=request.mfu, price=request.price)
+def request_answer(request: TrainRequest, *, with_changes: bool = True) -> Answer:
+    """Return the answer of a request of one GPU, with changes that make it fit unless they are not wanted."""
+    run, auto, _, tokens, mfu, price = request
+    return answer(run, auto=auto, tokens=tokens, mfu=mfu, price=price, with_changes=with_changes)
 
 
 def request_report(request: TrainRequest, *, full: bool = False) -> Report:
     """Return the report of a request: of one GPU, or one row per known GPU."""
     if not request.all_gpus:
-        return train_report(_answer(request), full=full, mfu=request.mfu)
+        return train_report(request_answer(request), full=full, mfu=request.mfu)
     runs = [on_gpu(request.run, gpu_of(name)) for name in gpu_names()]
     found = [with_auto(run, request.auto) if request.auto else run for run in runs]
     return gpus_report([answer(run, auto=request.auto, with_changes=False) for run in found], full=full)

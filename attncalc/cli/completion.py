@@ -11,7 +11,7 @@ from ..config.gpus import gpu_names
 from ..config.presets import preset_names
 from ..engines import ENGINES
 from ..report.formats import FORMATS, ROW_FORMATS
-from ..sweeps.columns import COSTS, OF_FIT
+from ..sweeps.columns import COSTS, OF_FIT, TRAIN
 from ..units import DTYPES
 
 VALUES: dict[str, Callable[[], Iterable[str]]] = {
@@ -20,7 +20,7 @@ VALUES: dict[str, Callable[[], Iterable[str]]] = {
     "DTYPE": lambda: DTYPES,
     "ENGINE": lambda: ENGINES,
     "FORMAT": lambda: dict.fromkeys((*FORMATS, *ROW_FORMATS)),
-    "--columns": lambda: (*COSTS, *OF_FIT),
+    "--columns": lambda: dict.fromkeys((*COSTS, *OF_FIT, *TRAIN)),
 }
 """{what stands for a value in help, or an option's name: its values}."""
 

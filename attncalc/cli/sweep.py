@@ -10,6 +10,8 @@ from typing import Annotated, ClassVar
 import typer
 
 from ..api.fit_options import GROUPS
+from ..api.options import TrainingOptions
+from ..api.train_options import StepOptions
 from ..errors import AttncalcError
 from ..report.formats import ROW_FORMATS, TABLE, Format, choose_row_format, goes_to_file
 from ..sweeps.axes import SweepOptions
@@ -101,9 +103,10 @@ EPILOG = (
     "Options take lists (8K,32K) and ranges (8:64:8, 1K:128K:x2). "
     "For example: attncalc sweep llama3-70b qwen3-32b -c 8K,32K,128K -b 1,16,64 --kv-dtype bf16,fp8"
 )
+_HEADINGS = {"Training": (StepOptions,), "Options": (TrainingOptions,), **GROUPS, "Rows": (RowOptions,)}
 
 
-@app.command(help=COMMANDS["sweep"], epilog=EPILOG, headings={**GROUPS, "Rows": (RowOptions,)})
+@app.command(help=COMMANDS["sweep"], epilog=EPILOG, headings=_HEADINGS)
 def sweep(
     models: _Models,
     options: SweepOptions,

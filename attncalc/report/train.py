@@ -423,9 +423,12 @@ def _work_table(of: Answer, figures: dict[str, Figure], mfu: float | None) -> Ta
     if of.work.hardware != of.work.per_step:
         rows.append(("a step with recomputation", "", figures["flops_hardware"].human))
     if of.time:
-        days = of.time.seconds / 86400
         rows += [
-            (f"{count(of.time.tokens)} tokens at {100 * (mfu or 0):g} % MFU", _days(days), human(of.time.total, FLOP)),
+            (
+                f"{count(of.time.tokens)} tokens at {100 * (mfu or 0):g} % MFU",
+                days_text(of.time.seconds),
+                human(of.time.total, FLOP),
+            ),
             ("GPU-hours", count(round(of.time.gpu_hours)), ""),
         ]
         if of.time.money is not None:
@@ -433,7 +436,9 @@ def _work_table(of: Answer, figures: dict[str, Figure], mfu: float | None) -> Ta
     return Table((LABEL, Column(), Column()), tuple(rows))
 
 
-def _days(days: float) -> str:
+def days_text(seconds: float) -> str:
+    """Return a time in days, or in hours if it is shorter than a day."""
+    days = seconds / 86400
     return f"{days:,.1f} days" if days >= 1 else f"{24 * days:.1f} hours"
 
 
@@ -490,7 +495,7 @@ def _extra(of: Answer) -> dict[str, Any]:
     result, run, budget = of.result, of.result.run, of.result.budget
     parallel = ("dp", "tp", "pp", "cp", "ep", "interleaved", "sequence_parallel", "zero")
     return {
-        "fits": None if result.verdict is None else result.verdict != "does_not_fit",
+        "fits": result.fits,
         "verdict": result.verdict,
         "answer": verdict_text(of),
         "gpu": run.gpu.name if run.gpu else None,

@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..api.fit_options import DeploymentOptions, EngineOptions, TrafficOptions
-from ..api.options import CacheDtypeOptions, PassOptions, ReadOptions, SizeOptions, TrainingOptions, WhatIfOptions
+from ..api.options import (
+    CacheDtypeOptions,
+    DtypeOptions,
+    PassOptions,
+    ReadOptions,
+    SizeOptions,
+    TrainingOptions,
+    WhatIfOptions,
+)
+from ..api.train_options import StepOptions, TrainOptions
 from ..engines import ENGINES
 from ..errors import AttncalcError, did_you_mean
 from ..options import Option, options_of
@@ -36,6 +45,7 @@ class SweepOptions(
     CacheDtypeOptions,
     DeploymentOptions,
     EngineOptions,
+    StepOptions,
     RowOptions,
     total=False,
 ):
@@ -51,10 +61,15 @@ TRAFFIC_AXES = tuple(options_of(TrafficOptions))
 _FIT = (DeploymentOptions, EngineOptions, TrafficOptions)
 FIT_AXES = {name for kind in _FIT for name in options_of(kind)} - {"engine", "tp"}
 """The axes that only `fit` has."""
+TRAIN = options_of(TrainOptions)
+"""The options that a sweep with --train may have."""
+ONLY_TRAIN = options_of(StepOptions).keys() - options_of(TrainingOptions).keys() - options_of(DtypeOptions).keys()
+"""Those of them that need it."""
 
 
 def _axes() -> dict[str, Option]:
-    kinds: tuple[Any, ...] = (WhatIfOptions, *_FIT, SizeOptions, PassOptions, TrainingOptions, CacheDtypeOptions)
+    of_pass = (SizeOptions, PassOptions, TrainingOptions, CacheDtypeOptions)
+    kinds: tuple[Any, ...] = (WhatIfOptions, *_FIT, *of_pass, StepOptions)
     found = {name: option for kind in kinds for name, option in options_of(kind).items() if option.is_axis}
     inner = {name: found.pop(name) for name in INNER}
     return {"model": Option("MODEL", metavar="MODEL", help="A model, as in other commands."), **found, **inner}
@@ -83,11 +98,12 @@ class Axis(NamedTuple):
         return len(self.values) > 1
 
 
-def read_axes(given: Mapping[str, Any]) -> tuple[Axis, ...]:
+def read_axes(given: Mapping[str, Any], *, with_train: bool = False) -> tuple[Axis, ...]:
     """Return the axes that are given, the outermost first.
 
     Args:
         given: {name of an axis: its values}; None for one that is left out.
+        with_train: Whether the values are those of a training step.
 
     Raises AttncalcError if a name is unknown, a value is not valid, or there are more than MAX_CELLS cells.
     """
@@ -96,7 +112,9 @@ def read_axes(given: Mapping[str, Any]) -> tuple[Axis, ...]:
             raise AttncalcError(
                 f"a sweep has no axis '{truncate(name)}'", f"{did_you_mean(name, AXES)}known: {', '.join(AXES)}"
             )
-    axes = tuple(Axis(name, _values(given[name], name)) for name in AXES if given.get(name) is not None)
+    options = {**AXES, "weights_dtype": TRAIN["weights_dtype"]} if with_train else AXES
+    asked = {name: option for name, option in options.items() if given.get(name) is not None}
+    axes = tuple(Axis(name, _values(given[name], name, option)) for name, option in asked.items())
     cells = math.prod(len(axis.values) for axis in axes)
     if cells > MAX_CELLS:
         sizes = " x ".join(f"{count(len(axis.values))} {axis.name}" for axis in axes if axis.varies)
@@ -117,17 +135,18 @@ def option_name(name: str) -> str:
     return {**options_of(SweepOptions), **AXES}[name].name
 
 
-def _values(given: Any, name: str) -> Sequence[Any]:
+def _values(given: Any, name: str, axis: Option) -> Sequence[Any]:
     """Return the values of an axis, each once.
 
     Args:
         given: A value, a text with a list of values, or a list of such. A list of numbers may have ranges: '8:64:8' is
             8, 16, ..., 64 and '1K:128K:x2' is 1K, 2K, ..., 128K.
         name: The axis.
+        axis: Its option.
 
     Raises AttncalcError if a value is not valid, or there are none or too many.
     """
-    option, parser = AXES[name].name, AXES[name].parser
+    option, parser = axis.name, axis.parser
     is_list = isinstance(given, Iterable) and not isinstance(given, str | Mapping | os.PathLike)
     values: list[Any] = []
     for part in given if is_list else [given]:
@@ -135,9 +154,8 @@ def _values(given: Any, name: str) -> Sequence[Any]:
             values += parse_counts(str(part), option, limit=MAX_VALUES, parse=parser.parse)
         elif isinstance(part, str):
             for text in part.split(","):
-                values += (
-                    _every_gpu() if (name, text.strip()) == ("gpu", "all") else [_checked(text.strip(), part, name)]
-                )
+                is_every = (name, text.strip()) == ("gpu", "all")
+                values += _every_gpu() if is_every else [_checked(text.strip(), part, name, axis)]
         else:
             values.append(part)
         if len(values) > MAX_VALUES:
@@ -153,9 +171,9 @@ def _every_gpu() -> list[str]:
     return gpu_names()
 
 
-def _checked(text: str, part: str, name: str) -> str:
+def _checked(text: str, part: str, name: str, axis: Option) -> str:
     """Return the text of one value, which is parsed again when its cells are computed."""
-    option, parser = AXES[name].name, AXES[name].parser
+    option, parser = axis.name, axis.parser
     if not text:
         raise AttncalcError(f"{option}: '{truncate(part)}' has an empty value", "separate values by one comma: a,b")
     if name == "engine" and text == "all":

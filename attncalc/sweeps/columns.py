@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import AttncalcError, did_you_mean
-from ..report import compare_rows, fit_figures, flops, kv, memory, params, roofline, users
+from ..report import compare_rows, fit_figures, flops, kv, memory, params, roofline, train, users
 from ..report.figures import FigureRow, FigureRows
 from ..units import NO_UNIT, PARAMS, truncate
 from .axes import AXES, is_number
@@ -50,6 +50,8 @@ USERS = _units(users.FIGURES)
 """Figures of the users of `attncalc fit`, with --prompt and --output-len."""
 NEED = {"users_all_replicas": NO_UNIT, "gpus_needed": NO_UNIT, "price_per_hour": NO_UNIT}
 """What `attncalc plan` answers too: the users of all replicas, and the GPUs and their price for --users."""
+TRAIN: dict[str, str | None] = {**VERDICT, **_units(train.FIGURES), "price": NO_UNIT}
+"""Figures of `attncalc train`."""
 COSTS = {**KV, **PARAMETERS, **STEPS, **COMPARED, **PASS, **MEMORY}
 OF_FIT: dict[str, str | None] = {**VERDICT, **FIT, **BOUNDS, **USERS, **NEED}
 COST_DEFAULTS = ("kv_cache", "kv_cache_per_token", "params_total", "flops_prefill", "flops_decode")
@@ -73,6 +75,41 @@ FIT_DEFAULTS = (
     "decode_time_bound",
     "decode_tokens_per_second_bound",
 )
+TRAIN_DEFAULTS = (
+    *("weights", "optimizer_states", "gradients", "activations", "logits", "temporary", "communication"),
+    *("allocated", "needed_low", "needed", "needed_high", "flops_per_step"),
+)
+TIMES = ("training_seconds", "gpu_hours", "price")
+"""Figures of `attncalc train` with --tokens."""
+
+
+def read_train_columns(
+    names: str | Sequence[str] | None, *, with_gpu: bool, with_time: bool, with_price: bool
+) -> tuple[str, ...]:
+    """Return the columns of a training step: those named, or the default ones.
+
+    Args:
+        names: Names, as in `read_columns`.
+        with_gpu: Whether the sweep has a GPU.
+        with_time: Whether it has a number of tokens to train on.
+        with_price: Whether it has prices.
+
+    Raises AttncalcError if a name is unknown.
+    """
+    if names is None:
+        times = TIMES[: with_time * (2 + with_price)]
+        return (*(VERDICT if with_gpu else ()), *TRAIN_DEFAULTS, *times)
+    columns = _names(names)
+    for name in columns:
+        if name not in {**TRAIN, **AXES}:
+            tip = f"{did_you_mean(name, TRAIN)}with --train the names in the JSON of train are known, as allocated"
+            raise AttncalcError(f"--columns: there is no figure '{truncate(name)}'", tip)
+    return columns
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    given = names.split(",") if isinstance(names, str) else names
+    return tuple(dict.fromkeys(name.strip() for name in given))
 
 
 def read_columns(
@@ -91,8 +128,7 @@ def read_columns(
     if names is None:
         of_users = (*USERS, "users_all_replicas") if with_users else ()
         return (*FIT_DEFAULTS, *of_users, *need) if with_fit else COST_DEFAULTS
-    given = names.split(",") if isinstance(names, str) else names
-    columns = tuple(dict.fromkeys(name.strip() for name in given))
+    columns = _names(names)
     for name in columns:
         if name in OF_FIT and name not in PER_BYTE and not with_fit:
             raise AttncalcError(f"--columns {name} needs --gpu or --kv-memory", "give one of them: --gpu h100-80gb")
@@ -112,13 +148,14 @@ def columns_of(*, with_fit: bool) -> tuple[str, ...]:
 
 def title_of(name: str) -> str:
     """Return the title of a column's chart."""
-    rows = {**compare_rows.FIGURES, **params.FIGURES, **flops.FIGURES, **fit_figures.FIGURES, **roofline.FIGURES}
+    tables = (train, compare_rows, params, flops, fit_figures, roofline)
+    rows: dict[str, FigureRow] = {name: row for table in tables for name, row in table.FIGURES.items()}
     return rows.get(name, FigureRow("", NO_UNIT, "", name=name)).chart_title
 
 
 def unit_of(name: str) -> str | None:
     """Return the unit of a column, '' for none; None for a column of text."""
-    units = {**COSTS, **WEIGHTS, **OF_FIT, ERROR: None}
+    units = {**TRAIN, **COSTS, **WEIGHTS, **OF_FIT, ERROR: None}
     if name in units:
         return units[name]
     if name in AXES:

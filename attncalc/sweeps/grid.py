@@ -10,9 +10,10 @@ from ..report.lists import WIDTH
 from ..report.notes import WARNING
 from ..report.report import Column, Report, Table, number
 from ..report.text import table_lines
+from ..report.train import days_text
 from ..units import BYTES, FLOP, PARAMS, SECONDS, column, count, quotient
 from .axes import shown
-from .columns import ERROR, unit_of
+from .columns import ERROR, TIMES, unit_of
 from .selection import ALL_ROWS
 from .sweep import Row, Sweep
 
@@ -20,11 +21,18 @@ MAX_ROWS = 2_000
 """Cells of a screen; a file may have more."""
 DEFAULT_FIGURE = "kv_cache"
 DEFAULT_FIT_FIGURE = "concurrency"
+DEFAULT_TRAIN_FIGURE = "needed"
 FIT_TABLE = ("verdict", "kv_memory", "concurrency", "max_context", "decode_time_bound")
 """The figures of `fit` in a table, which is 80 columns wide."""
 FIT_TABLE_OF_USERS = ("verdict", "decode_time_bound")
 """Those of a table with users: their number, the GPUs and the price come after them."""
-_SPLIT_NAMES = ("kv_", "params_", "flops_", "decode_", "max_", "users_", "gpus_", "price_")
+TRAIN_TABLE = ("verdict", "weights", "optimizer_states", "activations", "needed_low", "needed_high")
+"""The figures of `train` in a table."""
+TRAIN_TABLE_OF_TIMES = ("verdict", "needed_low", "needed_high", *TIMES)
+_SPLIT_NAMES = (
+    *("kv_", "params_", "flops_", "decode_", "max_", "users_", "gpus_", "price_"),
+    *("optimizer_", "needed_", "training_"),
+)
 """Beginnings of names that take two lines above a column."""
 _ERRORS = 5
 """Different errors below a grid."""
@@ -36,11 +44,21 @@ def for_screen(sweep: Sweep) -> Sweep:
     """Return the sweep with the columns of a screen: one figure for a grid of two axes or more, else the main ones."""
     varying = sum(axis.varies for axis in sweep.axes)
     if varying > 1 and sweep.selection == ALL_ROWS:
-        return sweep.with_columns([DEFAULT_FIT_FIGURE if sweep.with_fit else DEFAULT_FIGURE])
+        return sweep.with_columns([default_figure(sweep)])
+    if sweep.with_train:
+        shown_names = TRAIN_TABLE_OF_TIMES if TIMES[0] in sweep.columns else TRAIN_TABLE
+        return sweep.with_columns([name for name in shown_names if name in sweep.columns])
     if not sweep.with_fit:
         return sweep
     need = [name for name in ("users_all_replicas", "gpus_needed", "price_per_hour") if name in sweep.columns]
     return sweep.with_columns([*(FIT_TABLE_OF_USERS if need else FIT_TABLE), *need])
+
+
+def default_figure(sweep: Sweep) -> str:
+    """Return the figure of a grid or a picture."""
+    if sweep.with_train:
+        return DEFAULT_TRAIN_FIGURE
+    return DEFAULT_FIT_FIGURE if sweep.with_fit else DEFAULT_FIGURE
 
 
 def sweep_report(sweep: Sweep, rows: Iterable[Row]) -> Report:
@@ -161,7 +179,7 @@ def _text(value: Any, unit: str | None) -> str:
     if isinstance(value, float):
         return quotient(value, unit) if unit == SECONDS else number(value)
     if isinstance(value, int):
-        return count(value)
+        return days_text(value) if unit == SECONDS else count(value)
     return str(value).replace("_", " ") if value in ("may_not_fit", "does_not_fit") else str(value)
 
 

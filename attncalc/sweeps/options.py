@@ -13,8 +13,11 @@ from ..options import COUNT, TEXT, Count, Option
 
 
 class RowOptions(TypedDict, total=False):
-    """How many users all GPUs serve and what these cost, and which rows are kept."""
+    """Which figures rows have, how many users all GPUs serve and what these cost, and which rows are kept."""
 
+    train: Annotated[
+        bool, Option("--train", help="Rows of a training step, with the options of `attncalc train`.", common=True)
+    ]
     users: Annotated[
         Count | None,
         Option(

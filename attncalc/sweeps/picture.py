@@ -19,7 +19,7 @@ from ..units import BYTES, NO_UNIT, TOKENS, count
 from .axes import Axis
 from .axes import shown as as_text
 from .columns import ERROR, title_of, unit_of
-from .grid import DEFAULT_FIGURE, DEFAULT_FIT_FIGURE
+from .grid import default_figure
 from .sweep import Sweep
 
 MAX_CELLS = 100_000
@@ -41,7 +41,7 @@ def for_picture(sweep: Sweep, *, chosen: bool) -> Sweep:
             "give fewer values",
         )
     if not chosen:
-        return sweep.with_columns([DEFAULT_FIT_FIGURE if sweep.with_fit else DEFAULT_FIGURE])
+        return sweep.with_columns([default_figure(sweep)])
     for name in sweep.columns:
         if unit_of(name) is None:
             raise AttncalcError(f"--plot cannot draw {name}, which is text", "name figures: --show kv_cache")
@@ -74,7 +74,7 @@ def sweep_picture(sweep: Sweep) -> Picture:
         ),
         f"{count(len(errors))} of {count(len(rows))} cells are not possible" if errors else "",
         f"{count(left_out)} of {count(left_out + MAX_BARS)} lines are left out" if left_out else "",
-        *_defaults(sweep),
+        *([] if sweep.with_train else _defaults(sweep)),
     ]
     return Picture(_title(sweep), "", captions(facts), charts, tuple(chart.name for chart in charts))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 from ..api.inputs import DEFAULT_CONTEXT
 from ..api.options import WhatIfOptions
+from ..api.train_request import usual_context
 from ..config import ModelLike, load
 from ..config.prices import read_prices
 from ..errors import AttncalcError
@@ -16,18 +17,44 @@ from ..model import ModelSpec
 from ..options import as_text, options_of, parsed
 from ..records import NamedTuple
 from ..what_if import what_if
-from .axes import AXES, FIT_AXES, FLAGS, INNER, PASS_AXES, TRAFFIC_AXES, Axis, cell, option_name, read_axes
-from .columns import BOUNDS, COSTS, ERROR, MEMORY, NEED, PASS, USERS, columns_of, read_columns, unit_of
+from .axes import (
+    AXES,
+    FIT_AXES,
+    FLAGS,
+    INNER,
+    ONLY_TRAIN,
+    PASS_AXES,
+    TRAFFIC_AXES,
+    TRAIN,
+    Axis,
+    cell,
+    option_name,
+    read_axes,
+)
+from .columns import (
+    BOUNDS,
+    COSTS,
+    ERROR,
+    MEMORY,
+    NEED,
+    PASS,
+    USERS,
+    columns_of,
+    read_columns,
+    read_train_columns,
+    unit_of,
+)
+from .columns import TRAIN as TRAIN_COLUMNS
 from .costs import Costs
 from .fits import NOBODY, Fits, Need
 from .options import RowOptions
 from .selection import ALL_ROWS, Selection, read_selection
+from .trains import Trains
 
 Row = tuple[Any, ...]
 """The values of a row, in the order of `Sweep.names`."""
 Figures = Callable[[int, int], tuple[Any, ...]]
 """Returns figures for a batch and a context."""
-_GIVE_GPU = "give one of them: --gpu h100-80gb"
 
 
 class LoadedModel(NamedTuple):
@@ -49,6 +76,7 @@ class Sweep:
         axes: The axes that were given, the outermost first.
         columns: The figures.
         names: The keys of a row: the axes that vary, the figures, and 'error'.
+        with_train: Whether rows are of a training step.
         with_fit: Whether there is a GPU or a memory, and so the figures of `fit`.
         outer: The axes but batch and context: each combination of their values is a setting.
     """
@@ -60,13 +88,16 @@ class Sweep:
         flags: Mapping[str, Any],
         need: Need = NOBODY,
         selection: Selection = ALL_ROWS,
+        *,
+        with_train: bool = False,
     ) -> None:
         """Raise AttncalcError if an axis has no effect on any column."""
         self.axes = tuple(axes)
         self.need, self.selection = need, selection
         columns = tuple(dict.fromkeys((*columns, *(name for name in selection.columns if name not in AXES))))
         self.columns = columns
-        self.with_fit = _with_fit(axes)
+        self.with_train = with_train
+        self.with_fit = _with_fit(axes) and not with_train
         varying = [axis.name for axis in axes if axis.varies]
         self.names = (*dict.fromkeys((*varying, *columns)), ERROR)
         self._flags = flags
@@ -74,27 +105,41 @@ class Sweep:
         self._inner = {axis.name: axis.values for axis in axes if axis.name in INNER}
         of_axes = [axis.name for axis in self.outer]
         figures = [name for name in columns if name not in (*of_axes, *INNER)]
-        is_fit = {name: self.with_fit and name not in COSTS and not name.startswith("params_") for name in figures}
-        self._costs = [name for name in figures if not is_fit[name]]
-        self._fits = [name for name in figures if is_fit[name]]
+        is_cost = {name: not self.with_fit or name in COSTS or name.startswith("params_") for name in figures}
+        self._costs = [name for name in figures if is_cost[name] and not with_train]
+        self._fits = [name for name in figures if not is_cost[name] or with_train]
         places = {name: i for i, name in enumerate((*of_axes, *INNER, *self._costs, *self._fits, ERROR))}
         self._pick = itemgetter(*(places[name] for name in self.names))
-        of_fit = [name for name in flags if name not in WhatIfOptions.__annotations__ and flags[name] is not False]
-        for name in of_fit if not self.with_fit else ():
-            raise AttncalcError(f"{option_name(name)} needs --gpu or --kv-memory", _GIVE_GPU)
-        for axis in self.outer:
-            if axis.name in PASS_AXES and not any(name in {**PASS, **MEMORY} for name in columns):
-                raise AttncalcError(
-                    f"{option_name(axis.name)} changes no column",
-                    "add figures of a pass: --columns flops_total,peak_flash",
-                )
-            if axis.name in TRAFFIC_AXES and not any(name in (*USERS, *BOUNDS, *NEED) for name in columns):
-                raise AttncalcError(
-                    f"{option_name(axis.name)} changes no column",
-                    "add the figures of users: --columns concurrent_average,concurrent_worst",
-                )
-            if axis.name in FIT_AXES and not self.with_fit:
-                raise AttncalcError(f"{option_name(axis.name)} needs --gpu or --kv-memory", _GIVE_GPU)
+        if with_train:
+            self._check_train()
+        else:
+            self._check_others()
+
+    @property
+    def _given(self) -> list[str]:
+        """The axes and the other options that are given."""
+        flags = [name for name, value in self._flags.items() if value is not False]
+        return [*(axis.name for axis in self.axes if axis.name != "model"), *flags]
+
+    def _check_train(self) -> None:
+        for name in self._given:
+            if name not in TRAIN:
+                raise AttncalcError(f"{option_name(name)} cannot be combined with --train", "leave one of them out")
+
+    def _check_others(self) -> None:
+        for name in self._given:
+            option = option_name(name)
+            of_fit = name in FIT_AXES or (name in self._flags and name not in WhatIfOptions.__annotations__)
+            if name in ONLY_TRAIN:
+                raise AttncalcError(f"{option} needs --train", "add --train: rows of a training step")
+            if of_fit and not self.with_fit:
+                raise AttncalcError(f"{option} needs --gpu or --kv-memory", "give one of them: --gpu h100-80gb")
+            if name in PASS_AXES and not any(column in {**PASS, **MEMORY} for column in self.columns):
+                tip = "add figures of a pass: --columns flops_total,peak_flash"
+                raise AttncalcError(f"{option} changes no column", tip)
+            if name in TRAFFIC_AXES and not any(column in (*USERS, *BOUNDS, *NEED) for column in self.columns):
+                tip = "add the figures of users: --columns concurrent_average,concurrent_worst"
+                raise AttncalcError(f"{option} changes no column", tip)
 
     def __len__(self) -> int:
         return math.prod(len(axis.values) for axis in self.axes)
@@ -108,7 +153,7 @@ class Sweep:
 
     def with_columns(self, columns: Sequence[str]) -> Sweep:
         """Return the sweep with other figures."""
-        return Sweep(self.axes, columns, self._flags, self.need, self.selection)
+        return Sweep(self.axes, columns, self._flags, self.need, self.selection, with_train=self.with_train)
 
     def rows(self, escape: Callable[[str], str] = str) -> Iterator[Row]:
         """Yield all rows as tuples, in the order of `names`; `selection` keeps some of them.
@@ -152,7 +197,8 @@ class Sweep:
         """Yield the rows of a setting: every batch, or those given, with every context."""
         start = tuple(cell(value, escape) for value in setting.values())
         nothing = (None,) * (len(self._costs) + len(self._fits))
-        default = setting["model"].spec.max_context or DEFAULT_CONTEXT
+        spec = setting["model"].spec
+        default = usual_context(spec) if self.with_train else spec.max_context or DEFAULT_CONTEXT
         numbers: list[int] = [batch or 1 for batch in batches or self.values_of("batch")]
         contexts: list[int] = [context or default for context in self.values_of("context")]
         pick = self._pick
@@ -183,7 +229,9 @@ class Sweep:
         if self._costs:
             of_costs = {**options, "engine": None} if self.with_fit else options
             costs = Costs(model.shard(options.get("tp") or 1), of_costs, self._costs).figures
-        if self._fits:
+        if self.with_train:
+            fits = Trains(model, options, self._fits, self.need).figures
+        elif self._fits:
             fits = Fits(model, options, self._fits, self.need).figures
         return costs, fits
 
@@ -221,14 +269,18 @@ def sweep(
         options: Other options. Each that takes one value in `kv`, `flops` or `fit` is an axis: context, batch,
             attention, dtype, kv_dtype, tp, gpu, gpus, engine, kv_memory, ... Its values are a value, a list, or a text
             as '8K,32K' or '1K:128K:x2'. The others hold for all rows, as enforce_eager=True. With `gpu` or
-            `kv_memory`, rows have the figures of `fit` too. `where`, `sort` and `top` keep some of the rows.
+            `kv_memory`, rows have the figures of `fit` too; with `train=True` those of `train`, whose options are then
+            the axes: zero, optimizer, recompute, ... `where`, `sort` and `top` keep some of the rows.
 
     Raises AttncalcError if an axis is unknown, a value is not valid, or there are more than 10 million combinations.
     """
     assume_grouped = bool(options.pop("assume_grouped", False))
     of_rows = {name: options.pop(name) for name in options_of(RowOptions) if name in options}
+    chosen = parsed({name: of_rows[name] for name in of_rows if name != "where"}, RowOptions)
+    with_train = bool(chosen.get("train"))
     flags = {name: value for name, value in options.items() if name in FLAGS and value is not None}
-    given = read_axes({"model": models, **{name: value for name, value in options.items() if name not in FLAGS}})
+    values = {name: value for name, value in options.items() if name not in FLAGS}
+    given = read_axes({"model": models, **values}, with_train=with_train)
     loaded = tuple(
         axis._replace(values=[_loaded(value, assume_grouped) for value in axis.values])
         if axis.name == "model"
@@ -236,17 +288,27 @@ def sweep(
         for axis in given
     )
     where = of_rows.pop("where", None) or ()
-    chosen = parsed(of_rows, RowOptions)
     need = Need(chosen.get("users"), read_prices(of_rows["price"]) if chosen.get("price") else {})
     with_users = any(axis.name == "prompt" for axis in given)
     if need.users and not with_users:
         raise AttncalcError("--users needs --prompt", "give the tokens of a request: --prompt 3K --output-len 500")
-    named = (*(["gpus_needed"] if need.users else []), *(["price_per_hour"] if need.prices else []))
-    read = read_columns(columns, with_fit=_with_fit(given), with_users=with_users, need=named)
-    known = (*columns_of(with_fit=_with_fit(given)), *(axis.name for axis in given if axis.varies))
+    with_fit = _with_fit(given)
+    if with_train:
+        read = read_train_columns(
+            columns,
+            with_gpu=any(axis.name == "gpu" for axis in given),
+            with_time=any(axis.name == "tokens" for axis in given),
+            with_price=bool(need.prices),
+        )
+        figures: Iterable[str] = TRAIN_COLUMNS
+    else:
+        named = (*(["gpus_needed"] if need.users else []), *(["price_per_hour"] if need.prices else []))
+        read = read_columns(columns, with_fit=with_fit, with_users=with_users, need=named)
+        figures = columns_of(with_fit=with_fit)
+    known = (*figures, *(axis.name for axis in given if axis.varies))
     conditions = where.split(",") if isinstance(where, str) else where
     selection = read_selection(conditions, chosen.get("sort"), chosen.get("top"), known)
-    return Sweep(loaded, read, flags, need, selection)
+    return Sweep(loaded, read, flags, need, selection, with_train=with_train)
 
 
 def _loaded(model: ModelLike, assume_grouped: bool) -> LoadedModel:

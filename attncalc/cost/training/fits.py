@@ -50,6 +50,11 @@ class TrainResult(NamedTuple):
     high: int
     verdict: Verdict | None
 
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits or may fit; None without a GPU."""
+        return None if self.verdict is None else self.verdict != "does_not_fit"
+
 
 def overhead(run: Training) -> tuple[int, int, int]:
     """Return the bytes of CUDA context and NCCL: the least, the expected and the most."""

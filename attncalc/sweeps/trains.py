@@ -1,0 +1,43 @@
+"""What a training step of one model with one set of options needs, as a function of batch and context."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from ..api.train_options import TrainOptions
+from ..api.train_request import read_train_request
+from ..api.training import request_answer
+from ..hardware import Gpu
+from ..model import ModelSpec
+from ..report.train import train_figures
+from .fits import Need
+
+
+class Trains:
+    """The figures of `train` of one model, for any batch and context.
+
+    Args:
+        model: The whole model.
+        options: The options of `attncalc train`, without batch and context.
+        columns: The names of the figures.
+        need: The prices.
+    """
+
+    def __init__(self, model: ModelSpec, options: Mapping[str, Any], columns: Sequence[str], need: Need) -> None:
+        self._model, self._options, self._columns, self._prices = model, options, columns, need.prices
+
+    def figures(self, batch: int, context: int) -> tuple[Any, ...]:
+        """Return the figures. Raises AttncalcError as `train` does."""
+        options = cast("TrainOptions", {**self._options, "batch": batch, "context": context})
+        request = read_train_request(self._model, options)
+        if gpu := request.run.gpu:
+            request = request._replace(price=self._price(gpu))
+        of = request_answer(request, with_changes=False)
+        values: dict[str, Any] = {figure.name: figure.value for figure in train_figures(of)}
+        values |= {"verdict": of.result.verdict, "fits": of.result.fits, "price": of.time and of.time.money}
+        return tuple([values[name] for name in self._columns])
+
+    def _price(self, gpu: Gpu) -> float | None:
+        above, below = self._prices.get(gpu.name, (None, 1))
+        return None if above is None else above / below
