@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -182,6 +183,36 @@ def test_ollamas_context_is_at_most_the_models(model: str, context: str) -> None
     """PR 1971: 'requested context size too large for model num_ctx=262144 n_ctx_train=40960'. Tags are Instruct."""
     words = expanded(f"ollama run {model}", "--gpu", "h100")
     assert words[words.index("--context") + 1] == context
+
+
+@each(
+    ("before", "command", "gpus", "note"),
+    [
+        ("--gpu 8xh200", "vllm serve a/b", "1", "the command uses 1 GPU of 8; with -tp 8 it uses all"),
+        ("--gpu h200 --gpus 8", "sglang serve --model-path a/b --pp 2", "2", "uses 2 GPUs of 8; with -tp 4 it"),
+        ("--gpu 8xh200", "vllm serve a/b -tp 2 --data-parallel-size 2", "4", "uses 4 GPUs of 8; with -tp 4 it"),
+        ("--gpu 8xh200", "vllm serve a/b -tp 8", None, ""),
+        ("--gpu 8xh200 --tp 8", "vllm serve a/b", None, ""),
+        ("--gpu 8xh200", "llama-server -m a/b", None, ""),  # llama.cpp uses all
+    ],
+)
+def test_only_the_gpus_that_a_command_uses_count(
+    capsys: pytest.CaptureFixture[str], before: str, command: str, gpus: str | None, note: str
+) -> None:
+    words = expanded(command, *before.split())
+    given = words[words.index("--gpus") + 1] if "--gpus" in words else None
+    assert (given, words.count("--gpus")) == (gpus, int(gpus is not None))
+    assert note in capsys.readouterr().err
+
+
+def test_a_file_of_lmcache_has_its_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "lmcache.yaml"
+    path.write_text("local_cpu: true\nmax_local_cpu_size: 20.0  # GB\nmax_local_disk_size: 50\n")
+    words = expanded(f"LMCACHE_CONFIG_FILE={path} vllm serve a/b -tp 2")
+    assert words[words.index("--kv-offloading-size") + 1] == "40GiB"
+    assert words[words.index("--disk-size") + 1] == "100GiB"
+    expanded("LMCACHE_CONFIG_FILE=not-here.yaml vllm serve a/b")
+    assert capsys.readouterr().err == "note: not used: LMCACHE_CONFIG_FILE\n"
 
 
 def test_an_option_before_the_command_replaces_its_own() -> None:

@@ -27,6 +27,20 @@ def settings(arguments: str, *lines: str) -> dict[str, str]:
     return log_of(f"server_args=ServerArgs({arguments})", *lines).settings
 
 
+@each(
+    ("version", "arguments", "share"),
+    [
+        ("0.5.9", "attention_backend='aiter', mem_fraction_static=0.7225", "0.85"),  # 0.7225 / 0.85
+        ("0.5.9", "attention_backend='aiter', mem_fraction_static=0.7224999999999999", "0.85"),
+        ("0.5.9", "attention_backend='triton', mem_fraction_static=0.7225", "0.7225"),
+        ("0.5.9", "attention_backend='aiter', mem_fraction_static=0.7225, context_length=8192", "0.7225"),
+        ("0.5.4", "attention_backend='aiter', mem_fraction_static=0.85", "0.85"),  # multiplied after it is printed
+    ],
+)
+def test_a_share_that_was_multiplied_for_aiter_is_read_as_given(version: str, arguments: str, share: str) -> None:
+    assert settings(arguments, f"sglang version {version}")["gpu_memory_utilization"] == share
+
+
 def test_free_memory_is_the_least_of_all_ranks_and_the_rest_the_most() -> None:
     assert budget(
         "[TP0] Load weight begin. avail mem=22.76 GB",

@@ -8,13 +8,16 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 
 from ..api.engine_choice import default_context
+from ..config.gpus import gpus_of
 from ..config.presets import preset_at, preset_of, with_file_type
 from ..engines import ENGINES, find_engine
 from ..engines.pasted import OF_EACH_GPU, LaunchWords, could_matter
 from ..errors import AttncalcError
+from ..model import plural
 from ..options import Option
 from ..records import NamedTuple
 from ..units import truncate
@@ -83,11 +86,12 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
     for word in words[: start.first]:
         name, _, value = word.partition("=")
         if name in start.words.environment:
-            reader.add(start.words.environment[name](value))
+            reader.use(name, start.words.environment[name](value))
     model = reader.read(words[start.first :])
     if start.version:
         reader.add(("--engine-version", start.version))
     reader.choose_drafter(model)
+    before = reader.only_used_gpus(before)
     reader.add_up_gpus(before)
     if model:
         path = model
@@ -180,6 +184,26 @@ class _Reader:
             name, file_type = _built_in(self.found[_DRAFT_MODEL][1])
             self.found[_DRAFT_MODEL] = (_DRAFT_MODEL, f"{name}:{file_type}" if file_type else name)
 
+    def only_used_gpus(self, before: Sequence[str]) -> list[str]:
+        """Return the arguments before the command with as many GPUs as it uses; a note names the others.
+
+        vLLM and SGLang use one GPU unless an option divides the model or the requests; llama.cpp uses all.
+        """
+        named = {self._options[name].name: value for name, value in pairwise(before) if name in self._options}
+        values = {name: words[-1] for name, words in self.found.items()} | named
+        if find_engine(self._start.engine).splits_by_layer or "--gpu" not in named:
+            return list(before)
+        with contextlib.suppress(ValueError):  # a number that fit explains
+            there = int(named.get("--gpus") or gpus_of(named["--gpu"])[0] or 1)
+            used = prod(int(values.get(option, 1)) for option in ("--tp", "--pp", "--dp"))
+            if used < there:
+                all_of_them = there // used * int(values.get("--tp", 1))
+                note = f"the command uses {plural(used, 'GPU')} of {there}; with -tp {all_of_them} it uses all"
+                sys.stderr.write(f"note: {note}\n")
+                rest = [word for i, word in enumerate(before) if "--gpus" not in (word, before[i - 1] if i else "")]
+                return [*rest, "--gpus", f"{used}"]
+        return list(before)
+
     def add_up_gpus(self, before: Sequence[str]) -> None:
         """Replace the sizes of each GPU by those of all GPUs."""
         values = {name: words[-1] for name, words in self.found.items()} | dict(pairwise(before))
@@ -208,7 +232,7 @@ class _Reader:
             name, has_value, value = word.partition("=")
             name = f"--{name[2:].replace('_', '-')}" if name.startswith("--") else name
             if name in known.flags:
-                self._use(name, known.flags[name])
+                self.use(name, known.flags[name])
                 continue
             option = None if name in known.unmodelled else self._options.get(name)  # it may be another engine's
             reading = known.names.get(name)
@@ -220,7 +244,7 @@ class _Reader:
             if name in known.models:
                 model = value
             elif callable(reading):
-                self._use(name, reading(value))
+                self.use(name, reading(value))
             elif option or reading:
                 self.add(() if value == "auto" else (option.name if option else str(reading), value))
             else:
@@ -234,7 +258,8 @@ class _Reader:
         if self._unused:
             sys.stderr.write(f"note: not used: {', '.join(dict.fromkeys(self._unused))}\n")
 
-    def _use(self, name: str, words: Sequence[str]) -> None:
+    def use(self, name: str, words: Sequence[str]) -> None:
+        """Add what an option or a variable means; a note names it if that is nothing."""
         self.add(words)
         if not words:
             self._unused.append(name)

@@ -45,7 +45,8 @@ from ..startup_log import (
     without_load,
 )
 from .options import SglangArgs
-from .versions import releases_of
+from .runtime import AITER_RESERVE, AITER_RESERVED_FROM
+from .versions import releases_of, sglang_version
 
 _BEYOND = 2**60
 """More bytes than any device has: where a search for the memory ends."""
@@ -83,6 +84,7 @@ _SETTINGS = {
     "dtype": re.compile(r"(?<!\w)dtype='(?!auto)(\w{1,40})'|Load weight end\. type=\w{1,80}, dtype=torch\.(\w{1,40})"),
     "kv_dtype": re.compile(r"kv_cache_dtype='?(?!auto)(\w{1,40})|Using KV cache dtype: torch\.(\w{1,40})"),
     "gpu_memory_utilization": _argument("mem_fraction_static", r"[01]?\.\d{1,12}"),
+    "attention_backend": _argument("attention_backend"),
     "block_size": _argument("page_size", r"\d{1,6}"),
     "swa_full_tokens_ratio": _argument("swa_full_tokens_ratio", r"\d{0,6}\.?\d{1,9}"),
     "mamba_full_memory_ratio": _argument("mamba_full_memory_ratio", r"\d{0,6}\.?\d{1,9}"),
@@ -163,7 +165,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         engine="sglang",
         version=version,
         model=first(_MODEL, text),
-        settings=_settings(text),
+        settings=_with_whole_share(_settings(text), version, text),
         flags=read_flags(_FLAGS, text),
         available=tuple(printed(_AVAILABLE, text, GIB)),
         logged=logged,
@@ -253,6 +255,18 @@ def _refusal(text: str, *, started: bool) -> LogRefusal | None:
         return failed
     match = re.search(_NO_MEMORY, text)
     return LogRefusal("no_memory", match[0]) if match and not started else None
+
+
+def _with_whole_share(settings: dict[str, str], version: str | None, text: str) -> dict[str, str]:
+    """Return the settings with the share of --mem-fraction-static, if the log has it multiplied for AITER already.
+
+    For example 0.7225, which is 0.85 of 0.85 (`SglangVersion.prints_share_of_aiter`).
+    """
+    printed_share, longest = first(_SETTINGS["gpu_memory_utilization"], text), settings.get("context")
+    is_multiplied = settings.get("attention_backend") == "aiter" and sglang_version(version).prints_share_of_aiter
+    if printed_share is None or not is_multiplied or (longest and int(longest) <= AITER_RESERVED_FROM):
+        return settings
+    return settings | {"gpu_memory_utilization": f"{float(Fraction(printed_share) / (1 - AITER_RESERVE)):.4g}"}
 
 
 # The figures beside the predicted ones

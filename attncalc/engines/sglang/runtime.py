@@ -13,6 +13,8 @@ srt/mem_cache/kv_cache_configurator.py in 0.5.23); start-ups in tests/data/sglan
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from ...hardware import Gpu
 from ...quantity import Quantity, ceil_div, named, quantity, symbol
 from ...units import BYTES, GIB, human
@@ -30,9 +32,9 @@ _OVER_NVLINK = (120, 190, 310)
 """The same with NVLink: 1.3 to 1.67 (H100 and H800), 1.42 (H20), 1.7 to 2.5 (H200), 1.93 (2 x H100), 3.0 (4 x B200)."""
 _OVER_XGMI, _OVER_XGMI_OF_8 = (120, 300, 470), (120, 440, 500)
 """The same with AMD GPUs: 4.36 to 4.5 in three logs of 8 x MI355X."""
-_AITER_RESERVE = (15, 100)
-_AITER_RESERVED_FROM = 8192
-"""Tokens of context beyond which the share leaves (numerator, denominator) of itself to AITER's workspace."""
+AITER_RESERVE = Fraction(15, 100)
+AITER_RESERVED_FROM = 8192
+"""Tokens of context beyond which the share leaves that part of itself to AITER's workspace."""
 _AITER_HEADS = (16, 128)
 """Heads of MLA on one GPU for which AITER has kernels."""
 _LARGEST_OF_UNIFIED = 80
@@ -101,12 +103,12 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
 
 def _aiter_reserve(facts: RuntimeFacts[SglangArgs], free: Quantity) -> RuntimePart | None:
     """Return what SGLang takes from its share for AITER's workspace; None if another backend computes attention."""
-    if facts.gpu.vendor != "AMD" or facts.context <= _AITER_RESERVED_FROM or not _uses_aiter(facts):
+    if facts.gpu.vendor != "AMD" or facts.context <= AITER_RESERVED_FROM or not _uses_aiter(facts):
         return None
     numerator, denominator = facts.share
     available = named(free, "free", "bytes that are free before weights")
-    part, whole = _AITER_RESERVE
-    size = quantity(available * (numerator * part) // (denominator * whole))
+    part = AITER_RESERVE
+    size = quantity(available * (numerator * part.numerator) // (denominator * part.denominator))
     source = "sgl-project/sglang#25199 and #37242: mem_fraction_static *= 0.85"
     return RuntimePart("aiter_reserve", "left to AITER's workspace", int(size), size, int(size), source)
 

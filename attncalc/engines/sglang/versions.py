@@ -12,8 +12,8 @@ VERSION = "0.5.23"
 """The version whose source the pools are from."""
 _OLDEST = (0, 3, 6)
 RELEASES = (
-    *(VERSION, "0.5.19", "0.5.18", "0.5.17", "0.5.15", "0.5.14", "0.5.13", "0.5.12", "0.5.11", "0.5.10", "0.5.3"),
-    *("0.4.7.post1", "0.4.6.post2", "0.4.5.post3", "0.4.4.post4", "0.4.0", "0.3.6"),
+    *(VERSION, "0.5.19", "0.5.18", "0.5.17", "0.5.15", "0.5.14", "0.5.13", "0.5.12", "0.5.11", "0.5.10", "0.5.5"),
+    *("0.5.3", "0.4.7.post1", "0.4.6.post2", "0.4.5.post3", "0.4.4.post4", "0.4.0", "0.3.6"),
 )
 """Releases that a log without a version may come from, the newest first: one for each combination of the behaviours
 below."""
@@ -71,6 +71,8 @@ class SglangVersion(Version):
     model_specific_adjustment in model_executor/model_runner.py has it, and later server_args.py. Pull request 37242 of
     2026-08-31 has a variable that keeps a given share: SGLANG_AITER_HONOR_EXPLICIT_MEM_FRACTION.
     """
+    prints_share_of_aiter = since((0, 5, 5), "_handle_attention_backend_compatibility in server_args.py")
+    """The share in the log's ServerArgs is multiplied by that 0.85 already."""
     share_leaves_gib = since((0, 4, 7, 1), "__post_init__ in server_args.py")
     """The default share leaves a number of GiB."""
     share_leaves_mib = since((0, 5, 3), "_handle_gpu_memory_settings in server_args.py")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from pathlib import Path
 
 from ...errors import AttncalcError
 from ...units import GIB, truncate, usual_dtype
@@ -33,6 +34,9 @@ _CACHE_DTYPES = {
     "fp4": "nvfp4",
 }
 _LMCACHE = ("--kv-offloading-backend", "lmcache")
+_LMCACHE_TIERS = {"cpu": (*_LMCACHE, "--kv-offloading-size"), "disk": ("--disk-size",)}
+"""{LMCache's name of a tier: the options of its size}."""
+_LMCACHE_SIZE = re.compile(r"^max_local_(cpu|disk)_size *: *(\d+(?:\.\d+)?)", re.MULTILINE)
 
 
 def launch(facts: LaunchFacts) -> Flags:
@@ -110,13 +114,21 @@ def _read_speculation(text: str) -> list[str]:
     return words if method in ("ngram", "suffix") else [*words, "--speculative-layers", "1"]
 
 
+def _read_lmcache(path: str) -> tuple[str, ...]:
+    """Return the sizes in LMCache's configuration file, as options of `attncalc fit`; () if it is not here."""
+    with contextlib.suppress(OSError, ValueError):
+        sizes = _LMCACHE_SIZE.findall(Path(path).read_text(encoding="utf-8"))
+        return tuple(word for tier, size in sizes for word in (*_LMCACHE_TIERS[tier], f"{size}{OF_EACH_GPU}"))
+    return ()
+
+
 def _read_connector(text: str) -> tuple[str, ...]:
     """Return where --kv-transfer-config stores the cache, as options of `attncalc fit`; () if it has no size."""
     with contextlib.suppress(ValueError, TypeError, AttributeError, KeyError):
         config = json.loads(text)
         sizes = config.get("kv_connector_extra_config") or {}
         if config["kv_connector"].startswith("LMCache") and "lmcache.max_local_cpu_size" in sizes:
-            return (*_LMCACHE, "--kv-offloading-size", f"{float(sizes['lmcache.max_local_cpu_size']):g}{OF_EACH_GPU}")
+            return (*_LMCACHE_TIERS["cpu"], f"{float(sizes['lmcache.max_local_cpu_size']):g}{OF_EACH_GPU}")
         if config["kv_connector"] == "OffloadingConnector" and "cpu_bytes_to_use" in sizes:
             return ("--kv-offloading-size", f"{int(sizes['cpu_bytes_to_use']) / GIB:g}")
     return ()
@@ -168,8 +180,9 @@ WORDS = LaunchWords(
         "--enable-eplb": (),
     },
     environment={
-        "LMCACHE_MAX_LOCAL_CPU_SIZE": lambda size: (*_LMCACHE, "--kv-offloading-size", f"{size}{OF_EACH_GPU}"),
-        "LMCACHE_MAX_LOCAL_DISK_SIZE": lambda size: ("--disk-size", f"{size}{OF_EACH_GPU}"),
+        "LMCACHE_CONFIG_FILE": _read_lmcache,
+        "LMCACHE_MAX_LOCAL_CPU_SIZE": lambda size: (*_LMCACHE_TIERS["cpu"], f"{size}{OF_EACH_GPU}"),
+        "LMCACHE_MAX_LOCAL_DISK_SIZE": lambda size: (*_LMCACHE_TIERS["disk"], f"{size}{OF_EACH_GPU}"),
         "VLLM_ALLOW_LONG_MAX_MODEL_LEN": lambda value: ("--allow-long-max-model-len",) if value == "1" else (),
         "VLLM_USE_FLASHINFER_SAMPLER": lambda value: (
             ("--flashinfer-sampler",) if value == "1" else ("--no-flashinfer-sampler",)
