@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from specs import models
+from tables import each
 
 from attncalc import AttncalcError, ModelSpec, Workload, load
 from attncalc.checkpoint import CheckpointWeights, StoredDtype
@@ -305,3 +306,25 @@ def test_each_engine_has_its_own_limits_of_a_pass() -> None:
     assert find_engine("vllm").limits(args) == Limits(512, 7)
     assert find_engine("sglang").limits(on_gpu("sglang", 24 * GIB, "L4")).tokens == 4096
     assert find_engine("llamacpp").limits(on_gpu("llamacpp", 24 * GIB, "L4")) == Limits(512, 1)
+
+
+@each(
+    ("model", "weights_dtype", "gib"),
+    [
+        # 48 layers of W_qkv 5120 x 10240, W_z 5120 x 6144, W_ba 5120 x 96 and W_o 6144 x 5120, 2 - 9/16 B each
+        ("qwen3.6-27b", "nvfp4", 48 * (5120 * (10240 + 6144 + 96) + 6144 * 5120) * (2 - 9 / 16) / 2**30),
+        ("qwen3.6-27b", "fp8", None),
+        ("qwen3.6-27b", None, None),
+        ("qwen3-8b", "nvfp4", None),
+    ],
+)
+def test_linear_attention_may_stay_in_16_bits(model: str, weights_dtype: str | None, gib: float | None) -> None:
+    request = FitRequest(
+        load(model), Workload.decode(context=4096), "vllm", gpu=gpu("h100"), weights_dtype=weights_dtype
+    )
+    budget = memory_budget(resolve(request))
+    assert budget.reserve
+    parts = {part.name: part for part in budget.reserve.runtime.parts}
+    found = parts.get("unquantized_weights")
+    assert (None if found is None else found.high / 2**30) == pytest.approx(gib)
+    assert found is None or (found.low, int(found.expected)) == (0, 0)

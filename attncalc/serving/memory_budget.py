@@ -7,12 +7,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal
 
-from ..engines.runtime import RuntimeFacts, RuntimeMemory
+from ..attention.linear import GatedDeltaNet
+from ..engines.runtime import RuntimeFacts, RuntimeMemory, RuntimePart
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol
 from ..records import NamedTuple
+from ..units import BYTES, human
 from .request import ResolvedRequest, Share
-from .weight_format import multiplied_as
+from .weight_format import multiplied_as, weight_format
 from .weights import Weights, weights
 
 End = Literal["low", "expected", "high"]
@@ -167,15 +169,47 @@ def _estimates(resolved: ResolvedRequest, facts: RuntimeFacts[Any]) -> Callable[
     It keeps its answers if the engine's runtime memory depends on both. Otherwise it is asked once, and looks at
     neither: the budget of one cell of a sweep then holds for others (tracing.py).
     """
+    unquantized = _unquantized(resolved, facts.model)
 
     def reserve_for(batch: int, context: int) -> Reserve:
         args, limits = resolved.engine.for_batch(facts.args, batch), resolved.limits(batch, context)
         runtime = resolved.engine.runtime(
             dataclasses.replace(facts, args=args, limits=limits, batch=batch, context=context)
         )
+        if unquantized:
+            note = (
+                f"warning: some checkpoints in {resolved.weights_dtype} leave the linear attention in 16 bits, which "
+                f"takes {human(Quantity(unquantized.high), BYTES)} more. The name or config.json of yours decides."
+            )
+            runtime = runtime._replace(parts=(*runtime.parts, unquantized), notes=(*runtime.notes, note))
         return _as_logged(Reserve(runtime.total, runtime.low, runtime.high, runtime), resolved)
 
     return cache(reserve_for) if resolved.engine.runtime_grows else reserve_for
+
+
+def _unquantized(resolved: ResolvedRequest, model: ModelSpec) -> RuntimePart | None:
+    """Return what 4-bit weights may take beyond the estimate, if a dtype stands for an unnamed checkpoint.
+
+    The recipes of llm-compressor for gated delta nets leave their matrices in 16 bits (ignore: 're:.*linear_attn.*' in
+    its examples for Qwen3-Next and Qwen3.5), those of ModelOpt do not. For example Qwen3.6-27B in NVFP4 on 4 GPUs has
+    5.04 GiB on each, or 6.89.
+    """
+    form = weight_format(model, resolved.workload.dtype, resolved.weights_dtype)
+    if form.given is None or form.schemes or form.files or form.experts_only or form.matrices.bits >= 8:
+        return None
+    nets = [
+        (layers.count, matrix)
+        for stack, layers in model.plain().groups()
+        if isinstance(layers.attention, GatedDeltaNet)
+        for matrix in layers.attention.matrices(stack.d_model, stack.d_model)
+        if matrix.applied_to
+    ]
+    more = sum(
+        int(n) * (int(matrix.weights) * form.rest.bits // 8 - int(form.matrix_bytes(matrix))) for n, matrix in nets
+    )
+    label = f"linear attention, if left in {form.rest.name}"
+    source = "vllm-project/llm-compressor, examples for Qwen3.5: ignore=['re:.*linear_attn.*']"
+    return RuntimePart("unquantized_weights", label, 0, Quantity(0), more, source) if more else None
 
 
 def _as_logged(reserve: Reserve, resolved: ResolvedRequest) -> Reserve:
