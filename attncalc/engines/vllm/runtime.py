@@ -32,11 +32,14 @@ _OF_UNIFIED, _BESIDE_OTHERS, _OF_JETSON = (2000, 4400, 7000), (-3000, 2000, 7000
 have 2.93 to 6.72; three with less, which leave the rest to other programs, -2.77 (0.49), 0.98 (0.15) and 2.05 (0.6);
 and three logs of Jetsons -3.3 to -1.1.
 
-vLLM subtracts what the host's available memory fell by (psutil in MemorySnapshot.measure, utils/mem_utils.py), so that
-what the host's programs take or free meanwhile counts too: a GB10 took 31.6 GiB in one start (eugr/spark-vllm-docker
-pull request 286), beyond any useful range; three starts of one command had 16.93, 17.59 and 18.13 GiB for the cache
-(MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204). A Jetson frees caches while weights are loaded. On a Strix Halo ROCm
-counts the GPU's memory alone: a log has 0.56 GiB."""
+vLLM subtracts what the host's available memory fell by: MemorySnapshot.measure (utils/mem_utils.py) takes psutil's
+figure for compute capability 8.7, 11.0 and 12.1, and since pull request 35356 of April 2026 for every integrated GPU of
+NVIDIA. So what the host's programs take or free meanwhile counts too: a GB10 took 31.6 GiB in one start
+(eugr/spark-vllm-docker pull request 286), beyond any useful range; three starts of one command had 16.93, 17.59 and
+18.13 GiB for the cache, and 12.38 to 13.08 with the loader InstantTensor
+(MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204); one command on two machines had 73.13 and 74.76. A Jetson frees caches
+while weights are loaded. RocmPlatform has no is_integrated_gpu (pull request 54776), so that on a Strix Halo HIP's free
+memory counts: a log has 0.56 GiB."""
 _JETSONS = ((8, 7), (11, 0))
 _UNQUANTIZED = ("bf16", "fp16", "fp32")
 _LARGEST_DEFAULT_SHARE = 92
@@ -74,7 +77,10 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
         of_share = _BESIDE_OTHERS if is_beside_others else _OF_UNIFIED
         least, expected, most = _OF_JETSON if facts.gpu.compute_capability in _JETSONS else of_share
         total: int = symbol("libraries", expected * thousandth, "bytes by which the host's free memory falls")
+        label = "outside PyTorch: libraries, the host"
         low, high = expected - least, most - expected
+        if link:
+            total, high = total + link.base * thousandth, high + link.above
     elif link:
         label, low, high = f"{label}, communication", link.below, link.above
         total = symbol("libraries", link.base * thousandth, "bytes measured outside PyTorch on one GPU")
@@ -261,6 +267,11 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
     if not _is_measured(facts):
         notes.append(
             f"vLLM's runtime memory was compared with logs of NVIDIA GPUs; on {facts.gpu.title} it may be larger."
+        )
+    if facts.gpu.shares_with_host and facts.gpu.vendor == "NVIDIA":
+        notes.append(
+            f"On {facts.gpu.title} vLLM subtracts what the host's free memory falls by while it starts, also by other "
+            "programs: starts of one command differ by 1 to 2 GiB. --kv-cache-memory-bytes sets the cache itself."
         )
     if facts.share[0] * 100 > facts.share[1] * _LARGEST_DEFAULT_SHARE and not facts.args.enforce_eager:
         left = facts.gpu.memory - facts.gpu.memory * facts.share[0] // facts.share[1]
