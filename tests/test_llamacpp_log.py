@@ -95,6 +95,14 @@ def test_devices_are_the_most_that_any_line_has(lines: list[str], devices: int) 
         ("llm_load_print_meta: model ftype      = mostly Q4_K - Small", {"weights_dtype": "q4_k_s"}),
         ("print_info: file type   = IQ4_XS - 4.25 bpw", {}),
         ("print_info: file type   = MOSTLY", {}),
+        ("common_init_from_params: failed to load model '/models/Qwen3-14B-Q4_K_M.gguf'", {"weights_dtype": "q4_k_m"}),
+        ("llama-server -m a-Q8_0-00001-of-00002.gguf", {"weights_dtype": "q8_0"}),
+        (
+            "llama-server -m a-Q8_0.gguf -c 16384 -fa on -ub 256",
+            {"weights_dtype": "q8_0", "context": "16384", "batch": "1", "flash_attn": "on", "ubatch": "256"},
+        ),
+        ("llama_context: n_ctx_per_seq (70000) < n_ctx_train (262144)", {"context": "70000"}),
+        ("llama_context: n_ctx_seq     = 8192", {"context": "8192"}),
     ],
 )
 def test_settings_of_a_start(line: str, expected: dict[str, str]) -> None:

@@ -109,7 +109,8 @@ def test_other_processes_leave_a_smaller_share(ask: Ask, tmp_path: Path) -> None
     )
     result = diagnosis(ask, tmp_path, text)
     assert result["refusal"]["kind"] == "occupied"
-    assert [change["flag"] for change in result["suggestions"]] == ["--gpu-memory-utilization 0.88"]
+    changes = [change["flag"] or change["change"] for change in result["suggestions"]]
+    assert changes == ["--gpu-memory-utilization 0.88", "the other processes ended"]
 
 
 def test_an_allocation_after_the_cache_asks_for_a_smaller_share(ask: Ask, tmp_path: Path) -> None:

@@ -202,6 +202,8 @@ NONE_LEFT = "ValueError: No available memory for the cache blocks."
         ((NEEDED, FAILED), "too_small", "4.50 GiB KV cache is needed", ""),
         ((FAILED,), "out_of_memory", "torch.OutOfMemoryError", ""),
         ((TOKENS, FAILED), "out_of_memory", "torch.OutOfMemoryError", "sampler"),
+        (("# GPU blocks: 22982, # CPU blocks: 6241", FAILED), "out_of_memory", "torch.OutOfMemoryError", "rest"),
+        (("Capturing the model for CUDA graphs.", FAILED), "out_of_memory", "torch.OutOfMemoryError", "graphs"),
         ((OCCUPIED,), "occupied", "is less than desired GPU memory utilization", ""),
         ((NONE_LEFT,), "no_memory", "No available memory for the cache blocks", ""),
         (("Available KV cache memory: -1.50 GiB", NONE_LEFT), "no_memory", NONE_LEFT[12:-1], ""),

@@ -168,8 +168,9 @@ def model_by_name(log: StartupLog) -> ModelSpec | None:
 
 
 def _preset_of(name: str) -> str | None:
-    """Return the preset whose name, title, repository or folder is `name`; None if there is none."""
-    preset = preset_of(name.strip("/")) or preset_at(name)
+    """Return the preset whose name, title, repository, folder or GGUF file is `name`; None if there is none."""
+    file = re.fullmatch(r"(?i)(?:.*/)?(.+?)(?:-UD)?[-.](?:I?Q\d\w*|B?F16)(?:-\d+-of-\d+)?\.gguf", name)
+    preset = preset_of(file[1]) if file else preset_of(name.strip("/")) or preset_at(name)
     titles = {_letters(known.title): known.name for known in presets()}
     return preset or titles.get(_letters(name))
 

@@ -26,6 +26,8 @@ READY = re.compile(
 """What a server prints when it has started: an allocation that fails after it did not keep it from starting."""
 _LINE_OF_LOAD = 1000
 """Characters that a line of the load has less than."""
+_FULL = 0.95
+"""The usage from which the cache limits the requests: engines keep a few percent for the next tokens."""
 _MOST = 1 << 22
 """Characters of relevant lines that are searched: a start-up has some tens of thousands."""
 SIZES = {
@@ -89,7 +91,7 @@ class Printed(NamedTuple):
         return int(Fraction(self.unit, 2 * 10**digits)) + 1
 
 
-Refused = Literal["too_small", "no_memory", "out_of_memory", "occupied", "too_many_sequences"]
+Refused = Literal["too_small", "no_memory", "out_of_memory", "occupied", "too_many_sequences", "overloaded"]
 REFUSALS = get_args(Refused)
 
 
@@ -98,21 +100,23 @@ class LogRefusal(NamedTuple):
 
     # 'too_small' if one request needs more than the memory for the cache, 'no_memory' if there is none, 'out_of_memory'
     # if an allocation failed, 'occupied' if other processes hold the memory, 'too_many_sequences' if the cache has
-    # fewer blocks of recurrent states than sequences (`tried` and `free` are then numbers, and not bytes)
+    # fewer blocks of recurrent states than sequences (`tried` and `free` are then numbers, and not bytes), 'overloaded'
+    # if the log is that of a running server whose requests wait, without its start
     kind: Refused
     line: str  # the message
     tried: Printed | None = None  # the size of the allocation that failed
     free: Printed | None = None  # what was free then
     # What was allocated on a GPU: 'weights', 'profile' (the activations of a full step), 'cache' ('pool' if its size
     # follows from the engine's share), 'compute' (llama.cpp's buffer), 'sampler', 'graphs', 'rest' for anything else
-    # after the cache's size was decided, 'serving' for anything after the start, or 'limit' for a buffer that is larger
-    # than the device allows; 'host' for anything in host memory, '' if the log does not say it
+    # after the cache's size was decided, 'serving' for anything after the start; 'host' for anything in host memory, ''
+    # if the log does not say it
     where: str = ""
     own: int = 0  # bytes of the GPU that the engine's process used then, as the message has them; 0 if it has not
     taken: int = 0  # bytes of the GPU that the message says other processes use
     # Of Metal: what was allocated, and the most that it recommends
     needed: Printed | None = None
     limit: Printed | None = None
+    one_buffer: bool = False  # whether the device has the memory, but not in one buffer
 
 
 class Advice(NamedTuple):
@@ -130,6 +134,16 @@ class Load(NamedTuple):
     waiting: int  # requests that wait
     usage: float  # the part of the cache that the running ones use, from 0 to 1
     preempted: int  # lines that say that a running request lost its cache and will be computed again
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the cache limits the requests, and not the number of sequences or the computation."""
+        return self.usage >= _FULL or self.preempted > 0
+
+    @property
+    def fitting(self) -> int:
+        """How many such requests the cache holds."""
+        return max(1, int(self.running / self.usage)) if self.usage else self.running
 
 
 def busiest(
@@ -170,6 +184,14 @@ def without_load(lines: Iterable[str], relevant: re.Pattern[str], load: re.Patte
     )
 
 
+class Program(NamedTuple):
+    """A program that contains an engine, and has options of its own."""
+
+    title: str  # as people write it: 'Ollama'
+    names: str  # how it calls the engine's options, as a sentence
+    lacks: tuple[str, ...]  # the engine's options that it does not have
+
+
 class StartupLog(NamedTuple):
     """The contents of a start-up log."""
 
@@ -190,7 +212,7 @@ class StartupLog(NamedTuple):
     releases: tuple[str, ...] = ()  # without a version: those that its lines allow, the newest first; () for all
     load: Load | None = None  # the load of the server when most requests ran and waited
     is_assumed: bool = False  # whether no line shows that this engine wrote the log
-    within: str = ""  # the program that contains the engine, as people write it: 'Ollama'
+    within: Program | None = None  # the program that contains the engine and started it
 
     @property
     def served(self) -> str | None:
@@ -410,6 +432,22 @@ def larger_share(log: StartupLog, option: str, largest: str, least: Fraction | i
         digits = 2 if -(-100 * least // 1) < 100 * Fraction(largest) else 3
         words = f"a share above 0.{-(-(10**digits) * least // 1):0{digits}d}"
     return (Advice(f"{words}, if other processes leave it", f"{option} {largest}"),)
+
+
+def overload(load: Load | None) -> LogRefusal | None:
+    """Return what the load alone says, of a log without a start; None if no request waits."""
+    if load is None or not (load.waiting or load.preempted):
+        return None
+    return LogRefusal("overloaded", f"{load.running} running, {load.waiting} waiting, {load.usage:.1%} used")
+
+
+def for_load(log: StartupLog, running_option: str, *others: Advice) -> tuple[Advice, ...]:
+    """Return what to change for requests that wait: `others` if the cache is full, or else more running requests."""
+    load = log.load
+    if load is None or not load.is_full:
+        return (Advice("more running requests, if a limit is reached", f"{running_option} N"),)
+    fewer = (Advice("no more than the cache holds", f"{running_option} {load.fitting}"),) if load.preempted else ()
+    return (*others, *fewer)
 
 
 # The comparison with predicted figures

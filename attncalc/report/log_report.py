@@ -48,7 +48,8 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
     comparison = compare(request, log)
     request = request.with_engine_args(engine_version=comparison.request.engine_args.get("engine_version"))
     asked, request = request, with_logged_weights(request, log) if log.refusal else request
-    given = _Given(log.settings.get("gpu_memory_utilization"), request.weights_dtype if request != asked else None)
+    weights_dtype = request.weights_dtype if request != asked else None
+    given = _Given(log.settings.get("gpu_memory_utilization"), weights_dtype, is_within=log.within is not None)
     diagnosis = diagnose(request, log, comparison.memory, comparison.checks, named)
     answer = Answer.to(comparison.request)
     load = None if diagnosis else load_state(request, log, comparison.memory, int(answer.result.pool.tokens))
@@ -70,7 +71,7 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
         figures = answer_figures(answer)
         tables += cache_tables(answer, figures, detail_figures(answer.result, figures))
     report = report._replace(
-        heading=model_heading(answer.result),
+        heading=model_heading(answer.result) if shown is None else _short_heading(answer),
         verdict=None,
         shown_notes=shown,
         tables=tuple(tables),
@@ -80,6 +81,12 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
         footer=(),  # the log has the engine's own lines
     )
     return report if shown is None or diagnosis is None else _within_a_screen(report, diagnosis, given)
+
+
+def _short_heading(answer: Answer) -> tuple[str, ...]:
+    """Return the heading, without the model's attention if that takes several lines."""
+    first, *others = model_heading(answer.result)
+    return (first if len(first) <= WIDTH else answer.resolved.request.model.title, *others)
 
 
 def _within_a_screen(report: Report, diagnosis: Diagnosis, given: _Given) -> Report:
@@ -101,15 +108,14 @@ def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
     """
     engine, diagnosis = find_engine(log.engine), diagnose_alone(log, gpu)
     of = f"of '{truncate(log.model)}'" if log.model else "without a model"
-    name = f"{log.within} ({engine.title})" if log.within else " ".join(filter(None, (engine.title, log.version)))
+    name = f"{log.within.title} ({engine.title})" if log.within else " ".join(filter(None, (engine.title, log.version)))
     tables = [lines_table([_why(diagnosis, log)], strong=True)]
     if diagnosis.advice:
         tables.append(_advice_table(diagnosis))
-    notes = [
-        reason,
-        "Only the log was read: 'attncalc fit MODEL --log FILE --gpu GPU' computes which changes start, and how many "
-        "requests then fit.",
-    ]
+    computed = "which changes start, and how many requests then fit."
+    if diagnosis.cause in ("cache_full", "requests_limited"):
+        computed = "the tokens per request and what fits, if the log has the lines of the start too."
+    notes = [reason, f"Only the log was read: 'attncalc fit MODEL --log FILE --gpu GPU' computes {computed}"]
     if log.is_assumed:
         notes.insert(0, f"No line names the engine: {engine.title} is assumed; --engine names another.")
     facts = {"fits": False, "agrees": False, "engine": log.engine, "engine_version": log.version}
@@ -170,6 +176,8 @@ def _why(diagnosis: Diagnosis, log: StartupLog) -> str:
     # a message alone does not say whether the server had started
     printed = (log.model, log.logged, log.budget.keys() - {"gpu_memory"})
     is_alone = where == "" and not any(printed)
+    if log.refusal and log.refusal.kind == "overloaded":
+        return f"LOAD: {diagnosis.reason}"
     label = "STOPPED" if where == "serving" else "OUT OF MEMORY" if is_alone else "DID NOT START"
     return f"{label}: {diagnosis.reason}"
 
@@ -205,13 +213,13 @@ def _load_tables(state: LoadState, running_option: str) -> list[Table]:
     ]
     if load.preempted:
         texts.append(f"Running requests lost their cache and are computed again ({plural(load.preempted, 'line')}).")
-    if load.waiting and not state.is_full:
+    if load.waiting and not load.is_full:
         texts.append(
             f"The cache is not full: the limit of running requests is reached ({running_option}), or prompts are "
             "still computed."
         )
     tables = [lines_table(texts, strong=True)]
-    if load.waiting and state.is_full:
+    if load.waiting and load.is_full:
         columns = (
             Column(f"room for more of the {count(load.running + load.waiting)}", "left"),
             Column("such requests"),
@@ -226,6 +234,7 @@ class _Given(NamedTuple):
 
     share: str | None  # the share in the log, with which it had its memory; a request without a GPU has none
     weights_dtype: str | None  # the dtype that follows from the log's weights: the checkpoint has it already
+    is_within: bool  # whether another program started it: then no command of the engine starts it
 
 
 def _changes(diagnosis: Diagnosis, given: _Given, most: int | None = None) -> list[Table]:
@@ -248,17 +257,22 @@ def _changes(diagnosis: Diagnosis, given: _Given, most: int | None = None) -> li
     changes = diagnosis.changes[:most]
     rows = []
     for change in changes:
-        first, *others = wrapped(change.flag, "  ", WIDTH - len(_REQUESTS) - 4)
+        first, *others = wrapped(change.flag or change.change, "  ", WIDTH - len(_REQUESTS) - 4)
         rows += [(first, times(change.result.pool.concurrency, 2)), *((line, "") for line in others)]
     tables = [Table((Column("starts with", "left"), Column(_REQUESTS)), tuple(rows))]
     commands = [(change, command) for change in changes if (command := _command(change.result.resolved, given))]
     for change, command in commands if most is None else commands[:1]:
-        tables += command_table(command, f"with {change.flag}:")
+        tables += command_table(command, f"with {change.flag or change.change}:")
     return tables
 
 
 def _command(resolved: ResolvedRequest, given: _Given) -> str | None:
-    """Return the command that starts the engine. The memory that the log has for the cache is no argument of it."""
+    """Return the command that starts the engine, or None.
+
+    The memory that the log has for the cache is no argument of it.
+    """
+    if given.is_within:
+        return None
     request = dataclasses.replace(resolved.request, kv_memory=None)
     if request.gpu is None and given.share:
         request = dataclasses.replace(request, gpu_memory_utilization=given.share)

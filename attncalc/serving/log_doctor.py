@@ -1,4 +1,4 @@
-"""Why an engine did not start, as its log says it, and the changes with which it would."""
+"""Why an engine did not start, or why its requests wait, as its log says it, and the changes with which it would."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Literal
 
 from ..check import Check
 from ..engines import find_engine
-from ..engines.startup_log import Advice, LogMemory, LogRefusal, StartupLog, least
+from ..engines.startup_log import Advice, Load, LogMemory, LogRefusal, StartupLog, least
 from ..hardware import Gpu
-from ..model import ModelSpec
+from ..model import ModelSpec, plural
 from ..records import NamedTuple
-from ..units import BYTES, GIB, count, human
+from ..units import BYTES, GIB, count, human, truncate
 from .fit import FitResult, fit
 from .log_check import logged_weights, without_gpu
 from .request import FitRequest, LoggedExcess
@@ -32,12 +32,11 @@ _ALLOCATED = {
     "pool": "The pool of the cache did not fit",
     "profile": "The activations of a full step did not fit",
     "compute": "The compute buffer did not fit",
-    "limit": "A buffer is larger than the device allows for one buffer",
     "sampler": "The cache left too little for the warm-up of the sampler",
     "graphs": "The cache left too little for the CUDA graphs",
     "rest": "The cache left too little for the rest",
     "serving": "The server started, and an allocation failed later",
-    "host": "An allocation in host memory failed, not on the GPU",
+    "host": "Host memory is too small, not the GPU's",
     "": "An allocation on the GPU failed",
 }
 _CAUSES: dict[str, Cause] = {
@@ -71,6 +70,8 @@ Cause = Literal[
     "host_memory",
     "out_of_memory",
     "too_many_sequences",
+    "cache_full",
+    "requests_limited",
     "other_model",
 ]
 """Why an engine did not start:
@@ -84,6 +85,8 @@ Cause = Literal[
 - host_memory: an allocation in host memory failed.
 - out_of_memory: an allocation failed, and neither log nor estimate say more.
 - too_many_sequences: the cache has fewer blocks of recurrent states than a step may have sequences.
+- cache_full: the server runs, and its cache has no room for the requests that wait.
+- requests_limited: the server runs, and requests wait although its cache is not full.
 - other_model: log and model contradict each other, so nothing is advised.
 """
 
@@ -131,24 +134,29 @@ def diagnose(
     refusal = log.refusal
     if refusal is None:
         return None
-    if refusal.kind == "too_many_sequences":
+    if refusal.kind in ("too_many_sequences", "overloaded"):
         return diagnose_alone(log, request.gpu)
     if named and _sizes(named) != _sizes(request.model):
-        reason = (
-            f"The log is of '{log.model}' ({_sizes(named)}), not of {request.model.title} ({_sizes(request.model)})."
-        )
+        here = f"{request.model.title} ({_sizes(request.model)})"
+        reason = f"The log is of '{truncate(log.model)}' ({_sizes(named)}), not of {here}."
         return Diagnosis(refusal.line, "other_model", reason, notes=("Leave MODEL out, or give the model of the log.",))
     for check in checks:
         if _contradicts(check):
             logged, predicted = _printed(check, check.measured), _printed(check, check.predicted)
             disagreement = f"{check.label} {logged} in the log, {predicted} with this model"
             return _other_model(request, log, refusal, disagreement, named)
+    if refusal.where == "host" or refusal.one_buffer:
+        return diagnose_alone(log, request.gpu)
     share = request.gpu_memory_utilization if request.gpu else None
     available = find_engine(log.engine).logged_room(log, memory.printed if memory else None, share)
     if request.gpu is None:
         found = _without_gpu(request, log, refusal, available)
     else:
         found = _with_gpu(request, log, refusal, available, named)
+    if log.within and found.changes:
+        lacks = log.within.lacks
+        changes = tuple(change for change in found.changes if not any(option in change.flag for option in lacks))
+        found = found._replace(changes=changes, notes=(*found.notes, log.within.names))
     context = request.workload.context
     if found.changes and "context" not in log.settings and context == request.model.max_context:
         maximum = f"the model's maximum, {count(context)} tokens"
@@ -174,6 +182,8 @@ def diagnose_alone(log: StartupLog, gpu: Gpu | None = None) -> Diagnosis:
         asked, blocks = int(refusal.tried.number), int(refusal.free.number)
         reason = f"a step may have {count(asked)} sequences, and the cache has {count(blocks)} blocks of their states."
         cause, needed, available = "too_many_sequences", None, None
+    elif refusal.kind == "overloaded" and log.load:
+        cause, reason, needed, available = _overloaded(log.load)
     elif refusal.kind == "no_memory":
         cause, reason, needed, available = _nothing_left(log, engine.logged_room(log, *_room_of(log)))
     elif refusal.kind == "occupied" or refusal.taken > _MOST_TAKEN:
@@ -181,8 +191,8 @@ def diagnose_alone(log: StartupLog, gpu: Gpu | None = None) -> Diagnosis:
         share = _free_share(log) if refusal.kind == "occupied" else ""
         advice = (Advice("end the other processes: nvidia-smi lists them"),)
         if share:
-            words = f"the share that is free, {_size(_free(log) or 0)}"
-            advice += (Advice(words, f"{engine.share_option} {share}", known=True),)
+            words = f"the share that is free, {_size(_free(log) or 0)}, if the model fits in it"
+            advice += (Advice(words, f"{engine.share_option} {share}"),)
     else:
         cause, reason, needed, available = _failed_allocation(log, gpu)
     return Diagnosis(refusal.line, cause, reason, needed, available, advice=advice)
@@ -204,6 +214,15 @@ def _too_small(log: StartupLog) -> _Found:
     held = log.logged.get("kv_tokens")
     holds = f"and the cache holds {count(int(held.text))}" if held else "which is more than the cache holds"
     return "kv_too_small", f"one request may have {tokens}, {holds}.", None, None
+
+
+def _overloaded(load: Load) -> _Found:
+    requests = (
+        f"{plural(load.running, 'request')} run, {count(load.waiting)} wait, {load.usage:.1%} of the cache is used"
+    )
+    if load.is_full:
+        return "cache_full", f"{requests}: it holds {count(load.fitting)} such requests.", None, None
+    return "requests_limited", f"{requests}: it is not full.", None, None
 
 
 def _room_of(log: StartupLog) -> tuple[int | None, str | None]:
@@ -236,6 +255,8 @@ def _failed_allocation(log: StartupLog, gpu: Gpu | None) -> _Found:
         return cause, f"{what}: {sizes}.", refusal.needed.bytes, refusal.limit.bytes
     tried, free = refusal.tried, refusal.free
     wanted = [f"{_size(tried.bytes)} were wanted"] if tried else []
+    if refusal.one_buffer:
+        return cause, f"{what}: {', '.join(wanted)}, more than the device allows for one buffer.", None, None
     if free:
         of_total = f" of {_size(total.bytes)}" if total else ""
         pieces = ", in smaller pieces" if tried and free.bytes >= tried.bytes else ""
@@ -307,7 +328,7 @@ def _other_model(
     request: FitRequest, log: StartupLog, refusal: LogRefusal, disagreement: str, named: ModelSpec | None
 ) -> Diagnosis:
     """Return that the log was written with another model, or with other arguments. `named` has this model's sizes."""
-    of_model = f"The log is of '{log.model}'. " if log.model else ""
+    of_model = f"The log is of '{truncate(log.model)}'. " if log.model else ""
     of_model = "Give" if named else f"{of_model}Give that model, or"
     note = f"{of_model} options that the log lacks, such as --tp, --kv-dtype and --context."
     reason = f"The log and {request.model.title} disagree: {disagreement}."
@@ -335,8 +356,6 @@ def _with_gpu(
     request: FitRequest, log: StartupLog, refusal: LogRefusal, available: int | None, named: ModelSpec | None
 ) -> Diagnosis:
     alone = diagnose_alone(log, request.gpu)
-    if refusal.where == "host":
-        return alone
     if find_engine(log.engine).typed_files and not (request.weights_dtype or request.model.stored):
         note = "The log does not have the type of the file: with --weights-dtype, such as q4_k_m, changes are computed."
         return alone._replace(notes=(note,))
@@ -363,7 +382,8 @@ def _disagreement(estimate: FitResult, log: StartupLog, refusal: LogRefusal, ava
     if loaded and weights and not 1 / _OTHER_WEIGHTS < loaded / int(weights.total) < _OTHER_WEIGHTS:
         return f"weights of {_size(loaded)} in the log, of {_size(int(weights.total))} with this model"
     gpu = estimate.resolved.gpu
-    if weights and gpu and refusal.where in _WITH_WEIGHTS and int(weights.total) > gpu.memory:
+    is_loaded = refusal.where in _WITH_WEIGHTS or refusal.kind == "too_small"
+    if weights and gpu and is_loaded and int(weights.total) > gpu.memory:
         return f"the weights were loaded, and this model's need {_size(int(weights.total))} of {_size(gpu.memory)}"
     needed, room = int(estimate.needed), estimate.budget.room()
     if needed > room or refusal.where in _AFTER_THE_CACHE:
@@ -450,29 +470,39 @@ def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diag
         return Diagnosis(refusal.line, "memory_taken", _TAKEN)
     reason = _taken_by_others(log)
 
-    def diagnosis(reason: str, needed: int | None, changes: tuple[Suggestion, ...], *notes: str) -> Diagnosis:
-        words = tried(estimate.resolved, with_share=False)
-        return Diagnosis(refusal.line, "memory_taken", f"{reason}.", needed, free_bytes, changes, notes, words)
-
-    if not share:
-        return diagnosis(reason, None, ())
-    engine = estimate.resolved.engine
-    result = fit(dataclasses.replace(estimate.request, gpu_memory_utilization=share))
-    smaller = Suggestion(f"{share} of the GPU's memory", f"{engine.share_option} {share}", result)
-    if result.verdict == "fits":
-        note = f"End the other processes, or give {engine.title} the share that is free: {smaller.flag}."
-        return diagnosis(reason, None, (smaller,), note)
-    needed = int(result.needed)
-    if result.budget.weights and int(result.budget.weights.total) >= free_bytes:
-        needed = int(result.budget.weights.total)
-        reason += f", and the weights alone need {_size(needed)}"
-    else:
-        reason += f", and the cache gets {_size(max(0, result.budget.room()))} of them; it needs {_size(needed)}"
-    changes = tuple(
-        change._replace(flag=f"{smaller.flag} {change.flag}", change=f"{smaller.change}, {change.change}")
-        for change in suggestions(result, with_share=False)
-    )
-    return diagnosis(reason, needed, changes, f"End the other processes. Beside them, {smaller.flag} is not enough.")
+    share_option = f"{estimate.resolved.engine.share_option} {share}"
+    needed, beside, note = None, tuple[Suggestion, ...](), "End the other processes."
+    if estimate.verdict != "fits":
+        words = _tried(estimate)
+        note = "End the other processes first: the changes are computed with their memory free."
+        return Diagnosis(
+            refusal.line, "memory_taken", f"{reason}.", None, free_bytes, suggestions(estimate), (note,), words
+        )
+    if share:
+        result = fit(dataclasses.replace(estimate.request, gpu_memory_utilization=share))
+        smaller = Suggestion(f"{share} of the GPU's memory", share_option, result)
+        if result.verdict == "fits":
+            beside = (smaller,)
+            note = f"End the other processes, or give {estimate.resolved.engine.title} the share that is free."
+        else:
+            needed = int(result.needed)
+            weights = int(result.budget.weights.total) if result.budget.weights else 0
+            if weights >= free_bytes:
+                needed = weights
+                reason += f", and the weights alone need {_size(needed)}"
+            else:
+                room = _size(max(0, result.budget.room()))
+                reason += f", and the cache gets {room} of them; it needs {_size(needed)}"
+            beside = tuple(
+                change._replace(flag=f"{share_option} {change.flag}", change=f"{smaller.change}, {change.change}")
+                for change in suggestions(result, with_share=False)
+                if not change.needs_hardware
+            )
+            note += f" Beside them, {share_option} is not enough."
+    ended, gpu = Suggestion("the other processes ended", "", estimate), estimate.resolved.gpu
+    # of unified memory much is the system's, which does not end
+    changes = (*beside, ended) if needed is None or (gpu and gpu.shares_with_host) else (ended, *beside)
+    return Diagnosis(refusal.line, "memory_taken", f"{reason}.", needed, free_bytes, changes, (note,))
 
 
 def _after_the_cache(refusal: LogRefusal, changes: tuple[Suggestion, ...]) -> Diagnosis:

@@ -11,9 +11,6 @@ from .log_check import without_gpu
 from .request import FitRequest, LoggedExcess, resolve
 from .suggestions import Suggestion, narrower_caches, suggestions
 
-FULL = 0.95
-"""The usage from which the cache limits the requests: engines keep a few percent for the next tokens."""
-
 
 class LoadState(NamedTuple):
     """How a server copes with its requests.
@@ -30,11 +27,6 @@ class LoadState(NamedTuple):
     tokens_per_request: int
     fitting: int
     changes: tuple[Suggestion, ...]
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the cache limits the requests, and not the number of sequences or the computation."""
-        return self.load.usage >= FULL or self.load.preempted > 0
 
 
 def load_state(request: FitRequest, log: StartupLog, memory: LogMemory | None, tokens: int) -> LoadState | None:

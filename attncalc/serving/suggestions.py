@@ -37,6 +37,11 @@ class Suggestion(NamedTuple):
     result: FitResult
     cost: int = 0
 
+    @property
+    def needs_hardware(self) -> bool:
+        """Whether it needs further or other GPUs."""
+        return self.cost == _HARDWARE
+
 
 class _Change(NamedTuple):
     """A change of a request that has not been tried yet."""

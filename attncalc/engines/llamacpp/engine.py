@@ -53,6 +53,7 @@ class Llamacpp(Engine[LlamacppArgs]):
     loads_towers = False  # a file of its own, --mmproj
     log_signs = re.compile(
         r"llama_|load_tensors|print_info|ggml_|llm_load_|sched_reserve|llama-server|msg=.?kv cache|ollama|llama runner"
+        r"|more system memory"
     )
     # A GGUF file may have its output matrix quantized, which the estimate has in 16 bits: 7,670 MiB of Qwen3-8B in Q8_0
     # instead of 8,220.

@@ -24,10 +24,13 @@ from ..startup_log import (
     LogMemory,
     LogRefusal,
     Printed,
+    Program,
     StartupLog,
     first,
     last_start,
+    option,
     printed,
+    read_settings,
     size_checks,
 )
 from .options import LlamacppArgs
@@ -38,12 +41,14 @@ _FAILED_LINE = re.compile(
     r"|failed to allocate (?:buffer for kv cache|compute (?:pp )?buffers|buffer(?:, size = | of size ))"
     r"|Device memory allocation of size \d{1,18} failed|(?:CUDA|ROCm) error: out of memory"
     r"|kIOGPUCommandBufferCallbackErrorOutOfMemory|command buffer \d{1,6} failed with status 5"
+    r"|model requires more system memory \((?P<needed>\d{1,9}(?:\.\d{1,9})?) GiB\) than is available"
+    r" \((?P<available>\d{1,9}(?:\.\d{1,9})?) GiB\)"
 )
-_HOST_BUFFER = re.compile(r"allocate (?:CPU|\w{1,20}_Host) buffer|backend_cpu_buffer")
+_HOST_BUFFER = re.compile(r"allocate (?:CPU|\w{1,20}_Host) buffer|backend_cpu_buffer|more system memory")
+_ONE_BUFFER = re.compile(r"exceeds device (?:memory allocation|buffer) ?\w{0,8} limit")
 _RETRY = "retrying without pipeline parallelism"
 """What follows an allocation whose failure llama.cpp accepts."""
 _STAGES = {
-    "limit": r"exceeds device (?:memory allocation|buffer) ?\w{0,8} limit",
     "weights": r"error loading model|failed to load model|allocate 'data",
     "compute": r"gallocr_reserve|graph_reserve|failed to allocate compute|ggml_metal_|kIOGPU|_cuda_device_malloc",
 }
@@ -53,7 +58,8 @@ _OUTCOME = re.compile(
 )
 _RELEVANT = re.compile(
     r"llama_|load_tensors|print_info|llm_load|ggml_|sched_reserve|build|version|alloc_tensor|failed|Device "
-    r"|general\.name|msg=|draft (?:context|model)|n_parallel|MiB free|error: out of memory|kIOGPU"
+    r"|general\.name|msg=|draft (?:context|model)|n_parallel|MiB free|error: out of memory|kIOGPU|system memory"
+    r"|llama-|--[a-z]"
 )
 _TRIAL = re.compile(r"model buffer size = +0\.00 MiB")
 """A line of the fitting pass (common_params_fit_impl), which loads no tensors: it is repeated for every attempt."""
@@ -76,6 +82,7 @@ _VERSION = re.compile(r"(?:build|version): (\d{3,5}) \(")
 _BUILD_NAME = re.compile(r"\bbuild[ :=-]{1,3}b(\d{3,5})\b|\bb(\d{4,5})-[0-9a-f]{6,}")
 _SETTINGS = {
     "n_ctx": re.compile(r"\bn_ctx += (\d{1,12})"),
+    "context": re.compile(r"\bn_ctx_(?:per_)?seq(?: +=| \() ?(\d{1,12})"),
     "sequences": re.compile(r"\bn_seq_max += (\d{1,9})|\busing n_parallel = (\d{1,9})"),
     "speculative_tokens": re.compile(r"seqs +([1-9]\d{0,5}) rs_seq"),
     "ubatch": re.compile(r"\bn_ubatch += (\d{1,9})"),
@@ -83,11 +90,23 @@ _SETTINGS = {
     "kv_dtype_k": re.compile(r"\bK \((\w{1,20})\): |type_k = '(\w{1,20})'"),
     "kv_dtype_v": re.compile(r"\bV \((\w{1,20})\): |type_v = '(\w{1,20})'"),
 }
-_FLASH = {"1": "on", "enabled": "on", "0": "off", "disabled": "off", "auto": "auto"}
+_WHOLE = r"\d{1,12}(?![\w.])"
+_OPTIONS = {
+    "n_ctx": option("ctx-size|c", _WHOLE),
+    "sequences": option("parallel|np", _WHOLE),
+    "ubatch": option("ubatch-size|ub", _WHOLE),
+    "flash_attn": option("flash-attn|fa", "on|off"),
+    "kv_dtype_k": option("cache-type-k|ctk"),
+    "kv_dtype_v": option("cache-type-v|ctv"),
+}
+"""The options of a pasted command, for what the engine's own lines lack."""
+_FLASH = {"1": "on", "enabled": "on", "on": "on", "0": "off", "disabled": "off", "off": "off", "auto": "auto"}
 _UNIFIED = re.compile(r"\bkv_unified += (?:true|1)\b")
 _WEIGHT_TYPE = re.compile(
     r"(?:file type +=|model ftype +=|file_type=) ?(?:all |mostly )?(\w{2,20}(?: - (?:Small|Medium|Large)\b)?)"
 )
+_TYPE_IN_NAME = re.compile(r"[-.](\w{2,8})(?:-\d{5}-of-\d{5})?\.gguf\b")
+"""The type at the end of a file's name, as its publishers name files: Qwen3-14B-Q4_K_M.gguf."""
 _BITS_PER_WEIGHT = re.compile(r"(?:file|model) size += [^(]{1,40}\((\d{1,2}\.\d{1,3}) BPW\)")
 _WEIGHTS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
 """Types that stand for one without a rule, as IQ3_S mix: the widest that has no more bits per weight."""
@@ -124,6 +143,7 @@ _TRIED = re.compile(
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB}
 _OLLAMA = r'msg="NAME" device=(\w{1,20}) size="(\d{1,9}(?:\.\d{1,9})?) (B|[KMG]iB)"'
 """A size on a device in the log of Ollama's own engine, with one decimal."""
+_OLLAMA_SIGN = re.compile(r"(?i)ollama|llama runner|source=\w{1,40}\.go:|more system memory")
 _OLLAMA_REQUEST = re.compile(
     r"Parallel:(?P<batch>\d{1,6}) .{0,200}?FlashAttention:(?P<flash_attn>\w{1,12}) KvSize:(?P<n_ctx>\d{1,12})"
     r"(?: KvCacheType:(?P<kv_dtype>[a-z]\w{1,20}))?"
@@ -151,6 +171,12 @@ _OLLAMA_NAMES = _Names(
     "OLLAMA_NUM_PARALLEL=1",
 )
 """Ollama's environment variables of the server, and what is typed in `ollama run` (docs/faq.md, docs/modelfile.md)."""
+_OLLAMA_PROGRAM = Program(
+    "Ollama",
+    "Ollama calls --context num_ctx, --n-gpu-layers num_gpu, --batch OLLAMA_NUM_PARALLEL, and --kv-dtype "
+    "OLLAMA_KV_CACHE_TYPE.",
+    ("--n-cpu-moe", "-ub"),
+)
 _KINDS = {
     "SWA": "swa_kv_size",
     "indexer": "indexer_kv_size",
@@ -208,7 +234,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         gpu=first(_DEVICE, text),
         devices=max(int(first(_DEVICES, text) or 0), len(free), len(_last_buffers("model", text))),
         starts=starts,
-        within="Ollama" if re.search(r"(?i)ollama|llama runner", text) else "",
+        within=_OLLAMA_PROGRAM if _OLLAMA_SIGN.search(text) else None,
     )
 
 
@@ -269,12 +295,12 @@ def _ollama_size(name: str, text: str, *, on_host: bool = True) -> Printed | Non
 
 
 def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
-    found = {name: first(pattern, text) for name, pattern in _SETTINGS.items()}
-    settings = {name: value for name, value in found.items() if value is not None}
-    if "flash_attn" in settings:
-        state = _FLASH.get(settings.pop("flash_attn"))
-        if state:
-            settings["flash_attn"] = state
+    settings = read_settings(_SETTINGS, text)
+    if not has_cache:
+        settings = {name: value for name, value in settings.items() if not name.startswith("kv_dtype")}
+    settings = read_settings(_OPTIONS, text) | settings
+    if state := _FLASH.get(settings.pop("flash_attn", "")):
+        settings["flash_attn"] = state
     if request := _OLLAMA_REQUEST.search(text):
         asked = {name: value for name, value in request.groupdict().items() if value}
         settings |= {"n_ctx": asked["n_ctx"], "sequences": asked["batch"]}
@@ -285,8 +311,6 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
     if n_ctx:
         settings["context"] = str(max(1, n_ctx // slots))
         settings["batch"] = str(slots)
-    if not has_cache:
-        settings = {name: value for name, value in settings.items() if not name.startswith("kv_dtype")}
     offloaded = _OFFLOADED.search(text)
     if offloaded:
         settings["n_gpu_layers"] = offloaded[1]
@@ -304,7 +328,8 @@ def _weights_dtype(text: str) -> dict[str, str]:
         return {"weights_dtype": name}
     if weights and bits:
         return {"weights_dtype": [_WEIGHTS[0], *(name for name in _WEIGHTS if dtype(name).bits <= bits)][-1]}
-    return {}
+    in_name = (first(_TYPE_IN_NAME, text) or "").lower()
+    return {"weights_dtype": in_name} if not weights and in_name in FILE_TYPES else {}
 
 
 def _version(text: str) -> str | None:
@@ -332,8 +357,10 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
     match = _FAILED_LINE.search(text, ready.end() if ready else 0)
     if match is None:
         return None
-    tried, size = None, _TRIED.search(text)
-    if size:
+    tried, free, size = None, None, _TRIED.search(text)
+    if match["needed"]:
+        tried, free = (Printed(match[name], match[0], GIB) for name in ("needed", "available"))
+    elif size:
         in_mib = size[1] or size[2]
         tried = Printed(in_mib, size[0], MIB) if in_mib else Printed(size[3] or size[4], size[0])
     # Vulkan's line alone does not say what it was for
@@ -348,11 +375,13 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
         where = "cache"
     else:
         where = next((name for name, pattern in _STAGES.items() if re.search(pattern, around)), where)
+    if _ONE_BUFFER.search(around):
+        return LogRefusal("out_of_memory", match[0], tried, None, where, one_buffer=True)
     metal = [*_METAL.finditer(text[: match.end()])]
     if not metal:
         most = _RECOMMENDED.search(text)
         limit = Printed(most[1], most[0], MIB if most[2] == "MiB" else 10**6) if most else None
-        return LogRefusal("out_of_memory", match[0], tried, None, where, limit=limit)
+        return LogRefusal("out_of_memory", match[0], tried, free, where, limit=limit)
     needed, limit = (Printed(metal[-1][i], metal[-1][0], MIB) for i in (1, 2))
     return LogRefusal("out_of_memory", match[0], tried, None, where, needed=needed, limit=limit)
 
@@ -383,8 +412,8 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     """Return what to change after a failed start, the least costly first."""
     refusal, context, layers = log.refusal, log.settings.get("context"), log.settings.get("n_gpu_layers")
     smaller_file = Advice("a smaller file: fewer bits per weight")
-    if refusal is None or refusal.where == "host":
-        return (Advice("more free host memory"), smaller_file)
+    if refusal is None:
+        return ()
     names = _OLLAMA_NAMES if log.within else _NAMES
     fewer_layers = Advice("fewer layers on the GPU", f"{names.layers} {max(0, int(layers) - 2) if layers else 'N'}")
     is_short = context is not None and int(context) <= _SHORT
@@ -400,6 +429,6 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
         ),
         "compute": (Advice("a smaller compute buffer", names.smaller_buffer), *shorter, fewer_layers),
         "weights": (fewer_layers, smaller_file),
-        "limit": (fewer_layers, *shorter),
+        "host": (Advice("more free host memory"), smaller_file, *shorter),
     }
     return changes.get(refusal.where, (fewer_layers, *shorter))

@@ -27,6 +27,7 @@ from ..startup_log import (
     StartupLog,
     busiest,
     first,
+    for_load,
     gib,
     in_calls,
     larger_share,
@@ -34,6 +35,7 @@ from ..startup_log import (
     least,
     more_gpus,
     option,
+    overload,
     printed,
     read_budget,
     read_flags,
@@ -157,9 +159,11 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
     if "weights" not in budget and before and after and before.number > after.number:  # up to 0.4.3
         used = float(before.number - after.number)
         budget["weights"] = Printed(f"{used:.2f}", f"{before.line}, {after.line}", GIB)
-    refusal = _refusal(text, started=bool(logged))
+    refusal, load = _refusal(text, started=bool(logged)), busiest(lines, _START, _LOAD, _PREEMPTION)
     if refusal is None and not logged:
-        return None
+        refusal = overload(load)
+        if refusal is None:
+            return None
     version = first(_VERSION, text)
     return StartupLog(
         engine="sglang",
@@ -173,7 +177,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         refusal=refusal,
         starts=starts,
         releases=() if version else releases_of(text),
-        load=busiest(lines, _START, _LOAD, _PREEMPTION),
+        load=load,
     )
 
 
@@ -361,6 +365,10 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     if refusal is None:
         return ()
     fewer_weights = Advice("weights in fewer bits, or more GPUs", more_gpus(log, "--tp"))
+    if refusal.kind == "overloaded":
+        narrow = Advice("a cache of half the size, if it is in 16 bits", "--kv-cache-dtype fp8_e4m3")
+        larger = larger_share(log, _SHARE_OPTION, "0.92", 0)
+        return for_load(log, "--max-running-requests", narrow, *larger, Advice("more GPUs", fewer_weights.option))
     if refusal.kind == "no_memory":
         return (*larger_share(log, _SHARE_OPTION, "0.92", _least_share(log)), fewer_weights)
     smaller = smaller_share(log, _SHARE_OPTION, "0.75")

@@ -58,7 +58,8 @@ class Vllm(Engine[VllmArgs]):
     log_signs = re.compile(
         r"vllm|LLM engine|vLLM|KV cache size: \d|# \w+ blocks: \d|KV cache is needed|KV cache memory|Model loading took"
         r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling|stored in KV cache|GPU memory utilization"
-        r"|EngineCore|VllmWorker|warming up sampler|(?:CUDA|HIP|XPU) out of memory"  # PyTorch's, if no engine is named
+        r"|Running: \d+ reqs|EngineCore|VllmWorker|warming up sampler"
+        r"|(?:CUDA|HIP|XPU) out of memory"  # PyTorch's, if no engine is named
     )
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)

@@ -27,6 +27,7 @@ from ..startup_log import (
     StartupLog,
     busiest,
     first,
+    for_load,
     gib,
     in_calls,
     larger_share,
@@ -34,6 +35,7 @@ from ..startup_log import (
     least,
     more_gpus,
     option,
+    overload,
     printed,
     read_budget,
     read_flags,
@@ -66,7 +68,7 @@ _OTHER_MODEL = re.compile(
 )
 """The model in other lines of the log, and in the command that people paste with it."""
 _DRAFTER = re.compile(
-    r"(?:SpeculativeConfig\(method=|'method': )'(?P<method>\w{1,80})'(?:, '?model'?[=:] ?'(?P<model>[^']{1,4096})')?"
+    r"(?:SpeculativeConfig\(method=|'method': ?)'(?P<method>\w{1,80})'(?:, '?model'?[=:] ?'(?P<model>[^']{1,4096})')?"
 )
 _NO_PREFIXES = re.compile(r"without support for prefix caching: disabling")
 _RANKS = re.compile(r"\bworld_size=(\d{1,6}) rank=\d")
@@ -75,10 +77,15 @@ _NO_MEMORY = r"No available memory for the cache blocks"
 _OCCUPIED = r"is less than desired GPU memory utilization|\) < desired utilization"
 _TOO_MANY = rf"max_num_seqs \({COUNT}\) exceeds available Mamba cache blocks \({COUNT}\)"
 """A decode step's sequences have a block of states each (v1/worker/gpu_model_runner.py)."""
+_CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
+"""The environment variable with the GiB of the cache on a CPU: 4 by default."""
 _TOO_LONG = (
     rf"max seq len \({COUNT}\) is larger than the maximum number of tokens that can be stored in KV cache \({COUNT}\)"
+    rf"(?:\. Try increasing `{_CPU_SPACE}`)?"
 )
 """V0's refusal, after it has printed blocks and concurrency. V1 says how much memory a request needs."""
+_FREED_BY_STEPS = 2 * GIB
+"""Bytes that smaller steps hardly free more than: logits and activations of 8,192 tokens."""
 _HUGE = 64 * GIB
 """Bytes of an allocation that only the attention of an image of many patches asks for."""
 _OUTCOME = re.compile(
@@ -87,7 +94,10 @@ _OUTCOME = re.compile(
 )
 _STAGES = {
     "profile": re.compile(in_calls("profile_run|determine_available_memory|determine_num_available_blocks")),
-    "graphs": re.compile(in_calls("capture_model|_capture_cudagraphs")),
+    "graphs": re.compile(
+        in_calls("capture_model|_capture_cudagraphs")
+        + r"|Capturing the model for CUDA graphs(?!.{0,4000}?Graph capturing finished)"
+    ),
     "sampler": re.compile(in_calls("_dummy_sampler_run|apply_top_k_top_p") + r"|warming up sampler"),
     "pool": re.compile(in_calls("_?allocate_kv_cache(?:_tensors)?|initialize_kv_cache|initialize_from_config")),
     "weights": re.compile(
@@ -108,7 +118,7 @@ _AVAILABLE = gib(
 )
 _IN_USE = gib(r"Current kv cache memory in use is SIZE\.?")
 _SHARE_OPTION, _LARGEST = "--gpu-memory-utilization", "0.95"
-_OWN = re.compile(r"(?i)vllm|engine|worker|KV cache")
+_OWN = re.compile(r"(?i)vllm|engine|worker|KV cache|desired (?:GPU memory )?utilization")
 """Words of vLLM's lines, by which an allocation that failed is vLLM's."""
 _CONCURRENCY = re.compile(rf"Maximum concurrency for {COUNT} tokens per request: {_DECIMAL}x")
 _CPU_BLOCKS = re.compile(r"# \w{1,20} blocks: (\d{1,15}), # CPU blocks: (\d{1,15})")
@@ -222,12 +232,15 @@ _ANSWERS = {
     "warm_start": (re.compile(r"Directly load (?:the compiled|AOT)"), re.compile(r"Compiling a graph for")),
 }
 """Settings that whole lines decide: {name: (a line that says yes, a line that says no)}."""
+_QUOTES = str.maketrans('"“”', "'''")
 _QUANTIZATION = re.compile(r"(?<!\w)'?quantization'?[=:] ?'?(?!None)(\w{1,40})")
 
 
 def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
     text, starts = last_start(without_load(lines, _RELEVANT, _LOAD), _START, _OUTCOME)
+    # as in Python and in JSON: max_model_len=30_000, "kv_cache_dtype": "fp8"
+    text = re.sub(r"(?<=\d)_(?=\d{3}\b)", "", text).translate(_QUOTES)
     engine = _ENGINE.search(text)
     version = first(_BANNER, text) or first(_ANY_VERSION, text)
     if engine:
@@ -247,8 +260,11 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         logged["kv_tokens"] = Printed(too_long[2].replace(",", ""), too_long[0])
     available = printed(_AVAILABLE, text, GIB) or printed(_IN_USE, text, GIB)
     refusal = LogRefusal("too_small", too_long[0]) if too_long else _refusal(text, logged, available)
+    load = busiest(lines, _START, _LOAD, _PREEMPTION)
     if refusal is None and not logged.keys() & {"kv_tokens", "kv_blocks", "concurrency", "kv_bytes_per_sequence"}:
-        return None
+        refusal = overload(load)
+        if refusal is None:
+            return None
     return StartupLog(
         engine="vllm",
         version=version,
@@ -260,8 +276,8 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         budget=read_budget(_BUDGET, text),
         refusal=refusal,
         starts=starts,
-        load=busiest(lines, _START, _LOAD, _PREEMPTION),
-        is_assumed=_OWN.search(text) is None,
+        load=load,
+        is_assumed=load is None and _OWN.search(text) is None,
     )
 
 
@@ -294,7 +310,8 @@ def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) ->
     if too_many := re.search(_TOO_MANY, text):
         asked, blocks = (Printed(number.replace(",", ""), too_many[0]) for number in too_many.groups())
         return LogRefusal("too_many_sequences", too_many[0], asked, blocks)
-    is_sized = any(figure.number > 0 for figure in available)
+    sized = [*available, *(logged[name] for name in ("kv_blocks",) if name in logged)]
+    is_sized = any(figure.number > 0 for figure in sized)
     failed = torch_out_of_memory(text, "sampler" if started else "rest" if is_sized else "", _STAGES)
     if failed or started:
         return failed
@@ -394,26 +411,33 @@ def _longest(layout: CacheLayout, memory: int, context: int) -> int:
 def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     """Return what to change after a failed start: first what the log's own figures show to be enough."""
     refusal = log.refusal
-    if refusal is None:
+    if refusal is None or refusal.kind == "occupied":
         return ()
-    smaller_steps = Advice("less runtime memory", "--max-num-seqs 16 --max-num-batched-tokens 2048")
-    if refusal.kind == "too_small":
-        return tuple(_for_one_request(log))
-    if refusal.kind == "no_memory":
-        graphs = log.budget.get("cuda_graphs")
-        eager = (Advice("no CUDA graphs", "--enforce-eager"),) if graphs and graphs.number >= 1 else ()
-        return (*eager, *_larger_share(log), smaller_steps, Advice("weights in fewer bits, or more GPUs"))
-    if refusal.kind == "occupied":
-        return ()
+    if refusal.kind == "out_of_memory":
+        return _for_an_allocation(log, refusal)
     if refusal.kind == "too_many_sequences" and refusal.free:
         words = "as many sequences as the cache has blocks of states for"
         return (Advice(words, f"--max-num-seqs {int(refusal.free.number)}", True), *_larger_share(log))
+    more = Advice("more GPUs", more_gpus(log, "-tp"))
+    if refusal.kind == "overloaded":
+        narrow = Advice("a cache of half the size, if it is in 16 bits", "--kv-cache-dtype fp8")
+        return for_load(log, "--max-num-seqs", narrow, *_larger_share(log), more)
+    if refusal.kind == "too_small":
+        others = () if _CPU_SPACE in refusal.line else (*_smaller_steps(log), more)
+        return (*_for_one_request(log), *others)
+    graphs = log.budget.get("cuda_graphs")
+    eager = (Advice("no CUDA graphs", "--enforce-eager"),) if graphs and graphs.number >= 1 else ()
+    return (*eager, *_larger_share(log), *_smaller_steps(log), _fewer_weights(log))
+
+
+def _for_an_allocation(log: StartupLog, refusal: LogRefusal) -> tuple[Advice, ...]:
+    steps, more = _smaller_steps(log), _fewer_weights(log)
     sequences = int(log.settings.get("max_num_seqs", "256"))
     fewer = f"--max-num-seqs {max(1, sequences // 4)}"
     smaller = smaller_share(log, _SHARE_OPTION, "0.85")
     changes = {
-        "weights": (Advice("weights in fewer bits, or more GPUs", more_gpus(log, "-tp")),),
-        "profile": (smaller_steps, Advice("more GPUs", more_gpus(log, "-tp"))),
+        "weights": (more,),
+        "profile": (*steps, more._replace(change="more GPUs")),
         "sampler": (Advice("fewer sequences in the warm-up", fewer), smaller),
         "graphs": (smaller, Advice("no CUDA graphs", "--enforce-eager")),
         "pool": (smaller,),
@@ -421,17 +445,38 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     }
     is_huge = refusal.tried is not None and refusal.tried.bytes >= _HUGE
     of_images = (Advice("if it reads images, none in the profile", "--skip-mm-profiling"),) if is_huge else ()
-    otherwise = (*of_images, smaller_steps, Advice("weights in fewer bits, or more GPUs", more_gpus(log, "-tp")))
-    return changes.get(refusal.where, otherwise)
+    return changes.get(refusal.where, (*of_images, *steps, more))
+
+
+def _fewer_weights(log: StartupLog) -> Advice:
+    return Advice("weights in fewer bits, or more GPUs", more_gpus(log, "-tp"))
+
+
+def _smaller_steps(log: StartupLog) -> tuple[Advice, ...]:
+    """Return smaller steps than the log has; () if they are as small, or if more memory is missing than they free."""
+    needed, available = log.logged.get("kv_bytes_per_sequence"), least(log.available)
+    if needed and available and needed.bytes - available.bytes > _FREED_BY_STEPS:
+        return ()
+    most = {"max_num_seqs": 16, "max_num_batched_tokens": 2048}
+    options = [
+        f"--{name.replace('_', '-')} {number}"
+        for name, number in most.items()
+        if int(log.settings.get(name, number + 1)) > number
+    ]
+    return (Advice("less runtime memory", " ".join(options)),) if options else ()
 
 
 def _for_one_request(log: StartupLog) -> Iterator[Advice]:
     """Yield the longest context that the engine itself prints, and a cache of half the size if that is enough."""
+    context, tokens = log.settings.get("context"), log.logged.get("kv_tokens")
+    is_on_cpu = log.refusal is not None and _CPU_SPACE in log.refusal.line
+    if is_on_cpu and context and tokens:
+        space = -(-4 * int(context) // int(tokens.text))
+        yield Advice(f"{space} GiB of host memory, if it has the default of 4", f"{_CPU_SPACE}={space}", True)
     longest = log.logged.get("max_context") or log.logged.get("kv_tokens")
     if longest and 0 < int(longest.text) < int(log.settings.get("context", longest.text)):
         yield Advice("the longest context that fits, as the log has it", f"--max-model-len {int(longest.text)}", True)
     needed, available = log.logged.get("kv_bytes_per_sequence"), least(log.available)
-    context, tokens = log.settings.get("context"), log.logged.get("kv_tokens")
     if needed and available:
         is_half = available.bytes - available.half >= needed.bytes / 2
     else:
@@ -442,7 +487,8 @@ def _for_one_request(log: StartupLog) -> Iterator[Advice]:
         tokens_left = needed and available and int(context or 0) * max(0, available.bytes) // needed.bytes
         shorter = f"{tokens_left // 1024 * 1024} or less" if tokens_left and tokens_left >= 1024 else "N"
         yield Advice("a shorter context, in proportion", f"--max-model-len {shorter}")
-    yield from larger_share(log, _SHARE_OPTION, _LARGEST, 0)
+    if not is_on_cpu:
+        yield from larger_share(log, _SHARE_OPTION, _LARGEST, 0)
 
 
 def _larger_share(log: StartupLog) -> tuple[Advice, ...]:
