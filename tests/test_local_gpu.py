@@ -47,6 +47,12 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     local.named_gpus.cache_clear()
 
 
+def test_only_visible_gpus_count(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(nvidia_smi=f"{RTX_4090}\n{RTX_4090}\n{RTX_4090}")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2")
+    assert gpus_of("local")[0] == 2
+
+
 @each(
     ("programs", "number", "name", "memory"),
     [
@@ -115,7 +121,7 @@ def test_this_machines_memory_limits_what_is_on_the_host(
     machine(nvidia_smi=RTX_4090)
     asked = ("fit", "mixtral-8x7b:q4_k_m", "--gpu", "local", "-c", "8192")
     answer = ask(*asked, "--n-cpu-moe", "32")
-    assert (answer.code, " in host memory, 8.00 GiB are there." in " ".join(answer.out.split())) == (1, True)
+    assert (answer.code, " and has 8.00 GiB." in " ".join(answer.out.split())) == (1, True)
     assert "--ram 8.00 GiB, this machine's, is the limit" in " ".join(answer.out.split())
     given = ask(*asked, "--n-cpu-moe", "32", "--ram", "64GiB", "--json")
     assert results(given)["host_memory"] == 64 * GIB

@@ -144,8 +144,8 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
         (
             "LMCACHE_MAX_LOCAL_CPU_SIZE=20 LMCACHE_MAX_LOCAL_DISK_SIZE=50 vllm serve a/b -tp 2 -pp 2",
             [
-                *("a/b", "--kv-offloading-backend", "lmcache", "--kv-offloading-size", "80GiB"),
-                *("--disk-size", "200GiB", "--tp", "2", "--pp", "2", "--engine", "vllm"),
+                *("a/b", "--tp", "2", "--pp", "2", "--kv-offloading-backend", "lmcache"),
+                *("--kv-offloading-size", "80GiB", "--disk-size", "200GiB", "--engine", "vllm"),
             ],
         ),
         (
@@ -165,6 +165,13 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
             "OLLAMA_CONTEXT_LENGTH=8192 ollama run llama3.1:8b",
             ["llama3.1:8b", "--context", "8192", "--weights-dtype", "q4_k_m", "--engine", "llamacpp"],
         ),
+        (
+            "LLAMA_ARG_CTX_SIZE=8192 LLAMA_ARG_N_PARALLEL=2 LLAMA_ARG_CPU_MOE=1 LLAMA_ARG_MODEL=x.gguf "
+            "llama-server -c 4K",
+            ["x.gguf", "--context", "4K", "--sequences", "2", "--cpu-moe", "--engine", "llamacpp"],
+        ),
+        ("CUDA_VISIBLE_DEVICES=0,1 llama-server -m x.gguf", ["x.gguf", "--gpus", "2", "--engine", "llamacpp"]),
+        ("CUDA_VISIBLE_DEVICES=0,1 vllm serve a/b", ["a/b", "--engine", "vllm"]),  # vLLM takes one without -tp
         ("ollama run gpt-oss:20b", ["gpt-oss:20b", "--engine", "llamacpp"]),
     ],
 )
@@ -232,6 +239,23 @@ def test_a_drafter_before_the_command_replaces_its_own(before: tuple[str, ...], 
     config = """'{"model": "c/d", "num_speculative_tokens": 3}'"""
     words = expanded(f"vllm serve a/b --speculative-config {config}", *before)
     assert words == [*before, "a/b", *expected, "--engine", "vllm"]
+
+
+def test_variables_around_attncalc_count_as_the_commands(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_CONTEXT_LENGTH", "16384")
+    monkeypatch.setenv("OLLAMA_NUM_PARALLEL", "2")
+    words = ["--gpu", "12GB", "--", "OLLAMA_NUM_PARALLEL=1", "ollama", "run", "llama3.1:8b"]
+    assert ask("fit", *words).err == "note: OLLAMA_CONTEXT_LENGTH=16384 of the environment is used\n"
+    of_command, of_tag = (fit(ask, *each)["workload"] for each in (words, ["llama3.1:8b", "--gpu", "12GB"]))
+    assert [of_command["context"], of_command["batch"]] == [16384, 1]
+    assert [of_tag["context"], of_tag["batch"]] == [16384, 2]
+
+
+def test_several_visible_gpus_are_named_if_one_is_counted(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    words = ["qwen3-8b", "--gpu", "h100"]
+    assert ask("fit", *words).err == "note: CUDA_VISIBLE_DEVICES is not used: --gpus 2 counts its GPUs\n"
+    assert ask("fit", *words, "--gpus", "2").err == ""
 
 
 def test_a_command_in_one_text_is_read_too(ask: Ask) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -60,7 +61,8 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     """Return the options that a name in Ollama's library implies, and a note about them; {} and '' for another name.
 
     `gemma2:9b` is run by llama.cpp with weights in q4_k_m, and with a context by the memory of the GPUs. Options that
-    are given decide instead, and an engine or a dtype that Ollama lacks means that only the model is named so.
+    are given decide instead, then Ollama's environment variables. An engine or a dtype that Ollama lacks means that
+    only the model is named so.
     """
     name, file_type = with_file_type(model)
     weights = options.get("weights_dtype")
@@ -73,15 +75,27 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     choice = engine_of_options(options)
     if choice and choice.engine != engine:
         return {}, ""
-    found: dict[str, Any] = {"engine": engine}
+    found: dict[str, Any] = {"engine": engine, **_of_variables(words, options)}
     if not weights and not file_type and (implied := words.of_model(model)):
         found["weights_dtype"] = implied[1]
-    if {"context", "kv_memory", *UserOptions.__annotations__}.isdisjoint(options) and options.get("gpu") is not None:
+    of_context = {"context", "kv_memory", *UserOptions.__annotations__}
+    if of_context.isdisjoint({*options, *found}) and options.get("gpu") is not None:
         found["context"] = default_context(words, options["gpu"], options.get("gpus"), model)
     names = options_of(FitOptions)
     *most, last = [f"{names[field].name} {value}" for field, value in found.items()]
     all_of_them = f"{', '.join(most)} and {last}" if most else last
     return found, f"{all_of_them}: as Ollama runs {model}. With --engine {DEFAULT_ENGINE} it is the model as released."
+
+
+def _of_variables(words: LaunchWords, options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options that the engine's environment variables stand for, without those that are given."""
+    fields = {option.name: field for field, option in options_of(FitOptions).items()}
+    found = {
+        fields[name]: os.environ[variable]
+        for variable, name in words.environment.items()
+        if isinstance(name, str) and variable in os.environ
+    }
+    return {field: value for field, value in found.items() if options.get(field) is None}
 
 
 def default_context(words: LaunchWords, device: Any, gpus: Any, model: str | None) -> str:

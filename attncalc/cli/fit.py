@@ -3,6 +3,7 @@
 # typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
 # objects already, and need not be evaluated from strings.
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -12,8 +13,9 @@ import typer
 
 from ..api.fit_options import GROUPS, FitOptions, UserOptions
 from ..api.fit_request import read_fit_request, read_quants
+from ..config import ModelLike
 from ..errors import AttncalcError
-from ..serving.request import FitRequest
+from ..serving.request import FitRequest, resolve
 from ..units import parse_count, truncate
 from . import COMMANDS
 from . import options as o
@@ -74,11 +76,12 @@ def fit(
     options = with_tokens_of_output(options, output)
     plot.check(output, excludes={"--log": start.log is not None, "--quants": screen.quants})
     if screen.quants:
-        output.show(report := _quants(model.name(), options, start, screen))
+        output.show(report := _quants(model.name_or_sizes(options), options, start, screen))
         raise typer.Exit(0 if report.extra["fits"] else 1)
     log = None
     if start.log is None:
-        request = read_fit_request(model.name(), options)
+        request = read_fit_request(model.name_or_sizes(options), options)
+        _note_visible_gpus(request)
     else:
         from .fit_log import UnknownModel, read_logged_request
 
@@ -97,7 +100,16 @@ def fit(
     raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)
 
 
-def _quants(model: str, options: FitOptions, start: LogOptions, screen: ScreenOptions) -> "Report":
+def _note_visible_gpus(request: FitRequest) -> None:
+    """Name the GPUs that CUDA_VISIBLE_DEVICES lists, if one is counted and no option says so."""
+    number, gpu = len(os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")), request.gpu
+    if number == 1 or gpu is None or gpu.is_local or request.engine == "all" or "--" in sys.argv:
+        return
+    if resolve(request).gpus == 1:
+        sys.stderr.write(f"note: CUDA_VISIBLE_DEVICES is not used: --gpus {number} counts its GPUs\n")
+
+
+def _quants(model: ModelLike, options: FitOptions, start: LogOptions, screen: ScreenOptions) -> "Report":
     """Return the report of --quants. Raises AttncalcError if it is combined with another answer, or lacks the GPU."""
     others = {"--log": start.log, "--full": screen.full, "--roofline": screen.roofline}
     for name, value in (*others.items(), ("--weights-dtype", options.get("weights_dtype"))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shlex
 import sys
@@ -83,30 +84,32 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
         )
     given = {options[name].name for name in (word.partition("=")[0] for word in before) if name in options}
     reader = _Reader(start, options, given)
-    for word in words[: start.first]:
-        name, _, value = word.partition("=")
-        if name in start.words.environment:
-            reader.use(name, start.words.environment[name](value))
     model = reader.read(words[start.first :])
+    model = reader.read_variables(words[: start.first]) or model
     if start.version:
         reader.add(("--engine-version", start.version))
     reader.choose_drafter(model)
     before = reader.only_used_gpus(before)
     reader.add_up_gpus(before)
+    named, file_type = model or _first_argument(before, options), None
     if model:
-        path = model
-        model, file_type = _built_in(path)
-        if model != path:
-            reader.add(("--served-model", path))
-            sys.stderr.write(f"note: {truncate(path)} is not here, and is read as {model}, by its name\n")
-        reader.add(("--weights-dtype", file_type) if file_type else start.words.of_model(model))
-    context = None if reader.has("--context") else _default_context(start.words, before, model)
+        named, file_type = _built_in(model)
+        if model != named:
+            reader.add(("--served-model", model))
+            sys.stderr.write(f"note: {truncate(model)} is not here, and is read as {named}, by its name\n")
+    if named:
+        reader.add(("--weights-dtype", file_type) if file_type else start.words.of_model(named))
+    context = None if reader.has("--context") else _default_context(start.words, before, named)
     if context:
         reader.add(("--context", context))
         sys.stderr.write(f"note: --context {context} is the default with this memory and model\n")
     reader.add(("--engine", start.engine))
     reader.note()
-    return [*before, *([model] if model else []), *(word for words in reader.found.values() for word in words)]
+    return [
+        *before,
+        *([named] if model and named else []),
+        *(word for words in reader.found.values() for word in words),
+    ]
 
 
 def _built_in(model: str) -> tuple[str, str | None]:
@@ -121,6 +124,12 @@ def _built_in(model: str) -> tuple[str, str | None]:
     name, file_type = with_file_type(path.stem)
     preset = preset_of(re.sub(r"[-.](?:BF16|F16|F32)$", "", name, flags=re.IGNORECASE))
     return (preset, file_type) if preset else (model, None)
+
+
+def _first_argument(words: Sequence[str], options: Mapping[str, Option]) -> str | None:
+    """Return the first of the words that is neither an option nor the value of one: the model; None without one."""
+    taken = {i + 1 for i, word in enumerate(words) if word in options and options[word].metavar}
+    return next((word for i, word in enumerate(words) if i not in taken and not _is_option(word)), None)
 
 
 def _start(words: Sequence[str]) -> _Start | None:
@@ -253,6 +262,27 @@ class _Reader:
         # 'vllm serve --new-flag org/name': the flag has no value, and the model follows
         return model or next((value for value in swallowed if re.fullmatch(r"[\w.-]+/[\w.-]+", value)), None)
 
+    def read_variables(self, words: Sequence[str]) -> str | None:
+        """Add the options that environment variables before the command, or else around attncalc, stand for.
+
+        Return the model that one names.
+        """
+        assigned = filter(None, (re.fullmatch(r"([A-Z][A-Z0-9_]*)=(.*)", word) for word in words))
+        typed = {match[1]: match[2] for match in assigned}
+        known, model = self._start.words.environment, None
+        around = {name: os.environ[name] for name in known if name in os.environ and name not in typed}
+        for name, value in (typed | around).items():
+            before, reading = dict(self.found), known.get(name)
+            if isinstance(reading, str):
+                model = self.read([reading, value]) or model
+            elif reading:
+                self.use(name, reading(value))
+            else:
+                self._leave_out(name, may_matter=False)
+            if name in around and self.found != before:
+                sys.stderr.write(f"note: {name}={truncate(value)} of the environment is used\n")
+        return model
+
     def note(self) -> None:
         """Name the options that are not used."""
         if self._unused:
@@ -264,12 +294,12 @@ class _Reader:
         if not words:
             self._unused.append(name)
 
-    def _leave_out(self, name: str) -> None:
-        """Note an option that is not known. Raises AttncalcError if it may change memory."""
+    def _leave_out(self, name: str, *, may_matter: bool = True) -> None:
+        """Note a word that is not known. Raises AttncalcError if it is an option that may change memory."""
         name = truncate(name)
         if name in self._start.words.unmodelled:
             name = f"{name} (which may change the runtime memory)"
-        elif could_matter(name):
+        elif may_matter and could_matter(name):
             raise AttncalcError(
                 f"{name} of {self._start.title} is not known here, and may change memory",
                 "leave it out to see the figures without it",

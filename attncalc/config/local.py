@@ -39,9 +39,12 @@ def named_gpus() -> tuple[NamedGpu, ...]:
 
 
 def _nvidia() -> Iterator[NamedGpu]:
-    """Yield NVIDIA's GPUs: 'NVIDIA GeForce RTX 4090, 24564', in MiB."""
+    """Yield NVIDIA's GPUs: 'NVIDIA GeForce RTX 4090, 24564', in MiB. CUDA_VISIBLE_DEVICES may name some by number."""
     answer = _answer("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
-    for line in answer.splitlines():
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    for i, line in enumerate(answer.splitlines()):
+        if all(map(str.isdecimal, visible)) and str(i) not in visible:
+            continue
         title, comma, memory = map(str.strip, line.rpartition(","))
         if comma and title:
             yield NamedGpu(title, int(memory) << 20 if memory.isdecimal() else 0, "NVIDIA")

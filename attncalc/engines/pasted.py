@@ -37,7 +37,7 @@ class LaunchWords(NamedTuple):
         names: {its name of an option: that of `attncalc fit`, or a function of its value}; other names are the same.
         flags: {its option without a value: the options of `attncalc fit`}.
         unmodelled: Its options that may change memory, which no figure here includes.
-        environment: {variable: a function of its value}.
+        environment: {variable: the option of the command that it replaces, or a function of its value}.
         of_model: From the model's name to further options of `attncalc fit`, if the name decides any.
         context: From the bytes of a GPU's memory to the default tokens of context, if that decides them.
     """
@@ -48,7 +48,7 @@ class LaunchWords(NamedTuple):
     names: Mapping[str, str | Reading] = MappingProxyType({})
     flags: Mapping[str, Sequence[str]] = MappingProxyType({})
     unmodelled: tuple[str, ...] = ()
-    environment: Mapping[str, Reading] = MappingProxyType({})
+    environment: Mapping[str, str | Reading] = MappingProxyType({})
     of_model: Reading = ignored
     context: Callable[[int], int] | None = None
 
@@ -56,6 +56,16 @@ class LaunchWords(NamedTuple):
 def only_if_several(*options: str) -> Reading:
     """Return the reading of a number that stands for a flag: '--ep-size 8' is --enable-expert-parallel."""
     return lambda number: () if number in ("0", "1") else options
+
+
+def if_on(*options: str) -> Reading:
+    """Return the reading of a variable that stands for a flag: 'OLLAMA_FLASH_ATTENTION=1'."""
+    return lambda value: options if value.lower() in ("1", "true", "on", "enabled") else ()
+
+
+def visible_gpus(devices: str) -> tuple[str, ...]:
+    """Return the number of GPUs that CUDA_VISIBLE_DEVICES names, for an engine that takes all it sees."""
+    return ("--gpus", str(len(devices.split(",")))) if devices.strip("-1 ") else ()
 
 
 def could_matter(name: str) -> bool:

@@ -8,7 +8,7 @@ from ...ggml import FILE_TYPES
 from ...model import ModelSpec
 from ...units import GIB
 from ..launch import DRAFT_MODEL, Flags, LaunchFacts, NoCommandError, flag
-from ..pasted import LaunchWords, ignored
+from ..pasted import LaunchWords, if_on, ignored, visible_gpus
 from .options import LlamacppArgs
 from .placement import block_count
 
@@ -114,6 +114,14 @@ def _gguf_file(facts: LaunchFacts) -> Flags:
     yield from ("-m", _file_of(name, dtype))
 
 
+_VISIBLE = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), visible_gpus)
+_VARIABLES = {
+    **dict.fromkeys(("CTX_SIZE", "N_GPU_LAYERS", "N_CPU_MOE", "UBATCH", "CACHE_TYPE_K", "CACHE_TYPE_V", "FLASH_ATTN")),
+    **dict.fromkeys(("TENSOR_SPLIT", "MODEL", "HF_REPO", "MMPROJ")),
+    "N_PARALLEL": "--parallel",
+}
+"""{end of a variable LLAMA_ARG_...: its option; None if that is the end itself} (common/arg.cpp)."""
+
 WORDS = LaunchWords(
     example="llama-server -m FILE",
     program=re.compile(r"(?:.*/)?llama-(?:server|cli|run|simple|bench)(?:\.exe)?|(?:.*/)?llama\.cpp:\S+"),
@@ -145,6 +153,14 @@ WORDS = LaunchWords(
         **dict.fromkeys(("--mmproj-auto", "--no-mmproj", "--no-mmproj-auto", "--mmproj-offload"), ()),
     },
     unmodelled=("--no-mmproj-offload", "--mmproj-url", "-mmu"),
+    environment={
+        **_VISIBLE,
+        **{f"LLAMA_ARG_{end}": name or f"--{end.lower().replace('_', '-')}" for end, name in _VARIABLES.items()},
+        "LLAMA_ARG_CPU_MOE": if_on("--cpu-moe"),
+        "LLAMA_ARG_NO_KV_OFFLOAD": if_on("--no-kv-offload"),
+        "LLAMA_ARG_KV_UNIFIED": if_on("--kv-unified"),
+        "LLAMA_ARG_SWA_FULL": if_on("--swa-full"),
+    },
 )
 """How llama-server is read (common/arg.cpp)."""
 
@@ -166,13 +182,14 @@ def _ollama_context(memory: int) -> int:
 
 OLLAMA_WORDS = LaunchWords(
     example="ollama run MODEL",
-    program=re.compile(r"(?:.*/)?ollama (?:run|pull)"),
+    program=re.compile(r"(?:.*/)?ollama (?:run|pull|serve)"),
     models=(),
     environment={
-        "OLLAMA_CONTEXT_LENGTH": lambda tokens: ("--context", tokens),
-        "OLLAMA_NUM_PARALLEL": lambda requests: ("--batch", requests),
-        "OLLAMA_KV_CACHE_TYPE": lambda dtype: ("--kv-dtype", dtype),
-        "OLLAMA_FLASH_ATTENTION": lambda value: ("--flash-attn", "on") if value in ("1", "true") else (),
+        **_VISIBLE,
+        "OLLAMA_CONTEXT_LENGTH": "--context",
+        "OLLAMA_NUM_PARALLEL": "--batch",
+        "OLLAMA_KV_CACHE_TYPE": "--kv-dtype",
+        "OLLAMA_FLASH_ATTENTION": if_on("--flash-attn", "on"),
     },
     of_model=_type_in_tag,
     context=_ollama_context,

@@ -22,7 +22,7 @@ from ..launch import (
 )
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions
-from ..pasted import OF_EACH_GPU, LaunchWords, ignored
+from ..pasted import OF_EACH_GPU, LaunchWords, if_on, ignored
 from .options import VllmArgs, VllmOptions
 from .versions import vllm_version
 
@@ -164,7 +164,7 @@ WORDS = LaunchWords(
         "--max-parallel-loading-workers": ignored,
         "--distributed-executor-backend": ignored,
     },
-    unmodelled=("--compilation-config", "-cc", "--cuda-graph-sizes", "--attention-backend"),
+    unmodelled=("--compilation-config", "-cc", "--cuda-graph-sizes", "--attention-backend", "VLLM_ATTENTION_BACKEND"),
     flags={
         "--trust-remote-code": (),
         "--enable-chunked-prefill": (),
@@ -183,7 +183,7 @@ WORDS = LaunchWords(
         "LMCACHE_CONFIG_FILE": _read_lmcache,
         "LMCACHE_MAX_LOCAL_CPU_SIZE": lambda size: (*_LMCACHE_TIERS["cpu"], f"{size}{OF_EACH_GPU}"),
         "LMCACHE_MAX_LOCAL_DISK_SIZE": lambda size: (*_LMCACHE_TIERS["disk"], f"{size}{OF_EACH_GPU}"),
-        "VLLM_ALLOW_LONG_MAX_MODEL_LEN": lambda value: ("--allow-long-max-model-len",) if value == "1" else (),
+        "VLLM_ALLOW_LONG_MAX_MODEL_LEN": if_on("--allow-long-max-model-len"),
         "VLLM_USE_FLASHINFER_SAMPLER": lambda value: (
             ("--flashinfer-sampler",) if value == "1" else ("--no-flashinfer-sampler",)
         ),
