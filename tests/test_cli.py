@@ -124,7 +124,9 @@ def test_a_prefix_of_any_length_has_exact_scores(ask: Ask) -> None:
 
 
 def test_assumptions_are_in_the_notes(ask: Ask) -> None:
-    assert "no maximum context: 512 tokens are assumed" in ask("kv", "transformer-base").out.replace("\n  ", " ")
+    assert "--context 512 is assumed: the model has no maximum." in ask("kv", "transformer-base").out.replace(
+        "\n  ", " "
+    )
     assert "Context 448: the longest that all" in ask("compare", "gpt2", "whisper-large-v3").out
     assert "a rotary key of 64 beside the latent" in ask("kv", "llama2-7b", "--attention", "mla:512").out
 

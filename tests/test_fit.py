@@ -503,7 +503,7 @@ def test_weights_and_cache_are_narrowed_together_if_one_is_not_enough() -> None:
 def test_more_gpus_and_a_narrow_cache_are_combined_if_neither_is_enough() -> None:
     # 8 KV heads divide by 8 at most: a sequence of 32 x 8,192 tokens is 32 GiB / 8 = 4 GiB on each, beside at
     # least 14.96 / 64 = 0.23 of weights; in fp8 2 GiB, beside 14.96 / 8 = 1.87 from 8 GPUs on
-    small = dataclasses.replace(GPU, memory=4 * GIB)
+    small = dataclasses.replace(GPU, memory=4 * GIB, per_node=64)
     request = request_for(load("llama3-8b"), gpu=small, context=32 * 8192)
     result = {change.flag: change for change in suggestions(fit(request))}
     assert min_gpus(resolve(request)) is None

@@ -79,7 +79,7 @@ def test_the_screen_says_how_much_the_host_needs_and_has(ask: Ask) -> None:
     refused = ask(*asked, "32GiB")
     assert refused.code == 1
     assert " ".join(refused.out.split("\nMixtral")[0].split()) == (
-        f"DOES NOT FIT: 1 request of 4,096 tokens needs {needed} in host memory, 32.00 GiB are there."
+        f"DOES NOT FIT: the host needs {needed} and has 32.00 GiB."
     )
     fitting = ask(*asked, "96GiB", "--full")
     assert f"96.00 GiB of host memory is the limit of what is not on GPUs, {needed} here." in " ".join(

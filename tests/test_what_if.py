@@ -57,7 +57,7 @@ def test_other_widths_change_a_model() -> None:
         ("kv --heads 4", "needs --layers"),
         ("kv --layers 4 --head-dim 64", "needs --heads"),
         ("kv --layers 4 --kv-heads 4", "needs --head-dim or --d-model"),
-        ("fit --layers 4 --gpu h100", "a model is required"),
+        ("fit --layers 4 --gpu h100", "needs --heads"),
         ("kv bert-base --vocab-size 100 --d-ff 0", "--d-ff"),
         ("params gemma3-4b --d-model 100", "--d-model: this model has further matrices of its width"),
     ],
@@ -130,3 +130,18 @@ def test_a_model_without_windows_keeps_its_pattern_of_full_layers() -> None:
     assert parse_pattern("2 sliding, full", "--pattern") == (True, True, False)
     model = load("llama3.1-8b")
     assert what_if(model, pattern=(False,)).main == model.main
+
+
+@each(
+    "command",
+    [
+        "fit --layers 32 --heads 32 --head-dim 128 --gpu h100 -c 4K",
+        "plan --layers 32 --heads 32 --head-dim 128 --gpu h100 --users 9 --prompt 1K --output-len 100",
+        "fit llama3.1-8b --layers 3 --gpu h100 -c 4K",
+        "plan llama3.1-8b --layers 3 --gpu h100 --users 9 --prompt 1K --output-len 100",
+    ],
+)
+def test_a_model_that_no_engine_could_load_has_no_name_in_the_command(ask: Ask, command: str) -> None:
+    out = ask(*command.split()).out
+    assert "vllm serve MODEL --max-model-len" in out
+    assert ("Llama 3.1 8B with --layers 3" if "llama3.1-8b" in command else "A model of these sizes") in out

@@ -49,14 +49,7 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     options = {**options, **implied}  # type: ignore[typeddict-item]
     spec = read_model(model, options, ModelOptions)
     check_offload(options)
-    named = with_revision(model, options.get("revision"))
-    is_changed = any(options.get(name) for name in WhatIfOptions.__annotations__)
-    if is_changed:
-        served: dict[str, Any] = {"served_model": UNNAMED}
-    elif isinstance(named, str | os.PathLike):
-        served = served_model(os.fspath(named), spec)
-    else:
-        served = {} if isinstance(model, ModelSpec) else {"served_model": UNNAMED}
+    served = served_fields(model, spec, options)
     request = fit_request(spec, options, served)
     if note:
         request = request.with_workload(assumed=(*request.workload.assumed, note))
@@ -65,6 +58,16 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     if not is_file or is_given or request.traffic or request.engine == "all":
         return request
     return _which_context(request) if find_engine(request.engine).typed_files else request
+
+
+def served_fields(model: ModelLike, spec: ModelSpec, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an engine loads, as fields of FitRequest: UNNAMED if no engine could load the model."""
+    named = with_revision(model, options.get("revision"))
+    if any(options.get(name) for name in WhatIfOptions.__annotations__):
+        return {"served_model": UNNAMED}
+    if isinstance(named, str | os.PathLike):
+        return served_model(os.fspath(named), spec)
+    return {} if isinstance(model, ModelSpec) else {"served_model": UNNAMED}
 
 
 def _which_context(request: FitRequest) -> FitRequest:
@@ -80,7 +83,7 @@ def _which_context(request: FitRequest) -> FitRequest:
     return request.with_workload(context=context, assumed=(*request.workload.assumed, note))
 
 
-def read_quants(model: str, options: FitOptions) -> list[tuple[str, FitRequest]]:
+def read_quants(model: ModelLike, options: FitOptions) -> list[tuple[str, FitRequest]]:
     """Return (name, request) of each type of GGUF files that llama.cpp has for the model, or of each file of a folder.
 
     Types that do not suit the model's widths are left out. Raises AttncalcError as `read_fit_request` does, and if
@@ -88,10 +91,11 @@ def read_quants(model: str, options: FitOptions) -> list[tuple[str, FitRequest]]
     """
     from ..config.gguf.files import local_models, model_name
 
-    files = local_models(model)
+    files = local_models(model) if isinstance(model, str) else []
     if files:
         return [(model_name(path.name), read_fit_request(str(path), options)) for path in files]
     spec, found, problem = read_model(model, options, ModelOptions), [], None
+    served = None if isinstance(model, str) else UNNAMED
     for name in FILE_TYPES:
         try:
             request = read_fit_request(spec, {**options, "weights_dtype": name})
@@ -99,9 +103,9 @@ def read_quants(model: str, options: FitOptions) -> list[tuple[str, FitRequest]]
         except AttncalcError as error:
             problem = problem or error
             continue
-        found.append((name, dataclasses.replace(request, served_model=None)))
+        found.append((name, dataclasses.replace(request, served_model=served)))
     if not found:
-        raise problem or AttncalcError(f"{truncate(model)} has no type of GGUF files", "leave --quants out")
+        raise problem or AttncalcError(f"{truncate(spec.name)} has no type of GGUF files", "leave --quants out")
     return found
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +12,7 @@ from ..cost.common import check_source
 from ..engines.options import SplitCacheOptions
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from ..options import parsed
+from ..options import options_of, parsed
 from ..units import truncate
 from ..what_if import what_if
 from ..workload import Mask, Workload, WorkloadOptions
@@ -45,7 +47,11 @@ def read_model(model: ModelLike, options: Mapping[str, Any], kind: Any = Sharded
     """
     values = parsed(options, kind)
     spec = load(with_revision(model, values.get("revision")), assume_grouped="assume_grouped" in values)
-    spec = what_if(spec, **{name: values[name] for name in WhatIfOptions.__annotations__ if name in values})
+    changes = {name: values[name] for name in WhatIfOptions.__annotations__ if name in values}
+    changed = what_if(spec, **changes)
+    if changed != spec:
+        words = (f"{options_of(WhatIfOptions)[name].name} {shlex.quote(str(options[name]))}" for name in changes)
+        spec = dataclasses.replace(changed, title=f"{spec.title} with {' '.join(words)}")
     return spec.shard(values["tp"]) if "tp" in values else spec
 
 
@@ -112,11 +118,9 @@ def _assumptions(model: ModelSpec, *, has_context: bool, has_source: bool) -> tu
     """Return a note per number that neither the call nor the model has."""
     notes = []
     if not has_context and model.max_context is None:
-        notes.append(f"The model has no maximum context: {DEFAULT_CONTEXT} tokens are assumed; -c sets it.")
+        notes.append(f"--context {DEFAULT_CONTEXT} is assumed: the model has no maximum.")
     if not has_source and model.encoder and model.encoder.max_context is None:
-        notes.append(
-            f"The encoder has no maximum context: {DEFAULT_CONTEXT} tokens are assumed; --source-context sets it."
-        )
+        notes.append(f"--source-context {DEFAULT_CONTEXT} is assumed: the encoder has no maximum.")
     return tuple(notes)
 
 

@@ -25,8 +25,8 @@ from ..serving.request import FitRequest
 from ..serving.traffic import Traffic
 from ..units import count, parse_count, parse_decimal, truncate
 from .arguments import takes
-from .fit_request import fit_request, served_model
-from .inputs import read_model, with_revision
+from .fit_request import fit_request, served_fields
+from .inputs import read_model
 from .options import ModelOptions
 from .plan_load import read_traffic
 from .plan_options import FIT_OPTIONS, CostOptions, LoadOptions, PlanOptions
@@ -174,8 +174,7 @@ def _requests(
 ) -> Iterator[FitRequest]:
     """Yield a model's request for each GPU and dtype of cache and weights, as `fit` reads its options."""
     spec = read_model(model, options, ModelOptions)
-    named = with_revision(model, options.get("revision"))
-    served = served_model(named, spec) if isinstance(named, str) else {}
+    served = served_fields(model, spec, options)
     fields = [name for kind in FIT_OPTIONS for name in options_of(kind)]
     given = {name: options[name] for name in fields if options.get(name) is not None}
     if "context" not in given:

@@ -101,8 +101,7 @@ class NamedModel(Options):
 
         Raises AttncalcError if there is neither.
         """
-        values = {} if self.is_given else parsed(options, WhatIfOptions)
-        return model_of_sizes(values) if SIZES & values.keys() else self.name()
+        return self.name() if self.is_given else of_sizes(options)
 
     def read(self, options: Mapping[str, Any], kind: Any = ShardedModelOptions) -> ModelSpec:
         """Return the model that these options change and split. Raises AttncalcError as `read_model` does."""
@@ -127,6 +126,14 @@ def model_names(models: list[str] | None, preset: Text) -> list[str]:
     return names
 
 
+def of_sizes(options: Mapping[str, Any]) -> ModelLike:
+    """Return the model of the sizes in the options. Raises AttncalcError if they have none."""
+    values = parsed(options, WhatIfOptions)
+    if not SIZES & values.keys():
+        raise _no_model()
+    return model_of_sizes(values)
+
+
 def check_word(name: str) -> None:
     """Raise AttncalcError if `name` is a kind of attention, or several models: 'gqa', 'gpt2,llama3-8b'."""
     if re.fullmatch(r"[a-zA-Z]{3,6}(:\w+)?|[^/]+,[^/]+", name) and not os.path.exists(name):
@@ -138,8 +145,8 @@ def check_word(name: str) -> None:
 def _no_model() -> AttncalcError:
     return AttncalcError(
         "a model is required",
-        "name a preset, as in 'attncalc kv llama2-70b'; 'attncalc presets' lists them. kv, flops, memory, params and "
-        "train take sizes of your own instead: 'attncalc kv --layers 32 --heads 32 --kv-heads 8 --head-dim 128'",
+        "name a preset, as in 'attncalc kv llama2-70b' ('attncalc presets' lists them), or give sizes of your own: "
+        "'attncalc kv --layers 32 --heads 32 --kv-heads 8 --head-dim 128'",
     )
 
 

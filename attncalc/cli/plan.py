@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ..api.plan_options import GROUPS, PlanOptions
+from ..config import ModelLike
 from . import COMMANDS
 from . import options as o
 from .command import Options, command_app
@@ -27,9 +28,9 @@ class _Models(Options):
     ] = None
     preset: o.Preset = None
 
-    def names(self) -> list[str]:
-        """Return the models. Raises AttncalcError if there are none."""
-        return o.model_names(self.models, self.preset)
+    def names_or_sizes(self, options: PlanOptions) -> list[ModelLike]:
+        """Return the models; without any, the one of the sizes in the options. Raises AttncalcError without both."""
+        return [*o.model_names(self.models, self.preset)] if self.models or self.preset else [o.of_sizes(options)]
 
 
 EPILOG = "For example: attncalc plan llama3.1-70b --users 500 --prompt 3K --output-len 500 --gpu h100,h200,mi300x"
@@ -42,7 +43,7 @@ def plan(models: _Models, options: PlanOptions, plot: PlotOptions, output: o.Che
     from ..report.plan import plan_report
     from ..report.progress import progress
 
-    request = read_plan(models.names(), options)
+    request = read_plan(models.names_or_sizes(options), options)
     with progress() as show:
         found = request.plan(show)
     plot.write(plan_report(found), output, ("GPUs that serve the users", "give more GPUs, or fewer users"))

@@ -236,14 +236,15 @@ def verdict(result: FitResult) -> str:
         each = f"{per_replica}; each" if per_replica else f"; {resolved.engine.title}"
         return f"{answer}: {batch}{each} runs at most {count(maximum)}."
     if result.host and result.host_needed is not None and result.host_needed > result.host.limit:
-        on_host = f"{human(result.host_needed, BYTES)} in host memory, {human(result.host.limit, BYTES)} are there"
-        return f"{answer}: {batch} {_need(requests)} {on_host}."
+        needed, there = human(result.host_needed, BYTES), human(result.host.limit, BYTES)
+        return f"{answer}: the host needs {needed} and has {there}."
     if used := _used(result):
         uses = "needs" if result.verdict == "does_not_fit" else "uses"
         return f"{answer}: {uses} {used} with {count(workload.context)} tokens of context."
     if result.verdict == "does_not_fit" and not budget.kv_memory_high:
         short = human(-budget.room("high"), BYTES)
-        return f"{answer}: weights and runtime memory need {short} more than is usable."
+        each = " on each GPU" if resolved.devices > 1 else ""
+        return f"{answer}: weights and runtime memory exceed what is usable by {short}{each}."
     needed = human(result.needed, BYTES) if result.needed else "no KV cache"
     needed += " on each GPU" if result.needed and (resolved.devices > 1 or per_replica) else ""
     free = _free(budget, "" if " GiB" in needed else " GiB")

@@ -427,8 +427,11 @@ def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
         resolved.gpu and not resolved.gpu.is_cpu and request.kv_memory is None
     ):  # on more GPUs the memory for the cache would be another
         for attention_tp in tensor_parallel_sizes(request.model):
-            tp = attention_tp * request.attn_dp
-            yield dataclasses.replace(request, tp=tp, gpus=tp * request.pp * request.dp)
+            tp, nodes = attention_tp * request.attn_dp, 1
+            if request.attn_dp == 1 and tp % resolved.gpu.per_node == 0:  # stages: each layer stays within a node
+                tp, nodes = resolved.gpu.per_node, tp // resolved.gpu.per_node
+            pp = request.pp * nodes
+            yield dataclasses.replace(request, tp=tp, pp=pp, gpus=tp * pp * request.dp)
 
 
 def _fewest_for_weights(resolved: ResolvedRequest) -> int:
