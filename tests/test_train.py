@@ -169,8 +169,6 @@ def test_each_change_makes_it_fit() -> None:
         ({"weights_dtype": "nf4"}, "--weights-dtype needs --lora"),
         ({"optimizer": "adamx"}, "there is no optimizer 'adamx'"),
         ({"zero": 4}, "--zero cannot be 4"),
-        ({"zero": 1, "tp": 2, "gpus": 2}, "--zero 1 has nothing to shard"),
-        ({"fsdp": True, "tp": 2, "gpus": 2}, "--fsdp has nothing to shard"),
         ({"context": "auto"}, "--context auto needs --gpu"),
         ({"tokens": "15T"}, "--tokens needs --gpu and --mfu"),
         ({"tokens": "15T", "gpu": "all"}, "--tokens cannot be combined with --gpu all"),
@@ -203,6 +201,36 @@ def test_what_is_not_possible_is_one_line_and_a_tip(options: dict[str, Any], mes
 def test_a_kind_whose_saved_tensors_are_unknown_is_an_error_that_names_it(name: str, kind: str) -> None:
     with pytest.raises(AttncalcError, match=f"needs of {kind} are not known"):
         train(name)
+
+
+@each(
+    ("model", "options", "tip"),
+    [
+        ("llama3-8b", {"gpus": 8, "tp": 3}, "give --gpus 6 or 9"),
+        ("llama3-8b", {"gpus": 2, "tp": 4}, "give --gpus 4"),
+        ("llama3-8b", {"cp": 3, "context": 4096}, "give -c 4098"),
+        ("llama3-8b", {"tp": 8, "cp": 2, "sequence_parallel": True, "context": 4100}, "give -c 4112"),
+        ("llama3-8b", {"pp": 3}, "give --pp 1, 2, 4, 8, 16 or 32"),
+        ("llama3-8b", {"pp": 3, "virtual_stages": 8, "gradient_accumulation": 3}, "give --pp 2 or 4"),
+        ("mixtral-8x7b", {"gpus": 6, "ep": 4}, "give --ep 1 or 2"),
+        ("mixtral-8x7b", {"gpus": 32, "ep": 16}, "give --ep 1, 2, 4 or 8"),
+    ],
+)
+def test_the_tip_names_numbers_that_divide(model: str, options: dict[str, Any], tip: str) -> None:
+    with pytest.raises(AttncalcError) as error:
+        train(model, **options)
+    assert error.value.tip == tip
+
+
+@each(
+    ("options", "warning"),
+    [
+        (["--fsdp"], "--fsdp shards nothing: there is one GPU"),
+        (["--zero", "1", "--gpus", "4", "--tp", "2", "--pp", "2"], "--zero 1 shards nothing: tp and pp use all GPUs"),
+    ],
+)
+def test_a_warning_says_that_one_rank_shards_nothing(ask: Ask, options: list[str], warning: str) -> None:
+    assert f"warning: {warning}" in " ".join(ask("train", "llama3-8b", *options).out.split())
 
 
 def test_experts_that_fsdp_cannot_divide_by_their_number_are_a_warning(ask: Ask) -> None:

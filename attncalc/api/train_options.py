@@ -147,7 +147,7 @@ class GpuOptions(TypedDict, total=False):
         Count | None,
         Option(
             *("--tp", "--tensor-parallel-size"),
-            also=("-tp", "--tp-size", "--tensor-model-parallel-size"),
+            also=("-tp", "--tp-size", "--tensor-model-parallel-size", "--tensor-parallel-degree"),
             parse=COUNT,
             common=True,
             help="Tensor-parallel GPUs. Default: 1.",
@@ -157,7 +157,10 @@ class GpuOptions(TypedDict, total=False):
         Count | None,
         Option(
             "--pp",
-            also=("--pipeline-parallel-size", "-pp", "--pp-size", "--pipeline-model-parallel-size"),
+            also=(
+                *("--pipeline-parallel-size", "-pp", "--pp-size", "--pipeline-model-parallel-size"),
+                "--pipeline-parallel-degree",
+            ),
             parse=COUNT,
             help="Pipeline stages, with the 1F1B schedule. Default: 1.",
         ),
@@ -194,13 +197,18 @@ class ShardingOptions(TypedDict, total=False):
     ]
     cp: Annotated[
         Count | None,
-        Option("--cp", also=("-cp", "--context-parallel-size"), parse=COUNT, help="Context-parallel GPUs. Default: 1."),
+        Option(
+            "--cp",
+            also=("-cp", "--context-parallel-size", "--context-parallel-degree"),
+            parse=COUNT,
+            help="Context-parallel GPUs. Default: 1.",
+        ),
     ]
     ep: Annotated[
         Count | None,
         Option(
             "--ep",
-            also=("--expert-parallel-size", "-ep", "--expert-model-parallel-size"),
+            also=("--expert-parallel-size", "-ep", "--expert-model-parallel-size", "--expert-parallel-degree"),
             parse=COUNT,
             help="Expert-parallel GPUs. Default: 1.",
         ),

@@ -130,7 +130,7 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
     master = values.get("master_weights")
     if master and param == "fp32":
         raise AttncalcError("--master-weights has no effect on weights in fp32", "leave it out")
-    run = Training(
+    return Training(
         spec,
         workload,
         gpu,
@@ -158,13 +158,6 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
         dropout="dropout" in values,
         holds_logits="hold_logits" in values,
     )
-    if zero and run.ranks == 1 and run.gpus > 1:
-        name = "--fsdp" if "fsdp" in values else f"--zero {zero}"
-        raise AttncalcError(
-            f"{name} has nothing to shard: tp, pp and cp use all {gpus} GPUs",
-            "leave it out, or give more --gpus",
-        )
-    return run
 
 
 def _zero(values: Mapping[str, Any]) -> int:

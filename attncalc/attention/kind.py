@@ -297,10 +297,10 @@ def tps(is_possible: Callable[[int], bool]) -> list[int]:
     return [n for n in range(1, 129) if is_possible(n)]
 
 
-def give_one_of(numbers: Sequence[int]) -> str:
+def give_one_of(numbers: Sequence[int], option: str = "--tp") -> str:
     """Return a tip that names the values: 'give --tp 1, 2 or 4'."""
     *first, last = map(str, numbers)
-    return f"give --tp {', '.join(first)} or {last}" if first else f"give --tp {last}"
+    return f"give {option} {', '.join(first)} or {last}" if first else f"give {option} {last}"
 
 
 def required_keys(kind: type) -> list[str]:

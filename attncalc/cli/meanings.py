@@ -100,7 +100,13 @@ _OPTIONS = (
 )
 """(what an option is called by other tools, what to do instead); the first that matches."""
 _IN_TRAINING = (
+    (r"recompute-activations", "--recompute selective drops the scores of attention"),
     (r".*checkpointing.*|checkpoint-activations.*|ac-mode", "--recompute full is gradient checkpointing"),
+    (
+        r"d(?:ata-)?p(?:arallel)?(?:-(?:shard|replicate|size|rank)s?)?(?:-(?:degree|size))?",
+        "--gpus is the number of all GPUs: those that --tp, --pp and --cp leave are data-parallel",
+    ),
+    (r".*virtual-pipeline.*", "--virtual-stages 2 gives each GPU two stages of an interleaved pipeline"),
     (r"(?:use-)?distributed-optimizer", "--zero 1 shards the optimizer's states, as the distributed optimizer does"),
     (r"deepspeed.*|ds-config|zero.*", "--zero 3 is DeepSpeed's stage; --offload optimizer moves states to the host"),
     (r"(?:use-)?fsdp.*|(?:fully-)?shard.*|hsdp", "--fsdp shards weights, gradients and states"),

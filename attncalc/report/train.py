@@ -461,6 +461,10 @@ def _notes(of: Answer) -> Iterator[str]:
             f"The exact FLOPs are {share:.2f} x 6 N D, which leaves out the scores of attention and counts the "
             "embedding as a matmul."
         )
+    if run.zero and run.ranks == 1:
+        name = "--fsdp" if run.is_fsdp else f"--zero {run.zero}"
+        why = "tp and pp use all GPUs" if run.gpus > 1 else "there is one GPU"
+        yield f"warning: {name} shards nothing: {why}"
     if budget.states.on_host:
         yield f"{human(budget.states.on_host, BYTES)} per GPU are in host memory."
     if run.model.has_experts:

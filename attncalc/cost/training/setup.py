@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from functools import cached_property
 from typing import Literal
 
+from ...attention.kind import give_one_of
 from ...attention.saved import TrainingKernel
 from ...errors import AttncalcError, NotSupportedError
 from ...hardware import Gpu
@@ -111,7 +113,7 @@ class Training:
             )
             raise AttncalcError(
                 f"--gpus {self.gpus} is not a multiple of {size}, the GPUs of one copy ({split})",
-                f"give --gpus {max(size, self.gpus // size * size)}",
+                give_one_of([n for n in (self.gpus // size * size, -(-self.gpus // size) * size) if n], "--gpus"),
             )
         if self.zero >= 2 and self.pp > 1 and not self.is_fsdp:
             raise NotSupportedError(
@@ -120,15 +122,10 @@ class Training:
             )
         if self.sequence_parallel and self.tp == 1:
             raise AttncalcError("--sequence-parallel needs --tp", "give --tp 2 or more")
-        if self.workload.context % self.cp:
-            raise AttncalcError(
-                f"--cp {self.cp} does not divide {self.workload.context} tokens", "choose a context that it divides"
-            )
-        if self.sequence_parallel and self.workload.context // self.cp % self.tp:
-            raise AttncalcError(
-                f"--sequence-parallel: --tp {self.tp} does not divide {self.workload.context // self.cp} tokens",
-                "choose a context that it divides",
-            )
+        context, parts = self.workload.context, self.cp * (self.tp if self.sequence_parallel else 1)
+        if context % parts:
+            split = f"--cp {self.cp}" + (f" x --tp {self.tp} of --sequence-parallel" if parts > self.cp else "")
+            raise AttncalcError(f"{split} does not divide {context} tokens", f"give -c {-(-context // parts) * parts}")
         if self.ep > 1:
             self._check_experts()
         if self.in_backward and self.accumulation > 1:
@@ -149,15 +146,13 @@ class Training:
     def _check_experts(self) -> None:
         if not self.model.has_experts:
             raise AttncalcError(f"--ep {self.ep} has no effect: the model has no experts", "leave it out")
-        if (self.dp * self.cp * self.tp) % self.ep:
-            raise AttncalcError(
-                f"--ep {self.ep} does not divide the {self.dp * self.cp * self.tp} GPUs of a stage",
-                "give a divisor of them",
-            )
-        for _, layers in self.model.groups():
-            if layers.mlp and layers.mlp.n_experts and layers.mlp.n_experts % self.ep:
+        gpus = self.dp * self.cp * self.tp
+        experts = math.gcd(*(layers.mlp.n_experts or 0 for _, layers in self.model.groups() if layers.mlp))
+        for n, what in ((gpus, "GPUs of a stage"), (experts, "experts")):
+            if n % self.ep:
                 raise AttncalcError(
-                    f"--ep {self.ep} does not divide {layers.mlp.n_experts} experts", "give a divisor of them"
+                    f"--ep {self.ep} does not divide the {n} {what}",
+                    give_one_of(_divisors(math.gcd(gpus, experts)), "--ep"),
                 )
 
     @property
@@ -258,10 +253,11 @@ def stages(run: Training) -> tuple[Stage, ...]:
         raise NotSupportedError("--pp does not support a model with an encoder", "leave out --pp")
     main, parts = model.main, run.pp * run.interleaved
     if main.n_layers % parts:
-        possible = [n for n in range(2, 65) if main.n_layers % n == 0]
+        every = _divisors(main.n_layers)[min(1, run.interleaved - 1) :]  # --virtual-stages needs --pp 2 or more
+        possible = [n for n in every if main.n_layers // n % run.interleaved == 0]
         raise AttncalcError(
             f"{parts} stages do not divide {main.n_layers} layers",
-            f"give --pp {', '.join(map(str, possible))}" if possible else "leave out --pp",
+            give_one_of(possible, "--pp") if possible else "give other --virtual-stages",
         )
     layers = [dataclasses.replace(group, count=1) for group in main.layers for _ in range(group.count)]
     per = main.n_layers // parts
@@ -275,6 +271,10 @@ def stages(run: Training) -> tuple[Stage, ...]:
         part = dataclasses.replace(model, stacks=(stack,))
         found.append(Stage(index, part, index == 0, index == run.pp - 1, in_flight))
     return tuple(found)
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
 
 
 def _grouped(layers: list[Layers]) -> tuple[Layers, ...]:
