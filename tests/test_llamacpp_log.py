@@ -193,6 +193,10 @@ def test_a_log_with_neither_a_cache_nor_a_message_is_none() -> None:
     assert read_log(["llama_context: n_ctx = 8192", CACHE])
 
 
+NOT_FITTED = [
+    "llama_params_fit_impl: projected to use 410593 MiB of device memory vs. 97017 MiB of free device memory",
+    "llama_params_fit: failed to fit params to free device memory: n_gpu_layers already set by user to 99, abort",
+]
 FAILED = "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of memory"
 
 
@@ -217,6 +221,8 @@ FAILED = "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of 
             1048577,
         ),
         ([FAILED, "ggml_vulkan: memory allocation of size 77 failed"], "weights", 77),
+        (NOT_FITTED, "fit", 410593 * MIB),
+        ([*NOT_FITTED, FAILED], "weights", None),
         # far from the message another cache is another start's
         ([CACHE, FAILED, "llama_" + "x" * 2000 + " kv cache"], "compute", None),
     ],
@@ -228,6 +234,10 @@ def test_what_could_not_be_allocated(lines: list[str], where: str, tried: int | 
     assert (log.refusal.kind, log.refusal.where) == ("out_of_memory", where)
     assert (log.refusal.tried.bytes if log.refusal.tried else None) == tried
     assert log_of().refusal is None
+
+
+def test_a_start_after_a_failed_fitting_pass_is_no_refusal() -> None:
+    assert log_of(*NOT_FITTED).refusal is None
 
 
 @pytest.mark.parametrize(("distance", "where"), [(1992, "cache"), (1993, "weights")])

@@ -26,7 +26,7 @@ STATES = [
         "vllm-sampler-oom",
         "",
         "cache_too_large",
-        "594 MiB were wanted, 412 MiB were free",
+        "594 MiB were wanted, 412 MiB of 23.53 GiB were free",
         "--gpu-memory-utilization 0.93",
     ),
     # 11,814 MiB free - 8,162 of the model - the compute buffer; 40,960 tokens x 163,840 B = 6.25 GiB

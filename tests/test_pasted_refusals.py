@@ -34,6 +34,7 @@ PASTED = [
     # 23.53 - 21.69 = 1.84 GiB
     ("other-process", "memory_taken", "use 21.69 GiB of the GPU's 23.53 GiB: 1.84 GiB are free", ""),
     ("sglang-compose", "cache_too_large", "32 MiB were wanted, 13 MiB", "--mem-fraction-static 0.75"),
+    ("sglang-graphs-h20", "cache_too_large", "CUDA graphs: 448 MiB were wanted", "--mem-fraction-static 0.75"),
     # 1 - 21.73 / (21.73 + 166.59) = 0.885
     ("sglang-negative", "nothing_left", "Weights of 166.59 GiB", "--mem-fraction-static 0.92"),
     # 1.73 + 77.66 + 0.37 GiB on a card of 79.15

@@ -204,6 +204,13 @@ NONE_LEFT = "ValueError: No available memory for the cache blocks."
         ((TOKENS, FAILED), "out_of_memory", "torch.OutOfMemoryError", "sampler"),
         (("# GPU blocks: 22982, # CPU blocks: 6241", FAILED), "out_of_memory", "torch.OutOfMemoryError", "rest"),
         (("Capturing the model for CUDA graphs.", FAILED), "out_of_memory", "torch.OutOfMemoryError", "graphs"),
+        (
+            ('File "vit_attn.py", line 178, in vit_sdpa_wrapper', FAILED),
+            "out_of_memory",
+            "torch.OutOfMemoryError",
+            "encoder",
+        ),
+        ((f"{FAILED} try setting VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0",), "out_of_memory", FAILED[:22], "graphs"),
         ((OCCUPIED,), "occupied", "is less than desired GPU memory utilization", ""),
         ((NONE_LEFT,), "no_memory", "No available memory for the cache blocks", ""),
         (("Available KV cache memory: -1.50 GiB", NONE_LEFT), "no_memory", NONE_LEFT[12:-1], ""),

@@ -106,10 +106,10 @@ class LogRefusal(NamedTuple):
     line: str  # the message
     tried: Printed | None = None  # the size of the allocation that failed
     free: Printed | None = None  # what was free then
-    # What was allocated on a GPU: 'weights', 'profile' (the activations of a full step), 'cache' ('pool' if its size
-    # follows from the engine's share), 'compute' (llama.cpp's buffer), 'sampler', 'graphs', 'rest' for anything else
-    # after the cache's size was decided, 'serving' for anything after the start; 'host' for anything in host memory, ''
-    # if the log does not say it
+    # What was allocated on a GPU: 'weights', 'profile' (the activations of a full step), 'encoder' (those of images in
+    # it), 'cache' ('pool' if its size follows from the engine's share), 'compute' (llama.cpp's buffer), 'fit' (all of
+    # them, which llama.cpp only projects), 'sampler', 'graphs', 'rest' for anything else after the cache's size was
+    # decided, 'serving' for anything after the start; 'host' for anything in host memory, '' if the log does not say it
     where: str = ""
     own: int = 0  # bytes of the GPU that the engine's process used then, as the message has them; 0 if it has not
     taken: int = 0  # bytes of the GPU that the message says other processes use
@@ -441,13 +441,14 @@ def overload(load: Load | None) -> LogRefusal | None:
     return LogRefusal("overloaded", f"{load.running} running, {load.waiting} waiting, {load.usage:.1%} used")
 
 
-def for_load(log: StartupLog, running_option: str, *others: Advice) -> tuple[Advice, ...]:
-    """Return what to change for requests that wait: `others` if the cache is full, or else more running requests."""
+def for_load(log: StartupLog, running_option: str, narrow_cache: str, *others: Advice) -> tuple[Advice, ...]:
+    """Return what to change for requests that wait: more room if the cache is full, or else more running requests."""
     load = log.load
     if load is None or not load.is_full:
         return (Advice("more running requests, if a limit is reached", f"{running_option} N"),)
     fewer = (Advice("no more than the cache holds", f"{running_option} {load.fitting}"),) if load.preempted else ()
-    return (*others, *fewer)
+    narrow = Advice("a cache of half the size, if it is in 16 bits", f"--kv-cache-dtype {narrow_cache}")
+    return (*(() if "kv_dtype" in log.settings else (narrow,)), *others, *fewer)
 
 
 # The comparison with predicted figures

@@ -16,14 +16,14 @@ from ..serving.launch import launch_command
 from ..serving.log_check import Estimate, LogComparison, compare, with_logged_weights
 from ..serving.log_doctor import Diagnosis, diagnose, diagnose_alone
 from ..serving.log_load import LoadState, load_state
-from ..serving.request import FitRequest, ResolvedRequest
+from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..units import BYTES, count, human, truncate
-from .fit import answer_report, model_heading
+from .fit import answer_report, hardware, model_heading, request_facts
 from .fit_facts import changes_facts
 from .fit_figures import answer_figures, detail_figures
 from .fit_tables import cache_tables, command_table, lines_table, precise_range
 from .lists import WIDTH, wrapped
-from .report import LABEL, Column, Report, Table, times
+from .report import LABEL, Column, Report, Table, heading, times
 from .text import height
 from .users import users_section
 
@@ -71,7 +71,7 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
         figures = answer_figures(answer)
         tables += cache_tables(answer, figures, detail_figures(answer.result, figures))
     report = report._replace(
-        heading=model_heading(answer.result) if shown is None else _short_heading(answer),
+        heading=model_heading(answer.result) if shown is None else _short_heading(request, answer),
         verdict=None,
         shown_notes=shown,
         tables=tuple(tables),
@@ -83,10 +83,14 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
     return report if shown is None or diagnosis is None else _within_a_screen(report, diagnosis, given)
 
 
-def _short_heading(answer: Answer) -> tuple[str, ...]:
-    """Return the heading, without the model's attention if that takes several lines."""
-    first, *others = model_heading(answer.result)
-    return (first if len(first) <= WIDTH else answer.resolved.request.model.title, *others)
+def _short_heading(request: FitRequest, answer: Answer) -> tuple[str, ...]:
+    """Return the heading with the request's GPUs, and without the model's attention if that takes several lines."""
+    resolved = resolve(request) if request.gpu else answer.resolved
+    first, *others = heading(
+        request.model, f"{resolved.engine.title} on {hardware(resolved)}", *request_facts(resolved)
+    )
+    version = ", ".join(answer.result.layout.facts)
+    return (first if len(first) <= WIDTH else request.model.title, *others, *filter(None, (version,)))
 
 
 def _within_a_screen(report: Report, diagnosis: Diagnosis, given: _Given) -> Report:

@@ -30,6 +30,8 @@ _ALLOCATED = {
     "weights": "The weights did not fit",
     "cache": "The cache did not fit",
     "pool": "The pool of the cache did not fit",
+    "fit": "Weights, cache and buffers did not fit",
+    "encoder": "The images of the profile did not fit",
     "profile": "The activations of a full step did not fit",
     "compute": "The compute buffer did not fit",
     "sampler": "The cache left too little for the warm-up of the sampler",
@@ -43,6 +45,7 @@ _CAUSES: dict[str, Cause] = {
     "weights": "weights_too_large",
     "cache": "cache_too_large",
     "pool": "cache_too_large",
+    "encoder": "compute_too_large",
     "profile": "compute_too_large",
     "compute": "compute_too_large",
     "sampler": "cache_too_large",
@@ -52,7 +55,7 @@ _CAUSES: dict[str, Cause] = {
     "host": "host_memory",
 }
 """By what was allocated: `LogRefusal.where`."""
-_AFTER_THE_WEIGHTS = ("compute", "profile")
+_AFTER_THE_WEIGHTS = ("compute", "encoder", "profile")
 """What is allocated besides the cache when the weights are loaded."""
 _AFTER_THE_CACHE = ("pool", "sampler", "graphs", "rest", "serving")
 """What is allocated when the engine has decided on the size of the cache."""
@@ -145,7 +148,7 @@ def diagnose(
             logged, predicted = _printed(check, check.measured), _printed(check, check.predicted)
             disagreement = f"{check.label} {logged} in the log, {predicted} with this model"
             return _other_model(request, log, refusal, disagreement, named)
-    if refusal.where == "host" or refusal.one_buffer:
+    if refusal.where in ("host", "encoder") or refusal.one_buffer:
         return diagnose_alone(log, request.gpu)
     share = request.gpu_memory_utilization if request.gpu else None
     available = find_engine(log.engine).logged_room(log, memory.printed if memory else None, share)
@@ -372,7 +375,7 @@ def _with_gpu(
     if refusal.where in _AFTER_THE_CACHE:
         smaller = filter(None, (_smaller_share(estimate, refusal), _fewer_sequences(estimate)))
         changes = tuple(change for change in smaller if float(change.result.pool.concurrency) >= 1)
-        return _after_the_cache(refusal, changes) if changes else alone
+        return alone._replace(changes=changes, advice=()) if changes else alone
     return _before_the_cache(estimate, refusal, excess, alone)
 
 
@@ -424,7 +427,8 @@ def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | No
             "computed with the log's."
         )
     elif weights and gpu:
-        each = " on each GPU" if estimate.resolved.devices > 1 else ""
+        resolved = estimate.resolved
+        each = " on each GPU" if resolved.devices > 1 or (resolved.whole_layers and resolved.gpus > 1) else ""
         need = f"the weights need {_size(int(weights.total))}{each}"
         if int(weights.total) > gpu.memory:
             cause, reason = "weights_too_large", f"T{need[1:]}, and the GPU has {_size(gpu.memory)}."
@@ -503,16 +507,6 @@ def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diag
     # of unified memory much is the system's, which does not end
     changes = (*beside, ended) if needed is None or (gpu and gpu.shares_with_host) else (ended, *beside)
     return Diagnosis(refusal.line, "memory_taken", f"{reason}.", needed, free_bytes, changes, (note,))
-
-
-def _after_the_cache(refusal: LogRefusal, changes: tuple[Suggestion, ...]) -> Diagnosis:
-    """Return that the cache left too little for what comes after it, or that its pool did not fit."""
-    reason = _ALLOCATED[refusal.where]
-    if not refusal.tried or not refusal.free:
-        return Diagnosis(refusal.line, "cache_too_large", f"{reason}.", changes=changes)
-    wanted, free = refusal.tried.bytes, refusal.free.bytes
-    reason = f"{reason}: {_size(wanted)} were wanted, {_size(free)} were free."
-    return Diagnosis(refusal.line, "cache_too_large", reason, wanted, free, changes)
 
 
 def _smaller_share(result: FitResult, refusal: LogRefusal) -> Suggestion | None:

@@ -46,6 +46,11 @@ _FAILED_LINE = re.compile(
 )
 _HOST_BUFFER = re.compile(r"allocate (?:CPU|\w{1,20}_Host) buffer|backend_cpu_buffer|more system memory")
 _ONE_BUFFER = re.compile(r"exceeds device (?:memory allocation|buffer) ?\w{0,8} limit")
+_FIT = re.compile(
+    r"projected to use (\d{1,9}) MiB of device memory vs\. (\d{1,9}) MiB of free .{0,4000}?"
+    r"(?P<message>failed to fit params to free device memory)"
+)
+"""The fitting pass, if it may not change what is given: llama.cpp then tries with that."""
 _RETRY = "retrying without pipeline parallelism"
 """What follows an allocation whose failure llama.cpp accepts."""
 _STAGES = {
@@ -54,12 +59,13 @@ _STAGES = {
 }
 """What was allocated, by the lines around the failure."""
 _OUTCOME = re.compile(
-    rf"KV self size|llama_kv_cache\w*: +size =|llama_memory_recurrent: +size =|msg=\"kv cache\"|{_FAILED_LINE.pattern}"
+    r"failed to fit params|KV self size|llama_kv_cache\w*: +size =|llama_memory_recurrent: +size =|msg=\"kv cache\"|"
+    + _FAILED_LINE.pattern
 )
 _RELEVANT = re.compile(
     r"llama_|load_tensors|print_info|llm_load|ggml_|sched_reserve|build|version|alloc_tensor|failed|Device "
     r"|general\.name|msg=|draft (?:context|model)|n_parallel|MiB free|error: out of memory|kIOGPU|system memory"
-    r"|llama-|--[a-z]"
+    r"|llama-|fit_params|params_fit|--[a-z]"
 )
 _TRIAL = re.compile(r"model buffer size = +0\.00 MiB")
 """A line of the fitting pass (common_params_fit_impl), which loads no tensors: it is repeated for every attempt."""
@@ -356,7 +362,7 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
     ready = next(iter(READY.finditer(text)), None)
     match = _FAILED_LINE.search(text, ready.end() if ready else 0)
     if match is None:
-        return None
+        return None if logged or ready else _not_fitted(text)
     tried, free, size = None, None, _TRIED.search(text)
     if match["needed"]:
         tried, free = (Printed(match[name], match[0], GIB) for name in ("needed", "available"))
@@ -384,6 +390,14 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
         return LogRefusal("out_of_memory", match[0], tried, free, where, limit=limit)
     needed, limit = (Printed(metal[-1][i], metal[-1][0], MIB) for i in (1, 2))
     return LogRefusal("out_of_memory", match[0], tried, None, where, needed=needed, limit=limit)
+
+
+def _not_fitted(text: str) -> LogRefusal | None:
+    fit = _FIT.search(text)
+    if fit is None:
+        return None
+    needed, free = (Printed(fit[i], fit[0], MIB) for i in (1, 2))
+    return LogRefusal("out_of_memory", fit["message"], needed, free, "fit")
 
 
 # The figures beside the predicted ones
@@ -419,14 +433,12 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     is_short = context is not None and int(context) <= _SHORT
     length = int(context) // 2 if context else 2 * _SHORT
     shorter = () if is_short else (Advice("a shorter context", f"{names.context} {length}"),)
-    slots = log.settings.get("batch") == "1"
+    one_slot = () if log.settings.get("batch") == "1" else (Advice("one slot", names.one_slot),)
+    is_narrow = log.settings.get("kv_dtype_k", "f16") not in ("f16", "bf16", "f32")
+    narrow = () if is_narrow else (Advice("a cache of half the size, if it is in f16", names.narrow_cache),)
     changes = {
-        "cache": (
-            Advice("a cache of half the size, if it is in f16", names.narrow_cache),
-            *shorter,
-            *(() if slots else (Advice("one slot", names.one_slot),)),
-            fewer_layers,
-        ),
+        "cache": (*narrow, *shorter, *one_slot, fewer_layers),
+        "fit": (*narrow, *shorter, *one_slot, fewer_layers),
         "compute": (Advice("a smaller compute buffer", names.smaller_buffer), *shorter, fewer_layers),
         "weights": (fewer_layers, smaller_file),
         "host": (Advice("more free host memory"), smaller_file, *shorter),

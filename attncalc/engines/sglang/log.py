@@ -366,9 +366,8 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
         return ()
     fewer_weights = Advice("weights in fewer bits, or more GPUs", more_gpus(log, "--tp"))
     if refusal.kind == "overloaded":
-        narrow = Advice("a cache of half the size, if it is in 16 bits", "--kv-cache-dtype fp8_e4m3")
         larger = larger_share(log, _SHARE_OPTION, "0.92", 0)
-        return for_load(log, "--max-running-requests", narrow, *larger, Advice("more GPUs", fewer_weights.option))
+        return for_load(log, "--max-running-requests", "fp8_e4m3", *larger, Advice("more GPUs", fewer_weights.option))
     if refusal.kind == "no_memory":
         return (*larger_share(log, _SHARE_OPTION, "0.92", _least_share(log)), fewer_weights)
     smaller = smaller_share(log, _SHARE_OPTION, "0.75")

@@ -93,10 +93,12 @@ _OUTCOME = re.compile(
     rf"|{OUT_OF_MEMORY}"
 )
 _STAGES = {
+    "encoder": re.compile(in_calls(r"get_multimodal_embeddings|embed_multimodal|vit_\w{1,40}|vision_\w{1,40}")),
     "profile": re.compile(in_calls("profile_run|determine_available_memory|determine_num_available_blocks")),
     "graphs": re.compile(
         in_calls("capture_model|_capture_cudagraphs")
         + r"|Capturing the model for CUDA graphs(?!.{0,4000}?Graph capturing finished)"
+        r"|try setting VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"
     ),
     "sampler": re.compile(in_calls("_dummy_sampler_run|apply_top_k_top_p") + r"|warming up sampler"),
     "pool": re.compile(in_calls("_?allocate_kv_cache(?:_tensors)?|initialize_kv_cache|initialize_from_config")),
@@ -420,8 +422,7 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
         return (Advice(words, f"--max-num-seqs {int(refusal.free.number)}", True), *_larger_share(log))
     more = Advice("more GPUs", more_gpus(log, "-tp"))
     if refusal.kind == "overloaded":
-        narrow = Advice("a cache of half the size, if it is in 16 bits", "--kv-cache-dtype fp8")
-        return for_load(log, "--max-num-seqs", narrow, *_larger_share(log), more)
+        return for_load(log, "--max-num-seqs", "fp8", *_larger_share(log), more)
     if refusal.kind == "too_small":
         others = () if _CPU_SPACE in refusal.line else (*_smaller_steps(log), more)
         return (*_for_one_request(log), *others)
@@ -444,8 +445,14 @@ def _for_an_allocation(log: StartupLog, refusal: LogRefusal) -> tuple[Advice, ..
         "rest": (smaller,),
     }
     is_huge = refusal.tried is not None and refusal.tried.bytes >= _HUGE
-    of_images = (Advice("if it reads images, none in the profile", "--skip-mm-profiling"),) if is_huge else ()
-    return changes.get(refusal.where, (*of_images, *steps, more))
+    if refusal.where == "encoder" or (is_huge and not refusal.where):
+        of_images = (
+            Advice("if it reads images, none in the profile", "--skip-mm-profiling"),
+            Advice("if it only reads text", """--limit-mm-per-prompt '{"image": 0, "video": 0}'"""),
+        )
+        return (*of_images, *steps, more)
+    is_large = Fraction(log.settings.get("gpu_memory_utilization", "0")) >= Fraction(_LARGEST)
+    return changes.get(refusal.where, (*((smaller,) if is_large else ()), *steps, more))
 
 
 def _fewer_weights(log: StartupLog) -> Advice:
