@@ -16,8 +16,9 @@ from typing import Any
 
 from .errors import BadValueError, did_you_mean
 from .ggml import FILE_TYPES
+from .quantity import Ratio, ratio
 from .records import NamedTuple
-from .units import DTYPES, dtype, is_dtype, parse_bytes, parse_count, truncate, usual_dtype
+from .units import DTYPES, dtype, is_dtype, parse_bytes, parse_count, parse_decimal, truncate, usual_dtype
 
 Count = int | str
 """A whole number: 4096, '4_096', '4k' (4,000) or '4K' (4,096)."""
@@ -91,8 +92,30 @@ def _dtype_or_auto(text: str, name: str) -> str | None:
     return None if text == "auto" else _dtype(text, name)
 
 
+def _decimal(text: str, name: str) -> Ratio:
+    return ratio(*parse_decimal(text, name))
+
+
+def _share(text: str, name: str) -> Ratio:
+    return ratio(*parse_decimal(text, name, upper=1))
+
+
 def _yes_or_no(text: str, name: str) -> bool:
     return text == "True"
+
+
+def choice(*known: str, metavar: str = "WHAT", **also: str) -> Parser:
+    """Return the parser of one of several names, in any case; `also` are {another name: the name}."""
+
+    def parse(text: str, name: str) -> str:
+        given = also.get(text.lower(), text.lower())
+        if given not in known:
+            raise BadValueError(
+                f"{name} cannot be '{truncate(text)}'", f"{did_you_mean(given, known)}known: {', '.join(known)}"
+            )
+        return given
+
+    return Parser(parse, metavar)
 
 
 def dtype_name(dtype: object) -> str:
@@ -104,10 +127,12 @@ TEXT = Parser(_unparsed)
 COUNT, COUNT_OR_ZERO = Parser(parse_count, "N", is_number=True), Parser(count_or_zero, "N", is_number=True)
 BYTES, BYTES_OR_ZERO = Parser(parse_bytes, "SIZE", is_number=True), Parser(_bytes_or_zero, "SIZE", is_number=True)
 DTYPE, DTYPE_OR_AUTO = Parser(_dtype, "DTYPE"), Parser(_dtype_or_auto, "DTYPE")
+"""'auto' is the engine's default, as None."""
 CACHE_DTYPE = Parser(_cache_dtype, "DTYPE")
 WEIGHTS_DTYPE = Parser(_weights_dtype, "DTYPE")
 """A dtype or a type of GGUF files: 'q4_k_m'."""
-"""'auto' is the engine's default, as None."""
+DECIMAL, SHARE = Parser(_decimal), Parser(_share, "SHARE")
+"""A number above 0, exactly; a share is at most 1."""
 YES_OR_NO = Parser(_yes_or_no)
 """A flag with an opposite; a start-up log has 'True' or 'False'."""
 

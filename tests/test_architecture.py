@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "search": set[str](),
     "tracing": {"errors", "quantity", "records"},
     "units": {"errors", "quantity", "records"},
-    "options": {"errors", "ggml", "records", "units"},
+    "options": {"errors", "ggml", "quantity", "records", "units"},
     "workload": {"errors", "quantity", "records", "units"},
     "attention": BASE,
     "mlp": BASE | {"attention"},

@@ -19,6 +19,7 @@ from attncalc.api.fit_request import fit_request
 from attncalc.api.plan_load import read_traffic
 from attncalc.config import presets
 from attncalc.plot.chart import Lines
+from attncalc.quantity import ratio
 from attncalc.serving import plan as serving_plan
 from attncalc.serving.plan import Candidate, Demand, costs, not_dominated, placed, replica, row, search, sorted_rows
 from attncalc.serving.plan_space import Space, Split, splits
@@ -202,10 +203,10 @@ def test_the_rest_serves_all_users_if_a_node_fails(needed: int, gpus: int, per_n
 
 def test_replicas_are_as_many_as_the_users_need() -> None:
     """1,001 users on replicas of 500 are 3 replicas of 4 GPUs; 2 of them share a node of 8."""
-    found = row(candidate_of(Split(4, 4), 500), Demand(1001, prices={"h100-80gb": (249, 100)}))
+    found = row(candidate_of(Split(4, 4), 500), Demand(1001, prices={"h100-80gb": ratio(249, 100)}))
     assert found is not None
     assert (found.replicas, found.gpus, found.nodes, found.users) == (3, 12, 2, 1500)
-    assert found.price == pytest.approx(12 * 2.49)
+    assert float(found.price or 0) == pytest.approx(12 * 2.49)
     assert found.headroom == pytest.approx(1500 / 1001 - 1)
     assert row(candidate_of(Split(4, 4), 500), Demand(1001, max_gpus=11)) is None
 
@@ -462,7 +463,7 @@ def test_a_request_counts_for_as_long_as_it_runs(tmp_path: Path) -> None:
     traffic = read_traffic({"lengths": file})
     assert (traffic.prompt, traffic.output) == (1500, 200)
     assert (traffic.average_tokens, traffic.worst_tokens) == ((100 * 1050 + 300 * 2150) // 400, 2300)
-    assert read_traffic({"lengths": file, "percentile": "50"}).worst_tokens == 1100
+    assert read_traffic({"lengths": file, "percentile": 50.0}).worst_tokens == 1100
     assert read_traffic({"lengths": file, "length_columns": "GeneratedTokens,ContextTokens"}).prompt == 200
 
 
@@ -504,7 +505,7 @@ def test_a_share_of_cached_tokens_is_stored_once(ask: Ask) -> None:
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --price h100=free", "--price h100: 'free' is not a number"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --price no.yaml", "--price: no.yaml: no such file"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --sort price", "--sort price needs --price"),
-    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --sort cost", "--sort: there is no column 'cost'"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --sort cost", "--sort cannot be 'cost'"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --growth 0", "--growth: '0' is not a number above 0"),
     ("--users 500 --gpu h100 --prompt 3M --output-len 1", "more than the context"),
     ("--users 500 --rate 20/s --gpu h100 --prompt 3K --output-len 1", "--users cannot be combined with --rate"),

@@ -167,7 +167,7 @@ def test_each_change_makes_it_fit() -> None:
         ({"lora": "targets=q"}, "--lora needs a rank"),
         ({"lora": "r=8,targets="}, "--lora has no targets"),
         ({"weights_dtype": "nf4"}, "--weights-dtype needs --lora"),
-        ({"optimizer": "adamx"}, "there is no optimizer 'adamx'"),
+        ({"optimizer": "adamx"}, "--optimizer cannot be 'adamx'"),
         ({"zero": 4}, "--zero cannot be 4"),
         ({"context": "auto"}, "--context auto needs --gpu"),
         ({"tokens": "15T"}, "--tokens needs --gpu and --mfu"),

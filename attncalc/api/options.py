@@ -7,10 +7,9 @@ from typing import Annotated, TypedDict, get_args
 
 from ..attention import Variant
 from ..engines.options import SplitCacheOptions
-from ..errors import AttncalcError
-from ..options import CACHE_DTYPE, COUNT, COUNT_OR_ZERO, Count, Option, Parser, dtype_name, options_of
+from ..options import CACHE_DTYPE, COUNT, COUNT_OR_ZERO, Count, Option, Parser, choice, dtype_name, options_of
 from ..ranges import split_list
-from ..units import dtype, parse_count, truncate
+from ..units import dtype, parse_count
 from ..what_if import parse_pattern
 from ..workload import Mask, Recompute
 
@@ -172,19 +171,6 @@ def _compute_dtype(text: str, name: str) -> str:
     return dtype(dtype_name(text), compute=True).name
 
 
-def _phase(text: str, name: str) -> str:
-    if text not in PHASES:
-        raise AttncalcError(f"there is no phase '{truncate(text)}'", f"known: {', '.join(PHASES)}")
-    return text
-
-
-def _recompute(text: str, name: str) -> str:
-    known = get_args(Recompute)
-    if text not in known:
-        raise AttncalcError(f"{name} cannot be '{truncate(text)}'", f"known: {', '.join(known)}")
-    return text
-
-
 def _mask(text: str, name: str) -> str:
     return str(Mask.parse(text))
 
@@ -246,7 +232,7 @@ class PassOptions(TypedDict, total=False):
         str,
         Option(
             "--phase",
-            parse=Parser(_phase, "PHASE"),
+            parse=choice(*PHASES, metavar="PHASE"),
             common=True,
             help="prefill, decode (one step at the context) or train. Default: prefill.",
         ),
@@ -271,7 +257,7 @@ class TrainingOptions(TypedDict, total=False):
         Option(
             "--recompute",
             also=("--recompute-granularity", "--ac", "--activation-checkpoint-mode"),
-            parse=Parser(_recompute, "WHAT"),
+            parse=choice(*get_args(Recompute)),
             help="What the backward pass recomputes: none, selective (QK and PV) or full (layers). Default: none.",
         ),
     ]

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import AttncalcError, did_you_mean
 from ..serving.traffic import Traffic
-from ..units import parse_count, parse_decimal, truncate
+from ..units import parse_count, truncate
 
 MOST_REQUESTS = 1_000_000
 """Requests that a CSV may have."""
@@ -28,7 +28,7 @@ _OUTPUTS = (
 
 
 def read_traffic(options: Mapping[str, Any]) -> Traffic:
-    """Return the requests that the options describe.
+    """Return the requests that the options of LoadOptions, parsed, describe.
 
     Raises AttncalcError if options are missing or exclude each other, or the file has no such requests.
     """
@@ -37,7 +37,7 @@ def read_traffic(options: Mapping[str, Any]) -> Traffic:
         if prompt is not None or output is not None:
             raise AttncalcError("--lengths cannot be combined with --prompt", "the file has prompts and outputs")
         pairs = _read_csv(Path(os.fspath(path)), options.get("length_columns"))
-        traffic = _mixture(pairs, _percentile(options.get("percentile")))
+        traffic = _mixture(pairs, options.get("percentile"))
     else:
         if prompt is None:
             raise AttncalcError("--prompt is required", "for example --prompt 3K --output-len 500, or --lengths FILE")
@@ -55,9 +55,8 @@ def _shared(options: Mapping[str, Any], traffic: Traffic) -> int:
     if prefix is not None and rate is not None:
         raise AttncalcError("--shared-prefix cannot be combined with --prefix-hit-rate", "give one of them")
     if rate is not None:
-        numerator, denominator = parse_decimal(str(rate), "--prefix-hit-rate", upper=1)
-        return traffic.prompt * numerator // denominator
-    return 0 if prefix is None or str(prefix) == "0" else parse_count(str(prefix), "--shared-prefix")
+        return int(traffic.prompt * rate.numerator // rate.denominator)
+    return int(prefix or 0)
 
 
 def _range(text: str, name: str) -> tuple[int, int]:
@@ -94,13 +93,6 @@ def _mixture(pairs: Sequence[tuple[int, int]], percentile: float | None) -> Traf
         average=-(-held // (2 * outputs)),
         longest=longest,
     )
-
-
-def _percentile(given: Any) -> float | None:
-    if given is None:
-        return None
-    numerator, denominator = parse_decimal(str(given).removeprefix("p"), "--percentile", upper=100)
-    return numerator / denominator
 
 
 def _read_csv(path: Path, columns: str | None) -> list[tuple[int, int]]:

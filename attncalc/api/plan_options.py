@@ -11,22 +11,14 @@ from typing import Annotated, Any, TypedDict
 
 from ..engines import ENGINES
 from ..engines.options import VersionOptions
-from ..errors import BadValueError, did_you_mean
-from ..options import COUNT, TEXT, Count, Option, Parser, options_of
+from ..errors import BadValueError
+from ..options import COUNT, SHARE, TEXT, Count, Option, Parser, choice, options_of
+from ..quantity import Ratio, ratio
 from ..serving.plan import SORT_KEYS
 from ..units import parse_decimal, truncate
 from .fit_options import GROUPS as FIT_GROUPS
 from .fit_options import PRICE, USERS, DeploymentOptions, EngineOptions, TrafficOptions
 from .options import CacheDtypeOptions, DtypeOptions, ModelOptions, SizeOptions
-
-
-def _sort_key(text: str, name: str) -> str:
-    if text not in SORT_KEYS:
-        raise BadValueError(
-            f"{name}: there is no column '{truncate(text)}'",
-            f"{did_you_mean(text, SORT_KEYS)}known: {', '.join(SORT_KEYS)}",
-        )
-    return text
 
 
 def _time(text: str, name: str) -> float:
@@ -37,14 +29,19 @@ def _time(text: str, name: str) -> float:
     return numerator / denominator * factor
 
 
-def _rate(text: str, name: str) -> tuple[int, int]:
+def _rate(text: str, name: str) -> Ratio:
     """Return requests per second from '20/s', '1200/min' or '20'. Raises AttncalcError for another text."""
     amount, _, unit = text.partition("/")
     seconds = {"": 1, "s": 1, "sec": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hour": 3600}.get(unit.strip())
     if seconds is None:
         raise BadValueError(f"{name}: '{truncate(text)}' is not a rate", "write 20/s, 1200/min or 50000/h")
     numerator, denominator = parse_decimal(amount, name)
-    return numerator, denominator * seconds
+    return ratio(numerator, denominator * seconds)
+
+
+def _percentile(text: str, name: str) -> float:
+    numerator, denominator = parse_decimal(text.removeprefix("p"), name, upper=100)
+    return numerator / denominator
 
 
 TIME, RATE = Parser(_time, "TIME"), Parser(_rate, "N/s")
@@ -111,8 +108,7 @@ class LoadOptions(TypedDict, total=False):
         str | float | None,
         Option(
             "--percentile",
-            metavar="P",
-            parse=TEXT,
+            parse=Parser(_percentile, "P"),
             help="'worst' is this percentile of the requests' lengths, as 99. Default: the longest.",
         ),
     ]
@@ -121,8 +117,7 @@ class LoadOptions(TypedDict, total=False):
         str | float | None,
         Option(
             "--prefix-hit-rate",
-            metavar="SHARE",
-            parse=TEXT,
+            parse=SHARE,
             help="Share of the prompts' tokens that are cached: stored once and not prefilled.",
         ),
     ]
@@ -145,8 +140,7 @@ class LoadOptions(TypedDict, total=False):
         str | float | None,
         Option(
             "--efficiency",
-            metavar="SHARE",
-            parse=TEXT,
+            parse=SHARE,
             help="Share of the roofline that is reached, as 0.5: times are estimates and no bounds.",
         ),
     ]
@@ -223,7 +217,7 @@ class CostOptions(TypedDict, total=False):
         str | None,
         Option(
             "--sort",
-            parse=Parser(_sort_key, "KEY"),
+            parse=choice(*SORT_KEYS, metavar="KEY"),
             common=True,
             help=f"{', '.join(SORT_KEYS)}. Default: price with --price, else gpus.",
         ),

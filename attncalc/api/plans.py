@@ -128,7 +128,7 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
         raise AttncalcError("--gpu is required", "for example --gpu h100,h200, or --gpu all")
     if options.get("disaggregate") and options.get("spread"):
         raise AttncalcError("--disaggregate cannot be combined with --spread", "leave one of them out")
-    traffic = read_traffic(options)
+    traffic = read_traffic(load)
     prices = read_prices(costs["price"]) if "price" in costs else {}
     gpus = _gpus(options["gpu"], prices)
     max_gpus = _count(options, "max_gpus")
@@ -153,7 +153,7 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
             rate=load.get("rate"),
             ttft=load.get("ttft"),
             tpot=load.get("tpot"),
-            efficiency=parse_decimal(load["efficiency"], "--efficiency", upper=1) if "efficiency" in load else None,
+            efficiency=load.get("efficiency"),
             spread=bool(options.get("spread")),
             max_gpus=max_gpus,
             prices=prices,

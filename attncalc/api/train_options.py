@@ -10,39 +10,16 @@ from typing import Annotated, Any, TypedDict, get_args
 from ..attention.saved import TrainingKernel
 from ..cost.training.optimizers import ALIASES, OPTIMIZERS
 from ..cost.training.setup import Loss, Stepping
-from ..errors import AttncalcError, did_you_mean
+from ..errors import AttncalcError
 from ..hardware import Gpu
-from ..options import COUNT, COUNT_OR_ZERO, TEXT, Count, Option, Parser
+from ..options import COUNT, COUNT_OR_ZERO, DECIMAL, SHARE, TEXT, Count, Option, Parser, choice, options_of
 from ..ranges import split_list
-from ..units import dtype, parse_count, truncate
-from .options import OTHER_CONTEXTS, DtypeOptions, ModelOptions, TrainingOptions
+from ..units import dtype, parse_count
+from .options import OTHER_CONTEXTS, DtypeOptions, ModelOptions, SizeOptions, TrainingOptions
 
 QUANTIZED = ("nf4", "int8")
 TRAINED = ("fp32", "bf16", "fp16")
 """Dtypes of weights, gradients, moments and activations; matmuls in fp8 keep activations in 16 bits."""
-OFFLOADED = ("optimizer", "params")
-
-
-def _choice(*known: str, metavar: str = "WHAT", **also: str) -> Parser:
-    def parse(text: str, name: str) -> str:
-        given = also.get(text.lower(), text.lower())
-        if given not in known:
-            raise AttncalcError(
-                f"{name} cannot be '{truncate(text)}'", f"{did_you_mean(given, known)}known: {', '.join(known)}"
-            )
-        return given
-
-    return Parser(parse, metavar)
-
-
-def _optimizer(text: str, name: str) -> str:
-    given = ALIASES.get(text.lower(), text.lower())
-    if given not in OPTIMIZERS:
-        known = ", ".join(OPTIMIZERS)
-        raise AttncalcError(
-            f"there is no optimizer '{truncate(text)}'", f"{did_you_mean(given, OPTIMIZERS)}known: {known}"
-        )
-    return given
 
 
 def _dtype(text: str, name: str) -> str:
@@ -53,11 +30,8 @@ def _dtype(text: str, name: str) -> str:
 
 
 def _offload(text: str, name: str) -> frozenset[str]:
-    parts = split_list(text, name)
-    for part in parts:
-        if part not in OFFLOADED:
-            raise AttncalcError(f"{name} cannot be '{truncate(part)}'", f"known: {', '.join(OFFLOADED)}")
-    return frozenset(parts)
+    parse = choice("optimizer", "params").parse
+    return frozenset(parse(part, name) for part in split_list(text, name))
 
 
 def _tokens(text: str, name: str) -> int:
@@ -99,10 +73,7 @@ class TrainSizeOptions(TypedDict, total=False):
             help=f"Tokens of a sequence, as 8K, {_AUTO}. Default: the model's maximum, at most 4096.",
         ),
     ]
-    source_context: Annotated[
-        Count | None,
-        Option("--source-context", parse=COUNT, help="Tokens on the encoder's side. Default: the encoder's maximum."),
-    ]
+    source_context: Annotated[Count | None, options_of(SizeOptions)["source_context"]]
 
 
 class AccumulationOptions(TypedDict, total=False):
@@ -223,7 +194,7 @@ class MemoryOptions(TrainingOptions, total=False):
         Option(
             "--kernel",
             also=("--attn-implementation", "--attn-impl"),
-            parse=_choice(
+            parse=choice(
                 *get_args(TrainingKernel),
                 metavar="KERNEL",
                 sdpa="flash",
@@ -241,7 +212,7 @@ class MemoryOptions(TrainingOptions, total=False):
         str | None,
         Option(
             "--loss",
-            parse=_choice(*get_args(Loss), liger="fused", cce="fused"),
+            parse=choice(*get_args(Loss), liger="fused", cce="fused"),
             help="Cross-entropy: full, chunked (8 chunks) or fused with the head. Default: full.",
         ),
     ]
@@ -272,7 +243,7 @@ class OptimizerOptions(DtypeOptions, total=False):
         Option(
             "--optimizer",
             also=("--optim",),
-            parse=Parser(_optimizer, "NAME"),
+            parse=choice(*OPTIMIZERS, metavar="NAME", **ALIASES),
             common=True,
             help=f"{', '.join(OPTIMIZERS)}. Default: adamw.",
         ),
@@ -281,7 +252,7 @@ class OptimizerOptions(DtypeOptions, total=False):
         str | None,
         Option(
             "--optimizer-step",
-            parse=_choice(*get_args(Stepping)),
+            parse=choice(*get_args(Stepping)),
             help="Implementation of the step: fused, foreach or loop. Default: fused.",
         ),
     ]
@@ -326,7 +297,7 @@ class FrozenOptions(TypedDict, total=False):
         Option(
             "--weights-dtype",
             also=("--quantization",),
-            parse=_choice(*QUANTIZED, metavar="DTYPE", fp4="nf4", int4="nf4", **{"4bit": "nf4", "8bit": "int8"}),
+            parse=choice(*QUANTIZED, metavar="DTYPE", fp4="nf4", int4="nf4", **{"4bit": "nf4", "8bit": "int8"}),
             common=True,
             help="Frozen matrices in nf4 (QLoRA) or int8. Default: --dtype.",
         ),
@@ -361,14 +332,7 @@ class DurationOptions(TypedDict, total=False):
     ]
     mfu: Annotated[
         float | str | None,
-        Option(
-            "--mfu",
-            metavar="SHARE",
-            parse=TEXT,
-            axis=False,
-            common=True,
-            help="Share of the GPUs' peak FLOP/s, as 0.4.",
-        ),
+        Option("--mfu", parse=SHARE, axis=False, common=True, help="Share of the GPUs' peak FLOP/s, as 0.4."),
     ]
 
 
@@ -376,7 +340,7 @@ class HourPriceOptions(TypedDict, total=False):
     """What a GPU costs."""
 
     price: Annotated[
-        float | str | None, Option("--price", metavar="MONEY", parse=TEXT, axis=False, help="Price of a GPU-hour.")
+        float | str | None, Option("--price", metavar="MONEY", parse=DECIMAL, axis=False, help="Price of a GPU-hour.")
     ]
 
 

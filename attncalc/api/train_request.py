@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +17,7 @@ from ..hardware import Gpu
 from ..model import ModelSpec
 from ..options import parsed
 from ..records import NamedTuple
-from ..units import parse_count, parse_decimal, truncate
+from ..units import parse_count, truncate
 from ..workload import Workload
 from .inputs import DEFAULT_CONTEXT, read_model, read_source
 from .options import ModelOptions
@@ -62,7 +61,7 @@ def read_train_request(model: ModelLike, options: TrainOptions) -> TrainRequest:
     check_kinds(run)
     if auto and not all_gpus:
         run = with_auto(run, auto)
-    mfu, price, tokens = _share(values.get("mfu")), _price(values.get("price")), values.get("tokens")
+    mfu, price, tokens = values.get("mfu"), values.get("price"), values.get("tokens")
     if tokens and all_gpus:
         raise AttncalcError("--tokens cannot be combined with --gpu all", "give one GPU: --gpu h100-80gb")
     if tokens and (run.gpu is None or mfu is None):
@@ -70,7 +69,7 @@ def read_train_request(model: ModelLike, options: TrainOptions) -> TrainRequest:
     for name, value in (("mfu", mfu), ("price", price)):
         if value is not None and not tokens:
             raise AttncalcError(f"--{name} needs --tokens", "give the tokens to train on, as --tokens 15T")
-    return TrainRequest(run, auto, all_gpus, tokens, mfu, price)
+    return TrainRequest(run, auto, all_gpus, tokens, mfu and float(mfu), price and float(price))
 
 
 def with_auto(run: Training, auto: str) -> Training:
@@ -216,22 +215,3 @@ def _lora(text: str, spec: ModelSpec) -> Lora:
     if not found:
         raise BadValueError("--lora has no targets", "leave them out for all linear layers, or give targets=q+v")
     return Lora(parse_count(rank, "--lora r"), tuple(dict.fromkeys(found)))
-
-
-def _share(value: Any) -> float | None:
-    if value is None:
-        return None
-    numerator, denominator = parse_decimal(str(value), "--mfu", upper=1)
-    return numerator / denominator
-
-
-def _price(value: Any) -> float | None:
-    if value is None:
-        return None
-    numerator, denominator = parse_decimal(str(value), "--price")
-    return numerator / denominator
-
-
-def on_gpu(run: Training, gpu: Gpu) -> Training:
-    """Return the run on another GPU."""
-    return dataclasses.replace(run, gpu=gpu)

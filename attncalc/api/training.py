@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from ..units import BYTES, human
 from .arguments import takes
 from .results import Result, model_subject, workload_subject
 from .train_options import TrainOptions
-from .train_request import TrainRequest, on_gpu, read_train_request, with_auto
+from .train_request import TrainRequest, read_train_request, with_auto
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -70,6 +71,6 @@ def request_report(request: TrainRequest, *, full: bool = False) -> Report:
     """Return the report of a request: of one GPU, or one row per known GPU."""
     if not request.all_gpus:
         return train_report(request_answer(request), full=full, mfu=request.mfu)
-    runs = [on_gpu(request.run, gpu_of(name)) for name in gpu_names()]
+    runs = [dataclasses.replace(request.run, gpu=gpu_of(name)) for name in gpu_names()]
     found = [with_auto(run, request.auto) if request.auto else run for run in runs]
     return gpus_report([answer(run, auto=request.auto, with_changes=False) for run in found], full=full)

@@ -7,27 +7,25 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttncalcError
+from ..quantity import Ratio, ratio
 from ..units import parse_decimal, truncate
 from .gpus import LIMIT, gpu
 
 _EXAMPLE = "write --price h100=2.49,h200=3.79, or a .yaml file with a line per GPU, as 'h100: 2.49'"
 
-Price = tuple[int, int]
-"""A price exactly, as numerator and denominator."""
 
-
-def read_prices(given: str | Mapping[str, Any]) -> dict[str, Price]:
+def read_prices(given: str | Mapping[str, Any]) -> dict[str, Ratio]:
     """Return {name of a GPU: price of an hour} of 'h100=2.49,h200=3.79', of a YAML file, or of a mapping.
 
     Raises AttncalcError if a GPU is unknown or given twice, a price is no number above 0, or the file is no mapping.
     """
     pairs = list(given.items()) if isinstance(given, Mapping) else _pairs(given)
-    prices: dict[str, Price] = {}
+    prices: dict[str, Ratio] = {}
     for name, price in pairs:
         known = gpu(str(name).strip()).name
         if known in prices:
             raise AttncalcError(f"--price: {known} has two prices", "give one of them")
-        prices[known] = parse_decimal(str(price), f"--price {truncate(name)}")
+        prices[known] = ratio(*parse_decimal(str(price), f"--price {truncate(name)}"))
     if not prices:
         raise AttncalcError("--price has no prices", _EXAMPLE)
     return prices

@@ -32,15 +32,11 @@ class SplitCacheOptions(TypedDict, total=False):
 
     kv_dtype_k: Annotated[
         str | None,
-        Option(
-            *("--kv-dtype-k", "--cache-type-k", "-ctk"), metavar="DTYPE", parse=DTYPE_OR_AUTO, help="Dtype of K alone."
-        ),
+        Option(*("--kv-dtype-k", "--cache-type-k", "-ctk"), parse=DTYPE_OR_AUTO, help="Dtype of K alone."),
     ]
     kv_dtype_v: Annotated[
         str | None,
-        Option(
-            *("--kv-dtype-v", "--cache-type-v", "-ctv"), metavar="DTYPE", parse=DTYPE_OR_AUTO, help="Dtype of V alone."
-        ),
+        Option(*("--kv-dtype-v", "--cache-type-v", "-ctv"), parse=DTYPE_OR_AUTO, help="Dtype of V alone."),
     ]
 
 
@@ -51,7 +47,6 @@ class PagedOptions(TypedDict, total=False):
         Count | None,
         Option(
             *("--block-size", "--page-size"),
-            metavar="N",
             parse=COUNT,
             help="Tokens per block (vLLM) or page (SGLang).",
         ),
@@ -66,7 +61,7 @@ class PagedOptions(TypedDict, total=False):
     ]
     mamba_ssm_cache_dtype: Annotated[
         str | None,
-        Option("--mamba-ssm-cache-dtype", metavar="DTYPE", parse=DTYPE_OR_AUTO, help="Dtype of recurrent states."),
+        Option("--mamba-ssm-cache-dtype", parse=DTYPE_OR_AUTO, help="Dtype of recurrent states."),
     ]
 
 
@@ -88,7 +83,6 @@ class DraftOptions(TypedDict, total=False):
         Count | None,
         Option(
             *("--speculative-tokens", "--num-speculative-tokens"),
-            metavar="N",
             parse=COUNT_OR_ZERO,
             help="Tokens that a drafter proposes per step.",
         ),
@@ -97,7 +91,6 @@ class DraftOptions(TypedDict, total=False):
         Count | None,
         Option(
             "--speculative-layers",
-            metavar="N",
             parse=COUNT_OR_ZERO,
             help="Layers of the drafter, each like the model's last attention layer: 1 for multi-token prediction.",
         ),
@@ -120,7 +113,6 @@ class LoraOptions(TypedDict, total=False):
         Count | None,
         Option(
             "--max-lora-rank",
-            metavar="N",
             parse=COUNT,
             help="Rank of the buffers for adapters. vLLM's default: 16.",
         ),

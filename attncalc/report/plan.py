@@ -9,10 +9,9 @@ from typing import Any
 from ..hardware import Gpu
 from ..model import plural
 from ..plot.chart import Picture
-from ..quantity import Ratio, ceil_div, named, quantity, ratio, symbol
+from ..quantity import ceil_div, named, quantity, ratio, symbol
 from ..serving.launch import launch_command
-from ..serving.load_bounds import Load
-from ..serving.plan import Candidate, Demand, Exact, Plan, Pool, Pools, Row, Size
+from ..serving.plan import Candidate, Demand, Plan, Pool, Pools, Row, Size
 from ..serving.published import published_range
 from ..serving.request import resolve
 from ..units import NO_UNIT, PER_SECOND, SECONDS, count, quotient
@@ -184,8 +183,7 @@ def _published(row: Row) -> dict[str, Any]:
     candidate, speed = row.candidate, row.speed
     if speed is None or row.demand.efficiency is not None:
         return dict.fromkeys(_PUBLISHED)
-    traffic = candidate.users.traffic
-    found = published_range(candidate.resolved, Load(row.requests, traffic.prompt, traffic.output))
+    found = published_range(candidate.resolved, candidate.load(row.requests))
     if found is None:
         return dict.fromkeys(_PUBLISHED)
     tokens = row.replicas * float(speed.planning_tokens_per_second)
@@ -202,12 +200,12 @@ def row_figures(row: Row) -> tuple[Figure, ...]:
     needed = quantity(ceil_div(users, most)) if most else quantity(1)
     replicas = needed if int(needed) == row.replicas else symbol("replicas", row.replicas, "replicas")
     gpus = named(replicas, "replicas", "replicas") * each
-    served = None if most is None else quantity(replicas * most)
-    price = demand.prices.get(candidate.gpu.name)
-    watts = candidate.gpu.watts
-    power = named(gpus, "gpus", "GPUs") * symbol("watts", watts, "W of a GPU at most") if watts else None
+    served = headroom = None
+    if most is not None:
+        served = quantity(replicas * most)
+        headroom = ratio(quantity(named(served, "users_all_replicas", "users of all replicas") - users), users)
     speed = row.speed
-    times = (speed.ttft, speed.tpot, _of_all(speed.tokens_per_second, replicas)) if speed else (None, None, None)
+    times = (speed.ttft, speed.tpot, row.tokens_per_second) if speed else (None, None, None)
     bounds, estimates = ((None, None, None), times) if demand.efficiency else (times, (None, None, None))
     return FIGURES.filled(
         gpus=gpus,
@@ -217,47 +215,18 @@ def row_figures(row: Row) -> tuple[Figure, ...]:
         users_per_replica=None if most is None else quantity(most),
         users_per_replica_worst=None if candidate.worst is None else quantity(candidate.worst),
         users_all_replicas=served,
-        headroom=None if served is None else _headroom(served, users),
+        headroom=headroom,
         ttft_bound=bounds[0],
         tpot_bound=bounds[1],
         tokens_per_second_bound=bounds[2],
         ttft_estimate=estimates[0],
         tpot_estimate=estimates[1],
         tokens_per_second_estimate=estimates[2],
-        price_per_million_tokens=_per_million(_price(gpus, price), times[2]) if price and times[2] else None,
-        watts=None if power is None else quantity(power),
-        kwh_per_million_tokens=_per_million(ratio(power, _KILO), times[2]) if power and times[2] else None,
-        price_per_hour=None if price is None else _price(gpus, price),
+        price_per_million_tokens=row.price_per_million,
+        watts=row.watts,
+        kwh_per_million_tokens=row.kwh_per_million,
+        price_per_hour=row.price,
     )
-
-
-def _of_all(speed: Ratio, replicas: int) -> Ratio:
-    one = symbol("tokens", speed.numerator, "output tokens of one replica")
-    return ratio(one * named(replicas, "replicas", "replicas"), symbol("seconds", speed.denominator, "per so many s"))
-
-
-_KILO = symbol("kilo", 1000, "W of a kW")
-
-
-def _per_million(price: Ratio, speed: Ratio) -> Ratio:
-    """Return what a million tokens take of something of which an hour takes `price`."""
-    million = symbol("million", 10**6, "tokens")
-    seconds = symbol("hour", 3600, "s")
-    return ratio(
-        symbol("price", price.numerator, "price") * million * symbol("s", speed.denominator, "s"),
-        symbol("scale", price.denominator, "scale of the price")
-        * seconds
-        * symbol("tokens", speed.numerator, "tokens"),
-    )
-
-
-def _headroom(served: int, users: int) -> Ratio:
-    return ratio(quantity(named(served, "users_all_replicas", "users of all replicas") - users), users)
-
-
-def _price(gpus: int, price: tuple[int, int]) -> Ratio:
-    cost = quantity(named(gpus, "gpus", "GPUs") * symbol("price", price[0], f"price of a GPU-hour, times {price[1]}"))
-    return ratio(cost, symbol("scale", price[1], "scale of the price"))
 
 
 # The screen
@@ -298,8 +267,7 @@ def asked(demand: Demand) -> str:
     """Return what is asked for: '500 users', or '20 requests/s'."""
     if demand.users is not None:
         return plural(demand.users, "user")
-    assert demand.rate is not None
-    return f"{number(demand.rate[0] / demand.rate[1])} requests/s"
+    return f"{number(demand.load)} requests/s"
 
 
 def _targets(demand: Demand) -> Iterator[str]:
@@ -398,21 +366,26 @@ def _columns(plan: Plan, rows: Sequence[Row]) -> _Columns:
         (Column("worst"), [_number(row.worst) for row in rows]),
     ]
     if plan.demand.prices:
-        columns.append((Column("price\n/hour"), ["-" if row.price is None else f"{row.price:,.2f}" for row in rows]))
+        columns.append((Column("price\n/hour"), [f"{float(row.price):,.2f}" if row.price else "-" for row in rows]))
     least, most = (" >=", " <=") if plan.demand.efficiency is None else ("", "")
     speeds = [row.speed for row in rows]
     columns += [
         (Column(f"TTFT\n{least[1:]}"), [quotient(float(s.ttft), SECONDS) if s else "-" for s in speeds]),
         (Column(f"TPOT\n{least[1:]}"), [quotient(float(s.tpot), SECONDS) if s else "-" for s in speeds]),
-        (Column(f"tokens\n/s{most}"), [f"{row.tokens_per_second:,.0f}" if row.speed else "-" for row in rows]),
+        (
+            Column(f"tokens\n/s{most}"),
+            [f"{float(speed):,.0f}" if speed else "-" for speed in (row.tokens_per_second for row in rows)],
+        ),
     ]
     if plan.demand.prices:
         per_million = [row.price_per_million for row in rows]
-        columns.append((Column(f"price\n/M{least}"), ["-" if p is None else f"{p:,.3g}" for p in per_million]))
+        columns.append(
+            (Column(f"price\n/M{least}"), [f"{float(price):,.3g}" if price else "-" for price in per_million])
+        )
     if plan.demand.shows_power:
         columns.append((Column("kW"), [f"{row.watts / 1000:,.2f}" if row.watts else "-" for row in rows]))
         energies = [row.kwh_per_million for row in rows]
-        columns.append((Column("kWh\n/M"), [f"{kwh:,.3g}" if kwh else "-" for kwh in energies]))
+        columns.append((Column("kWh\n/M"), [f"{float(kwh):,.3g}" if kwh else "-" for kwh in energies]))
     limits = [_limit(candidate) for candidate in candidates]
     if {*limits} != {"cache"}:
         columns.append((Column("limit", "left"), limits))
@@ -495,7 +468,7 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
     yield f"users: on average, with half of the output{worst}."
     times = "TPOT per token" if "TTFT" in hidden else "TTFT to the first token, TPOT per token"
     if demand.efficiency:
-        share = number(demand.efficiency[0] / demand.efficiency[1])
+        share = number(float(demand.efficiency))
         yield f"{times}: estimates at --efficiency {share}."
     elif any(row.speed for row in plan.rows):
         yield f"{times}: bounds; --efficiency 0.5 estimates."
@@ -530,10 +503,10 @@ def _load_facts(plan: Plan) -> dict[str, Any]:
     traffic = request.traffic
     return {
         "users": plan.demand.users,
-        "rate": _decimal(plan.demand.rate),
+        "rate": plan.demand.rate and float(plan.demand.rate),
         "ttft": plan.demand.ttft,
         "tpot": plan.demand.tpot,
-        "efficiency": _decimal(plan.demand.efficiency),
+        "efficiency": plan.demand.efficiency and float(plan.demand.efficiency),
         "spread": plan.demand.spread,
         "prompt": traffic.prompt,
         "output": traffic.output,
@@ -541,10 +514,6 @@ def _load_facts(plan: Plan) -> dict[str, Any]:
         "tokens_average": int(traffic.average_tokens),
         "tokens_worst": int(traffic.worst_tokens),
     }
-
-
-def _decimal(number: Exact | None) -> float | None:
-    return None if number is None else number[0] / number[1]
 
 
 def _size_facts(size: Size) -> dict[str, Any]:
@@ -558,7 +527,7 @@ def _size_facts(size: Size) -> dict[str, Any]:
         "gpus": row.gpus if row else None,
         "nodes": row.nodes if row else None,
         "replicas": row.replicas if row else None,
-        "price_per_hour": row.price if row else None,
+        "price_per_hour": float(row.price) if row and row.price else None,
     }
 
 

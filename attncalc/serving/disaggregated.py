@@ -15,7 +15,7 @@ from typing import Any
 from ..cost.cache import kv_cache
 from ..errors import AttncalcError
 from ..search import first_true
-from .load_bounds import Load, steps_of
+from .load_bounds import steps_of
 from .plan import NO_USERS_LIMIT, Candidate, Demand, Pool, Pools
 
 
@@ -45,12 +45,9 @@ def _smallest(candidates: Sequence[Candidate], demand: Demand) -> Pools | None:
 
 def _times(candidate: Candidate, requests: int, demand: Demand) -> tuple[float, float] | None:
     """Return the seconds of a prefill, and of a decode step of so many requests; None without the GPU's FLOP/s."""
-    traffic = candidate.users.traffic
-    shared = traffic.shared_tokens / traffic.prompt if candidate.users.shares_prefix else 0.0
-    load = Load(requests, traffic.prompt, traffic.output, shared)
-    share = 1.0 if demand.efficiency is None else demand.efficiency[0] / demand.efficiency[1]
+    share = float(demand.efficiency or 1)
     try:
-        steps = steps_of(candidate.resolved, load, "fewest" if demand.efficiency is None else "expected")
+        steps = steps_of(candidate.resolved, candidate.load(requests), "expected" if demand.efficiency else "fewest")
     except AttncalcError:
         return None
     return float(steps.alone.seconds) / share, float(steps.decode.seconds) / share
@@ -79,8 +76,7 @@ def _decoders(decode: tuple[Candidate, int, float], demand: Demand) -> int:
     candidate, most, tpot = decode
     if demand.users is not None:
         return -(-demand.users // most)
-    assert demand.rate is not None
-    return max(1, math.ceil(demand.rate[0] / demand.rate[1] * _steps(candidate) * tpot / most))
+    return max(1, math.ceil(demand.load * _steps(candidate) * tpot / most))
 
 
 def _steps(candidate: Candidate) -> int:
@@ -90,14 +86,10 @@ def _steps(candidate: Candidate) -> int:
 
 def _pools(prefill: tuple[Candidate, float], decode: tuple[Candidate, int, float], demand: Demand) -> Pools:
     (prefiller, ttft), (decoder, _, tpot) = prefill, decode
-    if demand.users is not None:
-        rate = demand.users / (ttft + _steps(decoder) * tpot)
-    else:
-        assert demand.rate is not None
-        rate = demand.rate[0] / demand.rate[1]
+    rate = demand.load if demand.users is None else demand.users / (ttft + _steps(decoder) * tpot)
     pools = Pool(prefiller, max(1, math.ceil(rate * ttft - 1e-9))), Pool(decoder, _decoders(decode, demand))
     price = demand.prices.get(decoder.gpu.name)
-    cost = None if price is None else (pools[0].gpus + pools[1].gpus) * price[0] / price[1]
+    cost = None if price is None else (pools[0].gpus + pools[1].gpus) * price.numerator / price.denominator
     return Pools(*pools, rate, ttft, tpot, _cache_of_prompt(decoder), cost)
 
 

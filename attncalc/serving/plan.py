@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import AttncalcError
 from ..hardware import Gpu
-from ..quantity import Ratio, ratio, symbol
+from ..quantity import Quantity, Ratio, quantity, ratio, symbol
 from ..records import NamedTuple
 from ..search import first_true
 from ..units import SECONDS, count, quotient
@@ -27,8 +27,6 @@ from .weights import weights
 MOST_CANDIDATES = 1_000_000
 """Candidates of the largest plan."""
 SORT_KEYS = ("gpus", "price", "price-per-token", "time-per-token", "headroom")
-Exact = tuple[int, int]
-"""A number exactly, as numerator and denominator."""
 NO_USERS_LIMIT = 1 << 20
 """Requests with which an engine without a limit is bounded."""
 
@@ -58,6 +56,12 @@ class Candidate(NamedTuple):
     def gpu(self) -> Gpu:
         assert self.resolved.gpu is not None
         return self.resolved.gpu
+
+    def load(self, requests: int) -> Load:
+        """Return so many concurrent requests of the users, with the part of a shared prefix that is cached."""
+        traffic = self.users.traffic
+        shared = traffic.shared_tokens / traffic.prompt if self.users.shares_prefix else 0.0
+        return Load(requests, traffic.prompt, traffic.output, shared)
 
     @property
     def group(self) -> tuple[str, str, str | None, str | None]:
@@ -89,25 +93,33 @@ class Demand(NamedTuple):
 
     Attributes:
         users: Concurrent requests; None if `rate` is given.
-        rate: Requests per second, as numerator and denominator.
+        rate: Requests per second; None if `users` is given.
         ttft: Seconds to the first token at most; None without a target.
         tpot: Seconds per output token at most; None without a target.
-        efficiency: The part of the roofline that is reached, as numerator and denominator; None for bounds.
+        efficiency: The part of the roofline that is reached; None for bounds.
         spread: Whether the rest must serve them if one node fails.
         max_gpus: The most GPUs; None without a limit.
-        prices: {name of a GPU: price of an hour, as numerator and denominator}.
+        prices: {name of a GPU: price of an hour}.
         shows_power: Whether the screen shows the power of the GPUs.
     """
 
     users: int | None
-    rate: Exact | None = None
+    rate: Ratio | None = None
     ttft: float | None = None
     tpot: float | None = None
-    efficiency: Exact | None = None
+    efficiency: Ratio | None = None
     spread: bool = False
     max_gpus: int | None = None
-    prices: Mapping[str, Exact] = MappingProxyType({})
+    prices: Mapping[str, Ratio] = MappingProxyType({})
     shows_power: bool = False
+
+    @property
+    def load(self) -> float:
+        """The users, or the requests per second."""
+        if self.users is not None:
+            return self.users
+        assert self.rate is not None
+        return float(self.rate)
 
     @property
     def is_bound(self) -> bool:
@@ -117,7 +129,7 @@ class Demand(NamedTuple):
     def times(self, factor: float) -> Demand:
         """Return the demand of as many times the users, or the requests per second."""
         if self.rate is not None:
-            return self._replace(rate=(round(self.rate[0] * factor * 10**6), self.rate[1] * 10**6))
+            return self._replace(rate=ratio(round(self.rate.numerator * factor * 10**6), self.rate.denominator * 10**6))
         assert self.users is not None
         return self._replace(users=math.ceil(self.users * factor - 1e-9))
 
@@ -167,32 +179,54 @@ class Row(NamedTuple):
         return float("inf") if self.users is None else self.users / self.asked - 1
 
     @property
-    def tokens_per_second(self) -> float | None:
+    def tokens_per_second(self) -> Ratio | None:
         """Output tokens per second of all replicas; None if it is not known."""
-        return self.replicas * float(self.speed.tokens_per_second) if self.speed else None
+        if self.speed is None:
+            return None
+        of_one = self.speed.tokens_per_second
+        tokens = symbol("tokens", of_one.numerator, "output tokens of one replica")
+        seconds = symbol("seconds", of_one.denominator, "per so many s")
+        return ratio(tokens * symbol("replicas", self.replicas, "replicas"), seconds)
 
     @property
-    def price(self) -> float | None:
+    def price(self) -> Ratio | None:
         """Price of an hour; None if that of the GPU is not given."""
-        price = self.demand.prices.get(self.candidate.gpu.name)
-        return None if price is None else self.gpus * price[0] / price[1]
+        each = self.demand.prices.get(self.candidate.gpu.name)
+        if each is None:
+            return None
+        price = symbol("price", each.numerator, f"price of a GPU-hour, times {each.denominator}")
+        return ratio(quantity(self._gpus * price), symbol("scale", each.denominator, "scale of the price"))
 
     @property
-    def watts(self) -> int | None:
+    def watts(self) -> Quantity | None:
         """The most power of all GPUs; None if it is unknown."""
-        return self.gpus * self.candidate.gpu.watts or None
+        watts = self.candidate.gpu.watts
+        return quantity(self._gpus * symbol("watts", watts, "W of a GPU at most")) if watts else None
 
     @property
-    def kwh_per_million(self) -> float | None:
+    def kwh_per_million(self) -> Ratio | None:
         """kWh of a million output tokens at that power; None if it or the speed is unknown."""
-        speed = self.tokens_per_second
-        return None if self.watts is None or not speed else self.watts * 10**3 / (3600 * speed)
+        watts = self.watts
+        return self._per_million(None if watts is None else ratio(watts, symbol("kilo", 1000, "W of a kW")))
 
     @property
-    def price_per_million(self) -> float | None:
+    def price_per_million(self) -> Ratio | None:
         """Price of a million output tokens; None without a price, and if the speed is not known."""
+        return self._per_million(self.price)
+
+    @property
+    def _gpus(self) -> Quantity:
+        return symbol("gpus", self.gpus, "GPUs")
+
+    def _per_million(self, price: Ratio | None) -> Ratio | None:
+        """Return what a million tokens take of something of which an hour takes `price`."""
         speed = self.tokens_per_second
-        return None if self.price is None or not speed else self.price * 10**6 / (3600 * speed)
+        if price is None or speed is None:
+            return None
+        million, hour = symbol("million", 10**6, "tokens"), symbol("hour", 3600, "s")
+        seconds, tokens = symbol("s", speed.denominator, "s"), symbol("tokens", speed.numerator, "tokens")
+        scale = symbol("scale", price.denominator, "scale of the price")
+        return ratio(symbol("price", price.numerator, "price") * million * seconds, scale * hour * tokens)
 
 
 class Found(NamedTuple):
@@ -310,12 +344,10 @@ def replica(request: FitRequest, split: Split) -> list[Candidate]:
     return [Candidate(resolved, split, deployment.verdict(batch, context), answer, most, worst, limited_by)]
 
 
-def speed_of(candidate: Candidate, requests: int, efficiency: Exact | None) -> Speed | None:
+def speed_of(candidate: Candidate, requests: int, efficiency: Ratio | None) -> Speed | None:
     """Return how fast a replica can be with so many concurrent requests; None without the GPU's FLOP/s."""
-    traffic = candidate.users.traffic
-    shared = traffic.shared_tokens / traffic.prompt if candidate.users.shares_prefix else 0.0
     try:
-        bounds = bounds_of_load(candidate.resolved, Load(requests, traffic.prompt, traffic.output, shared))
+        bounds = bounds_of_load(candidate.resolved, candidate.load(requests))
     except AttncalcError:
         return None
     if bounds.tpot is None or bounds.tokens_per_second is None or bounds.planning_tokens_per_second is None:
@@ -324,8 +356,8 @@ def speed_of(candidate: Candidate, requests: int, efficiency: Exact | None) -> S
     if efficiency is None:
         return Speed(bounds.ttft, bounds.tpot, bounds.tokens_per_second, planning, bounds.bound_by)
     assert bounds.planning_tpot is not None
-    part = symbol("efficiency", efficiency[0], f"of the roofline, times {efficiency[1]}")
-    scale = symbol("scale", efficiency[1], "scale of the efficiency")
+    part = symbol("efficiency", efficiency.numerator, f"of the roofline, times {efficiency.denominator}")
+    scale = symbol("scale", efficiency.denominator, "scale of the efficiency")
 
     def longer(seconds: Ratio) -> Ratio:
         return ratio(seconds.numerator * scale, seconds.denominator * part)
@@ -362,25 +394,21 @@ def row(candidate: Candidate, demand: Demand, *, with_speed: bool = True) -> Row
     within = limited(candidate, demand)
     if within is None:
         return None
-    if demand.users is not None:
-        needed = 1 if within.most is None else -(-demand.users // within.most)
-        found = _placed_row(within, demand, needed)
-        requests = -(-demand.users // found.replicas)
-    else:
+    needed, requests = 1, 0
+    if demand.users is None:
         by_rate = _replicas_for_rate(within, demand)
         if by_rate is None:
             return None
         needed, requests = by_rate
-        found = _placed_row(within, demand, needed)
-    if demand.max_gpus is not None and found.gpus > demand.max_gpus:
+    elif within.most is not None:
+        needed = -(-demand.users // within.most)
+    replicas, nodes = placed(needed, within.split.gpus, within.gpu.per_node, spread=demand.spread)
+    if demand.max_gpus is not None and replicas * within.split.gpus > demand.max_gpus:
         return None
+    if demand.users is not None:
+        requests = -(-demand.users // replicas)
     speed = speed_of(within, requests, demand.efficiency) if with_speed else None
-    return found._replace(requests=requests, speed=speed)
-
-
-def _placed_row(candidate: Candidate, demand: Demand, needed: int) -> Row:
-    replicas, nodes = placed(needed, candidate.split.gpus, candidate.gpu.per_node, spread=demand.spread)
-    return Row(candidate, replicas, nodes, 1, None, demand)
+    return Row(within, replicas, nodes, requests, speed, demand)
 
 
 def _replicas_for_rate(candidate: Candidate, demand: Demand) -> tuple[int, int] | None:
@@ -389,15 +417,14 @@ def _replicas_for_rate(candidate: Candidate, demand: Demand) -> tuple[int, int] 
     A replica serves at most as many per second as with all requests that it runs. With fewer replicas it could not
     keep up; the concurrent requests are the fewest with which it does (Little's law with the time at that load).
     """
-    assert demand.rate is not None
     most = candidate.most or NO_USERS_LIMIT
-    rate, fastest = demand.rate[0] / demand.rate[1], _served(candidate, most, demand)
+    fastest = _served(candidate, most, demand)
     if not fastest:
         return None
-    needed = max(1, math.ceil(rate / fastest))
+    needed = max(1, math.ceil(demand.load / fastest))
 
     def is_enough(requests: int) -> bool:
-        return requests == most or _served(candidate, requests, demand) >= rate / needed
+        return requests == most or _served(candidate, requests, demand) >= demand.load / needed
 
     return needed, first_true(is_enough, 0, most)
 
@@ -628,8 +655,8 @@ def sorted_rows(found: Iterable[Row], sort: str) -> list[Row]:
         tpot = float(one.speed.tpot) if one.speed else unknown
         first = {
             "gpus": one.gpus,
-            "price": one.price or 0.0,
-            "price-per-token": one.price_per_million or unknown,
+            "price": float(one.price or 0),
+            "price-per-token": float(one.price_per_million or unknown),
             "time-per-token": tpot,
             "headroom": -one.headroom,
         }[sort]

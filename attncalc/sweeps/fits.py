@@ -92,11 +92,11 @@ class Need(NamedTuple):
 
     Attributes:
         users: Concurrent users; None if they are not given.
-        prices: {name of a GPU: price of an hour, as numerator and denominator}.
+        prices: {name of a GPU: price of an hour}.
     """
 
     users: int | None = None
-    prices: Mapping[str, tuple[int, int]] = MappingProxyType({})
+    prices: Mapping[str, Ratio] = MappingProxyType({})
 
     def figures(self, resolved: ResolvedRequest, of_one: Users | None) -> dict[str, int | float | None]:
         """Return the figures of columns.NEED; None for those that do not apply."""
@@ -106,7 +106,7 @@ class Need(NamedTuple):
         if self.users is not None:
             gpus = None if served == 0 else resolved.gpus * (-(-self.users // served) if served else 1)
         price = self.prices.get(resolved.gpu.name) if resolved.gpu else None
-        cost = None if price is None or gpus is None else gpus * price[0] / price[1]
+        cost = None if price is None or gpus is None else gpus * price.numerator / price.denominator
         return {
             "users_all_replicas": served,
             "gpus_needed": None if self.users is None or not resolved.gpu else gpus,

@@ -8,7 +8,6 @@ from typing import Any, cast
 from ..api.train_options import TrainOptions
 from ..api.train_request import read_train_request
 from ..api.training import request_answer
-from ..hardware import Gpu
 from ..model import ModelSpec
 from ..report.train import train_figures
 from .fits import Need
@@ -31,13 +30,9 @@ class Trains:
         """Return the figures. Raises AttncalcError as `train` does."""
         options = cast("TrainOptions", {**self._options, "batch": batch, "context": context})
         request = read_train_request(self._model, options)
-        if gpu := request.run.gpu:
-            request = request._replace(price=self._price(gpu))
+        price = self._prices.get(request.run.gpu.name) if request.run.gpu else None
+        request = request._replace(price=price and float(price))
         of = request_answer(request, with_changes=False)
         values: dict[str, Any] = {figure.name: figure.value for figure in train_figures(of)}
         values |= {"verdict": of.result.verdict, "fits": of.result.fits, "price": of.time and of.time.money}
         return tuple([values[name] for name in self._columns])
-
-    def _price(self, gpu: Gpu) -> float | None:
-        above, below = self._prices.get(gpu.name, (None, 1))
-        return None if above is None else above / below

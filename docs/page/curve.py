@@ -14,7 +14,7 @@ from attncalc.report.report import Report
 from attncalc.units import BYTES, NO_UNIT, TOKENS, human
 
 if TYPE_CHECKING:
-    from attncalc.serving.plan import Demand, Plan
+    from attncalc.serving.plan import Plan
 
 MOST_LINES = 6
 """As many as the page has colours for."""
@@ -113,17 +113,14 @@ def _users_curve(plan: Plan) -> Curve:
     """Return the fewest GPUs over the users, or over the requests per second, for each model."""
     from attncalc.serving.plan import rows, sorted_rows
 
-    def load(demand: Demand) -> float:
-        return demand.users or (demand.rate[0] / demand.rate[1] if demand.rate else 0)
-
     points: dict[str, list[tuple[float, float | None]]] = {request.model.name: [] for request in plan.requests}
-    for asked, demand in {load(each): each for each in map(plan.demand.times, FACTORS)}.items():
+    for asked, demand in {each.load: each for each in map(plan.demand.times, FACTORS)}.items():
         best = sorted_rows(rows(plan.found.candidates, demand, with_speed=False), "gpus")
         for model, of_model in points.items():
             of_model.append((asked, next((row.gpus for row in best if row.candidate.group[0] == model), None)))
     x_label = "users" if plan.demand.users else "requests per second"
     lines = _lines("GPUs", x_label, {model: tuple(of_model) for model, of_model in points.items()}, NO_UNIT)
-    return Curve(lines, load(plan.demand))
+    return Curve(lines, plan.demand.load)
 
 
 def _lines(

@@ -74,7 +74,6 @@ class LlamacppOptions(SplitCacheOptions, total=False):
         Count | None,
         Option(
             *("--n-cpu-moe", "-ncmoe"),
-            metavar="N",
             parse=COUNT_OR_ZERO,
             help="The routed experts of the first N layers on the host.",
             needs_gpu=True,
@@ -128,7 +127,6 @@ class LlamacppOptions(SplitCacheOptions, total=False):
         str | None,
         Option(
             *("--kv-dtype-k-draft", "--cache-type-k-draft", "-ctkd"),
-            metavar="DTYPE",
             parse=DTYPE_OR_AUTO,
             help="Dtype of K of the drafter's cache. Default: fp16.",
         ),
@@ -137,7 +135,6 @@ class LlamacppOptions(SplitCacheOptions, total=False):
         str | None,
         Option(
             *("--kv-dtype-v-draft", "--cache-type-v-draft", "-ctvd"),
-            metavar="DTYPE",
             parse=DTYPE_OR_AUTO,
             help="Dtype of V of the drafter's cache. Default: fp16.",
         ),
@@ -146,14 +143,13 @@ class LlamacppOptions(SplitCacheOptions, total=False):
         Count | None,
         Option(
             *("--sequences", "--parallel", "-np"),
-            metavar="N",
             parse=COUNT,
             help="Slots. Default: --batch. Without --batch they share --context, as in llama.cpp.",
         ),
     ]
     ubatch: Annotated[
         Count | None,
-        Option(*("--ubatch", "--ubatch-size", "-ub"), metavar="N", parse=COUNT, help="Tokens per pass. Default: 512."),
+        Option(*("--ubatch", "--ubatch-size", "-ub"), parse=COUNT, help="Tokens per pass. Default: 512."),
     ]
     flash_attn: Annotated[
         str | None, Option("--flash-attn", "-fa", metavar="MODE", help="Flash attention: on, off or auto.")
@@ -162,7 +158,6 @@ class LlamacppOptions(SplitCacheOptions, total=False):
         Count | None,
         Option(
             "--n-outputs-max",
-            metavar="N",
             parse=COUNT,
             help="Rows of logits per pass. Default: one per slot, as llama-server.",
         ),

@@ -52,7 +52,6 @@ class SglangOptions(TypedDict, total=False):
         Count | None,
         Option(
             "--max-running-requests",
-            metavar="N",
             parse=COUNT,
             help="Maximum concurrent requests, which sizes the pools of recurrent states.",
         ),
@@ -77,13 +76,11 @@ class SglangOptions(TypedDict, total=False):
     ]
     chunked_prefill_size: Annotated[
         Count | None,
-        Option(
-            "--chunked-prefill-size", metavar="N", parse=COUNT, help="Tokens of a prefill chunk. Default: by the GPU."
-        ),
+        Option("--chunked-prefill-size", parse=COUNT, help="Tokens of a prefill chunk. Default: by the GPU."),
     ]
     max_mamba_cache_size: Annotated[
         Count | None,
-        Option("--max-mamba-cache-size", metavar="N", parse=COUNT, help="Slots of recurrent states, of all ranks."),
+        Option("--max-mamba-cache-size", parse=COUNT, help="Slots of recurrent states, of all ranks."),
     ]
     enable_hierarchical_cache: Annotated[
         bool,
@@ -118,7 +115,6 @@ class SglangOptions(TypedDict, total=False):
         Count | None,
         Option(
             "--max-loras-per-batch",
-            metavar="N",
             parse=COUNT,
             help="Adapters of a batch, with --enable-lora. Default: 8.",
         ),

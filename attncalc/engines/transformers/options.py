@@ -19,7 +19,6 @@ class TransformersOptions(TypedDict, total=False):
         Count | None,
         Option(
             "--residual-length",
-            metavar="N",
             parse=COUNT,
             help="Newest tokens that a quantized cache keeps in the model's dtype.",
         ),

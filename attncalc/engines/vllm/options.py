@@ -61,13 +61,11 @@ class VllmOptions(TypedDict, total=False):
 
     max_num_batched_tokens: Annotated[
         Count | None,
-        Option("--max-num-batched-tokens", metavar="N", parse=COUNT, help="Tokens per step. Default: by the GPU."),
+        Option("--max-num-batched-tokens", parse=COUNT, help="Tokens per step. Default: by the GPU."),
     ]
     max_num_seqs: Annotated[
         Count | None,
-        Option(
-            "--max-num-seqs", metavar="N", parse=COUNT, help="Sequences per step. Default: by the GPU.", common=True
-        ),
+        Option("--max-num-seqs", parse=COUNT, help="Sequences per step. Default: by the GPU.", common=True),
     ]
     enforce_eager: Annotated[bool, Option("--enforce-eager", help="No CUDA graphs, which take memory from 0.20 on.")]
     allow_long_max_model_len: Annotated[
@@ -126,7 +124,6 @@ class VllmOptions(TypedDict, total=False):
         Count | None,
         Option(
             "--max-cudagraph-capture-size",
-            metavar="N",
             parse=COUNT,
             help="The largest batch with a CUDA graph. Default: 2 --max-num-seqs, at most 512 or 1,024.",
         ),
@@ -149,7 +146,7 @@ class VllmOptions(TypedDict, total=False):
     ]
     max_loras: Annotated[
         Count | None,
-        Option("--max-loras", metavar="N", parse=COUNT, help="Adapters of a step, with --enable-lora. Default: 1."),
+        Option("--max-loras", parse=COUNT, help="Adapters of a step, with --enable-lora. Default: 1."),
     ]
     offline: Annotated[
         bool, Option("--offline", help="Python's class LLM instead of the server, with larger steps by default.")

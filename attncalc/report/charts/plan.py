@@ -57,16 +57,15 @@ def _lines(plan: Plan) -> dict[str, list[Candidate]]:
 def _cost_chart(plan: Plan, capacities: _Capacities, unit: str) -> Lines:
     """Return what the cheapest replicas of each GPU cost, by load; their GPUs without prices."""
     demand = plan.demand
-    most = 2 * (demand.users if demand.users is not None else demand.rate[0] / demand.rate[1])  # type: ignore[index]
-    loads = [most * i / _STEPS for i in range(1, _STEPS + 1)]
+    loads = [2 * demand.load * i / _STEPS for i in range(1, _STEPS + 1)]
     if demand.users is not None:
         loads = sorted({math.ceil(load) for load in loads})
     label = "Price per hour" if demand.prices else "GPUs"
 
     def cost(candidate: Candidate, served: float, load: float) -> float:
         gpus, needed = candidate.split.gpus, max(1, math.ceil(load / served - 1e-9))
-        price = demand.prices.get(candidate.gpu.name, (1, 1))
-        return placed(needed, gpus, candidate.gpu.per_node, spread=demand.spread)[0] * gpus * price[0] / price[1]
+        price = float(demand.prices.get(candidate.gpu.name, 1))
+        return placed(needed, gpus, candidate.gpu.per_node, spread=demand.spread)[0] * gpus * price
 
     series = tuple(
         Series(name, _steps([(load, min(cost(*each, load) for each in of_gpu)) for load in loads]))
@@ -108,8 +107,7 @@ def _frontier(candidates: Sequence[Candidate], demand: Demand) -> tuple[tuple[fl
     """Return (time per token, cost of a million) of replicas and loads; those after it are 1 % cheaper each."""
     found = []
     for candidate in candidates:
-        price = demand.prices.get(candidate.gpu.name, (1, 1))
-        hour = candidate.split.gpus * price[0] / price[1]
+        hour = candidate.split.gpus * float(demand.prices.get(candidate.gpu.name, 1))
         for requests in _loads(candidate.most):
             speed = speed_of(candidate, requests, demand.efficiency)
             if speed is not None:
