@@ -18,6 +18,7 @@ import dataclasses
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
@@ -202,59 +203,78 @@ class Quantity(Constant):
     """An int with its formula. It is made for whole numbers that are not negative.
 
     Attributes:
-        formula: the formula.
         is_traced: whether it is a `Traced` (tracing.py), which records how it is computed in place of a formula.
     """
 
-    formula: Formula
     is_traced: ClassVar[bool] = False
+    _formula: Formula | Callable[[], Formula]
 
     def called(self, function: Callable[[int, int], int], a: int, b: int) -> int:
         """Return function(a, b), one of which is this number; only a `Traced` is asked for it."""
         raise NotImplementedError
 
-    def __new__(cls, value: int, formula: Formula | None = None) -> Quantity:
+    def __new__(cls, value: int, formula: Formula | Callable[[], Formula] | None = None) -> Quantity:
         self: Quantity = int.__new__(cls, value)
-        self.formula = formula or formula_of(int(value))
+        self._formula = formula or partial(formula_of, int(value))
         return self
+
+    @property
+    def formula(self) -> Formula:
+        """The formula. It is built when it is first read, since most numbers of a search are never shown."""
+        pending = [self]
+        while pending:  # and not a recursion: a number may have thousands of operations
+            last = pending[-1]
+            if not isinstance(last._formula, Formula):
+                operands = getattr(last._formula, "args", ())
+                unbuilt = [a for a in operands if isinstance(a, Quantity) and not isinstance(a._formula, Formula)]
+                if unbuilt:
+                    pending += unbuilt
+                    continue
+                last._formula = last._formula()
+            pending.pop()
+        assert isinstance(self._formula, Formula)
+        return self._formula
+
+    def __getstate__(self) -> dict[str, Formula]:
+        return {"_formula": self.formula}
 
     def __add__(self, other: int) -> Quantity:
         if _is_plain(self, 0):
             return quantity(other)
-        return self if _is_plain(other, 0) else Quantity(int(self) + int(other), _operation("+", self, other))
+        return self if _is_plain(other, 0) else Quantity(int(self) + int(other), partial(_operation, "+", self, other))
 
     def __radd__(self, other: int) -> Quantity:  # sum() starts at a plain 0
-        return self if _is_plain(other, 0) else Quantity(int(other) + int(self), _operation("+", other, self))
+        return self if _is_plain(other, 0) else Quantity(int(other) + int(self), partial(_operation, "+", other, self))
 
     def __sub__(self, other: int) -> Quantity:
-        return self if _is_plain(other, 0) else Quantity(int(self) - int(other), _operation("-", self, other))
+        return self if _is_plain(other, 0) else Quantity(int(self) - int(other), partial(_operation, "-", self, other))
 
     def __rsub__(self, other: int) -> Quantity:
-        return Quantity(int(other) - int(self), _operation("-", other, self))
+        return Quantity(int(other) - int(self), partial(_operation, "-", other, self))
 
     def __mul__(self, other: int) -> Quantity:
         if _is_plain(other, 0) or _is_plain(self, 0):
             return Quantity(0)
         if _is_plain(self, 1):
             return quantity(other)
-        return self if _is_plain(other, 1) else Quantity(int(self) * int(other), _operation("*", self, other))
+        return self if _is_plain(other, 1) else Quantity(int(self) * int(other), partial(_operation, "*", self, other))
 
     def __rmul__(self, other: int) -> Quantity:
         if _is_plain(other, 0):
             return Quantity(0)
-        return self if _is_plain(other, 1) else Quantity(int(other) * int(self), _operation("*", other, self))
+        return self if _is_plain(other, 1) else Quantity(int(other) * int(self), partial(_operation, "*", other, self))
 
     def __floordiv__(self, other: int) -> Quantity:
-        return Quantity(int(self) // int(other), _operation("//", self, other))
+        return Quantity(int(self) // int(other), partial(_operation, "//", self, other))
 
     def __rfloordiv__(self, other: int) -> Quantity:
-        return Quantity(int(other) // int(self), _operation("//", other, self))
+        return Quantity(int(other) // int(self), partial(_operation, "//", other, self))
 
     def __mod__(self, other: int) -> Quantity:
-        return Quantity(int(self) % int(other), _operation("%", self, other))
+        return Quantity(int(self) % int(other), partial(_operation, "%", self, other))
 
     def __rmod__(self, other: int) -> Quantity:
-        return Quantity(int(other) % int(self), _operation("%", other, self))
+        return Quantity(int(other) % int(self), partial(_operation, "%", other, self))
 
 
 def _is_plain(value: int, number: int) -> bool:
@@ -271,7 +291,11 @@ def symbol(name: str, value: int, meaning: str) -> Quantity:
     """Return a Quantity that formulas show as `name`; a Quantity is returned unchanged, with its own formula."""
     if isinstance(value, Quantity):
         return value
-    return Quantity(value, Formula(((Symbol(name, value, meaning), str(value)),)))
+    return Quantity(value, partial(_symbol, name, value, meaning))
+
+
+def _symbol(name: str, value: int, meaning: str) -> Formula:
+    return Formula(((Symbol(name, value, meaning), str(value)),))
 
 
 def named(value: int, name: str, meaning: str) -> Quantity:
@@ -310,30 +334,34 @@ def summed(parts: Iterable[int]) -> int:
     terms = [part for part in parts if not _is_plain(part, 0)]
     if len(terms) < 2 or not any(isinstance(part, Quantity) for part in terms):
         return sum(terms) if len(terms) != 1 else terms[0]
-    tokens = list(formula_of(terms[0]).as_operand_of("+"))
-    for term in terms[1:]:
+    return Quantity(sum(int(term) for term in terms), partial(_sum, *terms))
+
+
+def _sum(first: int, *others: int) -> Formula:
+    tokens = list(formula_of(first).as_operand_of("+"))
+    for term in others:
         tokens += (("+", "+"), *formula_of(term).as_operand_of("+", right=True))
-    return Quantity(sum(int(term) for term in terms), Formula(tuple(tokens), "+"))
+    return Formula(tuple(tokens), "+")
 
 
 def exact_div(a: int, b: int) -> int:
     """Return a / b. Raises ValueError if b does not divide a."""
-    return derived(_exact_div, lambda: _operation("/", a, b), a, b)
+    return derived(_exact_div, partial(_operation, "/", a, b), a, b)
 
 
 def ceil_div(a: int, b: int) -> int:
     """Return a / b rounded up."""
-    return derived(_ceil_div, lambda: _call("ceil", a, b, joined_by="/"), a, b)
+    return derived(_ceil_div, partial(_call, "ceil", a, b, joined_by="/"), a, b)
 
 
 def minimum(a: int, b: int) -> int:
     """Return min(a, b), with both in the formula."""
-    return derived(_smaller, lambda: _call("min", a, b), a, b)
+    return derived(_smaller, partial(_call, "min", a, b), a, b)
 
 
 def maximum(a: int, b: int) -> int:
     """Return max(a, b), with both in the formula."""
-    return derived(_larger, lambda: _call("max", a, b), a, b)
+    return derived(_larger, partial(_call, "max", a, b), a, b)
 
 
 def derived(function: Callable[[int, int], int], formula: Callable[[], Formula], a: int, b: int) -> int:
@@ -346,7 +374,7 @@ def derived(function: Callable[[int, int], int], formula: Callable[[], Formula],
     for operand in (a, b):
         if isinstance(operand, Quantity) and operand.is_traced:
             return operand.called(function, a, b)
-    return Quantity(function(int(a), int(b)), formula())
+    return Quantity(function(int(a), int(b)), formula)
 
 
 def _exact_div(a: int, b: int) -> int:

@@ -169,7 +169,7 @@ class Watched(Recorded, int):
 class Traced(Recorded, Quantity):
     """An int whose sums, products, quotients, minima and maxima are Traced too; every other use is a condition."""
 
-    formula = Formula((("traced", "traced"),))
+    _formula = Formula((("traced", "traced"),))
     is_traced = True
 
     def called(self, function: Callable[[int, int], int], a: int, b: int) -> int:
