@@ -186,6 +186,7 @@ def test_published_totals_with_a_layer_of_multi_token_prediction(name: str, publ
         ("command-r7b", "8.03"),  # "model params = 8.03 B" in llama.cpp's log
         ("deepseek-v3", "671"),
         ("deepseek-v4-flash", "284"),
+        ("deepseek-v4-pro", "1573"),  # 1.6T in the model card
         ("glm-5", "744"),
         ("jamba-1.5-mini", "52"),  # arXiv 2408.12570
         ("kimi-k2", "1026"),  # 1,026,408,235,864 elements in the safetensors files

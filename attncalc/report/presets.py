@@ -184,7 +184,9 @@ def _attention(model: ModelSpec) -> str:
     spans = dict.fromkeys(attention.span.label for attention in attentions)
     if list(spans) == ["full"]:
         return "/".join(kinds)
-    return "/".join(kinds) + (f", {' + '.join(spans)}" if len(spans) <= 2 else f", {len(spans)} spans")
+    # compressed attention has a window and pools per kind
+    is_short = len(spans) <= 2 and len(kinds) == 1
+    return "/".join(kinds) + (f", {' + '.join(spans)}" if is_short else f", {len(spans)} spans")
 
 
 def schema() -> dict[str, Any]:
