@@ -7,7 +7,7 @@ import json
 from fractions import Fraction
 
 import pytest
-from asking import Ask
+from asking import Ask, results
 from hypothesis import given
 from hypothesis import strategies as st
 from tables import each
@@ -56,6 +56,14 @@ def test_a_load_by_hand() -> None:
     assert found.bound_by == "memory"
     assert exactly(found.planning_tokens_per_second) == 6 / (Fraction("0.96") + Fraction("57.6"))
     assert exactly(found.planning_tpot) == (Fraction("0.48") + Fraction("57.6")) / 2
+
+
+@pytest.mark.parametrize("option", [["--cpu-moe"], ["-ngl", "9"]])
+def test_a_load_reads_the_host_as_the_roofline_does(ask: Ask, option: list[str]) -> None:
+    """With a prompt of 1,023 and an output of 2 the step is at 1,024 tokens."""
+    model = ["mixtral-8x7b:q4_k_m", "--gpu", "rtx-4090", *option, "--json"]
+    planned = results(ask("plan", *model, "--users", "1", "--prompt", "1023", "--output-len", "2", "--max-gpus", "1"))
+    assert planned["tpot_bound"] == results(ask("fit", *model, "-c", "1024"))["decode_time_bound"]
 
 
 def test_compute_bounds_a_load_with_few_decode_steps() -> None:

@@ -179,3 +179,19 @@ def test_several_words_without_quotes_have_a_tip(ask: Ask, monkeypatch: pytest.M
     assert ask("kv", "Llama", "3.1", "8B").err == (
         "error: unexpected argument: 3.1 8B\n  tip: did you mean 'attncalc kv llama3.1-8b'?\n"
     )
+
+
+@each("command", ["plan {} --gpu rtx-4090 --users 2 --prompt 1K --output-len 100", "sweep {} --gpu 24GB -c 4K"])
+def test_the_type_in_a_models_name_is_that_of_the_weights(ask: Ask, command: str) -> None:
+    def rows(model: str) -> str:
+        return ask(*command.format(model).split(), "--format", "csv").out.replace(":q4_k_m", "")
+
+    typed, given = rows("llama3.1-8b:q4_k_m"), rows("llama3.1-8b --weights-dtype q4_k_m")
+    assert typed == given
+    assert typed != rows("llama3.1-8b")
+
+
+def test_a_type_of_weights_that_a_command_does_not_count_is_named(ask: Ask) -> None:
+    note = "note: q4_k_m is not used: it is the type of weights, which 'attncalc fit' counts\n"
+    for command in ("kv", "params", "flops", "memory", "compare", "train"):
+        assert ask(command, "llama3.1-8b:q4_k_m").err == note

@@ -203,9 +203,10 @@ def test_a_terminal_gets_the_lines_of_plain_text_with_emphasis(ask: Ask) -> None
     assert "\x1b[1m" in screen
 
 
-def test_no_color_and_dumb_terminals_get_no_colour() -> None:
-    assert "\x1b[3" not in on_a_terminal("kv gpt2 -c 4096", NO_COLOR="1")
-    assert "\x1b" not in on_a_terminal("kv gpt2", TERM="dumb")
+@pytest.mark.parametrize("variable", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_no_color_and_dumb_terminals_get_no_emphasis(variable: dict[str, str]) -> None:
+    for command in ("kv gpt2 -c 4096", "plan llama3.1-8b --gpu h100 --users 9 --prompt 1K --output-len 100"):
+        assert "\x1b" not in on_a_terminal(command, **variable)
 
 
 @pytest.mark.parametrize("command", [("kv", "gpt2"), ("fit", "gpt2", "--gpu", "t4"), ("presets", "show", "gpt2")])

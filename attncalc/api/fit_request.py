@@ -43,9 +43,7 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
 
     Raises AttncalcError if there is no such model, or as `fit_request` does.
     """
-    if isinstance(model, str) and "weights_dtype" not in options and (file_type := with_file_type(model)[1]):
-        options = {**options, "weights_dtype": file_type}
-    implied, note = ollama_options(model, options) if isinstance(model, str) else ({}, "")
+    implied, note = options_of_name(model, options)
     options = {**options, **implied}  # type: ignore[typeddict-item]
     spec = read_model(model, options, ModelOptions)
     check_offload(options)
@@ -58,6 +56,16 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     if not is_file or is_given or request.traffic or request.engine == "all":
         return request
     return _which_context(request) if find_engine(request.engine).typed_files else request
+
+
+def options_of_name(model: ModelLike, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the options that a model's name implies, as q4_k_m of 'llama3.1-8b:q4_k_m', and a note on Ollama's."""
+    if not isinstance(model, str):
+        return {}, ""
+    file_type = with_file_type(model)[1]
+    of_file = {"weights_dtype": file_type} if file_type and options.get("weights_dtype") is None else {}
+    implied, note = ollama_options(model, {**options, **of_file})
+    return {**of_file, **implied}, note
 
 
 def served_fields(model: ModelLike, spec: ModelSpec, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ..serving.request import FitRequest
 from ..serving.traffic import Traffic
 from ..units import count, parse_count, parse_decimal, truncate
 from .arguments import takes
-from .fit_request import fit_request, served_fields
+from .fit_request import fit_request, options_of_name, served_fields
 from .inputs import read_model
 from .options import ModelOptions
 from .plan_load import read_traffic
@@ -185,7 +185,8 @@ def _requests(
         of_gpu = {**given, "gpu": gpu, **({} if kv_dtype == AUTO else {"kv_dtype": kv_dtype})}
         for of_weights in (AUTO, *known) if weights_dtype == ALL else (weights_dtype,):
             of_dtypes = {} if of_weights == AUTO else {"weights_dtype": of_weights}
-            request = fit_request(spec, {**of_gpu, **of_dtypes}, served)
+            implied, _ = options_of_name(model, {**of_gpu, **of_dtypes})
+            request = fit_request(spec, {**of_gpu, **of_dtypes, **implied}, served)
             traffic.check(request.workload.context)
             if find_engine(request.engine).splits_by_layer:  # its files are made of the model itself
                 if weights_dtype == ALL and of_dtypes:

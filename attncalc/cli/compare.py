@@ -67,6 +67,7 @@ def compare(
     if checks.wide and output.chosen.name not in ("csv", "tsv"):
         raise AttncalcError("--wide needs --format csv or tsv", "name one of them, or -o FILE.csv")
     names, kinds = models_and_kinds(models.names())
+    o.note_file_types(*names)
     if kinds:
         options = {**options, "attention": [*(options.get("attention") or ()), *kinds]}
     report = checked(comparison_report(read_models(names, options), options), conditions)

@@ -15,6 +15,7 @@ import typer
 from ..api.inputs import read_model, with_revision
 from ..api.options import ModelOptions, ShardedModelOptions, WhatIfOptions
 from ..config import ModelLike
+from ..config.presets import with_file_type
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..options import options_of, parsed
@@ -105,7 +106,9 @@ class NamedModel(Options):
 
     def read(self, options: Mapping[str, Any], kind: Any = ShardedModelOptions) -> ModelSpec:
         """Return the model that these options change and split. Raises AttncalcError as `read_model` does."""
-        return read_model(self.name_or_sizes(options), options, kind)
+        model = self.name_or_sizes(options)
+        note_file_types(model)
+        return read_model(model, options, kind)
 
 
 class NamedModelOptions(NamedModel):
@@ -124,6 +127,13 @@ def model_names(models: list[str] | None, preset: Text) -> list[str]:
     if not names:
         raise _no_model()
     return names
+
+
+def note_file_types(*models: ModelLike) -> None:
+    """Say that the types of GGUF files in models' names are not used: they are of the weights, which `fit` loads."""
+    types = dict.fromkeys(with_file_type(model)[1] for model in models if isinstance(model, str))
+    for file_type in filter(None, types):
+        sys.stderr.write(f"note: {file_type} is not used: it is the type of weights, which 'attncalc fit' counts\n")
 
 
 def of_sizes(options: Mapping[str, Any]) -> ModelLike:

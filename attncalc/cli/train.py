@@ -38,7 +38,9 @@ def train(
     output: o.CheckedOutputOptions,
 ) -> None:
     plot.check(output, excludes={"--gpu all": options.get("gpu") == "all"})
-    request = read_train_request(model.name_or_sizes(options), options)
+    trained = model.name_or_sizes(options)
+    o.note_file_types(trained)
+    request = read_train_request(trained, options)
     report = request_report(request, full=screen.full)
     plot.write(report, output)
     raise typer.Exit(1 if report.verdict == "does_not_fit" else 0)

@@ -14,7 +14,7 @@ from ..units import GIB
 WIDTH = 60
 """Columns of a bar, which only a terminal of 80 columns or more shows."""
 Part = Literal["weights", "runtime", "range", "cache", "outside"]
-Kind = Part | Literal["strong", "dim", "alert", "fits", "may_not_fit", "does_not_fit"]
+Kind = Part | Literal["strong", "alert", "fits", "may_not_fit", "does_not_fit"]
 """What a piece of text is, by which a terminal styles it."""
 MARKS: dict[Part, str] = {"weights": "█", "runtime": "▓", "range": "▒", "cache": "░", "outside": " "}
 

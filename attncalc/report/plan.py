@@ -10,6 +10,7 @@ from ..hardware import Gpu
 from ..model import plural
 from ..plot.chart import Picture
 from ..quantity import ceil_div, named, quantity, ratio, symbol
+from ..serving.host_read import host_bandwidth, uses_host
 from ..serving.launch import launch_command
 from ..serving.plan import Candidate, Demand, Plan, Pool, Pools, Row, Size
 from ..serving.published import published_range
@@ -295,8 +296,9 @@ def _on_one_screen(report: Report, plan: Plan) -> Report:
         chosen = sorted(rows[:shown], key=plan.rows.index)
         left = len(rows) - shown
         columns, hidden = _fitting(_columns(plan, chosen)) if chosen else ({}, [])
-        rest = [*([plural(left, "row")] if left else []), *hidden]
-        more = [f"Left out: {', '.join(rest)}; -o plan.csv writes all."] if rest else []
+        columns_left = f"column{'s' if len(hidden) > 1 else ''} {', '.join(hidden)}" if hidden else ""
+        rest = filter(None, (plural(left, "row") if left else "", columns_left))
+        more = [f"Left out: {text}; -o plan.csv writes all."] if (text := " and ".join(rest)) else []
         screen = report._replace(
             tables=tuple(_tables(plan, chosen, columns)), shown_notes=(*more, *_notes(plan, hidden))
         )
@@ -464,18 +466,21 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
         yield "warning: interrupted; these are the rows that were found until then."
     pruned = f"; {count(found.pruned)} more cannot hold the weights" if found.pruned else ""
     yield f"Searched: {count(found.tried)} splits of {plural(len(_gpus(plan)), 'kind')} of GPU{pruned}."
-    worst = "" if "worst" in hidden else "; worst: all at their last token"
+    worst = "" if "worst" in hidden else "; worst: with all of it"
     yield f"users: on average, with half of the output{worst}."
-    times = "TPOT per token" if "TTFT" in hidden else "TTFT to the first token, TPOT per token"
+    times = "TPOT (per token) is" if "TTFT" in hidden else "TTFT (first token) and TPOT (per token) are"
     if demand.efficiency:
-        share = number(float(demand.efficiency))
-        yield f"{times}: estimates at --efficiency {share}."
+        yield f"{times} estimated with --efficiency {number(float(demand.efficiency))}."
     elif any(row.speed for row in plan.rows):
-        yield f"{times}: bounds; --efficiency 0.5 estimates."
+        bounds = "a bound" if "TTFT" in hidden else "bounds"
+        yield f"{times} {bounds}; --efficiency 0.5 estimates."
+    if plan.rows and uses_host(resolved := plan.rows[0].candidate.resolved):
+        speed, is_assumed = host_bandwidth(resolved)
+        yield f"The host's memory: {speed / 10**9:,.1f} GB/s{', assumed' if is_assumed else ''} (--ram-bandwidth)."
     expected = _published(plan.rows[0]) if plan.rows else {}
     if expected.get("published_runs"):
         low, high, runs, *_ = expected.values()
-        yield f"Expect {low:,.0f} to {high:,.0f} tokens/s of the first row, by {runs} published runs."
+        yield f"By {plural(runs, 'published run')}, the first row reaches {low:,.0f} to {high:,.0f} tokens/s."
     if plan.pools:
         rest = f"; {count(len(plan.pools))} in --json" if len(plan.pools) > _MOST_POOLS else ""
         yield f"prefill, decode: separate GPUs; cache is what moves between them{rest}."

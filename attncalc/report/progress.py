@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,13 +16,14 @@ LINE_SECONDS = 30.0
 def progress() -> Iterator[Callable[[str], None]]:
     """Yield a function that shows the current step.
 
-    A bar on a terminal disappears at the end. In a pipe or a file there is a line each LINE_SECONDS, however long a
-    step takes, and none before the first LINE_SECONDS are over, so that short runs print nothing.
+    A bar on a terminal disappears at the end. In a pipe or a file, with NO_COLOR or TERM=dumb there is a line each
+    LINE_SECONDS, however long a step takes, and none before the first LINE_SECONDS are over, so that short runs print
+    nothing.
     """
     if sys.stderr is None:
         yield lambda _: None
         return
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         with _lines() as show:
             yield show
         return

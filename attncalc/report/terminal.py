@@ -15,7 +15,6 @@ from .text import layout
 
 _STYLES: dict[Kind | None, str] = {
     "strong": "bold",
-    "dim": "dim",
     "alert": "yellow",
     "fits": "bold green",
     "may_not_fit": "bold yellow",
@@ -28,13 +27,14 @@ _STYLES: dict[Kind | None, str] = {
 
 
 def print_report(report: Report, *, explain: bool = False) -> None:
-    """Print the report to the terminal. Without colours (NO_COLOR, TERM=dumb), there is no bar either."""
+    """Print the report to the terminal. With NO_COLOR or TERM=dumb there is neither emphasis nor a bar."""
     width = screen_width(sys.stdout)
     console = Console(highlight=False, soft_wrap=True, width=width)
-    with_bar = not (console.no_color or console.is_dumb_terminal)
-    for i, block in enumerate(layout(report, explain=explain, width=width, with_bar=with_bar)):
+    is_styled = not (console.no_color or console.is_dumb_terminal)
+    styles = _STYLES if is_styled else {}
+    for i, block in enumerate(layout(report, explain=explain, width=width, with_bar=is_styled)):
         if i:
             console.print()
         for line in block:
-            pieces = ((printable(piece.text, console.encoding), _STYLES.get(piece.kind, "")) for piece in line)
+            pieces = ((printable(piece.text, console.encoding), styles.get(piece.kind, "")) for piece in line)
             console.print(Text.assemble(*pieces))

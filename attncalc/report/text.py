@@ -65,7 +65,7 @@ def _heading_lines(report: Report, width: int, with_bar: bool) -> Sequence[Line]
     first, *others = wrapped(title, width=width)
     start = (Piece(first[: len(name)], report.verdict or "strong"), Piece(first[len(name) :]))
     facts = [*others, *(line for fact in facts for line in wrapped(fact, width=width))]
-    return [start, *_lines(facts, "dim"), *(_bar_lines(report.bar, width, with_bar) if report.bar else [])]
+    return [start, *_lines(facts), *(_bar_lines(report.bar, width, with_bar) if report.bar else [])]
 
 
 def _bar_lines(bar: Bar, width: int, with_bar: bool) -> list[Line]:
@@ -83,7 +83,7 @@ def _table_lines(table: Table, width: int) -> list[Line]:
     if max(map(len, lines), default=0) > width:
         return _lines(list_lines(table, width), "strong" if len(table.strong) == len(table.rows) else None)
     rows = [(Piece(line, "strong" if i in table.strong else None),) for i, line in enumerate(lines[headers:])]
-    return [*_lines(lines[:headers], "dim"), *rows]
+    return [*_lines(lines[:headers]), *rows]
 
 
 def table_lines(table: Table) -> list[str]:

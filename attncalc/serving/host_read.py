@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from ..cost.experts import Routing
 from ..cost.intensity import weights_read
 from ..model import ModelSpec
-from ..quantity import Quantity, Ratio, named, quantity, ratio, symbol
-from .cache_read import cache_read
+from ..quantity import Ratio, named, quantity, ratio, symbol
+from ..workload import Workload
+from .cache_read import ServingConfig, cache_read
 from .roofline import HostRead, Roofline, Step
 
 if TYPE_CHECKING:
@@ -40,10 +41,16 @@ def with_host(resolved: ResolvedRequest, bounds: Roofline) -> Roofline:
     """
     if bounds.decode is None or not uses_host(resolved):
         return bounds
-    given = resolved.engine.host_bandwidth(resolved.args)
-    bandwidth = given or (bounds.gpu.bandwidth if bounds.gpu.unified else DEFAULT_BANDWIDTH)
-    decode, rate, size = _split(resolved, bounds, bounds.decode, "fewest", bandwidth)
-    expected = bounds.decode_expected and _split(resolved, bounds, bounds.decode_expected, "expected", bandwidth)
+    bandwidth, is_assumed = host_bandwidth(resolved)
+    workload = dataclasses.replace(bounds.workload, batch=bounds.micro_batch, phase="decode", new=1)
+
+    def slowed(step: Step, routing: Routing) -> tuple[Step, Ratio, int]:
+        found, size = host_step(resolved, step, workload, bounds.config, routing)
+        batch = symbol("B", bounds.workload.batch, "batch size, in sequences")
+        return found, ratio(batch * found.by_memory.denominator, found.by_memory.numerator), size
+
+    decode, rate, size = slowed(bounds.decode, "fewest")
+    expected = bounds.decode_expected and slowed(bounds.decode_expected, "expected")
     return bounds._replace(
         decode=decode,
         tokens_per_second=bounds.tokens_per_second and rate,
@@ -51,7 +58,7 @@ def with_host(resolved: ResolvedRequest, bounds: Roofline) -> Roofline:
         tokens_per_second_expected=bounds.tokens_per_second_expected and expected and expected[1],
         compute_bound_batch=None,
         limit=None,
-        host=HostRead(int(size), bandwidth, given is None and not bounds.gpu.unified),
+        host=HostRead(size, bandwidth, is_assumed),
     )
 
 
@@ -62,14 +69,21 @@ def _parts(resolved: ResolvedRequest) -> tuple[ModelSpec, list[tuple[ModelSpec, 
     return engine.on_host(model, args), [(part, engine.held(part, args)) for part in engine.parts(model, args)]
 
 
-def _split(
-    resolved: ResolvedRequest, bounds: Roofline, step: Step, routing: Routing, bandwidth: int
-) -> tuple[Step, Ratio, Quantity]:
-    """Return the step with what is on the host read at that bandwidth, its tokens/s, and the bytes on the host.
+def host_bandwidth(resolved: ResolvedRequest) -> tuple[int, bool]:
+    """Return the bytes/s of the host's memory, and whether they are assumed."""
+    given, gpu = resolved.engine.host_bandwidth(resolved.args), resolved.gpu
+    unified = gpu.bandwidth if gpu and gpu.unified else None
+    return given or unified or DEFAULT_BANDWIDTH, not (given or unified)
+
+
+def host_step(
+    resolved: ResolvedRequest, step: Step, workload: Workload, config: ServingConfig, routing: Routing
+) -> tuple[Step, int]:
+    """Return a decode step with what is on the host read at the speed of its memory, and the bytes there.
 
     The host's share of the weights is its share of the parameters that the step reads.
     """
-    workload = dataclasses.replace(bounds.workload, batch=bounds.micro_batch, phase="decode", new=1)
+    assert resolved.gpu is not None
 
     def read(part: ModelSpec) -> int:
         return int(weights_read(part, workload, routing)) if part.main.n_layers else 0
@@ -81,12 +95,11 @@ def _split(
     everything = symbol("params_read", read(resolved.model), "parameters that the step reads")
     cached = step.cache if resolved.engine.cache_on_host(resolved.args) else quantity(0)
     if not int(cached) and host.main.n_layers:
-        cached = cache_read(host, workload, bounds.config)
+        cached = cache_read(host, workload, config)
     weights = named(step.weights, "weights", "bytes of weights read")
     size = quantity(weights * params // everything + named(cached, "cache_on_host", "bytes of cache on the host"))
     on_gpu = named(quantity(step.read - size), "bytes_on_gpus", "bytes read on GPUs")
-    slow = symbol("ram_bandwidth", bandwidth, "bytes/s of the host's memory")
-    fast = bounds.gpu.bandwidth_symbol
-    work, speed = on_gpu * slow + named(size, "bytes_on_host", "bytes read on the host") * fast, fast * slow
-    batch = symbol("B", bounds.workload.batch, "batch size, in sequences")
-    return step._replace(by_memory=ratio(work, speed)), ratio(batch * speed, work), size
+    slow = symbol("ram_bandwidth", host_bandwidth(resolved)[0], "bytes/s of the host's memory")
+    fast = resolved.gpu.bandwidth_symbol
+    work = on_gpu * slow + named(size, "bytes_on_host", "bytes read on the host") * fast
+    return step._replace(by_memory=ratio(work, fast * slow)), int(size)

@@ -28,6 +28,7 @@ from ..quantity import Ratio, maximum, named, ratio, symbol
 from ..records import NamedTuple
 from ..workload import Workload
 from .cache_read import ServingConfig
+from .host_read import host_step, uses_host
 from .request import ResolvedRequest
 from .roofline import Bound, Step, decode_step, machine_of, prefill_step
 from .traffic import Traffic
@@ -154,12 +155,10 @@ def steps_of(resolved: ResolvedRequest, load: Load, routing: Routing) -> Steps:
     def of_prompt(model: ModelSpec) -> Step:
         return kept(model, prompt, lambda: prefill_step(model, prompt, machine, routing, cached=load.cached_tokens))
 
-    of_one = of_prompt(alone)
-    return Steps(
-        alone=of_one,
-        prompt=of_one if ranks == 1 else of_prompt(shared),
-        decode=kept(shared, decode, lambda: decode_step(shared, decode, machine, routing)),
-    )
+    of_one, step = of_prompt(alone), kept(shared, decode, lambda: decode_step(shared, decode, machine, routing))
+    if uses_host(resolved):
+        step, _ = host_step(resolved, step, decode, config, routing)
+    return Steps(alone=of_one, prompt=of_one if ranks == 1 else of_prompt(shared), decode=step)
 
 
 class _Work(NamedTuple):
@@ -220,7 +219,8 @@ def _work(resolved: ResolvedRequest, load: Load, steps: Steps) -> _Work:
     output = symbol("output", load.output_tokens, "tokens of an output")
     prompt = named(steps.prompt.flops, "flops_prompt", "FLOP of the prefill of a prompt")
     decode = named(steps.decode.flops, "flops", "FLOP of a decode step")
-    read = named(steps.decode.read, "bytes_read", "bytes that a decode step reads")
+    by_memory = steps.decode.by_memory  # bytes over bytes/s; with layers on the host both times its bandwidth
+    read = named(by_memory.numerator, "bytes_read", "bytes that a decode step reads")
     everywhere = symbol("requests_of_copy", load.requests, "concurrent requests of the copy")
     return _Work(
         tokens=everywhere * output,
@@ -230,5 +230,5 @@ def _work(resolved: ResolvedRequest, load: Load, steps: Steps) -> _Work:
         compute=requests * prompt + (output - 1) * decode,
         memory=(output - 1) * read,
         peak=named(steps.decode.by_compute.denominator, "peak", "dense FLOP/s"),
-        bandwidth=named(steps.decode.by_memory.denominator, "bandwidth", "bytes/s of the memory"),
+        bandwidth=named(by_memory.denominator, "bandwidth", "bytes/s of the memory"),
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+from ..api.fit_request import options_of_name
 from ..api.inputs import DEFAULT_CONTEXT
 from ..api.options import WhatIfOptions
 from ..api.train_request import usual_context
@@ -45,7 +46,7 @@ from .columns import (
     unit_of,
 )
 from .columns import TRAIN as TRAIN_COLUMNS
-from .costs import Costs
+from .costs import ANY, Costs
 from .fits import NOBODY, Fits, Need
 from .options import RowOptions
 from .selection import ALL_ROWS, Selection, read_selection
@@ -219,7 +220,7 @@ class Sweep:
     def _figures(self, setting: Mapping[str, Any]) -> tuple[Figures, Figures]:
         """Return what computes the figures of costs, and what computes those of `fit`."""
         options = {**self._flags, **setting}
-        model: ModelSpec = options.pop("model").spec
+        name, model = options.pop("model")
         changes = {name: as_text(options.pop(name)) for name in WhatIfOptions.__annotations__ if options.get(name)}
         if changes:
             released = model
@@ -232,7 +233,8 @@ class Sweep:
         if self.with_train:
             fits = Trains(model, options, self._fits, self.need).figures
         elif self._fits:
-            fits = Fits(model, options, self._fits, self.need).figures
+            implied, _ = options_of_name(name, {"context": ANY, **options})
+            fits = Fits(model, {**options, **implied}, self._fits, self.need).figures
         return costs, fits
 
 
