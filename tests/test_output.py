@@ -203,6 +203,11 @@ def test_a_terminal_gets_the_lines_of_plain_text_with_emphasis(ask: Ask) -> None
     assert "\x1b[1m" in screen
 
 
+def test_help_is_as_narrow_as_the_terminal() -> None:
+    for command in ("--help", "fit --help", "sweep -h"):
+        assert max(map(len, on_a_terminal(command, COLUMNS="40").splitlines())) <= 40
+
+
 @pytest.mark.parametrize("variable", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_no_color_and_dumb_terminals_get_no_emphasis(variable: dict[str, str]) -> None:
     for command in ("kv gpt2 -c 4096", "plan llama3.1-8b --gpu h100 --users 9 --prompt 1K --output-len 100"):

@@ -20,7 +20,7 @@ import typer.main
 from .. import __version__
 from ..errors import AttncalcError
 from ..units import truncate
-from .command import COMPLETE, Group, command_app
+from .command import COMPLETE, Group, command_app, write_records
 
 __all__ = ["COMMANDS", "app", "command_app", "run"]
 
@@ -84,7 +84,7 @@ class _Commands(Group):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            write_records(formatter, list(COMMANDS.items()))
 
 
 app = command_app(cls=_Commands)

@@ -7,8 +7,9 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
+from textwrap import wrap
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, is_typeddict
 
@@ -64,7 +65,29 @@ def _parameter(name: str, annotation: Any, default: Any = None) -> inspect.Param
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-class Command(typer.core.TyperCommand):
+class _Narrow:
+    """A command whose help is as narrow as the terminal: typer's has 50 columns at least."""
+
+    def format_usage(self, ctx: Any, formatter: Any) -> None:
+        from ..report.lists import screen_width
+
+        formatter.width = min(formatter.width, screen_width(sys.stdout) - 1)
+        super().format_usage(ctx, formatter)  # type: ignore[misc]
+
+
+def write_records(formatter: Any, records: Sequence[tuple[str, str]]) -> None:
+    """Write names with their help beside them, or below them if there is little room."""
+
+    def lines(names: str) -> str:
+        room = partial(wrap, width=formatter.width - 1, subsequent_indent="  ", break_on_hyphens=False)
+        first, *opposite = names.split(" / ") if len(names) > formatter.width - 4 else [names]
+        parts = [room(f"{first} /" if opposite else first), *(room(part, initial_indent="  ") for part in opposite)]
+        return "\n  ".join(line for part in parts for line in part)
+
+    formatter.write_dl([(lines(name), text) for name, text in records], 30 if formatter.width >= 64 else 8)
+
+
+class Command(_Narrow, typer.core.TyperCommand):
     """A command in which an option that takes one value may be given once, and [VALUE] may be omitted.
 
     Its help has headings. `-h` lists the common options, `--help` all of them.
@@ -92,14 +115,12 @@ class Command(typer.core.TyperCommand):
                     left_out += 1
                     continue
                 record = _brief(param)
-            if len(record[0]) > formatter.width - 4:  # a flag with two names, and two of its opposite
-                record = (record[0].replace(" / ", " /\n    "), record[1])
             is_argument = param.param_type_name == "argument"
             heading = "Arguments" if is_argument else headings.get(param.name or "", "Options")
             sections.setdefault(heading, []).append(record)
         for heading, records in sections.items():
             with formatter.section(heading):
-                formatter.write_dl(records)
+                write_records(formatter, records)
         if left_out:
             formatter.write_paragraph()
             formatter.write_text(f"--help lists {left_out} more options.")
@@ -200,7 +221,7 @@ def _brief(param: Any) -> tuple[str, str]:
     return f"{', '.join((*short, *long))} {param.metavar or ''}".rstrip(), first_sentence
 
 
-class Group(typer.core.TyperGroup):
+class Group(_Narrow, typer.core.TyperGroup):
     """A command with subcommands, in which an option that takes one value may be given once."""
 
     def make_parser(self, ctx: Any) -> Any:
