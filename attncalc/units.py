@@ -103,6 +103,7 @@ _ALIASES = {
     "bfloat16": "bf16",
     "fp8_e4m3": "fp8",
     "fp8_e5m2": "fp8",
+    "fp8_ds_mla": "fp8",  # what vLLM makes of fp8 for a model with an indexer or compressed attention
     "float8_e4m3fn": "fp8",
     "float8_e5m2": "fp8",
     "int8_per_token_head": "int8",
@@ -126,6 +127,11 @@ def dtype(name: str, *, compute: bool = False) -> DType:
         raise BadValueError(
             f"{name} can only be the dtype of a cache, since its elements share scales",
             f"known: {', '.join(known)}; weights are --weights-dtype {name} of 'fit', the cache is --kv-dtype {name}",
+        )
+    if canonical.startswith("turbo"):
+        raise BadValueError(
+            f"TurboQuant is not supported: '{truncate(name)}'",
+            "int4 is close to vLLM's turboquant_4bit_nc, which also keeps the first and last two layers in 16 bits",
         )
     hint = did_you_mean(name, [*known, *(alias for alias, target in _ALIASES.items() if target in known)])
     raise BadValueError(f"there is no dtype '{truncate(name)}'", f"{hint}known: {', '.join(known)}")

@@ -291,8 +291,6 @@ def _settings(text: str) -> dict[str, str]:
             settings[name] = str(no.search(text) is None)
     if _NO_PREFIXES.search(text):
         settings["prefix_caching"] = "False"
-    if settings.get("kv_dtype") == "fp8_ds_mla":  # what fp8 means for a model with an indexer
-        settings["kv_dtype"] = "fp8"
     drafters = [*_DRAFTER.finditer(text)]
     if drafters:
         drafter = next((found for found in drafters if found["model"]), drafters[0])
