@@ -518,20 +518,23 @@ def test_the_share_that_is_free_is_rounded_down(free: str, total: str, share: st
     assert found.reason.startswith("Other processes use ")
     if share == "0.88":
         assert found.reason == "Other processes use 9.19 GiB of the GPU's 79.19 GiB: 70.00 GiB are free."
-        assert flags(found) == ["--gpu-memory-utilization 0.88"]
+        assert flags(found) == ["--gpu-memory-utilization 0.88", ""]
     if share == "0.01":
         assert found.reason.endswith(": 819.20 MiB are free, and the weights alone need 15.27 GiB.")
-    assert [f"--gpu-memory-utilization {share}" in note for note in found.notes] == ([True] if share else [])
+    assert any("--gpu-memory-utilization" in note for note in found.notes) is (share is not None)
+    assert all(f"--gpu-memory-utilization {share}" in note for note in found.notes if share)
 
 
 def test_a_share_that_is_too_small_comes_with_other_changes() -> None:
     """15.3 GiB of weights do not fit in 0.15 of 79 GiB, unless they are in fp8."""
     budget = {"free_memory": number("12.00"), "gpu_memory": gib("79.19")}
     found = diagnosed(request(gpu=H100), log(budget=budget, refusal=OCCUPIED))
-    assert found.changes
-    assert all(flag.startswith("--gpu-memory-utilization 0.15 --") for flag in flags(found))
-    assert all(flag.count("--gpu-memory-utilization") == 1 for flag in flags(found))
-    assert all(change.change.startswith("0.15 of the GPU's memory, ") for change in found.changes)
+    ended, *beside = found.changes
+    assert (ended.change, ended.flag) == ("the other processes ended", "")
+    assert beside
+    assert all(change.flag.startswith("--gpu-memory-utilization 0.15 --") for change in beside)
+    assert all(change.flag.count("--gpu-memory-utilization") == 1 for change in beside)
+    assert all(change.change.startswith("0.15 of the GPU's memory, ") for change in beside)
 
 
 @pytest.mark.parametrize(
@@ -572,12 +575,17 @@ def test_after_the_cache_an_unknown_need_is_the_margin_twice() -> None:
     assert "With --gpu, changes of" in without.notes[0]
 
 
-@pytest.mark.parametrize(("tried", "free"), [(gib("3.00"), None), (None, gib("1.00"))])
-def test_half_of_a_message_about_an_allocation_says_nothing(tried: Printed | None, free: Printed | None) -> None:
+@pytest.mark.parametrize(
+    ("tried", "free", "half"),
+    [(gib("3.00"), None, "3.00 GiB were wanted, the GPU has 79.10 GiB"), (None, gib("1.00"), "1.00 GiB were free")],
+)
+def test_half_of_a_message_about_an_allocation_is_repeated(
+    tried: Printed | None, free: Printed | None, half: str
+) -> None:
     refusal = LogRefusal("out_of_memory", "CUDA out of memory", tried, free, "graphs")
     found = diagnosed(request(gpu=H100), log(refusal=refusal))
     assert found.missing is None
-    assert found.reason == "The cache left too little for the CUDA graphs."
+    assert found.reason == f"The cache left too little for the CUDA graphs: {half}."
 
 
 GRAPHS = LogRefusal("out_of_memory", "CUDA out of memory", where="graphs")
@@ -628,7 +636,7 @@ def test_sglangs_room_is_what_is_free_after_the_weights_less_the_rest_of_its_sha
     assert found.missing == pytest.approx(needed - room, abs=2)
     assert isinstance(found.missing, int)
     # without the share, the log does not say it
-    unknown = diagnosed(request("sglang", gpu=gpu("t4")), printed)
+    unknown = diagnosed(request("sglang", gpu=gpu("l4"), context=40_960), printed)
     assert "the changes rest on the estimate" in unknown.notes[0]
 
 

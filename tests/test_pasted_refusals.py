@@ -129,6 +129,13 @@ def test_python_arguments_of_vllm_are_read(ask: Ask) -> None:
     assert [change["flag"] for change in result["suggestions"]] == ["--context 13524"]
 
 
+def test_the_first_change_is_the_context_of_the_users_requests(ask: Ask) -> None:
+    """4,096 + 1,024 tokens."""
+    answer = ask_of(ask, "vllm-python-arguments", "--prompt", "4K", "--output-len", "1K", "--json")
+    changes = [change["flag"] for change in json.loads(answer.out)["suggestions"]]
+    assert changes == ["--context 5120", "--context 13524"]
+
+
 def test_processes_that_hold_most_of_a_gpu_are_ended_before_anything_else(ask: Ask) -> None:
     """Beside 132 of 140 GiB, 32 GPUs would be needed for 43.75 GiB of weights."""
     options = ("mixtral-8x7b", "--weights-dtype", "fp8", "--json")

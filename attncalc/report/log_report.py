@@ -266,7 +266,8 @@ def _changes(diagnosis: Diagnosis, given: _Given, most: int | None = None) -> li
     tables = [Table((Column("starts with", "left"), Column(_REQUESTS)), tuple(rows))]
     commands = [(change, command) for change in changes if (command := _command(change.result.resolved, given))]
     for change, command in commands if most is None else commands[:1]:
-        tables += command_table(command, f"with {change.flag or change.change}:")
+        which = change.flag or change.change if len(changes) > 1 else "it"
+        tables += command_table(command, f"with {which}:")
     return tables
 
 

@@ -351,7 +351,7 @@ def _without_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, avai
         return diagnose_alone(log)._replace(notes=notes)
     result = fit(without_gpu(request, available))
     cause, reason = _reason(result, available)
-    changes = suggestions(result)
+    changes = _changes(result)
     return Diagnosis(refusal.line, cause, reason, int(result.needed), available, changes, notes, _tried(result))
 
 
@@ -443,7 +443,7 @@ def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | No
         if needed <= room:
             others = "" if refusal.own else "other processes may use the GPU's memory, or "
             note = f"By the estimate it fits: {others}the log's settings differ."
-    changes = suggestions(estimate)
+    changes = _changes(estimate)
     words = _tried(estimate)
     if needed <= room:
         advice = () if changes else alone.advice
@@ -451,6 +451,19 @@ def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | No
     if refusal.where in _AFTER_THE_WEIGHTS:  # the estimate may err, and the log does not
         return alone._replace(changes=changes, notes=(note,), tried=words, advice=())
     return Diagnosis(refusal.line, cause, reason, needed, room, changes, (note,), words)
+
+
+def _changes(result: FitResult) -> tuple[Suggestion, ...]:
+    """Return the changes with which it starts; first, if the users' requests are known, a context that holds them."""
+    traffic, context = result.request.traffic, result.resolved.workload.context
+    longest = int(traffic.worst_tokens) if traffic else context
+    changes = suggestions(result)
+    if longest < context and result.verdict != "fits":
+        shorter = fit(result.request.with_workload(context=longest))
+        if shorter.verdict == "fits":
+            words = f"{count(longest)} tokens of context, as many as the users' requests have"
+            return (Suggestion(words, f"--context {longest}", shorter), *changes)
+    return changes
 
 
 def _excess(estimate: FitResult, log: StartupLog, available: int | None) -> int | None:
@@ -468,45 +481,39 @@ def _excess(estimate: FitResult, log: StartupLog, available: int | None) -> int 
 
 
 def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diagnosis:
-    """Return the largest share that is free, and what else has to change with it."""
-    free_bytes, share = _free(log), _free_share(log)
-    if free_bytes is None or "gpu_memory" not in log.budget:
+    """Return what starts when the other processes end, and what starts beside them with the share that is free."""
+    free, reason = _free(log), _taken_by_others(log)
+    if free is None or f"{reason}." == _TAKEN:
         return Diagnosis(refusal.line, "memory_taken", _TAKEN)
-    reason = _taken_by_others(log)
-
-    share_option = f"{estimate.resolved.engine.share_option} {share}"
-    needed, beside, note = None, tuple[Suggestion, ...](), "End the other processes."
+    found = Diagnosis(refusal.line, "memory_taken", f"{reason}.", None, free)
     if estimate.verdict != "fits":
-        words = _tried(estimate)
         note = "End the other processes first: the changes are computed with their memory free."
-        return Diagnosis(
-            refusal.line, "memory_taken", f"{reason}.", None, free_bytes, suggestions(estimate), (note,), words
-        )
-    if share:
-        result = fit(dataclasses.replace(estimate.request, gpu_memory_utilization=share))
-        smaller = Suggestion(f"{share} of the GPU's memory", share_option, result)
-        if result.verdict == "fits":
-            beside = (smaller,)
-            note = f"End the other processes, or give {estimate.resolved.engine.title} the share that is free."
-        else:
-            needed = int(result.needed)
-            weights = int(result.budget.weights.total) if result.budget.weights else 0
-            if weights >= free_bytes:
-                needed = weights
-                reason += f", and the weights alone need {_size(needed)}"
-            else:
-                room = _size(max(0, result.budget.room()))
-                reason += f", and the cache gets {room} of them; it needs {_size(needed)}"
-            beside = tuple(
-                change._replace(flag=f"{share_option} {change.flag}", change=f"{smaller.change}, {change.change}")
-                for change in suggestions(result, with_share=False)
-                if not change.needs_hardware
-            )
-            note += f" Beside them, {share_option} is not enough."
-    ended, gpu = Suggestion("the other processes ended", "", estimate), estimate.resolved.gpu
+        return found._replace(changes=suggestions(estimate), notes=(note,), tried=_tried(estimate))
+    ended = Suggestion("the other processes ended", "", estimate)
+    share = _free_share(log)
+    if not share:
+        return found._replace(changes=(ended,), notes=("End the other processes.",))
+    engine, gpu = estimate.resolved.engine, estimate.resolved.gpu
+    option, words = f"{engine.share_option} {share}", f"{share} of the GPU's memory"
+    result = fit(dataclasses.replace(estimate.request, gpu_memory_utilization=share))
+    if result.verdict == "fits":
+        note = f"End the other processes, or give {engine.title} the share that is free: {option}."
+        return found._replace(changes=(Suggestion(words, option, result), ended), notes=(note,))
+    needed, weights = int(result.needed), int(result.budget.weights.total) if result.budget.weights else 0
+    if weights >= free:
+        needed, reason = weights, f"{reason}, and the weights alone need {_size(weights)}"
+    else:
+        room = _size(max(0, result.budget.room()))
+        reason = f"{reason}, and the cache gets {room} of them; it needs {_size(needed)}"
+    beside = tuple(
+        change._replace(flag=f"{option} {change.flag}", change=f"{words}, {change.change}")
+        for change in suggestions(result, with_share=False)
+        if not change.needs_hardware
+    )
     # of unified memory much is the system's, which does not end
-    changes = (*beside, ended) if needed is None or (gpu and gpu.shares_with_host) else (ended, *beside)
-    return Diagnosis(refusal.line, "memory_taken", f"{reason}.", needed, free_bytes, changes, (note,))
+    changes = (*beside, ended) if gpu and gpu.shares_with_host else (ended, *beside)
+    note = f"End the other processes. Beside them, {option} is not enough."
+    return found._replace(reason=f"{reason}.", needed=needed, changes=changes, notes=(note,))
 
 
 def _smaller_share(result: FitResult, refusal: LogRefusal) -> Suggestion | None:
