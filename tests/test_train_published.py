@@ -47,7 +47,7 @@ def test_litgpts_runs_fit_and_most_of_its_failures_do_not() -> None:
     assert all(verdict != "does_not_fit" for ran, verdict in verdicts if ran)
     # two runs of Falcon 40B in nf4 failed since bitsandbytes before 0.43.2 kept the inputs of frozen matrices
     failed = [verdict for ran, verdict in verdicts if not ran]
-    assert [failed.count(name) for name in ("does_not_fit", "may_not_fit", "fits")] == [3, 1, 2]
+    assert [failed.count(name) for name in ("does_not_fit", "may_not_fit", "fits")] == [3, 0, 3]
 
 
 def held(run: Training) -> int:

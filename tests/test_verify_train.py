@@ -53,6 +53,16 @@ MODELS = {
     "shifted gain, norms after": GEMMA,
     "one centred norm": PARALLEL,
     "partly rotated": GROUPED + "model_type: glm4\n",
+    "no gain": GROUPED + "model_type: olmo\nnorms_per_layer: 0\nfinal_norm: false\n",
+    "shifted layernorm": LAYERNORM + "model_type: nemotron\n",
+    "norms in parallel": LAYERNORM + "model_type: gpt_neox\n",
+    "norm of heads without a gain": GROUPED + "qk_norm: l2\n",
+    "dense experts": EXPERTS + "n_shared_experts: 1\nmodel_type: llama4\n",
+    "clamped experts": EXPERTS + "mlp_bias: true\nmodel_type: gpt_oss\n",
+    "router of chosen experts": EXPERTS + "model_type: granitemoe\n",
+    "router that does not normalize": EXPERTS + "model_type: olmoe\n",
+    "router of DeepSeek-V3": EXPERTS + "model_type: dots1\n",
+    "router with a sparse mixer": EXPERTS + "model_type: phimoe\n",
 }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 from startups import Prediction, logged_size, predict, startups  # noqa: E402
+from training_classes import ROWS, cause_of, class_rows  # noqa: E402
 from training_runs import ON_A_GPU, Measured, fitcheck_runs, published_runs, runs_on_a_gpu  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -31,6 +33,7 @@ from attncalc.config.gpus import gpu  # noqa: E402
 PAGE = ROOT / "docs" / "accuracy.md"
 START, END = "<!-- tools/accuracy.py writes this -->", "<!-- end -->"
 START_TRAINING = "<!-- tools/accuracy.py writes the runs -->"
+START_CLASSES = "<!-- tools/accuracy.py writes the classes of transformers -->"
 START_SERVED = "<!-- tools/accuracy.py writes the classes of published runs -->"
 START_PLANNED = "<!-- tools/accuracy.py writes aiconfigurator's examples -->"
 STARTS_FRESH = {
@@ -261,6 +264,42 @@ def training_section() -> str:
     return "\n".join([START_TRAINING, "", *lines, "", END])
 
 
+def classes_section() -> str:
+    """Return the text between the markers of transformers' classes: which save exactly what the formulas say."""
+    exact: list[str] = []
+    others: dict[str, list[str]] = {}
+    for name, row in ROWS.items():
+        cause = cause_of(name)
+        if not cause:
+            exact.append(row["class"])
+            continue
+        error = "" if "not known" in cause else worst_error(name)
+        others.setdefault(cause, []).append(f"{row['class']}{error}")
+    lines = [
+        f"Of {len(ROWS)} classes, the layers of {len(exact)} save exactly what the formulas say:",
+        "",
+        textwrap.fill(", ".join(map(short_name, exact)) + ".", 120, break_on_hyphens=False),
+        "",
+        "| others, with the error of a layer | why |",
+        "|---|---|",
+        *(f"| {', '.join(map(short_name, names))} | {cause} |" for cause, names in others.items()),
+    ]
+    return "\n".join([START_CLASSES, "", *lines, "", END])
+
+
+def short_name(name: str) -> str:
+    """Return the name of a class without what it is for: 'Llama', 'MiniMaxM3VL -27%'."""
+    return re.sub(r"For(CausalLM|ConditionalGeneration)|LMHeadModel", "", name)
+
+
+def worst_error(name: str) -> str:
+    """Return the largest relative error of a layer of a class, if the class has as many layers as the formulas."""
+    row = next(class_rows(name))
+    if len(row.measured) != len(row.predicted):
+        return ""
+    return f" {max((p / m - 1 for m, p in zip(row.measured, row.predicted, strict=True)), key=abs):+.0%}"
+
+
 def run_line(run: Measured, digits: int = 1) -> str:
     """Return the row of a training run."""
     gib = 2**30
@@ -276,6 +315,7 @@ def main() -> None:
         START: section,
         **{mark: partial(fresh_section, group) for group, mark in STARTS_FRESH.items()},
         START_TRAINING: training_section,
+        START_CLASSES: classes_section,
         START_SERVED: served_section,
         START_PLANNED: planned_section,
     }

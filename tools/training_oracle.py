@@ -1,10 +1,11 @@
 """Write tests/data/training/saved.json: what transformers' own classes save for the backward pass.
 
-    python tools/training_oracle.py              (one config per model_type, four minutes of processor time)
-    python tools/training_oracle.py gpt2 --full  (prints one of them, at its full number of layers)
+    python tools/training_oracle.py                   (one config per model_type, ten minutes of processor time)
+    python tools/training_oracle.py mixtral           (prints what its layers save and the formulas do not count)
+    python tools/training_oracle.py mixtral --eager   (with eager attention)
 
-Each class of tests/data/huggingface.json is trained for a step under torch's FakeTensorMode, at its true widths: with
-as few layers as have all its kinds of layers, one config per model_type.
+Each class is trained for a step under torch's FakeTensorMode, at its true widths: with as few layers as have all its
+kinds of layers. Its config is the first of its model_type in tests/data/huggingface.json, or the class's own defaults.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from attncalc import load
+from attncalc.config.huggingface.fields import config_class
 from attncalc.model import ModelSpec
 from attncalc.verify import need_transformers
 
 DATA = Path(__file__).parent.parent / "tests" / "data"
 FILE = DATA / "training" / "saved.json"
+RELEASED: dict[str, Any] = json.loads((DATA / "huggingface.json").read_text())
 BATCH, TOKENS, RECURRENT_TOKENS = 2, 64, 4
 LIMIT = 60
 """Seconds of processor time for a class; recurrences that run token by token take longer."""
@@ -37,7 +40,61 @@ def spec_of(config: dict[str, Any]) -> ModelSpec:
         return load(path)
 
 
-def measure(config: dict[str, Any], *, full: bool) -> dict[str, Any]:
+def config_of(name: str) -> dict[str, Any]:
+    """Return the config of a row: one of huggingface.json, or the defaults of the class of a model_type."""
+    released = RELEASED.get(name)
+    if released:
+        return dict(released["config"])
+    known = config_class(name)
+    return {"model_type": name, **(known.defaults if known else {})}
+
+
+def names() -> list[str]:
+    """Return the names of one row per model_type: released configs, then other causal models of transformers."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    found: dict[str, str] = {}
+    for name, row in RELEASED.items():
+        found.setdefault(str(row["config"].get("model_type")), name)
+    return [*found.values(), *(name for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if name not in found)]
+
+
+def print_tensors(config: dict[str, Any], *, eager: bool) -> None:
+    """Print the tensors that each kind of layer saves and the formulas do not count (+), or the reverse (-)."""
+    import torch
+
+    from attncalc.cost.training.activations import stage_saved
+    from attncalc.verify.training.checks import size_on, training_run
+    from attncalc.verify.training.layers import few_layers, leading, shortened
+    from attncalc.verify.transformers.training import layer_path, training_step
+
+    spec = spec_of(config)
+    layers = few_layers(spec)
+    step = training_step(shortened(config, layers), torch.bfloat16, spec.head, BATCH, TOKENS, peak=False, eager=eager)
+    kernel: Any = "flash" if step.flash else "math" if step.attention == "sdpa" else "eager"
+    run = training_run(leading(spec, layers), BATCH, TOKENS, "bf16", kernel)
+    whole = stage_saved(run, run.stages[0], run.stages[0].model.plain())
+    size = size_on("cpu", run)
+    expected = [[(t.name, int(size(t))) for t in s.kept] for s in whole.layers for _ in range(int(s.layers.count))]
+    sys.stdout.write(f"{step.name}, {step.attention}, formulas of {kernel}\n")
+    shown: set[str] = set()
+    for layer, path in enumerate(path for path in step.saved_by_layer() if path):
+        left, lines = list(expected[layer]), []
+        for tensor in step.saved:
+            if layer_path(tensor.path) != path:
+                continue
+            match = next((known for known in left if known[1] == tensor.bytes), None)
+            if match:
+                left.remove(match)
+            else:
+                lines.append(f"  + {tensor.bytes:,} {tensor.name.removeprefix(path)}")
+        lines += [f"  - {known[1]:,} {known[0]}" for known in left]
+        if (text := "\n".join(lines)) not in shown:
+            sys.stdout.write(f"{path}: {whole.layers[0].group if not lines else ''}\n{text}\n")
+        shown.add(text)
+
+
+def measure(config: dict[str, Any]) -> dict[str, Any]:
     """Return what each layer of a class saves, '' outside of layers. Raises any error of attncalc or of the class."""
     import torch
 
@@ -47,8 +104,7 @@ def measure(config: dict[str, Any], *, full: bool) -> dict[str, Any]:
 
     spec = spec_of(config)
     layers = few_layers(spec)
-    if not full:
-        config = shortened(config, layers)
+    config = shortened(config, layers)
     tokens = RECURRENT_TOKENS if any(map(is_recurrent, spec.main.layers)) else TOKENS
     plain, recomputed, eager = (
         training_step(config, torch.bfloat16, spec.head, BATCH, tokens, peak=False, **way)
@@ -76,7 +132,7 @@ def measured_elsewhere(config: dict[str, Any]) -> dict[str, Any] | str:
         if process == 0:
             resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT + 1))
             try:
-                found: dict[str, Any] | str = measure(config, full=False)
+                found: dict[str, Any] | str = measure(config)
             except Exception as error:
                 message = (str(error).splitlines() or [""])[0].rpartition("config.json: ")[2]
                 found = f"{type(error).__name__}: {message}"[:200]
@@ -92,22 +148,18 @@ def measured_elsewhere(config: dict[str, Any]) -> dict[str, Any] | str:
 
 
 def main() -> None:
-    """Measure one class and print it, or measure all of them and write the file."""
+    """Compare one class with the formulas and print it, or measure all of them and write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", nargs="?")
-    parser.add_argument("--full", action="store_true")
+    parser.add_argument("name", nargs="?", help="a model_type, or a name in huggingface.json")
+    parser.add_argument("--eager", action="store_true")
     arguments = parser.parse_args()
     need_transformers()
-    configs = {name: row["config"] for name, row in json.loads((DATA / "huggingface.json").read_text()).items()}
     if arguments.name:
-        sys.stdout.write(json.dumps(measure(configs[arguments.name], full=arguments.full)) + "\n")
+        print_tensors(config_of(arguments.name), eager=arguments.eager)
         return
     import attncalc.verify.transformers.training  # noqa: F401 - imported once for all forks
 
-    families: dict[str, str] = {}
-    for name, config in configs.items():
-        families.setdefault(str(config.get("model_type")), name)
-    found = {name: measured_elsewhere(configs[name]) for name in families.values()}
+    found = {name: measured_elsewhere(config_of(name)) for name in names()}
     rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in found.items() if isinstance(row, dict))
     refused = {name: reason for name, reason in found.items() if isinstance(reason, str)}
     about = "python tools/training_oracle.py: bytes saved by layer, '' outside of layers with RoPE's tables"

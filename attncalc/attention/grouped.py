@@ -32,7 +32,7 @@ from .kind import (
     tp_share,
     tps,
 )
-from .saved import Forward, SavedTensor, kernel_tensors, matrix_input, norm_tensors
+from .saved import FP32, Forward, SavedTensor, copies_kv, kernel_tensors, l2_norm_tensors, matrix_input, norm_tensors
 from .span import FULL, Span, pairs
 
 _K_AND_V = Constant(2, "tensors: keys and values")
@@ -63,10 +63,11 @@ class Grouped:
         },
     )
     fused: bool = documented("q, k and v are one matrix", default=False, schema=BOOLEAN)
-    qk_norm: Literal["head", "full"] | None = documented(
-        "norm on q and k: head = one gain of d_head for all heads, full = one gain over the width of all heads",
+    qk_norm: Literal["head", "full", "l2"] | None = documented(
+        "norm on q and k: head = one gain of d_head for all heads, full = one gain over the width of all heads, "
+        "l2 = per head and without a gain (Llama 4 Scout)",
         default=None,
-        schema={"enum": ["head", "full"]},
+        schema={"enum": ["head", "full", "l2"]},
     )
     sinks: bool = documented(
         "a learned logit per query head beside those of the keys (gpt-oss)",
@@ -180,7 +181,7 @@ class Grouped:
             matrices.append(Matrix("W_gate", d_model, gate_width(self.gate, self.n_heads, self._d_v), 0, "queries"))
         matrices.extend(self.extra_projections)
         matrices.append(Matrix("W_o", o, d_output, self._bias("o", d_output), "queries"))
-        if self.qk_norm:
+        if self.qk_norm in ("head", "full"):
             full = self.qk_norm == "full"
             matrices.append(Matrix("q_norm", q if full else self.d_head))
             if not self.shares_kv:
@@ -232,19 +233,25 @@ class Grouped:
             raise no_saved_tensors(self.headline)
         f, names = forward, tuple(m.name for m in self.matrices(1, 1) if m.applied_to and m.name != "W_o")
         tensors = [matrix_input(f, f.d_model if self.d_input is None else self.d_input, names)]
+        if f.math.own_tables:
+            size = {"half": f.bytes, "all": 2 * f.bytes, "in fp32": 2 * FP32}[f.math.own_tables]
+            tables = size * f.S * self.d_head
+            tensors.append(SavedTensor("cosines and sines", "RoPE", tables, is_replicated=True, is_statistic=True))
         if self.qk_norm:
             heads = [("q_norm", f.tokens, self.n_heads)]
             heads += [] if self.shares_kv else [("k_norm", f.source_tokens, self.n_kv_heads)]
             for name, tokens, n_heads in heads:
                 rows, width = (
-                    (tokens * n_heads, self.d_head) if self.qk_norm == "head" else (tokens, n_heads * self.d_head)
+                    (tokens, n_heads * self.d_head) if self.qk_norm == "full" else (tokens * n_heads, self.d_head)
                 )
-                tensors += norm_tensors(f, rows, width, name, "attention", is_replicated=False)
-        own = tuple(kernel_tensors(f, self.n_heads, self.n_kv_heads, self.d_head, self._d_v))
-        if self.fused and f.kernel != "math":
-            # V is a view of the output of W_qkv, which is saved whole; without rotation, so are q and k
+                if self.qk_norm == "l2":
+                    tensors += l2_norm_tensors(f, rows, width, name)
+                else:
+                    tensors += norm_tensors(f, rows, width, name, "attention", is_replicated=False)
+        own = tuple(kernel_tensors(f, self.n_heads, self.n_kv_heads, self.d_head, self._d_v, sinks=self.sinks))
+        views = self._views(f) if self.fused else set()
+        if views:
             whole = f.bytes * f.tokens * (self.n_heads * self.d_head + self.n_kv_heads * (self.d_head + self._d_v))
-            views = {"v"} if f.rotary else {"q", "k", "v"}
             tensors.append(SavedTensor("output of W_qkv", "QK and PV", whole))
             own = tuple(tensor for tensor in own if tensor.name not in views)
         tensors += [tensor for tensor in own if not (self.shares_kv and tensor.name[0] in "kv")]
@@ -254,6 +261,17 @@ class Grouped:
             gated = f.bytes * f.tokens * self.n_heads * self._d_v
             tensors.append(SavedTensor("gated output", "W_o", gated, input_of=("W_o",)))
         return tuple(tensors)
+
+    def _views(self, f: Forward) -> set[str]:
+        """Return which of q, k and v the kernel reads in the output of W_qkv, which is saved whole then.
+
+        Rotation makes new tensors of q and k. Math attention copies them, and so does eager attention those of several
+        sequences.
+        """
+        if f.kernel == "math" or (f.kernel == "eager" and f.B != 1):
+            return set()
+        views = {"v"} if f.rotary else {"q", "k", "v"}
+        return views - {"k", "v"} if copies_kv(f, self.n_heads, self.n_kv_heads) else views
 
     def notes(self, past: bool) -> tuple[str, ...]:
         return ()

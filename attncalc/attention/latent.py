@@ -188,7 +188,8 @@ class Latent:
         return Widths(self.n_heads, self.n_heads, self.d_nope + self.d_rope, self.d_v, extra, gate=gate)
 
     def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
-        f, d_qk = forward, self.d_nope + self.d_rope
+        # q joins two parts
+        f, d_qk = forward._replace(math=forward.math._replace(joins_heads=True)), self.d_nope + self.d_rope
         parts = {"an indexer": self.indexer, "a gate": self.gate, "K and V of another layer": self.shares_kv}
         for part, present in {**parts, "further projections": self.extra_projections}.items():
             if present:
@@ -206,7 +207,7 @@ class Latent:
             tensors.append(matrix_input(f, rank, (matrix,), f"input of {matrix}"))
         # K joins its two parts in a new tensor; V is a view of the output of W_kv_b, which is held whole.
         kernel = kernel_tensors(f, self.n_heads, self.n_heads, d_qk, self.d_v)
-        if f.kernel in ("math", "eager"):  # which copy V
+        if f.kernel == "math" or (f.kernel == "eager" and f.B != 1):  # which copy V
             return (*tensors, *kernel)
         whole = f.bytes * f.tokens * self.n_heads * (self.d_nope + self.d_v)
         return (*tensors, *(t._replace(name="output of W_kv_b", size=whole) if t.name == "v" else t for t in kernel))

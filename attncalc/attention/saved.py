@@ -16,8 +16,9 @@ from ..quantity import Constant, exact_div, symbol_like
 from ..records import NamedTuple
 
 TrainingKernel = Literal["flash", "efficient", "cudnn", "math", "eager"]
-Gain = Literal["cast", "fp32", "shifted", "centred"]
+Gain = Literal["cast", "fp32", "upcast", "power", "shifted", "centred", "none"]
 Activation = Literal["fused", "gelu_new", "relu"]
+Softmax = Literal["fp32", "plain", "shifted"]
 FP32 = Constant(4, "bytes of an element in fp32")
 INT64 = Constant(8, "bytes of an index")
 MASK = Constant(1, "byte of an element of a dropout mask")
@@ -53,25 +54,63 @@ class SavedTensor(NamedTuple):
     read_by: tuple[str, ...] = ()
 
 
+class Router(NamedTuple):
+    """How a router of a mixture of experts computes what it saves.
+
+    Attributes:
+        scores: what it saves per expert: a 'softmax' or a 'sigmoid' in fp32; nothing if the softmax is of the 'chosen'
+            experts only, in fp32 or 'cast'; or a mask and a softmax for each choice ('sparsemixer', Phi-3.5-MoE).
+        normalizes: the weights of the chosen experts are divided by their sum.
+        in_fp32: its matmul is in fp32, with copies of its input and its weights.
+        groups: groups of experts, and those that are chosen before the experts (DeepSeek-V3); 0 for none.
+        weights: dtype of the weights that multiply the experts' outputs: 'cast' to that of the activations, or 'fp32'.
+    """
+
+    scores: Literal["softmax", "sigmoid", "chosen", "chosen, cast", "sparsemixer"] = "softmax"
+    normalizes: bool = True
+    in_fp32: bool = False
+    groups: tuple[int, int] = (0, 0)
+    weights: Literal["cast", "fp32"] = "cast"
+
+
 class ClassMath(NamedTuple):
     """How a class of transformers computes what its layers save.
 
     Attributes:
-        gain: how a norm multiplies by its gain: 'cast' in the activations' dtype, in 'fp32', in fp32 'shifted' by
-            one, or 'centred': a LayerNorm in single fp32 operations.
+        gain: how a norm multiplies by its gain: 'cast' in the activations' dtype; in 'fp32', or with the gain 'upcast'
+            to it, or 'shifted' by one; with a 'power' of the mean square instead of rsqrt, and an upcast gain;
+            'centred': a LayerNorm in single fp32 operations; 'none': a LayerNorm in fp32 that has no gain.
         activation: the activation function: 'fused', or 'gelu_new' in single operations, or 'relu', whose derivative
             needs its result only.
+        softmax: the softmax of eager attention: in 'fp32', or 'plain' in the activations' dtype, or 'shifted': there
+            too, of scores minus their maximum.
+        clamps: both parts of a gated MLP are clamped, and SiLU is in single operations (gpt-oss).
+        is_dense: each expert computes all tokens (Llama 4).
+        router: the router of a mixture of experts.
         joins_heads: q is joined from a rotated and another part, in an order of heads and tokens in which the output of
             a fused kernel must be copied for W_o.
+        own_tables: each layer has cosines and sines of its own: for one 'half' of each head, for 'all' of it, or for
+            all of it 'in fp32'.
+        in_parallel: attention and MLP have norms of their own of the same input.
         caps_scores: eager scores pass a tanh.
         caps_logits: logits pass a tanh.
     """
 
     gain: Gain = "cast"
     activation: Activation = "fused"
+    softmax: Softmax = "fp32"
+    clamps: bool = False
+    is_dense: bool = False
+    router: Router = Router()
     joins_heads: bool = False
+    own_tables: Literal["", "half", "all", "in fp32"] = ""
+    in_parallel: bool = False
     caps_scores: bool = False
     caps_logits: bool = False
+
+    def norms(self, with_gain: int) -> int:
+        """Return the norms of a layer, of which `with_gain` have parameters."""
+        return 2 if self.gain == "none" else with_gain
 
 
 class Forward(NamedTuple):
@@ -130,6 +169,10 @@ def norm_tensors(
     """
     elements, gain = rows * width, f.math.gain
     plain = (part, (), False, False, is_replicated)
+    if gain == "none":
+        yield SavedTensor(f"{name} input in fp32", "the norm", FP32 * elements, *plain)
+        yield SavedTensor(f"{name} mean and deviation", "the norm", FP32 * 2 * rows, *plain, True)
+        return
     if f.upcasts and (f.norm == "rmsnorm" or gain == "centred"):
         copies = 2 if gain == "centred" else 1  # input - mean is computed twice: for the variance, and to be scaled
         for copy in range(copies):
@@ -138,34 +181,50 @@ def norm_tensors(
         size = f.bytes if gain == "cast" else FP32
         meaning = "the gradient of the gain"
         yield SavedTensor(f"{name} normalized", meaning, size * elements, part, (name,), False, True, is_replicated)
-        if gain == "shifted" or (gain == "centred" and f.is_half):
+        if gain == "shifted" or (gain in ("upcast", "power", "centred") and f.is_half):
             yield SavedTensor(f"{name} gain in fp32", "the gradient of its input", FP32 * width, *plain, True)
-        vectors = 1
+        vectors = 2 if gain == "power" else 1  # the mean square and 1 / RMS
     else:
         yield SavedTensor(f"{name} input", "the norm", f.bytes * elements, *plain)
+        if gain == "shifted":
+            yield SavedTensor(f"{name} gain + 1", "the gradient of its input", f.bytes * width, *plain)
         vectors = 2 if f.norm == "layernorm" else 1  # mean and 1 / deviation, or 1 / RMS
     yield SavedTensor(f"{name} statistics", "the norm", FP32 * vectors * rows, *plain, True)
 
 
+def l2_norm_tensors(f: Forward, rows: int, width: int, name: str) -> Iterator[SavedTensor]:
+    """Yield what a norm of heads without a gain saves: its input in fp32 and 1 / RMS (Llama4TextL2Norm)."""
+    yield SavedTensor(f"{name} input in fp32", "the norm's square and product", FP32 * rows * width)
+    yield SavedTensor(f"{name} statistics", "the norm", FP32 * rows, is_statistic=True)
+
+
 def kernel_tensors(
-    f: Forward, n_heads: int, n_kv_heads: int, d_qk: int, d_v: int, *, output_of: tuple[str, ...] = ("W_o",)
+    f: Forward,
+    n_heads: int,
+    n_kv_heads: int,
+    d_qk: int,
+    d_v: int,
+    *,
+    sinks: bool = False,
+    output_of: tuple[str, ...] = ("W_o",),
 ) -> Iterator[SavedTensor]:
     """Yield what the attention kernel saves: q, k and v, the scores or their log-sum-exp, and the output.
 
     FlashAttention saves its output and the log-sum-exp of each row instead of the scores (arXiv:2205.14135, 3.1). The
-    output is also the input of W_o: one tensor. Other kernels than flash read K and V copied for every query head.
+    output is also the input of W_o: one tensor.
     """
     in_fp32 = f.kernel == "math" and f.is_half
     size = FP32 if in_fp32 else f.bytes
-    kv_heads = n_kv_heads if f.kernel in ("flash", "cudnn") else n_heads
+    kv_heads = n_heads if copies_kv(f, n_heads, n_kv_heads) else n_kv_heads
     fp32 = " in fp32" if in_fp32 else ""
     yield SavedTensor(f"q{fp32}", "QK", size * f.tokens * n_heads * d_qk)
     yield SavedTensor(f"k{fp32}", "QK", size * f.source_tokens * kv_heads * d_qk)
     yield SavedTensor(f"v{fp32}", "PV", size * f.source_tokens * kv_heads * d_v)
     output = f.bytes * f.tokens * n_heads * d_v
     if f.kernel in ("flash", "efficient", "cudnn"):
-        yield SavedTensor("output", "the kernel and W_o", output, read_by=() if f.math.joins_heads else output_of)
-        if f.math.joins_heads:
+        copies = f.math.joins_heads and f.kernel != "efficient"  # whose output has the order of tokens and heads
+        yield SavedTensor("output", "the kernel and W_o", output, read_by=() if copies else output_of)
+        if copies:
             yield SavedTensor("output, copied", "the gradient of W_o", output, input_of=output_of)
         yield SavedTensor("log-sum-exp", "the kernel", FP32 * f.tokens * n_heads, is_score=True, is_statistic=True)
         return
@@ -175,7 +234,13 @@ def kernel_tensors(
     else:
         if f.math.caps_scores:
             yield SavedTensor("tanh of the scores", "the softcap", f.bytes * pairs, is_score=True, is_pointwise=True)
-        if f.upcasts and f.is_half:
+        rows = f.B * n_heads * f.S
+        if f.math.softmax == "shifted":
+            yield SavedTensor("place of the maximum", "max", INT64 * rows, is_score=True, is_statistic=True)
+        if sinks:
+            size = f.bytes * (pairs + rows)
+            yield SavedTensor("probabilities of keys and sink", "softmax and PV", size, is_score=True)
+        elif f.upcasts and f.is_half and f.math.softmax == "fp32":
             yield SavedTensor("probabilities in fp32", "softmax", FP32 * pairs, is_score=True)
             yield SavedTensor("probabilities", "PV", f.bytes * pairs, is_score=True)
         else:
@@ -184,6 +249,15 @@ def kernel_tensors(
             yield SavedTensor("dropout mask of the probabilities", "dropout", MASK * pairs, is_score=True)
             yield SavedTensor("probabilities after dropout", "PV", f.bytes * pairs, is_score=True)
     yield SavedTensor("output", "W_o", output, input_of=output_of)
+
+
+def copies_kv(f: Forward, n_heads: int, n_kv_heads: int) -> bool:
+    """Return whether K and V are copied for every query head.
+
+    Eager attention multiplies the single head of one sequence without a copy.
+    """
+    is_one = f.kernel == "eager" and n_kv_heads == 1 and f.B == 1
+    return n_heads != n_kv_heads and f.kernel not in ("flash", "cudnn") and not is_one
 
 
 def matrix_input(

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..cost.training.classes import SAVES_MORE
+from ..cost.training.classes import saves_more
 from ..cost.training.fits import ALLOCATOR, Change, TrainResult, changes, overhead, stage_sizes, train_result
 from ..cost.training.setup import Training
 from ..cost.training.work import Duration, Work, duration, work
@@ -479,8 +479,8 @@ def _notes(of: Answer) -> Iterator[str]:
         "Activations are those of transformers' classes: norms and the loss compute in fp32. --compile fuses "
         "element-wise operations and keeps less."
     )
-    if run.model.model_type in SAVES_MORE:
-        yield f"warning: {SAVES_MORE[run.model.model_type]}"
+    if (times := saves_more(run.model.model_type)) > 1:
+        yield f"warning: The layers of this class save about {times:g} x as much in transformers."
     yield (
         f"The allocator reserves up to {ALLOCATOR[2] - 100} % more than is allocated (Megatron-Bridge's published runs)"
         "; the CUDA context takes 0.14 to 0.75 GiB."

@@ -21,13 +21,13 @@ from ...attention.saved import (
     split,
 )
 from ...errors import NotSupportedError
-from ...mlp import Mlp
 from ...model import Layers, ModelSpec, Stack
 from ...quantity import Quantity, quantity, summed, symbol, symbol_like, total
 from ...records import NamedTuple
 from ...units import dtype
 from ..common import group_name
 from .classes import class_math
+from .mlp import mlp_tensors
 from .setup import Stage, Training
 from .tensors import is_target, layer_tensors
 
@@ -113,12 +113,13 @@ def layer_tensors_saved(
     run: Training, model: ModelSpec, stack: Stack, layers: Layers, f: Forward, source: int
 ) -> Iterator[SavedTensor]:
     """Yield what one layer's forward pass saves, in its order, before parallelism and compilation."""
-    first, *others = [norm_tensors(f, f.tokens, stack.d_model, "norm") for _ in range(int(layers.norms))] or [iter(())]
+    norms = f.math.norms(int(layers.norms))
+    first, *others = [norm_tensors(f, f.tokens, stack.d_model, "norm") for _ in range(norms)] or [iter(())]
     inside = list(_adapted(run, model, stack, layers, f, source))
     yield from first
     yield from (tensor for tensor in inside if tensor.part != "mlp")
     for norm in others:
-        yield from norm
+        yield from (tensor for tensor in norm if not (f.math.in_parallel and tensor.name == "norm input"))
     yield from (tensor for tensor in inside if tensor.part == "mlp")
     if run.autocasts:
         one = dataclasses.replace(layers, count=1)
@@ -138,53 +139,12 @@ def _plain_tensors(layers: Layers, f: Forward, source: int) -> Iterator[SavedTen
         if f.dropout:
             yield SavedTensor("dropout mask", "dropout", MASK * f.tokens * f.d_model, "mlp", is_replicated=True)
     for matrix in layers.extra:
-        if matrix.applied_to:
+        if matrix.name == "shared_gate":  # its input is that of the router
+            size = f.bytes * f.tokens
+            yield SavedTensor("output of the shared experts", "the gate", size * f.d_model, "mlp")
+            yield SavedTensor("gate of the shared experts", "sigmoid, product", size, "mlp", is_statistic=True)
+        elif matrix.applied_to:
             yield matrix_input(f, matrix.rows, (matrix.name,), f"input of {matrix.name}", "mlp")
-
-
-def mlp_tensors(mlp: Mlp, f: Forward) -> Iterator[SavedTensor]:
-    """Yield what the MLP saves: its input, both operands of SwiGLU's product and of SiLU, and the input of W_down.
-
-    Each routed expert gets its tokens in a tensor of its own, and its output is multiplied by the router's weight.
-    Tokens are assumed to be spread evenly over the experts.
-    """
-    up = ("W_gate", "W_up") if mlp.gated else ("W_up",)
-    if mlp.n_experts is None:
-        yield matrix_input(f, f.d_model, up, part="mlp")
-        yield from _inside(mlp.gated, f, mlp.d_ff, "")
-        return
-    yield matrix_input(f, f.d_model, (*up, "router"), part="mlp")
-    rows = f._replace(S=f.S * (mlp.n_experts_per_token or 0))
-    width = mlp.d_latent or f.d_model
-    yield SavedTensor("input of the experts", "W_up", f.bytes * rows.tokens * width, "mlp", up)
-    yield from _inside(mlp.gated, rows, mlp.d_ff, "experts' ")
-    yield SavedTensor("output of the experts", "the router's weights", f.bytes * rows.tokens * width, "mlp")
-    chosen = rows.tokens  # four int64 indices, and weights in fp32 and in the activations' dtype
-    routing = FP32 * f.tokens * (mlp.n_experts + 1) + (4 * INT64 + FP32 + f.bytes) * chosen
-    yield SavedTensor("routing", "softmax, top k, weights", routing, "mlp", is_replicated=True, is_statistic=True)
-    if mlp.d_ff_shared:
-        yield from _inside(mlp.gated, f, mlp.d_ff_shared, "shared experts' ")
-    elif mlp.n_shared_experts:
-        yield from _inside(mlp.gated, f, mlp.n_shared_experts * mlp.d_ff, "shared experts' ")
-
-
-_OPERANDS = {"fused": 1, "relu": 0, "gelu_new": 4}
-"""Tensors that an activation function saves besides its result: its input. 0.5 x (1 + tanh(...)) in single operations
-saves x, 0.5 x, the tanh and 1 + tanh."""
-
-
-def _inside(gated: bool, f: Forward, width: int, of: str) -> Iterator[SavedTensor]:
-    size = f.bytes * f.tokens * width
-    before, function = ("gate", "SiLU of the gate") if gated else ("up", "activation")
-    for i in range(_OPERANDS[f.math.activation]):
-        name = f"{of}{before}" if i == 0 else f"{of}{before}, operand {i + 1} of the activation"
-        yield SavedTensor(name, "the activation", size, "mlp", is_pointwise=i > 0)
-    if gated:
-        yield SavedTensor(f"{of}{function}", "the product", size, "mlp", is_pointwise=True)
-        yield SavedTensor(f"{of}up", "the product", size, "mlp")
-        yield SavedTensor(f"{of}product", "the gradient of W_down", size, "mlp", ("W_down",))
-    else:
-        yield SavedTensor(f"{of}activation", "the gradient of W_down", size, "mlp", ("W_down",))
 
 
 def _adapted(
@@ -236,7 +196,7 @@ def _outside(run: Training, stage: Stage, model: ModelSpec, stack: Stack, f: For
             yield from norm_tensors(f, f.tokens, stack.d_model, "norm", "embedding")
     if not stage.is_last:
         return
-    if stack.final_norm:
+    if stack.final_norm or f.math.gain == "none":
         yield from norm_tensors(f, f.tokens, stack.d_model, "norm", "head")
     if is_main and model.head and model.head.kind == "lm":
         yield matrix_input(f, model.table_width, ("lm_head",), "input of the head", "head")

@@ -1,63 +1,88 @@
-"""How transformers' classes compute norms and activation functions, where that changes what they save.
+"""How transformers' classes compute norms, activation functions and routers, where that changes what they save.
 
-Most classes multiply the normalized input by the gain in the activations' dtype (LlamaRMSNorm) and call fused
-functions (SiLU, GELU), which save their input. The others are listed here by model_type. Source: modeling_*.py of
-each, activations.py, and what the classes saved (tools/training_oracle.py).
+Most classes compute as LLaMA's and Qwen3-MoE's: they multiply the normalized input by the gain in the activations'
+dtype, and call fused functions (SiLU, GELU), which save their input. Each fact below names the classes that differ, by
+model_type. Source: modeling_*.py of each, activations.py, and what the classes saved: `python tools/training_oracle.py
+CLASS` prints each tensor that a class saves and the formulas do not count, and the other way round.
 """
 
 from __future__ import annotations
 
-from ...attention.saved import Activation, ClassMath, Gain
+from functools import lru_cache
+from typing import Any
 
-GAIN_IN_FP32 = (
-    "afmoe flex_olmo gemma3n gemma3n_text gemma4 gemma4_text gemma4_unified gemma4_unified_text gpt_oss olmo2 olmo3 "
-    "olmo_hybrid"
+from ...attention.saved import ClassMath, Router
+
+_FP32 = Router("sigmoid", in_fp32=True, weights="fp32")
+FACTS: tuple[tuple[str, Any, str], ...] = (
+    # `(self.weight * hidden_states).to(input_dtype)`
+    ("gain", "fp32", "afmoe flex_olmo gpt_oss olmo2 olmo3 olmo_hybrid"),
+    # `self.weight.to(torch.float32) * hidden_states`
+    ("gain", "upcast", "cohere2_moe helium"),
+    # `torch.pow(mean_squared, -0.5)`, and `normed_output * self.weight.float()`
+    ("gain", "power", "gemma3n gemma4 gemma4_unified"),
+    # `output * (1.0 + self.weight.float())`
+    ("gain", "shifted", "gemma gemma2 gemma3 qwen3_5 qwen3_5_moe qwen3_next recurrent_gemma t5gemma vaultgemma"),
+    # `F.layer_norm(x, shape, weight + 1, bias)`
+    ("gain", "shifted", "nemotron"),
+    # CohereLayerNorm, in single operations in fp32
+    ("gain", "centred", "cohere cohere2"),
+    # `F.layer_norm(x.to(torch.float32), shape, None, None)`
+    ("gain", "none", "olmo"),
+    ("activation", "gelu_new", "bigbird_pegasus codegen gpt-sw3 gpt2 gpt_neo gptj mt5 phi umt5"),
+    ("activation", "relu", "longt5 m2m_100 nllb-moe opt switch_transformers t5"),
+    # `nn.functional.softmax(attn_weights, dim=-1)`
+    ("softmax", "plain", "biogpt falcon gpt-sw3 gpt2 llama4"),
+    # `combined_logits - combined_logits.max(dim=-1, keepdim=True).values`
+    ("softmax", "shifted", "gpt_oss mimo_v2_flash"),
+    # `(up + 1) * gate * torch.sigmoid(gate * self.alpha)`, both clamped
+    ("clamps", True, "gpt_oss"),
+    # `hidden_states.repeat(router_scores.shape[1], 1)`
+    ("is_dense", True, "llama4"),
+    ("router", Router("sigmoid", normalizes=False), "llama4"),
+    ("router", Router("sigmoid", weights="fp32"), "afmoe"),
+    ("router", Router("chosen, cast", normalizes=False), "aria gpt_oss"),
+    ("router", Router("chosen", normalizes=False), "cohere2_moe granitemoe granitemoehybrid granitemoeshared"),
+    ("router", Router(normalizes=False), "flex_olmo olmoe qwen2_moe"),
+    ("router", Router(weights="fp32"), "minimax minimax_m2 mixtral"),
+    ("router", Router(in_fp32=True), "ernie4_5_moe"),
+    ("router", Router("sparsemixer", normalizes=False), "phimoe"),
+    ("router", _FP32, "hy_v3 kolibri1"),
+    ("router", _FP32._replace(groups=(1, 1)), "dots1 exaone_moe glm4_moe glm4_moe_lite mimo_v2_flash solar_open"),
+    ("router", _FP32._replace(groups=(8, 4)), "axk1 deepseek_v3"),
+    # `torch.cat([(q_rot * cos) + ..., q_pass], dim=-1)`
+    ("joins_heads", True, "glm glm4 glm4_moe gpt_neox laguna minimax_m2 nemotron persimmon phi phi3 phi4_multimodal"),
+    ("joins_heads", True, "qwen3_5 qwen3_5_moe qwen3_next stablelm"),
+    # `cos[..., : cos.shape[-1] // 2].repeat_interleave(2, dim=-1)` in each layer
+    ("own_tables", "half", "glm glm4"),
+    ("own_tables", "all", "helium"),
+    ("own_tables", "in fp32", "ernie4_5 ernie4_5_moe"),
+    # `x + attn(ln1(x)) + mlp(ln2(x))`
+    ("in_parallel", True, "falcon gpt_neox"),
+    # attn_logit_softcapping of the class's own config
+    ("caps_scores", True, "gemma2 t5gemma vaultgemma"),
+    # final_logit_softcapping
+    ("caps_logits", True, "gemma2 gemma3n gemma4 recurrent_gemma t5gemma vaultgemma"),
 )
-"""`(self.weight * hidden_states).to(input_dtype)`"""
-SHIFTED_GAIN = (
-    "gemma gemma2 gemma3 gemma3_text qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text qwen3_next recurrent_gemma "
-    "t5gemma vaultgemma"
-)
-"""`output * (1.0 + self.weight.float())`"""
-CENTRED = "cohere cohere2"
-"""CohereLayerNorm, in single operations in fp32"""
-GELU_NEW = "bigbird_pegasus codegen gpt-sw3 gpt2 gpt_neo gptj mt5 phi umt5"
-RELU = "longt5 m2m_100 nllb-moe opt switch_transformers t5"
-
-
-PARTLY_ROTATED = "glm glm4 glm4_moe minimax_m2 nemotron persimmon phi phi3 phi4_multimodal stablelm"
-"""`torch.cat([(q_rot * cos) + ..., q_pass], dim=-1)`"""
-
-
-CAPPED_SCORES = "gemma2 t5gemma vaultgemma"
-"""attn_logit_softcapping of the class's own config"""
-CAPPED_LOGITS = "gemma2 gemma3n gemma3n_text gemma4 gemma4_text recurrent_gemma t5gemma vaultgemma"
-"""final_logit_softcapping"""
+"""Fields of ClassMath, their values, and the classes that have them."""
 
 SAVES_MORE = {
-    "gpt_oss": "Its class computes the experts in single operations: its layers save about 1.2 x as much.",
-    **dict.fromkeys(
-        ("llama4", "llama4_text"),
-        "Its class sends every token through every expert: its layers save several times as much.",
-    ),
-    "olmo": "Its norms without a gain are not counted: its layers save about 1.2 x as much.",
-    "zaya": "Its layers save about 1.5 x as much: compressed convolutional attention is not known.",
+    "zaya": 1.5,
+    "apertus": 1.5,
+    "bitnet": 1.5,
+    **dict.fromkeys(("gemma3n", "minimax_m3_vl", "gpt_neo"), 1.35),
+    "nanochat": 1.3,
 }
-"""Classes that are known to save more than the formulas count (tests/data/training/saved.json)."""
+"""Classes whose layers save more than the formulas count, and how many times as much."""
 
 
+def saves_more(model_type: str | None) -> float:
+    """Return how many times as much a class saves as is counted, if it is known to save more; else 1."""
+    return SAVES_MORE.get((model_type or "").removesuffix("_text"), 1)
+
+
+@lru_cache(maxsize=64)
 def class_math(model_type: str | None) -> ClassMath:
     """Return how the class of a model_type computes; as LLaMA's for others and without one."""
-
-    def among(names: str) -> bool:
-        return model_type in names.split()
-
-    gain: Gain = "cast"
-    if among(GAIN_IN_FP32):
-        gain = "fp32"
-    elif among(SHIFTED_GAIN):
-        gain = "shifted"
-    elif among(CENTRED):
-        gain = "centred"
-    activation: Activation = "gelu_new" if among(GELU_NEW) else "relu" if among(RELU) else "fused"
-    return ClassMath(gain, activation, among(PARTLY_ROTATED), among(CAPPED_SCORES), among(CAPPED_LOGITS))
+    name = (model_type or "").removesuffix("_text")
+    return ClassMath(**{field: value for field, value, classes in FACTS if name in classes.split()})

@@ -75,6 +75,18 @@ class RMSNorm(nn.Module):
         return x.div_(norm.mul_(x.shape[-1] ** -0.5).add_(1e-6)).mul_(self.weight)
 
 
+class L2Norm(nn.Module):
+    """x / sqrt(mean(x^2)) over the last dimension, in place without gradients."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return `x` divided by its root mean square; with gradients as transformers' Llama4TextL2Norm does."""
+        if torch.is_grad_enabled():
+            wide = x.float()
+            return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).type_as(x)
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x.div_(norm.mul_(x.shape[-1] ** -0.5).add_(1e-6))
+
+
 def shrink_span(span: Span) -> Span:
     """Return a window or chunk of at most SMALL_SPAN tokens; other spans are unchanged."""
     if isinstance(span, Sliding):

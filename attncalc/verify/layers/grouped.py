@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, rms_norm
 
 from ...attention import Grouped
-from .base import SMALL_HEADS, Attend, AttentionLayer, RMSNorm, one_head, shrink_span
+from .base import SMALL_HEADS, Attend, AttentionLayer, L2Norm, RMSNorm, one_head, shrink_span
 from .cache import Cache
 
 
@@ -47,7 +47,10 @@ class GroupedLayer(AttentionLayer):
             width = kind.n_heads if kind.gate == "head" else kind.n_heads * self.d_v
             self.W_gate = nn.Linear(d_model, width, bias=False)
         self.W_o = nn.Linear(kind.n_heads * self.d_v, d_out, bias="o" in kind.bias)
-        if kind.qk_norm:
+        if kind.qk_norm == "l2":
+            self.q_norm: nn.Module = L2Norm()
+            self.k_norm: nn.Module = L2Norm()
+        elif kind.qk_norm:
             all_heads = kind.qk_norm == "full"
             self.q_norm = RMSNorm(q if all_heads else self.d_head)
             if not kind.shares_kv:
@@ -99,7 +102,9 @@ class GroupedLayer(AttentionLayer):
 
     def _heads(self, projected: Tensor, norm_name: str, width: int) -> Tensor:
         norm = getattr(self, norm_name, None)
-        if norm is not None and norm.weight.numel() != width:  # one norm over all heads together
+        if (
+            not isinstance(norm, L2Norm) and norm is not None and norm.weight.numel() != width
+        ):  # one norm over all heads together
             projected, norm = norm(projected), None
         heads: Tensor = projected.unflatten(-1, (-1, width))
         if norm is not None:
@@ -152,6 +157,8 @@ class GroupedLayer(AttentionLayer):
             if kind.qk_norm == "head":
                 q_h = rms_norm(q_h, (d,), w["q_norm.weight"])
                 k_h = k_h if k_norm is None else rms_norm(k_h, (d,), k_norm)
+            elif kind.qk_norm == "l2":
+                q_h, k_h = rms_norm(q_h, (d,)), rms_norm(k_h, (d,))
             sink = w["sinks"][head] if kind.sinks else None
             heads.append(one_head(q_h, k_h, v[..., group * d_v : (group + 1) * d_v], mask, sink))
         out = torch.cat(heads, -1)

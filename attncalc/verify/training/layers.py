@@ -26,7 +26,7 @@ def few_layers(model: ModelSpec) -> int:
 
 
 def shortened(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
-    """Return a copy of `config` with its first `layers` layers; lists with one entry per layer are cut too."""
+    """Return a copy of `config` with its first `layers` layers; lists, and tables by layer, are cut too."""
     short: dict[str, Any] = copy.deepcopy(dict(config))
     for part in [short, *(value for value in short.values() if isinstance(value, dict))]:
         name = next((name for name in LENGTHS if isinstance(part.get(name), int)), None)
@@ -35,6 +35,8 @@ def shortened(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
         for field, value in part.items():
             if isinstance(value, (list, str)) and len(value) == part[name] > 1:
                 part[field] = value[:layers]
+            elif isinstance(value, dict) and value and all(str(key).isdigit() for key in value):
+                part[field] = {key: entry for key, entry in value.items() if int(key) < layers}
         part[name] = min(layers, part[name])
     return short
 

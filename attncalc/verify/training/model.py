@@ -9,13 +9,16 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from ...attention.latent import Latent
 from ...attention.recurrent import NoAttention
+from ...attention.saved import ClassMath
 from ...cost.training.classes import class_math
 from ...errors import CannotCheckError
 from ...mlp import Mlp
@@ -26,8 +29,8 @@ from ..masks import KernelMask, prefill_mask
 from ..real_layer import attend_with
 
 EPS = 1e-6
-CAP = 30.0
-"""final_logit_softcapping of Gemma."""
+CAP, LIMIT, SLOPE, JITTER = 30.0, 7.0, 1.702, 0.02
+"""Gemma's final_logit_softcapping, gpt-oss's swiglu_limit and alpha, Phi-3.5-MoE's router_jitter_noise."""
 
 
 def one_of_each(model: ModelSpec) -> ModelSpec:
@@ -48,27 +51,39 @@ class Norm(nn.Module):
 
     def __init__(self, width: int, gain: str = "cast") -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
+        self.weight = None if gain == "none" else nn.Parameter(torch.ones(width))
         self.gain = gain
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise in fp32, and multiply by the gain."""
         wide = x.float()
+        if self.weight is None:
+            return functional.layer_norm(wide, wide.shape[-1:]).to(x.dtype)
         if self.gain == "centred":
             mean = wide.mean(-1, keepdim=True)
             deviation = (wide - mean).pow(2).mean(-1, keepdim=True)
             return (self.weight.float() * ((wide - mean) * torch.rsqrt(deviation + EPS))).to(x.dtype)
-        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPS)
+        square = wide.pow(2).mean(-1, keepdim=True) + EPS
+        wide = wide * (torch.pow(square, -0.5) if self.gain == "power" else torch.rsqrt(square))
         if self.gain == "cast":
             return self.weight * wide.to(x.dtype)
-        return (wide * (self.weight if self.gain == "fp32" else 1.0 + self.weight.float())).to(x.dtype)
+        gain = self.weight if self.gain == "fp32" else self.weight.float()
+        return (wide * (1.0 + gain if self.gain == "shifted" else gain)).to(x.dtype)
+
+
+class ShiftedLayerNorm(nn.LayerNorm):
+    """A LayerNorm whose gain is one more than its weight."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise, and multiply by the gain."""
+        return functional.layer_norm(x, self.normalized_shape, self.weight + 1, self.bias)
 
 
 def norm_of(model: ModelSpec) -> Callable[[int], nn.Module]:
     """Return what builds a norm of a width."""
     gain = class_math(model.model_type).gain
     if model.main.norm == "layernorm" and gain != "centred":
-        return nn.LayerNorm
+        return ShiftedLayerNorm if gain == "shifted" else nn.LayerNorm
     return partial(Norm, gain=gain)
 
 
@@ -83,46 +98,127 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu_new": gelu_new, "rel
 class DenseMlp(nn.Module):
     """An MLP with the activation function of its class: SwiGLU by default if it is gated, else GELU."""
 
-    def __init__(self, mlp: Mlp, d_model: int, width: int, activation: str) -> None:
+    def __init__(self, mlp: Mlp, d_model: int, width: int, activation: str, *, clamps: bool = False) -> None:
         super().__init__()
         self.W_up = nn.Linear(d_model, width, bias=mlp.bias)
         self.W_gate = nn.Linear(d_model, width, bias=mlp.bias) if mlp.gated else None
         self.W_down = nn.Linear(width, d_model, bias=mlp.bias)
         self.activation = ACTIVATIONS.get(activation, functional.silu if mlp.gated else functional.gelu)
+        self.clamps = clamps
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., d_model) to (..., d_model)."""
         if self.W_gate is None:
             return self.W_down(self.activation(self.W_up(x)))  # type: ignore[no-any-return]
-        return self.W_down(self.activation(self.W_gate(x)) * self.W_up(x))  # type: ignore[no-any-return]
+        gate, up = self.W_gate(x), self.W_up(x)
+        if self.clamps:
+            gate, up = gate.clamp(max=LIMIT), up.clamp(-LIMIT, LIMIT)
+            return self.W_down((up + 1) * (gate * torch.sigmoid(gate * SLOPE)))  # type: ignore[no-any-return]
+        return self.W_down(self.activation(gate) * up)  # type: ignore[no-any-return]
+
+
+class Kept(torch.autograd.Function):
+    """A tensor, and indices that a fused kernel keeps for its backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *indices: Tensor) -> Tensor:
+        """Return `x`."""
+        ctx.save_for_backward(*indices)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        """Return the gradient of `x`."""
+        return (*gradients, *(None for _ in ctx.saved_tensors))
 
 
 class Experts(nn.Module):
-    """A mixture of experts: a softmax router, experts that each get their tokens, and shared experts."""
+    """A mixture of experts as transformers computes it: sorted tokens, a router of its class, and shared experts."""
 
-    def __init__(self, mlp: Mlp, d_model: int, activation: str) -> None:
+    def __init__(self, mlp: Mlp, d_model: int, math: ClassMath) -> None:
         super().__init__()
-        self.per_token = mlp.n_experts_per_token or 1
-        self.router = nn.Linear(d_model, mlp.n_experts or 1, bias=mlp.router_bias)
-        self.experts = nn.ModuleList(DenseMlp(mlp, d_model, mlp.d_ff, activation) for _ in range(mlp.n_experts or 1))
+        self.math, self.per_token, n = math, mlp.n_experts_per_token or 1, mlp.n_experts or 1
+        self.router = nn.Linear(d_model, n, bias=mlp.router_bias)
+        self.experts = nn.ModuleList(
+            DenseMlp(mlp, d_model, mlp.d_ff, math.activation, clamps=math.clamps) for _ in range(n)
+        )
+        self.has_bias = mlp.bias
         shared = mlp.d_ff_shared or (mlp.n_shared_experts or 0) * mlp.d_ff
-        self.shared = DenseMlp(mlp, d_model, shared, activation) if shared else None
+        self.shared = DenseMlp(mlp, d_model, shared, math.activation) if shared else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, S, d_model) to (B, S, d_model)."""
         rows = x.flatten(0, 1)
-        weights, chosen = self.router(rows).softmax(-1, dtype=torch.float32).topk(self.per_token)
-        weights = (weights / weights.sum(-1, keepdim=True)).to(x.dtype)
-        order = chosen.flatten().argsort()
-        counts = torch.bincount(chosen.flatten(), minlength=len(self.experts)).tolist()
-        parts = rows[order // self.per_token].split(counts)
-        out = torch.cat([expert(part) for expert, part in zip(self.experts, parts, strict=True)])
-        out = (out * weights.flatten()[order][:, None])[order.argsort()]
-        out = out.unflatten(0, (-1, self.per_token)).sum(1).to(x.dtype)
+        out = self._all_tokens(rows) if self.math.is_dense else self._sorted(rows)
         if self.shared is not None:
             out = out + self.shared(rows)
-        mixed: Tensor = out.view_as(x)
+        mixed: Tensor = out.to(x.dtype).view_as(x)
         return mixed
+
+    def _all_tokens(self, rows: Tensor) -> Tensor:
+        """Return the output of Llama 4's experts, each of which computes all tokens, times their weights."""
+        top, chosen = self.router(rows).topk(self.per_token)
+        scores = torch.full((len(rows), len(self.experts)), -math.inf, dtype=rows.dtype, device=rows.device)
+        weights = scores.scatter(1, chosen, top).float().sigmoid().to(rows.dtype)
+        repeated = rows.repeat(len(self.experts), 1) * weights.T.reshape(-1, 1)
+        parts = repeated.split(len(rows))
+        return torch.stack([expert(part) for expert, part in zip(self.experts, parts, strict=True)]).sum(0)
+
+    def _sorted(self, rows: Tensor) -> Tensor:
+        """Return the experts' output: tokens are sorted by expert, and sorted back."""
+        weights, chosen = self._route(rows)
+        experts, order = chosen.flatten().sort()
+        counts = torch.bincount(experts, minlength=len(self.experts))
+        parts = rows[order // self.per_token].split(counts.tolist())
+        out = torch.cat([expert(part) for expert, part in zip(self.experts, parts, strict=True)])
+        kept = (counts.cumsum(0, dtype=torch.int32), *([experts] if self.has_bias else []))
+        out = Kept.apply(out, *kept)  # type: ignore[no-untyped-call]
+        out = (out * weights.flatten()[order][:, None])[order.argsort()]
+        mixed: Tensor = out.unflatten(0, (-1, self.per_token)).sum(1)
+        return mixed
+
+    def _route(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the weights and the indices of each token's experts, as the class's router computes them."""
+        router = self.math.router
+        logits = functional.linear(rows.float(), self.router.weight.float()) if router.in_fp32 else self.router(rows)
+        if router.scores == "sparsemixer":
+            weights, chosen = self._sparsemixer(logits)
+        elif router.scores.startswith("chosen"):
+            top, chosen = logits.topk(self.per_token)
+            weights = top.softmax(-1, dtype=None if router.scores == "chosen, cast" else torch.float32)
+        else:
+            is_softmax = router.scores == "softmax"
+            scores = logits.softmax(-1, dtype=torch.float32) if is_softmax else logits.float().sigmoid()
+            chosen = (self._of_groups(scores) if router.groups[0] else scores).topk(self.per_token)[1]
+            weights = scores.gather(1, chosen)
+        if router.normalizes:
+            weights = weights / weights.sum(-1, keepdim=True)
+        return (weights if router.weights == "fp32" else weights.to(rows.dtype)), chosen
+
+    def _of_groups(self, scores: Tensor) -> Tensor:
+        """Return the scores with those outside of the best groups as -inf (DeepSeek-V3)."""
+        groups, chosen = self.math.router.groups
+        best = scores.unflatten(1, (groups, -1)).topk(2)[0].sum(-1).topk(chosen)[1]
+        mask = torch.ones_like(scores[:, :groups]).scatter(1, best, 0).bool()
+        return scores.masked_fill(mask.repeat_interleave(scores.shape[1] // groups, 1), -math.inf)
+
+    def _sparsemixer(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the weights and the indices of experts that are chosen one after another (Phi-3.5-MoE)."""
+        weights, chosen = [], []
+        left = logits
+        for _ in range(self.per_token):
+            with torch.no_grad():
+                largest = left.max(-1, keepdim=True)[0]
+                far = (largest - logits) / logits.abs().clamp(min=largest) > JITTER
+            gates = left.masked_fill(far, -math.inf)
+            index = gates.max(-1)[1][:, None]
+            gates = gates.softmax(-1)
+            weight = gates.gather(1, index)
+            is_first = gates.max(-1, keepdim=True)[1] == index
+            weights.append(weight * torch.where(is_first, weight.detach(), weight.detach() / 3))
+            chosen.append(index)
+            left = logits.scatter(1, index, -math.inf)
+        return torch.cat(weights, 1), torch.cat(chosen, 1)
 
 
 class TrainedLayer(nn.Module):
@@ -134,7 +230,7 @@ class TrainedLayer(nn.Module):
     def __init__(self, layers: Layers, model: ModelSpec) -> None:
         super().__init__()
         stack, norm, computes = model.main, norm_of(model), class_math(model.model_type)
-        self.joins_heads = computes.joins_heads
+        self.computes = computes
         self.layers, self.mask, self.recompute = layers, stack.mask, False
         self.rotates = not stack.learned_positions
         self.attention = (
@@ -148,11 +244,11 @@ class TrainedLayer(nn.Module):
         self.mlp: nn.Module | None = None
         if mlp:
             self.mlp = (
-                Experts(mlp, stack.d_model, computes.activation)
+                Experts(mlp, stack.d_model, computes)
                 if mlp.n_experts
                 else DenseMlp(mlp, stack.d_model, mlp.d_ff, computes.activation)
             )
-        self.norms = nn.ModuleList(norm(stack.d_model) for _ in range(layers.norms))
+        self.norms = nn.ModuleList(norm(stack.d_model) for _ in range(computes.norms(layers.norms)))
 
     def forward(self, x: Tensor, kernel: str) -> Tensor:
         """Map (B, S, d_model) to (B, S, d_model)."""
@@ -163,6 +259,9 @@ class TrainedLayer(nn.Module):
 
     def _run(self, x: Tensor, kernel: str) -> Tensor:
         parts = [part for part in (self.attention, self.mlp) if part is not None]
+        if self.computes.in_parallel and len(self.norms) == 2:
+            outputs = [self._part(part, norm(x), kernel) for part, norm in zip(parts, self.norms, strict=True)]
+            return x + outputs[0] + outputs[1]
         if len(self.norms) == 1 and len(parts) > 1:
             normed = self.norms[0](x)
             for part in parts:
@@ -188,7 +287,13 @@ class TrainedLayer(nn.Module):
             return attend
 
         def rotated(q: Tensor, k: Tensor, v: Tensor, *, scale: float, sinks: Tensor | None) -> Tensor:
-            order = torch.contiguous_format if self.joins_heads else torch.preserve_format
+            joins = self.computes.joins_heads or isinstance(self.layers.attention, Latent)
+            order = torch.contiguous_format if joins else torch.preserve_format
+            if self.computes.own_tables:
+                shape = (q.shape[-2], q.shape[-1] * (1 if self.computes.own_tables == "half" else 2))
+                tables = torch.ones(shape, dtype=torch.float32 if "fp32" in self.computes.own_tables else q.dtype)
+                tables = tables.to(q.device)[:, : q.shape[-1]]
+                q, k = (q * tables).to(q.dtype), (k * tables).to(k.dtype)
             return attend(q.clone(memory_format=order), k.clone(memory_format=order), v, scale=scale, sinks=sinks)
 
         return rotated
@@ -212,9 +317,10 @@ class TrainedModel(nn.Module):
         table = stack.learned_positions
         self.positions = nn.Embedding(table, stack.d_model) if table else None
         self.layers = nn.ModuleList(TrainedLayer(layers, model) for layers in stack.layers)
-        self.norm = norm_of(model)(stack.d_model) if stack.final_norm else None
+        computes = class_math(model.model_type)
+        self.norm = norm_of(model)(stack.d_model) if computes.norms(stack.final_norm) else None
         self.head = nn.Linear(stack.d_model, model.vocab_size, bias=model.head.bias)
-        self.is_tied, self.caps_logits = model.head.tied, class_math(model.model_type).caps_logits
+        self.is_tied, self.caps_logits = model.head.tied, computes.caps_logits
 
     def set_recompute(self, recompute: bool) -> None:
         """Keep only the input of each layer for its backward pass, or all that it saves."""
