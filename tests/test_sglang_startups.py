@@ -156,6 +156,14 @@ def test_a_tower_whose_config_has_a_depth_counts_as_24_layers() -> None:
     assert float(for_vision(resolved.args, "1")) == pytest.approx(0.95 * (1 - 0.1 * (1152**2 / 1024**2 - 1)), abs=1e-4)
 
 
+def test_the_tower_of_kimi_k2_5_is_that_of_sglangs_own_class() -> None:
+    """A log of 8 x MI355X has mem_fraction_static=0.8260405859375, 0.908 of its text."""
+    model = load(str(DATA.parent / "startups" / "models" / "kimi-k2.5.json"))
+    resolved = resolve(FitRequest(model, Workload.decode(1, 4096), "sglang", gpu=gpu("mi355x"), tp=8))
+    assert isinstance(resolved.args, SglangArgs)
+    assert float(for_vision(resolved.args, "0.908")) == pytest.approx(0.8260405859375, abs=1e-4)
+
+
 def kv_memory_on(name: str, model: str, *, tp: int = 1, context: int = 40960, **args: Any) -> float:
     """Return the GiB for the cache with a share of 0.6."""
     asked = FitRequest(

@@ -22,6 +22,9 @@ _OLD_GRAPH_STEPS: tuple[_Steps, _Steps] = (((20, 8), (35, 24), (60, 32), (160, 2
 _LARGEST_GRAPHS = 512
 _WITH_DEPTH = ("qwen2_5_vl", "qwen3", "glm4v", "glm_ocr")
 """Beginnings of the model_types whose vision_config has no num_hidden_layers."""
+_OWN_TOWERS = {"kimi_k25": (27, 1152)}
+"""{model_type: (layers, width)} of SGLang's own class of a vision_config (configs/kimi_k25.py): the checkpoint's names
+are others, and its defaults count."""
 _DRIVER_MIB = 500
 """MiB by which nvidia-smi's memory.total exceeds what PyTorch sees: 463 on an RTX 5080 (16,303 and 15,840), 475 on an
 L4, 490 on an RTX 4090, 561 on an H100, 615 on an H200, 728 on a B200. SGLang computes the share from it."""
@@ -151,6 +154,9 @@ def for_vision(args: SglangArgs, share_of_text: str) -> str:
         params, base = args.vision_params, 12 * 24 * 1024**2
         if args.vision_width and (args.model_type or "").startswith(_WITH_DEPTH):
             params = 12 * 24 * args.vision_width**2
+        elif args.model_type in _OWN_TOWERS:
+            layers, width = _OWN_TOWERS[args.model_type]
+            params = 12 * layers * width**2
         dynamic = 1 - (Fraction(params, base) - 1) / 10
         factor = Fraction(95, 100) * min(Fraction(105, 100), max(Fraction(8, 10), dynamic))
     return f"{float(Fraction(share_of_text) * factor):.4f}"
