@@ -48,6 +48,7 @@ def test_vllm_has_more_outside_pytorch_on_unified_memory() -> None:
     A Jetson's free memory may grow while weights are loaded: -3.3 to -1.1 GiB in 3 logs.
     """
     assert [round(size, 2) for size in parts(fitted("gb10", "vllm"))["outside_torch"]] == [2.0, 4.4, 7.0]
+    assert [round(size, 1) for size in parts(fitted("gb10", "vllm", tp=2))["outside_torch"]] == [2.2, 6.6, 11.7]
     assert [round(size, 1) for size in parts(fitted("jetson-agx-orin", "vllm"))["outside_torch"]] == [-3.3, 0.5, 7.0]
     assert parts(fitted("strix-halo-128gb", "vllm"))["outside_torch"][1:] > (0.12, 0.56)
     assert round(parts(fitted("l4", "vllm"))["outside_torch"][1], 2) == 0.13

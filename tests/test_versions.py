@@ -111,9 +111,17 @@ def test_vllm_runs_models_on_the_second_runner_by_version(
     """Listed architectures, from 0.25 dense models without recurrent layers too, from 0.29 all (config/vllm.py)."""
 
     def runs(version: str) -> bool:
-        return vllm_version(version).uses_v2_runner(model_type, dense=dense, hybrid=hybrid)
+        return vllm_version(version).uses_v2_runner(model_type, dense=dense, hybrid=hybrid, quantized=False)
 
     assert [runs(version) for version in (f"0.{int(first[2:]) - 1}.99", first, "0.33.0")] == [False, True, True]
+
+
+def test_vllm_ran_quantized_models_on_the_first_runner_until_0_24() -> None:
+    runs = [
+        vllm_version(text).uses_v2_runner("qwen3", dense=True, hybrid=False, quantized=True)
+        for text in ("0.22.0", "0.23.0", "0.24.0")
+    ]
+    assert runs == [False, False, True]
 
 
 def test_methods_choose_between_the_switches_of_two_cases() -> None:

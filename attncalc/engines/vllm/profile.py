@@ -21,6 +21,7 @@ from .options import VllmArgs
 HOPPER = (9, 0)
 RUNS = "84 controlled starts on an H100"
 _SOURCE = "v1/worker/gpu_model_runner.py, profile_run"
+UNQUANTIZED = ("bf16", "fp16", "fp32")
 
 
 class Profile:
@@ -47,6 +48,7 @@ class Profile:
             facts.args.model_type,
             dense=not any(layers.mlp and layers.mlp.n_experts for layers in self.whole),
             hybrid=any(spec.per == "sequence" for layers in self.whole for spec in layers.cache()),
+            quantized=facts.weights_dtype not in UNQUANTIZED,
         )
         self.tokens = symbol("N", facts.limits.tokens, "max_num_batched_tokens")
         self.width = facts.element_bytes

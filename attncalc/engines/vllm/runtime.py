@@ -17,7 +17,7 @@ from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
 from .encoder import divides_tower, encoder, with_limits_of_profile
 from .held_weights import absorbed_elements
 from .options import VllmArgs
-from .profile import HOPPER, RUNS, Profile
+from .profile import HOPPER, RUNS, UNQUANTIZED, Profile
 
 _MEASURED = "measured: 84 starts on an H100 and public logs"
 _FIRST_GRAPH, _FIRST_GRAPH_ELSEWHERE = 130 * MIB, 50 * MIB
@@ -27,10 +27,12 @@ _GRAPHS_ON_AMD = 5
 """How many times as much a HIP graph takes as a CUDA graph."""
 _SPLITS = 32
 _LARGEST_GRAPH = 512
-_OF_UNIFIED, _BESIDE_OTHERS, _OF_JETSON = (2000, 4400, 7000), (-3000, 2000, 7000), (-3300, 500, 7000)
+_OF_UNIFIED, _OF_SEVERAL = (2000, 4400, 7000), (2000, 6400, 11000)
+_BESIDE_OTHERS, _OF_JETSON = (-4500, 2000, 7000), (-3300, 500, 7000)
 """Thousandths of a GiB outside PyTorch, least, expected and most. Six logs of GB10s with at least 0.85 of the memory
-have 2.93 to 6.72; three with less, which leave the rest to other programs, -2.77 (0.49), 0.98 (0.15) and 2.05 (0.6);
-and three logs of Jetsons -3.3 to -1.1.
+have 2.93 to 6.72; five with less, which leave the rest to other programs, about -4 (0.6), -2.77 (0.49), 0.98 (0.15),
+1.4 (0.4) and 2.05 (0.6); and three logs of Jetsons -3.3 to -1.1. Two starts over two GB10s have 8 GiB, and the machines
+of a third differ by 3.4.
 
 vLLM subtracts what the host's available memory fell by: MemorySnapshot.measure (utils/mem_utils.py) takes psutil's
 figure for compute capability 8.7, 11.0 and 12.1, and since pull request 35356 of April 2026 for every integrated GPU of
@@ -41,7 +43,6 @@ NVIDIA. So what the host's programs take or free meanwhile counts too: a GB10 to
 while weights are loaded. RocmPlatform has no is_integrated_gpu (pull request 54776), so that on a Strix Halo HIP's free
 memory counts: a log has 0.56 GiB."""
 _JETSONS = ((8, 7), (11, 0))
-_UNQUANTIZED = ("bf16", "fp16", "fp32")
 _LARGEST_DEFAULT_SHARE = 92
 """Percent: the default of gpu_memory_utilization from 0.20 on."""
 
@@ -74,7 +75,7 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     link, low, high, least = _link(facts), 120, 350, 0
     if facts.gpu.shares_with_host and facts.gpu.vendor == "NVIDIA":
         is_beside_others = facts.share[0] * 4 < facts.share[1] * 3
-        of_share = _BESIDE_OTHERS if is_beside_others else _OF_UNIFIED
+        of_share = _BESIDE_OTHERS if is_beside_others else _OF_SEVERAL if link else _OF_UNIFIED
         least, expected, most = _OF_JETSON if facts.gpu.compute_capability in _JETSONS else of_share
         total: int = symbol("libraries", expected * thousandth, "bytes by which the host's free memory falls")
         label = "outside PyTorch: libraries, the host"
@@ -113,7 +114,7 @@ def _gaps(facts: RuntimeFacts[VllmArgs]) -> int:
     segments. This is a bound and not an explanation: the only log, of DeepSeek-R1 on 8 H200, has 7.2 GiB, but PyTorch's
     allocator, given the same tensors, keeps gaps of 0.3 GiB. So the expected figure has none.
     """
-    if not facts.args.version.absorbs_products or facts.weights_dtype not in (*_UNQUANTIZED, "fp8"):
+    if not facts.args.version.absorbs_products or facts.weights_dtype not in (*UNQUANTIZED, "fp8"):
         return 0
     model = facts.model.plain()
     elements = sum(layers.count * absorbed_elements(stack, layers) for stack, layers in model.groups())

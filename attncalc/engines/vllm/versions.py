@@ -191,6 +191,7 @@ class VllmVersion(Version):
     # Runtime memory
 
     _second_runner_everywhere = since((0, 29), "use_v2_model_runner in config/vllm.py")
+    _second_runner_if_quantized = since((0, 24), "_is_default_v2_model_runner_model in config/vllm.py")
     _second_runner_for_dense = since((0, 25), "_is_default_v2_model_runner_model in config/vllm.py")
     _second_runner_for: Switch[frozenset[str]] = by_version(
         {
@@ -305,14 +306,17 @@ class VllmVersion(Version):
         """Return the tokens per block of a sliding window."""
         return min(block_size, 16) if self.smallest_window_block else block_size
 
-    def uses_v2_runner(self, model_type: str | None, *, dense: bool, hybrid: bool) -> bool:
+    def uses_v2_runner(self, model_type: str | None, *, dense: bool, hybrid: bool, quantized: bool) -> bool:
         """Return whether the second model runner (v1/worker/gpu/) is the default.
 
         Args:
             model_type: the model_type of the model's config.json; None if unknown.
             dense: whether the model has no experts.
             hybrid: whether it has recurrent layers.
+            quantized: whether its checkpoint is.
         """
+        if quantized and not self._second_runner_if_quantized:
+            return False
         dense_enough = self._second_runner_for_dense and dense and not hybrid
         return self._second_runner_everywhere or dense_enough or model_type in self._second_runner_for
 
