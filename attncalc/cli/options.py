@@ -121,6 +121,26 @@ class NamedModelOptions(NamedModel):
         return str(with_revision(super().name(), self.revision))
 
 
+class NamedModels(Options):
+    """The names or paths of the models."""
+
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL...", help="Presets, files, folders or org/name on the hub, as in other commands."
+        ),
+    ] = None
+    preset: Preset = None
+
+    def names(self) -> list[str]:
+        """Return the models. Raises AttncalcError if there are none."""
+        return model_names(self.models, self.preset)
+
+    def names_or_sizes(self, options: Mapping[str, Any]) -> list[ModelLike]:
+        """Return the models; without any, the one of the sizes in the options. Raises AttncalcError without both."""
+        return [*self.names()] if self.models or self.preset else [of_sizes(options)]
+
+
 def model_names(models: list[str] | None, preset: Text) -> list[str]:
     """Return the names that MODEL... and --preset give. Raises AttncalcError if there are none."""
     names = [*(models or []), *([preset] if preset else [])]

@@ -27,22 +27,6 @@ _MAX_JOBS = 256
 """The most processes of a sweep."""
 
 
-class _Models(Options):
-    """Which models."""
-
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="MODEL...", help="Presets, files, folders or org/name on the hub, as in other commands."
-        ),
-    ] = None
-    preset: Annotated[o.Text, o.option("--preset", "-p", metavar="MODEL", help="One more MODEL.")] = None
-
-    def names(self) -> list[str]:
-        """Return the models. Raises AttncalcError if there are none."""
-        return o.model_names(self.models, self.preset)
-
-
 class _Columns(Options):
     """Which figures."""
 
@@ -108,7 +92,7 @@ _HEADINGS = {"Training": (StepOptions,), "Options": (TrainingOptions,), **GROUPS
 
 @app.command(help=COMMANDS["sweep"], epilog=EPILOG, headings=_HEADINGS)
 def sweep(
-    models: _Models,
+    models: o.NamedModels,
     options: SweepOptions,
     columns: _Columns,
     plot: PlotFileOptions,

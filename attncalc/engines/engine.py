@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
@@ -361,17 +362,25 @@ class Engine(Generic[Args]):
         """Yield the lines of its log with the memory of each device, if it splits by layer."""
         return iter(())
 
+    @property
+    def _log(self) -> Any:
+        """The module `log` beside the engine's, which only a log needs."""
+        return import_module("..log", type(self).__module__)
+
     def read_log(self, lines: Sequence[str]) -> StartupLog | None:
         """Return the contents of a start-up log; None if it has neither the size of a cache nor why there is none."""
-        return None
+        log: StartupLog | None = self._log.read_log(lines)
+        return log
 
     def log_checks(self, log: StartupLog, layout: CacheLayout, args: Args, context: int) -> LogChecks:
         """Return the memory for the cache that a log has, and its figures beside the predicted ones."""
-        raise NotImplementedError
+        checks: LogChecks = self._log.log_checks(log, layout, args, context)
+        return checks
 
     def log_advice(self, log: StartupLog) -> tuple[Advice, ...]:
         """Return what the log of a failed start suggests without the model's sizes, the least costly change first."""
-        return ()
+        advice: tuple[Advice, ...] = self._log.log_advice(log)
+        return advice
 
     def logged_gpu_memory(self, log: StartupLog) -> int | None:
         """Return the bytes of the GPU that a log has; None if it has none."""

@@ -20,7 +20,7 @@ from ..engine import AUTO, Engine, SmallerStep
 from ..options import DraftOptions, VersionOptions
 from ..pipeline import LayerCacheSpec
 from ..runtime import Limits
-from ..startup_log import Advice, LogChecks, StartupLog
+from ..startup_log import StartupLog
 from .launch import OLLAMA_WORDS, WORDS, launch
 from .layout import layout
 from .log_lines import breakdown_lines
@@ -155,21 +155,6 @@ class Llamacpp(Engine[LlamacppArgs]):
         for tokens in _FEWER_TOKENS:
             if tokens < args.micro_batch:
                 yield SmallerStep(f"{tokens} tokens per pass", f"-ub {tokens}", {"ubatch": tokens})
-
-    def read_log(self, lines: Sequence[str]) -> StartupLog | None:
-        from .log import read_log
-
-        return read_log(lines)
-
-    def log_advice(self, log: StartupLog) -> tuple[Advice, ...]:
-        from .log import log_advice
-
-        return log_advice(log)
-
-    def log_checks(self, log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context: int) -> LogChecks:
-        from .log import log_checks
-
-        return log_checks(log, layout, args, context)
 
     def logged_gpu_memory(self, log: StartupLog) -> int | None:
         """Return the bytes that were free, which is what llama.cpp prints of a GPU."""

@@ -15,7 +15,7 @@ from ..engine import Engine, ExtraWeights, HeldWeights, HostCache
 from ..multi_token import PREDICT_TOKENS
 from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
-from ..startup_log import Advice, LogChecks, StartupLog
+from ..startup_log import StartupLog
 from .launch import WORDS, launch
 from .layout import layout
 from .lora import lora_buffers
@@ -146,21 +146,6 @@ class Sglang(Engine[SglangArgs]):
 
     def attention_ranks(self, args: SglangArgs, dp: int) -> tuple[str, dict[str, Any]]:
         return f"--tp {args.tp} --attn-dp {args.tp}", {"tp": args.tp, "attn_dp": args.tp}
-
-    def read_log(self, lines: Sequence[str]) -> StartupLog | None:
-        from .log import read_log
-
-        return read_log(lines)
-
-    def log_advice(self, log: StartupLog) -> tuple[Advice, ...]:
-        from .log import log_advice
-
-        return log_advice(log)
-
-    def log_checks(self, log: StartupLog, layout: CacheLayout, args: SglangArgs, context: int) -> LogChecks:
-        from .log import log_checks
-
-        return log_checks(log, layout, args, context)
 
     def logged_gpu_memory(self, log: StartupLog) -> int | None:
         """Return the bytes of the GPU. SGLang prints what is free after CUDA and communication have started."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,7 +26,7 @@ from .runtime import runtime
 from .versions import RELEASES, vllm_version
 
 if TYPE_CHECKING:
-    from ..startup_log import Advice, LogChecks, StartupLog
+    from ..startup_log import StartupLog
     from .blocks import VllmLayout
 
 _FEW_TOKENS = 2048
@@ -184,21 +184,6 @@ class Vllm(Engine[VllmArgs]):
         ranks = args.tp * dp
         changes = {"tp": 1, "dcp": 1, "dp": ranks, "enable_expert_parallel": True}
         return f"--tp 1 --dp {ranks} --enable-expert-parallel", changes
-
-    def read_log(self, lines: Sequence[str]) -> StartupLog | None:
-        from .log import read_log
-
-        return read_log(lines)
-
-    def log_advice(self, log: StartupLog) -> tuple[Advice, ...]:
-        from .log import log_advice
-
-        return log_advice(log)
-
-    def log_checks(self, log: StartupLog, layout: CacheLayout, args: VllmArgs, context: int) -> LogChecks:
-        from .log import log_checks
-
-        return log_checks(log, layout, args, context)
 
     def logged_room(self, log: StartupLog, memory: int | None, share: str | float | None) -> int | None:
         return memory
