@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ..config import ModelLike
 from ..config.gpus import gpu as gpu_of
 from ..config.gpus import gpu_names
-from ..cost.training.fits import TrainResult
+from ..cost.training.fits import TrainResult, changes, train_result
+from ..cost.training.work import duration, work
 from ..report.fit import VERDICTS
 from ..report.report import Report
-from ..report.train import Answer, answer, gpus_report, hardware_text, train_report
+from ..report.train import Answer, gpus_report, hardware_text, train_report
 from ..units import BYTES, human
 from .arguments import takes
 from .results import Result, model_subject, workload_subject
@@ -62,15 +63,22 @@ def _train(request: TrainRequest) -> Train:
 
 
 def request_answer(request: TrainRequest, *, with_changes: bool = True) -> Answer:
-    """Return the answer of a request of one GPU, with changes that make it fit unless they are not wanted."""
-    run, auto, _, tokens, mfu, price = request
-    return answer(run, auto=auto, tokens=tokens, mfu=mfu, price=price, with_changes=with_changes)
+    """Return the answer of a request of one GPU, with changes that make it fit unless they are not wanted.
+
+    Raises AttncalcError if the GPU has no FLOP/s for the dtype and a time is asked for.
+    """
+    run, time = request.run, None
+    result, of_work = train_result(run), work(run)
+    if request.tokens and run.gpu and request.mfu:
+        time = duration(run, of_work, request.tokens, request.mfu, run.gpu.peak(run.dtype), request.price)
+    needs_changes = with_changes and result.verdict in ("may_not_fit", "does_not_fit")
+    return Answer(result, of_work, time, request.auto, changes(run) if needs_changes else ())
 
 
 def request_report(request: TrainRequest, *, full: bool = False) -> Report:
     """Return the report of a request: of one GPU, or one row per known GPU."""
     if not request.all_gpus:
-        return train_report(request_answer(request), full=full, mfu=request.mfu)
+        return train_report(request_answer(request), full=full)
     runs = [dataclasses.replace(request.run, gpu=gpu_of(name)) for name in gpu_names()]
     found = [with_auto(run, request.auto) if request.auto else run for run in runs]
-    return gpus_report([answer(run, auto=request.auto, with_changes=False) for run in found], full=full)
+    return gpus_report([request_answer(request._replace(run=run), with_changes=False) for run in found], full=full)

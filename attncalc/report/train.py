@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..cost.training.classes import saves_more
-from ..cost.training.fits import ALLOCATOR, Change, TrainResult, changes, overhead, stage_sizes, train_result
+from ..cost.training.fits import ALLOCATOR, Change, TrainResult, overhead, stage_sizes
 from ..cost.training.setup import Training
-from ..cost.training.work import Duration, Work, duration, work
+from ..cost.training.work import Duration, Work
 from ..hardware import Gpu
 from ..model import plural
 from ..quantity import Quantity, named, quantity, symbol, total
@@ -86,33 +86,12 @@ class Answer(NamedTuple):
     changes: tuple[Change, ...]
 
 
-def answer(
-    run: Training,
-    *,
-    auto: str = "",
-    tokens: int | None = None,
-    mfu: float | None = None,
-    price: float | None = None,
-    with_changes: bool = True,
-) -> Answer:
-    """Return a run's answer, with changes that make it fit unless they are not wanted.
-
-    Raises AttncalcError if the GPU has no FLOP/s for the dtype and a time is asked for.
-    """
-    result, of_work = train_result(run), work(run)
-    time = None
-    if tokens and run.gpu and mfu:
-        time = duration(run, of_work, tokens, mfu, run.gpu.peak(run.dtype), price)
-    needs_changes = with_changes and result.verdict in ("may_not_fit", "does_not_fit")
-    return Answer(result, of_work, time, auto, changes(run) if needs_changes else ())
-
-
-def train_report(of: Answer, *, full: bool = False, mfu: float | None = None) -> Report:
+def train_report(of: Answer, *, full: bool = False) -> Report:
     """Return the report of one run."""
     result, run = of.result, of.result.run
     figures = {figure.name: figure for figure in train_figures(of)}
     notes = tuple(_notes(of))
-    tables = list(_further_tables(of, figures, mfu, full=full))
+    tables = list(_further_tables(of, figures, full=full))
     report = Report(
         "train",
         tuple(_heading(of)),
@@ -149,7 +128,7 @@ def _picture(of: Answer) -> Picture | None:
     return Picture(model, verdict_text(of), captions([", ".join(facts)]), charts, shown)
 
 
-def _further_tables(of: Answer, figures: dict[str, Figure], mfu: float | None, *, full: bool) -> Iterator[Table]:
+def _further_tables(of: Answer, figures: dict[str, Figure], *, full: bool) -> Iterator[Table]:
     """Yield the changes that make it fit, the work of a step, and with `full` the stages."""
     result, run = of.result, of.result.run
     if of.changes:
@@ -157,7 +136,7 @@ def _further_tables(of: Answer, figures: dict[str, Figure], mfu: float | None, *
     elif result.verdict in ("may_not_fit", "does_not_fit"):
         yield Table((LABEL,), (("No change makes it fit, alone or combined.",),))
     if full or of.time or result.verdict in (None, "fits"):
-        yield _work_table(of, figures, mfu)
+        yield _work_table(of, figures)
     if full and len(run.stages) > 1:
         yield _stages_table(run)
 
@@ -266,7 +245,7 @@ def gpus_report(runs: Sequence[Answer], *, full: bool = False) -> Report:
     verdicts = [of.result.verdict or "fits" for of in ordered]
     best = min(verdicts, key=list(VERDICTS).index)
     fitting = sum(verdict == "fits" for verdict in verdicts)
-    groups = _one_per_gpu(ordered) if full else _groups(ordered, auto)
+    groups = [[of] for of in ordered] if full else _groups(ordered, auto)
     facts = ", ".join(filter(None, _facts(dataclasses.replace(run, gpu=None), searched=auto)))
     return Report(
         "train",
@@ -288,10 +267,6 @@ def gpus_report(runs: Sequence[Answer], *, full: bool = False) -> Report:
     )
 
 
-def _one_per_gpu(runs: Sequence[Answer]) -> list[list[Answer]]:
-    return [[of] for of in runs]
-
-
 def _groups(runs: Sequence[Answer], auto: str) -> list[list[Answer]]:
     """Return neighbours with the same answer together, contexts within a factor of 2 being the same."""
     groups: dict[tuple[object, ...], list[Answer]] = {}
@@ -303,25 +278,22 @@ def _groups(runs: Sequence[Answer], auto: str) -> list[list[Answer]]:
 
 
 def _gpus_table(groups: Sequence[Sequence[Answer]], auto: str) -> Table:
-    def least(group: Sequence[Answer]) -> Answer:
-        return group[0]
+    """Return a row per group, with what its GPU with the least memory answers."""
 
     def names(group: Sequence[Answer]) -> str:
         shown = [of.result.run.gpu.name for of in group if of.result.run.gpu]
         return shown[0] if len(shown) == 1 else f"{shown[0]} + {len(shown) - 1}"
 
+    results = [group[0].result for group in groups]
     columns = [
         (Column("GPU", "left"), [names(group) for group in groups]),
-        (Column("GiB"), [gib(of.memory if (of := group[0].result.run.gpu) else 0) for group in groups]),
-        (Column("needs, GiB"), [gib_range(least(group).result.low, least(group).result.high) for group in groups]),
-        (Column("", "left"), [VERDICTS[least(group).result.verdict or "fits"].lower() for group in groups]),
+        (Column("GiB"), [gib(result.run.gpu.memory if result.run.gpu else 0) for result in results]),
+        (Column("needs, GiB"), [gib_range(result.low, result.high) for result in results]),
+        (Column("", "left"), [VERDICTS[result.verdict or "fits"].lower() for result in results]),
     ]
     if auto:
-        values = [
-            count(getattr(least(group).result.run.workload, auto)) if least(group).result.verdict == "fits" else "-"
-            for group in groups
-        ]
-        columns.insert(2, (Column(f"{auto},\nat least"), values))
+        most = [count(getattr(result.run.workload, auto)) if result.verdict == "fits" else "-" for result in results]
+        columns.insert(2, (Column(f"{auto},\nat least"), most))
     return column_table(columns)
 
 
@@ -415,7 +387,7 @@ def _changes_table(found: tuple[Change, ...]) -> Table:
     return Table(columns, tuple(rows))
 
 
-def _work_table(of: Answer, figures: dict[str, Figure], mfu: float | None) -> Table:
+def _work_table(of: Answer, figures: dict[str, Figure]) -> Table:
     rows = [
         ("a step", f"{count(of.result.run.tokens)} tokens", figures["flops_per_step"].human),
         ("per token", "", figures["flops_per_token"].human),
@@ -425,7 +397,7 @@ def _work_table(of: Answer, figures: dict[str, Figure], mfu: float | None) -> Ta
     if of.time:
         rows += [
             (
-                f"{count(of.time.tokens)} tokens at {100 * (mfu or 0):g} % MFU",
+                f"{count(of.time.tokens)} tokens at {100 * of.time.mfu:g} % MFU",
                 days_text(of.time.seconds),
                 human(of.time.total, FLOP),
             ),

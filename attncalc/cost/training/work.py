@@ -35,6 +35,7 @@ class Duration(NamedTuple):
 
     Attributes:
         tokens: tokens.
+        mfu: the share of the GPUs' peak FLOP/s.
         total: model FLOPs of all tokens.
         seconds: seconds on all GPUs.
         gpu_hours: hours of all GPUs together.
@@ -42,6 +43,7 @@ class Duration(NamedTuple):
     """
 
     tokens: int
+    mfu: float
     total: int
     seconds: float
     gpu_hours: float
@@ -67,4 +69,4 @@ def duration(run: Training, of: Work, tokens: int, mfu: float, peak: int, price:
     total = int(of.per_step) * tokens // run.tokens
     seconds = total / (peak * mfu * run.gpus)
     hours = seconds * run.gpus / 3600
-    return Duration(tokens, total, seconds, hours, None if price is None else hours * price)
+    return Duration(tokens, mfu, total, seconds, hours, None if price is None else hours * price)
