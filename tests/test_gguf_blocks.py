@@ -6,7 +6,7 @@ The shapes of tensors are those of create_tensor in llama.cpp's src/models/*.cpp
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from tables import each
@@ -127,194 +127,146 @@ def without(tensors: Tensors, *names: str) -> Tensors:
     return {name: shape for name, shape in tensors.items() if name not in names}
 
 
-Case = tuple[Tensors, dict[str, Any], dict[str, Any], dict[str, Any]]
+NOTHING: dict[str, Any] = {}
+
+
+class Case(NamedTuple):
+    """A block: its tensors, what they become, keys of the file, and facts that differ from FACTS."""
+
+    tensors: Tensors
+    expected: Any
+    metadata: dict[str, Any] = NOTHING
+    facts: dict[str, Any] = NOTHING
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the keys of each layer."""
+        return [keys for _, keys in read_block(block(self.tensors, self.metadata, **self.facts))]
+
+
 READ: dict[str, Case] = {
     # grouped attention
-    "grouped": ({**QKV, **MLP}, {}, {}, {**HEADS, "d_head": 16, **DENSE}),
-    "an output projection of linear layers": (
+    "grouped": Case({**QKV, **MLP}, {**HEADS, "d_head": 16, **DENSE}),
+    "an output projection of linear layers": Case(
         {"attn_output": (64, D), **MLP},
-        {},
-        {"n_kv_heads": 0},
         {"attention": "none", **DENSE, "extra_matrices": {"attn_output": [64, D]}},
+        facts={"n_kv_heads": 0},
     ),
-    "one head": (
+    "one head": Case(
         {"attn_q": (D, 16), "attn_k": (D, 16), "attn_v": (D, 16), "attn_output": (16, D), **MLP},
-        {},
-        {"n_heads": 1, "n_kv_heads": 1},
         {"n_heads": 1, "n_kv_heads": 1, "d_head": 16, **DENSE},
+        facts={"n_heads": 1, "n_kv_heads": 1},
     ),
-    "heads that are together narrower than the model": (
+    "heads that are together narrower than the model": Case(
         {"attn_q": (D, 48), "attn_k": (D, 24), "attn_v": (D, 24), "attn_output": (48, D), **MLP},
-        {},
-        {},
         {**HEADS, "d_head": 12, **DENSE},
     ),
-    "one matrix": (
-        {"attn_qkv": (D, 64 + 2 * 32), "attn_output": (64, D), **MLP},
-        {},
-        {},
-        {**HEADS, "d_head": 16, "fused": True, **DENSE},
+    "one matrix": Case(
+        {"attn_qkv": (D, 64 + 2 * 32), "attn_output": (64, D), **MLP}, {**HEADS, "d_head": 16, "fused": True, **DENSE}
     ),
-    "one matrix with wide keys": (  # 6 heads of 20, and V of 2 heads of 16
+    # 6 heads of 20, and V of 2 heads of 16
+    "one matrix with wide keys": Case(
         {"attn_qkv": (D, 6 * 20 + 32), "attn_qkv.bias": (152,), "attn_output": (64, D), **MLP},
-        {},
-        {},
         {**HEADS, "d_head": 20, "d_v": 16, "fused": True, "bias": ["q", "k", "v"], **DENSE},
     ),
-    "wide keys": (
-        {**QKV, "attn_q": (D, 80), "attn_k": (D, 40), **MLP},
-        {},
-        {},
-        {**HEADS, "d_head": 20, "d_v": 16, **DENSE},
+    "wide keys": Case(
+        {**QKV, "attn_q": (D, 80), "attn_k": (D, 40), **MLP}, {**HEADS, "d_head": 20, "d_v": 16, **DENSE}
     ),
-    "wide values": (
-        {**QKV, "attn_q": (D, 32), "attn_k": (D, 16), **MLP},
-        {},
-        {},
-        {**HEADS, "d_head": 8, "d_v": 16, **DENSE},
+    "wide values": Case(
+        {**QKV, "attn_q": (D, 32), "attn_k": (D, 16), **MLP}, {**HEADS, "d_head": 8, "d_v": 16, **DENSE}
     ),
-    "V is K": ({**without(QKV, "attn_v"), **MLP}, {}, {}, {**HEADS, "d_head": 16, "v_from_k": True, **DENSE}),
-    "a gate in the matrix of queries": (
-        {**QKV, "attn_q": (D, 128), **MLP},
-        {},
-        {},
-        {**HEADS, "d_head": 16, "gate": True, **DENSE},
+    "V is K": Case({**without(QKV, "attn_v"), **MLP}, {**HEADS, "d_head": 16, "v_from_k": True, **DENSE}),
+    "a gate in the matrix of queries": Case(
+        {**QKV, "attn_q": (D, 128), **MLP}, {**HEADS, "d_head": 16, "gate": True, **DENSE}
     ),
-    "a gate per element": (
-        {**QKV, "attn_gate": (D, 64), **MLP},
-        {},
-        {},
-        {**HEADS, "d_head": 16, "gate": True, **DENSE},
-    ),
-    "a gate per head": (
-        {**QKV, "attn_gate": (D, 4), **MLP},
-        {},
-        {},
-        {**HEADS, "d_head": 16, "gate": "head", **DENSE},
-    ),
-    "biases": (
+    "a gate per element": Case({**QKV, "attn_gate": (D, 64), **MLP}, {**HEADS, "d_head": 16, "gate": True, **DENSE}),
+    "a gate per head": Case({**QKV, "attn_gate": (D, 4), **MLP}, {**HEADS, "d_head": 16, "gate": "head", **DENSE}),
+    "biases": Case(
         {**QKV, "attn_q.bias": (64,), "attn_v.bias": (32,), "attn_output.bias": (D,), **MLP},
-        {},
-        {},
         {**HEADS, "d_head": 16, "bias": ["q", "v", "o"], **DENSE},
     ),
-    "sinks": ({**QKV, "attn_sinks": (4,), **MLP}, {}, {}, {**HEADS, "d_head": 16, "sinks": True, **DENSE}),
-    "norms per head": (
-        {**QKV, "attn_q_norm": (16,), "attn_k_norm": (16,), **MLP},
-        {},
-        {},
-        {**HEADS, "d_head": 16, "qk_norm": "head", **DENSE},
+    "sinks": Case({**QKV, "attn_sinks": (4,), **MLP}, {**HEADS, "d_head": 16, "sinks": True, **DENSE}),
+    "norms per head": Case(
+        {**QKV, "attn_q_norm": (16,), "attn_k_norm": (16,), **MLP}, {**HEADS, "d_head": 16, "qk_norm": "head", **DENSE}
     ),
-    "norms per head with biases": (
+    "norms per head with biases": Case(
         {**QKV, **{f"attn_{a}_norm{b}": (16,) for a in "qk" for b in ("", ".bias")}, **MLP},
-        {},
-        {},
         {**HEADS, "d_head": 16, "qk_norm": "head", "extra_vectors": 32, **DENSE},
     ),
-    "norms of all heads": (
-        {**QKV, "attn_q_norm": (64,), "attn_k_norm": (32,), **MLP},
-        {},
-        {},
-        {**HEADS, "d_head": 16, "qk_norm": "full", **DENSE},
+    "norms of all heads": Case(
+        {**QKV, "attn_q_norm": (64,), "attn_k_norm": (32,), **MLP}, {**HEADS, "d_head": 16, "qk_norm": "full", **DENSE}
     ),
-    "norms of all heads with a bias": (
+    "norms of all heads with a bias": Case(
         {**QKV, "attn_q_norm": (64,), "attn_k_norm": (32,), "attn_k_norm.bias": (32,), **MLP},
-        {},
-        {},
         {**HEADS, "d_head": 16, "qk_norm": "full", "extra_vectors": 32, **DENSE},
     ),
-    "norms of all heads and of more": (
+    "norms of all heads and of more": Case(
         {**QKV, "attn_q_norm": (64,), "attn_k_norm": (33,), **MLP},
-        {},
-        {},
         {**HEADS, "d_head": 16, "extra_vectors": 97, **DENSE},
     ),
-    "norms of another kind": (
+    "norms of another kind": Case(
         {**QKV, "attn_q_norm": (64,), "attn_k_norm": (16,), "attn_q_norm.bias": (5,), **MLP},
-        {},
-        {},
         {**HEADS, "d_head": 16, "extra_vectors": 85, **DENSE},
     ),
     **{
-        f"norms of {q} and {k} elements": (
+        f"norms of {q} and {k} elements": Case(
             {**QKV, **({"attn_q_norm": (q,)} if q else {}), "attn_k_norm": (k,), **MLP},
-            {},
-            {},
             {**HEADS, "d_head": 16, "extra_vectors": q + k, **DENSE},
         )
         for q, k in ((0, 16), (8, 16), (16, 8), (16, 32), (48, 32), (80, 32))
     },
-    "only keys with a norm": (
-        {**QKV, "attn_k_norm": (32,), **MLP},
-        {},
-        {},
-        {**HEADS, "d_head": 16, "extra_vectors": 32, **DENSE},
+    "only keys with a norm": Case(
+        {**QKV, "attn_k_norm": (32,), **MLP}, {**HEADS, "d_head": 16, "extra_vectors": 32, **DENSE}
     ),
-    "a window": ({**QKV, **MLP}, {}, {"window": 9}, {**HEADS, "d_head": 16, "window": 9, **DENSE}),
-    "a chunk": ({**QKV, **MLP}, {}, {"window": 9, "chunked": True}, {**HEADS, "d_head": 16, "chunk": 9, **DENSE}),
-    "widths of windows of their own": (
+    "a window": Case({**QKV, **MLP}, {**HEADS, "d_head": 16, "window": 9, **DENSE}, facts={"window": 9}),
+    "a chunk": Case({**QKV, **MLP}, {**HEADS, "d_head": 16, "chunk": 9, **DENSE}, facts={"window": 9, "chunked": True}),
+    "widths of windows of their own": Case(
         {**QKV, **MLP},
-        {"attention.key_length": 99, "attention.key_length_swa": 16, "attention.value_length_swa": 16},
-        {"window": 9},
         {**HEADS, "d_head": 16, "window": 9, **DENSE},
+        metadata={"attention.key_length": 99, "attention.key_length_swa": 16, "attention.value_length_swa": 16},
+        facts={"window": 9},
     ),
-    "widths of windows in a layer without": (
+    "widths of windows in a layer without": Case(
         {**QKV, **MLP},
-        {"attention.key_length_swa": 99, "attention.key_length": 16},
-        {},
         {**HEADS, "d_head": 16, **DENSE},
+        metadata={"attention.key_length_swa": 99, "attention.key_length": 16},
     ),
-    "the cache of an earlier layer": (
+    "the cache of an earlier layer": Case(
         {"attn_q": (D, 64), "attn_q.bias": (64,), "attn_q_norm": (16,), "attn_output": (64, D), **MLP},
-        {"attention.key_length": 99},
-        {"shares_kv": True},
         {**HEADS, "d_head": 16, "shares_kv": True, "bias": ["q"], "qk_norm": "head", **DENSE},
+        metadata={"attention.key_length": 99},
+        facts={"shares_kv": True},
     ),
-    "the cache of an earlier layer, and matrices that nothing uses": (  # 2 * 64 * 32 + 16
+    # 2 * 64 * 32 + 16
+    "the cache of an earlier layer, and matrices that nothing uses": Case(
         {**QKV, "attn_q_norm": (16,), "attn_k_norm": (16,), **MLP},
-        {},
-        {"shares_kv": True},
         {**HEADS, "d_head": 16, "shares_kv": True, "qk_norm": "head", "extra_vectors": 4112, **DENSE},
+        facts={"shares_kv": True},
     ),
-    "the cache of an earlier layer, norms of all heads": (
+    "the cache of an earlier layer, norms of all heads": Case(
         {"attn_q": (D, 64), "attn_q_norm": (64,), "attn_output": (64, D), **MLP},
-        {},
-        {"shares_kv": True},
         {**HEADS, "d_head": 16, "shares_kv": True, "qk_norm": "full", **DENSE},
+        facts={"shares_kv": True},
     ),
     # latent attention
-    "latent": ({**LATENT, **MLP}, {}, {}, {**OF_LATENT, **DENSE}),
-    "latent queries": (
-        {
-            **without(LATENT, "attn_q"),
-            "attn_q_a": (D, 28),
-            "attn_q_a_norm": (28,),
-            "attn_q_b": (28, 64),
-            **MLP,
-        },
-        {"attention.q_lora_rank": 28, "attention.kv_lora_rank": 24, "attention.key_length_mla": 16},
-        {},
+    "latent": Case({**LATENT, **MLP}, {**OF_LATENT, **DENSE}),
+    "latent queries": Case(
+        {**without(LATENT, "attn_q"), "attn_q_a": (D, 28), "attn_q_a_norm": (28,), "attn_q_b": (28, 64), **MLP},
         {**OF_LATENT, "q_lora_rank": 28, **DENSE},
+        metadata={"attention.q_lora_rank": 28, "attention.kv_lora_rank": 24, "attention.key_length_mla": 16},
     ),
-    "no rotary part": (
-        {**LATENT, "attn_kv_a_mqa": (D, 24), "attn_q": (D, 40), **MLP},
-        {},
-        {},
-        {**OF_LATENT, "d_rope": 0, **DENSE},
+    "no rotary part": Case(
+        {**LATENT, "attn_kv_a_mqa": (D, 24), "attn_q": (D, 40), **MLP}, {**OF_LATENT, "d_rope": 0, **DENSE}
     ),
-    "a latent in both forms": (
-        {**LATENT, "attn_kv_b": (24, 88), **MLP},
-        {},
-        {},
-        {**OF_LATENT, "extra_vectors": 2112, **DENSE},
+    "a latent in both forms": Case(
+        {**LATENT, "attn_kv_b": (24, 88), **MLP}, {**OF_LATENT, "extra_vectors": 2112, **DENSE}
     ),
-    "an indexer": (
+    "an indexer": Case(
         {**LATENT, **INDEXER, **MLP},
-        {"attention.indexer.top_k": 5, "attention.indexer.head_count": 3, "attention.indexer.key_length": 20},
-        {},
         {**OF_LATENT, "index_topk": 5, "index_n_heads": 3, "index_head_dim": 20, **DENSE},
+        metadata={"attention.indexer.top_k": 5, "attention.indexer.head_count": 3, "attention.indexer.key_length": 20},
     ),
-    "an indexer with latent queries": (  # its queries of 3 heads of 20 are made of the latent of 28
+    # its queries of 3 heads of 20 are made of the latent of 28
+    "an indexer with latent queries": Case(
         {
             **without(LATENT, "attn_q"),
             "attn_q_a": (D, 28),
@@ -324,33 +276,28 @@ READ: dict[str, Case] = {
             "indexer.attn_q_b": (28, 60),
             **MLP,
         },
-        {"attention.indexer.top_k": 5},
-        {},
         {**OF_LATENT, "q_lora_rank": 28, "index_topk": 5, "index_n_heads": 3, "index_head_dim": 20, **DENSE},
+        metadata={"attention.indexer.top_k": 5},
     ),
-    "an earlier layer's indexer": (
-        {**LATENT, **MLP},
-        {"attention.indexer.top_k": 5},
-        {},
-        {**OF_LATENT, "index_topk": 5, **DENSE},
+    "an earlier layer's indexer": Case(
+        {**LATENT, **MLP}, {**OF_LATENT, "index_topk": 5, **DENSE}, metadata={"attention.indexer.top_k": 5}
     ),
     # recurrent layers
-    "Mamba": (MAMBA, {}, {}, {**OF_MAMBA, "mlp": "none"}),
-    "Mamba with norms and a bias": (
+    "Mamba": Case(MAMBA, {**OF_MAMBA, "mlp": "none"}),
+    "Mamba with norms and a bias": Case(
         {**MAMBA, "ssm_conv1d.bias": (48,), "ssm_dt_norm": (5,), "ssm_b_norm": (8,), "ssm_c_norm": (8,), **MLP},
-        {"ssm.inner_size": 48, "ssm.state_size": 8, "ssm.conv_kernel": 4},
-        {},
         {**OF_MAMBA, "conv_bias": True, "dt_norms": True, **DENSE},
+        metadata={"ssm.inner_size": 48, "ssm.state_size": 8, "ssm.conv_kernel": 4},
     ),
-    "Mamba-2": (MAMBA_2, {"ssm.state_size": 8}, {}, {**OF_MAMBA_2, "mlp": "none"}),
-    "Mamba-2 with a norm and a bias": (
+    "Mamba-2": Case(MAMBA_2, {**OF_MAMBA_2, "mlp": "none"}, metadata={"ssm.state_size": 8}),
+    "Mamba-2 with a norm and a bias": Case(
         {**MAMBA_2, "ssm_conv1d.bias": (80,), "ssm_norm": (24, 2)},
-        {"ssm.state_size": 8, "ssm.inner_size": 48, "ssm.group_count": 2, "ssm.time_step_rank": 6},
-        {},
         {**OF_MAMBA_2, "conv_bias": True, "inner_norm": True, "mlp": "none"},
+        metadata={"ssm.state_size": 8, "ssm.inner_size": 48, "ssm.group_count": 2, "ssm.time_step_rank": 6},
     ),
-    "a delta net": ({**DELTA, **MLP}, {"ssm.group_count": 2}, {}, {**OF_DELTA, **DENSE}),
-    "a delta net in two matrices": (  # all projections, and beta with alpha
+    "a delta net": Case({**DELTA, **MLP}, {**OF_DELTA, **DENSE}, metadata={"ssm.group_count": 2}),
+    # all projections, and beta with alpha
+    "a delta net in two matrices": Case(
         {
             **without(DELTA, "attn_qkv", "attn_gate", "ssm_alpha", "ssm_beta", "ssm_dt.bias"),
             "ssm_in": (D, 2 * 16 + 2 * 32),
@@ -358,80 +305,57 @@ READ: dict[str, Case] = {
             "ssm_dt!": (4,),
             **MLP,
         },
-        {"ssm.group_count": 2, "ssm.inner_size": 32, "ssm.state_size": 8, "ssm.time_step_rank": 4},
-        {},
         {**OF_DELTA, **DENSE},
+        metadata={"ssm.group_count": 2, "ssm.inner_size": 32, "ssm.state_size": 8, "ssm.time_step_rank": 4},
     ),
-    "Kimi's delta attention": ({**KIMI, **MLP}, {"kda.head_dim": 8}, {}, {**OF_KIMI, "gate_rank": 7, **DENSE}),
-    "a short convolution": (
+    "Kimi's delta attention": Case({**KIMI, **MLP}, {**OF_KIMI, "gate_rank": 7, **DENSE}, metadata={"kda.head_dim": 8}),
+    "a short convolution": Case(
         {**CONVOLUTION, **MLP},
-        {"shortconv.l_cache": 3},
-        {},
         {"attention": "short_convolution", "d_inner": 48, "d_conv": 3, **DENSE},
+        metadata={"shortconv.l_cache": 3},
     ),
     # MLPs
-    "only an MLP": (MLP, {}, {}, {"attention": "none", **DENSE}),
-    "neither": ({}, {}, {"n_kv_heads": 0}, {"attention": "none", "mlp": "none"}),
-    "a plain MLP": (
-        {"ffn_up": (D, 100), "ffn_down": (100, D)},
-        {},
-        {},
-        {"attention": "none", "mlp": "plain", "d_ff": 100},
-    ),
-    "gate and up in one matrix": ({"ffn_up": (D, 200), "ffn_down": (100, D)}, {}, {}, {"attention": "none", **DENSE}),
-    "a plain MLP with biases": (
+    "only an MLP": Case(MLP, {"attention": "none", **DENSE}),
+    "neither": Case({}, {"attention": "none", "mlp": "none"}, facts={"n_kv_heads": 0}),
+    "a plain MLP": Case({"ffn_up": (D, 100), "ffn_down": (100, D)}, {"attention": "none", "mlp": "plain", "d_ff": 100}),
+    "gate and up in one matrix": Case({"ffn_up": (D, 200), "ffn_down": (100, D)}, {"attention": "none", **DENSE}),
+    "a plain MLP with biases": Case(
         {"ffn_up": (D, 100), "ffn_down": (100, D), "ffn_up.bias": (100,), "ffn_down.bias": (D,)},
-        {},
-        {},
         {"attention": "none", "mlp": "plain", "d_ff": 100, "mlp_bias": True},
     ),
-    "an MLP with biases": (
+    "an MLP with biases": Case(
         {**MLP, "ffn_up.bias": (100,), "ffn_gate.bias": (100,), "ffn_down.bias": (D,)},
-        {},
-        {},
         {"attention": "none", **DENSE, "mlp_bias": True},
     ),
-    "an MLP with one bias": (
+    "an MLP with one bias": Case(
         {**MLP, "ffn_down.bias": (D,)},
-        {},
-        {},
         {"attention": "none", **DENSE, "extra_vectors_per_layer": {"ffn_down_bias": [D]}},
     ),
-    "experts": (EXPERTS, {}, {}, {"attention": "none", **SPARSE}),
-    "experts in one matrix": (
+    "experts": Case(EXPERTS, {"attention": "none", **SPARSE}),
+    "experts in one matrix": Case(
         {**without(EXPERTS, "ffn_gate_exps", "ffn_up_exps"), "ffn_gate_up_exps": (D, 40, 6)},
-        {},
-        {"experts_used": 6},
         {"attention": "none", **SPARSE, "n_experts_per_token": 6},
+        facts={"experts_used": 6},
     ),
-    "plain experts": (
+    "plain experts": Case(
         without(EXPERTS, "ffn_gate_exps"),
-        {"expert_count": 6},
-        {"experts_used": 1},
         {"attention": "none", **SPARSE, "mlp": "plain", "n_experts_per_token": 1},
+        metadata={"expert_count": 6},
+        facts={"experts_used": 1},
     ),
     **{
-        f"experts with {name}": (
-            {**EXPERTS, name: (6,)},
-            {},
-            {},
-            {"attention": "none", **SPARSE, "router_bias": True},
-        )
+        f"experts with {name}": Case({**EXPERTS, name: (6,)}, {"attention": "none", **SPARSE, "router_bias": True})
         for name in ("ffn_gate_inp.bias", "exp_probs_b.bias", "exp_probs_b")
     },
-    "experts with biases": (
+    "experts with biases": Case(
         {**EXPERTS, "ffn_up_exps.bias": (20, 6), "ffn_gate_exps.bias": (20, 6), "ffn_down_exps.bias": (D, 6)},
-        {},
-        {},
         {"attention": "none", **SPARSE, "mlp_bias": True},
     ),
-    "shared experts": (
+    "shared experts": Case(
         {**EXPERTS, "ffn_gate_shexp": (D, 30), "ffn_up_shexp": (D, 30), "ffn_down_shexp": (30, D)},
-        {},
-        {},
         {"attention": "none", **SPARSE, "d_ff_shared": 30},
     ),
-    "shared experts with biases": (
+    "shared experts with biases": Case(
         {
             **EXPERTS,
             "ffn_up_shexp": (D, 60),
@@ -439,8 +363,6 @@ READ: dict[str, Case] = {
             "ffn_up_shexp.bias": (60,),
             "ffn_down_shexp.bias": (D,),
         },
-        {},
-        {},
         {
             "attention": "none",
             **SPARSE,
@@ -448,8 +370,8 @@ READ: dict[str, Case] = {
             "extra_vectors_per_layer": {"ffn_up_shexp_bias": [60], "ffn_down_shexp_bias": [D]},
         },
     ),
-    "an MLP beside the experts": ({**EXPERTS, **MLP}, {}, {}, {"attention": "none", **SPARSE, "d_ff_shared": 100}),
-    "experts of a latent": (
+    "an MLP beside the experts": Case({**EXPERTS, **MLP}, {"attention": "none", **SPARSE, "d_ff_shared": 100}),
+    "experts of a latent": Case(
         {
             **{f"ffn_{name}_exps": (16, 20, 6) for name in ("gate", "up")},
             "ffn_down_exps": (20, 16, 6),
@@ -457,8 +379,6 @@ READ: dict[str, Case] = {
             "ffn_latent_down": (D, 16),
             "ffn_latent_up": (16, D),
         },
-        {},
-        {},
         {
             "attention": "none",
             **SPARSE,
@@ -466,34 +386,25 @@ READ: dict[str, Case] = {
             "extra_matrices": {"ffn_latent_down": [D, 16], "ffn_latent_up": [16, D]},
         },
     ),
-    "experts of a wider latent": (
+    "experts of a wider latent": Case(
         {
             **{f"ffn_{name}_exps": (80, 20, 6) for name in ("gate", "up")},
             "ffn_down_exps": (20, 80, 6),
             "ffn_gate_inp": (D, 6),
             "ffn_latent_down": (D, 80),
         },
-        {},
-        {},
         {"attention": "none", **SPARSE, "d_latent": 80, "extra_matrices": {"ffn_latent_down": [D, 80]}},
     ),
     # other tensors
-    "a wider norm": (
-        {**MLP, "inner_norm": (100,)},
-        {},
-        {},
-        {"attention": "none", **DENSE, "extra_vectors_per_layer": {"norms": [100]}},
+    "a wider norm": Case(
+        {**MLP, "inner_norm": (100,)}, {"attention": "none", **DENSE, "extra_vectors_per_layer": {"norms": [100]}}
     ),
-    "a norm of another width": (
+    "a norm of another width": Case(
         {**MLP, "post_norm": (D,), "inner_norm": (12,), "other_norm.bias": (3,)},
-        {},
-        {},
         {"attention": "none", **DENSE, "norms_per_layer": 1, "extra_vectors_per_layer": {"norms": [15]}},
     ),
-    "Gemma 3n's matrices": (
+    "Gemma 3n's matrices": Case(
         {**MLP, "laurel_l": (D, 18), "laurel_r": (18, D), "altup_correct_scale": (D,)},
-        {},
-        {},
         {
             "attention": "none",
             **DENSE,
@@ -501,20 +412,16 @@ READ: dict[str, Case] = {
             "extra_vectors_per_layer": {"altup_correct_scale": [D]},
         },
     ),
-    "a scale": (
-        {**MLP, "ffn_up.scale": (1,)},
-        {},
-        {},
-        {"attention": "none", **DENSE, "extra_vectors_per_layer": {"ffn_up_scale": [1]}},
+    "a scale": Case(
+        {**MLP, "ffn_up.scale": (1,)}, {"attention": "none", **DENSE, "extra_vectors_per_layer": {"ffn_up_scale": [1]}}
     ),
 }
-"""{case: (tensors, keys of the file, facts that differ, keys of the layer)}."""
+"""{case: a block and the keys of its layer}."""
 
 
 @each("case", READ)
 def test_tensors_of_a_block_become_its_keys(case: str) -> None:
-    tensors, metadata, facts, keys = READ[case]
-    assert [read for _, read in read_block(block(tensors, metadata, **facts))] == [{"norms_per_layer": 0, **keys}]
+    assert READ[case].read() == [{"norms_per_layer": 0, **READ[case].expected}]
 
 
 @pytest.mark.parametrize(
@@ -541,10 +448,7 @@ def test_attention_and_mamba_in_one_block_are_two_layers(norms: int) -> None:
     """Falcon-H1: the MLP, and all norms but the first, belong to the second one."""
     tensors = {**QKV, **MAMBA_2, **MLP, **{f"{i}_norm": (D,) for i in range(norms)}}
     first, second = read_block(block(tensors, {"ssm.state_size": 8}))
-    assert first == (
-        ("full", "dense"),
-        {**HEADS, "d_head": 16, "mlp": "none", "norms_per_layer": min(1, norms)},
-    )
+    assert first == (("full", "dense"), {**HEADS, "d_head": 16, "mlp": "none", "norms_per_layer": min(1, norms)})
     assert second == (("mamba", "dense"), {**OF_MAMBA_2, **DENSE, "norms_per_layer": max(0, norms - 1)})
 
 
@@ -585,54 +489,46 @@ def test_dimensions_of_1_at_the_end_may_be_left_out(
         tensors.take("x.weight", *dimensions)
 
 
-CONTRADICT: dict[str, tuple[Tensors, dict[str, Any], dict[str, Any], str]] = {
-    "no heads": (QKV, {}, {"n_heads": 0}, "its keys give it no heads"),
-    "no KV heads": (QKV, {}, {"n_kv_heads": 0}, "its keys give it no heads"),
-    "queries": ({**QKV, "attn_q": (D, 65)}, {}, {}, "has attn_q.weight of width 65, and not of 64"),
-    "queries of a half": ({**QKV, "attn_q": (D, 32)}, {}, {}, "has attn_q.weight of width 32, and not of 64"),
-    "queries of twice the width and more": (
-        {**QKV, "attn_q": (D, 130)},
-        {},
-        {},
-        "has attn_q.weight of width 130, and not of 64",
+CONTRADICT: dict[str, Case] = {
+    "no heads": Case(QKV, "its keys give it no heads", facts={"n_heads": 0}),
+    "no KV heads": Case(QKV, "its keys give it no heads", facts={"n_kv_heads": 0}),
+    "queries": Case({**QKV, "attn_q": (D, 65)}, "has attn_q.weight of width 65, and not of 64"),
+    "queries of a half": Case({**QKV, "attn_q": (D, 32)}, "has attn_q.weight of width 32, and not of 64"),
+    "queries of twice the width and more": Case(
+        {**QKV, "attn_q": (D, 130)}, "has attn_q.weight of width 130, and not of 64"
     ),
-    "a gate of queries with wide values": (  # 4 heads of 8
-        {**QKV, "attn_q": (D, 64), "attn_k": (D, 16)},
-        {},
-        {},
-        "has attn_q.weight of width 64, and not of 32",
+    # 4 heads of 8
+    "a gate of queries with wide values": Case(
+        {**QKV, "attn_q": (D, 64), "attn_k": (D, 16)}, "has attn_q.weight of width 64, and not of 32"
     ),
-    "a gate of queries with wide keys": (
-        {**QKV, "attn_q": (D, 160), "attn_k": (D, 40)},
-        {},
-        {},
-        "has attn_q.weight of width 160, and not of 80",
+    "a gate of queries with wide keys": Case(
+        {**QKV, "attn_q": (D, 160), "attn_k": (D, 40)}, "has attn_q.weight of width 160, and not of 80"
     ),
-    "a gate": ({**QKV, "attn_gate": (D, 5)}, {}, {}, "has attn_gate.weight of width 5, and not of 64 or 4"),
-    "sinks": ({**QKV, "attn_sinks": (5,)}, {}, {}, "has attn_sinks.weight of 5, and not of 4"),
-    "the width of keys": (QKV, {"attention.key_length": 17}, {}, "attention.key_length 16, but the key says 17"),
-    "the width of values": (QKV, {"attention.value_length": 17}, {}, "attention.value_length 16, but the key says 17"),
-    "a width of 0": (QKV, {"attention.key_length": 0}, {}, "attention.key_length 16, but the key says 0"),
-    "the width of windows": (
+    "a gate": Case({**QKV, "attn_gate": (D, 5)}, "has attn_gate.weight of width 5, and not of 64 or 4"),
+    "sinks": Case({**QKV, "attn_sinks": (5,)}, "has attn_sinks.weight of 5, and not of 4"),
+    "the width of keys": Case(
+        QKV, "attention.key_length 16, but the key says 17", metadata={"attention.key_length": 17}
+    ),
+    "the width of values": Case(
+        QKV, "attention.value_length 16, but the key says 17", metadata={"attention.value_length": 17}
+    ),
+    "a width of 0": Case(QKV, "attention.key_length 16, but the key says 0", metadata={"attention.key_length": 0}),
+    "the width of windows": Case(
         QKV,
-        {"attention.value_length_swa": 17},
-        {"window": 9},
         "attention.value_length_swa 16, but the key says 17",
+        metadata={"attention.value_length_swa": 17},
+        facts={"window": 9},
     ),
-    "the latent of queries": (
+    "the latent of queries": Case(
         {**without(LATENT, "attn_q"), "attn_q_a": (D, 28), "attn_q_a_norm": (28,), "attn_q_b": (28, 64)},
-        {"attention.q_lora_rank": 99},
-        {},
         "has tensors for attention.q_lora_rank 28, but the key says 99",
+        metadata={"attention.q_lora_rank": 99},
     ),
-    "a latent wider than its matrix": (
-        {**LATENT, "attn_kv_a_mqa": (D, 23), "attn_q": (D, 36)},
-        {},
-        {},
-        "has a latent of 24, wider than its matrix",
+    "a latent wider than its matrix": Case(
+        {**LATENT, "attn_kv_a_mqa": (D, 23), "attn_q": (D, 36)}, "has a latent of 24, wider than its matrix"
     ),
     **{
-        f"the key {key}": (LATENT, {key: 99}, {}, f"has tensors for {key} {width}, but the key says 99")
+        f"the key {key}": Case(LATENT, f"has tensors for {key} {width}, but the key says 99", metadata={key: 99})
         for key, width in (
             ("attention.kv_lora_rank", 24),
             ("attention.key_length_mla", 16),
@@ -640,24 +536,20 @@ CONTRADICT: dict[str, tuple[Tensors, dict[str, Any], dict[str, Any], str]] = {
         )
     },
     **{
-        f"the indexer's {key}": (
+        f"the indexer's {key}": Case(
             {**LATENT, **INDEXER},
-            {"attention.indexer.top_k": 5, f"attention.indexer.{key}": 99},
-            {},
             f"attention.indexer.{key} {width}, but the key says 99",
+            metadata={"attention.indexer.top_k": 5, f"attention.indexer.{key}": 99},
         )
         for key, width in (("head_count", 3), ("key_length", 20))
     },
     **{
-        f"Mamba's {key}": (MAMBA, {key: 99}, {}, f"has tensors for {key} {width}, but the key says 99")
+        f"Mamba's {key}": Case(MAMBA, f"has tensors for {key} {width}, but the key says 99", metadata={key: 99})
         for key, width in (("ssm.inner_size", 48), ("ssm.state_size", 8), ("ssm.conv_kernel", 4))
     },
     **{
-        f"Mamba-2's {key}": (
-            MAMBA_2,
-            {"ssm.state_size": 8, key: 99},
-            {},
-            f"has tensors for {key} {width}, but the key says 99",
+        f"Mamba-2's {key}": Case(
+            MAMBA_2, f"has tensors for {key} {width}, but the key says 99", metadata={"ssm.state_size": 8, key: 99}
         )
         for key, width in (
             ("ssm.inner_size", 48),
@@ -667,11 +559,8 @@ CONTRADICT: dict[str, tuple[Tensors, dict[str, Any], dict[str, Any], str]] = {
         )
     },
     **{
-        f"a delta net's {key}": (
-            DELTA,
-            {"ssm.group_count": 2, key: 99},
-            {},
-            f"has tensors for {key} {width}, but the key says 99",
+        f"a delta net's {key}": Case(
+            DELTA, f"has tensors for {key} {width}, but the key says 99", metadata={"ssm.group_count": 2, key: 99}
         )
         for key, width in (
             ("ssm.inner_size", 32),
@@ -681,66 +570,52 @@ CONTRADICT: dict[str, tuple[Tensors, dict[str, Any], dict[str, Any], str]] = {
         )
     },
     **{
-        f"a norm of Mamba-2 with {n} elements": (
+        f"a norm of Mamba-2 with {n} elements": Case(
             {**MAMBA_2, "ssm_norm": (n,)},
-            {"ssm.state_size": 8},
-            {},
             f"has ssm_norm.weight of {n} elements, and not of 48",
+            metadata={"ssm.state_size": 8},
         )
         for n in (24, 96)
     },
-    "groups of Mamba-2": (MAMBA_2, {"ssm.state_size": 7}, {}, "of width 32, which 14 heads do not divide"),
-    "no groups of a delta net": (DELTA, {}, {}, "llama.ssm.group_count is missing"),
-    "key heads of a delta net": (DELTA, {"ssm.group_count": 3}, {}, "of width 16, which 3 heads do not divide"),
-    "Kimi's heads": (KIMI, {"kda.head_dim": 9}, {}, "kda.head_dim 8, but the key says 9"),
-    "a convolution": (CONVOLUTION, {"shortconv.l_cache": 4}, {}, "shortconv.l_cache 3, but the key says 4"),
-    "an up projection": (
-        {"ffn_up": (D, 150), "ffn_down": (100, D)},
-        {},
-        {},
-        "has ffn_up.weight of width 150, and not of 100",
+    "groups of Mamba-2": Case(MAMBA_2, "of width 32, which 14 heads do not divide", metadata={"ssm.state_size": 7}),
+    "no groups of a delta net": Case(DELTA, "llama.ssm.group_count is missing"),
+    "key heads of a delta net": Case(
+        DELTA, "of width 16, which 3 heads do not divide", metadata={"ssm.group_count": 3}
     ),
-    "no experts used": (EXPERTS, {}, {"experts_used": 0}, "has 6 experts, of which the keys use 0 per token"),
-    "one expert too many": (EXPERTS, {}, {"experts_used": 7}, "has 6 experts, of which the keys use 7 per token"),
-    "the number of experts": (EXPERTS, {"expert_count": 7}, {}, "expert_count 6, but the key says 7"),
-    "values of experts": (
-        {**EXPERTS, "exp_probs_b.bias": (6,), "exp_probs_b": (6,)},
-        {},
-        {},
-        "has 12 values for the scores of 6 experts",
+    "Kimi's heads": Case(KIMI, "kda.head_dim 8, but the key says 9", metadata={"kda.head_dim": 9}),
+    "a convolution": Case(CONVOLUTION, "shortconv.l_cache 3, but the key says 4", metadata={"shortconv.l_cache": 4}),
+    "an up projection": Case(
+        {"ffn_up": (D, 150), "ffn_down": (100, D)}, "has ffn_up.weight of width 150, and not of 100"
     ),
-    "experts of another width": (
-        {**EXPERTS, "ffn_down_exps": (20, 16, 6)},
-        {},
-        {},
-        "has experts with outputs of width 16, and not of 64",
+    "no experts used": Case(EXPERTS, "has 6 experts, of which the keys use 0 per token", facts={"experts_used": 0}),
+    "one expert too many": Case(EXPERTS, "has 6 experts, of which the keys use 7 per token", facts={"experts_used": 7}),
+    "the number of experts": Case(EXPERTS, "expert_count 6, but the key says 7", metadata={"expert_count": 7}),
+    "values of experts": Case(
+        {**EXPERTS, "exp_probs_b.bias": (6,), "exp_probs_b": (6,)}, "has 12 values for the scores of 6 experts"
     ),
-    "experts of a wider output": (
-        {**EXPERTS, "ffn_down_exps": (20, 80, 6)},
-        {},
-        {},
-        "has experts with outputs of width 80, and not of 64",
+    "experts of another width": Case(
+        {**EXPERTS, "ffn_down_exps": (20, 16, 6)}, "has experts with outputs of width 16, and not of 64"
     ),
-    "biases of experts": (
+    "experts of a wider output": Case(
+        {**EXPERTS, "ffn_down_exps": (20, 80, 6)}, "has experts with outputs of width 80, and not of 64"
+    ),
+    "biases of experts": Case(
         {**EXPERTS, "ffn_up_exps.bias": (20, 6), "ffn_gate_exps.bias": (20, 6), "ffn_down_exps.bias": (20, 6)},
-        {},
-        {},
         "has ffn_down_exps.bias of 20 x 6, and not of 64 x 6",
     ),
-    "one bias of experts": ({**EXPERTS, "ffn_up_exps.bias": (20, 6)}, {}, {}, "has the tensor ffn_up_exps.bias"),
-    "no tensors": ({}, {}, {}, "has no tensors of attention and of an MLP"),
-    "a matrix of one dimension": ({**MLP, "laurel_l": (D,)}, {}, {}, "has the tensor laurel_l.weight, which is not"),
-    "a matrix of three": ({**MLP, "laurel_l": (D, 2, 2)}, {}, {}, "has the tensor laurel_l.weight, which is not"),
+    "one bias of experts": Case({**EXPERTS, "ffn_up_exps.bias": (20, 6)}, "has the tensor ffn_up_exps.bias"),
+    "no tensors": Case({}, "has no tensors of attention and of an MLP"),
+    "a matrix of one dimension": Case({**MLP, "laurel_l": (D,)}, "has the tensor laurel_l.weight, which is not"),
+    "a matrix of three": Case({**MLP, "laurel_l": (D, 2, 2)}, "has the tensor laurel_l.weight, which is not"),
 }
-"""{case: (tensors, keys of the file, facts that differ, what the error says)}."""
+"""{case: a block and what the error says}."""
 
 
 @each("case", CONTRADICT)
 def test_tensors_that_contradict_are_an_error_of_the_block(case: str) -> None:
-    tensors, metadata, facts, message = CONTRADICT[case]
     with pytest.raises(AttncalcError) as raised:
-        read_block(block(tensors, metadata, **facts))
-    assert message in raised.value.message
+        CONTRADICT[case].read()
+    assert CONTRADICT[case].expected in raised.value.message
     assert raised.value.message.startswith("m.gguf: ")
 
 
@@ -869,76 +744,71 @@ def whole(outer: Tensors, of_blocks: Tensors, keys: dict[str, Any] | None = None
 
 BLOCK: Tensors = {**QKV, **MLP, "attn_norm": (D,), "ffn_norm": (D,)}
 BIASES: Tensors = {"attn_norm.bias": (D,), "ffn_norm.bias": (D,)}
-OUTSIDE: dict[str, tuple[Tensors, Tensors, dict[str, Any], dict[str, Any]]] = {
-    "norms": (OUTER, BLOCK, {}, {"norm": "rmsnorm", "norms_per_layer": 2, "final_norm": None, "extra_params": None}),
-    "no final norm": ({"token_embd": (D, 40)}, BLOCK, {}, {"final_norm": False, "embedding_norm": None}),
-    "a norm of the embedding": ({**OUTER, "token_embd_norm": (D,)}, BLOCK, {}, {"embedding_norm": True}),
-    "all norms with biases": (
-        {**OUTER, "output_norm.bias": (D,)},
-        {**BLOCK, **BIASES},
-        {},
-        {"norm": "layernorm", "extra_params": None},
+
+
+class Outside(NamedTuple):
+    """Two equal blocks: the tensors outside, keys of the model (None for none), those of a block, keys of the file."""
+
+    outer: Tensors
+    expected: dict[str, Any]
+    of_blocks: Tensors = BLOCK
+    metadata: dict[str, Any] = NOTHING
+
+
+OUTSIDE: dict[str, Outside] = {
+    "norms": Outside(OUTER, {"norm": "rmsnorm", "norms_per_layer": 2, "final_norm": None, "extra_params": None}),
+    "no final norm": Outside({"token_embd": (D, 40)}, {"final_norm": False, "embedding_norm": None}),
+    "a norm of the embedding": Outside({**OUTER, "token_embd_norm": (D,)}, {"embedding_norm": True}),
+    "all norms with biases": Outside(
+        {**OUTER, "output_norm.bias": (D,)}, {"norm": "layernorm", "extra_params": None}, of_blocks={**BLOCK, **BIASES}
     ),
-    "biases of the blocks alone": (  # 2 blocks of 2 biases of 64
-        OUTER,
-        {**BLOCK, **BIASES},
-        {},
-        {"norm": "rmsnorm", "extra_params": {"norm_biases": [256]}},
+    # 2 blocks of 2 biases of 64
+    "biases of the blocks alone": Outside(
+        OUTER, {"norm": "rmsnorm", "extra_params": {"norm_biases": [256]}}, of_blocks={**BLOCK, **BIASES}
     ),
-    "a bias of the final norm alone": (
-        {**OUTER, "output_norm.bias": (D,)},
-        BLOCK,
-        {},
-        {"norm": "rmsnorm", "extra_params": {"output_norm_bias": [D]}},
+    "a bias of the final norm alone": Outside(
+        {**OUTER, "output_norm.bias": (D,)}, {"norm": "rmsnorm", "extra_params": {"output_norm_bias": [D]}}
     ),
-    "biases of one norm of each block, and of the final one": (
+    "biases of one norm of each block, and of the final one": Outside(
         {**OUTER, "output_norm.bias": (D,)},
-        {**BLOCK, "attn_norm.bias": (D,)},
-        {},
         {"norm": "rmsnorm", "extra_params": {"output_norm_bias": [D], "norm_biases": [128]}},
+        of_blocks={**BLOCK, "attn_norm.bias": (D,)},
     ),
-    "no norms": ({"token_embd": (D, 40)}, {**QKV, **MLP}, {}, {"norm": "rmsnorm", "norms_per_layer": 0}),
-    "a narrow embedding": ({**OUTER, "token_embd": (48, 40)}, BLOCK, {}, {"d_embedding": 48, "vocab_size": 40}),
-    "an embedding": (OUTER, BLOCK, {}, {"d_embedding": None, "vocab_size": 40, "tied_embeddings": True}),
-    "a head": ({**OUTER, "output": (D, 40)}, BLOCK, {}, {"tied_embeddings": False, "head_bias": False}),
-    "a head's bias": ({**OUTER, "output": (D, 40), "output.bias": (40,)}, BLOCK, {}, {"head_bias": True}),
-    "types of tokens": ({**OUTER, "token_types": (D, 2)}, BLOCK, {}, {"token_types": 2}),
-    "positions": ({**OUTER, "position_embd": (D, 9)}, BLOCK, {}, {"learned_positions": 9}),
-    "a context": (OUTER, BLOCK, {"context_length": 9}, {"max_context": 9}),
-    "no context": (OUTER, BLOCK, {"context_length": 0}, {"max_context": None}),
-    "no causal mask": (OUTER, BLOCK, {"attention.causal": False}, {"mask": "bidirectional", "head": "none"}),
-    "a causal mask": (OUTER, BLOCK, {"attention.causal": True}, {"mask": None, "head": None}),
-    "a matrix outside": (
-        {**OUTER, "altup_proj": (D, D, 3)},
-        BLOCK,
-        {},
-        {"outside_matrices": {"altup_in": [D, 3 * D]}},
-    ),
-    "vectors outside": (
+    "no norms": Outside({"token_embd": (D, 40)}, {"norm": "rmsnorm", "norms_per_layer": 0}, of_blocks={**QKV, **MLP}),
+    "a narrow embedding": Outside({**OUTER, "token_embd": (48, 40)}, {"d_embedding": 48, "vocab_size": 40}),
+    "an embedding": Outside(OUTER, {"d_embedding": None, "vocab_size": 40, "tied_embeddings": True}),
+    "a head": Outside({**OUTER, "output": (D, 40)}, {"tied_embeddings": False, "head_bias": False}),
+    "a head's bias": Outside({**OUTER, "output": (D, 40), "output.bias": (40,)}, {"head_bias": True}),
+    "types of tokens": Outside({**OUTER, "token_types": (D, 2)}, {"token_types": 2}),
+    "positions": Outside({**OUTER, "position_embd": (D, 9)}, {"learned_positions": 9}),
+    "a context": Outside(OUTER, {"max_context": 9}, metadata={"context_length": 9}),
+    "no context": Outside(OUTER, {"max_context": None}, metadata={"context_length": 0}),
+    "no causal mask": Outside(OUTER, {"mask": "bidirectional", "head": "none"}, metadata={"attention.causal": False}),
+    "a causal mask": Outside(OUTER, {"mask": None, "head": None}, metadata={"attention.causal": True}),
+    "a matrix outside": Outside({**OUTER, "altup_proj": (D, D, 3)}, {"outside_matrices": {"altup_in": [D, 3 * D]}}),
+    "vectors outside": Outside(
         {**OUTER, "rope_freqs": (8,), "per_layer_token_embd": (24, 40), "cls.output": (D, 2)},
-        BLOCK,
-        {},
         {"extra_params": {"rope_freqs": [8], "layers_embedding": [960], "cls_output": [128]}},
     ),
-    "no heads": (  # Mamba's files have no such key
+    # Mamba's files have no such key
+    "no heads": Outside(
         OUTER,
-        {**MAMBA, "attn_norm": (D,)},
-        {"attention.head_count": None, "attention.head_count_kv": None},
         {"attention": "mamba", "n_heads": None, "n_layers": 2},
+        of_blocks={**MAMBA, "attn_norm": (D,)},
+        metadata={"attention.head_count": None, "attention.head_count_kv": None},
     ),
-    "one KV head for each query head": (
+    "one KV head for each query head": Outside(
         OUTER,
-        {**BLOCK, "attn_k": (D, 64), "attn_v": (D, 64)},
-        {"attention.head_count_kv": None},
         {"n_heads": 4, "n_kv_heads": 4, "n_layers": 2},
+        of_blocks={**BLOCK, "attn_k": (D, 64), "attn_v": (D, 64)},
+        metadata={"attention.head_count_kv": None},
     ),
 }
-"""{case: (tensors outside the blocks, those of each block, keys of the file, keys of the model; None for none)}."""
 
 
 @each("case", OUTSIDE)
 def test_tensors_outside_the_blocks_become_keys(case: str) -> None:
-    outer, of_blocks, metadata, expected = OUTSIDE[case]
+    outer, expected, of_blocks, metadata = OUTSIDE[case]
     data = whole(outer, of_blocks, metadata)
     assert {key: data.get(key) for key in expected} == expected
 
