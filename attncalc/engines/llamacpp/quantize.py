@@ -3,7 +3,8 @@
 A file type is a mixture. Q4_K_M has most matrices in Q4_K, and attn_v and ffn_down of about half of the layers in Q6_K.
 
 Source: llama_tensor_get_type_impl and tensor_type_fallback (src/llama-quant.cpp) of llama.cpp. Files of other authors
-(unsloth's UD) have mixtures of their own.
+have mixtures of their own: Qwen3.5-9B in Q4_K_M has 5,629,109,088 bytes as llama-quantize makes it, 5,680,522,464 of
+Unsloth, and bartowski's model buffer is 5,060.88 MiB instead of 4,810.31.
 """
 
 from __future__ import annotations
