@@ -23,16 +23,18 @@ def test_measured_lora_runs_are_within_1_5_percent_and_on_average_within_0_4() -
     assert sum(error < 0.01 for error in errors) >= 40
 
 
-def test_runs_on_an_h200_are_within_0_2_percent_or_below_their_upper_bound() -> None:
-    # The two largest errors: LoRA (rank 16) of Qwen3 8B, and a mixture of experts, whose largest temporaries in the
-    # backward pass of its experts do not all exist at once.
-    errors = {run.name: run.error for run in runs_on_a_gpu()}
-    assert len(errors) == 28
-    assert {name: error for name, error in errors.items() if not -0.0005 < error < 0.002} == {
-        "mixtral-8x7b --layers 2: `-b 1 -c 2048 --no-master-weights --optimizer-dtype bf16`": pytest.approx(
-            0.03, abs=0.002
-        )
-    }
+def test_runs_on_an_h200_are_within_0_2_percent() -> None:
+    runs = list(runs_on_a_gpu())
+    assert len(runs) == 63
+    assert {run.name: run.error for run in runs if not -0.0005 < run.error < 0.002} == {}
+
+
+def test_held_out_runs_on_an_h200_were_within_0_1_percent_but_for_seven_of_35() -> None:
+    # The others were predicted with gradients that do not exist yet: those of a mixture's experts (3 runs), of eager
+    # attention's first layer, of a recomputed layer, and with --optimizer-in-backward; and OLMo's norm saves more.
+    errors = {run.name: run.first / run.measured - 1 for run in runs_on_a_gpu() if run.first}
+    assert len(errors) == 35
+    assert sum(abs(error) < 0.001 for error in errors.values()) == 28
 
 
 @each("run", [run for run in published_runs() if run.within])

@@ -34,6 +34,7 @@ class Measured(NamedTuple):
         measured: measured bytes.
         within: the error that is allowed; None if the row is not comparable.
         why: why it is not.
+        first: allocated bytes that were predicted before a held-out run was measured; None if it was not held out.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Measured(NamedTuple):
     measured: float
     within: float | None = None
     why: str = ""
+    first: int | None = None
 
     @property
     def error(self) -> float:
@@ -102,7 +104,8 @@ def runs_on_a_gpu() -> Iterator[Measured]:
     for row in ON_A_GPU["runs"]:
         run = read_train_request(_model_of_config(row["model"]), options_of(row["options"] + " --gpu h200")).run
         allocated = most_loaded(run, plain=True).allocated
-        yield Measured(f"{row['model']}: `{row['options']}`", allocated, row["requested"])
+        name = f"{row['model']}: `{row['options']}`"
+        yield Measured(name, allocated, row["requested"], first=row.get("predicted_first"))
 
 
 @cache
@@ -120,6 +123,8 @@ def options_of(words: str) -> Any:
     for word in words.split():
         if word == "--no-master-weights":
             found["master_weights"] = False
+        elif word in ("--hold-logits", "--optimizer-in-backward"):
+            found[word[2:].replace("-", "_")] = True
         elif word.startswith("-"):
             name = {"-b": "batch", "-c": "context"}.get(word, word[2:].replace("-", "_"))
         else:

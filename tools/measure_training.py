@@ -89,7 +89,11 @@ def config_of(name: str) -> dict[str, Any]:
     """Return the config of a run: 'olmo2-7b --layers 4' has 4 layers."""
     name, _, layers = name.partition(" --layers ")
     config = dict(EXTRA.get(name) or json.loads(CONFIGS.read_text())[name]["config"])
-    return {**config, "num_hidden_layers": int(layers)} if layers else config
+    if layers:
+        config["num_hidden_layers"] = int(layers)
+        if config.get("layer_types"):
+            config["layer_types"] = config["layer_types"][: int(layers)]
+    return config
 
 
 def predicted(config: dict[str, Any], options: str) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from ...units import dtype
 from ..common import group_name
 from .classes import class_math
 from .mlp import mlp_tensors
+from .param_tensor import ParamTensor
 from .setup import Stage, Training
 from .tensors import is_target, layer_tensors
 
@@ -40,12 +41,16 @@ class LayerSaved(NamedTuple):
         layers: the group.
         tensors: every tensor that its forward pass saves.
         kept: those that stay until the backward pass of the layer begins.
+        params: the layer's parameter tensors.
+        hidden: bytes of the hidden states.
     """
 
     group: str
     layers: Layers
     tensors: tuple[SavedTensor, ...]
     kept: tuple[SavedTensor, ...]
+    params: tuple[ParamTensor, ...]
+    hidden: int
 
     def part(self, part: str, tensors: Iterable[SavedTensor]) -> Quantity:
         """Return the bytes of a part."""
@@ -99,7 +104,10 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
     for stack, group in model.groups():
         f = forward(stack)
         saved = tuple(_reduced(run, f, layer_tensors_saved(run, model, stack, group, f, source)))
-        layers.append(LayerSaved(group_name(model, stack, group), group, saved, tuple(_kept(run, f, saved))))
+        params = tuple(layer_tensors(run, model, stack, dataclasses.replace(group, count=1)))
+        hidden = f.bytes * f.tokens * f.d_model
+        name = group_name(model, stack, group)
+        layers.append(LayerSaved(name, group, saved, tuple(_kept(run, f, saved)), params, hidden))
     for stack in model.stacks:
         f = forward(stack)
         outside += _reduced(run, f, _outside(run, stage, model, stack, f))

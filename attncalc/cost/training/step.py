@@ -151,39 +151,46 @@ def _moments(
     """Yield the moments of a step that may be its peak."""
     kept = Held("activations", "activations kept for the backward pass", total(parts.values()))
     grads = Held("gradients", "gradients", held.gradients)
-    always = (grads,) if run.accumulation > 1 or run.in_backward else ()
+    always = (grads,) if run.accumulation > 1 else ()
     logits: tuple[Held, ...] = ()
     if stage.is_last and model.head and model.head.kind == "lm":
         if run.holds_logits and run.loss == "full":
             size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
             output = quantity(saved.tokens * (model.vocab_size or 0) * size)
             logits = (Held("logits", "the model's output, which the loop holds", output),)
-        yield StepMoment("backward pass of the loss", (*always, kept, *logits, *_loss(run, model, saved)))
-    first = always or _head_gradients(run, stage, model, held)
+        # In chunks, the head has gradients of the first ones while the loss of another is differentiated.
+        with_loss = always or (() if run.loss == "full" else _head_gradients(run, stage, model, held))
+        yield StepMoment("backward pass of the loss", (*with_loss, kept, *logits, *_loss(run, model, saved)))
+    is_whole = bool(always) or run.in_backward  # the same gradients at every moment of the layers
+    first = (grads,) if is_whole else _head_gradients(run, stage, model, held)
     before_embedding = grads
     embedding = _embedding_gradient(run, stage, held)
     if embedding is not None:
-        if not (_is_tied(model) or always):
+        if not (_is_tied(model) or is_whole):
             before_embedding = grads._replace(size=quantity(grads.size - embedding))
-        copies = symbol(
-            "copies_grad", 2 if _is_tied(model) else len(always), "gradients to add to another, and their sum"
-        )
-        adding = Held("temporary", "gradients of the embedding that are added", quantity(copies * embedding))
-        yield StepMoment("backward pass of the embedding", (grads, *logits, adding))
+        # A tied table has a gradient of the head already; a step with more micro-batches has those of earlier ones.
+        others = int(_is_tied(model)) + len(always)
+        for name, copies, hidden in (
+            ("backward pass of the embedding", others, saved.layers[0].hidden),
+            ("sum of the embedding's gradients", 2 if _is_tied(model) else others, 0),
+        ):
+            tables = symbol("copies_grad", copies, "gradients of the embedding besides the one that stays") * embedding
+            more = Held("temporary", "gradients of the embedding and of its output", quantity(tables + hidden))
+            yield StepMoment(name, (grads, *logits, more))
     for layer in saved.layers:
         of = "" if len(saved.layers) == 1 else f" ({layer.group})"
         one = Held("activations", "activations of one layer", total(t.size for t in layer.kept))
-        for part, temporary in _temporaries(run, layer).items():
-            over = _after_kernel(layer) if part == "attention" else ()  # the backward pass of these is over
-            freed = [t for t in layer.kept if t in over]
-            again = [t for t in layer.tensors if t not in layer.kept and t not in over]
-            more = Held("temporary", "recomputed activations, and gradients of activations", temporary)
+        for moment in _layer_moments(run, layer):
+            freed = total(t.size for t in layer.kept if t in moment.freed)
+            more = Held("temporary", "recomputed activations, and gradients of activations", moment.temporary)
             if run.workload.recompute != "none":
-                more = more._replace(size=total((*(t.size for t in again), temporary)))
-            last = kept._replace(size=quantity(kept.size - total(t.size for t in freed))) if freed else kept
-            where = f"{'MLP' if part == 'mlp' else part} in the"
-            yield StepMoment(f"backward pass of the {where} last layer{of}", (*first, last, *logits, more))
-            yield StepMoment(f"backward pass of the {where} first layer{of}", (before_embedding, one, *logits, more))
+                again = (t.size for t in layer.tensors if t not in layer.kept and t not in moment.freed)
+                more = more._replace(size=total((*again, moment.temporary)))
+            done, later = ((), quantity(0)) if is_whole else _own_gradients(run, held, layer, moment)
+            last, earlier = _without(kept, freed), _without(before_embedding, later)
+            where = f"backward pass of the {moment.name} in the"
+            yield StepMoment(f"{where} last layer{of}", (*first, *done, last, *logits, more))
+            yield StepMoment(f"{where} first layer{of}", (earlier, _without(one, freed), *logits, more))
     stepping = _stepping(run, held)
     temporaries = [Held("temporary", "the optimizer's temporaries", stepping)] if stepping else []
     yield StepMoment("optimizer step", (grads, *logits, *temporaries))
@@ -256,6 +263,60 @@ def maximum_chunk(tokens: int, vocabulary: int, width: int) -> int:
     return min(tokens, 1 << max(0, share - 1).bit_length())
 
 
+class _LayerMoment(NamedTuple):
+    """A moment in the backward pass of a layer.
+
+    Attributes:
+        name: what is differentiated.
+        freed: the saved tensors whose operations are over.
+        temporary: bytes of the gradients of activations.
+        later: the parts of the layer, and the matrices of this one's, whose gradients do not exist yet.
+    """
+
+    name: str
+    freed: list[SavedTensor]
+    temporary: Quantity
+    later: tuple[str, ...]
+
+
+def _layer_moments(run: Training, layer: LayerSaved) -> Iterator[_LayerMoment]:
+    """Yield the moments of a layer's backward pass that may be its peak: first of its MLP, then of its attention.
+
+    At the MLP's product the gradients of it and of both operands exist, and its own copy for W_down is freed. At the
+    first matrices their weights have gradients, and those of gate and up are turned into gradients of the input:
+    of both at once where transformers stacks experts (integrations/moe.py), one after the other elsewhere. CUDA's
+    softmax has three tensors as large as the scores: the gradient of its output and that times the output in fp32, and
+    the result (softmax_backward_cuda_out in aten/src/ATen/native/cuda/SoftMax.cu). Other kernels have the gradients of
+    q, k, v and the output.
+    """
+    mlp = [t for t in layer.tensors if t.part == "mlp"]
+    experts = [t for t in mlp if t.name.startswith("experts' ")]
+    inside = [t.size for t in experts or mlp if t.name.removeprefix("experts' ") in ("gate", "up")]
+    inside = inside or [t.size for t in mlp if t.name.endswith("activation")]  # ReLU saves its result only
+    hidden = layer.hidden
+    if inside:
+        product = [t for t in mlp if t.input_of == ("W_down",)]
+        temporary = quantity(summed([*inside, inside[0], hidden]))
+        yield _LayerMoment("MLP's product", product, temporary, ("attention", "W_gate", "W_up", "router"))
+        inputs = [i for i, t in enumerate(mlp) if "W_up" in t.input_of]
+        if inputs:
+            size = mlp[inputs[-1]].size
+            of_both = [*inside, size] if experts else [inside[0], size, size]
+            own = mlp[inputs[-1] + 1 :]
+            yield _LayerMoment("MLP's first matrices", own, quantity(summed([*of_both, hidden])), ("attention",))
+    scores = {t.name: t.size for t in layer.tensors if t.is_score and not t.is_statistic}
+    if scores:
+        result = scores.get("probabilities", 0)
+        in_fp32 = scores.get("probabilities in fp32", result)
+        temporary = quantity(2 * in_fp32 + (result or in_fp32))
+    elif layer.layers.attention.widths().n_heads:
+        temporary = total(t.size for t in layer.tensors if t.name in ("q", "k", "v", "output"))
+    else:
+        return
+    of_attention = tuple(t.name for t in layer.params if t.part == "attention" and t.name != "W_o")
+    yield _LayerMoment("attention", _after_kernel(layer), temporary, of_attention)
+
+
 def _after_kernel(layer: LayerSaved) -> list[SavedTensor]:
     """Return the tensors of a layer that are freed before the backward pass of the attention kernel.
 
@@ -270,25 +331,26 @@ def _after_kernel(layer: LayerSaved) -> list[SavedTensor]:
     return list(layer.tensors[last + 1 :])
 
 
-def _temporaries(run: Training, layer: LayerSaved) -> dict[str, Quantity]:
-    """Return the gradients of activations in the backward passes of a layer's MLP and of its attention.
+def _own_gradients(
+    run: Training, held: States, layer: LayerSaved, moment: _LayerMoment
+) -> tuple[tuple[Held, ...], Quantity]:
+    """Return the gradients of a layer that exist at a moment of its backward pass, and the bytes of those to come."""
+    if run.lora or not held.gradients:
+        return (), quantity(0)
+    ranks = run.ranks if run.zero >= 2 else 1
+    is_later = [t.part in moment.later or t.name.removesuffix(" bias") in moment.later for t in layer.params]
+    size = symbol("bytes_grad", dtype(run.grad_dtype).bits // 8, f"bytes of a gradient in {run.grad_dtype}")
+    done, later = (
+        sum(t.total for t, is_it in zip(layer.params, is_later, strict=True) if is_it == which) // ranks
+        for which in (False, True)
+    )
+    exist = quantity(symbol("N_done", done, "parameters of the layer that have gradients") * size)
+    to_come = quantity(symbol("N_later", later, "parameters of the layer without gradients yet") * size)
+    return (Held("gradients", "gradients of the layer", exist),), to_come
 
-    Those of the MLP are of the product and of both its operands. CUDA's softmax has three tensors as large as the
-    scores: the gradient of its output and that times the output in fp32, and the result (softmax_backward_cuda_out in
-    aten/src/ATen/native/cuda/SoftMax.cu). Other kernels have the gradients of q, k, v and the output.
-    """
-    mlp = [t for t in layer.tensors if t.part == "mlp"]
-    inside = [t.size for t in mlp if t.name.endswith(("gate", "up"))]
-    inside = inside or [t.size for t in mlp if t.name.endswith("activation")]  # ReLU saves its result only
-    found = {"mlp": quantity(summed([*inside, *inside[:1]]))} if inside else {}
-    scores = {t.name: t.size for t in layer.tensors if t.is_score and not t.is_statistic}
-    if scores:
-        result = scores.get("probabilities", 0)
-        in_fp32 = scores.get("probabilities in fp32", result)
-        found["attention"] = quantity(2 * in_fp32 + (result or in_fp32))
-    elif layer.layers.attention.widths().n_heads:
-        found["attention"] = total(t.size for t in layer.tensors if t.name in ("q", "k", "v", "output"))
-    return found
+
+def _without(held: Held, size: Quantity) -> Held:
+    return held._replace(size=quantity(held.size - size)) if size else held
 
 
 def _stepping(run: Training, held: States) -> Quantity | None:
