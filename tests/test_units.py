@@ -191,7 +191,14 @@ def test_the_size_of_an_element_in_words(name: str, note: str) -> None:
 
 @pytest.mark.parametrize(
     ("alias", "name"),
-    [("FLOAT16", "fp16"), ("float", "fp32"), ("fp8_e5m2", "fp8"), ("fp8_ds_mla", "fp8"), ("BF16", "bf16")],
+    [
+        ("FLOAT16", "fp16"),
+        ("float", "fp32"),
+        ("fp8_e5m2", "fp8"),
+        ("fp8_ds_mla", "fp8"),
+        ("nvfp4", "fp4"),
+        ("BF16", "bf16"),
+    ],
 )
 def test_a_dtype_has_the_names_of_torch_and_the_engines(alias: str, name: str) -> None:
     assert dtype(alias).name == name
