@@ -26,41 +26,6 @@ _MARGIN = GIB // 4
 """Bytes that should stay free beyond an allocation that failed after the cache was there."""
 _MOST_TAKEN = GIB
 """Bytes of other processes from which they are the cause: a desktop uses less."""
-_ALLOCATED = {
-    "weights": "The weights did not fit",
-    "cache": "The cache did not fit",
-    "pool": "The pool of the cache did not fit",
-    "fit": "Weights, cache and buffers did not fit",
-    "encoder": "The images of the profile did not fit",
-    "profile": "The activations of a full step did not fit",
-    "compute": "The compute buffer did not fit",
-    "sampler": "The cache left too little for the warm-up of the sampler",
-    "graphs": "The cache left too little for the CUDA graphs",
-    "rest": "The cache left too little for the rest",
-    "serving": "The server started, and an allocation failed later",
-    "host": "Host memory is too small, not the GPU's",
-    "": "An allocation on the GPU failed",
-}
-_CAUSES: dict[str, Cause] = {
-    "weights": "weights_too_large",
-    "cache": "cache_too_large",
-    "pool": "cache_too_large",
-    "encoder": "compute_too_large",
-    "profile": "compute_too_large",
-    "compute": "compute_too_large",
-    "sampler": "cache_too_large",
-    "graphs": "cache_too_large",
-    "rest": "cache_too_large",
-    "serving": "cache_too_large",
-    "host": "host_memory",
-}
-"""By what was allocated: `LogRefusal.where`."""
-_AFTER_THE_WEIGHTS = ("compute", "encoder", "profile")
-"""What is allocated besides the cache when the weights are loaded."""
-_AFTER_THE_CACHE = ("pool", "sampler", "graphs", "rest", "serving")
-"""What is allocated when the engine has decided on the size of the cache."""
-_WITH_WEIGHTS = ("cache", *_AFTER_THE_WEIGHTS, *_AFTER_THE_CACHE)
-"""What is allocated when the weights are loaded."""
 _TAKEN = "Other processes use the memory of the GPU."
 
 Cause = Literal[
@@ -92,6 +57,32 @@ Cause = Literal[
 - requests_limited: the server runs, and requests wait although its cache is not full.
 - other_model: log and model contradict each other, so nothing is advised.
 """
+
+
+class _Stage(NamedTuple):
+    """What an engine allocates on its way."""
+
+    failed: str  # that it failed
+    cause: Cause
+    after: Literal["", "weights", "cache"] = ""  # what is settled before: that weights are loaded, the cache's size
+
+
+_STAGES = {
+    "weights": _Stage("The weights did not fit", "weights_too_large"),
+    "fit": _Stage("Weights, cache and buffers did not fit", "out_of_memory"),
+    "cache": _Stage("The cache did not fit", "cache_too_large", "weights"),
+    "encoder": _Stage("The images of the profile did not fit", "compute_too_large", "weights"),
+    "profile": _Stage("The activations of a full step did not fit", "compute_too_large", "weights"),
+    "compute": _Stage("The compute buffer did not fit", "compute_too_large", "weights"),
+    "pool": _Stage("The pool of the cache did not fit", "cache_too_large", "cache"),
+    "sampler": _Stage("The cache left too little for the warm-up of the sampler", "cache_too_large", "cache"),
+    "graphs": _Stage("The cache left too little for the CUDA graphs", "cache_too_large", "cache"),
+    "rest": _Stage("The cache left too little for the rest", "cache_too_large", "cache"),
+    "serving": _Stage("The server started, and an allocation failed later", "cache_too_large", "cache"),
+    "host": _Stage("Host memory is too small, not the GPU's", "host_memory"),
+    "": _Stage("An allocation on the GPU failed", "out_of_memory"),
+}
+"""By `LogRefusal.where`."""
 
 
 class Diagnosis(NamedTuple):
@@ -188,7 +179,9 @@ def diagnose_alone(log: StartupLog, gpu: Gpu | None = None) -> Diagnosis:
     elif refusal.kind == "overloaded" and log.load:
         cause, reason, needed, available = _overloaded(log.load)
     elif refusal.kind == "no_memory":
-        cause, reason, needed, available = _nothing_left(log, engine.logged_room(log, *_room_of(log)))
+        left, share = least(log.available), log.settings.get("gpu_memory_utilization")
+        room = engine.logged_room(log, left.bytes if left else None, share)
+        cause, reason, needed, available = _nothing_left(log, room)
     elif refusal.kind == "occupied" or refusal.taken > _MOST_TAKEN:
         cause, reason, needed, available = "memory_taken", f"{_taken_by_others(log)}.", None, None
         share = _free_share(log) if refusal.kind == "occupied" else ""
@@ -210,9 +203,7 @@ def _too_small(log: StartupLog) -> _Found:
     tokens = f"{count(int(context))} tokens" if context else "the whole context"
     needed, available = log.logged.get("kv_bytes_per_sequence"), least(log.available)
     if needed and available:
-        sizes = f"{_size(needed.bytes)}, {_size(available.bytes)} are left for the cache"
-        missing = _size(max(0, needed.bytes - available.bytes))
-        reason = f"one request of {tokens} needs {sizes}: {missing} are missing."
+        reason = _missing(f"one request of {tokens} needs", needed.bytes, available.bytes)
         return "kv_too_small", reason, needed.bytes, available.bytes
     held = log.logged.get("kv_tokens")
     holds = f"and the cache holds {count(int(held.text))}" if held else "which is more than the cache holds"
@@ -226,11 +217,6 @@ def _overloaded(load: Load) -> _Found:
     if load.is_full:
         return "cache_full", f"{requests}: it holds {count(load.fitting)} such requests.", None, None
     return "requests_limited", f"{requests}: it is not full.", None, None
-
-
-def _room_of(log: StartupLog) -> tuple[int | None, str | None]:
-    available = least(log.available)
-    return available.bytes if available else None, log.settings.get("gpu_memory_utilization")
 
 
 def _nothing_left(log: StartupLog, room: int | None) -> _Found:
@@ -249,42 +235,37 @@ def _failed_allocation(log: StartupLog, gpu: Gpu | None) -> _Found:
     """Return what the log says of an allocation that failed: what it was for, its size, and what was free."""
     refusal, total = log.refusal, log.budget.get("gpu_memory")
     assert refusal is not None
-    what = _ALLOCATED[refusal.where]
-    cause = _CAUSES.get(refusal.where, "out_of_memory")
-    if refusal.needed and refusal.limit:
-        sizes = (
-            f"{_size(refusal.needed.bytes)} are allocated, and Metal recommends at most {_size(refusal.limit.bytes)}"
-        )
-        return cause, f"{what}: {sizes}.", refusal.needed.bytes, refusal.limit.bytes
-    tried, free = refusal.tried, refusal.free
-    wanted = [f"{_size(tried.bytes)} were wanted"] if tried else []
+    what, cause, _ = _STAGES[refusal.where]
+    needed, tried, free, limit = refusal.needed, refusal.tried, refusal.free, refusal.limit
+    if needed and limit:
+        sizes = f"{_size(needed.bytes)} are allocated, and Metal recommends at most {_size(limit.bytes)}"
+        return cause, f"{what}: {sizes}.", needed.bytes, limit.bytes
+    words = [f"{_size(tried.bytes)} were wanted"] if tried else []
+    memory, of_memory = _memory_of_device(log, gpu)
     if refusal.one_buffer:
-        return cause, f"{what}: {', '.join(wanted)}, more than the device allows for one buffer.", None, None
-    if free:
+        words.append("more than the device allows for one buffer")
+    elif free:
         of_total = f" of {_size(total.bytes)}" if total else ""
         pieces = ", in smaller pieces" if tried and free.bytes >= tried.bytes else ""
-        wanted.append(f"{_size(free.bytes)}{of_total} were free{pieces}")
-    memory, of_memory = _memory_of_device(log, gpu)
-    held = _held_before(log)
-    if tried and not free and memory and refusal.where != "host":
-        if held:
-            wanted.append(f"{' and '.join(f'{size} of {name}' for name, size in held)} are there")
-        although = "although " if tried and of_memory and not held and tried.bytes < memory else ""
-        wanted.append(f"{although}the GPU has {_size(memory)}{of_memory}")
-    elif refusal.limit and not free:
-        wanted.append(f"Metal recommends at most {_size(refusal.limit.bytes)}")
-    elif held and not free:
-        wanted.append(f"{' and '.join(f'{size} of {name}' for name, size in held)} are there")
-    needed = tried.bytes if tried else None
+        words.append(f"{_size(free.bytes)}{of_total} were free{pieces}")
+    elif refusal.where != "host":
+        held = _held_before(log)
+        words += [f"{held} are there"] if held else []
+        if tried and memory:
+            although = "although " if of_memory and not held and tried.bytes < memory else ""
+            words.append(f"{although}the GPU has {_size(memory)}{of_memory}")
+        elif limit:
+            words.append(f"Metal recommends at most {_size(limit.bytes)}")
     available = free.bytes if free else memory if tried and memory and tried.bytes > memory else None
-    return cause, f"{what}{': ' if wanted else ''}{', '.join(wanted)}.", needed, available
+    reason = f"{what}{': ' if words else ''}{', '.join(words)}."
+    return cause, reason, tried.bytes if tried else None, available
 
 
-def _held_before(log: StartupLog) -> list[tuple[str, str]]:
-    """Return what a GPU held when the allocation failed: the weights, and the cache if it was there."""
-    model, cache = log.budget.get("model_buffer"), log.logged.get("kv_size")
-    held = [("weights", _size(model.bytes))] if model else []
-    return [*held, ("cache", _size(cache.bytes))] if cache and log.devices <= 1 else held
+def _held_before(log: StartupLog) -> str:
+    """Return what a GPU held when the allocation failed, the weights and the cache; '' if the log does not have it."""
+    model, cache = log.budget.get("model_buffer"), log.logged.get("kv_size") if log.devices <= 1 else None
+    held = {"weights": model, "cache": cache}
+    return " and ".join(f"{_size(size.bytes)} of {name}" for name, size in held.items() if size)
 
 
 def _memory_of_device(log: StartupLog, gpu: Gpu | None) -> tuple[int | None, str]:
@@ -372,7 +353,7 @@ def _with_gpu(
     counts_layers = "n_gpu_layers" in log.settings or not find_engine(log.engine).splits_by_layer
     if counts_layers and (disagreement := _disagreement(estimate, log, refusal, available)):
         return _other_model(request, log, refusal, disagreement, named)
-    if refusal.where in _AFTER_THE_CACHE:
+    if _STAGES[refusal.where].after == "cache":
         smaller = filter(None, (_smaller_share(estimate, refusal), _fewer_sequences(estimate)))
         changes = tuple(change for change in smaller if float(change.result.pool.concurrency) >= 1)
         return alone._replace(changes=changes, advice=()) if changes else alone
@@ -385,11 +366,12 @@ def _disagreement(estimate: FitResult, log: StartupLog, refusal: LogRefusal, ava
     if loaded and weights and not 1 / _OTHER_WEIGHTS < loaded / int(weights.total) < _OTHER_WEIGHTS:
         return f"weights of {_size(loaded)} in the log, of {_size(int(weights.total))} with this model"
     gpu = estimate.resolved.gpu
-    is_loaded = refusal.where in _WITH_WEIGHTS or refusal.kind == "too_small"
+    after = _STAGES[refusal.where].after
+    is_loaded = after or refusal.kind == "too_small"
     if weights and gpu and is_loaded and int(weights.total) > gpu.memory:
         return f"the weights were loaded, and this model's need {_size(int(weights.total))} of {_size(gpu.memory)}"
     needed, room = int(estimate.needed), estimate.budget.room()
-    if needed > room or refusal.where in _AFTER_THE_CACHE:
+    if needed > room or after == "cache":
         return ""
     if available is not None and refusal.kind == "too_small":
         return f"one batch needs {_size(needed)} with this model, and {_size(room)} were left for the cache"
@@ -448,7 +430,7 @@ def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | No
     if needed <= room:
         advice = () if changes else alone.advice
         return alone._replace(changes=changes, notes=(note,), tried=words, advice=advice)
-    if refusal.where in _AFTER_THE_WEIGHTS:  # the estimate may err, and the log does not
+    if alone.cause == "compute_too_large":  # the estimate may err, and the log does not
         return alone._replace(changes=changes, notes=(note,), tried=words, advice=())
     return Diagnosis(refusal.line, cause, reason, needed, room, changes, (note,), words)
 
@@ -553,19 +535,20 @@ def _tried(result: FitResult) -> str:
 
 def _reason(result: FitResult, room: int) -> tuple[Cause, str]:
     """Return why the batch does not fit in `room` bytes, as a code and as a sentence."""
-    workload = result.resolved.workload
+    workload, needed = result.resolved.workload, int(result.needed)
     batch = "one request" if workload.batch == 1 else f"{count(workload.batch)} requests"
-    needs = "needs" if workload.batch == 1 else "need"
-    needed = f"{batch} of {count(workload.context)} tokens {needs} {_size(result.needed)}"
+    needs = f"{batch} of {count(workload.context)} tokens {'needs' if workload.batch == 1 else 'need'}"
     if room < 0:
-        return (
-            "nothing_left",
-            f"{needed}, and weights and runtime memory are {_size(-room)} larger than the engine's share.",
-        )
-    missing = int(result.needed) - room
-    if missing <= 0:
-        return "out_of_memory", f"{needed}, and {_size(room)} are left for the cache."
-    return "kv_too_small", f"{needed}, {_size(room)} are left for the cache: {_size(missing)} are missing."
+        larger = f"weights and runtime memory are {_size(-room)} larger than the engine's share"
+        return "nothing_left", f"{needs} {_size(needed)}, and {larger}."
+    if needed <= room:
+        return "out_of_memory", f"{needs} {_size(needed)}, and {_size(room)} are left for the cache."
+    return "kv_too_small", _missing(needs, needed, room)
+
+
+def _missing(needs: str, needed: int, room: int) -> str:
+    missing = _size(max(0, needed - room))
+    return f"{needs} {_size(needed)}, {_size(room)} are left for the cache: {missing} are missing."
 
 
 def _size(size: int) -> str:
