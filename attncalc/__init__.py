@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .quantity import Quantity, Ratio
     from .serving.request import FitRequest
     from .serving.traffic import Traffic
-    from .sweeps.sweep import sweep
+    from .sweeps.call import sweep
     from .units import dtype
     from .workload import Mask, Workload
 
@@ -54,7 +54,7 @@ _HOMES = {
     "mlp": ("Mlp",),
     "model": ("Head", "Layers", "ModelSpec", "Stack"),
     "quantity": ("Quantity", "Ratio"),
-    "sweeps.sweep": ("sweep",),
+    "sweeps.call": ("sweep",),
     "units": ("dtype",),
     "workload": ("Mask", "Workload"),
 }

@@ -33,11 +33,13 @@ class Parser(NamedTuple):
         parse: returns the value of a text; the second argument is the option's name for errors.
         metavar: what stands for the value in help.
         is_number: whether the value is a whole number, so that a sweep also takes ranges of it.
+        known: the values, if they are a few names.
     """
 
     parse: Callable[[str, str], Any]
     metavar: str = ""
     is_number: bool = False
+    known: tuple[str, ...] = ()
 
 
 def _unparsed(text: str, name: str) -> str:
@@ -72,6 +74,7 @@ _WEIGHT_TYPES = {
     "q8": "q8_0",
 }
 """What people call types of weights: a number of bits is the usual mixture of llama.cpp."""
+_KNOWN_WEIGHTS = tuple(dict.fromkeys([*DTYPES, *FILE_TYPES]))
 
 
 def _weights_dtype(text: str, name: str) -> str:
@@ -80,11 +83,10 @@ def _weights_dtype(text: str, name: str) -> str:
     if given in FILE_TYPES:
         return given
     if not is_dtype(given):
-        known = dict.fromkeys([*DTYPES, *FILE_TYPES])
-        hint = did_you_mean(given, known)
+        hint = did_you_mean(given, _KNOWN_WEIGHTS)
         if given.startswith(("gptq", "bitsandbytes", "bnb")):  # have several numbers of bits, while AWQ always has 4
             hint = "give the bits of the file's weights, int4 or int8; "
-        raise BadValueError(f"there is no dtype '{truncate(text)}'", f"{hint}known: {', '.join(known)}")
+        raise BadValueError(f"there is no dtype '{truncate(text)}'", f"{hint}known: {', '.join(_KNOWN_WEIGHTS)}")
     return _dtype(given, name)
 
 
@@ -115,7 +117,7 @@ def choice(*known: str, metavar: str = "WHAT", **also: str) -> Parser:
             )
         return given
 
-    return Parser(parse, metavar)
+    return Parser(parse, metavar, known=known)
 
 
 def dtype_name(dtype: object) -> str:
@@ -129,7 +131,7 @@ BYTES, BYTES_OR_ZERO = Parser(parse_bytes, "SIZE", is_number=True), Parser(_byte
 DTYPE, DTYPE_OR_AUTO = Parser(_dtype, "DTYPE"), Parser(_dtype_or_auto, "DTYPE")
 """'auto' is the engine's default, as None."""
 CACHE_DTYPE = Parser(_cache_dtype, "DTYPE")
-WEIGHTS_DTYPE = Parser(_weights_dtype, "DTYPE")
+WEIGHTS_DTYPE = Parser(_weights_dtype, "DTYPE", known=_KNOWN_WEIGHTS)
 """A dtype or a type of GGUF files: 'q4_k_m'."""
 DECIMAL, SHARE = Parser(_decimal), Parser(_share, "SHARE")
 """A number above 0, exactly; a share is at most 1."""

@@ -237,6 +237,11 @@ def test_the_shell_completes_commands_and_options(words: str, expected: set[str]
         ("fit gpt2 --engine sg", "sglang"),
         ("kv gpt2 --format la", "latex"),
         ("sweep gpt2 --columns params_total,max_c", "params_total,max_context"),
+        ("plan gpt2 --gpu h100-80gb,h2", "h100-80gb,h200"),
+        ("fit gpt2 --weights-dtype q4_k", "q4_k_m q4_k_s"),
+        ("train gpt2 --optimizer ada", "adamw adafactor"),
+        ("plan gpt2 --sort price", "price price-per-token"),
+        ("explain roof", "roofline"),
     ],
 )
 def test_bash_completes_values(words: str, expected: str) -> None:

@@ -497,6 +497,18 @@ def test_a_report_prints_as_the_command_does(ask: Ask) -> None:
     assert str(attncalc.kv_cache("gpt2", context=512).report) == ask("kv", "gpt2", "--context", "512").out
 
 
+def test_a_sweep_is_shown_as_a_table_and_equals_the_same_question() -> None:
+    rows = attncalc.sweep(["gpt2", "llama3-8b"], context="512,1K", columns="kv_cache")
+    assert str(rows).splitlines()[2:] == [  # 12 layers * 2 * 768 * 4 B, and 32 * 2 * 8 * 128 * 2 B per token
+        "  model      512  1,024",
+        "  gpt2        36     72",
+        "  llama3-8b   64    128",
+    ]
+    assert "72" in Cells(rows._repr_html_() or "").cells
+    assert rows == attncalc.sweep(["gpt2", "llama3-8b"], context=[512, 1024], columns=["kv_cache"])
+    assert rows != attncalc.sweep("gpt2", context="512,1K", columns="kv_cache")
+
+
 def test_results_can_be_sent_to_another_process() -> None:
     calls = [call("gpt2", context=512) for call in (attncalc.kv_cache, attncalc.flops, attncalc.activations)]
     fitted: dict[str, Any] = {"gpu": "l4", "prompt": 100, "output": 9}

@@ -99,8 +99,9 @@ class Command(_Narrow, typer.core.TyperCommand):
         if COMPLETE in os.environ:
             from .completion import values_of
 
+            declared: Mapping[str, Option] = getattr(self.callback, "declared", {})
             for param in self.params:
-                param.shell_complete = values_of(param) or param.shell_complete  # type: ignore[assignment, method-assign]
+                param.shell_complete = values_of(param, declared.get(param.name or "")) or param.shell_complete  # type: ignore[assignment, method-assign]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         headings, rare = getattr(self.callback, "headings", {}), getattr(self.callback, "rare", ())

@@ -10,7 +10,9 @@ from typer._click.shell_completion import CompletionItem
 from ..config.gpus import gpu_names
 from ..config.presets import preset_names
 from ..engines import ENGINES
+from ..options import Option
 from ..report.formats import FORMATS, ROW_FORMATS
+from ..report.glossary import TERMS
 from ..sweeps.columns import COSTS, OF_FIT, TRAIN
 from ..units import DTYPES
 
@@ -20,14 +22,22 @@ VALUES: dict[str, Callable[[], Iterable[str]]] = {
     "DTYPE": lambda: DTYPES,
     "ENGINE": lambda: ENGINES,
     "FORMAT": lambda: dict.fromkeys((*FORMATS, *ROW_FORMATS)),
+    "TERM": lambda: TERMS,
     "--columns": lambda: dict.fromkeys((*COSTS, *OF_FIT, *TRAIN)),
 }
 """{what stands for a value in help, or an option's name: its values}."""
 
 
-def values_of(param: Any) -> Callable[[Any, str], list[CompletionItem]] | None:
-    """Return the function that completes a parameter's value, also the last one of a list: 'bf16,fp'; or None."""
-    names = next((VALUES[key] for key in (*param.opts, (param.metavar or "").strip("[].")) if key in VALUES), None)
+def values_of(param: Any, declared: Option | None) -> Callable[[Any, str], list[CompletionItem]] | None:
+    """Return the function that completes a parameter's value, also the last one of a list: 'bf16,fp'; or None.
+
+    Args:
+        param: The parameter, as typer has it.
+        declared: Its option; None for an argument or an option of the command line only.
+    """
+    keys = (*param.opts, (param.metavar or "").strip("[].,"))
+    known = declared.parser.known if declared and declared.parser else ()
+    names = (lambda: known) if known else next((VALUES[key] for key in keys if key in VALUES), None)
     if names is None:
         return None
 

@@ -99,9 +99,9 @@ def sweep(
     output: RowOutputOptions,
 ) -> None:
     plot.check(output, excludes={f"--{name}": bool(options.get(name)) for name in ("where", "sort", "top")})
+    from ..sweeps.call import sweep as sweep_of
     from ..sweeps.grid import for_screen
     from ..sweeps.output import write_sweep
-    from ..sweeps.sweep import sweep as sweep_of
 
     form = output.form()
     rows = sweep_of(models.names(), columns=columns.names(), **options)

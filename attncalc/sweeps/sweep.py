@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -11,17 +11,14 @@ from ..api.fit_request import options_of_name
 from ..api.inputs import DEFAULT_CONTEXT
 from ..api.options import WhatIfOptions
 from ..api.train_request import usual_context
-from ..config import ModelLike, load
-from ..config.prices import read_prices
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from ..options import as_text, options_of, parsed
+from ..options import as_text, parsed
 from ..records import NamedTuple
 from ..what_if import what_if
 from .axes import (
     AXES,
     FIT_AXES,
-    FLAGS,
     INNER,
     ONLY_TRAIN,
     PASS_AXES,
@@ -30,7 +27,6 @@ from .axes import (
     Axis,
     cell,
     option_name,
-    read_axes,
 )
 from .columns import (
     BOUNDS,
@@ -40,16 +36,11 @@ from .columns import (
     NEED,
     PASS,
     USERS,
-    columns_of,
-    read_columns,
-    read_train_columns,
     unit_of,
 )
-from .columns import TRAIN as TRAIN_COLUMNS
 from .costs import ANY, Costs
 from .fits import NOBODY, Fits, Need
-from .options import RowOptions
-from .selection import ALL_ROWS, Selection, read_selection
+from .selection import ALL_ROWS, Selection
 from .trains import Trains
 
 Row = tuple[Any, ...]
@@ -98,7 +89,7 @@ class Sweep:
         columns = tuple(dict.fromkeys((*columns, *(name for name in selection.columns if name not in AXES))))
         self.columns = columns
         self.with_train = with_train
-        self.with_fit = _with_fit(axes) and not with_train
+        self.with_fit = has_fit(axes) and not with_train
         varying = [axis.name for axis in axes if axis.varies]
         self.names = (*dict.fromkeys((*varying, *columns)), ERROR)
         self._flags = flags
@@ -152,9 +143,19 @@ class Sweep:
     def __repr__(self) -> str:
         return f"Sweep({len(self):,} rows of {', '.join(self.names)})"
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other sweep has the same question."""
+        return isinstance(other, Sweep) and self._question == other._question
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def _question(self) -> tuple[Any, ...]:
+        return self.axes, self.columns, self._flags, self.need, self.selection, self.with_train
+
     def with_columns(self, columns: Sequence[str]) -> Sweep:
         """Return the sweep with other figures."""
-        return Sweep(self.axes, columns, self._flags, self.need, self.selection, with_train=self.with_train)
+        return type(self)(self.axes, columns, self._flags, self.need, self.selection, with_train=self.with_train)
 
     def rows(self, escape: Callable[[str], str] = str) -> Iterator[Row]:
         """Yield all rows as tuples, in the order of `names`; `selection` keeps some of them.
@@ -242,77 +243,6 @@ def _no_figures(batch: int, context: int) -> tuple[Any, ...]:
     return ()
 
 
-def _with_fit(axes: Sequence[Axis]) -> bool:
+def has_fit(axes: Sequence[Axis]) -> bool:
+    """Return whether there is a GPU or a memory, and so rows have the figures of `fit`."""
     return any(axis.name in ("gpu", "kv_memory") for axis in axes)
-
-
-def sweep(
-    models: ModelLike | Sequence[ModelLike],
-    *,
-    columns: str | Sequence[str] | None = None,
-    **options: Any,
-) -> Sweep:
-    """Return the rows of every combination of the values, as dicts that are computed while they are read.
-
-    >>> rows = sweep(models=["llama2-7b", "llama2-70b"], context="2K,4K")
-    >>> for row in rows:
-    ...     print(row["model"], row["context"], row["kv_cache"])
-    llama2-7b 2048 1073741824
-    llama2-7b 4096 2147483648
-    llama2-70b 2048 671088640
-    llama2-70b 4096 1342177280
-
-    `pandas.DataFrame(rows)` makes a table of them. A row has the axes that vary, then the figures under the names that
-    they have in JSON, and `error`: None, or why this combination is not possible; then its figures are None.
-
-    Args:
-        models: Names, paths or ModelSpecs.
-        columns: The names of the figures, as a list or as 'kv_cache,params_total'; by default the main ones.
-        options: Other options. Each that takes one value in `kv`, `flops` or `fit` is an axis: context, batch,
-            attention, dtype, kv_dtype, tp, gpu, gpus, engine, kv_memory, ... Its values are a value, a list, or a text
-            as '8K,32K' or '1K:128K:x2'. The others hold for all rows, as enforce_eager=True. With `gpu` or
-            `kv_memory`, rows have the figures of `fit` too; with `train=True` those of `train`, whose options are then
-            the axes: zero, optimizer, recompute, ... `where`, `sort` and `top` keep some of the rows.
-
-    Raises AttncalcError if an axis is unknown, a value is not valid, or there are more than 10 million combinations.
-    """
-    assume_grouped = bool(options.pop("assume_grouped", False))
-    of_rows = {name: options.pop(name) for name in options_of(RowOptions) if name in options}
-    chosen = parsed({name: of_rows[name] for name in of_rows if name != "where"}, RowOptions)
-    with_train = bool(chosen.get("train"))
-    flags = {name: value for name, value in options.items() if name in FLAGS and value is not None}
-    values = {name: value for name, value in options.items() if name not in FLAGS}
-    given = read_axes({"model": models, **values}, with_train=with_train)
-    loaded = tuple(
-        axis._replace(values=[_loaded(value, assume_grouped) for value in axis.values])
-        if axis.name == "model"
-        else axis
-        for axis in given
-    )
-    where = of_rows.pop("where", None) or ()
-    need = Need(chosen.get("users"), read_prices(of_rows["price"]) if chosen.get("price") else {})
-    with_users = any(axis.name == "prompt" for axis in given)
-    if need.users and not with_users:
-        raise AttncalcError("--users needs --prompt", "give the tokens of a request: --prompt 3K --output-len 500")
-    with_fit = _with_fit(given)
-    if with_train:
-        read = read_train_columns(
-            columns,
-            with_gpu=any(axis.name == "gpu" for axis in given),
-            with_time=any(axis.name == "tokens" for axis in given),
-            with_price=bool(need.prices),
-        )
-        figures: Iterable[str] = TRAIN_COLUMNS
-    else:
-        named = (*(["gpus_needed"] if need.users else []), *(["price_per_hour"] if need.prices else []))
-        read = read_columns(columns, with_fit=with_fit, with_users=with_users, need=named)
-        figures = columns_of(with_fit=with_fit)
-    known = (*figures, *(axis.name for axis in given if axis.varies))
-    conditions = where.split(",") if isinstance(where, str) else where
-    selection = read_selection(conditions, chosen.get("sort"), chosen.get("top"), known)
-    return Sweep(loaded, read, flags, need, selection, with_train=with_train)
-
-
-def _loaded(model: ModelLike, assume_grouped: bool) -> LoadedModel:
-    spec = load(model, assume_grouped=assume_grouped)
-    return LoadedModel(model if isinstance(model, str) else spec.name, spec)

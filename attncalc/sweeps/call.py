@@ -1,0 +1,108 @@
+"""The call of Python: `sweep(["llama3-8b", "qwen3-8b"], context="4K,8K", gpu="h100")`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..api.results import ShownReport
+from ..config import ModelLike, load
+from ..config.prices import read_prices
+from ..errors import AttncalcError
+from ..options import options_of, parsed
+from .axes import FLAGS, read_axes
+from .columns import TRAIN as TRAIN_COLUMNS
+from .columns import columns_of, read_columns, read_train_columns
+from .fits import Need
+from .grid import MAX_ROWS, check_screen, sweep_report
+from .options import RowOptions
+from .selection import read_selection
+from .sweep import LoadedModel, Sweep, has_fit
+
+
+class ShownSweep(Sweep):
+    """A sweep that print() shows as the command does, and a notebook as a table."""
+
+    @property
+    def report(self) -> ShownReport:
+        """The table that the command prints. Raises AttncalcError for more rows than a screen shows."""
+        check_screen(self)
+        return ShownReport(*sweep_report(self, self.selection.of(self.rows(), self.names)))
+
+    def __str__(self) -> str:
+        return str(self.report)
+
+    def _repr_html_(self) -> str | None:
+        return self.report._repr_html_() if len(self) <= MAX_ROWS else None
+
+
+def sweep(
+    models: ModelLike | Sequence[ModelLike],
+    *,
+    columns: str | Sequence[str] | None = None,
+    **options: Any,
+) -> ShownSweep:
+    """Return the rows of every combination of the values, as dicts that are computed while they are read.
+
+    >>> rows = sweep(models=["llama2-7b", "llama2-70b"], context="2K,4K")
+    >>> for row in rows:
+    ...     print(row["model"], row["context"], row["kv_cache"])
+    llama2-7b 2048 1073741824
+    llama2-7b 4096 2147483648
+    llama2-70b 2048 671088640
+    llama2-70b 4096 1342177280
+
+    `pandas.DataFrame(rows)` makes a table of them. A row has the axes that vary, then the figures under the names that
+    they have in JSON, and `error`: None, or why this combination is not possible; then its figures are None.
+
+    Args:
+        models: Names, paths or ModelSpecs.
+        columns: The names of the figures, as a list or as 'kv_cache,params_total'; by default the main ones.
+        options: Other options. Each that takes one value in `kv`, `flops` or `fit` is an axis: context, batch,
+            attention, dtype, kv_dtype, tp, gpu, gpus, engine, kv_memory, ... Its values are a value, a list, or a text
+            as '8K,32K' or '1K:128K:x2'. The others hold for all rows, as enforce_eager=True. With `gpu` or
+            `kv_memory`, rows have the figures of `fit` too; with `train=True` those of `train`, whose options are then
+            the axes: zero, optimizer, recompute, ... `where`, `sort` and `top` keep some of the rows.
+
+    Raises AttncalcError if an axis is unknown, a value is not valid, or there are more than 10 million combinations.
+    """
+    assume_grouped = bool(options.pop("assume_grouped", False))
+    of_rows = {name: options.pop(name) for name in options_of(RowOptions) if name in options}
+    chosen = parsed({name: of_rows[name] for name in of_rows if name != "where"}, RowOptions)
+    with_train = bool(chosen.get("train"))
+    flags = {name: value for name, value in options.items() if name in FLAGS and value is not None}
+    values = {name: value for name, value in options.items() if name not in FLAGS}
+    given = read_axes({"model": models, **values}, with_train=with_train)
+    loaded = tuple(
+        axis._replace(values=[_loaded(value, assume_grouped) for value in axis.values])
+        if axis.name == "model"
+        else axis
+        for axis in given
+    )
+    where = of_rows.pop("where", None) or ()
+    need = Need(chosen.get("users"), read_prices(of_rows["price"]) if chosen.get("price") else {})
+    with_users = any(axis.name == "prompt" for axis in given)
+    if need.users and not with_users:
+        raise AttncalcError("--users needs --prompt", "give the tokens of a request: --prompt 3K --output-len 500")
+    with_fit = has_fit(given)
+    if with_train:
+        read = read_train_columns(
+            columns,
+            with_gpu=any(axis.name == "gpu" for axis in given),
+            with_time=any(axis.name == "tokens" for axis in given),
+            with_price=bool(need.prices),
+        )
+        figures: Iterable[str] = TRAIN_COLUMNS
+    else:
+        named = (*(["gpus_needed"] if need.users else []), *(["price_per_hour"] if need.prices else []))
+        read = read_columns(columns, with_fit=with_fit, with_users=with_users, need=named)
+        figures = columns_of(with_fit=with_fit)
+    known = (*figures, *(axis.name for axis in given if axis.varies))
+    conditions = where.split(",") if isinstance(where, str) else where
+    selection = read_selection(conditions, chosen.get("sort"), chosen.get("top"), known)
+    return ShownSweep(loaded, read, flags, need, selection, with_train=with_train)
+
+
+def _loaded(model: ModelLike, assume_grouped: bool) -> LoadedModel:
+    spec = load(model, assume_grouped=assume_grouped)
+    return LoadedModel(model if isinstance(model, str) else spec.name, spec)
