@@ -190,6 +190,15 @@ def test_a_failed_check_exits_with_1_and_names_figure_values_and_limit(ask: Ask,
     assert answer.err == ""
 
 
+def test_quiet_prints_the_limits_that_fail_alone(ask: Ask, old_and_new: list[str]) -> None:
+    conditions = ("--fail-if", "kv_cache_per_token > +0%", "--fail-if", "kv_cache > 1TiB")
+    for command in (["compare", *old_and_new], ["kv", old_and_new[1], "--fail-if", "kv_cache_per_token > 1"]):
+        answer = ask(*command, *(conditions if command[0] == "compare" else ()), "--quiet")
+        assert (answer.code, answer.out) == (1, "")
+        assert answer.err.startswith("failed: kv_cache_per_token > ")
+        assert answer.err.count("\n") == 1
+
+
 def test_checks_that_pass_exit_with_0(ask: Ask, old_and_new: list[str]) -> None:
     conditions = ("--fail-if", "kv_cache_per_token > +100%", "--fail-if", "params_total > 7.5e9")
     answer = ask("compare", *old_and_new, "-c", "64", *conditions)

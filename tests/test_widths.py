@@ -29,9 +29,11 @@ class Terminal(io.StringIO):
 
 def too_wide(text: str, width: int) -> list[str]:
     """Return the lines of several words that are wider; in a pipe an error and its tip are one line each."""
-    errors = ("error: ", "  tip: ", "fails: ")
+    errors = ("error: ", "  tip: ", "failed: ")
     return [
-        line for line in text.splitlines() if len(line) > width and len(line.split()) > 1 and line[:7] not in errors
+        line
+        for line in text.splitlines()
+        if len(line) > width and len(line.split()) > 1 and not line.startswith(errors)
     ]
 
 

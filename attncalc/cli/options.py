@@ -20,6 +20,7 @@ from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..options import options_of, parsed
 from ..report.formats import FORMATS, choose_format
+from ..report.notes import FAILED
 from ..report.report import Report
 from ..units import truncate
 from ..what_if import SIZES, model_of_sizes
@@ -258,10 +259,23 @@ class OutputOptions(ReportOptions, _Explained):
     """Where the answer goes, in which format, and whether with formulas."""
 
 
-class CheckedOutputOptions(OutputOptions):
+class QuietOutputOptions(OutputOptions):
+    """Where the answer goes, if anywhere."""
+
+    RARE: ClassVar[frozenset[str]] = OutputOptions.RARE | {"quiet"}
+
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print no answer: the exit code tells it.")] = False
+
+    def show(self, report: Report, *, picture_too: bool = False) -> None:
+        """Write the report unless it would be printed. Raises AttncalcError as `ReportOptions.show` does."""
+        if not self.quiet or self.output is not None:
+            super().show(report, picture_too=picture_too)
+
+
+class CheckedOutputOptions(QuietOutputOptions):
     """Where the answer goes, and what CI checks of it."""
 
-    RARE: ClassVar[frozenset[str]] = OutputOptions.RARE | {"fail_if", "quiet"}
+    RARE: ClassVar[frozenset[str]] = QuietOutputOptions.RARE | {"fail_if"}
 
     fail_if: Annotated[
         list[str] | None,
@@ -271,7 +285,6 @@ class CheckedOutputOptions(OutputOptions):
             help="Exit with 1 if a figure is beyond a limit: 'kv_cache > 8GiB'; may be repeated.",
         ),
     ] = None
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print no answer: the exit code tells it.")] = False
 
     def __init__(self, **values: Any) -> None:
         """Raise AttncalcError if a condition cannot be read."""
@@ -292,9 +305,8 @@ class CheckedOutputOptions(OutputOptions):
             from ..report.fail_if import failures_of
 
             failures = failures_of(self._conditions, report)
-        if not self.quiet or self.output is not None:
-            super().show(report, picture_too=picture_too)
+        super().show(report, picture_too=picture_too)
         for failure in failures:
-            sys.stderr.write(f"fails: {failure}\n")
+            sys.stderr.write(f"{FAILED}{failure}\n")
         if failures:
             raise typer.Exit(1)

@@ -69,7 +69,7 @@ def _check_error(result: Result, *, with_rows: bool) -> None:
 
 def _check_answer(case: Case, result: Result) -> None:
     """An answer is readable; in JSON, each formula gives its value."""
-    beside = ("warning: ", "failed: ", "fails: ", "note: ")
+    beside = ("warning: ", "failed: ", "note: ")
     assert all(line.startswith(beside) for line in result.err.replace("\n    ", " ").splitlines()), result.err
     assert result.out or result.written or "--quiet" in case.arguments, "nothing was printed"
     if "--plot" not in case.arguments:  # which draws the answer beside it

@@ -86,7 +86,7 @@ def model_pools(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> ModelPools
         _check_supported(cached)
     keys = [cached for cached in cache_specs if cached.role in _KEY_ROLES]
     if not keys:
-        raise AttncalcError("SGLang sizes its pools by keys or latents, and no layer caches any", _OTHER_ENGINE)
+        raise NotSupportedError("SGLang sizes its pools by keys or latents, and no layer caches any", _OTHER_ENGINE)
     states = [cached for cached in cache_specs if cached.per == "sequence"]
     window = _pooled_window(keys, args, has_states=bool(states))
     hybrid = window is not None
@@ -153,7 +153,7 @@ def _check_supported(cached: CacheSpec) -> None:
     spans = (Full, Sliding, Chunked, Selected) if cached.role == "latent" else (Full, Sliding, Chunked)
     unsupported = None
     if cached.role in ("other", *POOLING_ROLES):
-        raise AttncalcError(f"attncalc does not know how SGLang stores this cache: {cached.name}", _OTHER_ENGINE)
+        raise NotSupportedError(f"attncalc does not know how SGLang stores this cache: {cached.name}", _OTHER_ENGINE)
     if cached.per == "source token":
         unsupported = f"{cached.name} of a source"
     elif cached.per == "token" and not isinstance(cached.span, spans):
@@ -187,7 +187,7 @@ def _common_row(layers: Sequence[Sequence[CacheSpec]], args: SglangArgs, *, has_
     rows = [_token_row(keys, args, has_indexer=has_indexer) for keys in layers]
     if len({tuple(map(int, row)) for row in rows}) > 1:
         sizes = ", ".join(sorted({f"{int(row.total):,} B" for row in rows}))
-        raise AttncalcError(
+        raise NotSupportedError(
             f"SGLang stores rows of one size in all layers of a pool, and these differ ({sizes} per token)",
             _OTHER_ENGINE,
         )
