@@ -207,7 +207,7 @@ def test_help_is_a_command_too(ask: Ask) -> None:
     assert ask("help", "presets", "show") == ask("presets", "show", "--help")
     answer = ask("help", "fitt")
     assert answer.code == 2
-    assert "did you mean 'fit'" in answer.err
+    assert "did you mean 'attncalc help fit'?" in answer.err
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])

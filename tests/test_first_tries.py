@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from asking import Ask
+from typer.main import get_command
 
 import attncalc
+from attncalc.cli import COMMANDS, app
+from attncalc.cli.command import names_of
+from attncalc.cli.vocabulary import IDEAS, Idea
 from attncalc.errors import AttncalcError
 
 TRIES: dict[str, list[dict[str, Any]]] = yaml.safe_load(
@@ -45,5 +50,33 @@ def test_first_tries_work(who: str, ask: Ask, monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_there_are_tries_of_many_kinds_of_user() -> None:
-    assert len(TRIES) == 14
-    assert sum(map(len, TRIES.values())) == 300
+    assert len(TRIES) == 15
+    assert sum(map(len, TRIES.values())) == 329
+
+
+@pytest.mark.parametrize("line", ["kv llama3-8b not fp8", "fit llama3-8b h100 withuot fp8", "llama3-8b --gup h100"])
+def test_a_command_with_a_word_that_is_not_understood_is_not_run(ask: Ask, line: str) -> None:
+    answer = ask(*line.split())
+    assert (answer.code, answer.out) == (2, "")
+
+
+def test_an_unknown_option_is_an_error_though_its_meaning_is_known(ask: Ask) -> None:
+    answer = ask("kv", "llama3-8b", "--seq_len_max", "4k")
+    assert (answer.code, answer.out) == (2, "")
+    assert "attncalc kv llama3-8b --context 4k" in answer.err
+
+
+def test_each_word_of_the_vocabulary_belongs_to_one_idea() -> None:
+    words = Counter(word for idea in IDEAS for word in idea.words.split())
+    assert [word for word, times in words.items() if times > 1] == []
+
+
+@pytest.mark.parametrize("idea", IDEAS, ids=lambda idea: idea.words.split()[0])
+def test_some_command_has_what_an_idea_means(idea: Idea) -> None:
+    root: Any = get_command(app)
+    options = {name: names_of(root.get_command(None, name)) for name in COMMANDS}
+    for fragment in (*idea.fragments("8"), *idea.fragments(None)):
+        commands = [fragment.command] if fragment.command else [*COMMANDS]
+        assert any(all(pair[0] in options[name] for pair in fragment.options) for name in commands) or (
+            fragment.options == (("show",),)
+        )

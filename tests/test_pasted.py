@@ -325,12 +325,12 @@ def test_no_other_name_of_an_option_is_a_name_of_another() -> None:
 @pytest.mark.parametrize(
     "command", [name for name in COMMANDS if name not in ("presets", "schema", "explain", "plan", "train")]
 )
-def test_an_unknown_option_has_a_tip(ask: Ask, command: str) -> None:
+def test_an_unknown_option_names_the_command_that_has_it(ask: Ask, command: str) -> None:
     answer = ask(command, "--rps", "2")
     assert answer.code == 2
     assert answer.err == (
-        "error: no such option: --rps\n  tip: 'attncalc plan MODEL --users 100 --prompt 4K --output-len 1K' finds the "
-        "GPUs for so many users\n"
+        "error: no such option: --rps\n"
+        "  tip: 'attncalc plan' has --rate: attncalc plan --rate 2 MODEL --prompt 4K --output-len 1K --gpu h100\n"
     )
 
 

@@ -9,6 +9,7 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import sys
 from importlib import import_module
 from typing import IO, Annotated, Any
@@ -20,7 +21,7 @@ import typer.main
 from .. import __version__
 from ..errors import AttncalcError
 from ..units import truncate
-from .command import COMPLETE, Group, command_app, write_records
+from .command import COMPLETE, Group, NotUnderstoodError, command_app, lacks_value, write_records
 
 __all__ = ["COMMANDS", "app", "command_app", "run"]
 
@@ -78,9 +79,7 @@ class _Commands(Group):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if (name := args[0].lower()) in COMMANDS or ctx.resilient_parsing:
             return super().resolve_command(ctx, [name, *args[1:]])
-        from .meanings import no_such_command
-
-        raise no_such_command(args, COMMANDS)
+        raise NotUnderstoodError(f"there is no command '{truncate(args[0])}'")
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
@@ -154,7 +153,7 @@ def run() -> int:
 
         completion_init()
     try:
-        code = app(standalone_mode=False, prog_name="attncalc")
+        code = _run(sys.argv[1:])
         sys.stdout.flush()
     except (AttncalcError, typer.TyperException) as error:
         return _fail_with(error)
@@ -178,6 +177,23 @@ def run() -> int:
     return code if isinstance(code, int) else 0
 
 
+def _run(args: list[str]) -> Any:
+    """Run a command line. If it is no usual one, run what its words mean, if that is without doubt."""
+    try:
+        return app(args, standalone_mode=False, prog_name="attncalc")
+    except (AttncalcError, typer.TyperException) as raised:
+        error = _own(raised)
+        if error.code != NotUnderstoodError.code:
+            raise
+    from .reading import answer
+
+    found = ["--version"] if args in (["version"], ["v"]) else answer(args, typer.main.get_command(app), error)
+    if isinstance(found, AttncalcError):
+        raise found
+    sys.stderr.write(f"read as: attncalc {truncate(shlex.join(found), 400)}\n")
+    return app(found, standalone_mode=False, prog_name="attncalc")
+
+
 class _NoOutput(io.TextIOBase):
     """Stands for a standard output that is closed: nothing can be written to it, but `-o FILE` needs none."""
 
@@ -185,28 +201,23 @@ class _NoOutput(io.TextIOBase):
         raise AttncalcError("there is no standard output to write to", "leave standard output open; -o names a file")
 
 
-def _message(error: Exception) -> tuple[str, str, int]:
-    """Return what is wrong, what to do about it, and the exit code."""
+def _own(error: Exception) -> AttncalcError:
+    """Return the error as one of attncalc."""
     if isinstance(error, AttncalcError):
-        return error.message, error.tip, error.code
+        return error
     message = error.format_message() if hasattr(error, "format_message") else str(error)
-    path = getattr(getattr(error, "ctx", None), "command_path", "attncalc")
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "attncalc"
     if extra := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
-        from .meanings import extra_arguments
-
-        return _message(extra_arguments(extra[1].split() or ["' '"], path))
-    tip = f"'{path} --help' lists all options"
+        return NotUnderstoodError(
+            f"unexpected argument: {truncate(extra[1] or ' ', 100)}", f"'{path} --help' lists all options"
+        )
     if lacking := re.fullmatch(r"Option '(\S+)' requires an argument\.?", message):
-        from .meanings import lacks_value
-
-        context = getattr(error, "ctx", None)
-        return _message(lacks_value(lacking[1], context.command.params if context else ()))
+        return lacks_value(lacking[1], context.command.params if context else ())
+    message = truncate(message[:1].lower() + message[1:].rstrip("."), 200)
     if path == "attncalc":
-        from .meanings import option_before_command
-
-        tip = option_before_command(sys.argv[1:], COMMANDS)
-        message = message.partition(" (Possible")[0]
-    return truncate(message[:1].lower() + message[1:].rstrip("."), 200), tip, 2
+        return NotUnderstoodError(message.partition(" (Possible")[0])
+    return AttncalcError(message, f"'{path} --help' lists all options")
 
 
 def _lines_for(stream: IO[str], text: str, hanging: str) -> str:
@@ -220,9 +231,10 @@ def _lines_for(stream: IO[str], text: str, hanging: str) -> str:
 
 def _fail_with(error: Exception) -> int:
     """Print an error, and the other mistakes of the same file, and return the exit code."""
-    code = _fail(*_message(error))
-    for further in getattr(error, "further", ()):
-        _fail(*_message(further))
+    own = _own(error)
+    code = _fail(own.message, own.tip, own.code)
+    for further in own.further:
+        _fail(further.message, further.tip)
     return code
 
 

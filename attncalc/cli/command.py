@@ -19,10 +19,15 @@ import typer.core
 from ..engines import PROGRAMS
 from ..errors import AttncalcError
 from ..options import Option, options_of
+from ..units import truncate
 
-ALSO = dict.fromkeys(("--model", "-m", "--model-path", "--model-name", "--model-id", "--config"), "--preset") | {
-    "--output-format": "--format",
-}
+ALSO = dict.fromkeys(
+    (
+        *("--model", "-m", "--model-path", "--model-name", "--model-id", "--config", "--hf-repo", "-hf", "--repo-id"),
+        *("--model-name-or-path", "--pretrained-model-name-or-path", "--base-model", "--model-config"),
+    ),
+    "--preset",
+) | {"--output-format": "--format"}
 """Names by which users of other tools know options that are of the command line only."""
 COMPLETE = "_ATTNCALC_COMPLETE"
 """The environment variable by which a shell asks for completions."""
@@ -30,6 +35,17 @@ _SCREEN = {"--json", "--full", "--explain", "--roofline", "--quiet", "--plain"}
 """Flags of attncalc that may stand after such a command."""
 OMITTED = "-"
 """The value of an option whose value may be omitted, if it is."""
+
+
+class NotUnderstoodError(AttncalcError):
+    """Words of the command line that it does not have: a command, an option, an argument too many."""
+
+
+def lacks_value(name: str, params: Iterable[Any]) -> AttncalcError:
+    """Return the error about an option without its value, with what the option means."""
+    tip = next((f"{param.metavar}: {param.help}" for param in params if name in param.opts), "")
+    auto = " With 'fit', -c auto is the longest that fits." if name == "--context" else ""
+    return AttncalcError(f"{name} needs a value", tip + auto)
 
 
 class Options:
@@ -175,18 +191,12 @@ class Command(_Narrow, typer.core.TyperCommand):
             name = word.partition("=")[0]
             is_value = previous in with_value or not re.match(r"--?[A-Za-z]", word)
             if previous in with_value - may_lack and word.startswith("--") and name in known:
-                from .meanings import lacks_value
-
                 raise lacks_value(previous, options)
             if not is_value and name not in known and not (word[:2] in with_value and word[2:3].isdigit()):
                 from .pasted import changes_nothing
 
                 if not changes_nothing(name):
-                    from .meanings import no_such_option
-
-                    common = [option for option in options if option.name not in getattr(self.callback, "rare", ())]
-                    helps = {option.opts[0]: str(option.help) for option in common}
-                    raise no_such_option(name, self.name or "", dict.fromkeys(sorted(known), "") | helps, words)
+                    raise NotUnderstoodError(f"no such option: {truncate(name)}")
                 unused.append(name)
             else:
                 kept.append(word)
@@ -194,6 +204,15 @@ class Command(_Narrow, typer.core.TyperCommand):
         if unused:
             sys.stderr.write(f"note: not used: {', '.join(unused)}\n")
         return kept
+
+
+def names_of(command: Any) -> dict[str, Any]:
+    """Return {name: option} of a command, with the names by which other tools know it."""
+    options = [param for param in getattr(command, "params", ()) if param.param_type_name == "option"]
+    found = {name: option for option in options for name in (*option.opts, *option.secondary_opts)}
+    declared = getattr(getattr(command, "callback", None), "declared", {}).values()
+    also = {other: option.name for option in declared for other in option.also} | ALSO
+    return {other: found[own] for other, own in also.items() if own in found} | found
 
 
 def _own_name(word: str, known: Container[str], also: Mapping[str, str]) -> str:

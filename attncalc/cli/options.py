@@ -4,7 +4,6 @@
 # objects already, and need not be evaluated from strings.
 
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -95,7 +94,6 @@ class NamedModel(Options):
         name = self.preset if self.model is None else self.model
         if name is None:
             raise _no_model()
-        check_word(name)
         return name
 
     def name_or_sizes(self, options: Mapping[str, Any]) -> ModelLike:
@@ -163,14 +161,6 @@ def of_sizes(options: Mapping[str, Any]) -> ModelLike:
     if not SIZES & values.keys():
         raise _no_model()
     return model_of_sizes(values)
-
-
-def check_word(name: str) -> None:
-    """Raise AttncalcError if `name` is a kind of attention, or several models: 'gqa', 'gpt2,llama3-8b'."""
-    if re.fullmatch(r"[a-zA-Z]{3,6}(:\w+)?|[^/]+,[^/]+", name) and not os.path.exists(name):
-        from .meanings import check_model
-
-        check_model(name)
 
 
 def _no_model() -> AttncalcError:

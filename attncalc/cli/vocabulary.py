@@ -1,0 +1,252 @@
+"""The words that people bring from other tools and from their own language, and what to type for them.
+
+One line per idea. The names of declared options need no line: `reading.py` knows them all.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..records import NamedTuple
+
+PLACEHOLDERS = {
+    "N": ("number", "billions"),
+    "SIZE": ("size", "number"),
+    "DTYPE": ("dtype",),
+    "SHARE": ("share",),
+    "GPU": ("gpu", "size"),
+    "VALUE": ("number", "share", "time", "size", "unknown"),
+}
+"""{what stands for a value: the kinds of words that it takes}."""
+
+
+class Fragment(NamedTuple):
+    """A part of a command line: the command, or '' for any, and options with their values."""
+
+    command: str
+    options: tuple[tuple[str, ...], ...]
+
+
+class Idea(NamedTuple):
+    """An idea that has other words elsewhere.
+
+    Attributes:
+        words: The words that mean it, separated by blanks; 'per-token' is also the phrase 'per token'.
+        means: What to type for it: a command, options, or both; a placeholder stands for the value beside it.
+            ' | ' separates alternatives, of which the first counts that the command has.
+        alone: What to type instead if no value is beside it.
+        note: What else to know about it.
+    """
+
+    words: str
+    means: str = ""
+    alone: str = ""
+    note: str = ""
+
+    @property
+    def takes(self) -> str:
+        """What stands for its value; '' if it has none."""
+        found = re.search(rf"\b({'|'.join(PLACEHOLDERS)})\b", self.means)
+        return found[1] if found else ""
+
+    def fragments(self, value: str | None) -> list[Fragment]:
+        """Return the alternatives, with the value in its place."""
+        text = self.means if value is not None or not self.takes else self.alone
+        found = []
+        for part in filter(None, text.split(" | ")):
+            words = part.split()
+            command = "" if words[0].startswith("-") else words.pop(0)
+            options: list[tuple[str, ...]] = []
+            for word in words:
+                if word.startswith("-"):
+                    options.append((word,))
+                else:
+                    filled = (
+                        re.sub(rf"^(r=)?{self.takes}$", lambda m: f"{m[1] or ''}{value}", word) if self.takes else word
+                    )
+                    options[-1:] = [(*options[-1], filled)] if options else [(filled,)]
+            found.append(Fragment(command, tuple(options)))
+        return found
+
+
+_OTHER_FIGURES = "--json has every figure; 'attncalc sweep MODEL --columns kv_cache,params_total' chooses some"
+
+IDEAS = (
+    # Questions
+    Idea("kv kv-cache kvcache cache cache-size kv-size kv-cache-size size-of-the-kv-cache", "--kv-dtype DTYPE", "kv"),
+    Idea("per-token a-token", "kv | flops --phase decode"),
+    Idea("weights weight", "--weights-dtype DTYPE", "params"),
+    Idea(
+        "parameters parameter params param size count model-size how-big how-large big large summary stats describe "
+        "weight-count",
+        "params",
+    ),
+    Idea("flop macs gflops tflops compute", "flops"),
+    Idea("flops-per-token flop-per-token compute-per-token", "flops --phase decode"),
+    Idea("activations activation peak activation-memory attention-memory score-matrix", "memory"),
+    Idea("vs versus diff difference-between comparison against or compared-to", "compare"),
+    Idea(
+        "memory vram mem ram-usage memory-usage memory-requirements gpu-memory gpu-mem",
+        "--gpu SIZE | gpus --sort memory",
+        "fit",
+        "a Mac is --gpu m3-max-36gb; the host's memory is --ram 32GB",
+    ),
+    Idea(
+        "fits hf-mem estimate-memory estimate calculate accelerate run serve serving inference deploy launch load host "
+        "chat can-run quantize requirements",
+        "fit",
+    ),
+    Idea("lms lm-studio lmstudio gguf-parser koboldcpp kobold jan gpt4all llama.cpp ollama", "fit --engine llamacpp"),
+    Idea(
+        "context longest-context max-context maximum-context max-context-length longest-context-length max-len max-ctx "
+        "context-length biggest-context largest-context max-seq-len how-much-context",
+        "--context N",
+        "fit --context auto",
+    ),
+    Idea("batch max-batch largest-batch requests sequences slots concurrency concurrent", "--batch N", "fit"),
+    Idea(
+        "roofline speed latency tps tok/s tokens/s tokens-per-second tokens-per-sec throughput time how-fast fast "
+        "bench benchmark",
+        "fit --roofline",
+    ),
+    Idea(
+        "capacity cost costs price pricing budget money cheapest cost-per-hour price-per-hour hourly usd dollars",
+        "plan --price VALUE | --price VALUE",
+        "plan",
+        "--price is per GPU-hour",
+    ),
+    Idea(
+        "users user people customers concurrent-users simultaneous-users",
+        "--users N | --batch N",
+        "fit",
+        "'attncalc plan MODEL --users 100 --prompt 4K --output-len 1K' finds the GPUs for so many users",
+    ),
+    Idea("plot chart graph draw", "sweep --plot"),
+    Idea("models list ls list-models model-list available-models search filter find tags", "presets"),
+    Idea("show info inspect cat", "presets show"),
+    Idea("gpu-list list-gpus hardware nvidia-smi rocm-smi query-gpu list-devices", "gpus"),
+    Idea("devices accelerators", "--gpus N", "gpus"),
+    Idea("glossary terms define definition meaning-of what-is whats what", "explain"),
+    Idea("pull download", note="a built-in model needs no download"),
+    Idea(
+        "check assert ci gate validate fail exit-code strict assert-fits threshold max-kv-gb limit",
+        note="'fit' exits with 1 if it does not fit; --fail-if 'kv_cache > 8GiB' checks a figure",
+    ),
+    # Training
+    Idea(
+        "train training trainer train-step finetune fine-tune finetuning fine-tuning tune sft pretrain pretraining "
+        "backward full-finetune full-finetuning trainable axolotl torchrun trl llamafactory-cli litgpt torchtitan "
+        "unsloth swift",
+        "train | flops --phase train | memory --phase train",
+    ),
+    Idea(
+        "lora dora peft adapter adapters lora-rank lora-r r rank",
+        "train --lora r=N",
+        "train --lora r=16",
+        "vLLM's adapters are --enable-lora with --max-lora-rank 16",
+    ),
+    Idea("qlora load-in-4bit bnb-4bit bnb nf4", "train --lora r=16 --weights-dtype nf4 | --weights-dtype int4"),
+    Idea("load-in-8bit bnb-8bit", "train --lora r=16 --weights-dtype int8 | --weights-dtype int8"),
+    Idea(
+        "gradient-checkpointing activation-checkpointing grad-checkpointing grad-ckpt checkpointing recompute remat "
+        "activation-recompute activation-checkpoint checkpoint-activations",
+        "train --recompute full",
+    ),
+    Idea("distributed-optimizer zero1 zero-1", "train --zero 1"),
+    Idea("zero2 zero-2", "train --zero 2"),
+    Idea("zero3 zero-3 deepspeed ds-config", "train --zero 3"),
+    Idea("fsdp fsdp2 fully-shard full-shard hsdp", "train --fsdp"),
+    Idea("offload-optimizer", "train --offload optimizer"),
+    Idea("offload-param offload-params", "train --offload params"),
+    Idea("grad-accum-steps accumulate-grad-batches", "train --gradient-accumulation N"),
+    Idea(
+        "global-batch global-batch-size gbs total-batch-size batch-tokens train-batch-size",
+        note="the global batch is --batch times --gradient-accumulation times the data-parallel GPUs",
+    ),
+    Idea("use-bf16 amp mixed-precision", "--dtype bf16"),
+    Idea(
+        "epochs steps iters max-steps num-train-epochs days weeks hours deadline",
+        note="--tokens 10B --mfu 0.4 has the time of so many tokens",
+    ),
+    Idea(
+        "lr learning-rate weight-decay warmup seed log logging save eval data dataset output-dir packing wandb "
+        "lora-alpha lora-dropout target-modules alpha threads beam-width library-name port name",
+        note="it changes no figure",
+    ),
+    # The load, and the hardware
+    Idea(
+        "block-size",
+        "fit --block-size N | --context N",
+        note="nanoGPT's is the context, -c 1024; 'attncalc fit' has vLLM's --block-size",
+    ),
+    Idea("tokens token n-tokens num-tokens length len", "--tokens N | --context N", "fit"),
+    Idea("input inputs prompts", "--prompt N"),
+    Idea("output outputs generate generation gen-len new-tokens completion", "--output-len N | flops --phase decode"),
+    Idea("decode decoding", "flops --phase decode"),
+    Idea("prefill", "flops --phase prefill"),
+    Idea("forward forward-only inference-only", note="that is the default; --phase train counts a training step"),
+    Idea("rate rps qps requests-per-second req/s requests/s", "--rate VALUE"),
+    Idea("card cards device accelerator graphics-card instance machine mac macbook node", "--gpu GPU"),
+    Idea("ram system-ram host-ram cpu-ram ddr", "--ram SIZE", "fit"),
+    Idea("gpu-offload layers-on-gpu", "fit -ngl N", note="-ngl 20 puts 20 layers on the GPU; by default all that fit"),
+    Idea("num-gpu", "fit -ngl N", note="Ollama's num_gpu is -ngl; --gpus is the number of GPUs"),
+    Idea("nodes hosts machines nnodes", note="--gpus is the number of GPUs of all nodes"),
+    Idea("shard shards num-shard tensor-parallel ways", "--tp N"),
+    Idea("ep-size enable-ep", "--ep N | --enable-expert-parallel"),
+    Idea("utilization util fraction share gpu-util cache-max-entry-count", "--gpu-memory-utilization SHARE"),
+    Idea("kinds kind variants baseline attn", "--attention VALUE"),
+    Idea(
+        "bits bit bpw quant quantization quantized precision",
+        "--weights-dtype DTYPE | --kv-dtype DTYPE | --dtype DTYPE",
+    ),
+    Idea(
+        "bytes bytes-per-element", note="--kv-dtype names the cache's type: fp8 has 1 byte per element, bf16 2, fp32 4"
+    ),
+    Idea("draft draft-model drafter spec-model", "--speculative-model VALUE"),
+    Idea(
+        "cuda-graph cuda-graph-max-bs",
+        note="it sizes SGLang's CUDA graphs, which attncalc estimates: --reserve 4GiB replaces the whole estimate",
+    ),
+    # The answer
+    Idea("path model-file gguf repo", "--preset VALUE"),
+    Idea("csv", "--format csv"),
+    Idea("markdown", "--format markdown"),
+    Idea("export save-to", "--output VALUE"),
+    Idea("verbose debug details detail", "fit --full | --explain"),
+    Idea("formula formulas", "--explain"),
+    Idea("no-color no-colour color colour", note="set NO_COLOR=1, or pipe the answer"),
+    Idea("metric metrics column fields select figures", note=_OTHER_FIGURES),
+    Idea("unit units in-gib bytes-only", note="figures are in KiB, MiB, GiB or TiB, and --json has bytes"),
+)
+
+_FILLER = """
+a an the is are be do does did i my me our you it its this that for with on in at to of and by from as using use have
+has having get give need needs require requires want take takes would will can could should how much many which when
+tell please each there so just exactly about if up gpu gpus model true total long max maximum number running runs hold
+holds store stores support supports handle card cards machine one's
+"""
+FILLER = frozenset(_FILLER.split())
+"""Words of a sentence that say nothing here. 'not', 'no' and 'without' are none of them."""
+
+NUMBERS = {"one": "1", "single": "1", "two": "2", "dual": "2", "three": "3", "four": "4", "six": "6", "eight": "8"}
+
+SAME = {
+    **dict.fromkeys(("seq", "sequence", "ctx", "seqlen", "cutoff", "session"), "context"),
+    **dict.fromkeys(("bs", "bsz"), "batch"),
+    **dict.fromkeys(("quantize", "quantized", "quantization"), "quant"),
+    "optim": "optimizer",
+    **dict.fromkeys(("len", "length", "size", "max", "num", "n", "number", "total", "avg", "of", "with"), ""),
+    **dict.fromkeys(("use", "enable", "default", "type", "set"), ""),
+}
+"""Parts of options' names that mean the same, or nothing: --max-seq-length is --context."""
+
+NEEDS = {
+    "fit": ((("--gpu", "--kv-memory", "--log"), "--gpu h100"),),
+    "plan": (
+        (("--users", "--rate"), "--users 100"),
+        (("--prompt", "--lengths"), "--prompt 4K"),
+        (("--output-len", "--lengths"), "--output-len 1K"),
+        (("--gpu",), "--gpu h100"),
+    ),
+}
+"""{command: (options of which it needs one, an example)}."""
