@@ -32,6 +32,10 @@ class BadValueError(AttncalcError):
     """A value that an argument or an option cannot have: a number, a size, a dtype, a name of a GPU or an engine."""
 
 
+class MissingError(AttncalcError):
+    """Something that a question needs is not given: a model, a GPU."""
+
+
 class NoSuchModelError(AttncalcError):
     """No preset, file or repository has the name of this model."""
 

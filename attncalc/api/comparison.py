@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..attention import Variant
 from ..config import ModelLike
-from ..errors import AttncalcError
+from ..errors import AttncalcError, MissingError
 from ..model import ModelSpec, plural
 from ..options import as_text
 from ..ranges import parse_counts
@@ -72,7 +72,7 @@ def compare(*models: ModelLike, **options: Unpack[CompareOptions]) -> Comparison
     Raises AttncalcError if a model or an option is not valid.
     """
     if not models:
-        raise AttncalcError("a model is required", "name one, or several to compare with each other")
+        raise MissingError("a model is required", "name one, or several to compare with each other")
     comparison = Comparison(read_models(models, options), options)
     len(comparison)  # raises the errors now instead of when it is shown
     return comparison
@@ -86,7 +86,7 @@ def models_and_kinds(words: Sequence[str]) -> tuple[list[str], list[str]]:
     kinds = [word for word in words if Variant.is_named(word) and not os.path.exists(word)]
     models = [word for word in words if word not in kinds]
     if not models:
-        raise AttncalcError(
+        raise MissingError(
             "a model is required", f"name one before the kinds: 'attncalc compare llama2-70b {' '.join(kinds)}'"
         )
     return models, kinds

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import AttncalcError, did_you_mean
+from ..errors import AttncalcError, MissingError, did_you_mean
 from ..serving.traffic import Traffic
 from ..units import parse_count, truncate
 
@@ -40,7 +40,7 @@ def read_traffic(options: Mapping[str, Any]) -> Traffic:
         traffic = _mixture(pairs, options.get("percentile"))
     else:
         if prompt is None:
-            raise AttncalcError("--prompt is required", "for example --prompt 3K --output-len 500, or --lengths FILE")
+            raise MissingError("--prompt is required", "for example --prompt 3K --output-len 500, or --lengths FILE")
         if output is None:
             raise AttncalcError("--prompt needs --output-len", "give the tokens of an output: --output-len 500")
         for name in ("length_columns", "percentile"):

@@ -12,7 +12,7 @@ from ..config.gpus import gpu_names, gpus_of
 from ..config.presets import checkpoints
 from ..config.prices import read_prices
 from ..engines import find_engine
-from ..errors import AttncalcError
+from ..errors import AttncalcError, MissingError
 from ..hardware import Gpu
 from ..options import as_text, options_of, parsed
 from ..ranges import parse_counts, split_list
@@ -118,14 +118,14 @@ def plan(*models: ModelLike, **options: Unpack[PlanOptions]) -> PlanResult:
 def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRequest:
     """Return what the options ask for. Raises AttncalcError if a model or an option is not valid."""
     if not models:
-        raise AttncalcError("a model is required", "name one, or several to compare with each other")
+        raise MissingError("a model is required", "name one, or several to compare with each other")
     load, costs = parsed(options, LoadOptions), parsed(options, CostOptions)
     if "users" in load and "rate" in load:
         raise AttncalcError("--users cannot be combined with --rate", "give one of them")
     if "users" not in load and "rate" not in load:
-        raise AttncalcError("--users is required", "for example --users 500, or --rate 20/s")
+        raise MissingError("--users is required", "for example --users 500, or --rate 20/s")
     if options.get("gpu") is None:
-        raise AttncalcError("--gpu is required", "for example --gpu h100,h200, or --gpu all")
+        raise MissingError("--gpu is required", "for example --gpu h100,h200, or --gpu all")
     if options.get("disaggregate") and options.get("spread"):
         raise AttncalcError("--disaggregate cannot be combined with --spread", "leave one of them out")
     traffic = read_traffic(load)

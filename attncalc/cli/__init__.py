@@ -19,7 +19,7 @@ import typer.core
 import typer.main
 
 from .. import __version__
-from ..errors import AttncalcError
+from ..errors import AttncalcError, MissingError, NoSuchModelError
 from ..units import truncate
 from .command import COMPLETE, Group, NotUnderstoodError, command_app, lacks_value, write_records
 
@@ -153,7 +153,7 @@ def run() -> int:
 
         completion_init()
     try:
-        code = _run(sys.argv[1:])
+        code = _run([str(arg) for arg in sys.argv[1:]])
         sys.stdout.flush()
     except (AttncalcError, typer.TyperException) as error:
         return _fail_with(error)
@@ -183,7 +183,7 @@ def _run(args: list[str]) -> Any:
         return app(args, standalone_mode=False, prog_name="attncalc")
     except (AttncalcError, typer.TyperException) as raised:
         error = _own(raised)
-        if error.code != NotUnderstoodError.code:
+        if not isinstance(error, NotUnderstoodError | NoSuchModelError | MissingError):
             raise
     from .reading import answer
 
@@ -210,7 +210,7 @@ def _own(error: Exception) -> AttncalcError:
     path = context.command_path if context else "attncalc"
     if extra := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
         return NotUnderstoodError(
-            f"unexpected argument: {truncate(extra[1] or ' ', 100)}", f"'{path} --help' lists all options"
+            f"unexpected argument: {truncate(extra[1].strip() or "' '", 100)}", f"'{path} --help' lists all options"
         )
     if lacking := re.fullmatch(r"Option '(\S+)' requires an argument\.?", message):
         return lacks_value(lacking[1], context.command.params if context else ())

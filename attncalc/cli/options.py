@@ -15,7 +15,7 @@ from ..api.inputs import read_model, with_revision
 from ..api.options import ModelOptions, ShardedModelOptions, WhatIfOptions
 from ..config import ModelLike
 from ..config.presets import with_file_type
-from ..errors import AttncalcError
+from ..errors import AttncalcError, MissingError
 from ..model import ModelSpec
 from ..options import options_of, parsed
 from ..report.formats import FORMATS, choose_format
@@ -164,7 +164,7 @@ def of_sizes(options: Mapping[str, Any]) -> ModelLike:
 
 
 def _no_model() -> AttncalcError:
-    return AttncalcError(
+    return MissingError(
         "a model is required",
         "name a preset, as in 'attncalc kv llama2-70b' ('attncalc presets' lists them), or give sizes of your own: "
         "'attncalc kv --layers 32 --heads 32 --kv-heads 8 --head-dim 128'",

@@ -111,13 +111,13 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> list[str] | 
         )
     asked = args[1:] if args[:1] == ["help"] else args
     words = Words(root, asked[0].lower() if asked else "")
-    if "--" in args:
+    if "--" in args or (words.command in _OF_WORDS and error.tip):
         return error
     found = words.read(asked if asked is args else [*asked, "gpt2"])  # a model, as a command has one
     is_same = words.command in (None, found.args[0]) and asked is args
     if found.is_sure and found.is_new and is_same:
         return [*found.args]
-    is_full = found.is_new and not found.unread and words.command not in _OF_WORDS
+    is_full = found.is_new and not found.unread
     if is_full and found.missing and is_same and not is_unknown:
         name = "a model" if found.missing[0] == "MODEL" else found.missing[0]
         return AttncalcError(f"{name} is required", f"for example: {found.command}")
@@ -213,7 +213,7 @@ class Words:
             word = rest.pop()
             if not _OPTION.match(word):
                 names = word.split(",")
-                bare += names if all(map(preset_of, names)) else word.split()
+                bare += names if all(map(preset_of, names)) else word.split() or [word]
                 continue
             items += self._classified(bare)
             bare = []

@@ -16,7 +16,7 @@ from ..engines import DEFAULT_ENGINE, ENGINES, find_engine
 from ..engines.base import DraftModel, EngineArgs
 from ..engines.engine import Engine, Refusal
 from ..engines.runtime import Limits
-from ..errors import AttncalcError, did_you_mean
+from ..errors import AttncalcError, MissingError, did_you_mean
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
@@ -503,7 +503,7 @@ def _check_devices(request: FitRequest) -> None:
         if number is not None and number < 1:
             raise AttncalcError(f"--{name} is {number}, and must be at least 1", f"give --{name} 1 or more")
     if request.kv_memory is None and request.gpu is None:
-        raise AttncalcError(
+        raise MissingError(
             "--gpu or --kv-memory is required",
             "give one of them: --gpu h100-80gb, or --kv-memory 5.38GiB if an engine reported its memory",
         )

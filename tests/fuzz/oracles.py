@@ -57,7 +57,7 @@ def _check_error(result: Result, *, with_rows: bool) -> None:
         assert not result.out, result.out
         assert not result.written, result.written
     whole = result.err.replace("\n    ", " ")  # a terminal has lines of its width
-    lines = [line for line in whole.splitlines() if not line.startswith(("warning", "note: "))]
+    lines = [line for line in whole.splitlines() if not line.startswith(("warning", "note: ", "read as: "))]
     mistakes = list(zip(lines[::2], lines[1::2], strict=False))
     assert 0 < len(mistakes) <= MAX_MISTAKES, result.err
     assert [line[:7] for line in lines] == ["error: ", "  tip: "] * len(mistakes), result.err
@@ -69,7 +69,7 @@ def _check_error(result: Result, *, with_rows: bool) -> None:
 
 def _check_answer(case: Case, result: Result) -> None:
     """An answer is readable; in JSON, each formula gives its value."""
-    beside = ("warning: ", "failed: ", "note: ")
+    beside = ("warning: ", "failed: ", "note: ", "read as: ")
     assert all(line.startswith(beside) for line in result.err.replace("\n    ", " ").splitlines()), result.err
     assert result.out or result.written or "--quiet" in case.arguments, "nothing was printed"
     if "--plot" not in case.arguments:  # which draws the answer beside it
