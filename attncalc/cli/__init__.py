@@ -209,9 +209,8 @@ def _own(error: Exception) -> AttncalcError:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "attncalc"
     if extra := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
-        return NotUnderstoodError(
-            f"unexpected argument: {truncate(extra[1].strip() or "' '", 100)}", f"'{path} --help' lists all options"
-        )
+        words = truncate(extra[1].strip() or "' '", 100)
+        return NotUnderstoodError(f"unexpected argument: {words}", f"'{path} --help' lists all options")
     if lacking := re.fullmatch(r"Option '(\S+)' requires an argument\.?", message):
         return lacks_value(lacking[1], context.command.params if context else ())
     message = truncate(message[:1].lower() + message[1:].rstrip("."), 200)

@@ -41,7 +41,8 @@ _SEVERAL = ("compare", "sweep", "plan")
 _OF_WORDS = ("explain", "presets")
 """Commands that take any words."""
 _DTYPE_OF = {"kv": "--kv-dtype", "compare": "--kv-dtype", "memory": "--dtype"}
-_WITH_SIZES = {"kv": "--layers", "params": "--layers", "flops": "--layers", "memory": "--layers", "train": "--layers"}
+_SIZES = {"--layers", "--d-model"}
+"""Options of which one stands for a model."""
 _GLUE = frozenset(("of", "is", "at", "in", "to", "a", "an", "as", "with"))
 """Words between an idea and its value: 'a batch of 8'."""
 _MOST_IDEAS = 6
@@ -567,7 +568,7 @@ class _Trial:
             from ..report.glossary import find_term
 
             unread += [] if _is_valid(find_term, " ".join(self._arguments)) else self._arguments or ["?"]
-        needs_model = self._command not in ("gpus", *_OF_WORDS) and _WITH_SIZES.get(self._command) not in self._found
+        needs_model = self._command not in ("gpus", *_OF_WORDS) and not _SIZES & self._found.keys()
         missing = ["MODEL"] if needs_model and not self._arguments else []
         for options, example in NEEDS.get(self._command, ()):
             missing += [] if {*options} & self._found.keys() else example.split()
