@@ -45,8 +45,8 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest tests first: one that begins last would leave the other workers without work."""
-    items.sort(key=lambda item: not item.path.name.startswith("test_verify"))
+    """Run the longest files first: one that begins last would leave the other workers without work."""
+    items.sort(key=lambda item: not item.path.name.startswith(("test_page_in_browser", "test_verify")))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from asking import REPOSITORY, Ask, results, shell
 from tables import each
 
 from attncalc import __version__
-from attncalc.cli import COMMANDS
+from attncalc.cli import COMMANDS, run
 
 
 def test_the_first_command_of_the_readme(ask: Ask) -> None:
@@ -244,9 +244,15 @@ def test_the_shell_completes_commands_and_options(words: str, expected: set[str]
         ("explain roof", "roofline"),
     ],
 )
-def test_bash_completes_values(words: str, expected: str) -> None:
-    given = f"attncalc {words}"
-    assert completed("bash", COMP_WORDS=given, COMP_CWORD=str(len(words.split()))) >= set(expected.split())
+def test_bash_completes_values(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, expected: str
+) -> None:
+    given = {"COMP_WORDS": f"attncalc {words}", "COMP_CWORD": str(len(words.split()))}
+    for name, value in {"_ATTNCALC_COMPLETE": "complete_bash", **given}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit):
+        run()
+    assert {*capsys.readouterr().out.split()} >= {*expected.split()}
 
 
 def test_zsh_and_fish_complete_values() -> None:
