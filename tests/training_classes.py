@@ -31,6 +31,7 @@ OTHERS = {
     "queries and keys in fp32 in eager attention": ("gptj", "codegen", "gpt_neo"),
     "a mask of each layer": ("default-biogpt", "xglm"),
     "norms inside of attention or the MLP": ("persimmon-8b", "bitnet", "doge", "nanochat", "modernbert-decoder"),
+    "inputs of each layer, which the first layer saves for all": ("gemma4_text",),
     "further streams between layers": ("gemma3n-e4b", "beam", "flint", "minimax_m3_vl_text"),
     "an activation function in single operations": ("apertus",),
     "compressed convolutional attention": ("default-zaya",),
@@ -38,12 +39,9 @@ OTHERS = {
     "logits are scaled, and norms of other widths": ("cohere2_moe",),
 }
 """Classes that save something else than the formulas count, by the cause."""
-MISSING = {
-    **dict.fromkeys(("falcon-7b", "ministral3", "llama-4-scout", "llama4_text"), 256),
-    "lfm2-1.2b": 16384,
-}
-"""Bytes that a layer saves and the formulas leave out: indices of Falcon's heads, scales of queries by their position;
-for LFM2 the tokens that padding adds to the output of torch's convolution, 2 of each sequence."""
+MISSING = {"lfm2-1.2b": 16384}
+"""Bytes that a layer saves and the formulas leave out: for LFM2 the tokens that padding adds to the output of torch's
+convolution, 2 of each sequence."""
 
 
 class ClassRow(NamedTuple):

@@ -5,7 +5,8 @@
     python tools/training_oracle.py mixtral --eager   (with eager attention)
 
 Each class is trained for a step under torch's FakeTensorMode, at its true widths: with as few layers as have all its
-kinds of layers. Its config is the first of its model_type in tests/data/huggingface.json, or the class's own defaults.
+kinds of layers. Its config is the first of its model_type in tests/data/huggingface.json and real-configs.json, or
+the class's own defaults.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from attncalc.verify import need_transformers
 
 DATA = Path(__file__).parent.parent / "tests" / "data"
 FILE = DATA / "training" / "saved.json"
-RELEASED: dict[str, Any] = json.loads((DATA / "huggingface.json").read_text())
+RELEASED: dict[str, Any] = {
+    **json.loads((DATA / "huggingface.json").read_text()),
+    **{row["name"]: row for row in json.loads((DATA / "real-configs.json").read_text())},
+}
 BATCH, TOKENS, RECURRENT_TOKENS = 2, 64, 4
 LIMIT = 60
 """Seconds of processor time for a class; recurrences that run token by token take longer."""
@@ -41,7 +45,7 @@ def spec_of(config: dict[str, Any]) -> ModelSpec:
 
 
 def config_of(name: str) -> dict[str, Any]:
-    """Return the config of a row: one of huggingface.json, or the defaults of the class of a model_type."""
+    """Return the config of a row: one of a release, or the defaults of the class of a model_type."""
     released = RELEASED.get(name)
     if released:
         return dict(released["config"])
@@ -150,7 +154,7 @@ def measured_elsewhere(config: dict[str, Any]) -> dict[str, Any] | str:
 def main() -> None:
     """Compare one class with the formulas and print it, or measure all of them and write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", nargs="?", help="a model_type, or a name in huggingface.json")
+    parser.add_argument("name", nargs="?", help="a model_type, or the name of a config")
     parser.add_argument("--eager", action="store_true")
     arguments = parser.parse_args()
     need_transformers()

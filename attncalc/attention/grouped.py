@@ -6,7 +6,7 @@ They differ only in n_kv_heads: n_heads in MHA, 1 in MQA, and a number between i
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from ..errors import AttncalcError
@@ -32,7 +32,17 @@ from .kind import (
     tp_share,
     tps,
 )
-from .saved import FP32, Forward, SavedTensor, copies_kv, kernel_tensors, l2_norm_tensors, matrix_input, norm_tensors
+from .saved import (
+    FP32,
+    INT64,
+    Forward,
+    SavedTensor,
+    copies_kv,
+    kernel_tensors,
+    l2_norm_tensors,
+    matrix_input,
+    norm_tensors,
+)
 from .span import FULL, Span, pairs
 
 _K_AND_V = Constant(2, "tensors: keys and values")
@@ -231,23 +241,8 @@ class Grouped:
     def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
         if type(self) is not Grouped:  # what differs in a subclass may save other tensors
             raise no_saved_tensors(self.headline)
-        f, names = forward, tuple(m.name for m in self.matrices(1, 1) if m.applied_to and m.name != "W_o")
-        tensors = [matrix_input(f, f.d_model if self.d_input is None else self.d_input, names)]
-        if f.math.own_tables:
-            size = {"half": f.bytes, "all": 2 * f.bytes, "in fp32": 2 * FP32}[f.math.own_tables]
-            tables = size * f.S * self.d_head
-            tensors.append(SavedTensor("cosines and sines", "RoPE", tables, is_replicated=True, is_statistic=True))
-        if self.qk_norm:
-            heads = [("q_norm", f.tokens, self.n_heads)]
-            heads += [] if self.shares_kv else [("k_norm", f.source_tokens, self.n_kv_heads)]
-            for name, tokens, n_heads in heads:
-                rows, width = (
-                    (tokens, n_heads * self.d_head) if self.qk_norm == "full" else (tokens * n_heads, self.d_head)
-                )
-                if self.qk_norm == "l2":
-                    tensors += l2_norm_tensors(f, rows, width, name)
-                else:
-                    tensors += norm_tensors(f, rows, width, name, "attention", is_replicated=False)
+        f = forward
+        tensors = list(self._before_the_kernel(f))
         own = tuple(kernel_tensors(f, self.n_heads, self.n_kv_heads, self.d_head, self._d_v, sinks=self.sinks))
         views = self._views(f) if self.fused else set()
         if views:
@@ -262,6 +257,34 @@ class Grouped:
             tensors.append(SavedTensor("gated output", "W_o", gated, input_of=("W_o",)))
         return tuple(tensors)
 
+    def _before_the_kernel(self, f: Forward) -> Iterator[SavedTensor]:
+        """Yield the input of the projections, and what norms, rotation and scales of q, k and v save."""
+        names = tuple(m.name for m in self.matrices(1, 1) if m.applied_to and m.name != "W_o")
+        yield matrix_input(f, f.d_model if self.d_input is None else self.d_input, names)
+        if f.math.own_tables:
+            size = {"half": f.bytes, "all": 2 * f.bytes, "in fp32": 2 * FP32}[f.math.own_tables]
+            tables = size * f.S * self.d_head
+            yield SavedTensor("cosines and sines", "RoPE", tables, is_replicated=True, is_statistic=True)
+        if f.math.indexes_kv and self.n_kv_heads == 1:
+            yield SavedTensor("indices of K and V", "a list as an index", 2 * INT64, is_statistic=True)
+        if f.math.scales_queries == "cast":
+            yield SavedTensor("scales of queries", "the product", f.bytes * f.S, is_statistic=True)
+        elif f.math.scales_queries and self.span == FULL:
+            yield SavedTensor("scales of queries", "the product", FP32 * f.S, is_statistic=True)
+        heads = [("q_norm", f.tokens, self.n_heads), ("k_norm", f.source_tokens, self.n_kv_heads)]
+        for name, tokens, n_heads in heads if self.qk_norm else ():
+            rows, width = (tokens * n_heads, self.d_head)
+            if name == "k_norm" and self.shares_kv:
+                continue
+            if self.qk_norm == "l2":
+                yield from l2_norm_tensors(f, rows, width, name)
+            elif self.qk_norm == "full":
+                yield from norm_tensors(f, tokens, n_heads * self.d_head, name, "attention", is_replicated=False)
+            else:
+                yield from norm_tensors(f, rows, width, name, "attention", is_replicated=False)
+        if f.math.normalizes_v and not self.shares_kv:
+            yield from l2_norm_tensors(f, f.source_tokens * self.n_kv_heads, self._d_v, "v_norm")
+
     def _views(self, f: Forward) -> set[str]:
         """Return which of q, k and v the kernel reads in the output of W_qkv, which is saved whole then.
 
@@ -271,7 +294,7 @@ class Grouped:
         if f.kernel == "math" or (f.kernel == "eager" and f.B != 1):
             return set()
         views = {"v"} if f.rotary else {"q", "k", "v"}
-        return views - {"k", "v"} if copies_kv(f, self.n_heads, self.n_kv_heads) else views
+        return views - {"k", "v"} if copies_kv(f, self.n_heads, self.n_kv_heads, self.d_head) else views
 
     def notes(self, past: bool) -> tuple[str, ...]:
         return ()

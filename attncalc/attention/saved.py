@@ -63,6 +63,7 @@ class Router(NamedTuple):
         normalizes: the weights of the chosen experts are divided by their sum.
         in_fp32: its matmul is in fp32, with copies of its input and its weights.
         groups: groups of experts, and those that are chosen before the experts (DeepSeek-V3); 0 for none.
+        scales: its input passes a norm without a gain and is scaled, and so are the weights of each expert (Gemma 4).
         weights: dtype of the weights that multiply the experts' outputs: 'cast' to that of the activations, or 'fp32'.
     """
 
@@ -70,6 +71,7 @@ class Router(NamedTuple):
     normalizes: bool = True
     in_fp32: bool = False
     groups: tuple[int, int] = (0, 0)
+    scales: bool = False
     weights: Literal["cast", "fp32"] = "cast"
 
 
@@ -92,7 +94,13 @@ class ClassMath(NamedTuple):
         own_tables: each layer has cosines and sines of its own: for one 'half' of each head, for 'all' of it, or for
             all of it 'in fp32'.
         in_parallel: attention and MLP have norms of their own of the same input.
+        normalizes_v: values pass a norm without a gain.
+        indexes_kv: a single head of K and V is indexed by lists.
+        scales_queries: queries are multiplied by a value of their position: in 'fp32' in layers without a span
+            (Llama 4), or 'cast' (Ministral 3).
         caps_scores: eager scores pass a tanh.
+        scales_embedding: the embedding is multiplied by a tensor of one element.
+        scales_layer: so is the output of each layer.
         caps_logits: logits pass a tanh.
     """
 
@@ -105,7 +113,12 @@ class ClassMath(NamedTuple):
     joins_heads: bool = False
     own_tables: Literal["", "half", "all", "in fp32"] = ""
     in_parallel: bool = False
+    normalizes_v: bool = False
+    indexes_kv: bool = False
+    scales_queries: Literal["", "fp32", "cast"] = ""
     caps_scores: bool = False
+    scales_embedding: bool = False
+    scales_layer: bool = False
     caps_logits: bool = False
 
     def norms(self, with_gain: int) -> int:
@@ -192,10 +205,11 @@ def norm_tensors(
     yield SavedTensor(f"{name} statistics", "the norm", FP32 * vectors * rows, *plain, True)
 
 
-def l2_norm_tensors(f: Forward, rows: int, width: int, name: str) -> Iterator[SavedTensor]:
-    """Yield what a norm of heads without a gain saves: its input in fp32 and 1 / RMS (Llama4TextL2Norm)."""
-    yield SavedTensor(f"{name} input in fp32", "the norm's square and product", FP32 * rows * width)
-    yield SavedTensor(f"{name} statistics", "the norm", FP32 * rows, is_statistic=True)
+def l2_norm_tensors(f: Forward, rows: int, width: int, name: str, part: Part = "attention") -> Iterator[SavedTensor]:
+    """Yield what a norm without a gain saves: its input in fp32 and 1 / RMS (Llama4TextL2Norm)."""
+    vectors = 2 if f.math.gain == "power" else 1
+    yield SavedTensor(f"{name} input in fp32", "the norm's square and product", FP32 * rows * width, part)
+    yield SavedTensor(f"{name} statistics", "the norm", FP32 * vectors * rows, part, is_statistic=True)
 
 
 def kernel_tensors(
@@ -215,7 +229,7 @@ def kernel_tensors(
     """
     in_fp32 = f.kernel == "math" and f.is_half
     size = FP32 if in_fp32 else f.bytes
-    kv_heads = n_heads if copies_kv(f, n_heads, n_kv_heads) else n_kv_heads
+    kv_heads = n_heads if copies_kv(f, n_heads, n_kv_heads, d_qk) else n_kv_heads
     fp32 = " in fp32" if in_fp32 else ""
     yield SavedTensor(f"q{fp32}", "QK", size * f.tokens * n_heads * d_qk)
     yield SavedTensor(f"k{fp32}", "QK", size * f.source_tokens * kv_heads * d_qk)
@@ -251,13 +265,15 @@ def kernel_tensors(
     yield SavedTensor("output", "W_o", output, input_of=output_of)
 
 
-def copies_kv(f: Forward, n_heads: int, n_kv_heads: int) -> bool:
+def copies_kv(f: Forward, n_heads: int, n_kv_heads: int, d_head: int) -> bool:
     """Return whether K and V are copied for every query head.
 
-    Eager attention multiplies the single head of one sequence without a copy.
+    Flash and cuDNN read shared heads of at most 256 (integrations/sdpa_attention.py, use_gqa_in_sdpa). Math and eager
+    attention multiply the single head of one sequence without a copy.
     """
-    is_one = f.kernel == "eager" and n_kv_heads == 1 and f.B == 1
-    return n_heads != n_kv_heads and f.kernel not in ("flash", "cudnn") and not is_one
+    is_shared = f.kernel in ("flash", "cudnn") and d_head <= 256
+    is_one = f.kernel in ("math", "eager") and n_kv_heads == 1 and f.B == 1
+    return n_heads != n_kv_heads and not (is_shared or is_one)
 
 
 def matrix_input(

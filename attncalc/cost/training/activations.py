@@ -146,11 +146,18 @@ def _plain_tensors(layers: Layers, f: Forward, source: int) -> Iterator[SavedTen
         yield from mlp_tensors(layers.mlp, f)
         if f.dropout:
             yield SavedTensor("dropout mask", "dropout", MASK * f.tokens * f.d_model, "mlp", is_replicated=True)
+    if f.math.scales_layer:
+        yield SavedTensor("scale of the layer", "the product", f.bytes, "mlp", is_statistic=True)
     for matrix in layers.extra:
         if matrix.name == "shared_gate":  # its input is that of the router
             size = f.bytes * f.tokens
             yield SavedTensor("output of the shared experts", "the gate", size * f.d_model, "mlp")
             yield SavedTensor("gate of the shared experts", "sigmoid, product", size, "mlp", is_statistic=True)
+        elif matrix.name == "input_gate":  # Gemma's inputs of each layer
+            size = f.bytes * f.tokens * matrix.cols
+            yield matrix_input(f, matrix.rows, (matrix.name,), f"input of {matrix.name}", "mlp")
+            yield SavedTensor("gate of the layer's input", "the activation", size, "mlp")
+            yield SavedTensor("activation of the gate", "the product", size, "mlp", is_pointwise=True)
         elif matrix.applied_to:
             yield matrix_input(f, matrix.rows, (matrix.name,), f"input of {matrix.name}", "mlp")
 
@@ -195,18 +202,26 @@ def _adapted(
 
 def _outside(run: Training, stage: Stage, model: ModelSpec, stack: Stack, f: Forward) -> Iterator[SavedTensor]:
     """Yield what is saved outside the layers of a stack: token ids, the norms around them, the head's input."""
-    is_main = stack is model.main
-    if stage.is_first and (is_main or stack.input == "source"):
-        yield SavedTensor("token ids", "the embedding", INT64 * f.tokens, "embedding", is_statistic=True)
-        if stack.learned_positions:
-            yield SavedTensor("position ids", "the table of positions", 8 * f.S, "embedding", is_statistic=True)
-        if stack.embedding_norm:
-            yield from norm_tensors(f, f.tokens, stack.d_model, "norm", "embedding")
-    if not stage.is_last:
-        return
+    if stage.is_first and (stack is model.main or stack.input == "source"):
+        yield from _of_the_embedding(stack, f)
+    if stage.is_last:
+        yield from _of_the_head(run, model, stack, f)
+
+
+def _of_the_embedding(stack: Stack, f: Forward) -> Iterator[SavedTensor]:
+    yield SavedTensor("token ids", "the embedding", INT64 * f.tokens, "embedding", is_statistic=True)
+    if stack.learned_positions:
+        yield SavedTensor("position ids", "the table of positions", 8 * f.S, "embedding", is_statistic=True)
+    if f.math.scales_embedding:
+        yield SavedTensor("scale of the embedding", "the product", f.bytes, "embedding", is_statistic=True)
+    if stack.embedding_norm:
+        yield from norm_tensors(f, f.tokens, stack.d_model, "norm", "embedding")
+
+
+def _of_the_head(run: Training, model: ModelSpec, stack: Stack, f: Forward) -> Iterator[SavedTensor]:
     if stack.final_norm or f.math.gain == "none":
         yield from norm_tensors(f, f.tokens, stack.d_model, "norm", "head")
-    if is_main and model.head and model.head.kind == "lm":
+    if stack is model.main and model.head and model.head.kind == "lm":
         yield matrix_input(f, model.table_width, ("lm_head",), "input of the head", "head")
         vocabulary = model.vocab_size or 0
         if run.autocasts:

@@ -45,10 +45,16 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
     ("router", Router("chosen", normalizes=False), "cohere2_moe granitemoe granitemoehybrid granitemoeshared"),
     ("router", Router(normalizes=False), "flex_olmo olmoe qwen2_moe"),
     ("router", Router(weights="fp32"), "minimax minimax_m2 mixtral"),
+    ("router", Router(weights="fp32", scales=True), "gemma4"),
     ("router", Router(in_fp32=True), "ernie4_5_moe"),
+    ("router", Router(normalizes=False, in_fp32=True, weights="fp32"), "deepseek_v2"),
     ("router", Router("sparsemixer", normalizes=False), "phimoe"),
     ("router", _FP32, "hy_v3 kolibri1"),
-    ("router", _FP32._replace(groups=(1, 1)), "dots1 exaone_moe glm4_moe glm4_moe_lite mimo_v2_flash solar_open"),
+    (
+        "router",
+        _FP32._replace(groups=(1, 1)),
+        "dots1 exaone_moe glm4_moe glm4_moe_lite kimi_k2 mimo_v2_flash solar_open",
+    ),
     ("router", _FP32._replace(groups=(8, 4)), "axk1 deepseek_v3"),
     # `torch.cat([(q_rot * cos) + ..., q_pass], dim=-1)`
     ("joins_heads", True, "glm glm4 glm4_moe gpt_neox laguna minimax_m2 nemotron persimmon phi phi3 phi4_multimodal"),
@@ -59,8 +65,19 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
     ("own_tables", "in fp32", "ernie4_5 ernie4_5_moe"),
     # `x + attn(ln1(x)) + mlp(ln2(x))`
     ("in_parallel", True, "falcon gpt_neox"),
+    # `self.v_norm = Gemma4RMSNorm(self.head_dim, with_scale=False)`
+    ("normalizes_v", True, "gemma3n gemma4 gemma4_unified"),
+    # `qkv[:, :, :, [-2]]`
+    ("indexes_kv", True, "falcon"),
+    # `query_states * attn_scales`
+    ("scales_queries", "fp32", "llama4"),
+    ("scales_queries", "cast", "ministral3"),
+    # `hidden_states *= self.layer_scalar`
+    ("scales_layer", True, "gemma4 gemma4_unified"),
     # attn_logit_softcapping of the class's own config
     ("caps_scores", True, "gemma2 t5gemma vaultgemma"),
+    # `hidden_states * normalizer`
+    ("scales_embedding", True, "gemma gemma2 gemma3 gemma4 gemma4_unified minicpm3 vaultgemma"),
     # final_logit_softcapping
     ("caps_logits", True, "gemma2 gemma3n gemma4 recurrent_gemma t5gemma vaultgemma"),
 )

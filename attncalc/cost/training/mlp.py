@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...attention.saved import FP32, INT64, Forward, SavedTensor, matrix_input
+from ...attention.saved import FP32, INT64, Forward, SavedTensor, l2_norm_tensors, matrix_input
 from ...mlp import Mlp
 from ...quantity import Constant
 
@@ -20,7 +20,9 @@ def mlp_tensors(mlp: Mlp, f: Forward) -> Iterator[SavedTensor]:
         yield from _inside(mlp.gated, f, mlp.d_ff, "")
         return
     shared = mlp.d_ff_shared or (mlp.n_shared_experts or 0) * mlp.d_ff
-    readers = (*(up if shared else ()), *(() if f.math.router.in_fp32 and f.is_half else ("router",)))
+    router = f.math.router
+    reads = not (router.in_fp32 and f.is_half) and not router.scales
+    readers = (*(up if shared else ()), *(("router",) if reads else ()))
     if readers:
         yield matrix_input(f, f.d_model, readers, part="mlp")
     yield from _router_tensors(mlp, f)
@@ -38,6 +40,11 @@ def _router_tensors(mlp: Mlp, f: Forward) -> Iterator[SavedTensor]:
         yield SavedTensor("input of the router in fp32", "its gradient", size, "mlp", ("router",), is_replicated=True)
         yield SavedTensor("router in fp32", "the gradient of its input", FP32 * n_experts * width, "mlp")
     per_token = INT64 * n_chosen
+    if router.scales:
+        yield from l2_norm_tensors(f, f.tokens, width, "router norm", "mlp")
+        yield matrix_input(f, width, ("router",), "normalized input of the router", "mlp")
+        yield matrix_input(f, width, ("router",), "input of the router", "mlp")
+        per_token += (FP32 + f.bytes) * n_chosen
     if router.scores in ("softmax", "sigmoid"):
         per_token += FP32 * n_experts
     elif router.scores == "sparsemixer":

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...model import Layers, ModelSpec, Stack
 
-LENGTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+LENGTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers")
 """Names of the number of layers in config files."""
 
 
@@ -29,15 +29,13 @@ def shortened(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
     """Return a copy of `config` with its first `layers` layers; lists, and tables by layer, are cut too."""
     short: dict[str, Any] = copy.deepcopy(dict(config))
     for part in [short, *(value for value in short.values() if isinstance(value, dict))]:
-        name = next((name for name in LENGTHS if isinstance(part.get(name), int)), None)
-        if name is None:
-            continue
-        for field, value in part.items():
-            if isinstance(value, (list, str)) and len(value) == part[name] > 1:
-                part[field] = value[:layers]
-            elif isinstance(value, dict) and value and all(str(key).isdigit() for key in value):
-                part[field] = {key: entry for key, entry in value.items() if int(key) < layers}
-        part[name] = min(layers, part[name])
+        for name in [name for name in LENGTHS if isinstance(part.get(name), int)]:
+            for field, value in part.items():
+                if isinstance(value, (list, str)) and len(value) == part[name] > 1:
+                    part[field] = value[:layers]
+                elif isinstance(value, dict) and value and all(str(key).isdigit() for key in value):
+                    part[field] = {key: entry for key, entry in value.items() if int(key) < layers}
+            part[name] = min(layers, part[name])
     return short
 
 

@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from ...attention.latent import Latent
 from ...attention.recurrent import NoAttention
 from ...attention.saved import ClassMath
+from ...attention.span import FULL
 from ...cost.training.classes import class_math
 from ...errors import CannotCheckError
 from ...mlp import Mlp
@@ -230,7 +231,7 @@ class TrainedLayer(nn.Module):
     def __init__(self, layers: Layers, model: ModelSpec) -> None:
         super().__init__()
         stack, norm, computes = model.main, norm_of(model), class_math(model.model_type)
-        self.computes = computes
+        self.computes, self.is_full = computes, layers.attention.span == FULL
         self.layers, self.mask, self.recompute = layers, stack.mask, False
         self.rotates = not stack.learned_positions
         self.attention = (
@@ -271,7 +272,7 @@ class TrainedLayer(nn.Module):
         for part in parts:
             y = self._part(part, norms.pop(0)(x) if norms else x, kernel)
             x = x + (norms.pop(0)(y) if after else y)
-        return x
+        return x * torch.ones(1, dtype=x.dtype, device=x.device) if self.computes.scales_layer else x
 
     def _part(self, part: nn.Module, x: Tensor, kernel: str) -> Tensor:
         if not isinstance(part, AttentionLayer):
@@ -294,6 +295,14 @@ class TrainedLayer(nn.Module):
                 tables = torch.ones(shape, dtype=torch.float32 if "fp32" in self.computes.own_tables else q.dtype)
                 tables = tables.to(q.device)[:, : q.shape[-1]]
                 q, k = (q * tables).to(q.dtype), (k * tables).to(k.dtype)
+            if self.computes.scales_queries == "cast" or (self.computes.scales_queries and self.is_full):
+                is_cast = self.computes.scales_queries == "cast"
+                shape = (q.shape[-2], 1)
+                scales = torch.ones(shape, dtype=q.dtype if is_cast else torch.float32, device=q.device)
+                q = (q * scales).to(q.dtype)
+            if self.computes.normalizes_v:
+                wide = v.float()
+                v = (wide * torch.pow(wide.pow(2).mean(-1, keepdim=True) + EPS, -0.5)).to(v.dtype)
             return attend(q.clone(memory_format=order), k.clone(memory_format=order), v, scale=scale, sinks=sinks)
 
         return rotated
@@ -320,7 +329,7 @@ class TrainedModel(nn.Module):
         computes = class_math(model.model_type)
         self.norm = norm_of(model)(stack.d_model) if computes.norms(stack.final_norm) else None
         self.head = nn.Linear(stack.d_model, model.vocab_size, bias=model.head.bias)
-        self.is_tied, self.caps_logits = model.head.tied, computes.caps_logits
+        self.is_tied, self.computes = model.head.tied, computes
 
     def set_recompute(self, recompute: bool) -> None:
         """Keep only the input of each layer for its backward pass, or all that it saves."""
@@ -335,13 +344,15 @@ class TrainedModel(nn.Module):
     def forward(self, ids: Tensor, kernel: str) -> Tensor:
         """Return the mean cross-entropy of (B, S) token ids, each predicted from those before it."""
         x = self.embedding(ids)
+        if self.computes.scales_embedding:
+            x = x * torch.tensor(math.sqrt(x.shape[-1]), dtype=x.dtype, device=x.device)
         if self.positions is not None:
             x = x + self.positions(torch.arange(ids.shape[1], device=ids.device)[None])
         for layer in self.layers:
             x = layer(x, kernel)
         x = x if self.norm is None else self.norm(x)
         logits = self.head(x)
-        if self.caps_logits:
+        if self.computes.caps_logits:
             logits = torch.tanh(logits / CAP) * CAP
         logits = logits.float()
         labels = functional.pad(ids, (0, 1), value=-100)[:, 1:].contiguous()
