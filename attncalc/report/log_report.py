@@ -366,7 +366,7 @@ def _notes(comparison: LogComparison, resolved: ResolvedRequest, log: StartupLog
     if comparison.agrees:
         return notes
     if log.model not in (None, title := resolved.request.model.title):
-        notes.append(f"The log is of '{log.model}', and the prediction of {title}.")
+        notes.append(f"The log is of '{truncate(log.model)}', and the prediction of {title}.")
     if 0 < len(log.available) < resolved.devices:
         notes.append("The log has the memory of one rank; the rank with the least memory limits the blocks.")
     return [*notes, "If the log lacks an argument, give it as an option; options override the log."]

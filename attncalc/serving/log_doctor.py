@@ -314,7 +314,7 @@ def _other_model(
     """Return that the log was written with another model, or with other arguments. `named` has this model's sizes."""
     of_model = f"The log is of '{truncate(log.model)}'. " if log.model else ""
     of_model = "Give" if named else f"{of_model}Give that model, or"
-    note = f"{of_model} options that the log lacks, such as --tp, --kv-dtype and --context."
+    note = f"{of_model} options that the log lacks, such as --gpu, --tp, --kv-dtype and --context."
     reason = f"The log and {request.model.title} disagree: {disagreement}."
     return Diagnosis(refusal.line, "other_model", reason, notes=(note,))
 
