@@ -52,6 +52,7 @@ NAMES = [
     "weights_mla_workspace",
     "weights_expert_padding",
     "weights_layer_inputs",
+    "weights_streams",
     "weights_vocab_padding",
     "weights_lora",
     "weights_on_host",

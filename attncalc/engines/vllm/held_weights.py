@@ -39,6 +39,7 @@ def extra_weights(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> list[E
         ("weights_mla_workspace", "FlashInfer's MLA workspace"): _mla_workspace,
         ("weights_expert_padding", "padding of MXFP4 experts"): _expert_padding,
         ("weights_layer_inputs", "buffer of per-layer inputs"): _layer_inputs,
+        ("weights_streams", "buffers of streams and picked tokens"): _streams,
         ("weights_vocab_padding", "padding of the vocabulary"): _vocab_padding,
         ("weights_lora", "buffers for LoRA adapters"): _lora,
         ("weights_on_host", "moved to the host"): _on_host,
@@ -50,8 +51,11 @@ def extra_weights(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> list[E
 def _rope_tables(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
     """Return the tables of rotary positions, in the model's dtype (rotary_embedding/base.py).
 
-    With mrope_section a table has four times the positions (rotary_embedding/mrope.py).
+    With mrope_section a table has four times the positions (rotary_embedding/mrope.py). DeepSeek-V4 has two, for layers
+    with and without pools, in fp32 (models/deepseek_v4/common/rope.py, rotary_embedding/deepseek_scaling_rope.py).
     """
+    if model.model_type == "deepseek_v4":
+        return _tables_of_pools(model)
     has_plain_mrope = args.version.plain_mrope_of_qwen3 and (model.model_type or "").startswith("qwen3")
     parts = []
     for table in model.rope_tables:
@@ -60,6 +64,15 @@ def _rope_tables(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantit
             rows = symbol("mrope", 4, "rows per position of a table with mrope_section") * rows
         parts.append(rows * symbol("d_rotary", table.width, "elements of a row") * held.element_bytes)
     return total(parts)
+
+
+def _tables_of_pools(model: ModelSpec) -> Quantity:
+    """Return DeepSeek-V4's tables: one for layers with pools and one for those without, in fp32."""
+    kinds = {bool(getattr(layers.attention, "compress_rate", None)) for _, layers in model.plain().groups()}
+    tables = symbol("tables", len(kinds), "tables: of layers with pools, and of those without")
+    rows = symbol("rows", max((table.rows for table in model.rope_tables), default=0), "positions of a table")
+    width = symbol("d_rotary", max((table.width for table in model.rope_tables), default=0), "elements of a row")
+    return quantity(tables * rows * width * symbol("bytes_table", 4, "bytes of an element in fp32"))
 
 
 def _layer_inputs(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
@@ -73,6 +86,22 @@ def _layer_inputs(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quanti
     tokens = symbol("N", args.step_tokens, "max_num_batched_tokens")
     inputs = symbol("layer_inputs", columns, "elements of all layers' inputs per token")
     return quantity(tokens * inputs * held.element_bytes)
+
+
+def _streams(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
+    """Return the buffers of DeepSeek-V4's class for the tokens of one step (models/deepseek_v4/nvidia/model.py).
+
+    They hold the residual streams for the layer of multi-token prediction, whether it is used or not, and the tokens
+    that the indexers pick.
+    """
+    streams = next((int(matrix.rows) for matrix in model.extra if matrix.name == "stream_mixer"), 0)
+    if model.model_type != "deepseek_v4" or not streams:
+        return Quantity(0)
+    tokens = symbol("N", args.step_tokens, "max_num_batched_tokens")
+    picked = max(int(getattr(layers.attention, "index_topk", None) or 0) for _, layers in model.plain().groups())
+    width = symbol("d_streams", streams, "elements of all streams of a token")
+    indices = symbol("bytes_index", 4, "bytes of an index") * symbol("k", picked, "tokens that an indexer picks")
+    return quantity(tokens * (width * held.element_bytes + indices))
 
 
 def _lora(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
