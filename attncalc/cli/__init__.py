@@ -19,7 +19,7 @@ import typer.core
 import typer.main
 
 from .. import __version__
-from ..errors import AttncalcError, MissingError, NoSuchModelError
+from ..errors import AttncalcError, BadValueError, MissingError, NoSuchModelError
 from ..units import truncate
 from .command import COMPLETE, Group, NotUnderstoodError, command_app, lacks_value, write_records
 
@@ -183,7 +183,7 @@ def _run(args: list[str]) -> Any:
         return app(args, standalone_mode=False, prog_name="attncalc")
     except (AttncalcError, typer.TyperException) as raised:
         error = _own(raised)
-        if not isinstance(error, NotUnderstoodError | NoSuchModelError | MissingError):
+        if not isinstance(error, NotUnderstoodError | NoSuchModelError | MissingError | BadValueError):
             raise
     from .reading import answer
 

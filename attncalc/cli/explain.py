@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..report.glossary import find_term, term_report, terms_report
+from ..report.glossary import find_terms, term_report, terms_report
 from ..report.lists import screen_width
 from ..report.text import render
 from . import COMMANDS
@@ -24,5 +24,6 @@ def explain(
         list[str] | None, typer.Argument(metavar="[TERM]", help="A term, as gqa or roofline. Default: list all.")
     ] = None,
 ) -> None:
-    report = term_report(find_term(" ".join(words))) if words else terms_report()
-    output.write(render(report, width=screen_width(sys.stdout)))
+    reports = [term_report(name) for name in find_terms(" ".join(words))] if words else [terms_report()]
+    width = screen_width(sys.stdout)
+    output.write("\n".join(render(report, width=width) for report in reports))

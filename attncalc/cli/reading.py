@@ -18,7 +18,7 @@ from ..config.gpus import gpu_names, gpus_of
 from ..config.presets import hint, preset_names, preset_of, presets, with_file_type
 from ..engines import ENGINES
 from ..engines.pasted import could_matter
-from ..errors import AttncalcError, NoSuchModelError
+from ..errors import AttncalcError, BadValueError, NoSuchModelError
 from ..options import WEIGHTS_DTYPE
 from ..records import NamedTuple
 from ..units import truncate
@@ -122,7 +122,7 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> list[str] | 
     if is_full and found.missing and is_same and not is_unknown:
         name = "a model" if found.missing[0] == "MODEL" else found.missing[0]
         return AttncalcError(f"{name} is required", f"for example: {found.command}")
-    if is_unknown or (is_full and isinstance(error, NoSuchModelError)):
+    if is_unknown or (is_full and isinstance(error, NoSuchModelError | BadValueError)):
         tip = _tip(found, words, asked) if asked is args else f"did you mean 'attncalc help {found.args[0]}'?"
         return AttncalcError(error.message, tip)
     return error
@@ -137,8 +137,8 @@ def _tip(found: Reading, words: Words, args: Sequence[str]) -> str:
         is_name = re.fullmatch(r"\d+(\.\d+)?[bB]|[a-z]{3,}", word) and any(one.matches(word) for one in presets())
         models = hint(word).rstrip("? ") or (f"'attncalc presets {word}' lists models" if is_name else "")
         notes.append(("MODEL" in found.missing and models) or f"not understood: {word}")
-    if words.command not in (None, command):
-        other = next((name for name in (*found.replaced, *args) if name.startswith("-") and not words.has(name)), "it")
+    other = next((name for name in (*found.replaced, *args) if name.startswith("-") and not words.has(name)), None)
+    if other and words.command not in (None, command):
         text = f"'attncalc {command}' has {truncate(other.partition('=')[0])}: {found.command}"
     elif len(found.replaced) == 1:
         text = f"did you mean '{found.replaced[0]}'? As in: {found.command}"
@@ -199,7 +199,9 @@ class Words:
         models = sum(item.kind == "model" and not item.is_guess for item in items)
         meant = [one.command for item in items if item.idea for one in item.idea.fragments(item.value) if one.command]
         has_gpu = any(item.kind in ("gpu", "size") or item.text == "--gpu" for item in items)
+        is_gpu = not models and {*meant} <= {"compare", "gpus", "explain"}
         order = [self.command] if self.command else [] if has_gpu or models else ["explain"]
+        order += ["gpus"] * (is_gpu and any(item.kind == "gpu" for item in items))
         order += ["compare"] * (models > 1)
         order += [command for command in meant if command in ("train", "compare")]
         order += [*(command for command in meant if command in ("plan", "gpus")), "fit"] * has_gpu
@@ -548,11 +550,12 @@ class _Trial:
         for one in fragments:
             fits = one.command in ("", self._command) and all(self._takes(*pair) for pair in one.options)
             if fits and not (is_many and ("--tokens", item.value) not in one.options):
-                results = [self._set(*pair, is_example=item.value is None) for pair in one.options]
+                is_example = item.value is None and idea.takes != ""
+                results = [self._set(*pair, is_example=is_example) for pair in one.options]
                 is_read = all(results)
                 self._replaced += [pair[0] for pair in one.options if item.is_guess and is_read]
                 break
-        is_command = any(not one.options or one.command in _OF_WORDS for one in fragments)
+        is_command = any(one.command in (self._command, "fit") and not one.options for one in fragments)
         is_nothing = not fragments and (idea.note != "" or item.text.lower() in FILLER)
         if not is_read and not is_command and not is_nothing:
             self._unread.append(f"{item.typed} {item.value}" if item.value and item.is_guess else item.typed)
@@ -565,9 +568,9 @@ class _Trial:
         """Return the command with everything that was added."""
         unread = [*self._unread]
         if self._command == "explain":
-            from ..report.glossary import find_term
+            from ..report.glossary import find_terms
 
-            unread += [] if _is_valid(find_term, " ".join(self._arguments)) else self._arguments or ["?"]
+            unread += [] if _is_valid(find_terms, " ".join(self._arguments)) else self._arguments or ["?"]
         needs_model = self._command not in ("gpus", *_OF_WORDS) and not _SIZES & self._found.keys()
         missing = ["MODEL"] if needs_model and not self._arguments else []
         for options, example in NEEDS.get(self._command, ()):

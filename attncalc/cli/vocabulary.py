@@ -75,16 +75,13 @@ IDEAS = (
     # Questions
     Idea("kv kv-cache kvcache cache cache-size kv-size kv-cache-size size-of-the-kv-cache", "--kv-dtype DTYPE", "kv"),
     Idea("per-token a-token", "kv | flops --phase decode"),
-    Idea("weights weight", "--weights-dtype DTYPE", "params"),
-    Idea(
-        "parameters parameter params param size count model-size how-big how-large big large summary stats describe "
-        "weight-count",
-        "params",
-    ),
+    Idea("weights weight", "--weights-dtype DTYPE", "params | fit"),
+    Idea("parameters parameter params param model-size summary stats describe weight-count", "params"),
+    Idea("size count how-big how-large big large", "params | kv | memory | flops"),
     Idea("flop macs gflops tflops compute", "flops"),
     Idea("flops-per-token flop-per-token compute-per-token", "flops --phase decode"),
     Idea("activations activation peak activation-memory attention-memory score-matrix", "memory"),
-    Idea("vs versus diff difference-between comparison against or compared-to", "compare"),
+    Idea("vs versus diff difference-between comparison compare against or compared-to", "compare | gpus | explain"),
     Idea(
         "memory vram mem ram-usage memory-usage memory-requirements gpu-memory gpu-mem",
         "--gpu SIZE | gpus --sort memory",
@@ -93,17 +90,21 @@ IDEAS = (
     ),
     Idea(
         "fits hf-mem estimate-memory estimate calculate accelerate run serve serving inference deploy launch load host "
-        "chat can-run quantize requirements",
+        "chat can-run quantize requirements what-gpu which-gpu how-many-gpus ollama",
         "fit",
     ),
-    Idea("lms lm-studio lmstudio gguf-parser koboldcpp kobold jan gpt4all llama.cpp ollama", "fit --engine llamacpp"),
+    Idea("lms lm-studio lmstudio gguf-parser koboldcpp kobold jan gpt4all llama.cpp", "fit --engine llamacpp"),
     Idea(
         "context longest-context max-context maximum-context max-context-length longest-context-length max-len max-ctx "
         "context-length biggest-context largest-context max-seq-len how-much-context",
         "--context N",
         "fit --context auto",
     ),
-    Idea("batch max-batch largest-batch requests sequences slots concurrency concurrent", "--batch N", "fit"),
+    Idea(
+        "batch max-batch largest-batch requests concurrent-requests sequences slots concurrency concurrent",
+        "--batch N",
+        "fit",
+    ),
     Idea(
         "roofline speed latency tps tok/s tokens/s tokens-per-second tokens-per-sec throughput time how-fast fast "
         "bench benchmark",
@@ -112,7 +113,7 @@ IDEAS = (
     Idea(
         "capacity cost costs price pricing budget money cheapest cost-per-hour price-per-hour hourly usd dollars",
         "plan --price VALUE | --price VALUE",
-        "plan",
+        "plan | train",
         "--price is per GPU-hour",
     ),
     Idea(
@@ -125,7 +126,7 @@ IDEAS = (
     Idea("models list ls list-models model-list available-models search filter find tags", "presets"),
     Idea("show info inspect cat", "presets show"),
     Idea("gpu-list list-gpus hardware nvidia-smi rocm-smi query-gpu list-devices", "gpus"),
-    Idea("devices accelerators", "--gpus N", "gpus"),
+    Idea("gpus devices accelerators", "--gpus N", "gpus | fit"),
     Idea("glossary terms define definition meaning-of what-is whats what", "explain"),
     Idea("pull download", note="a built-in model needs no download"),
     Idea(
@@ -145,8 +146,16 @@ IDEAS = (
         "train --lora r=16",
         "vLLM's adapters are --enable-lora with --max-lora-rank 16",
     ),
-    Idea("qlora load-in-4bit bnb-4bit bnb nf4", "train --lora r=16 --weights-dtype nf4 | --weights-dtype int4"),
-    Idea("load-in-8bit bnb-8bit", "train --lora r=16 --weights-dtype int8 | --weights-dtype int8"),
+    Idea(
+        "qlora load-in-4bit bnb-4bit bnb nf4",
+        "train --lora r=N --weights-dtype nf4",
+        "train --lora r=16 --weights-dtype nf4 | --weights-dtype int4",
+    ),
+    Idea(
+        "load-in-8bit bnb-8bit",
+        "train --lora r=N --weights-dtype int8",
+        "train --lora r=16 --weights-dtype int8 | --weights-dtype int8",
+    ),
     Idea(
         "gradient-checkpointing activation-checkpointing grad-checkpointing grad-ckpt checkpointing recompute remat "
         "activation-recompute activation-checkpoint checkpoint-activations",
@@ -155,7 +164,8 @@ IDEAS = (
     Idea("recompute-activations", "train --recompute selective"),
     Idea("distributed-optimizer zero1 zero-1", "train --zero 1"),
     Idea("zero2 zero-2", "train --zero 2"),
-    Idea("zero3 zero-3 deepspeed ds-config", "train --zero 3"),
+    Idea("zero3 zero-3", "train --zero 3"),
+    Idea("deepspeed ds-config", "train", note="--zero 3 is DeepSpeed's stage 3"),
     Idea("fsdp fsdp2 fully-shard full-shard hsdp", "train --fsdp"),
     Idea("offload-optimizer", "train --offload optimizer"),
     Idea("offload-param offload-params", "train --offload params"),
@@ -229,7 +239,7 @@ _FILLER = """
 a an the is are be do does did i my me our you it its this that for with on in at to of and by from as using use have
 has having get give need needs require requires want take takes would will can could should how much many which when
 tell please each there so just exactly about if up gpu gpus model true total long max maximum number running runs hold
-holds store stores support supports handle card cards machine one's
+holds store stores support supports handle card cards machine one's enough possible able we us via like let best fast
 """
 FILLER = frozenset(_FILLER.split())
 """Words of a sentence that say nothing here. 'not', 'no' and 'without' are none of them."""

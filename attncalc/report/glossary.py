@@ -273,15 +273,19 @@ TERMS = {
 """{name: term}."""
 
 
-def find_term(words: str) -> str:
-    """Return the name of the term that these words mean. Raises AttncalcError if there is none."""
+def find_terms(words: str) -> list[str]:
+    """Return the names of the terms in these words: ['mha', 'mqa'] for 'MHA vs MQA'.
+
+    Raises AttncalcError if a word belongs to none.
+    """
     asked = re.sub(r"[\s_]+", "-", words.strip().lower())
     names = {name: name for name in TERMS} | {other: name for name, term in TERMS.items() for other in term.also}
-    if asked in names:
-        return names[asked]
-    parts = [names[part] for part in asked.split("-") if part in names]
-    found = f"'attncalc explain {parts[0]}' explains one term; " if parts else did_you_mean(asked, names)
-    raise AttncalcError(f"no explanation of '{truncate(words)}'", f"{found}known: {', '.join(TERMS)}")
+    known = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    if re.fullmatch(rf"({known})(-(?:(vs|versus|and|or)-)?({known}))*", asked):
+        return list(dict.fromkeys(names[name] for name in re.findall(rf"(?<![a-z])({known})(?![a-z])", asked)))
+    raise AttncalcError(
+        f"no explanation of '{truncate(words)}'", f"{did_you_mean(asked, names)}known: {', '.join(TERMS)}"
+    )
 
 
 def term_report(name: str) -> Report:
