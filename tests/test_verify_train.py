@@ -92,6 +92,12 @@ def test_half_precision_saves_fp32_copies_as_the_formula_says(ask: Ask, tmp_path
         assert failing(ask, MODELS[name], tmp_path, "--dtype", "bf16") == {}, name
 
 
+def test_recurrent_layers_are_one_error_and_a_tip(ask: Ask) -> None:
+    answer = ask("verify", "qwen3-next-80b-a3b", "--train", "--device", "cpu", "-c", "16")
+    assert (answer.code, answer.out) == (3, "")
+    assert answer.err.startswith("error: verify --train has no GDN layer")
+
+
 def test_recomputation_keeps_the_input_of_each_layer_only(ask: Ask, tmp_path: Path) -> None:
     found = train(ask, GROUPED, tmp_path)
     assert found["saved_recompute decoder"]["measured"] == 2 * 24 * 32 * 4

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..quantity import Constant, documented
+from ..quantity import Constant, ceil_div, documented, minimum
 from ..records import dataclass
 from ..workload import Mask, Run
-from .kind import BOOLEAN, CacheSpec, Matrix, no_saved_tensors, state_dtype
+from .kind import BOOLEAN, CacheSpec, Matrix, state_dtype
 from .recurrent import UPDATE_AND_READ, Recurrent, convolution, convolution_and_state, projection, split_evenly
-from .saved import FP32, Forward, SavedTensor, matrix_input
+from .saved import FP32, MASK, Forward, SavedTensor, matrix_input, norm_tensors
 
 _DT_AND_A = Constant(2, "vectors of a head: dt and A")
 _Q_AND_K = Constant(2, "vectors of one width: query and key")
@@ -17,6 +17,7 @@ _DELTA_RULE = Constant(
     6, "FLOP per element of the state: one multiply-add for a key that reads it, for the update, for a query"
 )
 _CHUNK = Constant(64, "tokens of a chunk of the kernel")
+_BLOCK = Constant(256, "tokens of a block of lightning attention")
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class GatedDeltaNet(Recurrent):
         each chunk; the states are computed again (fla/ops/gated_delta_rule/chunk.py).
         """
         if self.channel_decay:
-            raise no_saved_tensors(self.headline)
+            return self._saved_by_kda(forward)
         f = forward
         per_head, values = f.tokens * self.n_heads, f.tokens * self.values
         channels = _Q_AND_K * self.keys + self.values
@@ -130,6 +131,44 @@ class GatedDeltaNet(Recurrent):
             SavedTensor("normalized output times the gain", "the gate", f.bytes * values, is_pointwise=True),
             SavedTensor("gate in fp32", "SiLU", FP32 * values),
             SavedTensor("SiLU of the gate", "the product", FP32 * values, is_pointwise=True),
+            SavedTensor("output", "the gradient of W_o", f.bytes * values, input_of=("W_o",)),
+        )
+
+    def _saved_by_kda(self, f: Forward) -> tuple[SavedTensor, ...]:
+        """Return what KimiLinearDeltaAttention saves with causal_conv1d and flash-linear-attention's chunk_kda.
+
+        The kernel keeps what that of gated delta nets does, and two matrices of each chunk (fla/ops/kda/chunk.py). The
+        decay, in single fp32 operations, is -exp(A) x log(1 + exp(x)), or x where x is large.
+        """
+        per_head, keys, values = f.tokens * self.n_heads, f.tokens * self.keys, f.tokens * self.values
+        low = [("W_decay", self.gate_rank), ("W_gate", self.output_gate_rank)]
+        first = [name if rank is None else f"{name}_a" for name, rank in low]
+        return (
+            matrix_input(f, f.d_model, ("W_q", "W_k", "W_v", "W_beta", *first)),
+            SavedTensor("q, k and v", "the convolution", f.bytes * (_Q_AND_K * keys + values)),
+            *(
+                SavedTensor(f"input of {n}_b", f"the gradient of {n}_b", f.bytes * f.tokens * r, input_of=(f"{n}_b",))
+                for n, r in low
+                if r is not None
+            ),
+            SavedTensor("exp of the decay", "exp", FP32 * keys, is_pointwise=True),
+            SavedTensor("1 + exp of the decay", "log", FP32 * keys, is_pointwise=True),
+            SavedTensor("softplus of the decay", "its product with A", FP32 * keys, is_pointwise=True),
+            SavedTensor("mask of large decays", "where", MASK * keys, is_pointwise=True),
+            SavedTensor("exp of A", "exp and its product", 2 * FP32 * self.n_heads, is_statistic=True),
+            SavedTensor("decay", "the kernel", FP32 * keys),
+            SavedTensor("sums of the decay", "the kernel", FP32 * keys),
+            SavedTensor("normalized q and k", "the kernel", f.bytes * _Q_AND_K * keys),
+            SavedTensor("statistics of q and k", "the kernel", FP32 * f.tokens * 2 * self.key_heads, is_statistic=True),
+            SavedTensor("v", "the kernel", f.bytes * values),
+            SavedTensor("beta", "sigmoid and the kernel", f.bytes * per_head, is_statistic=True),
+            SavedTensor("matrices of the chunks", "the kernel", 2 * f.bytes * per_head * _CHUNK),
+            SavedTensor("output in fp32", "the norm", FP32 * values),
+            SavedTensor("norm statistics", "the norm", FP32 * per_head, is_statistic=True),
+            SavedTensor("normalized output", "the gradient of the gain", FP32 * values, input_of=("norm",)),
+            SavedTensor("gain in fp32", "the gradient of the norm", FP32 * self.d_v, is_statistic=True),
+            SavedTensor("normalized output times the gain", "the gate", FP32 * values, is_pointwise=True),
+            SavedTensor("sigmoid of the gate", "sigmoid and the product", FP32 * values),
             SavedTensor("output", "the gradient of W_o", f.bytes * values, input_of=("W_o",)),
         )
 
@@ -177,6 +216,35 @@ class Lightning(Recurrent):
 
     def cache(self) -> tuple[CacheSpec, ...]:
         return (CacheSpec("state", self.n_heads * self.d_head, self.d_head, per="sequence", role="state"),)
+
+    def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
+        """Return what MiniMaxLightningAttention saves, which runs block by block, and has no fused kernel.
+
+        Products of several sequences copy the heads of q, k and v; those of one sequence read the output of SiLU. The
+        first block has no state before it.
+        """
+        f, width = forward, self.n_heads * self.d_head
+        inside = f.bytes * f.tokens * width
+        first = f.bytes * f.B * minimum(f.S, _BLOCK) * width
+        blocks, rest = f.S // _BLOCK, f.S % _BLOCK
+        pairs = f.B * self.n_heads * (blocks * _BLOCK * _BLOCK + rest * rest)
+        n = ceil_div(f.S, _BLOCK)
+        states = f.bytes * (n * f.B * width * self.d_head + (n - 1) * self.n_heads)
+        factors = f.bytes * self.n_heads * (_BLOCK * _BLOCK + 2 * _BLOCK)
+        copies = 3 * inside if f.B == 1 else 4 * inside
+        return (
+            matrix_input(f, f.d_model, ("W_qkv", "W_gate")),
+            SavedTensor("output of W_qkv", "SiLU", 3 * inside),
+            SavedTensor("q, k and v of the blocks", "QK, PV and KV", copies),
+            SavedTensor("scores times the decay", "PV", f.bytes * pairs, is_score=True),
+            SavedTensor("q and k times the decay", "the state's products", 2 * inside - first),
+            SavedTensor("states between blocks", "their product with q", states),
+            SavedTensor("factors of the decay", "products", factors, is_statistic=True),
+            *norm_tensors(f, f.tokens, width, "norm", "attention", is_replicated=False),
+            SavedTensor("sigmoid of the gate", "sigmoid and the product", inside),
+            SavedTensor("output before the gate", "the product", inside, is_pointwise=True),
+            SavedTensor("output", "the gradient of W_o", inside, input_of=("W_o",)),
+        )
 
     def shard(self, tp: int) -> Lightning:
         return dataclasses.replace(self, n_heads=split_evenly(self.n_heads, tp, "heads"))

@@ -9,6 +9,7 @@ from ..records import dataclass
 from ..workload import Mask, Run
 from .kind import CacheSpec, Matrix
 from .recurrent import Recurrent, convolution, projection, split_evenly
+from .saved import FP32, MASK, Forward, SavedTensor, matrix_input
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,39 @@ class RgLru(Recurrent):
         return (
             CacheSpec("convolution", self.d_inner, self.d_conv - 1, per="sequence"),
             CacheSpec("state", self.d_inner, 1, per="sequence", dtype="fp32"),
+        )
+
+    def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
+        """Return what RecurrentGemmaRecurrentBlock saves, which runs token by token, and has no fused kernel."""
+        f = forward
+        inside = f.bytes * f.tokens * self.d_inner
+        operands = {
+            "output of W_y": "GELU",
+            "output of W_x": "the convolution",
+            "sigmoid of the input gate": "sigmoid and the product",
+            "sigmoid of the recurrent gate": "sigmoid",
+            "recurrent gate times -8": "its product with the decay",
+            "decay": "exp and the recurrence",
+            "square of the decay": "exp",
+            "1 - square of the decay": "its square root",
+            "gated input": "its product with the square root",
+            "square root": "its product with the gated input",
+            "output of the recurrence": "its product with the output of GELU",
+            "GELU of the output of W_y": "its product with the recurrence",
+        }
+        padded = f.bytes * f.B * (f.S + self.d_conv - 1) * self.d_inner
+        steps = FP32 * f.B * self.d_inner
+        return (
+            matrix_input(f, f.d_model, ("W_x", "W_y")),
+            *(SavedTensor(name, meaning, inside, is_pointwise=True) for name, meaning in operands.items()),
+            SavedTensor("output of the convolution, padded", "its product with the input gate", padded),
+            # heads of one sequence are a view of the convolution's output
+            *([] if f.B == 1 else [SavedTensor("input of the gates", "their gradients", inside)]),
+            SavedTensor("softplus of the decay's parameter", "its product", f.bytes * self.d_inner, is_statistic=True),
+            SavedTensor("masks of first tokens", "products", 2 * MASK * f.S, is_statistic=True),
+            SavedTensor("states of all tokens", "the next state", steps * f.S),
+            SavedTensor("decays of all tokens in fp32", "the next state", steps * (f.S - 1)),
+            SavedTensor("output", "the gradient of W_out", inside, input_of=("W_out",)),
         )
 
     def shard(self, tp: int) -> RgLru:

@@ -53,14 +53,19 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
     (
         "router",
         _FP32._replace(groups=(1, 1)),
-        "dots1 exaone_moe glm4_moe glm4_moe_lite kimi_k2 mimo_v2_flash solar_open",
+        "dots1 exaone_moe glm4_moe glm4_moe_lite kimi_k2 kimi_linear mimo_v2_flash",
+    ),
+    (
+        "router",
+        _FP32._replace(groups=(1, 1)),
+        "solar_open",
     ),
     ("router", _FP32._replace(groups=(8, 4)), "axk1 deepseek_v3"),
     # `torch.cat([(q_rot * cos) + ..., q_pass], dim=-1)`
     ("joins_heads", True, "glm glm4 glm4_moe gpt_neox laguna minimax_m2 nemotron persimmon phi phi3 phi4_multimodal"),
-    ("joins_heads", True, "qwen3_5 qwen3_5_moe qwen3_next stablelm"),
+    ("joins_heads", True, "qwen3_5 qwen3_5_moe qwen3_next recurrent_gemma stablelm"),
     # `cos[..., : cos.shape[-1] // 2].repeat_interleave(2, dim=-1)` in each layer
-    ("own_tables", "half", "glm glm4"),
+    ("own_tables", "half", "glm glm4 recurrent_gemma"),
     ("own_tables", "all", "helium"),
     ("own_tables", "in fp32", "ernie4_5 ernie4_5_moe"),
     # `x + attn(ln1(x)) + mlp(ln2(x))`
@@ -77,7 +82,7 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
     # attn_logit_softcapping of the class's own config
     ("caps_scores", True, "gemma2 t5gemma vaultgemma"),
     # `hidden_states * normalizer`
-    ("scales_embedding", True, "gemma gemma2 gemma3 gemma4 gemma4_unified minicpm3 vaultgemma"),
+    ("scales_embedding", True, "gemma gemma2 gemma3 gemma4 gemma4_unified minicpm3 recurrent_gemma vaultgemma"),
     # final_logit_softcapping
     ("caps_logits", True, "gemma2 gemma3n gemma4 recurrent_gemma t5gemma vaultgemma"),
 )

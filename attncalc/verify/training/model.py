@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from ...attention.latent import Latent
-from ...attention.recurrent import NoAttention
+from ...attention.recurrent import NoAttention, Recurrent
 from ...attention.saved import ClassMath
 from ...attention.span import FULL
 from ...cost.training.classes import class_math
@@ -30,12 +30,20 @@ from ..masks import KernelMask, prefill_mask
 from ..real_layer import attend_with
 
 EPS = 1e-6
+AGAINST = "--against transformers --train compares a config.json with its own class instead"
 CAP, LIMIT, SLOPE, JITTER = 30.0, 7.0, 1.702, 0.02
 """Gemma's final_logit_softcapping, gpt-oss's swiglu_limit and alpha, Phi-3.5-MoE's router_jitter_noise."""
 
 
 def one_of_each(model: ModelSpec) -> ModelSpec:
-    """Return the model with one layer of each kind, and without token types."""
+    """Return the model with one layer of each kind, and without token types.
+
+    Raises CannotCheckError if it has recurrent layers.
+    """
+    for layers in model.main.layers:
+        if isinstance(layers.attention, Recurrent) and not isinstance(layers.attention, NoAttention):
+            kind = layers.attention.label
+            raise CannotCheckError(f"verify --train has no {kind} layer with fused kernels to train", AGAINST)
     stacks = (
         dataclasses.replace(
             stack,
@@ -319,7 +327,7 @@ class TrainedModel(nn.Module):
         if model.encoder or not model.head or model.head.kind != "lm" or not model.vocab_size:
             raise CannotCheckError(
                 f"verify --train runs decoders with an lm head, which {model.title} is not",
-                "--against transformers --train compares a config.json with its own class instead",
+                AGAINST,
             )
         stack = model.main
         self.embedding = nn.Embedding(model.vocab_size, stack.d_model)
