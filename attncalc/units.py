@@ -83,6 +83,10 @@ DTYPES: dict[str, DType] = {
         DType("fp8", 8, "e4m3 or e5m2; per-tensor scales, a few bytes per layer, are not counted"),
         DType("int8", 8, f"vLLM's int8_{_PER_HEAD}", group=0, scale_bytes=4),
         DType("int4", 4, f"vLLM's int4_{_PER_HEAD}", group=0, scale_bytes=4),
+        # the mean of a row of K, with an fp16 norm unless it is in fp8, and of V, with an fp16 scale and zero
+        DType("turboquant_k8v4", 6, "vLLM's TurboQuant: K in fp8 and V in 4 bits", group=0, scale_bytes=2),
+        DType("turboquant_4bit_nc", 4, "vLLM's TurboQuant: K and V in 4 bits", group=0, scale_bytes=3),
+        DType("turboquant_3bit_nc", 3, "vLLM's TurboQuant: K and V in 3 bits", group=0, scale_bytes=3),
         DType("fp4", 4, "NVFP4, one fp8 scale per 16 elements", group=16, scale_bytes=1),
         DType("mxfp4", 4, "OCP MXFP4, one 8-bit exponent per 32 elements", group=32, scale_bytes=1),
         DType("q8_0", 8, "llama.cpp, one fp16 scale per 32 elements", group=32, scale_bytes=2),
@@ -127,11 +131,6 @@ def dtype(name: str, *, compute: bool = False) -> DType:
         raise BadValueError(
             f"{name} can only be the dtype of a cache, since its elements share scales",
             f"known: {', '.join(known)}; weights are --weights-dtype {name} of 'fit', the cache is --kv-dtype {name}",
-        )
-    if canonical.startswith("turbo"):
-        raise BadValueError(
-            f"TurboQuant is not supported: '{truncate(name)}'",
-            "int4 is close to vLLM's turboquant_4bit_nc, which also keeps the first and last two layers in 16 bits",
         )
     hint = did_you_mean(name, [*known, *(alias for alias, target in _ALIASES.items() if target in known)])
     raise BadValueError(f"there is no dtype '{truncate(name)}'", f"{hint}known: {', '.join(known)}")

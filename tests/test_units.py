@@ -214,8 +214,6 @@ def test_only_a_cache_has_a_dtype_with_scales() -> None:
     with pytest.raises(AttncalcError, match="there is no dtype 'fp7'") as caught:
         dtype("fp7")
     assert "q4_0" in caught.value.tip
-    with pytest.raises(AttncalcError, match="TurboQuant is not supported"):
-        dtype("turboquant_4bit_nc")
 
 
 @each(

@@ -89,11 +89,26 @@ INDEX = CacheSpec("indexer keys", 1, 128, role="indexer")
         ((KV,), "int4", 2 * 8 * (64 + 4)),
         # nvfp4: half a byte per element, and an fp8 scale per 16
         ((KV,), "fp4", 2 * 8 * (64 + 8)),
+        # K has an fp16 norm, and V an fp16 scale and zero
+        ((KV,), "turboquant_k8v4", 8 * (128 + 64 + 4)),
+        ((KV,), "turboquant_4bit_nc", 8 * (64 + 2 + 64 + 4)),
+        ((KV,), "turboquant_3bit_nc", 8 * (48 + 2 + 48 + 4)),
     ],
 )
 def test_bytes_of_a_token_by_kind_and_dtype(cached: tuple[CacheSpec, ...], kv_dtype: str, bytes_per_token: int) -> None:
     vllm_layout = vllm(LayerCacheSpec(1, cached), kv_dtype=dtype(kv_dtype), block_size=64)
     assert figure(vllm_layout, "kv_bytes_per_block") == 64 * bytes_per_token
+
+
+def test_turboquant_leaves_the_first_and_the_last_two_layers_in_16_bits() -> None:
+    """Of a model without states: 10 layers of 8 heads of 128 in blocks of 16 tokens."""
+    tokens = 16 * (4 * 2 * 8 * 128 * 2 + 6 * 8 * (64 + 2 + 64 + 4))
+    turbo = dtype("turboquant_4bit_nc")
+    layers = [LayerCacheSpec(10, (KV,))]
+    assert figure(vllm(*layers, kv_dtype=turbo, block_size=16), "kv_bytes_per_block") == tokens
+    window = KV._replace(span=Sliding(128))
+    with pytest.raises(AttncalcError, match="only supported for full attention"):
+        vllm(LayerCacheSpec(1, (window,)), kv_dtype=turbo)
 
 
 def test_mla_uses_flashmla_blocks_and_dcp_divides_its_tokens() -> None:

@@ -12,7 +12,7 @@ from attncalc.attention import CacheSpec, Chunked, Sliding
 from attncalc.engines.vllm.blocks import VllmLayout
 from attncalc.engines.vllm.groups import group_layers
 from attncalc.engines.vllm.layer_spec import LayerSpec, layer_specs
-from attncalc.engines.vllm.options import VllmArgs
+from attncalc.engines.vllm.options import TURBOQUANT, VllmArgs
 from attncalc.engines.vllm.versions import vllm_version
 from attncalc.quantity import quantity, symbol
 from attncalc.units import dtype
@@ -300,7 +300,12 @@ def test_padding_makes_a_page_larger() -> None:
             "attncalc does not know how vLLM stores this cache: memory",
             "use --engine ideal for a lower bound",
         ),
-        ((KV,), "q8_0", "vLLM has no cache in q8_0", "known: fp32, fp16, bf16, fp8, int8, int4, fp4"),
+        (
+            (KV,),
+            "q8_0",
+            "vLLM has no cache in q8_0",
+            f"known: fp32, fp16, bf16, fp8, int8, int4, fp4, {', '.join(TURBOQUANT)}",
+        ),
         ((LATENTS,), "int8", "vLLM has no cache of latents in int8", "known: fp32, fp16, bf16, fp8"),
         ((LATENTS, INDEX), "fp4", "vLLM has no cache of latents in fp4", "known: fp32, fp16, bf16, fp8"),
         (

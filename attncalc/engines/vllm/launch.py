@@ -23,11 +23,12 @@ from ..launch import (
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions
 from ..pasted import OF_EACH_GPU, LaunchWords, if_on, ignored
-from .options import VllmArgs, VllmOptions
+from .options import TURBOQUANT, VllmArgs, VllmOptions
 from .versions import vllm_version
 
 _CACHE_DTYPES = {
     **TORCH_NAMES,
+    **{name: name for name in TURBOQUANT},
     "int8": "int8_per_token_head",
     "int4": "int4_per_token_head",
     "fp8": "fp8",

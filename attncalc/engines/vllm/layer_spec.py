@@ -12,12 +12,12 @@ from ...quantity import ceil_div, exact_div, symbol_like
 from ...records import NamedTuple
 from ...units import DType, dtype
 from ..ds_mla import KEY_BYTES, LARGE_POOL, SMALL_POOL, check_stored, index_key_bytes, padded_page
-from .options import VllmArgs
+from .options import TURBOQUANT, VllmArgs
 
 Kind = Literal["full", "mla", "sliding", "chunked", "cross", "mamba"]
 STATE_ROLES = ("convolution", "state")
 _HEAD_ROLES = ("kv", "k", "v")
-_DTYPES = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "fp4")
+_DTYPES = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "fp4", *TURBOQUANT)
 """Dtypes that vLLM has for K and V. A latent can only have those without scales."""
 _ENTRY_ALIGNMENT = 256
 """Bytes to which V0 aligns a token's latent: 1,152 become 1,280."""
@@ -120,6 +120,10 @@ def _head_spec(heads: list[CacheSpec], args: VllmArgs, block_size: int) -> Layer
     widths = [c.width for c in heads]
     if args.version.pads_values:
         widths = [max(widths, key=int)] * len(widths)
+    if stored.name in TURBOQUANT and (kind != "full" or len({int(width) for width in widths}) > 1):
+        raise NotSupportedError(
+            f"{stored.name} is only supported for full attention with keys and values of one width", "use int4 or fp8"
+        )
     token_bytes = sum(c.rows * stored.row_bytes(width) for c, width in zip(heads, widths, strict=True))
     block_size = args.version.window_block(block_size) if kind == "sliding" else block_size
     return LayerSpec(kind, block_size, token_bytes, _shape(heads), span.reach)

@@ -6,6 +6,7 @@ Versions differ: `versions.py` lists what changed and when.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence, Set
 
 from ...errors import AttncalcError, NotSupportedError
@@ -14,7 +15,7 @@ from ..pipeline import NO_CACHE, LayerCacheSpec, cut_into_stages, layer_by_layer
 from .blocks import VllmLayout, groups_on_stage
 from .groups import KVCacheGroup, group_layers
 from .layer_spec import POOLING_BLOCK, POOLS, WINDOWS, Kind, LayerSpec, layer_specs
-from .options import VllmArgs
+from .options import TURBOQUANT, VllmArgs
 from .packed import is_packed, pack_layers
 from .state_blocks import StateBlocks, align_blocks, state_blocks
 
@@ -40,9 +41,17 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
         first.rows * first.width, "block_size", alignment.block_size if alignment else requested, "tokens per block"
     )
     # equal layers share one tuple: `attncalc fit llama2-70b` makes one spec instead of 80
-    distinct = {id(layer.cached): layer.cached for layer in cached_layers}
-    specs_by_id = {key: tuple(layer_specs(cached, args, block_size)) for key, cached in distinct.items()}
-    staged = [(stage, spec) for stage, layer in layers for spec in specs_by_id[id(layer.cached)]]
+    own_args = _args_of_layers(len(layers), args, is_hybrid=states is not None)
+    distinct = {
+        (id(layer.cached), own.kv_dtype): (layer.cached, own)
+        for layer, own in zip(cached_layers, own_args, strict=True)
+    }
+    specs_by_id = {key: tuple(layer_specs(cached, own, block_size)) for key, (cached, own) in distinct.items()}
+    staged = [
+        (stage, spec)
+        for (stage, layer), own in zip(layers, own_args, strict=True)
+        for spec in specs_by_id[id(layer.cached), own.kv_dtype]
+    ]
     # a drafter's layers cache as much as the model's last attention layer, without pools
     drafted_from = [(stage, spec) for stage, spec in staged if spec.title == WINDOWS]
     attention = drafted_from or [(stage, spec) for stage, spec in staged if spec.kind not in ("mamba", "cross")]
@@ -59,6 +68,16 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
         _check_dcp({group.spec.kind for group in groups}, args)
     notes = tuple(_notes({spec.kind for _, spec in staged}, args, states, has_pools=is_packed(groups)))
     return VllmLayout(args, groups, groups_by_stage, alignment, states, notes)
+
+
+def _args_of_layers(layers: int, args: VllmArgs, *, is_hybrid: bool) -> list[VllmArgs]:
+    """Return the arguments of each layer: TurboQuant leaves the first and the last two in 16 bits, but not of hybrids.
+
+    Source: get_boundary_skip_layers (model_executor/layers/quantization/turboquant/config.py).
+    """
+    ends = min(2, layers // 2) if args.kv_dtype.name in TURBOQUANT and not is_hybrid else 0
+    whole = [dataclasses.replace(args, kv_dtype=args.dtype)] * ends
+    return [*whole, *[args] * (layers - 2 * ends), *whole]
 
 
 def _check_layers(layers: Sequence[tuple[int, LayerCacheSpec]], args: VllmArgs) -> None:
@@ -130,7 +149,10 @@ def _notes(kinds: Set[Kind], args: VllmArgs, states: StateBlocks | None, *, has_
             "concurrency times --max-model-len as tokens: fewer for a shorter length, though as much fits, and "
             "more with fewer --max-num-batched-tokens."
         )
-    elif "mla" in kinds and not args.version.v0:
+    if args.kv_dtype.name in TURBOQUANT:
+        ends = "" if states else " The first and the last two layers stay in 16 bits."
+        yield f"TurboQuant's sizes are those of vLLM 0.23's documentation; its workspaces are not counted.{ends}"
+    if "mla" in kinds and not has_pools and not args.version.v0:
         yield from _latent_notes(args)
     yield from _device_notes(kinds, args)
     if not args.version.source_was_read:

@@ -22,6 +22,9 @@ report; get_batch_defaults then assumes 0."""
 _LONG_CONTEXT = 32 * 1024
 """Tokens of context beyond which V0 splits prompts by default (_set_default_args_v0)."""
 
+TURBOQUANT = ("turboquant_k8v4", "turboquant_4bit_nc", "turboquant_3bit_nc")
+"""Dtypes of TurboQuant. turboquant_k3v4_nc is left out: its K and V have 3.5 bits on average."""
+
 
 def _gibibytes(text: str, name: str) -> int:
     """Return a size in bytes; a bare number is in GiB, as in vLLM's --swap-space."""
