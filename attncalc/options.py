@@ -173,6 +173,17 @@ class Option:
         self.is_axis, self.is_common, self.is_repeated = axis and bool(self.metavar), common, repeated
         self.needs_gpu = needs_gpu
 
+    def but(self, **changes: Any) -> "Option":
+        """Return the option of the same names with other arguments of Option, such as `help` or `metavar`."""
+        arguments: dict[str, Any] = {
+            "help": self.help,
+            "also": self.also,
+            "metavar": self.metavar,
+            "parse": self.parser,
+        }
+        arguments |= {"axis": self.is_axis, "common": self.is_common, "repeated": self.is_repeated}
+        return Option(*self.names, **{**arguments, "needs_gpu": self.needs_gpu, **changes})
+
     @property
     def parameter(self) -> str:
         """The name of its parameter on the command line, which no other option of a command has."""

@@ -333,11 +333,9 @@ class CompareOptions(ComparedModelOptions, CacheDtypeOptions, total=False):
     batch: Annotated[Count | None, options_of(SizeOptions)["batch"]]
     context: Annotated[
         Count | Sequence[Count] | None,
-        Option(
-            *("--context", "-c", "--max-model-len"),
-            also=OTHER_CONTEXTS,
+        options_of(SizeOptions)["context"].but(
             metavar="N,N,...",
-            common=True,
+            parse=None,
             help="Tokens of context, as 32K; several as 4K,32K,128K or 4K:128K:x2. Default: the longest of all models.",
         ),
     ]

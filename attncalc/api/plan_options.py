@@ -50,8 +50,7 @@ TIME, RATE = Parser(_time, "TIME"), Parser(_rate, "N/s")
 def _list_of(kind: Any, field: str, text: str) -> Option:
     """Return an option of `fit` that takes a list here."""
     option = options_of(kind)[field]
-    metavar = f"{option.metavar},..."
-    return Option(*option.names, also=option.also, metavar=metavar, common=option.is_common, help=text)
+    return option.but(metavar=f"{option.metavar},...", parse=None, help=text)
 
 
 class LoadOptions(TypedDict, total=False):
@@ -71,25 +70,13 @@ class LoadOptions(TypedDict, total=False):
     ]
     prompt: Annotated[
         Count | None,
-        Option(
-            *options_of(TrafficOptions)["prompt"].names,
-            also=options_of(TrafficOptions)["prompt"].also,
-            metavar="N",
-            parse=TEXT,
-            common=True,
-            help="Tokens of a prompt, as 4K, or as 1K:8K for any number between; with --output-len.",
+        options_of(TrafficOptions)["prompt"].but(
+            parse=TEXT, help="Tokens of a prompt, as 4K, or as 1K:8K for any number between; with --output-len."
         ),
     ]
     output: Annotated[
         Count | None,
-        Option(
-            "--output-len",
-            also=options_of(TrafficOptions)["output"].also,
-            metavar="N",
-            parse=TEXT,
-            common=True,
-            help="Tokens of an output, as 1K or 100:2K.",
-        ),
+        options_of(TrafficOptions)["output"].but(parse=TEXT, help="Tokens of an output, as 1K or 100:2K."),
     ]
     lengths: Annotated[
         str | os.PathLike[str] | None,
@@ -155,12 +142,8 @@ class ChoiceOptions(TypedDict, total=False):
 
     gpu: Annotated[
         str | Sequence[Any] | None,
-        Option(
-            "--gpu",
-            also=options_of(DeploymentOptions)["gpu"].also,
-            metavar="GPU,...",
-            common=True,
-            help="GPUs to choose from, as h100,h200,mi300x or .yaml files; or all.",
+        options_of(DeploymentOptions)["gpu"].but(
+            metavar="GPU,...", help="GPUs to choose from, as h100,h200,mi300x or .yaml files; or all."
         ),
     ]
     max_gpus: Annotated[
@@ -230,11 +213,8 @@ class PlanEngineOptions(EngineOptions, total=False):
 
     engine: Annotated[
         str | None,
-        Option(
-            "--engine",
-            parse=options_of(DeploymentOptions)["engine"].parser,
-            common=True,
-            help=f"{', '.join(ENGINES)}. Default: vllm; llamacpp for a GGUF file and on a Mac.",
+        options_of(DeploymentOptions)["engine"].but(
+            help=f"{', '.join(ENGINES)}. Default: vllm; llamacpp for a GGUF file and on a Mac."
         ),
     ]
     dcp: Annotated[Count | None, options_of(DeploymentOptions)["dcp"]]
@@ -247,12 +227,8 @@ class PlanSizeOptions(DtypeOptions, total=False):
 
     context: Annotated[
         Count | None,
-        Option(
-            *options_of(SizeOptions)["context"].names,
-            also=options_of(SizeOptions)["context"].also,
-            parse=COUNT,
-            common=True,
-            help="Tokens of the longest request that each replica must take. Default: --prompt and --output-len.",
+        options_of(SizeOptions)["context"].but(
+            help="Tokens of the longest request that each replica must take. Default: --prompt and --output-len."
         ),
     ]
     source_context: Annotated[Count | None, options_of(SizeOptions)["source_context"]]

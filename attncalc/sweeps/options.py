@@ -20,18 +20,13 @@ class RowOptions(TypedDict, total=False):
     ]
     users: Annotated[
         Count | None,
-        Option(
-            *USERS.names,
-            also=USERS.also,
-            parse=COUNT,
+        USERS.but(
             axis=False,
+            common=False,
             help="Concurrent users, for the columns gpus_needed and price_per_hour; with --prompt.",
         ),
     ]
-    price: Annotated[
-        str | Mapping[str, float] | None,
-        Option(*PRICE.names, also=PRICE.also, metavar=PRICE.metavar, axis=False, help=PRICE.help),
-    ]
+    price: Annotated[str | Mapping[str, float] | None, PRICE.but(axis=False, common=False)]
     where: Annotated[
         str | Sequence[str] | None,
         Option(
