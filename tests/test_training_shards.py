@@ -39,7 +39,7 @@ def shards(name: str, folder: Path, gpus: int, tp: int) -> tuple[Shards, Shards]
 
 
 @each("name", MODELS)
-@pytest.mark.parametrize("gpus", [8, 64, 512])
+@pytest.mark.parametrize("gpus", [8, 512])
 def test_fsdp_rounds_each_tensor_up_by_its_first_dimension(tmp_path: Path, name: str, gpus: int) -> None:
     found, expected = shards(name, tmp_path, gpus, 1)
     assert found == expected

@@ -33,15 +33,13 @@ from .fit_tables import (
 )
 from .notes import is_decisive
 from .report import Report, Section, Table, heading, workload_facts
-from .text import height
+from .text import HEIGHT, height
 from .tiers import tiers_table
 from .users import users_section
 
 if TYPE_CHECKING:
     from ..plot.chart import Chart, Picture
 
-_ROWS = 23
-"""Rows of the default screen: those of a terminal of 24, less one for the prompt."""
 VERDICTS: dict[Verdict, str] = {"fits": "FITS", "may_not_fit": "MAY NOT FIT", "does_not_fit": "DOES NOT FIT"}
 
 
@@ -111,7 +109,7 @@ def _answer_tables(answer: Answer, figures: Figures, changes: Sequence[Suggestio
 
 
 def _on_one_screen(report: Report, answer: Answer, figures: Figures, notes: tuple[str, ...]) -> Report:
-    """Return the report with the tables and the notes of the default screen, which has at most _ROWS lines.
+    """Return the report with the tables and the notes of the default screen, which has at most HEIGHT lines.
 
     If all changes take more, then only the best of each cost are shown, without the table of devices.
     """
@@ -126,10 +124,10 @@ def _on_one_screen(report: Report, answer: Answer, figures: Figures, notes: tupl
         )
 
     whole = with_changes(changes, *devices)
-    if len(changes) < 2 or height(whole) <= _ROWS:
+    if len(changes) < 2 or height(whole) <= HEIGHT:
         return whole
     lines = [len(change_rows(change)) for change in changes]
-    room = _ROWS - height(with_changes(changes[:1])) + lines[0]
+    room = HEIGHT - height(with_changes(changes[:1])) + lines[0]
     room = min(room, sum(lines) - 1)  # all changes would fit only without the table of devices
     return with_changes(best_of_each_cost(changes, lines, room))
 

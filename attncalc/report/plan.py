@@ -22,11 +22,9 @@ from .figures import FigureRow, FigureRows, ratio_row
 from .fit_tables import command_table
 from .lists import WIDTH
 from .report import Column, Figure, Report, Table, column_table, number
-from .text import height, table_lines
+from .text import HEIGHT, height, table_lines
 from .users import described, shared
 
-_ROWS = 23
-"""Rows of the screen: those of a terminal of 24, less one for the prompt."""
 _Columns = dict[str, tuple[Column, list[str]]]
 _LEAST_NEEDED = ("limit", "nodes", "worst", "replicas", "TTFT")
 """Columns that are left out of a table that is too wide, in this order."""
@@ -291,7 +289,7 @@ def _nothing(plan: Plan, model: str) -> str:
 def _on_one_screen(report: Report, plan: Plan) -> Report:
     """Return the report with as many rows as a screen has room for: those of the best of each GPU first."""
     rows = _best_of_each_group_first(plan.rows)
-    shown = min(len(rows), _ROWS)
+    shown = min(len(rows), HEIGHT)
     while True:
         chosen = sorted(rows[:shown], key=plan.rows.index)
         left = len(rows) - shown
@@ -302,7 +300,7 @@ def _on_one_screen(report: Report, plan: Plan) -> Report:
         screen = report._replace(
             tables=tuple(_tables(plan, chosen, columns)), shown_notes=(*more, *_notes(plan, hidden))
         )
-        if shown <= 1 or height(screen) <= _ROWS:
+        if shown <= 1 or height(screen) <= HEIGHT:
             return screen
         shown -= 1
 

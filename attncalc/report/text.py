@@ -10,6 +10,9 @@ from .lists import WIDTH, list_lines, wrapped
 from .notes import ALERTS
 from .report import Report, Table
 
+HEIGHT = 23
+"""Lines of a default screen: those of a terminal of 24, less one for the prompt."""
+
 
 def render(report: Report, *, explain: bool = False, width: int = WIDTH) -> str:
     """Return the report in lines of at most `width` columns; only a longer word makes a longer line."""

@@ -19,7 +19,7 @@ from .bar import gib, gib_range
 from .figures import SUM, FigureRow, FigureRows, ratio_row
 from .fit import VERDICTS
 from .report import LABEL, Column, Figure, Report, Table, column_table, workload_facts
-from .text import height
+from .text import HEIGHT, height
 
 if TYPE_CHECKING:
     from ..plot.chart import Picture
@@ -64,9 +64,6 @@ FIGURES = FigureRows(
 )
 SOURCE = "Rajbhandari et al. 2019, arXiv:1910.02054 (states); Korthikanti et al. 2022, arXiv:2205.05198 (activations)"
 
-_ROWS = 23
-"""Rows of the default screen: those of a terminal of 24, less one for the prompt."""
-
 
 class Answer(NamedTuple):
     """A run's answer.
@@ -106,10 +103,10 @@ def train_report(of: Answer, *, full: bool = False) -> Report:
         shown_notes=notes if full else tuple(_short_notes(of, notes)),
         draw=lambda: _picture(of),
     )
-    if full or height(report) <= _ROWS:
+    if full or height(report) <= HEIGHT:
         return report
     shorter = report._replace(tables=(_budget_table(of, figures, with_parts=False), *tables))
-    spare = _ROWS - height(shorter)
+    spare = HEIGHT - height(shorter)
     if spare >= 0 or not of.changes:
         return shorter
     return shorter._replace(tables=(shorter.tables[0], _changes_table(of.changes[: max(1, len(of.changes) + spare)])))
