@@ -132,7 +132,6 @@ class Formula(NamedTuple):
 
     @property
     def has_symbols(self) -> bool:
-        """Return whether the formula holds a symbol."""
         return any(isinstance(token, Symbol) for token, _ in self.tokens)
 
     @property
@@ -350,7 +349,6 @@ def exact_div(a: int, b: int) -> int:
 
 
 def ceil_div(a: int, b: int) -> int:
-    """Return a / b rounded up."""
     return derived(_ceil_div, partial(_call, "ceil", a, b, joined_by="/"), a, b)
 
 

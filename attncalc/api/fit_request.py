@@ -173,7 +173,6 @@ def fit_request(
 
 
 def _of(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the options of a TypedDict."""
     return {name: values[name] for name in kind.__annotations__ if name in values}
 
 

@@ -32,13 +32,11 @@ Text = str | None
 
 
 def option(*names: str, metavar: str, help: str, parser: Callable[[str], Any] | None = None) -> typer.models.OptionInfo:
-    """Return an option that takes a value."""
     info: typer.models.OptionInfo = typer.Option(*names, metavar=metavar, help=help, parser=parser)
     return info
 
 
 def declared(kind: Any, field: str) -> typer.models.OptionInfo:
-    """Return an option that a TypedDict declares."""
     info: typer.models.OptionInfo = typer_option(options_of(kind)[field])
     return info
 

@@ -103,7 +103,6 @@ def _merge_kinds(keys_by_kind: Mapping[str, dict[str, Schema]]) -> dict[str, Sch
 
 @cache
 def kind_keys(name: str) -> dict[str, Schema]:
-    """Return the keys of a kind of attention."""
     return _fields(KINDS[name])
 
 
@@ -302,7 +301,6 @@ def keys_of_layer(kind: str) -> tuple[str, ...]:
 
 @cache
 def layer_keys() -> dict[str, Schema]:
-    """Return the keys of layers of every kind."""
     kinds = "; ".join(f"{name}: {(kind.__doc__ or '').splitlines()[0].rstrip('.')}" for name, kind in KINDS.items())
     return {
         "attention": _key({"enum": list(KINDS)}, f"kind of attention. {kinds}", "grouped"),

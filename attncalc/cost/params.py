@@ -40,7 +40,6 @@ class LayerParams(NamedTuple):
 
     @property
     def total(self) -> Quantity:
-        """Return all parameters of the group."""
         return sum_named(
             {
                 "attention": (self.attention_total, "parameters of attention"),

@@ -134,7 +134,6 @@ class Engine(Generic[Args]):
 
     @property
     def args(self) -> type[Any]:
-        """The class of its arguments."""
         raise NotImplementedError
 
     def check_options(self, options: Mapping[str, Any]) -> None:
@@ -164,7 +163,6 @@ class Engine(Generic[Args]):
         return args
 
     def cache_dtypes(self, args: Args) -> tuple[DType, DType]:
-        """Return the dtypes of K and of V."""
         return args.kv_dtype, args.kv_dtype
 
     def sizes(self, size: Mapping[str, Any], args: Mapping[str, Any]) -> Mapping[str, Any]:

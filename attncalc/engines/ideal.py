@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 
 class Ideal(PerLayerEngine["EngineArgs"]):
-    """The ideal engine."""
-
     name = title = "ideal"
     splits = frozenset({"pp"})
 

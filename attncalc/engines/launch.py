@@ -26,8 +26,6 @@ class NoCommandError(Exception):
 
 
 class LaunchFacts(NamedTuple):
-    """What a command starts."""
-
     args: Any  # the engine's arguments, of its own class
     model: ModelSpec
     served: str  # the model's path or repository

@@ -175,7 +175,6 @@ class Roof(NamedTuple):
 
     @property
     def roof(self) -> tuple[tuple[float, float], ...]:
-        """The corners of the roof."""
         low, high = self.x_range
         return ((low, low * self.bandwidth), (self.ridge, self.peak), (high, self.peak))
 

@@ -47,7 +47,6 @@ def fit_facts(answer: Answer, summary: str) -> dict[str, Any]:
 
 
 def engine_facts(result: FitResult) -> dict[str, Any]:
-    """Return the keys of one engine."""
     return {
         "name": result.resolved.engine.name,
         "engine_version": result.layout.version,

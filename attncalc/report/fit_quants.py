@@ -20,8 +20,6 @@ from .users import users_section
 
 
 class _Quant(NamedTuple):
-    """A quant of the model."""
-
     name: str  # its type, or its file
     answer: Answer
     figures: Figures

@@ -325,7 +325,6 @@ def _notes(model: ModelSpec, workload: Workload, counted: Flops, overtake: Quant
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of the report."""
     from .schemas.attention import of_layer_groups
 
     meaning = "The FLOPs of a prefill, a decode step or a training step."

@@ -289,7 +289,6 @@ def find_terms(words: str) -> list[str]:
 
 
 def term_report(name: str) -> Report:
-    """Return a term on one screen."""
     term = TERMS[name]
     lines = [["formula"], *([f"  {line}"] for line in term.formula), [""]] if term.formula else []
     example = [["example"], *([f"  {text}"] for text in term.example)]
@@ -299,7 +298,6 @@ def term_report(name: str) -> Report:
 
 
 def terms_report() -> Report:
-    """Return the list of all terms."""
     rows = tuple((name, term.title) for name, term in TERMS.items())
     table = Table((Column(align="left"), Column(align="left")), rows)
     heading = f"{len(TERMS)} terms  'attncalc explain kv-cache' explains one"

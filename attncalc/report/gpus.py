@@ -73,7 +73,6 @@ def gpus_report(gpus: Sequence[Gpu], *, sort: str | None = None, named: bool = F
 
 
 def gpu_report(gpu: Gpu) -> Report:
-    """Return all facts of one GPU with their sources."""
     figures = gpu_figures(gpu)
     peaks = [figure for figure in figures if figure.unit == FLOP_PER_SECOND]
     ridges = [figure for figure in figures if figure.unit == NO_UNIT]
@@ -136,7 +135,6 @@ def _of_dtype(gpu: Gpu, dtype: str, speed: int) -> Iterator[Figure]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of both reports."""
     from .schemas import parts as p
 
     facts = {

@@ -10,7 +10,6 @@ from .formats import Rows
 
 
 def write(rows: Rows, file: IO[str]) -> None:
-    """Write the rows."""
     encode = json.JSONEncoder(ensure_ascii=False).encode
     for row in rows.rows:
         file.write(encode(dict(zip(rows.names, row, strict=True))) + "\n")

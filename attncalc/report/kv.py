@@ -262,7 +262,6 @@ def _storage_notes(model: ModelSpec, engine: str) -> list[str]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of the report."""
     from .schemas.attention import of_layer_groups
 
     return of_layer_groups(

@@ -196,7 +196,6 @@ def _notes(model: ModelSpec, workload: Workload, largest: LayerActivations) -> t
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of the report."""
     from .schemas import parts as p
     from .schemas.attention import DEFINITIONS
 

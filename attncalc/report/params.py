@@ -201,7 +201,6 @@ def _notes(model: ModelSpec, counted: Params) -> tuple[str, ...]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of the report."""
     from .schemas.attention import of_layer_groups
 
     meaning = "The parameters of a model: attention by matrix, MLP, embedding, total."

@@ -101,7 +101,6 @@ _NOTHING = dict.fromkeys(FIGURES)
 
 
 def plan_report(plan: Plan) -> Report:
-    """Return the report of a plan."""
     best = plan.rows[0] if plan.rows else None
     layers = tuple((row_facts(row), row_figures(row)) for row in plan.rows)
     report = Report(
@@ -569,7 +568,6 @@ def _search_facts(plan: Plan) -> dict[str, Any]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of the report."""
     from .schemas import parts as p
 
     none = "if nothing serves them"

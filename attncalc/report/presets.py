@@ -190,7 +190,6 @@ def _attention(model: ModelSpec) -> str:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of the report of presets."""
     from .schemas import parts as p
 
     facts = {

@@ -76,7 +76,6 @@ class Run:
 
     @property
     def dtype(self) -> str:
-        """The dtype that the layers ran in."""
         return str(self.facts["dtype"])
 
     @property
@@ -128,7 +127,6 @@ def is_empty(record: Document) -> bool:
 
 
 def record_runs(record: Document) -> list[Run]:
-    """Return the runs of a record."""
     return [Run(facts, record["columns"]) for facts in record["runs"]]
 
 

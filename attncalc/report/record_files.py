@@ -43,8 +43,6 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 class RecordFiles(NamedTuple):
-    """The page and its JSON."""
-
     page: Path
     data: Path
 

@@ -172,7 +172,6 @@ def _device(facts: Mapping[str, str | None]) -> str:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of the report."""
     from .schemas import parts as p
 
     arguments = p.text("the arguments of attncalc verify")

@@ -84,7 +84,6 @@ class Answer(NamedTuple):
 
 
 def train_report(of: Answer, *, full: bool = False) -> Report:
-    """Return the report of one run."""
     result, run = of.result, of.result.run
     figures = {figure.name: figure for figure in train_figures(of)}
     notes = tuple(_notes(of))
@@ -144,7 +143,6 @@ def _budget_table(of: Answer, figures: dict[str, Figure], *, with_parts: bool) -
 
 
 def train_figures(of: Answer) -> tuple[Figure, ...]:
-    """Return the figures of a run."""
     run, budget = of.result.run, of.result.budget
     states, parts = budget.states, budget.activations
     at_peak = {
@@ -320,14 +318,12 @@ def verdict_text(of: Answer) -> str:
 
 
 def hardware_text(gpu: Gpu | None, gpus: int) -> str:
-    """Return the GPUs in words."""
     if gpu is None:
         return plural(gpus, "GPU")
     return f"{count(gpus)} x {gpu.title}" if gpus > 1 else f"one {gpu.title}"
 
 
 def _facts(run: Training, searched: str = "") -> tuple[str, ...]:
-    """Return the run in words."""
     split = {"tp": run.tp, "pp": run.pp, "cp": run.cp, "ep": run.ep}
     sizes = {name: "?" if searched == name else count(getattr(run.workload, name)) for name in ("batch", "context")}
     batch = f"{sizes['batch']} x {sizes['context']} tokens"
@@ -514,7 +510,6 @@ def _extra(of: Answer) -> dict[str, Any]:
 
 
 def schema() -> dict[str, Any]:
-    """Return the JSON Schema of the report."""
     from .schemas import parts as p
 
     count_of = {name: p.whole(f"{name}-parallel GPUs", 1) for name in ("dp", "tp", "pp", "cp", "ep")}

@@ -24,7 +24,6 @@ def render(report: Report, *, explain: bool = False) -> str:
 
 
 def write(rows: Rows, file: IO[str]) -> None:
-    """Write the rows of a sweep."""
     comma_separated.write(rows, file, "excel-tab")
 
 

@@ -172,7 +172,6 @@ def _tables(
 
 
 def _notes(verified: VerifiedModel, *, full: bool, lists_checks: bool) -> Iterator[str]:
-    """Yield the notes of the screen."""
     result = verified.result._replace(skipped=_skipped(verified))
     more = ["" if lists_checks else "every check", "the bound of each time" if result.times else ""]
     yield from failure_notes(result.checks)

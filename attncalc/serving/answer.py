@@ -97,7 +97,6 @@ class Answer:
 
     @property
     def resolved(self) -> ResolvedRequest:
-        """The complete request."""
         return self.result.resolved
 
     @cached_property

@@ -31,7 +31,6 @@ class ServingConfig(NamedTuple):
 
     @classmethod
     def of(cls, resolved: ResolvedRequest) -> ServingConfig:
-        """Return the settings of a complete request."""
         args = resolved.args
         k, v = resolved.engine.cache_dtypes(args)
         return cls(

@@ -64,7 +64,6 @@ class FitResult(NamedTuple):
 
     @property
     def request(self) -> FitRequest:
-        """The request that was answered."""
         return self.resolved.request
 
     @property

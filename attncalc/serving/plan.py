@@ -155,7 +155,6 @@ class Row(NamedTuple):
 
     @property
     def gpus(self) -> int:
-        """GPUs of all replicas."""
         return self.replicas * self.candidate.split.gpus
 
     @property
@@ -306,7 +305,6 @@ class _Search:
             self._refused[request.gpu.name] = reasons[0]
 
     def found(self, requests: Sequence[FitRequest], *, complete: bool) -> Found:
-        """Return what was found."""
         return Found(tuple(requests), tuple(self._candidates), self._tried, self._pruned, self._refused, complete)
 
 
@@ -527,14 +525,11 @@ class Size(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """The replicas of one pool."""
-
     candidate: Candidate
     replicas: int
 
     @property
     def gpus(self) -> int:
-        """GPUs of the pool."""
         return self.replicas * self.candidate.split.gpus
 
 
@@ -561,7 +556,6 @@ class Pools(NamedTuple):
 
     @property
     def gpus(self) -> int:
-        """GPUs of both pools."""
         return self.prefill.gpus + self.decode.gpus
 
     @property

@@ -38,7 +38,6 @@ class Space(NamedTuple):
 
     @property
     def sizes(self) -> tuple[Sequence[int] | None, ...]:
-        """The sizes that are given."""
         return self.tp, self.pp, self.dp, self.attn_dp
 
 

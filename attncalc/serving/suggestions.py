@@ -54,7 +54,6 @@ class _Change(NamedTuple):
     cost: int = 0  # what it costs, as in Suggestion
 
     def apply(self, request: FitRequest) -> FitRequest:
-        """Return the changed request."""
         changed = request.with_workload(**self.workload).with_engine_args(**self.engine_args)
         return dataclasses.replace(changed, **self.fields)
 

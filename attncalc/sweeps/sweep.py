@@ -154,7 +154,6 @@ class Sweep:
         return self.axes, self.columns, self._flags, self.need, self.selection, self.with_train
 
     def with_columns(self, columns: Sequence[str]) -> Sweep:
-        """Return the sweep with other figures."""
         return type(self)(self.axes, columns, self._flags, self.need, self.selection, with_train=self.with_train)
 
     def rows(self, escape: Callable[[str], str] = str) -> Iterator[Row]:

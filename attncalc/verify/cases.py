@@ -51,7 +51,6 @@ class Case(NamedTuple):
 
     @property
     def mask(self) -> Mask:
-        """The mask of its queries."""
         return Mask("bidirectional") if self.crosses else self.stack.mask
 
     @property

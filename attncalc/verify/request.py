@@ -50,7 +50,6 @@ class VerifyRequest(NamedTuple):
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The torch.dtype."""
         return DTYPES[self.dtype]
 
     def prefill(self, context: int | None = None) -> Workload:

@@ -28,7 +28,6 @@ class Since(NamedTuple):
     source: str
 
     def __bool__(self) -> bool:
-        """Whether the installed torch has it."""
         return torch_version() >= self.version
 
 

@@ -104,7 +104,6 @@ class Block:
         return tensor.elements if tensor else 0
 
     def error(self, problem: str) -> AttncalcError:
-        """Return an error about the block."""
         return self.keys.error(f"block {count(self.number)} {problem}")
 
     def divide(self, width: int, heads: int, what: str) -> int:

@@ -72,7 +72,6 @@ class GgufTensor(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return its bytes."""
         return self.type.tensor_bytes(self.shape)
 
 
@@ -149,7 +148,6 @@ class Cursor:
         self._buffer = bytearray()
 
     def broken(self, problem: str) -> AttncalcError:
-        """Return an error about the file."""
         return AttncalcError(f"{self.source.name}: {problem}", "fetch the file again, or convert the model again")
 
     def take(self, length: int) -> int:

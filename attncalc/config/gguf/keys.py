@@ -36,7 +36,6 @@ class Keys:
         self.architecture = name
 
     def error(self, problem: str) -> AttncalcError:
-        """Return an error about the file."""
         return AttncalcError(f"{self.file}: {problem}", _TIP)
 
     def check(self) -> None:

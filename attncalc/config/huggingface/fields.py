@@ -232,7 +232,6 @@ class Fields(Mapping[str, Any]):
         return bool(value == default or not (value or default))
 
     def is_of_class(self, name: str) -> bool:
-        """Return whether the class has a field of that name."""
         return name in self._class.defaults
 
 

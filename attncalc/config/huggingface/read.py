@@ -147,7 +147,6 @@ class _Reader:
         return list(towers(self.fields))
 
     def keys(self, file: str, title: str) -> dict[str, Any]:
-        """Return the keys of the model file."""
         family = self.family
         data = {"title": self._title(title), **self._model_keys()}
         if not family.assumed:

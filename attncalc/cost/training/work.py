@@ -51,7 +51,6 @@ class Duration(NamedTuple):
 
 
 def work(run: Training) -> Work:
-    """Return the FLOPs of a step."""
     of_batch = flops(run.model, run.workload)
     batches = symbol("micro_batches", run.dp * run.accumulation, "micro-batches of a step, of all GPUs")
     exact = of_batch.total - of_batch.recomputation if of_batch.recomputation else of_batch.total

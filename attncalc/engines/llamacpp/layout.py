@@ -64,7 +64,6 @@ class LlamaCppLayout:
 
     @property
     def args(self) -> LlamacppArgs:
-        """The arguments."""
         return self.start.args
 
     @property

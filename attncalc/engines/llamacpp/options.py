@@ -168,8 +168,6 @@ class LlamacppOptions(SplitCacheOptions, total=False):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LlamacppArgs(EngineArgs):
-    """The arguments of llama.cpp."""
-
     kv_dtype_k: DType | None = None  # dtype of K if it differs from V's
     kv_dtype_v: DType | None = None  # dtype of V if it differs from K's
     kv_dtype_k_draft: DType | None = None  # dtype of K of the drafter's cache; None for fp16
@@ -209,7 +207,6 @@ class LlamacppArgs(EngineArgs):
 
     @property
     def types(self) -> tuple[DType, DType]:
-        """The dtypes of K and of V."""
         return self.kv_dtype_k or self.kv_dtype, self.kv_dtype_v or self.kv_dtype
 
     @property
@@ -219,12 +216,10 @@ class LlamacppArgs(EngineArgs):
 
     @property
     def has_draft_context(self) -> bool:
-        """Whether a drafter has a context of its own."""
         return bool(self.speculative_model or self.speculative_layers)
 
     @property
     def slots(self) -> int:
-        """Slots of the server."""
         return self.sequences or self.batch or 1
 
     @property

@@ -33,8 +33,6 @@ _NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet", "hqq", "torchao", "fbg
 
 
 class Sglang(Engine[SglangArgs]):
-    """SGLang."""
-
     name = "sglang"
     title = "SGLang"
     args = SglangArgs

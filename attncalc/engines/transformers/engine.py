@@ -31,8 +31,6 @@ _QUANTIZED_ROLES = ("kv", "k", "v", "latent")
 
 
 class Transformers(PerLayerEngine[TransformersArgs]):
-    """Hugging Face transformers."""
-
     name = title = "transformers"
     args = TransformersArgs
     options = (VersionOptions, TransformersOptions)

@@ -35,8 +35,6 @@ _NEVER_LOADED = ("mlx", "exl2", "exl3", "eetq", "bitnet")
 
 
 class Vllm(Engine[VllmArgs]):
-    """vLLM."""
-
     name = "vllm"
     title = "vLLM"
     args = VllmArgs

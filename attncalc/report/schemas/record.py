@@ -24,7 +24,6 @@ def _row(name: str) -> p.Schema:
 
 
 def _columns(name: str) -> p.Schema:
-    """Return the schema of the list of the columns."""
     columns = list(_ROWS[name])
     return {"enum": [columns, columns[: -_ADDED[name]]]} if name in _ADDED else {"const": columns}
 

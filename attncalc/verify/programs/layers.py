@@ -52,11 +52,9 @@ class _Measured:
         self._plan, self._device = plan, device
 
     def add(self, case: Case, checks: Iterable[Check]) -> None:
-        """Add checks of one layer."""
         self.checks += (check._replace(of=case.name) for check in checks)
 
     def result(self) -> VerifyResult:
-        """Return it as a result."""
         limits = list(self._plan.shortened)
         if not self._device.measures_memory:
             limits.append(f"Peak memory is not checked: torch does not report it on {self._device.type}.")

@@ -125,8 +125,6 @@ class _Pace:
 
 
 class _Recorder:
-    """The state of one record."""
-
     def __init__(
         self,
         steps: Sequence[Step],

@@ -164,7 +164,6 @@ class TransformersModel:
 
     @property
     def is_encoder_decoder(self) -> bool:
-        """Whether it is an encoder-decoder model."""
         return bool(getattr(self.model.config, "is_encoder_decoder", False))
 
     @property
