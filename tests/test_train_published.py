@@ -109,6 +109,21 @@ def test_activations_are_those_of_megatrons_report(
     assert above * of_layers / below == pytest.approx(expected, rel=1e-12)
 
 
+def test_deepspeeds_step_has_a_shard_of_gradients_three_times_and_its_backward_pass_a_bucket() -> None:
+    # N = 6.7 billion on 2 GPUs: 2 N of weights, 12 N / 2 of states, and of the gradients a shard of 2 N / 2, its copy
+    # in one tensor and that in fp32 (stage_1_and_2.py, step); with more GPUs the peak is in the backward pass
+    model = load("llama2-7b")
+    n = int(params(model).total)
+    at_step, in_backward = (
+        stage_budget(run, run.stages[0], plain=True)
+        for gpus in (2, 64)
+        for run in [Training(model, Workload.train(1, 128), gpus=gpus, zero=2)]
+    )
+    assert at_step.peak.name == "optimizer step"
+    assert at_step.allocated - int(at_step.workspaces) == 2 * n + 12 * n // 2 + (2 + 2 + 4) * n // 2
+    assert in_backward.held("communication") == 500_000_000 * 2  # reduce_bucket_size in 16 bits
+
+
 def test_deepspeeds_estimates_are_our_states_and_its_fp32_gradients() -> None:
     # deepspeed/runtime/zero/stage_1_and_2.py, estimate_zero2_model_states_mem_needs: 4 N + 16 N / GPUs. Its docs:
     # 2851M parameters on 8 GPUs need 15.93 GiB per GPU. It counts whole 16-bit gradients, and fp32 ones for the step.

@@ -13,11 +13,12 @@ from tables import each
 
 from attncalc import load
 from attncalc.verify import need_torch
+from attncalc.what_if import what_if
 
 need_torch()
 
 sys.path.append(str(REPOSITORY / "tools"))
-from training_shards import Shards, every_layer, predicted, run_of, without_others  # noqa: E402
+from training_shards import Shards, every_layer, peaks, predicted, run_of, without_others  # noqa: E402
 
 GATED = OPTIONS.replace("sinks: true\n", "")
 POSITIONS = MHA.replace("rmsnorm", "layernorm") + "bias: true\nfused: true\nlearned_positions: 64\n"
@@ -50,6 +51,16 @@ def test_fsdp_rounds_each_tensor_up_by_its_first_dimension(tmp_path: Path, name:
 def test_a_tensor_parallel_rank_holds_its_part_alone_and_with_fsdp(tmp_path: Path, name: str, gpus: int) -> None:
     found, expected = shards(name, tmp_path, gpus, 2)
     assert found == expected
+
+
+@each(
+    ("gpus", "tp", "tokens"),
+    [(64, 8, 4096), (64, 1, 16)],  # the peak is in the backward pass of the loss, and of the embedding
+)
+def test_the_peak_is_that_of_all_tensors_of_a_rank(gpus: int, tp: int, tokens: int) -> None:
+    model = every_layer(what_if(load("llama3-8b"), layers=2))
+    peak, of_train = peaks(run_of(model, gpus, tp, tokens))
+    assert of_train == pytest.approx(peak, rel=0.0005)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")

@@ -1,11 +1,12 @@
-"""Compare the shards of torch's own FSDP2 and tensor parallelism with the formulas of `train`, at full sizes.
+"""Compare the shards and the peak of torch's own FSDP2 and tensor parallelism with the formulas of `train`.
 
     python tools/training_shards.py llama3-8b --gpus 8,64,512
     python tools/training_shards.py llama3-8b --gpus 64 --tp 8
+    python tools/training_shards.py llama3-8b --gpus 8,64 --peak 4096
     python tools/training_shards.py small.yaml --gpus 2,4 --real
 
 Rank 0 trains for a step in a process group of which the other ranks do not exist, with tensors that have no memory;
-with --real all ranks exist as processes.
+with --real all ranks exist as processes. --peak counts all tensors of a second step with so many tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 import sys
 import tempfile
 import traceback
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +27,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate
@@ -35,6 +38,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from attncalc import load
 from attncalc.cost.training.setup import Training
 from attncalc.cost.training.states import states
+from attncalc.cost.training.step import most_loaded
 from attncalc.model import ModelSpec
 from attncalc.records import NamedTuple
 from attncalc.verify.layers.base import AttentionLayer
@@ -59,10 +63,10 @@ class Shards(NamedTuple):
     states: int
 
 
-def run_of(model: ModelSpec, gpus: int, tp: int = 1) -> Training:
+def run_of(model: ModelSpec, gpus: int, tp: int = 1, tokens: int = TOKENS, recompute: str = "none") -> Training:
     """Return the run of `attncalc train --gpus N --tp N --fsdp`, or without --fsdp if --tp uses all GPUs."""
     fields: dict[str, Any] = {"param_dtype": "fp32", "grad_dtype": "fp32", "master": False}
-    workload = Workload.train(1, TOKENS, dtype="bf16" if gpus > tp else "fp32")
+    workload = Workload.train(1, tokens, dtype="bf16" if gpus > tp else "fp32", recompute=recompute)
     return Training(model, workload, gpus=gpus, tp=tp, zero=3 if gpus > tp else 0, **fields)
 
 
@@ -88,14 +92,15 @@ def every_layer(model: ModelSpec) -> ModelSpec:
     return dataclasses.replace(small, stacks=tuple(stacks))
 
 
-def measured(run: Training, *, is_fake: bool = False) -> Shards:
-    """Train for a step on this rank of the process group that exists, and return what it holds."""
+def _divided(run: Training, mode: AbstractContextManager[Any]) -> TrainedModel:
+    """Return the model of this rank of the process group that exists."""
     meshes = init_device_mesh("cpu", (run.ranks, run.tp), mesh_dim_names=("dp", "tp"))
     dp, tp = meshes["dp"], meshes["tp"]
-    mode = FakeTensorMode(allow_non_fake_inputs=True) if is_fake else nullcontext()
     with mode:
         model = TrainedModel(run.model)
         model.tie()
+        for layer in model.layers:
+            layer.recompute = run.workload.recompute == "full"
         if run.tp > 1:
             _divide(model, tp)
     if run.ranks > 1:  # outside of the mode, since a mesh reads its own values
@@ -103,6 +108,13 @@ def measured(run: Training, *, is_fake: bool = False) -> Shards:
         for layer in model.layers:
             fully_shard(layer, mesh=dp, mp_policy=mixed)
         fully_shard(model, mesh=dp, mp_policy=mixed)
+    return model
+
+
+def measured(run: Training, *, is_fake: bool = False) -> Shards:
+    """Train for a step on this rank of the process group that exists, and return what it holds."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True) if is_fake else nullcontext()
+    model = _divided(run, mode)
     with mode:
         optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
         model(torch.zeros(1, TOKENS, dtype=torch.long), "flash").backward()
@@ -115,7 +127,7 @@ def _divide(model: TrainedModel, mesh: Any) -> None:
     """Divide the matrices over the ranks of a mesh, as Megatron does: the first ones by rows, the last by columns."""
     styles: dict[str, ParallelStyle] = {
         "embedding": RowwiseParallel(input_layouts=Replicate()),
-        "head": ColwiseParallel(output_layouts=Replicate()),
+        "head": ColwiseParallel(),  # each rank computes a loss of its logits
     }
     for path, module in model.named_modules():
         if isinstance(module, AttentionLayer):
@@ -136,6 +148,33 @@ def without_others(run: Training, *, is_fake: bool = False) -> Shards:
         return measured(run, is_fake=is_fake)
     finally:
         dist.destroy_process_group()
+
+
+def peaks(run: Training) -> tuple[int, int]:
+    """Return the most bytes that all tensors of rank 0 hold in a step, and what is predicted without workspaces."""
+    dist.init_process_group("fake", rank=0, world_size=run.gpus, store=FakeStore())
+    try:
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        model = _divided(run, mode)
+        with mode:
+            optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+            tokens = torch.zeros(1, run.workload.context, dtype=torch.long)
+            tracker = FSDPMemTracker(model, optimizer) if run.ranks > 1 else MemTracker()
+            if run.ranks > 1:
+                tracker.track_inputs((tokens,))
+            else:
+                tracker.track_external(model, optimizer, tokens)
+            for _ in range(2):
+                with tracker:
+                    model(tokens, "flash").backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+                tracker.reset_mod_stats()
+        (held,) = tracker.get_tracker_snapshot("peak").values()
+    finally:
+        dist.destroy_process_group()
+    budget = most_loaded(run, plain=True)
+    return held["Total"], budget.allocated - int(budget.workspaces)
 
 
 def in_processes(run: Training) -> Shards:
@@ -170,11 +209,18 @@ def main() -> None:
     parser.add_argument("--gpus", default="8,64,512")
     parser.add_argument("--tp", default="1")
     parser.add_argument("--real", action="store_true")
+    parser.add_argument("--peak", type=int, help="compare the peak of a step with so many tokens")
+    parser.add_argument("--recompute", default="none")
     given = parser.parse_args()
     model = every_layer(load(given.model))
     differ = False
     for gpus, tp in ((gpus, tp) for gpus in map(int, given.gpus.split(",")) for tp in map(int, given.tp.split(","))):
-        run = run_of(model, gpus, tp)
+        run = run_of(model, gpus, tp, given.peak or TOKENS, given.recompute)
+        if given.peak:
+            peak, of_train = peaks(run)
+            line = f"{gpus} GPUs, tp {tp}, {given.peak} tokens: peak {peak:,} B, predicted {of_train / peak - 1:+.2%}"
+            sys.stdout.write(f"{line}\n")
+            continue
         found, expected = in_processes(run) if given.real else without_others(run, is_fake=True), predicted(run)
         for name, value in found._asdict().items():
             error = value - getattr(expected, name)

@@ -147,7 +147,7 @@ def train_figures(of: Answer) -> tuple[Figure, ...]:
     states, parts = budget.states, budget.activations
     at_peak = {
         name: total(held.size for held in budget.peak.held if held.name == name)
-        for name in ("activations", "gradients", "logits", "temporary")
+        for name in ("activations", "gradients", "logits", "temporary", "communication")
     }
     weights = total((states.weights, states.frozen_weights))
     optimizer = total((states.master, states.moments))
@@ -157,7 +157,6 @@ def train_figures(of: Answer) -> tuple[Figure, ...]:
             ("weights", weights, "bytes of the weights"),
             ("optimizer_states", optimizer, "bytes of the optimizer's states"),
             ("references", states.references, "bytes of reference models"),
-            ("communication", budget.communication, "bytes of buffers"),
             ("workspaces", budget.workspaces, "bytes of cuBLAS's workspaces"),
             *((name, value, f"bytes of {name} at the peak") for name, value in at_peak.items()),
         )
@@ -190,7 +189,7 @@ def train_figures(of: Answer) -> tuple[Figure, ...]:
         gradients_at_peak=at_peak["gradients"],
         activations_at_peak=at_peak["activations"],
         references=states.references,
-        communication=budget.communication,
+        communication=at_peak["communication"],
         workspaces=budget.workspaces,
         allocated=allocated,
         needed_low=needed[0],

@@ -21,8 +21,8 @@ from .states import States, states
 WORKSPACE, WORKSPACE_HOPPER = 65 * MIB // 8, 32 * MIB
 """Bytes of cuBLAS's workspace, 4096 KiB x 2 and 16 KiB x 8, or 32 MiB on Hopper; the threads of the forward and of the
 backward pass have one each (aten/src/ATen/cuda/CublasHandlePool.cpp)."""
-DEEPSPEED_BUCKET = 500_000_000
-"""Elements of DeepSpeed's reduce_bucket_size and allgather_bucket_size (deepspeed/runtime/zero/config.py)."""
+DEEPSPEED_BUCKET, DEEPSPEED_LIVE, DEEPSPEED_GROUP = 500_000_000, 10**9, 10**9
+"""Elements of DeepSpeed's reduce_bucket_size, max_live_parameters and sub_group_size (runtime/zero/config.py)."""
 
 
 class Held(NamedTuple):
@@ -64,7 +64,6 @@ class StageBudget(NamedTuple):
         states: weights, gradients, optimizer states.
         saved: what one micro-batch saves.
         activations: bytes of the activations of all micro-batches in flight, by part.
-        communication: bytes of buffers for communication.
         workspaces: bytes of cuBLAS's workspaces.
         moments: the moments that may be the peak.
     """
@@ -73,7 +72,6 @@ class StageBudget(NamedTuple):
     states: States
     saved: StageSaved
     activations: dict[str, Quantity]
-    communication: Quantity
     workspaces: Quantity
     moments: tuple[StepMoment, ...]
 
@@ -91,7 +89,7 @@ class StageBudget(NamedTuple):
     @property
     def always(self) -> int:
         """Return the bytes that are held at every moment."""
-        return self.resident + int(self.communication) + int(self.workspaces)
+        return self.resident + int(self.workspaces)
 
     @property
     def allocated(self) -> int:
@@ -109,8 +107,8 @@ def stage_budget(run: Training, stage: Stage, *, plain: bool = False) -> StageBu
     held, saved = states(run, stage), stage_saved(run, stage, model)
     in_flight = _in_flight(stage)
     parts = {part: quantity(in_flight(size)) for part, size in kept_parts(run, saved).items() if size}
-    moments = tuple(_moments(run, stage, model, held, saved, parts))
-    return StageBudget(stage, held, saved, parts, _communication(run, stage, held), _workspaces(run), moments)
+    moments = tuple(_Moments(run, stage, model, held, saved, parts))
+    return StageBudget(stage, held, saved, parts, _workspaces(run), moments)
 
 
 def budgets(run: Training, *, plain: bool = False) -> tuple[StageBudget, ...]:
@@ -145,40 +143,69 @@ def _workspaces(run: Training) -> Quantity:
     return quantity(2 * size)
 
 
-def _moments(
-    run: Training, stage: Stage, model: ModelSpec, held: States, saved: StageSaved, parts: dict[str, Quantity]
-) -> Iterator[StepMoment]:
-    """Yield the moments of a step that may be its peak."""
-    kept = Held("activations", "activations kept for the backward pass", total(parts.values()))
-    grads = Held("gradients", "gradients", held.gradients)
-    always = (grads,) if run.accumulation > 1 else ()
-    logits: tuple[Held, ...] = ()
-    if stage.is_last and model.head and model.head.kind == "lm":
-        if run.holds_logits and run.loss == "full":
+class _Moments:
+    """The moments of a step that may be its peak."""
+
+    def __init__(
+        self, run: Training, stage: Stage, model: ModelSpec, held: States, saved: StageSaved, parts: dict[str, Quantity]
+    ) -> None:
+        self.run, self.stage, self.model, self.held, self.saved = run, stage, model, held, saved
+        self.kept = Held("activations", "activations kept for the backward pass", total(parts.values()))
+        self.grads = Held("gradients", "gradients", held.gradients)
+        self.always = (self.grads,) if run.accumulation > 1 else ()
+        self.of_head = _head_gradients(run, stage, model, held)
+        self.buffers = _communication(run, stage, held)
+        # the same gradients at every moment of the layers
+        self.is_whole = not _reduces_layers(run) and (bool(self.always) or run.in_backward)
+        self.has_loss = bool(stage.is_last and model.head and model.head.kind == "lm")
+        self.logits: tuple[Held, ...] = ()
+        if self.has_loss and run.holds_logits and run.loss == "full":
             size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
             output = quantity(saved.tokens * (model.vocab_size or 0) * size)
-            logits = (Held("logits", "the model's output, which the loop holds", output),)
-        # In chunks, the head has gradients of the first ones while the loss of another is differentiated.
-        with_loss = always or (() if run.loss == "full" else _head_gradients(run, stage, model, held))
-        yield StepMoment("backward pass of the loss", (*with_loss, kept, *logits, *_loss(run, model, saved)))
-    is_whole = bool(always) or run.in_backward  # the same gradients at every moment of the layers
-    first = (grads,) if is_whole else _head_gradients(run, stage, model, held)
-    before_embedding = grads
-    embedding = _embedding_gradient(run, stage, held)
-    if embedding is not None:
-        if not (_is_tied(model) or is_whole):
-            before_embedding = grads._replace(size=quantity(grads.size - embedding))
+            self.logits = (Held("logits", "the model's output, which the loop holds", output),)
+
+    def __iter__(self) -> Iterator[StepMoment]:
+        run, stepping = self.run, _stepping(self.run, self.held)
+        if self.has_loss:
+            # In chunks, the head has gradients of the first ones while the loss of another is differentiated.
+            with_loss = self.always or (() if run.loss == "full" else self.of_head)
+            of_loss = (*with_loss, self.kept, *_loss(run, self.model, self.saved))
+            yield self._moment("backward pass of the loss", of_loss, self.buffers.loss)
+        before, at_embedding = self._embedding()
+        yield from at_embedding
+        for layer in self.saved.layers:
+            yield from self._layer(layer, before)
+        temporaries = [Held("temporary", "the optimizer's temporaries", stepping)] if stepping else []
+        yield self._moment("optimizer step", (self.grads, *temporaries), self.buffers.step)
+
+    def _moment(self, name: str, held: tuple[Held, ...], buffers: int) -> StepMoment:
+        communication = Held("communication", "buffers of collective operations", quantity(buffers))
+        return StepMoment(name, (*held, *self.logits, communication))
+
+    def _embedding(self) -> tuple[Held, list[StepMoment]]:
+        """Return the gradients before the backward pass of the embedding, and its moments."""
+        run, held, is_tied, end = self.run, self.held, _is_tied(self.model), self.buffers.end
+        embedding = _embedding_gradient(run, self.stage, held)
+        if embedding is None:
+            before = _without(self.grads, _outside_shard(run, held))
+            return before, [self._moment("backward pass of the embedding", (before,), end)] if end else []
         # A tied table has a gradient of the head already; a step with more micro-batches has those of earlier ones.
-        others = int(_is_tied(model)) + len(always)
+        others = int(is_tied) + len(self.always)
+        found = []
         for name, copies, hidden in (
-            ("backward pass of the embedding", others, saved.layers[0].hidden),
-            ("sum of the embedding's gradients", 2 if _is_tied(model) else others, 0),
+            ("backward pass of the embedding", others, self.saved.layers[0].hidden),
+            ("sum of the embedding's gradients", 2 if is_tied else others, 0),
         ):
             tables = symbol("copies_grad", copies, "gradients of the embedding besides the one that stays") * embedding
             more = Held("temporary", "gradients of the embedding and of its output", quantity(tables + hidden))
-            yield StepMoment(name, (grads, *logits, more))
-    for layer in saved.layers:
-        of = "" if len(saved.layers) == 1 else f" ({layer.group})"
+            found.append(self._moment(name, (self.grads, more), end))
+        return self.grads if is_tied or self.is_whole else _without(self.grads, embedding), found
+
+    def _layer(self, layer: LayerSaved, before_embedding: Held) -> Iterator[StepMoment]:
+        run, buffers = self.run, self.buffers
+        reduces = self.of_head if _reduces_layers(run) else ()
+        first = (*self.always, *reduces) if _reduces_layers(run) else (self.grads,) if self.is_whole else self.of_head
+        of = "" if len(self.saved.layers) == 1 else f" ({layer.group})"
         one = Held("activations", "activations of one layer", total(t.size for t in layer.kept))
         for moment in _layer_moments(run, layer):
             freed = total(t.size for t in layer.kept if t in moment.freed)
@@ -186,18 +213,30 @@ def _moments(
             if run.workload.recompute != "none":
                 again = (t.size for t in layer.tensors if t not in layer.kept and t not in moment.freed)
                 more = more._replace(size=total((*again, moment.temporary)))
-            done, later = ((), quantity(0)) if is_whole else _own_gradients(run, held, layer, moment)
-            last, earlier = _without(kept, freed), _without(before_embedding, later)
+            done, later = ((), quantity(0)) if self.is_whole else _own_gradients(run, self.held, layer, moment)
+            last, earlier = _without(self.kept, freed), _without(before_embedding, later)
             where = f"backward pass of the {moment.name} in the"
-            yield StepMoment(f"{where} last layer{of}", (*first, *done, last, *logits, more))
-            yield StepMoment(f"{where} first layer{of}", (earlier, _without(one, freed), *logits, more))
-    stepping = _stepping(run, held)
-    temporaries = [Held("temporary", "the optimizer's temporaries", stepping)] if stepping else []
-    yield StepMoment("optimizer step", (grads, *logits, *temporaries))
+            yield self._moment(f"{where} last layer{of}", (*first, *done, last, more), buffers.last)
+            if buffers.middle != buffers.last and last.size > one.size:
+                others = (*first, *done, _without(last, one.size), more)
+                yield self._moment(f"{where} last layer but one{of}", others, buffers.middle)
+            own = (*reduces, *done) if _reduces_layers(run) else ()
+            of_first = (earlier, *own, _without(one, freed), more)
+            yield self._moment(f"{where} first layer{of}", of_first, buffers.first)
 
 
 def _is_tied(model: ModelSpec) -> bool:
     return bool(model.head and model.head.tied)
+
+
+def _reduces_layers(run: Training) -> bool:
+    """Return whether whole gradients exist beside the shards until a layer is reduced, as in FSDP."""
+    return run.is_fsdp and run.ranks > 1
+
+
+def _outside_shard(run: Training, held: States) -> Quantity:
+    shard = symbol("N_outside_shard", held.outside // run.ranks, "parameters of embedding and head on one rank")
+    return quantity(shard * (dtype(run.grad_dtype).bits // 8)) if _reduces_layers(run) else quantity(0)
 
 
 def _embedding_gradient(run: Training, stage: Stage, held: States) -> Quantity | None:
@@ -216,9 +255,13 @@ def _head_gradients(run: Training, stage: Stage, model: ModelSpec, held: States)
     has_embedding = _is_tied(model)
     n = sum(t.total for t in held.trained_tensors if t.part == "head" or (has_embedding and t.name == "embedding"))
     head = symbol("N_head", n, "trained parameters of the head")
-    return (
-        (Held("gradients", "gradients of the head", quantity(head * (dtype(run.grad_dtype).bits // 8))),) if n else ()
-    )
+    size = dtype(_whole_gradients(run)).bits // 8
+    return (Held("gradients", "gradients of the head", quantity(head * size)),) if n else ()
+
+
+def _whole_gradients(run: Training) -> str:
+    """Return the dtype of gradients before they are reduced: in FSDP that of the activations."""
+    return run.dtype if _reduces_layers(run) else run.grad_dtype
 
 
 def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...]:
@@ -337,14 +380,18 @@ def _own_gradients(
     """Return the gradients of a layer that exist at a moment of its backward pass, and the bytes of those to come."""
     if run.lora or not held.gradients:
         return (), quantity(0)
-    ranks = run.ranks if run.zero >= 2 else 1
+    ranks = run.ranks if run.zero >= 2 and not _reduces_layers(run) else 1
     is_later = [t.part in moment.later or t.name.removesuffix(" bias") in moment.later for t in layer.params]
-    size = symbol("bytes_grad", dtype(run.grad_dtype).bits // 8, f"bytes of a gradient in {run.grad_dtype}")
+    name = _whole_gradients(run)
+    size = symbol("bytes_grad", dtype(name).bits // 8, f"bytes of a gradient in {name}")
     done, later = (
         sum(t.total for t, is_it in zip(layer.params, is_later, strict=True) if is_it == which) // ranks
         for which in (False, True)
     )
     exist = quantity(symbol("N_done", done, "parameters of the layer that have gradients") * size)
+    if _reduces_layers(run):  # no part of the layer has been reduced
+        later = (done + later) // run.ranks
+        size = symbol("bytes_reduced", dtype(run.grad_dtype).bits // 8, f"bytes of a gradient in {run.grad_dtype}")
     to_come = quantity(symbol("N_later", later, "parameters of the layer without gradients yet") * size)
     return (Held("gradients", "gradients of the layer", exist),), to_come
 
@@ -357,7 +404,12 @@ def _stepping(run: Training, held: States) -> Quantity | None:
     """Return the temporaries of the optimizer's step.
 
     torch.optim: a fused step has none, a foreach step has one tensor per trained one, and a loop two of the largest.
+    DeepSpeed copies its shard of the gradients into one tensor, and that into fp32 (stage_1_and_2.py, stage3.py: step).
     """
+    if run.zero and run.ranks > 1 and run.master and "optimizer" not in run.offload:
+        n = -(-sum(tensor.total for tensor in held.trained_tensors) // run.ranks)
+        shard = symbol("N_step", min(n, DEEPSPEED_GROUP) if run.zero == 3 else n, "parameters of a step of one rank")
+        return quantity(shard * (4 + dtype(run.grad_dtype).bits // 8))
     if run.stepping == "fused" or run.in_backward or "optimizer" in run.offload:
         return None
     size = symbol("bytes_moment", dtype(run.optimizer_dtype).bits // 8, "bytes of a moment")
@@ -369,29 +421,59 @@ def _stepping(run: Training, held: States) -> Quantity | None:
     return quantity(2 * largest * size)
 
 
-def _communication(run: Training, stage: Stage, held: States) -> Quantity:
+class Buffers(NamedTuple):
+    """The bytes of buffers for communication at each moment.
+
+    Attributes:
+        loss: in the backward pass of the loss.
+        last: in that of the last layer.
+        middle: in that of the layer before, while the gradients of the last one are reduced.
+        first: in that of the first layer.
+        end: while the gradients of embedding and head are reduced.
+        step: in the optimizer's step.
+    """
+
+    loss: int
+    last: int
+    middle: int
+    first: int
+    end: int
+    step: int
+
+
+def _communication(run: Training, stage: Stage, held: States) -> Buffers:
     """Return the buffers of collective operations.
 
-    DistributedDataParallel copies gradients into buckets (torch/nn/parallel/distributed.py, gradient_as_bucket_view);
-    DeepSpeed's ZeRO 1 and 2 have a bucket to reduce and one to gather; ZeRO 3 and FSDP hold the gathered weights of two
-    layers, the one that runs and the next, with the gradients of one.
+    DistributedDataParallel copies gradients into buckets (torch/nn/parallel/distributed.py, gradient_as_bucket_view).
+    FSDP holds the gathered weights outside the layers, of the layer that runs and of the next, and the gradients of the
+    layer before in the dtype in which they are reduced (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py).
+    DeepSpeed allocates a whole bucket: ZeRO 1 and 2 for each backward pass, and they gather weights in place
+    (stage_1_and_2.py, backward); ZeRO 3 for the whole run, with up to max_live_parameters gathered (stage3.py).
     """
     size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
-    parts: list[int] = []
-    if run.ranks > 1:
-        trained = sum(tensor.total for tensor in held.trained_tensors)
-        if run.zero == 0:
-            parts.append(named(held.gradients, "buckets", "DistributedDataParallel's buckets: a copy of the gradients"))
-        elif run.zero < 3:
-            bucket = symbol("bucket", min(DEEPSPEED_BUCKET, trained), "elements of a bucket")
-            parts.append(bucket * (size + dtype(run.grad_dtype).bits // 8))
-        else:
-            layer = symbol("N_layer", held.layer, "parameters of a layer")
-            outside = symbol("N_outside", held.outside, "parameters of embedding and head")
-            parts += [2 * layer * size, outside * size]
-            if not run.lora:
-                parts.append(layer * size)
+    found = Buffers(0, 0, 0, 0, 0, 0)
+    if run.ranks > 1 and run.zero == 0:
+        buckets = named(held.gradients, "buckets", "DistributedDataParallel's buckets: a copy of the gradients")
+        found = Buffers(buckets, buckets, buckets, buckets, buckets, buckets)
+    elif run.ranks > 1 and run.is_fsdp:
+        one = symbol("N_layer", held.layer, "parameters of a layer")
+        outside = symbol("N_outside", held.outside, "parameters of embedding and head")
+        gathered = outside * size + one * size
+        found = Buffers(gathered, gathered + one * size, gathered + one * size, gathered, 0, 0)
+        if not run.lora:
+            reduced = symbol("bytes_grad", dtype(run.grad_dtype).bits // 8, f"bytes of a gradient in {run.grad_dtype}")
+            end = outside * size + outside * reduced
+            found = found._replace(middle=found.middle + one * reduced, first=gathered + one * reduced, end=end)
+    elif run.ranks > 1:
+        bucket = symbol("bucket", DEEPSPEED_BUCKET, "elements of a bucket") * size
+        found = Buffers(bucket, bucket, bucket, bucket, bucket, 0)
+        if run.zero == 3:
+            n = min(DEEPSPEED_LIVE, sum(t.total for t in held.tensors))
+            both = bucket + symbol("live", n, "parameters that are gathered at once") * size
+            found = Buffers(both, both, both, both, both, bucket)
     if run.pp > 1:
         hidden = stage.model.main.d_model * run.workload.batch * exact_div(run.workload.new, run.cp)
-        parts.append(2 * symbol("hidden", hidden, "elements of the hidden states between stages") * size)
-    return total(parts)
+        between = 2 * symbol("hidden", hidden, "elements of the hidden states between stages") * size
+        loss, last, middle, first, end = (between + buffer for buffer in found[:5])
+        found = Buffers(loss, last, middle, first, end, found.step)
+    return found
