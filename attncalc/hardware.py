@@ -166,6 +166,8 @@ class Gpu:
 
     def _lacks(self, name: str) -> AttncalcError:
         known = ", ".join(name for name, _ in self.flops)
+        if not known:
+            return AttncalcError(f"{self.title} has no known FLOP/s", "name the GPU, as --gpu rtx-4090")
         return AttncalcError(f"{self.title} has no published FLOP/s for {name}", f"choose a dtype that it has: {known}")
 
     def ridge(self, math_dtype: str) -> Ratio:

@@ -239,6 +239,7 @@ MAX_COUNT = 10**30
 _GROUPS = r"[1-9]\d{0,2}(?:,\d{3}){1,12}"
 _WHOLE = rf"\d{{1,40}}|\d{{1,3}}(?:_\d{{3}}){{1,12}}|{_GROUPS}"
 _COUNT = rf"(?a)(?P<whole>\d+(?:_\d+)*|{_GROUPS}) ?(?P<suffix>[kmgtKMGT]?)"
+_COUNT_TIP = "k is 1,000 and K is 1,024: 4096, 128k (128,000) or 128K (131,072)"
 _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -257,7 +258,7 @@ def parse_count(text: str, option: str) -> int:
     if not 1 <= number <= MAX_COUNT:
         raise BadValueError(
             f"{option}: '{truncate(text)}' is not a whole number from 1 to 10^30",
-            f"k is 1,000 and K is 1,024: 4096, 128k (128,000) or 128K (131,072){list_tip(text)}",
+            f"{_COUNT_TIP if re.search('[a-zA-Z]', text) else 'write digits, as 8 or 4096'}{list_tip(text)}",
         )
     return number
 

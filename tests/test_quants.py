@@ -56,7 +56,9 @@ def test_the_files_of_a_folder_are_ranked(ask: Ask, tmp_path: Path) -> None:
     answer = quants(ask, str(tmp_path), "--gpu", "8GB", "-c", "32")
     assert [layer["name"] for layer in answer["layers"]] == ["tiny-F16", "tiny-Q8_0"]
     assert answer["launch_command"].startswith(f"llama-server -m {tmp_path}/tiny-F16.gguf -c 32")
-    assert "rank them: attncalc fit FOLDER --quants" in ask("fit", str(tmp_path), "--gpu", "8GB").err
+    asked = ["fit", str(tmp_path), "--gpu", "8GB", "-c", "32"]
+    assert ask(*asked) == ask(*asked, "--quants")
+    assert "rank them: attncalc fit FOLDER --gpu 12GB" in ask("kv", str(tmp_path)).err
 
 
 @each(

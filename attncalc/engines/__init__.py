@@ -74,7 +74,7 @@ def per_layer_engine(name: str) -> PerLayerEngine[Any]:
     if not isinstance(found, PerLayerEngine):
         raise AttncalcError(
             f"engine {name} allocates memory for all layers together, so it has no bytes per layer",
-            f"use 'attncalc fit --engine {name}'",
+            f"use 'attncalc fit MODEL --gpu h100 --engine {name}'",
         )
     return found
 

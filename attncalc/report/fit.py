@@ -194,6 +194,8 @@ def hardware(resolved: ResolvedRequest) -> str:
         return gpu.title
     if gpu is None:
         return f"{resolved.devices} devices" if resolved.devices > 1 else "one device"
+    if gpus > 1 and not gpu.vendor:
+        return f"{count(gpus)} GPUs with {gpu.title.rpartition(' ')[2]} each"
     return f"{count(gpus)} x {gpu.title}" if gpus > 1 else f"one {gpu.title}"
 
 

@@ -130,7 +130,7 @@ def _memory_notes(result: FitResult) -> Iterator[str]:
     gpu = result.resolved.gpu
     if gpu and gpu.shows_desktop and result.resolved.is_alone and result.request.reserve is None and budget.reserve:
         left = f"{(gpu.memory - DESKTOP) / GIB:.1f}GiB"
-        yield f"--gpu {left} leaves {human(DESKTOP, BYTES)} for a desktop, which is not counted here."
+        yield f"--gpu {left} counts a desktop that uses {human(DESKTOP, BYTES)} of this GPU."
     if budget.reserve:
         yield from budget.reserve.runtime.notes
         if engine.whole_prompts and budget.reserve.runtime.parts:

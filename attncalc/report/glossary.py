@@ -42,7 +42,7 @@ TERMS = {
             "L * B * T * 2 * n_kv_heads * d_head * bytes",
             "L layers, B sequences, T tokens of each; 2: keys and values",
         ),
-        ("4 tokens, 1 layer, 2 KV heads of 8 elements, fp16 (2 bytes):", "1 * 1 * 4 * 2 * 2 * 8 * 2 = 256"),
+        ("Bytes for 4 tokens, 1 layer, 2 KV heads of 8 elements in fp16 (2 bytes):", "1 * 1 * 4 * 2 * 2 * 8 * 2 = 256"),
         "attncalc kv llama2-70b --explain",
         "Pope et al. 2022, arXiv:2211.05102",
     ),
@@ -52,7 +52,7 @@ TERMS = {
         "Every query head has a key and a value head of its own. The cache has as many KV heads as there are query "
         "heads.",
         ("softmax(Q K^T / sqrt(d_head)) V, for each head", "n_kv_heads = n_heads"),
-        ("4 query heads of 8 elements: KV values per token and layer:", "2 * 4 * 8 = 64"),
+        ("KV values per token and layer, with 4 heads of 8 elements:", "2 * 4 * 8 = 64"),
         "attncalc compare llama2-7b",
         "Vaswani et al. 2017, arXiv:1706.03762",
     ),
@@ -62,9 +62,9 @@ TERMS = {
         "Several query heads share one KV head. The cache shrinks by that ratio, and the FLOPs of the scores stay.",
         ("n_heads / n_kv_heads query heads share a KV head",),
         (
-            "4 query heads of 8 elements that share 2 KV heads: KV values per token and layer:",
+            "KV values per token and layer, with 4 query and 2 KV heads of 8 elements:",
             "2 * 2 * 8 = 32",
-            "With MHA it would be:",
+            "With MHA:",
             "2 * 4 * 8 = 64",
         ),
         "attncalc compare llama2-70b",
@@ -75,7 +75,7 @@ TERMS = {
         ("multi-query", "multi-query-attention"),
         "All query heads share one KV head: GQA with one group. It has the smallest cache of the three.",
         ("n_kv_heads = 1",),
-        ("4 query heads of 8 elements and 1 KV head: KV values per token and layer:", "2 * 1 * 8 = 16"),
+        ("KV values per token and layer, with 1 KV head of 8 elements:", "2 * 1 * 8 = 16"),
         "attncalc kv llama2-7b --attention mqa",
         "Shazeer 2019, arXiv:1911.02150",
     ),
@@ -86,9 +86,9 @@ TERMS = {
         "rotary key that all heads share. There is no 2: one vector stands for keys and values.",
         ("L * B * T * (kv_lora_rank + d_rope) * bytes",),
         (
-            "A latent of 12 and a rotary key of 4 elements: values per token and layer:",
+            "Values per token and layer, with a latent of 12 and a rotary key of 4:",
             "12 + 4 = 16",
-            "MHA with 4 heads of 8 elements:",
+            "With MHA and 4 heads of 8 elements:",
             "2 * 4 * 8 = 64",
         ),
         "attncalc kv deepseek-v3 --explain",
@@ -101,7 +101,7 @@ TERMS = {
         "such local layers with a few that see the whole context.",
         ("min(T, W) tokens in the cache of a local layer",),
         (
-            "8 tokens, 2 layers: one with a window of 4, one without: tokens in both caches:",
+            "Tokens in the caches of two layers after 8 tokens, one with a window of 4:",
             "4 + 8 = 12",
             "Without windows:",
             "8 + 8 = 16",
@@ -116,7 +116,7 @@ TERMS = {
         "prompt, so a long prefill is bound by FLOP/s. Its time is most of the time to the first token (TTFT).",
         ("about 2 * parameters * T FLOP, and the scores, which grow with T * T",),
         (
-            "A model of 100 parameters and a prompt of 4 tokens: FLOP without scores:",
+            "FLOP of a model of 100 parameters and a prompt of 4 tokens, without scores:",
             "2 * 100 * 4 = 800",
         ),
         "attncalc flops llama2-70b --phase prefill",
@@ -128,7 +128,7 @@ TERMS = {
         "arithmetic, so it is bound by memory bandwidth until the batch is large. It takes the time per output token "
         "(TPOT).",
         ("time >= (bytes of weights + bytes of cache) / bandwidth",),
-        ("1,000 bytes of weights and 200 of cache, at 100 bytes/s: seconds per token:", "(1000 + 200) / 100 = 12"),
+        ("Seconds per token: 1,000 bytes of weights, 200 of cache, 100 bytes/s:", "(1000 + 200) / 100 = 12"),
         "attncalc fit llama3.1-8b --gpu h100 --roofline",
     ),
     "roofline": Term(
@@ -139,9 +139,9 @@ TERMS = {
         "the ridge point.",
         ("time >= max(FLOP / peak, bytes / bandwidth)", "ridge point = peak / bandwidth"),
         (
-            "A GPU of 300 FLOP/s and 3 bytes/s has its ridge point at:",
+            "Ridge point of a GPU with 300 FLOP/s and 3 bytes/s, in FLOP per byte:",
             "300 / 3 = 100",
-            "A step of 600 FLOP and 30 bytes has an intensity of 20, below it, so memory bounds it: seconds:",
+            "Seconds of a step of 600 FLOP and 30 bytes: 20 FLOP/byte, so memory-bound:",
             "30 / 3 = 10",
         ),
         "attncalc fit llama3.1-8b --gpu h100 --roofline",
@@ -153,7 +153,7 @@ TERMS = {
         "A kernel that computes attention block by block and never stores the score matrix. The result and the FLOPs "
         "are the same; the memory grows with T instead of T * T.",
         ("score matrix without it: B * n_heads * T * T * bytes",),
-        ("4 tokens, 2 heads, fp16: bytes of the score matrix that it avoids:", "1 * 2 * 4 * 4 * 2 = 64"),
+        ("Bytes of the score matrix that it avoids, for 4 tokens and 2 heads in fp16:", "1 * 2 * 4 * 4 * 2 = 64"),
         "attncalc memory llama2-70b --context 8192",
         "Dao et al. 2022, arXiv:2205.14135",
     ),
@@ -168,9 +168,9 @@ TERMS = {
             "pairs = T (T + 1) / 2",
         ),
         (
-            "4 tokens under a causal mask: pairs of a query and a key:",
+            "Pairs of a query and a key, for 4 tokens under a causal mask:",
             "4 * 5 / 2 = 10",
-            "2 heads of 8 elements: FLOP of the scores of a layer:",
+            "FLOP of the scores of a layer with 2 heads of 8 elements:",
             "2 * 2 * 2 * 8 * 10 = 640",
         ),
         "attncalc flops gpt3 --explain",
@@ -183,7 +183,7 @@ TERMS = {
         "2 n FLOP per token. FLOPs are a number of operations; FLOP/s is a speed. A training step costs three times "
         "the forward pass.",
         ("2 * weights * tokens",),
-        ("A matrix of 3 x 5 weights and 4 tokens:", "2 * 3 * 5 * 4 = 120"),
+        ("FLOP of a matrix of 3 x 5 weights and 4 tokens:", "2 * 3 * 5 * 4 = 120"),
         "attncalc flops llama2-70b",
     ),
     "tensor-parallel": Term(
@@ -193,9 +193,9 @@ TERMS = {
         "heads the KV heads are repeated, so the cache per GPU stops shrinking.",
         ("KV heads on a GPU = max(1, n_kv_heads / tp)",),
         (
-            "8 KV heads on 4 GPUs: KV heads on each:",
+            "KV heads on each of 4 GPUs, of a model with 8:",
             "8 / 4 = 2",
-            "On 16 GPUs each has 1, twice as many in all as the model has:",
+            "Copies of each KV head on 16 GPUs, each of which has one:",
             "16 * 1 / 8 = 2",
         ),
         "attncalc fit llama3.1-70b --gpu h100 --tp 4",
@@ -207,7 +207,7 @@ TERMS = {
         "An engine divides the memory of its cache into blocks of a fixed number of tokens, and gives a sequence a "
         "block at a time. Only the last block of a sequence is partly empty.",
         ("blocks of a sequence = T / block size, rounded up",),
-        ("A sequence of 40 tokens in blocks of 16 takes 3 blocks: tokens of room:", "3 * 16 = 48"),
+        ("Tokens of room that a sequence of 40 takes: 3 blocks of 16:", "3 * 16 = 48"),
         "attncalc fit llama3.1-8b --gpu h100 --full",
         "Kwon et al. 2023, arXiv:2309.06180",
     ),
@@ -218,7 +218,7 @@ TERMS = {
         "weights and runtime leave, or the engine's own limit of sequences. Real requests are shorter than the longest "
         "one: --prompt and --output-len count those of your users.",
         ("tokens in the cache / tokens of a request",),
-        ("A cache of 1,000 tokens, requests of 200:", "1000 / 200 = 5"),
+        ("Requests of 200 tokens in a cache of 1,000:", "1000 / 200 = 5"),
         "attncalc fit llama3.1-8b --gpu h100 --prompt 3K --output-len 500",
     ),
     "quantization": Term(
@@ -228,7 +228,7 @@ TERMS = {
         "Weights and cache are chosen apart: --weights-dtype and --kv-dtype.",
         ("bytes = elements * (bits + bits of the scales per element) / 8",),
         (
-            "64 weights in 4 bits, and a scale of 16 bits for each 32: bits:",
+            "Bits of 64 weights in 4 bits, with a scale of 16 bits for each 32:",
             "64 * 4 + 2 * 16 = 288",
             "Bytes:",
             "288 / 8 = 36",
@@ -242,9 +242,9 @@ TERMS = {
         "memory; only the active ones cost FLOPs. The KV cache does not change.",
         ("active parameters = shared + experts per token * one expert",),
         (
-            "8 experts of 10 parameters, 2 per token, and 5 shared: in memory:",
+            "Parameters in memory, with 8 experts of 10 and 5 shared parameters:",
             "8 * 10 + 5 = 85",
-            "Active:",
+            "Active, with 2 experts per token:",
             "2 * 10 + 5 = 25",
         ),
         "attncalc params mixtral-8x7b",
@@ -256,7 +256,7 @@ TERMS = {
         "Layers such as Mamba or linear attention keep a state of a fixed size per sequence instead of a cache that "
         "grows. Hybrid models mix them with a few attention layers.",
         ("bytes per sequence = layers * elements of a state * bytes",),
-        ("3 layers with states of 100 elements in fp32, whatever the context:", "3 * 100 * 4 = 1200"),
+        ("Bytes of 3 layers with states of 100 elements in fp32, at any context:", "3 * 100 * 4 = 1200"),
         "attncalc kv qwen3-next-80b-a3b",
         "Gu and Dao 2023, arXiv:2312.00752; Katharopoulos et al. 2020, arXiv:2006.16236",
     ),

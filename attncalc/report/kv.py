@@ -87,6 +87,7 @@ def kv_report(model: ModelSpec, workload: Workload, engine: str = "ideal") -> Re
         layers_with_figures(model, map(_group_figures, cache.groups)),
         _tables(model, workload, figures, cache, kv_cache(model, workload.doubled(), engine_name=engine)),
         _notes(model, workload, cache, engine),
+        answer="" if cache.total else "An encoder processes all tokens in one pass: it has no KV cache.",
     )
 
 
@@ -209,8 +210,6 @@ def _group_table(cache: KVCache, fills_windows: bool) -> Table:
 
 def _notes(model: ModelSpec, workload: Workload, cache: KVCache, engine: str) -> tuple[str, ...]:
     notes = context_notes(model, workload)
-    if not cache.total:
-        notes.append("An encoder processes all tokens in one pass: it has no KV cache.")
     notes += _window_notes(model, cache)
     notes += _storage_notes(model, engine)
     if model.encoder:

@@ -14,6 +14,7 @@ from ..hardware import MATMUL_DTYPES
 from ..model import ModelSpec, plural
 from ..quantity import Ratio
 from ..serving.answer import Answer
+from ..serving.request import file_type
 from ..serving.roofline import HostRead, Roofline, Step, roofline
 from ..serving.weights_read import bytes_read
 from ..units import BYTES, FLOP, NO_UNIT, PER_SECOND, SECONDS, count, human, quotient
@@ -261,7 +262,7 @@ def roofline_notes(model: ModelSpec, workload: Workload, bounds: Roofline) -> tu
             f"The prefill is that of one prompt of {prompt} tokens without a cached prefix, and a decode step has "
             f"{plural(workload.batch, 'request')} of {length} tokens, their average length."
         )
-    notes += _math_notes(bounds, math, stored)
+    notes += _math_notes(bounds, math, file_type(model) or stored)
     if model.tp > 1:
         notes.append(f"Times are of one of {model.tp} devices, without the communication between them.")
     config = bounds.config
@@ -307,13 +308,13 @@ def _expert_notes(model: ModelSpec) -> Iterator[str]:
 
 
 def _math_notes(bounds: Roofline, math: str, stored: str) -> list[str]:
-    """Return a note on the dtype in which narrow weights are multiplied."""
+    """Return a note on the dtype in which narrow weights, which are stored in another, are multiplied."""
     bits = bounds.weights_dtype.bits
     if bits >= 16:
         return []
     if math == stored:
         return [f"{stored} weights are multiplied in {math} with activations in {math} (W{bits}A{bits})."]
-    native = MATMUL_DTYPES[stored][0]
+    native = MATMUL_DTYPES[bounds.weights_dtype.name][0]
     if native in ("bf16", "fp16"):
         return [f"{stored} weights are converted and multiplied in {math} (W{bits}A16)."]
     if math == native:

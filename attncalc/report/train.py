@@ -255,7 +255,7 @@ def gpus_report(runs: Sequence[Answer], *, full: bool = False) -> Report:
             for of in ordered
         ),
         (_gpus_table(groups, auto),),
-        shown_notes=() if full else ("+ N: as many other GPUs of about this size. --full has a row for each GPU.",),
+        shown_notes=() if full else ("+ N: N more GPUs with the same verdict, from this memory on. --full lists all.",),
         extra={**_extra(first), "verdict": best, "fits": best != "does_not_fit"},
         verdict=best,
     )
@@ -414,7 +414,7 @@ def _stages_table(run: Training) -> Table:
 def _notes(of: Answer) -> Iterator[str]:
     result, run, budget = of.result, of.result.run, of.result.budget
     stage = f" Stage {budget.stage.number} of {run.pp} is the most loaded." if run.pp > 1 else ""
-    yield f"The peak is the {budget.peak.name}.{stage}"
+    yield f"Memory peaks during the {budget.peak.name}.{stage}"
     if run.lora is None and run.weights_dtype:
         yield "Only frozen weights are quantized."
     if of.auto and result.verdict != "fits":

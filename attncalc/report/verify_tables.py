@@ -68,7 +68,7 @@ def _pass(timing: Timing) -> str:
 
 def _share_of_bound(timing: Timing) -> str:
     """Return the lower bound of the time as a share of it."""
-    return f"{timing.least_ms / timing.ms:.0%}" if timing.least_ms <= timing.ms else "cached"
+    return f"{100 * timing.least_ms / timing.ms:.0f} %" if timing.least_ms <= timing.ms else "cached"
 
 
 def peak_tables(checks: Sequence[Check]) -> Iterator[Table]:

@@ -78,7 +78,7 @@ def local_gguf(model: str) -> Path | None:
         listed = ", ".join(truncate(name, 60) for name in models[:5]) + (", ..." if len(models) > 5 else "")
         raise AttncalcError(
             f"{truncate(path, 200)}: the folder has {count(len(models))} GGUF models: {listed}",
-            "name one of the files, or rank them: attncalc fit FOLDER --quants --gpu 12GB",
+            "name one of the files, or rank them: attncalc fit FOLDER --gpu 12GB",
         )
     return path / models[0] if models else None
 
