@@ -89,7 +89,7 @@ def without_numbers(screen: str) -> str:
     That is numbers, units, threads, line breaks, and the check that `verify` names at the end of a section's row.
     """
     screen = re.sub(r"(?m)(  (ok|NO))  .*$", r"\1", screen)
-    return " ".join(re.sub(r"-?[\d.,]+(e[+-]\d+)?(\+cpu|%)?|[KMG]iB|threads?|cached", "#", screen).split())
+    return " ".join(re.sub(r"-?[\d.,]+(e[+-]\d+)?(\+cpu| ?%)?|[KMG]iB|threads?|cached", "#", screen).split())
 
 
 def first_words(screen: str) -> set[str]:
