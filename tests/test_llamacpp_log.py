@@ -103,6 +103,10 @@ def test_devices_are_the_most_that_any_line_has(lines: list[str], devices: int) 
         ),
         ("llama_context: n_ctx_per_seq (70000) < n_ctx_train (262144)", {"context": "70000"}),
         ("llama_context: n_ctx_seq     = 8192", {"context": "8192"}),
+        (
+            "llama-server -c 16384 -np 2 llama_context: n_ctx_seq (4096) < n_ctx_train",
+            {"context": "4096", "sequences": "2"},
+        ),
     ],
 )
 def test_settings_of_a_start(line: str, expected: dict[str, str]) -> None:

@@ -304,7 +304,10 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
     settings = read_settings(_SETTINGS, text)
     if not has_cache:
         settings = {name: value for name, value in settings.items() if not name.startswith("kv_dtype")}
-    settings = read_settings(_OPTIONS, text) | settings
+    pasted = read_settings(_OPTIONS, text)
+    if "context" in settings:
+        pasted.pop("n_ctx", None)
+    settings = pasted | settings
     if state := _FLASH.get(settings.pop("flash_attn", "")):
         settings["flash_attn"] = state
     if request := _OLLAMA_REQUEST.search(text):
