@@ -16,6 +16,7 @@ from typing import Any
 
 from ..config.gpus import gpu_names, gpus_of
 from ..config.presets import hint, preset_names, preset_of, presets, with_file_type
+from ..cost.training.optimizers import OPTIMIZERS
 from ..engines import ENGINES
 from ..engines.pasted import could_matter
 from ..errors import AttncalcError, BadValueError, NoSuchModelError
@@ -166,8 +167,10 @@ class Words:
             known = self.options(other) | known
         self._known = known
         self._phrases = {_parts(word): idea for idea in IDEAS for word in idea.words.split()}
+        self._phrases |= {(name,): Idea(name, f"train --optimizer {name}") for name in OPTIMIZERS}
         for name, means in (*zip(self.commands, self.commands, strict=True), *map(_as_fragment, known.items())):
             self._phrases.setdefault(_parts(name), Idea(name, means))
+        self._phrases = {("".join(phrase),): idea for phrase, idea in self._phrases.items()} | self._phrases
         self._alike = {_essence(phrase): idea for phrase, idea in reversed(self._phrases.items())}
 
     def options(self, command: str) -> dict[str, Any]:
@@ -197,7 +200,8 @@ class Words:
     def _likely(self, items: Sequence[Item]) -> list[str]:
         """Return the commands that may be meant, the likeliest first."""
         models = sum(item.kind == "model" and not item.is_guess for item in items)
-        meant = [one.command for item in items if item.idea for one in item.idea.fragments(item.value) if one.command]
+        firsts = (item.idea.fragments(item.value)[:1] for item in items if item.idea)
+        meant = [one.command for first in firsts for one in first if one.command]
         has_gpu = any(item.kind in ("gpu", "size") or item.text == "--gpu" for item in items)
         is_gpu = not models and {*meant} <= {"compare", "gpus", "explain"}
         order = [self.command] if self.command else [] if has_gpu or models else ["explain"]
@@ -205,7 +209,10 @@ class Words:
         order += ["compare"] * (models > 1)
         order += [command for command in meant if command in ("train", "compare")]
         order += [*(command for command in meant if command in ("plan", "gpus")), "fit"] * has_gpu
-        return list(dict.fromkeys([*order, *meant, "kv", "fit", "flops", "memory", "train", "sweep", "plan", "params"]))
+        usual = ["kv", "fit", "flops", "memory", "train", "sweep", "plan", "params"]
+        if any(item.kind == "dtype" for item in items):
+            usual = [command for command in usual if command not in _DTYPE_OF]  # 'llama3-8b fp8' asks for no cache
+        return list(dict.fromkeys([*order, *meant, *usual]))
 
     def _items(self, args: Sequence[str]) -> list[Item]:
         """Return what the arguments are, in order."""
@@ -246,6 +253,8 @@ class Words:
             return dtype._replace(typed=name, is_guess=True)
         known = self._of_phrase([value]) if value else None
         kind = known.kind if known else "unknown"
+        if idea is None and known and known.kind in ("gpu", "dtype"):
+            return known._replace(typed=name, value=value, is_guess=True)
         if idea is None and could_matter(name) and known is None:
             return Item("unknown", name, f"{name} {value}".rstrip(), value=value or None, is_guess=True)
         is_known, idea = idea is not None, idea or Idea(name, note="nothing here is like it")
@@ -258,7 +267,7 @@ class Words:
         elif idea.means:
             takes = kind == "unknown" and "presets" in idea.means
         else:
-            takes = is_known or kind not in ("idea", "dtype", "gpu", "option")
+            takes = is_known or kind not in ("idea", "option")
         return Item("idea", name, name, idea, value if takes and value else None, is_guess=True)
 
     def _idea(self, name: str) -> Idea | None:
@@ -297,6 +306,7 @@ class Words:
         gpu = _gpu(lower) if kind is None or re.fullmatch(r"\d{4}s?", lower) else None
         idea = self._phrases.get(_parts(lower))
         preset = preset_of(with_file_type(joined)[0])
+        preset = None if len(text) > 1 and preset == preset_of(" ".join(text[1:])) else preset  # 'chat qwen3-8b'
         bits = re.fullmatch(r"(\d{1,2})[ -]?bits?", lower)
         item = None
         if kind not in (None, "model") and not gpu:
@@ -383,7 +393,7 @@ def _kind(text: str) -> str | None:
 
 def _gpu(text: str) -> str | None:
     """Return the GPU that a text names, as an option has it: '2xrtx-3090' of '2 x 3090s'."""
-    for name in (text, text.removesuffix("s")) if re.search(r"^[^=]*\d|^(cpu|local)$", text) else ():
+    for name in (text, text.removesuffix("s")) if re.search(r"^(?!gpu:)[^=]*\d|^(cpu|local)$", text) else ():
         try:
             number, gpu = gpus_of(name)
         except AttncalcError:
@@ -464,13 +474,13 @@ class _Trial:
 
     def add(self, item: Item) -> None:
         """Find a place for an item."""
-        self._has_guess |= item.is_guess
+        self._has_guess |= item.is_guess and (self._command not in _OF_WORDS or item.typed.startswith("-"))
         self._is_new |= item.kind not in ("option", "model")
         if self._command in _OF_WORDS and item.kind not in ("option", "filler"):
             self._add_word(item)
         elif item.idea:
             self._add_idea(item, item.idea)
-        elif item.kind == "filler" or self._add_argument(item):
+        elif item.kind == "filler" or self._add_argument(item) or (item.text, item.typed.isdigit()) == ("1", False):
             pass
         elif not (slot := self._slot(item)) or not self._set(*slot, is_further=item.kind != "option"):
             self._unread.append(item.typed)
@@ -555,7 +565,7 @@ class _Trial:
                 is_read = all(results)
                 self._replaced += [pair[0] for pair in one.options if item.is_guess and is_read]
                 break
-        is_command = any(one.command in (self._command, "fit") and not one.options for one in fragments)
+        is_command = any(one.command in (self._command, "fit", "explain") and not one.options for one in fragments)
         is_nothing = not fragments and (idea.note != "" or item.text.lower() in FILLER)
         if not is_read and not is_command and not is_nothing:
             self._unread.append(f"{item.typed} {item.value}" if item.value and item.is_guess else item.typed)

@@ -15,7 +15,7 @@ PLACEHOLDERS = {
     "DTYPE": ("dtype",),
     "SHARE": ("share",),
     "GPU": ("gpu", "size"),
-    "VALUE": ("number", "share", "time", "size", "unknown"),
+    "VALUE": ("number", "share", "time", "size"),
 }
 """{what stands for a value: the kinds of words that it takes}."""
 
@@ -118,7 +118,7 @@ IDEAS = (
     ),
     Idea(
         "users user people customers concurrent-users simultaneous-users",
-        "--users N | --batch N",
+        "--users N | fit --batch N | kv --batch N",
         "fit",
         "'attncalc plan MODEL --users 100 --prompt 4K --output-len 1K' finds the GPUs for so many users",
     ),
@@ -193,7 +193,7 @@ IDEAS = (
     Idea("tokens token n-tokens num-tokens length len", "--tokens N | --context N", "fit"),
     Idea("input inputs prompts", "--prompt N"),
     Idea("output outputs generate generation gen-len new-tokens completion", "--output-len N | flops --phase decode"),
-    Idea("decode decoding", "flops --phase decode"),
+    Idea("decode decoding decode-step", "flops --phase decode"),
     Idea("prefill", "flops --phase prefill"),
     Idea("forward forward-only inference-only", note="that is the default; --phase train counts a training step"),
     Idea("rate rps qps requests-per-second req/s requests/s", "--rate VALUE"),
@@ -229,7 +229,7 @@ IDEAS = (
     Idea("markdown", "--format markdown"),
     Idea("export save-to", "--output VALUE"),
     Idea("verbose debug details detail", "fit --full | --explain"),
-    Idea("formula formulas", "--explain"),
+    Idea("explain formula formulas", "--explain | explain"),
     Idea("no-color no-colour color colour", note="set NO_COLOR=1, or pipe the answer"),
     Idea("metric metrics column fields select figures", note=_OTHER_FIGURES),
     Idea("unit units in-gib bytes-only", note="figures are in KiB, MiB, GiB or TiB, and --json has bytes"),
