@@ -190,7 +190,7 @@ def _run(args: list[str]) -> Any:
     found = ["--version"] if args in (["version"], ["v"]) else answer(args, typer.main.get_command(app), error)
     if isinstance(found, AttncalcError):
         raise found
-    sys.stderr.write(f"read as: attncalc {truncate(shlex.join(found), 400)}\n")
+    sys.stderr.write(_lines_for(sys.stderr, f"read as: attncalc {truncate(shlex.join(found), 400)}", "    "))
     return app(found, standalone_mode=False, prog_name="attncalc")
 
 

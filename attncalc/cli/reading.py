@@ -544,7 +544,8 @@ class _Trial:
         before = self._found.setdefault(own, (name, *value))
         if before[1:] == value or is_example:
             return True
-        if own == "--gpu" and (both := _gpu(f"{before[1]} {value[0]}".lower())):  # 'a100' and '80GB'
+        size, gpu = sorted((before[-1], *value[-1:]), key=lambda text: _kind(text) != "size")[:2]
+        if own == "--gpu" and (both := _gpu(f"{gpu} {size}".lower())):  # 'a100' and '80GB'
             self._found[own] = (name, both)
         elif is_further and self._takes_list(name):
             self._found[own] = (before[0], f"{before[1]},{value[0]}")
