@@ -194,7 +194,7 @@ def test_what_is_not_possible_is_one_line_and_a_tip(options: dict[str, Any], mes
     ("name", "kind"),
     [
         ("deepseek-v4-flash", "attention with one head whose keys are also the values"),
-        ("glm-5", "multi-head latent attention with an indexer"),
+        ("llama3.2-11b-vision", "cross-attention to images"),
         ("jamba-1.5-mini", "Mamba layers with norms of dt, B and C"),
     ],
 )

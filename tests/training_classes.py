@@ -25,8 +25,10 @@ OTHERS = {
         *("bamba", "lfm3", "default-kimi_linear"),
     ),
     "the class cannot be cut to a few layers": (
-        *("bart-base", "mbart", "pegasus", "plbart", "mvp", "blenderbot", "blenderbot-small", "default-hrm_text"),
-        *("llava-1.5-7b", "granite_swa", "granitemoe_swa", "default-t5gemma"),
+        *("default-hrm_text", "llava-1.5-7b", "granite_swa", "granitemoe_swa"),
+    ),
+    "the first decoder layer saves the encoder's output for all, and on a CPU each layer a mask": (
+        *("bart-base", "mbart", "pegasus", "mvp", "blenderbot", "blenderbot-small", "default-t5gemma"),
     ),
     "queries and keys in fp32 in eager attention": ("gptj", "codegen", "gpt_neo"),
     "a mask of each layer": ("default-biogpt", "xglm"),

@@ -188,9 +188,9 @@ class Latent:
         return Widths(self.n_heads, self.n_heads, self.d_nope + self.d_rope, self.d_v, extra, gate=gate)
 
     def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
-        # q joins two parts
+        # q joins two parts; an indexer runs without gradients
         f, d_qk = forward._replace(math=forward.math._replace(joins_heads=True)), self.d_nope + self.d_rope
-        parts = {"an indexer": self.indexer, "a gate": self.gate, "K and V of another layer": self.shares_kv}
+        parts = {"a gate": self.gate, "K and V of another layer": self.shares_kv}
         for part, present in {**parts, "further projections": self.extra_projections}.items():
             if present:
                 raise no_saved_tensors(self.headline, part)
@@ -205,6 +205,9 @@ class Latent:
                 rotary = f.bytes * f.tokens * self.d_rope
                 tensors.append(SavedTensor("rotary part of W_kv_a's output", "the norm's input", rotary))
             tensors.append(matrix_input(f, rank, (matrix,), f"input of {matrix}"))
+        if self.index_topk and f.kernel in ("flash", "efficient", "cudnn"):
+            mask = f.bytes * f.B * f.S * f.T
+            tensors.append(SavedTensor("mask of the picked keys", "the kernel", mask, is_score=True))
         # K joins its two parts in a new tensor; V is a view of the output of W_kv_b, which is held whole.
         kernel = kernel_tensors(f, self.n_heads, self.n_heads, d_qk, self.d_v)
         if f.kernel == "math" or (f.kernel == "eager" and f.B != 1):  # which copy V

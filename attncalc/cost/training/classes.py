@@ -32,7 +32,7 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
     ("activation", "gelu_new", "bigbird_pegasus codegen gpt-sw3 gpt2 gpt_neo gptj mt5 phi umt5"),
     ("activation", "relu", "longt5 m2m_100 nllb-moe opt switch_transformers t5"),
     # `nn.functional.softmax(attn_weights, dim=-1)`
-    ("softmax", "plain", "biogpt falcon gpt-sw3 gpt2 llama4"),
+    ("softmax", "plain", "bart biogpt blenderbot blenderbot-small falcon gpt-sw3 gpt2 llama4 mbart mvp pegasus"),
     # `combined_logits - combined_logits.max(dim=-1, keepdim=True).values`
     ("softmax", "shifted", "gpt_oss mimo_v2_flash"),
     # `(up + 1) * gate * torch.sigmoid(gate * self.alpha)`, both clamped
@@ -55,12 +55,8 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
         _FP32._replace(groups=(1, 1)),
         "dots1 exaone_moe glm4_moe glm4_moe_lite kimi_k2 kimi_linear mimo_v2_flash",
     ),
-    (
-        "router",
-        _FP32._replace(groups=(1, 1)),
-        "solar_open",
-    ),
-    ("router", _FP32._replace(groups=(8, 4)), "axk1 deepseek_v3"),
+    ("router", _FP32._replace(groups=(1, 1)), "glm_moe_dsa solar_open"),
+    ("router", _FP32._replace(groups=(8, 4)), "axk1 deepseek_v3 deepseek_v32"),
     # `torch.cat([(q_rot * cos) + ..., q_pass], dim=-1)`
     ("joins_heads", True, "glm glm4 glm4_moe gpt_neox laguna minimax_m2 nemotron persimmon phi phi3 phi4_multimodal"),
     ("joins_heads", True, "qwen3_5 qwen3_5_moe qwen3_next recurrent_gemma stablelm"),

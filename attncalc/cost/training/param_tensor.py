@@ -32,6 +32,11 @@ class ParamTensor(NamedTuple):
         return self.rows * self.columns
 
     @property
+    def has_gradient(self) -> bool:
+        """Return whether the loss reaches it: indexers pick keys without a gradient (modeling_deepseek_v32.py)."""
+        return not self.name.startswith("index_")
+
+    @property
     def total(self) -> int:
         """Return the elements of all of them."""
         return self.copies * self.rows * self.columns

@@ -58,7 +58,9 @@ def states(run: Training, stage: Stage) -> States:
     """Return what one GPU of a stage holds during the whole run."""
     tensors = list(stage_tensors(run, stage, stage.model.plain()))
     added = list(adapters(run, tensors))
-    trained, frozen = (added, tensors) if run.lora else (tensors, [])
+    trained, frozen = added, tensors
+    if not run.lora:
+        trained, frozen = [t for t in tensors if t.has_gradient], [t for t in tensors if not t.has_gradient]
     sharded = _Shards(run)
     n_trained = _of_parts(trained, "N", "trained parameters of a stage on one device")
     n_frozen = _of_parts(frozen, "N_frozen", "frozen parameters of a stage on one device")

@@ -15,7 +15,7 @@ from ...model import ModelSpec
 from ...quantity import Quantity, exact_div, quantity, symbol, total
 from ...records import NamedTuple
 from ...units import BYTES, dtype
-from ...workload import Workload
+from ...workload import Recompute, Workload
 from ..checks.tolerance import furthest
 from .saved import SavedTensor as Recorded
 
@@ -55,8 +55,10 @@ class MeasuredStep(NamedTuple):
 def training_run(
     model: ModelSpec, batch: int, tokens: int, dtype_name: str, kernel: TrainingKernel, *, recompute: bool = False
 ) -> Training:
-    """Return the run that is measured: one device, one dtype throughout, a fused AdamW."""
-    workload = Workload.train(batch, tokens, dtype=dtype_name, recompute="full" if recompute else "none")
+    """Return the run that is measured: one device, one dtype throughout, a fused AdamW; as many source tokens."""
+    source = tokens if model.encoder else None
+    recomputes: Recompute = "full" if recompute else "none"
+    workload = Workload.train(batch, tokens, source=source, dtype=dtype_name, recompute=recomputes)
     return Training(
         model,
         workload,
@@ -149,7 +151,12 @@ def state_checks(run: Training, measured: MeasuredStep) -> Iterator[Check]:
     """Check the bytes of parameters, gradients and optimizer states."""
     held = states(run, run.stages[0])
     rows = (
-        ("parameters", held.weights, measured.parameters, "storages of the parameters, tied ones once"),
+        (
+            "parameters",
+            total((held.weights, held.frozen_weights)),
+            measured.parameters,
+            "storages of the parameters, tied ones once",
+        ),
         ("gradients", held.gradients, measured.gradients, "after the backward pass"),
         ("optimizer_states", held.moments, measured.states, "AdamW's two moments after a step"),
     )
