@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tables import each
 
 from attncalc.attention import CacheSpec, Sliding
-from attncalc.attention.span import Chunked
 from attncalc.config import load
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import find_engine
@@ -56,12 +55,6 @@ def test_a_block_is_a_page_of_every_layer() -> None:
     pool = vllm_layout.pool(GIB, 4096)
     assert figure(vllm_layout, "kv_bytes_per_block") == 2 * 2**20
     assert (pool.blocks, pool.tokens, float(pool.concurrency)) == (512, 8192, 2.0)
-
-
-def test_the_null_block_holds_no_request() -> None:
-    # two requests of 256 blocks would take all 512 blocks, but one is the null block
-    vllm_layout = vllm(full(32))
-    assert vllm_layout.needed(2, 4096) == (2 * 256 + 1) * 2 * 2**20 > GIB >= vllm_layout.needed(1, 4096)
 
 
 def test_fewer_kv_heads_than_devices_are_replicated() -> None:
@@ -128,38 +121,6 @@ def test_windows_have_groups_of_their_own() -> None:
     assert figure(vllm_layout, "kv_blocks_per_request", 131072) == 8192 + 6 * (-(-(1023 + 16384) // 16) + 1)
 
 
-def test_before_0_26_one_step_is_in_flight() -> None:
-    older = vllm(window(5, 1024), full(1), engine_version="0.25.1")
-    assert figure(older, "kv_blocks_per_request", 131072) == 8192 + 5 * (-(-(1023 + 8192) // 16) + 1)
-
-
-def test_a_context_shorter_than_the_window_takes_its_own_blocks() -> None:
-    vllm_layout = vllm(window(5, 1024), full(1))
-    assert figure(vllm_layout, "kv_blocks_per_request", 512) == 32 + 5 * (32 + 1)
-
-
-def test_chunks_need_no_extra_block() -> None:
-    vllm_layout = vllm(LayerCacheSpec(3, (KV._replace(span=Chunked(8192)),)), full(1))
-    assert figure(vllm_layout, "kv_blocks_per_request", 65536) == 4096 + 3 * ((8192 + 16384) // 16)
-
-
-@pytest.mark.parametrize(
-    ("version", "groups", "layers"),
-    # 13 full and 12 windows: groups of 12, two for full attention; since 0.12 groups of 13, with one padding layer
-    [("0.11.2", 3, 12), ("0.12.0", 2, 13), ("0.33.0", 2, 13)],
-)
-def test_kinds_with_similar_layer_counts_use_the_larger_group_size(version: str, groups: int, layers: int) -> None:
-    vllm_layout = vllm(full(13), window(12, 128), engine_version=version)
-    assert figure(vllm_layout, "kv_groups") == groups
-    assert figure(vllm_layout, "kv_bytes_per_block") == layers * 16 * 4096
-
-
-def test_13_to_10_is_similar_only_since_0_18() -> None:
-    old, new = (vllm(full(13), window(10, 128), engine_version=v) for v in ("0.17.1", "0.18.0"))
-    assert figure(old, "kv_bytes_per_block") == 10 * 16 * 4096
-    assert figure(new, "kv_bytes_per_block") == 13 * 16 * 4096
-
-
 @pytest.mark.parametrize("given", [{"engine_version": "0.9.0"}, {"disable_hybrid_kv_cache_manager": True}])
 def test_without_the_hybrid_manager_windows_store_every_token(given: dict[str, Any]) -> None:
     vllm_layout = vllm(window(5, 1024), full(1), **given)
@@ -210,26 +171,6 @@ def test_blocks_of_states_per_request(given: dict[str, Any], states: int) -> Non
     assert figure(vllm_layout, "kv_blocks_per_request", 262144) == -(-262144 // block) + 3 * states
 
 
-def test_drafted_tokens_widen_the_convolution() -> None:
-    # (4 - 1 + 3) columns of 8,192 channels x 2 B
-    vllm_layout = vllm(GDN, full(1, WIDE), speculative_tokens=3)
-    assert figure(vllm_layout, "state_bytes_per_layer") == 8192 * 6 * 2 + 32 * 128 * 128 * 4
-
-
-def test_state_dtype_comes_from_the_model_or_the_option() -> None:
-    conv = 8192 * 3 * 2
-    quiet = LayerCacheSpec(3, (CONVOLUTION, STATE._replace(requested_dtype=None)), "GDN")
-    assert figure(vllm(GDN, full(1, WIDE)), "state_bytes_per_layer") == conv + 32 * 128 * 128 * 4
-    assert figure(vllm(quiet, full(1, WIDE)), "state_bytes_per_layer") == conv + 32 * 128 * 128 * 2
-    given = vllm(quiet, full(1, WIDE), mamba_ssm_cache_dtype=dtype("fp32"))
-    assert figure(given, "state_bytes_per_layer") == conv + 32 * 128 * 128 * 4
-
-
-def test_drafter_layers_copy_the_last_attention_layer() -> None:
-    """EAGLE beside Llama-3.1-8B: 33 layers."""
-    assert figure(vllm(full(32), speculative_layers=1), "kv_bytes_per_block") == 33 * 16 * 4096
-
-
 def test_the_largest_pipeline_stage_decides() -> None:
     # 80 layers in 3 stages: 26, 27, 27
     assert figure(vllm(full(80), pp=3), "kv_bytes_per_block") == 27 * 16 * 4096
@@ -241,29 +182,6 @@ def test_before_0_11_each_stage_groups_its_own_layers() -> None:
     old, new = (vllm(*specs, pp=2, engine_version=v) for v in ("0.10.2", "0.11.0"))
     assert (figure(old, "kv_groups"), figure(old, "kv_bytes_per_block")) == (1 + 6, 2 * 16 * 4096)
     assert (figure(new, "kv_groups"), figure(new, "kv_bytes_per_block")) == (1 + 6, 2 * 16 * 4096)
-
-
-@pytest.mark.parametrize(("version", "layers"), [("0.16.0", 4), ("0.17.0", 2)])
-def test_before_0_17_a_stage_paid_for_all_layers_of_mixed_width(version: str, layers: int) -> None:
-    vllm_layout = vllm(LayerCacheSpec(4, (LATENT, INDEX)), pp=2, engine_version=version)
-    assert figure(vllm_layout, "kv_bytes_per_block") == layers * 64 * (1152 + 132)
-
-
-def test_0_25_to_0_29_give_windows_blocks_of_16_tokens() -> None:
-    # with --block-size 32, 0.28 gives windows blocks of 16
-    for version, block in (("0.24.0", 32), ("0.28.0", 16), ("0.30.0", 32)):
-        vllm_layout = vllm(window(4, 4096), block_size=32, engine_version=version)
-        assert figure(vllm_layout, "kv_bytes_per_block") == 4 * block * 4096
-
-
-def test_before_0_20_values_were_padded_to_the_width_of_keys() -> None:
-    keys = (CacheSpec("K", 8, 192, role="k"), CacheSpec("V", 8, 128, role="v"))
-    assert (
-        figure(vllm(LayerCacheSpec(1, keys), engine_version="0.19.0"), "kv_bytes_per_block") == 16 * 8 * (192 + 192) * 2
-    )
-    assert (
-        figure(vllm(LayerCacheSpec(1, keys), engine_version="0.20.0"), "kv_bytes_per_block") == 16 * 8 * (192 + 128) * 2
-    )
 
 
 def test_since_0_13_cross_attention_has_blocks_for_batched_tokens() -> None:
@@ -296,92 +214,6 @@ def test_since_0_18_the_log_has_no_line_for_a_block_that_did_not_grow() -> None:
     small = LayerCacheSpec(3, (CONVOLUTION._replace(rows=8, width=3),), "short convolution")
     assert not any("Setting" in line for line in vllm(small, full(1)).pool(GIB, 4096).log_lines)
     assert any("size to 16" in line for line in vllm(small, full(1), engine_version="0.17.1").pool(GIB, 4096).log_lines)
-
-
-@pytest.mark.parametrize(
-    ("given", "tokens"),
-    [
-        ({}, 8192),
-        ({"device_memory": 70 * GIB}, 8192),
-        ({"device_memory": 70 * GIB - 1}, 2048),
-        ({"device_memory": 80 * GIB, "device": "NVIDIA A100 80GB SXM"}, 2048),
-        ({"device_memory": 160 * GIB}, 16384),
-        ({"device_memory": 160 * GIB, "engine_version": "0.27.1"}, 8192),
-        ({"device_memory": 121 * GIB, "device": "NVIDIA GB10"}, 2048),
-        ({"device_memory": 121 * GIB, "device": "NVIDIA GB10", "engine_version": "0.32.0"}, 2048),
-        ({"max_num_batched_tokens": 512, "device_memory": 160 * GIB}, 512),
-    ],
-)
-def test_default_batched_tokens_depend_on_the_device(given: dict[str, Any], tokens: int) -> None:
-    vllm_layout = vllm(window(5, 1024), full(1), **{"max_num_batched_tokens": None, **given})
-    assert f"{tokens:,} batched tokens" in vllm_layout.facts
-
-
-@pytest.mark.parametrize(
-    ("given", "limit"),
-    [
-        ({}, 1024),
-        ({"device_memory": 24 * GIB}, 256),
-        ({"engine_version": "v0"}, 256),
-        ({"max_num_seqs": 7, "device_memory": 24 * GIB}, 7),
-    ],
-)
-def test_max_num_seqs_limits_the_sequences(given: dict[str, Any], limit: int) -> None:
-    assert vllm(full(1), **given).max_sequences == limit
-
-
-def test_other_devices_than_nvidia_and_amd_get_a_note() -> None:
-    named = [vllm(full(1), device=device, device_memory=64 * GIB).notes for device in ("NVIDIA L4", "Google TPU v5e")]
-    assert [any("may differ" in note for note in notes) for notes in named] == [False, True]
-
-
-@pytest.mark.parametrize(
-    ("version", "tokens", "concurrency"),
-    # 1,000 blocks of a model with 1 full layer and 5 windows, for 65,536 tokens
-    [
-        ("0.8.5", 1000 * 16, 1000 * 16 / 65536),
-        ("0.11.0", 1000 // 6 * 16, 1000 / (4096 + 5 * 577)),
-        ("0.20.0", 1000 // 6 * 16, 1000 / (4096 + 5 * 577)),
-        ("0.20.1", int(1000 / (4096 + 5 * 577) * 65536), 1000 / (4096 + 5 * 577)),
-    ],
-)
-def test_definitions_of_tokens_and_concurrency_by_version(version: str, tokens: int, concurrency: float) -> None:
-    vllm_layout = vllm(window(5, 1024), full(1), engine_version=version)
-    pool = vllm_layout.pool(1000 * figure(vllm_layout, "kv_bytes_per_block"), 65536)
-    assert pool.blocks == 1000
-    assert (int(pool.tokens), float(pool.concurrency)) == (tokens, concurrency)
-
-
-def test_v0_prints_gpu_and_cpu_blocks() -> None:
-    # deepseek-coder-6.7b, tp 2: 32 layers x 16 heads x 128: 4 MiB per block; 4 GiB of host memory hold 1,024
-    heads = CacheSpec("K and V", 2 * 16, 128, role="kv")
-    vllm_layout = vllm(full(32, heads), engine_version="v0")
-    assert vllm_layout.pool(507 * 4 * 2**20, 4096).log_lines[0] == "# GPU blocks: 507, # CPU blocks: 1024"
-
-
-@pytest.mark.parametrize(
-    ("version", "lines"),
-    [
-        ("0.27.1", ["GPU KV cache size: 8,192 tokens", "Maximum concurrency for 4,096 tokens per request: 2.00x"]),
-        ("0.28.0", ["GPU KV cache size: 8,192 tokens, Maximum concurrency for 4,096 tokens per request: 2.00x"]),
-    ],
-)
-def test_log_lines_are_those_of_the_version(version: str, lines: list[str]) -> None:
-    assert list(vllm(full(32), engine_version=version).pool(GIB, 4096).log_lines) == lines
-
-
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [
-        ("0.2.7", "too old"),
-        ("0.34.0", "newer than the newest"),
-        ("newest", "is not a version of vLLM"),
-        ("7", "is not a version of vLLM"),
-    ],
-)
-def test_unsupported_versions_are_errors(text: str, wrong: str) -> None:
-    with pytest.raises(AttncalcError, match=wrong):
-        vllm_version(text)
 
 
 @each(
@@ -460,29 +292,6 @@ def test_tokens_are_rounded_like_python_floats() -> None:
     pool = vllm_layout.pool(1994 * figure(vllm_layout, "kv_bytes_per_block"), 6000)
     assert (pool.blocks, int(pool.tokens), 1994 * 6000 // 375) == (1994, 31903, 31904)
     text_of(pool.tokens)
-
-
-@pytest.mark.parametrize(
-    ("specs", "given", "wrong"),
-    [
-        ([LayerCacheSpec(61, (LATENT,))], {"dcp": 8}, "does not divide --tp 1"),
-        ([LayerCacheSpec(61, (LATENT,))], {"tp": 8, "dcp": 8, "engine_version": "0.10.1"}, "has no --dcp"),
-        ([full(32)], {"tp": 8, "dcp": 4, "n_kv_heads": 8}, "each of 8 KV heads is on 1 device"),
-    ],
-)
-def test_invalid_dcp_is_an_error(specs: list[LayerCacheSpec], given: dict[str, Any], wrong: str) -> None:
-    with pytest.raises(AttncalcError, match=wrong):
-        vllm(*specs, **given)
-
-
-def test_dcp_splits_the_tokens_of_replicated_heads() -> None:
-    # 16 devices and 8 KV heads: each on 2, so dcp may be 2: cdiv(cdiv(4,096, 2), 16) blocks
-    assert figure(vllm(full(32), tp=16, dcp=2, n_kv_heads=8), "kv_blocks_per_request") == 128
-
-
-@pytest.mark.parametrize("text", ["0.29.1rc1", "0.20.2.dev3", "v0.11.0+cu128", "0.8.5.post1"])
-def test_suffixes_of_a_version_are_ignored(text: str) -> None:
-    assert vllm_version(text).name == text.lstrip("v").split("rc")[0].split(".dev")[0].split("+")[0].split(".post")[0]
 
 
 def test_releases_cover_every_set_of_behaviours() -> None:
