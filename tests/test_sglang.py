@@ -27,7 +27,7 @@ from attncalc.engines.sglang.pools import stage_sizes
 from attncalc.engines.sglang.slots import SglangLayout, StatePool
 from attncalc.quantity import Quantity
 from attncalc.serving.request import FitRequest, resolve
-from attncalc.units import dtype, parse_decimal
+from attncalc.units import dtype
 
 GIB = 2**30
 MHA = Grouped(32, 8, 128)
@@ -636,19 +636,6 @@ def test_later_versions_are_computed_like_the_newest_known() -> None:
     sglang_layout = layout_of((1, MHA), engine_version="0.6.1")
     assert (sglang_layout.facts[0], sglang_layout.version) == ("version 0.6.1", "0.6.1")
     assert "0.5.23" in sglang_layout.notes[0]
-
-
-def test_decimals_are_parsed_exactly() -> None:
-    assert [parse_decimal(text, "--x") for text in ("0.92", ".5", "3", " 1.10 ")] == [
-        (92, 100),
-        (5, 10),
-        (3, 1),
-        (110, 100),
-    ]
-    assert parse_decimal("1.0", "--x", upper=1) == (10, 10)
-    for text in ("", ".", "0", "0.0", "-1", "1e9", "1,5", "1.1"):
-        with pytest.raises(AttncalcError, match=r"--x: .* is not a number above 0 and at most 1"):
-            parse_decimal(text, "--x", upper=1)
 
 
 # Buffers for LoRA adapters.

@@ -268,6 +268,7 @@ def test_commas_only_separate_groups_of_three_digits(text: str) -> None:
         ("1.0", (10, 10)),
         ("0.0001", (1, 10**4)),
         ("45%", (45, 100)),
+        (" 0.10 ", (10, 100)),
     ],
 )
 def test_a_decimal_is_exact(text: str, parts: tuple[int, int]) -> None:
