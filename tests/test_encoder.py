@@ -17,9 +17,6 @@ from attncalc.serving.fit import fit
 from attncalc.serving.request import FitRequest
 
 ITEM = TowerItem(tokens=1000, positions=4000, values=500, d_model=1024, d_inside=8192, d_output=4096)
-HELD = 4000 * 500 * 2 + 1000 * 4096 * 2
-"""Bytes of one item: its patches, and its tokens as the encoder writes them."""
-ENCODING = 4000 * (500 + 4 * 1024 + 8192) * 2
 
 
 def with_items(*items: TowerItem | None, split: int = 1) -> ModelSpec:
@@ -49,98 +46,14 @@ def weights_of(model: ModelSpec, **args: Any) -> int:
     return int(result.budget.weights.total)
 
 
-@pytest.mark.parametrize(
-    ("options", "items"),
-    [
-        ({}, 8),  # 8,192 tokens of a step are 8 items of 1,000
-        ({"max_num_batched_tokens": 3000}, 3),
-        ({"max_num_batched_tokens": 300}, 1),  # a step takes at least one whole item
-        ({"max_num_seqs": 1, "context": 2048}, 2),  # the context holds two
-        ({"max_num_seqs": 2, "context": 1500}, 2),
-        ({"max_num_seqs": 1, "context": 900}, 1),
-    ],
-)
-def test_a_step_has_as_many_items_as_its_tokens_and_sequences_take(options: dict[str, Any], items: int) -> None:
-    part = encoder(with_items(ITEM._replace(positions=400)), **options)
-    assert part is not None
-    held = items * (400 * 500 * 2 + 1000 * 4096 * 2)
-    assert part.expected == held
-    assert part.low == max(held // 4, 0)
-    assert part.high == 2 * held
-
-
-def test_the_larger_kind_of_item_is_profiled() -> None:
-    small = ITEM._replace(tokens=10, positions=10)
-    assert encoder(with_items(small, ITEM)) == encoder(with_items(ITEM, small)) == encoder(with_items(ITEM))
-
-
 def test_a_text_model_has_no_encoder() -> None:
     assert encoder(with_items()) is None
-
-
-def test_an_unknown_encoder_takes_up_to_4_gib() -> None:
-    found = parts(with_items(None))
-    part = found["encoder"]
-    passes = int(found["activations"].expected)
-    assert part.high == 4 * 2**30 - passes
-    assert part.expected == 8192 * (4096 + 28 * 28 * 3) * 2
-
-
-def test_the_encoder_counts_beyond_the_language_models_pass() -> None:
-    """Its tensors are freed before that pass, so that only the larger of both decides."""
-    many = ITEM._replace(positions=16_000)
-    found = parts(with_items(many))
-    held = 8 * (16_000 * 500 * 2 + 1000 * 4096 * 2)
-    assert found["encoder"].expected == 8 * 4 * ENCODING - int(found["activations"].expected) > held
-
-
-def test_tensor_parallelism_divides_the_inside_of_a_layer() -> None:
-    many = ITEM._replace(positions=16_000)
-    undivided = parts(with_items(many, split=0), tp=4)
-    divided = parts(with_items(many), tp=4)
-    assert divided["activations"] == undivided["activations"]
-    more = undivided["encoder"].expected - divided["encoder"].expected
-    assert more == 8 * 16_000 * (8192 - 8192 // 4) * 2
-
-
-def test_a_video_counts_as_several_images() -> None:
-    def expected(repeats: int, version: str = "0.19.0", context: int = 8192) -> int:
-        video = ITEM._replace(positions=400, repeats=repeats)
-        part = encoder(with_items(video), context=context, version=version, max_num_batched_tokens=1000)
-        assert part is not None
-        return int(part.expected) // (400 * 500 * 2 + 1000 * 4096 * 2)
-
-    assert [expected(n) for n in (1, 3, 100)] == [1, 3, 8]  # as many as the context takes
-    assert expected(100, context=100) == 1
-    assert expected(100, version="0.10.1") == 7  # with room for an image beside it
-    assert [expected(100, context=tokens) for tokens in (1999, 2000)] == [1, 2]
-    assert [expected(100, version="0.10.1", context=tokens) for tokens in (2999, 3000)] == [1, 2]
-
-
-@pytest.mark.parametrize(("tokens", "items"), [(8192, 8), (4096, 4), (900, 0)])
-def test_v0_runs_sequences_of_one_item_each(tokens: int, items: int) -> None:
-    """With no room for an item, it runs text alone."""
-    part = encoder(with_items(ITEM), version="0.7.3", max_num_batched_tokens=tokens)
-    assert (part and part.expected) == (items * HELD or None)
-
-
-def test_v0_has_at_least_5120_tokens() -> None:
-    part = encoder(with_items(ITEM), version="0.7.3", max_num_batched_tokens=None, context=2048)
-    assert part is not None
-    assert part.expected == 5 * HELD
 
 
 def test_v0_samples_for_as_few_sequences_as_have_items() -> None:
     few = parts(with_items(ITEM), version="0.7.3", max_num_batched_tokens=8192)
     text = parts(with_items(), version="0.7.3", max_num_batched_tokens=8192)
     assert few["activations"].expected < text["activations"].expected
-
-
-def test_v0_gives_a_video_as_much_as_an_image() -> None:
-    video = ITEM._replace(repeats=7)
-    part = encoder(with_items(video), version="0.7.3", max_num_batched_tokens=8192)
-    assert part is not None
-    assert part.expected == 4 * 2 * HELD
 
 
 @pytest.mark.parametrize(
