@@ -347,14 +347,6 @@ def test_a_stage_with_only_windows_has_as_many_tokens_as_the_full_pool() -> None
     assert sglang_layout.pool(1000 * 3 * 4096, 1000).tokens == 1000
 
 
-def test_a_window_pool_must_be_larger_than_one_window() -> None:
-    sglang_layout = hybrid_layout(1, 2, Sliding(129), 2, swa_full_tokens_ratio="1")
-    # 128 + 1 slots are not enough, however short the sequence
-    assert sglang_layout.needed(1, 1) == 130 * 8192
-    assert sglang_layout.pool(130 * 8192, 1).concurrency[:2] == (130, 1)
-    assert sglang_layout.pool(129 * 8192, 1).concurrency[0] == 0
-
-
 def test_one_pool_with_the_option_or_with_only_windows() -> None:
     hybrid, request = hybrid_layout(1, 2, Sliding(8)), hybrid_layout(1, 2, Sliding(8), disable_hybrid_swa_memory=True)
     alone = layout_of((8, MHA.with_span(Sliding(8))))
@@ -539,37 +531,6 @@ def test_needed_is_the_least_memory_that_holds(model: Any, more: Any, batch: int
 
 
 # The share of a GPU's memory.
-
-
-@each(
-    ("gib", "tp", "pp", "given", "mib"),
-    [
-        # 512, 1.5 per token of a chunk, 128 per device, 2 per decode graph, 8 per prefill graph: for 8192 tokens 8
-        # sizes to 32, 14 to 256, 8 to 512, 8 to 1024, 12 to 4096 and 8 to 8192
-        (64, 1, 1, {}, 512 + 12288 + 128 + 512 + 58 * 8),
-        # 4096 tokens: 50 sizes; four GPUs by tp capture 160 decode steps, by pp 48 and no prefills
-        (24, 4, 1, {}, 512 + 6144 + 4 * 128 + 160 * 2 + 50 * 8),
-        (24, 1, 4, {}, 512 + 6144 + 4 * 128 + 48 * 2),
-        (24, 2, 2, {}, 512 + 6144 + 4 * 128 + 48 * 2),
-        # 2048 tokens: 8 + 14 + 8 + 8 + 4 sizes; 16384: 50 + 24
-        (16, 1, 1, {}, 512 + 3072 + 128 + 8 * 2 + 42 * 8),
-        (180, 1, 1, {}, 512 + 24576 + 128 + 512 * 2 + 74 * 8),
-        # --max-running-requests limits the decode graphs; a drafter's limit of 48 is set later
-        (64, 1, 1, {"max_running_requests": 7}, 512 + 12288 + 128 + 7 * 2 + 58 * 8),
-        (64, 1, 1, {"max_running_requests": 999}, 512 + 12288 + 128 + 512 + 58 * 8),
-        (64, 1, 1, {"speculative_tokens": 4}, 512 + 12288 + 128 + 512 + 58 * 8),
-        # MLA's prefill graphs are 1.5 GiB; none beside KDA
-        (64, 1, 1, {"attentions": frozenset({"MLA"})}, 512 + 12288 + 128 + 512 + 1536),
-        (64, 1, 2, {"attentions": frozenset({"MLA"})}, 512 + 12288 + 256 + 512),
-        (64, 1, 1, {"attentions": frozenset({"MLA", "KDA"})}, 512 + 12288 + 128 + 512),
-    ],
-)
-def test_mem_fraction_static_leaves_room_for_a_chunk_and_for_graphs(
-    gib: int, tp: int, pp: int, given: dict[str, Any], mib: int
-) -> None:
-    args = engine_args(device_memory=gib * GIB, tp=tp, pp=pp, **given)
-    text = find_engine("sglang").share(args, tp * pp)
-    assert float(text) == round((gib * 1024 - mib) / (gib * 1024), 3)
 
 
 def test_a_request_has_the_kinds_of_attention() -> None:
