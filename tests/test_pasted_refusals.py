@@ -140,6 +140,7 @@ def test_processes_that_hold_most_of_a_gpu_are_ended_before_anything_else(ask: A
     """Beside 132 of 140 GiB, 32 GPUs would be needed for 43.75 GiB of weights."""
     options = ("mixtral-8x7b", "--weights-dtype", "fp8", "--json")
     result = json.loads(ask_of(ask, "vllm-occupied-h200", *options).out)
+    assert result["refusal"]["available"] == int(7.34 * GIB)
     (change,) = result["suggestions"]
     assert (change["change"], change["flag"]) == ("the other processes ended", "")
     assert "--tensor-parallel-size" not in change["launch_command"]

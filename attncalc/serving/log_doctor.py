@@ -183,7 +183,7 @@ def diagnose_alone(log: StartupLog, gpu: Gpu | None = None) -> Diagnosis:
         room = engine.logged_room(log, left.bytes if left else None, share)
         cause, reason, needed, available = _nothing_left(log, room)
     elif refusal.kind == "occupied" or refusal.taken > _MOST_TAKEN:
-        cause, reason, needed, available = "memory_taken", f"{_taken_by_others(log)}.", None, None
+        cause, reason, needed, available = "memory_taken", f"{_taken_by_others(log)}.", None, _free(log)
         share = _free_share(log) if refusal.kind == "occupied" else ""
         advice = (Advice("end the other processes: nvidia-smi lists them"),)
         if share:
