@@ -90,6 +90,19 @@ def test_a_list_has_the_labels_of_a_table_that_is_too_wide() -> None:
         (Column("model", "left"), Column("batch", "left"), Column("KV\nMiB")),
         (("gpt2", "1", "36"), ("", "2", "72")),
     )
+    held = Table(
+        (Column("held", "left"), Column("MiB"), LABEL),
+        (("math", "64", "scores"), ("", "8", "queries"), ("flash", "8", "keys")),
+    )
+    assert list_lines(held, 40) == [
+        *("  held: math", "    64 MiB: scores", "    8 MiB: queries"),
+        *("  held: flash", "    8 MiB: keys"),
+    ]
+    bounds = Table(
+        (Column("gpu", "left"), Column("repli-\ncas"), Column("TTFT\n>="), Column("tokens\n/s <=")),
+        (("h200", "1", "54.7 ms", "7"),),
+    )
+    assert list_lines(bounds, 40) == ["  gpu: h200", "    replicas: 1", "    TTFT >= 54.7 ms", "    tokens/s <= 7"]
     assert list_lines(with_headers, 40) == [
         *("  model: gpt2", "    batch: 1", "    KV MiB: 36"),
         *("  model: gpt2", "    batch: 2", "    KV MiB: 72"),

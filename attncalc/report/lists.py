@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
@@ -49,22 +50,31 @@ def list_lines(table: Table, width: int) -> list[str]:
 
 def _records(table: Table) -> Iterator[str]:
     """Yield the lines of each row: 'KV cache: 1.25 GiB (1,342,177,280 B)', or with headers a line per cell."""
-    headers = [column.header.replace("\n", " ") for column in table.columns]
+    headers = [re.sub("\n(?!/)", " ", column.header.replace("-\n", "")).replace("\n", "") for column in table.columns]
     if len(headers) == 1:
         yield from filter(None, (headers[0], *(row[0] for row in table.rows)))
         return
+    above = None
     for label, *cells in _whole_rows(table, headers[0]):
         indent = " " * (len(label) - len(label.lstrip()))
         values = [cell.strip() for cell in cells]
         if any(headers):
-            yield f"{indent}{headers[0]}: {label.strip()}" if headers[0] else label.rstrip()
-            named = zip(headers[1:], values, strict=True)
-            yield from (
-                f"{indent}  {header}: {value}" if header else f"{indent}  {value}" for header, value in named if value
-            )
+            named = [(header, value) for header, value in zip(headers[1:], values, strict=True) if value]
+            has_meaning = len(named) == 2 and not named[1][0]
+            if has_meaning:  # '64 MiB: queries'
+                named = [(f"{named[0][1]} {named[0][0]}", named[1][1])]
+            if label != above or not has_meaning:
+                yield f"{indent}{_named(headers[0], label.strip())}" if headers[0] else label.rstrip()
+            above = label
+            yield from (f"{indent}  {_named(header, value)}" for header, value in named)
         else:
             first, *others = [*filter(None, values)] or [""]
             yield label.rstrip() + (f": {first}" if first else "") + (f" ({', '.join(others)})" if others else "")
+
+
+def _named(header: str, value: str) -> str:
+    """Return a cell after its header: 'gpus: 8', or 'TTFT >= 54.7 ms'."""
+    return f"{header}{'' if header.endswith('=') else ':'} {value}" if header else value
 
 
 def _whole_rows(table: Table, header: str) -> list[tuple[str, ...]]:

@@ -34,7 +34,7 @@ def train_charts(run: Training, stages: list[int]) -> Iterator[Chart]:
     series = [_series(label, {c: size(budget) for c, budget in budgets.items()}) for label, size in lines.items()]
     if run.gpu:
         series.append(_series("the GPU has", dict.fromkeys(contexts, run.gpu.memory)))
-    axis = Axis("Memory of a GPU", BYTES, "allocated")
+    axis = Axis("Memory of a GPU at the peak", BYTES, "allocated")
     yield Lines("memory", axis.label, Axis("context", TOKENS, "context"), axis, tuple(series))
     if len(stages) > 1:
         named = [(f"stage {i}", size) for i, size in enumerate(stages)]
