@@ -180,7 +180,8 @@ def test_engines_are_named_only_in_their_own_packages() -> None:
 
 
 NETWORK = ("urllib.request", "http.client", "ssl", "socket")
-NEVER = ("torch", "rich", "matplotlib", "pydantic", "importlib.metadata", "importlib.resources", *NETWORK)
+READING = ("attncalc.cli.reading", "attncalc.cli.words", "attncalc.cli.vocabulary")
+NEVER = ("torch", "rich", "matplotlib", "pydantic", "importlib.metadata", "importlib.resources", *READING, *NETWORK)
 
 
 def loaded_by(command: str, before: str = "") -> set[str]:

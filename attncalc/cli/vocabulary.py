@@ -1,6 +1,6 @@
 """The words that people bring from other tools and from their own language, and what to type for them.
 
-One line per idea. The names of declared options need no line: `reading.py` knows them all.
+One line per idea. The names of declared options need no line: `words.py` knows them all.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _OTHER_FIGURES = "--json has every figure; 'attncalc sweep MODEL --columns kv_ca
 
 IDEAS = (
     # Questions
-    Idea("kv kv-cache kvcache cache cache-size kv-size kv-cache-size size-of-the-kv-cache", "--kv-dtype DTYPE", "kv"),
+    Idea("kv kv-cache cache cache-size kv-size kv-cache-size size-of-the-kv-cache", "--kv-dtype DTYPE", "kv"),
     Idea("per-token a-token", "kv | flops --phase decode"),
     Idea("weights weight", "--weights-dtype DTYPE", "params | fit"),
     Idea("parameters parameter params param model-size summary stats describe weight-count", "params"),
@@ -93,7 +93,7 @@ IDEAS = (
         "chat can-run quantize requirements what-gpu which-gpu how-many-gpus ollama",
         "fit",
     ),
-    Idea("lms lm-studio lmstudio gguf-parser koboldcpp kobold jan gpt4all llama.cpp", "fit --engine llamacpp"),
+    Idea("lms lm-studio gguf-parser koboldcpp kobold jan gpt4all llama.cpp", "fit --engine llamacpp"),
     Idea(
         "context longest-context max-context maximum-context max-context-length longest-context-length max-len max-ctx "
         "context-length biggest-context largest-context max-seq-len how-much-context",

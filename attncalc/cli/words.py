@@ -1,0 +1,341 @@
+"""What each word of a command line is: a model, a GPU, a number, a dtype, an option, an idea of the vocabulary."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+from ..config.gpus import gpu_names, gpus_of
+from ..config.presets import preset_names, preset_of, with_file_type
+from ..cost.training.optimizers import OPTIMIZERS
+from ..engines import ENGINES
+from ..engines.pasted import could_matter
+from ..errors import AttncalcError
+from ..options import WEIGHTS_DTYPE
+from ..records import NamedTuple
+from .command import names_of
+from .vocabulary import FILLER, IDEAS, NUMBERS, PLACEHOLDERS, SAME, Idea
+
+_PATTERNS = {
+    "number": r"\d[\d_,]*[kKmM]?|\d[\dkKmM]*(?:(?:[,:]|\.\.)[\dx]+[kKmM]?)+",
+    "share": r"\d*\.\d+|\d+(?:\.\d+)?%",
+    "billions": r"\d+(?:\.\d+)?[bBtT]",
+    "size": r"\d+(?:\.\d+)?[KMGTkmgt](?:[iI]?[bB])?",
+    "time": r"\d+(?:\.\d+)?(?:ms|s|/s)",
+    "attention": r"(?i)mha|mqa|gqa(?:[:-]\d+)?|mla(?:[:-]\d+)?|linear",
+    "model": r"[\w.-]+/[\w.-]+|\.{0,2}/\S+|\S+\.(?:gguf|json|yaml)",
+}
+"""{kind of word: its pattern}, beside those that a table knows."""
+_PROGRAM = r"(?i).*(launch|serve|chat|generat|build).*"
+_GLUE = frozenset(("of", "is", "at", "in", "to", "a", "an", "as", "with"))
+"""Words between an idea and its value: 'a batch of 8'."""
+_MOST_IDEAS = 6
+_OPTION = re.compile(r"--?[A-Za-z]")
+
+
+class Item(NamedTuple):
+    """A word, or several that belong together, and what it is.
+
+    Attributes:
+        kind: 'model', 'gpu', 'dtype', 'attention', 'idea', 'option', 'filler', 'unknown' or a kind of value.
+        text: What it is in attncalc's words.
+        typed: What was typed.
+        idea: Its idea.
+        value: The value of its option or idea.
+        is_guess: Whether it is an unknown option, or is spelled wrong.
+    """
+
+    kind: str
+    text: str
+    typed: str
+    idea: Idea | None = None
+    value: str | None = None
+    is_guess: bool = False
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """The kinds of words of which it still needs one as a value."""
+        return PLACEHOLDERS.get(self.idea.takes, ()) if self.idea and self.value is None else ()
+
+
+class Words:
+    """Reads words, with the options of the commands and the vocabulary.
+
+    Attributes:
+        command: The command that was typed, or None.
+        commands: All commands.
+    """
+
+    def __init__(self, root: Any, first: str) -> None:
+        self._root, self.commands = root, root.list_commands(None)
+        self.command = first if first in self.commands else None
+        self._options: dict[str, dict[str, Any]] = {}
+        own = self.options(self.command) if self.command else {}
+        known = own.copy()
+        for other in ("fit", "train", "plan", "kv", "flops"):
+            known = self.options(other) | known
+        self._known = known
+        self._phrases = {_parts(word): idea for idea in IDEAS for word in idea.words.split()}
+        self._phrases |= {(name,): Idea(name, f"train --optimizer {name}") for name in OPTIMIZERS}
+        for name, means in (*zip(self.commands, self.commands, strict=True), *map(_as_fragment, known.items())):
+            self._phrases.setdefault(_parts(name), Idea(name, means))
+        self._phrases = {("".join(phrase),): idea for phrase, idea in self._phrases.items()} | self._phrases
+        self._alike = {_essence(phrase): idea for phrase, idea in reversed(self._phrases.items())}
+
+    def options(self, command: str) -> dict[str, Any]:
+        """Return {name, or that of another tool: option} of a command."""
+        if command not in self._options:
+            self._options[command] = names_of(self._root.get_command(None, command))
+        return self._options[command]
+
+    def has(self, name: str) -> bool:
+        """Return whether the command that was typed has an option."""
+        return _hyphens(name) in self.options(self.command or "fit")
+
+    def items(self, args: Sequence[str]) -> list[Item]:
+        """Return what the arguments are, in order."""
+        items: list[Item] = []
+        bare: list[str] = []
+        rest = [*reversed(args)]
+        while rest:
+            word = rest.pop()
+            if not _OPTION.match(word):
+                names = word.split(",")
+                bare += names if all(map(preset_of, names)) else word.split() or [word]
+                continue
+            items += self._classified(bare)
+            bare = []
+            name, equals, value = word.partition("=")
+            if not equals and rest and not _OPTION.match(rest[-1]):
+                value = rest[-1]
+            item = self._option(name, value)
+            if item.value is not None and not equals:
+                rest.pop()
+                item = item._replace(value=_continued(item.value, rest))
+            items.append(item)
+        return _with_values([*items, *self._classified(bare)])
+
+    def _option(self, name: str, value: str) -> Item:
+        """Return what an option is, known or not, with its value if it has one."""
+        own, idea = self.command and self.has(name), self._phrases.get(_parts(name))
+        option = self._known.get(_hyphens(name)) if own or idea not in IDEAS else None
+        if option is not None and option.opts[0] == "--output" and kind_of(value) == "number":  # tokens, and no file
+            option, idea = None, self._phrases[("output",)]
+        if option is not None:
+            is_model = option.opts[0] == "--preset" and value
+            given = (value or None) if placeholder(option) else None
+            return Item("model" if is_model else "option", value if is_model else _hyphens(name), name, value=given)
+        idea = idea or self._idea(name)
+        dtype = self._of_phrase([name.lstrip("-")])
+        if idea is None and dtype and dtype.kind == "dtype":
+            return dtype._replace(typed=name, is_guess=True)
+        known = self._of_phrase([value]) if value else None
+        kind = known.kind if known else "unknown"
+        if idea is None and known and known.kind in ("gpu", "dtype"):
+            return known._replace(typed=name, value=value, is_guess=True)
+        if idea is None and could_matter(name) and known is None:
+            return Item("unknown", name, f"{name} {value}".rstrip(), value=value or None, is_guess=True)
+        is_known, idea = idea is not None, idea or Idea(name, note="nothing here is like it")
+        if idea.means.startswith("--preset") and value:
+            return Item("model", value, name, value=value, is_guess=True)
+        if idea.takes == "DTYPE" and (bits := re.fullmatch(r"(\d+)(\.0)?", value)):
+            kind, value = "dtype", f"int{bits[1]}"
+        if idea.takes:
+            takes = idea.takes == "VALUE" or kind in PLACEHOLDERS[idea.takes]
+        elif idea.means:
+            takes = kind == "unknown" and "presets" in idea.means
+        else:
+            takes = is_known or kind not in ("idea", "option")
+        return Item("idea", name, name, idea, value if takes and value else None, is_guess=True)
+
+    def _idea(self, name: str) -> Idea | None:
+        """Return what an unknown name means: in other words, spelled wrong, or with more words."""
+        parts = _parts(name)
+        if idea := self._phrases.get(parts) or self._alike.get(_essence(parts) or parts):
+            return idea
+        for phrase, idea in self._phrases.items():
+            if len(parts) == len(phrase) and all(map(_is_alike, parts, phrase)):
+                return idea
+        runs = (parts[i:j] for i in range(len(parts)) for j in range(len(parts), i, -1))
+        most = max((run for run in runs if run in self._phrases and _essence(run)), key=len, default=())
+        return self._phrases[most] if 2 * len(_essence(most)) >= len(_essence(parts)) > 0 else None
+
+    def _classified(self, bare: Sequence[str]) -> list[Item]:
+        """Return what words without dashes are, the longest phrases first."""
+        items: list[Item] = []
+        text = [word.strip("?!,;'\"") or word for word in bare]
+        i = 0
+        while i < len(text):
+            lengths = range(min(4, len(text) - i), 0, -1)
+            found = ((length, item) for length in lengths if (item := self._of_phrase(text[i : i + length])))
+            length, item = next(found, None) or (1, self._guessed(text[i], is_first=i == 0 and not self.command))
+            i += length
+            is_number = item.kind == "gpu" and items and re.fullmatch(r"\d{1,4}", items[-1].text)
+            if is_number and (len(items) < 2 or not items[-2].takes):  # '8 h100', not 'batch 8 h100'
+                item = item._replace(text=f"{items.pop().text}x{item.text}".removeprefix("1x"))
+            items.append(item)
+        return items
+
+    def _of_phrase(self, text: Sequence[str]) -> Item | None:
+        """Return what some adjoining words are together, or None."""
+        joined = " ".join(text)
+        lower = joined.lower()
+        kind = kind_of(joined)
+        gpu = gpu_in(lower) if kind is None or re.fullmatch(r"\d{4}s?", lower) else None
+        idea = self._phrases.get(_parts(lower))
+        preset = preset_of(with_file_type(joined)[0])
+        preset = None if len(text) > 1 and preset == preset_of(" ".join(text[1:])) else preset  # 'chat qwen3-8b'
+        bits = re.fullmatch(r"(\d{1,2})[ -]?bits?", lower)
+        item = None
+        if kind not in (None, "model") and not gpu:
+            item = Item(kind or "", lower.replace("-", ":") if kind == "attention" else joined, joined)
+        elif idea:
+            item = Item("idea", joined, joined, idea)
+        elif preset and (len(text) > 1 or preset == joined or re.search(r"\d|/", joined)):
+            item = Item("model", preset if len(text) > 1 else joined, joined)
+        elif gpu:
+            item = Item("gpu", gpu, joined)
+        elif bits:
+            item = Item("dtype", {"16": "bf16", "32": "fp32"}.get(bits[1], f"int{bits[1]}"), joined)
+        elif len(text) == 1:
+            item = self._of_pair(joined) or (Item("model", joined, joined) if kind else _of_word(joined))
+        return item
+
+    def _of_pair(self, word: str) -> Item | None:
+        """Return what 'ctx=8192', 'tp:2' and 'h100:4' are."""
+        if (pair := re.fullmatch(r"([^=:/]+)([=:])(.+)", word)) is None:
+            return None
+        name, sign, value = pair.groups()
+        if value.isdigit() and gpu_in(name.lower()):
+            return Item("gpu", f"{value}x{name}", word)
+        idea = self._idea(name) if sign == "=" else self._phrases.get(_parts(name))
+        if idea and idea.means.startswith("--preset"):
+            return Item("model", value, word)
+        return Item("idea", word, word, idea, value) if idea else None
+
+    def _guessed(self, word: str, *, is_first: bool) -> Item:
+        """Return what a word that is spelled wrong probably is."""
+        known = [*("-".join(phrase) for phrase in self._phrases), *preset_names(), *gpu_names()]
+        close = difflib.get_close_matches(word.lower(), known if len(word) > 2 else (), 1, 0.75)
+        close = close or difflib.get_close_matches(word.lower(), self.commands if is_first else (), 1, 0.6)
+        close = close or ["serve"] * (is_first and re.fullmatch(_PROGRAM, word) is not None)
+        found = self._of_phrase(close) if close else None
+        return found._replace(typed=word, is_guess=True) if found else Item("unknown", word, word, is_guess=True)
+
+
+def _as_fragment(named: tuple[str, Any]) -> tuple[str, str]:
+    """Return the name of an option, and what to type for it."""
+    name, option = named
+    return name, f"{option.opts[0]} {placeholder(option)}".rstrip()
+
+
+def placeholder(option: Any) -> str:
+    """Return what stands for the value of an option; '' for a flag."""
+    if getattr(option, "is_flag", False):
+        return ""
+    metavar = (option.metavar or "").partition(",")[0].strip("[]")
+    return metavar if metavar in PLACEHOLDERS else "SIZE" if metavar in ("GIB", "GB") else "VALUE"
+
+
+def _hyphens(name: str) -> str:
+    return f"--{name[2:].replace('_', '-')}" if name.startswith("--") else name
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    return tuple(part for part in re.split(r"[-_ ]+", name.lower()) if part)
+
+
+def _essence(parts: Sequence[str]) -> tuple[str, ...]:
+    """Return the parts of a name that distinguish it: ('context',) of --max-seq-length."""
+    return tuple(same for part in parts if (same := SAME.get(part, part.removesuffix("s") if len(part) > 3 else part)))
+
+
+def _is_alike(part: str, known: str) -> bool:
+    """Return whether a part of a name is another one that is cut off or spelled wrong: 'frac', 'bacth'."""
+    is_start = len(part) > 2 and known.startswith(part)
+    return is_start or difflib.SequenceMatcher(None, part, known).ratio() > 0.75
+
+
+def _continued(value: str, rest: list[str]) -> str:
+    """Return a value with the words after it that belong to it: '128 k', and '1k 2k 4k' as a list."""
+    if value.isdigit() and rest and rest[-1] in ("k", "K", "m", "M"):
+        value += rest.pop()
+    while rest and kind_of(value) == kind_of(rest[-1]) == "number":
+        value += f",{rest.pop()}"
+    return value
+
+
+def kind_of(text: str) -> str | None:
+    return next((kind for kind, pattern in _PATTERNS.items() if re.fullmatch(pattern, text)), None)
+
+
+def gpu_in(text: str) -> str | None:
+    """Return the GPU that a text names, as an option has it: '2xrtx-3090' of '2 x 3090s'."""
+    for name in (text, text.removesuffix("s")) if re.search(r"^(?!gpu:)[^=]*\d|^(cpu|local)$", text) else ():
+        try:
+            number, gpu = gpus_of(name)
+        except AttncalcError:
+            continue
+        return f"{number}x{gpu.name}" if number and " " in name else name.replace(" ", "-")
+    return None
+
+
+def _of_word(word: str) -> Item | None:
+    """Return what a single word is, or None."""
+    lower = word.lower()
+    item = None
+    if several := re.fullmatch(r"x(\d{1,4})|(\d{1,4})x", lower):
+        item = Item("option", "--gpus", word, value=several[1] or several[2])
+    elif lower in ENGINES:
+        item = Item("option", "--engine", word, value=lower)
+    elif lower in NUMBERS:
+        item = Item("number", NUMBERS[lower], word)
+    elif lower in FILLER:
+        item = Item("filler", word, word)
+    elif is_valid(WEIGHTS_DTYPE.parse, word, ""):
+        item = Item("dtype", word, word)
+    return item
+
+
+def is_valid(parse: Any, *values: str) -> bool:
+    try:
+        parse(*values)
+    except AttncalcError:
+        return False
+    return True
+
+
+def _with_values(items: Sequence[Item]) -> list[Item]:
+    """Return the items with the values of ideas: '8' of 'batch 8', and '500' of '500 users'.
+
+    A number between two ideas belongs to the one that leaves the fewest words without a place.
+    """
+    takers = [i for i, item in enumerate(items) if item.takes][:_MOST_IDEAS]
+
+    def cost(chosen: Sequence[int | None]) -> tuple[int, int]:
+        left = [item for i, item in enumerate(items) if i not in chosen and item.kind in ("number", "share", "time")]
+        before = sum(j is not None and j < i for i, j in zip(takers, chosen, strict=True))
+        return chosen.count(None) + sum(not is_context(item.text) for item in left), before
+
+    choices = product(*([*_beside(i, items), None] for i in takers))
+    chosen = min((one for one in choices if len({*one} - {None}) == len(one) - one.count(None)), key=cost)
+    values = {i: items[j].text for i, j in zip(takers, chosen, strict=True) if j is not None}
+    return [item._replace(value=values.get(i, item.value)) for i, item in enumerate(items) if i not in chosen]
+
+
+def _beside(i: int, items: Sequence[Item]) -> Iterator[int]:
+    """Yield the places of the words after and before an idea that may be its value."""
+    for step in (1, -1):
+        j = i + step
+        while 0 <= j < len(items) and items[j].kind == "filler" and items[j].text.lower() in _GLUE:
+            j += step
+        if 0 <= j < len(items) and items[j].kind in items[i].takes:
+            yield j
+
+
+def is_context(text: str) -> bool:
+    """Return whether a number alone is a context: 32k, 4096."""
+    return kind_of(text) == "number" and (not text.isdigit() or (len(text) > 2 and int(text[:40]) >= 256))
