@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from tables import each
-from training_runs import PUBLISHED, Measured, fitcheck_runs, published_run, published_runs, runs_on_a_gpu
+from training_runs import (
+    PUBLISHED,
+    Measured,
+    fitcheck_runs,
+    least_memory,
+    published_run,
+    published_runs,
+    runs_on_a_gpu,
+)
 
 from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload, load
 from attncalc.cost.params import params
-from attncalc.cost.training.fits import train_result
+from attncalc.cost.training.fits import reserved, train_result
 from attncalc.cost.training.setup import Training
 from attncalc.cost.training.states import states
 from attncalc.cost.training.step import stage_budget
@@ -25,15 +35,30 @@ def test_measured_lora_runs_are_within_1_5_percent_and_on_average_within_0_4() -
 
 def test_runs_on_an_h200_are_within_0_2_percent() -> None:
     runs = list(runs_on_a_gpu())
-    assert len(runs) == 63
+    assert len(runs) == 68
     assert {run.name: run.error for run in runs if not -0.0005 < run.error < 0.002} == {}
 
 
-def test_held_out_runs_on_an_h200_were_within_0_1_percent_but_for_seven_of_35() -> None:
+def test_the_least_memory_of_a_run_is_in_the_range_of_the_allocator() -> None:
+    # set_per_process_memory_fraction limits what is reserved; the batches of a run have one length
+    found = list(least_memory())
+    assert len(found) == 13
+    assert [name for name, least, (low, _, high) in found if not low <= least <= high] == []
+
+
+def test_a_large_tensor_or_expandable_segments_change_the_range() -> None:
+    run = Training(load("llama2-7b"), Workload.train(1, 128))
+    assert reserved(run, 1000, 10) == (1000, 1030, 1110)
+    assert reserved(run, 1000, 200) == (1000, 1030, 1050 + 240)
+    assert reserved(dataclasses.replace(run, expandable=True), 1000, 200) == (1000, 1020, 1090)
+
+
+def test_held_out_runs_on_an_h200_were_within_0_1_percent_but_for_twelve_of_40() -> None:
     # The others were predicted with gradients that do not exist yet: those of a mixture's experts (3 runs), of eager
     # attention's first layer, of a recomputed layer, and with --optimizer-in-backward; and OLMo's norm saves more.
+    # Adafactor's step had no temporaries, and four runs in nf4 did not cast the embedding to fp32.
     errors = {run.name: run.first / run.measured - 1 for run in runs_on_a_gpu() if run.first}
-    assert len(errors) == 35
+    assert len(errors) == 40
     assert sum(abs(error) < 0.001 for error in errors.values()) == 28
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from attncalc import ModelSpec, Workload, load, preset_names
 from attncalc.api.train_request import read_train_request
+from attncalc.cost.training.fits import reserved
 from attncalc.cost.training.setup import Lora, Training
 from attncalc.cost.training.step import most_loaded
 
@@ -108,6 +109,14 @@ def runs_on_a_gpu() -> Iterator[Measured]:
         yield Measured(name, allocated, row["requested"], first=row.get("predicted_first"))
 
 
+def least_memory() -> Iterator[tuple[str, int, tuple[int, int, int]]]:
+    """Yield runs with the least bytes that the allocator needed under a limit, and the range that is predicted."""
+    for row in ON_A_GPU["least"]:
+        run = read_train_request(_model_of_config(row["model"]), options_of(row["options"] + " --gpu h200")).run
+        budget = most_loaded(run, plain=True)
+        yield f"{row['model']}: {row['options']}", row["reserved"], reserved(run, budget.allocated, budget.largest)
+
+
 @cache
 def _model_of_config(name: str) -> ModelSpec:
     with tempfile.TemporaryDirectory() as folder:
@@ -123,7 +132,7 @@ def options_of(words: str) -> Any:
     for word in words.split():
         if word == "--no-master-weights":
             found["master_weights"] = False
-        elif word in ("--hold-logits", "--optimizer-in-backward"):
+        elif word in ("--hold-logits", "--optimizer-in-backward", "--no-kbit-upcast", "--double-quant"):
             found[word[2:].replace("-", "_")] = True
         elif word.startswith("-"):
             name = {"-b": "batch", "-c": "context"}.get(word, word[2:].replace("-", "_"))

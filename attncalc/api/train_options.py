@@ -220,6 +220,10 @@ class MemoryOptions(TrainingOptions, total=False):
         bool, Option("--hold-logits", help="The loop holds the model's output: out = model(...); out.loss.backward().")
     ]
     dropout: Annotated[bool, Option("--dropout", help="Dropout is active: its masks are kept.")]
+    expandable_segments: Annotated[
+        bool,
+        Option("--expandable-segments", help="The allocator has PYTORCH_ALLOC_CONF=expandable_segments:True."),
+    ]
     offload: Annotated[
         str | None,
         Option(
@@ -316,6 +320,13 @@ class LoraTrainOptions(TypedDict, total=False):
             axis=False,
             common=True,
             help="Train adapters only: r=16, or r=8,targets=q+v. Default targets: all linear layers.",
+        ),
+    ]
+    no_kbit_upcast: Annotated[
+        bool,
+        Option(
+            "--no-kbit-upcast",
+            help="Leave what is not quantized in --dtype, as Unsloth and torchtune do; peft casts it to fp32.",
         ),
     ]
     double_quant: Annotated[bool, Option("--double-quant", help="Quantize the scales of nf4 too.")]

@@ -155,6 +155,8 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
         double_quant="double_quant" in values,
         references=int("reference_model" in values),
         dropout="dropout" in values,
+        expandable="expandable_segments" in values,
+        kbit_upcast="no_kbit_upcast" not in values,
         holds_logits="hold_logits" in values,
     )
 
@@ -173,6 +175,8 @@ def _check_quantization(values: Mapping[str, Any]) -> None:
         if name in values:
             option = f"--{name.replace('_', '-')}"
             raise AttncalcError(f"{option} needs --lora: quantized weights cannot be trained", "give --lora r=16")
+    if "no_kbit_upcast" in values and "weights_dtype" not in values:
+        raise AttncalcError("--no-kbit-upcast needs --weights-dtype: nothing is quantized", "give --weights-dtype nf4")
     if "double_quant" in values and values.get("weights_dtype") != "nf4":
         raise AttncalcError("--double-quant needs --weights-dtype nf4", "give both, or neither")
 

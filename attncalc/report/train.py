@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..cost.training.classes import saves_more
-from ..cost.training.fits import ALLOCATOR, Change, TrainResult, overhead, stage_sizes
+from ..cost.training.fits import Change, TrainResult, overhead, reserved, stage_sizes
 from ..cost.training.setup import Training
 from ..cost.training.work import Duration, Work
 from ..hardware import Gpu
@@ -163,12 +163,11 @@ def train_figures(of: Answer) -> tuple[Figure, ...]:
         if value
     )
     extra = overhead(run)
+    largest = symbol("largest_tensor", budget.largest, "bytes of the largest tensor")
+    reserves = reserved(run, named(allocated, "allocated", "bytes allocated at the peak"), largest)
     needed = [
-        quantity(
-            named(allocated, "allocated", "bytes allocated at the peak") * percent // 100
-            + symbol("context", outside, "bytes of CUDA context and NCCL")
-        )
-        for percent, outside in zip(ALLOCATOR, extra, strict=True)
+        quantity(size + symbol("context", outside, "bytes of CUDA context and NCCL"))
+        for size, outside in zip(reserves, extra, strict=True)
     ]
     none = quantity(0)
     outside = total(parts[name] for name in ("embedding", "head") if name in parts)
@@ -417,6 +416,11 @@ def _notes(of: Answer) -> Iterator[str]:
     yield f"Memory peaks during the {budget.peak.name}.{stage}"
     if run.lora is None and run.weights_dtype:
         yield "Only frozen weights are quantized."
+    if run.weights_dtype and run.kbit_upcast:
+        yield (
+            "Embedding, head and norms are in fp32, as peft's prepare_model_for_kbit_training casts them; "
+            "--no-kbit-upcast leaves them in 16 bits, as Unsloth and torchtune do."
+        )
     if of.auto and result.verdict != "fits":
         yield f"Not even the smallest {of.auto} is sure to fit."
     if of.work.six_n_d is not None:
@@ -446,8 +450,8 @@ def _notes(of: Answer) -> Iterator[str]:
     if (times := saves_more(run.model.model_type)) > 1:
         yield f"warning: The layers of this class save about {times:g} x as much in transformers."
     yield (
-        f"The allocator reserves up to {ALLOCATOR[2] - 100} % more than is allocated (Megatron-Bridge's published runs)"
-        "; the CUDA context takes 0.14 to 0.75 GiB."
+        "The allocator reserves more than is allocated, the more the larger one tensor is (measured on an H200); the "
+        "CUDA context takes 0.14 to 0.75 GiB. --expandable-segments narrows the range; varied lengths need it."
     )
     yield from run.workload.assumed
     yield from run.model.notes

@@ -70,6 +70,9 @@ class Training:
         double_quant: whether the scales of nf4 are quantized too.
         references: frozen copies of the model beside it (DPO, GRPO).
         dropout: whether dropout is active.
+        expandable: whether the allocator's segments grow: PYTORCH_ALLOC_CONF=expandable_segments:True.
+        kbit_upcast: whether what is not quantized beside quantized matrices is in fp32, as peft's
+            prepare_model_for_kbit_training casts it.
         holds_logits: whether the loop holds the model's output until the end of the step: `out = model(...)`.
         upcasts: whether norms, eager softmax and loss compute in fp32 as transformers' classes do.
     """
@@ -102,6 +105,8 @@ class Training:
     double_quant: bool = False
     references: int = 0
     dropout: bool = False
+    expandable: bool = False
+    kbit_upcast: bool = True
     holds_logits: bool = False
     upcasts: bool = True
 

@@ -187,7 +187,11 @@ def _frozen_weights(run: Training, frozen: list[ParamTensor], sharded: Callable[
         (
             symbol("quantized", -(-size // ranks), f"bytes of the matrices in {run.weights_dtype}, with their scales"),
             symbol("N_unquantized", -(-kept // ranks), "parameters that are not quantized")
-            * _bytes("fp32" if run.upcasts else run.dtype, "bytes_unquantized", "a weight that is not quantized"),
+            * _bytes(
+                "fp32" if run.upcasts and run.kbit_upcast else run.dtype,
+                "bytes_unquantized",
+                "a weight that is not quantized",
+            ),
         )
     )
 

@@ -96,6 +96,13 @@ class StageBudget(NamedTuple):
         """Return the most bytes that tensors hold: what torch.cuda.max_memory_allocated counts."""
         return self.always + self.peak.size
 
+    @property
+    def largest(self) -> int:
+        """Return the bytes of the largest tensor of a step: of the logits or of an activation."""
+        sizes = [t.size for layer in self.saved.layers for t in layer.tensors]
+        sizes += [held.size for moment in self.moments for held in moment.held if held.name == "logits"]
+        return max(map(int, sizes), default=0)
+
     def held(self, name: str) -> int:
         """Return the bytes of one kind that are held at the peak."""
         return sum(int(held.size) for held in self.peak.held if held.name == name)
@@ -405,11 +412,17 @@ def _stepping(run: Training, held: States) -> Quantity | None:
 
     torch.optim: a fused step has none, a foreach step has one tensor per trained one, and a loop two of the largest.
     DeepSpeed copies its shard of the gradients into one tensor, and that into fp32 (stage_1_and_2.py, stage3.py: step).
+    transformers' Adafactor (optimization.py) has two in fp32 of a tensor's size, and fp32 copies of its weight and
+    gradient of 16 bits.
     """
     if run.zero and run.ranks > 1 and run.master and "optimizer" not in run.offload:
         n = -(-sum(tensor.total for tensor in held.trained_tensors) // run.ranks)
         shard = symbol("N_step", min(n, DEEPSPEED_GROUP) if run.zero == 3 else n, "parameters of a step of one rank")
         return quantity(shard * (4 + dtype(run.grad_dtype).bits // 8))
+    if run.in_optimizer.kind == "factored":
+        copies = 2 + sum(dtype(name).bits == 16 for name in (run.param_dtype, run.grad_dtype) if not run.master)
+        elements = symbol("largest", held.largest, "elements of the largest trained tensor")
+        return quantity(4 * symbol("copies", copies, "tensors of its size in fp32") * elements)
     if run.stepping == "fused" or run.in_backward or "optimizer" in run.offload:
         return None
     size = symbol("bytes_moment", dtype(run.optimizer_dtype).bits // 8, "bytes of a moment")
