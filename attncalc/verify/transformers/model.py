@@ -39,6 +39,18 @@ CORRECTION = re.compile(r"(e_score_correction_bias|balancing_biases)$")
 """A router's bias that checkpoints contain, although the class holds it as a buffer."""
 
 
+def has_towers(model: nn.Module) -> bool:
+    """Return whether a class has towers of other inputs beside its language model."""
+    return any(re.search(r"(language|text)_model\.", name) for name, _ in model.named_parameters())
+
+
+def is_language(path: str, has_towers: bool) -> bool:
+    """Return whether a path belongs to the language side of a class; always true for a text-only model."""
+    match = LANGUAGE.search(path)
+    before = path[: match.start()] if match else path
+    return not TOWER.search(before) and (match is not None or not has_towers)
+
+
 class AttentionModule(NamedTuple):
     """An attention module of the class.
 
@@ -79,7 +91,7 @@ class TransformersModel:
         for name, module in self.model.named_modules():
             if name.endswith("rel_embeddings"):  # torch's FLOP counter fails if such a parameter is a module's input
                 module.requires_grad_(False)
-        self.has_towers = any(re.search(r"(language|text)_model\.", name) for name, _ in self.model.named_parameters())
+        self.has_towers = has_towers(self.model)
         self.has_experts = False
         for module in self.model.modules():
             name = type(module).__name__
@@ -95,9 +107,7 @@ class TransformersModel:
 
     def is_language(self, path: str) -> bool:
         """Whether the path belongs to the language side; always true for a text-only model."""
-        match = LANGUAGE.search(path)
-        before = path[: match.start()] if match else path
-        return not TOWER.search(before) and (match is not None or not self.has_towers)
+        return is_language(path, self.has_towers)
 
     def params(self) -> tuple[int, dict[str, int]]:
         """Return the parameters of the language side, tied tensors once, and those of the other parts by name."""

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ...model import Head
 from ...records import NamedTuple
 from ..training.saved import ROPE, SavedTensor, SavedTensors, bytes_of, state_bytes
-from .model import LAYER, READS_TOKEN_VALUES, find_class, quiet
+from .model import LAYER, READS_TOKEN_VALUES, find_class, has_towers, is_language, quiet
 
 DROPOUT = re.compile(r"dropout|pdrop")
 """Names of the probabilities of dropout in config classes."""
@@ -36,10 +36,11 @@ class TrainingStep(NamedTuple):
         attention: its implementation of attention: 'sdpa', 'eager'.
         flash: paths of the layers that call the flash kernel; others call the math path of 'sdpa', or are eager.
         saved: the tensors that the forward pass saves.
-        parameters: of all parameters, tied ones once.
+        parameters: of all parameters of the language side, tied ones once.
         gradients: of their gradients.
         states: of AdamW's two moments.
-        peak: the largest sum of all tensors that exist together during a second step; 0 if it was not measured.
+        peak: the largest sum of all tensors but towers that exist together during a second step; 0 if it was not
+            measured.
     """
 
     name: str
@@ -113,15 +114,18 @@ def training_step(
         optimizer.step()
         optimizer.zero_grad()
         del loss
+        beside = has_towers(model)
+        parameters = bytes_of(p for name, p in model.named_parameters() if is_language(name, beside))
+        towers = bytes_of(model.parameters()) - parameters
         return TrainingStep(
             type(model).__name__,
             attention,
             frozenset(map(layer_path, flash.paths)),
             tuple(saved.tensors),
-            bytes_of(model.parameters()),
+            parameters,
             gradients,
             state_bytes(optimizer),
-            _peak(model, optimizer, inputs) if peak else 0,
+            _peak(model, optimizer, inputs) - towers if peak else 0,
         )
 
 
