@@ -172,7 +172,7 @@ def test_users_are_beside_the_other_limits_and_the_changes(ask: Ask) -> None:
     document = json.loads(ask("fit", "qwen3-8b", "--gpu", "h100", *users, "--shared-prefix", "2K", "--json").out)
     by_name = {figure["name"]: figure["value"] for figure in document["results"]}
     rows = [" ".join(line.split()) for line in fits.out.splitlines()]
-    assert f"average users, 4,096 + 1,024 tokens {by_name['concurrent_average']} 2,048 shared" in rows
+    assert f"users on average, 4,096 + 1,024 tokens {by_name['concurrent_average']} 2,048 shared" in rows
     assert f"users at worst {by_name['concurrent_worst']}" in rows
     changes = ask(*QWEN, *users).out
     changed = results(ask(*QWEN, *users, "--kv-dtype", "fp8", "--json"))

@@ -54,7 +54,7 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
     ]
     if traffic:
         rows += [
-            (f"average users, {described(traffic)}", figures["concurrent_average"]),
+            (f"users on average, {described(traffic)}", figures["concurrent_average"]),
             ("users at worst", figures["concurrent_worst"]),
         ]
     if resolved.replicas > 1:

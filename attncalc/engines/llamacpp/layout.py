@@ -332,7 +332,10 @@ def _check_args(args: LlamacppArgs) -> None:
         raise AttncalcError(f"--flash-attn {truncate(args.flash_attn)} is unknown", "give on, off or auto")
     for kv_type in (*args.types, *args.draft_types):
         if kv_type.name not in TYPES:
-            raise AttncalcError(f"llama.cpp has no cache in {kv_type.name}", f"known: {', '.join(TYPES)}")
+            nearest = "q4_0" if kv_type.bits <= 4 else "q8_0"
+            raise AttncalcError(
+                f"llama.cpp has no cache in {kv_type.name}", f"give {nearest}; known: {', '.join(TYPES)}"
+            )
     v_type = args.types[1]
     if args.flash_attn == "off" and v_type.group:
         raise AttncalcError(
