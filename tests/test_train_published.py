@@ -35,7 +35,7 @@ def test_measured_lora_runs_are_within_1_5_percent_and_on_average_within_0_4() -
 
 def test_runs_on_an_h200_are_within_0_2_percent() -> None:
     runs = list(runs_on_a_gpu())
-    assert len(runs) == 68
+    assert len(runs) == 86
     assert {run.name: run.error for run in runs if not -0.0005 < run.error < 0.002} == {}
 
 
@@ -53,13 +53,14 @@ def test_a_large_tensor_or_expandable_segments_change_the_range() -> None:
     assert reserved(dataclasses.replace(run, expandable=True), 1000, 200) == (1000, 1020, 1090)
 
 
-def test_held_out_runs_on_an_h200_were_within_0_1_percent_but_for_twelve_of_40() -> None:
-    # The others were predicted with gradients that do not exist yet: those of a mixture's experts (3 runs), of eager
-    # attention's first layer, of a recomputed layer, and with --optimizer-in-backward; and OLMo's norm saves more.
-    # Adafactor's step had no temporaries, and four runs in nf4 did not cast the embedding to fp32.
-    errors = {run.name: run.first / run.measured - 1 for run in runs_on_a_gpu() if run.first}
-    assert len(errors) == 40
-    assert sum(abs(error) < 0.001 for error in errors.values()) == 28
+def test_41_of_57_held_out_runs_on_an_h200_were_within_0_1_percent() -> None:
+    # Of the first 35, seven were not: gradients that do not exist yet were counted of a mixture's experts (3), of eager
+    # attention's first layer, of a recomputed layer and with --optimizer-in-backward; and OLMo's norm saves more. Of 16
+    # others, three: SDPA's efficient kernel keeps the mask of windows. Adafactor's step had no temporaries (2 runs),
+    # and four runs in nf4 did not cast the embedding to fp32.
+    errors = [run.first / run.measured - 1 for run in runs_on_a_gpu() if run.first]
+    assert len(errors) == 57
+    assert sum(abs(error) < 0.001 for error in errors) == 41
 
 
 @each("run", [run for run in published_runs() if run.within])

@@ -96,6 +96,7 @@ class ClassMath(NamedTuple):
         in_parallel: attention and MLP have norms of their own of the same input.
         normalizes_v: values pass a norm without a gain.
         indexes_kv: a single head of K and V is indexed by lists.
+        broadcasts_kv: SDPA gets K and V with fewer heads than q, which only its math kernel takes.
         scales_queries: queries are multiplied by a value of their position: in 'fp32' in layers without a span
             (Llama 4), or 'cast' (Ministral 3).
         caps_scores: eager scores pass a tanh.
@@ -115,6 +116,7 @@ class ClassMath(NamedTuple):
     in_parallel: bool = False
     normalizes_v: bool = False
     indexes_kv: bool = False
+    broadcasts_kv: bool = False
     scales_queries: Literal["", "fp32", "cast"] = ""
     caps_scores: bool = False
     scales_embedding: bool = False

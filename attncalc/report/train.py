@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..cost.training.classes import saves_more
+from ..cost.training.activations import has_windows
+from ..cost.training.classes import class_math, saves_more
 from ..cost.training.fits import Change, TrainResult, overhead, reserved, stage_sizes
 from ..cost.training.setup import Training
 from ..cost.training.work import Duration, Work
@@ -447,6 +448,7 @@ def _notes(of: Answer) -> Iterator[str]:
         "Activations are those of transformers' classes: norms and the loss compute in fp32. --compile fuses "
         "element-wise operations and keeps less."
     )
+    yield from _kernel_warnings(run)
     if (times := saves_more(run.model.model_type)) > 1:
         yield f"warning: The layers of this class save about {times:g} x as much in transformers."
     yield (
@@ -455,6 +457,17 @@ def _notes(of: Answer) -> Iterator[str]:
     )
     yield from run.workload.assumed
     yield from run.model.notes
+
+
+def _kernel_warnings(run: Training) -> Iterator[str]:
+    """Yield why transformers' SDPA runs another kernel than the one that is counted."""
+    if run.kernel in ("flash", "efficient", "cudnn") and class_math(run.model.model_type).broadcasts_kv:
+        yield "warning: SDPA in this class runs its math kernel (--kernel math); flash_attention_2 is as counted."
+    elif run.kernel == "flash" and has_windows(run):
+        yield (
+            "warning: SDPA has no flash kernel with windows: its efficient one keeps a mask per layer (--kernel "
+            "efficient). flash_attention_2 is as counted."
+        )
 
 
 def _short_notes(of: Answer, notes: tuple[str, ...]) -> Iterator[str]:

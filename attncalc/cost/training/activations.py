@@ -32,6 +32,8 @@ from .param_tensor import ParamTensor
 from .setup import Stage, Training
 from .tensors import is_target, layer_tensors
 
+SHARED_MASK = "causal mask"
+
 
 class LayerSaved(NamedTuple):
     """What one layer of a group saves on one device, for one micro-batch.
@@ -111,10 +113,27 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
     for stack in model.stacks:
         f = forward(stack)
         outside += _reduced(run, f, _outside(run, stage, model, stack, f))
-        if run.kernel == "eager" and run.workload.recompute == "full" and stack is model.main:
-            mask = f.bytes * f.B * f.S * f.S
-            outside.append(SavedTensor("causal mask", "the layers' recomputation", mask, "embedding"))
+        if run.workload.recompute == "full" and stack is model.main:
+            outside += _recomputed_mask(run, f)
     return StageSaved(tuple(layers), tuple(outside), quantity(workload.batch * tokens))
+
+
+def _recomputed_mask(run: Training, f: Forward) -> Iterator[SavedTensor]:
+    """Yield the mask that recomputed layers get again: bools for SDPA, and what is added to the scores if eager."""
+    size = f.bytes if run.kernel == "eager" else MASK if run.kernel == "efficient" and has_windows(run) else 0
+    if size:
+        yield SavedTensor(SHARED_MASK, "the layers' recomputation", size * f.B * f.S * f.S, "embedding")
+
+
+def has_windows(run: Training) -> bool:
+    """Return whether a layer has a window or chunk that is shorter than the sequences."""
+    return any(_has_window(layers, run) for layers in run.model.main.layers)
+
+
+def _has_window(layers: Layers, run: Training) -> bool:
+    """Return whether a layer's window hides tokens: only then transformers passes a mask to SDPA."""
+    reach = layers.attention.span.reach
+    return reach is not None and int(reach) < run.workload.new
 
 
 def layer_tensors_saved(
@@ -124,6 +143,8 @@ def layer_tensors_saved(
     norms = f.math.norms(int(layers.norms))
     first, *others = [norm_tensors(f, f.tokens, stack.d_model, "norm") for _ in range(norms)] or [iter(())]
     inside = list(_adapted(run, model, stack, layers, f, source))
+    if run.kernel == "efficient" and _has_window(layers, run):  # each call of SDPA turns the bools into a bias
+        inside.append(SavedTensor("mask of the kernel", "the kernel", f.bytes * f.B * f.S * f.S, is_score=True))
     yield from first
     yield from (tensor for tensor in inside if tensor.part != "mlp")
     for norm in others:

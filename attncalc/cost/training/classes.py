@@ -70,6 +70,8 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
     ("normalizes_v", True, "gemma3n gemma4 gemma4_unified"),
     # `qkv[:, :, :, [-2]]`
     ("indexes_kv", True, "falcon"),
+    # `F.scaled_dot_product_attention(query_layer, key_layer, ...)`, K and V with heads of their own number
+    ("broadcasts_kv", True, "falcon"),
     # `query_states * attn_scales`
     ("scales_queries", "fp32", "llama4"),
     ("scales_queries", "cast", "ministral3"),

@@ -14,7 +14,7 @@ from ...model import ModelSpec
 from ...quantity import Quantity, ceil_div, exact_div, named, quantity, summed, symbol, symbol_like, total
 from ...records import NamedTuple
 from ...units import MIB, dtype
-from .activations import LayerSaved, StageSaved, kept_parts, stage_saved
+from .activations import SHARED_MASK, LayerSaved, StageSaved, kept_parts, stage_saved
 from .setup import CHUNKS, Stage, Training
 from .states import States, states
 
@@ -165,6 +165,8 @@ class _Moments:
         # the same gradients at every moment of the layers
         self.is_whole = not _reduces_layers(run) and (bool(self.always) or run.in_backward)
         self.has_loss = bool(stage.is_last and model.head and model.head.kind == "lm")
+        mask = total(tensor.size for tensor in saved.outside if tensor.name == SHARED_MASK)
+        self.mask = (Held("activations", "the mask that recomputed layers share", mask),) if mask else ()
         self.logits: tuple[Held, ...] = ()
         if self.has_loss and run.holds_logits and run.loss == "full":
             size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
@@ -205,7 +207,7 @@ class _Moments:
         ):
             tables = symbol("copies_grad", copies, "gradients of the embedding besides the one that stays") * embedding
             more = Held("temporary", "gradients of the embedding and of its output", quantity(tables + hidden))
-            found.append(self._moment(name, (self.grads, more), end))
+            found.append(self._moment(name, (self.grads, more, *self.mask), end))
         return self.grads if is_tied or self.is_whole else _without(self.grads, embedding), found
 
     def _layer(self, layer: LayerSaved, before_embedding: Held) -> Iterator[StepMoment]:
@@ -228,7 +230,7 @@ class _Moments:
                 others = (*first, *done, _without(last, one.size), more)
                 yield self._moment(f"{where} last layer but one{of}", others, buffers.middle)
             own = (*reduces, *done) if _reduces_layers(run) else ()
-            of_first = (earlier, *own, _without(one, freed), more)
+            of_first = (earlier, *own, _without(one, freed), more, *self.mask)
             yield self._moment(f"{where} first layer{of}", of_first, buffers.first)
 
 
