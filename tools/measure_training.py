@@ -3,8 +3,8 @@
     python tools/measure_training.py -o docs/measured/h100-training.json
 
 Each run builds the class of a config of tests/data/huggingface.json with random weights, at its full number of layers
-unless RUNS gives fewer, and trains it for three steps in a process of its own. It needs transformers, and peft for
-LoRA.
+unless a run has fewer, and trains it for three steps in a process of its own. It needs transformers, peft for LoRA,
+and bitsandbytes for its optimizers.
 """
 
 from __future__ import annotations
@@ -26,43 +26,12 @@ CONFIGS = ROOT / "tests" / "data" / "huggingface.json"
 STEPS = 3
 GPU = "h100-80gb"
 """Decides cuBLAS's workspaces, which all Hopper GPUs have in common."""
+VOCABULARY = 60_000
+"""Rows from which a matrix of these models is an embedding."""
 LIMIT = 60
 """Seconds for a run."""
-IN_BF16 = "--no-master-weights --optimizer-dtype bf16"
-"""Weights, gradients and moments in bf16: torch.optim.AdamW on a model in bf16."""
-RUNS = (
-    ("llama-3.2-1b", f"-b 1 -c 2048 {IN_BF16}"),
-    ("llama-3.2-1b", f"-b 4 -c 4096 {IN_BF16}"),
-    ("llama-3.2-1b", f"-b 4 -c 4096 --recompute full {IN_BF16}"),
-    ("llama-3.2-1b", f"-b 1 -c 16384 --recompute full {IN_BF16}"),
-    ("llama-3.2-1b", f"-b 1 -c 2048 --kernel cudnn {IN_BF16}"),
-    ("llama-3.2-1b", f"-b 1 -c 2048 --kernel math {IN_BF16}"),
-    ("llama-3.2-1b", f"-b 1 -c 2048 --kernel eager {IN_BF16}"),
-    ("llama-3.2-1b", "-b 1 -c 2048 --kernel math --dtype fp32 --no-master-weights"),
-    ("llama-3.2-1b", "-b 1 -c 2048 --param-dtype fp32 --no-master-weights"),
-    ("llama-3.2-1b", f"-b 1 -c 64 {IN_BF16}"),
-    ("llama-3.2-1b", f"-b 1 -c 64 --optimizer-step foreach {IN_BF16}"),
-    ("llama-3.2-1b", f"-b 1 -c 64 --optimizer-step loop {IN_BF16}"),
-    ("llama-3.2-1b", f"-b 1 -c 64 --optimizer sgd {IN_BF16}"),
-    ("qwen2.5-0.5b", f"-b 4 -c 2048 {IN_BF16}"),
-    ("qwen3-1.7b", f"-b 2 -c 4096 {IN_BF16}"),
-    ("gpt2", f"-b 8 -c 1024 {IN_BF16}"),
-    ("gpt2", "-b 8 -c 1024 --kernel efficient --dtype fp32 --no-master-weights"),
-    ("opt-125m", f"-b 8 -c 2048 {IN_BF16}"),
-    ("phi-2", f"-b 2 -c 2048 {IN_BF16}"),
-    ("gemma3-1b", f"-b 2 -c 2048 --kernel efficient {IN_BF16}"),
-    ("gemma2-2b", f"-b 1 -c 2048 --kernel eager {IN_BF16}"),
-    ("olmo2-7b --layers 4", f"-b 1 -c 2048 {IN_BF16}"),
-    ("command-r7b --layers 4", f"-b 1 -c 2048 --kernel efficient {IN_BF16}"),
-    ("glm-4-9b-0414 --layers 4", f"-b 1 -c 2048 {IN_BF16}"),
-    ("llama-3.1-8b", f"-b 1 -c 2048 --recompute full {IN_BF16}"),
-    ("llama-3.1-8b", "-b 1 -c 2048 --lora r=16"),
-    ("llama-3.1-8b", "-b 2 -c 4096 --lora r=16 --recompute full"),
-    ("qwen3-8b", "-b 1 -c 4096 --lora r=16,targets=q+v"),
-    ("mixtral-8x7b --layers 2", f"-b 1 -c 2048 {IN_BF16}"),
-    ("qwen3-30b-a3b --layers 4", f"-b 1 -c 2048 {IN_BF16}"),
-)
-"""A config, with fewer layers where it is large, and the options of `attncalc train`."""
+KNOWN = ROOT / "tests" / "data" / "training" / "h200.json"
+"""The runs: a config, with fewer layers where it is large, and the options of `attncalc train`."""
 # The sizes of https://huggingface.co/meta-llama/Llama-3.2-1B/blob/main/config.json.
 EXTRA = {
     "llama-3.2-1b": {
@@ -123,9 +92,13 @@ def measure(config: dict[str, Any], run: dict[str, Any], workload: dict[str, Any
     dtype = dtypes[run["param_dtype"] if is_mixed else workload["dtype"]]
     model = _built(config, run, dtype)
     trained = [p for p in model.parameters() if p.requires_grad]
-    # Not keywords of one call: torch takes fused or foreach, and neither for its loop.
-    how = {"fused": {"fused": True}, "foreach": {"foreach": True}, "loop": {"foreach": False}}[run["optimizer_step"]]
-    optimizer = (torch.optim.AdamW if run["optimizer"] == "adamw" else torch.optim.SGD)(trained, lr=1e-6, **how)
+    if "--optimizer-in-backward" in run["options"]:
+        optimizers = []
+        for parameter in trained:
+            own = _optimizers([parameter], run)[0]
+            parameter.register_post_accumulate_grad_hook(lambda _, own=own: (own.step(), own.zero_grad()))
+    else:
+        optimizers = _optimizers(trained, run)
     batch, tokens = workload["batch"], workload["context"]
     ids = torch.randint(config["vocab_size"], (batch, tokens), device="cuda")
     backend = {
@@ -144,9 +117,15 @@ def measure(config: dict[str, Any], run: dict[str, Any], workload: dict[str, Any
             sdpa_kernel([getattr(SDPBackend, backend.get(kernel, "FLASH_ATTENTION"))]),
             torch.autocast("cuda", torch.bfloat16, enabled=is_mixed),
         ):
-            model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+            for _ in range(run["gradient_accumulation"]):
+                if "--hold-logits" in run["options"]:
+                    output = model(input_ids=ids, labels=ids, use_cache=False)
+                    output.loss.backward()
+                else:
+                    model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - started)
     stats = torch.cuda.memory_stats()
@@ -166,6 +145,28 @@ def measure(config: dict[str, Any], run: dict[str, Any], workload: dict[str, Any
         "retries": stats["num_alloc_retries"],
         "seconds": round(min(seconds[1:]), 4),
     }
+
+
+def _optimizers(trained: list[Any], run: dict[str, Any]) -> list[Any]:
+    """Return the optimizers of a run: torch's, and bitsandbytes' for 8-bit AdamW and Lion."""
+    import torch
+
+    # Not keywords of one call: torch takes fused or foreach, and neither for its loop.
+    how = {"fused": {"fused": True}, "foreach": {"foreach": True}, "loop": {"foreach": False}}[run["optimizer_step"]]
+    name = run["optimizer"]
+    if name in ("adam8bit", "lion"):
+        import bitsandbytes
+
+        return [
+            (bitsandbytes.optim.AdamW8bit if name == "adam8bit" else bitsandbytes.optim.Lion32bit)(trained, lr=1e-6)
+        ]
+    if name == "muon":
+        hidden = [p for p in trained if p.ndim == 2 and max(p.shape) < VOCABULARY]
+        rest = [p for p in trained if not any(p is other for other in hidden)]
+        return [torch.optim.Muon(hidden, lr=1e-6), torch.optim.AdamW(rest, lr=1e-6, **how)]
+    if name == "adamw":
+        return [torch.optim.AdamW(trained, lr=1e-6, **how)]
+    return [torch.optim.SGD(trained, lr=1e-6, momentum=0.9 if name == "momentum" else 0, **how)]
 
 
 def _built(config: dict[str, Any], run: dict[str, Any], dtype: Any) -> Any:
@@ -207,7 +208,7 @@ def run_in_a_process(name: str, options: str, answer: dict[str, Any]) -> dict[st
     The process is forked before this one has used the GPU, so that it need not import transformers again.
     """
     step = options.partition("--optimizer-step ")[2].split()
-    run = {**answer["run"], "optimizer_step": step[0] if step else "fused"}
+    run = {**answer["run"], "optimizer_step": step[0] if step else "fused", "options": options.split()}
     named = ("allocated", "weights", "optimizer_states", "activations", "logits", "temporary", "flops_per_step")
     row: dict[str, Any] = {"model": name, "options": options}
     row["predicted"] = {key: answer[key] for key in (*named, "peak")}
@@ -236,7 +237,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="runs whose words contain this")
     arguments = parser.parse_args()
     os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
-    runs = [run for run in RUNS if arguments.only in " ".join(run)]
+    known = json.loads(KNOWN.read_text())["runs"]
+    runs = [run for row in known if arguments.only in " ".join(run := (row["model"], row["options"]))]
     with ThreadPoolExecutor() as pool:
         answers = list(pool.map(lambda run: predicted(config_of(run[0]), run[1]), runs))
     import peft
