@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from asking import Ask
+from configs import SMALL_LLAMA
 from gguf import GGMLQuantizationType
 from gguf_files import write_gguf
 from tables import each
@@ -58,6 +59,9 @@ def test_the_files_of_a_folder_are_ranked(ask: Ask, tmp_path: Path) -> None:
     assert answer["launch_command"].startswith(f"llama-server -m {tmp_path}/tiny-F16.gguf -c 32")
     asked = ["fit", str(tmp_path), "--gpu", "8GB", "-c", "32"]
     assert ask(*asked) == ask(*asked, "--quants")
+    (tmp_path / "config.json").write_text(json.dumps(SMALL_LLAMA))
+    assert ask(*asked) != ask(*asked, "--quants")  # the config is the model
+    (tmp_path / "config.json").unlink()
     assert "rank them: attncalc fit FOLDER --gpu 12GB" in ask("kv", str(tmp_path)).err
 
 

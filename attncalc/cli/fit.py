@@ -75,7 +75,7 @@ def fit(
 ) -> None:
     options = with_tokens_of_output(options, output)
     plot.check(output, excludes={"--log": start.log is not None, "--quants": screen.quants})
-    if screen.quants or (start.log is None and _is_several_files(model.model)):
+    if screen.quants or ("gpu" in options and start.log is None and _is_several_files(model.model)):
         output.show(report := _quants(model.name_or_sizes(options), options, start, screen))
         raise typer.Exit(0 if report.extra["fits"] else 1)
     log = None
@@ -110,12 +110,12 @@ def _note_visible_gpus(request: FitRequest) -> None:
 
 
 def _is_several_files(name: str | None) -> bool:
-    """Return whether a folder has several GGUF models, of which --quants ranks those that fit."""
+    """Return whether a folder has several GGUF models and no config, so that --quants ranks those that fit."""
     if name is None or not os.path.isdir(name):
         return False
     from ..config.gguf.files import local_models
 
-    return len(local_models(name)) > 1
+    return len(local_models(name, with_config=False)) > 1
 
 
 def _quants(model: ModelLike, options: FitOptions, start: LogOptions, screen: ScreenOptions) -> "Report":

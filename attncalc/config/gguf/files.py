@@ -71,7 +71,7 @@ def local_gguf(model: str) -> Path | None:
         names = sorted(file.name for file in path.iterdir()) if path.is_dir() else []
     except OSError:  # the caller's own error says more
         return None
-    if any(name == "config.json" or name.endswith((".yaml", ".yml")) for name in names):
+    if _has_config(names):
         return None
     models = _first_files(names)
     if len(models) > 1:
@@ -83,14 +83,24 @@ def local_gguf(model: str) -> Path | None:
     return path / models[0] if models else None
 
 
-def local_models(folder: str) -> list[Path]:
-    """Return the first file of each GGUF model in a folder; [] for anything else."""
+def _has_config(names: Iterable[str]) -> bool:
+    """Return whether these files of a folder describe its model, whichever GGUF files are beside them."""
+    return any(name == "config.json" or name.endswith((".yaml", ".yml")) for name in names)
+
+
+def local_models(folder: str, *, with_config: bool = True) -> list[Path]:
+    """Return the first file of each GGUF model in a folder; [] for anything else.
+
+    Args:
+        folder: Its path.
+        with_config: Whether the folder may describe another model.
+    """
     path = Path(folder)
     try:
         names = sorted(file.name for file in path.iterdir()) if path.is_dir() else []
     except OSError:
         return []
-    return [path / name for name in _first_files(names)]
+    return [path / name for name in _first_files(names)] if with_config or not _has_config(names) else []
 
 
 def _first_files(names: Iterable[str]) -> list[str]:
