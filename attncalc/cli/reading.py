@@ -91,7 +91,8 @@ def _tip(found: Reading, words: Words, args: Sequence[str]) -> str:
     for word in map(truncate, found.unread):
         is_name = re.fullmatch(r"\d+(\.\d+)?[bB]|[a-z]{3,}", word) and any(one.matches(word) for one in presets())
         models = hint(word).rstrip("? ") or (f"'attncalc presets {word}' lists models" if is_name else "")
-        notes.append(("MODEL" in found.missing and models) or f"not understood: {word}")
+        is_model = "MODEL" in found.missing or models.startswith("which one")
+        notes.append((is_model and models) or f"not understood: {word}")
     other = next((name for name in (*found.replaced, *args) if name.startswith("-") and not words.has(name)), None)
     if other and words.command not in (None, command):
         text = f"'attncalc {command}' has {truncate(other.partition('=')[0])}: {found.command}"

@@ -73,7 +73,11 @@ _OTHER_FIGURES = "--json has every figure; 'attncalc sweep MODEL --columns kv_ca
 
 IDEAS = (
     # Questions
-    Idea("kv kv-cache cache cache-size kv-size kv-cache-size size-of-the-kv-cache", "--kv-dtype DTYPE", "kv"),
+    Idea(
+        "kv kv-cache cache cache-size kv-size kv-cache-size size-of-the-kv-cache",
+        "--kv-dtype DTYPE",
+        "kv | compare | sweep | fit",
+    ),
     Idea("per-token a-token", "kv | flops --phase decode"),
     Idea("weights weight", "--weights-dtype DTYPE", "params | fit"),
     Idea("parameters parameter params param model-size summary stats describe weight-count", "params"),
@@ -81,7 +85,10 @@ IDEAS = (
     Idea("flop macs gflops tflops compute", "flops"),
     Idea("flops-per-token flop-per-token compute-per-token", "flops --phase decode"),
     Idea("activations activation peak activation-memory attention-memory score-matrix", "memory"),
-    Idea("vs versus diff difference-between comparison compare against or compared-to", "compare | gpus | explain"),
+    Idea(
+        "vs versus diff difference-between comparison compare against or compared-to cheaper",
+        "compare | gpus | explain",
+    ),
     Idea(
         "memory vram mem ram-usage memory-usage memory-requirements gpu-memory gpu-mem",
         "--gpu SIZE | gpus --sort memory",
@@ -111,7 +118,8 @@ IDEAS = (
         "fit --roofline",
     ),
     Idea(
-        "capacity cost costs price pricing budget money cheapest cost-per-hour price-per-hour hourly usd dollars",
+        "capacity cost costs price pricing budget money cheapest cost-per-hour price-per-hour per-hour "
+        "hourly usd dollars",
         "plan --price VALUE | --price VALUE",
         "plan | train",
         "--price is per GPU-hour",
@@ -125,6 +133,7 @@ IDEAS = (
     Idea("plot chart graph draw", "sweep --plot"),
     Idea("models list ls list-models model-list available-models search filter find tags", "presets"),
     Idea("show info inspect cat", "presets show"),
+    Idea("bandwidth memory-bandwidth", "gpus"),
     Idea("gpu-list list-gpus hardware nvidia-smi rocm-smi query-gpu list-devices", "gpus"),
     Idea("gpus devices accelerators", "--gpus N", "gpus | fit"),
     Idea("glossary terms define definition meaning-of what-is whats what", "explain"),
@@ -192,7 +201,10 @@ IDEAS = (
     ),
     Idea("tokens token n-tokens num-tokens length len", "--tokens N | --context N", "fit"),
     Idea("input inputs prompts", "--prompt N"),
-    Idea("output outputs generate generation gen-len new-tokens completion", "--output-len N | flops --phase decode"),
+    Idea(
+        "output outputs generate generation gen-len new-tokens num-predict n-predict completion",
+        "--output-len N | flops --phase decode",
+    ),
     Idea("decode decoding decode-step", "flops --phase decode"),
     Idea("prefill", "flops --phase prefill"),
     Idea("forward forward-only inference-only", note="that is the default; --phase train counts a training step"),
@@ -239,7 +251,8 @@ _FILLER = """
 a an the is are be do does did i my me our you it its this that for with on in at to of and by from as using use have
 has having get give need needs require requires want take takes would will can could should how much many which when
 tell please each there so just exactly about if up gpu gpus model true total long max maximum number running runs hold
-holds store stores support supports handle card cards machine one's enough possible able we us via like let best fast
+holds store stores support supports handle card cards machine one's enough
+possible able we us via like let best active export gguf
 """
 FILLER = frozenset(_FILLER.split())
 """Words of a sentence that say nothing here. 'not', 'no' and 'without' are none of them."""

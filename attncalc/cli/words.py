@@ -166,7 +166,7 @@ class Words:
     def _classified(self, bare: Sequence[str]) -> list[Item]:
         """Return what words without dashes are, the longest phrases first."""
         items: list[Item] = []
-        text = [word.strip("?!,;'\"") or word for word in bare]
+        text = [word.strip("?!,;'\"").rstrip(":") or word for word in bare]
         i = 0
         while i < len(text):
             lengths = range(min(4, len(text) - i), 0, -1)
