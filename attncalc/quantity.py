@@ -18,7 +18,6 @@ import dataclasses
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
@@ -171,6 +170,10 @@ class Formula(NamedTuple):
         return self.tokens if unambiguous else (("(", "("), *self.tokens, (")", ")"))
 
 
+Unbuilt = tuple[Any, ...]
+"""A function that returns a formula, and its arguments."""
+
+
 def formula_of(value: int) -> Formula:
     """Return the formula of `value`; that of a plain int is the number."""
     if isinstance(value, Quantity):
@@ -206,15 +209,15 @@ class Quantity(Constant):
     """
 
     is_traced: ClassVar[bool] = False
-    _formula: Formula | Callable[[], Formula]
+    _formula: Formula | Unbuilt
 
     def called(self, function: Callable[[int, int], int], a: int, b: int) -> int:
         """Return function(a, b), one of which is this number; only a `Traced` is asked for it."""
         raise NotImplementedError
 
-    def __new__(cls, value: int, formula: Formula | Callable[[], Formula] | None = None) -> Quantity:
+    def __new__(cls, value: int, formula: Formula | Unbuilt | None = None) -> Quantity:
         self: Quantity = int.__new__(cls, value)
-        self._formula = formula or partial(formula_of, int(value))
+        self._formula = formula or (formula_of, int(value))
         return self
 
     @property
@@ -224,12 +227,12 @@ class Quantity(Constant):
         while pending:  # and not a recursion: a number may have thousands of operations
             last = pending[-1]
             if not isinstance(last._formula, Formula):
-                operands = getattr(last._formula, "args", ())
+                build, *operands = last._formula
                 unbuilt = [a for a in operands if isinstance(a, Quantity) and not isinstance(a._formula, Formula)]
                 if unbuilt:
                     pending += unbuilt
                     continue
-                last._formula = last._formula()
+                last._formula = build(*operands)
             pending.pop()
         assert isinstance(self._formula, Formula)
         return self._formula
@@ -240,40 +243,40 @@ class Quantity(Constant):
     def __add__(self, other: int) -> Quantity:
         if _is_plain(self, 0):
             return quantity(other)
-        return self if _is_plain(other, 0) else Quantity(int(self) + int(other), partial(_operation, "+", self, other))
+        return self if _is_plain(other, 0) else Quantity(int(self) + int(other), (_operation, "+", self, other))
 
     def __radd__(self, other: int) -> Quantity:  # sum() starts at a plain 0
-        return self if _is_plain(other, 0) else Quantity(int(other) + int(self), partial(_operation, "+", other, self))
+        return self if _is_plain(other, 0) else Quantity(int(other) + int(self), (_operation, "+", other, self))
 
     def __sub__(self, other: int) -> Quantity:
-        return self if _is_plain(other, 0) else Quantity(int(self) - int(other), partial(_operation, "-", self, other))
+        return self if _is_plain(other, 0) else Quantity(int(self) - int(other), (_operation, "-", self, other))
 
     def __rsub__(self, other: int) -> Quantity:
-        return Quantity(int(other) - int(self), partial(_operation, "-", other, self))
+        return Quantity(int(other) - int(self), (_operation, "-", other, self))
 
     def __mul__(self, other: int) -> Quantity:
         if _is_plain(other, 0) or _is_plain(self, 0):
             return Quantity(0)
         if _is_plain(self, 1):
             return quantity(other)
-        return self if _is_plain(other, 1) else Quantity(int(self) * int(other), partial(_operation, "*", self, other))
+        return self if _is_plain(other, 1) else Quantity(int(self) * int(other), (_operation, "*", self, other))
 
     def __rmul__(self, other: int) -> Quantity:
         if _is_plain(other, 0):
             return Quantity(0)
-        return self if _is_plain(other, 1) else Quantity(int(other) * int(self), partial(_operation, "*", other, self))
+        return self if _is_plain(other, 1) else Quantity(int(other) * int(self), (_operation, "*", other, self))
 
     def __floordiv__(self, other: int) -> Quantity:
-        return Quantity(int(self) // int(other), partial(_operation, "//", self, other))
+        return Quantity(int(self) // int(other), (_operation, "//", self, other))
 
     def __rfloordiv__(self, other: int) -> Quantity:
-        return Quantity(int(other) // int(self), partial(_operation, "//", other, self))
+        return Quantity(int(other) // int(self), (_operation, "//", other, self))
 
     def __mod__(self, other: int) -> Quantity:
-        return Quantity(int(self) % int(other), partial(_operation, "%", self, other))
+        return Quantity(int(self) % int(other), (_operation, "%", self, other))
 
     def __rmod__(self, other: int) -> Quantity:
-        return Quantity(int(other) % int(self), partial(_operation, "%", other, self))
+        return Quantity(int(other) % int(self), (_operation, "%", other, self))
 
 
 def _is_plain(value: int, number: int) -> bool:
@@ -290,7 +293,7 @@ def symbol(name: str, value: int, meaning: str) -> Quantity:
     """Return a Quantity that formulas show as `name`; a Quantity is returned unchanged, with its own formula."""
     if isinstance(value, Quantity):
         return value
-    return Quantity(value, partial(_symbol, name, value, meaning))
+    return Quantity(value, (_symbol, name, value, meaning))
 
 
 def _symbol(name: str, value: int, meaning: str) -> Formula:
@@ -333,7 +336,7 @@ def summed(parts: Iterable[int]) -> int:
     terms = [part for part in parts if not _is_plain(part, 0)]
     if len(terms) < 2 or not any(isinstance(part, Quantity) for part in terms):
         return sum(terms) if len(terms) != 1 else terms[0]
-    return Quantity(sum(int(term) for term in terms), partial(_sum, *terms))
+    return Quantity(sum(int(term) for term in terms), (_sum, *terms))
 
 
 def _sum(first: int, *others: int) -> Formula:
@@ -345,24 +348,24 @@ def _sum(first: int, *others: int) -> Formula:
 
 def exact_div(a: int, b: int) -> int:
     """Return a / b. Raises ValueError if b does not divide a."""
-    return derived(_exact_div, partial(_operation, "/", a, b), a, b)
+    return derived(_exact_div, (_operation, "/", a, b), a, b)
 
 
 def ceil_div(a: int, b: int) -> int:
-    return derived(_ceil_div, partial(_call, "ceil", a, b, joined_by="/"), a, b)
+    return derived(_ceil_div, (_ceil, a, b), a, b)
 
 
 def minimum(a: int, b: int) -> int:
     """Return min(a, b), with both in the formula."""
-    return derived(_smaller, partial(_call, "min", a, b), a, b)
+    return derived(_smaller, (_call, "min", a, b), a, b)
 
 
 def maximum(a: int, b: int) -> int:
     """Return max(a, b), with both in the formula."""
-    return derived(_larger, partial(_call, "max", a, b), a, b)
+    return derived(_larger, (_call, "max", a, b), a, b)
 
 
-def derived(function: Callable[[int, int], int], formula: Callable[[], Formula], a: int, b: int) -> int:
+def derived(function: Callable[[int, int], int], formula: Unbuilt, a: int, b: int) -> int:
     """Return function(a, b), with that formula if a or b has one, and as a plain int if none has.
 
     A `Traced` operand keeps the function, which must be the same object in each call.
@@ -373,6 +376,10 @@ def derived(function: Callable[[int, int], int], formula: Callable[[], Formula],
         if isinstance(operand, Quantity) and operand.is_traced:
             return operand.called(function, a, b)
     return Quantity(function(int(a), int(b)), formula)
+
+
+def _ceil(a: int, b: int) -> Formula:
+    return _call("ceil", a, b, joined_by="/")
 
 
 def _exact_div(a: int, b: int) -> int:

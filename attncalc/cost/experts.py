@@ -59,7 +59,7 @@ def routed_read(size: int, mlp: Mlp, tokens: int, routing: Routing) -> int:
     def formula() -> Formula:
         return symbol("experts_read_e6", millionths(int(tokens), _MILLION), meaning).formula
 
-    return derived(millionths, formula, tokens, _MILLION) * size // _MILLION
+    return derived(millionths, (formula,), tokens, _MILLION) * size // _MILLION
 
 
 class _Share(NamedTuple):
