@@ -4,7 +4,7 @@
 
 Each run builds the class of a config of tests/data/huggingface.json with random weights, at its full number of layers
 unless a run has fewer, and trains it for three steps in a process of its own. It needs transformers, peft for LoRA,
-and bitsandbytes for its optimizers.
+and bitsandbytes for nf4 and its optimizers.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -78,14 +79,21 @@ def predicted(config: dict[str, Any], options: str) -> dict[str, Any]:
     return document | {row["name"]: row["value"] for row in document["results"]}
 
 
-def measure(config: dict[str, Any], run: dict[str, Any], workload: dict[str, Any]) -> dict[str, Any]:
-    """Train for some steps on the GPU, and return the memory at the peak of the last one."""
+def measure(
+    config: dict[str, Any], run: dict[str, Any], workload: dict[str, Any], limit: int | None = None
+) -> dict[str, Any]:
+    """Train for some steps on the GPU, and return the memory at the peak of the last one.
+
+    With a limit, the allocator reserves at most so many bytes.
+    """
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     torch.cuda.init()
     torch.zeros(1, device="cuda")
     free, total = torch.cuda.mem_get_info()
+    if limit:
+        torch.cuda.set_per_process_memory_fraction(limit / total)
     context = total - free - torch.cuda.memory_reserved()
     kernel, dtypes = run["kernel"], {"bf16": torch.bfloat16, "fp32": torch.float32}
     is_mixed = not run["lora_rank"] and run["param_dtype"] != workload["dtype"]
@@ -160,6 +168,10 @@ def _optimizers(trained: list[Any], run: dict[str, Any]) -> list[Any]:
         return [
             (bitsandbytes.optim.AdamW8bit if name == "adam8bit" else bitsandbytes.optim.Lion32bit)(trained, lr=1e-6)
         ]
+    if name == "adafactor":
+        from transformers.optimization import Adafactor
+
+        return [Adafactor(trained, lr=1e-6, relative_step=False, scale_parameter=False, warmup_init=False)]
     if name == "muon":
         hidden = [p for p in trained if p.ndim == 2 and max(p.shape) < VOCABULARY]
         rest = [p for p in trained if not any(p is other for other in hidden)]
@@ -181,11 +193,15 @@ def _built(config: dict[str, Any], run: dict[str, Any], dtype: Any) -> Any:
         if isinstance(getattr(hf_config, field), float):
             setattr(hf_config, field, 0.0)
     attention = "eager" if run["kernel"] == "eager" else "sdpa"
-    with torch.device("cuda"), no_init_weights():
+    is_nf4 = "nf4" in run["options"]
+    with torch.device("meta" if is_nf4 else "cuda"), no_init_weights():
         model = AutoModelForCausalLM.from_config(hf_config, dtype=dtype, attn_implementation=attention).train()
+    if is_nf4:
+        _quantize(model, hf_config, dtype, double_quant="--double-quant" in run["options"])
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.normal_(std=0.02)
+            if parameter.is_floating_point():
+                parameter.normal_(std=0.02)
         del parameter  # or what is tied below would be held
     model.tie_weights()
     if run["recompute"] == "full":
@@ -198,11 +214,51 @@ def _built(config: dict[str, Any], run: dict[str, Any], dtype: Any) -> Any:
         if run["recompute"] == "full":
             model.enable_input_require_grads()
         model = get_peft_model(model, LoraConfig(r=run["lora_rank"], target_modules=targets))
-        model.to(torch.device("cuda"))
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to("cuda")
     return model
 
 
-def run_in_a_process(name: str, options: str, answer: dict[str, Any]) -> dict[str, Any]:
+def _quantize(model: Any, hf_config: Any, dtype: Any, *, double_quant: bool) -> None:
+    """Give a model without memory matrices in nf4, and other weights, on the GPU; no weight is trained."""
+    import torch
+    from bitsandbytes.nn import Linear4bit, Params4bit
+
+    def replace(name: str, value: Any) -> None:
+        parent, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(parent), leaf, value)
+
+    head, how = model.get_output_embeddings(), {"compress_statistics": double_quant, "quant_type": "nf4"}
+    for name, module in list(model.named_modules()):
+        if isinstance(module, torch.nn.Linear) and module is not head:
+            size = (module.in_features, module.out_features)
+            new = Linear4bit(*size, module.bias is not None, compute_dtype=dtype, device="meta", **how)
+            weight = torch.randn(size[::-1], dtype=dtype, device="cuda")
+            new.weight = Params4bit(weight, requires_grad=False, module=new, **how).to("cuda")
+            replace(name, new)
+        elif "RotaryEmbedding" in type(module).__name__:
+            with torch.device("cuda"):
+                replace(name, type(module)(hf_config))
+    for name, parameter in list(model.named_parameters()):
+        if parameter.is_meta:
+            replace(name, torch.nn.Parameter(torch.empty_like(parameter, device="cuda")))
+    model.requires_grad_(False)
+
+
+def least(name: str, options: str, answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the fewest reserved bytes with which a run ends, within 0.4 % of what it allocates."""
+    row = run_in_a_process(name, options, answer)
+    if "error" in row:
+        return row
+    below, enough = row["measured"]["requested"], row["measured"]["reserved"]
+    while enough - below > 0.004 * row["measured"]["requested"]:
+        limit = (below + enough) // 2
+        failed = "error" in run_in_a_process(name, options, answer, limit)
+        below, enough = (limit, enough) if failed else (below, limit)
+    return {**row, "least": enough}
+
+
+def run_in_a_process(name: str, options: str, answer: dict[str, Any], limit: int | None = None) -> dict[str, Any]:
     """Return one run, predicted and measured, or the error that it ended in.
 
     The process is forked before this one has used the GPU, so that it need not import transformers again.
@@ -217,7 +273,7 @@ def run_in_a_process(name: str, options: str, answer: dict[str, Any]) -> dict[st
 
     def child() -> None:
         try:
-            queue.put({"measured": measure(config_of(name), run, answer["workload"])})
+            queue.put({"measured": measure(config_of(name), run, answer["workload"], limit)})
         except Exception as error:
             queue.put({"error": f"{type(error).__name__}: {error}"[:300]})
 
@@ -235,20 +291,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, help="the JSON to write")
     parser.add_argument("--only", default="", help="runs whose words contain this")
+    parser.add_argument("--least", action="store_true", help="the least memory in which the runs of 'least' end")
     arguments = parser.parse_args()
     os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
-    known = json.loads(KNOWN.read_text())["runs"]
+    known = json.loads(KNOWN.read_text())["least" if arguments.least else "runs"]
     runs = [run for row in known if arguments.only in " ".join(run := (row["model"], row["options"]))]
     with ThreadPoolExecutor() as pool:
         answers = list(pool.map(lambda run: predicted(config_of(run[0]), run[1]), runs))
-    import peft
-    import torch
-    import transformers
+    import transformers  # noqa: F401 - once, before the processes are forked; peft would start CUDA
 
-    facts = {"torch": str(torch.__version__), "transformers": transformers.__version__, "peft": peft.__version__}
+    facts = {name: metadata.version(name) for name in ("torch", "transformers", "peft")}
     document: dict[str, Any] = {"command": "python tools/measure_training.py", **facts, "runs": []}
     for (name, options), answer in zip(runs, answers, strict=True):
-        row = run_in_a_process(name, options, answer)
+        row = (least if arguments.least else run_in_a_process)(name, options, answer)
         document["runs"].append(row)
         text = row.get("error", "")
         if not text:
