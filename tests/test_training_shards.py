@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +13,21 @@ from layers import GROUPED, LATENT, MHA, OPTIONS, saved
 from tables import each
 
 from attncalc import load
+from attncalc.cost.training.setup import Lora
+from attncalc.cost.training.states import states
 from attncalc.verify import need_torch
 from attncalc.what_if import what_if
 
 need_torch()
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.fsdp import fully_shard  # noqa: E402
+from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
+
+from attncalc.verify.training.saved import bytes_of  # noqa: E402
 
 sys.path.append(str(REPOSITORY / "tools"))
 from training_shards import Shards, every_layer, peaks, predicted, run_of, without_others  # noqa: E402
@@ -61,6 +73,27 @@ def test_the_peak_is_that_of_all_tensors_of_a_rank(gpus: int, tp: int, tokens: i
     model = every_layer(what_if(load("llama3-8b"), layers=2))
     peak, of_train = peaks(run_of(model, gpus, tp, tokens))
     assert of_train == pytest.approx(peak, rel=0.0005)
+
+
+def test_fsdp_divides_adapters_and_frozen_weights_by_rows(tmp_path: Path) -> None:
+    # 4 rows of A on 8 ranks: half of the ranks hold a row of it, and the others none
+    model = load(saved(GROUPED.replace("vocab_size: 10\n", "vocab_size: 1001\n"), tmp_path))
+    run = dataclasses.replace(run_of(model, 8), lora=Lora(4, ("W_q", "W_v")))
+    held = states(run, run.stages[0])
+    dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+    try:
+        mesh = init_device_mesh("cpu", (8,))
+        found = []
+        for tensors, dtype in ((held.trained_tensors, torch.float32), (held.tensors, torch.bfloat16)):
+            shapes = [
+                (t.rows, t.columns) if t.columns > 1 else (t.rows,) for t in tensors for _ in range(int(t.copies))
+            ]
+            module = nn.ParameterList([torch.empty(shape, dtype=dtype) for shape in shapes])
+            fully_shard(module, mesh=mesh)
+            found.append(bytes_of(module.parameters()))
+    finally:
+        dist.destroy_process_group()
+    assert found == [int(held.weights), int(held.frozen_weights)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
