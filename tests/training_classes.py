@@ -41,7 +41,7 @@ OTHERS = {
     "logits are scaled, and norms of other widths": ("cohere2_moe",),
 }
 """Classes that save something else than the formulas count, by the cause."""
-MISSING = {"lfm2-1.2b": 16384, "recurrent_gemma": 32}
+MISSING = {"lfm2-1.2b": 16384, "recurrent_gemma": 32, "recurrent_gemma, 1 x 16": 128}
 """Bytes that a layer saves and the formulas leave out: for LFM2 the tokens that padding adds to the output of torch's
 convolution, 2 of each sequence; position ids of a recomputed layer."""
 

@@ -32,6 +32,11 @@ RELEASED: dict[str, Any] = {
     **{row["name"]: row for row in json.loads((DATA / "real-configs.json").read_text())},
 }
 BATCH, TOKENS, RECURRENT_TOKENS = 2, 64, 4
+OF_OTHER_SIZES = (
+    *(f"{name}, 1 x 64" for name in ("gpt2", "phi-3-mini-4k", "santacoder", "pythia-6.9b", "minicpm3-4b", "falcon-7b")),
+    *("recurrent_gemma, 1 x 16", "minimax-text-01, 1 x 300", "minimax-text-01, 2 x 600"),
+)
+"""Rows of one sequence, whose heads are not copied, and of several blocks of lightning attention."""
 LIMIT = 60
 """Seconds of processor time for a class; recurrences that run token by token take longer."""
 
@@ -46,6 +51,7 @@ def spec_of(config: dict[str, Any]) -> ModelSpec:
 
 def config_of(name: str) -> dict[str, Any]:
     """Return the config of a row: one of a release, or the defaults of the class of a model_type."""
+    name = name.partition(",")[0]
     released = RELEASED.get(name)
     if released:
         return dict(released["config"])
@@ -98,7 +104,7 @@ def print_tensors(config: dict[str, Any], *, eager: bool) -> None:
         shown.add(text)
 
 
-def measure(config: dict[str, Any]) -> dict[str, Any]:
+def measure(config: dict[str, Any], size: str = "") -> dict[str, Any]:
     """Return what each layer of a class saves, '' outside of layers. Raises any error of attncalc or of the class."""
     import torch
 
@@ -110,15 +116,16 @@ def measure(config: dict[str, Any]) -> dict[str, Any]:
     layers = few_layers(spec)
     config = shortened(config, layers)
     tokens = RECURRENT_TOKENS if any(map(is_recurrent, spec.main.layers)) else TOKENS
+    batch, tokens = map(int, size.split(" x ")) if size else (BATCH, tokens)
     plain, recomputed, eager = (
-        training_step(config, torch.bfloat16, spec.head, BATCH, tokens, peak=False, **way)
+        training_step(config, torch.bfloat16, spec.head, batch, tokens, peak=False, **way)
         for way in ({}, {"recompute": True}, {"eager": True})
     )
     row = {
         "class": plain.name,
         "layers": layers,
         "attention": plain.attention,
-        "batch": BATCH,
+        "batch": batch,
         "tokens": tokens,
         "flash": sorted(plain.flash),
         "saved": plain.saved_by_layer(),
@@ -127,7 +134,7 @@ def measure(config: dict[str, Any]) -> dict[str, Any]:
     return row if plain.attention == "eager" else {**row, "saved_eager": eager.saved_by_layer()}
 
 
-def measured_elsewhere(config: dict[str, Any]) -> dict[str, Any] | str:
+def measured_elsewhere(name: str) -> dict[str, Any] | str:
     """Return what a fork of this process measures, or why it does not: a class may take hours, or end its process."""
     import resource
 
@@ -136,7 +143,7 @@ def measured_elsewhere(config: dict[str, Any]) -> dict[str, Any] | str:
         if process == 0:
             resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT + 1))
             try:
-                found: dict[str, Any] | str = measure(config)
+                found: dict[str, Any] | str = measure(config_of(name), name.partition(", ")[2])
             except Exception as error:
                 message = (str(error).splitlines() or [""])[0].rpartition("config.json: ")[2]
                 found = f"{type(error).__name__}: {message}"[:200]
@@ -163,7 +170,7 @@ def main() -> None:
         return
     import attncalc.verify.transformers.training  # noqa: F401 - imported once for all forks
 
-    found = {name: measured_elsewhere(config_of(name)) for name in names()}
+    found = {name: measured_elsewhere(name) for name in (*names(), *OF_OTHER_SIZES)}
     rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in found.items() if isinstance(row, dict))
     refused = {name: reason for name, reason in found.items() if isinstance(reason, str)}
     about = "python tools/training_oracle.py: bytes saved by layer, '' outside of layers with RoPE's tables"

@@ -243,7 +243,8 @@ class Grouped:
             raise no_saved_tensors(self.headline)
         f = forward
         tensors = list(self._before_the_kernel(f))
-        own = tuple(kernel_tensors(f, self.n_heads, self.n_kv_heads, self.d_head, self._d_v, sinks=self.sinks))
+        kv_heads = self.n_heads if self.repeats_kv else self.n_kv_heads
+        own = tuple(kernel_tensors(f, self.n_heads, kv_heads, self.d_head, self._d_v, sinks=self.sinks))
         views = self._views(f) if self.fused else set()
         if views:
             whole = f.bytes * f.tokens * (self.n_heads * self.d_head + self.n_kv_heads * (self.d_head + self._d_v))
@@ -265,7 +266,7 @@ class Grouped:
             size = {"half": f.bytes, "all": 2 * f.bytes, "in fp32": 2 * FP32}[f.math.own_tables]
             tables = size * f.S * self.d_head
             yield SavedTensor("cosines and sines", "RoPE", tables, is_replicated=True, is_statistic=True)
-        if f.math.indexes_kv and self.n_kv_heads == 1:
+        if f.math.indexes_kv and self.n_kv_heads != self.n_heads:
             yield SavedTensor("indices of K and V", "a list as an index", 2 * INT64, is_statistic=True)
         if f.math.scales_queries == "cast":
             yield SavedTensor("scales of queries", "the product", f.bytes * f.S, is_statistic=True)
@@ -294,6 +295,8 @@ class Grouped:
         if f.kernel == "math" or (f.kernel == "eager" and f.B != 1):
             return set()
         views = {"v"} if f.rotary else {"q", "k", "v"}
+        if f.math.indexes_kv and self.n_kv_heads != self.n_heads:  # an index by a list copies
+            views -= {"k", "v"}
         return views - {"k", "v"} if copies_kv(f, self.n_heads, self.n_kv_heads, self.d_head) else views
 
     def notes(self, past: bool) -> tuple[str, ...]:

@@ -95,7 +95,7 @@ class ClassMath(NamedTuple):
             all of it 'in fp32'.
         in_parallel: attention and MLP have norms of their own of the same input.
         normalizes_v: values pass a norm without a gain.
-        indexes_kv: a single head of K and V is indexed by lists.
+        indexes_kv: shared heads of K and V are indexed by lists, which copies them.
         broadcasts_kv: SDPA gets K and V with fewer heads than q, which only its math kernel takes.
         scales_queries: queries are multiplied by a value of their position: in 'fp32' in layers without a span
             (Llama 4), or 'cast' (Ministral 3).
