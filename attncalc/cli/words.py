@@ -17,6 +17,7 @@ from ..errors import AttncalcError
 from ..options import WEIGHTS_DTYPE
 from ..records import NamedTuple
 from .command import names_of
+from .pasted import changes_nothing
 from .vocabulary import FILLER, IDEAS, NUMBERS, PLACEHOLDERS, SAME, Idea
 
 _PATTERNS = {
@@ -138,7 +139,8 @@ class Words:
             return known._replace(typed=name, value=value, is_guess=True)
         if idea is None and could_matter(name) and known is None:
             return Item("unknown", name, f"{name} {value}".rstrip(), value=value or None, is_guess=True)
-        is_known, idea = idea is not None, idea or Idea(name, note="nothing here is like it")
+        why = "it changes no figure" if changes_nothing(name) else "nothing here is like it"
+        is_known, idea = idea is not None, idea or Idea(name, note=why)
         if idea.means.startswith("--preset") and value:
             return Item("model", value, name, value=value, is_guess=True)
         if idea.takes == "DTYPE" and (bits := re.fullmatch(r"(\d+)(\.0)?", value)):
