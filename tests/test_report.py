@@ -167,7 +167,6 @@ def notes(report: Report) -> str:
             "each of the 8 devices stores the whole latent",
         ),
         (lambda: kv_report(load("gpt2"), Workload.decode(1, 64, kv_dtype="int4")), "Scales are included"),
-        (lambda: kv_report(load("bert-base"), Workload.decode(1, 64)), "no KV cache"),
     ],
 )
 def test_screens_have_notes_on_what_the_figures_leave_out(report: Any, words: str) -> None:

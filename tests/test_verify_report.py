@@ -124,11 +124,11 @@ def test_the_row_of_a_section_names_the_layer_group_if_there_are_several() -> No
 def test_peak_and_time_of_a_pass_share_a_row() -> None:
     """1,000,000, 1,003,000 and 1,000,500 B are 976.56, 979.49 and 977.05 KiB; the bound of 1 ms is half of 2 ms."""
     lines = rows(screen(*CHECKS, times=TIMES))
-    assert "prefill, math 976.56 979.49 0.30 % 2.000 50%" in lines
+    assert "prefill, math 976.56 979.49 0.30 % 2.000 50 %" in lines
     assert "decode, math 976.56 977.05 0.05 % - -" in lines
     assert "Times are not checked. --full shows every check and the bound of each time." in lines
     without_peaks = rows(screen(error("math, fp16", 2e-4), times=TIMES))
-    assert "prefill, math 2.000 50%" in without_peaks
+    assert "prefill, math 2.000 50 %" in without_peaks
 
 
 def test_full_shows_every_check_and_all_tables() -> None:

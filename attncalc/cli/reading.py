@@ -68,7 +68,7 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> list[str] | 
     asked = args[1:] if args[:1] == ["help"] else args
     words = Words(root, asked[0].lower() if asked else "")
     if "--" in args or (words.command in _OF_WORDS and error.tip):
-        return error
+        return error if error.tip else AttncalcError(error.message, f"known: {', '.join(words.commands)}")
     found = _read(words, asked if asked is args else [*asked, "gpt2"])  # a model, as a command has one
     is_same = words.command in (None, found.args[0]) and asked is args
     if found.is_sure and found.is_new and is_same:

@@ -97,9 +97,10 @@ IDEAS = (
     ),
     Idea(
         "fits hf-mem estimate-memory estimate calculate accelerate run serve serving inference deploy launch load host "
-        "chat can-run quantize requirements what-gpu which-gpu how-many-gpus ollama",
+        "chat can-run quantize requirements what-gpu which-gpu ollama",
         "fit",
     ),
+    Idea("how-many-gpus", "plan --gpu GPU | fit", "plan --gpu all | fit"),
     Idea("lms lm-studio gguf-parser koboldcpp kobold jan gpt4all llama.cpp", "fit --engine llamacpp"),
     Idea(
         "context longest-context max-context maximum-context max-context-length longest-context-length max-len max-ctx "

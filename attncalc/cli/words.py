@@ -289,7 +289,9 @@ def _of_word(word: str) -> Item | None:
     """Return what a single word is, or None."""
     lower = word.lower()
     item = None
-    if several := re.fullmatch(r"x(\d{1,4})|(\d{1,4})x", lower):
+    if tokens := re.fullmatch(r"(\d[\d_,]*k?)(tokens?|ctx)", lower):
+        item = Item("number", tokens[1], word)
+    elif several := re.fullmatch(r"x(\d{1,4})|(\d{1,4})x", lower):
         item = Item("option", "--gpus", word, value=several[1] or several[2])
     elif lower in ENGINES:
         item = Item("option", "--engine", word, value=lower)
