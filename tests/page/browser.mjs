@@ -125,7 +125,7 @@ await check("plan and train have a curve", async () => {
   await page.goto(`${home}?command=train&model=llama2-7b&gpu=h100&context=4096`);
   await answered();
   expect(await headline(), /^DOES NOT FIT/);
-  expect(await text("#curve figcaption"), "Memory of a GPU (GiB), by context");
+  expect(await text("#curve figcaption"), "Memory of a GPU at the peak (GiB), by context");
   await page.click("#changes button:has-text('lora')");
   await settle();
   expect(await headline(), /^FITS/);
