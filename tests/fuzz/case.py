@@ -136,8 +136,9 @@ def _hub() -> LocalHub:
 
 
 def _is_local(name: str) -> bool:
-    """Whether a file of a case is in its folder."""
-    return name != STREAM and not name.startswith((HUB, BROKEN))
+    """Whether a file of a case is in its folder: a file system may hold its name."""
+    is_short = all(len(part.encode(errors="surrogatepass")) < 256 for part in name.split("/"))
+    return is_short and name != STREAM and not name.startswith((HUB, BROKEN))
 
 
 @contextlib.contextmanager

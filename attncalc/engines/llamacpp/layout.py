@@ -186,6 +186,8 @@ class LlamaCppLayout:
         if needed(_MOST_PADDINGS) <= memory:
             return NO_LIMIT
         paddings = max(0, first_true(lambda n: needed(n) > memory, 0, _MOST_PADDINGS) - 1)
+        if not paddings:  # the states alone may be too many
+            return 0
         n_ctx = paddings * PADDING * self.args.streams(slots)
         return most("n_ctx", n_ctx, "cells of all streams", needed(paddings), memory)
 
