@@ -97,10 +97,10 @@ IDEAS = (
     ),
     Idea(
         "fits hf-mem estimate-memory estimate calculate accelerate run serve serving inference deploy launch load host "
-        "chat can-run quantize requirements what-gpu which-gpu ollama",
+        "chat can-run quantize requirements which-gpu ollama",
         "fit",
     ),
-    Idea("how-many-gpus", "plan --gpu GPU | fit", "plan --gpu all | fit"),
+    Idea("how-many-gpus what-gpu", "plan --gpu GPU | fit", "plan --gpu all | fit"),
     Idea("lms lm-studio gguf-parser koboldcpp kobold jan gpt4all llama.cpp", "fit --engine llamacpp"),
     Idea(
         "context longest-context max-context maximum-context max-context-length longest-context-length max-len max-ctx "
@@ -253,7 +253,7 @@ a an the is are be do does did i my me our you it its this that for with on in a
 has having get give need needs require requires want take takes would will can could should how much many which when
 tell please each there so just exactly about if up gpu gpus model true total long max maximum number running runs hold
 holds store stores support supports handle card cards machine one's enough
-possible able we us via like let best active export gguf
+possible able we us via like let best active export gguf gb gib
 """
 FILLER = frozenset(_FILLER.split())
 """Words of a sentence that say nothing here. 'not', 'no' and 'without' are none of them."""
