@@ -300,3 +300,14 @@ def test_dataclasses_of_a_run_are_replaced_with_checks() -> None:
     run = run_of("llama3-8b", gpus=2, tp=2)
     with pytest.raises(AttncalcError, match="not a multiple"):
         dataclasses.replace(run, gpus=3)
+
+
+def test_changes_that_keep_the_result_are_combined_before_sequences_get_shorter() -> None:
+    # none of them suffices alone; -b 2 and the upcast are not needed besides
+    found = changes(
+        read_train_request(
+            "llama3-8b", {"gpu": "rtx-4090", "lora": "r=16", "weights_dtype": "nf4", "context": 4096, "batch": 4}
+        ).run
+    )
+    assert found[0].flag == "--loss fused --recompute full"
+    assert found[1].flag.startswith("-c ")

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from ..config.gpus import gpu_names, gpus_of
@@ -127,6 +128,7 @@ class Words:
             option, idea = None, self._phrases[("output",)]
         if option is not None:
             is_model = option.opts[0] == "--preset" and value
+            value = _without_suffix(value) if is_model else value
             given = (value or None) if placeholder(option) else None
             return Item("model" if is_model else "option", value if is_model else _hyphens(name), name, value=given)
         idea = idea or self._idea(name)
@@ -142,7 +144,7 @@ class Words:
         why = "it changes no figure" if changes_nothing(name) else "nothing here is like it"
         is_known, idea = idea is not None, idea or Idea(name, note=why)
         if idea.means.startswith("--preset") and value:
-            return Item("model", value, name, value=value, is_guess=True)
+            return Item("model", _without_suffix(value), name, value=value, is_guess=True)
         if idea.takes == "DTYPE" and (bits := re.fullmatch(r"(\d+)(\.0)?", value)):
             kind, value = "dtype", f"int{bits[1]}"
         if idea.takes:
@@ -183,7 +185,7 @@ class Words:
 
     def _of_phrase(self, text: Sequence[str]) -> Item | None:
         """Return what some adjoining words are together, or None."""
-        joined = " ".join(text)
+        joined = _without_suffix(" ".join(text))
         lower = joined.lower()
         kind = kind_of(joined)
         gpu = gpu_in(lower) if kind is None or re.fullmatch(r"\d{4}s?", lower) else None
@@ -226,6 +228,12 @@ class Words:
         close = close or ["serve"] * (is_first and re.fullmatch(_PROGRAM, word) is not None)
         found = self._of_phrase(close) if close else None
         return found._replace(typed=word, is_guess=True) if found else Item("unknown", word, word, is_guess=True)
+
+
+def _without_suffix(name: str) -> str:
+    """Return the model and the type in the name of a GGUF file that is not on this machine."""
+    stem = name.removesuffix(".gguf")
+    return stem if stem != name and preset_of(with_file_type(stem)[0]) and not Path(name).exists() else name
 
 
 def _as_fragment(named: tuple[str, Any]) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from ...errors import AttncalcError
@@ -148,21 +148,40 @@ class Change(NamedTuple):
 def changes(run: Training) -> tuple[Change, ...]:
     """Return changes that are sure to make a run fit, the cheapest first; () if it fits already, or none does.
 
-    Each kind is tried alone, then together with all cheaper kinds that keep the run's result the same.
+    Each kind is tried alone, and those that keep what is trained, and how long it is, also together.
     """
     if run.gpu is None or _fits(run):
         return ()
-    alone = [change for kind in _KINDS for change in _first_fitting(kind, run)]
+    alone = {kind: change for kind in _KINDS for change in _first_fitting(kind, run)}
+    if not alone.keys() & {*_SAME_RESULT}:
+        together = _fewest(run, _SAME_RESULT)
+        if _fits(together.run):
+            return (together, *alone.values())
     if alone:
-        return tuple(alone)
-    together, flags, costs = run, list[str](), list[str]()
-    for kind in _KINDS[:-1]:
-        for change in list(_try(kind, together))[-1:]:
-            together, flags, costs = change.run, [*flags, change.flag], [*costs, change.cost]
-            if _fits(together):
-                return (Change(" ".join(flags), costs[-1], together),)
-    more = list(_first_fitting(_more_gpus, together))
-    return tuple(Change(" ".join([*flags, c.flag]), c.cost, c.run) for c in more)
+        return tuple(alone.values())
+    together = _fewest(run, _KINDS[:-1])
+    if _fits(together.run):
+        return (together,)
+    more = _first_fitting(_more_gpus, together.run)
+    return tuple(Change(f"{together.flag} {change.flag}", change.cost, change.run) for change in more)
+
+
+def _fewest(run: Training, kinds: Sequence[_Kind]) -> Change:
+    """Return as few changes of these kinds as make a run fit together, without the dearest if possible; or all."""
+    found = _all_of(run, kinds)
+    for kind in reversed(kinds) if _fits(found.run) else ():
+        fewer = [one for one in kinds if one is not kind]
+        if _fits((change := _all_of(run, fewer)).run):
+            kinds, found = fewer, change
+    return found
+
+
+def _all_of(run: Training, kinds: Sequence[_Kind]) -> Change:
+    found = Change("", "", run)
+    for kind in kinds:
+        for change in [*_try(kind, found.run)][-1:]:
+            found = Change(f"{found.flag} {change.flag}".lstrip(), change.cost, change.run)
+    return found
 
 
 _Kind = Callable[[Training], Iterator[Change]]
@@ -292,3 +311,5 @@ _KINDS: tuple[_Kind, ...] = (
     _more_gpus,
 )
 """The kinds of changes, the cheapest first."""
+_SAME_RESULT = _KINDS[: _KINDS.index(_shorter)]
+"""Those after which the same is trained, on sequences of the same length."""
