@@ -171,8 +171,11 @@ class Words:
         """Return what words without dashes are, the longest phrases first."""
         items: list[Item] = []
         text = [word.strip("?!,;'\"").rstrip(":") or word for word in bare]
+        lower = [word.lower() for word in text]
         i = 0
         while i < len(text):
+            if lower[i : i + 2] == ["how", "many"] and "users" in lower and gpu_in("".join(lower[i + 2 : i + 3])):
+                text[i : i + 2] = lower[i : i + 2] = ["how-many-gpus"]  # 'how many h100 for 64 users'
             lengths = range(min(4, len(text) - i), 0, -1)
             found = ((length, item) for length in lengths if (item := self._of_phrase(text[i : i + length])))
             length, item = next(found, None) or (1, self._guessed(text[i], is_first=i == 0 and not self.command))
