@@ -273,14 +273,11 @@ class Grouped:
         elif f.math.scales_queries and self.span == FULL:
             yield SavedTensor("scales of queries", "the product", FP32 * f.S, is_statistic=True)
         heads = [("q_norm", f.tokens, self.n_heads), ("k_norm", f.source_tokens, self.n_kv_heads)]
-        for name, tokens, n_heads in heads if self.qk_norm else ():
-            rows, width = (tokens * n_heads, self.d_head)
-            if name == "k_norm" and self.shares_kv:
-                continue
+        for name, tokens, n_heads in heads[: 1 if self.shares_kv else 2] if self.qk_norm else ():
+            is_full = self.qk_norm == "full"
+            rows, width = (tokens, n_heads * self.d_head) if is_full else (tokens * n_heads, self.d_head)
             if self.qk_norm == "l2":
                 yield from l2_norm_tensors(f, rows, width, name)
-            elif self.qk_norm == "full":
-                yield from norm_tensors(f, tokens, n_heads * self.d_head, name, "attention", is_replicated=False)
             else:
                 yield from norm_tensors(f, rows, width, name, "attention", is_replicated=False)
         if f.math.normalizes_v and not self.shares_kv:

@@ -105,8 +105,8 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
     outside: list[SavedTensor] = []
     for stack, group in model.groups():
         f = forward(stack)
-        saved = tuple(_reduced(run, f, layer_tensors_saved(run, model, stack, group, f, source)))
         params = tuple(layer_tensors(run, model, stack, dataclasses.replace(group, count=1)))
+        saved = tuple(_reduced(run, f, _layer_saved(run, stack, group, params, f, source)))
         hidden = f.bytes * f.tokens * f.d_model
         name = group_name(model, stack, group)
         layers.append(LayerSaved(name, group, saved, tuple(_kept(run, f, saved)), params, hidden))
@@ -136,13 +136,13 @@ def _has_window(layers: Layers, run: Training) -> bool:
     return reach is not None and int(reach) < run.workload.new
 
 
-def layer_tensors_saved(
-    run: Training, model: ModelSpec, stack: Stack, layers: Layers, f: Forward, source: int
+def _layer_saved(
+    run: Training, stack: Stack, layers: Layers, params: Iterable[ParamTensor], f: Forward, source: int
 ) -> Iterator[SavedTensor]:
     """Yield what one layer's forward pass saves, in its order, before parallelism and compilation."""
     norms = f.math.norms(int(layers.norms))
     first, *others = [norm_tensors(f, f.tokens, stack.d_model, "norm") for _ in range(norms)] or [iter(())]
-    inside = list(_adapted(run, model, stack, layers, f, source))
+    inside = list(_adapted(run, layers, params, f, source))
     if run.kernel == "efficient" and _has_window(layers, run):  # each call of SDPA turns the bools into a bias
         inside.append(SavedTensor("mask of the kernel", "the kernel", f.bytes * f.B * f.S * f.S, is_score=True))
     yield from first
@@ -151,8 +151,7 @@ def layer_tensors_saved(
         yield from (tensor for tensor in norm if not (f.math.in_parallel and tensor.name == "norm input"))
     yield from (tensor for tensor in inside if tensor.part == "mlp")
     if run.autocasts:
-        one = dataclasses.replace(layers, count=1)
-        n = sum(tensor.total for tensor in layer_tensors(run, model, stack, one) if tensor.is_hidden)
+        n = sum(tensor.total for tensor in params if tensor.is_hidden)
         matrices = symbol_like(f.bytes, "N_layer", n, "elements of the layer's matrices")
         yield SavedTensor("cast weights", "autocast", f.bytes * matrices, "mlp" if layers.mlp else "attention")
 
@@ -184,7 +183,7 @@ def _plain_tensors(layers: Layers, f: Forward, source: int) -> Iterator[SavedTen
 
 
 def _adapted(
-    run: Training, model: ModelSpec, stack: Stack, layers: Layers, f: Forward, source: int
+    run: Training, layers: Layers, params: Iterable[ParamTensor], f: Forward, source: int
 ) -> Iterator[SavedTensor]:
     """Yield what attention and MLP save; with LoRA without the inputs of frozen matrices, and with those of adapters.
 
@@ -211,7 +210,7 @@ def _adapted(
             for name in adapted:
                 copied = tensor.size // f.bytes * size
                 yield tensor._replace(name=f"fp32 input of {name} A", size=copied, input_of=(name,), read_by=())
-    for matrix in layer_tensors(run, model, stack, layers):
+    for matrix in params:
         if is_target(run, matrix):
             yield SavedTensor(
                 f"output of {matrix.name} A",

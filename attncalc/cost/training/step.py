@@ -216,7 +216,7 @@ class _Moments:
         first = (*self.always, *reduces) if _reduces_layers(run) else (self.grads,) if self.is_whole else self.of_head
         of = "" if len(self.saved.layers) == 1 else f" ({layer.group})"
         one = Held("activations", "activations of one layer", total(t.size for t in layer.kept))
-        for moment in _layer_moments(run, layer):
+        for moment in _layer_moments(layer):
             freed = total(t.size for t in layer.kept if t in moment.freed)
             more = Held("temporary", "recomputed activations, and gradients of activations", moment.temporary)
             if run.workload.recompute != "none":
@@ -331,7 +331,7 @@ class _LayerMoment(NamedTuple):
     later: tuple[str, ...]
 
 
-def _layer_moments(run: Training, layer: LayerSaved) -> Iterator[_LayerMoment]:
+def _layer_moments(layer: LayerSaved) -> Iterator[_LayerMoment]:
     """Yield the moments of a layer's backward pass that may be its peak: first of its MLP, then of its attention.
 
     At the MLP's product the gradients of it and of both operands exist, and its own copy for W_down is freed. At the
@@ -390,13 +390,11 @@ def _own_gradients(
     if run.lora or not held.gradients:
         return (), quantity(0)
     ranks = run.ranks if run.zero >= 2 and not _reduces_layers(run) else 1
-    is_later = [t.part in moment.later or t.name.removesuffix(" bias") in moment.later for t in layer.params]
+    of_later = [t for t in layer.params if {t.part, t.name.removesuffix(" bias")} & {*moment.later}]
     name = _whole_gradients(run)
     size = symbol("bytes_grad", dtype(name).bits // 8, f"bytes of a gradient in {name}")
-    done, later = (
-        sum(t.total for t, is_it in zip(layer.params, is_later, strict=True) if is_it == which) // ranks
-        for which in (False, True)
-    )
+    done = sum(t.total for t in layer.params if t not in of_later) // ranks
+    later = sum(t.total for t in of_later) // ranks
     exist = quantity(symbol("N_done", done, "parameters of the layer that have gradients") * size)
     if _reduces_layers(run):  # no part of the layer has been reduced
         later = (done + later) // run.ranks
