@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, get_args
 
-from ..errors import AttncalcError, NotSupportedError
+from ..errors import BadValueError, NotSupportedError
 from ..quantity import COUNT, Constant, Quantity, documented, exact_div, minimum
 from ..records import NamedTuple
 from ..workload import Mask, Run
@@ -250,7 +250,7 @@ class Attention(Protocol):
         """Return the kind with another span."""
 
     def shard(self, tp: int) -> Attention:
-        """Return the part on one of `tp` tensor-parallel devices. Raises AttncalcError if it does not divide."""
+        """Return the part on one of `tp` tensor-parallel devices. Raises BadValueError if it does not divide."""
 
     def facts(self) -> dict[str, Any]:
         """Return its fields as plain data, for JSON."""
@@ -285,10 +285,10 @@ def plain_fields(kind: object) -> dict[str, Any]:
 def tp_share(number: int, tp: int, text: str) -> int:
     """Return number / tp, the part on one of `tp` devices.
 
-    Raises AttncalcError if `tp` does not divide the number, which `text` says in words.
+    Raises BadValueError if `tp` does not divide the number, which `text` says in words.
     """
     if number % tp:
-        raise AttncalcError(f"--tp {int(tp)} does not divide {text}", give_one_of(tps(lambda n: number % n == 0)))
+        raise BadValueError(f"--tp {int(tp)} does not divide {text}", give_one_of(tps(lambda n: number % n == 0)))
     return exact_div(number, tp)
 
 
