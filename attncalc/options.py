@@ -18,7 +18,7 @@ from .errors import BadValueError, did_you_mean
 from .ggml import FILE_TYPES
 from .quantity import Ratio, ratio
 from .records import NamedTuple
-from .units import DTYPES, dtype, is_dtype, parse_bytes, parse_count, parse_decimal, truncate, usual_dtype
+from .units import DS_MLA, DTYPES, dtype, is_dtype, parse_bytes, parse_count, parse_decimal, truncate, usual_dtype
 
 Count = int | str
 """A whole number: 4096, '4_096', '4k' (4,000) or '4K' (4,096)."""
@@ -60,9 +60,11 @@ def _dtype(text: str, name: str) -> str:
 
 
 def _cache_dtype(text: str, name: str) -> str:
-    """Return the dtype, with the format of fp8 if it is not the usual one: it has as many bytes, but other options."""
-    given = dtype(dtype_name(text)).name
-    return "fp8_e5m2" if given == "fp8" and "e5m2" in text.lower() else given
+    """Return the dtype, with the format of fp8 if it is not the usual one: it has other options, or other models."""
+    given, format_of_fp8 = dtype(dtype_name(text)).name, dtype_name(text).lower()
+    if format_of_fp8 == DS_MLA:
+        return DS_MLA
+    return "fp8_e5m2" if given == "fp8" and "e5m2" in format_of_fp8 else given
 
 
 _WEIGHT_TYPES = {

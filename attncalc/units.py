@@ -97,6 +97,8 @@ DTYPES: dict[str, DType] = {
         DType("iq4_nl", 4, "llama.cpp, non-linear, one fp16 scale per 32 elements", group=32, scale_bytes=2),
     )
 }
+DS_MLA = "fp8_ds_mla"
+"""What vLLM makes of fp8 for a model with an indexer or compressed attention."""
 _ALIASES = {
     "float32": "fp32",
     "f32": "fp32",
@@ -107,7 +109,7 @@ _ALIASES = {
     "bfloat16": "bf16",
     "fp8_e4m3": "fp8",
     "fp8_e5m2": "fp8",
-    "fp8_ds_mla": "fp8",  # what vLLM makes of fp8 for a model with an indexer or compressed attention
+    DS_MLA: "fp8",
     "float8_e4m3fn": "fp8",
     "float8_e5m2": "fp8",
     "int8_per_token_head": "int8",

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tables import each
 
+from attncalc import kv_cache
 from attncalc.attention import CacheSpec, Sliding
 from attncalc.config import load
 from attncalc.cost.cache import layer_cache_specs
@@ -91,6 +92,14 @@ INDEX = CacheSpec("indexer keys", 1, 128, role="indexer")
 def test_bytes_of_a_token_by_kind_and_dtype(cached: tuple[CacheSpec, ...], kv_dtype: str, bytes_per_token: int) -> None:
     vllm_layout = vllm(LayerCacheSpec(1, cached), kv_dtype=dtype(kv_dtype), block_size=64)
     assert figure(vllm_layout, "kv_bytes_per_block") == 64 * bytes_per_token
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "deepseek-v3"])
+def test_fp8_ds_mla_is_an_error_for_a_model_without_sparse_attention(name: str) -> None:
+    with pytest.raises(AttncalcError, match="has neither") as caught:
+        kv_cache(name, kv_dtype="fp8_ds_mla")
+    assert caught.value.tip == "use --kv-dtype fp8"
+    assert kv_cache("deepseek-v3.2", kv_dtype="fp8_ds_mla").total == kv_cache("deepseek-v3.2", kv_dtype="fp8").total
 
 
 def test_turboquant_leaves_the_first_and_the_last_two_layers_in_16_bits() -> None:

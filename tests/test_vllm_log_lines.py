@@ -48,7 +48,7 @@ def test_the_version_is_the_engines(lines: tuple[str, ...], version: str | None)
         ("The model's max seq len (40960) is larger", {"context": "40960"}),
         ("config: kv_cache_dtype=auto, dtype=auto", {}),
         ("config: kv_cache_dtype=fp8_e4m3", {"kv_dtype": "fp8_e4m3"}),
-        ("config: kv_cache_dtype=fp8_ds_mla", {"kv_dtype": "fp8_ds_mla"}),
+        ("config: kv_cache_dtype=fp8_ds_mla", {"kv_dtype": "fp8"}),
         ("Using fp8_e4m3 data type to store kv cache. It reduces the GPU memory footprint", {"kv_dtype": "fp8"}),
         ("Using DeepSeek's fp8_ds_mla KV cache format.", {"kv_dtype": "fp8"}),
         ("config: enable_prefix_caching=True", {"prefix_caching": "True"}),

@@ -13,7 +13,7 @@ from ..engines.options import SplitCacheOptions
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..options import options_of, parsed
-from ..units import truncate
+from ..units import DS_MLA, truncate
 from ..what_if import what_if
 from ..workload import Mask, Workload, WorkloadOptions
 from .options import (
@@ -79,6 +79,8 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
             raise AttncalcError(
                 f"--lengths cannot be combined with --{name}", "the lengths set batch and context: leave the other out"
             )
+    if values.get("kv_dtype") == DS_MLA:
+        _check_ds_mla(model)
     phase, past = values.get("phase", "decode"), values.get("past", 0)
     of_workload: WorkloadOptions = {
         "source": read_source(model, values.get("source_context")),
@@ -112,6 +114,16 @@ def _one_cache_dtype(values: Mapping[str, Any]) -> str:
             "give both -ctk and -ctv; 'attncalc fit MODEL --gpu rtx-4090 -ctk q8_0 -ctv q4_0' has two dtypes",
         )
     return str(both.pop())
+
+
+def _check_ds_mla(model: ModelSpec) -> None:
+    """Raise AttncalcError if vLLM's fp8_ds_mla, a format of sparse attention, is for other models than this one."""
+    if not any(cached.role in ("indexer", "pools") for _, layers in model.groups() for cached in layers.cache()):
+        raise AttncalcError(
+            f"--kv-dtype {DS_MLA} is for models with an indexer (DeepSeek-V3.2) or compressed attention (DeepSeek-V4), "
+            f"and {model.title} has neither",
+            "use --kv-dtype fp8",
+        )
 
 
 def _assumptions(model: ModelSpec, *, has_context: bool, has_source: bool) -> tuple[str, ...]:
