@@ -59,6 +59,10 @@ def test_the_beginning_shows_whether_a_log_has_sixteen_bits() -> None:
 
 def test_blanks_and_colours_are_removed() -> None:
     assert lines_of(b"\x1b[32mINFO\x1b[0m \t  a\x1b[1;38;5;208mb\x1b[K c \r\n d") == ["INFO ab c", "d"]
+    # as editors show an escape, and as a web page loses it
+    for escape in ("␛[", "^[[", "["):
+        assert lines_of(f"{escape}32mINFO{escape}0m a{escape}1;34mb [core.py:69]".encode()) == ["INFO ab [core.py:69]"]
+    assert lines_of("\u2018INFO\u2019 \u201ca\u201d".encode()) == ["'INFO' \"a\""]
     # no colour: the sequence is too long to be one
     assert lines_of(b"a\x1b[" + b"1" * 30 + b"mb") == ["ab"]
     assert lines_of(b"a\x1b[" + b"1" * 31 + b"mb") != ["ab"]
@@ -73,6 +77,9 @@ def test_blanks_and_colours_are_removed() -> None:
         "2026-10-02T10:00:00.123456789Z ",
         "2026-10-02T10:00:00.123456789Z stdout F ",
         "vllm-1  | 2026-10-02T10:00:00.123456789Z ",
+        "[pod/vllm-5d9c7-abcde/server] ",
+        "vllm-5d9c7-abcde server ",
+        "2026-10-02T10:00:00.123456+00:00 host serve[1234]: ",
         "0.00.123.456 I ",
     ],
 )

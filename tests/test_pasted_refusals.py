@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 from asking import Ask
 from tables import each
 
@@ -70,11 +71,17 @@ PASTED = [
     ("llamacpp-one-buffer", "compute_too_large", "4.43 GiB were wanted, more than the device allows", "-fa on -ub 256"),
     ("ollama-system-memory", "host_memory", "56.00 GiB were wanted, 50.30 GiB were free", ""),
     ("sglang-load-alone", "cache_full", "4 requests run, 3 wait, 100.0% of the cache is used", "fp8_e4m3"),
+    # the thread's fitting pass is aborted, and says what was free: 22,341 MiB
+    ("llamacpp-fit-aborted", "compute_too_large", "14.31 GiB were wanted, although the GPU has 21.82 GiB free", "-ub"),
+    # graphs in private pools are captured after the cache is allocated
+    ("vllm-private-pools", "cache_too_large", "left too little for the rest: 80 MiB were wanted, 33.94 MiB", "0.85"),
+    # 29 GiB are more than 5 % of any GPU
+    ("vllm-xinference", "kv_too_small", "needs 36.00 GiB, 6.94 GiB are left", "--max-model-len 50512"),
     ("vllm-image-profile", "out_of_memory", "256.00 GiB were wanted", "--skip-mm-profiling"),
 ]
 ANONYMOUS = [
-    ("sglang-aiter-workspace", "16.25 GiB were wanted, 4.23 GiB of 255.98 GiB"),
-    ("sglang-long-prefill", "1.02 GiB were wanted, 837.06 MiB of 79.18 GiB"),
+    ("sglang-aiter-workspace", "out_of_memory", "16.25 GiB were wanted, 4.23 GiB of 255.98 GiB"),
+    ("sglang-long-prefill", "cache_too_large", "1.02 GiB were wanted, 837.06 MiB of 79.18 GiB"),
 ]
 
 
@@ -99,12 +106,12 @@ def test_a_pasted_refusal_has_a_cause_and_what_to_change(
     assert max(map(len, screen.out.splitlines())) <= 80
 
 
-@each(("name", "reason"), ANONYMOUS)
-def test_a_log_that_names_no_engine_is_that_of_the_option(ask: Ask, name: str, reason: str) -> None:
+@each(("name", "cause", "reason"), ANONYMOUS)
+def test_a_log_that_names_no_engine_is_that_of_the_option(ask: Ask, name: str, cause: str, reason: str) -> None:
     """The messages are PyTorch's: vLLM's options are advised, and the note says how to get another engine's."""
     assert "vLLM is assumed; --engine names another" in ask_of(ask, name).out
     refusal = json.loads(ask_of(ask, name, "--engine", "sglang", "--json").out)["refusal"]
-    assert refusal["cause"] == "out_of_memory"
+    assert refusal["cause"] == cause
     assert reason in refusal["reason"]
     assert refusal["advice"][0]["option"] == "--mem-fraction-static 0.75"
     wrong = ask_of(ask, "vllm-96k", "--engine", "sglang")
@@ -114,6 +121,25 @@ def test_a_log_that_names_no_engine_is_that_of_the_option(ask: Ask, name: str, r
 def test_only_what_the_log_shows_is_known_to_start(ask: Ask) -> None:
     advice = json.loads(ask_of(ask, "vllm-command", "--json").out)["refusal"]["advice"]
     assert [each["option"] for each in advice if each["known"]] == ["--max-model-len 34736"]
+
+
+@pytest.mark.parametrize(
+    ("log", "larger"),
+    # 0.90 of 80 GiB leaves 4 GiB up to 0.95: 3 of them are 3.75 %, and 5 are more; without the GPU's memory, 14.4 GiB
+    # are 5 % of 288
+    [
+        ("(20/80 GiB) gpu_memory_utilization=0.9 SIZE (6.0 GiB KV cache is needed ... memory (3.0 GiB)", "above 0.94"),
+        ("(20/80 GiB) gpu_memory_utilization=0.9 SIZE (6.0 GiB KV cache is needed ... memory (1.0 GiB)", ""),
+        ("SIZE (16.0 GiB KV cache is needed ... memory (2.0 GiB)", "a larger share"),
+        ("SIZE (16.0 GiB KV cache is needed ... memory (1.0 GiB)", ""),
+    ],
+)
+def test_a_larger_share_is_only_advised_if_it_can_be_enough(ask: Ask, tmp_path: Path, log: str, larger: str) -> None:
+    text = log.replace("SIZE", "max_model_len=32768 vLLM").replace("...", "larger than the available KV cache")
+    (tmp_path / "a.log").write_text(f"Free memory on device cuda:0 {text}.".replace("cuda:0 max", "max"))
+    advice = json.loads(ask("fit", "--log", str(tmp_path / "a.log"), "--json").out)["refusal"]["advice"]
+    changes = [each["change"] for each in advice if each["option"].startswith("--gpu-memory-utilization")]
+    assert [larger in change for change in changes] == [True] * bool(larger)
 
 
 def test_smaller_steps_and_more_gpus_are_advised_where_a_short_context_is_no_help(ask: Ask) -> None:

@@ -1,7 +1,8 @@
 """A log as a file: its lines, whatever wrote it down, and the engine that printed them.
 
 What a file, a terminal, docker or PowerShell did to the lines is undone: UTF-16 and byte-order marks, colour codes,
-docker's and Kubernetes' JSON, lines that a terminal wrapped at its width, and what was put before each line.
+docker's and Kubernetes' JSON, lines that a terminal wrapped at its width, quotation marks of word processors, and what
+was put before each line.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ LONGEST_LINE = 1 << 16
 """Characters of a line that are read; SGLang's arguments, the longest line of an engine, have some 10,000."""
 _MARKS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"), (b"\xef\xbb\xbf", "utf-8"))
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,30}[A-Za-z]")
-_JSON_TEXTS = ("log", "message", "msg", "line")
-"""The keys under which log drivers keep the text of a line: docker's is `log`."""
+_BARE_COLOUR, _BARE_RESET = re.compile(r"\[\d[0-9;]{0,29}m"), "[0m"
+"""A colour code in a text that was pasted without its escape characters."""
+_TYPOGRAPHIC = {0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"'}
+_JSON_TEXTS = ("log", "message", "msg", "line", "textPayload", "MESSAGE")
+"""The keys under which log drivers keep the text of a line: docker's is `log`, journald's `MESSAGE`."""
 _NARROWEST, _WIDEST = 40, 400
 """Columns of a terminal. The longest lines of other logs are longer or differ in length."""
 _BEGINNING = re.compile(
@@ -35,7 +39,9 @@ _PREFIXES = tuple(
         r"> ?",  # a quotation
         r"[A-Z][a-z]{2} \d{1,2} \d\d:\d\d:\d\d \S{1,80} \S{1,80}\[\d{1,9}\]: ",  # journald
         r"[\w.-]{1,80} \| ",  # docker compose's service
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{0,20} (?:std(?:out|err) [FP] )?",  # docker logs -t, Kubernetes
+        r"\[pod/[\w./-]{1,300}\] |[a-z][\w.-]{1,80}-[a-z0-9]{5} [\w.-]{1,80} ",  # kubectl logs --prefix, stern
+        # docker logs -t, Kubernetes, journald and syslog with ISO dates
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{0,20} (?:std(?:out|err) [FP] |\S{1,80} \S{1,80}\[\d{1,9}\]: )?",
         r"\d{1,6}\.\d\d\.\d{3}\.\d{3} [DEIW] ",  # llama.cpp's --log-timestamps and --log-prefix
     )
 )
@@ -76,8 +82,11 @@ def _read_as(engine: object, lines: list[str]) -> StartupLog | None:
 def lines_of(data: bytes) -> list[str]:
     """Return the lines of a log, without colours and what was put before each, and with single blanks."""
     text = _decode(data)
+    text = text.translate(_TYPOGRAPHIC).replace("␛", "\x1b").replace("^[[", "\x1b[")  # as terminals and editors show it
     if "\x1b" in text:
         text = _COLOUR.sub("", text)
+    if _BARE_RESET in text:
+        text = _BARE_COLOUR.sub("", text)
     lines: Iterable[str] = (line[:LONGEST_LINE] for line in text.splitlines())
     if text.lstrip()[:1] == "{":
         lines = _from_json(lines)

@@ -354,7 +354,9 @@ def torch_out_of_memory(text: str, where: str, stages: Mapping[str, re.Pattern[s
     if READY.search(text, 0, match.start()):
         where = "serving"
     else:
-        where = next((name for name, pattern in stages.items() if pattern.search(text)), where)
+        # with graphs in pools of their own, the cache was allocated
+        otherwise = where or ("rest" if "allocated in private pools" in text else "")
+        where = next((name for name, pattern in stages.items() if pattern.search(text)), otherwise)
     tried, free = _amount(_TRIED, text), _amount(_FREE, text)
     return LogRefusal("out_of_memory", match[0], tried, free, where, *_in_use(text))
 
@@ -390,6 +392,8 @@ def _amount(pattern: re.Pattern[str], text: str) -> Printed | None:
     return Printed(match[1], match[0], _UNITS[match[2]]) if match else None
 
 
+_USUAL_SHARE, _MOST_MEMORY = "0.9", 288 * GIB
+"""vLLM's share before 0.20, and about the most memory of a GPU (B300, MI355X): what is assumed if a log has neither."""
 _MARGIN = GIB // 4
 """Bytes that should stay free beyond an allocation that failed after the cache was there."""
 
@@ -416,16 +420,22 @@ def more_gpus(log: StartupLog, option: str) -> str:
     return f"{option} {2 * int(log.settings.get('tp', '1'))}"
 
 
-def larger_share(log: StartupLog, option: str, largest: str, least: Fraction | int) -> tuple[Advice, ...]:
+def larger_share(
+    log: StartupLog, option: str, largest: str, least: Fraction | int, missing: int = 0
+) -> tuple[Advice, ...]:
     """Return the largest share that engines start with; none if the log has such a share, or more is needed.
 
     Args:
         log: The log.
         option: The engine's option.
         largest: That share.
-        least: The share that leaves nothing for the cache; 0 if the log does not show it.
+        least: The share that is just not enough; 0 if the log does not show it.
+        missing: Bytes that are missing, if the log shows them, and not the GPU's memory.
     """
-    if max(Fraction(log.settings.get("gpu_memory_utilization", "0")), least) >= Fraction(largest):
+    share = log.settings.get("gpu_memory_utilization")
+    if missing > (Fraction(largest) - Fraction(share or _USUAL_SHARE)) * _MOST_MEMORY:
+        return ()
+    if max(Fraction(share or 0), least) >= Fraction(largest):
         return ()
     words = "a larger share"
     if least:

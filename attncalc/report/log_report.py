@@ -179,7 +179,7 @@ def _why(diagnosis: Diagnosis, log: StartupLog) -> str:
     where = log.refusal.where if log.refusal and log.refusal.kind == "out_of_memory" else None
     # a message alone does not say whether the server had started
     printed = (log.model, log.logged, log.budget.keys() - {"gpu_memory"})
-    is_alone = where == "" and not any(printed)
+    is_alone = where in ("", "rest") and not any(printed)
     if log.refusal and log.refusal.kind == "overloaded":
         return f"LOAD: {diagnosis.reason}"
     label = "STOPPED" if where == "serving" else "OUT OF MEMORY" if is_alone else "DID NOT START"

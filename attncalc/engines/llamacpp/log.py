@@ -46,16 +46,14 @@ _FAILED_LINE = re.compile(
 )
 _HOST_BUFFER = re.compile(r"allocate (?:CPU|\w{1,20}_Host) buffer|backend_cpu_buffer|more system memory")
 _ONE_BUFFER = re.compile(r"exceeds device (?:memory allocation|buffer) ?\w{0,8} limit")
-_FIT = re.compile(
-    r"projected to use (\d{1,9}) MiB of device memory vs\. (\d{1,9}) MiB of free .{0,4000}?"
-    r"(?P<message>failed to fit params to free device memory)"
-)
+_PROJECTED = re.compile(r"projected to use (\d{1,9}) MiB of device memory vs\. (\d{1,9}) MiB of free ")
+_FIT = re.compile(_PROJECTED.pattern + r".{0,4000}?(?P<message>failed to fit params to free device memory)")
 """The fitting pass, if it may not change what is given: llama.cpp then tries with that."""
 _RETRY = "retrying without pipeline parallelism"
 """What follows an allocation whose failure llama.cpp accepts."""
 _STAGES = {
     "weights": r"error loading model|failed to load model|allocate 'data",
-    "compute": r"gallocr_reserve|graph_reserve|failed to allocate compute|ggml_metal_|kIOGPU|_cuda_device_malloc",
+    "compute": r"(?:sched|graph|gallocr)_reserve|failed to allocate compute|ggml_metal_|kIOGPU|_cuda_device_malloc",
 }
 """What was allocated, by the lines around the failure."""
 _OUTCOME = re.compile(
@@ -219,12 +217,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         budget["host_compute_buffer"] = host[-1]
     if buffers := _buffers("compute", drafted):
         budget["draft_compute_buffer"] = max(buffers, key=lambda figure: figure.number)
-    path = first(_FILE, text)
-    # Every pass prints what is free, and the draft model when the model has its memory already: the first line counts.
-    free = {
-        match["name"] or match["listed"]: Printed(match["free"] or match["rest"], match[0], MIB)
-        for match in reversed([*_FREE.finditer(text)])
-    }
+    path, free = first(_FILE, text), _free_memory(text)
     if free:
         budget["free_memory"] = min(free.values(), key=lambda figure: figure.number)
     return StartupLog(
@@ -242,6 +235,19 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         starts=starts,
         within=_OLLAMA_PROGRAM if _OLLAMA_SIGN.search(text) else None,
     )
+
+
+def _free_memory(text: str) -> dict[str, Printed]:
+    """Return what is free on each device, or on all of them, by name; {} if the log does not have it.
+
+    Every pass prints it, and the draft model when the model has its memory already: the first line counts.
+    """
+    free = {
+        match["name"] or match["listed"]: Printed(match["free"] or match["rest"], match[0], MIB)
+        for match in reversed([*_FREE.finditer(text)])
+    }
+    projected = _PROJECTED.search(text)
+    return free or ({"": Printed(projected[2], projected[0], MIB)} if projected else {})
 
 
 def _without_trials(lines: list[str]) -> list[str]:

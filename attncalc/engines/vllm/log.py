@@ -234,7 +234,6 @@ _ANSWERS = {
     "warm_start": (re.compile(r"Directly load (?:the compiled|AOT)"), re.compile(r"Compiling a graph for")),
 }
 """Settings that whole lines decide: {name: (a line that says yes, a line that says no)}."""
-_QUOTES = str.maketrans('"“”', "'''")
 _QUANTIZATION = re.compile(r"(?<!\w)'?quantization'?[=:] ?'?(?!None)(\w{1,40})")
 
 
@@ -242,7 +241,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
     text, starts = last_start(without_load(lines, _RELEVANT, _LOAD), _START, _OUTCOME)
     # as in Python and in JSON: max_model_len=30_000, "kv_cache_dtype": "fp8"
-    text = re.sub(r"(?<=\d)_(?=\d{3}\b)", "", text).translate(_QUOTES)
+    text = re.sub(r"(?<=\d)_(?=\d{3}\b)", "", text).replace('"', "'")
     engine = _ENGINE.search(text)
     version = first(_BANNER, text) or first(_ANY_VERSION, text)
     if engine:
@@ -440,7 +439,7 @@ def _for_an_allocation(log: StartupLog, refusal: LogRefusal) -> tuple[Advice, ..
         "sampler": (Advice("fewer sequences in the warm-up", fewer), smaller),
         "graphs": (smaller, Advice("no CUDA graphs", "--enforce-eager")),
         "pool": (smaller,),
-        "rest": (smaller,),
+        "rest": (smaller, *steps),
     }
     is_huge = refusal.tried is not None and refusal.tried.bytes >= _HUGE
     if refusal.where == "encoder" or (is_huge and not refusal.where):
@@ -493,12 +492,13 @@ def _for_one_request(log: StartupLog) -> Iterator[Advice]:
         shorter = f"{tokens_left // 1024 * 1024} or less" if tokens_left and tokens_left >= 1024 else "N"
         yield Advice("a shorter context, in proportion", f"--max-model-len {shorter}")
     if not is_on_cpu:
-        yield from larger_share(log, _SHARE_OPTION, _LARGEST, 0)
+        yield from _larger_share(log)
 
 
 def _larger_share(log: StartupLog) -> tuple[Advice, ...]:
-    missing, total = least(log.available), log.budget.get("gpu_memory")
-    share, enough = log.settings.get("gpu_memory_utilization"), Fraction(0)
-    if missing and missing.number <= 0 and total and total.number and share:
-        enough = Fraction(share) - missing.number / total.number
-    return larger_share(log, _SHARE_OPTION, _LARGEST, enough)
+    needed, available = log.logged.get("kv_bytes_per_sequence"), least(log.available)
+    total, share = log.budget.get("gpu_memory"), log.settings.get("gpu_memory_utilization")
+    missing = max(0, (needed.bytes if needed else 0) - available.bytes) if available else 0
+    is_known = missing and total and total.number and share
+    enough = Fraction(share) + Fraction(missing, total.bytes) if is_known and total and share else 0
+    return larger_share(log, _SHARE_OPTION, _LARGEST, enough, 0 if enough else missing)
