@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from asking import Ask
 from tables import each
+from training_runs import options_of
 
 from attncalc import AttncalcError, Grouped, Head, Layers, Mlp, ModelSpec, Stack, Workload, load, preset_names, train
 from attncalc.api.train_request import read_train_request
@@ -149,10 +150,7 @@ def test_each_change_makes_it_fit() -> None:
     assert found
     assert all(train_result(change.run).verdict == "fits" for change in found)
     for change in found:  # the options are those of the run
-        words = change.flag.split()
-        values: Any = dict(zip((w.lstrip("-").replace("-", "_") for w in words[::2]), words[1::2], strict=True))
-        values = {"batch" if k == "b" else "context" if k == "c" else k: v for k, v in values.items()}
-        again = read_train_request("llama3-8b", {"gpu": "h100", "gpus": 4, "context": "8K", **values}).run  # type: ignore[typeddict-item]
+        again = read_train_request("llama3-8b", options_of(f"--gpu h100 --gpus 4 -c 8K {change.flag}")).run
         assert train_result(again).low == train_result(change.run).low, change.flag
 
 
@@ -231,6 +229,34 @@ def test_the_tip_names_numbers_that_divide(model: str, options: dict[str, Any], 
 )
 def test_a_warning_says_that_one_rank_shards_nothing(ask: Ask, options: list[str], warning: str) -> None:
     assert f"warning: {warning}" in " ".join(ask("train", "llama3-8b", *options).out.split())
+
+
+@each(
+    ("optimizer", "zero", "copies"),
+    # bitsandbytes and transformers' Adafactor update weights of 16 bits in place; DeepSpeed gives them fp32 copies
+    [("adamw", 0, 4), ("adam8bit", 0, 0), ("adafactor", 0, 0), ("lion", 0, 4), ("adam8bit", 2, 4 / 8)],
+)
+def test_only_some_optimizers_keep_fp32_copies_of_the_weights(optimizer: str, zero: int, copies: float) -> None:
+    run = read_train_request("llama3-8b", {"optimizer": optimizer, "zero": zero, "gpus": 8 if zero else 1}).run
+    n = int(params(load("llama3-8b")).total)
+    assert int(most_loaded(run, plain=True).states.master) == pytest.approx(copies * n, rel=1e-6)
+
+
+def test_the_screen_says_that_weights_have_no_fp32_copies(ask: Ask) -> None:
+    command = ["train", "llama3-8b", "--optimizer", "adam8bit"]
+    assert "8-bit AdamW without fp32 weights" in " ".join(ask(*command).out.split())
+    assert "without fp32 weights" not in ask(*command, "--master-weights").out
+    found = changes(read_train_request("llama3-8b", {"gpu": "a100-80gb"}).run)
+    assert found[0].flag == "--optimizer adam8bit --no-master-weights"
+
+
+def test_classes_without_sdpa_have_eager_attention_by_default(ask: Ask) -> None:
+    for model, kernel in (("gpt-oss-20b", "eager"), ("gemma2-9b", "eager"), ("llama3-8b", "flash")):
+        assert read_train_request(model, {}).run.kernel == kernel
+    for options in ([], ["--kernel", "flash"]):
+        out = " ".join(ask("train", "gpt-oss-20b", *options).out.split())
+        assert "transformers runs this class without SDPA" in out
+        assert ("bf16, eager attention" in out) == (not options)
 
 
 def test_experts_that_fsdp_cannot_divide_by_their_number_are_a_warning(ask: Ask) -> None:

@@ -202,7 +202,7 @@ class MemoryOptions(TrainingOptions, total=False):
                 fa2="flash",
                 fa3="flash",
             ),
-            help="Attention kernel: flash, efficient, cudnn, math or eager. Default: flash.",
+            help="Attention kernel: flash, efficient, cudnn, math or eager. Default: flash; eager if the class has no SDPA.",
         ),
     ]
     compile: Annotated[
@@ -280,7 +280,8 @@ class OptimizerOptions(DtypeOptions, total=False):
         bool | None,
         Option(
             "--master-weights/--no-master-weights",
-            help="Keep an fp32 copy of 16-bit weights. Default: yes, but not with LoRA.",
+            help="Keep an fp32 copy of 16-bit weights. Default: yes; but not with LoRA, nor without --zero with "
+            f"{' or '.join(name for name, optimizer in OPTIMIZERS.items() if optimizer.in_place)}.",
         ),
     ]
     grad_dtype: Annotated[

@@ -9,7 +9,9 @@ from typing import Any
 from ..config import ModelLike
 from ..config.gpus import gpus_of
 from ..cost.training.activations import check_kinds
+from ..cost.training.classes import class_math
 from ..cost.training.fits import ALL_LINEAR, largest_batch, longest_context
+from ..cost.training.optimizers import OPTIMIZERS
 from ..cost.training.setup import Lora, Training
 from ..cost.training.tensors import stage_tensors
 from ..errors import AttncalcError, BadValueError, NotSupportedError, did_you_mean
@@ -129,6 +131,9 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
     master = values.get("master_weights")
     if master and param == "fp32":
         raise AttncalcError("--master-weights has no effect on weights in fp32", "leave it out")
+    optimizer = values.get("optimizer", "adamw")
+    if master is None:
+        master = lora is None and (zero > 0 or not OPTIMIZERS[optimizer].in_place)
     return Training(
         spec,
         workload,
@@ -139,14 +144,14 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
         sequence_parallel="sequence_parallel" in values,
         zero=zero,
         accumulation=values.get("gradient_accumulation", 1),
-        kernel=values.get("kernel", "flash"),
+        kernel=values.get("kernel", "flash" if class_math(spec.model_type).has_sdpa else "eager"),
         compiled="compile" in values,
         loss=values.get("loss", "full"),
         param_dtype=param,
         grad_dtype=values.get("grad_dtype", param),
         optimizer_dtype=values.get("optimizer_dtype", "fp32"),
-        master=param != "fp32" and (lora is None if master is None else master),
-        optimizer=values.get("optimizer", "adamw"),
+        master=param != "fp32" and master,
+        optimizer=optimizer,
         stepping=values.get("optimizer_step", "fused"),
         in_backward="optimizer_in_backward" in values,
         offload=values.get("offload", frozenset()),

@@ -103,6 +103,7 @@ class ClassMath(NamedTuple):
         scales_embedding: the embedding is multiplied by a tensor of one element.
         scales_layer: so is the output of each layer.
         caps_logits: logits pass a tanh.
+        has_sdpa: transformers runs it with scaled_dot_product_attention, which has neither sinks nor soft caps.
     """
 
     gain: Gain = "cast"
@@ -122,6 +123,7 @@ class ClassMath(NamedTuple):
     scales_embedding: bool = False
     scales_layer: bool = False
     caps_logits: bool = False
+    has_sdpa: bool = True
 
     def norms(self, with_gain: int) -> int:
         """Return the norms of a layer, of which `with_gain` have parameters."""

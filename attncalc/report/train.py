@@ -336,9 +336,10 @@ def _facts(run: Training, searched: str = "") -> tuple[str, ...]:
         ", ".join(f"{name} {n}" for name, n in split.items() if n > 1),
         "FSDP" if run.is_fsdp else f"ZeRO {run.zero}" if run.zero else "",
         batch,
-        run.in_optimizer.title,
+        run.in_optimizer.title + (" without fp32 weights" if run.updates_in_place else ""),
         lora,
         run.dtype,
+        "" if run.kernel == "flash" else f"{run.kernel} attention",
         f"recompute {run.workload.recompute}" if run.workload.recompute != "none" else "",
     )
 
@@ -417,6 +418,8 @@ def _notes(of: Answer) -> Iterator[str]:
     yield f"Memory peaks during the {budget.peak.name}.{stage}"
     if run.lora is None and run.weights_dtype:
         yield "Only frozen weights are quantized."
+    if run.updates_in_place and run.in_optimizer.in_place:
+        yield f"{run.in_optimizer.in_place} updates weights of 16 bits in place; --master-weights counts fp32 copies."
     if run.weights_dtype and run.kbit_upcast:
         yield (
             "Embedding, head and norms are in fp32, as peft's prepare_model_for_kbit_training casts them; "
@@ -460,8 +463,13 @@ def _notes(of: Answer) -> Iterator[str]:
 
 
 def _kernel_warnings(run: Training) -> Iterator[str]:
-    """Yield why transformers' SDPA runs another kernel than the one that is counted."""
-    if run.kernel in ("flash", "efficient", "cudnn") and class_math(run.model.model_type).broadcasts_kv:
+    """Yield why transformers runs another kernel than the one that is counted, or than SDPA's."""
+    if not class_math(run.model.model_type).has_sdpa:
+        yield (
+            "warning: transformers runs this class without SDPA: eager attention is its default. --kernel flash counts "
+            "a flash kernel for it, with soft caps or sinks."
+        )
+    elif run.kernel in ("flash", "efficient", "cudnn") and class_math(run.model.model_type).broadcasts_kv:
         yield "warning: SDPA in this class runs its math kernel (--kernel math); flash_attention_2 is as counted."
     elif run.kernel == "flash" and has_windows(run):
         yield (

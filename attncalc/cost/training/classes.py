@@ -82,6 +82,9 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
     ("scales_embedding", True, "gemma gemma2 gemma3 gemma4 gemma4_unified minicpm3 recurrent_gemma vaultgemma"),
     # final_logit_softcapping
     ("caps_logits", True, "gemma2 gemma3n gemma4 recurrent_gemma t5gemma vaultgemma"),
+    # `_supports_sdpa = False`
+    ("has_sdpa", False, "deepseek_v4 flint gemma2 gpt_oss granite_swa granitemoe_swa hy_v4 mimo_v2_flash t5gemma"),
+    ("has_sdpa", False, "vaultgemma"),
 )
 """Fields of ClassMath, their values, and the classes that have them."""
 

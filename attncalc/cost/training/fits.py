@@ -11,6 +11,7 @@ from ...model import plural
 from ...records import NamedTuple
 from ...search import first_true
 from ...units import GIB, MIB
+from .classes import class_math
 from .setup import Lora, Training
 from .step import StageBudget, budgets, most_loaded
 
@@ -234,7 +235,8 @@ def _no_upcast(run: Training) -> Iterator[Change]:
 
 def _flash(run: Training) -> Iterator[Change]:
     if run.kernel in ("math", "eager"):
-        yield _with(run, "--kernel flash", "the same result, faster", kernel="flash")
+        needs = "the same result, faster" if class_math(run.model.model_type).has_sdpa else "a kernel from the hub"
+        yield _with(run, "--kernel flash", needs, kernel="flash")
 
 
 def _smaller_batch(run: Training) -> Iterator[Change]:
@@ -248,7 +250,11 @@ def _smaller_batch(run: Training) -> Iterator[Change]:
 
 def _eight_bit(run: Training) -> Iterator[Change]:
     if run.optimizer == "adamw" and run.lora is None:
-        yield _with(run, "--optimizer adam8bit", "8-bit moments", optimizer="adam8bit")
+        if run.zero or not run.master:
+            yield _with(run, "--optimizer adam8bit", "8-bit moments", optimizer="adam8bit")
+        else:
+            flag = "--optimizer adam8bit --no-master-weights"
+            yield _with(run, flag, "8-bit moments, weights of 16 bits", optimizer="adam8bit", master=False)
 
 
 def _more_sharding(run: Training) -> Iterator[Change]:

@@ -166,6 +166,11 @@ class Training:
         return self.zero == 3 and not self.master
 
     @property
+    def updates_in_place(self) -> bool:
+        """Return whether the optimizer updates trained weights of 16 bits that have no fp32 copy."""
+        return self.lora is None and not self.master and dtype(self.param_dtype).bits == 16
+
+    @property
     def autocasts(self) -> bool:
         """Return whether fp32 weights are cast for each matmul, as torch.autocast does."""
         is_half = dtype(self.dtype).bits == 16
