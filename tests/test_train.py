@@ -17,10 +17,11 @@ from attncalc.attention.mamba import Mamba, Mamba2
 from attncalc.attention.saved import Forward
 from attncalc.cost.params import params
 from attncalc.cost.training.fits import changes, largest_batch, longest_context, train_result
+from attncalc.cost.training.param_tensor import ParamTensor
 from attncalc.cost.training.setup import Lora, Training
 from attncalc.cost.training.states import states
 from attncalc.cost.training.step import most_loaded, stage_budget
-from attncalc.cost.training.tensors import stage_tensors
+from attncalc.cost.training.tensors import quantized_bytes, stage_tensors
 
 GPT = Stack(
     "decoder",
@@ -133,6 +134,29 @@ def test_frozen_weights_save_less_than_trained_ones() -> None:
     assert "product" not in {tensor.name for tensor in lora.saved.layers[0].kept}
 
 
+@each(
+    ("options", "bytes_per_token"),
+    [
+        ({"weights_dtype": "nf4"}, 0),
+        ({"weights_dtype": "nf4", "bitsandbytes": "0.43.2"}, 0),
+        # the inputs of gate and up, and of W_down; that of q is kept for its adapter, and that of W_o by the kernel
+        ({"weights_dtype": "nf4", "bitsandbytes": "0.43.1"}, 2 * (4096 + 14336)),
+        ({"weights_dtype": "int8"}, 2 * (4096 + 14336)),
+        # without dropout the adapters share one input; with it each has its own in 2 bytes, and a mask in 1
+        ({"lora": "r=8,targets=q+v,dropout=0.05"}, 2 * (2 + 1) * 4096 - 2 * 4096),
+    ],
+)
+def test_a_layer_with_adapters_keeps_more_with_some_options(options: dict[str, Any], bytes_per_token: int) -> None:
+    base: Any = {"context": 2048, "dtype": "bf16", "param_dtype": "bf16", "lora": "r=8,targets=q+v"}
+    with_options: Any = {**base, **options}
+    more, less = (layer_bytes(read_train_request("llama3-8b", found).run) for found in (with_options, base))
+    assert more - less == 2048 * bytes_per_token
+
+
+def test_int8_weights_have_an_fp32_scale_per_row() -> None:
+    assert quantized_bytes(ParamTensor("W", "mlp", 100, 64, 1), "int8", double_quant=False) == 100 * 64 + 4 * 100
+
+
 def test_auto_is_the_most_that_fits() -> None:
     run = read_train_request("llama3-8b", {"gpu": "h100", "lora": "r=16", "recompute": "full"}).run
     context, batch = longest_context(run), largest_batch(run)
@@ -164,6 +188,9 @@ def test_each_change_makes_it_fit() -> None:
         ({"lora": "r=8,targets=q+x"}, "has no matrix 'x'"),
         ({"lora": "targets=q"}, "--lora needs a rank"),
         ({"lora": "r=8,targets="}, "--lora has no targets"),
+        ({"lora": "r=8,dropout=1"}, "--lora: dropout cannot be '1'"),
+        ({"lora": "r=8", "bitsandbytes": "0.41"}, "--bitsandbytes needs --weights-dtype nf4"),
+        ({"lora": "r=8", "weights_dtype": "nf4", "bitsandbytes": "new"}, "--bitsandbytes cannot be 'new'"),
         ({"weights_dtype": "nf4"}, "--weights-dtype needs --lora"),
         ({"optimizer": "adamx"}, "--optimizer cannot be 'adamx'"),
         ({"zero": 4}, "--zero cannot be 4"),

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from attncalc import ModelSpec, Workload, load, preset_names
 from attncalc.api.train_request import read_train_request
-from attncalc.cost.training.fits import reserved
+from attncalc.cost.params import params
+from attncalc.cost.training.fits import reserved, train_result
 from attncalc.cost.training.setup import Lora, Training
 from attncalc.cost.training.step import most_loaded
 
@@ -98,6 +99,43 @@ def published_runs() -> Iterator[Measured]:
     for row in PUBLISHED["runs"]:
         allocated = most_loaded(published_run(row), plain=True).allocated
         yield Measured(row["run"], allocated, row["measured"] * UNITS[row["unit"]], row["within"], row["why"])
+
+
+class Answered(NamedTuple):
+    """A run that litgpt lists, and whether it fits.
+
+    Attributes:
+        name: the run in words.
+        measured: allocated bytes; None if it ran out of memory.
+        allocated: predicted bytes, of a step or, with several GPUs, while the weights are loaded.
+        verdict: the answer for the GPU.
+    """
+
+    name: str
+    measured: float | None
+    allocated: int
+    verdict: str
+
+
+def litgpt_runs() -> Iterator[Answered]:
+    """Yield litgpt's runs.
+
+    Before the first step, FSDP gathers all weights on each GPU beside its shard: lightning's load_raw calls
+    `_get_full_state_dict_context(module, rank0_only=False)` (lightning/fabric/strategies/fsdp.py).
+    """
+    for row in PUBLISHED["litgpt"]["rows"]:
+        run = published_run(row)
+        result = train_result(run, plain=True)
+        allocated, verdict = result.budget.allocated, str(result.verdict)
+        loaded = 2 * int(params(run.model).total) * (run.gpus + 1) // run.gpus
+        if run.gpus > 1 and run.gpu and loaded > allocated:
+            allocated, verdict = loaded, "fits" if loaded < run.gpu.memory else "does_not_fit"
+        options = row["options"]
+        words = [f"{options['batch']} x {options['context']:,}", options.get("weights_dtype", "bf16")]
+        words += ["double quantisation"] if "double_quant" in options else []
+        words += [f"{run.gpus} GPUs"] if run.gpus > 1 else []
+        gb = row["measured_gb"]
+        yield Answered(", ".join([row["model"], *words]), gb and gb * UNITS["GB"], allocated, verdict)
 
 
 def runs_on_a_gpu() -> Iterator[Measured]:

@@ -22,13 +22,14 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 from startups import Prediction, logged_size, predict, startups  # noqa: E402
 from training_classes import KERNELS_OF_A_GPU, ROWS, cause_of, class_rows  # noqa: E402
-from training_runs import ON_A_GPU, Measured, fitcheck_runs, published_runs, runs_on_a_gpu  # noqa: E402
+from training_runs import ON_A_GPU, Measured, fitcheck_runs, litgpt_runs, published_runs, runs_on_a_gpu  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "tools"))
 import serving_classes  # noqa: E402
 from measurements import Measurement, examples, measurements  # noqa: E402
 
 from attncalc.config.gpus import gpu  # noqa: E402
+from attncalc.report.fit import VERDICTS  # noqa: E402
 
 PAGE = ROOT / "docs" / "accuracy.md"
 START, END = "<!-- tools/accuracy.py writes this -->", "<!-- end -->"
@@ -261,6 +262,14 @@ def training_section() -> str:
         "| run | measured, GiB | predicted | error | why it is off |",
         "|---|---:|---:|---:|---|",
         *map(run_line, published),
+        "",
+        "| litgpt, LoRA on A100 40GB | measured, GB | predicted | answer |",
+        "|---|---:|---:|---|",
+        *(
+            f"| {run.name} | {f'{run.measured / 1e9:.2f}' if run.measured else 'out of memory'} | "
+            f"{run.allocated / 1e9:.2f} | {VERDICTS[run.verdict]} |"
+            for run in litgpt_runs()
+        ),
         "",
         "| LoRA on a T4 | measured, GiB | predicted | error |",
         "|---|---:|---:|---:|",

@@ -9,12 +9,12 @@ from typing import Annotated, Any, TypedDict, get_args
 
 from ..attention.saved import TrainingKernel
 from ..cost.training.optimizers import ALIASES, OPTIMIZERS
-from ..cost.training.setup import Loss, Stepping
-from ..errors import AttncalcError
+from ..cost.training.setup import Bitsandbytes, Loss, Stepping
+from ..errors import AttncalcError, BadValueError
 from ..hardware import Gpu
 from ..options import COUNT, COUNT_OR_ZERO, DECIMAL, SHARE, TEXT, Count, Option, Parser, choice, options_of
 from ..ranges import split_list
-from ..units import dtype, parse_count
+from ..units import dtype, parse_count, truncate
 from .options import OTHER_CONTEXTS, DtypeOptions, ModelOptions, SizeOptions, TrainingOptions
 
 QUANTIZED = ("nf4", "int8")
@@ -27,6 +27,12 @@ def _dtype(text: str, name: str) -> str:
     if given not in TRAINED:
         raise AttncalcError(f"{name} cannot be {given}", f"known: {', '.join(TRAINED)}")
     return given
+
+
+def _version(text: str, name: str) -> Bitsandbytes:
+    if not re.fullmatch(r"(?a)\d{1,4}(\.\d{1,4})*", text):
+        raise BadValueError(f"{name} cannot be '{truncate(text)}'", "give a version, as 0.43.2")
+    return Bitsandbytes(text, tuple(map(int, text.split("."))))
 
 
 def _offload(text: str, name: str) -> frozenset[str]:
@@ -202,7 +208,7 @@ class MemoryOptions(TrainingOptions, total=False):
                 fa2="flash",
                 fa3="flash",
             ),
-            help="Attention kernel: flash, efficient, cudnn, math or eager. Default: flash; eager if the class has no SDPA.",
+            help="Attention kernel: flash, efficient, cudnn, math, eager. Default: flash; without SDPA eager.",
         ),
     ]
     compile: Annotated[
@@ -320,7 +326,7 @@ class LoraTrainOptions(TypedDict, total=False):
             parse=TEXT,
             axis=False,
             common=True,
-            help="Train adapters only: r=16, or r=8,targets=q+v. Default targets: all linear layers.",
+            help="Train adapters only: r=16, or r=8,targets=q+v,dropout=0.05. Default targets: all linear layers.",
         ),
     ]
     no_kbit_upcast: Annotated[
@@ -331,6 +337,16 @@ class LoraTrainOptions(TypedDict, total=False):
         ),
     ]
     double_quant: Annotated[bool, Option("--double-quant", help="Quantize the scales of nf4 too.")]
+    bitsandbytes: Annotated[
+        str | None,
+        Option(
+            "--bitsandbytes",
+            metavar="VERSION",
+            parse=Parser(_version, "VERSION"),
+            axis=False,
+            help="Its version. Before 0.43.2, matmuls in nf4 keep their inputs, as in int8. Default: a newer one.",
+        ),
+    ]
 
 
 class DurationOptions(TypedDict, total=False):

@@ -12,7 +12,7 @@ from ..cost.training.activations import check_kinds
 from ..cost.training.classes import class_math
 from ..cost.training.fits import ALL_LINEAR, largest_batch, longest_context
 from ..cost.training.optimizers import OPTIMIZERS
-from ..cost.training.setup import Lora, Training
+from ..cost.training.setup import BITSANDBYTES, Lora, Training
 from ..cost.training.tensors import stage_tensors
 from ..errors import AttncalcError, BadValueError, NotSupportedError, did_you_mean
 from ..hardware import Gpu
@@ -158,6 +158,7 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
         lora=lora,
         weights_dtype=values.get("weights_dtype"),
         double_quant="double_quant" in values,
+        bitsandbytes=values.get("bitsandbytes", BITSANDBYTES),
         references=int("reference_model" in values),
         dropout="dropout" in values,
         expandable="expandable_segments" in values,
@@ -182,8 +183,9 @@ def _check_quantization(values: Mapping[str, Any]) -> None:
             raise AttncalcError(f"{option} needs --lora: quantized weights cannot be trained", "give --lora r=16")
     if "no_kbit_upcast" in values and "weights_dtype" not in values:
         raise AttncalcError("--no-kbit-upcast needs --weights-dtype: nothing is quantized", "give --weights-dtype nf4")
-    if "double_quant" in values and values.get("weights_dtype") != "nf4":
-        raise AttncalcError("--double-quant needs --weights-dtype nf4", "give both, or neither")
+    for name in ("double_quant", "bitsandbytes") if values.get("weights_dtype") != "nf4" else ():
+        if name in values:
+            raise AttncalcError(f"--{name.replace('_', '-')} needs --weights-dtype nf4", "give both, or neither")
 
 
 def _gpu(value: Any) -> tuple[int | None, Gpu]:
@@ -193,13 +195,19 @@ def _gpu(value: Any) -> tuple[int | None, Gpu]:
 
 
 def _lora(text: str, spec: ModelSpec) -> Lora:
-    """Return the adapters of 'r=16' or 'r=8,targets=q+v'. Raises AttncalcError for a target that does not exist."""
+    """Return the adapters of 'r=16' or 'r=8,targets=q+v,dropout=0.05'.
+
+    Raises AttncalcError for a target that does not exist.
+    """
     keys: dict[str, str] = {}
     for part in re.split(r",(?=[a-z]+=)", text.strip()) if "=" in text else [f"r={text}"]:
         key, _, value = part.partition("=")
         keys[key.strip()] = value.strip()
-    if unknown := keys.keys() - {"r", "rank", "targets"}:
-        raise BadValueError(f"--lora has no key '{truncate(min(unknown))}'", "give r and targets: r=16,targets=q+v")
+    if unknown := keys.keys() - {"r", "rank", "targets", "dropout"}:
+        raise BadValueError(
+            f"--lora has no key '{truncate(min(unknown))}'",
+            "give r, targets and dropout: r=16,targets=q+v,dropout=0.05",
+        )
     rank = keys.get("r", keys.get("rank"))
     if rank is None:
         raise BadValueError("--lora needs a rank", "give --lora r=16")
@@ -223,4 +231,8 @@ def _lora(text: str, spec: ModelSpec) -> Lora:
         found.append(name)
     if not found:
         raise BadValueError("--lora has no targets", "leave them out for all linear layers, or give targets=q+v")
-    return Lora(parse_count(rank, "--lora r"), tuple(dict.fromkeys(found)))
+    dropout = keys.get("dropout", "0")
+    active = float(dropout) > 0 if re.fullmatch(r"(?a)0?\.\d{1,9}|0", dropout) else None
+    if active is None:
+        raise BadValueError(f"--lora: dropout cannot be '{truncate(dropout)}'", "give a share below 1, as dropout=0.05")
+    return Lora(parse_count(rank, "--lora r"), tuple(dict.fromkeys(found)), active)

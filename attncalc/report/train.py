@@ -416,15 +416,7 @@ def _notes(of: Answer) -> Iterator[str]:
     result, run, budget = of.result, of.result.run, of.result.budget
     stage = f" Stage {budget.stage.number} of {run.pp} is the most loaded." if run.pp > 1 else ""
     yield f"Memory peaks during the {budget.peak.name}.{stage}"
-    if run.lora is None and run.weights_dtype:
-        yield "Only frozen weights are quantized."
-    if run.updates_in_place and run.in_optimizer.in_place:
-        yield f"{run.in_optimizer.in_place} updates weights of 16 bits in place; --master-weights counts fp32 copies."
-    if run.weights_dtype and run.kbit_upcast:
-        yield (
-            "Embedding, head and norms are in fp32, as peft's prepare_model_for_kbit_training casts them; "
-            "--no-kbit-upcast leaves them in 16 bits, as Unsloth and torchtune do."
-        )
+    yield from _weights_notes(run)
     if of.auto and result.verdict != "fits":
         yield f"Not even the smallest {of.auto} is sure to fit."
     if of.work.six_n_d is not None:
@@ -460,6 +452,19 @@ def _notes(of: Answer) -> Iterator[str]:
     )
     yield from run.workload.assumed
     yield from run.model.notes
+
+
+def _weights_notes(run: Training) -> Iterator[str]:
+    """Yield how weights are stored and updated."""
+    if run.updates_in_place and run.in_optimizer.in_place:
+        yield f"{run.in_optimizer.in_place} updates weights of 16 bits in place; --master-weights counts fp32 copies."
+    if run.keeps_quantized_inputs:
+        yield "Matmuls of quantized matrices keep their inputs, as bitsandbytes' in int8 and, before 0.43.2, in 4 bits."
+    if run.weights_dtype and run.kbit_upcast:
+        yield (
+            "Embedding, head and norms are in fp32, as peft's prepare_model_for_kbit_training casts them; "
+            "--no-kbit-upcast leaves them in 16 bits, as Unsloth and torchtune do."
+        )
 
 
 def _kernel_warnings(run: Training) -> Iterator[str]:

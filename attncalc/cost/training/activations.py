@@ -188,7 +188,7 @@ def _adapted(
     """Yield what attention and MLP save; with LoRA without the inputs of frozen matrices, and with those of adapters.
 
     The input of a matrix is kept for its adapter A if it has one. An adapter in fp32 beside activations of 16 bits has
-    an fp32 copy of its own (peft casts it, tuners/lora/layer.py).
+    an fp32 copy of its own, and one with dropout the result of it, with a mask (peft's tuners/lora/layer.py).
     """
     tensors = _plain_tensors(layers, f, source)
     if run.lora is None:
@@ -198,18 +198,21 @@ def _adapted(
         return
     targets = run.lora.targets
     adapter_bytes = dtype(run.param_dtype).bits // 8
-    copies = adapter_bytes != int(f.bytes)
+    copies = adapter_bytes != int(f.bytes) or run.lora.dropout
+    size = symbol_like(f.bytes, "bytes_adapter", adapter_bytes, "bytes of an element of an adapter")
     for tensor in tensors:
         adapted = [name for name in (*tensor.input_of, *tensor.read_by) if name in targets]
-        if not tensor.input_of:
+        if not tensor.input_of or (run.keeps_quantized_inputs and tensor.input_of != ("router",)):
             yield tensor
         elif adapted and not copies:
             yield tensor._replace(input_of=tuple(adapted))
-        if adapted and copies:
-            size = symbol_like(f.bytes, "bytes_adapter", adapter_bytes, "bytes of an element of an adapter")
-            for name in adapted:
-                copied = tensor.size // f.bytes * size
-                yield tensor._replace(name=f"fp32 input of {name} A", size=copied, input_of=(name,), read_by=())
+        elements = tensor.size // f.bytes
+        for name in adapted if copies else ():
+            named = f"{run.param_dtype} input of {name} A"
+            yield tensor._replace(name=named, size=elements * size, input_of=(name,), read_by=())
+            if run.lora.dropout:
+                mask = f"dropout mask of {name} A"
+                yield tensor._replace(name=mask, meaning="dropout", size=elements * MASK, input_of=(), read_by=())
     for matrix in params:
         if is_target(run, matrix):
             yield SavedTensor(

@@ -35,7 +35,9 @@ class Optimizer(NamedTuple):
 OPTIMIZERS: dict[str, Optimizer] = {
     "adamw": Optimizer("AdamW", 2, "plain", "Loshchilov and Hutter 2017, arXiv:1711.05101"),
     "adam8bit": Optimizer("8-bit AdamW", 2, "8bit", "Dettmers et al. 2021, arXiv:2110.02861", "bitsandbytes"),
-    "adafactor": Optimizer("Adafactor", 0, "factored", "Shazeer and Stern 2018, arXiv:1804.04235, without momentum", "transformers"),
+    "adafactor": Optimizer(
+        "Adafactor", 0, "factored", "Shazeer and Stern 2018, arXiv:1804.04235, without momentum", "transformers"
+    ),
     "sgd": Optimizer("SGD", 0, "plain", "torch.optim.SGD without momentum"),
     "momentum": Optimizer("SGD with momentum", 1, "plain", "torch.optim.SGD"),
     "lion": Optimizer("Lion", 1, "plain", "Chen et al. 2023, arXiv:2302.06675"),

@@ -9,6 +9,7 @@ from typing import Literal
 
 from ...attention.kind import give_one_of
 from ...attention.saved import TrainingKernel
+from ...engines.switches import Version, until
 from ...errors import AttncalcError, NotSupportedError
 from ...hardware import Gpu
 from ...model import Layers, ModelSpec, Stack
@@ -23,18 +24,29 @@ CHUNKS = 8
 """Chunks of the logits of --loss chunked: torchtune's CEWithChunkedOutputLoss(num_output_chunks=8)."""
 
 
+class Bitsandbytes(Version):
+    """A version of bitsandbytes."""
+
+    keeps_4bit_inputs = until((0, 43, 2), "autograd/_functions.py: MatMul4Bit had ctx.tensors = (A, B), now (None, B)")
+
+
+BITSANDBYTES = Bitsandbytes("0.50.1", (0, 50, 1))
+
+
 class Lora(NamedTuple):
     """Adapters of two matrices, A (r x in) and B (out x r), beside frozen weights.
 
     Attributes:
         rank: r.
         targets: names of the matrices that have them: 'W_q'; 'lm_head' is the head.
+        dropout: whether the input of A passes dropout.
 
     Source: Hu et al. 2021, arXiv:2106.09685.
     """
 
     rank: int
     targets: tuple[str, ...]
+    dropout: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,6 +80,7 @@ class Training:
         lora: adapters; None if the weights themselves are trained.
         weights_dtype: dtype of frozen matrices: 'nf4', 'int8'; None for the dtype of the activations.
         double_quant: whether the scales of nf4 are quantized too.
+        bitsandbytes: the version of bitsandbytes, which quantizes.
         references: frozen copies of the model beside it (DPO, GRPO).
         dropout: whether dropout is active.
         expandable: whether the allocator's segments grow: PYTORCH_ALLOC_CONF=expandable_segments:True.
@@ -103,6 +116,7 @@ class Training:
     lora: Lora | None = None
     weights_dtype: str | None = None
     double_quant: bool = False
+    bitsandbytes: Bitsandbytes = BITSANDBYTES
     references: int = 0
     dropout: bool = False
     expandable: bool = False
@@ -164,6 +178,14 @@ class Training:
     def is_fsdp(self) -> bool:
         """Return whether fp32 weights are sharded and gathered in the dtype of the activations, as FSDP does."""
         return self.zero == 3 and not self.master
+
+    @property
+    def keeps_quantized_inputs(self) -> bool:
+        """Return whether matmuls of frozen quantized matrices keep their inputs, which no gradient needs.
+
+        Those in int8 do (`ctx.tensors = (CAt, subA, A)` of MatMul8bitLt in bitsandbytes/autograd/_functions.py).
+        """
+        return self.weights_dtype == "int8" or (self.weights_dtype == "nf4" and self.bitsandbytes.keeps_4bit_inputs)
 
     @property
     def updates_in_place(self) -> bool:

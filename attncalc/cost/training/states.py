@@ -181,7 +181,7 @@ def _frozen_weights(run: Training, frozen: list[ParamTensor], sharded: Callable[
     ranks = run.ranks if run.zero >= 3 else 1
     packed = [t for t in frozen if t.is_hidden and t.name != "router"]
     others = [t for t in frozen if t not in packed]
-    size = sum(t.copies * quantized_bytes(t.elements, run.weights_dtype, double_quant=run.double_quant) for t in packed)
+    size = sum(t.copies * quantized_bytes(t, run.weights_dtype, double_quant=run.double_quant) for t in packed)
     kept = sum(t.total for t in others)
     return total(
         (

@@ -124,13 +124,14 @@ def is_target(run: Training, tensor: ParamTensor) -> bool:
     return (tensor.is_hidden or tensor.name == "lm_head") and tensor.name in run.lora.targets
 
 
-def quantized_bytes(elements: int, dtype: str, *, double_quant: bool) -> int:
+def quantized_bytes(tensor: ParamTensor, dtype: str, *, double_quant: bool) -> int:
     """Return the bytes of a frozen matrix in nf4 or int8, with its scales and tables.
 
     Source: bitsandbytes/functional.py: quantize_4bit and create_dynamic_map; LLM.int8(), arXiv:2208.07339.
     """
+    elements = tensor.elements
     if dtype == "int8":
-        return elements
+        return elements + 4 * tensor.rows
     scales = -(-elements // NF4_BLOCK)
     table = 16 * 4
     if double_quant:
