@@ -471,8 +471,8 @@ def test_gpus_of_replicas_are_suggested_before_further_ones() -> None:
     # 14.96 GiB of weights: four replicas on four GPUs of 12 do not fit, two on two GPUs each do
     request = request_for(load("llama3-8b"), gpu=dataclasses.replace(GPU, memory=12 * GIB), gpus=4, tp=1, context=8192)
     changes = {change.flag: change for change in suggestions(fit(request))}
-    both = changes["--gpus 4 --tp 2"]
-    assert (both.change, both.result.resolved.replicas) == ("2 GPUs per replica", 2)
+    both = changes["--tp 2"]
+    assert (both.change, both.result.resolved.replicas, both.cost) == ("2 replicas", 2, 0)
 
 
 def test_a_larger_share_of_the_memory_is_suggested_with_a_narrow_cache_if_neither_is_enough() -> None:

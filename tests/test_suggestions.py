@@ -228,28 +228,46 @@ def test_weights_of_a_gguf_file_are_as_they_are() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+LATENTS = load("deepseek-v3")
+
+
+@each(
     ("engine", "of", "fields", "flags"),
     [
-        ("sglang", MIXTURE, {"tp": 2, "dp": 4}, ["--tp 8 --enable-dp-attention"]),
-        ("sglang", OF_24_HEADS, {"tp": 3, "dp": 2}, ["--tp 6 --enable-dp-attention"]),
-        ("sglang", MIXTURE, {"dp": 2}, ["--tp 2 --enable-dp-attention"]),
+        ("vllm", model(), {"tp": 2, "gpus": 8}, ["--tp 4", "--tp 8"]),
+        ("vllm", model(), {"tp": 2, "dp": 4}, ["--tp 4 --dp 2", "--tp 8 --dp 1"]),
+        ("vllm", model(), {"gpus": 6, "tp": 1}, ["--tp 2"]),  # 8 heads are not divided by 3 or 6
+        ("vllm", model(), {"tp": 8}, []),
+        ("vllm", model(), {"tp": 1, "gpus": 16}, ["--tp 2", "--tp 4", "--tp 8"]),
+        ("vllm", MIXTURE, {"dp": 2}, []),  # ranks that share the experts
+        ("vllm", LATENTS, {"tp": 8}, ["--tp 1 --dp 8 --enable-expert-parallel", "--dcp 8"]),
+        ("sglang", LATENTS, {"tp": 8}, ["--tp 8 --attn-dp 8", "--dcp 8"]),
+        ("sglang", MIXTURE, {"tp": 2, "dp": 2}, ["--tp 4 --enable-dp-attention", "--tp 4 --dp 1"]),
+        ("sglang", OF_24_HEADS, {"tp": 3, "dp": 2}, ["--tp 6 --enable-dp-attention", "--tp 6 --dp 1"]),
         ("sglang", MIXTURE, {"tp": 2}, []),
-        ("sglang", model(), {"dp": 2}, []),
-        ("vllm", MIXTURE, {"dp": 2}, []),
+        ("llamacpp", model(), {"gpus": 2}, []),
     ],
 )
-def test_replicas_of_a_mixture_become_ranks_of_attention(
+def test_other_splits_are_of_the_same_gpus(
     engine: str, of: ModelSpec, fields: dict[str, int], flags: list[str]
 ) -> None:
-    changed = tried(module._ranks_of_attention, request(engine, of, **fields))
+    asked = request(engine, of, **fields)
+    changed = tried(module._other_split, asked)
     assert list(changed) == flags
-    for changed_request in changed.values():
-        assert (changed_request.tp, changed_request.attn_dp, changed_request.dp) == (
-            fields.get("tp", 1) * fields["dp"],
-            fields["dp"],
-            1,
-        )
+    assert {resolve(each).gpus for each in changed.values()} <= {resolve(asked).gpus}
+
+
+def test_another_split_is_combined_with_a_change_only_if_that_is_cheaper() -> None:
+    """Two copies of 129 MiB of weights on GPUs of 170 MiB; half of it beside 32 MiB for each request.
+
+    With tp 2 there are 105 MiB: 3 requests of 32 MiB, or 6 in fp8. With a copy on each GPU there are 41: none of 64
+    MiB, and one in fp8, so that 2 are enough for a cache in fp8 on either split.
+    """
+    of_6 = flags(on(170 * MIB, gpus=2, tp=1, batch=6))
+    assert "--tp 2 --kv-dtype fp8" in of_6
+    of_2 = flags(on(170 * MIB, gpus=2, tp=1, batch=2))
+    assert of_2[0] == "--tp 2"
+    assert not any("--tp 2 --kv" in flag for flag in of_2)
 
 
 def on(memory: int, engine: str = "ideal", of: ModelSpec | None = None, **fields: Any) -> FitRequest:
@@ -315,20 +333,9 @@ def test_more_gpus_leave_the_pipeline_stages() -> None:
     assert more_gpus(on(50 * MIB, pp=2)) == {f"--gpus {2 * tp} --tp {tp} --pp 2": f"{2 * tp} GPUs" for tp in (2, 4, 8)}
 
 
-def test_gpus_of_replicas_hold_fewer_copies_first() -> None:
-    """Eight GPUs with a copy each are four pairs, or two copies on four; six are three pairs, and not 1.5 fours."""
-    assert more_gpus(on(100 * MIB, gpus=8, tp=1)) == {
-        "--gpus 8 --tp 2": "2 GPUs per replica",
-        "--gpus 8 --tp 4": "4 GPUs per replica",
-        "--gpus 8 --tp 8": "8 GPUs",
-    }
-    changed = [resolve(each) for each in tried(module._more_gpus, on(100 * MIB, gpus=8, tp=1)).values()]
-    assert [(each.gpus, each.devices, each.replicas) for each in changed] == [(8, 2, 4), (8, 4, 2), (8, 8, 1)]
-    assert more_gpus(on(100 * MIB, gpus=6, tp=1)) == {
-        "--gpus 6 --tp 2": "2 GPUs per replica",
-        "--gpus 4 --tp 4": "4 GPUs",
-        "--gpus 8 --tp 8": "8 GPUs",
-    }
+def test_more_gpus_are_more_than_there_are() -> None:
+    """Six GPUs with a copy each are three pairs, which is another split; four or six of one copy are not more."""
+    assert more_gpus(on(100 * MIB, gpus=6, tp=1)) == {"--gpus 8 --tp 8": "8 GPUs"}
 
 
 def test_more_gpus_keep_the_ranks_that_divide_experts() -> None:
@@ -522,7 +529,7 @@ def test_an_unsupported_change_does_not_end_the_list() -> None:
     """5 GPUs do not divide experts of 1,536, which is an error; more GPUs are still suggested after it."""
     asked = on(200 * MIB, "sglang", MIXTURE, dp=5, batch=20, gpu_memory_utilization="1")
     found = flags(asked)
-    assert list(tried(module._ranks_of_attention, asked)) == ["--tp 5 --enable-dp-attention"]
+    assert list(tried(module._other_split, asked)) == ["--tp 5 --enable-dp-attention"]
     assert not any("dp-attention" in flag for flag in found)
     assert "--gpus 20 --tp 4" in found
 

@@ -80,6 +80,7 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
         return ()
     resolved, request = result.resolved, result.request
     same_gpus, too_small = _on_the_same_gpus(resolved, with_share=with_share)
+    same_gpus = [*_on_other_splits(resolved, same_gpus, with_share=with_share), *same_gpus]
     gpus, smaller = list(islice(_more_gpus(resolved), 1)), list(_smaller_workload(resolved))
     everything = [_largest_of(too_small)] if too_small else []
     if not (gpus or same_gpus):
@@ -87,7 +88,7 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
         gpus = list(islice(_with(_more_gpus, [*_narrow_cache(resolved), *one, *everything], request), 1))
     if not (same_gpus or smaller):
         smaller = list(_with(_smaller_workload, everything, request))
-    changes = [*same_gpus, *_ranks_of_attention(resolved), *smaller, *gpus]
+    changes = [*same_gpus, *smaller, *gpus]
     found = tuple(_fitting(sorted(changes, key=lambda change: change.cost), request))
     return found or tuple(_with_possible_context(result, with_share=with_share))
 
@@ -122,6 +123,26 @@ def _on_the_same_gpus(
     elif _narrow_cache in enough and _narrow_weights in enough:
         pairs = [_both(enough[_narrow_cache], enough[_narrow_weights])]
     return [*free, *single, *pairs], all_kinds
+
+
+def _on_other_splits(resolved: ResolvedRequest, same_gpus: Sequence[_Change], *, with_share: bool) -> Sequence[_Change]:
+    """Return the first other split that is enough, or else the cheapest change together with one.
+
+    Such a pair is left out if a change on the same GPUs costs no more without it.
+    """
+    splits = list(_other_split(resolved))
+    enough = [split for split in splits if _works(split, resolved.request)][:1]
+    if enough or not splits:
+        return enough
+
+    def changes_of(other: ResolvedRequest) -> Iterator[_Change]:
+        yield from _on_the_same_gpus(other, with_share=with_share)[0]
+
+    found = min(
+        _with(changes_of, splits, resolved.request), key=lambda change: (change.cost, len(change.flag)), default=None
+    )
+    least = min((change.cost for change in same_gpus), default=_HARDWARE)
+    return [found] if found and found.cost < least else []
 
 
 def _with_possible_context(result: FitResult, *, with_share: bool) -> Iterator[Suggestion]:
@@ -330,12 +351,29 @@ _FREE = frozenset({_smaller_steps, _fewer_requests, _without_graphs, _larger_sha
 # Other changes
 
 
-def _ranks_of_attention(resolved: ResolvedRequest) -> Iterator[_Change]:
-    """Yield ranks that divide the experts instead of SGLang's replicas of a mixture, on the same GPUs."""
-    if resolved.engine.ranks_share_tp and resolved.dp > 1 and resolved.request.model.has_experts:
-        tp, ranks = resolved.args.tp * resolved.dp, resolved.dp
-        fields = {"tp": tp, "attn_dp": ranks, "dp": 1}
+def _other_split(resolved: ResolvedRequest) -> Iterator[_Change]:
+    """Yield other splits of the same GPUs: attention on ranks of its own, then fewer copies of the model."""
+    request, args, gpus = resolved.request, resolved.args, resolved.gpus
+    if resolved.gpu is None or resolved.whole_layers or gpus == 1 or args.attn_dp > 1:
+        return
+    if resolved.engine.ranks_share_tp and resolved.dp > 1 and request.model.has_experts:  # the ranks share the experts
+        tp = args.tp * resolved.dp
+        fields = {"tp": tp, "attn_dp": resolved.dp, "dp": 1}
         yield _Change("DP attention instead of replicas", f"--tp {tp} --enable-dp-attention", fields)
+    if "MLA" in args.attentions:  # tensor parallelism only makes copies of latents
+        ranks = resolved.engine.attention_ranks(args, resolved.dp)
+        if ranks and request.model.has_experts:
+            yield _Change("DP attention", ranks[0], {**ranks[1], "gpus": gpus})
+        if "dcp" in resolved.engine.splits and args.dcp == 1 < args.tp:
+            yield _Change("decode context parallelism", f"--dcp {args.tp}", {"dcp": args.tp})
+    for other in with_other_gpus(resolved) if resolved.copies > 1 else ():
+        tp, copy = other.tp or 1, (other.tp or 1) * other.pp
+        if resolved.devices < copy <= gpus and gpus % copy == 0:
+            fields = {"tp": tp, "pp": other.pp}
+            if resolved.dp > 1:
+                fields["dp"] = gpus // copy
+            flag = " ".join(f"--{name} {n}" for name, n in fields.items() if name != "pp" or n != args.pp)
+            yield _Change(plural(gpus // copy, "replica"), flag, {**fields, "gpus": gpus})
 
 
 def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -350,7 +388,7 @@ def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
         copy, needed = request.gpus or current, _copies(request, resolved.request.workload.batch)
         there = 1 if resolved.whole_layers or resolved.gpus % copy else max(1, resolved.gpus // copy)
         gpus = copy * max(needed, there)
-        if not needed or copy < current or (copy == current and gpus <= resolved.gpus):
+        if not needed or copy < current or gpus <= resolved.gpus:
             continue
         tp = "" if resolved.whole_layers else f" --tp {request.tp}"
         pp = f" --pp {request.pp}" if request.pp > 1 else ""

@@ -143,7 +143,8 @@ class Sglang(Engine[SglangArgs]):
         return longest if longest > 5 and pool.concurrency else None
 
     def attention_ranks(self, args: SglangArgs, dp: int) -> tuple[str, dict[str, Any]]:
-        return f"--tp {args.tp} --attn-dp {args.tp}", {"tp": args.tp, "attn_dp": args.tp}
+        tp = args.tp * dp
+        return f"--tp {tp} --attn-dp {tp}", {"tp": tp, "attn_dp": tp, "dp": 1}
 
     def logged_gpu_memory(self, log: StartupLog) -> int | None:
         """Return the bytes of the GPU. SGLang prints what is free after CUDA and communication have started."""
