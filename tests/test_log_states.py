@@ -130,6 +130,31 @@ def test_ollamas_attempts_that_failed_are_no_refusal(ask: Ask) -> None:
     assert all(estimate["inside"] for estimate in result["estimates"])
 
 
+def test_a_cache_that_is_partly_on_the_host_holds_what_the_server_was_given(ask: Ask, tmp_path: Path) -> None:
+    """1,024 MiB on both sides are one request of 4,096 tokens, with 38 layers of 64 on the GPU too."""
+    log = FOLDER / "ollama-fewer-layers.log"
+    without = tmp_path / "a.log"
+    lines = log.read_text(encoding="utf-8").splitlines()
+    without.write_text("\n".join(line for line in lines if "offloaded" not in line), encoding="utf-8")
+    for path in (log, without):
+        result = json.loads(ask("fit", "--log", str(path), "--json").out)
+        assert next(each["value"] for each in result["results"] if each["name"] == "kv_tokens") == 4096
+        assert all(estimate["inside"] for estimate in result["estimates"])
+
+
+def test_the_screen_of_a_log_has_no_notes_of_the_roofline(ask: Ask) -> None:
+    assert "Bounds, not estimates" not in ask_of(ask, "vllm-running", "", "--gpu", "h100").out
+
+
+def test_a_running_servers_log_of_another_model_has_no_load(ask: Ask) -> None:
+    """The load in tokens would be computed with the wrong model."""
+    answer = ask_of(ask, "vllm-running", "llama3.1-8b")
+    assert answer.code == 1
+    assert "DIFFERS: The log is of 'Qwen/Qwen3-8B' (36 layers of width 4,096), not of" in answer.out
+    assert "LOAD" not in answer.out
+    assert "LOAD" in ask_of(ask, "vllm-running", "").out
+
+
 def test_sizes_of_the_fitting_pass_are_not_those_of_the_cache(ask: Ask) -> None:
     """It prints 0.00 MiB for each cache. 'F16' with 5.27 bits per weight is gpt-oss as released, in MXFP4."""
     result = json.loads(ask_of(ask, "llamacpp-fitting-pass", "", "--json").out)

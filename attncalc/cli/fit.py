@@ -156,7 +156,7 @@ def _report(request: FitRequest, log: "StartupLog | None", screen: ScreenOptions
         from ..report.log_report import log_report
         from .fit_log import model_by_name
 
-        return log_report(request, log, model_by_name(log) if log.refusal else None, full=screen.full)
+        return log_report(request, log, model_by_name(log), full=screen.full)
     if request.engine == "all":
         from ..report.fit_all import fit_all_report
 

@@ -14,13 +14,14 @@ from ..records import NamedTuple
 from ..serving.answer import Answer
 from ..serving.launch import launch_command
 from ..serving.log_check import Estimate, LogComparison, compare, with_logged_weights
-from ..serving.log_doctor import Diagnosis, diagnose, diagnose_alone
+from ..serving.log_doctor import NAME_THE_LOGS_MODEL, Diagnosis, diagnose, diagnose_alone, named_otherwise
 from ..serving.log_load import LoadState, load_state
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..units import BYTES, count, human, truncate
 from .fit import answer_report, hardware, model_heading, request_facts
 from .fit_facts import changes_facts
 from .fit_figures import answer_figures, detail_figures
+from .fit_notes import fit_notes
 from .fit_tables import cache_tables, command_table, lines_table, precise_range
 from .lists import WIDTH, wrapped
 from .report import LABEL, Column, Report, Table, heading, times
@@ -52,9 +53,11 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
     given = _Given(log.settings.get("gpu_memory_utilization"), weights_dtype, is_within=log.within is not None)
     diagnosis = diagnose(request, log, comparison.memory, comparison.checks, named)
     answer = Answer.to(comparison.request)
-    load = None if diagnosis else load_state(request, log, comparison.memory, int(answer.result.pool.tokens))
+    other_model = "" if diagnosis or comparison.agrees else named_otherwise(request.model, log, named)
+    tokens = answer.result.pool.tokens if comparison.agrees else _printed_tokens(log) or answer.result.pool.tokens
+    load = None if diagnosis or other_model else load_state(request, log, comparison.memory, int(tokens))
     report, notes = answer_report(answer), _notes(comparison, answer.resolved, log)
-    verdict = _why(diagnosis, log) if diagnosis else _verdict(comparison)
+    verdict = _why(diagnosis, log) if diagnosis else _verdict(comparison, other_model)
     tables, shown = [lines_table([verdict], strong=True)], None
     if diagnosis and full:
         tables += _changes(diagnosis, given)
@@ -66,12 +69,14 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
         tables.append(_checks_table(comparison))
     if comparison.estimates and shown is None:
         tables.append(_estimates_table(comparison.estimates))
-    if diagnosis is None:
-        tables += users_section([answer]).tables
-        figures = answer_figures(answer)
-        tables += cache_tables(answer, figures, detail_figures(answer.result, figures))
+    if other_model:
+        shown = (NAME_THE_LOGS_MODEL,)
+    elif diagnosis is None:
+        users, figures = users_section([answer]), answer_figures(answer)
+        tables += (*users.tables, *cache_tables(answer, figures, detail_figures(answer.result, figures)))
+        shown = tuple(dict.fromkeys((*notes, *fit_notes(answer), *users.notes)))
     report = report._replace(
-        heading=model_heading(answer.result) if shown is None else _short_heading(request, answer),
+        heading=model_heading(answer.result) if diagnosis is None or full else _short_heading(request, answer),
         verdict=None,
         shown_notes=shown,
         tables=tuple(tables),
@@ -80,7 +85,7 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
         extra={**report.extra, **_facts(comparison, diagnosis, load, log, given)},
         footer=(),  # the log has the engine's own lines
     )
-    return report if shown is None or diagnosis is None else _within_a_screen(report, diagnosis, given)
+    return report if diagnosis is None or full else _within_a_screen(report, diagnosis, given)
 
 
 def _short_heading(request: FitRequest, answer: Answer) -> tuple[str, ...]:
@@ -186,7 +191,14 @@ def _why(diagnosis: Diagnosis, log: StartupLog) -> str:
     return f"{label}: {diagnosis.reason}"
 
 
-def _verdict(comparison: LogComparison) -> str:
+def _printed_tokens(log: StartupLog) -> int:
+    printed = log.logged.get("kv_tokens")
+    return int(printed.number) if printed else 0
+
+
+def _verdict(comparison: LogComparison, other_model: str) -> str:
+    if other_model:
+        return f"DIFFERS: {other_model}"
     if not comparison.checks:
         return "NOTHING TO COMPARE: the log has no figures of the cache."
     if comparison.agrees:

@@ -26,6 +26,7 @@ _MARGIN = GIB // 4
 """Bytes that should stay free beyond an allocation that failed after the cache was there."""
 _MOST_TAKEN = GIB
 """Bytes of other processes from which they are the cause: a desktop uses less."""
+NAME_THE_LOGS_MODEL = "Leave MODEL out, or give the model of the log."
 _TAKEN = "Other processes use the memory of the GPU."
 
 Cause = Literal[
@@ -130,10 +131,8 @@ def diagnose(
         return None
     if refusal.kind in ("too_many_sequences", "overloaded"):
         return diagnose_alone(log, request.gpu)
-    if named and _sizes(named) != _sizes(request.model):
-        here = f"{request.model.title} ({_sizes(request.model)})"
-        reason = f"The log is of '{truncate(log.model)}' ({_sizes(named)}), not of {here}."
-        return Diagnosis(refusal.line, "other_model", reason, notes=("Leave MODEL out, or give the model of the log.",))
+    if reason := named_otherwise(request.model, log, named):
+        return Diagnosis(refusal.line, "other_model", reason, notes=(NAME_THE_LOGS_MODEL,))
     for check in checks:
         if _contradicts(check):
             logged, predicted = _printed(check, check.measured), _printed(check, check.predicted)
@@ -297,6 +296,13 @@ def _free_share(log: StartupLog) -> str:
     free, total = _free(log), log.budget.get("gpu_memory")
     hundredths = 100 * free // total.bytes if free and total and total.bytes else 0
     return f"0.{hundredths:02d}" if 0 < hundredths < 100 else ""
+
+
+def named_otherwise(model: ModelSpec, log: StartupLog, named: ModelSpec | None) -> str:
+    """Return that the log names a model of other sizes, `named`; '' if it does not."""
+    if named is None or _sizes(named) == _sizes(model):
+        return ""
+    return f"The log is of '{truncate(log.model)}' ({_sizes(named)}), not of {model.title} ({_sizes(model)})."
 
 
 def _sizes(model: ModelSpec) -> str:

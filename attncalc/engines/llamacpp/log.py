@@ -114,7 +114,7 @@ _TYPE_IN_NAME = re.compile(r"[-.](\w{2,8})(?:-\d{5}-of-\d{5})?\.gguf\b")
 _BITS_PER_WEIGHT = re.compile(r"(?:file|model) size += [^(]{1,40}\((\d{1,2}\.\d{1,3}) BPW\)")
 _WEIGHTS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
 """Types that stand for one without a rule, as IQ3_S mix: the widest that has no more bits per weight."""
-_OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
+_OFFLOADED = re.compile(r"offloaded (\d{1,6})/\d{1,6} layers to GPU|GPULayers:(\d{1,6})\[")
 _DEVICE = re.compile(
     r"Device 0: ([^,]{1,80}), (?:compute capability|gfx)|using device \S{1,40} \(([^)]{1,80})\)"
     r"|\b(?:CUDA|ROCm|Vulkan|SYCL|MTL)0 ?: (.{1,80}?) \(\d{1,9} MiB, \d"
@@ -326,9 +326,8 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
     if n_ctx:
         settings["context"] = str(max(1, n_ctx // slots))
         settings["batch"] = str(slots)
-    offloaded = _OFFLOADED.search(text)
-    if offloaded:
-        settings["n_gpu_layers"] = offloaded[1]
+    for offloaded in _OFFLOADED.finditer(text):  # the last attempt counts
+        settings["n_gpu_layers"] = offloaded[1] or offloaded[2]
     return settings | _weights_dtype(text)
 
 
