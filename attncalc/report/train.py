@@ -19,6 +19,7 @@ from ..units import BYTES, FLOP, GIB, NO_UNIT, PARAMS, SECONDS, TOKENS, count, h
 from .bar import gib, gib_range
 from .figures import SUM, FigureRow, FigureRows, ratio_row
 from .fit import VERDICTS
+from .lists import WIDTH, option_lines
 from .report import LABEL, Column, Figure, Report, Table, column_table, workload_facts
 from .text import HEIGHT, height
 
@@ -106,10 +107,11 @@ def train_report(of: Answer, *, full: bool = False) -> Report:
     if full or height(report) <= HEIGHT:
         return report
     shorter = report._replace(tables=(_budget_table(of, figures, with_parts=False), *tables))
-    spare = HEIGHT - height(shorter)
-    if spare >= 0 or not of.changes:
-        return shorter
-    return shorter._replace(tables=(shorter.tables[0], _changes_table(of.changes[: max(1, len(of.changes) + spare)])))
+    changes = of.changes
+    while height(shorter) > HEIGHT and len(changes) > 1:
+        changes = changes[:-1]
+        shorter = shorter._replace(tables=(shorter.tables[0], _changes_table(changes)))
+    return shorter
 
 
 def _picture(of: Answer) -> Picture | None:
@@ -371,11 +373,17 @@ def _budget_rows(of: Answer, figures: dict[str, Figure], *, with_parts: bool) ->
     yield ("needed", f"{result.low / GIB:.2f} GiB", f"to {result.high / GIB:.2f} GiB")
 
 
+_NARROWEST_CHANGE = 24
+"""Columns of the options in the table of changes, at least."""
+
+
 def _changes_table(found: tuple[Change, ...]) -> Table:
-    rows = []
-    for change in found:
-        result = change.result
-        rows.append((change.flag, f"{gib(result.low)} to {gib(result.high)}", change.cost))
+    numbers = [(gib_range(change.result.low, change.result.high), change.cost) for change in found]
+    room = WIDTH - 6 - sum(max(map(len, column)) for column in zip(*numbers, strict=True))
+    rows: list[tuple[str, ...]] = []
+    for change, cells in zip(found, numbers, strict=True):
+        options, *more = option_lines(change.flag, max(room, _NARROWEST_CHANGE))
+        rows += [(options, *cells), *((f"  {line}", "", "") for line in more)]
     columns = (Column("change", "left"), Column("GiB"), Column("cost", "left"))
     return Table(columns, tuple(rows))
 

@@ -149,17 +149,29 @@ class Change(NamedTuple):
 def changes(run: Training) -> tuple[Change, ...]:
     """Return changes that are sure to make a run fit, the cheapest first; () if it fits already, or none does.
 
-    Each kind is tried alone, and those that keep what is trained, and how long it is, also together.
+    Each kind is tried alone. If none that keeps what is trained, and how long it is, is enough, these are tried
+    together; then together with each of the others, such as more GPUs; and at last all.
     """
     if run.gpu is None or _fits(run):
         return ()
-    alone = {kind: change for kind in _KINDS for change in _first_fitting(kind, run)}
-    if not alone.keys() & {*_SAME_RESULT}:
-        together = _fewest(run, _SAME_RESULT)
-        if _fits(together.run):
-            return (together, *alone.values())
-    if alone:
-        return tuple(alone.values())
+    found = {kind: change for kind in _KINDS for change in _first_fitting(kind, run)}
+    if found.keys() & {*_SAME_RESULT}:
+        return tuple(found.values())
+    together = _fewest(run, _SAME_RESULT)
+    if _fits(together.run):
+        return (together, *found.values())
+    for kind in _KINDS[len(_SAME_RESULT) :]:
+        options = _more_gpus(run) if kind is _more_gpus else [Change("", "", run)]
+        with_optimizer = [same for same in _SAME_RESULT if same is not _eight_bit]
+        kinds = with_optimizer if kind is _more_gpus else [*_SAME_RESULT, kind]
+        for option in () if kind in found else options:
+            together = _fewest(option.run, kinds)
+            if _fits(together.run):
+                flag = f"{together.flag} {option.flag}".strip()
+                found[kind] = Change(flag, option.cost or together.cost, together.run)
+                break
+    if found:
+        return tuple(found[kind] for kind in _KINDS if kind in found)
     together = _fewest(run, _KINDS[:-1])
     if _fits(together.run):
         return (together,)
