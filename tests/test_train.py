@@ -203,6 +203,9 @@ def test_each_change_makes_it_fit() -> None:
         ({"cp": 3, "context": 4096}, "--cp 3 does not divide 4096 tokens"),
         ({"virtual_stages": 2, "pp": 2, "gradient_accumulation": 3}, "3 micro-batches are not a multiple of --pp 2"),
         ({"fsdp": True, "zero": 1}, "--fsdp cannot be combined with --zero 1"),
+        ({"global_batch": 12, "gpus": 8}, "--global-batch 12 is no multiple of --batch 1 on 8 data-parallel GPUs"),
+        ({"global_batch": 8, "gradient_accumulation": 2}, "--global-batch cannot be combined with --gradient"),
+        ({"global_batch": 8, "batch": "auto", "gpu": "h100"}, "--global-batch cannot be combined with --batch auto"),
         ({"offload": "weights"}, "--offload cannot be 'weights'"),
         ({"dtype": "fp8"}, "activations cannot be in fp8"),
         ({"grad_dtype": "fp8"}, "--grad-dtype cannot be fp8"),
@@ -213,6 +216,12 @@ def test_what_is_not_possible_is_one_line_and_a_tip(options: dict[str, Any], mes
         train("llama3-8b", **options)
     assert message in error.value.message
     assert error.value.tip
+
+
+def test_a_global_batch_is_divided_over_the_data_parallel_gpus_and_their_micro_batches() -> None:
+    split = {"gpus": 64, "tp": 8, "pp": 4, "batch": 2}  # 64 / (8 * 4) = 2 data-parallel GPUs, each with 2 sequences
+    request = read_train_request("llama3-70b", {**split, "global_batch": 1024})
+    assert request.run.accumulation == 1024 // (2 * 2)
 
 
 @each(

@@ -12,7 +12,7 @@ from ..cost.training.optimizers import ALIASES, OPTIMIZERS
 from ..cost.training.setup import Bitsandbytes, Loss, Stepping
 from ..errors import AttncalcError, BadValueError
 from ..hardware import Gpu
-from ..options import COUNT, COUNT_OR_ZERO, DECIMAL, SHARE, TEXT, Count, Option, Parser, choice, options_of
+from ..options import COUNT, COUNT_OR_ZERO, MONEY, SHARE, TEXT, Count, Option, Parser, choice, options_of
 from ..ranges import split_list
 from ..units import dtype, parse_count, truncate
 from .options import OTHER_CONTEXTS, DtypeOptions, ModelOptions, SizeOptions, TrainingOptions
@@ -93,6 +93,15 @@ class AccumulationOptions(TypedDict, total=False):
             parse=COUNT,
             common=True,
             help="Micro-batches of a step. Default: 1.",
+        ),
+    ]
+    global_batch: Annotated[
+        Count | None,
+        Option(
+            "--global-batch",
+            also=("--global-batch-size", "--gbs", "--train-batch-size"),
+            parse=COUNT,
+            help="Sequences of a step on all GPUs, instead of --gradient-accumulation.",
         ),
     ]
 
@@ -367,9 +376,7 @@ class DurationOptions(TypedDict, total=False):
 class HourPriceOptions(TypedDict, total=False):
     """What a GPU costs."""
 
-    price: Annotated[
-        float | str | None, Option("--price", metavar="MONEY", parse=DECIMAL, axis=False, help="Price of a GPU-hour.")
-    ]
+    price: Annotated[float | str | None, Option("--price", parse=MONEY, axis=False, help="Price of a GPU-hour.")]
 
 
 class StepOptions(

@@ -14,12 +14,12 @@ from ..cost.training.fits import ALL_LINEAR, largest_batch, longest_context
 from ..cost.training.optimizers import OPTIMIZERS
 from ..cost.training.setup import BITSANDBYTES, Lora, Training
 from ..cost.training.tensors import stage_tensors
-from ..errors import AttncalcError, BadValueError, NotSupportedError, did_you_mean
+from ..errors import AttncalcError, BadValueError, MissingError, NotSupportedError, did_you_mean
 from ..hardware import Gpu
-from ..model import ModelSpec
+from ..model import ModelSpec, plural
 from ..options import parsed
 from ..records import NamedTuple
-from ..units import parse_count, truncate
+from ..units import count, parse_count, truncate
 from ..workload import Workload
 from .inputs import DEFAULT_CONTEXT, read_model, read_source
 from .options import ModelOptions
@@ -67,10 +67,10 @@ def read_train_request(model: ModelLike, options: TrainOptions) -> TrainRequest:
     if tokens and all_gpus:
         raise AttncalcError("--tokens cannot be combined with --gpu all", "give one GPU: --gpu h100-80gb")
     if tokens and (run.gpu is None or mfu is None):
-        raise AttncalcError("--tokens needs --gpu and --mfu", "give the GPU and the share of its peak, as --mfu 0.4")
+        raise MissingError("--tokens needs --gpu and --mfu", "give the GPU and the share of its peak, as --mfu 0.4")
     for name, value in (("mfu", mfu), ("price", price)):
         if value is not None and not tokens:
-            raise AttncalcError(f"--{name} needs --tokens", "give the tokens to train on, as --tokens 15T")
+            raise MissingError(f"--{name} needs --tokens", "give the tokens to train on, as --tokens 15T")
     return TrainRequest(run, auto, all_gpus, tokens, mfu and float(mfu), price and float(price))
 
 
@@ -143,7 +143,7 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
         interleaved=values.get("virtual_stages", 1),
         sequence_parallel="sequence_parallel" in values,
         zero=zero,
-        accumulation=values.get("gradient_accumulation", 1),
+        accumulation=_accumulation(values, workload.batch, gpus // max(1, split["tp"] * split["pp"] * split["cp"])),
         kernel=values.get("kernel", "flash" if class_math(spec.model_type).has_sdpa else "eager"),
         compiled="compile" in values,
         loss=values.get("loss", "full"),
@@ -165,6 +165,23 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
         kbit_upcast="no_kbit_upcast" not in values,
         holds_logits="hold_logits" in values,
     )
+
+
+def _accumulation(values: Mapping[str, Any], batch: int, dp: int) -> int:
+    """Return the micro-batches of a step. Raises AttncalcError if they do not make --global-batch."""
+    number: int = values.get("gradient_accumulation", 1)
+    if "global_batch" not in values:
+        return number
+    other = "--gradient-accumulation" if "gradient_accumulation" in values else "--batch auto"
+    if other == "--gradient-accumulation" or str(values.get("batch")) in ("auto", "-1"):
+        raise AttncalcError(f"--global-batch cannot be combined with {other}", "give one of them")
+    asked, sequences = values["global_batch"], batch * max(1, dp)
+    if asked % sequences:
+        raise BadValueError(
+            f"--global-batch {count(asked)} is no multiple of --batch {batch} on {plural(dp, 'data-parallel GPU')}",
+            f"give --global-batch {-(-asked // sequences) * sequences}",
+        )
+    return int(asked // sequences)
 
 
 def _zero(values: Mapping[str, Any]) -> int:
