@@ -18,7 +18,18 @@ from .errors import BadValueError, did_you_mean
 from .ggml import FILE_TYPES
 from .quantity import Ratio, ratio
 from .records import NamedTuple
-from .units import DS_MLA, DTYPES, dtype, is_dtype, parse_bytes, parse_count, parse_decimal, truncate, usual_dtype
+from .units import (
+    DS_MLA,
+    DTYPES,
+    dtype,
+    is_dtype,
+    parse_bytes,
+    parse_count,
+    parse_decimal,
+    parse_price,
+    truncate,
+    usual_dtype,
+)
 
 Count = int | str
 """A whole number: 4096, '4_096', '4k' (4,000) or '4K' (4,096)."""
@@ -100,6 +111,10 @@ def _decimal(text: str, name: str) -> Ratio:
     return ratio(*parse_decimal(text, name))
 
 
+def _price(text: str, name: str) -> Ratio:
+    return ratio(*parse_price(text, name))
+
+
 def _share(text: str, name: str) -> Ratio:
     return ratio(*parse_decimal(text, name, upper=1))
 
@@ -135,8 +150,8 @@ DTYPE, DTYPE_OR_AUTO = Parser(_dtype, "DTYPE"), Parser(_dtype_or_auto, "DTYPE")
 CACHE_DTYPE = Parser(_cache_dtype, "DTYPE")
 WEIGHTS_DTYPE = Parser(_weights_dtype, "DTYPE", known=_KNOWN_WEIGHTS)
 """A dtype or a type of GGUF files: 'q4_k_m'."""
-DECIMAL, SHARE = Parser(_decimal), Parser(_share, "SHARE")
-"""A number above 0, exactly; a share is at most 1."""
+DECIMAL, SHARE, MONEY = Parser(_decimal), Parser(_share, "SHARE"), Parser(_price, "MONEY")
+"""A number above 0, exactly; a share is at most 1; money may have a sign and a unit: '$2.49/hr'."""
 YES_OR_NO = Parser(_yes_or_no)
 """A flag with an opposite; a start-up log has 'True' or 'False'."""
 

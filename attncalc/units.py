@@ -292,6 +292,12 @@ def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[
     return numerator, denominator
 
 
+def parse_price(text: str, option: str) -> tuple[int, int]:
+    """Return the price of an hour exactly, as `parse_decimal` does: of '2.49', '$2.49' or '2.49 USD/hour'."""
+    match = re.fullmatch(r"(?i)[$€£]?([\d.]+) ?(?:[$€£]|usd|eur)?(?: ?/ ?(?:gpu[- ]?)?h(?:ou)?r?)?", text.strip())
+    return parse_decimal(match[1] if match else text, option)
+
+
 def truncate(text: object, limit: int = 40) -> str:
     """Return `text` on one line, cut to `limit` characters, for an error message."""
     line = " ".join("".join(c if c.isprintable() else "?" for c in str(text)).split())

@@ -17,7 +17,9 @@ from tables import each
 from attncalc import AttncalcError, FitRequest, fit, gpu, load, plan, users
 from attncalc.api.fit_request import fit_request
 from attncalc.api.plan_load import read_traffic
+from attncalc.api.plans import read_plan
 from attncalc.config import presets
+from attncalc.config.prices import read_prices
 from attncalc.plot.chart import Lines
 from attncalc.quantity import ratio
 from attncalc.serving import plan as serving_plan
@@ -323,6 +325,25 @@ def test_a_laptop_has_one_gpu_and_a_rack_72(ask: Ask) -> None:
     assert found["nodes"] == found["gpus"] > 1
 
 
+@pytest.mark.parametrize(
+    ("gpus", "prices", "found"),
+    [
+        ("h100", "2.5", {"h100-80gb": 2.5}),
+        ("h100", "$2.50/hr", {"h100-80gb": 2.5}),
+        ("h100", "2.5 USD / GPU-hour", {"h100-80gb": 2.5}),
+        ("h100,l4", "2.5,0.8", {"h100-80gb": 2.5, "l4": 0.8}),
+    ],
+)
+def test_prices_without_names_are_those_of_the_gpus_in_their_order(gpus: str, prices: str, found: object) -> None:
+    assert {name: float(price) for name, price in read_prices(prices, gpus.split(",")).items()} == found
+
+
+def test_a_number_of_one_kind_of_gpu_is_the_most_that_plan_takes() -> None:
+    load = {"users": 50, "prompt": "4K", "output": "1K"}
+    assert read_plan(["llama3-8b"], {**load, "gpu": "4xh100"}).space.max_gpus == 4
+    assert read_plan(["llama3-8b"], {**load, "gpu": "4xh100", "max_gpus": 8}).space.max_gpus == 8
+
+
 def test_prices_from_a_file(ask: Ask, tmp_path: Path) -> None:
     prices = tmp_path / "prices.yaml"
     prices.write_text("h100: 2.5\nh200: 4\n")
@@ -497,12 +518,12 @@ def test_a_share_of_cached_tokens_is_stored_once(ask: Ask) -> None:
     ("--users 500 --gpu h100", "--prompt is required"),
     ("--users 500 --gpu h100 --prompt 3K", "--prompt needs --output-len"),
     ("--users 0 --gpu h100 --prompt 3K --output-len 1", "--users: '0' is not a whole number"),
-    ("--users 500 --gpu 2xh100 --prompt 3K --output-len 1", "--gpu 2xh100: plan searches the number"),
+    ("--users 500 --gpu 2xh100,l4 --prompt 3K --output-len 1", "--gpu 2xh100: several kinds"),
     ("--users 500 --gpu hal9000 --prompt 3K --output-len 1", "no GPU named 'hal9000'"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --price h200=3", "--price: h200 is not among the GPUs"),
     ("--users 500 --gpu h100,l4 --prompt 3K --output-len 1 --price h100=3", "--price: l4 has no price"),
-    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --price 3", "--price: '3' is not a GPU with its price"),
-    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --price h100=free", "--price h100: 'free' is not a number"),
+    ("--users 500 --gpu h100,l4 --prompt 3K --output-len 1 --price 3", "--price: '3' is not a GPU with its price"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --price h100=free", "--price h100-80gb: 'free' is not"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --price no.yaml", "--price: no.yaml: no such file"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --sort price", "--sort price needs --price"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --sort cost", "--sort cannot be 'cost'"),

@@ -129,9 +129,10 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     if options.get("disaggregate") and options.get("spread"):
         raise AttncalcError("--disaggregate cannot be combined with --spread", "leave one of them out")
     traffic = read_traffic(load)
-    prices = read_prices(costs["price"]) if "price" in costs else {}
-    gpus = _gpus(options["gpu"], prices)
-    max_gpus = _count(options, "max_gpus")
+    names, most = _without_number(options["gpu"])
+    prices = read_prices(costs["price"], names) if "price" in costs else {}
+    gpus = _gpus(names, prices)
+    max_gpus = _count(options, "max_gpus") or most
     space = Space(
         **{name: _counts(options, name) for name in ("tp", "pp", "dp", "attn_dp")},
         expert_parallel=bool(options.get("enable_expert_parallel")),
@@ -196,25 +197,33 @@ def _requests(
             yield dataclasses.replace(request, traffic=traffic)
 
 
-def _gpus(given: Any, prices: Mapping[str, Any]) -> list[Gpu]:
+def _without_number(given: Any) -> tuple[list[Gpu | str], int | None]:
+    """Return the GPUs and names in --gpu, and the most GPUs if it is one kind with a number: '4xh100'."""
+    parts = [given] if isinstance(given, str | Gpu) else list(given)
+    names = [name for part in parts for name in ([part] if isinstance(part, Gpu) else split_list(str(part), "--gpu"))]
+    if len(names) == 1 and isinstance(names[0], str) and names[0] != ALL:
+        number, gpu = gpus_of(names[0])
+        if number is not None and not gpu.is_local:
+            return [gpu], number
+    return names, None
+
+
+def _gpus(given: Sequence[Gpu | str], prices: Mapping[str, Any]) -> list[Gpu]:
     """Return the GPUs to choose from. With prices, 'all' are those that have one.
 
     Raises AttncalcError if one is unknown, has a number, or lacks a price; or if a price has no GPU.
     """
-    parts = [given] if isinstance(given, str | Gpu) else list(given)
     found: dict[str, Gpu] = {}
-    for part in parts:
-        if isinstance(part, Gpu):
-            found[part.name] = part
-            continue
-        for text in split_list(str(part), "--gpu"):
-            names = (prices or gpu_names()) if text == ALL else [text]
-            for name in names:
+    for text in given:
+        if isinstance(text, Gpu):
+            found[text.name] = text
+        else:
+            for name in (prices or gpu_names()) if text == ALL else [text]:
                 number, gpu = gpus_of(name)
                 if number is not None and not gpu.is_local:
                     raise AttncalcError(
-                        f"--gpu {truncate(text)}: plan searches the number",
-                        f"give --gpu {gpu.name} --max-gpus {number}",
+                        f"--gpu {truncate(text)}: several kinds of GPU have no number each",
+                        "give the kinds alone, and with --max-gpus 16 the most GPUs",
                     )
                 found[gpu.name] = gpu
     for name in prices:

@@ -2,41 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import AttncalcError
+from ..hardware import Gpu
 from ..quantity import Ratio, ratio
-from ..units import parse_decimal, truncate
+from ..units import parse_price, truncate
 from .gpus import LIMIT, gpu
 
 _EXAMPLE = "write --price h100=2.49,h200=3.79, or a .yaml file with a line per GPU, as 'h100: 2.49'"
 
 
-def read_prices(given: str | Mapping[str, Any]) -> dict[str, Ratio]:
+def read_prices(given: float | str | Mapping[str, Any], gpus: Sequence[Gpu | str]) -> dict[str, Ratio]:
     """Return {name of a GPU: price of an hour} of 'h100=2.49,h200=3.79', of a YAML file, or of a mapping.
+
+    Args:
+        given: The prices; without names, those of `gpus` in their order.
+        gpus: The GPUs, or their names.
 
     Raises AttncalcError if a GPU is unknown or given twice, a price is no number above 0, or the file is no mapping.
     """
-    pairs = list(given.items()) if isinstance(given, Mapping) else _pairs(given)
+    pairs = list(given.items()) if isinstance(given, Mapping) else _pairs(str(given), gpus)
     prices: dict[str, Ratio] = {}
     for name, price in pairs:
-        known = gpu(str(name).strip()).name
+        known = name.name if isinstance(name, Gpu) else gpu(str(name).strip()).name
         if known in prices:
             raise AttncalcError(f"--price: {known} has two prices", "give one of them")
-        prices[known] = ratio(*parse_decimal(str(price), f"--price {truncate(name)}"))
+        prices[known] = ratio(*parse_price(str(price), f"--price {truncate(known)}"))
     if not prices:
         raise AttncalcError("--price has no prices", _EXAMPLE)
     return prices
 
 
-def _pairs(text: str) -> list[tuple[str, Any]]:
+def _pairs(text: str, gpus: Sequence[Gpu | str]) -> list[tuple[Gpu | str, Any]]:
     path = Path(text)
     if path.suffix in (".yaml", ".yml"):
         return _pairs_of_file(path)
-    pairs = []
-    for part in text.split(","):
+    parts = text.split(",")
+    if "=" not in text and len(parts) == len(gpus) and "all" not in gpus:
+        return list(zip(gpus, parts, strict=True))
+    pairs: list[tuple[Gpu | str, Any]] = []
+    for part in parts:
         name, equals, price = part.partition("=")
         if not equals:
             raise AttncalcError(f"--price: '{truncate(part)}' is not a GPU with its price", _EXAMPLE)
@@ -44,7 +52,7 @@ def _pairs(text: str) -> list[tuple[str, Any]]:
     return pairs
 
 
-def _pairs_of_file(path: Path) -> list[tuple[str, Any]]:
+def _pairs_of_file(path: Path) -> list[tuple[Gpu | str, Any]]:
     from .yaml import parse_document
 
     name = truncate(path, 200)

@@ -80,7 +80,8 @@ def sweep(
         for axis in given
     )
     where = of_rows.pop("where", None) or ()
-    need = Need(chosen.get("users"), read_prices(of_rows["price"]) if chosen.get("price") else {})
+    gpus = [gpu for axis in given if axis.name == "gpu" for gpu in axis.values]
+    need = Need(chosen.get("users"), read_prices(of_rows["price"], gpus) if chosen.get("price") else {})
     with_users = any(axis.name == "prompt" for axis in given)
     if need.users and not with_users:
         raise AttncalcError("--users needs --prompt", "give the tokens of a request: --prompt 3K --output-len 500")
