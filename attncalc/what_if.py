@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from .attention import FULL, Attention, Grouped, Sliding
-from .errors import AttncalcError
+from .errors import AttncalcError, MissingError
 from .model import MAX_LAYERS, Layers, ModelSpec
 from .units import count, parse_count, truncate
 
@@ -182,7 +182,7 @@ def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
     head_dim, d_model = sizes.get("head_dim"), sizes.get("d_model")
     if layers is None or heads is None or (head_dim is None and d_model is None):
         missing = "--layers" if layers is None else "--heads" if heads is None else "--head-dim or --d-model"
-        raise AttncalcError(
+        raise MissingError(
             f"a model of your own sizes needs {missing}",
             "for example --layers 32 --heads 32 --kv-heads 8 --head-dim 128; the MLP is --d-ff, and --vocab-size",
         )

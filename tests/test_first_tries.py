@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,7 @@ from typer.main import get_command
 import attncalc
 from attncalc.cli import COMMANDS, app
 from attncalc.cli.command import names_of
+from attncalc.cli.trial import problem_of
 from attncalc.cli.vocabulary import IDEAS, Idea
 from attncalc.errors import AttncalcError
 
@@ -36,17 +38,38 @@ def answer_of(ask: Ask, one: dict[str, Any], monkeypatch: pytest.MonkeyPatch) ->
         return 2, str(error)
 
 
+_PLACEHOLDERS = {"MODEL": "llama3.1-8b", "GPU": "h100", "FILE": "llama3.1-8b"}
+
+
+def failing_tips(text: str) -> list[str]:
+    """Return the commands in the tips of an answer that do not run, and why."""
+    tips = "\n".join(line for line in text.splitlines() if line.startswith("  tip: "))
+    found = re.findall(r"'attncalc ((?: '[^'\n]*'(?=[ '])|[^'\n])*)'|: attncalc ([^;\n]*)", tips, re.MULTILINE)
+    commands = ("".join(either).rstrip("?") for either in found)
+    tried = ((each, [_PLACEHOLDERS.get(word, word) for word in shlex.split(each)]) for each in commands)
+    problems = ((command, problem_of(get_command(app), words)) for command, words in tried)
+    return [f"{command}: {problem.message}" for command, problem in problems if problem]
+
+
 @pytest.mark.parametrize("who", TRIES)
-def test_first_tries_work(who: str, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_first_tries_work_and_every_tip_names_a_command_that_runs(
+    who: str, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.chdir(tmp_path)
     failed = []
     for one in TRIES[who]:
         code, text = answer_of(ask, one, monkeypatch)
         missing = [words for words in one["says"] if words not in text]
-        if code != one.get("code", 0) or missing:
-            failed.append((one.get("run") or one["python"], code, missing, text[:300]))
+        tips = failing_tips(text)
+        if code != one.get("code", 0) or missing or tips:
+            failed.append((one.get("run") or one["python"], code, missing, tips, text[:300]))
     assert failed == []
+
+
+def test_a_tip_with_a_command_that_does_not_run_is_noticed() -> None:
+    tips = "  tip: did you mean 'attncalc kv llama3.1-8b --tp 3'? for example: attncalc fit MODEL --gpu GPU"
+    assert failing_tips(tips) == ["kv llama3.1-8b --tp 3: --tp 3 does not divide 32 query heads"]
 
 
 def test_there_are_tries_of_many_kinds_of_user() -> None:

@@ -13,7 +13,7 @@ from ..config import ModelLike, load
 from ..config.presets import preset_of, repository_of, with_file_type
 from ..engines import default_engine, find_engine
 from ..engines.llamacpp.options import Projector
-from ..errors import AttncalcError
+from ..errors import AttncalcError, MissingError
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
@@ -194,10 +194,10 @@ def _traffic(values: Mapping[str, Any], options: Mapping[str, Any]) -> Traffic |
                 )
     elif "prompt" not in values:
         for field, name in names.items():
-            raise AttncalcError(f"{name} {truncate(options[field])} needs --prompt", "give --prompt 4K --output-len 1K")
+            raise MissingError(f"{name} {truncate(options[field])} needs --prompt", "give --prompt 4K --output-len 1K")
         return None
     elif "output" not in values:
-        raise AttncalcError("--prompt needs --output-len", "give the tokens of an output: --prompt 4K --output-len 1K")
+        raise MissingError("--prompt needs --output-len", "give the tokens of an output: --prompt 4K --output-len 1K")
     return Traffic(**values)
 
 

@@ -42,7 +42,7 @@ def read_traffic(options: Mapping[str, Any]) -> Traffic:
         if prompt is None:
             raise MissingError("--prompt is required", "for example --prompt 3K --output-len 500, or --lengths FILE")
         if output is None:
-            raise AttncalcError("--prompt needs --output-len", "give the tokens of an output: --output-len 500")
+            raise MissingError("--prompt needs --output-len", "give the tokens of an output: --output-len 500")
         for name in ("length_columns", "percentile"):
             if options.get(name) is not None:
                 raise AttncalcError(f"--{name.replace('_', '-')} needs --lengths", "give the CSV of the requests")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import re
 import shlex
 import sys
 from importlib import import_module
@@ -21,7 +20,7 @@ import typer.main
 from .. import __version__
 from ..errors import AttncalcError, BadValueError, MissingError, NoSuchModelError
 from ..units import truncate
-from .command import COMPLETE, Group, NotUnderstoodError, command_app, lacks_value, write_records
+from .command import COMPLETE, Group, NotUnderstoodError, command_app, own_error, write_records
 
 __all__ = ["COMMANDS", "app", "command_app", "run"]
 
@@ -182,7 +181,7 @@ def _run(args: list[str]) -> Any:
     try:
         return app(args, standalone_mode=False, prog_name="attncalc")
     except (AttncalcError, typer.TyperException) as raised:
-        error = _own(raised)
+        error = own_error(raised)
         if not isinstance(error, NotUnderstoodError | NoSuchModelError | MissingError | BadValueError):
             raise
     from .reading import answer
@@ -201,24 +200,6 @@ class _NoOutput(io.TextIOBase):
         raise AttncalcError("there is no standard output to write to", "leave standard output open; -o names a file")
 
 
-def _own(error: Exception) -> AttncalcError:
-    """Return the error as one of attncalc."""
-    if isinstance(error, AttncalcError):
-        return error
-    message = error.format_message() if hasattr(error, "format_message") else str(error)
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context else "attncalc"
-    if extra := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
-        words = truncate(extra[1].strip() or "' '", 100)
-        return NotUnderstoodError(f"unexpected argument: {words}", f"'{path} --help' lists all options")
-    if lacking := re.fullmatch(r"Option '(\S+)' requires an argument\.?", message):
-        return lacks_value(lacking[1], context.command.params if context else ())
-    message = truncate(message[:1].lower() + message[1:].rstrip("."), 200)
-    if path == "attncalc":
-        return NotUnderstoodError(message.partition(" (Possible")[0])
-    return AttncalcError(message, f"'{path} --help' lists all options")
-
-
 def _lines_for(stream: IO[str], text: str, hanging: str) -> str:
     """Return a line, in several of the width of a terminal."""
     if not stream.isatty():
@@ -230,7 +211,7 @@ def _lines_for(stream: IO[str], text: str, hanging: str) -> str:
 
 def _fail_with(error: Exception) -> int:
     """Print an error, and the other mistakes of the same file, and return the exit code."""
-    own = _own(error)
+    own = own_error(error)
     code = _fail(own.message, own.tip, own.code)
     for further in own.further:
         _fail(further.message, further.tip)

@@ -48,6 +48,24 @@ def lacks_value(name: str, params: Iterable[Any]) -> AttncalcError:
     return AttncalcError(f"{name} needs a value", tip + auto)
 
 
+def own_error(error: Exception) -> AttncalcError:
+    """Return the error as one of attncalc."""
+    if isinstance(error, AttncalcError):
+        return error
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "attncalc"
+    if extra := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
+        words = truncate(extra[1].strip() or "' '", 100)
+        return NotUnderstoodError(f"unexpected argument: {words}", f"'{path} --help' lists all options")
+    if lacking := re.fullmatch(r"Option '(\S+)' requires an argument\.?", message):
+        return lacks_value(lacking[1], context.command.params if context else ())
+    message = truncate(message[:1].lower() + message[1:].rstrip("."), 200)
+    if path == "attncalc":
+        return NotUnderstoodError(message.partition(" (Possible")[0])
+    return AttncalcError(message, f"'{path} --help' lists all options")
+
+
 class Options:
     """A group of options that commands share. A subclass annotates them as typer does, each with its default.
 

@@ -6,6 +6,7 @@
 import os
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -15,12 +16,14 @@ from ..api.fit_options import GROUPS, FitOptions, UserOptions
 from ..api.fit_request import read_fit_request, read_quants
 from ..config import ModelLike
 from ..errors import AttncalcError
+from ..serving.answer import Answer
 from ..serving.request import FitRequest, resolve
 from ..units import parse_count, truncate
 from . import COMMANDS
 from . import options as o
 from .command import Options, command_app
 from .plot_options import PlotOptions
+from .trial import accepted
 
 if TYPE_CHECKING:
     from ..engines.startup_log import StartupLog
@@ -95,6 +98,7 @@ def fit(
         request = found
     if screen.roofline and request.gpu is None:
         raise AttncalcError("--roofline needs --gpu", "a roofline is computed from the FLOP/s and bandwidth of a GPU")
+    accepted(*() if request.engine == "all" else (partial(Answer.to, request),))
     report = _report(request, log, screen, output)
     plot.write(report, output, needs=("--gpu", "it draws how a GPU's memory is shared, and its roofline"))
     raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)

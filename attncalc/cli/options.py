@@ -24,6 +24,7 @@ from ..report.report import Report
 from ..units import truncate
 from ..what_if import SIZES, model_of_sizes
 from .command import Options, typer_option
+from .trial import accepted
 
 if TYPE_CHECKING:
     from ..report.fail_if import Condition
@@ -179,6 +180,7 @@ class PlainOutputOptions(Options):
 
     def write(self, text: str) -> None:
         """Write the text. Raises AttncalcError if the file cannot be written."""
+        accepted()
         from ..report.write import deliver
 
         deliver(text, self.output, force=self.force)
@@ -231,6 +233,7 @@ class ReportOptions(Options):
             report: The report.
             picture_too: Whether --force may have been given for the file of a picture.
         """
+        accepted()
         from ..report.write import write
 
         force = self.force and not (picture_too and self.output is None)

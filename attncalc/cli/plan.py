@@ -10,6 +10,7 @@ from . import COMMANDS
 from . import options as o
 from .command import command_app
 from .plot_options import PlotOptions
+from .trial import accepted
 
 app = command_app()
 
@@ -25,6 +26,7 @@ def plan(models: o.NamedModels, options: PlanOptions, plot: PlotOptions, output:
     from ..report.progress import progress
 
     request = read_plan(models.names_or_sizes(options), options)
+    accepted()
     with progress() as show:
         found = request.plan(show)
     plot.write(plan_report(found), output, ("GPUs that serve the users", "give more GPUs, or fewer users"))

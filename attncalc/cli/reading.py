@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..config.presets import hint, presets
-from ..errors import AttncalcError, BadValueError, NoSuchModelError
+from ..errors import AttncalcError, MissingError
 from ..records import NamedTuple
 from ..units import truncate
+from ..what_if import SIZES
 from .command import NotUnderstoodError
-from .vocabulary import FILLER, NEEDS, Idea
+from .trial import problem_of
+from .vocabulary import FILLER, NEEDS, OF_SIZES, Idea
 from .words import Item, Words, gpu_in, is_context, is_valid, kind_of, placeholder
 
 _SEVERAL = ("compare", "sweep", "plan")
@@ -25,8 +27,15 @@ _SEVERAL = ("compare", "sweep", "plan")
 _OF_WORDS = ("explain", "presets")
 """Commands that take any words."""
 _DTYPE_OF = {"kv": "--kv-dtype", "compare": "--kv-dtype", "memory": "--dtype"}
-_SIZES = {"--layers", "--d-model"}
-"""Options of which one stands for a model."""
+_MOST_TRIALS = 3
+_ANY_MODEL = "llama3.1-8b"
+"""The model with which a command without one is tried."""
+_WITH_SIZE = {"gqa": "gqa:8", "mla": "mla:512"}
+"""Kinds of attention that need a size, with a usual one."""
+_SIZES = {f"--{name.replace('_', '-')}" for name in SIZES}
+"""Options that can describe a model."""
+_OF_RELEASED = ("compare", "sweep")
+"""Commands in which they do not: these need a model that they change."""
 
 
 class Reading(NamedTuple):
@@ -51,41 +60,86 @@ class Reading(NamedTuple):
     is_new: bool
 
     @property
+    def whole(self) -> list[str]:
+        """The arguments of a command that works, with examples of what it lacks."""
+        needs_model = "MODEL" in self.missing
+        examples = [word for example in self.missing if example != "MODEL" for word in example.split()]
+        return [self.args[0], *["MODEL"] * needs_model, *self.args[1:], *examples]
+
+    @property
     def command(self) -> str:
-        """The whole command, with examples of what it lacks."""
-        return truncate(f"attncalc {shlex.join([*self.args, *self.missing])}", 300)
+        """The whole command."""
+        return truncate(f"attncalc {shlex.join(self.whole)}", 300)
 
 
 def answer(args: Sequence[str], root: Any, error: AttncalcError) -> list[str] | AttncalcError:
-    """Return the arguments that those of a failed command mean, or the error with the best tip."""
+    """Return the arguments that those of a failed command mean, or the error with the best tip.
+
+    Only a command that works is returned or named in a tip. If none does, the error has the reason as a further one.
+    """
     from .pasted import launches
 
     is_unknown = isinstance(error, NotUnderstoodError)
     if is_unknown and launches(args):
-        return AttncalcError(
-            error.message, f"ask about it: attncalc fit --gpu GPU -- {truncate(shlex.join(args), 200)}"
-        )
+        return _about_launch(args, root, error)
     asked = args[1:] if args[:1] == ["help"] else args
     words = Words(root, asked[0].lower() if asked else "")
     if "--" in args or (words.command in _OF_WORDS and error.tip):
         return error if error.tip else AttncalcError(error.message, f"known: {', '.join(words.commands)}")
-    found = _read(words, asked if asked is args else [*asked, "gpt2"])  # a model, as a command has one
-    is_same = words.command in (None, found.args[0]) and asked is args
-    if found.is_sure and found.is_new and is_same:
-        return [*found.args]
-    is_full = found.is_new and not found.unread
-    if is_full and found.missing and is_same and not is_unknown:
-        name = "a model" if found.missing[0] == "MODEL" else found.missing[0]
-        return AttncalcError(f"{name} is required", f"for example: {found.command}")
-    if is_unknown or (is_full and isinstance(error, NoSuchModelError | BadValueError)):
-        tip = _tip(found, words, asked) if asked is args else f"did you mean 'attncalc help {found.args[0]}'?"
-        return AttncalcError(error.message, tip)
+    readings = _read(words, asked if asked is args else [*asked, "gpt2"])  # a model, as a command has one
+    found = readings[0]
+    if is_unknown and asked is not args:
+        return AttncalcError(error.message, f"did you mean 'attncalc help {found.args[0]}'?")
+    lacks = isinstance(error, MissingError) and "MODEL" not in found.missing
+    if asked is args and (is_unknown or ((found.is_new or lacks) and not found.unread)):
+        return _tried(readings, words, asked, root, error)
     return error
 
 
-def _tip(found: Reading, words: Words, args: Sequence[str]) -> str:
-    """Return the command that the arguments mean, and what else to know."""
-    command, notes = found.args[0], [*found.notes]
+def _about_launch(args: Sequence[str], root: Any, error: AttncalcError) -> AttncalcError:
+    """Return the error with how to ask about a pasted launch command, whose engine has no option --gpu."""
+    i = args.index("--gpu") if "--gpu" in args[:-1] else len(args)
+    gpu, command = (args[i + 1] if i < len(args) else "GPU"), [*args[:i], *args[i + 2 :]]
+    problem = problem_of(root, ["fit", "--gpu", "h100" if gpu == "GPU" else gpu, "--", *command])
+    if problem is None:
+        asked = truncate(f"attncalc fit --gpu {shlex.quote(gpu)} -- {shlex.join(command)}", 250)
+        return AttncalcError(error.message, f"ask about it: {asked}")
+    return _with_further(
+        error.message, "'attncalc fit --gpu GPU -- COMMAND' reads a command that starts a server", problem
+    )
+
+
+def _with_further(message: str, tip: str, *problems: AttncalcError) -> AttncalcError:
+    error = AttncalcError(message, tip)
+    error.further = problems
+    return error
+
+
+def _tried(
+    readings: Sequence[Reading], words: Words, args: Sequence[str], root: Any, error: AttncalcError
+) -> list[str] | AttncalcError:
+    """Return the arguments of the first reading that works, or the error with the best tip."""
+    trials = (
+        (one, problem_of(root, [_ANY_MODEL if each == "MODEL" else each for each in one.whole])) for one in readings
+    )
+    first = next(trials)
+    found, problem = first if first[1] is None else next((trial for trial in trials if trial[1] is None), first)
+    is_same = words.command in (None, found.args[0])
+    if found.is_sure and found.is_new and is_same:
+        return problem or [*found.args]
+    if not isinstance(error, NotUnderstoodError):
+        if problem:
+            return error
+        if found.missing and is_same and isinstance(error, MissingError):
+            return AttncalcError(error.message, f"for example: {found.command}")
+    tip = _tip(found, words, args, works=problem is None)
+    return _with_further(error.message, tip, *([problem] if problem else []))
+
+
+def _tip(found: Reading, words: Words, args: Sequence[str], *, works: bool) -> str:
+    """Return the command that the arguments mean if it works, and what else to know."""
+    command = found.args[0]
+    notes = [note for note in found.notes if f"'attncalc {command} " not in note]
     if len(found.unread) >= len(args):
         return f"known: {', '.join(words.commands)}"
     for word in map(truncate, found.unread):
@@ -93,19 +147,20 @@ def _tip(found: Reading, words: Words, args: Sequence[str]) -> str:
         models = hint(word).rstrip("? ") or (f"'attncalc presets {word}' lists models" if is_name else "")
         is_model = "MODEL" in found.missing or models.startswith("which one")
         notes.append((is_model and models) or f"not understood: {word}")
-    other = next((name for name in (*found.replaced, *args) if name.startswith("-") and not words.has(name)), None)
+    others = [name.partition("=")[0] for name in args if name.startswith("-") and not words.has(name)]
+    other = next((name for name in (*found.replaced, *others) if words.has(name, command)), None)
     if other and words.command not in (None, command):
-        text = f"'attncalc {command}' has {truncate(other.partition('=')[0])}: {found.command}"
+        text = f"'{command}' has {truncate(other)}" + f": {found.command}" * works
     elif len(found.replaced) == 1:
-        text = f"did you mean '{found.replaced[0]}'? As in: {found.command}"
+        text = f"did you mean '{found.replaced[0]}'?" + f" As in: {found.command}" * works
     else:
-        text = f"did you mean '{found.command}'?"
+        text = f"did you mean '{found.command}'?" if works else f"'attncalc {command} --help' lists its options"
     model = found.args[1] if len(found.args) > 1 and not found.args[1].startswith("-") else "MODEL"
     return "; ".join((text, *notes)).replace("?;", "?").replace("MODEL", model)
 
 
-def _read(words: Words, args: Sequence[str]) -> Reading:
-    """Return what the arguments most likely mean."""
+def _read(words: Words, args: Sequence[str]) -> list[Reading]:
+    """Return what the arguments may mean, the likeliest first: what leaves the fewest words unread."""
     items = words.items(args[1:] if words.command else args)
     items.sort(key=lambda item: item.idea is not None and item.value is None)  # what is given replaces examples
     readings: list[Reading] = []
@@ -116,7 +171,7 @@ def _read(words: Words, args: Sequence[str]) -> Reading:
         readings.append(trial.reading())
         if not readings[-1].unread:
             break
-    return min(readings, key=lambda found: len(found.unread))
+    return sorted(readings, key=lambda found: len(found.unread))[:_MOST_TRIALS]
 
 
 def _likely(command: str | None, items: Sequence[Item]) -> list[str]:
@@ -152,7 +207,7 @@ class _Trial:
     def add(self, item: Item) -> None:
         """Find a place for an item."""
         self._has_guess |= item.is_guess and (self._command not in _OF_WORDS or item.typed.startswith("-"))
-        self._is_new |= item.kind not in ("option", "model")
+        self._is_new |= item.is_guess or item.kind not in ("option", "model")
         if self._command in _OF_WORDS and item.kind not in ("option", "filler"):
             self._add_word(item)
         elif item.idea:
@@ -173,10 +228,13 @@ class _Trial:
     def _add_argument(self, item: Item) -> bool:
         """Add an item that is an argument of this command, and return whether it is one."""
         takes = {"gpus": ("gpu",), "compare": ("model", "attention")}.get(self._command, ("model",))
-        is_further = self._arguments and (item.is_guess or self._command not in (*_SEVERAL, "gpus"))
+        is_of_option = item.is_guess and item.value is not None
+        is_further = self._arguments and (is_of_option or self._command not in (*_SEVERAL, "gpus"))
         if item.kind not in takes or (item.kind == "model" and is_further):
             return False
         self._arguments += [item.text] * (item.text not in self._arguments)
+        if item.kind == "model" and item.is_guess and (models := hint(item.typed)).startswith("which one"):
+            self._notes.append(models.rstrip("? "))
         return True
 
     def _slot(self, item: Item) -> tuple[str, ...] | None:
@@ -196,9 +254,8 @@ class _Trial:
             is_list = value is not None and value.count(",") > item.typed.count(",") and re.search(r"\w,\w", value)
             name = name if is_gpu and (not is_list or self._takes_list(item.text)) else None
         else:
-            value = (
-                _size(item.text) if item.kind == "size" else item.text.replace(",", "") if name == "-c" else item.text
-            )
+            value = item.text.replace(",", "") if name == "-c" else _WITH_SIZE.get(item.text, item.text)
+            value = _size(value) if item.kind == "size" else value
         return None if name is None else (name,) if value is None else (name, value)
 
     def _takes(self, name: str, *value: str) -> bool:
@@ -259,10 +316,13 @@ class _Trial:
             from ..report.glossary import find_terms
 
             unread += [] if is_valid(find_terms, " ".join(self._arguments)) else self._arguments or ["?"]
-        needs_model = self._command not in ("gpus", *_OF_WORDS) and not _SIZES & self._found.keys()
-        missing = ["MODEL"] if needs_model and not self._arguments else []
-        for options, example in NEEDS.get(self._command, ()):
-            missing += [] if {*options} & self._found.keys() else example.split()
+        has_sizes = self._command not in _OF_RELEASED and not _SIZES.isdisjoint(self._found)
+        needs_model = self._command not in ("gpus", *_OF_WORDS) and not self._arguments
+        missing = ["MODEL"] if needs_model and not has_sizes else []
+        needs = OF_SIZES if needs_model and has_sizes else ()
+        for if_given, options, example in (*needs, *NEEDS.get(self._command, ())):
+            is_needed = not if_given or {*if_given} & self._found.keys()
+            missing += [example] if is_needed and not {*options} & self._found.keys() else []
         return Reading(
             (self._command, *self._arguments, *(word for pair in self._found.values() for word in pair)),
             tuple(unread),

@@ -21,6 +21,7 @@ from . import COMMANDS
 from . import options as o
 from .command import Options, command_app
 from .plot_options import PlotFileOptions
+from .trial import accepted
 
 app = command_app()
 _MAX_JOBS = 256
@@ -106,6 +107,7 @@ def sweep(
     form = output.form()
     rows = sweep_of(models.names(), columns=columns.names(), **options)
     screen = for_screen(rows) if form is None and columns.names() is None else rows
+    accepted()
     force = output.force and (plot.plot is None or goes_to_file(output.output))
 
     def write() -> int:

@@ -25,6 +25,7 @@ from . import options as o
 from .catalogue import CATALOGUE
 from .command import Options, command_app
 from .plot_options import PlotOptions
+from .trial import accepted
 from .verify_compare import compare
 
 if TYPE_CHECKING:
@@ -225,9 +226,11 @@ def verify(
         given += [option.name for option in output.parameters() if getattr(output, option.name)]
         _check_alone("--record", ("record", "device", "dtype", "kernel", "seed", "minutes", "force"), tip, given)
         folder, device, minutes = Path(values["record"]), values.get("device", "auto"), values.get("minutes", MINUTES)
+        accepted()
         raise typer.Exit(write_record(folder, device, base, minutes, force=output.force))
     if "against" in values:
         _check_against(values["against"], model, asked)
+        accepted()
         verified = _compare_with_transformers(model.name(), values)
     else:
         _check_combinations(model, values)
@@ -291,6 +294,7 @@ def _smoke(base: "VerifyOptions", device: "Device", output: VerifyOutputOptions)
 
 def _device(values: Mapping[str, Any]) -> "Device":
     """Return the chosen device, or a simulated one. Raises CannotCheckError if this machine has none, or no torch."""
+    accepted()
     from ..verify import need_torch
 
     need_torch()

@@ -93,7 +93,7 @@ IDEAS = (
         "memory vram mem ram-usage memory-usage memory-requirements gpu-memory gpu-mem",
         "--gpu SIZE | gpus --sort memory",
         "fit",
-        "a Mac is --gpu m3-max-36gb; the host's memory is --ram 32GB",
+        "--ram 32GB is the host's memory",
     ),
     Idea(
         "fits hf-mem estimate-memory estimate calculate accelerate run serve serving inference deploy launch load host "
@@ -129,7 +129,7 @@ IDEAS = (
         "users user people customers concurrent-users simultaneous-users",
         "--users N | fit --batch N | kv --batch N",
         "fit",
-        "'attncalc plan MODEL --users 100 --prompt 4K --output-len 1K' finds the GPUs for so many users",
+        "'attncalc plan MODEL --users 100 --prompt 4K --output-len 1K --gpu h100' finds the GPUs for so many users",
     ),
     Idea("plot chart graph draw", "sweep --plot"),
     Idea("models list ls list-models model-list available-models search filter find tags", "presets"),
@@ -148,7 +148,7 @@ IDEAS = (
         "train training trainer train-step finetune fine-tune finetuning fine-tuning tune sft pretrain pretraining "
         "backward full-finetune full-finetuning trainable axolotl torchrun trl llamafactory-cli litgpt torchtitan "
         "unsloth swift",
-        "train | flops --phase train | memory --phase train",
+        "train | flops --phase train",
     ),
     Idea(
         "lora dora peft adapter adapters lora-rank lora-r r rank",
@@ -181,10 +181,11 @@ IDEAS = (
     Idea("offload-param offload-params", "train --offload params"),
     Idea("grad-accum-steps accumulate-grad-batches", "train --gradient-accumulation N"),
     Idea(
-        "global-batch global-batch-size gbs total-batch-size batch-tokens train-batch-size",
-        note="the global batch is --batch times --gradient-accumulation times the data-parallel GPUs",
+        "total-batch-size batch-tokens",
+        note="--global-batch is in sequences: its tokens divided by the context",
     ),
-    Idea("use-bf16 amp mixed-precision", "--dtype bf16"),
+    Idea("use-bf16 amp mixed-precision bf16-true", "--dtype bf16"),
+    Idea("bf16-mixed", "train --dtype bf16 --param-dtype fp32"),
     Idea(
         "epochs steps iters max-steps num-train-epochs days weeks hours deadline",
         note="--tokens 10B --mfu 0.4 has the time of so many tokens",
@@ -198,7 +199,7 @@ IDEAS = (
     Idea(
         "block-size",
         "fit --block-size N | --context N",
-        note="nanoGPT's is the context, -c 1024; 'attncalc fit' has vLLM's --block-size",
+        note="nanoGPT's is the context, -c 1024; 'fit' has vLLM's --block-size",
     ),
     Idea("tokens token n-tokens num-tokens length len", "--tokens N | --context N", "fit"),
     Idea("input inputs prompts", "--prompt N"),
@@ -271,12 +272,27 @@ SAME = {
 """Parts of options' names that mean the same, or nothing: --max-seq-length is --context."""
 
 NEEDS = {
-    "fit": ((("--gpu", "--kv-memory", "--log"), "--gpu h100"),),
+    "fit": (
+        ((), ("--gpu", "--kv-memory", "--log"), "--gpu h100"),
+        (("--prompt",), ("--output-len",), "--output-len 1K"),
+        (("--output-len", "--shared-prefix"), ("--prompt",), "--prompt 4K"),
+    ),
+    "train": (
+        (("--tokens", "--mfu", "--price"), ("--gpu",), "--gpu h100"),
+        (("--tokens", "--price"), ("--mfu",), "--mfu 0.4"),
+        (("--mfu", "--price"), ("--tokens",), "--tokens 1B"),
+    ),
     "plan": (
-        (("--users", "--rate"), "--users 100"),
-        (("--prompt", "--lengths"), "--prompt 4K"),
-        (("--output-len", "--lengths"), "--output-len 1K"),
-        (("--gpu",), "--gpu h100"),
+        ((), ("--users", "--rate"), "--users 100"),
+        ((), ("--prompt", "--lengths"), "--prompt 4K"),
+        ((), ("--output-len", "--lengths"), "--output-len 1K"),
+        ((), ("--gpu",), "--gpu h100"),
     ),
 }
-"""{command: (options of which it needs one, an example)}."""
+"""{command: (if one of these options is given, it needs one of these, an example)}; () is always."""
+OF_SIZES = (
+    ((), ("--layers",), "--layers 32"),
+    ((), ("--heads", "--kv-heads"), "--heads 32"),
+    ((), ("--head-dim", "--d-model"), "--head-dim 128"),
+)
+"""The same for a model that is described by its sizes."""

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ..config.gpus import gpu_names, gpus_of
-from ..config.presets import preset_names, preset_of, with_file_type
+from ..config.presets import of_size, preset_names, preset_of, with_file_type
 from ..cost.training.optimizers import OPTIMIZERS
 from ..engines import ENGINES
 from ..engines.pasted import could_matter
 from ..errors import AttncalcError
-from ..options import WEIGHTS_DTYPE
+from ..options import WEIGHTS_DTYPE, Parser
 from ..records import NamedTuple
 from .command import names_of
 from .pasted import changes_nothing
@@ -35,6 +35,8 @@ _PROGRAM = r"(?i).*(launch|serve|chat|generat|build).*"
 _GLUE = frozenset(("of", "is", "at", "in", "to", "a", "an", "as", "with"))
 """Words between an idea and its value: 'a batch of 8'."""
 _MOST_IDEAS = 6
+_NAMED = ("gpu", "dtype", "attention")
+"""Kinds of words that need no option before them to be understood."""
 _OPTION = re.compile(r"--?[A-Za-z]")
 
 
@@ -75,6 +77,7 @@ class Words:
         self._root, self.commands = root, root.list_commands(None)
         self.command = first if first in self.commands else None
         self._options: dict[str, dict[str, Any]] = {}
+        self._parsers: dict[str, Parser] = {}
         own = self.options(self.command) if self.command else {}
         known = own.copy()
         for other in ("fit", "train", "plan", "kv", "flops"):
@@ -90,12 +93,16 @@ class Words:
     def options(self, command: str) -> dict[str, Any]:
         """Return {name, or that of another tool: option} of a command."""
         if command not in self._options:
-            self._options[command] = names_of(self._root.get_command(None, command))
+            found = self._root.get_command(None, command)
+            self._options[command] = names_of(found)
+            for option in getattr(found.callback, "declared", {}).values():
+                if option.parser:
+                    self._parsers.setdefault(option.name, option.parser)
         return self._options[command]
 
-    def has(self, name: str) -> bool:
-        """Return whether the command that was typed has an option."""
-        return _hyphens(name) in self.options(self.command or "fit")
+    def has(self, name: str, command: str | None = None) -> bool:
+        """Return whether a command has an option, by default the one that was typed."""
+        return _hyphens(name) in self.options(command or self.command or "fit")
 
     def items(self, args: Sequence[str]) -> list[Item]:
         """Return what the arguments are, in order."""
@@ -106,7 +113,8 @@ class Words:
             word = rest.pop()
             if not _OPTION.match(word):
                 names = word.split(",")
-                bare += names if all(map(preset_of, names)) else word.split() or [word]
+                is_list = all(preset_of(name) or kind_of(name) == "billions" for name in names)
+                bare += names if is_list else word.split() or [word]
                 continue
             items += self._classified(bare)
             bare = []
@@ -118,7 +126,7 @@ class Words:
                 rest.pop()
                 item = item._replace(value=_continued(item.value, rest))
             items.append(item)
-        return _with_values([*items, *self._classified(bare)])
+        return _with_models(_with_values([*items, *self._classified(bare)]))
 
     def _option(self, name: str, value: str) -> Item:
         """Return what an option is, known or not, with its value if it has one."""
@@ -127,17 +135,30 @@ class Words:
         if option is not None and option.opts[0] == "--output" and kind_of(value) == "number":  # tokens, and no file
             option, idea = None, self._phrases[("output",)]
         if option is not None:
-            is_model = option.opts[0] == "--preset" and value
-            value = _without_suffix(value) if is_model else value
-            given = (value or None) if placeholder(option) else None
-            return Item("model" if is_model else "option", value if is_model else _hyphens(name), name, value=given)
-        idea = idea or self._idea(name)
+            return self._known_option(name, value, option)
+        return self._unknown_option(name, value, idea or self._idea(name))
+
+    def _known_option(self, name: str, value: str, option: Any) -> Item:
+        if option.opts[0] == "--preset" and value:
+            return Item("model", _without_suffix(value), name, value=value)
+        parser, given = self._parsers.get(option.opts[0]), (value or None) if placeholder(option) else None
+        if given and parser and not is_valid(parser.parse, given, name):  # '--gpus 8xH100', '--dtype int4'
+            meant = self._of_phrase([given])
+            if meant and meant.kind in (*_NAMED, "idea"):
+                return meant._replace(typed=name, value=given, is_guess=True)
+        return Item("option", _hyphens(name), name, value=given)
+
+    def _unknown_option(self, name: str, value: str, idea: Idea | None) -> Item:
+        if idea and (option := self._known.get(idea.words)):  # '--dtypes' is '--dtype'
+            item = self._known_option(idea.words, value, option)
+            if item.kind in _NAMED:
+                return item._replace(typed=name, is_guess=True)
         dtype = self._of_phrase([name.lstrip("-")])
         if idea is None and dtype and dtype.kind == "dtype":
             return dtype._replace(typed=name, is_guess=True)
         known = self._of_phrase([value]) if value else None
         kind = known.kind if known else "unknown"
-        if idea is None and known and known.kind in ("gpu", "dtype"):
+        if idea is None and known and known.kind in _NAMED:
             return known._replace(typed=name, value=value, is_guess=True)
         if idea is None and could_matter(name) and known is None:
             return Item("unknown", name, f"{name} {value}".rstrip(), value=value or None, is_guess=True)
@@ -340,6 +361,25 @@ def _with_values(items: Sequence[Item]) -> list[Item]:
     chosen = min((one for one in choices if len({*one} - {None}) == len(one) - one.count(None)), key=cost)
     values = {i: items[j].text for i, j in zip(takers, chosen, strict=True) if j is not None}
     return [item._replace(value=values.get(i, item.value)) for i, item in enumerate(items) if i not in chosen]
+
+
+def _with_models(items: Sequence[Item]) -> list[Item]:
+    """Return the items with a model of each size that is no value, if no model is named: '7B', 'llama 70b'."""
+    if any(item.kind == "model" for item in items):
+        return [*items]
+    found: list[Item] = []
+    for item in items:
+        sizes = item.kind == "billions" and of_size(item.text)
+        if not sizes:
+            found.append(item)
+            continue
+        before = found[-1] if found and found[-1].kind == "unknown" else None
+        of_family = of_size(item.text, before.text) if before else []
+        if before and of_family:
+            found.pop()
+        typed = f"{before.typed} {item.typed}" if before and of_family else item.typed
+        found.append(Item("model", (of_family or sizes)[0], typed, is_guess=True))
+    return found
 
 
 def _beside(i: int, items: Sequence[Item]) -> Iterator[int]:

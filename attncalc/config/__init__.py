@@ -314,8 +314,7 @@ def _repository_source(model: str) -> Source:
     except AttncalcError as error:
         if base := unquantized(repository.name):
             tip = f"the built-in {base[0]} has the same cache, and with --weights-dtype {base[1]} nearly its weights"
-            tip += f"; or {error.tip}" if error.tip else ""
-            raise AttncalcError(error.message, tip) from None
+            error.tip = f"{tip}; or {error.tip}" if error.tip else tip
         raise
 
 

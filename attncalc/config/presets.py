@@ -31,6 +31,9 @@ _QUANTIZED_DTYPES = {
 }
 """{dtype: how the names of quantized repositories end}."""
 _QUANTIZED = "|".join(f"(?P<as_{dtype}>{ending})" for dtype, ending in _QUANTIZED_DTYPES.items())
+_SIZE = r"\d+(?:\.\d+)?[bBmMtT]"
+_USUAL = ("llama", "qwen", "mistral", "gemma")
+"""Families that examples are taken from."""
 _TUNED = frozenset({"chat", "hf", "instruct", "it", "latest", "text"})
 """Words that change no size of a model: 'llama3.1:8b-instruct'."""
 
@@ -174,9 +177,21 @@ def of_release(data: dict[str, Any], name: str) -> dict[str, Any]:
     return data
 
 
+def of_size(size: str, family: str = "") -> list[str]:
+    """Return the presets of a size, as '8B', the best known first: llama3.1-8b, ...
+
+    Args:
+        size: The parameters, as models' names have them.
+        family: How their names start.
+    """
+    found = [name for name in preset_names() if size.lower() in name.split("-")[1:] and name.startswith(family.lower())]
+    usual = {name: i for i, one in enumerate(_USUAL) for name in found if name.startswith(one)}
+    return sorted(sorted(found, key=_by_size, reverse=True), key=lambda name: usual.get(name, len(_USUAL)))
+
+
 def hint(name: str) -> str:
     """Return the start of a tip about a name that no preset has: the presets that it may mean."""
-    several = sorted(_spelled(name), key=_by_size)
+    several = of_size(name) if re.fullmatch(_SIZE, name) else sorted(_spelled(name), key=_by_size)
     if len(several) > 1:
         return f"which one: {', '.join(several)}? "
     return f"did you mean '{several[0]}'? " if several else did_you_mean(name, preset_names())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AttncalcError
+from ..errors import AttncalcError, NetworkError
 from ..records import NamedTuple
 from ..units import truncate
 
@@ -87,7 +87,7 @@ def _folder_of(repository: Repository) -> Folder:
     if cached is not None:
         return cached
     if is_offline():
-        raise AttncalcError(
+        raise NetworkError(
             f"{repository}: not in the local cache, and HF_HUB_OFFLINE is set",
             "unset it, or give the path to its config.json",
         )
