@@ -219,8 +219,8 @@ def test_what_is_not_possible_is_one_line_and_a_tip(options: dict[str, Any], mes
 
 
 def test_a_global_batch_is_divided_over_the_data_parallel_gpus_and_their_micro_batches() -> None:
-    split = {"gpus": 64, "tp": 8, "pp": 4, "batch": 2}  # 64 / (8 * 4) = 2 data-parallel GPUs, each with 2 sequences
-    request = read_train_request("llama3-70b", {**split, "global_batch": 1024})
+    # 64 / (8 * 4) = 2 data-parallel GPUs, each with 2 sequences
+    request = read_train_request("llama3-70b", {"gpus": 64, "tp": 8, "pp": 4, "batch": 2, "global_batch": 1024})
     assert request.run.accumulation == 1024 // (2 * 2)
 
 
