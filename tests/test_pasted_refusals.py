@@ -77,6 +77,15 @@ PASTED = [
     ("vllm-private-pools", "cache_too_large", "left too little for the rest: 80 MiB were wanted, 33.94 MiB", "0.85"),
     # 29 GiB are more than 5 % of any GPU
     ("vllm-xinference", "kv_too_small", "needs 36.00 GiB, 6.94 GiB are left", "--max-model-len 50512"),
+    ("ollama-layout", "out_of_memory", "Weights, cache and buffers did not fit", "OLLAMA_KV_CACHE_TYPE=q8_0"),
+    ("sglang-unbalanced", "memory_taken", "16.28 GiB are free on one, 46.81 GiB on another", ""),
+    ("vllm-released", "memory_taken", "21.70 GiB were free, then 83.70 GiB", ""),
+    (
+        "vllm-derived-length",
+        "context_too_long",
+        "131,072 tokens was asked for, and the model's own is 8,192",
+        "len 8192",
+    ),
     ("vllm-image-profile", "out_of_memory", "256.00 GiB were wanted", "--skip-mm-profiling"),
 ]
 ANONYMOUS = [
@@ -108,14 +117,49 @@ def test_a_pasted_refusal_has_a_cause_and_what_to_change(
 
 @each(("name", "cause", "reason"), ANONYMOUS)
 def test_a_log_that_names_no_engine_is_that_of_the_option(ask: Ask, name: str, cause: str, reason: str) -> None:
-    """The messages are PyTorch's: vLLM's options are advised, and the note says how to get another engine's."""
-    assert "vLLM is assumed; --engine names another" in ask_of(ask, name).out
-    refusal = json.loads(ask_of(ask, name, "--engine", "sglang", "--json").out)["refusal"]
+    """The messages are PyTorch's: vLLM's options are advised, and the note says how to get another engine's.
+
+    The address of SGLang's thread names it.
+    """
+    assert ask_of(ask, name).out.startswith("SGLang  ")
+    lines = (FOLDER / f"pasted-{name}.log").read_text(encoding="utf-8").partition("\n")[2]
+    assert "vLLM is assumed; --engine names another" in ask("fit", "--log", "-", stdin=lines).out
+    answer = ask("fit", "--log", "-", "--engine", "sglang", "--json", stdin=lines)
+    refusal = json.loads(answer.out)["refusal"]
     assert refusal["cause"] == cause
     assert reason in refusal["reason"]
     assert refusal["advice"][0]["option"] == "--mem-fraction-static 0.75"
     wrong = ask_of(ask, "vllm-96k", "--engine", "sglang")
     assert (wrong.code, "cannot be combined with a log of vLLM" in wrong.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "engine"),
+    [
+        ("Possible solutions: set --mem-fraction-static to a smaller value", "sglang"),
+        ("  current device: 0, in function alloc at /app/ggml/src/ggml-cuda/ggml-cuda.cu:385", "llamacpp"),
+        ("torch.OutOfMemoryError: CUDA out of memory.", "vllm"),
+    ],
+)
+def test_a_line_that_names_an_engine_counts_more_than_messages_of_cuda(ask: Ask, line: str, engine: str) -> None:
+    log = f"CUDA error: out of memory\nCUDA error: out of memory\n{line}\n"
+    result = json.loads(ask("fit", "--log", "-", "--json", stdin=log).out)
+    assert (result["engine"], result["refusal"]["cause"]) == (engine, "out_of_memory")
+
+
+def test_a_traceback_without_its_cause_asks_for_the_lines_above(ask: Ask) -> None:
+    log = (
+        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}"
+    )
+    answer = ask("fit", "--log", "-", stdin=log)
+    assert answer.code == 2
+    assert "give the lines above it too" in answer.err
+
+
+def test_what_ollama_has_available_is_read(ask: Ask) -> None:
+    log = 'msg="gpu memory" id=GPU-1 library=CUDA available="6.8 GiB" free="7.3 GiB"\nmemory layout cannot be allocated'
+    answer = ask("fit", "--log", "-", stdin=log)
+    assert "Weights, cache and buffers did not fit: the GPU has 6.80 GiB" in answer.out
 
 
 def test_only_what_the_log_shows_is_known_to_start(ask: Ask) -> None:

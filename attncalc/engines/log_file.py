@@ -61,10 +61,19 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     ends = _ends(lines)
     readers = [(known, known.log_signs) for known in map(find_engine, ENGINES) if known.log_signs]
     signs = [(sum(1 for line in ends if pattern.search(line)), known) for known, pattern in readers]
+    assumed = None
     for number, known in sorted(signs, key=lambda sign: -sign[0]):
         log = known.read_log(lines) if number else None
-        if log is not None:
-            return (log.is_assumed and _read_as(engine, lines)) or log
+        if log is not None and not log.is_assumed:
+            return log
+        assumed = assumed or log
+    if assumed:
+        return _read_as(engine, lines) or assumed
+    if any("See root cause above" in line for line in ends):
+        raise AttncalcError(
+            f"{truncate(name)} lacks the cause of a failed start",
+            "give the lines above it too: vLLM prints it first",
+        )
     raise AttncalcError(
         f"{truncate(name)} has neither the size of a cache nor a message why there is none, as vLLM, SGLang and "
         "llama.cpp print them",

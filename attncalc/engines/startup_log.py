@@ -91,7 +91,7 @@ class Printed(NamedTuple):
         return int(Fraction(self.unit, 2 * 10**digits)) + 1
 
 
-Refused = Literal["too_small", "no_memory", "out_of_memory", "occupied", "too_many_sequences", "overloaded"]
+Refused = Literal["too_small", "no_memory", "out_of_memory", "occupied", "too_many_sequences", "too_long", "overloaded"]
 REFUSALS = get_args(Refused)
 
 
@@ -100,12 +100,14 @@ class LogRefusal(NamedTuple):
 
     # 'too_small' if one request needs more than the memory for the cache, 'no_memory' if there is none, 'out_of_memory'
     # if an allocation failed, 'occupied' if other processes hold the memory, 'too_many_sequences' if the cache has
-    # fewer blocks of recurrent states than sequences (`tried` and `free` are then numbers, and not bytes), 'overloaded'
-    # if the log is that of a running server whose requests wait, without its start
+    # fewer blocks of recurrent states than sequences, 'too_long' if the context is longer than the model's,
+    # 'overloaded' if the log is that of a running server whose requests wait, without its start
     kind: Refused
     line: str  # the message
-    tried: Printed | None = None  # the size of the allocation that failed
-    free: Printed | None = None  # what was free then
+    # The size of the allocation that failed, and what was free then. If other processes hold the memory: what is free
+    # on another GPU, or after they released some. Numbers instead of bytes: sequences, and tokens of a context.
+    tried: Printed | None = None
+    free: Printed | None = None
     # What was allocated on a GPU: 'weights', 'profile' (the activations of a full step), 'encoder' (those of images in
     # it), 'cache' ('pool' if its size follows from the engine's share), 'compute' (llama.cpp's buffer), 'fit' (all of
     # them, which llama.cpp only projects), 'sampler', 'graphs', 'rest' for anything else after the cache's size was
@@ -331,8 +333,30 @@ _OLD_LIST = re.compile(
 _IN_USE = re.compile(r"(this process|Process \d{1,9}) has (\d{1,9}(?:\.\d{1,9})?) ([GM])iB memory in use")
 _BY_TORCH = re.compile(r"Of the allocated memory (\d{1,9}(?:\.\d{1,9})?) ([GM])iB is allocated by PyTorch")
 _UNITS = {"G": GIB, "M": MIB}
-OUT_OF_MEMORY = r"(?:CUDA|HIP|XPU|NPU) out of memory|torch\.OutOfMemoryError|Failed to load model - not enough"
-"""What PyTorch says, and what vLLM and SGLang make of it."""
+OUT_OF_MEMORY = (
+    r"(?:CUDA|HIP|XPU|NPU) (?:error: )?out of memory|torch\.OutOfMemoryError|Failed to load model - not enough"
+    r"|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure 2 'out of memory'"
+)
+"""What PyTorch, cuBLAS and NCCL say, and what vLLM and SGLang make of it."""
+TOO_LONG = re.compile(
+    r"User-specified (?:max_model_len|context_length) \((\d{1,12})\) is greater than the derived \D{1,60}(\d{1,12})"
+)
+"""What vLLM and SGLang say of a context beyond the model's."""
+
+
+def too_long(text: str) -> LogRefusal | None:
+    """Return that the context is longer than the model's; None if the log does not say so."""
+    if (match := TOO_LONG.search(text)) is None:
+        return None
+    asked, longest = (Printed(match[i], match[0]) for i in (1, 2))
+    return LogRefusal("too_long", match[0], asked, longest)
+
+
+def for_the_models_context(refusal: LogRefusal, option: str, variable: str) -> tuple[Advice, ...]:
+    """Return the model's own context, and the variable that allows a longer one if the model was made for it."""
+    longest = int(refusal.free.number) if refusal.free else 0
+    allowed = Advice("that context, if the model extrapolates to it, as with YaRN", f"{variable}=1")
+    return (Advice("the model's context", f"{option} {longest}", True), allowed)
 
 
 def in_calls(names: str) -> str:

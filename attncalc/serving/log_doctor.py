@@ -39,6 +39,7 @@ Cause = Literal[
     "host_memory",
     "out_of_memory",
     "too_many_sequences",
+    "context_too_long",
     "cache_full",
     "requests_limited",
     "other_model",
@@ -54,6 +55,7 @@ Cause = Literal[
 - host_memory: an allocation in host memory failed.
 - out_of_memory: an allocation failed, and neither log nor estimate say more.
 - too_many_sequences: the cache has fewer blocks of recurrent states than a step may have sequences.
+- context_too_long: the context is longer than the model's.
 - cache_full: the server runs, and its cache has no room for the requests that wait.
 - requests_limited: the server runs, and requests wait although its cache is not full.
 - other_model: log and model contradict each other, so nothing is advised.
@@ -129,7 +131,7 @@ def diagnose(
     refusal = log.refusal
     if refusal is None:
         return None
-    if refusal.kind in ("too_many_sequences", "overloaded"):
+    if refusal.kind in ("too_many_sequences", "too_long", "overloaded"):
         return diagnose_alone(log, request.gpu)
     if reason := named_otherwise(request.model, log, named):
         return Diagnosis(refusal.line, "other_model", reason, notes=(NAME_THE_LOGS_MODEL,))
@@ -175,6 +177,10 @@ def diagnose_alone(log: StartupLog, gpu: Gpu | None = None) -> Diagnosis:
         asked, blocks = int(refusal.tried.number), int(refusal.free.number)
         reason = f"a step may have {count(asked)} sequences, and the cache has {count(blocks)} blocks of their states."
         cause, needed, available = "too_many_sequences", None, None
+    elif refusal.kind == "too_long" and refusal.tried and refusal.free:
+        longest, own = count(int(refusal.tried.number)), count(int(refusal.free.number))
+        cause, needed, available = "context_too_long", None, None
+        reason = f"a context of {longest} tokens was asked for, and the model's own is {own}."
     elif refusal.kind == "overloaded" and log.load:
         cause, reason, needed, available = _overloaded(log.load)
     elif refusal.kind == "no_memory":
@@ -184,7 +190,8 @@ def diagnose_alone(log: StartupLog, gpu: Gpu | None = None) -> Diagnosis:
     elif refusal.kind == "occupied" or refusal.taken > _MOST_TAKEN:
         cause, reason, needed, available = "memory_taken", f"{_taken_by_others(log)}.", None, _free(log)
         share = _free_share(log) if refusal.kind == "occupied" else ""
-        advice = (Advice("end the other processes: nvidia-smi lists them"),)
+        others = advice if refusal.kind == "occupied" else ()
+        advice = (Advice("end the other processes: nvidia-smi lists them"), *others)
         if share:
             words = f"the share that is free, {_size(_free(log) or 0)}, if the model fits in it"
             advice += (Advice(words, f"{engine.share_option} {share}"),)
@@ -239,8 +246,10 @@ def _failed_allocation(log: StartupLog, gpu: Gpu | None) -> _Found:
     if needed and limit:
         sizes = f"{_size(needed.bytes)} are allocated, and Metal recommends at most {_size(limit.bytes)}"
         return cause, f"{what}: {sizes}.", needed.bytes, limit.bytes
-    words = [f"{_size(tried.bytes)} were wanted"] if tried else []
     memory, of_memory = _memory_of_device(log, gpu)
+    words = [f"{_size(tried.bytes)} were wanted"] if tried else []
+    if not tried and memory and of_memory:
+        words = [f"the GPU has {_size(memory)}{of_memory}"]
     if refusal.one_buffer:
         words.append("more than the device allows for one buffer")
     elif free:
@@ -279,12 +288,19 @@ def _free(log: StartupLog) -> int | None:
     free, total = log.budget.get("free_memory"), log.budget.get("gpu_memory")
     if log.refusal and log.refusal.taken:
         return total.bytes - log.refusal.taken if total else None
+    if log.refusal and log.refusal.kind == "occupied" and log.refusal.free:
+        return log.refusal.free.bytes
     # vLLM prints it without a unit, before "/total GiB"
     return int(free.number * GIB) if free else None
 
 
 def _taken_by_others(log: StartupLog) -> str:
     free, total = _free(log), log.budget.get("gpu_memory")
+    if log.refusal and log.refusal.kind == "occupied" and log.refusal.free and log.refusal.tried:
+        least_free, more = _size(log.refusal.free.bytes), _size(log.refusal.tried.bytes)
+        if log.refusal.where:
+            return f"Other processes released memory during the start: {least_free} were free, then {more}"
+        return f"The free memory of the GPUs is unequal: {least_free} are free on one, {more} on another"
     if free is None or total is None or free >= total.bytes:
         return _TAKEN.removesuffix(".")
     sizes = f"{_size(total.bytes - free)} of the GPU's {_size(total.bytes)}: {_size(free)} are free"
@@ -471,8 +487,6 @@ def _excess(estimate: FitResult, log: StartupLog, available: int | None) -> int 
 def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diagnosis:
     """Return what starts when the other processes end, and what starts beside them with the share that is free."""
     free, reason = _free(log), _taken_by_others(log)
-    if free is None or f"{reason}." == _TAKEN:
-        return Diagnosis(refusal.line, "memory_taken", _TAKEN)
     found = Diagnosis(refusal.line, "memory_taken", f"{reason}.", None, free)
     if estimate.verdict != "fits":
         note = "End the other processes first: the changes are computed with their memory free."
@@ -488,7 +502,7 @@ def _occupied(estimate: FitResult, log: StartupLog, refusal: LogRefusal) -> Diag
         note = f"End the other processes, or give {engine.title} the share that is free: {option}."
         return found._replace(changes=(Suggestion(words, option, result), ended), notes=(note,))
     needed, weights = int(result.needed), int(result.budget.weights.total) if result.budget.weights else 0
-    if weights >= free:
+    if weights >= (free or 0):
         needed, reason = weights, f"{reason}, and the weights alone need {_size(weights)}"
     else:
         room = _size(max(0, result.budget.room()))

@@ -52,8 +52,8 @@ class Llamacpp(Engine[LlamacppArgs]):
     runs_on_cpu = True
     loads_towers = False  # a file of its own, --mmproj
     log_signs = re.compile(
-        r"llama_|load_tensors|print_info|ggml_|llm_load_|sched_reserve|llama-server|msg=.?kv cache|ollama|llama runner"
-        r"|more system memory"
+        r"llama_|load_tensors|print_info|ggml[_-]|llm_load_|sched_reserve|llama-server|msg=.?kv cache|ollama"
+        r"|llama runner|more system memory|memory layout cannot"
     )
     # A GGUF file may have its output matrix quantized, which the estimate has in 16 bits: 7,670 MiB of Qwen3-8B in Q8_0
     # instead of 8,220.

@@ -42,7 +42,7 @@ _FAILED_LINE = re.compile(
     r"|Device memory allocation of size \d{1,18} failed|(?:CUDA|ROCm) error: out of memory"
     r"|kIOGPUCommandBufferCallbackErrorOutOfMemory|command buffer \d{1,6} failed with status 5"
     r"|model requires more system memory \((?P<needed>\d{1,9}(?:\.\d{1,9})?) GiB\) than is available"
-    r" \((?P<available>\d{1,9}(?:\.\d{1,9})?) GiB\)"
+    r" \((?P<available>\d{1,9}(?:\.\d{1,9})?) GiB\)|(?P<layout>memory layout cannot be allocated)"
 )
 _HOST_BUFFER = re.compile(r"allocate (?:CPU|\w{1,20}_Host) buffer|backend_cpu_buffer|more system memory")
 _ONE_BUFFER = re.compile(r"exceeds device (?:memory allocation|buffer) ?\w{0,8} limit")
@@ -63,7 +63,7 @@ _OUTCOME = re.compile(
 _RELEVANT = re.compile(
     r"llama_|load_tensors|print_info|llm_load|ggml_|sched_reserve|build|version|alloc_tensor|failed|Device "
     r"|general\.name|msg=|draft (?:context|model)|n_parallel|MiB free|error: out of memory|kIOGPU|system memory"
-    r"|llama-|fit_params|params_fit|--[a-z]"
+    r"|llama-|fit_params|params_fit|--[a-z]|memory layout"
 )
 _TRIAL = re.compile(r"model buffer size = +0\.00 MiB")
 """A line of the fitting pass (common_params_fit_impl), which loads no tensors: it is repeated for every attempt."""
@@ -114,7 +114,7 @@ _TYPE_IN_NAME = re.compile(r"[-.](\w{2,8})(?:-\d{5}-of-\d{5})?\.gguf\b")
 _BITS_PER_WEIGHT = re.compile(r"(?:file|model) size += [^(]{1,40}\((\d{1,2}\.\d{1,3}) BPW\)")
 _WEIGHTS = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
 """Types that stand for one without a rule, as IQ3_S mix: the widest that has no more bits per weight."""
-_OFFLOADED = re.compile(r"offloaded (\d{1,6})/\d{1,6} layers to GPU|GPULayers:(\d{1,6})\[")
+_OFFLOADED = re.compile(r"offloaded (\d{1,6})/\d{1,6} layers to GPU|GPULayers:(\d{1,6})\[|num_gpu = (\d{1,6})")
 _DEVICE = re.compile(
     r"Device 0: ([^,]{1,80}), (?:compute capability|gfx)|using device \S{1,40} \(([^)]{1,80})\)"
     r"|\b(?:CUDA|ROCm|Vulkan|SYCL|MTL)0 ?: (.{1,80}?) \(\d{1,9} MiB, \d"
@@ -123,6 +123,7 @@ _DEVICE = re.compile(
 _DEVICES = re.compile(r"found (\d{1,3}) (?:CUDA|ROCm|HIP|Vulkan|SYCL) devices")
 _FREE = re.compile(
     r"using device (?P<name>\S{1,40}) \([^)]{1,80}\)[^-]{0,60}- (?P<free>\d{1,9}(?:\.\d{1,9})?) MiB free"
+    r'|msg="gpu memory" id=(?P<id>\S{1,80}) library=\S{1,20} available="(?P<available>\d{1,6}\.\d) GiB"'
     r"|\b(?P<listed>(?:CUDA|ROCm|Vulkan|SYCL|MTL)\d{1,3}) ?: .{1,90}? \(\d{1,9} MiB, (?P<rest>\d{1,9}) MiB free\)"
 )
 """What is free on each device, when it is used, or as newer builds list them (device_info, --list-devices)."""
@@ -147,7 +148,7 @@ _TRIED = re.compile(
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB}
 _OLLAMA = r'msg="NAME" device=(\w{1,20}) size="(\d{1,9}(?:\.\d{1,9})?) (B|[KMG]iB)"'
 """A size on a device in the log of Ollama's own engine, with one decimal."""
-_OLLAMA_SIGN = re.compile(r"(?i)ollama|llama runner|source=\w{1,40}\.go:|more system memory")
+_OLLAMA_SIGN = re.compile(r"(?i)ollama|llama runner|source=\w{1,40}\.go:|more system memory|memory layout cannot")
 _OLLAMA_REQUEST = re.compile(
     r"Parallel:(?P<batch>\d{1,6}) .{0,200}?FlashAttention:(?P<flash_attn>\w{1,12}) KvSize:(?P<n_ctx>\d{1,12})"
     r"(?: KvCacheType:(?P<kv_dtype>[a-z]\w{1,20}))?"
@@ -243,11 +244,15 @@ def _free_memory(text: str) -> dict[str, Printed]:
     Every pass prints it, and the draft model when the model has its memory already: the first line counts.
     """
     free = {
-        match["name"] or match["listed"]: Printed(match["free"] or match["rest"], match[0], MIB)
-        for match in reversed([*_FREE.finditer(text)])
+        match["name"] or match["listed"] or match["id"]: _free_of(match) for match in reversed([*_FREE.finditer(text)])
     }
     projected = _PROJECTED.search(text)
     return free or ({"": Printed(projected[2], projected[0], MIB)} if projected else {})
+
+
+def _free_of(match: re.Match[str]) -> Printed:
+    in_gib = match["available"]
+    return Printed(in_gib, match[0], GIB) if in_gib else Printed(match["free"] or match["rest"], match[0], MIB)
 
 
 def _without_trials(lines: list[str]) -> list[str]:
@@ -327,7 +332,7 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
         settings["context"] = str(max(1, n_ctx // slots))
         settings["batch"] = str(slots)
     for offloaded in _OFFLOADED.finditer(text):  # the last attempt counts
-        settings["n_gpu_layers"] = offloaded[1] or offloaded[2]
+        settings["n_gpu_layers"] = offloaded[offloaded.lastindex or 1]
     return settings | _weights_dtype(text)
 
 
@@ -377,11 +382,14 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
     elif size:
         in_mib = size[1] or size[2]
         tried = Printed(in_mib, size[0], MIB) if in_mib else Printed(size[3] or size[4], size[0])
-    # Vulkan's line alone does not say what it was for
-    where = "compute" if logged else "" if match[0].startswith("Device memory") else "weights"
+    # Vulkan's line alone, and that of CUDA's pool, do not say what it was for
+    is_open = match[0].startswith("Device memory") or match[0].endswith("error: out of memory")
+    where = "compute" if logged else "" if is_open else "weights"
     after = text[match.start() : match.start() + 2000]
     around = text[max(0, match.start() - 200) : match.start()] + after
-    if _HOST_BUFFER.search(around):
+    if match["layout"]:
+        where = "fit"
+    elif _HOST_BUFFER.search(around):
         where = "host"
     elif ready:
         where = "serving"

@@ -52,7 +52,7 @@ class Sglang(Engine[SglangArgs]):
     disk_tip = "add SGLang's --hicache-storage-backend file"
     log_signs = re.compile(
         r"sglang|ServerArgs\(|KV Cache is allocated|Load weight (?:begin|end)|max_total_num_tokens=|Memory pool end"
-        r"|mem.fraction.static|Mamba Cache is allocated|Decode batch"
+        r"|mem.fraction.static|Mamba Cache is allocated|Decode batch|derived context_length|capacity is unbalanced"
     )
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)

@@ -19,6 +19,7 @@ from ..startup_log import (
     COUNT,
     OUT_OF_MEMORY,
     SIZES,
+    TOO_LONG,
     Advice,
     LogChecks,
     LogMemory,
@@ -28,6 +29,7 @@ from ..startup_log import (
     busiest,
     first,
     for_load,
+    for_the_models_context,
     gib,
     in_calls,
     larger_share,
@@ -43,6 +45,7 @@ from ..startup_log import (
     read_weights_dtype,
     size_checks,
     smaller_share,
+    too_long,
     torch_out_of_memory,
     without_load,
 )
@@ -58,7 +61,15 @@ _NO_MEMORY = (
     r"Not enough memory[.;,]? Please try to increase --mem-fraction-static"
     r"|Loaded weights leave no GPU memory for the KV cache|Not enough GPU memory for hybrid"
 )
-_OUTCOME = re.compile(rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}")
+_UNBALANCED = re.compile(
+    r"The memory capacity is unbalanced\.(?: Some .{1,60}processes\.)?(?: \w{1,40}_memory=(\d{1,6}(?:\.\d{1,20})?), "
+    r"\w{1,40}_memory=(\d{1,6}(?:\.\d{1,20})?))?"
+)
+"""The least that is free on a GPU, and what is free on the one that says so."""
+_UNBALANCED_CHECK = "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"
+_OUTCOME = re.compile(
+    rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}|{_UNBALANCED.pattern}|{TOO_LONG.pattern}"
+)
 _STAGES = {
     "graphs": re.compile(in_calls("init_cuda_graphs|capture_one_batch_size") + r"|Capture cuda graph failed"),
     "pool": re.compile(in_calls("init_memory_pool|_create_buffers")),
@@ -67,7 +78,7 @@ _STAGES = {
 """Functions of SGLang in the traceback of an allocation that failed."""
 _RELEVANT = re.compile(
     r"server_args|ServerArgs|weight|[Mm]emory|mem |mem=|[Cc]ache|DSV4|cuda graph|max_total_num_tokens|version|sglang"
-    r"|[MG]iB|, in |--[a-z]"
+    r"|[MG]iB|, in |--[a-z]|User-specified|CUBLAS"
 )
 
 
@@ -257,8 +268,14 @@ def _sizes(figures: dict[str, Printed], prefix: str, labels: dict[str, str], tex
 def _refusal(text: str, *, started: bool) -> LogRefusal | None:
     if failed := torch_out_of_memory(text, "graphs" if started else "", _STAGES):
         return failed
-    match = re.search(_NO_MEMORY, text)
-    return LogRefusal("no_memory", match[0]) if match and not started else None
+    if started:
+        return None
+    if match := re.search(_NO_MEMORY, text):
+        return LogRefusal("no_memory", match[0])
+    if match := _UNBALANCED.search(text):
+        free, more = (Printed(match[i], match[0], GIB) if match[i] else None for i in (1, 2))
+        return LogRefusal("occupied", match[0], more, free)
+    return too_long(text)
 
 
 def _with_whole_share(settings: dict[str, str], version: str | None, text: str) -> dict[str, str]:
@@ -368,6 +385,11 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     if refusal.kind == "overloaded":
         larger = larger_share(log, _SHARE_OPTION, "0.92", 0)
         return for_load(log, "--max-running-requests", "fp8_e4m3", *larger, Advice("more GPUs", fewer_weights.option))
+    if refusal.kind == "occupied":
+        return (Advice("start with the least of them, if the GPUs differ", f"{_UNBALANCED_CHECK}=0"),)
+    if refusal.kind == "too_long":
+        variable = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"
+        return for_the_models_context(refusal, "--context-length", variable)
     if refusal.kind == "no_memory":
         return (*larger_share(log, _SHARE_OPTION, "0.92", _least_share(log)), fewer_weights)
     smaller = smaller_share(log, _SHARE_OPTION, "0.75")

@@ -19,6 +19,7 @@ from ..base import CacheLayout
 from ..startup_log import (
     COUNT,
     OUT_OF_MEMORY,
+    TOO_LONG,
     Advice,
     LogChecks,
     LogMemory,
@@ -28,6 +29,7 @@ from ..startup_log import (
     busiest,
     first,
     for_load,
+    for_the_models_context,
     gib,
     in_calls,
     larger_share,
@@ -42,6 +44,7 @@ from ..startup_log import (
     read_settings,
     read_weights_dtype,
     smaller_share,
+    too_long,
     torch_out_of_memory,
     without_load,
 )
@@ -60,7 +63,7 @@ _LABELS = {
 _DECIMAL = r"(\d{1,12}(?:\.\d{1,9})?)"
 _ENGINE = re.compile(r"Initializing an? (?:(?P<engine>V[01]) )?LLM engine \(v(?P<version>\d{1,6}(?:\.\d{1,6})+)")
 _BANNER = re.compile(r"vLLM API server version v?(\d{1,6}(?:\.\d{1,6})+)")
-_ANY_VERSION = re.compile(r"\bversion v?(\d{1,6}(?:\.\d{1,6})+)")
+_ANY_VERSION = re.compile(r"(?<!NCCL )\bversion v?(\d{1,6}(?:\.\d{1,6})+)")
 _MODEL = re.compile(r"\bmodel='([^']{1,4096})'|'model(?:_tag)?': '([^']{1,4096})'")
 _OTHER_MODEL = re.compile(
     r"Starting to load model ([^\s<'`]{1,4096}?)\.\.\.|vllm serve ([^\s<'`-][^\s<'`]{0,4095})"
@@ -75,6 +78,10 @@ _RANKS = re.compile(r"\bworld_size=(\d{1,6}) rank=\d")
 _START = re.compile(r"non-default args:|vLLM API server version|Initializing an? (?:V[01] )?LLM engine")
 _NO_MEMORY = r"No available memory for the cache blocks"
 _OCCUPIED = r"is less than desired GPU memory utilization|\) < desired utilization"
+_RELEASED = re.compile(
+    rf"Error in memory profiling\. Initial free memory {_DECIMAL} GiB, current free memory {_DECIMAL} GiB"
+)
+"""Other processes released memory while vLLM measured its own."""
 _TOO_MANY = rf"max_num_seqs \({COUNT}\) exceeds available Mamba cache blocks \({COUNT}\)"
 """A decode step's sequences have a block of states each (v1/worker/gpu_model_runner.py)."""
 _CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
@@ -90,7 +97,7 @@ _HUGE = 64 * GIB
 """Bytes of an allocation that only the attention of an image of many patches asks for."""
 _OUTCOME = re.compile(
     rf"KV cache size: \d|# \w+ blocks: \d|KV cache is needed|{_TOO_LONG}|{_TOO_MANY}|{_NO_MEMORY}|{_OCCUPIED}"
-    rf"|{OUT_OF_MEMORY}"
+    rf"|{OUT_OF_MEMORY}|{_RELEASED.pattern}|{TOO_LONG.pattern}"
 )
 _STAGES = {
     "encoder": re.compile(in_calls(r"get_multimodal_embeddings|embed_multimodal|vit_\w{1,40}|vision_\w{1,40}")),
@@ -111,7 +118,7 @@ _STAGES = {
 _RELEVANT = re.compile(
     r"engine|version|args|KV|kv_|max_|max seq|model|parallel|block|padding|prefix|dtype|world_size|GiB|MiB"
     r"|[Mm]emory|Maximum concurrency|tokens per request| GB\b|, in |--[a-z]|sampl(?:er|ing)"
-    r"|Compiling a graph|Directly load"
+    r"|Compiling a graph|Directly load|CUBLAS"
 )
 """Words of which every line that is read contains at least one. Other lines are skipped, because logs can be long."""
 _AVAILABLE = gib(
@@ -306,6 +313,9 @@ def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) ->
     started = any(logged[name].number > 0 for name in ("kv_tokens", "concurrency") if name in logged)
     if "kv_bytes_per_sequence" in logged and not started:
         return LogRefusal("too_small", logged["kv_bytes_per_sequence"].line)
+    if released := _RELEASED.search(text):
+        before, after = (Printed(released[i], released[0], GIB) for i in (1, 2))
+        return LogRefusal("occupied", released[0], after, before, "profile")
     if too_many := re.search(_TOO_MANY, text):
         asked, blocks = (Printed(number.replace(",", ""), too_many[0]) for number in too_many.groups())
         return LogRefusal("too_many_sequences", too_many[0], asked, blocks)
@@ -319,7 +329,7 @@ def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) ->
     empty = re.search(_NO_MEMORY, text)
     none_left = next((figure.line for figure in available if figure.number <= 0), None)
     message = empty[0] if empty else none_left
-    return LogRefusal("no_memory", message) if message else None
+    return LogRefusal("no_memory", message) if message else too_long(text)
 
 
 # The figures beside the predicted ones
@@ -412,8 +422,9 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     refusal = log.refusal
     if refusal is None or refusal.kind == "occupied":
         return ()
-    if refusal.kind == "out_of_memory":
-        return _for_an_allocation(log, refusal)
+    if refusal.kind in ("out_of_memory", "too_long"):
+        longer = for_the_models_context(refusal, "--max-model-len", "VLLM_ALLOW_LONG_MAX_MODEL_LEN")
+        return longer if refusal.kind == "too_long" else _for_an_allocation(log, refusal)
     if refusal.kind == "too_many_sequences" and refusal.free:
         words = "as many sequences as the cache has blocks of states for"
         return (Advice(words, f"--max-num-seqs {int(refusal.free.number)}", True), *_larger_share(log))
