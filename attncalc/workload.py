@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Phase = Literal["prefill", "decode", "train"]
-Recompute = Literal["none", "selective", "full"]
-"""What the backward pass computes again: nothing, QK and PV, or whole layers."""
+Recompute = Literal["none", "selective", "op", "full"]
+"""What the backward pass computes again: nothing, QK and PV, all but every second matmul and fused attention
+(torchtitan's selective_ac_option = "op"), or whole layers."""
 
 
 class Mask(NamedTuple):

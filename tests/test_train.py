@@ -16,7 +16,7 @@ from attncalc.api.train_request import read_train_request
 from attncalc.attention.mamba import Mamba, Mamba2
 from attncalc.attention.saved import Forward
 from attncalc.cost.params import params
-from attncalc.cost.training.fits import changes, largest_batch, longest_context, train_result
+from attncalc.cost.training.fits import changes, largest_batch, longest_context, reserved, train_result
 from attncalc.cost.training.param_tensor import ParamTensor
 from attncalc.cost.training.setup import Lora, Training
 from attncalc.cost.training.states import states
@@ -151,6 +151,58 @@ def test_a_layer_with_adapters_keeps_more_with_some_options(options: dict[str, A
     with_options: Any = {**base, **options}
     more, less = (layer_bytes(read_train_request("llama3-8b", found).run) for found in (with_options, base))
     assert more - less == 2048 * bytes_per_token
+
+
+@each(
+    ("compiled", "elements"),
+    # the input, q, v, the kernel's output, and the outputs of gate and down, which a compiler drops
+    [(False, 4096 + 4096 + 1024 + 4096 + 14336 + 4096), (True, 4096 + 4096 + 1024 + 4096 + 14336)],
+)
+def test_recomputation_of_ops_keeps_every_second_matmul(compiled: bool, elements: int) -> None:
+    run = run_of("llama3-8b", 2, 1024, "op", dtype="bf16", compiled=compiled)
+    assert layer_bytes(run) == 2 * 1024 * 2 * elements
+    assert most_loaded(run).allocated == most_loaded(run, plain=True).allocated
+
+
+def test_a_compiled_loss_holds_logits_and_one_gradient_in_16_bits() -> None:
+    full, compiled = (
+        most_loaded(run_of("llama3-8b", 4, 8192, "full", dtype="bf16", loss=loss), plain=True)
+        for loss in ("full", "compiled")
+    )
+    assert full.allocated - compiled.allocated == 4 * 8192 * 128256 * (3 * 4 - 2 * 2)
+
+
+def test_fsdp_keeps_the_gathered_input_of_tensor_parallel_matrices() -> None:
+    fields: dict[str, Any] = {"dtype": "bf16", "gpus": 4, "tp": 2, "sequence_parallel": True, "zero": 3}
+    torch, megatron = (layer_bytes(run_of("llama3-8b", 1, 1024, master=master, **fields)) for master in (False, True))
+    assert torch - megatron == 1024 * 2 * (4096 + 4096) // 2  # half of the inputs of attention and MLP
+
+
+@each(("sequence_parallel", "gradients"), [(True, 3), (False, 2)])
+def test_loss_parallel_holds_the_probabilities_too(sequence_parallel: bool, gradients: int) -> None:
+    fields: dict[str, Any] = {"gpus": 4, "tp": 2, "zero": 3, "master": False, "dtype": "bf16"}
+    run = run_of("llama3-8b", 1, 1024, sequence_parallel=sequence_parallel, **fields)
+    loss = next(moment for moment in most_loaded(run).moments if moment.name == "backward pass of the loss")
+    (temporary,) = (int(held.size) for held in loss.held if held.name == "temporary")
+    assert temporary == 1024 * 128256 // 2 * 4 * gradients
+
+
+def test_fsdp_and_freed_logits_take_memory_that_is_not_allocated_at_the_peak() -> None:
+    run = run_of("llama3-8b", 1, 8192, "full", dtype="bf16", gpus=8, zero=3, master=False, grad_dtype="fp32")
+    budget = most_loaded(run, plain=True)
+    assert budget.peak.name == "backward pass of the loss"
+    assert budget.cached.logits == 8192 * 128256 * 2
+    # gathered embedding, head and a layer, and the shards of all gradients
+    gathered = 2 * 128256 * 4096 + (int(params(load("llama3-8b")).total) - 2 * 128256 * 4096) // 32
+    assert budget.cached.streams == pytest.approx(2 * gathered + int(budget.states.gradients), rel=1e-4)
+    low, expected, high = reserved(run, 10**9, 1, budget.cached)
+    assert (low, expected, high) == (10**9, 1.03e9 + sum(budget.cached), 1.11e9 + budget.cached.streams)
+
+
+def test_selective_recomputation_without_scores_is_a_warning(ask: Ask) -> None:
+    warning = "warning: flash attention keeps no scores that --recompute selective would drop"
+    assert warning in " ".join(ask("train", "gpt2", "--recompute", "selective").out.split())
+    assert "would drop" not in ask("train", "gpt2", "--recompute", "selective", "--kernel", "eager").out
 
 
 def test_int8_weights_have_an_fp32_scale_per_row() -> None:

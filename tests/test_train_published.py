@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 from tables import each
 from training_runs import (
+    ON_A_GPU,
     PUBLISHED,
     Measured,
     fitcheck_runs,
@@ -22,7 +23,7 @@ from attncalc.cost.params import params
 from attncalc.cost.training.fits import reserved, train_result
 from attncalc.cost.training.setup import Training
 from attncalc.cost.training.states import states
-from attncalc.cost.training.step import stage_budget
+from attncalc.cost.training.step import Cached, stage_budget
 
 
 def test_measured_lora_runs_are_within_1_5_percent_and_on_average_within_0_4() -> None:
@@ -40,6 +41,16 @@ def test_runs_on_an_h200_are_within_0_2_percent() -> None:
     assert {run.name: run.error for run in runs if not -0.0005 < run.error < 0.002} == {}
 
 
+def test_what_is_reserved_is_nearer_with_the_logits_that_are_freed() -> None:
+    # the 86 runs without a limit of memory: 5.2 % off on average without them
+    with_logits, without = [], []
+    for row, run in zip(ON_A_GPU["runs"], runs_on_a_gpu(), strict=True):
+        with_logits.append(abs(run.reserved / row["reserved"] - 1))
+        without.append(abs(1.03 * run.predicted / row["reserved"] - 1))
+    assert sum(with_logits) / 86 < 0.041
+    assert sum(without) / 86 > 0.05
+
+
 def test_the_least_memory_of_a_run_is_in_the_range_of_the_allocator() -> None:
     # set_per_process_memory_fraction limits what is reserved; the batches of a run have one length
     found = list(least_memory())
@@ -49,9 +60,9 @@ def test_the_least_memory_of_a_run_is_in_the_range_of_the_allocator() -> None:
 
 def test_a_large_tensor_or_expandable_segments_change_the_range() -> None:
     run = Training(load("llama2-7b"), Workload.train(1, 128))
-    assert reserved(run, 1000, 10) == (1000, 1030, 1110)
-    assert reserved(run, 1000, 200) == (1000, 1030, 1050 + 240)
-    assert reserved(dataclasses.replace(run, expandable=True), 1000, 200) == (1000, 1020, 1090)
+    assert reserved(run, 1000, 10, Cached()) == (1000, 1030, 1110)
+    assert reserved(run, 1000, 200, Cached()) == (1000, 1030, 1050 + 240)
+    assert reserved(dataclasses.replace(run, expandable=True), 1000, 200, Cached()) == (1000, 1020, 1090)
 
 
 def test_41_of_57_held_out_runs_on_an_h200_were_within_0_1_percent() -> None:

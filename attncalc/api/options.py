@@ -258,7 +258,8 @@ class TrainingOptions(TypedDict, total=False):
             "--recompute",
             also=("--recompute-granularity", "--ac", "--activation-checkpoint-mode"),
             parse=choice(*get_args(Recompute)),
-            help="What the backward pass recomputes: none, selective (QK and PV) or full (layers). Default: none.",
+            help="What the backward pass recomputes: none, selective (QK and PV), op (every second matmul, as in "
+            "torchtitan) or full (layers). Default: none.",
         ),
     ]
 

@@ -228,7 +228,7 @@ class MemoryOptions(TrainingOptions, total=False):
         Option(
             "--loss",
             parse=choice(*get_args(Loss), liger="fused", cce="fused"),
-            help="Cross-entropy: full, chunked (8 chunks) or fused with the head. Default: full.",
+            help="Cross-entropy: full, compiled, chunked (8 chunks) or fused with the head. Default: full.",
         ),
     ]
     hold_logits: Annotated[

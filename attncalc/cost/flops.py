@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..attention.kind import MULTIPLY_ADD
+from ..attention.grouped import Grouped
+from ..attention.kind import MULTIPLY_ADD, Matrix
+from ..errors import NotSupportedError
 from ..model import Layers, ModelSpec, Stack
 from ..quantity import Quantity, named, quantity, summed
 from ..records import NamedTuple
@@ -26,6 +28,7 @@ TRAIN_RULE = "training = 3 x the forward pass: the backward pass of a matmul is 
 RECOMPUTE_RULES: dict[Recompute, str] = {
     "none": "nothing is recomputed",
     "selective": "QK and PV are computed once more (selective recomputation)",
+    "op": "every second matmul of a layer is computed once more (torchtitan's selective_ac_option = op)",
     "full": "the forward pass of the layers is computed once more (full recomputation)",
 }
 
@@ -183,8 +186,11 @@ def _layer_flops(model: ModelSpec, stack: Stack, layers: Layers, workload: Workl
     layer_passes = passes(workload) * layers.count
     of_projections, of_mlp = projections(model, stack, layers, workload), _mlp(stack, layers, workload)
     exact, dense = scores(stack, layers, workload), scores(stack, layers, workload, dense=True)
-    repeated = [of_projections, of_mlp] if workload.recompute == "full" else []
-    repeated_scores = layers.count if workload.recompute != "none" else 0
+    repeated, repeated_scores = ([of_projections, of_mlp] if workload.recompute == "full" else []), 1
+    if workload.recompute == "op":
+        _, again = matmuls_of_op(stack, layers)
+        repeated, repeated_scores = [MULTIPLY_ADD * query_tokens(stack, workload) * matmul_weights(again)], 0
+    times = layers.count if workload.recompute != "none" else 0
     return LayerFlops(
         group=group_name(model, stack, layers),
         layers=layers,
@@ -193,9 +199,28 @@ def _layer_flops(model: ModelSpec, stack: Stack, layers: Layers, workload: Workl
         scores_dense=quantity(layer_passes * dense),
         qk_dense=quantity(layer_passes * qk_dense(stack, layers, workload)),
         mlp=quantity(layer_passes * of_mlp),
-        recomputation=quantity(repeated_scores * summed([*repeated, exact])),
-        recomputation_dense=quantity(repeated_scores * summed([*repeated, dense])),
+        recomputation=quantity(times * summed([*repeated, *[exact] * repeated_scores])),
+        recomputation_dense=quantity(times * summed([*repeated, *[dense] * repeated_scores])),
     )
+
+
+def matmuls_of_op(stack: Stack, layers: Layers) -> tuple[tuple[Matrix, ...], tuple[Matrix, ...]]:
+    """Return the matmuls whose outputs --recompute op keeps, and those that it computes again: every second one.
+
+    Source: torchtitan/models/llama3/infra/parallelize.py, _apply_ac_to_transformer_block.
+
+    Raises NotSupportedError for layers whose matmuls torchtitan's class has in another order, or not as aten.mm.
+    """
+    mlp = layers.mlp
+    if not isinstance(layers.attention, Grouped) or layers.cross or mlp is None or mlp.n_experts is not None:
+        raise NotSupportedError(
+            f"--recompute op does not support {layers.attention.label} with this MLP: it is known for attention with "
+            "q, k and v and dense MLPs",
+            "give --recompute full",
+        )
+    matrices = [*layers.attention.matrices(stack.d_model, stack.d_model), *mlp.expert(stack.d_model)]
+    multiplied = tuple(matrix for matrix in matrices if matrix.applied_to)
+    return multiplied[::2], multiplied[1::2]
 
 
 def query_tokens(stack: Stack, workload: Workload) -> int:

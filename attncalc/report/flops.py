@@ -47,7 +47,9 @@ FIGURES = FigureRows(
     flops_mlp=FigureRow("MLP", FLOP, "the MLPs"),
     flops_head=FigureRow("head", FLOP, "the lm head"),
     flops_recomputation=FigureRow(
-        "recomputation", FLOP, "what '--recompute' adds: a second forward pass of the layers, or of QK and PV"
+        "recomputation",
+        FLOP,
+        "what '--recompute' adds: a second forward pass of layers, of some matmuls, or of QK and PV",
     ),
     flops_6nd=FigureRow(
         "6 N D", FLOP, "6 x the parameters that a token uses, with the embedding, x tokens", _ONLY_TRAINING

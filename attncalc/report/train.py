@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from ..cost.training.activations import has_windows
 from ..cost.training.classes import class_math, saves_more
 from ..cost.training.fits import Change, TrainResult, overhead, reserved, stage_sizes
 from ..cost.training.setup import Training
+from ..cost.training.step import Cached
 from ..cost.training.work import Duration, Work
 from ..hardware import Gpu
 from ..model import plural
 from ..quantity import Quantity, named, quantity, symbol, total
 from ..records import NamedTuple
 from ..units import BYTES, FLOP, GIB, NO_UNIT, PARAMS, SECONDS, TOKENS, count, human
+from ..workload import Recompute
 from .bar import gib, gib_range
 from .figures import SUM, FigureRow, FigureRows, ratio_row
 from .fit import VERDICTS
@@ -167,7 +169,11 @@ def train_figures(of: Answer) -> tuple[Figure, ...]:
     )
     extra = overhead(run)
     largest = symbol("largest_tensor", budget.largest, "bytes of the largest tensor")
-    reserves = reserved(run, named(allocated, "allocated", "bytes allocated at the peak"), largest)
+    cached = Cached(
+        named(budget.cached.logits, "freed_logits", "bytes of logits in 16 bits, which the allocator holds when freed"),
+        named(budget.cached.streams, "streams", "bytes of FSDP's buffers and gradients in streams of their own"),
+    )
+    reserves = reserved(run, named(allocated, "allocated", "bytes allocated at the peak"), largest, cached)
     needed = [
         quantity(size + symbol("context", outside, "bytes of CUDA context and NCCL"))
         for size, outside in zip(reserves, extra, strict=True)
@@ -477,6 +483,11 @@ def _weights_notes(run: Training) -> Iterator[str]:
 
 def _kernel_warnings(run: Training) -> Iterator[str]:
     """Yield why transformers runs another kernel than the one that is counted, or than SDPA's."""
+    if run.workload.recompute == "selective" and run.kernel not in ("math", "eager"):
+        yield (
+            f"warning: {run.kernel} attention keeps no scores that --recompute selective would drop. torchtitan's "
+            "selective is --recompute op."
+        )
     if not class_math(run.model.model_type).has_sdpa:
         yield (
             "warning: transformers runs this class without SDPA: eager attention is its default. --kernel flash counts "
@@ -579,7 +590,7 @@ def schema() -> dict[str, Any]:
                 "the other settings",
                 {
                     "kernel": p.text("the attention kernel"),
-                    "recompute": p.choice("what is recomputed", "none", "selective", "full"),
+                    "recompute": p.choice("what is recomputed", *get_args(Recompute)),
                     "loss": p.text("how the loss is computed"),
                     "compile": p.flag("whether element-wise operations are fused"),
                     "optimizer": p.text("the optimizer"),

@@ -15,6 +15,7 @@ from ...attention.saved import (
     INT64,
     MASK,
     Forward,
+    Part,
     SavedTensor,
     matrix_input,
     norm_tensors,
@@ -26,6 +27,7 @@ from ...quantity import Quantity, quantity, summed, symbol, symbol_like, total
 from ...records import NamedTuple
 from ...units import dtype
 from ..common import group_name
+from ..flops import matmuls_of_op
 from .classes import class_math
 from .mlp import mlp_tensors
 from .param_tensor import ParamTensor
@@ -109,7 +111,7 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
         saved = tuple(_reduced(run, f, _layer_saved(run, stack, group, params, f, source)))
         hidden = f.bytes * f.tokens * f.d_model
         name = group_name(model, stack, group)
-        layers.append(LayerSaved(name, group, saved, tuple(_kept(run, f, saved)), params, hidden))
+        layers.append(LayerSaved(name, group, saved, tuple(_kept(run, f, stack, group, saved)), params, hidden))
     for stack in model.stacks:
         f = forward(stack)
         outside += _reduced(run, f, _outside(run, stage, model, stack, f))
@@ -249,7 +251,7 @@ def _of_the_head(run: Training, model: ModelSpec, stack: Stack, f: Forward) -> I
         vocabulary = model.vocab_size or 0
         if run.autocasts:
             yield SavedTensor("cast weights of the head", "autocast", f.bytes * vocabulary * model.table_width, "head")
-        if f.math.caps_logits and run.loss == "full":
+        if f.math.caps_logits and run.loss in ("full", "compiled"):
             size = f.bytes * f.tokens * vocabulary
             yield SavedTensor("tanh of the logits", "the softcap", size, "head", is_pointwise=True)
     elif stack.input == "source":
@@ -284,20 +286,55 @@ def _cast(f: Forward, tensor: SavedTensor) -> Iterator[SavedTensor]:
 
 
 def _divided(run: Training, tensor: SavedTensor) -> SavedTensor:
-    if not (run.sequence_parallel and tensor.is_replicated):
+    """Return a tensor as sequence parallelism divides it.
+
+    torch, beside FSDP, keeps the gathered input of matrices (ColwiseParallel in torch/distributed/tensor/parallel);
+    Megatron keeps its own part, and gathers again (LinearWithGradAccumulationAndAsyncCommunication).
+    """
+    is_gathered = run.is_fsdp and tensor.input_of and not tensor.input_of[0].endswith("norm")
+    if not (run.sequence_parallel and tensor.is_replicated) or is_gathered:
         return tensor
     return tensor._replace(size=split(tensor.size, run.tp, "tp", "tensor-parallel devices"))
 
 
-def _kept(run: Training, f: Forward, tensors: Iterable[SavedTensor]) -> Iterator[SavedTensor]:
+def _kept(
+    run: Training, f: Forward, stack: Stack, layers: Layers, tensors: Iterable[SavedTensor]
+) -> Iterator[SavedTensor]:
     """Yield what stays until the layer's backward pass begins, by the recomputation."""
-    if run.workload.recompute == "full":
+    if run.workload.recompute in ("full", "op"):
         size = (FP32 if run.autocasts else f.bytes) * f.tokens * f.d_model
         yield _divided(run, SavedTensor("input of the layer", "recomputation", size, is_replicated=True))
+        if run.workload.recompute == "op":
+            yield from _kept_by_op(run, f, stack, layers, tensors)
         return
     for tensor in tensors:
         if not (run.workload.recompute == "selective" and tensor.is_score):
             yield tensor
+
+
+def _kept_by_op(
+    run: Training, f: Forward, stack: Stack, layers: Layers, tensors: Iterable[SavedTensor]
+) -> Iterator[SavedTensor]:
+    """Yield the outputs that torchtitan's _save_list keeps: of every second matmul, of attention, of reduce-scatters.
+
+    A compiler drops those of the last matmul, which no gradient needs.
+    """
+    saved = {tensor.name: tensor for tensor in tensors}
+    matmuls, _ = matmuls_of_op(stack, layers)
+    for matrix in matmuls:
+        part: Part = "mlp" if matrix.name in _OUTPUTS or matrix.name == "W_down" else "attention"
+        size = f.bytes * f.tokens * matrix.cols
+        if not (run.compiled and matrix.name == "W_down"):
+            output = SavedTensor(f"output of {matrix.name}", "recomputation", size, part)
+            yield saved.get(_OUTPUTS.get(matrix.name, ""), output)
+    yield from (saved[name] for name in ("output", "log-sum-exp") if name in saved)
+    for _ in range(0 if not run.sequence_parallel else 1 if run.compiled else 2):
+        scattered = SavedTensor("output of the reduce-scatter", "", f.bytes * f.tokens * f.d_model, is_replicated=True)
+        yield _divided(run, scattered)
+
+
+_OUTPUTS = {"W_gate": "gate", "W_up": "up"}
+"""Matrices of MLPs whose outputs layers save anyway, and how these are called."""
 
 
 def kept_parts(run: Training, saved: StageSaved) -> dict[str, Quantity]:

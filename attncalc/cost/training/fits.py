@@ -13,7 +13,7 @@ from ...search import first_true
 from ...units import GIB, MIB
 from .classes import class_math
 from .setup import Lora, Training
-from .step import StageBudget, budgets, most_loaded
+from .step import Cached, StageBudget, budgets, most_loaded
 
 Verdict = Literal["fits", "may_not_fit", "does_not_fit"]
 ALLOCATOR, EXPANDABLE = (100, 103, 111), (100, 102, 109)
@@ -67,19 +67,24 @@ def overhead(run: Training) -> tuple[int, int, int]:
     return low, expected, high
 
 
-def reserved(run: Training, allocated: int, largest: int) -> tuple[int, int, int]:
-    """Return the bytes that the allocator reserves: the least, the expected and the most."""
+def reserved(run: Training, allocated: int, largest: int, cached: Cached) -> tuple[int, int, int]:
+    """Return the bytes that the allocator reserves: the least, the expected and the most.
+
+    Short of memory, it frees blocks that it only holds, if nothing lies in their segments.
+    """
     low, expected, high = (allocated * percent // 100 for percent in (EXPANDABLE if run.expandable else ALLOCATOR))
     of_all, of_largest = AROUND_LARGEST
     if not run.expandable and of_all * int(allocated) + of_largest * int(largest) > ALLOCATOR[2] * int(allocated):
         high = (of_all * allocated + of_largest * largest) // 100
-    return low, expected, high
+    for more in filter(None, cached):
+        expected += more
+    return low, expected, high + cached.streams if cached.streams else high
 
 
 def train_result(run: Training, *, plain: bool = False) -> TrainResult:
     """Return whether a run fits on its GPUs."""
     budget = most_loaded(run, plain=plain)
-    reserves = reserved(run, budget.allocated, budget.largest)
+    reserves = reserved(run, budget.allocated, budget.largest, budget.cached)
     needed = [size + outside for size, outside in zip(reserves, overhead(run), strict=True)]
     verdict: Verdict | None = None
     if run.gpu:

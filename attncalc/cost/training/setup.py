@@ -18,7 +18,7 @@ from ...units import dtype
 from ...workload import Workload
 from .optimizers import OPTIMIZERS, Optimizer
 
-Loss = Literal["full", "chunked", "fused"]
+Loss = Literal["full", "compiled", "chunked", "fused"]
 Stepping = Literal["fused", "foreach", "loop"]
 CHUNKS = 8
 """Chunks of the logits of --loss chunked: torchtune's CEWithChunkedOutputLoss(num_output_chunks=8)."""

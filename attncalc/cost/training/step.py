@@ -25,6 +25,9 @@ DEEPSPEED_BUCKET, DEEPSPEED_LIVE, DEEPSPEED_GROUP = 500_000_000, 10**9, 10**9
 """Elements of DeepSpeed's reduce_bucket_size, max_live_parameters and sub_group_size (runtime/zero/config.py)."""
 
 
+LOSS, GRADIENTS = "backward pass of the loss", "gradients"
+
+
 class Held(NamedTuple):
     """Bytes that are held at a moment besides the states.
 
@@ -56,6 +59,18 @@ class StepMoment(NamedTuple):
         return sum(int(held.size) for held in self.held)
 
 
+class Cached(NamedTuple):
+    """Bytes that the caching allocator holds at the peak beside those that are allocated.
+
+    Attributes:
+        logits: the logits in 16 bits, which are freed before the loss is differentiated: no larger tensor fits there.
+        streams: what FSDP allocates in streams of its own at other moments, since streams share no memory.
+    """
+
+    logits: int = 0
+    streams: int = 0
+
+
 class StageBudget(NamedTuple):
     """The memory of one GPU of a stage at its peak.
 
@@ -66,6 +81,7 @@ class StageBudget(NamedTuple):
         activations: bytes of the activations of all micro-batches in flight, by part.
         workspaces: bytes of cuBLAS's workspaces.
         moments: the moments that may be the peak.
+        cached: what the allocator holds at the peak besides.
     """
 
     stage: Stage
@@ -74,11 +90,12 @@ class StageBudget(NamedTuple):
     activations: dict[str, Quantity]
     workspaces: Quantity
     moments: tuple[StepMoment, ...]
+    cached: Cached
 
     @property
     def peak(self) -> StepMoment:
         """Return the moment with the most bytes."""
-        return max(self.moments, key=lambda moment: moment.size)
+        return _peak(self.moments)
 
     @property
     def resident(self) -> int:
@@ -115,7 +132,29 @@ def stage_budget(run: Training, stage: Stage, *, plain: bool = False) -> StageBu
     in_flight = _in_flight(stage)
     parts = {part: quantity(in_flight(size)) for part, size in kept_parts(run, saved).items() if size}
     moments = tuple(_Moments(run, stage, model, held, saved, parts))
-    return StageBudget(stage, held, saved, parts, _workspaces(run), moments)
+    cached = _cached(run, model, held, saved, _peak(moments))
+    return StageBudget(stage, held, saved, parts, _workspaces(run), moments, cached)
+
+
+def _peak(moments: tuple[StepMoment, ...]) -> StepMoment:
+    return max(moments, key=lambda moment: moment.size)
+
+
+def _cached(run: Training, model: ModelSpec, held: States, saved: StageSaved, peak: StepMoment) -> Cached:
+    """Return what the allocator holds at the peak besides.
+
+    FSDP gathers into a buffer, which it copies to the weights, and reduces gradients in streams of their own
+    (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: foreach_all_gather, foreach_reduce).
+    """
+    size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
+    logits: int = 0
+    if peak.name == LOSS and run.loss == "full" and not run.holds_logits and dtype(run.dtype).bits == 16:
+        logits = saved.tokens * (model.vocab_size or 0) * size
+    if not _reduces_layers(run):
+        return Cached(logits)
+    gathered = symbol("N_gathered", held.outside + held.layer, "parameters of embedding, head and a layer")
+    later = held.gradients - total(h.size for h in peak.held if h.meaning == GRADIENTS)
+    return Cached(logits, gathered * size + later)
 
 
 def budgets(run: Training, *, plain: bool = False) -> tuple[StageBudget, ...]:
@@ -158,7 +197,7 @@ class _Moments:
     ) -> None:
         self.run, self.stage, self.model, self.held, self.saved = run, stage, model, held, saved
         self.kept = Held("activations", "activations kept for the backward pass", total(parts.values()))
-        self.grads = Held("gradients", "gradients", held.gradients)
+        self.grads = Held("gradients", GRADIENTS, held.gradients)
         self.always = (self.grads,) if run.accumulation > 1 else ()
         self.of_head = _head_gradients(run, stage, model, held)
         self.buffers = _communication(run, stage, held)
@@ -177,9 +216,9 @@ class _Moments:
         run, stepping = self.run, _stepping(self.run, self.held)
         if self.has_loss:
             # In chunks, the head has gradients of the first ones while the loss of another is differentiated.
-            with_loss = self.always or (() if run.loss == "full" else self.of_head)
+            with_loss = self.always or (() if run.loss in ("full", "compiled") else self.of_head)
             of_loss = (*with_loss, self.kept, *_loss(run, self.model, self.saved))
-            yield self._moment("backward pass of the loss", of_loss, self.buffers.loss)
+            yield self._moment(LOSS, of_loss, self.buffers.loss)
         before, at_embedding = self._embedding()
         yield from at_embedding
         for layer in self.saved.layers:
@@ -277,8 +316,10 @@ def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...
     """Return what the loss holds while it is differentiated.
 
     transformers (loss/loss_utils.py) converts logits to fp32. torch saves the log-probabilities, and computes two
-    gradients of that size: of the log-probabilities, and of the logits. In chunks, each chunk's logits stay in the
-    dtype of the activations. A fused loss computes the gradients of its input and of the head with the loss, and
+    gradients of that size: of the log-probabilities, and of the logits. loss_parallel, which torchtitan has with
+    sequence parallelism, has one more (`grad_input + torch.exp(x)` in torch/distributed/tensor/parallel/loss.py). When
+    compiled, the loss saves the logits as they are, and computes one gradient. In chunks, each chunk's logits stay in
+    the dtype of the activations. A fused loss computes the gradients of its input and of the head with the loss, and
     stores logits of one chunk only (Liger-Kernel, ops/fused_linear_cross_entropy.py).
     """
     vocabulary = model.vocab_size or 0
@@ -286,10 +327,17 @@ def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...
     size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
     fp32 = symbol("fp32", 4, "bytes of an element in fp32")
     copies = symbol("copies", 3, "log-probabilities and two gradients")
+    if run.is_fsdp and run.sequence_parallel:
+        copies = symbol("copies", 4, "log-probabilities, two gradients, and the probabilities")
+    if run.loss == "compiled":
+        return (
+            Held("logits", "logits", quantity(logits * size)),
+            Held("temporary", "gradient of the logits", quantity(logits * size)),
+        )
     if run.loss == "full":
         return (
             Held("logits", "log-probabilities in fp32", quantity(logits * fp32)),
-            Held("temporary", "two gradients of the logits in fp32", quantity(logits * fp32 * (copies - 1))),
+            Held("temporary", "gradients of the logits in fp32", quantity(logits * fp32 * (copies - 1))),
         )
     if run.loss == "chunked":
         chunks = symbol("chunks", CHUNKS, "chunks of the logits")
