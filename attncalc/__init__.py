@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .api.fits import fit, roofline, users
     from .api.plans import plan
     from .api.training import train
+    from .api.vram import vram
     from .attention import Chunked, Cross, Full, Grouped, Sliding
     from .attention.latent import Latent
     from .config import load, preset_names
@@ -43,6 +44,7 @@ _HOMES = {
     "api.training": ("train",),
     "api.fits": ("fit", "roofline", "users"),
     "api.plans": ("plan",),
+    "api.vram": ("vram",),
     "attention": ("Chunked", "Cross", "Full", "Grouped", "Sliding"),
     "attention.latent": ("Latent",),
     "config": ("load", "preset_names"),
@@ -103,6 +105,7 @@ __all__ = [
     "sweep",
     "train",
     "users",
+    "vram",
 ]
 
 

@@ -339,7 +339,6 @@ def test_every_further_structure_of_a_model_has_an_answer_or_one_error(ask: Ask,
 @each(
     ("arguments", "error"),
     [
-        ((), "--gpu or --kv-memory is required"),
         (("--kv-memory", "1GiB", "--gpus", "2"), "--gpus cannot be combined with --kv-memory"),
         (("--gpu", "h1000"), "no GPU named 'h1000'"),
         (("--kv-memory", "lots"), "--kv-memory: 'lots' is not a size"),

@@ -289,6 +289,7 @@ RUNS = {
         f"--log {LOGS}/doctor/vllm-running.log",
         f"qwen3-8b --log {LOGS}/doctor/pasted-sglang-negative.log",
     ],
+    "vram": ["qwen3-8b", "gpt2 --gpu all", "deepseek-v3 --tp 8"],
     "diagnosis": [f"--log {LOGS}/doctor/pasted-vllm-command.log"],
     "plan": ["gpt2 --users 9 --prompt 500 --output-len 9 --gpu t4,l4 --price t4=0.5,l4=0.7 --growth 2 --disaggregate"],
     "sweep": ["gpt2 llama2-7b -c 1K,2K --tp 1,5 --gpu t4", "gpt2 --phase prefill,train --columns flops_total,model"],
@@ -299,7 +300,7 @@ RUNS = {
     ],
 }
 """{schema: command lines, without the command}. Together their answers have every name of the schema."""
-WORDS = {"families": "presets families", "diagnosis": "fit"}
+WORDS = {"families": "presets families", "diagnosis": "fit", "vram": "fit"}
 """The words of a command whose schema has another name."""
 EVERY_STRUCTURE = ("kv", "params", "flops", "memory", "compare")
 """Commands that are run on a preset of each structure."""
@@ -400,7 +401,7 @@ def test_every_kind_of_attention_has_known_facts_and_every_fact_has_a_kind() -> 
 
 
 @pytest.mark.parametrize(
-    "command", ["kv no-such-model", "fit gpt2", "gpus h100000", "presets no-such", "verify gpt2 -c 0"]
+    "command", ["kv no-such-model", "fit gpt2 -c auto", "gpus h100000", "presets no-such", "verify gpt2 -c 0"]
 )
 def test_an_error_prints_no_json(ask: Ask, command: str) -> None:
     answer = ask(*command.split(), "--json")

@@ -99,7 +99,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (
         {"gpu": None},
         "--gpu or --kv-memory is required",
-        "give one of them: --gpu h100-80gb, or --kv-memory 5.38GiB if an engine reported its memory",
+        "give one of them, as --gpu h100-80gb; attncalc.vram(model) returns the memory that is needed",
     ),
     *(
         (

@@ -3,7 +3,7 @@
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
 from ..engines import ENGINES, find_engine
@@ -18,9 +18,11 @@ from .options import LENGTHS, CacheDtypeOptions, ModelOptions, SizeOptions
 
 
 def _engine(text: str, name: str) -> str:
-    return text if text == "all" else find_engine(text).name
+    return text if text == ALL else find_engine(text).name
 
 
+ALL = "all"
+"""Every known GPU, or every engine."""
 USERS = Option(
     "--users",
     also=("--concurrency", "--num-users"),
@@ -104,7 +106,8 @@ class DeploymentOptions(TypedDict, total=False):
             also=("--gpu-type", "--gpu-name", "--hardware"),
             metavar="GPU",
             common=True,
-            help="GPU, as h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB, local, cpu or a .yaml file.",
+            help="GPU, as h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB, local, cpu or a .yaml file; all for "
+            "one row each.",
         ),
     ]
     gpus: Annotated[
@@ -268,3 +271,8 @@ GROUPS: dict[str, tuple[Any, ...]] = {
     "transformers": (TransformersOptions,),
 }
 """The headings of `attncalc fit --help`, with the options below each."""
+
+
+def asks_vram(options: Mapping[str, Any]) -> bool:
+    """Return whether the options name neither a GPU nor a memory, so that the question is how much is needed."""
+    return options.get("gpu") in (None, ALL) and options.get("kv_memory") is None

@@ -30,7 +30,7 @@ COMMANDS = {
     "flops": "FLOPs of a prefill, a decode step or a training step.",
     "memory": "Activation memory: score matrix and peak, by kernel.",
     "compare": "One model with MHA, GQA, MQA and MLA; or several models.",
-    "fit": "Whether it fits on GPUs: KV memory, requests, context.",
+    "fit": "How much GPU memory it needs, and what fits on which GPUs.",
     "train": "Whether training fits: memory per GPU by part, FLOPs, days.",
     "plan": "From users to GPUs: how many, of which kind, and at what price.",
     "sweep": "A row per combination of models, contexts, GPUs and other options.",
@@ -45,8 +45,8 @@ COMMANDS = {
 _FIRST_SCREEN = f"""What attention costs: exact, with the formula shown.
 
   attncalc kv llama2-70b --batch 8 --context 4096
+  attncalc fit llama3.1-8b
   attncalc fit llama3.1-8b --gpu h100
-  attncalc compare llama2-70b
 
 {chr(10).join(f"  {name:<8} {text}" for name, text in COMMANDS.items())}
 

@@ -1,4 +1,4 @@
-"""`attncalc fit`: whether a model fits on GPUs, in an engine's own terms."""
+"""`attncalc fit`: how much GPU memory a model needs, and whether it fits on GPUs, in an engine's own terms."""
 
 # typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
 # objects already, and need not be evaluated from strings.
@@ -8,11 +8,11 @@ import re
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, NoReturn
 
 import typer
 
-from ..api.fit_options import GROUPS, FitOptions, UserOptions
+from ..api.fit_options import GROUPS, FitOptions, UserOptions, asks_vram
 from ..api.fit_request import read_fit_request, read_quants
 from ..config import ModelLike
 from ..errors import AttncalcError
@@ -62,8 +62,9 @@ class ScreenOptions(Options):
 
 
 EPILOG = (
-    "--context auto is the longest that fits. For example: attncalc fit llama2-70b --gpu h100 --gpus 4, or with a "
-    "command that starts a server: attncalc fit --gpu h100 -- vllm serve MODEL"
+    "Without --gpu: how much memory it needs. --context auto is the longest that fits. For example: attncalc fit "
+    "llama2-70b --gpu h100 --gpus 4, or with a command that starts a server: attncalc fit --gpu h100 -- vllm serve "
+    "MODEL"
 )
 
 
@@ -78,6 +79,8 @@ def fit(
 ) -> None:
     options = with_tokens_of_output(options, output)
     plot.check(output, excludes={"--log": start.log is not None, "--quants": screen.quants})
+    if start.log is None and not screen.quants and asks_vram(options):
+        _show_vram(model.name_or_sizes(options), options, screen, plot, output)
     if screen.quants or ("gpu" in options and start.log is None and _is_several_files(model.model)):
         output.show(report := _quants(model.name_or_sizes(options), options, start, screen))
         raise typer.Exit(0 if report.extra["fits"] else 1)
@@ -102,6 +105,21 @@ def fit(
     report = _report(request, log, screen, output)
     plot.write(report, output, needs=("--gpu", "it draws how a GPU's memory is shared, and its roofline"))
     raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)
+
+
+def _show_vram(
+    model: ModelLike, options: FitOptions, screen: ScreenOptions, plot: PlotOptions, output: o.OutputOptions
+) -> NoReturn:
+    """Show the memory that is needed, and exit: with 1 only if --gpu all is given and no GPU is enough."""
+    if screen.roofline:
+        raise AttncalcError("--roofline needs --gpu", "a roofline is computed from the FLOP/s and bandwidth of a GPU")
+    from ..api.vram import read_vram_request, vram_request_report
+
+    request = read_vram_request(model, options)
+    accepted(*() if request.all_gpus else (request.need,))
+    report = vram_request_report(request, full=screen.full)
+    plot.write(report, output, needs=("--gpu", "it draws how a GPU's memory is shared, and its roofline"))
+    raise typer.Exit(1 if report.verdict == "does_not_fit" else 0)
 
 
 def _note_visible_gpus(request: FitRequest) -> None:

@@ -83,7 +83,7 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> list[str] | 
     if is_unknown and launches(args):
         return _about_launch(args, root, error)
     asked = args[1:] if args[:1] == ["help"] else args
-    words = Words(root, asked[0].lower() if asked else "")
+    words = Words(root, asked)
     if "--" in args or (words.command in _OF_WORDS and error.tip):
         return error if error.tip else AttncalcError(error.message, f"known: {', '.join(words.commands)}")
     readings = _read(words, asked if asked is args else [*asked, "gpt2"])  # a model, as a command has one
@@ -182,8 +182,12 @@ def _likely(command: str | None, items: Sequence[Item]) -> list[str]:
     has_gpu = any(item.kind in ("gpu", "size") or item.text == "--gpu" for item in items)
     is_gpu = not models and {*meant} <= {"compare", "gpus", "explain"}
     order = [command] if command else [] if has_gpu or models else ["explain"]
+    asks_gpu = command == "gpus" or "gpus" in meant or any(item.text.lower() == "gpu" for item in items)
+    order += ["fit"] * (models > 0 and asks_gpu)
     order += ["gpus"] * (is_gpu and any(item.kind == "gpu" for item in items))
     order += ["compare"] * (models > 1)
+    if any(item.text == "--users" or (item.idea and item.idea.means.startswith("--users")) for item in items):
+        order += ["plan"] * any(item.idea and " | plan " in item.idea.alone for item in items)  # 'how many GPUs'
     order += [one for one in meant if one in ("train", "compare")]
     order += [*(one for one in meant if one in ("plan", "gpus")), "fit"] * has_gpu
     usual = ["kv", "fit", "flops", "memory", "train", "sweep", "plan", "params"]
@@ -320,9 +324,10 @@ class _Trial:
         needs_model = self._command not in ("gpus", *_OF_WORDS) and not self._arguments
         missing = ["MODEL"] if needs_model and not has_sizes else []
         needs = OF_SIZES if needs_model and has_sizes else ()
+        given = {*self._found, *map(" ".join, self._found.values())}
         for if_given, options, example in (*needs, *NEEDS.get(self._command, ())):
-            is_needed = not if_given or {*if_given} & self._found.keys()
-            missing += [example] if is_needed and not {*options} & self._found.keys() else []
+            is_needed = not if_given or given & {*if_given}
+            missing += [example] if is_needed and not given & {*options} else []
         return Reading(
             (self._command, *self._arguments, *(word for pair in self._found.values() for word in pair)),
             tuple(unread),

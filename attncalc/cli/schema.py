@@ -16,7 +16,10 @@ from .command import command_app
 
 app = command_app()
 MODES = {
-    "fit": {"diagnosis": "what 'fit --log --json' prints of a failed start whose model is unknown"},
+    "fit": {
+        "vram": "what 'fit --json' prints without --gpu, and with --gpu all",
+        "diagnosis": "what 'fit --log --json' prints of a failed start whose model is unknown",
+    },
     "verify": {
         "record": "the JSON file that 'verify --record' writes",
         "records": "what 'verify --compare --json' prints",

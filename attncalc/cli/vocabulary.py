@@ -81,7 +81,7 @@ IDEAS = (
     Idea("per-token a-token", "kv | flops --phase decode"),
     Idea("weights weight", "--weights-dtype DTYPE", "params | fit"),
     Idea("parameters parameter params param model-size summary stats describe weight-count", "params"),
-    Idea("size count how-big how-large big large", "params | kv | memory | flops"),
+    Idea("size count how-big how-large big large", "params | kv | memory | flops | fit"),
     Idea("flop macs gflops tflops compute", "flops"),
     Idea("flops-per-token flop-per-token compute-per-token", "flops --phase decode"),
     Idea("activations activation peak activation-memory attention-memory score-matrix", "memory"),
@@ -90,17 +90,18 @@ IDEAS = (
         "compare | gpus | explain",
     ),
     Idea(
-        "memory vram mem ram-usage memory-usage memory-requirements gpu-memory gpu-mem",
+        "memory vram mem ram-usage memory-usage memory-requirements memory-required memory-needed memory-need "
+        "gpu-memory gpu-mem",
         "--gpu SIZE | gpus --sort memory",
         "fit",
         "--ram 32GB is the host's memory",
     ),
     Idea(
         "fits hf-mem estimate-memory estimate calculate accelerate run serve serving inference deploy launch load host "
-        "chat can-run quantize requirements which-gpu ollama",
+        "chat can-run quantize requirements which-gpu how-big-a-gpu ollama",
         "fit",
     ),
-    Idea("how-many-gpus what-gpu", "plan --gpu GPU | fit", "plan --gpu all | fit"),
+    Idea("how-many-gpus what-gpu", "plan --gpu GPU | fit", "fit | plan --gpu all"),
     Idea("lms lm-studio gguf-parser koboldcpp kobold jan gpt4all llama.cpp", "fit --engine llamacpp"),
     Idea(
         "context longest-context max-context maximum-context max-context-length longest-context-length max-len max-ctx "
@@ -135,7 +136,7 @@ IDEAS = (
     Idea("models list ls list-models model-list available-models search filter find tags", "presets"),
     Idea("show info inspect cat", "presets show"),
     Idea("bandwidth memory-bandwidth", "gpus"),
-    Idea("gpu-list list-gpus hardware nvidia-smi rocm-smi query-gpu list-devices", "gpus"),
+    Idea("gpu-list list-gpus hardware nvidia-smi rocm-smi query-gpu list-devices", "gpus | fit"),
     Idea("gpus devices accelerators", "--gpus N", "gpus | fit"),
     Idea("glossary terms define definition meaning-of what-is whats what", "explain"),
     Idea("pull download", note="a built-in model needs no download"),
@@ -251,10 +252,10 @@ IDEAS = (
 
 _FILLER = """
 a an the is are be do does did i my me our you it its this that for with on in at to of and by from as using use have
-has having get give need needs require requires want take takes would will can could should how much many which when
-tell please each there so just exactly about if up gpu gpus model true total long max maximum number running runs hold
-holds store stores support supports handle card cards machine one's enough
-possible able we us via like let best active export gguf gb gib
+has having get give need needs needed require requires required want take takes would will can could should how much
+many which when tell please each there so just exactly about if up gpu gpus model true total long max maximum min
+minimum number running runs hold holds store stores support supports handle card cards machine one's enough possible
+able we us via like let best active export gguf gb gib
 """
 FILLER = frozenset(_FILLER.split())
 """Words of a sentence that say nothing here. 'not', 'no' and 'without' are none of them."""
@@ -273,7 +274,7 @@ SAME = {
 
 NEEDS = {
     "fit": (
-        ((), ("--gpu", "--kv-memory", "--log"), "--gpu h100"),
+        (("--roofline", "--context auto"), ("--gpu", "--log"), "--gpu h100"),
         (("--prompt",), ("--output-len",), "--output-len 1K"),
         (("--output-len", "--shared-prefix"), ("--prompt",), "--prompt 4K"),
     ),
@@ -289,7 +290,7 @@ NEEDS = {
         ((), ("--gpu",), "--gpu h100"),
     ),
 }
-"""{command: (if one of these options is given, it needs one of these, an example)}; () is always."""
+"""{command: (if one of these is given, it needs one of these options, an example)}; () is always."""
 OF_SIZES = (
     ((), ("--layers",), "--layers 32"),
     ((), ("--heads", "--kv-heads"), "--heads 32"),

@@ -69,13 +69,15 @@ class Words:
     """Reads words, with the options of the commands and the vocabulary.
 
     Attributes:
-        command: The command that was typed, or None.
+        command: The command that was typed, or None; 'memory needed' is no command.
         commands: All commands.
     """
 
-    def __init__(self, root: Any, first: str) -> None:
+    def __init__(self, root: Any, args: Sequence[str]) -> None:
         self._root, self.commands = root, root.list_commands(None)
-        self.command = first if first in self.commands else None
+        first, phrase = "".join(args[:1]).lower(), "-".join(args[:2]).lower()
+        is_phrase = any(phrase in idea.words.split() for idea in IDEAS)
+        self.command = first if first in self.commands and not is_phrase else None
         self._options: dict[str, dict[str, Any]] = {}
         self._parsers: dict[str, Parser] = {}
         own = self.options(self.command) if self.command else {}

@@ -72,7 +72,7 @@ def answer_report(
         (*figures.values(), *bounds.figures),
         ((engine_facts(result), (*figures.values(), *details)),),
         notes=tuple(dict.fromkeys((*notes, *bounds.notes))),
-        terms=(*term_figures(result), *per_user.terms, *bounds.terms),
+        terms=(*term_figures(result.budget), *per_user.terms, *bounds.terms),
         extra={**fit_facts(answer, verdict(result)), "users": per_user.extra, "roofline": bounds.extra},
         footer=log_table(result) if full else (),
         verdict="may_not_fit" if result.longest_request else result.verdict,

@@ -75,7 +75,7 @@ def fit_all_report(request: FitRequest, *, full: bool = False, roofline: bool = 
         tuple(layers),
         (_table(engines), *per_user.tables, *(bounds.tables if roofline else ())),
         tuple(dict.fromkeys((*refusals, *notes, *bounds.notes))),
-        (*term_figures(first.result), *per_user.terms, *bounds.terms),
+        (*term_figures(first.result.budget), *per_user.terms, *bounds.terms),
         {
             **fit_facts(first, verdict),
             "fits": best != "does_not_fit",

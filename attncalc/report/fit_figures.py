@@ -10,6 +10,7 @@ from ..model import plural
 from ..quantity import Quantity, Ratio
 from ..serving.answer import Answer
 from ..serving.fit import FitResult
+from ..serving.memory_budget import MemoryBudget
 from ..serving.weights import Weights
 from ..units import BYTES, NO_UNIT, TOKENS, count
 from .figures import FigureRow, FigureRows, Given, ratio_row
@@ -231,10 +232,10 @@ def detail_figures(result: FitResult, main: Container[str], of: str = "") -> tup
     )
 
 
-def term_figures(result: FitResult) -> tuple[Figure, ...]:
-    """Return the terms of the budget's formulas that have a formula themselves, for --explain."""
-    weights = result.budget.weights.parts if result.budget.weights else ()
-    runtime = result.budget.reserve.runtime if result.budget.reserve else RuntimeMemory()
+def term_figures(budget: MemoryBudget) -> tuple[Figure, ...]:
+    """Return the terms of a budget's formulas that have a formula themselves, for --explain."""
+    weights = budget.weights.parts if budget.weights else ()
+    runtime = budget.reserve.runtime if budget.reserve else RuntimeMemory()
     return (
         *(
             Figure(name, label, part, BYTES if "bytes" in name else NO_UNIT, _GIVEN)

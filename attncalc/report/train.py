@@ -21,8 +21,9 @@ from ..workload import Recompute
 from .bar import gib, gib_range
 from .figures import SUM, FigureRow, FigureRows, ratio_row
 from .fit import VERDICTS
+from .gpu_rows import GROUPED, GpuRow, best_verdict, gpu_table, verdict_of_all
 from .lists import WIDTH, option_lines
-from .report import LABEL, Column, Figure, Report, Table, column_table, workload_facts
+from .report import LABEL, Column, Figure, Report, Table, workload_facts
 from .text import HEIGHT, height
 
 if TYPE_CHECKING:
@@ -241,62 +242,32 @@ def _terms(result: TrainResult) -> Iterator[Figure]:
 
 def gpus_report(runs: Sequence[Answer], *, full: bool = False) -> Report:
     """Return one row per GPU: what the run needs there, with the longest context or largest batch if asked for."""
-    first = runs[0]
-    run, auto = first.result.run, first.auto
-    ordered = sorted(runs, key=lambda of: of.result.run.gpu.memory if of.result.run.gpu else 0)
-    verdicts = [of.result.verdict or "fits" for of in ordered]
-    best = min(verdicts, key=list(VERDICTS).index)
-    fitting = sum(verdict == "fits" for verdict in verdicts)
-    groups = [[of] for of in ordered] if full else _groups(ordered, auto)
+    first, auto = runs[0], runs[0].auto
+    run, rows = first.result.run, [_gpu_row(of) for of in runs]
+    verdict = best_verdict(rows)
     facts = ", ".join(filter(None, _facts(dataclasses.replace(run, gpu=None), searched=auto)))
     return Report(
         "train",
-        (f"{VERDICTS[best]}: on {fitting} of {plural(len(ordered), 'GPU')}.", facts),
+        (verdict_of_all(rows), facts),
         run.model.facts(),
         workload_facts(run.model, run.workload),
         train_figures(first),
         tuple(
-            (
-                {"gpu": of.result.run.gpu.name if of.result.run.gpu else "", "verdict": of.result.verdict},
-                train_figures(of),
-            )
-            for of in ordered
+            ({"gpu": row.name, "verdict": of.result.verdict}, train_figures(of))
+            for row, of in sorted(zip(rows, runs, strict=True), key=lambda pair: pair[0].memory)
         ),
-        (_gpus_table(groups, auto),),
-        shown_notes=() if full else ("+ N: N more GPUs with the same verdict, from this memory on. --full lists all.",),
-        extra={**_extra(first), "verdict": best, "fits": best != "does_not_fit"},
-        verdict=best,
+        (gpu_table(rows, searched=auto, full=full),),
+        shown_notes=() if full else (GROUPED,),
+        extra={**_extra(first), "verdict": verdict, "fits": verdict != "does_not_fit"},
+        verdict=verdict,
     )
 
 
-def _groups(runs: Sequence[Answer], auto: str) -> list[list[Answer]]:
-    """Return neighbours with the same answer together, contexts within a factor of 2 being the same."""
-    groups: dict[tuple[object, ...], list[Answer]] = {}
-    for of in runs:
-        value = getattr(of.result.run.workload, auto) if auto and of.result.verdict == "fits" else None
-        step = value and 1 << (value.bit_length() - 1)
-        groups.setdefault((of.result.verdict, step), []).append(of)
-    return list(groups.values())
-
-
-def _gpus_table(groups: Sequence[Sequence[Answer]], auto: str) -> Table:
-    """Return a row per group, with what its GPU with the least memory answers."""
-
-    def names(group: Sequence[Answer]) -> str:
-        shown = [of.result.run.gpu.name for of in group if of.result.run.gpu]
-        return shown[0] if len(shown) == 1 else f"{shown[0]} + {len(shown) - 1}"
-
-    results = [group[0].result for group in groups]
-    columns = [
-        (Column("GPU", "left"), [names(group) for group in groups]),
-        (Column("GiB"), [gib(result.run.gpu.memory if result.run.gpu else 0) for result in results]),
-        (Column("needs, GiB"), [gib_range(result.low, result.high) for result in results]),
-        (Column("", "left"), [VERDICTS[result.verdict or "fits"].lower() for result in results]),
-    ]
-    if auto:
-        most = [count(getattr(result.run.workload, auto)) if result.verdict == "fits" else "-" for result in results]
-        columns.insert(2, (Column(f"{auto},\nat least"), most))
-    return column_table(columns)
+def _gpu_row(of: Answer) -> GpuRow:
+    result, gpu = of.result, of.result.run.gpu
+    assert gpu is not None
+    most = int(getattr(result.run.workload, of.auto)) if of.auto else None
+    return GpuRow(gpu.name, gpu.memory, result.low, result.high, result.verdict or "fits", most)
 
 
 # The screen

@@ -505,7 +505,7 @@ def _check_devices(request: FitRequest) -> None:
     if request.kv_memory is None and request.gpu is None:
         raise MissingError(
             "--gpu or --kv-memory is required",
-            "give one of them: --gpu h100-80gb, or --kv-memory 5.38GiB if an engine reported its memory",
+            "give one of them, as --gpu h100-80gb; attncalc.vram(model) returns the memory that is needed",
         )
     if request.kv_memory is None:
         return

@@ -1,0 +1,206 @@
+"""How much GPU memory a model needs, in one call: `vram("llama3.1-8b", context=8192)`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..config import ModelLike
+from ..config.gpus import gpu, gpu_names, gpu_with
+from ..cost.params import params
+from ..engines import find_engine
+from ..errors import AttncalcError, MissingError
+from ..records import NamedTuple
+from ..report.report import Report
+from ..report.vram import all_gpus_report, vram_report
+from ..serving import vram as of_vram
+from ..serving.fit import USEFUL_CONTEXT, possible_verdict
+from ..serving.request import FitRequest, resolve
+from ..serving.vram import fewest_gpus, need, smallest
+from ..units import BYTES, human
+from .arguments import takes
+from .fit_options import ALL, FitOptions
+from .fit_request import fit_request, read_fit_request
+from .results import Result, workload_subject
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+USUAL_GPUS = (
+    *("rtx-4060", "rtx-4070", "rtx-4080", "rtx-4090", "rtx-5090", "rtx-6000-ada", "h100-80gb", "rtx-pro-6000"),
+    *("h200", "b200", "mi325x", "b300"),
+)
+"""A common GPU of each size of memory, the smallest first."""
+MOST_GPUS = 8
+"""GPUs of a kind that are tried; more of the largest, if no kind has enough."""
+_MOST_OF_LARGEST = 512
+LONG_CONTEXT = 32 * 1024
+"""A context that is shown beside the one that is asked for."""
+QUANTS = ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k")
+"""Types of GGUF files that are published of most models, the largest first."""
+_DESKTOP_GPUS = USUAL_GPUS[:4]
+_LEAST_BITS = 2
+"""Bits per parameter that the smallest type has at least."""
+
+
+class VramRequest(NamedTuple):
+    """What is asked.
+
+    Attributes:
+        requests: The request at each context, without a GPU and first as asked; with --gpu all one on each GPU.
+        quantized: (type of GGUF files, the request with it), the largest first; () if types are not searched for.
+        assumes_context: Whether the context was not given.
+        all_gpus: Whether --gpu all is given.
+    """
+
+    requests: tuple[FitRequest, ...]
+    quantized: tuple[tuple[str, FitRequest], ...] = ()
+    assumes_context: bool = False
+    all_gpus: bool = False
+
+    def need(self, i: int = 0) -> of_vram.Need:
+        """Return what one of the requests needs on the smallest GPU. Raises AttncalcError as `smallest` does."""
+        return smallest(self.requests[i], gpu_with("1GiB"))
+
+
+class Vram(Result, of_vram.Vram):
+    """The GPU memory that a model needs, as `attncalc fit` prints it without a GPU."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _vram, self._make_report.args
+
+    def _answer(self) -> str:
+        return f"{human(self.low, BYTES)} to {human(self.high, BYTES)}"
+
+
+@takes(FitOptions)
+def vram(model: ModelLike, **options: Unpack[FitOptions]) -> Vram:
+    """Return the GPU memory that a model needs, and the GPUs that have it.
+
+    >>> vram("llama3.1-8b", context=8192)
+    Vram(llama3.1-8b, vLLM, batch 1, context 8,192, bf16: 17.7 GiB to 20.4 GiB)
+
+    Args:
+        model: As in `load`.
+        options: The options of `attncalc fit`, without `gpu`.
+
+    Raises AttncalcError if the model or an option is not valid, the engine does not support the model, or a GPU is
+    given, for which `fit` answers.
+    """
+    if options.get("gpu") is not None or options.get("kv_memory") is not None:
+        name = "gpu" if options.get("gpu") is not None else "kv_memory"
+        raise AttncalcError(f"vram has no {name}", f"ask whether it fits: attncalc.fit(model, {name}=...)")
+    return _vram(read_vram_request(model, options))
+
+
+def read_vram_request(model: ModelLike, options: FitOptions) -> VramRequest:
+    """Return the request that the options of `attncalc fit` describe without a GPU, or with --gpu all.
+
+    Raises AttncalcError as `read_fit_request` does, and if an option needs a GPU.
+    """
+    if options.get("engine") == "all":
+        raise AttncalcError("--engine all needs one GPU", "name it, as --gpu h100-80gb; or name one engine")
+    if options.get("gpu") == ALL:
+        return VramRequest(tuple(_on_all_gpus(model, options)), all_gpus=True)
+    if options.get("context") in ("auto", "-1"):
+        raise MissingError("--context auto needs --gpu", "give the GPU, as --gpu rtx-4090; or a context, as -c 8K")
+    request = _with_context(read_fit_request(model, options), options)
+    own = request.model.max_context
+    asked = request.workload.context
+    longer = [tokens for tokens in (LONG_CONTEXT, own) if tokens and asked < tokens <= (own or tokens)]
+    contexts = dict.fromkeys((asked, *longer))
+    return VramRequest(
+        tuple(request.with_workload(context=tokens) for tokens in contexts),
+        tuple(_quantized(request, options)),
+        assumes_context=options.get("context") is None and not request.traffic,
+    )
+
+
+def _with_context(request: FitRequest, options: FitOptions) -> FitRequest:
+    """Return the request; if no context is given, with that of users' requests, or a useful one."""
+    if options.get("context") is not None:
+        return request
+    tokens = int(request.traffic.worst_tokens) if request.traffic else USEFUL_CONTEXT
+    return request.with_workload(context=min(tokens, request.workload.context))
+
+
+def vram_request_report(request: VramRequest, *, full: bool = False) -> Report:
+    """Return the report of a request. Raises AttncalcError as `fit` does."""
+    if not request.all_gpus:
+        return vram_report(_found(request), full=full)
+    needs = []
+    for one in request.requests:
+        with suppress(AttncalcError):  # the GPU lacks the dtype, for example
+            needs.append(need(one))
+    return all_gpus_report(needs or [need(request.requests[0])], full=full)
+
+
+def _vram(request: VramRequest) -> Vram:
+    found = Vram(*_found(request))
+    resolved = found.asked.resolved
+    subject = f"{resolved.request.model.name}, {resolved.engine.title}, {workload_subject(resolved.whole_workload)}"
+    found.knowing(subject, partial(vram_request_report, request))
+    return found
+
+
+def _found(request: VramRequest) -> of_vram.Vram:
+    gpus: list[of_vram.UsualGpu] = []
+    for name in reversed(USUAL_GPUS):
+        found = _usual_gpu(name, request, MOST_GPUS if gpus else _MOST_OF_LARGEST)
+        if found is None:
+            continue
+        if gpus and gpus[0].fewest == found.fewest == (found.fewest[0],) * len(found.fewest):
+            gpus.pop(0)  # as few of the smaller one are enough
+        gpus.insert(0, found)
+    return of_vram.Vram(
+        needs=tuple(map(request.need, range(len(request.requests)))),
+        gpus=tuple(gpus),
+        quants=tuple(_largest_quants(request.quantized)),
+        assumes_context=request.assumes_context,
+    )
+
+
+def _usual_gpu(name: str, request: VramRequest, most: int) -> of_vram.UsualGpu | None:
+    """Return the fewest GPUs of a kind for each context; None if `most` do not hold the first."""
+    kind = gpu(name)
+    first, *longer = (dataclasses.replace(one, gpu=kind) for one in request.requests)
+    found = fewest_gpus(first, most)
+    if found is None:
+        return None
+    on_them = need(found)
+    fewest: list[int | None] = [on_them.resolved.gpus]
+    for one in longer:
+        more = fewest_gpus(one, most, above=fewest[-1] - 1) if fewest[-1] else None
+        fewest.append(resolve(more).gpus if more else None)
+    return of_vram.UsualGpu(name, on_them, tuple(fewest))
+
+
+def _on_all_gpus(model: ModelLike, options: FitOptions) -> Iterator[FitRequest]:
+    """Yield the request on each known GPU, those with the least memory first."""
+    for kind in sorted(map(gpu, gpu_names()), key=lambda one: one.memory):
+        yield _with_context(read_fit_request(model, {**options, "gpu": kind}), options)
+
+
+def _quantized(request: FitRequest, options: FitOptions) -> Iterator[tuple[str, FitRequest]]:
+    """Yield the request with each type of GGUF files, if the options leave the weights and the engine open."""
+    weighs_little = int(params(request.model).total) * _LEAST_BITS // 8 < gpu(_DESKTOP_GPUS[-1]).memory
+    is_open = request.weights_dtype is None and request.model.stored is None and weighs_little
+    if not is_open:
+        return
+    context = request.workload.context
+    for name in QUANTS:
+        with suppress(AttncalcError):  # the type does not suit the model's widths, or an option is another engine's
+            of_type = fit_request(request.model, {**options, "weights_dtype": name, "context": context})
+            if find_engine(of_type.engine).typed_files:
+                yield name, of_type
+
+
+def _largest_quants(quantized: Iterable[tuple[str, FitRequest]]) -> Iterator[tuple[int, str | None]]:
+    """Yield (GB of a GPU, the largest type that it holds) of GPUs in desktops and laptops."""
+    types = list(quantized)
+    for kind in map(gpu, _DESKTOP_GPUS if types else ()):
+        fits = (name for name, one in types if possible_verdict(dataclasses.replace(one, gpu=kind)) == "fits")
+        yield kind.memory_gb, next(fits, None)

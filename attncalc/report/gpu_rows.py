@@ -1,0 +1,83 @@
+"""One row per GPU, for --gpu all: what a run needs there and whether it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..model import plural
+from ..records import NamedTuple
+from ..serving.fit import Verdict
+from ..units import count
+from .bar import gib, gib_range
+from .fit import VERDICTS
+from .report import Column, Table, column_table
+
+GROUPED = "+ N: N more GPUs with the same answer, from this memory on. --full lists all."
+
+
+class GpuRow(NamedTuple):
+    """A GPU's answer.
+
+    Attributes:
+        name: Its name.
+        memory: Bytes that software sees.
+        low: The fewest bytes that are needed.
+        high: The most bytes that are needed.
+        verdict: Whether it fits.
+        most: The longest context or the largest batch, if that was searched for.
+        engine: The engine that it has by default; '' if all GPUs have the same.
+    """
+
+    name: str
+    memory: int
+    low: int
+    high: int
+    verdict: Verdict
+    most: int | None = None
+    engine: str = ""
+
+
+def best_verdict(rows: Sequence[GpuRow]) -> Verdict:
+    """Return the verdict of the GPU on which it fits best."""
+    return min((row.verdict for row in rows), key=list(VERDICTS).index)
+
+
+def verdict_of_all(rows: Sequence[GpuRow]) -> str:
+    """Return the verdicts as a sentence: 'FITS: on 9 of 115 GPUs.'"""
+    fitting = sum(row.verdict == "fits" for row in rows)
+    return f"{VERDICTS[best_verdict(rows)]}: on {fitting} of {plural(len(rows), 'GPU')}."
+
+
+def gpu_table(rows: Sequence[GpuRow], *, searched: str = "", full: bool = False) -> Table:
+    """Return the rows by memory. Unless `full`, neighbours with the same answer are one row, of the least memory.
+
+    Args:
+        rows: The rows.
+        searched: What `most` of the rows is: 'context' or 'batch'; '' if nothing was searched for.
+        full: Whether each GPU has a row.
+    """
+    ordered = sorted(rows, key=lambda row: row.memory)
+    groups = [[row] for row in ordered] if full else _groups(ordered)
+    firsts = [group[0] for group in groups]
+    more = [f" + {len(group) - 1}" if len(group) > 1 else "" for group in groups]
+    columns = [
+        (Column("GPU", "left"), [f"{row.name}{others}" for row, others in zip(firsts, more, strict=True)]),
+        (Column("GiB"), [gib(row.memory) for row in firsts]),
+        (Column("needs, GiB"), [gib_range(row.low, row.high) for row in firsts]),
+        (Column("", "left"), [VERDICTS[row.verdict].lower() for row in firsts]),
+    ]
+    if len({row.engine for row in firsts}) > 1:
+        columns.append((Column("with", "left"), [row.engine for row in firsts]))
+    if searched:
+        most = [count(row.most) if row.most and row.verdict == "fits" else "-" for row in firsts]
+        columns.insert(2, (Column(f"{searched},\nat least"), most))
+    return column_table(columns)
+
+
+def _groups(rows: Sequence[GpuRow]) -> list[list[GpuRow]]:
+    """Return rows with the same answer together, contexts within a factor of 2 being the same."""
+    groups: dict[tuple[object, ...], list[GpuRow]] = {}
+    for row in rows:
+        step = row.most.bit_length() if row.most and row.verdict == "fits" else 0
+        groups.setdefault((row.verdict, step, row.engine), []).append(row)
+    return list(groups.values())

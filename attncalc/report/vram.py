@@ -1,0 +1,243 @@
+"""The report of `attncalc fit` without a GPU: the memory that a model needs, and which GPUs have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..model import plural
+from ..quantity import Quantity
+from ..serving.vram import Need, UsualGpu, Vram
+from ..units import BYTES, GIB, count
+from .bar import gib, gib_range
+from .figures import SUM, FigureRow, FigureRows, Given
+from .fit import VERDICTS, request_facts
+from .fit_figures import FIGURES as FIT_FIGURES
+from .fit_figures import term_figures
+from .gpu_rows import GROUPED, GpuRow, best_verdict, gpu_table, verdict_of_all
+from .report import LABEL, Column, Figure, Report, Table, column_table, workload_facts
+from .text import HEIGHT, height
+
+FIGURES = FigureRows(
+    weights=FIT_FIGURES["weights"]._replace(null_if=""),
+    kv_needed=FIT_FIGURES["kv_needed"],
+    reserve=FIT_FIGURES["reserve"]._replace(null_if=""),
+    reserve_low=FigureRow("runtime at least", BYTES, "the least runtime memory"),
+    reserve_high=FigureRow("runtime at most", BYTES, "the most runtime memory"),
+    needed=FigureRow("needed", BYTES, "weights, cache and runtime memory on one GPU", source=SUM),
+    needed_low=FigureRow("needed, at least", BYTES, "the same with the least runtime memory"),
+    needed_high=FigureRow("needed, at most", BYTES, "the same with the most runtime memory"),
+    gpu_memory=FigureRow("one GPU", BYTES, "memory of a GPU; of the whole answer, the least that is sure to be enough"),
+)
+
+
+def vram_report(found: Vram, *, full: bool = False) -> Report:
+    """Return the memory that is needed, for several contexts, and the GPUs that have it."""
+    asked, shown = found.asked, found.gpus
+    report = _report(asked, _answer(asked), tuple(_notes(found)))._replace(
+        layers=tuple(
+            ({**_gpu_facts(gpu.need), "fewest_gpus": _numbers(found, gpu)}, _figures_of_gpu(gpu.need))
+            for gpu in found.gpus
+        ),
+        terms=term_figures(asked.budget),
+    )
+    report = report._replace(
+        extra={
+            **report.extra,
+            "contexts": [_context_facts(one) for one in found.needs],
+            "quants": [{"gpu_gb": gb, "weights_dtype": quant} for gb, quant in found.quants],
+        }
+    )
+    while True:
+        quants = [_quants_table(found)] if any(quant for _, quant in found.quants) else []
+        report = report._replace(tables=(_table(found, shown), *quants))
+        if full or len(shown) < 2 or height(report) <= HEIGHT:
+            return report
+        shown = shown[1:]
+
+
+def all_gpus_report(needs: Sequence[Need], *, full: bool = False) -> Report:
+    """Return one row per GPU: what the request needs there, and whether it fits."""
+    first, rows = needs[0], [_gpu_row(one) for one in needs]
+    verdict = best_verdict(rows)
+    searched = "context" if any(row.most != rows[0].most for row in rows) else ""
+    return _report(first, verdict_of_all(rows), () if full else (GROUPED,))._replace(
+        layers=tuple(({**_gpu_facts(one), "fewest_gpus": []}, _figures_of_gpu(one)) for one in needs),
+        tables=(gpu_table(rows, searched=searched, full=full),),
+        verdict=verdict,
+    )
+
+
+def _report(of: Need, answer: str, notes: tuple[str, ...]) -> Report:
+    """Return a report without tables and layers."""
+    resolved = of.resolved
+    model = resolved.request.model
+    return Report(
+        "vram",
+        (answer, _subject(of), *([f"ASSUMED: {model.assumed}"] if model.assumed else [])),
+        resolved.model.facts(),
+        workload_facts(resolved.model, resolved.whole_workload, resolved.engine.name),
+        _figures(of),
+        notes=notes,
+        extra={
+            "answer": answer,
+            "engine": resolved.engine.name,
+            "gpus": resolved.gpus,
+            "contexts": [],
+            "quants": [],
+        },
+        shown_notes=notes,
+    )
+
+
+def _answer(of: Need) -> str:
+    each = f" on each of {of.resolved.gpus} GPUs" if of.resolved.gpus > 1 else ""
+    cache = f"KV cache {gib(int(of.cache))}, " if of.cache else ""
+    runtime = gib_range(of.reserve.low, of.reserve.high)
+    total = gib_range(of.low, of.high)
+    return f"NEEDS {total} GiB{each}: weights {gib(int(of.weights.total))}, {cache}runtime {runtime}."
+
+
+def _subject(of: Need) -> str:
+    """Return the model and the request: 'Qwen3 8B, 1 request of 8,192 tokens, vLLM, cache in bf16'."""
+    resolved = of.resolved
+    workload = resolved.whole_workload
+    split, experts, _, source, _, weights, cache = request_facts(resolved)
+    requests = f"{plural(workload.batch, 'request')} of {count(workload.context)} tokens"
+    facts = (resolved.request.model.title, requests, source, split, experts, resolved.engine.title, weights, cache)
+    return ", ".join(filter(None, facts))
+
+
+def _table(found: Vram, gpus: Sequence[UsualGpu]) -> Table:
+    """Return a column per context: what it needs, and the fewest GPUs of each kind."""
+    needs = found.needs
+
+    def numbers(gpu: UsualGpu) -> list[str]:
+        return [plural(number, "GPU") if number else "-" for number in gpu.fewest]
+
+    rows = [
+        ("KV cache, GiB", *(f"{int(one.cache) / GIB:.2f}" for one in needs)),
+        ("needed, GiB", *(gib_range(one.low, one.high) for one in needs)),
+        ("smallest GPU, GiB", *(gib(_memory(one)) for one in needs)),
+        *((f"{gpu.name}, {gib(_memory(gpu.need))} GiB", *numbers(gpu)) for gpu in gpus),
+    ]
+    headers = [f"{count(tokens)}\ntokens" for tokens in found.contexts]
+    return Table((LABEL, *map(Column, headers)), tuple(rows))
+
+
+def _quants_table(found: Vram) -> Table:
+    tokens = count(found.contexts[0])
+    columns = [(Column(f"llama.cpp, {tokens} tokens", "left"), ["largest type of GGUF files"])]
+    columns += [(Column(f"{gb} GB"), [quant or "-"]) for gb, quant in found.quants]
+    return column_table(columns)
+
+
+def _notes(found: Vram) -> Iterator[str]:
+    resolved = found.asked.resolved
+    if found.assumes_context:
+        yield f"{count(found.contexts[0])} tokens are assumed: -c sets another context, -b several requests."
+    share = found.asked.budget.share
+    if share and share.numerator != share.denominator:
+        yield f"{resolved.engine.title} takes {share.text} of a GPU's memory ({share.option})."
+    example = next((gpu.name for gpu in found.gpus if gpu.fewest[0] == 1), "h100-80gb")
+    yield f"--gpu {example} answers for one kind, --gpu all for each known one."
+
+
+def _figures(of: Need) -> tuple[Figure, ...]:
+    source = "an estimate: --reserve replaces it" if of.resolved.request.reserve is None else "as given"
+    return FIGURES.filled(
+        of.resolved.engine.title,
+        weights=Given(of.weights.total, f"weights in {of.weights.dtype}"),
+        kv_needed=of.cache,
+        reserve=Given(of.reserve.total, source=source),
+        reserve_low=Given(Quantity(of.reserve.low), source=source),
+        reserve_high=Given(Quantity(of.reserve.high), source=source),
+        needed=of.total,
+        needed_low=Quantity(of.low),
+        needed_high=Quantity(of.high),
+        gpu_memory=of.budget.memory,
+    )
+
+
+def _figures_of_gpu(of: Need) -> tuple[Figure, ...]:
+    """Return the figures on one kind of GPU, without formulas: these are as in the whole answer."""
+    return tuple(figure._replace(quantity=Quantity(figure.whole), of=_gpu_name(of)) for figure in _figures(of))
+
+
+def _gpu_row(of: Need) -> GpuRow:
+    engine, context = of.resolved.engine.title, int(of.resolved.workload.context)
+    return GpuRow(_gpu_name(of), _memory(of), of.low, of.high, of.verdict, context, engine)
+
+
+def _memory(of: Need) -> int:
+    return int(of.budget.memory or 0)
+
+
+def _gpu_name(of: Need) -> str:
+    return of.resolved.gpu.name if of.resolved.gpu else ""
+
+
+def _gpu_facts(of: Need) -> dict[str, Any]:
+    return {"gpu": _gpu_name(of), "gpus": of.resolved.gpus, "verdict": of.verdict}
+
+
+def _numbers(found: Vram, gpu: UsualGpu) -> list[dict[str, int | None]]:
+    return [{"context": context, "gpus": number} for context, number in zip(found.contexts, gpu.fewest, strict=True)]
+
+
+def _context_facts(of: Need) -> dict[str, int]:
+    return {
+        "context": int(of.resolved.workload.context),
+        "kv_needed": int(of.cache),
+        "needed_low": of.low,
+        "needed": int(of.total),
+        "needed_high": of.high,
+        "gpu_memory": _memory(of),
+    }
+
+
+def schema() -> dict[str, Any]:
+    from .schemas import parts as p
+
+    context = p.whole("tokens of a request", 1)
+    sizes = {
+        "context": context,
+        **{name: p.whole(FIGURES[name].meaning) for name in ("kv_needed", "needed_low", "needed", "needed_high")},
+        "gpu_memory": p.whole("memory of the smallest GPU that is sure to be enough"),
+    }
+    number = p.or_null(p.whole("the fewest GPUs", 1), "if it takes more than are tried")
+    return p.document(
+        "vram",
+        "The GPU memory that a model needs, and the GPUs that have it.",
+        results=p.figures("the figures on the smallest GPU; with --gpu all, on the first", FIGURES),
+        layers=p.layer(
+            "a kind of GPU",
+            {
+                "gpu": p.text("its name"),
+                "gpus": p.whole("their number: the fewest that hold it; with --gpu all, as given", 1),
+                "verdict": p.choice("whether it fits on so many", *VERDICTS),
+                "fewest_gpus": p.listed(
+                    "for each context; [] with --gpu all", p.fields("a context", {"context": context, "gpus": number})
+                ),
+            },
+            p.figures("what it needs on one of them", FIGURES),
+        ),
+        extra={
+            "answer": p.text("the first line of the screen"),
+            "engine": p.text("the engine"),
+            "gpus": p.whole("GPUs that share the model: 1, or as given", 1),
+            "contexts": p.listed(
+                "several contexts, first that of the answer; [] with --gpu all", p.fields("one", sizes)
+            ),
+            "quants": p.listed(
+                "the largest type of GGUF files that GPUs hold with llama.cpp; [] if it was not searched for",
+                p.fields(
+                    "a GPU",
+                    {
+                        "gpu_gb": p.whole("its memory in GB", 1),
+                        "weights_dtype": p.or_null(p.text("the type"), "if it holds none"),
+                    },
+                ),
+            ),
+        },
+    )

@@ -1,0 +1,182 @@
+"""The GPU memory that a request needs, without a GPU, and which GPUs have it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ..errors import AttncalcError
+from ..hardware import Gpu
+from ..quantity import Quantity, named, quantity
+from ..records import NamedTuple
+from ..search import first_true
+from ..units import BYTES, count, human
+from .fit import Deployment, Verdict, fit, possible_verdict, with_other_gpus
+from .memory_budget import MemoryBudget, Reserve
+from .request import FitRequest, ResolvedRequest, resolve
+from .weights import Weights
+
+STEP = 2**26
+"""Bytes between two memories that are tried: 64 MiB."""
+_LARGEST = 2**50
+"""The largest memory that is tried: 1 PiB."""
+
+
+class Need(NamedTuple):
+    """What a request needs on one GPU, or on each of several.
+
+    Attributes:
+        resolved: The complete request.
+        budget: The memory of the GPU with the least room.
+        cache: Bytes of the cache there.
+        verdict: Whether all GPUs have room.
+    """
+
+    resolved: ResolvedRequest
+    budget: MemoryBudget
+    cache: Quantity
+    verdict: Verdict
+
+    @property
+    def weights(self) -> Weights:
+        assert self.budget.weights is not None
+        return self.budget.weights
+
+    @property
+    def reserve(self) -> Reserve:
+        assert self.budget.reserve is not None
+        return self.budget.reserve
+
+    @property
+    def total(self) -> Quantity:
+        """The expected bytes: weights, cache and runtime memory."""
+        return quantity(
+            named(self.weights.total, "weights", "bytes of the weights")
+            + named(self.cache, "kv_needed", "bytes of the cache")
+            + named(self.reserve.total, "reserve", "bytes of the runtime memory")
+        )
+
+    @property
+    def low(self) -> int:
+        """The bytes with the smallest runtime memory."""
+        return int(self.weights.total) + int(self.cache) + self.reserve.low
+
+    @property
+    def high(self) -> int:
+        """The bytes with the largest runtime memory."""
+        return int(self.weights.total) + int(self.cache) + self.reserve.high
+
+
+class UsualGpu(NamedTuple):
+    """A kind of GPU, and the fewest that hold the model.
+
+    Attributes:
+        name: Its name.
+        need: What the request needs on each of them.
+        fewest: The fewest GPUs for each context; None if it takes too many.
+    """
+
+    name: str
+    need: Need
+    fewest: tuple[int | None, ...]
+
+
+class Vram(NamedTuple):
+    """The memory that a request needs.
+
+    Attributes:
+        needs: What it needs at each context, on the smallest GPU that is sure to hold it; first as asked.
+        gpus: Kinds of GPUs that hold it, those with the least memory first.
+        quants: (a GPU's memory in GB, the largest type of GGUF files that it holds, or None); () if not searched for.
+        assumes_context: Whether the context was not given.
+    """
+
+    needs: tuple[Need, ...]
+    gpus: tuple[UsualGpu, ...]
+    quants: tuple[tuple[int, str | None], ...]
+    assumes_context: bool
+
+    @property
+    def asked(self) -> Need:
+        """What it needs at the context that is asked for."""
+        return self.needs[0]
+
+    @property
+    def low(self) -> int:
+        """The bytes that it needs then with the smallest runtime memory."""
+        return self.asked.low
+
+    @property
+    def expected(self) -> int:
+        """The expected bytes then."""
+        return int(self.asked.total)
+
+    @property
+    def high(self) -> int:
+        """The bytes that it needs then with the largest runtime memory."""
+        return self.asked.high
+
+    @property
+    def contexts(self) -> list[int]:
+        """Tokens of a request, first as asked."""
+        return [int(one.resolved.workload.context) for one in self.needs]
+
+
+def need(request: FitRequest) -> Need:
+    """Return what a request needs on its GPUs. Raises AttncalcError as `fit` does."""
+    found = fit(request)
+    return Need(found.resolved, found.budget, found.needed, found.verdict)
+
+
+def smallest(request: FitRequest, gpu: Gpu) -> Need:
+    """Return what a request needs on GPUs with the least memory that is sure to hold it, in steps of STEP.
+
+    Args:
+        request: A request without a GPU, or with the number of GPUs that share the model.
+        gpu: A GPU of which only the memory is known, to be replaced.
+
+    Raises AttncalcError as `fit` does, and if the engine does not start or does not run the batch, whatever the memory.
+    """
+
+    def on(memory: int) -> FitRequest:
+        return dataclasses.replace(request, gpu=dataclasses.replace(gpu, title="GPU", memory=memory))
+
+    def holds(steps: int) -> bool:
+        return possible_verdict(on(steps * STEP)) == "fits"
+
+    largest = resolve(on(_LARGEST))
+    if largest.refusal:
+        raise AttncalcError(f"{largest.engine.title} does not start: {largest.refusal.reason}", "give a shorter -c")
+    if not holds(_LARGEST // STEP):
+        most = Deployment(largest).devices[0].layout.max_sequences
+        if most is not None and most < largest.workload.batch:
+            raise AttncalcError(
+                f"{largest.engine.title} runs at most {count(most)} concurrent requests", f"give -b {most} or fewer"
+            )
+        raise AttncalcError(f"no GPU of {human(_LARGEST, BYTES)} holds this", "give a shorter -c, or a smaller -b")
+    high = 1
+    while not holds(high):
+        high *= 2
+    return need(on(first_true(holds, high // 2, high) * STEP))
+
+
+def fewest_gpus(request: FitRequest, most: int, above: int = 0) -> FitRequest | None:
+    """Return the request on the fewest GPUs of its kind that are sure to hold it, or None if more than `most` are.
+
+    A number of GPUs, or a split, that the request has is kept.
+
+    Args:
+        request: The request with its GPU.
+        most: The most GPUs to try.
+        above: A number that is known not to be enough.
+    """
+    try:
+        others = [request] if request.gpus or request.tp else with_other_gpus(resolve(request))
+        for other in others:
+            gpus = other.gpus or resolve(other).gpus
+            if gpus > most:
+                return None
+            if gpus > above and possible_verdict(other) == "fits":
+                return other
+    except AttncalcError:  # the GPU lacks the dtype, for example
+        pass
+    return None

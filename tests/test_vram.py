@@ -1,0 +1,156 @@
+"""`attncalc fit` without a GPU: the memory that a model needs, and the GPUs that have it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from asking import Ask, results
+from tables import each
+
+import attncalc
+from attncalc.errors import AttncalcError
+
+GIB = 2**30
+STEP = 64 * 2**20
+MODEL = "llama3.1-8b"
+
+
+def test_weights_cache_and_runtime_add_up(ask: Ask) -> None:
+    found = results(ask("fit", MODEL, "-b", "4", "--json"))
+    # 8,030,261,248 parameters of 2 bytes, and vLLM's table of 131,072 positions of 128 rotary elements
+    assert found["weights"] == 8_030_261_248 * 2 + 131_072 * 128 * 2
+    # 4 requests of 512 blocks and one block never used, of 16 tokens, in 32 layers: K and V of 8 heads of 128 elements
+    assert found["kv_needed"] == (4 * 512 + 1) * 16 * 32 * 2 * 8 * 128 * 2
+    for needed, reserve in (("needed_low", "reserve_low"), ("needed", "reserve"), ("needed_high", "reserve_high")):
+        assert found[needed] == found["weights"] + found["kv_needed"] + found[reserve]
+
+
+def test_the_first_line_says_what_is_needed(ask: Ask) -> None:
+    answer = ask("fit", MODEL)
+    found = results(ask("fit", MODEL, "--json"))
+    low, high = (f"{found[name] / GIB:.1f}" for name in ("needed_low", "needed_high"))
+    assert answer.out.startswith(f"NEEDS {low} to {high} GiB: weights 15.0, KV cache 1.0, runtime ")
+    assert (answer.code, answer.err) == (0, "")
+
+
+@each(
+    "options", [(), ("--engine", "sglang"), ("--engine", "llamacpp"), ("-b", "16", "--kv-dtype", "fp8"), ("--tp", "2")]
+)
+def test_the_smallest_gpu_is_sure_to_hold_it_and_a_smaller_one_is_not(ask: Ask, options: tuple[str, ...]) -> None:
+    memory = results(ask("fit", MODEL, *options, "--json"))["gpu_memory"]
+    for size, verdict in ((memory, "fits"), (memory - STEP, "may_not_fit")):
+        on_it = ask("fit", MODEL, *options, "-c", "8192", "--gpu", f"{size >> 20}MiB", "--json")
+        assert json.loads(on_it.out)["verdict"] == verdict
+
+
+def test_the_fewest_gpus_of_a_kind_hold_each_context(ask: Ask) -> None:
+    kinds = json.loads(ask("fit", MODEL, "--json").out)["layers"]
+    assert [kind["gpu"] for kind in kinds][-1] == "rtx-6000-ada"  # the smallest of which one is always enough
+    for kind in kinds:
+        for at in kind["fewest_gpus"]:
+            number = at["gpus"] or 16  # more than 8 are not tried
+            asked = ("fit", MODEL, "-c", str(at["context"]), "--gpu", kind["gpu"], "--json")
+            assert at["gpus"] is None or json.loads(ask(*asked, "--gpus", str(number)).out)["verdict"] == "fits"
+            if number > 1:
+                assert json.loads(ask(*asked, "--gpus", str(number // 2)).out)["verdict"] != "fits"
+
+
+def test_contexts_are_the_asked_one_32k_and_the_models_own(ask: Ask) -> None:
+    assert [at["context"] for at in json.loads(ask("fit", MODEL, "--json").out)["contexts"]] == [8192, 32768, 131072]
+    assert [at["context"] for at in json.loads(ask("fit", "gpt2", "--json").out)["contexts"]] == [1024]
+    users = json.loads(ask("fit", MODEL, "--prompt", "4K", "--output-len", "1K", "--json").out)
+    assert users["contexts"][0]["context"] == 4096 + 1024
+
+
+def test_the_largest_type_of_gguf_files_of_each_memory_fits_and_a_larger_one_does_not(ask: Ask) -> None:
+    quants = {
+        quant["gpu_gb"]: quant["weights_dtype"] for quant in json.loads(ask("fit", MODEL, "--json").out)["quants"]
+    }
+    assert quants == {8: "q6_k", 12: "q8_0", 16: "q8_0", 24: "q8_0"}
+    for dtype, fits in (("q6_k", True), ("q8_0", False)):
+        answer = ask("fit", MODEL, "--weights-dtype", dtype, "-c", "8192", "--gpu", "rtx-4060", "--json")
+        assert (json.loads(answer.out)["verdict"] == "fits") is fits
+
+
+@each("options", [("--weights-dtype", "fp8"), ("--engine", "sglang"), ("--max-num-seqs", "64")])
+def test_types_of_gguf_files_are_not_shown_where_weights_or_engine_are_chosen(
+    ask: Ask, options: tuple[str, ...]
+) -> None:
+    assert json.loads(ask("fit", MODEL, *options, "--json").out)["quants"] == []
+
+
+@each("model", [MODEL, "deepseek-v3", "kimi-k2", "gemma3-27b", "t5-base", "nemotron-h-56b", "qwen3.6-27b"])
+def test_it_fits_a_terminal_of_24_rows(ask: Ask, model: str) -> None:
+    lines = ask("fit", model).out.splitlines()
+    assert len(lines) <= 23
+    assert max(map(len, lines)) <= 80
+
+
+def test_gpu_all_has_the_answer_of_each_gpu(ask: Ask) -> None:
+    answer = ask("fit", MODEL, "--gpu", "all", "-c", "32K", "--json")
+    rows = {row["gpu"]: row["verdict"] for row in json.loads(answer.out)["layers"]}
+    assert len(rows) == len(attncalc.gpu_names())
+    for name in ("rtx-4060", "rtx-4090", "h100-80gb", "m2-24gb"):
+        alone = json.loads(ask("fit", MODEL, "-c", "32K", "--gpu", name, "--json").out)
+        assert rows[name] == alone["verdict"]
+
+
+def test_only_gpu_all_can_be_refused(ask: Ask) -> None:
+    assert ask("fit", "llama3.1-405b").code == 0
+    answer = ask("fit", "llama3.1-405b", "--gpu", "all")
+    assert (answer.code, answer.out.split(":")[0]) == (1, "DOES NOT FIT")
+    assert ask("fit", "llama3.1-405b", "--gpu", "all", "--gpus", "8").code == 0
+
+
+@each(
+    ("options", "error", "tip"),
+    [
+        (("-c", "auto"), "--context auto needs --gpu", "as --gpu rtx-4090; or a context, as -c 8K"),
+        (("--engine", "all"), "--engine all needs one GPU", "as --gpu h100-80gb"),
+        (("--roofline",), "--roofline needs --gpu", "FLOP/s and bandwidth"),
+        (("--plot",), "--gpu", "draws"),
+        (("-ngl", "20"), "--n-gpu-layers needs --gpu", "as --gpu rtx-4090"),
+        (("-b", "5000"), "vLLM runs at most 1,024 concurrent requests", "give -b 1024 or fewer"),
+        (("-c", "200K"), "vLLM does not start: context 204,800 is beyond", "give a shorter -c"),
+    ],
+)
+def test_what_needs_a_gpu_or_cannot_run_is_an_error(ask: Ask, options: tuple[str, ...], error: str, tip: str) -> None:
+    answer = ask("fit", MODEL, *options)
+    assert (answer.code, answer.out) == (2, "")
+    assert error in answer.err
+    assert tip in answer.err
+
+
+def test_explain_shows_the_sum(ask: Ask) -> None:
+    assert "weights + kv_needed + reserve" in " ".join(ask("fit", MODEL, "--explain").out.split())
+
+
+def test_python_has_the_same_figures(ask: Ask) -> None:
+    found = attncalc.vram(MODEL, context="16K", batch=2)
+    figures = results(ask("fit", MODEL, "-c", "16K", "-b", "2", "--json"))
+    assert found.to_dict() == figures
+    assert (found.low, found.expected, found.high) == tuple(figures[f"needed{end}"] for end in ("_low", "", "_high"))
+    with pytest.raises(AttncalcError, match="vram has no gpu"):
+        attncalc.vram(MODEL, gpu="h100")
+
+
+@each(
+    "words",
+    [
+        "vram llama3.1-8b",
+        "how much vram does llama3.1-8b need",
+        "gpu llama3.1-8b",
+        "can I run llama3.1-8b",
+        "memory needed for llama3.1-8b",
+        "which gpu for llama3.1-8b",
+        "hardware for llama3.1-8b",
+        "minimum vram llama3.1-8b",
+        "how big a gpu do i need for llama3.1-8b",
+    ],
+)
+def test_the_question_in_words_is_read(ask: Ask, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["attncalc", *words.split()])
+    answer = ask(*words.split())
+    assert answer.err == f"read as: attncalc fit {MODEL}\n"
+    assert answer.out.startswith("NEEDS ")
