@@ -8,7 +8,7 @@ from __future__ import annotations
 from .errors import AttncalcError
 from .quantity import Quantity, Ratio, ratio, symbol
 from .records import NamedTuple, dataclass
-from .units import DTYPES, DType, dtype
+from .units import DTYPES, GIB, MIB, DType, dtype
 
 UNIFIED_MEMORY_SHARE = (3, 4)
 """The fraction of unified memory that the GPU may use by default: Metal's on Macs of 64 GB and more
@@ -30,6 +30,12 @@ antirez/llama.cpp-deepseek-v4-flash#11) and 15,055 of 16,311 (RTX 5060 Ti, lmstu
 memory), with llama.cpp's own CUDA context.
 """
 _AT_DESKS = ("GeForce", "Radeon RX")
+_OTHER_DRIVERS, _WINDOWS = 250 * MIB, 500 * MIB
+"""The most bytes that NVIDIA's other drivers show beyond the least that a log has, and that Windows and WSL show.
+
+An H100 has 79.10 to 79.33 GiB, a T4 14.56 to 14.74, an A100 39.39 to 39.50, an RTX 3090 23.56 to 23.69 on Linux. WSL
+shows what the card has: 23.99 of an RTX 4090, whose logs on Linux start at 23.51, 31.84 and 31.34 of an RTX 5090.
+"""
 _SIXTEEN_BITS = ("bf16", "fp16")
 _NARROW_MATMULS = ("fp8", "int8", "fp4")
 """Weight dtypes that engines multiply with activations of the same dtype: W8A8 for fp8 and int8, W4A4 for NVFP4."""
@@ -83,6 +89,7 @@ class Gpu:
         bandwidth: bytes/s of the memory.
         flops: (dtype, dense FLOP/s without sparsity), accumulated in fp32 if the vendor gives both.
         measured: whether `memory` is from a log; otherwise it is a low estimate from `memory_gb`.
+        is_own: whether `memory` is that of the user's machine, and not the least of all logs.
         unified: whether the memory is shared with the host.
         multiprocessors: streaming multiprocessors of an NVIDIA GPU, which decide the sizes of some kernels' buffers; 0
             if unknown.
@@ -105,6 +112,7 @@ class Gpu:
     bandwidth: int
     flops: tuple[tuple[str, int], ...]
     measured: bool = True
+    is_own: bool = False
     unified: bool = False
     multiprocessors: int = 0
     compute_capability: tuple[int, int] | None = None
@@ -127,6 +135,13 @@ class Gpu:
         """Whether it may show a desktop: a card for games, or one of which only the marketed memory is known."""
         given_as_marketed = not self.vendor and not self.measured and not self.is_cpu
         return given_as_marketed or any(series in self.title for series in _AT_DESKS)
+
+    @property
+    def more_memory(self) -> int:
+        """The most bytes that another driver, or Windows, may show beyond `memory`."""
+        if self.is_own or self.unified or self.vendor != "NVIDIA" or not self.measured:
+            return 0
+        return max(0, min(_WINDOWS if self.shows_desktop else _OTHER_DRIVERS, self.memory_gb * GIB - self.memory))
 
     def taken_by_host(self) -> tuple[int, int, int]:
         """Return the bytes in use before an engine starts: the least, the expected and the most.

@@ -66,7 +66,7 @@ def result_of(row: dict[str, Any]) -> FitResult:
     """Return what fits. Raises AttncalcError as `fit` does."""
     device = gpu(row["gpu"])
     if "gpu_memory_gib" in row:
-        device = dataclasses.replace(device, memory=int(row["gpu_memory_gib"] * GIB))
+        device = dataclasses.replace(device, memory=int(row["gpu_memory_gib"] * GIB), is_own=True)
     request = FitRequest(
         model(row["model"]),
         Workload.decode(row.get("batch", 1), row["context"], kv_dtype=row.get("kv_dtype")),

@@ -315,7 +315,7 @@ def test_words_replace_the_bar(plain: bool, environment: dict[str, str]) -> None
     with pytest.MonkeyPatch.context() as patch:
         screen = on_terminal(fit_report(FIT), patch, plain=plain, **environment)
     assert not set(screen) & set("█▓▒░")
-    assert "\n  weights 15.3, runtime 0.7 to 2.9, KV cache 3.5 to 5.7 GiB\n" in screen
+    assert "\n  weights 15.3, runtime 0.7 to 2.9, KV cache 3.5 to 6.1 GiB\n" in screen
     assert "\n  vLLM takes 21.6 of the GPU's 23.5 GiB (--gpu-memory-utilization 0.92)\n" in screen
 
 

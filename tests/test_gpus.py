@@ -133,6 +133,23 @@ def test_memory_is_what_software_logs(name: str, gib: str) -> None:
     assert f"{gpu(name).memory / 2**30:.2f}" == gib
 
 
+@each(
+    ("name", "mib"),
+    [
+        ("rtx-4090", 500),  # WSL shows 23.99 GiB, Linux 23.51
+        ("rtx-3090", 24 * 1024 - 25296896000 // 2**20),  # not more than 24 GiB
+        ("h100-80gb", 250),  # 79.10 to 79.33
+        ("rtx-4090:23.99GiB", 0),
+        ("mi300x", 0),
+        ("gb10", 0),
+        ("24GB", 0),
+    ],
+)
+def test_other_drivers_may_show_more_memory(name: str, mib: int) -> None:
+    _, found = gpus_of(name)
+    assert found.more_memory == pytest.approx(mib * 2**20, abs=2**20)
+
+
 def test_names_and_aliases_are_unique_and_found() -> None:
     words = [word for name in gpu_names() for word in (name, *gpu(name).aliases)]
     assert len(words) == len(set(words))

@@ -200,8 +200,10 @@ def _gpu_in_log(log: StartupLog, text: str | None) -> Gpu | None:
     if size is None or size <= 0:
         return known
     if known is not None:
-        return dataclasses.replace(known, memory=size, measured=True)
+        return dataclasses.replace(known, memory=size, measured=True, is_own=True)
     title = log.gpu or f"GPU of {size / GIB:.2f} GiB"
     printed = f"{log.gpu} {log.refusal.line if log.refusal else ''}"
     vendor = "AMD" if any(sign in printed for sign in ("AMD", "Radeon", "HIP")) else "NVIDIA"
-    return Gpu("logged", title, vendor, memory_gb=max(1, size // 10**9), memory=size, bandwidth=1, flops=())
+    return Gpu(
+        "logged", title, vendor, memory_gb=max(1, size // 10**9), memory=size, bandwidth=1, flops=(), is_own=True
+    )

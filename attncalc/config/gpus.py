@@ -162,7 +162,7 @@ def _with_memory(known: Gpu, text: str) -> Gpu:
     if not 0 < size <= known.memory_gb * 2**30:
         why = f"--gpu {known.name}: it has {known.memory_gb} GB, not {truncate(text)}"
         raise BadValueError(why, _EXAMPLE_OF_MEMORY)
-    return dataclasses.replace(known, name=f"{known.name}:{text}", memory=size, measured=True)
+    return dataclasses.replace(known, name=f"{known.name}:{text}", memory=size, measured=True, is_own=True)
 
 
 def _slice(whole: Gpu, part: re.Match[str]) -> Gpu:

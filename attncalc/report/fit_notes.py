@@ -131,6 +131,11 @@ def _memory_notes(result: FitResult) -> Iterator[str]:
     if gpu and gpu.shows_desktop and result.resolved.is_alone and result.request.reserve is None and budget.reserve:
         left = f"{(gpu.memory - DESKTOP) / GIB:.1f}GiB"
         yield f"--gpu {left} counts a desktop that uses {human(DESKTOP, BYTES)} of this GPU."
+    if gpu and gpu.more_memory and budget.facts:
+        yield (
+            f"Other drivers, and WSL, show up to {human(gpu.memory + gpu.more_memory, BYTES)} of this GPU. The upper "
+            f"bound has that; --gpu {gpu.name}:{gpu.memory / GIB:.2f}GiB sets what your machine shows."
+        )
     if budget.reserve:
         yield from budget.reserve.runtime.notes
         if engine.whole_prompts and budget.reserve.runtime.parts:

@@ -63,11 +63,18 @@ class MemoryBudget(NamedTuple):
     reserve_for: Callable[[int, int], Reserve] | None = None
 
     def room(self, end: End = "expected") -> int:
-        """Return the bytes for the cache; negative if weights and reserve are too large."""
+        """Return the bytes for the cache; negative if weights and reserve are too large.
+
+        The most has the share of a GPU whose driver shows more memory than the least of all logs.
+        """
         expected = int(self.kv_memory) - self.short
         if self.reserve is None:
             return expected
-        return expected + int(self.reserve.total) - self.reserve.at(end)
+        room = expected + int(self.reserve.total) - self.reserve.at(end)
+        if end == "high" and self.facts:
+            numerator, denominator = self.facts.share
+            room += self.facts.gpu.more_memory * numerator // denominator
+        return room
 
     @property
     def kv_memory_low(self) -> int:
