@@ -78,6 +78,7 @@ class RuntimeMemory(NamedTuple):
     terms: tuple[Term, ...] = ()  # symbols of the parts' formulas that have formulas themselves, for --explain
     # Parts outside the share, which leave the cache its memory. A note warns if they have no room.
     outside: tuple[RuntimePart, ...] = ()
+    room_outside: int | None = None  # bytes without which those stop the start; None if the start does not depend on it
     details: tuple[Detail, ...] = ()  # figures that the engine prints itself, for JSON
     log_lines: tuple[str, ...] = ()  # lines of the engine's log about this memory
 
@@ -95,6 +96,16 @@ class RuntimeMemory(NamedTuple):
     def high(self) -> int:
         """The most bytes of all parts inside the share."""
         return int(self.total) + _added([part.high - int(part.expected) for part in self.parts])
+
+    @property
+    def outside_high(self) -> int:
+        """The most bytes of all parts outside the share."""
+        return sum(part.high for part in self.outside)
+
+    @property
+    def may_run_out(self) -> bool:
+        """Whether the parts outside the share may be larger than the memory that is left for them."""
+        return self.room_outside is not None and self.outside_high > self.room_outside
 
 
 def _added(deviations: list[int]) -> int:

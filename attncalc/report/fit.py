@@ -235,9 +235,8 @@ def verdict(result: FitResult) -> str:
     if maximum is not None and workload.batch > maximum:
         each = f"{per_replica}; each" if per_replica else f"; {resolved.engine.title}"
         return f"{answer}: {batch}{each} runs at most {count(maximum)}."
-    if result.host and result.host_needed is not None and result.host_needed > result.host.limit:
-        needed, there = human(result.host_needed, BYTES), human(result.host.limit, BYTES)
-        return f"{answer}: the host needs {needed} and has {there}."
+    if beside := _beside_the_cache(result):
+        return f"{answer}: {beside}."
     if used := _used(result):
         uses = "needs" if result.verdict == "does_not_fit" else "uses"
         return f"{answer}: {uses} {used} with {count(workload.context)} tokens of context."
@@ -250,6 +249,18 @@ def verdict(result: FitResult) -> str:
     free = _free(budget, "" if " GiB" in needed else " GiB")
     each = f"{per_replica}," if per_replica else ""
     return f"{answer}: {batch}{each} {_need(requests)} {needed}, {free} free."
+
+
+def _beside_the_cache(result: FitResult) -> str:
+    """Return what else than the memory for the cache is too small, and by how much; '' if nothing is."""
+    if result.host and result.host_needed is not None and result.host_needed > result.host.limit:
+        return f"the host needs {human(result.host_needed, BYTES)} and has {human(result.host.limit, BYTES)}"
+    budget = result.budget
+    if result.needed <= budget.kv_memory_low and budget.reserve and budget.reserve.runtime.may_run_out:
+        runtime = budget.reserve.runtime
+        most, room = human(runtime.outside_high, BYTES), human(runtime.room_outside or 0, BYTES)
+        return f"after the cache, CUDA graphs may need {most}, and {room} are left for them"
+    return ""
 
 
 def _used(result: FitResult) -> str:

@@ -364,7 +364,10 @@ def with_longest_context(request: FitRequest) -> FitRequest:
 
 
 def _verdict(devices: Iterable[Device], batch: int, context: int, host: HostMemory | None = None) -> Verdict:
-    """Return whether the sequences fit with the least memory for the cache, only with more, or not with the most."""
+    """Return whether the sequences fit with the least memory for the cache, only with more, or not with the most.
+
+    They may not fit either where the engine may run out of memory outside its share.
+    """
     verdict: Verdict = "fits"
     if host and not host.has_room(batch, context):
         return "does_not_fit"
@@ -372,6 +375,8 @@ def _verdict(devices: Iterable[Device], batch: int, context: int, host: HostMemo
         if not device.has_room(batch, context, "low"):
             if not device.has_room(batch, context, "high"):
                 return "does_not_fit"
+            verdict = "may_not_fit"
+        elif device.budget.reserve and device.budget.reserve.runtime.may_run_out:
             verdict = "may_not_fit"
     return verdict
 
