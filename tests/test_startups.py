@@ -71,25 +71,41 @@ def test_public_logs_are_predicted() -> None:
     assert median(errors) < 0.3
     assert percentile(errors, 0.9) < 1.5
     assert sum(map(inside, rows)) >= 0.95 * len(rows)
-    assert median(found.high - found.low for found in predictions) < 2
+    assert median(found.high - found.low for found in predictions) < 2.2
 
 
 def test_logs_of_sglang_are_predicted() -> None:
     """11 logs of 11 models. The default share of Kimi-K2.5 depends on its tower, whose layers are not known."""
     rows = rows_of("sglang", "public")
-    errors = {row["id"]: abs(error(row)) for row in rows}
+    predictions = {row["id"]: predict(row) for row in rows}
+    errors = {row["id"]: abs(predictions[row["id"]].kv_memory - row["logged"]["kv_memory"]) for row in rows}
     assert len({row["model"] for row in rows}) >= 8
     assert median(errors.values()) < 0.25
-    assert errors.pop("sgl-kimi-k2.5-8xmi355x") < 2.5
+    assert errors.pop("sgl-kimi-k2.5-8xmi355x") < 1.1
     assert max(errors.values()) < 0.4
-    assert sum(map(inside, rows)) >= 0.9 * len(rows)
+    assert all(predictions[row["id"]].low <= row["logged"]["kv_memory"] <= predictions[row["id"]].high for row in rows)
 
 
-def test_an_engine_that_refused_is_not_predicted_to_fit() -> None:
+def test_an_engine_that_did_not_start_is_not_predicted_to_fit() -> None:
     """One had its cache, and ended when it captured graphs: vLLM 0.19 does not subtract them."""
     refused = [row for row in ROWS if not row["started"] and not row.get("doubtful")]
     verdicts = {row["id"]: predict(row).verdict for row in refused}
-    assert {name for name, verdict in verdicts.items() if verdict == "fits"} == {"fifth-16-qwen3.5-9b-4x3090"}
+    assert "fits" not in verdicts.values()
+    assert verdicts["fifth-16-qwen3.5-9b-4x3090"] == "may_not_fit"
+
+
+def test_a_fifth_set_is_predicted() -> None:
+    """Two are outside: vLLM 0.12 counted a video of Qwen3-VL 12.5 times."""
+    rows = [row for row in ROWS if row["group"] == "fresh-5" and not row.get("doubtful") and "held_out" in row]
+    predictions = [(predict(row), logged_size(row)) for row in rows]
+    outside = [row["id"] for row, (found, size) in zip(rows, predictions, strict=True) if not _is_in(found, size)]
+    assert len(rows) == 34
+    assert set(outside) <= {"fifth-38-qwen3-vl-30b-2xh100", "fifth-39-qwen3-vl-30b-2xh100-256"}
+    assert median(found.high - found.low for found, _ in predictions) < 2
+
+
+def _is_in(found: Prediction, size: float) -> bool:
+    return found.low - ROUNDING <= size <= found.high + ROUNDING
 
 
 def test_an_engine_that_started_is_predicted_to_fit() -> None:
@@ -155,7 +171,7 @@ def test_a_fourth_set_is_predicted() -> None:
     assert percentile(errors, 0.9) < 1.05
     ranges = [(found.low - ROUNDING, found.high + ROUNDING) for found in map(predict, sized)]
     assert sum(low <= logged_size(row) <= high for row, (low, high) in zip(sized, ranges, strict=True)) == 30
-    assert median(high - low for low, high in ranges) < 1.5
+    assert median(high - low for low, high in ranges) < 1.9
     assert [predict(row).verdict for row in rows if not row["started"]] == ["does_not_fit", "does_not_fit"]
 
 

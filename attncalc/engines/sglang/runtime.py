@@ -23,8 +23,9 @@ from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
 from .options import SglangArgs
 from .share import decode_graphs, largest_graph
 
-_ONE_DEVICE = (25, 55, 85)
-"""Hundredths of a GiB that are gone before the share, the least, expected and most: 9 logs have 0.31 to 0.80 GiB."""
+_ONE_DEVICE = (25, 55, 100)
+"""Hundredths of a GiB that are gone before the share, the least, expected and most: 9 logs have 0.31 to 0.80 GiB, and one
+of an unknown card 0.87."""
 _OVER_PCIE = (30, 55, 110)
 """The same for several devices without NVLink: 0.40 (4 x L4), 0.43 (4 of 24 GB), 0.58 (2 x RTX 4090), 0.98 (8 x RTX PRO
 6000)."""
@@ -40,10 +41,9 @@ _AITER_HEADS = (16, 128)
 _LARGEST_OF_UNIFIED = 80
 """Percent: the share above which starts on a GB10 are published as failing."""
 _UNKNOWN_LINK = (_OVER_PCIE[0], 120, _OVER_NVLINK[2])
-_LOADING = 3 * GIB // 10
-"""The most bytes that loading leaves allocated beside the weights, unless they are quantized."""
-_LOADING_QUANTIZED = Fraction(15, 1000)
-"""The same of quantized weights, which are packed anew, as a part of them: 0.3, 0.7 and 1.4 % in three logs."""
+_LOADING, _LOADING_TOWERS = 3 * GIB // 10, 7 * GIB // 10
+"""The most bytes that loading leaves allocated beside the weights, and beside those of a model with towers: three logs
+of such have 0.5 to 0.7 GiB."""
 _GRAPH = 27 * 2**20
 """Bytes of one captured batch size: 0.07 GiB for 3 sizes, 1.00 for 36 and 1.44 for 52 were logged."""
 _REQUESTS, _MOST_REQUESTS = 2048, 4096
@@ -67,14 +67,7 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
         int(ceil_div(most * numerator, denominator)),
         "SGLang's own figure of the free memory before weights, in 22 public logs; on unified memory, those of GB10s",
     )
-    loading = RuntimePart(
-        "loading",
-        "left from loading",
-        0,
-        Quantity(0),
-        _most_left_from_loading(facts),
-        "sgl-project/sglang#36583: temporaries of the loader count as used; 5 public logs have 0.1 to 0.6 GiB less",
-    )
+    loading = _loading(facts)
     for_aiter = _aiter_reserve(facts, quantity(facts.gpu.memory - before))
     outside = (_activations(facts), _graphs(facts), _requests(facts))
     room = (facts.gpu.memory - expected) * (denominator - numerator) // denominator
@@ -103,10 +96,29 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
     return RuntimeMemory((part, loading, *([for_aiter] if for_aiter else [])), tuple(notes), outside=outside)
 
 
-def _most_left_from_loading(facts: RuntimeFacts[SglangArgs]) -> int:
-    """Return the most bytes that loading leaves allocated beside the weights."""
-    is_quantized = facts.weights_dtype not in ("bf16", "fp16", "fp32")
-    return max(_LOADING, int(facts.weights * _LOADING_QUANTIZED) if is_quantized else 0)
+def _loading(facts: RuntimeFacts[SglangArgs]) -> RuntimePart:
+    """Return what loading leaves allocated beside the weights.
+
+    Quantized weights are packed anew, layer by layer: 1.1 layers at most in four logs. On AMD, experts in 4 bits keep
+    the indices of their inputs, and their order, as int32 (compressed_tensors_wNa16_moe.py): 1.27 GiB of Kimi-K2.5 on
+    8 GPUs.
+    """
+    is_packed = facts.weights_dtype not in ("bf16", "fp16", "fp32", "mxfp4")
+    above = facts.weights * 6 // (5 * facts.model.main.n_layers) if is_packed else 0
+    above = max(above, _LOADING_TOWERS if facts.whole.towers else _LOADING)
+    expected = quantity(_expert_indices(facts))
+    source = "sgl-project/sglang#36583: temporaries of the loader count as used; 9 public logs have 0.1 to 0.7 GiB less"
+    return RuntimePart("loading", "left from loading", int(expected), expected, int(expected) + above, source)
+
+
+def _expert_indices(facts: RuntimeFacts[SglangArgs]) -> int:
+    if facts.gpu.vendor != "AMD" or facts.whole.experts_dtype != "int4":
+        return 0
+    inputs = 0
+    for stack, layers in facts.model.plain().groups():
+        if layers.mlp and layers.mlp.n_experts:
+            inputs += layers.count * layers.mlp.n_experts * int(stack.d_model + layers.mlp.d_ff)
+    return symbol("inputs", inputs, "inputs of both products of all experts") * symbol("bytes_indices", 8, "two int32")
 
 
 def _aiter_reserve(facts: RuntimeFacts[SglangArgs], free: Quantity) -> RuntimePart | None:

@@ -10,7 +10,7 @@ logs; `versions.py` lists what changed.
 from __future__ import annotations
 
 from ...hardware import FREE_OF_UNIFIED
-from ...quantity import maximum, quantity, symbol
+from ...quantity import Quantity, maximum, quantity, symbol
 from ...records import NamedTuple
 from ...units import BYTES, GIB, MIB, count, human
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
@@ -31,6 +31,10 @@ _TIMES_LATER, _TIMES_LATER_OF_NCCL = 2, 7
 Fifteen logs have 0.3 to 1.8 times, one 3.5. On more than two GPUs without NVLink, where NCCL does all communication
 (CustomAllreduce in distributed/device_communicators/custom_all_reduce.py), 4.5 times on 4 L40S and 6 on 4 RTX 3090.
 """
+_SYMMETRIC = (HOPPER, (10, 0), (10, 3))
+"""The compute capabilities of SYMM_MEM_ALL_REDUCE_MAX_SIZES (distributed/device_communicators/all_reduce_utils.py)."""
+_TOWERS = GIB * 45 // 100
+"""The most bytes that a model with towers has beyond its weights when it is loaded."""
 _SPLITS = 32
 _LARGEST_GRAPH = 512
 _OF_UNIFIED, _OF_SEVERAL = (2000, 4400, 7000), (2000, 6400, 11000)
@@ -64,6 +68,7 @@ def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
         profile.received(),
         profile.sampler_states(),
         _outside_torch(profile.facts),
+        _loading(profile.facts),
     ]
     graphs, later = _graphs(profile), None
     if facts.args.version.subtracts_graphs(profile.v2_runner):
@@ -120,6 +125,21 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     )
 
 
+def _loading(facts: RuntimeFacts[VllmArgs]) -> RuntimePart | None:
+    """Return what loading may take beyond the weights, of which vLLM counts the peak; None if they are plain.
+
+    Quantized weights are packed anew layer by layer, so that a layer is there twice for a while: 44 of 46 logs have at
+    most 1.1 layers more. MXFP4 is not packed, as three logs of gpt-oss show. Of models with towers 27 logs have 0.1 GiB
+    less to 0.42 more, of others at most 0.12. Source: DeviceMemoryProfiler in utils/mem_utils.py, which takes
+    max_memory_allocated.
+    """
+    is_packed = facts.weights_dtype not in (*UNQUANTIZED, "mxfp4")
+    layers = facts.weights * 6 // (5 * facts.model.main.n_layers) if is_packed else 0
+    high = max(layers, _TOWERS if facts.whole.towers else 0)
+    source = f"{_MEASURED}; utils/mem_utils.py"
+    return RuntimePart("loading", "left from loading", 0, Quantity(0), high, source) if high else None
+
+
 def _gaps(facts: RuntimeFacts[VllmArgs]) -> int:
     """Return the most bytes that loading may leave free between tensors, which old versions count as non-torch memory.
 
@@ -152,9 +172,10 @@ class _Link(NamedTuple):
 def _link(facts: RuntimeFacts[VllmArgs]) -> _Link | None:
     """Return what communication takes, with the libraries; None on one device.
 
-    Over NVLink 2.05 GiB from 0.15 on (H100, tp 2 and 4). Before, with two GPUs 0.10, 0.74 and 1.38 (H200, H20), with
-    four 1.39 (A800), with eight and more 2.1 (A100; 1.8 on AMD GPUs). Over PCIe 0.03 to 0.25 with two GPUs (L40S, RTX
-    3090 and 4090), 0.7 with four (RTX PRO 6000).
+    Over NVLink 2.05 GiB from 0.15 on (H100, tp 2 and 4), on GPUs with symmetric memory. On others, and before, 0.10,
+    0.74 and 1.38 with two (A100, H200, H20), 0.1 and 1.39 with four (A100, A800), 2.1 with eight and more (A100; 1.8 on
+    AMD GPUs). Over PCIe 0.03 to 0.25 with two GPUs (L40S, RTX 3090 and 4090), 0.1 to 0.7 with four (RTX 3090, RTX PRO
+    6000).
 
     The custom all-reduce is a small part of it: two buffers of 8 MiB and a table of 8 (custom_all_reduce.py). Without
     P2P, or with more than two GPUs over PCIe, vLLM does not start it; the range includes both.
@@ -166,10 +187,11 @@ def _link(facts: RuntimeFacts[VllmArgs]) -> _Link | None:
     if gpu.nvlink is None:
         return _Link(700, 650, 1500)
     if not gpu.nvlink:
-        return _Link(230, 200, 450) if tp == 2 else _Link(700, 500, 1000)
-    if not version.has_symmetric_memory:
+        return _Link(230, 200, 450) if tp == 2 else _Link(700, 650, 1000)
+    if not (version.has_symmetric_memory and gpu.compute_capability in _SYMMETRIC):
         of_more = 2100 if version.v0 and tp >= 8 else 1390
-        return _Link(740 if tp == 2 else of_more, 700, above)
+        base = 740 if tp == 2 else of_more
+        return _Link(base, base - 40, above)
     measured = gpu.compute_capability == HOPPER and tp <= 4 and version.links_were_measured
     below, above = (100, 200) if measured else (700, above)
     return _Link(2050, below, above, 6) if tp == 2 else _Link(2080, below, above, 16)
