@@ -162,7 +162,7 @@ WAYS = (
     (*FOUR, "--batch", "100000"),
     ("fit", "llama2-70b", "--kv-memory", "5.38GiB"),
     ("fit", "llama2-70b", "--kv-memory", "5.38GiB", "--engine", "sglang", "--tp", "4"),
-    ("fit", "gpt-oss-20b", "--gpu", "t4", "--weights-dtype", "int4"),
+    ("fit", "gpt-oss-20b", "--gpu", "t4", "--weights-dtype", "fp8"),
     ("fit", "t5-base", "--gpu", "t4", "--engine", "transformers"),
 )
 

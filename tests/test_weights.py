@@ -316,9 +316,11 @@ def test_each_engine_has_its_own_limits_of_a_pass() -> None:
         ("qwen3.6-27b", "fp8", None),
         ("qwen3.6-27b", None, None),
         ("qwen3-8b", "nvfp4", None),
+        # 48 layers of W_q and W_o 2048 x 4096, W_k and W_v 2048 x 512
+        ("qwen3-30b-a3b", "nvfp4", 48 * 2048 * 2 * (4096 + 512) * (2 - 9 / 16) / 2**30),
     ],
 )
-def test_linear_attention_may_stay_in_16_bits(model: str, weights_dtype: str | None, gib: float | None) -> None:
+def test_attention_may_stay_in_16_bits(model: str, weights_dtype: str | None, gib: float | None) -> None:
     request = FitRequest(
         load(model), Workload.decode(context=4096), "vllm", gpu=gpu("h100"), weights_dtype=weights_dtype
     )

@@ -185,7 +185,7 @@ def _estimates(resolved: ResolvedRequest, facts: RuntimeFacts[Any]) -> Callable[
         )
         if unquantized:
             note = (
-                f"warning: some checkpoints in {resolved.weights_dtype} leave the linear attention in 16 bits, which "
+                f"warning: some checkpoints in {resolved.weights_dtype} leave attention in 16 bits, which "
                 f"takes {human(Quantity(unquantized.high), BYTES)} more. The name or config.json of yours decides."
             )
             runtime = runtime._replace(parts=(*runtime.parts, unquantized), notes=(*runtime.notes, note))
@@ -199,22 +199,23 @@ def _unquantized(resolved: ResolvedRequest, model: ModelSpec) -> RuntimePart | N
 
     The recipes of llm-compressor for gated delta nets leave their matrices in 16 bits (ignore: 're:.*linear_attn.*' in
     its examples for Qwen3-Next and Qwen3.5), those of ModelOpt do not. For example Qwen3.6-27B in NVFP4 on 4 GPUs has
-    5.04 GiB on each, or 6.89.
+    5.04 GiB on each, or 6.89. Of mixtures some quantize the experts only, as TheHouseOfTheDude/MiniMax-M2.5: a log of
+    Gemma 4 26B in int4 has 2.0 GiB more.
     """
     form = weight_format(model, resolved.workload.dtype, resolved.weights_dtype)
     if form.given is None or form.schemes or form.files or form.experts_only or form.matrices.bits >= 8:
         return None
-    nets = [
+    left_out = [
         (layers.count, matrix)
         for stack, layers in model.plain().groups()
-        if isinstance(layers.attention, GatedDeltaNet)
+        if isinstance(layers.attention, GatedDeltaNet) or (layers.mlp and layers.mlp.n_experts)
         for matrix in layers.attention.matrices(stack.d_model, stack.d_model)
         if matrix.applied_to
     ]
     more = sum(
-        int(n) * (int(matrix.weights) * form.rest.bits // 8 - int(form.matrix_bytes(matrix))) for n, matrix in nets
+        int(n) * (int(matrix.weights) * form.rest.bits // 8 - int(form.matrix_bytes(matrix))) for n, matrix in left_out
     )
-    label = f"linear attention, if left in {form.rest.name}"
+    label = f"attention, if left in {form.rest.name}"
     source = "vllm-project/llm-compressor, examples for Qwen3.5: ignore=['re:.*linear_attn.*']"
     return RuntimePart("unquantized_weights", label, 0, Quantity(0), more, source) if more else None
 
