@@ -24,8 +24,9 @@ from .options import SglangArgs
 from .share import decode_graphs, largest_graph
 
 _ONE_DEVICE = (25, 55, 100)
-"""Hundredths of a GiB that are gone before the share, the least, expected and most: 9 logs have 0.31 to 0.80 GiB, and one
-of an unknown card 0.87."""
+"""Hundredths of a GiB that are gone before the share, the least, expected and most: 9 logs have 0.31 to 0.80 GiB.
+
+A fifth more is allowed, since they are few."""
 _OVER_PCIE = (30, 55, 110)
 """The same for several devices without NVLink: 0.40 (4 x L4), 0.43 (4 of 24 GB), 0.58 (2 x RTX 4090), 0.98 (8 x RTX PRO
 6000)."""
