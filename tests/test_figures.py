@@ -93,6 +93,7 @@ def test_gpt3_parameters() -> None:
 PUBLISHED = {
     "bert-base": 109_482_240,
     "bert-large": 335_141_888,
+    "deepseek-r1-1.5b": 1_777_088_000,
     "deepseek-v2-lite": 15_706_484_224,
     "falcon-h1-7b": 7_585_648_736,
     "gemma-2b": 2_506_172_416,

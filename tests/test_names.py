@@ -8,7 +8,15 @@ from tables import each
 
 from attncalc import AttncalcError, fit, gpu, load
 from attncalc.config.gpus import gpu_names, gpus_of
-from attncalc.config.presets import hint, preset_names, preset_of, unquantized, with_file_type
+from attncalc.config.presets import (
+    hint,
+    of_absent_file,
+    of_gguf_file,
+    preset_names,
+    preset_of,
+    unquantized,
+    with_file_type,
+)
 from attncalc.units import GIB
 
 
@@ -22,6 +30,12 @@ from attncalc.units import GIB
         ("llama-3-8b", "llama3-8b"),
         ("llama3.3-70b", "llama3.1-70b"),  # its title is Llama 3.1/3.3 70B
         ("deepseek-r1:671b", "deepseek-v3"),  # a repository of the preset, with the size in its title
+        ("deepseek-r1:1.5b", "deepseek-r1-1.5b"),  # a distilled model has the name of its teacher
+        ("deepseek-r1:7b", "qwen2.5-7b"),
+        ("deepseek-r1:8b", None),  # Llama 3.1 or Qwen3: Ollama changed its tag
+        ("deepseek-r1:8b-llama-distill-q4_K_M", "llama3.1-8b"),
+        ("deepseek-r1:70b", "llama3.1-70b"),
+        ("deepseek-r1", "deepseek-v3"),
         ("qwen3-235b", "qwen3-235b-a22b"),
         ("QWEN3 8B", "qwen3-8b"),
         ("qwen3-17b", None),  # not 1.7b
@@ -45,6 +59,7 @@ def test_every_preset_has_its_own_name() -> None:
 def test_an_ambiguous_name_lists_what_it_may_mean() -> None:
     assert hint("llama3.2") == "which one: llama3.2-1b, llama3.2-3b, llama3.2-11b-vision? "
     assert hint("T5") == "did you mean 't5-base'? "
+    assert hint("70B") == "which one: llama3.1-70b, llama3-70b, llama2-70b? "
 
 
 @each(
@@ -58,6 +73,28 @@ def test_an_ambiguous_name_lists_what_it_may_mean() -> None:
 )
 def test_the_type_of_a_gguf_file_may_follow_a_name(name: str, found: tuple[str, str | None]) -> None:
     assert with_file_type(name) == found
+
+
+@each(
+    ("path", "found"),
+    [
+        ("models/Qwen3-8B-Q4_K_M.gguf", ("Qwen3-8B", "q4_k_m")),
+        ("Qwen3-8B-UD-Q4_K_M.gguf", ("Qwen3-8B", "q4_k_m")),
+        ("C:\\models\\gemma-3-27b-it.Q6_K.gguf", ("gemma-3-27b-it", "q6_k")),
+        ("Llama-3.3-70B-Instruct-BF16-00001-of-00004.gguf", ("Llama-3.3-70B-Instruct", None)),
+        ("qwen3-8b.gguf", ("qwen3-8b", None)),
+        ("Qwen3-8B-IQ4_XS.gguf", None),  # weights of a type that is not known
+        ("mine-Q4_K_M.gguf", None),
+        ("Qwen3-8B-Q4_K_M", None),
+    ],
+)
+def test_the_name_of_a_gguf_file_has_its_model_and_type(path: str, found: tuple[str, str | None] | None) -> None:
+    assert of_absent_file(path) == found
+
+
+def test_a_gguf_file_of_an_unknown_type_has_a_known_model() -> None:
+    assert of_gguf_file("Qwen3-8B-IQ4_XS.gguf") == ("Qwen3-8B", "iq4_xs")
+    assert hint("Qwen3-8B-IQ4_XS.gguf").startswith("weights in iq4_xs are not known here")
 
 
 @each(
@@ -174,11 +211,8 @@ def test_a_slice_that_does_not_exist_is_an_error(name: str) -> None:
         gpu(name)
 
 
-def test_several_words_without_quotes_have_a_tip(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["attncalc", "kv", "Llama", "3.1", "8B"])
-    assert ask("kv", "Llama", "3.1", "8B").err == (
-        "error: unexpected argument: 3.1 8B\n  tip: did you mean 'attncalc kv llama3.1-8b'?\n"
-    )
+def test_a_name_of_several_words_needs_no_quotes(ask: Ask) -> None:
+    assert ask("kv", "Llama", "3.1", "8B").err == "read as: attncalc kv llama3.1-8b\n"
 
 
 @each("command", ["plan {} --gpu rtx-4090 --users 2 --prompt 1K --output-len 100", "sweep {} --gpu 24GB -c 4K"])

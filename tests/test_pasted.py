@@ -131,7 +131,7 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
         (
             "llama-server -m models/Qwen3-8B-Q4_K_M.gguf",
             [
-                "qwen3-8b",
+                "Qwen3-8B",
                 "--served-model",
                 "models/Qwen3-8B-Q4_K_M.gguf",
                 "--weights-dtype",
@@ -289,7 +289,7 @@ def test_options_that_are_not_used_are_named(ask: Ask) -> None:
 def test_a_path_of_another_machine_is_kept_in_the_printed_command(ask: Ask, command: str) -> None:
     answer = ask("fit", "--gpu", "h100", "--", *command.split())
     assert f"  {command} " in answer.out
-    assert answer.err.endswith("is not here, and is read as qwen3-8b, by its name\n")
+    assert answer.err.lower().endswith("is not here, and is read as qwen3-8b, by its name\n")
 
 
 @each(

@@ -15,7 +15,7 @@ from ..api.options import ModelOptions, WhatIfOptions
 from ..config import load
 from ..config.gpus import gpu, gpus_of
 from ..config.hub import parse_repository
-from ..config.presets import preset_at, preset_of, presets
+from ..config.presets import of_gguf_file, preset_at, preset_of, presets
 from ..config.user_files import open_file, read_standard_input
 from ..engines import find_engine
 from ..engines.log_file import read_log
@@ -169,8 +169,8 @@ def model_by_name(log: StartupLog) -> ModelSpec | None:
 
 def _preset_of(name: str) -> str | None:
     """Return the preset whose name, title, repository, folder or GGUF file is `name`; None if there is none."""
-    file = re.fullmatch(r"(?i)(?:.*/)?(.+?)(?:-UD)?[-.](?:I?Q\d\w*|B?F16)(?:-\d+-of-\d+)?\.gguf", name)
-    preset = preset_of(file[1]) if file else preset_of(name.strip("/")) or preset_at(name)
+    file = of_gguf_file(name)
+    preset = preset_of(file[0]) if file else preset_of(name.strip("/")) or preset_at(name)
     titles = {_letters(known.title): known.name for known in presets()}
     return preset or titles.get(_letters(name))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..api.engine_choice import default_context
 from ..config.gpus import gpus_of
-from ..config.presets import preset_at, preset_of, with_file_type
+from ..config.presets import of_absent_file, preset_at
 from ..engines import ENGINES, find_engine
 from ..engines.pasted import OF_EACH_GPU, LaunchWords, could_matter
 from ..errors import AttncalcError
@@ -116,14 +116,9 @@ def _built_in(model: str) -> tuple[str, str | None]:
     """Return the built-in model that a GGUF file or a folder stores, by its name, and the file's type; the model itself
     if there is such a file here, or the name is another one: 'models/Qwen3-8B-Q4_K_M.gguf' is qwen3-8b in q4_k_m.
     """
-    path = Path(model)
-    if path.exists():
-        return model, None
-    if path.suffix.lower() != ".gguf":
+    if not model.lower().endswith(".gguf") and not Path(model).exists():
         return preset_at(model) or model, None
-    name, file_type = with_file_type(path.stem)
-    preset = preset_of(re.sub(r"[-.](?:BF16|F16|F32)$", "", name, flags=re.IGNORECASE))
-    return (preset, file_type) if preset else (model, None)
+    return of_absent_file(model) or (model, None)
 
 
 def _first_argument(words: Sequence[str], options: Mapping[str, Option]) -> str | None:

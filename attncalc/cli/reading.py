@@ -211,7 +211,8 @@ class _Trial:
     def add(self, item: Item) -> None:
         """Find a place for an item."""
         self._has_guess |= item.is_guess and (self._command not in _OF_WORDS or item.typed.startswith("-"))
-        self._is_new |= item.is_guess or item.kind not in ("option", "model")
+        is_usual = item.kind == "option" or (item.kind == "model" and item.text in (item.typed, item.value))
+        self._is_new |= item.is_guess or not is_usual
         if self._command in _OF_WORDS and item.kind not in ("option", "filler"):
             self._add_word(item)
         elif item.idea:

@@ -6,11 +6,10 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from ..config.gpus import gpu_names, gpus_of
-from ..config.presets import of_size, preset_names, preset_of, with_file_type
+from ..config.presets import of_absent_file, of_size, preset_names, preset_of, with_file_type
 from ..cost.training.optimizers import OPTIMIZERS
 from ..engines import ENGINES
 from ..engines.pasted import could_matter
@@ -211,7 +210,8 @@ class Words:
 
     def _of_phrase(self, text: Sequence[str]) -> Item | None:
         """Return what some adjoining words are together, or None."""
-        joined = _without_suffix(" ".join(text))
+        typed = " ".join(text)
+        joined = _without_suffix(typed)
         lower = joined.lower()
         kind = kind_of(joined)
         gpu = gpu_in(lower) if kind is None or re.fullmatch(r"\d{4}s?", lower) else None
@@ -225,7 +225,7 @@ class Words:
         elif idea:
             item = Item("idea", joined, joined, idea)
         elif preset and (len(text) > 1 or preset == joined or re.search(r"\d|/", joined)):
-            item = Item("model", preset if len(text) > 1 else joined, joined)
+            item = Item("model", preset if len(text) > 1 else joined, typed)
         elif gpu:
             item = Item("gpu", gpu, joined)
         elif bits:
@@ -258,8 +258,8 @@ class Words:
 
 def _without_suffix(name: str) -> str:
     """Return the model and the type in the name of a GGUF file that is not on this machine."""
-    stem = name.removesuffix(".gguf")
-    return stem if stem != name and preset_of(with_file_type(stem)[0]) and not Path(name).exists() else name
+    found = of_absent_file(name)
+    return ":".join(filter(None, found)) if found else name
 
 
 def _as_fragment(named: tuple[str, Any]) -> tuple[str, str]:

@@ -21,6 +21,11 @@ _REPOSITORY = r"(?a)huggingface\.co/([\w.-]+/[\w.-]+)"
 _TITLE = r"(?m)^title: *(.+)$"
 _FREE_NAME = r"(?a)[\w .:-]{1,80}"
 """A name that may be spelled freely: without a slash, it is no path and no repository."""
+_GGUF_FILE = (
+    r"(?i)(?:.*[/\\])?(?P<name>.+?)(?:-UD)?(?:[-._](?P<type>I?Q\d\w*|TQ\d\w*|B?F16|F32|MXFP4\w*))?"
+    r"(?:-\d+-of-\d+)?\.gguf"
+)
+_RELEASED_TYPES = ("bf16", "f16", "f32")
 _QUANTIZED_DTYPES = {
     "fp4": r"nvfp4|fp4",
     "mxfp4": r"mxfp4",
@@ -34,6 +39,8 @@ _QUANTIZED = "|".join(f"(?P<as_{dtype}>{ending})" for dtype, ending in _QUANTIZE
 _SIZE = r"\d+(?:\.\d+)?[bBmMtT]"
 _USUAL = ("llama", "qwen", "mistral", "gemma")
 """Families that examples are taken from."""
+_DISTILLED = r"(.+?)-(?:Distill|\d{4})-([A-Za-z]+)\d*-([\d.]+B)"
+"""A repository of a distilled model: DeepSeek-R1-Distill-Qwen-14B, DeepSeek-R1-0528-Qwen3-8B."""
 _TUNED = frozenset({"chat", "hf", "instruct", "it", "latest", "text"})
 """Words that change no size of a model: 'llama3.1:8b-instruct'."""
 
@@ -133,6 +140,28 @@ def with_file_type(name: str) -> tuple[str, str | None]:
     return match["name"], match["type"].lower()
 
 
+def of_gguf_file(path: str) -> tuple[str, str | None] | None:
+    """Return a model's name and the type of its weights in the name of a GGUF file, if a preset has that name.
+
+    ('Qwen3-8B', 'q4_k_m') of 'models/Qwen3-8B-Q4_K_M.gguf'. The type is None if the name has none.
+    """
+    match = re.fullmatch(_GGUF_FILE, path)
+    if match is None or preset_of(match["name"]) is None:
+        return None
+    return match["name"], match["type"] and match["type"].lower()
+
+
+def of_absent_file(path: str) -> tuple[str, str | None] | None:
+    """Return the name and type of a GGUF file that is not on this machine, if attncalc has weights of that type.
+
+    Floating-point weights have the type None: as released.
+    """
+    found = None if Path(path).exists() else of_gguf_file(path)
+    if found is None or found[1] in (None, *FILE_TYPES):
+        return found
+    return (found[0], None) if found[1] in _RELEASED_TYPES else None
+
+
 def unquantized(repository: str) -> tuple[str, str] | None:
     """Return the preset and the dtype of a quantized copy: ('qwen3-8b', 'int4') of 'Qwen/Qwen3-8B-AWQ', or None.
 
@@ -191,6 +220,8 @@ def of_size(size: str, family: str = "") -> list[str]:
 
 def hint(name: str) -> str:
     """Return the start of a tip about a name that no preset has: the presets that it may mean."""
+    if (file := of_gguf_file(name)) and file[1]:
+        return f"weights in {file[1]} are not known here; did you mean '{preset_of(file[0])}:q4_k_m'? "
     several = of_size(name) if re.fullmatch(_SIZE, name) else sorted(_spelled(name), key=_by_size)
     if len(several) > 1:
         return f"which one: {', '.join(several)}? "
@@ -217,7 +248,8 @@ def _by_words() -> dict[tuple[str, ...], set[str]]:
     """Return {words: presets that have a name of these words}.
 
     The names of a preset are its own, its title, and the last parts of its repositories, also with the size that the
-    title has in parentheses: 'DeepSeek-R1 671B'. 'Llama 3.1/3.3 70B' are two titles.
+    title has in parentheses: 'DeepSeek-R1 671B'. 'Llama 3.1/3.3 70B' are two titles. A distilled model is also named
+    by its teacher, as in Ollama's library: 'deepseek-r1:14b', 'deepseek-r1:14b-qwen-distill'.
     """
     known: dict[tuple[str, ...], set[str]] = {}
     for preset in presets():
@@ -225,6 +257,8 @@ def _by_words() -> dict[tuple[str, ...], set[str]]:
         size = re.search(r"\(([\d.]+[BMT])\)", preset.title)
         released = [repository.partition("/")[2] for repository in preset.repositories]
         names = [preset.name, *titles, *(title.partition(" (")[0] for title in titles), *released]
+        for distilled in filter(None, (re.fullmatch(_DISTILLED, name) for name in released)):
+            names += [distilled.expand(spelled) for spelled in (r"\1 \3", r"\1 \3 \2 distill")]
         if size:
             names += [f"{name} {size[1]}" for name in released]
         for name in names:
