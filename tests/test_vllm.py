@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from attncalc.errors import AttncalcError
 from attncalc.units import dtype
 
 GIB = 2**30
-BF16 = dtype("bf16")
+BF16, FP8 = dtype("bf16"), dtype("fp8")
 KV = CacheSpec("K and V", 2 * 8, 128, role="kv")
 """8 KV heads x 128: 2 * 8 * 128 * 2 B = 4,096 B per token and layer in 16 bits."""
 
@@ -118,6 +119,27 @@ def test_mla_uses_flashmla_blocks_and_dcp_divides_its_tokens() -> None:
     vllm_layout = vllm(LayerCacheSpec(61, (LATENT,)), tp=8, dcp=8)
     assert figure(vllm_layout, "kv_block_size") == 64
     assert figure(vllm_layout, "kv_blocks_per_request") == 8
+
+
+@pytest.mark.parametrize(
+    ("cached", "given", "message"),
+    [
+        ((LATENT,), {"engine_version": "0.24.0", "kv_dtype": FP8}, "vLLM 0.24.0 does not split latents in fp8"),
+        ((LATENT,), {"engine_version": "0.25.0", "kv_dtype": FP8}, None),
+        ((LATENT,), {"engine_version": "0.24.0"}, None),
+        ((LATENT, INDEX), {"engine_version": "0.24.0"}, "0.24.0 does not split the latents that an indexer picks"),
+        ((LATENT, INDEX), {"engine_version": "0.25.0", "device": "NVIDIA B200"}, None),
+        ((LATENT, INDEX), {"engine_version": "0.28.0", "device": "NVIDIA H200", "kv_dtype": FP8}, "on NVIDIA H200"),
+        ((LATENT, INDEX), {"engine_version": "0.29.0", "device": "NVIDIA H200", "kv_dtype": FP8}, None),
+        ((LATENT, INDEX), {"device": "NVIDIA H200"}, "only in fp8 on NVIDIA H200"),
+        ((LATENT, INDEX), {"device": "AMD Instinct MI300X", "kv_dtype": FP8}, "on AMD Instinct MI300X"),
+    ],
+)
+def test_dcp_needs_a_kernel_for_latents_in_that_version_on_that_device(
+    cached: Any, given: dict[str, Any], message: str | None
+) -> None:
+    with pytest.raises(AttncalcError, match=message) if message else contextlib.nullcontext():
+        vllm(LayerCacheSpec(61, cached), tp=8, dcp=8, **given)
 
 
 def test_windows_have_groups_of_their_own() -> None:

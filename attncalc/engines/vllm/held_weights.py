@@ -197,16 +197,9 @@ def absorbed_elements(stack: Stack, layers: Layers) -> int:
 
 def _mla_workspace(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
     """Return the buffer that FlashInfer's MLA backend, for capability 9 and 10, allocated when it was imported."""
-    device = args.device.lower()
-    has_backend = _is_hopper(device) or any(name in device for name in ("b100", "b200", "b300"))
-    if not (has_mla(model) and args.version.imports_flashinfer_mla and has_backend):
+    if not (has_mla(model) and args.version.imports_flashinfer_mla and (args.is_hopper or args.is_blackwell)):
         return Quantity(0)
     return symbol("mla_workspace", _FLASHINFER_MLA_WORKSPACE, "bytes of FlashInfer's MLA workspace")
-
-
-def _is_hopper(device: str) -> bool:
-    """Return whether a GPU of that name, in small letters, has compute capability 9.0."""
-    return any(name in device for name in ("h100", "h200", "h800", "h20", "gh200"))
 
 
 # MXFP4
@@ -255,7 +248,7 @@ def _mxfp4_tensors(model: ModelSpec, args: VllmArgs, d_model: int, d_ff: int) ->
 
 def _runs_triton(model: ModelSpec, args: VllmArgs) -> bool:
     """Return whether triton_kernels runs the experts: gpt-oss' on Hopper (_get_priority_backends_for_gpt_oss)."""
-    return model.model_type == "gpt_oss" and _is_hopper(args.device.lower())
+    return model.model_type == "gpt_oss" and args.is_hopper
 
 
 def _triton_tensors(version: VllmVersion, d_model: int, d_ff: int) -> list[int]:

@@ -66,6 +66,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
         )
     if args.dcp > 1:
         _check_dcp({group.spec.kind for group in groups}, args)
+        _check_dcp_of_latents({cached.role for layer in cached_layers for cached in layer.cached}, args)
     notes = tuple(_notes({spec.kind for _, spec in staged}, args, states, has_pools=is_packed(groups)))
     return VllmLayout(args, groups, groups_by_stage, alignment, states, notes)
 
@@ -113,6 +114,32 @@ def _check_dcp(kinds: set[Kind], args: VllmArgs) -> None:
             f"--dcp {dcp} is too large: with --tp {tp} each of {heads} KV heads is on {copies} "
             f"device{'s'[: copies != 1]}",
             f"use at most --dcp {copies}: vLLM splits a head's tokens over the devices that have that head",
+        )
+
+
+def _check_dcp_of_latents(roles: Set[str], args: VllmArgs) -> None:
+    """Raise AttncalcError if no kernel of this version and this device, where known, splits such latents by token."""
+    version, fp8 = args.version, args.kv_dtype.bits == 8
+    if "indexer" not in roles:
+        if "latent" in roles and fp8 and not version.has_dcp_with_fp8_latents:
+            raise AttncalcError(
+                f"--dcp: vLLM {version.name} does not split latents in {args.kv_dtype.name}",
+                "use --kv-dtype bf16, or --engine-version 0.25.0 or later",
+            )
+        return
+    on_device = args.device and f" on {args.device}"
+    if args.device and not (args.is_hopper or args.is_blackwell):
+        raise AttncalcError(
+            f"--dcp: vLLM does not split the latents that an indexer picks{on_device}", "leave --dcp out"
+        )
+    if not (version.has_dcp_with_indexer_on_hopper if args.is_hopper else version.has_dcp_with_indexer):
+        raise AttncalcError(
+            f"--dcp: vLLM {version.name} does not split the latents that an indexer picks{on_device}",
+            f"use --engine-version {'0.29.0' if args.is_hopper else '0.25.0'} or later",
+        )
+    if args.is_hopper and not fp8:
+        raise AttncalcError(
+            f"--dcp: vLLM splits the latents that an indexer picks only in fp8{on_device}", "use --kv-dtype fp8"
         )
 
 

@@ -225,6 +225,16 @@ class VllmArgs(PagedArgs):
         """The concurrent sequences: as given, or the default for the device (256 before V1)."""
         return self.max_num_seqs or (1024 if self._has_large_gpu and not self.version.v0 else 256)
 
+    @cached_property
+    def is_hopper(self) -> bool:
+        """Whether the device has compute capability 9."""
+        return any(name in self.device.lower() for name in ("h100", "h200", "h800", "h20", "gh200"))
+
+    @cached_property
+    def is_blackwell(self) -> bool:
+        """Whether the device has compute capability 10."""
+        return any(name in self.device.lower() for name in ("b100", "b200", "b300"))
+
     @property
     def _has_large_gpu(self) -> bool:
         """Whether vLLM takes the device for an H100 or better; an unknown device counts as one."""

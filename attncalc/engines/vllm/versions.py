@@ -72,6 +72,10 @@ class VllmVersion(Version):
     """A mixture of experts runs on the older runner, with as many steps in flight as stages."""
     has_dcp = since((0, 10, 2), "decode_context_parallel_size in config/parallel.py")
     """Decode context parallelism is available."""
+    has_dcp_with_fp8_latents = since((0, 25), "forward_impl in model_executor/layers/attention/mla_attention.py")
+    has_dcp_with_indexer = since((0, 25), "can_return_lse_for_decode in backends/mla/flashinfer_mla_sparse.py")
+    """On GPUs of compute capability 10."""
+    has_dcp_with_indexer_on_hopper = since((0, 29), "can_return_lse_for_decode in backends/mla/flashmla_sparse.py")
 
     has_kv_offloading = since((0, 11, 1), "kv_offloading_size in config/cache.py")
     """Blocks of the cache can be copied to host memory."""
