@@ -26,13 +26,15 @@ from attncalc.cost.training.states import states
 from attncalc.cost.training.step import Cached, stage_budget
 
 
-def test_measured_lora_runs_are_within_1_5_percent_and_on_average_within_0_4() -> None:
-    # nothing is fitted; what is missing is mostly allocated when the model is loaded (1 to 22 MiB beyond its weights)
-    errors = [abs(run.error) for run in fitcheck_runs()]
+def test_measured_lora_runs_are_within_1_percent_and_on_average_within_0_2() -> None:
+    # nothing is fitted. The allocator's blocks, of which it splits off nothing below 1 MiB, are 0 to 23 MiB larger than
+    # the weights in them: fitcheck measured both. With them, 40 of 43 runs are within 1 %
+    runs = list(fitcheck_runs())
+    errors = [abs(run.error_of_tensors) for run in runs]
     assert len(errors) == 43
-    assert max(errors) < 0.015
-    assert sum(errors) / len(errors) < 0.004
-    assert sum(error < 0.01 for error in errors) >= 40
+    assert max(errors) < 0.01
+    assert sum(errors) / len(errors) < 0.002
+    assert sum(abs(run.error) < 0.01 for run in runs) == 40
 
 
 def test_runs_on_an_h200_are_within_0_2_percent() -> None:

@@ -38,6 +38,7 @@ class Measured(NamedTuple):
         why: why it is not.
         first: allocated bytes that were predicted before a held-out run was measured; None if it was not held out.
         reserved: bytes that the allocator is expected to reserve.
+        blocks: measured bytes of blocks beyond the weights in them, when they are loaded.
     """
 
     name: str
@@ -47,6 +48,12 @@ class Measured(NamedTuple):
     why: str = ""
     first: int | None = None
     reserved: int = 0
+    blocks: float = 0
+
+    @property
+    def error_of_tensors(self) -> float:
+        """The relative error without the blocks."""
+        return self.predicted / (self.measured - self.blocks) - 1
 
     @property
     def error(self) -> float:
@@ -93,7 +100,8 @@ def fitcheck_runs() -> Iterator[Measured]:
         size = f"{row['batch']} x {row['tokens']:,}"
         name = f"{row['model']}, {size}, {row['kernel']}, {'nf4' if row['weights'] == 'nf4' else 'fp16'}"
         allocated = most_loaded(lora_on_a_t4(row), plain=True).allocated
-        yield Measured(name, allocated, row["allocated_mib"] * UNITS["MiB"])
+        blocks = row["blocks_mib"] * UNITS["MiB"]
+        yield Measured(name, allocated, row["allocated_mib"] * UNITS["MiB"], blocks=blocks)
 
 
 def published_runs() -> Iterator[Measured]:
