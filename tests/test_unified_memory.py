@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from asking import Ask
 from tables import each
@@ -52,6 +54,12 @@ def test_vllm_has_more_outside_pytorch_on_unified_memory() -> None:
     assert [round(size, 1) for size in parts(fitted("jetson-agx-orin", "vllm"))["outside_torch"]] == [-3.3, 0.5, 7.0]
     assert parts(fitted("strix-halo-128gb", "vllm"))["outside_torch"][1:] > (0.12, 0.56)
     assert round(parts(fitted("l4", "vllm"))["outside_torch"][1], 2) == 0.13
+
+
+def test_json_has_what_a_jetson_may_gain(ask: Ask) -> None:
+    document = json.loads(ask("fit", "qwen3-8b", "--gpu", "jetson-agx-orin", "--json").out)
+    (low,) = (part["low"] for part in document["runtime"] if part["name"] == "outside_torch")
+    assert low < 0
 
 
 def test_llamacpp_leaves_the_host_its_part_of_unified_memory() -> None:

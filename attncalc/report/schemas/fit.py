@@ -25,7 +25,7 @@ _BOUNDS = {
 _PART = {
     "name": p.text("name of the part"),
     "label": p.text("its name on screens"),
-    "low": p.whole("the fewest bytes to expect"),
+    "low": p.integer("the fewest bytes to expect; negative if a host may free memory meanwhile"),
     "expected": p.whole("the bytes to expect"),
     "high": p.whole("the most bytes to expect"),
     "source": p.text("what the formula and the range rest on"),
