@@ -174,6 +174,11 @@ def test_sglang_loses_its_share_of_what_is_gone_before(
     assert found["loading"] == (0, 0, 3 * GIB // 10)
 
 
+def test_sglang_may_have_less_of_a_gpu_that_shows_a_desktop() -> None:
+    game = dataclasses.replace(DEVICE, title="NVIDIA GeForce Toy")
+    assert parts(sglang_runtime(sglang_facts(gpu=game)))["before_share"][2] == 130 * GIB // 100 * 9 // 10 + 1
+
+
 def test_sglang_keeps_the_indices_of_packed_experts_on_amd() -> None:
     """8 bytes per input of both products: D and 40 of each of 8 experts in L layers."""
     whole = model(mlp=MIXTURE, experts_dtype="int4")
