@@ -242,12 +242,19 @@ def test_the_shell_completes_commands_and_options(words: str, expected: set[str]
         ("train gpt2 --optimizer ada", "adamw adafactor"),
         ("plan gpt2 --sort price", "price price-per-token"),
         ("explain roof", "roofline"),
+        ("train gpt2 --zero ", "0 1 2 3"),
+        ("train gpt2 --offload optimizer,p", "optimizer,params"),
+        ("verify gpt2 --kernel flash", "flash flash_attn2 flash_attn3"),
+        ("sweep gpt2 --sort kv_c", "kv_cache"),
+        ("gpus --sort m", "memory"),
+        ("schema v", "vram verify"),
+        ("fit gpt2 --gpu al", "all"),
     ],
 )
 def test_bash_completes_values(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, expected: str
 ) -> None:
-    given = {"COMP_WORDS": f"attncalc {words}", "COMP_CWORD": str(len(words.split()))}
+    given = {"COMP_WORDS": f"attncalc {words}", "COMP_CWORD": str(len(f"{words}.".split()))}
     for name, value in {"_ATTNCALC_COMPLETE": "complete_bash", **given}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit):

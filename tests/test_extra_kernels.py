@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from attncalc.cli.verify import KERNELS as NAMED
 from attncalc.cost.kernels import KERNELS
 from attncalc.errors import AttncalcError
 from attncalc.verify import need_torch
@@ -197,3 +198,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, v = inputs()
     with pytest.raises(CannotRunError, match="flash_attn is not installed"):
         sdpa("flash_attn2", q, k, v, CAUSAL, 0.3)
+
+
+def test_the_command_line_names_every_kernel() -> None:
+    assert (*KERNELS, *EXTRA_KERNELS) == NAMED

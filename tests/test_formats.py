@@ -45,10 +45,11 @@ RUNS = [
     "presets",
     "presets llama3",
     "presets families",
+    "explain gqa",
     "verify gpt2 --simulate t4 -c 64",
 ]
-WITHOUT_REPORT = {"explain", "schema", "sweep"}
-"""Commands with formats of their own: a term is a text, a schema is JSON, and a sweep writes rows."""
+WITHOUT_REPORT = {"schema", "sweep"}
+"""Commands with formats of their own: a schema is JSON, and a sweep writes rows."""
 TAGS = "html head meta title style body div p strong pre table thead tbody tr th td br"
 REPORTS: dict[str, Report] = {}
 

@@ -254,6 +254,7 @@ RUNS = {
     ],
     "gpus": ["", "h100", "mi300x", "m4-max"],
     "presets": ["", "qwen 32b", "--full"],
+    "explain": ["", "units", "mha vs gqa"],
     "families": [""],
     "fit": [
         "llama2-70b --gpu h100 --gpus 4",

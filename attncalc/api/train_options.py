@@ -161,7 +161,7 @@ class ShardingOptions(TypedDict, total=False):
         Option(
             "--zero",
             also=("--zero-stage",),
-            parse=COUNT_OR_ZERO,
+            parse=COUNT_OR_ZERO._replace(known=("0", "1", "2", "3")),
             common=True,
             help="ZeRO's stage: 0 shards nothing, 1 optimizer states, 2 also gradients, 3 also weights. Default: 0.",
         ),
@@ -244,7 +244,7 @@ class MemoryOptions(TrainingOptions, total=False):
         Option(
             "--offload",
             metavar="PARTS",
-            parse=Parser(_offload),
+            parse=Parser(_offload, known=("optimizer", "params")),
             axis=False,
             help="Parts in host memory: optimizer, params.",
         ),

@@ -13,9 +13,11 @@ from ..engines import ENGINES
 from ..options import Option
 from ..report.formats import FORMATS, ROW_FORMATS
 from ..report.glossary import TERMS
+from ..report.gpus import SORT_KEYS
 from ..sweeps.columns import COSTS, OF_FIT, TRAIN
 from ..units import DTYPES
 
+COLUMNS = dict.fromkeys((*COSTS, *OF_FIT, *TRAIN))
 VALUES: dict[str, Callable[[], Iterable[str]]] = {
     "MODEL": preset_names,
     "GPU": gpu_names,
@@ -23,7 +25,10 @@ VALUES: dict[str, Callable[[], Iterable[str]]] = {
     "ENGINE": lambda: ENGINES,
     "FORMAT": lambda: dict.fromkeys((*FORMATS, *ROW_FORMATS)),
     "TERM": lambda: TERMS,
-    "--columns": lambda: dict.fromkeys((*COSTS, *OF_FIT, *TRAIN)),
+    "FIGURE": lambda: SORT_KEYS,
+    "--gpu": lambda: (*gpu_names(), "all", "local"),
+    "COLUMN": lambda: COLUMNS,
+    "--columns": lambda: COLUMNS,
 }
 """{what stands for a value in help, or an option's name: its values}."""
 

@@ -226,6 +226,13 @@ class ReportOptions(Options):
         self.chosen = choose_format(self.form_name, self.output)
         self.chosen.check(self.output)
 
+    def write(self, text: str) -> None:
+        """Write a text. Raises AttncalcError if the file exists (without --force) or cannot be written."""
+        accepted()
+        from ..report.write import deliver
+
+        deliver(text, self.output, force=self.force)
+
     def show(self, report: Report, *, picture_too: bool = False) -> None:
         """Write the report. Raises AttncalcError if the file exists (without --force) or cannot be written.
 

@@ -30,7 +30,7 @@ MODES = {
 SCHEMAS = {
     name: described
     for command in COMMANDS
-    if command not in ("schema", "explain")  # whose answers are texts
+    if command != "schema"  # whose answer is a schema
     for name, described in {command: f"what '{command} --json' prints", **MODES.get(command, {})}.items()
 }
 """{name of a schema of JSON: what it describes}."""
@@ -46,7 +46,11 @@ def print_schema(
     output: o.PlainOutputOptions,
     name: Annotated[
         str | None,
-        typer.Argument(help="A command, or another schema of the list. Default: list all.", metavar="[NAME]"),
+        typer.Argument(
+            help="A command, or another schema of the list. Default: list all.",
+            metavar="[SCHEMA]",
+            autocompletion=lambda incomplete: [name for name in (*SCHEMAS, *FILES) if name.startswith(incomplete)],
+        ),
     ] = None,
 ) -> None:
     output.write(_list() if name is None else json.dumps(_schema(name), indent=2) + "\n")

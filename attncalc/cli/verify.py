@@ -15,9 +15,10 @@ from ..api.options import ModelOptions, SizeOptions
 from ..check import VerifyResult
 from ..config import load, load_with_config
 from ..config.gpus import gpu
+from ..cost.kernels import KERNELS as TORCH_KERNELS
 from ..errors import AttncalcError, CannotCheckError, NotSupportedError, did_you_mean
 from ..model import ModelSpec
-from ..options import COUNT, Count, Option, Parser, options_of, parsed
+from ..options import COUNT, TEXT, Count, Option, Parser, options_of, parsed
 from ..records import NamedTuple
 from ..units import parse_decimal, truncate
 from . import COMMANDS
@@ -57,6 +58,8 @@ INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 SMOKE_MODEL, SMOKE_CONTEXT, SMOKE_MINUTES = "gpt2", 64, 0.5
 """The preset that --smoke runs, its tokens, and its time."""
+KERNELS = (*TORCH_KERNELS, "flex", "flash_attn2", "flash_attn3")
+"""Attention kernels that may run: torch's own, and those of other libraries."""
 MAX_MINUTES = 366 * 24 * 60
 """The largest --minutes."""
 
@@ -113,8 +116,8 @@ class _VerifyOptions(TypedDict, total=False):
         str,
         Option(
             "--kernel",
-            metavar="KERNEL",
-            help="math, flash, efficient, cudnn, flex, flash_attn2 or flash_attn3. Default: all that the device runs.",
+            parse=TEXT._replace(metavar="KERNEL", known=KERNELS),
+            help=f"{', '.join(KERNELS[:-1])} or {KERNELS[-1]}. Default: all that the device runs.",
         ),
     ]
     seed: Annotated[

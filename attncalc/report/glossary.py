@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from ..errors import AttncalcError, did_you_mean
+from ..quantity import Quantity
 from ..records import NamedTuple
-from ..units import truncate
+from ..units import NO_UNIT, truncate
+from .figures import FigureRow, FigureRows
 from .report import Column, Report, Table
 
 
@@ -32,6 +35,7 @@ class Term(NamedTuple):
     source: str = ""
 
 
+FIGURES = FigureRows(terms_total=FigureRow("terms", NO_UNIT, "the number of terms"))
 TERMS = {
     "kv-cache": Term(
         "KV cache",
@@ -289,16 +293,24 @@ def find_terms(words: str) -> list[str]:
 
 
 def term_report(name: str) -> Report:
+    """Return a term on one screen."""
     term = TERMS[name]
     lines = [["formula"], *([f"  {line}"] for line in term.formula), [""]] if term.formula else []
     example = [["example"], *([f"  {text}"] for text in term.example)]
     table = Table((Column(align="left"),), (*map(tuple, lines), *map(tuple, example)))
     notes = (f"For a model: {term.command}", *([f"Source: {term.source}"] if term.source else []))
-    return Report("explain", (term.title,), {}, {}, (), (), (table,), notes, answer=term.meaning)
+    return _report(term.title, (name,), table)._replace(notes=notes, answer=term.meaning)
 
 
-def terms_report() -> Report:
-    rows = tuple((name, term.title) for name, term in TERMS.items())
+def terms_report(names: Sequence[str]) -> Report:
+    """Return a list of terms."""
+    rows = tuple((name, TERMS[name].title) for name in names)
     table = Table((Column(align="left"), Column(align="left")), rows)
-    heading = f"{len(TERMS)} terms  'attncalc explain kv-cache' explains one"
-    return Report("explain", (heading,), {}, {}, (), (), (table,), ())
+    return _report(f"{len(names)} terms  'attncalc explain kv-cache' explains one", names, table)
+
+
+def _report(heading: str, names: Sequence[str], table: Table) -> Report:
+    terms = [{"name": name, **TERMS[name]._asdict()} for name in names]
+    joined = [{key: "; ".join(v) if isinstance(v, tuple) else v for key, v in term.items()} for term in terms]
+    figures = FIGURES.filled(terms_total=Quantity(len(terms)))
+    return Report("explain", (heading,), {}, {}, figures, (), (table,), extra={"terms": terms}, records=tuple(joined))

@@ -185,6 +185,7 @@ def _notes(model: ModelSpec, workload: Workload, largest: LayerActivations) -> t
         "Peaks are for inference, without the weights and the layer's input. The math kernel holds whole score "
         f"matrices, in fp32 whatever the dtype: {times(ratio(math, flash))} as much as flash, which holds none."
     )
+    notes.append("'attncalc fit MODEL' counts the whole model, with weights and KV cache.")
     if workload.past:
         notes.append("K and V of past tokens are in the cache, which 'attncalc kv' counts.")
     kinds = [layers.attention for _, layers in model.groups()]

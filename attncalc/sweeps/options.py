@@ -42,10 +42,10 @@ class RowOptions(TypedDict, total=False):
         str | None,
         Option(
             "--sort",
-            metavar="NAME",
+            metavar="COLUMN",
             parse=TEXT,
             axis=False,
-            help="Sort the rows by a column, the smallest first; -NAME is the largest first.",
+            help="Sort the rows by a column, the smallest first; -COLUMN is the largest first.",
         ),
     ]
     top: Annotated[Count | None, Option("--top", parse=COUNT, axis=False, help="Keep so many rows, the first ones.")]
