@@ -350,7 +350,7 @@ def _from_file(path: Path) -> Gpu:
         raise document.error(
             ("memory",), f"{described.memory:,} is more than memory_gb, {described.memory_gb}", "memory is in bytes"
         )
-    return described
+    return dataclasses.replace(described, is_own=described.measured)
 
 
 def _to_gpu(name: str, data: dict[str, Any]) -> Gpu:
