@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from ..cost.training.activations import has_windows
 from ..cost.training.classes import class_math, saves_more
-from ..cost.training.fits import Change, TrainResult, overhead, reserved, stage_sizes
+from ..cost.training.fits import VARIED, Change, TrainResult, overhead, reserved, stage_sizes
 from ..cost.training.setup import Training
 from ..cost.training.step import Cached
 from ..cost.training.work import Duration, Work
@@ -433,8 +433,13 @@ def _notes(of: Answer) -> Iterator[str]:
         yield f"warning: The layers of this class save about {times:g} x as much in transformers."
     yield (
         "The allocator reserves more than is allocated, the more the larger one tensor is (measured on an H200); the "
-        "CUDA context takes 0.14 to 0.75 GiB. --expandable-segments narrows the range; varied lengths need it."
+        "CUDA context takes 0.14 to 0.75 GiB. --expandable-segments narrows the range."
     )
+    if result.needs_one_length:
+        yield (
+            "warning: The batches are assumed to have one length, padded or packed. Varied lengths need up to "
+            f"{VARIED - 100} % more than is allocated, and so --expandable-segments."
+        )
     yield from run.workload.assumed
     yield from run.model.notes
 

@@ -26,6 +26,8 @@ to 25 % (tests/data/training/h200.json); runs with expandable segments and varie
 AROUND_LARGEST = (105, 120)
 """The most with a large tensor: percent of the allocated bytes, and of the largest tensor. Tensors that are alive lie
 in the segments from which the allocator would have to make one for it."""
+VARIED = 134
+"""The most with batches of varied lengths: 6 to 34 % more than is allocated, on an H200 with a limit of memory."""
 CONTEXT = (141 * MIB, 45 * GIB // 100, 75 * GIB // 100)
 """Bytes of the CUDA context with cuBLAS: 140.875 MiB in fitcheck-llm's runs on a T4; 0.45, 0.30 to 0.75 GiB, around
 llama.cpp's buffers in posted logs."""
@@ -53,6 +55,12 @@ class TrainResult(NamedTuple):
     expected: int
     high: int
     verdict: Verdict | None
+
+    @property
+    def needs_one_length(self) -> bool:
+        """Return whether a run that fits may not fit if its batches have varied lengths."""
+        gpu, most = self.run.gpu, self.budget.allocated * VARIED // 100 + overhead(self.run)[2]
+        return self.verdict == "fits" and not self.run.expandable and gpu is not None and most > gpu.memory
 
     @property
     def fits(self) -> bool | None:

@@ -31,7 +31,8 @@ class States(NamedTuple):
         gradients: gradients.
         references: weights of frozen copies of the model.
         largest: elements of the largest trained tensor.
-        layer: elements of the largest layer group's single layer that a rank gathers.
+        layer: elements of a layer that a rank gathers.
+        layer_bytes: bytes of them, of which quantized matrices are gathered as they are.
         outside: elements outside the layers that a rank gathers.
         on_host: bytes in host memory.
         tensors: the model's parameter tensors.
@@ -48,6 +49,7 @@ class States(NamedTuple):
     references: Quantity
     largest: int
     layer: int
+    layer_bytes: int
     outside: int
     on_host: Quantity
     tensors: list[ParamTensor]
@@ -95,7 +97,7 @@ def states(run: Training, stage: Stage) -> States:
             * whole
             * _bytes(run.dtype, "bytes", "a weight of a reference model")
         )
-    layer, outside = _gathered(run, stage, tensors)
+    layer, layer_bytes, outside = _gathered(run, stage, tensors)
     return States(
         trained=n_trained,
         frozen=n_frozen,
@@ -107,6 +109,7 @@ def states(run: Training, stage: Stage) -> States:
         references=references,
         largest=largest,
         layer=layer,
+        layer_bytes=layer_bytes,
         outside=outside,
         on_host=total(named(value, f"host_{name}", f"bytes of {name} on the host") for name, value in on_host),
         tensors=tensors,
@@ -179,13 +182,12 @@ def _frozen_weights(run: Training, frozen: list[ParamTensor], sharded: Callable[
     if run.weights_dtype is None:
         return quantity(sharded(frozen, run.zero >= 3, "N_frozen") * _bytes(run.dtype, "bytes", "a frozen weight"))
     ranks = run.ranks if run.zero >= 3 else 1
-    packed = [t for t in frozen if t.is_hidden and t.name != "router"]
-    others = [t for t in frozen if t not in packed]
-    size = sum(t.copies * quantized_bytes(t, run.weights_dtype, double_quant=run.double_quant) for t in packed)
+    packed, scales, others = _quantized(run, frozen, run.weights_dtype)
     kept = sum(t.total for t in others)
+    size = -(-packed // ranks) + scales
     return total(
         (
-            symbol("quantized", -(-size // ranks), f"bytes of the matrices in {run.weights_dtype}, with their scales"),
+            symbol("quantized", size, f"bytes of the matrices in {run.weights_dtype}, with all their scales"),
             symbol("N_unquantized", -(-kept // ranks), "parameters that are not quantized")
             * _bytes(
                 "fp32" if run.upcasts and run.kbit_upcast else run.dtype,
@@ -196,9 +198,23 @@ def _frozen_weights(run: Training, frozen: list[ParamTensor], sharded: Callable[
     )
 
 
-def _gathered(run: Training, stage: Stage, tensors: list[ParamTensor]) -> tuple[int, int]:
-    """Return the elements of one layer and of what is outside the layers, which ZeRO-3 gathers to use them."""
-    outside = sum(t.total for t in tensors if t.part in ("embedding", "head"))
-    inside = sum(t.total for t in tensors) - outside
-    n_layers = sum(int(layers.count) for stack in stage.model.stacks for layers in stack.layers)
-    return -(-inside // max(1, n_layers)), outside
+def _quantized(run: Training, tensors: list[ParamTensor], quantized: str) -> tuple[int, int, list[ParamTensor]]:
+    """Return the bytes of the matrices of layers in a quantized dtype, those of their scales, and the other tensors.
+
+    Shards have whole scales: they belong to the module and not to the parameter (bitsandbytes/nn/modules.py,
+    fix_4bit_weight_quant_state_from_module).
+    """
+    matrices = [t for t in tensors if t.is_hidden and t.name != "router"]
+    size = sum(t.copies * quantized_bytes(t, quantized, double_quant=run.double_quant) for t in matrices)
+    packed = sum(t.copies * (t.elements // 2 if quantized == "nf4" else t.elements) for t in matrices)
+    return packed, size - packed, [t for t in tensors if t not in matrices]
+
+
+def _gathered(run: Training, stage: Stage, tensors: list[ParamTensor]) -> tuple[int, int, int]:
+    """Return the elements and bytes of a layer, and the elements outside the layers: ZeRO-3 gathers them for use."""
+    inside = [t for t in tensors if t.part not in ("embedding", "head")]
+    outside = sum(t.total for t in tensors) - sum(t.total for t in inside)
+    size, _, others = _quantized(run, inside, run.weights_dtype) if run.weights_dtype else (0, 0, inside)
+    size += sum(t.total for t in others) * (dtype(run.dtype).bits // 8)
+    n_layers = max(1, sum(int(layers.count) for stack in stage.model.stacks for layers in stack.layers))
+    return -(-sum(t.total for t in inside) // n_layers), -(-size // n_layers), outside

@@ -152,9 +152,17 @@ def _cached(run: Training, model: ModelSpec, held: States, saved: StageSaved, pe
         logits = saved.tokens * (model.vocab_size or 0) * size
     if not _reduces_layers(run):
         return Cached(logits)
-    gathered = symbol("N_gathered", held.outside + held.layer, "parameters of embedding, head and a layer")
+    gathered = symbol("N_outside", held.outside, "parameters of embedding and head") * size + _gathered_layer(run, held)
     later = held.gradients - total(h.size for h in peak.held if h.meaning == GRADIENTS)
-    return Cached(logits, gathered * size + later)
+    return Cached(logits, gathered + later)
+
+
+def _gathered_layer(run: Training, held: States) -> Quantity:
+    """Return the bytes of a layer's weights that FSDP gathers: of quantized matrices, what they are packed into."""
+    if run.weights_dtype:
+        return symbol("layer", held.layer_bytes, f"bytes of a layer that are gathered, in {run.weights_dtype}")
+    size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
+    return quantity(symbol("N_layer", held.layer, "parameters of a layer") * size)
 
 
 def budgets(run: Training, *, plain: bool = False) -> tuple[StageBudget, ...]:
@@ -519,8 +527,9 @@ def _communication(run: Training, stage: Stage, held: States) -> Buffers:
     elif run.ranks > 1 and run.is_fsdp:
         one = symbol("N_layer", held.layer, "parameters of a layer")
         outside = symbol("N_outside", held.outside, "parameters of embedding and head")
-        gathered = outside * size + one * size
-        found = Buffers(gathered, gathered + one * size, gathered + one * size, gathered, 0, 0)
+        of_layer = _gathered_layer(run, held)
+        gathered = outside * size + of_layer
+        found = Buffers(gathered, gathered + of_layer, gathered + of_layer, gathered, 0, 0)
         if not run.lora:
             reduced = symbol("bytes_grad", dtype(run.grad_dtype).bits // 8, f"bytes of a gradient in {run.grad_dtype}")
             end = outside * size + outside * reduced
