@@ -215,6 +215,13 @@ IDEAS = (
     Idea("card cards device accelerator graphics-card instance machine mac macbook node", "--gpu GPU"),
     Idea("ram system-ram host-ram cpu-ram ddr", "--ram SIZE", "fit"),
     Idea("gpu-offload layers-on-gpu", "fit -ngl N", note="-ngl 20 puts 20 layers on the GPU; by default all that fit"),
+    Idea(
+        "lmcache kv-offload kv-offloading offload-kv offload-kv-cache cache-offload kv-cache-offload",
+        "fit --kv-offloading-size N",
+        "fit --kv-offloading-size 64",
+        "SGLang's is --hicache-size, and llama.cpp's -nkvo; --disk-size adds a disk",
+    ),
+    Idea("hicache hierarchical-cache", "fit --hicache-size N", "fit --hicache-size 64"),
     Idea("num-gpu", "fit -ngl N", note="Ollama's num_gpu is -ngl; --gpus is the number of GPUs"),
     Idea(
         "data-parallel-shard-degree data-parallel-degree dp-shards dp-replicate",
