@@ -22,7 +22,7 @@ from attncalc.engines.pipeline import LayerCacheSpec
 from attncalc.engines.switches import Switch
 from attncalc.engines.vllm.options import VllmArgs
 from attncalc.engines.vllm.versions import RELEASES, VllmVersion, vllm_version
-from attncalc.errors import AttncalcError
+from attncalc.errors import AttncalcError, NotSupportedError
 from attncalc.units import dtype
 
 GIB = 2**30
@@ -112,6 +112,14 @@ def test_turboquant_leaves_the_first_and_the_last_two_layers_in_16_bits() -> Non
     window = KV._replace(span=Sliding(128))
     with pytest.raises(AttncalcError, match="only supported for full attention"):
         vllm(LayerCacheSpec(1, (window,)), kv_dtype=turbo)
+
+
+@pytest.mark.parametrize(("version", "supported"), [("0.20.2", False), ("0.21.0", True)])
+def test_turboquant_is_refused_where_each_layer_has_workspaces(version: str, *, supported: bool) -> None:
+    # 28 of 32 layers, fp32: 1,024 sequences x 32 heads x (32 splits x 129 + 128 + 1)
+    assert round(28 * 1024 * 32 * (32 * 129 + 128 + 1) * 4 / GIB, 1) == 14.6
+    with contextlib.nullcontext() if supported else pytest.raises(NotSupportedError, match="in each layer"):
+        vllm(full(10), kv_dtype=dtype("turboquant_4bit_nc"), engine_version=version)
 
 
 def test_mla_uses_flashmla_blocks_and_dcp_divides_its_tokens() -> None:

@@ -76,7 +76,15 @@ def _args_of_layers(layers: int, args: VllmArgs, *, is_hybrid: bool) -> list[Vll
 
     Source: get_boundary_skip_layers (model_executor/layers/quantization/turboquant/config.py).
     """
-    ends = min(2, layers // 2) if args.kv_dtype.name in TURBOQUANT and not is_hybrid else 0
+    if args.kv_dtype.name not in TURBOQUANT:
+        return [args] * layers
+    if not args.version.shares_turboquant_workspaces:
+        raise NotSupportedError(
+            f"{args.kv_dtype.name} is only supported from vLLM 0.21 on: 0.20 also allocates workspaces in each layer, "
+            "14.6 GiB for Llama 3.1 8B and 1,024 sequences, and earlier versions do not have it",
+            "use --engine-version 0.21.0 or later",
+        )
+    ends = 0 if is_hybrid else min(2, layers // 2)
     whole = [dataclasses.replace(args, kv_dtype=args.dtype)] * ends
     return [*whole, *[args] * (layers - 2 * ends), *whole]
 
@@ -178,7 +186,7 @@ def _notes(kinds: Set[Kind], args: VllmArgs, states: StateBlocks | None, *, has_
         )
     if args.kv_dtype.name in TURBOQUANT:
         ends = "" if states else " The first and the last two layers stay in 16 bits."
-        yield f"TurboQuant's sizes are those of vLLM 0.23's documentation; its workspaces are not counted.{ends}"
+        yield f"TurboQuant's workspaces are not counted.{ends}"
     if "mla" in kinds and not has_pools and not args.version.v0:
         yield from _latent_notes(args)
     yield from _device_notes(kinds, args)

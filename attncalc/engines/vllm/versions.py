@@ -77,6 +77,8 @@ class VllmVersion(Version):
     """On GPUs of compute capability 10."""
     has_dcp_with_indexer_on_hopper = since((0, 29), "can_return_lse_for_decode in backends/mla/flashmla_sparse.py")
 
+    shares_turboquant_workspaces = since((0, 21), "_init_turboquant_buffers in layers/attention/attention.py")
+    """All layers share TurboQuant's workspaces; in 0.20, the first version with TurboQuant, each has its own."""
     has_kv_offloading = since((0, 11, 1), "kv_offloading_size in config/cache.py")
     """Blocks of the cache can be copied to host memory."""
     offloads_latents_once: Switch[Literal["never", "plain", "always"]] = by_version(
