@@ -442,7 +442,17 @@ def test_three_changes_are_combined_if_no_two_are_enough() -> None:
     """
     found = flags(on(165 * MIB, "sglang", gpu_memory_utilization="0.7", batch=2))
     assert found[0] == "--kv-dtype fp8 --weights-dtype fp8 --mem-fraction-static 0.88"
-    assert [flag for flag in found[1:] if "dtype" in flag] == []
+    assert [flag for flag in found[1:] if "dtype" in flag and "--gpus" not in flag] == []
+
+
+def test_narrower_weights_are_offered_with_more_gpus_only_if_they_take_fewer() -> None:
+    """129 MiB of weights and 64 of cache are 96 MiB on each of 2 GPUs, and 48 on each of 4.
+
+    Weights in fp8 are 48 MiB smaller, so 72 MiB on each of 2; in int4 71 smaller, so 61.
+    """
+    assert flags(on(53 * MIB)) == ["--gpus 4 --tp 4"]
+    assert flags(on(67 * MIB))[-2:] == ["--gpus 4 --tp 4", "--weights-dtype int4 --gpus 2 --tp 2"]
+    assert flags(on(75 * MIB))[-2:] == ["--gpus 4 --tp 4", "--weights-dtype fp8 --gpus 2 --tp 2"]
 
 
 def test_all_changes_are_combined_with_more_gpus_if_nothing_else_is_enough() -> None:

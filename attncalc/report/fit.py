@@ -129,7 +129,10 @@ def _on_one_screen(report: Report, answer: Answer, figures: Figures, notes: tupl
     lines = [len(change_rows(change)) for change in changes]
     room = HEIGHT - height(with_changes(changes[:1])) + lines[0]
     room = min(room, sum(lines) - 1)  # all changes would fit only without the table of devices
-    return with_changes(best_of_each_cost(changes, lines, room))
+    shorter = with_changes(best_of_each_cost(changes, lines, room))
+    if height(shorter) > HEIGHT:  # the notes take a line more
+        shorter = with_changes(best_of_each_cost(changes, lines, room - 1))
+    return shorter
 
 
 def shown_notes(

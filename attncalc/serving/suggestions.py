@@ -69,8 +69,8 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
 
     They are ordered by `Suggestion.cost`. On the same GPUs there are two changes that change no answer and no length,
     each kind alone, a narrower cache with narrower weights, and as few as possible together of which fewer are not
-    enough; then a shorter context and a smaller batch, and more GPUs. If nothing is enough, these are combined with one
-    change on the same GPUs, or with all.
+    enough; then a shorter context and a smaller batch, more GPUs, and fewer of them with narrower weights. If nothing
+    is enough, these are combined with one change on the same GPUs, or with all.
 
     Args:
         result: What fits without a change.
@@ -86,6 +86,8 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
     if not (gpus or same_gpus):
         one = (changes[-1] for changes in too_small)
         gpus = list(islice(_with(_more_gpus, [*_narrow_cache(resolved), *one, *everything], request), 1))
+    narrower = _with(_more_gpus, list(_narrow_weights(resolved)), request)
+    gpus += islice((change for change in narrower if gpus and change.fields["gpus"] < gpus[0].fields["gpus"]), 1)
     if not (same_gpus or smaller):
         smaller = list(_with(_smaller_workload, everything, request))
     changes = [*same_gpus, *smaller, *gpus]
@@ -168,7 +170,7 @@ def tried(resolved: ResolvedRequest, *, with_share: bool = True) -> str:
 def best_of_each_cost(changes: Sequence[Suggestion], lines: Sequence[int], room: int) -> tuple[Suggestion, ...]:
     """Return the changes that a screen has room for: the first of each cost, then the second of each, and so on.
 
-    The first change is never left out.
+    The first change is never left out. Of the second of each cost, those that take fewer lines come first.
 
     Args:
         changes: One change or more.
@@ -176,8 +178,9 @@ def best_of_each_cost(changes: Sequence[Suggestion], lines: Sequence[int], room:
         room: How many lines there are for all.
     """
     costs = [change.cost for change in changes]
+    earlier = [costs[:i].count(cost) for i, cost in enumerate(costs)]
     kept = [0]
-    for i in sorted(range(1, len(changes)), key=lambda i: (costs[:i].count(costs[i]), i)):
+    for i in sorted(range(1, len(changes)), key=lambda i: (earlier[i], lines[i] * (earlier[i] > 0), i)):
         if sum(lines[j] for j in (*kept, i)) <= room:
             kept.append(i)
     return tuple(changes[i] for i in sorted(kept))
