@@ -131,7 +131,7 @@ def _tried(
         if problem:
             return error
         if found.missing and is_same and isinstance(error, MissingError):
-            return AttncalcError(error.message, f"for example: {found.command}")
+            return error if "MODEL" in found.missing else AttncalcError(error.message, f"for example: {found.command}")
     tip = _tip(found, words, args, works=problem is None)
     return _with_further(error.message, tip, *([problem] if problem else []))
 
