@@ -431,8 +431,8 @@ def test_without_transformers_the_tip_is_the_install_command(ask: Ask, tmp_path:
     ("arguments", "message"),
     [
         (
-            ("llama2-70b", "--against", "transformers"),
-            "--against transformers needs a config.json, and 'llama2-70b' has none",
+            ("gpt3", "--against", "transformers"),
+            "--against transformers needs a config.json, and 'gpt3' has none",
         ),
         (("llama2-70b", "--against", "tensorflow"), "--against tensorflow is not supported"),
         (("--against", "transformers"), "--against needs a model"),

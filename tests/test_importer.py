@@ -368,7 +368,7 @@ def test_a_folders_config_json_is_preferred_to_its_other_files(tmp_path: Path) -
 def test_the_fields_of_a_config_are_available_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     assert load_with_config(tmp_path) == (load(tmp_path), LLAMA)
-    assert load_with_config("llama2-70b") == (load("llama2-70b"), None)
+    assert load_with_config("gpt3") == (load("gpt3"), None)
 
 
 @pytest.mark.parametrize("command", ["kv", "params", "flops", "memory", "compare"])

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from asking import REPOSITORY, Ask
 from tables import each
 
-from attncalc import AttncalcError, load, preset_names
+from attncalc import AttncalcError, ModelSpec, load, preset_names
 from attncalc.attention import KINDS, Attention, Cross
 from attncalc.cli.catalogue import CATALOGUE
+from attncalc.config import load_with_config
 from attncalc.config.presets import Preset, _by_size, _described, preset_of, presets
 from attncalc.report.presets import braced
 
@@ -225,3 +228,19 @@ def test_every_layer_of_verify_is_found_by_its_kind() -> None:
     found = {layer.__name__ for kind in (Cross, *KINDS.values()) if (layer := layers.find_layer(kind))}
     text = "".join(file.read_text() for file in Path(layers.__file__).parent.glob("*.py"))
     assert found == {*re.findall(r"^class (\w+Layer)\b", text, re.M)} - {"AttentionLayer", "RecurrentLayer"}
+
+
+def test_the_config_of_a_preset_is_read_as_its_model() -> None:
+    def layers(model: ModelSpec) -> list[Any]:
+        every = [(stack, group) for stack in model.stacks for group in stack.layers for _ in range(group.count)]
+        equal = [(stack.d_model, dataclasses.replace(group, name="", count=1)) for stack, group in every]
+        return [equal, model.vocab_size, model.d_embedding, model.head, model.extra]
+
+    without = []
+    for name in preset_names():
+        model, config = load_with_config(name)
+        if config is None:
+            without.append(name)
+        elif name != "deepseek-v3":  # whose preset counts the biases of its routers
+            assert layers(load(config)) == layers(model), name
+    assert without == ["gpt3", "transformer-base", "transformer-large", "whisper-large-v3"]

@@ -149,7 +149,7 @@ class _VerifyOptions(TypedDict, total=False):
         Option(
             "--against",
             metavar="LIBRARY",
-            help="Instead: build the class of a config.json in LIBRARY (transformers), without weights, and compare.",
+            help="Instead: build the model's own class of LIBRARY (transformers), without weights, and compare.",
         ),
     ]
     minutes: Annotated[
@@ -377,7 +377,9 @@ def _check_against(library: str, model: o.NamedModelOptions, given: Iterable[str
         hint = did_you_mean(library, ["transformers"])
         raise NotSupportedError(f"--against {truncate(library)} is not supported", f"{hint}known: transformers")
     if not model.is_given:
-        raise AttncalcError("--against needs a model", "give a config.json, or a folder that contains one")
+        raise AttncalcError(
+            "--against needs a model", "give a built-in model, a config.json, or a folder that contains one"
+        )
     allowed = ("against", "train", "dtype", "batch", "context", "source_context")
     _check_alone("--against", allowed, "leave out {option}: the class is built as it is", given)
 

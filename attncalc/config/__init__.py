@@ -21,7 +21,7 @@ from ..units import truncate
 from .build import build_model
 from .document import Document
 from .plain import ConfigObject
-from .presets import compiled_preset, hint, of_release, preset_names, preset_of, preset_text, unquantized
+from .presets import compiled_preset, hint, of_release, preset_config, preset_names, preset_of, preset_text, unquantized
 from .source import LIMIT, OTHER_LAYOUTS, PARAMS, Source, repository_source
 from .user_files import open_file, read_standard_input
 
@@ -95,12 +95,13 @@ def _built_in(name: str) -> ModelSpec:
 def load_with_config(model: str | os.PathLike[str]) -> tuple[ModelSpec, dict[str, Any] | None]:
     """Return the model, and the fields of the config.json that it was read from, or None if it was a model file.
 
-    The file is read once, so that '-' works too. Of a repository whose model is built in, the config.json is read.
-    Raises AttncalcError as `load` does.
+    The file is read once, so that '-' works too. Of a repository whose model is built in, the config.json is read. That
+    of a preset has the fields in which it differs from its class's defaults. Raises AttncalcError as `load` does.
     """
     name = os.fspath(model)
     model_file = _read(_config_of_repository(name) or name, False)
-    return model_file.spec(), model_file.config
+    preset = _preset_called(name) if model_file.config is None else None
+    return model_file.spec(), preset_config(preset) if preset else model_file.config
 
 
 def _config_of_repository(model: str) -> str | None:
@@ -234,8 +235,7 @@ def _locate(model: str) -> Source:
     """Return what `model` leads to. Raises AttncalcError if it leads nowhere, or the file cannot be read."""
     if model == "-":
         return Source("stdin", "<stdin>", read_standard_input(LIMIT + 1))
-    # A file or folder hides a repository's preset, but not a preset's own name.
-    preset = preset_of(model) if model in preset_names() or not os.path.exists(model) else None
+    preset = _preset_called(model)
     if preset is not None:
         return _preset_source(preset)
     if gguf := _gguf_source(model):
@@ -255,6 +255,11 @@ def _locate(model: str) -> Source:
         raise AttncalcError(
             f"{truncate(path)}: {(error.strerror or 'cannot be read').lower()}", "check the path"
         ) from None
+
+
+def _preset_called(model: str) -> str | None:
+    """Return the preset that `model` leads to: a file or folder hides a repository's, but not a preset's own name."""
+    return preset_of(model) if model in preset_names() or not os.path.exists(model) else None
 
 
 def _preset_source(preset: str) -> Source:

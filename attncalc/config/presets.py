@@ -94,6 +94,14 @@ def compiled_preset(name: str) -> dict[str, Any] | None:
     return compiled_file(_file(name))
 
 
+def preset_config(name: str) -> dict[str, Any] | None:
+    """Return the fields of a preset's config.json that are not its class's defaults; None without a class."""
+    import json  # imported here, so that only `verify` pays for it
+
+    config: dict[str, Any] | None = json.loads((presets_folder() / "configs.json").read_text("utf-8")).get(name)
+    return config
+
+
 @cache
 def presets() -> tuple[Preset, ...]:
     """Return all presets, by name and size. It reads their files as text, without parsing them: 2 ms for 80 presets."""
