@@ -17,15 +17,9 @@ from training_oracle import FILE, config_of, spec_of
 
 ROWS: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))["rows"]
 WAYS = ("saved", "saved_eager", "saved_recompute")
-KERNELS_OF_A_GPU = "fused kernels are counted, and without a GPU the class runs single operations"
 OTHERS = {
-    KERNELS_OF_A_GPU: (
-        *("mamba-130m", "falcon-mamba-7b", "mamba-codestral-7b", "qwen3-next-80b-a3b", "default-qwen3_5_text"),
-        *("qwen3_5_moe_text", "olmo_hybrid", "granite-4.0-h-tiny", "zamba2-7b", "nemotron-h-8b", "default-falcon_h1"),
-        *("bamba", "lfm3", "default-kimi_linear"),
-    ),
     "the class cannot be cut to a few layers": (
-        *("default-hrm_text", "llava-1.5-7b", "granite_swa", "granitemoe_swa"),
+        *("default-hrm_text", "llava-1.5-7b", "granite_swa", "granitemoe_swa", "zamba2-7b"),
     ),
     "the first decoder layer saves the encoder's output for all, and on a CPU each layer a mask": (
         *("bart-base", "mbart", "pegasus", "mvp", "blenderbot", "blenderbot-small", "default-t5gemma"),
@@ -33,17 +27,23 @@ OTHERS = {
     "queries and keys in fp32 in eager attention": ("gptj", "codegen", "gpt_neo"),
     "a mask of each layer": ("default-biogpt", "xglm"),
     "norms inside of attention or the MLP": ("persimmon-8b", "bitnet", "doge", "nanochat", "modernbert-decoder"),
-    "inputs of each layer, which the first layer saves for all": ("gemma4_text",),
     "further streams between layers": ("gemma3n-e4b", "beam", "flint", "minimax_m3_vl_text"),
     "an activation function in single operations": ("apertus",),
     "compressed convolutional attention": ("default-zaya",),
-    "a router in fp32, or one that divides twice": ("ernie4_5_moe", "mistral4", "kolibri1", "laguna"),
+    "a sum of chosen weights less, or a gate in fp32": ("kolibri1", "laguna"),
     "logits are scaled, and norms of other widths": ("cohere2_moe",),
 }
 """Classes that save something else than the formulas count, by the cause."""
-MISSING = {"lfm2-1.2b": 16384, "recurrent_gemma": 32, "recurrent_gemma, 1 x 16": 128}
-"""Bytes that a layer saves and the formulas leave out: for LFM2 the tokens that padding adds to the output of torch's
-convolution, 2 of each sequence; position ids of a recomputed layer."""
+FIRST_LAYER = {
+    "recurrent_gemma": (512,),
+    "recurrent_gemma, 1 x 16": (128,),
+    "gemma4_text": (393216, 393216 - 2 * 2 * 64 * 2304),
+    "mamba-130m": (-2 * 2 * 64 * 768,),
+    "falcon-mamba-7b": (-2 * 2 * 64 * 4096,),
+    "mamba-codestral-7b": (-2 * 2 * 64 * 4096,),
+}
+"""Bytes that the first layer saves besides, which are counted outside of layers: position ids of a recomputed layer, or
+the inputs of all layers. Fewer if its own input is counted there, or is in 16 bits and that of later layers in fp32."""
 
 
 class ClassRow(NamedTuple):
@@ -65,20 +65,20 @@ class ClassRow(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """Whether all layers are equal, but for what MISSING allows."""
-        most = MISSING.get(self.name, 0)
-        return len(self.measured) == len(self.predicted) and all(
-            0 <= m - p <= most for m, p in zip(self.measured, self.predicted, strict=True)
-        )
+        """Whether all layers are equal, the first one but for FIRST_LAYER."""
+        first, *others = self.measured
+        return self.predicted in [[first - more, *others] for more in (0, *FIRST_LAYER.get(self.name, ()))]
 
 
 def class_rows(name: str) -> Iterator[ClassRow]:
     """Yield the measured ways of a class beside the formulas. Raises NotSupportedError if a kind is not known."""
     from attncalc.verify.training.checks import size_on, training_run
-    from attncalc.verify.training.layers import leading
+    from attncalc.verify.training.layers import layer_groups, layers_of_one, leading
 
-    row = ROWS[name]
-    model = leading(spec_of(config_of(name)), row["layers"])
+    row, config = ROWS[name], config_of(name)
+    whole = spec_of(config)
+    of_one = layers_of_one(whole, config)
+    model = leading(whole, row["layers"])
     for way in WAYS:
         if way not in row:
             continue
@@ -88,7 +88,9 @@ def class_rows(name: str) -> Iterator[ClassRow]:
         run = training_run(model, row["batch"], row["tokens"], "bf16", kernel, recompute=recompute)
         saved = stage_saved(run, run.stages[0], run.stages[0].model.plain())
         size = size_on("cpu", run)
-        predicted = [int(total(map(size, s.kept))) for s in saved.layers for _ in range(int(s.layers.count))]
+        of_group = {s.group: int(total(map(size, s.kept))) for s in saved.layers}
+        layers = [of_group[group] for group in layer_groups(model)]
+        predicted = [sum(layers[i : i + of_one]) for i in range(0, len(layers), of_one)]
         empty = [tensor.name for s in saved.layers for tensor in s.kept if not int(tensor.size)]
         yield ClassRow(name, way, [size for layer, size in row[way].items() if layer], predicted, empty)
 

@@ -3,6 +3,7 @@
     python tools/training_oracle.py                   (one config per model_type, ten minutes of processor time)
     python tools/training_oracle.py mixtral           (prints what its layers save and the formulas do not count)
     python tools/training_oracle.py mixtral --eager   (with eager attention)
+    python tools/training_oracle.py --only mixtral    (measures its row again)
 
 Each class is trained for a step under torch's FakeTensorMode, at its true widths: with as few layers as have all its
 kinds of layers. Its config is the first of its model_type in tests/data/huggingface.json and real-configs.json, or
@@ -31,7 +32,7 @@ RELEASED: dict[str, Any] = {
     **json.loads((DATA / "huggingface.json").read_text()),
     **{row["name"]: row for row in json.loads((DATA / "real-configs.json").read_text())},
 }
-BATCH, TOKENS, RECURRENT_TOKENS = 2, 64, 4
+BATCH, TOKENS = 2, 64
 OF_OTHER_SIZES = (
     *(f"{name}, 1 x 64" for name in ("gpt2", "phi-3-mini-4k", "santacoder", "pythia-6.9b", "minicpm3-4b", "falcon-7b")),
     *("recurrent_gemma, 1 x 16", "minimax-text-01, 1 x 300", "minimax-text-01, 2 x 600"),
@@ -75,17 +76,19 @@ def print_tensors(config: dict[str, Any], *, eager: bool) -> None:
 
     from attncalc.cost.training.activations import stage_saved
     from attncalc.verify.training.checks import size_on, training_run
-    from attncalc.verify.training.layers import few_layers, leading, shortened
+    from attncalc.verify.training.layers import few_layers, layer_groups, leading, shortened
     from attncalc.verify.transformers.training import layer_path, training_step
 
     spec = spec_of(config)
     layers = few_layers(spec)
     step = training_step(shortened(config, layers), torch.bfloat16, spec.head, BATCH, TOKENS, peak=False, eager=eager)
     kernel: Any = "flash" if step.flash else "math" if step.attention == "sdpa" else "eager"
-    run = training_run(leading(spec, layers), BATCH, TOKENS, "bf16", kernel)
+    short = leading(spec, layers)
+    run = training_run(short, BATCH, TOKENS, "bf16", kernel)
     whole = stage_saved(run, run.stages[0], run.stages[0].model.plain())
     size = size_on("cpu", run)
-    expected = [[(t.name, int(size(t))) for t in s.kept] for s in whole.layers for _ in range(int(s.layers.count))]
+    of_group = {s.group: [(t.name, int(size(t))) for t in s.kept] for s in whole.layers}
+    expected = [of_group[group] for group in layer_groups(short)]
     sys.stdout.write(f"{step.name}, {step.attention}, formulas of {kernel}\n")
     shown: set[str] = set()
     for layer, path in enumerate(path for path in step.saved_by_layer() if path):
@@ -108,15 +111,13 @@ def measure(config: dict[str, Any], size: str = "") -> dict[str, Any]:
     """Return what each layer of a class saves, '' outside of layers. Raises any error of attncalc or of the class."""
     import torch
 
-    from attncalc.verify.training.layers import few_layers, shortened
-    from attncalc.verify.transformers.check import is_recurrent
+    from attncalc.verify.training.layers import few_layers, layers_of_one, shortened
     from attncalc.verify.transformers.training import training_step
 
     spec = spec_of(config)
     layers = few_layers(spec)
-    config = shortened(config, layers)
-    tokens = RECURRENT_TOKENS if any(map(is_recurrent, spec.main.layers)) else TOKENS
-    batch, tokens = map(int, size.split(" x ")) if size else (BATCH, tokens)
+    config = shortened(config, layers // layers_of_one(spec, config))
+    batch, tokens = map(int, size.split(" x ")) if size else (BATCH, TOKENS)
     plain, recomputed, eager = (
         training_step(config, torch.bfloat16, spec.head, batch, tokens, peak=False, **way)
         for way in ({}, {"recompute": True}, {"eager": True})
@@ -128,6 +129,7 @@ def measure(config: dict[str, Any], size: str = "") -> dict[str, Any]:
         "batch": batch,
         "tokens": tokens,
         "flash": sorted(plain.flash),
+        "rope_tables": plain.rope_tables,
         "saved": plain.saved_by_layer(),
         "saved_recompute": recomputed.saved_by_layer(),
     }
@@ -163,6 +165,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="?", help="a model_type, or the name of a config")
     parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="the rows of the file to measure again")
     arguments = parser.parse_args()
     need_transformers()
     if arguments.name:
@@ -170,7 +173,9 @@ def main() -> None:
         return
     import attncalc.verify.transformers.training  # noqa: F401 - imported once for all forks
 
-    found = {name: measured_elsewhere(name) for name in (*names(), *OF_OTHER_SIZES)}
+    before = json.loads(FILE.read_text()) if arguments.only else {"rows": {}, "refused": {}}
+    found = {**before["refused"], **before["rows"]}
+    found |= {name: measured_elsewhere(name) for name in arguments.only or (*names(), *OF_OTHER_SIZES)}
     rows = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in found.items() if isinstance(row, dict))
     refused = {name: reason for name, reason in found.items() if isinstance(reason, str)}
     about = "python tools/training_oracle.py: bytes saved by layer, '' outside of layers with RoPE's tables"

@@ -42,6 +42,7 @@ from .saved import (
     l2_norm_tensors,
     matrix_input,
     norm_tensors,
+    scales_of_queries,
 )
 from .span import FULL, Span, pairs
 
@@ -268,10 +269,7 @@ class Grouped:
             yield SavedTensor("cosines and sines", "RoPE", tables, is_replicated=True, is_statistic=True)
         if f.math.indexes_kv and self.n_kv_heads != self.n_heads:
             yield SavedTensor("indices of K and V", "a list as an index", 2 * INT64, is_statistic=True)
-        if f.math.scales_queries == "cast":
-            yield SavedTensor("scales of queries", "the product", f.bytes * f.S, is_statistic=True)
-        elif f.math.scales_queries and self.span == FULL:
-            yield SavedTensor("scales of queries", "the product", FP32 * f.S, is_statistic=True)
+        yield from scales_of_queries(f, self.span)
         heads = [("q_norm", f.tokens, self.n_heads), ("k_norm", f.source_tokens, self.n_kv_heads)]
         for name, tokens, n_heads in heads[: 1 if self.shares_kv else 2] if self.qk_norm else ():
             is_full = self.qk_norm == "full"

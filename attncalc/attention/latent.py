@@ -28,7 +28,7 @@ from .kind import (
     tp_share,
 )
 from .picked import Selected
-from .saved import Forward, SavedTensor, kernel_tensors, matrix_input, norm_tensors
+from .saved import Forward, SavedTensor, kernel_tensors, matrix_input, norm_tensors, scales_of_queries
 from .span import FULL, Span, pairs
 
 
@@ -205,6 +205,7 @@ class Latent:
                 rotary = f.bytes * f.tokens * self.d_rope
                 tensors.append(SavedTensor("rotary part of W_kv_a's output", "the norm's input", rotary))
             tensors.append(matrix_input(f, rank, (matrix,), f"input of {matrix}"))
+        tensors += scales_of_queries(f, self.span)
         if self.index_topk and f.kernel in ("flash", "efficient", "cudnn"):
             mask = f.bytes * f.B * f.S * f.T
             tensors.append(SavedTensor("mask of the picked keys", "the kernel", mask, is_score=True))

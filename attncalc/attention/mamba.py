@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 from ..quantity import Constant, ceil_div, documented
 from ..records import dataclass
 from ..workload import Mask, Run
-from .kind import BOOLEAN, CacheSpec, Matrix, no_saved_tensors, state_dtype
+from .kind import BOOLEAN, CacheSpec, Matrix, state_dtype
 from .recurrent import UPDATE_AND_READ, Recurrent, convolution, convolution_and_state, projection, split_evenly
-from .saved import FP32, Forward, SavedTensor, matrix_input
+from .saved import FP32, Forward, SavedTensor, matrix_input, norm_tensors
 
 B_AND_C = Constant(2, "projections of the state: B and C")
 _DT_A_AND_D = Constant(3, "vectors of a head: dt, A and D")
+_D_AND_BIAS = Constant(2, "vectors of the scan: D and the bias of dt")
 _INPUT_AND_GATE = Constant(2, "parts of W_in: input and gate")
 _SCAN_CHUNK, _SCAN_PAIR = 2048, Constant(2, "values of the scan per state")
 """Tokens of a chunk of selective_scan_cuda.fwd, after each of which it keeps a product and a state."""
@@ -59,23 +61,43 @@ class Mamba(Recurrent):
 
     def saved_tensors(self, forward: Forward) -> tuple[SavedTensor, ...]:
         """Return what mamba_ssm's MambaInnerFn saves: it computes the convolution and the step size again."""
-        if self.dt_norms:  # Jamba's class does not call the fused function
-            raise no_saved_tensors(self.headline, "norms of dt, B and C")
         f = forward
         inside = f.bytes * f.tokens * self.d_inner
         b_and_c = f.bytes * f.tokens * B_AND_C * self.d_state
         chunks = ceil_div(f.S, _SCAN_CHUNK)
         states = FP32 * f.B * self.d_inner * chunks * _SCAN_PAIR * self.d_state
+        vectors = FP32 * _D_AND_BIAS * self.d_inner if f.is_half else 0
         return (
             matrix_input(f, f.d_model, ("W_in",)),
             SavedTensor(
                 "output of W_in", "the convolution and the gate", f.bytes * f.tokens * _INPUT_AND_GATE * self.d_inner
             ),
-            SavedTensor("output of W_x", "W_dt", f.bytes * f.tokens * self.dt_rank + b_and_c),
+            *(self._saved_by_jamba(f) if self.dt_norms else ()),
+            *(
+                []
+                if self.dt_norms
+                else [SavedTensor("output of W_x", "W_dt", f.bytes * f.tokens * self.dt_rank + b_and_c)]
+            ),
             SavedTensor("B and C", "the scan", b_and_c),
+            SavedTensor("A", "exp and the scan", FP32 * 2 * self.d_inner * self.d_state),
+            SavedTensor("D and the bias of dt in fp32", "the scan", vectors, is_statistic=True),
             SavedTensor("states between chunks", "the scan", states),
             SavedTensor("output", "the gate", inside),
         )
+
+    def _saved_by_jamba(self, f: Forward) -> Iterator[SavedTensor]:
+        """Yield what JambaMambaMixer saves besides, which calls causal_conv1d and the scan alone."""
+        inside = f.bytes * f.tokens * self.d_inner
+        yield SavedTensor("output of the convolution", "W_x", inside, input_of=("W_x",))
+        for name, width in (("dt", self.dt_rank), ("B", self.d_state), ("C", self.d_state)):
+            yield from norm_tensors(f, f.tokens, width, f"{name} norm", "attention", is_replicated=False)
+        yield SavedTensor(
+            "normalized dt", "the gradient of W_dt", f.bytes * f.tokens * self.dt_rank, input_of=("W_dt",)
+        )
+        yield SavedTensor("input of the scan", "the scan", inside)
+        yield SavedTensor("dt", "the scan", inside)
+        yield SavedTensor("gate", "the scan", inside)
+        yield SavedTensor("gated output", "the gradient of W_out", inside, input_of=("W_out",))
 
     def shard(self, tp: int) -> Mamba:
         return dataclasses.replace(self, d_inner=split_evenly(self.d_inner, tp, "channels"))
@@ -133,11 +155,14 @@ class Mamba2(Recurrent):
         f = forward
         projected = self.d_inner + self.channels + self.n_heads
         norm = SavedTensor("norm statistics", "the norm", FP32 * f.tokens * self.n_groups, is_statistic=True)
+        scales = SavedTensor("scales of the output of W_in", "the product", f.bytes * projected, is_statistic=True)
         return (
             matrix_input(f, f.d_model, ("W_in",)),
             SavedTensor("output of W_in", "the convolution, the scan and the gate", f.bytes * f.tokens * projected),
+            SavedTensor("A", "exp and the scan", FP32 * 2 * self.n_heads, is_statistic=True),
             SavedTensor("output", "the norm and the gate", f.bytes * f.tokens * self.d_inner),
             *([norm] if self.inner_norm else []),
+            *([scales] if f.math.parallel_mixers else []),
         )
 
     def shard(self, tp: int) -> Mamba2:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from ..quantity import Constant, exact_div, symbol_like
 from ..records import NamedTuple
+from .span import FULL, Span
 
 TrainingKernel = Literal["flash", "efficient", "cudnn", "math", "eager"]
 Gain = Literal["cast", "fp32", "upcast", "power", "shifted", "centred", "none"]
@@ -61,18 +62,22 @@ class Router(NamedTuple):
         scores: what it saves per expert: a 'softmax' or a 'sigmoid' in fp32; nothing if the softmax is of the 'chosen'
             experts only, in fp32 or 'cast'; or a mask and a softmax for each choice ('sparsemixer', Phi-3.5-MoE).
         normalizes: the weights of the chosen experts are divided by their sum.
-        in_fp32: its matmul is in fp32, with copies of its input and its weights.
+        in_fp32: its matmul is in fp32: its weights are 'copied' as its input is, or 'stored' in fp32.
         groups: groups of experts, and those that are chosen before the experts (DeepSeek-V3); 0 for none.
         scales: its input passes a norm without a gain and is scaled, and so are the weights of each expert (Gemma 4).
         weights: dtype of the weights that multiply the experts' outputs: 'cast' to that of the activations, or 'fp32'.
+        casts: its scores, too, have the dtype of the activations.
+        clamps_sum: the sum of the chosen weights has a minimum.
     """
 
     scores: Literal["softmax", "sigmoid", "chosen", "chosen, cast", "sparsemixer"] = "softmax"
     normalizes: bool = True
-    in_fp32: bool = False
+    in_fp32: Literal["", "copied", "stored"] = ""
     groups: tuple[int, int] = (0, 0)
     scales: bool = False
     weights: Literal["cast", "fp32"] = "cast"
+    casts: bool = False
+    clamps_sum: bool = False
 
 
 class ClassMath(NamedTuple):
@@ -101,9 +106,13 @@ class ClassMath(NamedTuple):
             (Llama 4), or 'cast' (Ministral 3).
         caps_scores: eager scores pass a tanh.
         scales_embedding: the embedding is multiplied by a tensor of one element.
+        positions_of_rows: each sequence has positions of its own.
         scales_layer: so is the output of each layer.
         caps_logits: logits pass a tanh.
         has_sdpa: transformers runs it with scaled_dot_product_attention, which has neither sinks nor soft caps.
+        residual_in_fp32: the residual stream between layers is in fp32.
+        doubles_beta: beta of a gated delta net is doubled.
+        parallel_mixers: attention and Mamba-2, listed as two layers, are one, and scale their inputs (Falcon-H1).
     """
 
     gain: Gain = "cast"
@@ -121,9 +130,13 @@ class ClassMath(NamedTuple):
     scales_queries: Literal["", "fp32", "cast"] = ""
     caps_scores: bool = False
     scales_embedding: bool = False
+    positions_of_rows: bool = False
     scales_layer: bool = False
     caps_logits: bool = False
     has_sdpa: bool = True
+    residual_in_fp32: bool = False
+    doubles_beta: bool = False
+    parallel_mixers: bool = False
 
     def norms(self, with_gain: int) -> int:
         """Return the norms of a layer, of which `with_gain` have parameters."""
@@ -214,6 +227,13 @@ def l2_norm_tensors(f: Forward, rows: int, width: int, name: str, part: Part = "
     vectors = 2 if f.math.gain == "power" else 1
     yield SavedTensor(f"{name} input in fp32", "the norm's square and product", FP32 * rows * width, part)
     yield SavedTensor(f"{name} statistics", "the norm", FP32 * vectors * rows, part, is_statistic=True)
+
+
+def scales_of_queries(f: Forward, span: Span) -> Iterator[SavedTensor]:
+    """Yield the values of each position by which queries are multiplied."""
+    if f.math.scales_queries == "cast" or (f.math.scales_queries and span == FULL):
+        size = f.bytes if f.math.scales_queries == "cast" else FP32
+        yield SavedTensor("scales of queries", "the product", size * f.S, is_statistic=True)
 
 
 def kernel_tensors(

@@ -23,7 +23,7 @@ from ...attention.saved import (
 )
 from ...errors import NotSupportedError
 from ...model import Layers, ModelSpec, Stack
-from ...quantity import Quantity, quantity, summed, symbol, symbol_like, total
+from ...quantity import Quantity, exact_div, quantity, summed, symbol, symbol_like, total
 from ...records import NamedTuple
 from ...units import dtype
 from ..common import group_name
@@ -195,6 +195,7 @@ def _adapted(
     tensors = _plain_tensors(layers, f, source)
     if run.lora is None:
         in_parallel = int(layers.norms) == 1 and not isinstance(layers.attention, NoAttention)
+        in_parallel = in_parallel and not f.math.parallel_mixers
         # attention has saved the input of a parallel MLP already
         yield from (t for t in tensors if not (in_parallel and t.part == "mlp" and t.name == "input"))
         return
@@ -228,24 +229,35 @@ def _adapted(
 def _outside(run: Training, stage: Stage, model: ModelSpec, stack: Stack, f: Forward) -> Iterator[SavedTensor]:
     """Yield what is saved outside the layers of a stack: token ids, the norms around them, the head's input."""
     if stage.is_first and (stack is model.main or stack.input == "source"):
-        yield from _of_the_embedding(stack, f)
+        yield from _of_the_embedding(model, stack, f)
     if stage.is_last:
         yield from _of_the_head(run, model, stack, f)
 
 
-def _of_the_embedding(stack: Stack, f: Forward) -> Iterator[SavedTensor]:
+def _of_the_embedding(model: ModelSpec, stack: Stack, f: Forward) -> Iterator[SavedTensor]:
     yield SavedTensor("token ids", "the embedding", INT64 * f.tokens, "embedding", is_statistic=True)
     if stack.learned_positions:
-        yield SavedTensor("position ids", "the table of positions", 8 * f.S, "embedding", is_statistic=True)
+        ids = f.tokens if f.math.positions_of_rows else f.S
+        yield SavedTensor("position ids", "the table of positions", 8 * ids, "embedding", is_statistic=True)
     if f.math.scales_embedding:
         yield SavedTensor("scale of the embedding", "the product", f.bytes, "embedding", is_statistic=True)
     if stack.embedding_norm:
         yield from norm_tensors(f, f.tokens, stack.d_model, "norm", "embedding")
+    for projection in (m for m in model.extra if m.name == "layers_projection"):  # Gemma 4's inputs of each layer
+        width = next(m.cols for m in model.main.layers[0].extra if m.name == "input_gate")
+        yield SavedTensor("scale of the layers' embedding", "the product", f.bytes, "embedding", is_statistic=True)
+        yield matrix_input(f, projection.rows, (projection.name,), "input of layers_projection", "embedding")
+        rows = f.tokens * exact_div(projection.cols, width)
+        yield from norm_tensors(f, rows, width, "norm of layers_projection", "embedding")
+        yield SavedTensor(
+            "inputs of the layers", "products with gates", f.bytes * f.tokens * projection.cols, "embedding"
+        )
 
 
 def _of_the_head(run: Training, model: ModelSpec, stack: Stack, f: Forward) -> Iterator[SavedTensor]:
     if stack.final_norm or f.math.gain == "none":
-        yield from norm_tensors(f, f.tokens, stack.d_model, "norm", "head")
+        normed = f._replace(bytes=FP32) if f.math.residual_in_fp32 else f
+        yield from norm_tensors(normed, f.tokens, stack.d_model, "norm", "head")
     if stack is model.main and model.head and model.head.kind == "lm":
         yield matrix_input(f, model.table_width, ("lm_head",), "input of the head", "head")
         vocabulary = model.vocab_size or 0
@@ -302,8 +314,9 @@ def _kept(
 ) -> Iterator[SavedTensor]:
     """Yield what stays until the layer's backward pass begins, by the recomputation."""
     if run.workload.recompute in ("full", "op"):
-        size = (FP32 if run.autocasts else f.bytes) * f.tokens * f.d_model
-        yield _divided(run, SavedTensor("input of the layer", "recomputation", size, is_replicated=True))
+        size = (FP32 if run.autocasts or f.math.residual_in_fp32 else f.bytes) * f.tokens * f.d_model
+        if layers.mlp or not f.math.parallel_mixers:  # whose attention is recomputed with the layer of the MLP
+            yield _divided(run, SavedTensor("input of the layer", "recomputation", size, is_replicated=True))
         if run.workload.recompute == "op":
             yield from _kept_by_op(run, f, stack, layers, tensors)
         return

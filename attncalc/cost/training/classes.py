@@ -13,12 +13,12 @@ from typing import Any
 
 from ...attention.saved import ClassMath, Router
 
-_FP32 = Router("sigmoid", in_fp32=True, weights="fp32")
+_FP32 = Router("sigmoid", in_fp32="copied", weights="fp32")
 FACTS: tuple[tuple[str, Any, str], ...] = (
     # `(self.weight * hidden_states).to(input_dtype)`
     ("gain", "fp32", "afmoe flex_olmo gpt_oss olmo2 olmo3 olmo_hybrid"),
     # `self.weight.to(torch.float32) * hidden_states`
-    ("gain", "upcast", "cohere2_moe helium"),
+    ("gain", "upcast", "cohere2_moe helium nemotron_h"),
     # `torch.pow(mean_squared, -0.5)`, and `normed_output * self.weight.float()`
     ("gain", "power", "gemma3n gemma4 gemma4_unified"),
     # `output * (1.0 + self.weight.float())`
@@ -43,11 +43,12 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
     ("router", Router("sigmoid", weights="fp32"), "afmoe"),
     ("router", Router("chosen, cast", normalizes=False), "aria gpt_oss"),
     ("router", Router("chosen", normalizes=False), "cohere2_moe granitemoe granitemoehybrid granitemoeshared"),
-    ("router", Router(normalizes=False), "flex_olmo olmoe qwen2_moe"),
+    ("router", Router(normalizes=False), "flex_olmo jamba olmoe qwen2_moe"),
     ("router", Router(weights="fp32"), "minimax minimax_m2 mixtral"),
     ("router", Router(weights="fp32", scales=True), "gemma4"),
-    ("router", Router(in_fp32=True), "ernie4_5_moe"),
-    ("router", Router(normalizes=False, in_fp32=True, weights="fp32"), "deepseek_v2"),
+    ("router", Router(in_fp32="stored", clamps_sum=True), "ernie4_5_moe"),
+    ("router", Router(normalizes=False, in_fp32="copied", weights="fp32"), "deepseek_v2"),
+    ("router", Router(casts=True, groups=(1, 1)), "mistral4"),
     ("router", Router("sparsemixer", normalizes=False), "phimoe"),
     ("router", _FP32, "hy_v3 kolibri1"),
     (
@@ -73,7 +74,9 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
     ("broadcasts_kv", True, "falcon"),
     # `query_states * attn_scales`
     ("scales_queries", "fp32", "llama4"),
-    ("scales_queries", "cast", "ministral3"),
+    ("scales_queries", "cast", "ministral3 mistral4"),
+    # `position_ids = torch.cumsum(attention_mask, dim=1)`
+    ("positions_of_rows", True, "opt"),
     # `hidden_states *= self.layer_scalar`
     ("scales_layer", True, "gemma4 gemma4_unified"),
     # attn_logit_softcapping of the class's own config
@@ -85,6 +88,12 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
     # `_supports_sdpa = False`
     ("has_sdpa", False, "deepseek_v4 flint gemma2 gpt_oss granite_swa granitemoe_swa hy_v4 mimo_v2_flash t5gemma"),
     ("has_sdpa", False, "vaultgemma"),
+    # `residual = residual.to(torch.float32)`
+    ("residual_in_fp32", True, "falcon_mamba mamba mamba2"),
+    # `beta = beta * 2.0`
+    ("doubles_beta", True, "olmo_hybrid"),
+    # `self.mamba(hidden_states=hidden_states) + self.self_attn(hidden_states * self.attention_in_multiplier)`
+    ("parallel_mixers", True, "falcon_h1"),
 )
 """Fields of ClassMath, their values, and the classes that have them."""
 

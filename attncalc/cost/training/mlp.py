@@ -33,20 +33,28 @@ def mlp_tensors(mlp: Mlp, f: Forward) -> Iterator[SavedTensor]:
 
 def _router_tensors(mlp: Mlp, f: Forward) -> Iterator[SavedTensor]:
     """Yield what the router saves: copies of its operands, scores, and indices and weights of the chosen experts."""
-    router, n_experts, n_chosen = f.math.router, mlp.n_experts or 0, mlp.n_experts_per_token or 0
+    router, n_experts = f.math.router, mlp.n_experts or 0
     width = mlp.d_router or f.d_model
     if router.in_fp32 and f.is_half:
         size = FP32 * f.tokens * width
         yield SavedTensor("input of the router in fp32", "its gradient", size, "mlp", ("router",), is_replicated=True)
-        yield SavedTensor("router in fp32", "the gradient of its input", FP32 * n_experts * width, "mlp")
-    per_token = INT64 * n_chosen
+        if router.in_fp32 == "copied":
+            yield SavedTensor("router in fp32", "the gradient of its input", FP32 * n_experts * width, "mlp")
     if router.scales:
         yield from l2_norm_tensors(f, f.tokens, width, "router norm", "mlp")
         yield matrix_input(f, width, ("router",), "normalized input of the router", "mlp")
         yield matrix_input(f, width, ("router",), "input of the router", "mlp")
+    size = f.tokens * _routing_per_token(f, n_experts, mlp.n_experts_per_token or 0)
+    yield SavedTensor("routing", "softmax, top k, weights", size, "mlp", is_replicated=True, is_statistic=True)
+
+
+def _routing_per_token(f: Forward, n_experts: int, n_chosen: int) -> int:
+    router = f.math.router
+    per_token, score = INT64 * n_chosen, f.bytes if router.casts else FP32
+    if router.scales:
         per_token += (FP32 + f.bytes) * n_chosen
     if router.scores in ("softmax", "sigmoid"):
-        per_token += FP32 * n_experts
+        per_token += score * n_experts
     elif router.scores == "sparsemixer":
         per_token += n_chosen * ((f.bytes + BOOLEAN) * n_experts + INT64 + f.bytes)
     if f.math.is_dense:
@@ -54,7 +62,7 @@ def _router_tensors(mlp: Mlp, f: Forward) -> Iterator[SavedTensor]:
     else:
         per_token += (FP32 if router.weights == "fp32" else f.bytes) * n_chosen
     if router.normalizes:
-        per_token += FP32 * (n_chosen + 1)
+        per_token += score * (n_chosen + 1) + (FP32 if router.clamps_sum else 0)
     elif router.scores == "chosen":
         per_token += FP32 * n_chosen
     elif router.scores == "chosen, cast":
@@ -62,9 +70,7 @@ def _router_tensors(mlp: Mlp, f: Forward) -> Iterator[SavedTensor]:
     groups, chosen = router.groups
     if groups:
         per_token += INT64 * (2 * groups + chosen) + BOOLEAN * n_experts
-    yield SavedTensor(
-        "routing", "softmax, top k, weights", f.tokens * per_token, "mlp", is_replicated=True, is_statistic=True
-    )
+    return per_token
 
 
 def _expert_tensors(mlp: Mlp, f: Forward, up: tuple[str, ...]) -> Iterator[SavedTensor]:

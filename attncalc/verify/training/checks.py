@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ...attention.saved import SavedTensor, TrainingKernel
 from ...check import Check
-from ...cost.training.activations import StageSaved, stage_saved
+from ...cost.training.activations import LayerSaved, StageSaved, stage_saved
 from ...cost.training.setup import Training
 from ...cost.training.states import states
 from ...cost.training.step import stage_budget
@@ -23,6 +23,8 @@ SAVED, STATES, PEAK = "saved for backward", "training states", "peak memory"
 TOLERANCE, LAYER_TOLERANCE = 0.01, 0.2
 """Shares of a step's peak. In the backward pass of a layer it is an upper bound: the gradients of its largest
 activations are counted as if all of them existed at once."""
+JOINED = " and "
+"""Between the names of two groups whose layers are one layer of a class: 'attention and mamba'."""
 _MAX_NAMED = 3
 """Tensors that a failed check names."""
 WRONG_SAVED = "an operation saves a tensor that the formula does not count, or another size of it"
@@ -92,8 +94,8 @@ def saved_checks(
     recomputes = run.workload.recompute != "none"
     name = "saved_recompute" if recomputes else f"saved_{measured.kernel}"
     label: str = "recomputed" if recomputes else measured.kernel
-    for layer in saved.layers:
-        sizes = measured.layers.get(layer.group)
+    for layer in _by_measured(saved.layers, measured):
+        sizes = measured.layers[layer.group]
         if sizes:
             predicted = total(on_device(tensor) for tensor in layer.kept)
             largest = sorted(layer.kept, key=lambda t: -int(t.size))[:3]
@@ -110,6 +112,14 @@ def saved_checks(
     note = "token ids, last norm, input of the head, log-probabilities and labels of the loss"
     label = f"outside, {label}"
     yield Check(SAVED, f"{name}_outside", label, outside, measured.outside, 0, BYTES, note, WRONG_SAVED)
+
+
+def _by_measured(layers: Sequence[LayerSaved], measured: MeasuredStep) -> Iterator[LayerSaved]:
+    """Yield what layers save; several that are one layer of the class together."""
+    joined = {name: group for group in measured.layers for name in group.split(JOINED)}
+    for group in measured.layers:
+        parts = [layer for layer in layers if joined.get(layer.group) == group]
+        yield parts[-1]._replace(group=group, kept=tuple(tensor for layer in parts for tensor in layer.kept))
 
 
 def _unpredicted(tensors: Iterable[Recorded], predicted: Iterable[Quantity]) -> str:

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from ...cost.common import group_name
 from ...model import Layers, ModelSpec, Stack
 
 LENGTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers")
@@ -25,6 +26,15 @@ def few_layers(model: ModelSpec) -> int:
     return most
 
 
+def layers_of_one(model: ModelSpec, config: Mapping[str, Any]) -> int:
+    """Return how many layers of the model are one of the class: 2 for Falcon-H1, which has attention beside Mamba-2."""
+    parts = [config, *(value for value in config.values() if isinstance(value, dict))]
+    lengths = (part[name] for part in parts for name in LENGTHS if isinstance(part.get(name), int))
+    length = next(lengths, 0)
+    is_multiple = length and not model.encoder and model.main.n_layers % length == 0
+    return model.main.n_layers // length if is_multiple else 1
+
+
 def shortened(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
     """Return a copy of `config` with its first `layers` layers; lists, and tables by layer, are cut too."""
     short: dict[str, Any] = copy.deepcopy(dict(config))
@@ -37,6 +47,16 @@ def shortened(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
                     part[field] = {key: entry for key, entry in value.items() if int(key) < layers}
             part[name] = min(layers, part[name])
     return short
+
+
+def layer_groups(model: ModelSpec) -> list[str]:
+    """Return the name of each layer's group, in the order of the layers."""
+    return [
+        group_name(model, stack, layers)
+        for stack in model.stacks
+        for layers in stack.layers
+        for _ in range(int(layers.count))
+    ]
 
 
 def leading(model: ModelSpec, layers: int) -> ModelSpec:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ...model import Head
 from ...records import NamedTuple
 from ..training.saved import ROPE, SavedTensor, SavedTensors, bytes_of, state_bytes
+from .kernels import stand_ins
 from .model import LAYER, READS_TOKEN_VALUES, find_class, has_towers, is_language, quiet
 
 DROPOUT = re.compile(r"dropout|pdrop")
@@ -34,6 +35,7 @@ class TrainingStep(NamedTuple):
     Attributes:
         name: the class.
         attention: its implementation of attention: 'sdpa', 'eager'.
+        has_stand_ins: whether stand-ins replace kernels of recurrent layers.
         flash: paths of the layers that call the flash kernel; others call the math path of 'sdpa', or are eager.
         saved: the tensors that the forward pass saves.
         parameters: of all parameters of the language side, tied ones once.
@@ -45,6 +47,7 @@ class TrainingStep(NamedTuple):
 
     name: str
     attention: str
+    has_stand_ins: bool
     flash: frozenset[str]
     saved: tuple[SavedTensor, ...]
     parameters: int
@@ -91,8 +94,11 @@ def training_step(
     """
     from transformers.initialization import no_init_weights
 
-    with quiet(), _without_packing(), FakeTensorMode(allow_non_fake_inputs=True):
+    with ExitStack() as during:
+        for context in (quiet(), _without_packing(), FakeTensorMode(allow_non_fake_inputs=True)):
+            during.enter_context(context)
         model_class, hf_config = find_class(config, head)
+        has_stand_ins = during.enter_context(stand_ins(model_class))
         _leave_out_dropout(hf_config)
         attention = "sdpa" if model_class._supports_sdpa and not eager else "eager"
         with no_init_weights():  # some read values
@@ -120,6 +126,7 @@ def training_step(
         return TrainingStep(
             type(model).__name__,
             attention,
+            has_stand_ins,
             frozenset(map(layer_path, flash.paths)),
             tuple(saved.tensors),
             parameters,

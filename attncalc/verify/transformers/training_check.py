@@ -9,23 +9,24 @@ import torch
 
 from ...attention.saved import TrainingKernel
 from ...check import Check, Reported, VerifyResult
-from ...cost.common import compute_dtype, group_name
+from ...cost.common import compute_dtype
 from ...errors import CannotCheckError
 from ...model import ModelSpec
 from ...units import BYTES, count
 from ...workload import Workload
 from .. import need_transformers
 from ..devices import DTYPES
-from ..training.checks import MeasuredStep, peak_check, saved_checks, size_on, state_checks, training_run
-from ..training.layers import few_layers, leading, shortened
+from ..training.checks import JOINED, MeasuredStep, peak_check, saved_checks, size_on, state_checks, training_run
+from ..training.layers import few_layers, layer_groups, layers_of_one, leading, shortened
 from ..training.saved import SavedTensor
 from .check import TransformersComparison
 from .model import first_line
 from .training import TrainingStep, layer_path, training_step
 
 DROPOUT_NOTE = "Dropout is 0, as in most fine-tuning: it would save a mask and another tensor."
-ROUTING = 32
-"""Bytes per token by which classes of routers differ: in the dtype of their weights, and in their indices."""
+KERNELS_NOTE = "Kernels of recurrent layers do not run: stand-ins save the tensors that their source lists."
+ROUTING = 160
+"""Bytes per token by which routers differ: in the dtype of weights, in indices, in groups of experts of a config."""
 ROPE_NOTE = "saved once for all layers, and left out of the check"
 
 
@@ -41,7 +42,8 @@ def compare_training(
     without values; NotSupportedError if what a kind of attention saves is not known.
     """
     layers = few_layers(model)
-    short, short_config = leading(model, layers), shortened(config, layers)
+    of_one = layers_of_one(model, config)
+    short, short_config = leading(model, layers), shortened(config, layers // of_one)
     dtype = compute_dtype(model, workload).name
     checks: list[Check] = []
     reported: list[Reported] = []
@@ -58,7 +60,7 @@ def compare_training(
             raise CannotCheckError(
                 f"transformers' class of {model.name} cannot be trained on tensors without values: {first_line(error)}"
             ) from None
-        measured = _measured(short, step)
+        measured = _measured(short, step, of_one)
         run = training_run(short, workload.batch, workload.context, dtype, measured.kernel, recompute=recompute)
         if not recompute and step.rope_tables:
             label = "cosines and sines"
@@ -66,7 +68,7 @@ def compare_training(
         checks += saved_checks(run, measured, size_on("cpu", run), routing=ROUTING)
         checks += () if recompute else state_checks(run, measured)
         checks += peak_check(run, measured)
-    limits = [DROPOUT_NOTE]
+    limits = [DROPOUT_NOTE, *([KERNELS_NOTE] if step.has_stand_ins else [])]
     if layers < model.main.n_layers:
         limits.append(f"The class has {count(layers)} of its {count(model.main.n_layers)} layers: all kinds of layers.")
     name = f"transformers {need_transformers()}, {step.name} with {step.attention} attention"
@@ -74,9 +76,14 @@ def compare_training(
     return TransformersComparison(result, workload, {"type": "meta", "name": name, "torch": torch.__version__})
 
 
-def _measured(model: ModelSpec, step: TrainingStep) -> MeasuredStep:
-    """Return a step by layer groups. Raises CannotCheckError if the class has another number of layers."""
-    groups = [group_name(model, stack, layers) for stack, layers in model.groups() for _ in range(int(layers.count))]
+def _measured(model: ModelSpec, step: TrainingStep, of_one: int) -> MeasuredStep:
+    """Return a step by layer groups. Raises CannotCheckError if the class has another number of layers.
+
+    Args:
+        of_one: how many layers of the model are one of the class.
+    """
+    names = layer_groups(model)
+    groups = [JOINED.join(names[i : i + of_one]) for i in range(0, len(names), of_one)]
     saved = step.saved_by_layer()
     outside = saved.pop("", 0) - step.rope_tables
     if len(saved) != len(groups):
