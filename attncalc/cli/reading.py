@@ -96,17 +96,16 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> list[str] | 
     return error
 
 
-def _about_launch(args: Sequence[str], root: Any, error: AttncalcError) -> AttncalcError:
-    """Return the error with how to ask about a pasted launch command, whose engine has no option --gpu."""
+def _about_launch(args: Sequence[str], root: Any, error: AttncalcError) -> list[str] | AttncalcError:
+    """Return `attncalc fit` of a pasted launch command, whose engine has no option --gpu; or why it does not work."""
     i = args.index("--gpu") if "--gpu" in args[:-1] else len(args)
-    gpu, command = (args[i + 1] if i < len(args) else "GPU"), [*args[:i], *args[i + 2 :]]
-    problem = problem_of(root, ["fit", "--gpu", "h100" if gpu == "GPU" else gpu, "--", *command])
-    if problem is None:
-        asked = truncate(f"attncalc fit --gpu {shlex.quote(gpu)} -- {shlex.join(command)}", 250)
-        return AttncalcError(error.message, f"ask about it: {asked}")
-    return _with_further(
-        error.message, "'attncalc fit --gpu GPU -- COMMAND' reads a command that starts a server", problem
-    )
+    gpu, command = args[i : i + 2], ["--", *args[:i], *args[i + 2 :]]
+    problem = problem_of(root, ["fit", *gpu, *command])
+    if problem and not gpu and not problem_of(root, ["fit", "--gpu", "h100", *command]):
+        return AttncalcError(
+            error.message, f"ask about it: {truncate(f'attncalc fit --gpu GPU {shlex.join(command)}', 250)}"
+        )
+    return problem or ["fit", *gpu, *command]
 
 
 def _with_further(message: str, tip: str, *problems: AttncalcError) -> AttncalcError:

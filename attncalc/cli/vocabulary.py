@@ -289,6 +289,9 @@ NEEDS = {
         (("--tokens", "--mfu", "--price"), ("--gpu",), "--gpu h100"),
         (("--tokens", "--price"), ("--mfu",), "--mfu 0.4"),
         (("--mfu", "--price"), ("--tokens",), "--tokens 1B"),
+        (("--sequence-parallel",), ("--tp",), "--tp 2"),
+        (("--virtual-stages",), ("--pp",), "--pp 2"),
+        (("--weights-dtype", "--double-quant"), ("--lora",), "--lora r=16"),
     ),
     "plan": (
         ((), ("--users", "--rate"), "--users 100"),
