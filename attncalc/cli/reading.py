@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from ..config.presets import hint, presets
 from ..errors import AttncalcError, MissingError
 from ..records import NamedTuple
-from ..units import truncate
+from ..units import parse_count, truncate
 from ..what_if import SIZES
 from .command import NotUnderstoodError
 from .trial import problem_of
@@ -46,6 +47,7 @@ class Reading(NamedTuple):
         unread: The words that have no place in it.
         missing: Examples of what it lacks.
         notes: What else to know.
+        lacks: What attncalc does not count of what was typed.
         replaced: The options that stand for unknown ones.
         is_sure: Whether it can be run without asking.
         is_new: Whether it differs from what was typed.
@@ -55,6 +57,7 @@ class Reading(NamedTuple):
     unread: tuple[str, ...]
     missing: tuple[str, ...]
     notes: tuple[str, ...]
+    lacks: tuple[str, ...]
     replaced: tuple[str, ...]
     is_sure: bool
     is_new: bool
@@ -119,12 +122,16 @@ def _tried(
 ) -> list[str] | AttncalcError:
     """Return the arguments of the first reading that works, or the error with the best tip."""
     trials = (
-        (one, problem_of(root, [_ANY_MODEL if each == "MODEL" else each for each in one.whole])) for one in readings
+        (one, problem_of(root, [_ANY_MODEL if each == "MODEL" else each for each in one.whole]))
+        for i, one in enumerate(readings)
+        if i == 0 or one.args[0] != "sweep"  # whose rows would have the error
     )
     first = next(trials)
     found, problem = first if first[1] is None else next((trial for trial in trials if trial[1] is None), first)
     is_same = words.command in (None, found.args[0])
     if found.is_sure and found.is_new and is_same:
+        if problem is None:
+            sys.stderr.write("".join(f"note: {lack}\n" for lack in found.lacks))
         return problem or [*found.args]
     if not isinstance(error, NotUnderstoodError):
         if problem:
@@ -138,7 +145,7 @@ def _tried(
 def _tip(found: Reading, words: Words, args: Sequence[str], *, works: bool) -> str:
     """Return the command that the arguments mean if it works, and what else to know."""
     command = found.args[0]
-    notes = [note for note in found.notes if f"'attncalc {command} " not in note]
+    notes = [note for note in (*found.notes, *found.lacks) if f"'attncalc {command} " not in note]
     if len(found.unread) >= len(args):
         return f"known: {', '.join(words.commands)}"
     for word in map(truncate, found.unread):
@@ -204,6 +211,7 @@ class _Trial:
         self._arguments: list[str] = []
         self._unread: list[str] = []
         self._notes: list[str] = []
+        self._lacks: list[str] = []
         self._replaced: list[str] = []
         self._has_guess = False
 
@@ -309,9 +317,30 @@ class _Trial:
         if not is_read and not is_command and not is_nothing:
             self._unread.append(f"{item.typed} {item.value}" if item.value and item.is_guess else item.typed)
             self._notes += [f"did you mean '{idea.means.split()[0]}'?"] * (item.is_guess and bool(item.takes))
+        self._lacks += [idea.lacks] if idea.lacks else []
         if idea.note and (item.is_guess or not idea.means):
             self._notes.append(idea.note if idea.means else f"leave out {truncate(item.typed)}: {idea.note}")
             self._has_guess = True
+
+    def _within_context(self, examples: list[str]) -> list[str]:
+        """Return the examples with the prompt or the output that the context leaves.
+
+        Without room for it, the context is left out.
+        """
+        of_request = {"--prompt": "--output-len", "--output-len": "--prompt"}
+        context = self._found.get("--context", ("",))[-1]
+        for i, example in enumerate(examples):
+            name, _, usual = example.partition(" ")
+            other = self._found.get(of_request.get(name, ""), ("",))[-1]
+            if not (is_valid(parse_count, context, "") and is_valid(parse_count, other, "")):
+                continue
+            left = parse_count(context, "") - parse_count(other, "")
+            if left <= 0:
+                del self._found["--context"]
+                self._notes.append("prompt and output are the context: leave out --context")
+            elif left < parse_count(usual, ""):
+                return [*examples[:i], f"{name} {left}", *examples[i + 1 :]]
+        return examples
 
     def reading(self) -> Reading:
         """Return the command with everything that was added."""
@@ -328,11 +357,13 @@ class _Trial:
         for if_given, options, example in (*needs, *NEEDS.get(self._command, ())):
             is_needed = not if_given or given & {*if_given}
             missing += [example] if is_needed and not given & {*options} else []
+        missing = self._within_context(missing)
         return Reading(
             (self._command, *self._arguments, *(word for pair in self._found.values() for word in pair)),
             tuple(unread),
             tuple(missing),
             tuple(dict.fromkeys(self._notes)),
+            tuple(self._lacks),
             tuple(self._replaced),
             is_sure=not (unread or missing or self._has_guess),
             is_new=self._is_new,

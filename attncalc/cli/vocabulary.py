@@ -36,12 +36,14 @@ class Idea(NamedTuple):
             ' | ' separates alternatives, of which the first counts that the command has.
         alone: What to type instead if no value is beside it.
         note: What else to know about it.
+        lacks: What attncalc does not count of it, which is always said.
     """
 
     words: str
     means: str = ""
     alone: str = ""
     note: str = ""
+    lacks: str = ""
 
     @property
     def takes(self) -> str:
@@ -101,6 +103,7 @@ IDEAS = (
         "chat can-run quantize requirements which-gpu how-big-a-gpu ollama",
         "fit",
     ),
+    Idea("cheapest cheapest-gpu best-gpu", "plan --gpu all", note="--price h100=2.49,h200=3.79 ranks by price"),
     Idea("how-many-gpus what-gpu", "plan --gpu GPU | fit", "fit | plan --gpu all"),
     Idea("lms lm-studio gguf-parser koboldcpp kobold jan gpt4all llama.cpp", "fit --engine llamacpp"),
     Idea(
@@ -120,8 +123,7 @@ IDEAS = (
         "fit --roofline",
     ),
     Idea(
-        "capacity cost costs price pricing budget money cheapest cost-per-hour price-per-hour per-hour "
-        "hourly usd dollars",
+        "capacity cost costs price pricing budget money cost-per-hour price-per-hour per-hour hourly usd dollars",
         "plan --price VALUE | --price VALUE",
         "plan | train",
         "--price is per GPU-hour",
@@ -148,9 +150,10 @@ IDEAS = (
     Idea(
         "train training trainer train-step finetune fine-tune finetuning fine-tuning tune sft pretrain pretraining "
         "backward full-finetune full-finetuning trainable axolotl torchrun trl llamafactory-cli litgpt torchtitan "
-        "unsloth swift",
+        "swift",
         "train | flops --phase train",
     ),
+    Idea("unsloth", "train", lacks="Unsloth's own kernels are not counted; its QLoRA is --no-kbit-upcast"),
     Idea(
         "lora dora peft adapter adapters lora-rank lora-r r rank",
         "train --lora r=N",
@@ -169,7 +172,7 @@ IDEAS = (
     ),
     Idea(
         "gradient-checkpointing activation-checkpointing grad-checkpointing grad-ckpt checkpointing recompute remat "
-        "activation-recompute activation-checkpoint checkpoint-activations",
+        "activation-recompute activation-recomputation activation-checkpoint checkpoint-activations",
         "train --recompute full",
     ),
     Idea("recompute-activations", "train --recompute selective"),
@@ -177,6 +180,11 @@ IDEAS = (
     Idea("zero2 zero-2", "train --zero 2"),
     Idea("zero3 zero-3", "train --zero 3"),
     Idea("deepspeed ds-config", "train", note="--zero 3 is DeepSpeed's stage 3"),
+    Idea(
+        "dp dp-size data-parallel-size data-parallel-shard-degree data-parallel-degree dp-shards dp-replicate",
+        "fit --dp N | plan --dp N | sweep --dp N | train",
+        note="--gpus of train is the number of all GPUs: those that --tp, --pp and --cp leave are data-parallel",
+    ),
     Idea("fsdp fsdp2 fully-shard full-shard hsdp", "train --fsdp"),
     Idea("offload-optimizer", "train --offload optimizer"),
     Idea("offload-param offload-params", "train --offload params"),
@@ -205,7 +213,7 @@ IDEAS = (
     Idea("tokens token n-tokens num-tokens length len", "--tokens N | --context N", "fit"),
     Idea("input inputs prompts", "--prompt N"),
     Idea(
-        "output outputs generate generation gen-len new-tokens num-predict n-predict completion",
+        "output outputs generate generation gen-len new-tokens tokens-to-generate num-predict n-predict completion",
         "--output-len N | flops --phase decode",
     ),
     Idea("decode decoding decode-step", "flops --phase decode"),
@@ -223,12 +231,8 @@ IDEAS = (
     ),
     Idea("hicache hierarchical-cache", "fit --hicache-size N", "fit --hicache-size 64"),
     Idea("num-gpu", "fit -ngl N", note="Ollama's num_gpu is -ngl; --gpus is the number of GPUs"),
-    Idea(
-        "data-parallel-shard-degree data-parallel-degree dp-shards dp-replicate",
-        note="--gpus is the number of all GPUs: those that --tp, --pp and --cp leave are data-parallel",
-    ),
     Idea("num-layers-per-virtual-pipeline-stage", note="--virtual-stages 2 gives each GPU two stages"),
-    Idea("nodes hosts machines nnodes", note="--gpus is the number of GPUs of all nodes"),
+    Idea("nodes hosts machines nnodes num-nodes num-machines", note="--gpus is the number of GPUs of all nodes"),
     Idea("shard shards num-shard tensor-parallel ways", "--tp N"),
     Idea("ep-size enable-ep", "--ep N | --enable-expert-parallel"),
     Idea("utilization util fraction share gpu-util cache-max-entry-count", "--gpu-memory-utilization SHARE"),
@@ -240,6 +244,11 @@ IDEAS = (
     Idea(
         "bytes bytes-per-element", note="--kv-dtype names the cache's type: fp8 has 1 byte per element, bf16 2, fp32 4"
     ),
+    Idea(
+        "spec-decode speculative speculation eagle eagle3 mtp",
+        "fit --speculative-layers 1",
+        note="--speculative-model names a draft model",
+    ),
     Idea("draft draft-model drafter spec-model", "--speculative-model VALUE"),
     Idea(
         "cuda-graph cuda-graph-max-bs",
@@ -247,6 +256,12 @@ IDEAS = (
     ),
     # The answer
     Idea("path model-file gguf repo", "--preset VALUE"),
+    Idea("hf-file hff", note="the type of weights may follow the repository: org/name-GGUF:Q4_K_M"),
+    Idea(
+        "full-attention dense-attention causal-attention",
+        note="the model's own attention needs no option, and --window 4096 is a sliding window",
+    ),
+    Idea("sliding-window window-attention swa", "--window N", "--window 4096"),
     Idea("csv", "--format csv"),
     Idea("markdown", "--format markdown"),
     Idea("export save-to", "--output VALUE"),
@@ -275,7 +290,7 @@ SAME = {
     **dict.fromkeys(("quantize", "quantized", "quantization"), "quant"),
     "optim": "optimizer",
     **dict.fromkeys(("len", "length", "size", "max", "num", "n", "number", "total", "avg", "of", "with"), ""),
-    **dict.fromkeys(("use", "enable", "default", "type", "set"), ""),
+    **dict.fromkeys(("to", "per", "use", "enable", "default", "type", "set"), ""),
 }
 """Parts of options' names that mean the same, or nothing: --max-seq-length is --context."""
 
@@ -291,7 +306,6 @@ NEEDS = {
         (("--mfu", "--price"), ("--tokens",), "--tokens 1B"),
         (("--sequence-parallel",), ("--tp",), "--tp 2"),
         (("--virtual-stages",), ("--pp",), "--pp 2"),
-        (("--weights-dtype", "--double-quant"), ("--lora",), "--lora r=16"),
     ),
     "plan": (
         ((), ("--users", "--rate"), "--users 100"),

@@ -109,7 +109,7 @@ class Words:
         """Return what the arguments are, in order."""
         items: list[Item] = []
         bare: list[str] = []
-        rest = [*reversed(args)]
+        rest = [*reversed([part for word in _without_python(args) for part in _recipe(word)])]
         while rest:
             word = rest.pop()
             if not _OPTION.match(word):
@@ -127,7 +127,7 @@ class Words:
                 rest.pop()
                 item = item._replace(value=_continued(item.value, rest))
             items.append(item)
-        return _with_models(_with_values([*items, *self._classified(bare)]))
+        return _with_models(_with_all_nodes(_with_values([*items, *self._classified(bare)])))
 
     def _option(self, name: str, value: str) -> Item:
         """Return what an option is, known or not, with its value if it has one."""
@@ -251,9 +251,31 @@ class Words:
         known = [*("-".join(phrase) for phrase in self._phrases), *preset_names(), *gpu_names()]
         close = difflib.get_close_matches(word.lower(), known if len(word) > 2 else (), 1, 0.75)
         close = close or difflib.get_close_matches(word.lower(), self.commands if is_first else (), 1, 0.6)
-        close = close or ["serve"] * (is_first and re.fullmatch(_PROGRAM, word) is not None)
-        found = self._of_phrase(close) if close else None
+        found = self._of_phrase(close) if close else self._of_program(word) if is_first else None
         return found._replace(typed=word, is_guess=True) if found else Item("unknown", word, word, is_guess=True)
+
+    def _of_program(self, name: str) -> Item | None:
+        """Return what a program does, by its name: 'pretrain_gpt.py', 'estimate_zero3_model_states_mem_needs'."""
+        parts = re.split(r"[^A-Za-z0-9]+", name)
+        ideas = [self._phrases[(part.lower(),)] for part in parts if (part.lower(),) in self._phrases]
+        serving = [self._phrases[("serve",)]] if re.fullmatch(_PROGRAM, name) else []
+        ideas = [*(one for one in ideas if one.means.startswith("train")), *serving, *ideas]
+        idea = ideas[0] if ideas else None
+        is_program = idea is not None or re.search(r"\w[-_.]\w", name)
+        return Item("idea" if idea else "filler", name, name, idea) if is_program else None
+
+
+def _without_python(args: Sequence[str]) -> Sequence[str]:
+    """Return the arguments without the interpreter before a program: 'python -m vllm.bench', 'torchrun train.py'."""
+    match = re.match(r"(?:.*/)?python[\d.]* (?:-m )?", " ".join(args[:3]))
+    return args[len(match[0].split()) :] if match else args
+
+
+def _recipe(word: str) -> list[str]:
+    """Return the model and the method in the name of a recipe of torchtune: 'llama3_1/8B_lora_single_device'."""
+    match = re.fullmatch(r"(?i)([^/]+/\d+(?:_\d)?B)_(\w+)", word)
+    known = match and preset_of(match[1])
+    return [match[1], *re.findall(r"q?lora|dora|full", match[2])] if match and known else [word]
 
 
 def _without_suffix(name: str) -> str:
@@ -363,6 +385,16 @@ def _with_values(items: Sequence[Item]) -> list[Item]:
     chosen = min((one for one in choices if len({*one} - {None}) == len(one) - one.count(None)), key=cost)
     values = {i: items[j].text for i, j in zip(takers, chosen, strict=True) if j is not None}
     return [item._replace(value=values.get(i, item.value)) for i, item in enumerate(items) if i not in chosen]
+
+
+def _with_all_nodes(items: Sequence[Item]) -> list[Item]:
+    """Return the items with the GPUs of all nodes instead of those of one: '--nnodes 2 --nproc_per_node 8'."""
+    nodes = next((item for item in items if item.idea and "nnodes" in item.idea.words and item.value), None)
+    each = next((item for item in items if re.search("per.node", item.typed) and item.value), None)
+    if not nodes or not each or not (f"{nodes.value}{each.value}").isdecimal():
+        return [*items]
+    gpus = Item("option", "--gpus", each.typed, value=str(int(nodes.value or 0) * int(each.value or 0)), is_guess=True)
+    return [gpus if item is each else item for item in items if item is not nodes]
 
 
 def _with_models(items: Sequence[Item]) -> list[Item]:

@@ -39,6 +39,8 @@ _QUANTIZED = "|".join(f"(?P<as_{dtype}>{ending})" for dtype, ending in _QUANTIZE
 _SIZE = r"\d+(?:\.\d+)?[bBmMtT]"
 _USUAL = ("llama", "qwen", "mistral", "gemma")
 """Families that examples are taken from."""
+_FAMILY_AND_SIZE = r"(?i)[a-z]+\d\w*/\d+(?:_\d)?B"
+"""A model of torchtune's recipes: llama3_1/8B."""
 _DISTILLED = r"(.+?)-(?:Distill|\d{4})-([A-Za-z]+)\d*-([\d.]+B)"
 """A repository of a distilled model: DeepSeek-R1-Distill-Qwen-14B, DeepSeek-R1-0528-Qwen3-8B."""
 _TUNED = frozenset({"chat", "hf", "instruct", "it", "latest", "text"})
@@ -123,6 +125,8 @@ def preset_of(name: str) -> str | None:
     found = _by_repository().get(name.lower())
     if found:
         return found[0]
+    if re.fullmatch(_FAMILY_AND_SIZE, name):
+        name = re.sub("[/_]", " ", name)
     spelled = _spelled(name)
     return next(iter(spelled)) if len(spelled) == 1 and (_name_words(name) in _by_words() or _has_size(name)) else None
 
