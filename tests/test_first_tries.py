@@ -74,7 +74,7 @@ def test_a_tip_with_a_command_that_does_not_run_is_noticed() -> None:
 
 def test_there_are_tries_of_many_kinds_of_user() -> None:
     assert len(TRIES) == 15
-    assert sum(map(len, TRIES.values())) == 380
+    assert sum(map(len, TRIES.values())) >= 380
 
 
 @pytest.mark.parametrize("line", ["kv llama3-8b not fp8", "fit llama3-8b h100 withuot fp8", "llama3-8b --gup h100"])
