@@ -49,6 +49,11 @@ class TrainRequest(NamedTuple):
     mfu: float | None = None
     price: float | None = None
 
+    def at(self, batch: int, context: int) -> TrainRequest:
+        """Return the request with another micro-batch. Raises AttncalcError as `read_train_request` does."""
+        _check_positions(self.run.model, context)
+        return self._replace(run=self.run.with_workload(batch=batch, context=context))
+
 
 def read_train_request(model: ModelLike, options: TrainOptions) -> TrainRequest:
     """Return the request that the options of `attncalc train` describe.
@@ -106,11 +111,7 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
     split = {name: values.get(name, 1) for name in ("tp", "pp", "cp", "ep")}
     gpus = values.get("gpus") or number or split["tp"] * split["pp"] * split["cp"]
     context = _number(values, "context", usual_context(spec))
-    if spec.max_context and context > spec.max_context and spec.main.learned_positions:
-        raise AttncalcError(
-            f"--context {context} is beyond the {spec.max_context} positions of {spec.title}",
-            f"give -c {spec.max_context} or fewer tokens",
-        )
+    _check_positions(spec, context)
     workload = Workload.train(
         _number(values, "batch", 1),
         context,
@@ -182,6 +183,14 @@ def _accumulation(values: Mapping[str, Any], batch: int, dp: int) -> int:
             f"give --global-batch {-(-asked // sequences) * sequences}",
         )
     return int(asked // sequences)
+
+
+def _check_positions(spec: ModelSpec, context: int) -> None:
+    if spec.max_context and context > spec.max_context and spec.main.learned_positions:
+        raise AttncalcError(
+            f"--context {context} is beyond the {spec.max_context} positions of {spec.title}",
+            f"give -c {spec.max_context} or fewer tokens",
+        )
 
 
 def _zero(values: Mapping[str, Any]) -> int:

@@ -62,13 +62,15 @@ def _train(request: TrainRequest) -> Train:
     return result
 
 
-def request_answer(request: TrainRequest, *, with_changes: bool = True) -> Answer:
+def request_answer(request: TrainRequest, *, with_changes: bool = True, plain: bool = False) -> Answer:
     """Return the answer of a request of one GPU, with changes that make it fit unless they are not wanted.
+
+    With `plain` the activations carry no formulas, which is faster.
 
     Raises AttncalcError if the GPU has no FLOP/s for the dtype and a time is asked for.
     """
     run, time = request.run, None
-    result, of_work = train_result(run), work(run)
+    result, of_work = train_result(run, plain=plain), work(run)
     if request.tokens and run.gpu and request.mfu:
         time = duration(run, of_work, request.tokens, request.mfu, run.gpu.peak(run.dtype), request.price)
     needs_changes = with_changes and result.verdict in ("may_not_fit", "does_not_fit")
