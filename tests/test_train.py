@@ -228,6 +228,15 @@ def test_fsdp_gathers_packed_weights_and_leaves_their_scales_whole() -> None:
     assert two.held("communication") == 2 * 2 * 128256 * 4096 + two.states.layer_bytes
 
 
+def test_experts_that_bitsandbytes_leaves_in_16_bits_are_a_warning(ask: Ask) -> None:
+    # 48 layers of 128 experts with 3 matrices of 2,048 x 768: 2 bytes per element instead of a half and 4 / 64
+    n = 48 * 128 * 3 * 2048 * 768
+    command = ["train", "qwen3-30b-a3b", "--lora", "r=16", "--weights-dtype", "nf4"]
+    gib = (2 * n - n / 2 - n / 16) / 2**30
+    assert f"they would take {gib:.2f} GiB more" in " ".join(ask(*command).out.split())
+    assert "experts that transformers" not in ask("train", "llama3-8b", *command[2:], "--full").out
+
+
 def test_int8_weights_have_an_fp32_scale_per_row() -> None:
     assert quantized_bytes(ParamTensor("W", "mlp", 100, 64, 1), "int8", double_quant=False) == 100 * 64 + 4 * 100
 

@@ -10,6 +10,7 @@ from ..cost.training.activations import has_windows
 from ..cost.training.classes import class_math, saves_more
 from ..cost.training.fits import VARIED, Change, TrainResult, overhead, reserved, stage_sizes
 from ..cost.training.setup import Training
+from ..cost.training.states import States
 from ..cost.training.step import Cached
 from ..cost.training.work import Duration, Work
 from ..hardware import Gpu
@@ -401,7 +402,7 @@ def _notes(of: Answer) -> Iterator[str]:
     result, run, budget = of.result, of.result.run, of.result.budget
     stage = f" Stage {budget.stage.number} of {run.pp} is the most loaded." if run.pp > 1 else ""
     yield f"Memory peaks during the {budget.peak.name}.{stage}"
-    yield from _weights_notes(run)
+    yield from _weights_notes(run, budget.states)
     if of.auto and result.verdict != "fits":
         yield f"Not even the smallest {of.auto} is sure to fit."
     if of.work.six_n_d is not None:
@@ -444,12 +445,17 @@ def _notes(of: Answer) -> Iterator[str]:
     yield from run.model.notes
 
 
-def _weights_notes(run: Training) -> Iterator[str]:
+def _weights_notes(run: Training, states: States) -> Iterator[str]:
     """Yield how weights are stored and updated."""
     if run.updates_in_place and run.in_optimizer.in_place:
         yield f"{run.in_optimizer.in_place} updates weights of 16 bits in place; --master-weights counts fp32 copies."
     if run.keeps_quantized_inputs:
         yield "Matmuls of quantized matrices keep their inputs, as bitsandbytes' in int8 and, before 0.43.2, in 4 bits."
+    if run.weights_dtype and states.experts_left:
+        yield (
+            f"warning: bitsandbytes does not quantize the experts that transformers 5 stacks: they would take "
+            f"{human(states.experts_left, BYTES)} more. Unsloth quantizes them, as is counted."
+        )
     if run.weights_dtype and run.kbit_upcast:
         yield (
             "Embedding, head and norms are in fp32, as peft's prepare_model_for_kbit_training casts them; "

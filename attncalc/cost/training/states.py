@@ -35,6 +35,7 @@ class States(NamedTuple):
         layer_bytes: bytes of them, of which quantized matrices are gathered as they are.
         outside: elements outside the layers that a rank gathers.
         on_host: bytes in host memory.
+        experts_left: bytes that experts would take beyond the quantized ones if they were left in 16 bits.
         tensors: the model's parameter tensors.
         trained_tensors: the tensors that are trained.
     """
@@ -52,6 +53,7 @@ class States(NamedTuple):
     layer_bytes: int
     outside: int
     on_host: Quantity
+    experts_left: int
     tensors: list[ParamTensor]
     trained_tensors: list[ParamTensor]
 
@@ -112,6 +114,7 @@ def states(run: Training, stage: Stage) -> States:
         layer_bytes=layer_bytes,
         outside=outside,
         on_host=total(named(value, f"host_{name}", f"bytes of {name} on the host") for name, value in on_host),
+        experts_left=_experts_left(run, frozen),
         tensors=tensors,
         trained_tensors=trained,
     )
@@ -196,6 +199,15 @@ def _frozen_weights(run: Training, frozen: list[ParamTensor], sharded: Callable[
             ),
         )
     )
+
+
+def _experts_left(run: Training, frozen: list[ParamTensor]) -> int:
+    if run.weights_dtype is None:
+        return 0
+    experts = [tensor for tensor in frozen if tensor.part == "experts"]
+    packed, scales, _ = _quantized(run, experts, run.weights_dtype)
+    ranks = run.expert_ranks if run.zero >= 3 else 1
+    return (2 * sum(tensor.total for tensor in experts) - packed) // ranks - scales
 
 
 def _quantized(run: Training, tensors: list[ParamTensor], quantized: str) -> tuple[int, int, list[ParamTensor]]:
