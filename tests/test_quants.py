@@ -68,7 +68,8 @@ def test_the_files_of_a_folder_are_ranked(ask: Ask, tmp_path: Path) -> None:
 @each(
     ("words", "message"),
     [
-        (["qwen3-8b"], "--quants needs --gpu"),
+        (["qwen3-8b", "--engine", "sglang"], "--quants without --gpu needs a model for llama.cpp"),
+        (["qwen3-8b", "--gpu", "all"], "--quants cannot be combined with --gpu all"),
         (["qwen3-8b", "--gpu", "8GB", "--weights-dtype", "q8_0"], "--quants cannot be combined with --weights-dtype"),
         (["qwen3-8b", "--gpu", "8GB", "--full"], "--quants cannot be combined with --full"),
         (["gpt2", "--gpu", "8GB", "-c", "x"], "--context"),

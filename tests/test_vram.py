@@ -73,6 +73,16 @@ def test_the_largest_type_of_gguf_files_of_each_memory_fits_and_a_larger_one_doe
         assert (json.loads(answer.out)["verdict"] == "fits") is fits
 
 
+def test_quants_lists_the_longest_context_of_each_type(ask: Ask) -> None:
+    found = json.loads(ask("fit", MODEL, "--quants", "--json").out)["quant_contexts"]
+    longest = {(one["weights_dtype"], one["gpu_gb"]): one["context"] for one in found}
+    assert (len(longest), longest["q8_0", 8]) == (6 * 4, None)
+    for quant, gb, name in (("q6_k", 8, "rtx-4060"), ("q4_k_m", 12, "rtx-4070")):
+        asked = ("fit", MODEL, "--weights-dtype", quant, "--gpu", name, "--json")
+        for context, fits in ((longest[quant, gb], True), (longest[quant, gb] + 256, False)):  # cells come in 256
+            assert (json.loads(ask(*asked, "-c", str(context)).out)["verdict"] == "fits") is fits
+
+
 @each("options", [("--weights-dtype", "fp8"), ("--engine", "sglang"), ("--max-num-seqs", "64")])
 def test_types_of_gguf_files_are_not_shown_where_weights_or_engine_are_chosen(
     ask: Ask, options: tuple[str, ...]
@@ -147,6 +157,7 @@ def test_python_has_the_same_figures(ask: Ask) -> None:
         "hardware for llama3.1-8b",
         "minimum vram llama3.1-8b",
         "how big a gpu do i need for llama3.1-8b",
+        "vram calculator llama3.1-8b",
     ],
 )
 def test_the_question_in_words_is_read(ask: Ask, words: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from ..records import NamedTuple
 from ..report.report import Report
 from ..report.vram import all_gpus_report, vram_report
 from ..serving import vram as of_vram
-from ..serving.fit import USEFUL_CONTEXT, possible_verdict
+from ..serving.fit import USEFUL_CONTEXT, possible_verdict, sure_limits
 from ..serving.request import FitRequest, resolve
 from ..serving.vram import fewest_gpus, need, smallest
 from ..units import BYTES, human
@@ -53,12 +53,14 @@ class VramRequest(NamedTuple):
         requests: The request at each context, without a GPU and first as asked; with --gpu all one on each GPU.
         quantized: (type of GGUF files, the request with it), the largest first; () if types are not searched for.
         assumes_context: Whether the context was not given.
+        lists_quants: Whether the longest context with each of these types is asked for.
         all_gpus: Whether --gpu all is given.
     """
 
     requests: tuple[FitRequest, ...]
     quantized: tuple[tuple[str, FitRequest], ...] = ()
     assumes_context: bool = False
+    lists_quants: bool = False
     all_gpus: bool = False
 
     def need(self, i: int = 0) -> of_vram.Need:
@@ -96,11 +98,18 @@ def vram(model: ModelLike, **options: Unpack[FitOptions]) -> Vram:
     return _vram(read_vram_request(model, options))
 
 
-def read_vram_request(model: ModelLike, options: FitOptions) -> VramRequest:
+def read_vram_request(model: ModelLike, options: FitOptions, *, lists_quants: bool = False) -> VramRequest:
     """Return the request that the options of `attncalc fit` describe without a GPU, or with --gpu all.
+
+    Args:
+        model: As in `load`.
+        options: The options, of which `gpu` is None or ALL.
+        lists_quants: Whether the longest context with each type of GGUF files is asked for.
 
     Raises AttncalcError as `read_fit_request` does, and if an option needs a GPU.
     """
+    if lists_quants and options.get("gpu") == ALL:
+        raise AttncalcError("--quants cannot be combined with --gpu all", "name one GPU, as --gpu 12GB")
     if options.get("engine") == "all":
         raise AttncalcError("--engine all needs one GPU", "name it, as --gpu h100-80gb; or name one engine")
     if options.get("gpu") == ALL:
@@ -109,13 +118,20 @@ def read_vram_request(model: ModelLike, options: FitOptions) -> VramRequest:
         raise MissingError("--context auto needs --gpu", "give the GPU, as --gpu rtx-4090; or a context, as -c 8K")
     request = _with_context(read_fit_request(model, options), options)
     own = request.model.max_context
+    quantized = tuple(_quantized(request, options))
+    if lists_quants and not quantized:
+        raise AttncalcError(
+            "--quants without --gpu needs a model for llama.cpp that a GPU of 24 GB may hold",
+            "give the GPU, as --gpu 48GB",
+        )
     asked = request.workload.context
     longer = [tokens for tokens in (LONG_CONTEXT, own) if tokens and asked < tokens <= (own or tokens)]
     contexts = dict.fromkeys((asked, *longer))
     return VramRequest(
         tuple(request.with_workload(context=tokens) for tokens in contexts),
-        tuple(_quantized(request, options)),
+        quantized,
         assumes_context=options.get("context") is None and not request.traffic,
+        lists_quants=lists_quants,
     )
 
 
@@ -159,6 +175,7 @@ def _found(request: VramRequest) -> of_vram.Vram:
         needs=tuple(map(request.need, range(len(request.requests)))),
         gpus=tuple(gpus),
         quants=tuple(_largest_quants(request.quantized)),
+        quant_contexts=tuple(_quant_contexts(request.quantized)) if request.lists_quants else (),
         assumes_context=request.assumes_context,
     )
 
@@ -204,3 +221,10 @@ def _largest_quants(quantized: Iterable[tuple[str, FitRequest]]) -> Iterator[tup
     for kind in map(gpu, _DESKTOP_GPUS if types else ()):
         fits = (name for name, one in types if possible_verdict(dataclasses.replace(one, gpu=kind)) == "fits")
         yield kind.memory_gb, next(fits, None)
+
+
+def _quant_contexts(quantized: Iterable[tuple[str, FitRequest]]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield (type, the longest context that surely fits on each GPU of desktops and laptops); 0 if none does."""
+    kinds = list(map(gpu, _DESKTOP_GPUS))
+    for name, request in quantized:
+        yield name, tuple(sure_limits(resolve(dataclasses.replace(request, gpu=kind)))[0] for kind in kinds)

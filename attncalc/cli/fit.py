@@ -79,10 +79,12 @@ def fit(
 ) -> None:
     options = with_tokens_of_output(options, output)
     plot.check(output, excludes={"--log": start.log is not None, "--quants": screen.quants})
-    if start.log is None and not screen.quants and asks_vram(options):
+    if screen.quants:
+        _check_quants(options, start, screen)
+    if start.log is None and asks_vram(options):
         _show_vram(model.name_or_sizes(options), options, screen, plot, output)
     if screen.quants or ("gpu" in options and start.log is None and _is_several_files(model.model)):
-        output.show(report := _quants(model.name_or_sizes(options), options, start, screen))
+        output.show(report := _quants(model.name_or_sizes(options), options))
         raise typer.Exit(0 if report.extra["fits"] else 1)
     log = None
     if start.log is None:
@@ -115,7 +117,7 @@ def _show_vram(
         raise AttncalcError("--roofline needs --gpu", "a roofline is computed from the FLOP/s and bandwidth of a GPU")
     from ..api.vram import read_vram_request, vram_request_report
 
-    request = read_vram_request(model, options)
+    request = read_vram_request(model, options, lists_quants=screen.quants)
     accepted(*() if request.all_gpus else (request.need,))
     report = vram_request_report(request, full=screen.full)
     plot.write(report, output, needs=("--gpu", "it draws how a GPU's memory is shared, and its roofline"))
@@ -140,14 +142,16 @@ def _is_several_files(name: str | None) -> bool:
     return len(local_models(name, with_config=False)) > 1
 
 
-def _quants(model: ModelLike, options: FitOptions, start: LogOptions, screen: ScreenOptions) -> "Report":
-    """Return the report of --quants. Raises AttncalcError if it is combined with another answer, or lacks the GPU."""
+def _check_quants(options: FitOptions, start: LogOptions, screen: ScreenOptions) -> None:
+    """Raise AttncalcError if --quants is combined with another answer."""
     others = {"--log": start.log, "--full": screen.full, "--roofline": screen.roofline}
     for name, value in (*others.items(), ("--weights-dtype", options.get("weights_dtype"))):
         if value:
             raise AttncalcError(f"--quants cannot be combined with {name}", "leave one of them out")
-    if "gpu" not in options:
-        raise AttncalcError("--quants needs --gpu", "give the GPU or its memory, as --gpu 12GB")
+
+
+def _quants(model: ModelLike, options: FitOptions) -> "Report":
+    """Return the report of --quants on a GPU. Raises AttncalcError as `read_quants` does."""
     from ..report.fit_quants import fit_quants_report
 
     context = options.get("context")

@@ -189,7 +189,7 @@ def _likely(command: str | None, items: Sequence[Item]) -> list[str]:
     is_gpu = not models and {*meant} <= {"compare", "gpus", "explain"}
     order = [command] if command else [] if has_gpu or models else ["explain"]
     asks_gpu = command == "gpus" or "gpus" in meant or any(item.text.lower() == "gpu" for item in items)
-    order += ["fit"] * (models > 0 and asks_gpu)
+    order += ["fit" if models else "gpus"] * asks_gpu
     order += ["gpus"] * (is_gpu and any(item.kind == "gpu" for item in items))
     order += ["compare"] * (models > 1)
     if any(item.text == "--users" or (item.idea and item.idea.means.startswith("--users")) for item in items):

@@ -99,8 +99,8 @@ IDEAS = (
         "--ram 32GB is the host's memory",
     ),
     Idea(
-        "fits hf-mem estimate-memory estimate calculate accelerate run serve serving inference deploy launch load host "
-        "chat can-run quantize requirements which-gpu how-big-a-gpu ollama",
+        "fits hf-mem estimate-memory estimate calculate calculator accelerate run serve serving inference deploy "
+        "launch load host chat can-run quantize requirements which-gpu how-big-a-gpu ollama",
         "fit",
     ),
     Idea("cheapest cheapest-gpu best-gpu", "plan --gpu all", note="--price h100=2.49,h200=3.79 ranks by price"),
@@ -238,8 +238,9 @@ IDEAS = (
     Idea("utilization util fraction share gpu-util cache-max-entry-count", "--gpu-memory-utilization SHARE"),
     Idea("kinds kind variants baseline attn", "--attention VALUE"),
     Idea(
-        "bits bit bpw quant quantization quantized precision",
+        "bits bit bpw quant quants quantization quantized precision",
         "--weights-dtype DTYPE | --kv-dtype DTYPE | --dtype DTYPE",
+        "fit --quants",
     ),
     Idea(
         "bytes bytes-per-element", note="--kv-dtype names the cache's type: fp8 has 1 byte per element, bf16 2, fp32 4"

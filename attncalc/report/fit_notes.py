@@ -47,6 +47,9 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
             f"Metal lets the GPU use {human(resolved.gpu.memory, BYTES)} of the Mac's {resolved.gpu.memory_gb} GB by "
             "default. Newer systems may allow more; 'sudo sysctl iogpu.wired_limit_mb=N' raises it."
         )
+    has_types = resolved.engine.typed_files and model.stored is None and resolved.request.weights_dtype is None
+    if has_types and result.verdict != "fits":
+        notes.append("--quants lists types of GGUF files by the context that they hold.")
     notes += [*tier_notes(answer), *_command_notes(resolved)]
     if result.layout.bound == "lower":
         notes.append("Bytes are a lower bound: the tokens themselves, without pages and fragmentation.")

@@ -34,7 +34,7 @@ FIGURES = FigureRows(
 def vram_report(found: Vram, *, full: bool = False) -> Report:
     """Return the memory that is needed, for several contexts, and the GPUs that have it."""
     asked, shown = found.asked, found.gpus
-    report = _report(asked, _answer(asked), tuple(_notes(found)))._replace(
+    report = _report(asked, _answer(asked), tuple(_notes(found)), asked.resolved.engine.title)._replace(
         layers=tuple(
             ({**_gpu_facts(gpu.need), "fewest_gpus": _numbers(found, gpu)}, _figures_of_gpu(gpu.need))
             for gpu in found.gpus
@@ -46,8 +46,15 @@ def vram_report(found: Vram, *, full: bool = False) -> Report:
             **report.extra,
             "contexts": [_context_facts(one) for one in found.needs],
             "quants": [{"gpu_gb": gb, "weights_dtype": quant} for gb, quant in found.quants],
+            "quant_contexts": [
+                {"weights_dtype": quant, "gpu_gb": gb, "context": context or None}
+                for quant, contexts in found.quant_contexts
+                for (gb, _), context in zip(found.quants, contexts, strict=True)
+            ],
         }
     )
+    if found.quant_contexts:
+        return report._replace(tables=(_table(found, ()), _quant_contexts_table(found)))
     while True:
         quants = [_quants_table(found)] if any(quant for _, quant in found.quants) else []
         report = report._replace(tables=(_table(found, shown), *quants))
@@ -61,20 +68,26 @@ def all_gpus_report(needs: Sequence[Need], *, full: bool = False) -> Report:
     first, rows = needs[0], [_gpu_row(one) for one in needs]
     verdict = best_verdict(rows)
     searched = "context" if any(row.most != rows[0].most for row in rows) else ""
-    return _report(first, verdict_of_all(rows), () if full else (GROUPED,))._replace(
+    notes = [] if full else [GROUPED]
+    if verdict == "does_not_fit" and first.resolved.gpus == 1:
+        notes.append("--gpus 8 answers for eight of each.")
+    engines = {row.engine for row in rows}
+    return _report(
+        first, verdict_of_all(rows), tuple(notes), "" if len(engines) > 1 else first.resolved.engine.title
+    )._replace(
         layers=tuple(({**_gpu_facts(one), "fewest_gpus": []}, _figures_of_gpu(one)) for one in needs),
         tables=(gpu_table(rows, searched=searched, full=full),),
         verdict=verdict,
     )
 
 
-def _report(of: Need, answer: str, notes: tuple[str, ...]) -> Report:
-    """Return a report without tables and layers."""
+def _report(of: Need, answer: str, notes: tuple[str, ...], engine: str) -> Report:
+    """Return a report without tables and layers. Its heading names the engine, or none if that is ''."""
     resolved = of.resolved
     model = resolved.request.model
     return Report(
         "vram",
-        (answer, _subject(of), *([f"ASSUMED: {model.assumed}"] if model.assumed else [])),
+        (answer, _subject(of, engine), *([f"ASSUMED: {model.assumed}"] if model.assumed else [])),
         resolved.model.facts(),
         workload_facts(resolved.model, resolved.whole_workload, resolved.engine.name),
         _figures(of),
@@ -85,6 +98,7 @@ def _report(of: Need, answer: str, notes: tuple[str, ...]) -> Report:
             "gpus": resolved.gpus,
             "contexts": [],
             "quants": [],
+            "quant_contexts": [],
         },
         shown_notes=notes,
     )
@@ -98,13 +112,13 @@ def _answer(of: Need) -> str:
     return f"NEEDS {total} GiB{each}: weights {gib(int(of.weights.total))}, {cache}runtime {runtime}."
 
 
-def _subject(of: Need) -> str:
+def _subject(of: Need, engine: str) -> str:
     """Return the model and the request: 'Qwen3 8B, 1 request of 8,192 tokens, vLLM, cache in bf16'."""
     resolved = of.resolved
     workload = resolved.whole_workload
     split, experts, _, source, _, weights, cache = request_facts(resolved)
     requests = f"{plural(workload.batch, 'request')} of {count(workload.context)} tokens"
-    facts = (resolved.request.model.title, requests, source, split, experts, resolved.engine.title, weights, cache)
+    facts = (resolved.request.model.title, requests, source, split, experts, engine, weights, cache)
     return ", ".join(filter(None, facts))
 
 
@@ -117,7 +131,7 @@ def _table(found: Vram, gpus: Sequence[UsualGpu]) -> Table:
 
     rows = [
         ("KV cache, GiB", *(f"{int(one.cache) / GIB:.2f}" for one in needs)),
-        ("needed, GiB", *(gib_range(one.low, one.high) for one in needs)),
+        ("needed at most, GiB", *(gib(one.high) for one in needs)),
         ("smallest GPU, GiB", *(gib(_memory(one)) for one in needs)),
         *((f"{gpu.name}, {gib(_memory(gpu.need))} GiB", *numbers(gpu)) for gpu in gpus),
     ]
@@ -132,6 +146,12 @@ def _quants_table(found: Vram) -> Table:
     return column_table(columns)
 
 
+def _quant_contexts_table(found: Vram) -> Table:
+    headers = (Column("longest context\nwith llama.cpp", "left"), *(Column(f"\n{gb} GB") for gb, _ in found.quants))
+    rows = ((name, *(count(tokens) if tokens else "-" for tokens in longest)) for name, longest in found.quant_contexts)
+    return Table(headers, tuple(rows))
+
+
 def _notes(found: Vram) -> Iterator[str]:
     resolved = found.asked.resolved
     if found.assumes_context:
@@ -139,8 +159,9 @@ def _notes(found: Vram) -> Iterator[str]:
     share = found.asked.budget.share
     if share and share.numerator != share.denominator:
         yield f"{resolved.engine.title} takes {share.text} of a GPU's memory ({share.option})."
-    example = next((gpu.name for gpu in found.gpus if gpu.fewest[0] == 1), "h100-80gb")
-    yield f"--gpu {example} answers for one kind, --gpu all for each known one."
+    best = min(found.gpus, key=lambda gpu: gpu.need.resolved.gpus, default=None)
+    name, gpus = (best.name, best.need.resolved.gpus) if best else ("h100-80gb", 1)
+    yield f"--gpu {f'{gpus}x' if gpus > 1 else ''}{name} answers for one kind, --gpu all for each known one."
 
 
 def _figures(of: Need) -> tuple[Figure, ...]:
@@ -228,6 +249,17 @@ def schema() -> dict[str, Any]:
             "gpus": p.whole("GPUs that share the model: 1, or as given", 1),
             "contexts": p.listed(
                 "several contexts, first that of the answer; [] with --gpu all", p.fields("one", sizes)
+            ),
+            "quant_contexts": p.listed(
+                "with --quants, what each type of GGUF files holds with llama.cpp; else []",
+                p.fields(
+                    "a type on a GPU",
+                    {
+                        "weights_dtype": p.text("the type"),
+                        "gpu_gb": p.whole("the GPU's memory in GB", 1),
+                        "context": p.or_null(p.whole("the longest context of one request", 1), "if none fits"),
+                    },
+                ),
             ),
             "quants": p.listed(
                 "the largest type of GGUF files that GPUs hold with llama.cpp; [] if it was not searched for",

@@ -88,12 +88,15 @@ class Vram(NamedTuple):
         gpus: Kinds of GPUs that hold it, those with the least memory first.
         quants: (a GPU's memory in GB, the largest type of GGUF files that it holds, or None); () if not searched for.
         assumes_context: Whether the context was not given.
+        quant_contexts: (type of GGUF files, the longest context on each GPU of `quants`, 0 if none fits); () if not
+            asked for.
     """
 
     needs: tuple[Need, ...]
     gpus: tuple[UsualGpu, ...]
     quants: tuple[tuple[int, str | None], ...]
     assumes_context: bool
+    quant_contexts: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @property
     def asked(self) -> Need:
