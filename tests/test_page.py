@@ -94,7 +94,7 @@ def test_command_line_gives_the_same_json(command: str, models: list[str], optio
 @each(
     ("command", "models", "options"),
     [
-        ("kv", ["lama2-70b"], {}),
+        ("kv", ["no-such-model"], {}),
         ("kv", ["gpt2"], {"context": "abc"}),
         ("kv", ["gpt2"], {"attention": "gqa:7"}),
         ("fit", ["gpt2"], {"gpu": "h1000"}),
