@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 from tables import each
 
-from attncalc.engines.log_file import LONGEST_LINE, lines_of
+from attncalc.engines.log_file import LONGEST_LINE, lines_of, read_log
 from attncalc.engines.startup_log import (
     LogRefusal,
     Printed,
@@ -20,6 +20,7 @@ from attncalc.engines.startup_log import (
     printed,
     torch_out_of_memory,
 )
+from attncalc.errors import AttncalcError
 
 GIB, MIB = 2**30, 2**20
 
@@ -252,6 +253,24 @@ def test_of_four_million_characters_the_beginning_and_the_end_are_searched() -> 
     assert last_start([whole], START, OUTCOME)[0] == whole
     longer = "a" * half + "cut" + "b" * half
     assert last_start([longer], START, OUTCOME)[0] == "a" * half + " " + "b" * half
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b"), [("a-1  | ", "b-1  | "), ("[pod/a/vllm] ", "[pod/b/vllm] "), ("vllm-abcde a ", "vllm-fghij a ")]
+)
+def test_the_servers_of_two_containers_are_not_read_as_one(of_a: str, of_b: str) -> None:
+    def started(prefix: str, model: str) -> list[str]:
+        engine = f"Initializing a V1 LLM engine (v0.33.0) with config: model='{model}', max_seq_len=8192"
+        return [prefix + engine, f"{prefix}GPU KV cache size: 65,536 tokens"]
+
+    def mixed(model: str) -> bytes:
+        pairs = zip(started(of_a, "Qwen/Qwen3-8B"), started(of_b, model), strict=True)
+        return "\n".join(line for pair in pairs for line in pair).encode()
+
+    with pytest.raises(AttncalcError, match=r"several servers: .* of Qwen/Qwen3-8B, .* of Qwen/Qwen3-14B"):
+        read_log(mixed("Qwen/Qwen3-14B"), "compose.log")
+    # two replicas, or two nodes of one server
+    assert read_log(mixed("Qwen/Qwen3-8B"), "compose.log").model == "Qwen/Qwen3-8B"
 
 
 @pytest.mark.parametrize(

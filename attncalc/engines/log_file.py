@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from ..errors import AttncalcError
@@ -33,13 +33,16 @@ _BEGINNING = re.compile(
     r"|(?:llama_\w{1,30}|load_tensors|print_info|ggml_\w{1,30}|sched_reserve): )"
 )
 """How a line of a log begins, and the rest of a wrapped one hardly ever."""
+_OF_COMPOSE, _OF_PODS = r"[\w.-]{1,80} \| ", r"\[pod/[\w./-]{1,300}\] |[a-z][\w.-]{1,80}-[a-z0-9]{5} [\w.-]{1,80} "
+"""The service that docker compose puts before a line, and the pod that kubectl logs --prefix and stern put there."""
+_SOURCE = re.compile(f"{_OF_COMPOSE}|{_OF_PODS}")
 _PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
         r"> ?",  # a quotation
         r"[A-Z][a-z]{2} \d{1,2} \d\d:\d\d:\d\d \S{1,80} \S{1,80}\[\d{1,9}\]: ",  # journald
-        r"[\w.-]{1,80} \| ",  # docker compose's service
-        r"\[pod/[\w./-]{1,300}\] |[a-z][\w.-]{1,80}-[a-z0-9]{5} [\w.-]{1,80} ",  # kubectl logs --prefix, stern
+        _OF_COMPOSE,
+        _OF_PODS,
         # docker logs -t, Kubernetes, journald and syslog with ISO dates
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{0,20} (?:std(?:out|err) [FP] |\S{1,80} \S{1,80}\[\d{1,9}\]: )?",
         r"\d{1,6}\.\d\d\.\d{3}\.\d{3} [DEIW] ",  # llama.cpp's --log-timestamps and --log-prefix
@@ -57,19 +60,13 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
 
     Raises AttncalcError if no line has the size of an engine's cache, or says why there is none.
     """
-    lines = lines_of(data)
-    ends = _ends(lines)
-    readers = [(known, known.log_signs) for known in map(find_engine, ENGINES) if known.log_signs]
-    signs = [(sum(1 for line in ends if pattern.search(line)), known) for known, pattern in readers]
-    assumed = None
-    for number, known in sorted(signs, key=lambda sign: -sign[0]):
-        log = known.read_log(lines) if number else None
-        if log is not None and not log.is_assumed:
-            return log
-        assumed = assumed or log
-    if assumed:
-        return _read_as(engine, lines) or assumed
-    if any("See root cause above" in line for line in ends):
+    written = _written_lines(data)
+    _check_servers(written, name)
+    lines = _without_prefix(written)
+    log = _read_lines(lines, engine)
+    if log:
+        return log
+    if any("See root cause above" in line for line in _ends(lines)):
         raise AttncalcError(
             f"{truncate(name)} lacks the cause of a failed start",
             "give the lines above it too: vLLM prints it first",
@@ -82,6 +79,38 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     )
 
 
+def _read_lines(lines: list[str], engine: object = None) -> StartupLog | None:
+    ends = _ends(lines)
+    readers = [(known, known.log_signs) for known in map(find_engine, ENGINES) if known.log_signs]
+    signs = [(sum(1 for line in ends if pattern.search(line)), known) for known, pattern in readers]
+    assumed = None
+    for number, known in sorted(signs, key=lambda sign: -sign[0]):
+        log = known.read_log(lines) if number else None
+        if log is not None and not log.is_assumed:
+            return log
+        assumed = assumed or log
+    return assumed and (_read_as(engine, lines) or assumed)
+
+
+def _check_servers(lines: list[str], name: str) -> None:
+    """Raise AttncalcError if containers or pods, by what is before their lines, are servers of different models."""
+    by_source = defaultdict(list)
+    for line in lines:
+        if match := _SOURCE.match(line):
+            by_source[match[0].strip("[ |]")].append(line[match.end() :])
+    if len(by_source) < 2 or 2 * sum(map(len, by_source.values())) <= len(lines):
+        return
+    logs = {source: _read_lines(_without_prefix(some)) for source, some in by_source.items()}
+    servers = {source: (log.engine, log.model) for source, log in logs.items() if log and log.model}
+    if len(set(servers.values())) > 1:
+        first, *_ = servers
+        names = ", ".join(f"{source} of {truncate(model)}" for source, (_, model) in [*servers.items()][:3])
+        raise AttncalcError(
+            f"{truncate(name)} has the logs of several servers: {names}",
+            f"give the lines of one of them, such as those of {first}",
+        )
+
+
 def _read_as(engine: object, lines: list[str]) -> StartupLog | None:
     if engine not in ENGINES:
         return None
@@ -90,6 +119,11 @@ def _read_as(engine: object, lines: list[str]) -> StartupLog | None:
 
 def lines_of(data: bytes) -> list[str]:
     """Return the lines of a log, without colours and what was put before each, and with single blanks."""
+    return _without_prefix(_written_lines(data))
+
+
+def _written_lines(data: bytes) -> list[str]:
+    """Return the lines of a log with what was put before each, without colours, and with single blanks."""
     text = _decode(data)
     text = text.translate(_TYPOGRAPHIC).replace("␛", "\x1b").replace("^[[", "\x1b[")  # as terminals and editors show it
     if "\x1b" in text:
@@ -99,7 +133,7 @@ def lines_of(data: bytes) -> list[str]:
     lines: Iterable[str] = (line[:LONGEST_LINE] for line in text.splitlines())
     if text.lstrip()[:1] == "{":
         lines = _from_json(lines)
-    return _without_prefix([" ".join(line.split()) for line in _unwrapped(list(lines))])
+    return [" ".join(line.split()) for line in _unwrapped(list(lines))]
 
 
 def _ends(lines: list[str]) -> list[str]:
