@@ -104,7 +104,7 @@ IDEAS = (
         "fit",
     ),
     Idea("cheapest cheapest-gpu best-gpu", "plan --gpu all", note="--price h100=2.49,h200=3.79 ranks by price"),
-    Idea("how-many-gpus what-gpu", "plan --gpu GPU | fit", "fit | plan --gpu all"),
+    Idea("how-many-gpus what-gpu", "fit --gpu GPU | plan --gpu GPU", "fit | plan --gpu all"),
     Idea("lms lm-studio gguf-parser koboldcpp kobold jan gpt4all llama.cpp", "fit --engine llamacpp"),
     Idea(
         "context longest-context max-context maximum-context max-context-length longest-context-length max-len max-ctx "

@@ -193,11 +193,8 @@ class Words:
         """Return what words without dashes are, the longest phrases first."""
         items: list[Item] = []
         text = [word.strip("?!,;'\"").rstrip(":") or word for word in bare]
-        lower = [word.lower() for word in text]
         i = 0
         while i < len(text):
-            if lower[i : i + 2] == ["how", "many"] and "users" in lower and gpu_in("".join(lower[i + 2 : i + 3])):
-                text[i : i + 2] = lower[i : i + 2] = ["how-many-gpus"]  # 'how many h100 for 64 users'
             lengths = range(min(4, len(text) - i), 0, -1)
             found = ((length, item) for length in lengths if (item := self._of_phrase(text[i : i + length])))
             length, item = next(found, None) or (1, self._guessed(text[i], is_first=i == 0 and not self.command))
@@ -220,6 +217,10 @@ class Words:
         preset = None if len(text) > 1 and preset == preset_of(" ".join(text[1:])) else preset  # 'chat qwen3-8b'
         bits = re.fullmatch(r"(\d{1,2})[ -]?bits?", lower)
         item = None
+        if len(text) > 1 and (last := gpu_in(text[-1].lower())):  # 'how many h100s' is 'how many gpus'
+            of_gpus = self._phrases.get(_parts(" ".join([*text[:-1], "gpus"])))
+            if of_gpus and of_gpus.takes == "GPU":
+                return Item("idea", joined, joined, of_gpus, last)
         if kind not in (None, "model") and not gpu:
             item = Item(kind or "", lower.replace("-", ":") if kind == "attention" else joined, joined)
         elif idea:
