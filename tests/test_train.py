@@ -102,7 +102,7 @@ def test_tensors_have_all_parameters(name: str) -> None:
 
 
 def test_a_pipeline_has_all_parameters_and_layers_once() -> None:
-    run = run_of("llama3-70b", gpus=4, pp=4, accumulation=8)
+    run = run_of("llama3-70b", gpus=4, pp=4, gradient_accumulation=8)
     total = sum(t.total for stage in run.stages for t in stage_tensors(run, stage, stage.model.plain()))
     assert total == int(params(run.model).total)
     assert [stage.in_flight[0] for stage in run.stages] == [4, 3, 2, 1]
@@ -110,7 +110,7 @@ def test_a_pipeline_has_all_parameters_and_layers_once() -> None:
 
 def test_an_interleaved_pipeline_keeps_the_papers_factor_more() -> None:
     # arXiv:2205.05198, appendix C: the first stage keeps L / p * p * (1 + (p - 1) / (p * m)) layers
-    run = run_of("llama3-70b", gpus=4, pp=4, interleaved=5, accumulation=8)
+    run = run_of("llama3-70b", gpus=4, pp=4, virtual_stages=5, gradient_accumulation=8)
     above, below = run.stages[0].in_flight
     assert above / below == 4 * (1 + 3 / (4 * 5))
 
@@ -118,7 +118,7 @@ def test_an_interleaved_pipeline_keeps_the_papers_factor_more() -> None:
 def test_the_plain_and_the_symbolic_budget_are_equal() -> None:
     for options in ({}, {"gpus": 8, "tp": 4, "sequence_parallel": True, "zero": 1}, {"lora": Lora(8, ("W_q", "W_up"))}):
         for name in ("llama3-8b", "gpt2", "mixtral-8x7b"):
-            run = run_of(name, 2, 1024, param_dtype="fp32", master=False, **options)
+            run = run_of(name, 2, 1024, param_dtype="fp32", master_weights=False, **options)
             plain, symbolic = stage_budget(run, run.stages[0], plain=True), stage_budget(run, run.stages[0])
             assert plain.allocated == symbolic.allocated
             assert plain.activations == symbolic.activations
@@ -159,7 +159,7 @@ def test_a_layer_with_adapters_keeps_more_with_some_options(options: dict[str, A
     [(False, 4096 + 4096 + 1024 + 4096 + 14336 + 4096), (True, 4096 + 4096 + 1024 + 4096 + 14336)],
 )
 def test_recomputation_of_ops_keeps_every_second_matmul(compiled: bool, elements: int) -> None:
-    run = run_of("llama3-8b", 2, 1024, "op", dtype="bf16", compiled=compiled)
+    run = run_of("llama3-8b", 2, 1024, "op", dtype="bf16", compile=compiled)
     assert layer_bytes(run) == 2 * 1024 * 2 * elements
     assert most_loaded(run).allocated == most_loaded(run, plain=True).allocated
 
@@ -174,13 +174,15 @@ def test_a_compiled_loss_holds_logits_and_one_gradient_in_16_bits() -> None:
 
 def test_fsdp_keeps_the_gathered_input_of_tensor_parallel_matrices() -> None:
     fields: dict[str, Any] = {"dtype": "bf16", "gpus": 4, "tp": 2, "sequence_parallel": True, "zero": 3}
-    torch, megatron = (layer_bytes(run_of("llama3-8b", 1, 1024, master=master, **fields)) for master in (False, True))
+    torch, megatron = (
+        layer_bytes(run_of("llama3-8b", 1, 1024, master_weights=master, **fields)) for master in (False, True)
+    )
     assert torch - megatron == 1024 * 2 * (4096 + 4096) // 2  # half of the inputs of attention and MLP
 
 
 @each(("sequence_parallel", "gradients"), [(True, 3), (False, 2)])
 def test_loss_parallel_holds_the_probabilities_too(sequence_parallel: bool, gradients: int) -> None:
-    fields: dict[str, Any] = {"gpus": 4, "tp": 2, "zero": 3, "master": False, "dtype": "bf16"}
+    fields: dict[str, Any] = {"gpus": 4, "tp": 2, "zero": 3, "master_weights": False, "dtype": "bf16"}
     run = run_of("llama3-8b", 1, 1024, sequence_parallel=sequence_parallel, **fields)
     loss = next(moment for moment in most_loaded(run).moments if moment.name == "backward pass of the loss")
     (temporary,) = (int(held.size) for held in loss.held if held.name == "temporary")
@@ -188,7 +190,7 @@ def test_loss_parallel_holds_the_probabilities_too(sequence_parallel: bool, grad
 
 
 def test_fsdp_and_freed_logits_take_memory_that_is_not_allocated_at_the_peak() -> None:
-    run = run_of("llama3-8b", 1, 8192, "full", dtype="bf16", gpus=8, zero=3, master=False, grad_dtype="fp32")
+    run = run_of("llama3-8b", 1, 8192, "full", dtype="bf16", gpus=8, zero=3, master_weights=False, grad_dtype="fp32")
     budget = most_loaded(run, plain=True)
     assert budget.peak.name == "backward pass of the loss"
     assert budget.cached.logits == 8192 * 128256 * 2
@@ -214,7 +216,12 @@ def test_selective_recomputation_without_scores_is_a_warning(ask: Ask) -> None:
 
 
 def test_fsdp_gathers_packed_weights_and_leaves_their_scales_whole() -> None:
-    fields: dict[str, Any] = {"dtype": "bf16", "lora": Lora(8, ("W_q",)), "master": False, "weights_dtype": "nf4"}
+    fields: dict[str, Any] = {
+        "dtype": "bf16",
+        "lora": Lora(8, ("W_q",)),
+        "master_weights": False,
+        "weights_dtype": "nf4",
+    }
     one, two = (
         most_loaded(run_of("llama3-8b", gpus=gpus, zero=3 if gpus > 1 else 0, **fields), plain=True) for gpus in (1, 2)
     )
@@ -305,7 +312,7 @@ def test_what_is_not_possible_is_one_line_and_a_tip(options: dict[str, Any], mes
 def test_a_global_batch_is_divided_over_the_data_parallel_gpus_and_their_micro_batches() -> None:
     # 64 / (8 * 4) = 2 data-parallel GPUs, each with 2 sequences
     request = read_train_request("llama3-70b", {"gpus": 64, "tp": 8, "pp": 4, "batch": 2, "global_batch": 1024})
-    assert request.run.accumulation == 1024 // (2 * 2)
+    assert request.run.gradient_accumulation == 1024 // (2 * 2)
 
 
 @each(

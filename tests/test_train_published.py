@@ -64,7 +64,7 @@ def test_a_large_tensor_or_expandable_segments_change_the_range() -> None:
     run = Training(load("llama2-7b"), Workload.train(1, 128))
     assert reserved(run, 1000, 10, Cached()) == (1000, 1030, 1110)
     assert reserved(run, 1000, 200, Cached()) == (1000, 1030, 1050 + 240)
-    assert reserved(dataclasses.replace(run, expandable=True), 1000, 200, Cached()) == (1000, 1020, 1090)
+    assert reserved(dataclasses.replace(run, expandable_segments=True), 1000, 200, Cached()) == (1000, 1020, 1090)
 
 
 def test_41_of_57_held_out_runs_on_an_h200_were_within_0_1_percent() -> None:
@@ -142,9 +142,9 @@ def test_activations_are_those_of_megatrons_report(
         gpus=tp * pp,
         tp=tp,
         pp=pp,
-        interleaved=interleaved,
+        virtual_stages=interleaved,
         sequence_parallel=tp > 1,
-        accumulation=micro_batches,
+        gradient_accumulation=micro_batches,
         kernel="eager",
         upcasts=False,
         dropout=True,

@@ -87,10 +87,10 @@ def lora_on_a_t4(row: dict[str, Any]) -> Training:
         kernel=row["kernel"],
         param_dtype="fp32",
         grad_dtype="fp32",
-        master=False,
+        master_weights=False,
         lora=Lora(row["rank"], ("W_q", "W_k", "W_v", "W_o")),
         weights_dtype="nf4" if is_nf4 else None,
-        holds_logits=True,
+        hold_logits=True,
     )
 
 

@@ -65,7 +65,7 @@ class Shards(NamedTuple):
 
 def run_of(model: ModelSpec, gpus: int, tp: int = 1, tokens: int = TOKENS, recompute: str = "none") -> Training:
     """Return the run of `attncalc train --gpus N --tp N --fsdp`, or without --fsdp if --tp uses all GPUs."""
-    fields: dict[str, Any] = {"param_dtype": "fp32", "grad_dtype": "fp32", "master": False}
+    fields: dict[str, Any] = {"param_dtype": "fp32", "grad_dtype": "fp32", "master_weights": False}
     workload = Workload.train(1, tokens, dtype="bf16" if gpus > tp else "fp32", recompute=recompute)
     return Training(model, workload, gpus=gpus, tp=tp, zero=3 if gpus > tp else 0, **fields)
 

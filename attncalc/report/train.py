@@ -222,7 +222,7 @@ def train_figures(of: Answer) -> tuple[Figure, ...]:
 def _tokens(run: Training) -> Quantity:
     return quantity(
         symbol("dp", run.dp, "data-parallel ranks")
-        * symbol("micro_batches", run.accumulation, "micro-batches of a step")
+        * symbol("micro_batches", run.gradient_accumulation, "micro-batches of a step")
         * symbol("B", run.workload.batch, "sequences of a micro-batch")
         * symbol("T", run.workload.context, "tokens of a sequence")
     )
@@ -306,8 +306,8 @@ def _facts(run: Training, searched: str = "") -> tuple[str, ...]:
     split = {"tp": run.tp, "pp": run.pp, "cp": run.cp, "ep": run.ep}
     sizes = {name: "?" if searched == name else count(getattr(run.workload, name)) for name in ("batch", "context")}
     batch = f"{sizes['batch']} x {sizes['context']} tokens"
-    if run.accumulation > 1:
-        batch += f" x {count(run.accumulation)} micro-batches"
+    if run.gradient_accumulation > 1:
+        batch += f" x {count(run.gradient_accumulation)} micro-batches"
     lora = f"LoRA r={run.lora.rank}" if run.lora else ""
     if run.lora and run.weights_dtype:
         lora += f" on {run.weights_dtype}"
@@ -492,28 +492,29 @@ def _short_notes(of: Answer, notes: tuple[str, ...]) -> Iterator[str]:
 
 def _extra(of: Answer) -> dict[str, Any]:
     result, run, budget = of.result, of.result.run, of.result.budget
-    parallel = ("dp", "tp", "pp", "cp", "ep", "interleaved", "sequence_parallel", "zero")
+    parallel = {name: getattr(run, name) for name in ("dp", "tp", "pp", "cp", "ep")}
+    parallel |= {"interleaved": run.virtual_stages, "sequence_parallel": run.sequence_parallel, "zero": run.zero}
     return {
         "fits": result.fits,
         "verdict": result.verdict,
         "answer": verdict_text(of),
         "gpu": run.gpu.name if run.gpu else None,
         "gpus": run.gpus,
-        "parallel": {name: getattr(run, name) for name in parallel},
+        "parallel": parallel,
         "run": {
             "kernel": run.kernel,
             "recompute": run.workload.recompute,
             "loss": run.loss,
-            "compile": run.compiled,
+            "compile": run.compile,
             "optimizer": run.optimizer,
             "param_dtype": run.param_dtype,
             "grad_dtype": run.grad_dtype,
             "optimizer_dtype": run.optimizer_dtype,
-            "master_weights": run.master,
+            "master_weights": run.master_weights,
             "lora_rank": run.lora.rank if run.lora else None,
             "lora_targets": list(run.lora.targets) if run.lora else [],
             "weights_dtype": run.weights_dtype,
-            "gradient_accumulation": run.accumulation,
+            "gradient_accumulation": run.gradient_accumulation,
             "offload": sorted(run.offload),
         },
         "peak": budget.peak.name,

@@ -96,7 +96,7 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
             stack.d_model,
             element,
             run.kernel,
-            run.upcasts and not run.compiled,
+            run.upcasts and not run.compile,
             stack.norm,
             rotary=not (stack.learned_positions or stack.relative_position_buckets),
             dropout=run.dropout,
@@ -280,7 +280,7 @@ def _reduced(run: Training, f: Forward, tensors: Iterable[SavedTensor]) -> Itera
             continue
         if run.lora and tensor.input_of == ("lm_head",) and "lm_head" not in run.lora.targets:
             continue
-        if run.compiled and tensor.is_pointwise:
+        if run.compile and tensor.is_pointwise:
             continue
         for changed in _cast(f, tensor) if run.autocasts else (tensor,):
             yield _divided(run, changed)
@@ -337,11 +337,11 @@ def _kept_by_op(
     for matrix in matmuls:
         part: Part = "mlp" if matrix.name in _OUTPUTS or matrix.name == "W_down" else "attention"
         size = f.bytes * f.tokens * matrix.cols
-        if not (run.compiled and matrix.name == "W_down"):
+        if not (run.compile and matrix.name == "W_down"):
             output = SavedTensor(f"output of {matrix.name}", "recomputation", size, part)
             yield saved.get(_OUTPUTS.get(matrix.name, ""), output)
     yield from (saved[name] for name in ("output", "log-sum-exp") if name in saved)
-    for _ in range(0 if not run.sequence_parallel else 1 if run.compiled else 2):
+    for _ in range(0 if not run.sequence_parallel else 1 if run.compile else 2):
         scattered = SavedTensor("output of the reduce-scatter", "", f.bytes * f.tokens * f.d_model, is_replicated=True)
         yield _divided(run, scattered)
 

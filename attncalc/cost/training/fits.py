@@ -60,7 +60,7 @@ class TrainResult(NamedTuple):
     def needs_one_length(self) -> bool:
         """Return whether a run that fits may not fit if its batches have varied lengths."""
         gpu, most = self.run.gpu, self.budget.allocated * VARIED // 100 + overhead(self.run)[2]
-        return self.verdict == "fits" and not self.run.expandable and gpu is not None and most > gpu.memory
+        return self.verdict == "fits" and not self.run.expandable_segments and gpu is not None and most > gpu.memory
 
     @property
     def fits(self) -> bool | None:
@@ -80,9 +80,13 @@ def reserved(run: Training, allocated: int, largest: int, cached: Cached) -> tup
 
     Short of memory, it frees blocks that it only holds, if nothing lies in their segments.
     """
-    low, expected, high = (allocated * percent // 100 for percent in (EXPANDABLE if run.expandable else ALLOCATOR))
+    low, expected, high = (
+        allocated * percent // 100 for percent in (EXPANDABLE if run.expandable_segments else ALLOCATOR)
+    )
     of_all, of_largest = AROUND_LARGEST
-    if not run.expandable and of_all * int(allocated) + of_largest * int(largest) > ALLOCATOR[2] * int(allocated):
+    if not run.expandable_segments and of_all * int(allocated) + of_largest * int(largest) > ALLOCATOR[2] * int(
+        allocated
+    ):
         high = (of_all * allocated + of_largest * largest) // 100
     for more in filter(None, cached):
         expected += more
@@ -249,8 +253,10 @@ def _chunked_loss(run: Training) -> Iterator[Change]:
 
 
 def _expandable(run: Training) -> Iterator[Change]:
-    if not run.expandable:
-        yield _with(run, "--expandable-segments", "PYTORCH_ALLOC_CONF=expandable_segments:True", expandable=True)
+    if not run.expandable_segments:
+        yield _with(
+            run, "--expandable-segments", "PYTORCH_ALLOC_CONF=expandable_segments:True", expandable_segments=True
+        )
 
 
 def _no_upcast(run: Training) -> Iterator[Change]:
@@ -268,18 +274,18 @@ def _smaller_batch(run: Training) -> Iterator[Change]:
     batch = run.workload.batch
     smaller_batches = [batch // parts for parts in (*range(2, 65), batch) if batch % parts == 0 and parts <= batch]
     for n in smaller_batches if batch > 1 else ():
-        steps = run.accumulation * (batch // n)
-        smaller = dataclasses.replace(run.with_workload(batch=n), accumulation=steps)
+        steps = run.gradient_accumulation * (batch // n)
+        smaller = dataclasses.replace(run.with_workload(batch=n), gradient_accumulation=steps)
         yield Change(f"-b {n} --gradient-accumulation {steps}", "smaller matmuls, the same result", smaller)
 
 
 def _eight_bit(run: Training) -> Iterator[Change]:
     if run.optimizer == "adamw" and run.lora is None:
-        if run.zero or not run.master:
+        if run.zero or not run.master_weights:
             yield _with(run, "--optimizer adam8bit", "8-bit moments", optimizer="adam8bit")
         else:
             flag = "--optimizer adam8bit --no-master-weights"
-            yield _with(run, flag, "8-bit moments, weights of 16 bits", optimizer="adam8bit", master=False)
+            yield _with(run, flag, "8-bit moments, weights of 16 bits", optimizer="adam8bit", master_weights=False)
 
 
 def _more_sharding(run: Training) -> Iterator[Change]:
@@ -297,7 +303,7 @@ def _shorter(run: Training) -> Iterator[Change]:
 def _lora(run: Training) -> Iterator[Change]:
     if run.lora is None:
         lora = Lora(16, ALL_LINEAR)
-        base = dataclasses.replace(run, lora=lora, master=False, param_dtype="fp32", grad_dtype="fp32")
+        base = dataclasses.replace(run, lora=lora, master_weights=False, param_dtype="fp32", grad_dtype="fp32")
         yield Change("--lora r=16", "only adapters are trained", base)
     if run.weights_dtype is None:
         base = run if run.lora else base

@@ -60,22 +60,22 @@ class Training:
         gpus: how many of them.
         tp: tensor-parallel GPUs.
         pp: pipeline stages.
-        interleaved: stages of the model that each GPU of a pipeline has; 1 is plain 1F1B.
+        virtual_stages: stages of the model that each GPU of a pipeline has; 1 is plain 1F1B.
         cp: context-parallel GPUs.
         ep: expert-parallel GPUs.
         sequence_parallel: tensor-parallel GPUs divide what each of them would hold whole.
         zero: ZeRO's stage: 0 shards nothing, 1 optimizer states, 2 also gradients, 3 also weights.
-        accumulation: micro-batches of a step.
+        gradient_accumulation: micro-batches of a step.
         kernel: the attention kernel.
-        compiled: element-wise operations are fused, and their results recomputed.
+        compile: element-wise operations are fused, and their results recomputed.
         loss: how logits become a loss.
         param_dtype: dtype of the trained weights between steps.
         grad_dtype: dtype of the gradients.
         optimizer_dtype: dtype of the optimizer's moments, if the optimizer does not fix it.
-        master: whether the optimizer keeps an fp32 copy of the weights.
+        master_weights: whether the optimizer keeps an fp32 copy of the weights.
         optimizer: the optimizer.
-        stepping: how the optimizer's step is implemented.
-        in_backward: the optimizer's step of a weight follows its gradient, which is then freed.
+        optimizer_step: how the optimizer's step is implemented.
+        optimizer_in_backward: the optimizer's step of a weight follows its gradient, which is then freed.
         offload: what is in host memory: 'optimizer', 'params'.
         lora: adapters; None if the weights themselves are trained.
         weights_dtype: dtype of frozen matrices: 'nf4', 'int8'; None for the dtype of the activations.
@@ -83,10 +83,10 @@ class Training:
         bitsandbytes: the version of bitsandbytes, which quantizes.
         references: frozen copies of the model beside it (DPO, GRPO).
         dropout: whether dropout is active.
-        expandable: whether the allocator's segments grow: PYTORCH_ALLOC_CONF=expandable_segments:True.
+        expandable_segments: whether the allocator's segments grow: PYTORCH_ALLOC_CONF=expandable_segments:True.
         kbit_upcast: whether what is not quantized beside quantized matrices is in fp32, as peft's
             prepare_model_for_kbit_training casts it.
-        holds_logits: whether the loop holds the model's output until the end of the step: `out = model(...)`.
+        hold_logits: whether the loop holds the model's output until the end of the step: `out = model(...)`.
         upcasts: whether norms, eager softmax and loss compute in fp32 as transformers' classes do.
     """
 
@@ -96,22 +96,22 @@ class Training:
     gpus: int = 1
     tp: int = 1
     pp: int = 1
-    interleaved: int = 1
+    virtual_stages: int = 1
     cp: int = 1
     ep: int = 1
     sequence_parallel: bool = False
     zero: int = 0
-    accumulation: int = 1
+    gradient_accumulation: int = 1
     kernel: TrainingKernel = "flash"
-    compiled: bool = False
+    compile: bool = False
     loss: Loss = "full"
     param_dtype: str = "bf16"
     grad_dtype: str = "bf16"
     optimizer_dtype: str = "fp32"
-    master: bool = True
+    master_weights: bool = True
     optimizer: str = "adamw"
-    stepping: Stepping = "fused"
-    in_backward: bool = False
+    optimizer_step: Stepping = "fused"
+    optimizer_in_backward: bool = False
     offload: frozenset[str] = frozenset()
     lora: Lora | None = None
     weights_dtype: str | None = None
@@ -119,9 +119,9 @@ class Training:
     bitsandbytes: Bitsandbytes = BITSANDBYTES
     references: int = 0
     dropout: bool = False
-    expandable: bool = False
+    expandable_segments: bool = False
     kbit_upcast: bool = True
-    holds_logits: bool = False
+    hold_logits: bool = False
     upcasts: bool = True
 
     def __post_init__(self) -> None:
@@ -147,17 +147,17 @@ class Training:
             raise AttncalcError(f"{split} does not divide {context} tokens", f"give -c {-(-context // parts) * parts}")
         if self.ep > 1:
             self._check_experts()
-        if self.in_backward and self.accumulation > 1:
+        if self.optimizer_in_backward and self.gradient_accumulation > 1:
             raise NotSupportedError(
                 "--optimizer-in-backward cannot be combined with --gradient-accumulation",
                 "each micro-batch would make a step of its own: leave one of them out",
             )
-        if self.interleaved > 1 and self.pp == 1:
+        if self.virtual_stages > 1 and self.pp == 1:
             raise AttncalcError("--virtual-stages needs --pp", "give --pp 2 or more")
-        if self.interleaved > 1 and self.accumulation % self.pp:
+        if self.virtual_stages > 1 and self.gradient_accumulation % self.pp:
             raise AttncalcError(
-                f"--virtual-stages: {self.accumulation} micro-batches are not a multiple of --pp {self.pp}",
-                f"give --gradient-accumulation {-(-self.accumulation // self.pp) * self.pp}",
+                f"--virtual-stages: {self.gradient_accumulation} micro-batches are not a multiple of --pp {self.pp}",
+                f"give --gradient-accumulation {-(-self.gradient_accumulation // self.pp) * self.pp}",
             )
         self.model.shard(self.tp)
         self.stages  # noqa: B018 - raises the error of a pipeline that does not divide
@@ -177,7 +177,7 @@ class Training:
     @property
     def is_fsdp(self) -> bool:
         """Return whether fp32 weights are sharded and gathered in the dtype of the activations, as FSDP does."""
-        return self.zero == 3 and not self.master
+        return self.zero == 3 and not self.master_weights
 
     @property
     def keeps_quantized_inputs(self) -> bool:
@@ -190,7 +190,7 @@ class Training:
     @property
     def updates_in_place(self) -> bool:
         """Return whether the optimizer updates trained weights of 16 bits that have no fp32 copy."""
-        return self.lora is None and not self.master and dtype(self.param_dtype).bits == 16
+        return self.lora is None and not self.master_weights and dtype(self.param_dtype).bits == 16
 
     @property
     def autocasts(self) -> bool:
@@ -231,7 +231,7 @@ class Training:
     @property
     def sequences(self) -> int:
         """Return the sequences of a step: micro-batches of all data-parallel ranks."""
-        return self.workload.batch * self.dp * self.accumulation
+        return self.workload.batch * self.dp * self.gradient_accumulation
 
     @property
     def tokens(self) -> int:
@@ -283,10 +283,10 @@ def stages(run: Training) -> tuple[Stage, ...]:
         return (Stage(0, model, True, True),)
     if len(model.stacks) > 1:
         raise NotSupportedError("--pp does not support a model with an encoder", "leave out --pp")
-    main, parts = model.main, run.pp * run.interleaved
+    main, parts = model.main, run.pp * run.virtual_stages
     if main.n_layers % parts:
-        every = _divisors(main.n_layers)[min(1, run.interleaved - 1) :]  # --virtual-stages needs --pp 2 or more
-        possible = [n for n in every if main.n_layers // n % run.interleaved == 0]
+        every = _divisors(main.n_layers)[min(1, run.virtual_stages - 1) :]  # --virtual-stages needs --pp 2 or more
+        possible = [n for n in every if main.n_layers // n % run.virtual_stages == 0]
         raise AttncalcError(
             f"{parts} stages do not divide {main.n_layers} layers",
             give_one_of(possible, "--pp") if possible else "give other --virtual-stages",
@@ -295,11 +295,11 @@ def stages(run: Training) -> tuple[Stage, ...]:
     per = main.n_layers // parts
     found = []
     for index in range(run.pp):
-        held = [layer for v in range(run.interleaved) for layer in layers[(v * run.pp + index) * per :][:per]]
+        held = [layer for v in range(run.virtual_stages) for layer in layers[(v * run.pp + index) * per :][:per]]
         stack: Stack = dataclasses.replace(main, layers=_grouped(held))
-        in_flight = (min(run.accumulation, run.pp - index), 1)
-        if run.interleaved > 1:
-            in_flight = (run.pp * run.interleaved + run.pp - 1 - 2 * index, run.interleaved)
+        in_flight = (min(run.gradient_accumulation, run.pp - index), 1)
+        if run.virtual_stages > 1:
+            in_flight = (run.pp * run.virtual_stages + run.pp - 1 - 2 * index, run.virtual_stages)
         part = dataclasses.replace(model, stacks=(stack,))
         found.append(Stage(index, part, index == 0, index == run.pp - 1, in_flight))
     return tuple(found)

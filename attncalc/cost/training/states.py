@@ -72,11 +72,11 @@ def states(run: Training, stage: Stage) -> States:
     weights = quantity(held * _bytes(run.param_dtype, "bytes_param", "a trained weight"))
     frozen_weights = _frozen_weights(run, frozen, sharded)
     in_optimizer = sharded(trained, run.zero >= 1, "N")
-    master = quantity(in_optimizer * symbol("bytes_master", 4, "bytes of an fp32 copy") if run.master else 0)
+    master = quantity(in_optimizer * symbol("bytes_master", 4, "bytes of an fp32 copy") if run.master_weights else 0)
     moments = _moments(run, trained, in_optimizer)
     largest = max((tensor.elements * tensor.stacked for tensor in trained), default=0)
     gradients = quantity(sharded(trained, run.zero >= 2, "N") * _bytes(run.grad_dtype, "bytes_grad", "a gradient"))
-    if run.in_backward:
+    if run.optimizer_in_backward:
         gradients = quantity(
             named(largest, "largest", "elements of the largest trained tensor")
             * _bytes(run.grad_dtype, "bytes_grad", "a gradient")

@@ -148,7 +148,7 @@ def _cached(run: Training, model: ModelSpec, held: States, saved: StageSaved, pe
     """
     size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
     logits: int = 0
-    if peak.name == LOSS and run.loss == "full" and not run.holds_logits and dtype(run.dtype).bits == 16:
+    if peak.name == LOSS and run.loss == "full" and not run.hold_logits and dtype(run.dtype).bits == 16:
         logits = saved.tokens * (model.vocab_size or 0) * size
     if not _reduces_layers(run):
         return Cached(logits)
@@ -206,16 +206,16 @@ class _Moments:
         self.run, self.stage, self.model, self.held, self.saved = run, stage, model, held, saved
         self.kept = Held("activations", "activations kept for the backward pass", total(parts.values()))
         self.grads = Held("gradients", GRADIENTS, held.gradients)
-        self.always = (self.grads,) if run.accumulation > 1 else ()
+        self.always = (self.grads,) if run.gradient_accumulation > 1 else ()
         self.of_head = _head_gradients(run, stage, model, held)
         self.buffers = _communication(run, stage, held)
         # the same gradients at every moment of the layers
-        self.is_whole = not _reduces_layers(run) and (bool(self.always) or run.in_backward)
+        self.is_whole = not _reduces_layers(run) and (bool(self.always) or run.optimizer_in_backward)
         self.has_loss = bool(stage.is_last and model.head and model.head.kind == "lm")
         mask = total(tensor.size for tensor in saved.outside if tensor.name == SHARED_MASK)
         self.mask = (Held("activations", "the mask that recomputed layers share", mask),) if mask else ()
         self.logits: tuple[Held, ...] = ()
-        if self.has_loss and run.holds_logits and run.loss == "full":
+        if self.has_loss and run.hold_logits and run.loss == "full":
             size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
             output = quantity(saved.tokens * (model.vocab_size or 0) * size)
             self.logits = (Held("logits", "the model's output, which the loop holds", output),)
@@ -298,7 +298,7 @@ def _outside_shard(run: Training, held: States) -> Quantity:
 def _embedding_gradient(run: Training, stage: Stage, held: States) -> Quantity | None:
     """Return the bytes of the embedding's whole gradient, which is computed last; None if no such tensor stays."""
     table = sum(t.total for t in held.trained_tensors if t.name == "embedding")
-    if not (stage.is_first and table) or run.zero >= 2 or run.in_backward:
+    if not (stage.is_first and table) or run.zero >= 2 or run.optimizer_in_backward:
         return None
     size = symbol("bytes_grad", dtype(run.grad_dtype).bits // 8, f"bytes of a gradient in {run.grad_dtype}")
     return quantity(symbol("N_embedding", table, "trained parameters of the embedding") * size)
@@ -471,18 +471,18 @@ def _stepping(run: Training, held: States) -> Quantity | None:
     transformers' Adafactor (optimization.py) has two in fp32 of a tensor's size, and fp32 copies of its weight and
     gradient of 16 bits.
     """
-    if run.zero and run.ranks > 1 and run.master and "optimizer" not in run.offload:
+    if run.zero and run.ranks > 1 and run.master_weights and "optimizer" not in run.offload:
         n = -(-sum(tensor.total for tensor in held.trained_tensors) // run.ranks)
         shard = symbol("N_step", min(n, DEEPSPEED_GROUP) if run.zero == 3 else n, "parameters of a step of one rank")
         return quantity(shard * (4 + dtype(run.grad_dtype).bits // 8))
     if run.in_optimizer.kind == "factored":
-        copies = 2 + sum(dtype(name).bits == 16 for name in (run.param_dtype, run.grad_dtype) if not run.master)
+        copies = 2 + sum(dtype(name).bits == 16 for name in (run.param_dtype, run.grad_dtype) if not run.master_weights)
         elements = symbol("largest", held.largest, "elements of the largest trained tensor")
         return quantity(4 * symbol("copies", copies, "tensors of its size in fp32") * elements)
-    if run.stepping == "fused" or run.in_backward or "optimizer" in run.offload:
+    if run.optimizer_step == "fused" or run.optimizer_in_backward or "optimizer" in run.offload:
         return None
     size = symbol("bytes_moment", dtype(run.optimizer_dtype).bits // 8, "bytes of a moment")
-    if run.stepping == "foreach":
+    if run.optimizer_step == "foreach":
         shards = run.ranks if run.zero else 1
         n = sum(tensor.total for tensor in held.trained_tensors)
         return quantity(symbol("N_step", -(-n // shards), "parameters of one optimizer") * size)

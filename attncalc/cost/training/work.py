@@ -52,7 +52,7 @@ class Duration(NamedTuple):
 
 def work(run: Training) -> Work:
     of_batch = flops(run.model, run.workload)
-    batches = symbol("micro_batches", run.dp * run.accumulation, "micro-batches of a step, of all GPUs")
+    batches = symbol("micro_batches", run.dp * run.gradient_accumulation, "micro-batches of a step, of all GPUs")
     exact = of_batch.total - of_batch.recomputation if of_batch.recomputation else of_batch.total
     if run.lora:
         exact = quantity(exact * 2 // 3)

@@ -68,7 +68,7 @@ def training_run(
         param_dtype=dtype_name,
         grad_dtype=dtype_name,
         optimizer_dtype=dtype_name,
-        master=False,
+        master_weights=False,
     )
 
 
