@@ -342,6 +342,12 @@ def test_quantized_mistrals_divide_their_tower() -> None:
     assert quantized.split > 0.9 * quantized.params
 
 
+def test_lightonocr_has_the_tower_and_the_projector_of_mistral_3() -> None:
+    """A log of LightOnOCR-2-1B has 1.88 GiB of weights, 0.77 more than those of its language model."""
+    ocr = tower_of("lighton_ocr", *CASES["pixtral"][1:4])
+    assert ocr == tower_of(*CASES["pixtral"][:4])
+
+
 def test_formulas_of_towers_are_in_wheels() -> None:
     """A wheel has a JSON copy, so that PyYAML is not needed."""
     text = (Path(__file__).parent.parent / "hatch_build.py").read_text()
