@@ -5,10 +5,12 @@ Whole models and properties are in test_llamacpp.py.
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 from typing import Any
 
 import pytest
+from asking import Ask
 from evaluate import text_of
 from tables import each
 from test_llamacpp import kv, latent, llama_layout, recurrent
@@ -206,6 +208,17 @@ def test_a_single_buffer_is_not_announced() -> None:
     assert len(lines_of(llama_layout(FULL, WINDOW), 100, "creating")) == 2
     indexed = llama_layout(latent(1, CacheSpec("indexer keys", 1, 128, role="indexer")))
     assert [line.split()[2] for line in lines_of(indexed, 100, "creating")] == ["main", "indexer"]
+
+
+def test_a_build_before_mla_stores_k_and_v_of_every_head(ask: Ask) -> None:
+    """A log of DeepSeek-R1 671B on 8 GPUs, April 2025: 5,120 MiB on each with 8 layers, 8,192 cells."""
+    words = ["fit", "deepseek-v3", "--engine", "llamacpp", "--gpu", "8xmi250x", "--weights-dtype", "q4_k_m"]
+    words += ["-c", "2048", "-b", "4", "--flash-attn", "off", "--engine-version", "b4900"]
+    assert "b4900 stores K and V of every head, not MLA's latents\n  tip: use --attention mha" in ask(*words).err
+    answer = json.loads(ask(*words, "--attention", "mha", "--json").out)
+    (needed,) = (row["value"] for row in answer["results"] if row["name"] == "kv_needed")
+    assert needed == 5120 * MIB == 8 * 8192 * 128 * (192 + 128) * 2
+    assert llama_layout(latent(64), engine_version="ik").pool(GIB, 100)
 
 
 def test_the_fork_logs_a_latent_without_v() -> None:

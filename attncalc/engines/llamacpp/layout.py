@@ -217,6 +217,10 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
             f"llama.cpp {release.name} has no compressed attention (DeepSeek-V4)",
             "use --engine-version b9842 or later",
         )
+    if not (release.has_latents or release.fork) and any(cached.role == "latent" for cached in cache_specs):
+        raise AttncalcError(
+            f"llama.cpp {release.name} stores K and V of every head, not MLA's latents", "use --attention mha"
+        )
     if args.speculative_tokens and not states and not args.has_draft_context:
         raise AttncalcError(
             "--speculative-tokens has no effect on a model without recurrent states", "leave --speculative-tokens out"

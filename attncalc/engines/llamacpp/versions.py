@@ -38,6 +38,8 @@ class LlamaCppVersion(Version):
     """The output layer is the first to go to a GPU; before, it was the last."""
     has_compressed_attention = since((9842,), "pull request 24162, of 29 June 2026; b9842 is of the day after")
     """DeepSeek-V4 is supported."""
+    has_latents = since((5000,), "pull request 12801, of April 2025; an Ollama of that month does not have it")
+    """MLA's latents are stored. Before, K and V of every head were."""
     scores_each_head = until((10041,), "pull request 25545, merged between b9988 and b10041 in July 2026")
     """CUDA has no kernel for the indexer (GGML_OP_LIGHTNING_INDEXER)."""
     _flash_attention = since((6325,), "pull request 15434, of August 2025")
