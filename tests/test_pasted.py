@@ -283,6 +283,20 @@ def test_options_that_are_not_used_are_named(ask: Ask) -> None:
     )
 
 
+def test_sglang_s_options_of_graphs_and_kernels_are_named_and_experts_divided(ask: Ask) -> None:
+    words = ["--tp", "8", "--enable-ep-moe", "--cuda-graph-backend-decode", "full", "--cuda-graph-bs-decode", "1", "2"]
+    drafted = ["--speculative-algo", "EAGLE", "--speculative-num-draft-tokens", "2"]
+    command = ["sglang", "serve", "--model-path", "deepseek-v3", *words, "--moe-a2a-backend", "deepep", *drafted]
+    answer = ask("fit", "--gpu", "b200", "--full", "--", *command)
+    may = "(which may change the runtime memory)"
+    options = [
+        f"{name} {may}" for name in ("--cuda-graph-backend-decode", "--cuda-graph-bs-decode", "--moe-a2a-backend")
+    ]
+    assert answer.err == f"note: not used: {', '.join(options)}\n"
+    assert "tp 8, ep 8" in answer.out
+    assert "the drafter" in answer.out
+
+
 @each(
     "command", ["vllm serve /models/Qwen3-8B", "llama-server -m /models/Qwen3-8B-Q4_K_M.gguf"], ids=["folder", "file"]
 )

@@ -80,6 +80,11 @@ def _algorithm(draft: DraftModel | None) -> str:
     return "STANDALONE" if "fc" not in names else "EAGLE3" if "lm_head" in names else "EAGLE"
 
 
+def _algorithm_words(name: str) -> tuple[str, ...]:
+    """Return what --speculative-algorithm means: a drafter with a cache, unless it looks tokens up in the text."""
+    return () if name.upper() == "NGRAM" else ("--speculative-layers", "1")
+
+
 WORDS = LaunchWords(
     example="python -m sglang.launch_server --model-path MODEL",
     program=re.compile(
@@ -94,7 +99,8 @@ WORDS = LaunchWords(
         "--expert-parallel-size": only_if_several("--enable-expert-parallel"),
         "--ep": only_if_several("--enable-expert-parallel"),
         "--speculative-num-draft-tokens": "--speculative-tokens",
-        "--speculative-algorithm": lambda name: () if name.upper() == "NGRAM" else ("--speculative-layers", "1"),
+        "--speculative-algorithm": _algorithm_words,
+        "--speculative-algo": _algorithm_words,
         "--speculative-draft-model-path": lambda path: () if path == DRAFT_MODEL else ("--speculative-model", path),
         "--speculative-num-steps": ignored,
         "--speculative-eagle-topk": ignored,
@@ -104,10 +110,16 @@ WORDS = LaunchWords(
         "--nnodes": ignored,
         "--node-rank": ignored,
     },
-    unmodelled=("--cuda-graph-max-bs", "--cuda-graph-bs", "--disable-cuda-graph"),
+    unmodelled=(
+        *("--cuda-graph-max-bs", "--cuda-graph-bs", "--disable-cuda-graph", "--cuda-graph-max-bs-decode"),
+        *("--cuda-graph-bs-decode", "--cuda-graph-backend-decode", "--cuda-graph-backend-prefill"),
+        *("--moe-a2a-backend", "--moe-runner-backend", "--fp8-gemm-backend", "--fp4-gemm-backend"),
+        *("--enable-flashinfer-trtllm-moe", "--disable-shared-experts-fusion"),
+    ),
     flags={
         "--disable-radix-cache": ("--no-prefix-caching",),
         "--enable-dp-attention": ("--enable-dp-attention",),
+        "--enable-ep-moe": ("--enable-expert-parallel",),
         "--trust-remote-code": (),
         "--enable-metrics": (),
         "--enable-torch-compile": (),

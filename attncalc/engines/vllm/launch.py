@@ -160,6 +160,7 @@ WORDS = LaunchWords(
         "--kv-transfer-config": _read_connector,
         "--max-logprobs": ignored,
         "--mm-processor-kwargs": ignored,
+        "--mm-processor-cache-gb": ignored,  # of the host
         "--mm-encoder-attn-backend": ignored,
         "--max-num-partial-prefills": ignored,
         "--max-parallel-loading-workers": ignored,
