@@ -168,8 +168,10 @@ def of_absent_file(path: str) -> tuple[str, str | None] | None:
 
     Floating-point weights have the type None: as released.
     """
-    found = None if Path(path).exists() else of_gguf_file(path)
-    if found is None or found[1] in (None, *FILE_TYPES):
+    found = of_gguf_file(path)
+    if found is None or Path(path).exists():  # a word that names no preset may be too long for a path
+        return None
+    if found[1] in (None, *FILE_TYPES):
         return found
     return (found[0], None) if found[1] in _RELEASED_TYPES else None
 
