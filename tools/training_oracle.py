@@ -36,8 +36,9 @@ BATCH, TOKENS = 2, 64
 OF_OTHER_SIZES = (
     *(f"{name}, 1 x 64" for name in ("gpt2", "phi-3-mini-4k", "santacoder", "pythia-6.9b", "minicpm3-4b", "falcon-7b")),
     *("recurrent_gemma, 1 x 16", "minimax-text-01, 1 x 300", "minimax-text-01, 2 x 600"),
+    "kaito__nemotron-3-nano-30b-a3b-config",
 )
-"""Rows of one sequence, whose heads are not copied, and of several blocks of lightning attention."""
+"""Rows of one sequence, whose heads are not copied, of several blocks of lightning attention, and of other layers."""
 LIMIT = 60
 """Seconds of processor time for a class; recurrences that run token by token take longer."""
 

@@ -54,7 +54,7 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
     (
         "router",
         _FP32._replace(groups=(1, 1)),
-        "dots1 exaone_moe glm4_moe glm4_moe_lite glm_moe_dsa kimi_k2 kimi_linear mimo_v2_flash solar_open",
+        "dots1 exaone_moe glm4_moe glm4_moe_lite glm_moe_dsa kimi_k2 kimi_linear mimo_v2_flash nemotron_h solar_open",
     ),
     ("router", _FP32._replace(groups=(8, 4)), "axk1 deepseek_v3 deepseek_v32"),
     # `torch.cat([(q_rot * cos) + ..., q_pass], dim=-1)`

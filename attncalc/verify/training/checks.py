@@ -45,7 +45,7 @@ class MeasuredStep(NamedTuple):
     """
 
     kernel: TrainingKernel
-    layers: Mapping[str, Sequence[int]]
+    layers: Mapping[str, list[int]]
     tensors: Mapping[str, Sequence[Recorded]]
     outside: int
     parameters: int
