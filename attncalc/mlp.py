@@ -52,7 +52,7 @@ class Mlp:
         if self.n_experts and self.n_experts_per_token and self.n_experts_per_token > self.n_experts:
             raise AttncalcError(
                 f"n_experts_per_token: {self.n_experts_per_token} is more than the {self.n_experts} experts",
-                "give at most n_experts",
+                f"give at most {self.n_experts}",
             )
 
     def expert(self, d_model: int) -> tuple[Matrix, ...]:

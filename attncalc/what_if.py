@@ -119,7 +119,9 @@ def _with_widths(model: ModelSpec, d_model: int | None, d_ff: int | None, vocab_
 
 def _with_layers(model: ModelSpec, number: int) -> ModelSpec:
     if number > MAX_LAYERS:
-        raise AttncalcError(f"--layers {count(number)} is more than {MAX_LAYERS:,}", "give fewer layers")
+        raise AttncalcError(
+            f"--layers {count(number)} is more than {MAX_LAYERS:,}", f"give --layers {MAX_LAYERS} or fewer"
+        )
     released = list(_one_by_one(model))
     period = _period(released)
     further = [released[len(released) - period + i % period] for i in range(max(0, number - len(released)))]

@@ -200,14 +200,21 @@ def test_sglangs_ranks_divide_all_mlps_and_the_head() -> None:
 @pytest.mark.parametrize(
     ("mlp", "tp", "ranks", "whole", "message", "tip"),
     [
-        (MIXTURE, 3, 3, False, "--tp 3 does not divide the width of the MLP, 320", "choose a number that does"),
+        (
+            MIXTURE,
+            3,
+            3,
+            False,
+            "--tp 3 does not divide the width of the MLP, 320",
+            "give --tp 1, 2, 4, 5, 8, 10, 16, 20, 32, 40, 64 or 80",
+        ),
         (
             dataclasses.replace(MIXTURE, d_ff_shared=100),
             8,
             2,
             False,
             "--tp 8 does not divide the width of the shared experts, 100",
-            "choose a number that does",
+            "give --tp 1, 2, 4, 5, 10, 20, 25, 50 or 100",
         ),
         (
             dataclasses.replace(MIXTURE, d_ff=60, n_shared_experts=None),
@@ -215,7 +222,7 @@ def test_sglangs_ranks_divide_all_mlps_and_the_head() -> None:
             2,
             False,
             "--tp 8 does not divide the width of an expert, 60",
-            "choose a number that does",
+            "give --tp 1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30 or 60",
         ),
         (
             MIXTURE,
@@ -223,7 +230,7 @@ def test_sglangs_ranks_divide_all_mlps_and_the_head() -> None:
             2,
             True,
             "--enable-expert-parallel: --tp 4 does not divide the 10 experts",
-            "choose a number that does, as SGLang's --ep-size has to",
+            "give --tp 1, 2, 5 or 10",
         ),
     ],
 )

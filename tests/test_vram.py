@@ -122,7 +122,7 @@ def test_only_gpu_all_can_be_refused(ask: Ask) -> None:
         (("--plot",), "--gpu", "draws"),
         (("-ngl", "20"), "--n-gpu-layers needs --gpu", "as --gpu rtx-4090"),
         (("-b", "5000"), "vLLM runs at most 1,024 concurrent requests", "give -b 1024 or fewer"),
-        (("-c", "200K"), "vLLM does not start: context 204,800 is beyond", "give a shorter -c"),
+        (("-c", "200K"), "vLLM does not start: context 204,800 is beyond", "use --context 131072 or less"),
     ],
 )
 def test_what_needs_a_gpu_or_cannot_run_is_an_error(ask: Ask, options: tuple[str, ...], error: str, tip: str) -> None:

@@ -159,7 +159,9 @@ def roofline(
     if workload is None:
         resolved = resolve(_request(model, {**options, "gpu": gpu}))
         if resolved.gpu is None:
-            raise AttncalcError("roofline needs --gpu", "it is computed from the FLOP/s and bandwidth of a GPU")
+            raise AttncalcError(
+                "roofline needs --gpu", "give the GPU, as --gpu h100-80gb: its FLOP/s and bandwidth bound the times"
+            )
         found = lower_bounds(resolved)
         spec, workload, gpu = resolved.model, found.workload, resolved.gpu
     elif not isinstance(gpu, Gpu):

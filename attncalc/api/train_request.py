@@ -95,9 +95,9 @@ def _auto(values: Mapping[str, Any], all_gpus: bool) -> str:
     if len(found) > 1:
         raise AttncalcError("--context auto cannot be combined with --batch auto", "give one of them as a number")
     if found and "gpu" not in values:
-        raise AttncalcError(f"--{found[0]} auto needs --gpu", "give the GPU whose memory it is to fit")
+        raise AttncalcError(f"--{found[0]} auto needs --gpu", "give the GPU, as --gpu h100-80gb")
     if all_gpus and "gpus" in values and str(values["gpus"]) == "auto":
-        raise AttncalcError("--gpu all needs a number of --gpus", "give one")
+        raise AttncalcError("--gpu all needs a number of --gpus", "give it, as --gpus 8")
     return found[0] if found else ""
 
 

@@ -113,7 +113,9 @@ class Compressed:
                 "give all four",
             )
         if self.n_heads % self.o_groups:
-            raise AttncalcError(f"o_groups: {self.o_groups} does not divide n_heads {self.n_heads}", "choose a divisor")
+            raise AttncalcError(
+                f"o_groups: {self.o_groups} does not divide n_heads {self.n_heads}", "give a divisor of n_heads, as 1"
+            )
 
     @property
     def label(self) -> str:

@@ -93,7 +93,7 @@ class Latent:
         if self.index_topk and self.index_kpool and self.index_topk % self.index_kpool:
             raise AttncalcError(
                 f"index_kpool: {self.index_kpool} does not divide index_topk {self.index_topk}",
-                "the indexer picks whole pools: choose a divisor of index_topk",
+                "the indexer picks whole pools: give a divisor of index_topk, as 1",
             )
 
     @property

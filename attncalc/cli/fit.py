@@ -102,7 +102,9 @@ def fit(
             raise typer.Exit(1)
         request = found
     if screen.roofline and request.gpu is None:
-        raise AttncalcError("--roofline needs --gpu", "a roofline is computed from the FLOP/s and bandwidth of a GPU")
+        raise AttncalcError(
+            "--roofline needs --gpu", "give the GPU, as --gpu h100-80gb: its FLOP/s and bandwidth bound the times"
+        )
     accepted(*() if request.engine == "all" else (partial(Answer.to, request),))
     report = _report(request, log, screen, output)
     plot.write(report, output, needs=("--gpu", "it draws how a GPU's memory is shared, and its roofline"))
@@ -114,7 +116,9 @@ def _show_vram(
 ) -> NoReturn:
     """Show the memory that is needed, and exit: with 1 only if --gpu all is given and no GPU is enough."""
     if screen.roofline:
-        raise AttncalcError("--roofline needs --gpu", "a roofline is computed from the FLOP/s and bandwidth of a GPU")
+        raise AttncalcError(
+            "--roofline needs --gpu", "give the GPU, as --gpu h100-80gb: its FLOP/s and bandwidth bound the times"
+        )
     from ..api.vram import read_vram_request, vram_request_report
 
     request = read_vram_request(model, options, lists_quants=screen.quants)

@@ -19,6 +19,7 @@ import dataclasses
 from collections.abc import Callable
 
 from ..attention import Matrix
+from ..attention.kind import give_one_of, tps
 from ..errors import AttncalcError
 from ..mlp import Mlp
 from ..model import ModelSpec
@@ -62,14 +63,15 @@ class WholeExperts(MlpOfRanks):
         return (Matrix("router", width, self.n_routed, self.n_routed if self.router_bias else 0, "queries"),)
 
     def shard(self, tp: int) -> WholeExperts:
-        if not self.d_ff_shared or self.shared_copies > 1:
+        width = self.d_ff_shared
+        if not width or self.shared_copies > 1:
             return self
-        if self.d_ff_shared % tp:
+        if width % tp:
             raise AttncalcError(
-                f"--tp {int(tp)} does not divide the width of the shared experts, {self.d_ff_shared}",
-                "choose a number that does",
+                f"--tp {int(tp)} does not divide the width of the shared experts, {width}",
+                give_one_of(tps(lambda n: width % n == 0)),
             )
-        return dataclasses.replace(self, d_ff_shared=exact_div(self.d_ff_shared, tp))
+        return dataclasses.replace(self, d_ff_shared=exact_div(width, tp))
 
 
 def divide_experts(model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
@@ -119,7 +121,7 @@ def divide_for_attention(model: ModelSpec, tp: int, ranks: int, *, expert_parall
         if (mlp.n_experts or 0) % tp:
             raise AttncalcError(
                 f"--enable-expert-parallel: --tp {tp} does not divide the {mlp.n_experts} experts",
-                "choose a number that does, as SGLang's --ep-size has to",
+                give_one_of(tps(lambda n: (mlp.n_experts or 0) % n == 0)),
             )
         return _whole_experts(mlp, tp, ranks, shared_ranks=ranks)
 
@@ -202,7 +204,7 @@ def _with_experts(mlp: Mlp, n_experts: int) -> WholeExperts:
 def _divided(width: int, name: str, tp: int, ranks: int) -> int:
     """Return the width that a rank has. Raises AttncalcError if not all devices get the same part."""
     if width % tp:
-        raise AttncalcError(f"--tp {tp} does not divide {name}, {width}", "choose a number that does")
+        raise AttncalcError(f"--tp {tp} does not divide {name}, {width}", give_one_of(tps(lambda n: width % n == 0)))
     return exact_div(width, ranks)
 
 

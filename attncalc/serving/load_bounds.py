@@ -124,7 +124,9 @@ def bounds_of_load(resolved: ResolvedRequest, load: Load) -> LoadBounds:
 
 def _check(resolved: ResolvedRequest, load: Load) -> None:
     if resolved.gpu is None:
-        raise AttncalcError("bounds of time need --gpu", "they are computed from the FLOP/s and bandwidth of a GPU")
+        raise AttncalcError(
+            "bounds of time need --gpu", "give the GPU, as --gpu h100-80gb: its FLOP/s and bandwidth bound the times"
+        )
     if not resolved.model.main.has_cache:
         raise AttncalcError("an encoder has no output tokens", "give a decoder")
     for name in ("requests", "prompt_tokens", "output_tokens"):

@@ -78,7 +78,7 @@ class Traffic(NamedTuple):
             name = "the shortest of --lengths" if self.lengths else "--prompt"
             raise AttncalcError(
                 f"--shared-prefix {count(self.shared_prefix)} is longer than {name}, {count(self._shortest)}",
-                "the prefix is part of every prompt: give a smaller one",
+                f"the prefix is part of every prompt: give --shared-prefix {self._shortest} or less",
             )
         longest = int(self.worst_tokens)
         if longest > context:

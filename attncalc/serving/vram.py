@@ -147,8 +147,9 @@ def smallest(request: FitRequest, gpu: Gpu) -> Need:
         return possible_verdict(on(steps * STEP)) == "fits"
 
     largest = resolve(on(_LARGEST))
-    if largest.refusal:
-        raise AttncalcError(f"{largest.engine.title} does not start: {largest.refusal.reason}", "give a shorter -c")
+    if refusal := largest.refusal:
+        tip = refusal.tip[:1].lower() + refusal.tip[1:]
+        raise AttncalcError(f"{largest.engine.title} does not start: {refusal.reason}", tip)
     if not holds(_LARGEST // STEP):
         most = Deployment(largest).devices[0].layout.max_sequences
         if most is not None and most < largest.workload.batch:

@@ -82,7 +82,8 @@ class Llamacpp(Engine[LlamacppArgs]):
         context = parse_count(tokens, "--context") // slots
         if context == 0:
             raise AttncalcError(
-                f"--context {tokens} is less than a token for each of {slots} slots", "give a larger -c"
+                f"--context {tokens} is less than a token for each of {slots} slots",
+                f"give -c {slots * 1024}, for example",
             )
         return {**size, "context": context}
 
