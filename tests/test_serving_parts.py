@@ -248,7 +248,7 @@ def test_sglangs_devices_divide_evenly(mlp: Mlp, tp: int, ranks: int, whole: boo
             2,
             False,
             "--tp 3 times --dp 2 does not divide the width of an expert, 64",
-            "choose numbers that do, or add --enable-expert-parallel, which divides whole experts",
+            "give --tp 1, 2, 4, 8, 16 or 32, or add --enable-expert-parallel: it divides whole experts",
         ),
         (
             11,

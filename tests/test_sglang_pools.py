@@ -204,10 +204,20 @@ def test_facts_have_the_ratio_that_divides_the_memory() -> None:
 
 
 NOTES: list[tuple[str, list[tuple[int, Any]], dict[str, Any], bool]] = [
-    ("This assumes that pools of SGLang", [(1, MHA)], {}, False),
-    ("This assumes that pools of SGLang", [(1, MHA)], {"engine_version": "v0.5.23"}, False),
-    ("This assumes that pools of SGLang 0.5.22 are those of 0.5.23", [(1, MHA)], {"engine_version": "0.5.22"}, True),
-    ("This assumes that pools of SGLang 0.6.0 are those of 0.5.23", [(1, MHA)], {"engine_version": "0.6.0"}, True),
+    ("The source of SGLang", [(1, MHA)], {}, False),
+    ("The source of SGLang", [(1, MHA)], {"engine_version": "v0.5.23"}, False),
+    (
+        "The source of SGLang 0.5.22 was not read: its pools are assumed to be those of 0.5.23",
+        [(1, MHA)],
+        {"engine_version": "0.5.22"},
+        True,
+    ),
+    (
+        "The source of SGLang 0.6.0 was not read: its pools are assumed to be those of 0.5.23",
+        [(1, MHA)],
+        {"engine_version": "0.6.0"},
+        True,
+    ),
     ("SGLang's default is pages of 1 token", [(1, MHA)], {}, True),
     ("SGLang's default is pages of 1 token", [(1, MHA)], {"block_size": 1}, False),
     ("SGLang's default is pages of 1 token", [(1, DSA)], {}, False),

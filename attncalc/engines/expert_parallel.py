@@ -211,8 +211,9 @@ def _divided(width: int, name: str, tp: int, ranks: int) -> int:
 def _parts_of_experts(mlp: Mlp, tp: int, dp: int) -> Mlp:
     """Return the mixture with each expert's width divided over the data-parallel ranks; `shard` divides it by tp."""
     if mlp.d_ff % (tp * dp):
+        possible = give_one_of(tps(lambda n: mlp.d_ff % (n * dp) == 0) or [1])
         raise AttncalcError(
             f"--tp {tp} times --dp {dp} does not divide the width of an expert, {mlp.d_ff}",
-            "choose numbers that do, or add --enable-expert-parallel, which divides whole experts",
+            f"{possible}, or add --enable-expert-parallel: it divides whole experts",
         )
     return _of_ranks(mlp, dp, 1, d_ff=exact_div(mlp.d_ff, dp))

@@ -86,8 +86,8 @@ TERMS = {
     "mla": Term(
         "Multi-head latent attention (MLA)",
         ("latent", "multi-head-latent-attention", "deepseek-attention"),
-        "The cache has one latent vector per token, from which the keys and values of all heads are computed, and a "
-        "rotary key that all heads share. There is no 2: one vector stands for keys and values.",
+        "The cache has one latent vector and one rotary key per token, for all heads. The keys and values of each head "
+        "are computed from the latent. There is no 2: one vector stands for keys and values.",
         ("L * B * T * (kv_lora_rank + d_rope) * bytes",),
         (
             "Values per token and layer, with a latent of 12 and a rotary key of 4:",

@@ -28,15 +28,14 @@ def _rows_of(name: str) -> dict[str, FigureRow]:
         f"{name}_tokens_per_gib": ratio_row(f"tokens per GiB {where}", f"tokens in a GiB {where}", null, unit=TOKENS),
         f"{name}_load_time": ratio_row(
             f"loading one request from {_TITLES[name]}",
-            f"the time in which the cache of one request that is {where} is loaded to the GPUs",
+            f"the time to load the cache of one request, {where}, to the GPUs",
             null,
             unit=SECONDS,
         ),
         f"{name}_faster_from": FigureRow(
             f"loading from {_TITLES[name]} beats prefilling from",
             TOKENS,
-            f"the tokens of a prompt from which loading its cache that is {where} takes less time than its prefill at "
-            "the GPU's peak",
+            f"the tokens of a prompt from which loading its cache, {where}, beats a prefill at the GPU's peak",
             f"{null}, {_NEVER}",
         ),
     }

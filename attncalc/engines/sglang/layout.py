@@ -133,7 +133,7 @@ def _notes(
     specs: Sequence[LayerCacheSpec], pools: ModelPools, args: SglangArgs, states: StatePool | None
 ) -> Iterator[str]:
     if not args.version.source_was_read:
-        yield f"This assumes that pools of SGLang {args.version.name} are those of {VERSION}, whose source was read."
+        yield f"The source of SGLang {args.version.name} was not read: its pools are assumed to be those of {VERSION}."
     if args.block_size is None and not pools.indexer:
         yield "SGLang's default is pages of 1 token; some attention backends use 64 or 128: set --block-size for those."
     yield from _window_notes(specs, pools, args)

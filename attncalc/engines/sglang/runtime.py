@@ -79,8 +79,8 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
     if for_aiter:
         notes.append(
             "SGLang multiplies --mem-fraction-static by 0.85 if AITER computes attention, AMD's default, and the "
-            "context is longer than 8,192 tokens. --attention-backend triton keeps the share; so does "
-            "SGLANG_AITER_HONOR_EXPLICIT_MEM_FRACTION=1 from September 2026 on, which is for weights that need it."
+            "context is longer than 8,192 tokens. --attention-backend triton keeps the share. For weights that "
+            "need it, so does SGLANG_AITER_HONOR_EXPLICIT_MEM_FRACTION=1 from September 2026 on."
         )
     if needed > room:
         notes.append(
