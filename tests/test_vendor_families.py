@@ -628,6 +628,11 @@ def test_deepseek_v4_1_is_not_read_as_deepseek_v4() -> None:
     config = {**CONFIGS["deepseek-v4-flash-fp8"], "model_type": "deepseek_v41"}
     with pytest.raises(AttncalcError, match="keys of a few source layers"):
         spec_of(config)
+    for name in ("deepseek-v4.1", "DeepSeek-V4.1-Flash"):
+        with pytest.raises(AttncalcError, match="keys of a few source layers"):
+            load(name)
+    with pytest.raises(AttncalcError, match="no preset named"):
+        load("deepseek-v4.12")
 
 
 def test_multi_token_prediction_with_its_own_file_is_one_sparse_layer() -> None:

@@ -310,6 +310,11 @@ def _repository_source(model: str) -> Source:
             "an address looks like https://huggingface.co/org/name; fetch other files, and give their path",
         )
     if repository is None:
+        from .huggingface import unsupported_model_types
+
+        name = model.lower().replace(".", "").replace("-", "_")
+        if reasons := [why for of, why in unsupported_model_types().items() if f"{name}_".startswith(f"{of}_")]:
+            raise NoSuchModelError(f"'{truncate(model)}' is not supported: {reasons[-1]}", _TIP)
         raise NoSuchModelError(f"no preset named '{truncate(model)}', and no such file", f"{hint(model)}{_TIP}")
     preset = preset_of(repository.name) if (repository.revision, repository.file) == (MAIN, "") else None
     if preset is not None:
