@@ -123,7 +123,7 @@ class GpuOptions(TypedDict, total=False):
         Count | None,
         Option(
             "--gpus",
-            also=("--num-gpus", "--n-gpus", "--ngpus", "--nproc-per-node", "--world-size"),
+            also=("--num-gpus", "--n-gpus", "--ngpus", "--nproc-per-node", "--num-processes", "--world-size"),
             parse=COUNT,
             common=True,
             help="Number of GPUs. Default: those of one copy, tp * pp * cp.",

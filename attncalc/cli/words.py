@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from ..config.gpus import gpu_names, gpus_of
@@ -30,6 +31,7 @@ _PATTERNS = {
     "model": r"[\w.-]+/[\w.-]+|\.{0,2}/\S+|\S+\.(?:gguf|json|yaml)",
 }
 """{kind of word: its pattern}, beside those that a table knows."""
+_FILES = (".json", ".yaml", ".yml")
 _PROGRAM = r"(?i).*(launch|serve|chat|generat|build).*"
 _GLUE = frozenset(("of", "is", "at", "in", "to", "a", "an", "as", "with"))
 """Words between an idea and its value: 'a batch of 8'."""
@@ -109,7 +111,7 @@ class Words:
         """Return what the arguments are, in order."""
         items: list[Item] = []
         bare: list[str] = []
-        rest = [*reversed([part for word in _without_python(args) for part in _recipe(word)])]
+        rest = [*reversed([part for word in _with_magnitudes(_without_python(args)) for part in _recipe(word)])]
         while rest:
             word = rest.pop()
             if not _OPTION.match(word):
@@ -172,7 +174,7 @@ class Words:
         if idea.takes:
             takes = idea.takes == "VALUE" or kind in PLACEHOLDERS[idea.takes]
         elif idea.means:
-            takes = kind == "unknown" and "presets" in idea.means
+            takes = (kind == "unknown" and "presets" in idea.means) or value.endswith(_FILES)
         else:
             takes = is_known or kind not in ("idea", "option")
         return Item("idea", name, name, idea, value if takes and value else None, is_guess=True)
@@ -232,7 +234,9 @@ class Words:
         elif bits:
             item = Item("dtype", {"16": "bf16", "32": "fp32"}.get(bits[1], f"int{bits[1]}"), joined)
         elif len(text) == 1:
-            item = self._of_pair(joined) or (Item("model", joined, joined) if kind else _of_word(joined))
+            is_absent = joined.endswith(_FILES) and not Path(joined).exists()  # the configuration of another tool
+            is_model = kind is not None and not is_absent
+            item = self._of_pair(joined) or (Item("model", joined, joined) if is_model else _of_word(joined))
         return item
 
     def _of_pair(self, word: str) -> Item | None:
@@ -249,21 +253,23 @@ class Words:
 
     def _guessed(self, word: str, *, is_first: bool) -> Item:
         """Return what a word that is spelled wrong probably is."""
-        known = [*("-".join(phrase) for phrase in self._phrases), *preset_names(), *gpu_names()]
+        size = re.search(r"\d+(?:\.\d+)?[bB]\b", word)
+        models = of_size(size[0]) if size else preset_names()
+        known = [*("-".join(phrase) for phrase in self._phrases), *models, *gpu_names()]
         close = difflib.get_close_matches(word.lower(), known if len(word) > 2 else (), 1, 0.75)
         close = close or difflib.get_close_matches(word.lower(), self.commands if is_first else (), 1, 0.6)
-        found = self._of_phrase(close) if close else self._of_program(word) if is_first else None
+        found = self._of_phrase(close) if close else self._of_program(word, is_first=is_first)
         return found._replace(typed=word, is_guess=True) if found else Item("unknown", word, word, is_guess=True)
 
-    def _of_program(self, name: str) -> Item | None:
+    def _of_program(self, name: str, *, is_first: bool) -> Item | None:
         """Return what a program does, by its name: 'pretrain_gpt.py', 'estimate_zero3_model_states_mem_needs'."""
         parts = re.split(r"[^A-Za-z0-9]+", name)
         ideas = [self._phrases[(part.lower(),)] for part in parts if (part.lower(),) in self._phrases]
         serving = [self._phrases[("serve",)]] if re.fullmatch(_PROGRAM, name) else []
         ideas = [*(one for one in ideas if one.means.startswith("train")), *serving, *ideas]
-        idea = ideas[0] if ideas else None
-        is_program = idea is not None or re.search(r"\w[-_.]\w", name)
-        return Item("idea" if idea else "filler", name, name, idea) if is_program else None
+        if ideas and (is_first or "_" in name):
+            return Item("idea", name, name, ideas[0])
+        return Item("filler", name, name) if is_first and re.search(r"\w[-_.]\w", name) else None
 
 
 def _without_python(args: Sequence[str]) -> Sequence[str]:
@@ -272,11 +278,23 @@ def _without_python(args: Sequence[str]) -> Sequence[str]:
     return args[len(match[0].split()) :] if match else args
 
 
+def _with_magnitudes(args: Sequence[str]) -> list[str]:
+    """Return the arguments with '1T' for '1 trillion'."""
+    found: list[str] = []
+    for word in args:
+        magnitude = {"billion": "B", "trillion": "T"}.get(word.lower())
+        if magnitude and found and re.fullmatch(r"\d+(?:\.\d+)?", found[-1]):
+            found[-1] += magnitude
+        else:
+            found.append(word)
+    return found
+
+
 def _recipe(word: str) -> list[str]:
     """Return the model and the method in the name of a recipe of torchtune: 'llama3_1/8B_lora_single_device'."""
     match = re.fullmatch(r"(?i)([^/]+/\d+(?:_\d)?B)_(\w+)", word)
     known = match and preset_of(match[1])
-    return [match[1], *re.findall(r"q?lora|dora|full", match[2])] if match and known else [word]
+    return [match[1], *re.findall(r"q?lora|dora", match[2])] if match and known else [word]
 
 
 def _without_suffix(name: str) -> str:

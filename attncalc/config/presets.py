@@ -239,7 +239,10 @@ def hint(name: str) -> str:
     several = of_size(name) if re.fullmatch(_SIZE, name) else sorted(_spelled(name), key=_by_size)
     if len(several) > 1:
         return f"which one: {', '.join(several)}? "
-    return f"did you mean '{several[0]}'? " if several else did_you_mean(name, preset_names())
+    if several or not (size := re.search(_SIZE, name)):
+        return f"did you mean '{several[0]}'? " if several else did_you_mean(name, preset_names())
+    others = sorted(_spelled(name[: size.start()]), key=_by_size)  # no llama3.2-3b for llama-2-13b
+    return did_you_mean(name, of_size(size[0])) or (f"which one: {', '.join(others)}? " if others else "")
 
 
 def _spelled(name: str) -> set[str]:

@@ -88,7 +88,7 @@ def _algorithm_words(name: str) -> tuple[str, ...]:
 WORDS = LaunchWords(
     example="python -m sglang.launch_server --model-path MODEL",
     program=re.compile(
-        r"(?:.*/)?sglang serve|-m sglang\.launch_server|(?:.*/)?sglang:(?:v(?P<version>\d+(?:\.\d+)+))?\S*"
+        r"(?:.*/)?sglang serve|(?:-m )?sglang\.launch_server|(?:.*/)?sglang:(?:v(?P<version>\d+(?:\.\d+)+))?\S*"
     ),
     models=("--model-path", "--model"),
     names={

@@ -143,7 +143,8 @@ def _read_quantization(method: str) -> tuple[str, ...]:
 WORDS = LaunchWords(
     example="vllm serve MODEL",
     program=re.compile(
-        r"(?:.*/)?vllm serve|-m vllm\.entrypoints\.\S+|(?:.*/)?vllm-openai\S*?(?::v?(?P<version>\d+(?:\.\d+)+)?\S*)?"
+        r"(?:.*/)?vllm serve|(?:-m )?vllm\.entrypoints\.\S+"
+        r"|(?:.*/)?vllm-openai\S*?(?::v?(?P<version>\d+(?:\.\d+)+)?\S*)?"
     ),
     models=("--model",),
     names={
