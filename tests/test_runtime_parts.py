@@ -404,15 +404,18 @@ def test_a_freed_block_may_count_once_more_from_0_27_to_0_30() -> None:
     """The compiler's copy of the embedding, 2 GB; without a compiler, half of the largest step."""
     wide, size = model(vocab_size=10**7), (10**7 + N) * D * 2
     few: dict[str, Any] = {"limits": Limits(N, 1), "max_num_seqs": 1}
-    for version, dtype_, expected, most in (
-        ("0.26.0", "int4", 1, 1),
-        ("0.27.0", "bf16", 1, 2),
-        ("0.27.0", "int4", 2, 2),
-        ("0.30.0", "int4", 2, 2),
-        ("0.31.0", "int4", 1, 1),
+    for version, dtype_, capability, expected, most in (
+        ("0.26.0", "int4", (12, 0), 1, 1),
+        ("0.27.0", "bf16", (12, 0), 1, 2),
+        ("0.27.0", "int4", (12, 0), 2, 2),
+        ("0.27.0", "int4", (8, 9), 1, 2),
+        ("0.27.0", "int4", None, 1, 2),
+        ("0.30.0", "int4", (12, 0), 2, 2),
+        ("0.31.0", "int4", (12, 0), 1, 1),
     ):
-        found = parts(vllm(wide, engine_version=version, weights_dtype=dtype_, **few))["activations"]
-        assert found[1:] == (expected * size, most * size + GIB // 20), (version, dtype_)
+        device = dataclasses.replace(DEVICE, compute_capability=capability)
+        found = parts(vllm(wide, engine_version=version, weights_dtype=dtype_, gpu=device, **few))["activations"]
+        assert found[1:] == (expected * size, most * size + GIB // 20), (version, dtype_, capability)
     eager: dict[str, Any] = {"enforce_eager": True, **few}
     old, new = (parts(vllm(wide, engine_version=v, **eager))["activations"] for v in ("0.26.0", "0.27.0"))
     assert (new[1], new[2] - old[2]) == (old[1], old[1] // 2)

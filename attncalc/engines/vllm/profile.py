@@ -18,7 +18,7 @@ from ..estimate import attention_width
 from ..runtime import RuntimeFacts, RuntimePart, Term
 from .options import VllmArgs
 
-HOPPER = (9, 0)
+HOPPER, BLACKWELL = (9, 0), (12, 0)
 RUNS = "84 controlled starts on an H100"
 _SOURCE = "v1/worker/gpu_model_runner.py, profile_run"
 UNQUANTIZED = ("bf16", "fp16", "fp32")
@@ -219,9 +219,11 @@ class Profile:
     def _copies(self) -> int:
         """How often the compiler's copy of the embedding counts: twice if a small tensor pins the freed block.
 
-        From 0.27 to 0.30 it counts twice with weights in int4 (four of four logs), once in bf16 (one log).
+        From 0.27 to 0.30 it counts twice with weights in int4 on an RTX 5090 (two logs), once with int4 on four other
+        GPUs (seven logs) and in bf16 (one log).
         """
-        return 2 if self._version.splits_workspaces and self.facts.weights_dtype == "int4" else 1
+        is_blackwell = (self.facts.gpu.compute_capability or HOPPER) >= BLACKWELL
+        return 2 if self._version.splits_workspaces and self.facts.weights_dtype == "int4" and is_blackwell else 1
 
     @property
     def _matmul_workspace(self) -> Quantity:
