@@ -104,6 +104,22 @@ def test_a_fifth_set_is_predicted() -> None:
     assert median(found.high - found.low for found, _ in predictions) < 2
 
 
+def test_a_sixth_set_is_predicted() -> None:
+    """15 of vLLM and SGLang. Outside are an image of SGLang for one model, and a model whose file was another's."""
+    rows = [row for row in ROWS if row["group"] == "fresh-6" and "kv_memory" in row["logged"]]
+    outside = {row["id"]: predict(row) for row in rows if not _is_in(predict(row), logged_size(row))}
+    counted = [abs(predict(row).kv_memory - logged_size(row)) for row in rows if not row.get("doubtful")]
+    assert len(counted) == 15
+    assert median(counted) < 0.6
+    assert {row["id"] for row in rows if not row.get("doubtful")} & set(outside) <= {
+        "sixth-06-deepseek-v4-flash-fp8-4xh200",
+        "sixth-57-mimo-v2.6-flash-8xh100",
+    }
+    awq = [row for row in rows if "awq" in row["id"]]
+    assert len(awq) == 5
+    assert max(abs(predict(row).kv_memory - logged_size(row)) for row in awq) < 0.15
+
+
 def _is_in(found: Prediction, size: float) -> bool:
     return found.low - ROUNDING <= size <= found.high + ROUNDING
 
