@@ -9,8 +9,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -35,6 +37,7 @@ from schemas import check_answer  # noqa: E402
 from attncalc import tracing  # noqa: E402
 from attncalc.cli import run  # noqa: E402
 from attncalc.config.folder import LocalFile  # noqa: E402
+from attncalc.errors import CannotCheckError  # noqa: E402
 
 tracing.CHECKED = True
 
@@ -117,6 +120,18 @@ def on_box() -> Iterator[Callable[..., Any]]:
 
     with contextlib.ExitStack() as stack:
         yield lambda box: stack.enter_context(stand_in(box))
+
+
+@pytest.fixture(scope="session")
+def transformers() -> ModuleType:
+    """Return the package; a test that needs it is skipped where it is missing, or too old."""
+    from attncalc.verify import need_transformers
+
+    try:
+        need_transformers()
+    except CannotCheckError as error:
+        pytest.skip(error.message)
+    return import_module("transformers")
 
 
 @pytest.fixture

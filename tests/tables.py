@@ -21,16 +21,22 @@ def each(names: str | tuple[str, ...], rows: Iterable[Any], ids: Iterable[object
 
     A case costs milliseconds of fixtures and a line of a report; a row costs only its check.
     Each row has a monkeypatch and a tmp_path of its own. A row cannot skip, and an empty table fails.
+    A generator of rows runs when the test does, not in every process that only collects it.
     """
     wanted = (names,) if isinstance(names, str) else names
-    table = [_row(row, wanted) for row in rows]
-    for number, name in enumerate(ids):
-        table[number] = (str(name), table[number][1])
+
+    @functools.cache
+    def read_table() -> list[tuple[str, dict[str, Any]]]:
+        table = [_row(row, wanted) for row in rows]
+        for number, name in enumerate(ids):
+            table[number] = (str(name), table[number][1])
+        return table
 
     def decorate(check: Check) -> Check:
         @functools.wraps(check)
         def test(**fixtures: Any) -> None:
             __tracebackhide__ = True
+            table = read_table()
             assert table, "the table is empty"
             failed: dict[str, BaseException] = {}
             for number, (name, values) in enumerate(table):

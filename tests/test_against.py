@@ -17,8 +17,6 @@ from attncalc import Grouped, Latent
 from attncalc.attention import Sliding
 from attncalc.attention.mamba import Mamba
 from attncalc.config import load
-from attncalc.errors import CannotCheckError
-from attncalc.verify import need_transformers
 
 Patch = pytest.MonkeyPatch
 LLAMA = {
@@ -211,16 +209,7 @@ CONFIGS = {
 }
 
 
-def missing() -> str:
-    """Return why transformers cannot be used here; '' if it can."""
-    try:
-        need_transformers()
-    except CannotCheckError as error:
-        return error.message
-    return ""
-
-
-needs_transformers = pytest.mark.skipif(bool(missing()), reason=missing())
+needs_transformers = pytest.mark.usefixtures("transformers")
 
 
 def saved(config: dict[str, Any], folder: Path) -> str:

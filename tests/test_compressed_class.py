@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
-import pytest
 from tables import each
 
 from attncalc import Workload, kv_cache
 from attncalc.config.build import build_model
 from attncalc.config.huggingface import convert_config
-from attncalc.errors import CannotCheckError
-from attncalc.verify import need_torch, need_transformers
+from attncalc.verify import need_torch
 
 need_torch()
 import torch  # noqa: E402
@@ -46,22 +45,17 @@ def cache_tensors(layer: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 @each("passes", [(8,), (8, 1, 1), (130,), (126, 1, 1, 1)])
-def test_the_class_caches_as_many_bytes(passes: tuple[int, ...]) -> None:
+def test_the_class_caches_as_many_bytes(transformers: ModuleType, passes: tuple[int, ...]) -> None:
     """Keys and values of a layer with pools are one tensor. Their sum over all attributes has it twice.
 
     With 8 tokens: 3 x 8 x 16 keys, of which the layer without pools has a copy as values; 2 pools of 16 and of 8 with
     the last pool's 4 keys and gates each; 8 keys and gates to pool by 128:
     (4 x 128 + 2 x 24 + 2 x 4 x 24 + 2 x 128) x 4 B = 4,032 B.
     """
-    try:
-        need_transformers()
-    except CannotCheckError as error:
-        pytest.skip(error.message)
-    from transformers import DeepseekV4Config, DeepseekV4ForCausalLM, DynamicCache
-
-    config = DeepseekV4Config(**CONFIG)
+    config = transformers.DeepseekV4Config(**CONFIG)
     torch.manual_seed(0)
-    model, cache = DeepseekV4ForCausalLM(config).eval().float(), DynamicCache(config=config)
+    model = transformers.DeepseekV4ForCausalLM(config).eval().float()
+    cache = transformers.DynamicCache(config=config)
     with torch.no_grad():
         for tokens in passes:
             model(torch.zeros((1, tokens), dtype=torch.long), past_key_values=cache, use_cache=True)

@@ -48,7 +48,7 @@ def fit_figures(model: ModelSpec, engine: str) -> tuple[Figure, ...]:
         return ()
 
 
-@each("model", list(hybrids()))
+@each("model", hybrids())
 def test_formula_and_symbols_in_json_give_the_value(model: ModelSpec) -> None:
     figures = [figure for engine in ENGINES for figure in fit_figures(model, engine)]
     for figure in figures:

@@ -18,8 +18,6 @@ from tables import each
 
 from attncalc.plot.chart import Bar, Bars, Chart, Lines, Picture, Series
 from attncalc.plot.picture import render
-from attncalc.plot.picture.canvas import Ruler
-from attncalc.plot.picture.stack import _any_touch, _names
 from attncalc.plot.scale import Axis
 from attncalc.report.bar import Bar as MemoryBar
 from attncalc.report.characters import printable
@@ -114,6 +112,9 @@ _SHARE = st.floats(0, 1)
 @given(st.sampled_from([8, 24, 80, 192]), _SHARE, _SHARE, _SHARE, _SHARE)
 def test_names_of_a_memory_do_not_cross(gib: int, used: float, weights: float, low: float, high: float) -> None:
     """Neither a name nor the line to it crosses another name."""
+    from attncalc.plot.picture.canvas import Ruler
+    from attncalc.plot.picture.stack import _any_touch, _names
+
     memory = gib * 2**30
     usable, held, least = int(memory * (1 + used) / 2), int(memory * weights * 1.5), int(memory * low**3 / 10)
     most = least + int(memory * high**2 / 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,8 +14,7 @@ from attncalc.attention.mamba import Mamba, Mamba2
 from attncalc.attention.rglru import RgLru
 from attncalc.attention.rwkv import Rwkv
 from attncalc.attention.xlstm import MLstm
-from attncalc.errors import CannotCheckError
-from attncalc.verify import need_torch, need_transformers
+from attncalc.verify import need_torch
 
 need_torch()
 import torch  # noqa: E402
@@ -27,16 +27,10 @@ D, TOKENS = 64, 12
 
 
 @pytest.fixture(autouse=True)
-def transformers() -> Iterator[Any]:
-    try:
-        need_transformers()
-    except CannotCheckError as error:
-        pytest.skip(error.message)
-    import transformers
-
+def seeded(transformers: ModuleType) -> Iterator[None]:
     torch.manual_seed(0)
     with torch.no_grad():
-        yield transformers
+        yield
 
 
 def hf_module(path: str, config: Any) -> nn.Module:
