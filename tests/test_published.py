@@ -16,7 +16,7 @@ from attncalc import Workload, load
 from attncalc.config.gpus import gpu
 from attncalc.serving.load_bounds import Load
 from attncalc.serving.plan_space import Space, Split, splits
-from attncalc.serving.published import class_of, published_floor, published_range
+from attncalc.serving.published import class_of, published_range
 from attncalc.serving.request import FitRequest, resolve
 
 RECIPES = [
@@ -84,7 +84,7 @@ def test_a_class_is_that_of_one_copy(requests: int, split: dict[str, int], named
     assert str(class_of(resolved, load_of)) == named
     found = published_range(resolved, load_of)
     assert found is not None
-    assert 0 < found.low < found.quartiles[1] < found.high <= 1
+    assert 0 < found.low < found.high <= 1
     assert found.runs >= 5
     assert found.sources
 
@@ -92,7 +92,6 @@ def test_a_class_is_that_of_one_copy(requests: int, split: dict[str, int], named
 def test_classes_with_few_runs_have_no_range() -> None:
     request = FitRequest(load("llama3.1-70b"), Workload.decode(1, 2048), gpu=gpu("h200"), gpus=4, tp=4)
     assert published_range(resolve(request), Load(64, 1024, 1024)) is None
-    assert published_floor().step[0] < published_floor().step[1]
 
 
 @each(("name", "command", "verdict"), RECIPES)

@@ -3,8 +3,8 @@
     python tools/serving_classes.py          (writes it)
     python tools/serving_classes.py --check  (fails if it is not up to date)
 
-A class has the quartiles of measured / planned tokens/s. Its range is from 10 to 90 %, widened by one factor for all
-classes: runs of another publisher differ more than those of one do. Each run is compared with the range of its class
+A class has a range of measured / planned tokens/s: from 10 to 90 %, widened by one factor for all classes, since runs
+of another publisher differ more than those of one do. Each run is compared with the range of its class
 from all other publishers, and the factor is that which 80 % of the runs need.
 """
 
@@ -69,11 +69,11 @@ def widening(classes: Classes) -> float:
 
 
 def derived(runs: Sequence[Measurement]) -> dict[str, Any]:
-    """Return the table of classes and the floor of small loads."""
+    """Return the table of classes."""
     classes = by_class(runs)
     factor = widening(classes)
     table = [row(of, members, factor) for of, members in sorted(classes.items()) if len(members) >= FEWEST]
-    return {"widened_by": round(factor, 2), "classes": table, "floor": floor(runs)}
+    return {"widened_by": round(factor, 2), "classes": table}
 
 
 def row(of: ServingClass, members: Sequence[Measurement], factor: float) -> dict[str, Any]:
@@ -84,25 +84,7 @@ def row(of: ServingClass, members: Sequence[Measurement], factor: float) -> dict
         "runs": len(members),
         "low": round(quantile(ratios, 0.1) / factor, 3),
         "high": round(min(1.0, quantile(ratios, 0.9) * factor), 3),
-        "quartiles": [round(quantile(ratios, share), 3) for share in (0.25, 0.5, 0.75)],
         "sources": sorted({source(run) for run in members}),
-    }
-
-
-def floor(runs: Iterable[Measurement]) -> dict[str, Any]:
-    """Return the 10 to 90 % of seconds per layer and step, and to the first token, of small loads on several GPUs."""
-    small = [
-        run
-        for run in runs
-        if run.load.requests <= 8 and run.load.prompt_tokens <= 1024 and run.resolved.devices > 1
-        and run.row.get("tpot_s") and run.row["engine"] != "llamacpp"
-    ]  # fmt: skip
-    steps = [run.row["tpot_s"] / run.resolved.request.model.main.n_layers for run in small]
-    first = [run.row["ttft_s"] for run in small if run.row.get("ttft_s")]
-    return {
-        "step": [round(quantile(steps, share), 6) for share in (0.1, 0.9)],
-        "ttft": [round(quantile(first, share), 3) for share in (0.1, 0.9)],
-        "runs": len(small),
     }
 
 

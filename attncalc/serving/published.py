@@ -42,7 +42,6 @@ class PublishedRange(NamedTuple):
         of: The class.
         low: Below most runs. Expected tokens/s are from `low` to `high` times the planning figure.
         high: Above most runs.
-        quartiles: The first quartile, the median and the third quartile.
         runs: Their number.
         sources: The repositories and pages that published them.
     """
@@ -50,23 +49,8 @@ class PublishedRange(NamedTuple):
     of: ServingClass
     low: float
     high: float
-    quartiles: tuple[float, float, float]
     runs: int
     sources: tuple[str, ...]
-
-
-class Floor(NamedTuple):
-    """What up to 8 requests on several GPUs take at least in published runs, however small the model: 10 to 90 %.
-
-    Attributes:
-        step: Seconds per layer of a decode step, from the first of both numbers to the second.
-        ttft: Seconds to the first token of a prompt of up to 1,024 tokens.
-        runs: Number of runs.
-    """
-
-    step: tuple[float, float]
-    ttft: tuple[float, float]
-    runs: int
 
 
 def class_of(resolved: ResolvedRequest, load: Load) -> ServingClass:
@@ -80,21 +64,14 @@ def class_of(resolved: ResolvedRequest, load: Load) -> ServingClass:
 
 def published_range(resolved: ResolvedRequest, load: Load) -> PublishedRange | None:
     """Return what published runs of the load's class reach; None if there are too few."""
-    return _table()[0].get(class_of(resolved, load))
-
-
-def published_floor() -> Floor:
-    """Return the floor of published runs with few requests."""
-    return _table()[1]
+    return _table().get(class_of(resolved, load))
 
 
 @cache
-def _table() -> tuple[dict[ServingClass, PublishedRange], Floor]:
+def _table() -> dict[ServingClass, PublishedRange]:
     found = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
     ranges = {}
     for row in found["classes"]:
         of = ServingClass(row["model"], row["load"], row["gpus"])
-        numbers = tuple(row["quartiles"])
-        ranges[of] = PublishedRange(of, row["low"], row["high"], numbers, row["runs"], tuple(row["sources"]))
-    floor = found["floor"]
-    return ranges, Floor(tuple(floor["step"]), tuple(floor["ttft"]), floor["runs"])
+        ranges[of] = PublishedRange(of, row["low"], row["high"], row["runs"], tuple(row["sources"]))
+    return ranges
