@@ -134,11 +134,6 @@ def kv_cache(model: ModelSpec, workload: Workload, *, engine_name: str = "ideal"
     return KVCache(*symbolic(model, workload), per_layer_engine(engine_name), cache_dtype(model, workload))
 
 
-def cache_bytes(model: ModelSpec, workload: Workload, engine: PerLayerEngine[Any]) -> Quantity:
-    """Return the bytes of the whole cache as `engine` counts them."""
-    return KVCache(*symbolic(model, workload), engine, cache_dtype(model, workload)).total
-
-
 def layer_cache_specs(model: ModelSpec) -> tuple[LayerCacheSpec, ...]:
     """Return what the layers of `model` cache on one device, in order, with ints or symbols as `model` has them."""
     return tuple(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..attention import CacheSpec
-from ..cost.cache import cache_bytes
-from ..cost.common import cache_dtype
+from ..cost.cache import KVCache
+from ..cost.common import cache_dtype, symbolic
 from ..engines.engine import PerLayerEngine
 from ..engines.ideal import ENGINE as IDEAL
 from ..model import ModelSpec
@@ -100,7 +100,8 @@ def cache_read(model: ModelSpec, workload: Workload, config: ServingConfig = ONE
     """
     if not model.main.has_cache:
         return Quantity(0)
-    whole, unread = cache_bytes(model, workload, _ConfiguredEngine(config)), 0
+    whole = KVCache(*symbolic(model, workload), _ConfiguredEngine(config), cache_dtype(model, workload)).total
+    unread = 0
     if workload.phase == "decode":
         unread = _unread(model, workload, config)
     if not unread:
