@@ -189,6 +189,13 @@ def test_loss_parallel_holds_the_probabilities_too(sequence_parallel: bool, grad
     assert temporary == 1024 * 128256 // 2 * 4 * gradients
 
 
+def test_megatrons_loss_is_computed_in_place() -> None:
+    run = run_of("llama3-8b", 1, 1024, dtype="bf16", gpus=2, tp=2)
+    loss = next(moment for moment in most_loaded(run).moments if moment.name == "backward pass of the loss")
+    held = sum(int(held.size) for held in loss.held if held.name in ("logits", "temporary"))
+    assert held == 1024 * 128256 // 2 * (4 + 2)
+
+
 def test_fsdp_and_freed_logits_take_memory_that_is_not_allocated_at_the_peak() -> None:
     run = run_of("llama3-8b", 1, 8192, "full", dtype="bf16", gpus=8, zero=3, master_weights=False, grad_dtype="fp32")
     budget = most_loaded(run, plain=True)

@@ -148,7 +148,8 @@ def _cached(run: Training, model: ModelSpec, held: States, saved: StageSaved, pe
     """
     size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
     logits: int = 0
-    if peak.name == LOSS and run.loss == "full" and not run.hold_logits and dtype(run.dtype).bits == 16:
+    is_cast = run.loss == "full" and dtype(run.dtype).bits == 16 and not _is_megatron(run)
+    if peak.name == LOSS and is_cast and not run.hold_logits:
         logits = saved.tokens * (model.vocab_size or 0) * size
     if not _reduces_layers(run):
         return Cached(logits)
@@ -281,6 +282,11 @@ class _Moments:
             yield self._moment(f"{where} first layer{of}", of_first, buffers.first)
 
 
+def _is_megatron(run: Training) -> bool:
+    """Return whether a tensor-parallel run is Megatron's, and not one of torch's FSDP."""
+    return run.tp > 1 and not run.is_fsdp
+
+
 def _is_tied(model: ModelSpec) -> bool:
     return bool(model.head and model.head.tied)
 
@@ -325,10 +331,12 @@ def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...
 
     transformers (loss/loss_utils.py) converts logits to fp32. torch saves the log-probabilities, and computes two
     gradients of that size: of the log-probabilities, and of the logits. loss_parallel, which torchtitan has with
-    sequence parallelism, has one more (`grad_input + torch.exp(x)` in torch/distributed/tensor/parallel/loss.py). When
-    compiled, the loss saves the logits as they are, and computes one gradient. In chunks, each chunk's logits stay in
-    the dtype of the activations. A fused loss computes the gradients of its input and of the head with the loss, and
-    stores logits of one chunk only (Liger-Kernel, ops/fused_linear_cross_entropy.py).
+    sequence parallelism, has one more (`grad_input + torch.exp(x)` in torch/distributed/tensor/parallel/loss.py).
+    Megatron turns one copy in fp32 into probabilities and then into their gradient, in place, and casts that
+    (megatron/core/tensor_parallel/cross_entropy.py). When compiled, the loss saves the logits as they are, and
+    computes one gradient. In chunks, each chunk's logits stay in the dtype of the activations. A fused loss computes
+    the gradients of its input and of the head with the loss, and stores logits of one chunk only (Liger-Kernel,
+    ops/fused_linear_cross_entropy.py).
     """
     vocabulary = model.vocab_size or 0
     logits = saved.tokens * vocabulary
@@ -341,6 +349,12 @@ def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...
         return (
             Held("logits", "logits", quantity(logits * size)),
             Held("temporary", "gradient of the logits", quantity(logits * size)),
+        )
+    if run.loss == "full" and _is_megatron(run):
+        cast = logits * size if dtype(run.dtype).bits == 16 else 0
+        return (
+            Held("logits", "probabilities in fp32, or their gradient", quantity(logits * fp32)),
+            Held("temporary", "gradient of the logits", quantity(cast)),
         )
     if run.loss == "full":
         return (
