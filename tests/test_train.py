@@ -488,3 +488,49 @@ def test_changes_that_keep_the_result_are_combined_before_sequences_get_shorter(
     )
     assert found[0].flag == "--loss fused --recompute full"
     assert found[1].flag.startswith("-c ")
+
+
+def held_at(run: Training, moment: str) -> list[tuple[str, int]]:
+    """Return what is held at a moment besides the states: names and bytes."""
+    moments = stage_budget(run, run.stages[0], plain=True).moments
+    (found,) = (m.held for m in moments if m.name == moment)
+    return [(held.name, int(held.size)) for held in found]
+
+
+def test_a_pipelines_first_stage_keeps_a_micro_batch_per_stage() -> None:
+    one, four = (
+        stage_budget(run, run.stages[0])
+        for run in (run_of("llama3-70b", gpus=4, pp=4, gradient_accumulation=n) for n in (1, 4))
+    )
+    assert four.activations == {part: 4 * size for part, size in one.activations.items()}
+
+
+def test_a_fused_loss_has_the_logits_of_one_chunk() -> None:
+    # Liger-Kernel: 128,256 / 4,096 = 31.3, so 32 chunks; 4,096 / 32 = 128 tokens, a power of two
+    held = held_at(run_of("llama3-8b", context=4096, loss="fused"), "backward pass of the loss")
+    assert ("logits", 4096 * 4096 * 2) in held
+    assert ("temporary", 128 * 128256 * (2 + 4)) in held
+
+
+def test_a_loop_over_tensors_has_two_of_the_largest() -> None:
+    run = run_of("llama3-8b", optimizer_step="loop", optimizer_dtype="bf16", master_weights=False)
+    assert ("temporary", 2 * 128256 * 4096 * 2) in held_at(run, "optimizer step")
+
+
+def test_zero_2_keeps_a_share_of_the_last_layers_gradients() -> None:
+    # the product of the MLP is differentiated: W_down and its norms have gradients, in bf16, on 8 ranks
+    run = run_of("llama3-8b", gpus=8, zero=2)
+    held = held_at(run, "backward pass of the MLP's product in the last layer")
+    assert ("gradients", (14336 * 4096 + 2 * 4096) // 8 * 2) in held
+
+
+def test_fsdp_gathers_two_layers_and_has_shards_of_later_gradients() -> None:
+    # a layer has 4 x 4096 x (4096 + 1024) / 2 + 3 x 4096 x 14336 + 2 x 4096 parameters, two tables 128256 x 4096 each
+    layer, tables = 41_943_040 + 176_160_768 + 8_192, 2 * 128256 * 4096
+    run = run_of("llama3-8b", gpus=8, zero=3, param_dtype="fp32", grad_dtype="fp32", master_weights=False)
+    mlp = "backward pass of the MLP's product in the"
+    moments = ("backward pass of the loss", f"{mlp} last layer", f"{mlp} last layer but one")
+    loss, last, before = (dict(held_at(run, moment))["communication"] for moment in moments)
+    assert last - loss == pytest.approx(2 * layer, rel=1e-5)  # of the next layer, in bf16
+    assert before - last == pytest.approx(4 * layer, rel=1e-5)  # gradients that are reduced in fp32
+    assert ("gradients", (8_030_261_248 - tables - layer) // 8 * 4) in held_at(run, f"{mlp} first layer")

@@ -12,6 +12,7 @@ from asking import Ask
 from layers import GROUPED, LATENT, MHA, OPTIONS, WINDOW, saved
 from tables import each
 
+from attncalc import Workload, load
 from attncalc.verify import need_torch
 
 need_torch()
@@ -262,3 +263,31 @@ def test_a_class_of_transformers_saves_what_the_formula_says(ask: Ask, tmp_path:
     assert found["saved_flash"]["measured"] == found["saved_flash"]["predicted"]
     assert found["saved_recompute"]["measured"] == 2 * 64 * 64 * 2
     assert [figure["name"] for figure in report["reported"]] == ["rope_tables"]
+
+
+SMALL = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96}
+ROUTED = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+DELTA = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16}
+RECURRENT: dict[str, dict[str, Any]] = {
+    "mamba": {"state_size": 8, "time_step_rank": 4},
+    "mamba2": {"num_heads": 8, "head_dim": 16, "state_size": 8, "n_groups": 2},
+    "jamba": {**HEADS, **ROUTED, "attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 8},
+    "qwen3_next": {**HEADS, **ROUTED, **DELTA, "layer_types": ["linear_attention", "full_attention"]},
+}
+
+
+@each("name", RECURRENT)
+def test_a_class_saves_with_stand_ins_of_its_kernels_what_the_formula_says(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    pytest.importorskip("transformers")
+    from attncalc.verify.transformers import training as of_classes
+    from attncalc.verify.transformers.training_check import compare_training
+
+    config = {"model_type": name, **SMALL, **RECURRENT[name]}
+    with monkeypatch.context() as patch:
+        if name != "mamba2":  # a peak takes most of the time
+            patch.setattr(of_classes, "_peak", lambda *_: 0)
+        compared = compare_training(load(config), config, Workload.train(2, 32, dtype="bf16"), lambda _: None)
+    assert [check.name for check in compared.result.checks if not check.ok] == []

@@ -433,10 +433,14 @@ def _layer_moments(layer: LayerSaved) -> Iterator[_LayerMoment]:
         temporary = quantity(2 * in_fp32 + (result or in_fp32))
     elif layer.layers.attention.widths().n_heads:
         temporary = total(t.size for t in layer.tensors if t.name in ("q", "k", "v", "output"))
-    else:
-        return
-    of_attention = tuple(t.name for t in layer.params if t.part == "attention" and t.name != "W_o")
-    yield _LayerMoment("attention", _after_kernel(layer), temporary, of_attention)
+    else:  # a recurrent layer: the gradients of its largest tensor, such as W_in's output, and of its own output
+        sizes = [t.size for t in layer.tensors if t.part == "attention"]
+        if not sizes:
+            return
+        temporary = quantity(max(sizes, key=int) + hidden)
+    of_attention = tuple(t.name for t in layer.params if t.part == "attention" and t.name not in ("W_o", "W_out"))
+    name = "attention" if layer.layers.attention.widths().n_heads else "recurrence"
+    yield _LayerMoment(name, _after_kernel(layer), temporary, of_attention)
 
 
 def _after_kernel(layer: LayerSaved) -> list[SavedTensor]:
@@ -448,7 +452,7 @@ def _after_kernel(layer: LayerSaved) -> list[SavedTensor]:
     last = max((i for i, tensor in enumerate(layer.tensors) if tensor.part == "attention"), default=-1)
     if "probabilities" in names and "probabilities in fp32" in names:
         last = names.index("probabilities in fp32")
-    elif layer.tensors[last].input_of == ("W_o",):
+    elif layer.tensors[last].input_of in (("W_o",), ("W_out",)):
         last -= 1
     return list(layer.tensors[last + 1 :])
 
