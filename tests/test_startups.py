@@ -95,12 +95,11 @@ def test_an_engine_that_did_not_start_is_not_predicted_to_fit() -> None:
 
 
 def test_a_fifth_set_is_predicted() -> None:
-    """Two are outside: vLLM 0.12 counted a video of Qwen3-VL 12.5 times."""
     rows = [row for row in ROWS if row["group"] == "fresh-5" and not row.get("doubtful") and "held_out" in row]
     predictions = [(predict(row), logged_size(row)) for row in rows]
     outside = [row["id"] for row, (found, size) in zip(rows, predictions, strict=True) if not _is_in(found, size)]
     assert len(rows) == 34
-    assert set(outside) <= {"fifth-38-qwen3-vl-30b-2xh100", "fifth-39-qwen3-vl-30b-2xh100-256"}
+    assert outside == []
     assert median(found.high - found.low for found, _ in predictions) < 2
 
 

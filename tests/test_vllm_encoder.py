@@ -289,3 +289,25 @@ def test_v0_counts_the_largest_item() -> None:
     towers = (TOWER, TOWER._replace(item=None), TOWER._replace(item=VIDEO))
     given = facts(*towers, tokens=2048, batched=2048, sequences=99, version="v0")
     assert with_limits_of_profile(given).limits == (2048, 10)
+
+
+@pytest.mark.parametrize(
+    ("version", "limits", "has_places"),
+    [
+        ("0.12.0", None, True),
+        ("0.12.0", '{"image": 0}', True),
+        ("0.12.0", '{"video": 0}', False),
+        ("0.13.0", None, False),
+    ],
+)
+def test_the_profiled_video_of_qwen3_vl_has_a_row_for_each_place_before_0_13(
+    version: str, limits: str | None, *, has_places: bool
+) -> None:
+    of_toy = facts(TOWER, version=version)
+    args = dataclasses.replace(of_toy.args, limit_mm_per_prompt=limits)
+    whole = dataclasses.replace(of_toy.whole, model_type="qwen3_vl")
+    found = encoder(dataclasses.replace(of_toy, whole=whole, args=args), PASSES)
+    assert found
+    # 12,288 tokens: 4 patches of 588 values, and 12.5 rows of 128, each; in 16 bits
+    video = 12_288 * (4 * 588 + 12.5 * D) * WIDTH
+    assert (found[0].expected >= video) is has_places

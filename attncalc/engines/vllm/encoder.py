@@ -24,6 +24,11 @@ _HELD_WIDTHS = 4
 _PIXELS = 28 * 28 * 3
 """Values of the pixels of one token with most encoders: patches of 14 x 14 in three colours, merged in fours."""
 _LARGEST_ENCODER = 4 * GIB
+_POSITIONS, _PLACES = 12_288 * 4, 12_288 * 25 // 2
+"""Patches of Qwen3-VL's largest video, and the places of its 12,288 tokens with timestamps, 12.5 for each.
+
+The encoder's output is written to a tensor with a row per place (get_max_video_tokens in models/qwen3_vl.py).
+"""
 
 
 def encoder(
@@ -42,6 +47,9 @@ def encoder(
     item = tower.item
     if item is None:
         return _unknown(facts, passes), ()
+    has_places = _scatters_video(facts)
+    if has_places:
+        item = item._replace(tokens=_PLACES, positions=_POSITIONS)
     items = _items(facts, item)
     if not items:
         return None
@@ -56,17 +64,24 @@ def encoder(
     encoding = quantity(positions * (values + outside + inside) * width)
     own = sum(int(part.expected) for part in passes)
     beyond = encoding - symbol("language_model", own, "bytes of the language model's pass")
-    label = "images and their encoder's output" if held >= beyond else "encoder, beyond the language model"
+    items_of = "largest video and its" if has_places else "images and their"
+    label = f"{items_of} encoder's output" if held >= beyond else "encoder, beyond the language model"
     expected = quantity(maximum(held, beyond) if beyond > held else held)
     part = RuntimePart(
         "encoder",
         label,
-        min(int(expected), max(int(held) // 4, int(encoding) * 3 // 4 - own)),
+        int(expected) if has_places else min(int(expected), max(int(held) // 4, int(encoding) * 3 // 4 - own)),
         expected,
-        max(int(expected), 2 * int(held), int(encoding) * 13 // 10 - own),
+        max(int(expected), 0 if has_places else 2 * int(held), int(encoding) * 13 // 10 - own),
         f"vLLM {facts.args.version.name}, {_SOURCE}",
     )
     return part, (("encoder_bytes", "tensors of the encoder", encoding),)
+
+
+def _scatters_video(facts: RuntimeFacts[VllmArgs]) -> bool:
+    """Return whether the profile has a video of Qwen3-VL, and not an image, because of its places."""
+    is_qwen = (facts.whole.model_type or "").startswith("qwen3_vl")
+    return is_qwen and facts.args.version.scatters_videos and facts.args.limit("video") != 0
 
 
 def reads(args: VllmArgs, tower: Tower) -> bool:

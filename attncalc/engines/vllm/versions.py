@@ -254,6 +254,8 @@ class VllmVersion(Version):
     """The profile holds what a chunk of MLA's cached prefix is expanded to."""
     profiles_indexer_logits = since((0, 19), "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB in envs.py")
     """The profile holds 512 MiB of logits of an indexer."""
+    scatters_videos = until((0, 13), "encoder_output_shape in profile_run of v1/worker/gpu_model_runner.py")
+    """The profile's output of an encoder has a row for each place of the item, timestamps included."""
     videos_leave_room_for_image = until((0, 10, 2), "get_num_frames_with_most_features in models/qwen2_vl.py")
     """The largest video of the profile leaves an image's tokens of the context free."""
     autotunes_deltas = since((0, 18), "_warmup_prefill_kernels in models/qwen3_next.py")
