@@ -241,9 +241,9 @@ def hint(name: str) -> str:
         return f"which one: {', '.join(several)}? "
     if several or not (size := re.search(_SIZE, name)):
         return f"did you mean '{several[0]}'? " if several else did_you_mean(name, preset_names())
-    others = sorted(_spelled(name[: size.start()]), key=_by_size)  # llama2-7b for llama-2-13b, and not llama3.2-3b
-    same = [one for one in of_size(size[0]) if not others or one in others]
-    return did_you_mean(name, same) or (f"which one: {', '.join(others)}? " if others else "")
+    family = _spelled(name[: size.start()])  # llama2-7b for llama-2-13b, and not llama3.2-3b
+    same = {*of_size(size[0])} & (family or {*preset_names()})
+    return did_you_mean(name, same or family)
 
 
 def _spelled(name: str) -> set[str]:
