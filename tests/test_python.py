@@ -146,7 +146,7 @@ traffics: list[dict[str, Any]] = [{}, {"prompt": "4K", "output": 0}, {"prompt": 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    place=st.sampled_from([*places, {}, {"gpu": "h1000"}]),
+    place=st.sampled_from([*places, {"gpu": "h1000"}]),
     traffic=st.sampled_from(traffics),
     options=some_of(fit_arguments),
     model=st.sampled_from(["qwen3-8b", "llama2-70b", "gemma3-27b", "deepseek-v3", "gpt-oss-20b", "gpt2", "t5-base"]),
@@ -157,7 +157,8 @@ def test_fit_gives_the_figures_or_the_error_of_its_command(
     arguments = {**place, **traffic, **options}
     answer = ask("fit", model, *as_options(arguments), "--json")
     if answer.code == 2:
-        assert error_of(lambda: attncalc.fit(model, **arguments).to_dict()) == answer.err
+        error, *_ = error_of(lambda: attncalc.fit(model, **arguments).to_dict()).splitlines()
+        assert error == answer.err.splitlines()[0]  # the tip of the command line may be the whole command
         return
     document, result = json.loads(answer.out), attncalc.fit(model, **arguments)
     assert result.to_dict() == {"fits": document["fits"], "verdict": document["verdict"], **results(answer)}
