@@ -22,6 +22,7 @@ from attncalc.cost.training.setup import Lora, Training
 from attncalc.cost.training.states import states
 from attncalc.cost.training.step import most_loaded, stage_budget
 from attncalc.cost.training.tensors import quantized_bytes, stage_tensors
+from attncalc.cost.training.work import work
 
 GPT = Stack(
     "decoder",
@@ -534,3 +535,25 @@ def test_fsdp_gathers_two_layers_and_has_shards_of_later_gradients() -> None:
     assert last - loss == pytest.approx(2 * layer, rel=1e-5)  # of the next layer, in bf16
     assert before - last == pytest.approx(4 * layer, rel=1e-5)  # gradients that are reduced in fp32
     assert ("gradients", (8_030_261_248 - tables - layer) // 8 * 4) in held_at(run, f"{mlp} first layer")
+
+
+def test_nf4_scales_are_quantized_too_by_blocks_of_256() -> None:
+    # half a byte per element, a byte per 64, fp32 per 64 x 256 of these, a table of 256, an offset, a table of 16
+    expected = 4096 * 4096 // 2 + 262_144 + 4 * 1024 + 4 * 256 + 4 + 4 * 16
+    assert quantized_bytes(ParamTensor("W", "mlp", 4096, 4096, 1), "nf4", double_quant=True) == expected
+
+
+def test_copies_and_shards_of_the_states_are_whole_models_and_shares() -> None:
+    def held(**options: Any) -> Any:
+        run = run_of("llama3-8b", **options)
+        return states(run, run.stages[0])
+
+    assert held(references=2).references == 2 * 8_030_261_248 * 2  # in bf16
+    one, shard = (int(held(gpus=8, zero=zero, optimizer="adafactor").moments) for zero in (0, 1))
+    assert shard == -(-one // 8)
+
+
+def test_a_step_has_the_flops_of_all_micro_batches_and_two_thirds_with_frozen_weights() -> None:
+    one = int(work(run_of("llama3-8b")).per_step)
+    assert int(work(run_of("llama3-8b", gpus=8, gradient_accumulation=4)).per_step) == 8 * 4 * one
+    assert int(work(run_of("llama3-8b", lora=Lora(8, ("W_q",)))).per_step) == one * 2 // 3
