@@ -106,6 +106,18 @@ def test_gpu_all_has_the_answer_of_each_gpu(ask: Ask) -> None:
         assert rows[name] == alone["verdict"]
 
 
+def test_gpus_that_cannot_run_it_are_counted_with_the_reason(ask: Ask) -> None:
+    answer = ask("fit", MODEL, "--gpu", "all", "--gpus", "3")
+    assert "97 further GPUs cannot run it: --tp 3 does not divide 32 query heads." in " ".join(answer.out.split())
+
+
+def test_ollamas_own_context_is_kept_and_said(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_CONTEXT_LENGTH", "16384")
+    answer = " ".join(ask("fit", "llama3.1:8b").out.split())
+    assert "1 request of 16,384 tokens" in answer
+    assert "--context 16384 and --weights-dtype q4_k_m: as Ollama runs" in answer
+
+
 def test_only_gpu_all_can_be_refused(ask: Ask) -> None:
     assert ask("fit", "llama3.1-405b").code == 0
     answer = ask("fit", "llama3.1-405b", "--gpu", "all")

@@ -24,6 +24,7 @@ from ..units import BYTES, human
 from .arguments import takes
 from .fit_options import ALL, FitOptions
 from .fit_request import fit_request, read_fit_request
+from .inputs import DEFAULT_CONTEXT
 from .results import Result, workload_subject
 
 if TYPE_CHECKING:
@@ -130,14 +131,18 @@ def read_vram_request(model: ModelLike, options: FitOptions, *, lists_quants: bo
     return VramRequest(
         tuple(request.with_workload(context=tokens) for tokens in contexts),
         quantized,
-        assumes_context=options.get("context") is None and not request.traffic,
+        assumes_context=request.workload.context == USEFUL_CONTEXT and options.get("context") is None,
         lists_quants=lists_quants,
     )
 
 
 def _with_context(request: FitRequest, options: FitOptions) -> FitRequest:
-    """Return the request; if no context is given, with that of users' requests, or a useful one."""
-    if options.get("context") is not None:
+    """Return the request; if neither a context nor a name that implies one is given, with a useful context.
+
+    With users' requests, that is their length. 'llama3.1:8b' implies OLLAMA_CONTEXT_LENGTH, if that is set.
+    """
+    default = request.model.max_context or DEFAULT_CONTEXT
+    if options.get("context") is not None or request.workload.context != default:
         return request
     tokens = int(request.traffic.worst_tokens) if request.traffic else USEFUL_CONTEXT
     return request.with_workload(context=min(tokens, request.workload.context))
@@ -147,11 +152,15 @@ def vram_request_report(request: VramRequest, *, full: bool = False) -> Report:
     """Return the report of a request. Raises AttncalcError as `fit` does."""
     if not request.all_gpus:
         return vram_report(_found(request), full=full)
-    needs = []
+    needs, problems = [], []
     for one in request.requests:
-        with suppress(AttncalcError):  # the GPU lacks the dtype, for example
+        try:
             needs.append(need(one))
-    return all_gpus_report(needs or [need(request.requests[0])], full=full)
+        except AttncalcError as error:  # its engine cannot split the model so, for example
+            problems.append(error)
+    if not needs:
+        raise problems[0]
+    return all_gpus_report(needs, [error.message for error in problems], full=full)
 
 
 def _vram(request: VramRequest) -> Vram:

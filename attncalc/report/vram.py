@@ -63,12 +63,21 @@ def vram_report(found: Vram, *, full: bool = False) -> Report:
         shown = shown[1:]
 
 
-def all_gpus_report(needs: Sequence[Need], *, full: bool = False) -> Report:
-    """Return one row per GPU: what the request needs there, and whether it fits."""
+def all_gpus_report(needs: Sequence[Need], problems: Sequence[str], *, full: bool = False) -> Report:
+    """Return one row per GPU: what the request needs there, and whether it fits.
+
+    Args:
+        needs: What it needs on each GPU.
+        problems: Why it is not possible on each other GPU.
+        full: Whether each GPU has a row.
+    """
     first, rows = needs[0], [_gpu_row(one) for one in needs]
     verdict = best_verdict(rows)
     searched = "context" if any(row.most != rows[0].most for row in rows) else ""
     notes = [] if full else [GROUPED]
+    if problems:
+        reasons = "; ".join(dict.fromkeys(problems))
+        notes.append(f"warning: {plural(len(problems), 'further GPU')} cannot run it: {reasons}.")
     if verdict == "does_not_fit" and first.resolved.gpus == 1:
         notes.append("--gpus 8 answers for eight of each.")
     engines = {row.engine for row in rows}
@@ -154,6 +163,7 @@ def _quant_contexts_table(found: Vram) -> Table:
 
 def _notes(found: Vram) -> Iterator[str]:
     resolved = found.asked.resolved
+    yield from resolved.workload.assumed
     if found.assumes_context:
         yield f"{count(found.contexts[0])} tokens are assumed: -c sets another context, -b several requests."
     share = found.asked.budget.share
