@@ -107,6 +107,34 @@ def test_mimo_is_qwen2_without_a_window() -> None:
     assert total("mimo-7b") == 36 * layer + 2 * 151_680 * d + d
 
 
+def test_mimo_v2_has_full_layers_and_windows_in_the_order_of_its_lists() -> None:
+    """Layer 0 and every sixth see everything, with 4 KV heads; 39 see 128 tokens before, with 8 and a sink per head."""
+    d, full, windowed = 4096, 9, 39
+    attention = 2 * d * 64 * 192 * 48 - (192 - 128) * d * 64 * 48 + d * (192 + 128) * (full * 4 + windowed * 8)
+    experts = 47 * (256 * 3 * d * 2048 + 256 * d)  # with the router
+    expected = attention + windowed * 64 + 3 * d * 16384 + experts + 97 * d + 2 * 152_576 * d
+    assert total("mimo-v2.6-flash") == expected == pytest.approx(309e9, rel=0.001)  # XiaomiMiMo's card of V2-Flash
+    tokens = 4096 * full * 4 + 129 * windowed * 8
+    assert cache("mimo-v2.6-flash") == tokens * (192 + 128) * 2
+    turned = [1 - kind for kind in CONFIGS["mimo-v2.6-flash"]["hybrid_layer_pattern"]]
+    assert total("mimo-v2.6-flash", hybrid_layer_pattern=turned) == expected - 30 * (d * 320 * 4 + 64)
+
+
+def test_mimo_v2_6_has_experts_in_mxfp4_and_outputs_of_attention_in_16_bits() -> None:
+    """A log of vLLM on 8 GPUs with whole experts has 20.1 GiB of weights on each."""
+    spec = spec_of(CONFIGS["mimo-v2.6-flash"])
+    request = FitRequest(
+        spec, Workload.decode(1, 4096), "vllm", gpu=gpu("h100-80gb"), gpus=8, tp=8, enable_expert_parallel=True
+    )
+    held = fit(request).budget.weights
+    assert held is not None
+    assert int(held.total) / 2**30 == pytest.approx(20.1, rel=0.01)
+    assert spec.quantization is not None
+    scheme_of = spec.quantization.scheme_of
+    found = [scheme_of(1, "attention", "W_q"), scheme_of(1, "attention", "W_o"), scheme_of(1, "experts", "W_down")]
+    assert [scheme and scheme.name for scheme in found] == ["fp8", None, "mxfp4"]
+
+
 @pytest.mark.parametrize(
     ("name", "d", "layers", "heads", "kv_heads", "shared", "width"),
     [("ling-lite", 2048, 28, 16, 4, 2, 1408), ("ling-plus", 5376, 88, 56, 8, 1, 3072)],

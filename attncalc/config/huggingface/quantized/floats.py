@@ -18,7 +18,7 @@ _FP8_TENSOR = _FP8._replace(block=0, fixed=4)
 def fp8(found: Config) -> Read:
     """Return DeepSeek's blocks with fp32 scales, or one scale per matrix (transformers' FineGrainedFP8Config).
 
-    DeepSeek-V4 has scales of 8 bits, and experts in MXFP4 (expert_dtype).
+    DeepSeek-V4 has scales of 8 bits, and experts in MXFP4 (expert_dtype), as MiMo-V2.6 has them (store_dtype).
     """
     ignored = found.get("modules_to_not_convert") or found.get("ignored_layers")
     if found.get("weight_block_size") is None:
@@ -31,7 +31,7 @@ def fp8(found: Config) -> Read:
     if str(found.get("moe_quant_algo") or "").upper() == "NVFP4":
         outside = [name for name in modules(found.get("ignore")) if "mtp" in name or name == "head"]
         return (NVFP4._replace(targets=("experts",)), scheme), outside
-    if found.get("expert_dtype") == "fp4":
+    if found.get("expert_dtype") == "fp4" or found.get("store_dtype") == "mxfp4":
         return (MXFP4._replace(targets=("experts",)), scheme), ignored
     return (scheme,), ignored
 
