@@ -104,7 +104,7 @@ def test_a_fifth_set_is_predicted() -> None:
 
 
 def test_a_sixth_set_is_predicted() -> None:
-    """15 of vLLM and SGLang. Outside are an image of SGLang for one model, and a model whose file was another's."""
+    """15 of vLLM and SGLang. Outside are an image of SGLang for one model, and MiMo-V2.6."""
     rows = [row for row in ROWS if row["group"] == "fresh-6" and "kv_memory" in row["logged"]]
     outside = {row["id"]: predict(row) for row in rows if not _is_in(predict(row), logged_size(row))}
     counted = [abs(predict(row).kv_memory - logged_size(row)) for row in rows if not row.get("doubtful")]
