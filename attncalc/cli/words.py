@@ -157,7 +157,7 @@ class Words:
             if item.kind in _NAMED:
                 return item._replace(typed=name, is_guess=True)
         dtype = self._of_phrase([name.lstrip("-")])
-        if idea is None and dtype and dtype.kind == "dtype":
+        if idea is None and dtype and dtype.kind in ("dtype", "attention"):
             return dtype._replace(typed=name, is_guess=True)
         known = self._of_phrase([value]) if value else None
         kind = known.kind if known else "unknown"
@@ -256,7 +256,7 @@ class Words:
         size = re.search(r"\d+(?:\.\d+)?[bB]\b", word)
         models = of_size(size[0]) if size else preset_names()
         known = [*("-".join(phrase) for phrase in self._phrases), *models, *gpu_names()]
-        close = difflib.get_close_matches(word.lower(), known if len(word) > 2 else (), 1, 0.75)
+        close = difflib.get_close_matches(word.lower(), known if len(word) > 3 else (), 1, 0.75)
         close = close or difflib.get_close_matches(word.lower(), self.commands if is_first else (), 1, 0.6)
         found = self._of_phrase(close) if close else self._of_program(word, is_first=is_first)
         return found._replace(typed=word, is_guess=True) if found else Item("unknown", word, word, is_guess=True)
