@@ -370,7 +370,7 @@ def test_help_and_completion_list_the_options(name: str) -> None:
         (lambda: UNTYPED.kv_cache("gpt2", attention=3), "--attention: '3' is not a text", "command line"),
         (lambda: UNTYPED.fit("gpt2", gpu="l4", enforce_eager="no"), "--enforce-eager: 'no' is not True or F", "line"),
         (lambda: UNTYPED.users("gpt2", gpu="l4"), "users needs --prompt and --output", "tokens of a request"),
-        (lambda: UNTYPED.roofline("gpt2", kv_memory="1GiB"), "roofline needs --gpu", "bandwidth of a GPU"),
+        (lambda: UNTYPED.roofline("gpt2", kv_memory="1GiB"), "roofline needs --gpu", "bandwidth bound the times"),
         (
             lambda: UNTYPED.fit(FitRequest(load("gpt2"), Workload.decode(1, 9), kv_memory=9), tp=2),
             "tp cannot be combined with a FitRequest",
