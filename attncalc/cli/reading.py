@@ -95,7 +95,8 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> list[str] | 
         return AttncalcError(error.message, f"did you mean 'attncalc help {found.args[0]}'?")
     lacks = isinstance(error, MissingError) and "MODEL" not in found.missing
     if asked is args and (is_unknown or ((found.is_new or lacks) and not found.unread)):
-        return _tried(readings, words, asked, root, error)
+        whole = [one for one in readings if is_unknown or not one.unread]
+        return _tried(whole, words, asked, root, error)
     return error
 
 

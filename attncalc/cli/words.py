@@ -77,7 +77,7 @@ class Words:
     def __init__(self, root: Any, args: Sequence[str]) -> None:
         self._root, self.commands = root, root.list_commands(None)
         first, phrase = "".join(args[:1]).lower(), "-".join(args[:2]).lower()
-        is_phrase = any(phrase in idea.words.split() for idea in IDEAS)
+        is_phrase = len(args) > 1 and any(phrase in idea.words.split() for idea in IDEAS)
         self.command = first if first in self.commands and not is_phrase else None
         self._options: dict[str, dict[str, Any]] = {}
         self._parsers: dict[str, Parser] = {}
