@@ -547,7 +547,8 @@ def test_a_share_that_is_too_small_comes_with_other_changes() -> None:
 )
 def test_without_the_free_memory_or_the_gpu_there_is_no_share(budget: Mapping[str, Printed], device: Any) -> None:
     found = diagnosed(request(gpu=device), log(budget=budget, refusal=OCCUPIED))
-    assert (found.reason, found.changes) == ("Other processes use the memory of the GPU.", ())
+    (ended,) = found.changes
+    assert (found.reason, ended.flag) == ("Other processes use the memory of the GPU.", "")
 
 
 @pytest.mark.parametrize("where", ["sampler", "graphs"])
