@@ -537,6 +537,7 @@ def test_a_share_of_cached_tokens_is_stored_once(ask: Ask) -> None:
     ("--users 500 --gpu h100 --lengths no.csv --prompt 3K", "--lengths cannot be combined with --prompt"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --percentile 99", "--percentile needs --lengths"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --ttft soon", "--ttft: 'soon' is not a number"),
+    ("--users 500 --gpu h100 --prompt 3K --output-len 1 --ttft 300", "--ttft: '300' has no unit"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --efficiency 2", "--efficiency: '2' is not a number"),
     ("--users 500 --gpu h100 --prompt 3K --output-len 1 --prefix-hit-rate 2", "--prefix-hit-rate: '2' is not"),
     ("--users 5 --gpu h100 --prompt 3K --output-len 1 --spread --disaggregate", "cannot be combined with --spread"),

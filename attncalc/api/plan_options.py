@@ -22,10 +22,17 @@ from .options import CacheDtypeOptions, DtypeOptions, ModelOptions, SizeOptions
 
 
 def _time(text: str, name: str) -> float:
-    """Return seconds from '2s', '50ms' or '0.05'. Raises AttncalcError for another text."""
+    """Return seconds from '2s' or '50ms'. Raises AttncalcError for another text.
+
+    A number alone is an error: other tools mean milliseconds by it, as aiconfigurator does.
+    """
     value = text.strip().lower()
-    unit, factor = next(((unit, f) for unit, f in (("ms", 1e-3), ("s", 1.0)) if value.endswith(unit)), ("", 1.0))
+    unit, factor = next(((unit, f) for unit, f in (("ms", 1e-3), ("s", 1.0)) if value.endswith(unit)), ("", 0.0))
     numerator, denominator = parse_decimal(value.removesuffix(unit), name)
+    if not unit:
+        raise BadValueError(
+            f"{name}: '{truncate(text)}' has no unit", f"write {truncate(value)}ms or {truncate(value)}s"
+        )
     return numerator / denominator * factor
 
 
