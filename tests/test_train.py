@@ -16,6 +16,7 @@ from attncalc.api.train_request import read_train_request
 from attncalc.attention.mamba import Mamba, Mamba2
 from attncalc.attention.saved import Forward
 from attncalc.cost.params import params
+from attncalc.cost.training.classes import class_math
 from attncalc.cost.training.fits import changes, largest_batch, longest_context, reserved, train_result
 from attncalc.cost.training.param_tensor import ParamTensor
 from attncalc.cost.training.setup import Lora, Training
@@ -382,6 +383,11 @@ def test_the_screen_says_that_weights_have_no_fp32_copies(ask: Ask) -> None:
     assert "without fp32 weights" not in ask(*command, "--master-weights").out
     found = changes(read_train_request("llama3-8b", {"gpu": "a100-80gb"}).run)
     assert found[0].flag == "--optimizer adam8bit --no-master-weights"
+
+
+def test_a_class_with_a_tower_computes_as_the_class_of_its_text_part() -> None:
+    assert class_math("kimi_k25") == class_math("kimi_k2") != class_math("llama")
+    assert class_math("minicpmv4_6") == class_math("qwen3_5_text") != class_math("llama")
 
 
 def test_classes_without_sdpa_have_eager_attention_by_default(ask: Ask) -> None:

@@ -112,8 +112,13 @@ def saves_more(model_type: str | None) -> float:
     return SAVES_MORE.get((model_type or "").removesuffix("_text"), 1)
 
 
+_TEXT_CLASSES = {"kimi_k25": "kimi_k2", "minicpmv4_6": "qwen3_5"}
+"""{model_type with a tower: that of its text_config, where the names differ}."""
+
+
 @lru_cache(maxsize=64)
 def class_math(model_type: str | None) -> ClassMath:
     """Return how the class of a model_type computes; as LLaMA's for others and without one."""
     name = (model_type or "").removesuffix("_text")
+    name = _TEXT_CLASSES.get(name, name)
     return ClassMath(**{field: value for field, value, classes in FACTS if name in classes.split()})
