@@ -111,10 +111,10 @@ def train_report(of: Answer, *, full: bool = False) -> Report:
     if full or height(report) <= HEIGHT:
         return report
     shorter = report._replace(tables=(_budget_table(of, figures, with_parts=False), *tables))
-    changes = of.changes
-    while height(shorter) > HEIGHT and len(changes) > 1:
-        changes = changes[:-1]
-        shorter = shorter._replace(tables=(shorter.tables[0], _changes_table(changes)))
+    rows = _change_rows(of.changes) if of.changes and height(shorter) > HEIGHT else []
+    while height(shorter) > HEIGHT and len(rows) > 1:
+        rows.pop()
+        shorter = shorter._replace(tables=(shorter.tables[0], _changes_table(rows)))
     return shorter
 
 
@@ -135,7 +135,7 @@ def _further_tables(of: Answer, figures: dict[str, Figure], *, full: bool) -> It
     """Yield the changes that make it fit, the work of a step, and with `full` the stages."""
     result, run = of.result, of.result.run
     if of.changes:
-        yield _changes_table(of.changes)
+        yield _changes_table(_change_rows(of.changes))
     elif result.verdict in ("may_not_fit", "does_not_fit"):
         yield Table((LABEL,), (("No change makes it fit, alone or combined.",),))
     if full or of.time or result.verdict in (None, "fits"):
@@ -355,15 +355,21 @@ _NARROWEST_CHANGE = 24
 """Columns of the options in the table of changes, at least."""
 
 
-def _changes_table(found: tuple[Change, ...]) -> Table:
-    numbers = [(gib_range(change.result.low, change.result.high), change.cost) for change in found]
+def _change_rows(found: Sequence[Change]) -> list[list[tuple[str, ...]]]:
+    """Return the rows of each change: its options, which may take several, what it needs and what it costs."""
+    results = [change.result for change in found]
+    numbers = [(gib_range(one.low, one.high), change.cost) for one, change in zip(results, found, strict=True)]
     room = WIDTH - 6 - sum(max(map(len, column)) for column in zip(*numbers, strict=True))
-    rows: list[tuple[str, ...]] = []
+    rows: list[list[tuple[str, ...]]] = []
     for change, cells in zip(found, numbers, strict=True):
         options, *more = option_lines(change.flag, max(room, _NARROWEST_CHANGE))
-        rows += [(options, *cells), *((f"  {line}", "", "") for line in more)]
+        rows.append([(options, *cells), *((f"  {line}", "", "") for line in more)])
+    return rows
+
+
+def _changes_table(rows: Sequence[list[tuple[str, ...]]]) -> Table:
     columns = (Column("change", "left"), Column("GiB"), Column("cost", "left"))
-    return Table(columns, tuple(rows))
+    return Table(columns, tuple(row for of_change in rows for row in of_change))
 
 
 def _work_table(of: Answer, figures: dict[str, Figure]) -> Table:

@@ -177,16 +177,11 @@ def changes(run: Training) -> tuple[Change, ...]:
     together = _fewest(run, _SAME_RESULT)
     if _fits(together.run):
         return (together, *found.values())
-    for kind in _KINDS[len(_SAME_RESULT) :]:
-        options = _more_gpus(run) if kind is _more_gpus else [Change("", "", run)]
-        with_optimizer = [same for same in _SAME_RESULT if same is not _eight_bit]
-        kinds = with_optimizer if kind is _more_gpus else [*_SAME_RESULT, kind]
-        for option in () if kind in found else options:
-            together = _fewest(option.run, kinds)
-            if _fits(together.run):
-                flag = f"{together.flag} {option.flag}".strip()
-                found[kind] = Change(flag, option.cost or together.cost, together.run)
-                break
+    for kind in _KINDS[len(_SAME_RESULT) : -1]:
+        if kind not in found and _fits((together := _fewest(run, (*_SAME_RESULT, kind))).run):
+            found[kind] = together
+    for change in () if _more_gpus in found else _with_more_gpus(run):
+        found[_more_gpus] = change
     if found:
         return tuple(found[kind] for kind in _KINDS if kind in found)
     together = _fewest(run, _KINDS[:-1])
@@ -194,6 +189,16 @@ def changes(run: Training) -> tuple[Change, ...]:
         return (together,)
     more = _first_fitting(_more_gpus, together.run)
     return tuple(Change(f"{together.flag} {change.flag}", change.cost, change.run) for change in more)
+
+
+def _with_more_gpus(run: Training) -> Iterator[Change]:
+    """Yield the fewest GPUs that are enough together with changes that keep the result, and the optimizer."""
+    kinds = [kind for kind in _SAME_RESULT if kind is not _eight_bit]
+    for more in _try(_more_gpus, run):
+        together = _fewest(more.run, kinds)
+        if _fits(together.run):
+            yield Change(f"{together.flag} {more.flag}".lstrip(), more.cost, together.run)
+            return
 
 
 def _fewest(run: Training, kinds: Sequence[_Kind]) -> Change:
