@@ -245,6 +245,11 @@ _COUNT_TIP = "k is 1,000 and K is 1,024: 4096, 128k (128,000) or 128K (131,072)"
 _SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
+def is_auto(value: object) -> bool:
+    """Return whether a context or a batch is to be the largest that fits: 'auto', or -1 as in engines."""
+    return str(value) in ("auto", "-1")
+
+
 def parse_count(text: str, option: str) -> int:
     """Return a positive whole number from '4096', '131_072', '131,072', '128k' (128,000) or '128K' (131,072).
 

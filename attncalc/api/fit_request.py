@@ -22,7 +22,7 @@ from ..serving.fit import USEFUL_CONTEXT, possible_verdict, with_longest_context
 from ..serving.offload import with_auto_offload
 from ..serving.request import FitRequest, resolve
 from ..serving.traffic import Traffic
-from ..units import count, truncate
+from ..units import count, is_auto, truncate
 from .engine_choice import engine_of_options, ollama_options
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 from .inputs import read_model, read_workload, with_revision
@@ -141,7 +141,7 @@ def fit_request(
     size = {name: options[name] for name in SizeOptions.__annotations__ if options.get(name) is not None}
     if traffic and "context" not in size and not model.max_context:
         size["context"] = int(traffic.worst_tokens)
-    longest = str(size.get("context")) in ("auto", "-1")
+    longest = is_auto(size.get("context"))
     if longest:
         del size["context"]
     if deployment["engine"] != "all":

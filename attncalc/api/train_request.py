@@ -19,7 +19,7 @@ from ..hardware import Gpu
 from ..model import ModelSpec, plural
 from ..options import parsed
 from ..records import NamedTuple
-from ..units import count, parse_count, truncate
+from ..units import count, is_auto, parse_count, truncate
 from ..workload import Workload
 from .inputs import DEFAULT_CONTEXT, read_model, read_source
 from .options import ModelOptions
@@ -91,7 +91,7 @@ def usual_context(spec: ModelSpec) -> int:
 
 
 def _auto(values: Mapping[str, Any], all_gpus: bool) -> str:
-    found = [name for name in ("context", "batch") if str(values.get(name)) in ("auto", "-1")]
+    found = [name for name in ("context", "batch") if is_auto(values.get(name))]
     if len(found) > 1:
         raise AttncalcError("--context auto cannot be combined with --batch auto", "give one of them as a number")
     if found and "gpu" not in values:
@@ -103,7 +103,7 @@ def _auto(values: Mapping[str, Any], all_gpus: bool) -> str:
 
 def _number(values: Mapping[str, Any], name: str, default: int) -> int:
     text = str(values.get(name, default))
-    return default if text in ("auto", "-1") else parse_count(text, f"--{name}")
+    return default if is_auto(text) else parse_count(text, f"--{name}")
 
 
 def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Training:
@@ -176,7 +176,7 @@ def _accumulation(values: Mapping[str, Any], batch: int, dp: int) -> int:
     if "global_batch" not in values:
         return number
     other = "--gradient-accumulation" if "gradient_accumulation" in values else "--batch auto"
-    if other == "--gradient-accumulation" or str(values.get("batch")) in ("auto", "-1"):
+    if other == "--gradient-accumulation" or is_auto(values.get("batch")):
         raise AttncalcError(f"--global-batch cannot be combined with {other}", "give one of them")
     asked, sequences = values["global_batch"], batch * max(1, dp)
     if asked % sequences:

@@ -20,7 +20,7 @@ from ..serving import vram as of_vram
 from ..serving.fit import USEFUL_CONTEXT, possible_verdict, sure_limits
 from ..serving.request import FitRequest, resolve
 from ..serving.vram import fewest_gpus, need, smallest
-from ..units import BYTES, human
+from ..units import BYTES, human, is_auto
 from .arguments import takes
 from .fit_options import ALL, FitOptions
 from .fit_request import fit_request, read_fit_request
@@ -115,7 +115,7 @@ def read_vram_request(model: ModelLike, options: FitOptions, *, lists_quants: bo
         raise AttncalcError("--engine all needs one GPU", "name it, as --gpu h100-80gb; or name one engine")
     if options.get("gpu") == ALL:
         return VramRequest(tuple(_on_all_gpus(model, options)), all_gpus=True)
-    if options.get("context") in ("auto", "-1"):
+    if is_auto(options.get("context")):
         raise MissingError("--context auto needs --gpu", "give the GPU, as --gpu rtx-4090; or a context, as -c 8K")
     request = _with_context(read_fit_request(model, options), options)
     own = request.model.max_context

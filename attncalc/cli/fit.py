@@ -18,7 +18,7 @@ from ..config import ModelLike
 from ..errors import AttncalcError
 from ..serving.answer import Answer
 from ..serving.request import FitRequest, resolve
-from ..units import parse_count, truncate
+from ..units import is_auto, parse_count, truncate
 from . import COMMANDS
 from . import options as o
 from .command import Options, command_app
@@ -68,6 +68,10 @@ EPILOG = (
 )
 
 
+_BOUNDS_NEED = "--roofline needs --gpu", "give the GPU, as --gpu h100-80gb: its FLOP/s and bandwidth bound the times"
+_PICTURE_NEEDS = "--gpu", "it draws how a GPU's memory is shared, and its roofline"
+
+
 @app.command(help=COMMANDS["fit"], epilog=EPILOG, headings=GROUPS)
 def fit(
     model: o.NamedModel,
@@ -102,12 +106,10 @@ def fit(
             raise typer.Exit(1)
         request = found
     if screen.roofline and request.gpu is None:
-        raise AttncalcError(
-            "--roofline needs --gpu", "give the GPU, as --gpu h100-80gb: its FLOP/s and bandwidth bound the times"
-        )
+        raise AttncalcError(*_BOUNDS_NEED)
     accepted(*() if request.engine == "all" else (partial(Answer.to, request),))
     report = _report(request, log, screen, output)
-    plot.write(report, output, needs=("--gpu", "it draws how a GPU's memory is shared, and its roofline"))
+    plot.write(report, output, needs=_PICTURE_NEEDS)
     raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)
 
 
@@ -116,15 +118,13 @@ def _show_vram(
 ) -> NoReturn:
     """Show the memory that is needed, and exit: with 1 only if --gpu all is given and no GPU is enough."""
     if screen.roofline:
-        raise AttncalcError(
-            "--roofline needs --gpu", "give the GPU, as --gpu h100-80gb: its FLOP/s and bandwidth bound the times"
-        )
+        raise AttncalcError(*_BOUNDS_NEED)
     from ..api.vram import read_vram_request, vram_request_report
 
     request = read_vram_request(model, options, lists_quants=screen.quants)
     accepted(*() if request.all_gpus else (request.need,))
     report = vram_request_report(request, full=screen.full)
-    plot.write(report, output, needs=("--gpu", "it draws how a GPU's memory is shared, and its roofline"))
+    plot.write(report, output, needs=_PICTURE_NEEDS)
     raise typer.Exit(1 if report.verdict == "does_not_fit" else 0)
 
 
@@ -159,7 +159,7 @@ def _quants(model: ModelLike, options: FitOptions) -> "Report":
     from ..report.fit_quants import fit_quants_report
 
     context = options.get("context")
-    asked = None if context in (None, "auto", "-1") else parse_count(str(context), "--context")
+    asked = None if context is None or is_auto(context) else parse_count(str(context), "--context")
     return fit_quants_report(read_quants(model, options), context=asked)
 
 
