@@ -28,7 +28,10 @@ def _time(text: str, name: str) -> float:
     """
     value = text.strip().lower()
     unit, factor = next(((unit, f) for unit, f in (("ms", 1e-3), ("s", 1.0)) if value.endswith(unit)), ("", 0.0))
-    numerator, denominator = parse_decimal(value.removesuffix(unit), name)
+    try:
+        numerator, denominator = parse_decimal(value.removesuffix(unit), name)
+    except BadValueError as error:
+        raise BadValueError(error.message, "write 2s or 50ms") from None
     if not unit:
         raise BadValueError(
             f"{name}: '{truncate(text)}' has no unit", f"write {truncate(value)}ms or {truncate(value)}s"
