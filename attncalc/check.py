@@ -31,31 +31,18 @@ def _facts(record: object, *names: str) -> dict[str, Any]:
 
 
 class Check(NamedTuple):
-    """One comparison.
+    """One comparison."""
 
-    Attributes:
-        section: heading that it is listed under on screens.
-        name: name in JSON.
-        label: name on screens.
-        predicted: the figure of the formula.
-        measured: the figure that it is compared with.
-        tolerance: largest difference that still agrees, in `unit`; 0 if they must be equal.
-        unit: unit of both figures.
-        note: what was compared with what.
-        failure: what a disagreement means.
-        of: the layer group, or '' for the whole model.
-    """
-
-    section: str
-    name: str
-    label: str
-    predicted: int | float
-    measured: int | float
-    tolerance: float = 0
-    unit: str = ""
-    note: str = ""
-    failure: str = ""
-    of: str = ""
+    section: str  # heading that it is listed under on screens
+    name: str  # name in JSON
+    label: str  # name on screens
+    predicted: int | float  # the figure of the formula
+    measured: int | float  # the figure that it is compared with
+    tolerance: float = 0  # largest difference that still agrees, in `unit`; 0 if they must be equal
+    unit: str = ""  # unit of both figures
+    note: str = ""  # what was compared with what
+    failure: str = ""  # what a disagreement means
+    of: str = ""  # the layer group, or '' for the whole model
 
     @property
     def difference(self) -> int | float:
@@ -95,27 +82,16 @@ def largest_difference(checks: Sequence[Check]) -> Check | None:
 
 
 class Reported(NamedTuple):
-    """A figure that was measured for information, such as a kernel's own workspace. It never counts as agreement.
+    """A figure that was measured for information, such as a kernel's own workspace. It never counts as agreement."""
 
-    Attributes:
-        section: heading that it is listed under on screens.
-        name: name in JSON.
-        label: name on screens.
-        measured: the figure; None if it is only predicted.
-        unit: its unit.
-        note: what it is.
-        of: the layer group, or '' for the whole model or the device.
-        predicted: the figure of a formula; None without one.
-    """
-
-    section: str
-    name: str
-    label: str
-    measured: int | float | None
+    section: str  # heading that it is listed under on screens
+    name: str  # name in JSON
+    label: str  # name on screens
+    measured: int | float | None  # the figure; None if it is only predicted
     unit: str = ""
-    note: str = ""
-    of: str = ""
-    predicted: int | float | None = None
+    note: str = ""  # what it is
+    of: str = ""  # the layer group, or '' for the whole model or the device
+    predicted: int | float | None = None  # the figure of a formula; None without one
 
     @property
     def size(self) -> float:
@@ -128,33 +104,19 @@ class Reported(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """How long one pass over a layer takes; for information, not checked.
+    """How long one pass over a layer takes; for information, not checked."""
 
-    Attributes:
-        of: the layer group.
-        phase: 'prefill' or 'decode'.
-        kernel: the attention kernel.
-        ms: median of the measured times in milliseconds.
-        flop: FLOP of the pass, of visible pairs only.
-        bytes: bytes that the pass must move.
-        least_ms: lower bound of the time, from the device's own matmul and copy.
-        ms_min: the shortest measured time.
-        ms_p90: the 90th percentile of the measured times: 9 of 10 are not longer.
-        device_flop_per_s: FLOP per second of the device's own matmul, measured in the same run.
-        device_bytes_per_s: bytes per second of the device's own copy or sum, measured in the same run.
-    """
-
-    of: str
-    phase: str
-    kernel: str
-    ms: float
-    flop: int
-    bytes: int
-    least_ms: float
-    ms_min: float
-    ms_p90: float
-    device_flop_per_s: float = math.inf
-    device_bytes_per_s: float = math.inf
+    of: str  # the layer group
+    phase: str  # 'prefill' or 'decode'
+    kernel: str  # the attention kernel
+    ms: float  # median of the measured times in milliseconds
+    flop: int  # FLOP of the pass, of visible pairs only
+    bytes: int  # bytes that the pass must move
+    least_ms: float  # lower bound of the time, from the device's own matmul and copy
+    ms_min: float  # the shortest measured time
+    ms_p90: float  # the 90th percentile of the measured times: 9 of 10 are not longer
+    device_flop_per_s: float = math.inf  # FLOP per second of the device's own matmul, measured in the same run
+    device_bytes_per_s: float = math.inf  # bytes per second of the device's own copy or sum, measured in the same run
 
     def facts(self) -> dict[str, Any]:
         """Return the timing as plain data, for JSON."""
@@ -169,25 +131,15 @@ class Timing(NamedTuple):
 
 
 class ScalingRow(NamedTuple):
-    """A prefill of one layer at one of several doubling contexts.
+    """A prefill of one layer at one of several doubling contexts."""
 
-    Attributes:
-        of: the layer group.
-        kernel: the attention kernel.
-        context: tokens.
-        ms: measured time in milliseconds; None if the run was simulated.
-        flop: FLOP of the pass, of visible pairs only.
-        peak: measured peak memory in bytes; None if the device does not report it.
-        peak_predicted: predicted peak memory in bytes.
-    """
-
-    of: str
-    kernel: str
-    context: int
-    ms: float | None
-    flop: int
-    peak: int | None
-    peak_predicted: int
+    of: str  # the layer group
+    kernel: str  # the attention kernel
+    context: int  # tokens
+    ms: float | None  # measured time in milliseconds; None if the run was simulated
+    flop: int  # FLOP of the pass, of visible pairs only
+    peak: int | None  # measured peak memory in bytes; None if the device does not report it
+    peak_predicted: int  # predicted peak memory in bytes
 
     def facts(self) -> dict[str, Any]:
         """Return the row as plain data, for JSON."""
@@ -195,27 +147,17 @@ class ScalingRow(NamedTuple):
 
 
 class VerifyResult(NamedTuple):
-    """The result of verifying one model.
+    """The result of verifying one model."""
 
-    Attributes:
-        checks: the checks, in order; none if the model could not be verified here.
-        times: the times of each pass.
-        scaling: the rows of `--scaling`.
-        skipped: notes on what could not be checked, and why.
-        context: tokens of context that were run.
-        limits: notes that limit the whole answer: a shortened context, peak memory that was not measured.
-        reported: figures that were measured for information.
-        simulated: whether no device ran the layers: torch's fake tensors stood in for it.
-    """
-
-    checks: tuple[Check, ...]
-    times: tuple[Timing, ...] = ()
-    scaling: tuple[ScalingRow, ...] = ()
-    skipped: tuple[str, ...] = ()
-    context: int = 0
+    checks: tuple[Check, ...]  # the checks, in order; none if the model could not be verified here
+    times: tuple[Timing, ...] = ()  # the times of each pass
+    scaling: tuple[ScalingRow, ...] = ()  # the rows of `--scaling`
+    skipped: tuple[str, ...] = ()  # notes on what could not be checked, and why
+    context: int = 0  # tokens of context that were run
+    # Notes that limit the whole answer: a shortened context, peak memory that was not measured
     limits: tuple[str, ...] = ()
-    reported: tuple[Reported, ...] = ()
-    simulated: bool = False
+    reported: tuple[Reported, ...] = ()  # figures that were measured for information
+    simulated: bool = False  # whether no device ran the layers: torch's fake tensors stood in for it
 
     @property
     def ok(self) -> bool:

@@ -37,17 +37,11 @@ FLOATS = ("F32", "F16", "BF16")
 
 
 class StoredDtype(NamedTuple):
-    """The part of a checkpoint that has one dtype.
+    """The part of a checkpoint that has one dtype."""
 
-    Attributes:
-        name: the dtype as in the header: 'BF16', 'Q4_K'.
-        elements: how many elements.
-        size: bytes.
-    """
-
-    name: str
-    elements: int
-    size: int
+    name: str  # the dtype as in the header: 'BF16', 'Q4_K'
+    elements: int  # how many elements
+    size: int  # bytes
 
     @property
     def bits(self) -> int:
@@ -62,47 +56,29 @@ class StoredDtype(NamedTuple):
 
 
 class StoredTensor(NamedTuple):
-    """A tensor of a GGUF file, for an engine that puts single tensors on devices.
+    """A tensor of a GGUF file, for an engine that puts single tensors on devices."""
 
-    Attributes:
-        name: its name: 'blk.0.attn_q.weight'.
-        dtype: its type.
-        row: elements of its first dimension.
-        size: bytes.
-        file: the number of the file that has it, from 0.
-        start: its first byte in that file.
-    """
-
-    name: str
-    dtype: str
-    row: int
-    size: int
-    file: int
-    start: int
+    name: str  # its name: 'blk.0.attn_q.weight'
+    dtype: str  # its type
+    row: int  # elements of its first dimension
+    size: int  # bytes
+    file: int  # the number of the file that has it, from 0
+    start: int  # its first byte in that file
 
 
 class CheckpointWeights(NamedTuple):
-    """The contents of a model's safetensors or GGUF files, from their headers or only from an index.
+    """The contents of a model's safetensors or GGUF files, from their headers or only from an index."""
 
-    Attributes:
-        files: how many files.
-        tensors: how many tensors.
-        by_dtype: the part that each dtype has, the largest first; () if only the index exists, which has no dtypes.
-        size: bytes of all tensors, without headers.
-        kind: the format of the files.
-        contents: the tensors of GGUF files, in order; () for other files.
-        file_type: the type of a GGUF file that was not read, but computed from the model: 'q4_k_m'; '' for real files.
-        predicting: the bytes among them of layers for multi-token prediction; 0 if only the index exists.
-    """
-
-    files: int
-    tensors: int
+    files: int  # how many files
+    tensors: int  # how many tensors
+    # The part that each dtype has, the largest first; () if only the index exists, which has no dtypes
     by_dtype: tuple[StoredDtype, ...]
-    size: int
-    kind: Literal["safetensors", "GGUF"] = "safetensors"
-    contents: tuple[StoredTensor, ...] = ()
+    size: int  # bytes of all tensors, without headers
+    kind: Literal["safetensors", "GGUF"] = "safetensors"  # the format of the files
+    contents: tuple[StoredTensor, ...] = ()  # the tensors of GGUF files, in order; () for other files
+    # The type of a GGUF file that was not read, but computed from the model: 'q4_k_m'; '' for real files
     file_type: str = ""
-    predicting: int = 0
+    predicting: int = 0  # the bytes among them of layers for multi-token prediction; 0 if only the index exists
 
     @property
     def blocks(self) -> int | None:

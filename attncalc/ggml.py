@@ -12,19 +12,12 @@ from .records import NamedTuple
 
 
 class GgmlType(NamedTuple):
-    """A type of tensors.
+    """A type of tensors."""
 
-    Attributes:
-        number: its number in a GGUF file.
-        name: its name in llama.cpp: 'Q4_K'.
-        block: elements of a block; 1 for a type that is not quantized.
-        size: bytes of a block, with its scales.
-    """
-
-    number: int
-    name: str
-    block: int
-    size: int
+    number: int  # its number in a GGUF file
+    name: str  # its name in llama.cpp: 'Q4_K'
+    block: int  # elements of a block; 1 for a type that is not quantized
+    size: int  # bytes of a block, with its scales
 
     def tensor_bytes(self, shape: Sequence[int]) -> int:
         """Return the bytes of a tensor. The first dimension must be a multiple of `block`."""

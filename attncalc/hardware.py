@@ -61,15 +61,10 @@ uses the next. Weights of 16 bits or more have only one: engines reject them on 
 
 
 class Peak(NamedTuple):
-    """The peak of a GPU's matmuls in one dtype.
-
-    Attributes:
-        dtype: the dtype.
-        flops: dense FLOP/s; an integer operation counts as one FLOP.
-    """
+    """The peak of a GPU's matmuls in one dtype."""
 
     dtype: str
-    flops: int
+    flops: int  # dense FLOP/s; an integer operation counts as one FLOP
 
 
 PER_NODE = 8

@@ -193,55 +193,33 @@ class Head(NamedTuple):
 
 
 class TowerItem(NamedTuple):
-    """The largest image, video or sound that a tower encodes, whose memory vLLM measures when it starts.
+    """The largest image, video or sound that a tower encodes, whose memory vLLM measures when it starts."""
 
-    Attributes:
-        tokens: the language model's tokens of one item.
-        positions: the tower's patches or frames of one item.
-        values: values of one position in the tower's input: 3 x 14 x 14 pixels.
-        d_model: width of the tower.
-        d_inside: elements per position of the largest tensors inside one of its layers: of attention, or of the MLP.
-        d_output: elements of the output per token of the language model.
-        repeats: how many times as large as this a video may be; the context limits it.
-    """
-
-    tokens: int
-    positions: int
-    values: int
-    d_model: int
-    d_inside: int
-    d_output: int
-    repeats: int = 1
+    tokens: int  # the language model's tokens of one item
+    positions: int  # the tower's patches or frames of one item
+    values: int  # values of one position in the tower's input: 3 x 14 x 14 pixels
+    d_model: int  # width of the tower
+    d_inside: int  # elements per position of the largest tensors inside one of its layers: of attention, or of the MLP
+    d_output: int  # elements of the output per token of the language model
+    repeats: int = 1  # how many times as large as this a video may be; the context limits it
 
 
 class TowerAttention(NamedTuple):
-    """How tensor parallelism divides a tower's attention: by its heads.
+    """How tensor parallelism divides a tower's attention: by its heads."""
 
-    Attributes:
-        heads: attention heads of a layer.
-        whole: parameters that every device has whole if the devices do not divide the heads. 0 if the engine does not
-            start then.
-    """
-
-    heads: int
+    heads: int  # attention heads of a layer
+    # Parameters that every device has whole if the devices do not divide the heads. 0 if the engine does not start then
     whole: int = 0
 
 
 class Tower(NamedTuple):
-    """A vision or audio tower with its projector, which serving engines load with the language model.
+    """A vision or audio tower with its projector, which serving engines load with the language model."""
 
-    Attributes:
-        name: 'vision'.
-        params: its parameters.
-        split: the parameters that tensor parallelism divides; the others are on every device.
-        item: the largest item that it encodes; None if unknown.
-        attention: its heads, which tensor parallelism divides; None if unknown, or if nothing is divided.
-    """
-
-    name: str
-    params: int
-    split: int
-    item: TowerItem | None = None
+    name: str  # 'vision'
+    params: int  # its parameters
+    split: int  # the parameters that tensor parallelism divides; the others are on every device
+    item: TowerItem | None = None  # the largest item that it encodes; None if unknown
+    # Its heads, which tensor parallelism divides; None if unknown, or if nothing is divided
     attention: TowerAttention | None = None
 
     def has_whole_heads(self, tp: int) -> bool:
@@ -272,17 +250,11 @@ class Tower(NamedTuple):
 
 
 class RopeTable(NamedTuple):
-    """A table of the cosines and sines of rotary positions, which the layers share.
+    """A table of the cosines and sines of rotary positions, which the layers share."""
 
-    Attributes:
-        name: the layers that use it: 'full', 'sliding'.
-        rows: positions.
-        width: elements of a row: half of them cosines, half sines.
-    """
-
-    name: str
-    rows: int
-    width: int
+    name: str  # the layers that use it: 'full', 'sliding'
+    rows: int  # positions
+    width: int  # elements of a row: half of them cosines, half sines
 
 
 @dataclass(frozen=True, repr=False)

@@ -38,19 +38,12 @@ Size = int | str
 
 
 class Parser(NamedTuple):
-    """What the text of an option means.
+    """What the text of an option means."""
 
-    Attributes:
-        parse: returns the value of a text; the second argument is the option's name for errors.
-        metavar: what stands for the value in help.
-        is_number: whether the value is a whole number, so that a sweep also takes ranges of it.
-        known: the values, if they are a few names.
-    """
-
-    parse: Callable[[str, str], Any]
-    metavar: str = ""
-    is_number: bool = False
-    known: tuple[str, ...] = ()
+    parse: Callable[[str, str], Any]  # returns the value of a text; the second argument is the option's name for errors
+    metavar: str = ""  # what stands for the value in help
+    is_number: bool = False  # whether the value is a whole number, so that a sweep also takes ranges of it
+    known: tuple[str, ...] = ()  # the values, if they are a few names
 
 
 def _unparsed(text: str, name: str) -> str:

@@ -34,17 +34,11 @@ _ASSOCIATIVE = {"+": ("+", "-"), "*": ("*",)}
 
 
 class Symbol(NamedTuple):
-    """A symbol of a formula.
+    """A symbol of a formula."""
 
-    Attributes:
-        name: its name: 'L'.
-        value: its value.
-        meaning: what it counts, in words: 'layers'.
-    """
-
-    name: str
+    name: str  # its name: 'L'
     value: int
-    meaning: str
+    meaning: str  # what it counts, in words: 'layers'
 
 
 Token = tuple[Symbol | str, str]
@@ -85,14 +79,10 @@ class Formula(NamedTuple):
 
     One formula may hold several symbols of one name, for example the L of 6 attention layers and the L of 10
     recurrent layers. They are printed as L_1 and L_2, in order of appearance, so that no formula is ambiguous.
-
-    Attributes:
-        tokens: the formula's pieces, in order.
-        operator: the operator that is applied last; '' for a symbol, a number or a call.
     """
 
-    tokens: tuple[Token, ...]
-    operator: str = ""
+    tokens: tuple[Token, ...]  # the formula's pieces, in order
+    operator: str = ""  # the operator that is applied last; '' for a symbol, a number or a call
 
     def __repr__(self) -> str:
         return f"Formula({self.text!r})"

@@ -87,34 +87,21 @@ _LAYER = r"(?:^|\.)(?:layers|h|blocks|block)\.(\d+)(?:\.|$)"
 
 
 class Scheme(NamedTuple):
-    """How the matrices that a scheme covers are stored, by their input (rows) and output (columns) dimension.
+    """How the matrices that a scheme covers are stored, by their input (rows) and output (columns) dimension."""
 
-    Attributes:
-        dtype: The dtype of their elements, in attncalc's words: 'int4'.
-        bits: Bits of `per` elements.
-        per: Elements that have `bits` together: 1, 10 for HQQ's 3-bit elements, of which 10 are in 32 bits.
-        group: Inputs that share a scale; 0 if all inputs of an output do, or of the whole matrix (with block 0).
-        block: Outputs that share a scale: 1, 128 for DeepSeek's blocks, 0 for all.
-        scale_bits: Bits of one scale.
-        zero_bits: Bits of one zero point; 0 if the scheme is symmetric.
-        row_bits: Further bits per input (GPTQ's g_idx).
-        fixed: Further bytes per matrix: its shape, scales of the whole matrix.
-        targets: Modules that it covers: 'Linear', a name, a pattern with *, or a regular expression after 're:'.
-        words: Its size in words, where the other fields do not say it: '4.65 bits per weight on average'.
-        weight_only: Whether activations are not quantized, so that products run in the model's dtype (W8A16).
-    """
-
-    dtype: str
-    bits: int
-    group: int = 0
-    block: int = 1
-    scale_bits: int = 16
-    zero_bits: int = 0
-    row_bits: int = 0
-    fixed: int = 0
+    dtype: str  # the dtype of their elements, in attncalc's words: 'int4'
+    bits: int  # bits of `per` elements
+    group: int = 0  # inputs that share a scale; 0 if all inputs of an output do, or of the whole matrix (with block 0)
+    block: int = 1  # outputs that share a scale: 1, 128 for DeepSeek's blocks, 0 for all
+    scale_bits: int = 16  # bits of one scale
+    zero_bits: int = 0  # bits of one zero point; 0 if the scheme is symmetric
+    row_bits: int = 0  # further bits per input (GPTQ's g_idx)
+    fixed: int = 0  # further bytes per matrix: its shape, scales of the whole matrix
+    # Modules that it covers: 'Linear', a name, a pattern with *, or a regular expression after 're:'
     targets: tuple[str, ...] = (LINEAR,)
-    per: int = 1
-    words: str = ""
+    per: int = 1  # elements that have `bits` together: 1, 10 for HQQ's 3-bit elements, of which 10 are in 32 bits
+    words: str = ""  # its size in words, where the other fields do not say it: '4.65 bits per weight on average'
+    # Whether activations are not quantized, so that products run in the model's dtype (W8A16)
     weight_only: bool = False
 
     def matrix_bytes(self, rows: int, cols: int) -> int:
@@ -163,20 +150,13 @@ class Scheme(NamedTuple):
 
 
 class Quantization(NamedTuple):
-    """The schemes of a checkpoint, and the modules that stay in the model's dtype.
+    """The schemes of a checkpoint, and the modules that stay in the model's dtype."""
 
-    Attributes:
-        method: Its name in the config: 'compressed-tensors'.
-        schemes: The schemes; one that names a module goes before one that targets every linear layer. () if they
-            cannot be read.
-        ignored: Modules that are not quantized, as in `Scheme.targets`.
-        names: The model_type whose class names the modules.
-    """
-
-    method: str
+    method: str  # its name in the config: 'compressed-tensors'
+    # The schemes; one that names a module goes before one that targets every linear layer. () if they cannot be read
     schemes: tuple[Scheme, ...]
-    ignored: tuple[str, ...] = ()
-    names: str = ""
+    ignored: tuple[str, ...] = ()  # modules that are not quantized, as in `Scheme.targets`
+    names: str = ""  # the model_type whose class names the modules
 
     def scheme_of(self, layer: int, role: Role, matrix: str) -> Scheme | None:
         """Return the scheme of a matrix of a layer, counted from 0; None if it is not quantized."""
@@ -228,19 +208,12 @@ def pattern_problem(listed: Iterable[str]) -> str:
 
 
 class _Modules(NamedTuple):
-    """A list of modules, sorted by how a name is compared with it.
+    """A list of modules, sorted by how a name is compared with it."""
 
-    Attributes:
-        exact: Names from 'layers' on, which cover the modules inside them too.
-        parts: Names without a layer, such as 'self_attn' and 'mlp.gate', which may be anywhere in a name.
-        by_layer: {number of a layer: the wildcards of that layer as one expression}.
-        anywhere: Wildcards of any layer, and regular expressions.
-    """
-
-    exact: frozenset[str]
-    parts: tuple[str, ...]
-    by_layer: dict[int, re.Pattern[str]]
-    anywhere: tuple[re.Pattern[str], ...]
+    exact: frozenset[str]  # names from 'layers' on, which cover the modules inside them too
+    parts: tuple[str, ...]  # names without a layer, such as 'self_attn' and 'mlp.gate', which may be anywhere in a name
+    by_layer: dict[int, re.Pattern[str]]  # {number of a layer: the wildcards of that layer as one expression}
+    anywhere: tuple[re.Pattern[str], ...]  # wildcards of any layer, and regular expressions
 
     def cover(self, layer: int, name: str) -> bool:
         """Return whether the list covers the module of that name in that layer, as `module_names` writes it."""

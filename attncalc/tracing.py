@@ -58,17 +58,11 @@ class UnaskedNumberError(RuntimeError):
 
 
 class _Line(NamedTuple):
-    """A line of a recorded function.
+    """A line of a recorded function."""
 
-    Attributes:
-        text: 'a1 = a0 * 80', or a condition that ends the function if it does not hold.
-        name: The name that it gives a value; '' for a condition.
-        uses: The names in it.
-    """
-
-    text: str
-    name: str
-    uses: tuple[str, ...]
+    text: str  # 'a1 = a0 * 80', or a condition that ends the function if it does not hold
+    name: str  # the name that it gives a value; '' for a condition
+    uses: tuple[str, ...]  # the names in it
 
 
 class Recording:
@@ -142,17 +136,12 @@ class Recorded:
     """What Watched and Traced ints have in common: they note what a function asks about them.
 
     Copying one asks nothing, so an object that only holds it does not depend on it.
-
-    Attributes:
-        number: The number, which the int itself is too unless the recording has a decoy.
-        name: The name that it has in the lines of the recording.
-        recording: Where they are.
     """
 
     __slots__ = ()
-    number: int
-    name: str
-    recording: Recording
+    number: int  # the number, which the int itself is too unless the recording has a decoy
+    name: str  # the name that it has in the lines of the recording
+    recording: Recording  # where they are
 
     @classmethod
     def of(cls, number: int, name: str, recording: Recording) -> Any:

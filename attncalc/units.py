@@ -34,21 +34,14 @@ _SCALES: dict[str, dict[str, float]] = {
 
 
 class DType(NamedTuple):
-    """How an element is stored.
+    """How an element is stored."""
 
-    Attributes:
-        name: attncalc's name for it.
-        bits: bits of one element.
-        meaning: the format in words.
-        group: elements that share a scale; 0 for one scale per row (one head's K or V of a token); None without scales.
-        scale_bytes: bytes of one scale.
-    """
-
-    name: str
-    bits: int
-    meaning: str
+    name: str  # attncalc's name for it
+    bits: int  # bits of one element
+    meaning: str  # the format in words
+    # Elements that share a scale; 0 for one scale per row (one head's K or V of a token); None without scales
     group: int | None = None
-    scale_bytes: int = 0
+    scale_bytes: int = 0  # bytes of one scale
 
     def row_bytes(self, width: int, name: str = "bytes") -> int:
         """Return the bytes of one row of `width` elements, with its scales.
@@ -348,17 +341,11 @@ def parse_bytes(text: str, option: str) -> int:
 
 
 class Amount(NamedTuple):
-    """A number with its unit, exactly: numerator / denominator.
+    """A number with its unit, exactly: numerator / denominator."""
 
-    Attributes:
-        numerator: the dividend.
-        denominator: the divisor, a power of ten.
-        unit: BYTES or FLOP; NO_UNIT if none was written.
-    """
-
-    numerator: int
-    denominator: int
-    unit: str
+    numerator: int  # the dividend
+    denominator: int  # the divisor, a power of ten
+    unit: str  # BYTES or FLOP; NO_UNIT if none was written
 
 
 def parse_amount(text: str, option: str) -> Amount:

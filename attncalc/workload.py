@@ -56,17 +56,11 @@ CAUSAL = Mask()
 
 
 class Run(NamedTuple):
-    """A run of sequences with one length, as in run-length encoding: lengths 512, 300, 300 are two runs.
+    """A run of sequences with one length, as in run-length encoding: lengths 512, 300, 300 are two runs."""
 
-    Attributes:
-        sequences: how many sequences.
-        new: new tokens of each sequence, the last ones of its context.
-        context: tokens of each sequence.
-    """
-
-    sequences: int
-    new: int
-    context: int
+    sequences: int  # how many sequences
+    new: int  # new tokens of each sequence, the last ones of its context
+    context: int  # tokens of each sequence
 
 
 class WorkloadOptions(TypedDict, total=False):

@@ -76,29 +76,19 @@ GPUS = {name: gpu for name, gpu in list(globals().items()) if isinstance(gpu, Gp
 
 @dataclass(frozen=True)
 class Box:
-    """A machine with GPUs, its torch, and what is odd about it.
-
-    Attributes:
-        gpus: its GPUs.
-        torch: the version of torch. Before 2.9, flex_attention's masks lack two arguments.
-        rocm: the version of ROCm; None for CUDA.
-        cudnn: the version of cuDNN, or the message of the error that asking for it raises.
-        most_queries: by kernel, the queries of a sequence from which on it refuses; 0 to refuse everything.
-        error: the message of an error that CUDA raises outside the allocator.
-        error_at: the number of the operation on a GPU that raises it, from 1.
-        error_lasts: whether every later operation raises it too, as after an illegal access.
-        out_of_memory_at: the number of the allocation that fails, from 1; 0 for none.
-    """
+    """A machine with GPUs, its torch, and what is odd about it."""
 
     gpus: tuple[Gpu, ...] = (H100,)
+    # The version of torch. Before 2.9, flex_attention's masks lack two arguments.
     torch: str = "2.13.0+cu130"
-    rocm: str | None = None
-    cudnn: int | str = 91_900
+    rocm: str | None = None  # the version of ROCm; None for CUDA
+    cudnn: int | str = 91_900  # the version of cuDNN, or the message of the error that asking for it raises
+    # By kernel, the queries of a sequence from which on it refuses; 0 to refuse everything
     most_queries: Mapping[str, int] = field(default_factory=dict)
-    error: str = ""
-    error_at: int = 1
-    error_lasts: bool = True
-    out_of_memory_at: int = 0
+    error: str = ""  # the message of an error that CUDA raises outside the allocator
+    error_at: int = 1  # the number of the operation on a GPU that raises it, from 1
+    error_lasts: bool = True  # whether every later operation raises it too, as after an illegal access
+    out_of_memory_at: int = 0  # the number of the allocation that fails, from 1; 0 for none
 
 
 ROCM = Box((MI300X,), rocm="6.4.43482", torch="2.13.0+rocm6.4")

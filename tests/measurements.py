@@ -28,19 +28,12 @@ GPUS = {"h800": "h100-80gb"}
 
 
 class Measurement(NamedTuple):
-    """A published measurement with the bounds of its load.
+    """A published measurement with the bounds of its load."""
 
-    Attributes:
-        row: The row of measurements.json.
-        resolved: The deployment.
-        load: The load of one copy of the model; as many requests as fit on average where the source does not say.
-        bounds: The bounds of one copy.
-    """
-
-    row: dict[str, Any]
-    resolved: ResolvedRequest
-    load: Load
-    bounds: LoadBounds
+    row: dict[str, Any]  # the row of measurements.json
+    resolved: ResolvedRequest  # the deployment
+    load: Load  # the load of one copy of the model; as many requests as fit on average where the source does not say
+    bounds: LoadBounds  # the bounds of one copy
 
     @property
     def tokens_per_second(self) -> float:

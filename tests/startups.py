@@ -21,26 +21,18 @@ GIB = 2**30
 
 
 class Prediction(NamedTuple):
-    """What `fit` predicts for a start-up, in GiB.
+    """What `fit` predicts for a start-up, in GiB."""
 
-    Attributes:
-        verdict: fits, may_not_fit, does_not_fit, or 'refused' with an error.
-        kv_memory: the expected memory for the cache; negative if weights and reserve are too large. Of llama.cpp, whose
-            cache has the size that was asked for, the buffers that the row has, together.
-        low: the least memory for the cache.
-        high: the most.
-        weights: the weights on one device.
-        runtime: {part: expected GiB}.
-        error: the message of a refusal.
-    """
-
-    verdict: str
+    verdict: str  # fits, may_not_fit, does_not_fit, or 'refused' with an error
+    # The expected memory for the cache; negative if weights and reserve are too large. Of llama.cpp, whose cache has
+    # the size that was asked for, the buffers that the row has, together.
     kv_memory: float = 0.0
-    low: float = 0.0
-    high: float = 0.0
-    weights: float = 0.0
+    low: float = 0.0  # the least memory for the cache
+    high: float = 0.0  # the most
+    weights: float = 0.0  # the weights on one device
+    # {part: expected GiB}
     runtime: dict[str, float] = {}  # noqa: RUF012
-    error: str = ""
+    error: str = ""  # the message of a refusal
 
     def with_weights(self, weights: float) -> Prediction:
         """Return the prediction with other weights, as a log has them."""

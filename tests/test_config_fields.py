@@ -268,19 +268,12 @@ def test_missing_layers_of_a_class_without_defaults_are_named() -> None:
 
 
 class Renaming(NamedTuple):
-    """A size of a config that gets the name that other classes have for it.
+    """A size of a config that gets the name that other classes have for it."""
 
-    Attributes:
-        name: The config's name in tests/data/huggingface.json.
-        part: The field whose config has the size; '' for the whole config.
-        field: The size's own name.
-        other: Its new name.
-    """
-
-    name: str
-    part: str
-    field: str
-    other: str
+    name: str  # the config's name in tests/data/huggingface.json
+    part: str  # the field whose config has the size; '' for the whole config
+    field: str  # the size's own name
+    other: str  # its new name
 
 
 def renamings() -> Iterator[Renaming]:

@@ -41,19 +41,12 @@ _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
 class Screen(NamedTuple):
-    """A command on a page, with its output there.
+    """A command on a page, with its output there."""
 
-    Attributes:
-        page: The page's path in this repository.
-        command: The command, without `| head`.
-        lines: How many lines of the output the page shows (`| head -n 20`), or None for all.
-        text: The output on the page.
-    """
-
-    page: str
-    command: str
-    lines: int | None
-    text: str
+    page: str  # the page's path in this repository
+    command: str  # the command, without `| head`
+    lines: int | None  # how many lines of the output the page shows (`| head -n 20`), or None for all
+    text: str  # the output on the page
 
 
 def screens() -> list[Screen]:

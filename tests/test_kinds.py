@@ -31,23 +31,14 @@ RUN = Run(sequences=1, new=5, context=7)
 
 
 class Case(NamedTuple):
-    """A kind's keys, and what is expected of it.
+    """A kind's keys, and what is expected of it."""
 
-    Attributes:
-        kind: its name in model files.
-        keys: its keys.
-        matrices: parameters by the matrix's name.
-        flops: FLOPs of RUN between the projections, all pairs counted.
-        cache: rows and width of each cached tensor, with its dtype.
-        d_model: width of the model.
-    """
-
-    kind: str
+    kind: str  # its name in model files
     keys: dict[str, Any]
-    matrices: dict[str, int]
-    flops: int
-    cache: list[tuple[int, int, str | None]]
-    d_model: int = D_MODEL
+    matrices: dict[str, int]  # parameters by the matrix's name
+    flops: int  # FLOPs of RUN between the projections, all pairs counted
+    cache: list[tuple[int, int, str | None]]  # rows and width of each cached tensor, with its dtype
+    d_model: int = D_MODEL  # width of the model
 
     def made(self) -> Any:
         return KINDS[self.kind].from_keys(self.keys, self.d_model, FULL)

@@ -671,13 +671,9 @@ def test_nothing_is_missing_if_the_estimate_has_room_to_the_byte(more: int, miss
 
 
 class Slots(NamedTuple):
-    """A layout in which a slot of states takes 1,000 bytes at once, and the rest holds tokens of 10 bytes.
+    """A layout in which a slot of states takes 1,000 bytes at once, and the rest holds tokens of 10 bytes."""
 
-    Attributes:
-        most: The most slots, whatever the memory; None without a limit.
-    """
-
-    most: int | None = None
+    most: int | None = None  # the most slots, whatever the memory; None without a limit
 
     def pool(self, memory: int, context: int) -> Pool:
         slots = memory // 1000 if self.most is None else min(self.most, memory // 1000)

@@ -47,21 +47,13 @@ the inputs of all layers. Fewer if its own input is counted there, or is in 16 b
 
 
 class ClassRow(NamedTuple):
-    """The layers of a class.
+    """The layers of a class."""
 
-    Attributes:
-        name: the row's name.
-        way: 'saved', 'saved_eager' or 'saved_recompute'.
-        measured: bytes that each layer saves.
-        predicted: bytes that the formulas count.
-        empty: tensors of the formulas without bytes, which a test could not miss.
-    """
-
-    name: str
-    way: str
-    measured: list[int]
-    predicted: list[int]
-    empty: list[str]
+    name: str  # the row's name
+    way: str  # 'saved', 'saved_eager' or 'saved_recompute'
+    measured: list[int]  # bytes that each layer saves
+    predicted: list[int]  # bytes that the formulas count
+    empty: list[str]  # tensors of the formulas without bytes, which a test could not miss
 
     @property
     def is_exact(self) -> bool:

@@ -28,27 +28,17 @@ UNITS = {"GiB": 2**30, "GB": 10**9, "MiB": 2**20}
 
 
 class Measured(NamedTuple):
-    """A run.
+    """A run."""
 
-    Attributes:
-        name: the run in words.
-        predicted: allocated bytes that train predicts.
-        measured: measured bytes.
-        within: the error that is allowed; None if the row is not comparable.
-        why: why it is not.
-        first: allocated bytes that were predicted before a held-out run was measured; None if it was not held out.
-        reserved: bytes that the allocator is expected to reserve.
-        blocks: measured bytes of blocks beyond the weights in them, when they are loaded.
-    """
-
-    name: str
-    predicted: int
-    measured: float
-    within: float | None = None
-    why: str = ""
+    name: str  # the run in words
+    predicted: int  # allocated bytes that train predicts
+    measured: float  # measured bytes
+    within: float | None = None  # the error that is allowed; None if the row is not comparable
+    why: str = ""  # why it is not
+    # Allocated bytes that were predicted before a held-out run was measured; None if it was not held out
     first: int | None = None
-    reserved: int = 0
-    blocks: float = 0
+    reserved: int = 0  # bytes that the allocator is expected to reserve
+    blocks: float = 0  # measured bytes of blocks beyond the weights in them, when they are loaded
 
     @property
     def error_of_tensors(self) -> float:
@@ -116,19 +106,12 @@ def published_runs() -> Iterator[Measured]:
 
 
 class Answered(NamedTuple):
-    """A run that litgpt lists, and whether it fits.
+    """A run that litgpt lists, and whether it fits."""
 
-    Attributes:
-        name: the run in words.
-        measured: allocated bytes; None if it ran out of memory.
-        allocated: predicted bytes, of a step or, with several GPUs, while the weights are loaded.
-        verdict: the answer for the GPU.
-    """
-
-    name: str
-    measured: float | None
-    allocated: int
-    verdict: str
+    name: str  # the run in words
+    measured: float | None  # allocated bytes; None if it ran out of memory
+    allocated: int  # predicted bytes, of a step or, with several GPUs, while the weights are loaded
+    verdict: str  # the answer for the GPU
 
 
 def litgpt_runs() -> Iterator[Answered]:

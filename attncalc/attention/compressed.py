@@ -45,15 +45,10 @@ class LastPool(Pools):
 
 @dataclass(frozen=True)
 class WindowAndPools(Picked):
-    """The tokens of a window, and the whole pools before a query.
+    """The tokens of a window, and the whole pools before a query."""
 
-    Attributes:
-        window: the span of single tokens.
-        pools: the span of pools.
-    """
-
-    window: Span
-    pools: Pools
+    window: Span  # the span of single tokens
+    pools: Pools  # the span of pools
 
     @property
     def label(self) -> str:

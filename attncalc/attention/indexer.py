@@ -13,18 +13,12 @@ class Indexer(NamedTuple):
     """An indexer: small query heads that share one key head and score every key. It is replicated on every device.
 
     Source: DeepSeek-V3.2, arXiv:2512.02556, 2.1; transformers' modeling_deepseek_v32.py; vLLM and SGLang.
-
-    Attributes:
-        n_heads: query heads.
-        d_head: width of a head.
-        pool: tokens whose keys are pooled into one (GLM-5.3).
-        dtype: the dtype that its keys always have in the cache; None for the dtype of the cache.
     """
 
-    n_heads: int
-    d_head: int
-    pool: int | None = None
-    dtype: str | None = None
+    n_heads: int  # query heads
+    d_head: int  # width of a head
+    pool: int | None = None  # tokens whose keys are pooled into one (GLM-5.3)
+    dtype: str | None = None  # the dtype that its keys always have in the cache; None for the dtype of the cache
 
     def matrices(self, d_model: int, d_query: int) -> tuple[Matrix, ...]:
         """Return its parameters. W_q has `d_query` rows, and the norm of the keys has a bias."""

@@ -37,17 +37,11 @@ POOLING_ROLES: tuple[PoolingRole, ...] = get_args(PoolingRole)
 
 
 class Table(NamedTuple):
-    """Rows that a matrix projects besides the tokens, or instead of them: a table of positions, or summaries of blocks.
+    """Rows that a matrix projects besides tokens, or instead of them: a table of positions, or summaries of blocks."""
 
-    Attributes:
-        rows: rows of a table of relative positions, which is projected once per forward pass, whatever the batch.
-        grows: whether a sequence of S tokens uses only 2 S of them.
-        block: tokens of a summary, of which each sequence has S // block instead; 0 for a table.
-    """
-
-    rows: int = 0
-    grows: bool = False
-    block: int = 0
+    rows: int = 0  # rows of a table of relative positions, which is projected once per forward pass, whatever the batch
+    grows: bool = False  # whether a sequence of S tokens uses only 2 S of them
+    block: int = 0  # tokens of a summary, of which each sequence has S // block instead; 0 for a table
 
     def rows_projected(self, batch: int, tokens: int) -> int:
         """Return the rows that a forward pass over `batch` sequences of `tokens` tokens projects."""
@@ -61,25 +55,17 @@ QK_AND_PV = Constant(2, "products of one width: QK and PV")
 
 
 class Matrix(NamedTuple):
-    """One named parameter tensor, with its bias.
+    """One named parameter tensor, with its bias."""
 
-    Attributes:
-        name: its name: 'W_q'.
-        rows: rows.
-        cols: columns.
-        bias: elements of the bias.
-        applied_to: the tokens that it multiplies: those of the queries, those of the keys (source tokens in
-            cross-attention), the first token of a sequence, only a table of positions, or None for a parameter that
-            takes part in no matmul (a norm's gain, sinks).
-        times: how often it multiplies each token, for example once per head if all heads share the matrix.
-    """
-
-    name: str
-    rows: int
-    cols: int = 1
-    bias: int = 0
+    name: str  # its name: 'W_q'
+    rows: int  # rows
+    cols: int = 1  # columns
+    bias: int = 0  # elements of the bias
+    # The tokens that it multiplies: those of the queries, those of the keys (source tokens in cross-attention), the
+    # first token of a sequence, only a table of positions, or None for a parameter that takes part in no matmul (a
+    # norm's gain, sinks)
     applied_to: AppliedTo | None = None
-    times: int = 1
+    times: int = 1  # how often it multiplies each token, for example once per head if all heads share the matrix
     table: Table | None = None
 
     @property
@@ -146,60 +132,39 @@ def extra_projections() -> Any:
 
 
 class CacheSpec(NamedTuple):
-    """A tensor that a layer caches for later tokens, as `rows` of `width` elements.
+    """A tensor that a layer caches for later tokens, as `rows` of `width` elements."""
 
-    Attributes:
-        name: its name in words: 'K and V'.
-        rows: how many rows `per` token, source token or sequence.
-        width: elements of a row.
-        per: what has that many rows: each 'token' in the span, each 'source token', or each 'sequence' (a state of a
-            fixed size).
-        span: the tokens that stay in the cache.
-        dtype: the dtype that the tensor always has; None for the dtype of the cache.
-        repeated: how often transformers' class stores each row (Falcon's: once per query head). Other engines store it
-            once.
-        role: how engines store the tensor: 'kv' (K and V with heads of one width), 'k' or 'v' (if their widths
-            differ), 'latent' (MLA), 'indexer' (an indexer's keys), 'convolution' (its last tokens, as many as it is
-            wide), 'state', or 'other' (a tensor that no serving engine's layout supports). Compressed attention has
-            'shared' (a key that is also the value), 'pools' and 'index_pools' (one key per pool, of the layer and of
-            its indexer), 'unpooled' (tokens that are still to be pooled) and 'last_pool' (tokens of the last pool).
-        rotary: how many elements of a latent are the rotary key.
-        requested_dtype: the dtype that the model's config requests for a state.
-    """
-
-    name: str
-    rows: int
-    width: int
+    name: str  # its name in words: 'K and V'
+    rows: int  # how many rows `per` token, source token or sequence
+    width: int  # elements of a row
+    # What has that many rows: each 'token' in the span, each 'source token', or each 'sequence' (a state of a fixed
+    # size)
     per: Literal["token", "source token", "sequence"] = "token"
-    span: Span = FULL
-    dtype: str | None = None
+    span: Span = FULL  # the tokens that stay in the cache
+    dtype: str | None = None  # the dtype that the tensor always has; None for the dtype of the cache
+    # How often transformers' class stores each row (Falcon's: once per query head). Other engines store it once.
     repeated: int = 1
+    # How engines store the tensor: 'kv' (K and V with heads of one width), 'k' or 'v' (if their widths differ),
+    # 'latent' (MLA), 'indexer' (an indexer's keys), 'convolution' (its last tokens, as many as it is wide), 'state', or
+    # 'other' (a tensor that no serving engine's layout supports). Compressed attention has 'shared' (a key that is also
+    # the value), 'pools' and 'index_pools' (one key per pool, of the layer and of its indexer), 'unpooled' (tokens that
+    # are still to be pooled) and 'last_pool' (tokens of the last pool).
     role: Role = "other"
-    rotary: int = 0
-    requested_dtype: str | None = None
+    rotary: int = 0  # how many elements of a latent are the rotary key
+    requested_dtype: str | None = None  # the dtype that the model's config requests for a state
 
 
 class Widths(NamedTuple):
-    """The heads and widths of the tensors that enter and leave the attention kernel.
+    """The heads and widths of the tensors that enter and leave the attention kernel."""
 
-    Attributes:
-        n_heads: query heads; 0 for a layer without an attention kernel.
-        n_kv_heads: key and value heads.
-        d_qk: width of a query and a key head.
-        d_v: width of a value head.
-        extra: further elements per token that are held at the same time (MLA's latent, and the part that K was copied
-            from).
-        fused: q, k and v are one tensor, so all are held as long as one of them is.
-        gate: width of the gate on the output; 0 without one.
-    """
-
-    n_heads: int
-    n_kv_heads: int
-    d_qk: int
-    d_v: int
+    n_heads: int  # query heads; 0 for a layer without an attention kernel
+    n_kv_heads: int  # key and value heads
+    d_qk: int  # width of a query and a key head
+    d_v: int  # width of a value head
+    # Further elements per token that are held at the same time (MLA's latent, and the part that K was copied from)
     extra: int = 0
-    fused: bool = False
-    gate: int = 0
+    fused: bool = False  # q, k and v are one tensor, so all are held as long as one of them is
+    gate: int = 0  # width of the gate on the output; 0 without one
 
 
 class Attention(Protocol):

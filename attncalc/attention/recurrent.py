@@ -21,14 +21,10 @@ class Recurrent:
 
     Its score FLOPs are those of the recurrent form, token by token: updating the state and reading it. A chunked,
     parallel form does more. Element-wise operations are not counted, as elsewhere.
-
-    Attributes:
-        name: the kind's short name.
-        description: the layers in words.
     """
 
-    name: ClassVar[str]
-    description: ClassVar[str]
+    name: ClassVar[str]  # the kind's short name
+    description: ClassVar[str]  # the layers in words
     span = FULL
 
     @property

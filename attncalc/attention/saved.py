@@ -27,115 +27,80 @@ Part = Literal["attention", "mlp", "norms", "embedding", "head"]
 
 
 class SavedTensor(NamedTuple):
-    """A tensor that the forward pass saves.
+    """A tensor that the forward pass saves."""
 
-    Attributes:
-        name: its name: 'q'.
-        meaning: which operation saves it.
-        size: bytes.
-        part: the part of the layer that it belongs to.
-        input_of: the matrices whose gradients alone need it; () if frozen weights need it too.
-        is_score: an S x T tensor, or one inside the kernel, which selective recomputation drops.
-        is_pointwise: the result of element-wise operations, which a compiler fuses and computes again; but it keeps the
-            input of a matmul (ban_recompute_materialized_backward in torch/_functorch/config.py).
-        is_replicated: every tensor-parallel device has all of it, and sequence parallelism divides it.
-        is_statistic: a few values per row, such as a mean, which papers leave out.
-        read_by: the matrices that read it, if another operation saves it anyway.
-    """
-
-    name: str
-    meaning: str
-    size: int
-    part: Part = "attention"
-    input_of: tuple[str, ...] = ()
-    is_score: bool = False
+    name: str  # its name: 'q'
+    meaning: str  # which operation saves it
+    size: int  # bytes
+    part: Part = "attention"  # the part of the layer that it belongs to
+    input_of: tuple[str, ...] = ()  # the matrices whose gradients alone need it; () if frozen weights need it too
+    is_score: bool = False  # an S x T tensor, or one inside the kernel, which selective recomputation drops
+    # The result of element-wise operations, which a compiler fuses and computes again; but it keeps the input of a
+    # matmul (ban_recompute_materialized_backward in torch/_functorch/config.py)
     is_pointwise: bool = False
-    is_replicated: bool = False
-    is_statistic: bool = False
-    read_by: tuple[str, ...] = ()
+    is_replicated: bool = False  # every tensor-parallel device has all of it, and sequence parallelism divides it
+    is_statistic: bool = False  # a few values per row, such as a mean, which papers leave out
+    read_by: tuple[str, ...] = ()  # the matrices that read it, if another operation saves it anyway
 
 
 class Router(NamedTuple):
-    """How a router of a mixture of experts computes what it saves.
+    """How a router of a mixture of experts computes what it saves."""
 
-    Attributes:
-        scores: what it saves per expert: a 'softmax' or a 'sigmoid' in fp32; nothing if the softmax is of the 'chosen'
-            experts only, in fp32 or 'cast'; or a mask and a softmax for each choice ('sparsemixer', Phi-3.5-MoE).
-        normalizes: the weights of the chosen experts are divided by their sum.
-        in_fp32: its matmul is in fp32: its weights are 'copied' as its input is, or 'stored' in fp32.
-        groups: groups of experts, and those that are chosen before the experts (DeepSeek-V3); 0 for none.
-        scales: its input passes a norm without a gain and is scaled, and so are the weights of each expert (Gemma 4).
-        weights: dtype of the weights that multiply the experts' outputs: 'cast' to that of the activations, or 'fp32'.
-        casts: its scores, too, have the dtype of the activations.
-        clamps_sum: the sum of the chosen weights has a minimum.
-    """
-
+    # What it saves per expert: a 'softmax' or a 'sigmoid' in fp32; nothing if the softmax is of the 'chosen' experts
+    # only, in fp32 or 'cast'; or a mask and a softmax for each choice ('sparsemixer', Phi-3.5-MoE)
     scores: Literal["softmax", "sigmoid", "chosen", "chosen, cast", "sparsemixer"] = "softmax"
-    normalizes: bool = True
+    normalizes: bool = True  # the weights of the chosen experts are divided by their sum
+    # Its matmul is in fp32: its weights are 'copied' as its input is, or 'stored' in fp32
     in_fp32: Literal["", "copied", "stored"] = ""
+    # Groups of experts, and those that are chosen before the experts (DeepSeek-V3); 0 for none
     groups: tuple[int, int] = (0, 0)
+    # Its input passes a norm without a gain and is scaled, and so are the weights of each expert (Gemma 4)
     scales: bool = False
+    # Dtype of the weights that multiply the experts' outputs: 'cast' to that of the activations, or 'fp32'
     weights: Literal["cast", "fp32"] = "cast"
-    casts: bool = False
-    clamps_sum: bool = False
+    casts: bool = False  # its scores, too, have the dtype of the activations
+    clamps_sum: bool = False  # the sum of the chosen weights has a minimum
 
 
 class ClassMath(NamedTuple):
-    """How a class of transformers computes what its layers save.
+    """How a class of transformers computes what its layers save."""
 
-    Attributes:
-        gain: how a norm multiplies by its gain: 'cast' in the activations' dtype; in 'fp32', or with the gain 'upcast'
-            to it, or 'shifted' by one; with a 'power' of the mean square instead of rsqrt, and an upcast gain;
-            'centred': a LayerNorm in single fp32 operations; 'none': a LayerNorm in fp32 that has no gain.
-        activation: the activation function: 'fused', or 'gelu_new' in single operations, or 'relu', whose derivative
-            needs its result only.
-        softmax: the softmax of eager attention: in 'fp32', or 'plain' in the activations' dtype, or 'shifted': there
-            too, of scores minus their maximum.
-        clamps: both parts of a gated MLP are clamped, and SiLU is in single operations (gpt-oss).
-        is_dense: each expert computes all tokens (Llama 4).
-        router: the router of a mixture of experts.
-        joins_heads: q is joined from a rotated and another part, in an order of heads and tokens in which the output of
-            a fused kernel must be copied for W_o.
-        own_tables: each layer has cosines and sines of its own: for one 'half' of each head, for 'all' of it, or for
-            all of it 'in fp32'.
-        in_parallel: attention and MLP have norms of their own of the same input.
-        normalizes_v: values pass a norm without a gain.
-        indexes_kv: shared heads of K and V are indexed by lists, which copies them.
-        broadcasts_kv: SDPA gets K and V with fewer heads than q, which only its math kernel takes.
-        scales_queries: queries are multiplied by a value of their position: in 'fp32' in layers without a span
-            (Llama 4), or 'cast' (Ministral 3).
-        caps_scores: eager scores pass a tanh.
-        scales_embedding: the embedding is multiplied by a tensor of one element.
-        positions_of_rows: each sequence has positions of its own.
-        scales_layer: so is the output of each layer.
-        caps_logits: logits pass a tanh.
-        has_sdpa: transformers runs it with scaled_dot_product_attention, which has neither sinks nor soft caps.
-        residual_in_fp32: the residual stream between layers is in fp32.
-        doubles_beta: beta of a gated delta net is doubled.
-        parallel_mixers: attention and Mamba-2, listed as two layers, are one, and scale their inputs (Falcon-H1).
-    """
-
+    # How a norm multiplies by its gain: 'cast' in the activations' dtype; in 'fp32', or with the gain 'upcast' to it,
+    # or 'shifted' by one; with a 'power' of the mean square instead of rsqrt, and an upcast gain; 'centred': a
+    # LayerNorm in single fp32 operations; 'none': a LayerNorm in fp32 that has no gain
     gain: Gain = "cast"
+    # The activation function: 'fused', or 'gelu_new' in single operations, or 'relu', whose derivative needs its result
+    # only
     activation: Activation = "fused"
+    # The softmax of eager attention: in 'fp32', or 'plain' in the activations' dtype, or 'shifted': there too, of
+    # scores minus their maximum
     softmax: Softmax = "fp32"
-    clamps: bool = False
-    is_dense: bool = False
-    router: Router = Router()
+    clamps: bool = False  # both parts of a gated MLP are clamped, and SiLU is in single operations (gpt-oss)
+    is_dense: bool = False  # each expert computes all tokens (Llama 4)
+    router: Router = Router()  # the router of a mixture of experts
+    # Q is joined from a rotated and another part, in an order of heads and tokens in which the output of a fused kernel
+    # must be copied for W_o
     joins_heads: bool = False
+    # Each layer has cosines and sines of its own: for one 'half' of each head, for 'all' of it, or for all of it 'in
+    # fp32'
     own_tables: Literal["", "half", "all", "in fp32"] = ""
-    in_parallel: bool = False
-    normalizes_v: bool = False
-    indexes_kv: bool = False
-    broadcasts_kv: bool = False
+    in_parallel: bool = False  # attention and MLP have norms of their own of the same input
+    normalizes_v: bool = False  # values pass a norm without a gain
+    indexes_kv: bool = False  # shared heads of K and V are indexed by lists, which copies them
+    broadcasts_kv: bool = False  # SDPA gets K and V with fewer heads than q, which only its math kernel takes
+    # Queries are multiplied by a value of their position: in 'fp32' in layers without a span (Llama 4), or 'cast'
+    # (Ministral 3)
     scales_queries: Literal["", "fp32", "cast"] = ""
-    caps_scores: bool = False
-    scales_embedding: bool = False
-    positions_of_rows: bool = False
-    scales_layer: bool = False
-    caps_logits: bool = False
+    caps_scores: bool = False  # eager scores pass a tanh
+    scales_embedding: bool = False  # the embedding is multiplied by a tensor of one element
+    positions_of_rows: bool = False  # each sequence has positions of its own
+    scales_layer: bool = False  # so is the output of each layer
+    caps_logits: bool = False  # logits pass a tanh
+    # Transformers runs it with scaled_dot_product_attention, which has neither sinks nor soft caps
     has_sdpa: bool = True
-    residual_in_fp32: bool = False
-    doubles_beta: bool = False
+    residual_in_fp32: bool = False  # the residual stream between layers is in fp32
+    doubles_beta: bool = False  # beta of a gated delta net is doubled
+    # Attention and Mamba-2, listed as two layers, are one, and scale their inputs (Falcon-H1)
     parallel_mixers: bool = False
 
     def norms(self, with_gain: int) -> int:
@@ -144,33 +109,19 @@ class ClassMath(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """The forward pass of one layer on one device.
+    """The forward pass of one layer on one device."""
 
-    Attributes:
-        B: sequences.
-        S: tokens of a sequence.
-        T: tokens that K and V are computed from: S, or the source tokens.
-        d_model: width of the model.
-        bytes: bytes of an element of the activations.
-        kernel: the attention kernel.
-        upcasts: norms and the eager softmax compute in fp32 and save fp32 tensors, as in transformers.
-        norm: the kind of norm.
-        rotary: whether q and k are rotated, and are new tensors then.
-        dropout: whether dropout is active, as in GPT-2 and Megatron's early models.
-        math: how the class of the model computes norms and activation functions.
-    """
-
-    B: int
-    S: int
-    T: int
-    d_model: int
-    bytes: int
-    kernel: TrainingKernel = "flash"
-    upcasts: bool = True
-    norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
-    rotary: bool = True
-    dropout: bool = False
-    math: ClassMath = ClassMath()
+    B: int  # sequences
+    S: int  # tokens of a sequence
+    T: int  # tokens that K and V are computed from: S, or the source tokens
+    d_model: int  # width of the model
+    bytes: int  # bytes of an element of the activations
+    kernel: TrainingKernel = "flash"  # the attention kernel
+    upcasts: bool = True  # norms and the eager softmax compute in fp32 and save fp32 tensors, as in transformers
+    norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"  # the kind of norm
+    rotary: bool = True  # whether q and k are rotated, and are new tensors then
+    dropout: bool = False  # whether dropout is active, as in GPT-2 and Megatron's early models
+    math: ClassMath = ClassMath()  # how the class of the model computes norms and activation functions
 
     @property
     def tokens(self) -> int:

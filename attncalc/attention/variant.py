@@ -25,15 +25,10 @@ _CONVOLVED = 4
 
 
 class Variant(NamedTuple):
-    """The kind of attention that replaces a layer's own (--attention).
+    """The kind of attention that replaces a layer's own (--attention)."""
 
-    Attributes:
-        name: 'mha', 'mqa', 'gqa', 'mla' or 'linear'.
-        number: KV heads of 'gqa', or kv_lora_rank of 'mla'.
-    """
-
-    name: str
-    number: int = 0
+    name: str  # 'mha', 'mqa', 'gqa', 'mla' or 'linear'
+    number: int = 0  # KV heads of 'gqa', or kv_lora_rank of 'mla'
 
     @classmethod
     def parse(cls, text: str) -> Variant:

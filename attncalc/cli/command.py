@@ -70,14 +70,10 @@ class Options:
     """A group of options that commands share. A subclass annotates them as typer does, each with its default.
 
     A command takes a group as one parameter: `def kv(model: NamedModel, output: OutputOptions)`.
-
-    Attributes:
-        LAST: Whether help lists the group after all other options.
-        RARE: Options that `-h` leaves out if the command has headings.
     """
 
-    LAST: ClassVar[bool] = False
-    RARE: ClassVar[frozenset[str]] = frozenset()
+    LAST: ClassVar[bool] = False  # whether help lists the group after all other options
+    RARE: ClassVar[frozenset[str]] = frozenset()  # options that `-h` leaves out if the command has headings
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update(values)

@@ -40,27 +40,16 @@ _OF_RELEASED = ("compare", "sweep")
 
 
 class Reading(NamedTuple):
-    """A command line that words may mean.
+    """A command line that words may mean."""
 
-    Attributes:
-        args: The arguments.
-        unread: The words that have no place in it.
-        missing: Examples of what it lacks.
-        notes: What else to know.
-        lacks: What attncalc does not count of what was typed.
-        replaced: The options that stand for unknown ones.
-        is_sure: Whether it can be run without asking.
-        is_new: Whether it differs from what was typed.
-    """
-
-    args: tuple[str, ...]
-    unread: tuple[str, ...]
-    missing: tuple[str, ...]
-    notes: tuple[str, ...]
-    lacks: tuple[str, ...]
-    replaced: tuple[str, ...]
-    is_sure: bool
-    is_new: bool
+    args: tuple[str, ...]  # the arguments
+    unread: tuple[str, ...]  # the words that have no place in it
+    missing: tuple[str, ...]  # examples of what it lacks
+    notes: tuple[str, ...]  # what else to know
+    lacks: tuple[str, ...]  # what attncalc does not count of what was typed
+    replaced: tuple[str, ...]  # the options that stand for unknown ones
+    is_sure: bool  # whether it can be run without asking
+    is_new: bool  # whether it differs from what was typed
 
     @property
     def whole(self) -> list[str]:

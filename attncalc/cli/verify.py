@@ -39,19 +39,12 @@ app = command_app()
 
 
 class Verified(NamedTuple):
-    """What was verified.
+    """What was verified."""
 
-    Attributes:
-        models: the models that were reached, in the order in which they were asked for.
-        device: the device as plain data.
-        unreached: the names of the others.
-        ended: the interrupt or the error that ended it early.
-    """
-
-    models: list["VerifiedModel"]
-    device: dict[str, object]
-    unreached: Sequence[str] = ()
-    ended: KeyboardInterrupt | AttncalcError | None = None
+    models: list["VerifiedModel"]  # the models that were reached, in the order in which they were asked for
+    device: dict[str, object]  # the device as plain data
+    unreached: Sequence[str] = ()  # the names of the others
+    ended: KeyboardInterrupt | AttncalcError | None = None  # the interrupt or the error that ended it early
 
 
 INTERRUPTED = 130

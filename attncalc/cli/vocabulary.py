@@ -28,22 +28,15 @@ class Fragment(NamedTuple):
 
 
 class Idea(NamedTuple):
-    """An idea that has other words elsewhere.
+    """An idea that has other words elsewhere."""
 
-    Attributes:
-        words: The words that mean it, separated by blanks; 'per-token' is also the phrase 'per token'.
-        means: What to type for it: a command, options, or both; a placeholder stands for the value beside it.
-            ' | ' separates alternatives, of which the first counts that the command has.
-        alone: What to type instead if no value is beside it.
-        note: What else to know about it.
-        lacks: What attncalc does not count of it, which is always said.
-    """
-
-    words: str
+    words: str  # the words that mean it, separated by blanks; 'per-token' is also the phrase 'per token'
+    # What to type for it: a command, options, or both; a placeholder stands for the value beside it. ' | ' separates
+    # alternatives, of which the first counts that the command has
     means: str = ""
-    alone: str = ""
-    note: str = ""
-    lacks: str = ""
+    alone: str = ""  # what to type instead if no value is beside it
+    note: str = ""  # what else to know about it
+    lacks: str = ""  # what attncalc does not count of it, which is always said
 
     @property
     def takes(self) -> str:

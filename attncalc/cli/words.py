@@ -42,23 +42,14 @@ _OPTION = re.compile(r"--?[A-Za-z]")
 
 
 class Item(NamedTuple):
-    """A word, or several that belong together, and what it is.
+    """A word, or several that belong together, and what it is."""
 
-    Attributes:
-        kind: 'model', 'gpu', 'dtype', 'attention', 'idea', 'option', 'filler', 'unknown' or a kind of value.
-        text: What it is in attncalc's words.
-        typed: What was typed.
-        idea: Its idea.
-        value: The value of its option or idea.
-        is_guess: Whether it is an unknown option, or is spelled wrong.
-    """
-
-    kind: str
-    text: str
-    typed: str
+    kind: str  # 'model', 'gpu', 'dtype', 'attention', 'idea', 'option', 'filler', 'unknown' or a kind of value
+    text: str  # what it is in attncalc's words
+    typed: str  # what was typed
     idea: Idea | None = None
-    value: str | None = None
-    is_guess: bool = False
+    value: str | None = None  # the value of its option or idea
+    is_guess: bool = False  # whether it is an unknown option, or is spelled wrong
 
     @property
     def takes(self) -> tuple[str, ...]:

@@ -40,20 +40,15 @@ _JSON_TIP = "a config.json is one JSON object, as transformers' save_pretrained 
 
 
 class _ModelFile(NamedTuple):
-    """A model file or config.json, parsed and checked.
+    """A model file or config.json, parsed and checked."""
 
-    Attributes:
-        name: What the model is called on screens.
-        config: The fields of the config.json that the document was made from; None if it was a model file.
-        folder: The folder or repository that was named instead of a file, whose weights are read too.
-        stored: The weights of a GGUF file.
-    """
-
-    name: str
+    name: str  # what the model is called on screens
     document: Document
+    # The fields of the config.json that the document was made from; None if it was a model file
     config: dict[str, Any] | None
+    # The folder or repository that was named instead of a file, whose weights are read too
     folder: Folder | None = None
-    stored: CheckpointWeights | None = None
+    stored: CheckpointWeights | None = None  # the weights of a GGUF file
 
     def spec(self) -> ModelSpec:
         """Return the model, with the weights that its folder holds. Raises AttncalcError if something contradicts."""

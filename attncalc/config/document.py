@@ -21,18 +21,12 @@ Origins = Mapping[str, Mapping[str, str]]
 
 
 class Document(NamedTuple):
-    """The data of one file.
+    """The data of one file."""
 
-    Attributes:
-        file: What errors call the file.
-        data: Its keys and values.
-        lines: The line of each part, from 1; {} if the file was not YAML.
-        origins: What the keys are called in the user's file, if the data were converted from another format.
-    """
-
-    file: str
-    data: dict[str, Any]
-    lines: dict[KeyPath, int]
+    file: str  # what errors call the file
+    data: dict[str, Any]  # its keys and values
+    lines: dict[KeyPath, int]  # the line of each part, from 1; {} if the file was not YAML
+    # What the keys are called in the user's file, if the data were converted from another format
     origins: Origins = MappingProxyType({})
 
     def error(self, path: KeyPath, message: str, tip: str) -> AttncalcError:

@@ -55,33 +55,21 @@ class DownloadError(Exception):
 
 
 class Request(NamedTuple):
-    """What to ask for.
+    """What to ask for."""
 
-    Attributes:
-        url: The address, without a password.
-        secret: The value of the Authorization header, which only the host of `url` receives; '' for none.
-        limit: Bytes of the answer's body that are read at most.
-        first: The first byte that is asked for; the last is `first + limit - 1`. None for the whole file.
-    """
-
-    url: str
-    secret: str
-    limit: int
+    url: str  # the address, without a password
+    secret: str  # the value of the Authorization header, which only the host of `url` receives; '' for none
+    limit: int  # bytes of the answer's body that are read at most
+    # The first byte that is asked for; the last is `first + limit - 1`. None for the whole file.
     first: int | None = None
 
 
 class Answer(NamedTuple):
-    """What a server answered.
+    """What a server answered."""
 
-    Attributes:
-        status: The HTTP status, of the last host if there were redirects.
-        headers: Its headers, with small letters.
-        content: Its body: of a failure at most some kilobytes, and the beginning if the server ignored the range.
-    """
-
-    status: int
-    headers: Mapping[str, str]
-    content: bytes
+    status: int  # the HTTP status, of the last host if there were redirects
+    headers: Mapping[str, str]  # its headers, with small letters
+    content: bytes  # its body: of a failure at most some kilobytes, and the beginning if the server ignored the range
 
 
 class Downloads:

@@ -16,15 +16,10 @@ POINTER = b"version https://git-lfs"
 
 
 class ByteSource(Protocol):
-    """A file, local or remote, of which ranges of bytes can be read.
+    """A file, local or remote, of which ranges of bytes can be read."""
 
-    Attributes:
-        name: What errors call the file.
-        size: Bytes of the whole file; None if they are unknown, and a file that is cut off is not noticed.
-    """
-
-    name: str
-    size: int | None
+    name: str  # what errors call the file
+    size: int | None  # bytes of the whole file; None if they are unknown, and a file that is cut off is not noticed
 
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes [start, end), fewer only at the end of the file. Raises AttncalcError if it cannot."""

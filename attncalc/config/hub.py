@@ -35,17 +35,11 @@ _OTHER_PAGES = ("datasets", "spaces", "models", "docs", "blog", "papers", "colle
 
 
 class Repository(NamedTuple):
-    """A model on the hub.
+    """A model on the hub."""
 
-    Attributes:
-        name: 'org/name'.
-        revision: A branch, a tag or a commit.
-        file: A file in it, or the quantization of a GGUF file ('Q4_K_M'); '' for none.
-    """
-
-    name: str
-    revision: str = MAIN
-    file: str = ""
+    name: str  # 'org/name'
+    revision: str = MAIN  # a branch, a tag or a commit
+    file: str = ""  # a file in it, or the quantization of a GGUF file ('Q4_K_M'); '' for none
 
     def __str__(self) -> str:
         """Return the name as a user writes it."""

@@ -48,17 +48,11 @@ _TUNED = frozenset({"chat", "hf", "instruct", "it", "latest", "text"})
 
 
 class Preset(NamedTuple):
-    """What a built-in model can be found by.
+    """What a built-in model can be found by."""
 
-    Attributes:
-        name: The name of its file: 'qwen3-32b'.
-        title: Its title: 'Qwen3 32B'.
-        repositories: The repositories that its sources name, on the Hugging Face hub: 'Qwen/Qwen3-32B'.
-    """
-
-    name: str
-    title: str
-    repositories: tuple[str, ...]
+    name: str  # the name of its file: 'qwen3-32b'
+    title: str  # its title: 'Qwen3 32B'
+    repositories: tuple[str, ...]  # the repositories that its sources name, on the Hugging Face hub: 'Qwen/Qwen3-32B'
 
     @property
     def family(self) -> str:

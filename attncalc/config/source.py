@@ -25,25 +25,16 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
 
 
 class Source(NamedTuple):
-    """What a model's name or path leads to, before it is parsed.
+    """What a model's name or path leads to, before it is parsed."""
 
-    Attributes:
-        name: What the model is called on screens.
-        file: What errors call the file.
-        content: The file's bytes; empty for a preset of a wheel and for GGUF files.
-        preset: The data of a preset of a wheel, which is parsed and checked already.
-        folder: The folder or repository that was named instead of a file, whose weights are read too.
-        beside: The folder that the file is in; None for a preset and standard input.
-        gguf: The parts of a GGUF model; () for other files.
-    """
-
-    name: str
-    file: str
-    content: bytes = b""
-    preset: dict[str, Any] | None = None
+    name: str  # what the model is called on screens
+    file: str  # what errors call the file
+    content: bytes = b""  # the file's bytes; empty for a preset of a wheel and for GGUF files
+    preset: dict[str, Any] | None = None  # the data of a preset of a wheel, which is parsed and checked already
+    # The folder or repository that was named instead of a file, whose weights are read too
     folder: Folder | None = None
-    beside: Folder | None = None
-    gguf: tuple[ByteSource, ...] = ()
+    beside: Folder | None = None  # the folder that the file is in; None for a preset and standard input
+    gguf: tuple[ByteSource, ...] = ()  # the parts of a GGUF model; () for other files
 
 
 def repository_source(repository: Repository) -> Source:

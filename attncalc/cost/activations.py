@@ -13,29 +13,17 @@ from .kernels import Machine, Moment, Shape, moments, peak
 
 
 class LayerActivations(NamedTuple):
-    """The activation memory of one layer of a group.
+    """The activation memory of one layer of a group."""
 
-    Attributes:
-        group: the group's name.
-        layers: the group.
-        attention: 'self' or 'cross'.
-        score_shape: (B, n_heads, S, T), where T is the number of keys that the kernel reads.
-        score_elements: elements of the score matrix.
-        score_matrix_per_head: bytes of one head's score matrix of one sequence.
-        score_matrix: bytes of the whole score matrix.
-        output_shape: (B, S, d_model).
-        moments: the moments of a pass that may be its peak, by kernel.
-    """
-
-    group: str
-    layers: Layers
-    attention: str
-    score_shape: tuple[int, int, int, int]
-    score_elements: Quantity
-    score_matrix_per_head: Quantity
-    score_matrix: Quantity
-    output_shape: tuple[int, int, int]
-    moments: dict[str, list[Moment]]
+    group: str  # the group's name
+    layers: Layers  # the group
+    attention: str  # 'self' or 'cross'
+    score_shape: tuple[int, int, int, int]  # (B, n_heads, S, T), where T is the number of keys that the kernel reads
+    score_elements: Quantity  # elements of the score matrix
+    score_matrix_per_head: Quantity  # bytes of one head's score matrix of one sequence
+    score_matrix: Quantity  # bytes of the whole score matrix
+    output_shape: tuple[int, int, int]  # (B, S, d_model)
+    moments: dict[str, list[Moment]]  # the moments of a pass that may be its peak, by kernel
 
     @property
     def peaks(self) -> dict[str, Moment]:

@@ -20,25 +20,15 @@ from .common import Part, cache_dtype, group_name, sum_over_groups, symbolic
 
 
 class LayerCache(NamedTuple):
-    """The cache of one layer group, in bytes.
+    """The cache of one layer group, in bytes."""
 
-    Attributes:
-        group: the group's name.
-        layers: the group.
-        context: bytes that grow with the context, in all layers of the group.
-        source: bytes that grow with the source, in all layers of the group.
-        state: bytes of a fixed size, in all layers of the group.
-        per_layer: bytes of all three, in one layer.
-        per_token_per_layer: bytes that the next token of one sequence adds to one layer.
-    """
-
-    group: str
-    layers: Layers
-    context: Quantity
-    source: Quantity
-    state: Quantity
-    per_layer: Quantity
-    per_token_per_layer: Quantity
+    group: str  # the group's name
+    layers: Layers  # the group
+    context: Quantity  # bytes that grow with the context, in all layers of the group
+    source: Quantity  # bytes that grow with the source, in all layers of the group
+    state: Quantity  # bytes of a fixed size, in all layers of the group
+    per_layer: Quantity  # bytes of all three, in one layer
+    per_token_per_layer: Quantity  # bytes that the next token of one sequence adds to one layer
 
     @property
     def total(self) -> Quantity:

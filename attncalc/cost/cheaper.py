@@ -22,19 +22,13 @@ _MAX_PIECES = 2000
 
 
 class Cheaper(NamedTuple):
-    """Which of two models is cheaper at which contexts.
+    """Which of two models is cheaper at which contexts."""
 
-    Attributes:
-        figure: 'kv_cache' or 'flops_decode'.
-        limit: The longest context that was considered.
-        step: The contexts are multiples of it: 1, or more if a figure rises and falls within so many tokens.
-        ranges: (first context, sign) of each range of contexts: -1 if the first model is cheaper, 1 if the second is,
-            0 if they are equal.
-    """
-
-    figure: str
-    limit: int
-    step: int
+    figure: str  # 'kv_cache' or 'flops_decode'
+    limit: int  # the longest context that was considered
+    step: int  # the contexts are multiples of it: 1, or more if a figure rises and falls within so many tokens
+    # (first context, sign) of each range of contexts: -1 if the first model is cheaper, 1 if the second is, 0 if they
+    # are equal
     ranges: tuple[tuple[int, int], ...]
 
 

@@ -14,15 +14,10 @@ from ..workload import Workload
 
 
 class Part(NamedTuple):
-    """A figure of one layer group.
+    """A figure of one layer group."""
 
-    Attributes:
-        group: the group's name.
-        value: the figure.
-    """
-
-    group: str
-    value: Quantity
+    group: str  # the group's name
+    value: Quantity  # the figure
 
 
 def group_name(model: ModelSpec, stack: Stack, layers: Layers) -> str:

@@ -25,50 +25,30 @@ NEIGHBORHOOD = 128
 
 
 class LayerComplexity(NamedTuple):
-    """The complexity of one layer over a workload, with the three columns of that table.
+    """The complexity of one layer over a workload, with the three columns of that table."""
 
-    Attributes:
-        flops: FLOPs on one device.
-        sequential_steps: steps that cannot run in parallel.
-        longest_path: layers that information passes through between the two tokens farthest apart; None if it
-            never gets there.
-    """
-
-    flops: Quantity
-    sequential_steps: Quantity
+    flops: Quantity  # FLOPs on one device
+    sequential_steps: Quantity  # steps that cannot run in parallel
+    # Layers that information passes through between the two tokens farthest apart; None if it never gets there
     longest_path: Quantity | None
 
 
 class LayerTypes(NamedTuple):
-    """That table: layers of the model's width d, over n tokens.
+    """That table: layers of the model's width d, over n tokens."""
 
-    Attributes:
-        kernel: width k of the convolution.
-        neighborhood: tokens r that restricted attention sees, at most n.
-        self_attention: n^2 d.
-        recurrent: n d^2.
-        convolutional: k n d^2.
-        restricted: r n d, for self-attention to a neighborhood.
-    """
-
-    kernel: Quantity
-    neighborhood: Quantity
-    self_attention: LayerComplexity
-    recurrent: LayerComplexity
-    convolutional: LayerComplexity
-    restricted: LayerComplexity
+    kernel: Quantity  # width k of the convolution
+    neighborhood: Quantity  # tokens r that restricted attention sees, at most n
+    self_attention: LayerComplexity  # n^2 d
+    recurrent: LayerComplexity  # n d^2
+    convolutional: LayerComplexity  # k n d^2
+    restricted: LayerComplexity  # r n d, for self-attention to a neighborhood
 
 
 class ModelLayer(NamedTuple):
-    """The complexity of one layer of a model.
+    """The complexity of one layer of a model."""
 
-    Attributes:
-        projections: FLOPs of its projections.
-        scores: its exact scores.
-    """
-
-    projections: Quantity
-    scores: LayerComplexity
+    projections: Quantity  # FLOPs of its projections
+    scores: LayerComplexity  # its exact scores
 
     @property
     def flops(self) -> Quantity:

@@ -63,19 +63,12 @@ def routed_read(size: int, mlp: Mlp, tokens: int, routing: Routing) -> int:
 
 
 class _Share(NamedTuple):
-    """The routed experts of one device.
+    """The routed experts of one device."""
 
-    Attributes:
-        here: Experts of a layer on the device.
-        routed: Experts of a layer on all devices.
-        per_token: Experts that a token picks.
-        devices: Devices over which the experts are divided.
-    """
-
-    here: int
-    routed: int
-    per_token: int
-    devices: int
+    here: int  # experts of a layer on the device
+    routed: int  # experts of a layer on all devices
+    per_token: int  # experts that a token picks
+    devices: int  # devices over which the experts are divided
 
 
 @lru_cache(maxsize=1024)

@@ -34,29 +34,17 @@ RECOMPUTE_RULES: dict[Recompute, str] = {
 
 
 class LayerFlops(NamedTuple):
-    """FLOPs of one layer group, in all its layers together.
+    """FLOPs of one layer group, in all its layers together."""
 
-    Attributes:
-        group: the group's name.
-        layers: the group.
-        projections: attention's projections.
-        scores: QK and PV of the pairs that the mask allows.
-        scores_dense: QK and PV of all pairs.
-        qk_dense: QK of all pairs.
-        mlp: the MLPs.
-        recomputation: what activation recomputation adds to a training step, with exact scores.
-        recomputation_dense: the same with dense scores.
-    """
-
-    group: str
-    layers: Layers
-    projections: Quantity
-    scores: Quantity
-    scores_dense: Quantity
-    qk_dense: Quantity
-    mlp: Quantity
-    recomputation: Quantity
-    recomputation_dense: Quantity
+    group: str  # the group's name
+    layers: Layers  # the group
+    projections: Quantity  # attention's projections
+    scores: Quantity  # QK and PV of the pairs that the mask allows
+    scores_dense: Quantity  # QK and PV of all pairs
+    qk_dense: Quantity  # QK of all pairs
+    mlp: Quantity  # the MLPs
+    recomputation: Quantity  # what activation recomputation adds to a training step, with exact scores
+    recomputation_dense: Quantity  # the same with dense scores
 
     @property
     def total(self) -> Quantity:

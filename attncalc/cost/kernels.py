@@ -27,31 +27,19 @@ EFFICIENT_ALIGNMENT = 8
 
 
 class HeldTensor(NamedTuple):
-    """A tensor that is held at a moment of the pass.
+    """A tensor that is held at a moment of the pass."""
 
-    Attributes:
-        name: its name in formulas.
-        meaning: what it holds.
-        size: bytes.
-        inside: whether a kernel allocates it inside, so that torch's dispatcher does not see it.
-    """
-
-    name: str
-    meaning: str
-    size: Quantity
-    inside: bool
+    name: str  # its name in formulas
+    meaning: str  # what it holds
+    size: Quantity  # bytes
+    inside: bool  # whether a kernel allocates it inside, so that torch's dispatcher does not see it
 
 
 class Moment(NamedTuple):
-    """A moment of the forward pass and the tensors that are held then.
+    """A moment of the forward pass and the tensors that are held then."""
 
-    Attributes:
-        name: its name on screens: 'PV'.
-        tensors: the tensors held.
-    """
-
-    name: str
-    tensors: tuple[HeldTensor, ...]
+    name: str  # its name on screens: 'PV'
+    tensors: tuple[HeldTensor, ...]  # the tensors held
 
     @property
     def size(self) -> int:
@@ -70,58 +58,34 @@ class Moment(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """The device that a kernel's own buffers depend on.
+    """The device that a kernel's own buffers depend on."""
 
-    Attributes:
-        threads: threads of a CPU, which has its own flash kernel; 0 for a GPU.
-        multiprocessors: streaming multiprocessors of a GPU; 0 leaves out the buffers that depend on them.
-        rocm: whether it is AMD's GPU. Its flash and efficient kernels (AOTriton) neither split keys nor have an fp32
-            accumulator.
-        efficient_shares_kv_heads: whether the efficient kernel takes shared KV heads as they are.
-    """
-
-    threads: int = 0
-    multiprocessors: int = 0
+    threads: int = 0  # threads of a CPU, which has its own flash kernel; 0 for a GPU
+    multiprocessors: int = 0  # streaming multiprocessors of a GPU; 0 leaves out the buffers that depend on them
+    # Whether it is AMD's GPU. Its flash and efficient kernels (AOTriton) neither split keys nor have an fp32
+    # accumulator.
     rocm: bool = False
-    efficient_shares_kv_heads: bool = False
+    efficient_shares_kv_heads: bool = False  # whether the efficient kernel takes shared KV heads as they are
 
 
 class Shape(NamedTuple):
-    """The sizes of one attention call.
+    """The sizes of one attention call."""
 
-    Attributes:
-        B: sequences.
-        S: queries of a sequence.
-        T: keys of a sequence.
-        live_keys: new tokens whose K and V are held until the layer returns.
-        cached_keys: new tokens whose K and V are written into the cache and freed.
-        n_heads: query heads.
-        n_kv_heads: key and value heads.
-        d_qk: width of a query and a key head.
-        d_v: width of a value head.
-        extra: further elements held per live key.
-        gate: width of the gate on the output; 0 without one.
-        d_model: width of the model.
-        bytes: bytes of an element.
-        mask: 'none', 'causal' (a flag) or 'matrix' (the caller's own, one byte per pair).
-        masks: how many mask matrices the caller makes: one per sequence of a padded batch, otherwise 1.
-    """
-
-    B: int
-    S: int
-    T: int
-    live_keys: int
-    cached_keys: int
-    n_heads: int
-    n_kv_heads: int
-    d_qk: int
-    d_v: int
-    extra: int
-    gate: int
-    d_model: int
-    bytes: int
-    mask: str
-    masks: int
+    B: int  # sequences
+    S: int  # queries of a sequence
+    T: int  # keys of a sequence
+    live_keys: int  # new tokens whose K and V are held until the layer returns
+    cached_keys: int  # new tokens whose K and V are written into the cache and freed
+    n_heads: int  # query heads
+    n_kv_heads: int  # key and value heads
+    d_qk: int  # width of a query and a key head
+    d_v: int  # width of a value head
+    extra: int  # further elements held per live key
+    gate: int  # width of the gate on the output; 0 without one
+    d_model: int  # width of the model
+    bytes: int  # bytes of an element
+    mask: str  # 'none', 'causal' (a flag) or 'matrix' (the caller's own, one byte per pair)
+    masks: int  # how many mask matrices the caller makes: one per sequence of a padded batch, otherwise 1
 
     @property
     def half(self) -> bool:

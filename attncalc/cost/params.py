@@ -10,33 +10,20 @@ from .common import Part, group_name, sum_named, sum_over_groups
 
 
 class LayerParams(NamedTuple):
-    """Parameters of one layer group, in all its layers together.
+    """Parameters of one layer group, in all its layers together."""
 
-    Attributes:
-        group: the group's name.
-        layers: the group.
-        attention: parameters of each matrix of attention, by name; cross-attention's names start with 'cross '.
-        attention_total: all parameters of attention.
-        attention_weights: attention's matrices, without biases and vectors.
-        attention_per_layer: all parameters of attention in one layer.
-        weights_per_layer: attention's matrices in one layer, without biases and vectors.
-        mlp: parameters of the MLPs.
-        mlp_active: parameters of the MLPs that one token uses.
-        norm: parameters of the norms.
-        other: further vectors.
-    """
-
-    group: str
-    layers: Layers
+    group: str  # the group's name
+    layers: Layers  # the group
+    # Parameters of each matrix of attention, by name; cross-attention's names start with 'cross '
     attention: tuple[tuple[str, Quantity], ...]
-    attention_total: Quantity
-    attention_weights: Quantity
-    attention_per_layer: Quantity
-    weights_per_layer: Quantity
-    mlp: Quantity
-    mlp_active: Quantity
-    norm: Quantity
-    other: Quantity
+    attention_total: Quantity  # all parameters of attention
+    attention_weights: Quantity  # attention's matrices, without biases and vectors
+    attention_per_layer: Quantity  # all parameters of attention in one layer
+    weights_per_layer: Quantity  # attention's matrices in one layer, without biases and vectors
+    mlp: Quantity  # parameters of the MLPs
+    mlp_active: Quantity  # parameters of the MLPs that one token uses
+    norm: Quantity  # parameters of the norms
+    other: Quantity  # further vectors
 
     @property
     def total(self) -> Quantity:

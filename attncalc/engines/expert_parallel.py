@@ -29,30 +29,23 @@ from ..records import dataclass
 
 @dataclass(frozen=True)
 class MlpOfRanks(Mlp):
-    """An MLP that computes the tokens of several data-parallel ranks, which all have as many.
+    """An MLP that computes the tokens of several data-parallel ranks, which all have as many."""
 
-    Attributes:
-        ranks: Ranks whose tokens pass the experts, or a dense MLP.
-        shared_ranks: Ranks whose tokens pass the shared experts.
-    """
-
+    # Ranks whose tokens pass the experts, or a dense MLP
     ranks: int = documented("data-parallel ranks with requests", default=1)
+    # Ranks whose tokens pass the shared experts
     shared_ranks: int = documented("data-parallel ranks whose tokens pass the shared experts", default=1)
 
 
 @dataclass(frozen=True)
 class WholeExperts(MlpOfRanks):
-    """A mixture of which one device has some experts as a whole, and the router of all.
-
-    Attributes:
-        n_routed: Experts of the layer on all devices; `n_experts` are those on this one.
-        devices: These devices.
-        shared_copies: Tensor-parallel devices that each have the shared experts as a whole, for a part of the tokens.
-    """
+    """A mixture of which one device has some experts as a whole, and the router of all."""
 
     n_experts: int | None = documented("experts of a layer on one device", default=None)
+    # Experts of the layer on all devices; `n_experts` are those on this one
     n_routed: int = documented("experts of a layer on all devices", default=0)
-    devices: int = documented("devices that divide the experts", default=1)
+    devices: int = documented("devices that divide the experts", default=1)  # these devices
+    # Tensor-parallel devices that each have the shared experts as a whole, for a part of the tokens
     shared_copies: int = documented("devices that have whole shared experts", default=1)
 
     def __post_init__(self) -> None:

@@ -27,29 +27,22 @@ def ignored(value: str) -> tuple[str, ...]:
 
 
 class LaunchWords(NamedTuple):
-    """How the launch command of an engine is read.
+    """How the launch command of an engine is read."""
 
-    Attributes:
-        example: The command in its usual form, with the model last: 'vllm serve MODEL'.
-        program: Matches a word, or two with a blank, that start the command, or its container's image: the group
-            `version` is the version of an image.
-        models: Its names of the option for the model, which may also be the first word.
-        names: {its name of an option: that of `attncalc fit`, or a function of its value}; other names are the same.
-        flags: {its option without a value: the options of `attncalc fit`}.
-        unmodelled: Its options that may change memory, which no figure here includes.
-        environment: {variable: the option of the command that it replaces, or a function of its value}.
-        of_model: From the model's name to further options of `attncalc fit`, if the name decides any.
-        context: From the bytes of a GPU's memory to the default tokens of context, if that decides them.
-    """
-
-    example: str
+    example: str  # the command in its usual form, with the model last: 'vllm serve MODEL'
+    # Matches a word, or two with a blank, that start the command, or its container's image: the group `version` is the
+    # version of an image
     program: re.Pattern[str]
-    models: tuple[str, ...]
+    models: tuple[str, ...]  # its names of the option for the model, which may also be the first word
+    # {its name of an option: that of `attncalc fit`, or a function of its value}; other names are the same
     names: Mapping[str, str | Reading] = MappingProxyType({})
+    # {its option without a value: the options of `attncalc fit`}
     flags: Mapping[str, Sequence[str]] = MappingProxyType({})
-    unmodelled: tuple[str, ...] = ()
+    unmodelled: tuple[str, ...] = ()  # its options that may change memory, which no figure here includes
+    # {variable: the option of the command that it replaces, or a function of its value}
     environment: Mapping[str, str | Reading] = MappingProxyType({})
-    of_model: Reading = ignored
+    of_model: Reading = ignored  # from the model's name to further options of `attncalc fit`, if the name decides any
+    # From the bytes of a GPU's memory to the default tokens of context, if that decides them
     context: Callable[[int], int] | None = None
 
 

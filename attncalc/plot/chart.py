@@ -11,16 +11,11 @@ from .scale import WIDE, Axis, Scale, scale
 
 
 class Series(NamedTuple):
-    """A line of a chart.
+    """A line of a chart."""
 
-    Attributes:
-        label: Its name, shown at its end.
-        points: Pairs of x and y; a y of None is a gap.
-        measured: Pairs of x and a measured y, drawn as points on the line; then the line has no marks of its own.
-    """
-
-    label: str
-    points: tuple[tuple[float, float | None], ...]
+    label: str  # its name, shown at its end
+    points: tuple[tuple[float, float | None], ...]  # pairs of x and y; a y of None is a gap
+    # Pairs of x and a measured y, drawn as points on the line; then the line has no marks of its own
     measured: tuple[tuple[float, float | None], ...] | None = None
 
 
@@ -64,17 +59,12 @@ class Lines(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """One bar: its name, and its length in the axis' base unit, None if the figure does not apply.
-
-    Attributes:
-        text: The value as text, shown at its end.
-        strong: Whether it is emphasized, as the model as released is.
-    """
+    """One bar: its name, and its length in the axis' base unit, None if the figure does not apply."""
 
     label: str
     value: float | None
-    text: str
-    strong: bool = False
+    text: str  # the value as text, shown at its end
+    strong: bool = False  # whether it is emphasized, as the model as released is
 
 
 class Bars(NamedTuple):
@@ -117,41 +107,26 @@ class Stack(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step on a roofline.
+    """A step on a roofline."""
 
-    Attributes:
-        label: Its name: 'prefill'.
-        intensity: FLOP per byte.
-        speed: FLOP/s that the roof allows.
-        details: Lines below the name: the lower bound of its time, and what bounds it.
-    """
-
-    label: str
-    intensity: float
-    speed: float
-    details: tuple[str, ...]
+    label: str  # its name: 'prefill'
+    intensity: float  # FLOP per byte
+    speed: float  # FLOP/s that the roof allows
+    details: tuple[str, ...]  # lines below the name: the lower bound of its time, and what bounds it
 
 
 class Roof(NamedTuple):
-    """The roofline of a GPU, and steps on it.
-
-    Attributes:
-        peak: FLOP/s; `peak_label` is the same as text.
-        bandwidth: Bytes/s.
-        ridge_label: The FLOP per byte at which the roof bends, as text.
-        x: FLOP per byte.
-        y: FLOP/s.
-    """
+    """The roofline of a GPU, and steps on it."""
 
     name: str
     title: str
-    peak: float
+    peak: float  # FLOP/s; `peak_label` is the same as text
     peak_label: str
-    bandwidth: float
+    bandwidth: float  # bytes/s
     bandwidth_label: str
-    ridge_label: str
-    x: Axis
-    y: Axis
+    ridge_label: str  # the FLOP per byte at which the roof bends, as text
+    x: Axis  # FLOP per byte
+    y: Axis  # FLOP/s
     steps: tuple[Step, ...]
 
     @property
@@ -183,18 +158,10 @@ Chart = Lines | Bars | Stack | Roof
 
 
 class Picture(NamedTuple):
-    """What `--plot` draws.
+    """What `--plot` draws."""
 
-    Attributes:
-        title: The model or the models.
-        subtitle: The answer, or the kind of the model; "" for none.
-        caption: Lines below: the workload, the engine, the dtypes.
-        charts: Every chart that `--show` can choose.
-        default: The names of the charts that are drawn without `--show`.
-    """
-
-    title: str
-    subtitle: str
-    caption: tuple[str, ...]
-    charts: tuple[Chart, ...]
-    default: tuple[str, ...]
+    title: str  # the model or the models
+    subtitle: str  # the answer, or the kind of the model; "" for none
+    caption: tuple[str, ...]  # lines below: the workload, the engine, the dtypes
+    charts: tuple[Chart, ...]  # every chart that `--show` can choose
+    default: tuple[str, ...]  # the names of the charts that are drawn without `--show`

@@ -21,17 +21,11 @@ _NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
 class Axis(NamedTuple):
-    """What an axis shows.
+    """What an axis shows."""
 
-    Attributes:
-        label: The figure, without the unit: 'KV cache'; "" if the chart's title names it.
-        unit: The base unit of its values, as units.py names it.
-        name: The figure's or the option's name in JSON.
-    """
-
-    label: str
-    unit: str
-    name: str = ""
+    label: str  # the figure, without the unit: 'KV cache'; "" if the chart's title names it
+    unit: str  # the base unit of its values, as units.py names it
+    name: str = ""  # the figure's or the option's name in JSON
 
 
 class Tick(NamedTuple):
@@ -42,23 +36,14 @@ class Tick(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """The scale of an axis.
+    """The scale of an axis."""
 
-    Attributes:
-        log: Whether it is logarithmic.
-        low: The value at the beginning, or its logarithm.
-        high: The value at the end, or its logarithm.
-        zero: The place of zero.
-        ticks: The ticks, the lowest first.
-        label: The axis' label, with the unit if the ticks have none.
-    """
-
-    log: bool
-    low: float
-    high: float
-    zero: float
-    ticks: tuple[Tick, ...]
-    label: str
+    log: bool  # whether it is logarithmic
+    low: float  # the value at the beginning, or its logarithm
+    high: float  # the value at the end, or its logarithm
+    zero: float  # the place of zero
+    ticks: tuple[Tick, ...]  # the ticks, the lowest first
+    label: str  # the axis' label, with the unit if the ticks have none
 
     def at(self, value: float) -> float:
         """Return the place of a value: 0 at the beginning of the axis, 1 at its end."""

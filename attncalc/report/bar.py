@@ -30,29 +30,17 @@ Line = tuple[Piece, ...]
 
 
 class Bar(NamedTuple):
-    """The memory of one GPU, in bytes.
+    """The memory of one GPU, in bytes."""
 
-    Attributes:
-        memory: What software sees of the GPU's memory.
-        usable: What the engine may use of it.
-        engine: The name of the engine: 'vLLM'.
-        share: That share as text: '0.92'.
-        option: The engine's option that sets the share.
-        weights: The weights.
-        runtime: The least and the most that the engine keeps besides weights and cache.
-        cache: The least and the most that is left for the cache.
-        owner: What has the memory: 'the GPU', 'each GPU', 'the CPU'.
-    """
-
-    memory: int
-    usable: int
-    engine: str
-    share: str
-    option: str
+    memory: int  # what software sees of the GPU's memory
+    usable: int  # what the engine may use of it
+    engine: str  # the name of the engine: 'vLLM'
+    share: str  # that share as text: '0.92'
+    option: str  # the engine's option that sets the share
     weights: int
-    runtime: tuple[int, int]
-    cache: tuple[int, int]
-    owner: str = "the GPU"
+    runtime: tuple[int, int]  # the least and the most that the engine keeps besides weights and cache
+    cache: tuple[int, int]  # the least and the most that is left for the cache
+    owner: str = "the GPU"  # what has the memory: 'the GPU', 'each GPU', 'the CPU'
 
     def words(self) -> tuple[str, str]:
         """Return what the bar shows in two sentences, with figures in GiB: both ends of a range, '0.3 to 2.4'."""

@@ -51,19 +51,12 @@ CHARTS = ("kv_cache", "params_total", "flops_prefill", "flops_decode")
 
 
 class Row(NamedTuple):
-    """A row of the comparison.
+    """A row of the comparison."""
 
-    Attributes:
-        name: The variant or the model: 'GQA-8', 'llama2-70b'.
-        model: Its model.
-        workload: The workload, at one of the contexts.
-        figures: Its figures by name.
-    """
-
-    name: str
+    name: str  # the variant or the model: 'GQA-8', 'llama2-70b'
     model: ModelSpec
-    workload: Workload
-    figures: dict[str, Figure]
+    workload: Workload  # the workload, at one of the contexts
+    figures: dict[str, Figure]  # its figures by name
 
     def facts(self, *, released: bool) -> dict[str, Any]:
         """Return what the row is about, for JSON."""

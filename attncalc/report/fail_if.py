@@ -29,23 +29,14 @@ _TIP = "write NAME OP VALUE, as 'kv_cache > 8GiB', 'params_total > 7.5e9', or '>
 
 
 class Condition(NamedTuple):
-    """What a figure must not be.
+    """What a figure must not be."""
 
-    Attributes:
-        text: As it was written: 'kv_cache_per_token > +0%'.
-        name: The figure's name in JSON.
-        operator: '>', '>=', '<', '<=', '==' or '!='.
-        sign: 1 or -1 if the amount is a change from a baseline; 0 for a limit of its own.
-        amount: The limit, or the change.
-        is_share: Whether the change is a percentage of the baseline.
-    """
-
-    text: str
-    name: str
-    operator: str
-    sign: int
-    amount: Amount
-    is_share: bool
+    text: str  # as it was written: 'kv_cache_per_token > +0%'
+    name: str  # the figure's name in JSON
+    operator: str  # '>', '>=', '<', '<=', '==' or '!='
+    sign: int  # 1 or -1 if the amount is a change from a baseline; 0 for a limit of its own
+    amount: Amount  # the limit, or the change
+    is_share: bool  # whether the change is a percentage of the baseline
 
     def test(self, figure: Figure, baseline: Figure | None = None) -> Outcome:
         """Return the figure compared with the limit.
@@ -84,21 +75,13 @@ class Condition(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """A figure that was compared with a limit.
-
-    Attributes:
-        condition: The condition.
-        figure: The figure of the model that was tested.
-        baseline: The same figure of the first model, if the limit is a change from it.
-        limit: The limit, in the figure's base unit.
-        passed: Whether the condition is false.
-    """
+    """A figure that was compared with a limit."""
 
     condition: Condition
-    figure: Figure
-    baseline: Figure | None
-    limit: Fraction
-    passed: bool
+    figure: Figure  # the figure of the model that was tested
+    baseline: Figure | None  # the same figure of the first model, if the limit is a change from it
+    limit: Fraction  # the limit, in the figure's base unit
+    passed: bool  # whether the condition is false
 
     def facts(self) -> dict[str, Any]:
         """Return the result as plain data, for JSON."""

@@ -20,26 +20,16 @@ Number: TypeAlias = "Quantity | Ratio | None"
 
 
 class FigureRow(NamedTuple):
-    """What is known of a figure before it is computed.
+    """What is known of a figure before it is computed."""
 
-    Attributes:
-        label: Its name on screens; a report may give another for one answer.
-        unit: Its base unit; NO_UNIT for a ratio or a count.
-        meaning: What it is, in a schema and in the docs; what is to be typed is in 'single quotes'.
-        null_if: When it has no value; "" if it always has one.
-        source: The paper or the code that its formula is from, if it is the same for every model.
-        ratio: Whether it is a quotient, and not a whole number.
-        title: The title of its chart, if that is not its name in words.
-        name: Its name in JSON, CSV and sweeps, which FigureRows gives it; or a pattern of names, which starts with '^'.
-    """
-
-    label: str
-    unit: str
-    meaning: str
-    null_if: str = ""
-    source: str = ""
-    ratio: bool = False
-    title: str = ""
+    label: str  # its name on screens; a report may give another for one answer
+    unit: str  # its base unit; NO_UNIT for a ratio or a count
+    meaning: str  # what it is, in a schema and in the docs; what is to be typed is in 'single quotes'
+    null_if: str = ""  # when it has no value; "" if it always has one
+    source: str = ""  # the paper or the code that its formula is from, if it is the same for every model
+    ratio: bool = False  # whether it is a quotient, and not a whole number
+    title: str = ""  # the title of its chart, if that is not its name in words
+    # Its name in JSON, CSV and sweeps, which FigureRows gives it; or a pattern of names, which starts with '^'
     name: str = ""
 
     @property

@@ -20,38 +20,26 @@ Row = tuple[Any, ...]
 
 
 class Rows(NamedTuple):
-    """The rows of a sweep.
+    """The rows of a sweep."""
 
-    Attributes:
-        names: The names of the columns.
-        units: Their units, '' for none; None for a column of text.
-        rows: The rows, which are computed while they are read.
-        facts: Further keys of a JSON document.
-    """
-
-    names: Sequence[str]
-    units: Sequence[str | None]
-    rows: Iterable[Row]
-    facts: dict[str, Any]
+    names: Sequence[str]  # the names of the columns
+    units: Sequence[str | None]  # their units, '' for none; None for a column of text
+    rows: Iterable[Row]  # the rows, which are computed while they are read
+    facts: dict[str, Any]  # further keys of a JSON document
 
 
 class Format(NamedTuple):
-    """An output format.
+    """An output format."""
 
-    Attributes:
-        name: What `--format` calls it.
-        suffixes: Suffixes of files that are written in this format; "" is a file without a suffix.
-        module: The module in this package, imported when it is used. For a format of FORMATS it has
-            `render(report, *, explain)`, and for one of ROW_FORMATS `write(rows, file)` and `escape(text)`.
-        has_tabs: Whether tabs separate its cells; the tabs of other formats come from a name, and are escaped.
-        is_binary: Whether the file has bytes instead of text. The module may have `need()`, which raises
-            CannotCheckError without the library that writes them.
-    """
-
-    name: str
-    suffixes: tuple[str, ...]
+    name: str  # what `--format` calls it
+    suffixes: tuple[str, ...]  # suffixes of files that are written in this format; "" is a file without a suffix
+    # The module in this package, imported when it is used. For a format of FORMATS it has `render(report, *, explain)`,
+    # and for one of ROW_FORMATS `write(rows, file)` and `escape(text)`.
     module: str
+    # Whether tabs separate its cells; the tabs of other formats come from a name, and are escaped
     has_tabs: bool = False
+    # Whether the file has bytes instead of text. The module may have `need()`, which raises CannotCheckError without
+    # the library that writes them.
     is_binary: bool = False
 
     def render(self, report: Report, *, explain: bool = False) -> Any:

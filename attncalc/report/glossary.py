@@ -14,25 +14,15 @@ from .report import Column, Report, Table
 
 
 class Term(NamedTuple):
-    """A term.
+    """A term."""
 
-    Attributes:
-        title: Its name in words.
-        also: Other names by which people ask for it.
-        meaning: What it is, in short sentences.
-        formula: The formula, and what its symbols are; () for none.
-        example: A calculation with tiny numbers; a line 'X = N' holds as written.
-        command: The command that computes it for a model.
-        source: The paper.
-    """
-
-    title: str
-    also: tuple[str, ...]
-    meaning: str
-    formula: tuple[str, ...]
-    example: tuple[str, ...]
-    command: str
-    source: str = ""
+    title: str  # its name in words
+    also: tuple[str, ...]  # other names by which people ask for it
+    meaning: str  # what it is, in short sentences
+    formula: tuple[str, ...]  # the formula, and what its symbols are; () for none
+    example: tuple[str, ...]  # a calculation with tiny numbers; a line 'X = N' holds as written
+    command: str  # the command that computes it for a model
+    source: str = ""  # the paper
 
 
 FIGURES = FigureRows(terms_total=FigureRow("terms", NO_UNIT, "the number of terms"))

@@ -16,25 +16,15 @@ GROUPED = "+ N: N more GPUs with the same answer, from this memory on. --full li
 
 
 class GpuRow(NamedTuple):
-    """A GPU's answer.
-
-    Attributes:
-        name: Its name.
-        memory: Bytes that software sees.
-        low: The fewest bytes that are needed.
-        high: The most bytes that are needed.
-        verdict: Whether it fits.
-        most: The longest context or the largest batch, if that was searched for.
-        engine: The engine that it has by default; '' if all GPUs have the same.
-    """
+    """A GPU's answer."""
 
     name: str
-    memory: int
-    low: int
-    high: int
-    verdict: Verdict
-    most: int | None = None
-    engine: str = ""
+    memory: int  # bytes that software sees
+    low: int  # the fewest bytes that are needed
+    high: int  # the most bytes that are needed
+    verdict: Verdict  # whether it fits
+    most: int | None = None  # the longest context or the largest batch, if that was searched for
+    engine: str = ""  # the engine that it has by default; '' if all GPUs have the same
 
 
 def best_verdict(rows: Sequence[GpuRow]) -> Verdict:

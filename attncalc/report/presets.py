@@ -41,17 +41,11 @@ OF_FAMILIES = FigureRows(
 
 
 class Listed(NamedTuple):
-    """A preset of the list.
-
-    Attributes:
-        model: The model.
-        family: What its name starts with: 'qwen' for 'qwen3-32b'.
-        repositories: The repositories on the Hugging Face hub that it is found by.
-    """
+    """A preset of the list."""
 
     model: ModelSpec
-    family: str
-    repositories: tuple[str, ...] = ()
+    family: str  # what its name starts with: 'qwen' for 'qwen3-32b'
+    repositories: tuple[str, ...] = ()  # the repositories on the Hugging Face hub that it is found by
 
 
 def presets_report(listed: Sequence[Listed], *, words: Sequence[str] = (), names_only: bool = False) -> Report:

@@ -21,17 +21,11 @@ _LONGEST = 38
 
 
 class _Pair(NamedTuple):
-    """A run that both records have.
+    """A run that both records have."""
 
-    Attributes:
-        facts: The run as plain data, for JSON.
-        differences: The checks that differ, as plain data.
-        ratios: A's time divided by B's, of each pass that both timed.
-    """
-
-    facts: dict[str, Any]
-    differences: list[dict[str, Any]]
-    ratios: list[float]
+    facts: dict[str, Any]  # the run as plain data, for JSON
+    differences: list[dict[str, Any]]  # the checks that differ, as plain data
+    ratios: list[float]  # a's time divided by B's, of each pass that both timed
 
 
 def records_report(a: Document, b: Document, *, full: bool) -> Report:

@@ -21,23 +21,15 @@ if TYPE_CHECKING:
 
 
 class Figure(NamedTuple):
-    """One number with its formula.
+    """One number with its formula."""
 
-    Attributes:
-        name: Its name in JSON and CSV.
-        label: Its name on screens.
-        quantity: The number with its formula; None if the figure does not apply, as a decode step of an encoder.
-        unit: The base unit of the number; "" for a ratio or a count.
-        source: The paper or the code that the formula is from.
-        of: The layer group or variant that it belongs to; "" for the whole model.
-    """
-
-    name: str
-    label: str
+    name: str  # its name in JSON and CSV
+    label: str  # its name on screens
+    # The number with its formula; None if the figure does not apply, as a decode step of an encoder
     quantity: Quantity | Ratio | None
-    unit: str
-    source: str = ""
-    of: str = ""
+    unit: str  # the base unit of the number; "" for a ratio or a count
+    source: str = ""  # the paper or the code that the formula is from
+    of: str = ""  # the layer group or variant that it belongs to; "" for the whole model
 
     @property
     def formula(self) -> Formula:
@@ -90,36 +82,23 @@ def times(quotient: Ratio, digits: int = 1) -> str:
 
 
 class Column(NamedTuple):
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-        header: Its lines above the cells; "" for none.
-        align: 'right' for numbers, 'left' for words.
-    """
-
-    header: str = ""
-    align: Literal["left", "right"] = "right"
+    header: str = ""  # its lines above the cells; "" for none
+    align: Literal["left", "right"] = "right"  # 'right' for numbers, 'left' for words
 
 
 LABEL = Column(align="left")
 
 
 class Table(NamedTuple):
-    """A table of text, ready to print.
+    """A table of text, ready to print."""
 
-    Attributes:
-        columns: Header and alignment of each column.
-        rows: The cells of each row.
-        strong: Indices of the rows to print in bold on a terminal.
-        code: Whether the rows are lines of a shell command.
-        above: What the headers of all columns but the first are, such as contexts; LaTeX prints it above them.
-    """
-
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[str, ...], ...]
-    strong: frozenset[int] = frozenset()
-    code: bool = False
-    above: str = ""
+    columns: tuple[Column, ...]  # header and alignment of each column
+    rows: tuple[tuple[str, ...], ...]  # the cells of each row
+    strong: frozenset[int] = frozenset()  # indices of the rows to print in bold on a terminal
+    code: bool = False  # whether the rows are lines of a shell command
+    above: str = ""  # what the headers of all columns but the first are, such as contexts; LaTeX prints it above them
 
     @property
     def header_rows(self) -> tuple[tuple[str, ...], ...]:
@@ -131,21 +110,13 @@ class Table(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A part of a report.
+    """A part of a report."""
 
-    Attributes:
-        figures: Its figures; if it does not apply, they have the same names and no numbers.
-        terms: Terms of their formulas that have a formula themselves, for --explain.
-        tables: Its tables.
-        notes: Sentences.
-        extra: Its key of JSON; None if it does not apply.
-    """
-
-    figures: tuple[Figure, ...]
-    terms: tuple[Figure, ...] = ()
+    figures: tuple[Figure, ...]  # its figures; if it does not apply, they have the same names and no numbers
+    terms: tuple[Figure, ...] = ()  # terms of their formulas that have a formula themselves, for --explain
     tables: tuple[Table, ...] = ()
-    notes: tuple[str, ...] = ()
-    extra: dict[str, Any] | None = None
+    notes: tuple[str, ...] = ()  # sentences
+    extra: dict[str, Any] | None = None  # its key of JSON; None if it does not apply
 
 
 class Report(NamedTuple):

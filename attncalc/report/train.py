@@ -72,21 +72,13 @@ SOURCE = "Rajbhandari et al. 2019, arXiv:1910.02054 (states); Korthikanti et al.
 
 
 class Answer(NamedTuple):
-    """A run's answer.
+    """A run's answer."""
 
-    Attributes:
-        result: whether it fits.
-        work: its FLOPs.
-        time: how long it takes; None if not asked.
-        auto: what was searched for.
-        changes: changes that make it fit.
-    """
-
-    result: TrainResult
-    work: Work
-    time: Duration | None
-    auto: str
-    changes: tuple[Change, ...]
+    result: TrainResult  # whether it fits
+    work: Work  # its FLOPs
+    time: Duration | None  # how long it takes; None if not asked
+    auto: str  # what was searched for
+    changes: tuple[Change, ...]  # changes that make it fit
 
 
 def train_report(of: Answer, *, full: bool = False) -> Report:

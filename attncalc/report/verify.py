@@ -49,16 +49,11 @@ _MAX_SKIPPED = 2
 
 
 class VerifiedModel(NamedTuple):
-    """A model and how it was verified.
-
-    Attributes:
-        workload: the sizes that were run.
-        kernels: the attention kernels that were requested; none for `--against`.
-    """
+    """A model and how it was verified."""
 
     model: ModelSpec
-    workload: Workload
-    kernels: tuple[str, ...]
+    workload: Workload  # the sizes that were run
+    kernels: tuple[str, ...]  # the attention kernels that were requested; none for `--against`
     result: VerifyResult
 
 

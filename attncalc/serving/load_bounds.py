@@ -35,19 +35,12 @@ from .traffic import Traffic
 
 
 class Load(NamedTuple):
-    """Concurrent requests of one copy of the model, on `ResolvedRequest.copies` of which all requests are divided.
+    """Concurrent requests of one copy of the model, on `ResolvedRequest.copies` of which all requests are divided."""
 
-    Attributes:
-        requests: Requests that run concurrently, divided over the data-parallel ranks of the copy.
-        prompt_tokens: Tokens of a prompt.
-        output_tokens: Tokens of an output.
-        prefix_hit_rate: The share of prompt tokens that are in the cache already, 0 to 1; at least the last token of a
-            prompt is computed.
-    """
-
-    requests: int
-    prompt_tokens: int
-    output_tokens: int
+    requests: int  # requests that run concurrently, divided over the data-parallel ranks of the copy
+    prompt_tokens: int  # tokens of a prompt
+    output_tokens: int  # tokens of an output
+    # The share of prompt tokens that are in the cache already, 0 to 1; at least the last token of a prompt is computed
     prefix_hit_rate: float = 0.0
 
     @property
@@ -65,39 +58,26 @@ class LoadBounds(NamedTuple):
     """What bounds one copy of a model under a load. Bounds read as few experts as one token picks.
 
     With drafts, of which an unknown number is accepted, all figures per output token are None.
-
-    Attributes:
-        ttft: Seconds to the first token of a request that waits for no other; a lower bound.
-        tpot: Seconds per output token; a lower bound.
-        tokens_per_second: Output tokens/s of all the load's requests; an upper bound.
-        bound_by: What all the load's work takes longer for, with the expected experts.
-        planning_ttft: As `ttft`, with the expected experts.
-        planning_tpot: Seconds per output token with the expected experts, while all other requests are prefilled once.
-        planning_tokens_per_second: Output tokens/s of prefills and decode steps one after the other, with the expected
-            experts. Not a bound, but no published run without drafts and cached prefixes exceeds it.
     """
 
-    ttft: Ratio
-    tpot: Ratio | None
-    tokens_per_second: Ratio | None
-    bound_by: Bound
-    planning_ttft: Ratio
+    ttft: Ratio  # seconds to the first token of a request that waits for no other; a lower bound
+    tpot: Ratio | None  # seconds per output token; a lower bound
+    tokens_per_second: Ratio | None  # output tokens/s of all the load's requests; an upper bound
+    bound_by: Bound  # what all the load's work takes longer for, with the expected experts
+    planning_ttft: Ratio  # as `ttft`, with the expected experts
+    # Seconds per output token with the expected experts, while all other requests are prefilled once
     planning_tpot: Ratio | None
+    # Output tokens/s of prefills and decode steps one after the other, with the expected experts. Not a bound, but no
+    # published run without drafts and cached prefixes exceeds it.
     planning_tokens_per_second: Ratio | None
 
 
 class Steps(NamedTuple):
-    """The passes of a load on one device.
+    """The passes of a load on one device."""
 
-    Attributes:
-        alone: The prefill of one prompt on an idle copy.
-        prompt: The prefill of one prompt while all other ranks compute one too.
-        decode: The decode step of all requests.
-    """
-
-    alone: Step
-    prompt: Step
-    decode: Step
+    alone: Step  # the prefill of one prompt on an idle copy
+    prompt: Step  # the prefill of one prompt while all other ranks compute one too
+    decode: Step  # the decode step of all requests
 
 
 def bounds_of_load(resolved: ResolvedRequest, load: Load) -> LoadBounds:
@@ -164,27 +144,16 @@ def steps_of(resolved: ResolvedRequest, load: Load, routing: Routing) -> Steps:
 
 
 class _Work(NamedTuple):
-    """The work of one device while all requests of a load pass once.
+    """The work of one device while all requests of a load pass once."""
 
-    Attributes:
-        tokens: Output tokens of all devices.
-        requests: Requests of the device.
-        steps: Decode steps.
-        prompt: FLOP of one prompt's prefill.
-        compute: FLOP of all prefills and decode steps.
-        memory: Bytes that all decode steps read.
-        peak: FLOP/s.
-        bandwidth: Bytes/s.
-    """
-
-    tokens: int
-    requests: int
-    steps: int
-    prompt: int
-    compute: int
-    memory: int
-    peak: int
-    bandwidth: int
+    tokens: int  # output tokens of all devices
+    requests: int  # requests of the device
+    steps: int  # decode steps
+    prompt: int  # FLOP of one prompt's prefill
+    compute: int  # FLOP of all prefills and decode steps
+    memory: int  # bytes that all decode steps read
+    peak: int  # FLOP/s
+    bandwidth: int  # bytes/s
 
     @property
     def bound_by(self) -> Bound:

@@ -13,19 +13,13 @@ from .suggestions import Suggestion, narrower_caches, suggestions
 
 
 class LoadState(NamedTuple):
-    """How a server copes with its requests.
+    """How a server copes with its requests."""
 
-    Attributes:
-        load: What the log prints.
-        tokens_per_request: Tokens that a running request holds on average.
-        fitting: How many such requests the cache holds.
-        changes: The changes with which the cache holds more, the cheapest first: a narrower cache, and others if they
-            make it hold all that run and wait. () if it does already.
-    """
-
-    load: Load
-    tokens_per_request: int
-    fitting: int
+    load: Load  # what the log prints
+    tokens_per_request: int  # tokens that a running request holds on average
+    fitting: int  # how many such requests the cache holds
+    # The changes with which the cache holds more, the cheapest first: a narrower cache, and others if they make it hold
+    # all that run and wait. () if it does already
     changes: tuple[Suggestion, ...]
 
 

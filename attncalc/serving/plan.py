@@ -32,25 +32,15 @@ NO_USERS_LIMIT = 1 << 20
 
 
 class Candidate(NamedTuple):
-    """One replica.
+    """One replica."""
 
-    Attributes:
-        resolved: The complete request for its GPUs.
-        split: How these share the model.
-        verdict: Whether one request of the context fits.
-        users: The concurrent requests of the replica.
-        most: Requests that it serves concurrently, on average; None without a limit.
-        worst: Those that it serves at worst; None without a limit.
-        limited_by: What limits them: 'cache', or the engine's option.
-    """
-
-    resolved: ResolvedRequest
-    split: Split
-    verdict: Verdict
-    users: Users
-    most: int | None
-    worst: int | None
-    limited_by: str
+    resolved: ResolvedRequest  # the complete request for its GPUs
+    split: Split  # how these share the model
+    verdict: Verdict  # whether one request of the context fits
+    users: Users  # the concurrent requests of the replica
+    most: int | None  # requests that it serves concurrently, on average; None without a limit
+    worst: int | None  # those that it serves at worst; None without a limit
+    limited_by: str  # what limits them: 'cache', or the engine's option
 
     @property
     def gpu(self) -> Gpu:
@@ -71,47 +61,27 @@ class Candidate(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """How fast one replica can be at a load: bounds, or with an efficiency estimates.
+    """How fast one replica can be at a load: bounds, or with an efficiency estimates."""
 
-    Attributes:
-        ttft: Seconds to the first token of a request that waits for no other.
-        tpot: Seconds per output token.
-        tokens_per_second: Output tokens per second of all its requests.
-        planning_tokens_per_second: As `LoadBounds.planning_tokens_per_second`.
-        bound_by: 'compute' or 'memory'.
-    """
-
-    ttft: Ratio
-    tpot: Ratio
-    tokens_per_second: Ratio
-    planning_tokens_per_second: Ratio
-    bound_by: str
+    ttft: Ratio  # seconds to the first token of a request that waits for no other
+    tpot: Ratio  # seconds per output token
+    tokens_per_second: Ratio  # output tokens per second of all its requests
+    planning_tokens_per_second: Ratio  # as `LoadBounds.planning_tokens_per_second`
+    bound_by: str  # 'compute' or 'memory'
 
 
 class Demand(NamedTuple):
-    """What the replicas must serve together, and what their GPUs cost.
+    """What the replicas must serve together, and what their GPUs cost."""
 
-    Attributes:
-        users: Concurrent requests; None if `rate` is given.
-        rate: Requests per second; None if `users` is given.
-        ttft: Seconds to the first token at most; None without a target.
-        tpot: Seconds per output token at most; None without a target.
-        efficiency: The part of the roofline that is reached; None for bounds.
-        spread: Whether the rest must serve them if one node fails.
-        max_gpus: The most GPUs; None without a limit.
-        prices: {name of a GPU: price of an hour}.
-        shows_power: Whether the screen shows the power of the GPUs.
-    """
-
-    users: int | None
-    rate: Ratio | None = None
-    ttft: float | None = None
-    tpot: float | None = None
-    efficiency: Ratio | None = None
-    spread: bool = False
-    max_gpus: int | None = None
-    prices: Mapping[str, Ratio] = MappingProxyType({})
-    shows_power: bool = False
+    users: int | None  # concurrent requests; None if `rate` is given
+    rate: Ratio | None = None  # requests per second; None if `users` is given
+    ttft: float | None = None  # seconds to the first token at most; None without a target
+    tpot: float | None = None  # seconds per output token at most; None without a target
+    efficiency: Ratio | None = None  # the part of the roofline that is reached; None for bounds
+    spread: bool = False  # whether the rest must serve them if one node fails
+    max_gpus: int | None = None  # the most GPUs; None without a limit
+    prices: Mapping[str, Ratio] = MappingProxyType({})  # {name of a GPU: price of an hour}
+    shows_power: bool = False  # whether the screen shows the power of the GPUs
 
     @property
     def load(self) -> float:
@@ -135,23 +105,14 @@ class Demand(NamedTuple):
 
 
 class Row(NamedTuple):
-    """As many replicas as the users need.
+    """As many replicas as the users need."""
 
-    Attributes:
-        candidate: One of them.
-        replicas: Their number.
-        nodes: The nodes that they take.
-        requests: Concurrent requests of one of them, at the load.
-        speed: How fast it can be at that load; None if that is not known.
-        demand: What they serve.
-    """
-
-    candidate: Candidate
-    replicas: int
-    nodes: int
-    requests: int
-    speed: Speed | None
-    demand: Demand
+    candidate: Candidate  # one of them
+    replicas: int  # their number
+    nodes: int  # the nodes that they take
+    requests: int  # concurrent requests of one of them, at the load
+    speed: Speed | None  # how fast it can be at that load; None if that is not known
+    demand: Demand  # what they serve
 
     @property
     def gpus(self) -> int:
@@ -229,23 +190,14 @@ class Row(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a search found.
+    """What a search found."""
 
-    Attributes:
-        requests: What was asked, per model, GPU and dtype.
-        candidates: The replicas that may fit and serve at least one request.
-        tried: How many splits were computed.
-        pruned: How many splits were left out, because their weights alone exceed the memory.
-        refused: {GPU: why no split of the model is possible on it}, for those on which none is.
-        complete: Whether the search ended; False after Ctrl-C.
-    """
-
-    requests: tuple[FitRequest, ...]
-    candidates: tuple[Candidate, ...]
-    tried: int
-    pruned: int
-    refused: dict[str, str]
-    complete: bool
+    requests: tuple[FitRequest, ...]  # what was asked, per model, GPU and dtype
+    candidates: tuple[Candidate, ...]  # the replicas that may fit and serve at least one request
+    tried: int  # how many splits were computed
+    pruned: int  # how many splits were left out, because their weights alone exceed the memory
+    refused: dict[str, str]  # {GPU: why no split of the model is possible on it}, for those on which none is
+    complete: bool  # whether the search ended; False after Ctrl-C
 
 
 def search(requests: Sequence[FitRequest], space: Space, on_step: Callable[[str], None] = lambda _: None) -> Found:
@@ -509,19 +461,12 @@ def _is_better(one: Row, other: Row, *, first: bool) -> bool:
 
 
 class Size(NamedTuple):
-    """What more users need.
+    """What more users need."""
 
-    Attributes:
-        model: The model's name.
-        factor: How many times as many users.
-        demand: These users.
-        row: The best row for them; None if nothing serves them.
-    """
-
-    model: str
-    factor: float
-    demand: Demand
-    row: Row | None
+    model: str  # the model's name
+    factor: float  # how many times as many users
+    demand: Demand  # these users
+    row: Row | None  # the best row for them; None if nothing serves them
 
 
 class Pool(NamedTuple):
@@ -534,25 +479,15 @@ class Pool(NamedTuple):
 
 
 class Pools(NamedTuple):
-    """Both pools, on one kind of GPU.
+    """Both pools, on one kind of GPU."""
 
-    Attributes:
-        prefill: The GPUs that prefill.
-        decode: The GPUs that decode.
-        rate: Requests per second.
-        ttft: Seconds of the prefill of a prompt: a bound, or with an efficiency an estimate.
-        tpot: Seconds of a decode step.
-        cache_per_prompt: Bytes of cache that move for a prompt.
-        price: Price of an hour; None without one.
-    """
-
-    prefill: Pool
-    decode: Pool
-    rate: float
-    ttft: float
-    tpot: float
-    cache_per_prompt: int
-    price: float | None
+    prefill: Pool  # the GPUs that prefill
+    decode: Pool  # the GPUs that decode
+    rate: float  # requests per second
+    ttft: float  # seconds of the prefill of a prompt: a bound, or with an efficiency an estimate
+    tpot: float  # seconds of a decode step
+    cache_per_prompt: int  # bytes of cache that move for a prompt
+    price: float | None  # price of an hour; None without one
 
     @property
     def gpus(self) -> int:
@@ -565,29 +500,17 @@ class Pools(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The rows that serve the users, the best first.
+    """The rows that serve the users, the best first."""
 
-    Attributes:
-        rows: The rows; without --all those than which no other is better.
-        left_out: How many rows are not among them, because another one is better.
-        too_large: How many candidates would need more GPUs than allowed, or are too slow.
-        too_slow: Why no candidate is quick enough, in words; '' if one is.
-        demand: The users, and what GPUs cost.
-        growth: What more users need.
-        sort: What the rows are sorted by.
-        found: What the search found.
-        pools: Prefill and decode on separate GPUs, with --disaggregate.
-    """
-
-    rows: tuple[Row, ...]
-    left_out: int
-    too_large: int
-    too_slow: str
-    demand: Demand
-    growth: tuple[Size, ...]
-    sort: str
-    found: Found
-    pools: tuple[Pools, ...] = ()
+    rows: tuple[Row, ...]  # the rows; without --all those than which no other is better
+    left_out: int  # how many rows are not among them, because another one is better
+    too_large: int  # how many candidates would need more GPUs than allowed, or are too slow
+    too_slow: str  # why no candidate is quick enough, in words; '' if one is
+    demand: Demand  # the users, and what GPUs cost
+    growth: tuple[Size, ...]  # what more users need
+    sort: str  # what the rows are sorted by
+    found: Found  # what the search found
+    pools: tuple[Pools, ...] = ()  # prefill and decode on separate GPUs, with --disaggregate
 
     @property
     def requests(self) -> tuple[FitRequest, ...]:

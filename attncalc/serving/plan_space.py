@@ -18,23 +18,14 @@ MOST_NODES = 8
 
 
 class Space(NamedTuple):
-    """What may be tried; None is the default, which `splits` describes.
+    """What may be tried; None is the default, which `splits` describes."""
 
-    Attributes:
-        tp: Tensor-parallel sizes.
-        pp: Pipeline stages.
-        dp: Data-parallel ranks of a mixture of experts (vLLM).
-        attn_dp: Data-parallel ranks of attention (SGLang).
-        expert_parallel: Whether each GPU has whole experts in every split.
-        max_gpus: The most GPUs of all replicas together; None without a limit.
-    """
-
-    tp: Sequence[int] | None = None
-    pp: Sequence[int] | None = None
-    dp: Sequence[int] | None = None
-    attn_dp: Sequence[int] | None = None
-    expert_parallel: bool = False
-    max_gpus: int | None = None
+    tp: Sequence[int] | None = None  # tensor-parallel sizes
+    pp: Sequence[int] | None = None  # pipeline stages
+    dp: Sequence[int] | None = None  # data-parallel ranks of a mixture of experts (vLLM)
+    attn_dp: Sequence[int] | None = None  # data-parallel ranks of attention (SGLang)
+    expert_parallel: bool = False  # whether each GPU has whole experts in every split
+    max_gpus: int | None = None  # the most GPUs of all replicas together; None without a limit
 
     @property
     def sizes(self) -> tuple[Sequence[int] | None, ...]:

@@ -18,17 +18,11 @@ LOADS = {8: "up to 8", 32: "9 to 32", 128: "33 to 128"}
 
 
 class ServingClass(NamedTuple):
-    """A class of deployments and loads.
+    """A class of deployments and loads."""
 
-    Attributes:
-        model: 'dense' or 'mixture'.
-        load: Concurrent requests of a copy: 'up to 8', '9 to 32', '33 to 128', 'above 128'.
-        gpus: The GPUs of a copy: 'one', 'several', or 'several with DP attention'.
-    """
-
-    model: str
-    load: str
-    gpus: str
+    model: str  # 'dense' or 'mixture'
+    load: str  # concurrent requests of a copy: 'up to 8', '9 to 32', '33 to 128', 'above 128'
+    gpus: str  # the GPUs of a copy: 'one', 'several', or 'several with DP attention'
 
     def __str__(self) -> str:
         gpus = {"one": "one GPU", "several": "several GPUs"}.get(self.gpus, "several GPUs with DP attention")
@@ -36,21 +30,14 @@ class ServingClass(NamedTuple):
 
 
 class PublishedRange(NamedTuple):
-    """What published runs of a class measured, as a share of `LoadBounds.planning_tokens_per_second`.
+    """What published runs of a class measured, as a share of `LoadBounds.planning_tokens_per_second`."""
 
-    Attributes:
-        of: The class.
-        low: Below most runs. Expected tokens/s are from `low` to `high` times the planning figure.
-        high: Above most runs.
-        runs: Their number.
-        sources: The repositories and pages that published them.
-    """
-
-    of: ServingClass
+    of: ServingClass  # the class
+    # Below most runs. Expected tokens/s are from `low` to `high` times the planning figure.
     low: float
-    high: float
-    runs: int
-    sources: tuple[str, ...]
+    high: float  # above most runs
+    runs: int  # their number
+    sources: tuple[str, ...]  # the repositories and pages that published them
 
 
 def class_of(resolved: ResolvedRequest, load: Load) -> ServingClass:

@@ -37,22 +37,14 @@ class Step(NamedTuple):
 
     With pipeline stages, a decode step is one micro-batch through all of them; a prefill is one stage's share of
     FLOPs and cache, with all weights.
-
-    Attributes:
-        flops: FLOP of the step.
-        weights: Bytes of weights, each read once.
-        cache: Bytes of cache, each read or written once.
-        read: Bytes of both.
-        by_compute: Seconds at the GPU's peak.
-        by_memory: Seconds at the GPU's bandwidth.
     """
 
-    flops: Quantity
-    weights: Quantity
-    cache: Quantity
-    read: Quantity
-    by_compute: Ratio
-    by_memory: Ratio
+    flops: Quantity  # FLOP of the step
+    weights: Quantity  # bytes of weights, each read once
+    cache: Quantity  # bytes of cache, each read or written once
+    read: Quantity  # bytes of both
+    by_compute: Ratio  # seconds at the GPU's peak
+    by_memory: Ratio  # seconds at the GPU's bandwidth
 
     @property
     def bound_by(self) -> Bound:
@@ -79,17 +71,11 @@ class Step(NamedTuple):
 
 
 class HostRead(NamedTuple):
-    """What a decode step reads from host memory.
+    """What a decode step reads from host memory."""
 
-    Attributes:
-        size: Bytes of weights and cache.
-        bandwidth: Bytes/s of the memory.
-        is_assumed: Whether the bandwidth is the default.
-    """
-
-    size: int
-    bandwidth: int
-    is_assumed: bool
+    size: int  # bytes of weights and cache
+    bandwidth: int  # bytes/s of the memory
+    is_assumed: bool  # whether the bandwidth is the default
 
 
 class Roofline(NamedTuple):

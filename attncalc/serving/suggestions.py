@@ -22,19 +22,13 @@ MAX_PAIRS = 2
 
 
 class Suggestion(NamedTuple):
-    """A change that makes it fit.
+    """A change that makes it fit."""
 
-    Attributes:
-        change: The change in words: 'weights in fp8'.
-        flag: The options to type: '--weights-dtype fp8'.
-        result: What fits after the change.
-        cost: What it costs: 0 for options that users do not notice, then a narrower cache, narrower weights, layers on
-            the host, less work, and 5 for other hardware.
-    """
-
-    change: str
-    flag: str
-    result: FitResult
+    change: str  # the change in words: 'weights in fp8'
+    flag: str  # the options to type: '--weights-dtype fp8'
+    result: FitResult  # what fits after the change
+    # What it costs: 0 for options that users do not notice, then a narrower cache, narrower weights, layers on the
+    # host, less work, and 5 for other hardware
     cost: int = 0
 
     @property
@@ -434,15 +428,10 @@ def _smaller_workload(resolved: ResolvedRequest) -> Iterator[_Change]:
 
 
 class AttentionRanks(NamedTuple):
-    """The same GPUs, each with attention and a cache of its own: DP attention.
+    """The same GPUs, each with attention and a cache of its own: DP attention."""
 
-    Attributes:
-        flags: The options that ask for it.
-        result: What fits with it; None if each GPU has no room for all weights of attention.
-    """
-
-    flags: str
-    result: FitResult | None
+    flags: str  # the options that ask for it
+    result: FitResult | None  # what fits with it; None if each GPU has no room for all weights of attention
 
 
 def with_attention_ranks(result: FitResult) -> AttentionRanks | None:

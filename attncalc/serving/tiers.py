@@ -32,24 +32,17 @@ _LONGEST = 2**24
 
 
 class Tier(NamedTuple):
-    """A memory that holds the cache.
+    """A memory that holds the cache."""
 
-    Attributes:
-        name: What it is.
-        memory: Its bytes, on all devices of one replica.
-        tokens: How many tokens it holds, as the engine counts them.
-        bandwidth: Its bytes/s, to one GPU from the host, and to all of them from disk; None for the GPUs.
-        load: Seconds in which the cache of the request's context is loaded to the GPUs; None for the GPUs.
-        faster_from: The fewest tokens whose cache is loaded in less time than their prefill takes at the GPU's peak;
-            None if there is no such number up to the model's maximum context, without a GPU, and if its FLOP/s are
-            not known.
-    """
-
-    name: Literal["gpu", "host", "disk"]
-    memory: Quantity
-    tokens: Quantity
+    name: Literal["gpu", "host", "disk"]  # what it is
+    memory: Quantity  # its bytes, on all devices of one replica
+    tokens: Quantity  # how many tokens it holds, as the engine counts them
+    # Its bytes/s, to one GPU from the host, and to all of them from disk; None for the GPUs
     bandwidth: int | None = None
+    # Seconds in which the cache of the request's context is loaded to the GPUs; None for the GPUs
     load: Ratio | None = None
+    # The fewest tokens whose cache is loaded in less time than their prefill takes at the GPU's peak; None if there is
+    # no such number up to the model's maximum context, without a GPU, and if its FLOP/s are not known
     faster_from: Quantity | None = None
 
     @property

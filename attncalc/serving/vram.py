@@ -22,19 +22,12 @@ _LARGEST = 2**50
 
 
 class Need(NamedTuple):
-    """What a request needs on one GPU, or on each of several.
+    """What a request needs on one GPU, or on each of several."""
 
-    Attributes:
-        resolved: The complete request.
-        budget: The memory of the GPU with the least room.
-        cache: Bytes of the cache there.
-        verdict: Whether all GPUs have room.
-    """
-
-    resolved: ResolvedRequest
-    budget: MemoryBudget
-    cache: Quantity
-    verdict: Verdict
+    resolved: ResolvedRequest  # the complete request
+    budget: MemoryBudget  # the memory of the GPU with the least room
+    cache: Quantity  # bytes of the cache there
+    verdict: Verdict  # whether all GPUs have room
 
     @property
     def weights(self) -> Weights:
@@ -67,17 +60,11 @@ class Need(NamedTuple):
 
 
 class UsualGpu(NamedTuple):
-    """A kind of GPU, and the fewest that hold the model.
-
-    Attributes:
-        name: Its name.
-        need: What the request needs on each of them.
-        fewest: The fewest GPUs for each context; None if it takes too many.
-    """
+    """A kind of GPU, and the fewest that hold the model."""
 
     name: str
-    need: Need
-    fewest: tuple[int | None, ...]
+    need: Need  # what the request needs on each of them
+    fewest: tuple[int | None, ...]  # the fewest GPUs for each context; None if it takes too many
 
 
 class Vram(NamedTuple):

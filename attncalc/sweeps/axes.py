@@ -82,15 +82,10 @@ FLAGS = {name for name, option in options_of(SweepOptions).items() if not option
 
 
 class Axis(NamedTuple):
-    """An axis.
+    """An axis."""
 
-    Attributes:
-        name: Its name: 'kv_dtype'.
-        values: Its values: numbers as ints, a GPU or a model as it was given.
-    """
-
-    name: str
-    values: Sequence[Any]
+    name: str  # its name: 'kv_dtype'
+    values: Sequence[Any]  # its values: numbers as ints, a GPU or a model as it was given
 
     @property
     def varies(self) -> bool:

@@ -88,15 +88,10 @@ class _Cells:
 
 
 class Need(NamedTuple):
-    """What all GPUs together serve, and what they cost.
+    """What all GPUs together serve, and what they cost."""
 
-    Attributes:
-        users: Concurrent users; None if they are not given.
-        prices: {name of a GPU: price of an hour}.
-    """
-
-    users: int | None = None
-    prices: Mapping[str, Ratio] = MappingProxyType({})
+    users: int | None = None  # concurrent users; None if they are not given
+    prices: Mapping[str, Ratio] = MappingProxyType({})  # {name of a GPU: price of an hour}
 
     def figures(self, resolved: ResolvedRequest, of_one: Users | None) -> dict[str, int | float | None]:
         """Return the figures of columns.NEED; None for those that do not apply."""

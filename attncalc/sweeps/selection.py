@@ -32,19 +32,12 @@ class Text(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Which rows are kept.
+    """Which rows are kept."""
 
-    Attributes:
-        where: Conditions that all hold for a row.
-        sort: The column by which they are sorted, the smallest first; None for their own order.
-        is_largest_first: Whether the largest is first instead.
-        top: The most rows; None for all.
-    """
-
-    where: tuple[Condition | Text, ...] = ()
-    sort: str | None = None
-    is_largest_first: bool = False
-    top: int | None = None
+    where: tuple[Condition | Text, ...] = ()  # conditions that all hold for a row
+    sort: str | None = None  # the column by which they are sorted, the smallest first; None for their own order
+    is_largest_first: bool = False  # whether the largest is first instead
+    top: int | None = None  # the most rows; None for all
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -50,14 +50,9 @@ Figures = Callable[[int, int], tuple[Any, ...]]
 
 
 class LoadedModel(NamedTuple):
-    """A value of the axis `model`.
+    """A value of the axis `model`."""
 
-    Attributes:
-        name: Its name in rows: what was typed, or the model's own name.
-        spec: The model.
-    """
-
-    name: str
+    name: str  # its name in rows: what was typed, or the model's own name
     spec: ModelSpec
 
 

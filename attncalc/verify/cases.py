@@ -11,23 +11,14 @@ from ..workload import Mask
 
 
 class Case(NamedTuple):
-    """One distinct attention layer of a model: the self- or cross-attention of one or more layer groups.
+    """One distinct attention layer of a model: the self- or cross-attention of one or more layer groups."""
 
-    Attributes:
-        groups: names of the layer groups that have this attention.
-        stack: the stack that they belong to.
-        kind: the attention kind.
-        d_source: width of the tokens that keys and values are made from.
-        layers: layers that have this attention, in all groups.
-        layers_with_weights: layers among them that have their own weights.
-    """
-
-    groups: tuple[str, ...]
-    stack: Stack
-    kind: Attention
-    d_source: int
-    layers: int
-    layers_with_weights: int
+    groups: tuple[str, ...]  # names of the layer groups that have this attention
+    stack: Stack  # the stack that they belong to
+    kind: Attention  # the attention kind
+    d_source: int  # width of the tokens that keys and values are made from
+    layers: int  # layers that have this attention, in all groups
+    layers_with_weights: int  # layers among them that have their own weights
 
     @property
     def group(self) -> str:

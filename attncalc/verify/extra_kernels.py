@@ -30,19 +30,12 @@ Kernel = Callable[[Tensor, Tensor, Tensor, KernelMask, float], Tensor]
 
 
 class ExtraKernel(NamedTuple):
-    """A kernel that is not one of torch's four.
+    """A kernel that is not one of torch's four."""
 
-    Attributes:
-        module: the module that has it.
-        run: computes softmax(Q K^T * scale) V from (B, heads, tokens, width) and returns (B, n_heads, S, d_v).
-        like: the kernel of `attncalc memory` whose tensors it has.
-        splits_keys: whether it splits the keys of a decode step, as that kernel does on a GPU.
-    """
-
-    module: str
-    run: Kernel
-    like: str
-    splits_keys: bool = False
+    module: str  # the module that has it
+    run: Kernel  # computes softmax(Q K^T * scale) V from (B, heads, tokens, width) and returns (B, n_heads, S, d_v)
+    like: str  # the kernel of `attncalc memory` whose tensors it has
+    splits_keys: bool = False  # whether it splits the keys of a decode step, as that kernel does on a GPU
 
     @property
     def package(self) -> str:

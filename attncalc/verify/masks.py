@@ -15,15 +15,10 @@ BLOCK = 1024
 
 
 class KernelMask(NamedTuple):
-    """The mask as a kernel takes it: nothing (all keys are visible), the causal flag, or a matrix.
+    """The mask as a kernel takes it: nothing (all keys are visible), the causal flag, or a matrix."""
 
-    Attributes:
-        causal: whether the kernel's causal flag is set.
-        matrix: (S, T), or (B, 1, S, T) for a padded batch; True where the query sees the key.
-    """
-
-    causal: bool = False
-    matrix: Tensor | None = None
+    causal: bool = False  # whether the kernel's causal flag is set
+    matrix: Tensor | None = None  # (S, T), or (B, 1, S, T) for a padded batch; True where the query sees the key
 
 
 NO_MASK = KernelMask()

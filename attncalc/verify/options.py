@@ -20,33 +20,19 @@ DEFAULT_MINUTES, CATALOGUE_MINUTES = 1, 10
 
 
 class VerifyOptions(NamedTuple):
-    """The options of the command; None is the default of the model and the device.
+    """The options of the command; None is the default of the model and the device."""
 
-    Attributes:
-        batch: sequences.
-        context: tokens of context.
-        source: tokens on the encoder's side.
-        dtype: dtype of weights and activations.
-        kernel: a backend, or 'all' for every backend that runs.
-        seed: of the random weights and tokens.
-        scaling: whether to measure over doubling contexts instead.
-        tp: ranks to split each layer over; 1 for none.
-        train: whether to run training steps instead.
-        timed: whether to measure times too.
-        minutes: minutes that one model may take; the context is shortened to keep to them.
-    """
-
-    batch: int = 1
-    context: int | None = None
-    source: int | None = None
-    dtype: str | None = None
-    kernel: str = "all"
-    seed: int = 0
-    scaling: bool = False
-    tp: int = 1
-    train: bool = False
-    timed: bool = True
-    minutes: float = DEFAULT_MINUTES
+    batch: int = 1  # sequences
+    context: int | None = None  # tokens of context
+    source: int | None = None  # tokens on the encoder's side
+    dtype: str | None = None  # dtype of weights and activations
+    kernel: str = "all"  # a backend, or 'all' for every backend that runs
+    seed: int = 0  # of the random weights and tokens
+    scaling: bool = False  # whether to measure over doubling contexts instead
+    tp: int = 1  # ranks to split each layer over; 1 for none
+    train: bool = False  # whether to run training steps instead
+    timed: bool = True  # whether to measure times too
+    minutes: float = DEFAULT_MINUTES  # minutes that one model may take; the context is shortened to keep to them
 
     @property
     def program(self) -> Program:

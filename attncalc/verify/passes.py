@@ -22,21 +22,13 @@ Phase = Literal["prefill", "decode"]
 
 
 class Pass(NamedTuple):
-    """One way to run a layer, which can be repeated. Sinks are left out: torch's kernels do not support them.
+    """One way to run a layer, which can be repeated. Sinks are left out: torch's kernels do not support them."""
 
-    Attributes:
-        phase: 'prefill' or 'decode'.
-        kernel: the backend of torch's attention, or RECURRENCE.
-        tokens: new tokens.
-        keys: keys per query, masked ones included.
-        run: runs the layer once and returns its output.
-    """
-
-    phase: Phase
-    kernel: str
-    tokens: int
-    keys: int
-    run: Callable[[], Tensor]
+    phase: Phase  # 'prefill' or 'decode'
+    kernel: str  # the backend of torch's attention, or RECURRENCE
+    tokens: int  # new tokens
+    keys: int  # keys per query, masked ones included
+    run: Callable[[], Tensor]  # runs the layer once and returns its output
 
 
 def passes(layer: RealLayer, plan: Plan) -> Iterator[Pass]:

@@ -45,20 +45,13 @@ KernelBytes = dict[CasePhase, dict[str, int]]
 
 
 class Plan(NamedTuple):
-    """What will be run.
+    """What will be run."""
 
-    Attributes:
-        request: the request, with a context that fits.
-        kernels: the kernels that run, by case and phase.
-        shortened: a note if the context was shortened.
-        skipped: notes on kernels that are left out.
-        required: the bytes that each case needs with the kernels that run, by its name.
-    """
-
-    request: VerifyRequest
-    kernels: dict[CasePhase, tuple[str, ...]]
-    shortened: tuple[str, ...]
-    skipped: tuple[str, ...]
+    request: VerifyRequest  # the request, with a context that fits
+    kernels: dict[CasePhase, tuple[str, ...]]  # the kernels that run, by case and phase
+    shortened: tuple[str, ...]  # a note if the context was shortened
+    skipped: tuple[str, ...]  # notes on kernels that are left out
+    # The bytes that each case needs with the kernels that run, by its name
     required: Mapping[str, int] = MappingProxyType({})
 
     def kernels_of(self, case: Case, phase: str) -> tuple[str, ...]:
@@ -129,16 +122,11 @@ def check_memory(plan: Plan, case: Case, device: Device) -> None:
 
 
 class _Choice(NamedTuple):
-    """The kernels that run and fit, those that do not fit, and why others do not run.
+    """The kernels that run and fit, those that do not fit, and why others do not run."""
 
-    Attributes:
-        kernels: the kernels that run, by case and phase.
-        too_large: the bytes that those need that do not fit.
-        refusals: the phases in which a kernel does not run, by the name of the case and the reason.
-    """
-
-    kernels: dict[CasePhase, tuple[str, ...]]
-    too_large: KernelBytes
+    kernels: dict[CasePhase, tuple[str, ...]]  # the kernels that run, by case and phase
+    too_large: KernelBytes  # the bytes that those need that do not fit
+    # The phases in which a kernel does not run, by the name of the case and the reason
     refusals: dict[tuple[str, str], list[str]]
 
 

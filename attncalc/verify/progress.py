@@ -19,19 +19,12 @@ def ignore(_: object) -> None:
 
 
 class Models(NamedTuple):
-    """Where one model is among several.
+    """Where one model is among several."""
 
-    Attributes:
-        number: its number, from 1.
-        total: how many models there are.
-        later: expected seconds of all models that follow.
-        deadline: when the time for all ends, by the clock of the progress.
-    """
-
-    number: int
-    total: int
-    later: float
-    deadline: float
+    number: int  # its number, from 1
+    total: int  # how many models there are
+    later: float  # expected seconds of all models that follow
+    deadline: float  # when the time for all ends, by the clock of the progress
 
 
 class Progress:

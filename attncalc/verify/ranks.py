@@ -9,19 +9,12 @@ from ..records import NamedTuple
 
 
 class Rank(NamedTuple):
-    """One of the processes that share a layer.
+    """One of the processes that share a layer."""
 
-    Attributes:
-        number: its number; only rank 0 prints.
-        ranks: the number of processes.
-        local_number: its number on this machine, which is that of its GPU.
-        local_ranks: the processes on this machine.
-    """
-
-    number: int
-    ranks: int
-    local_number: int
-    local_ranks: int
+    number: int  # its number; only rank 0 prints
+    ranks: int  # the number of processes
+    local_number: int  # its number on this machine, which is that of its GPU
+    local_ranks: int  # the processes on this machine
 
 
 def torchrun_rank() -> Rank | None:

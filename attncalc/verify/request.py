@@ -22,31 +22,18 @@ MIN_CONTEXT = DECODE_STEPS + 2
 
 
 class VerifyRequest(NamedTuple):
-    """The complete request for one model.
+    """The complete request for one model."""
 
-    Attributes:
-        batch: sequences.
-        context: tokens of context.
-        source: tokens on the encoder's side; None without an encoder.
-        dtype: dtype of weights and activations: 'fp32', 'fp16' or 'bf16'.
-        kernels: backends of torch's attention to try.
-        seed: of the random weights and tokens.
-        seconds: seconds that the program may take; None for any time.
-        program: what is run.
-        tp: ranks to split each layer over; 1 for none.
-        timed: whether to measure times too.
-    """
-
-    batch: int
-    context: int
-    source: int | None
-    dtype: str
-    kernels: tuple[str, ...]
-    seed: int = 0
-    seconds: float | None = None
-    program: Program = "layers"
-    tp: int = 1
-    timed: bool = True
+    batch: int  # sequences
+    context: int  # tokens of context
+    source: int | None  # tokens on the encoder's side; None without an encoder
+    dtype: str  # dtype of weights and activations: 'fp32', 'fp16' or 'bf16'
+    kernels: tuple[str, ...]  # backends of torch's attention to try
+    seed: int = 0  # of the random weights and tokens
+    seconds: float | None = None  # seconds that the program may take; None for any time
+    program: Program = "layers"  # what is run
+    tp: int = 1  # ranks to split each layer over; 1 for none
+    timed: bool = True  # whether to measure times too
 
     @property
     def torch_dtype(self) -> torch.dtype:

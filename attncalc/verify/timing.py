@@ -24,15 +24,10 @@ MAX_RUNS, MAX_SECONDS = 10, 0.2
 
 
 class Ceiling(NamedTuple):
-    """The throughput that the device reaches on one large matmul, and on one large copy or sum.
+    """The throughput that the device reaches on one large matmul, and on one large copy or sum."""
 
-    Attributes:
-        flop_per_s: FLOP per second of the matmul.
-        bytes_per_s: bytes read and written per second.
-    """
-
-    flop_per_s: float
-    bytes_per_s: float
+    flop_per_s: float  # FLOP per second of the matmul
+    bytes_per_s: float  # bytes read and written per second
 
     def or_higher(self, other: Ceiling) -> Ceiling:
         """Return the higher of both throughputs: a busy device reaches less than it can."""

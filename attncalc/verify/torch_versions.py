@@ -17,15 +17,10 @@ MEASURED = ((2, 11), (2, 13))
 
 
 class Since(NamedTuple):
-    """A rule of torch that holds from a version on.
+    """A rule of torch that holds from a version on."""
 
-    Attributes:
-        version: the first version that has it.
-        source: where torch's source has it.
-    """
-
-    version: tuple[int, int]
-    source: str
+    version: tuple[int, int]  # the first version that has it
+    source: str  # where torch's source has it
 
     def __bool__(self) -> bool:
         return torch_version() >= self.version

@@ -33,20 +33,15 @@ WRITERS = ("-o", "--output", "--plot")
 
 
 class Case(NamedTuple):
-    """A command line, the files that it names, and its surroundings.
+    """A command line, the files that it names, and its surroundings."""
 
-    Attributes:
-        arguments: What follows `attncalc`.
-        files: {path in the working folder: its bytes}; STREAM is standard input, and a path that ends in / is a folder.
-            Names that start with HUB or BROKEN are on a hub.
-        environment: Environment variables that are set. PYTHONIOENCODING is the encoding of the output.
-        terminal: Whether the output is a terminal.
-    """
-
-    arguments: tuple[str, ...]
+    arguments: tuple[str, ...]  # what follows `attncalc`
+    # {path in the working folder: its bytes}; STREAM is standard input, and a path that ends in / is a folder. Names
+    # that start with HUB or BROKEN are on a hub.
     files: Mapping[str, bytes] = {}
+    # Environment variables that are set. PYTHONIOENCODING is the encoding of the output.
     environment: Mapping[str, str] = {}
-    terminal: bool = False
+    terminal: bool = False  # whether the output is a terminal
 
     def to_json(self) -> str:
         files = {name: base64.b64encode(content).decode() for name, content in self.files.items()}
@@ -71,19 +66,12 @@ class Case(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a command answered.
+    """What a command answered."""
 
-    Attributes:
-        code: The exit code.
-        out: Standard output.
-        err: Standard error.
-        written: {path in the working folder: its bytes}, of the files that were written.
-    """
-
-    code: int
-    out: str
-    err: str
-    written: dict[str, bytes]
+    code: int  # the exit code
+    out: str  # standard output
+    err: str  # standard error
+    written: dict[str, bytes]  # {path in the working folder: its bytes}, of the files that were written
 
 
 def run_case(case: Case) -> Result:

@@ -24,19 +24,12 @@ Place = tuple[str | int, ...]
 
 
 class Change(NamedTuple):
-    """One changed field.
+    """One changed field."""
 
-    Attributes:
-        file: 'config.json' or 'params.json'.
-        model: the name of the config that is changed.
-        place: the keys that lead to the field, with numbers for items of a list.
-        value: what the field is now.
-    """
-
-    file: str
-    model: str
-    place: Place
-    value: Any
+    file: str  # 'config.json' or 'params.json'
+    model: str  # the name of the config that is changed
+    place: Place  # the keys that lead to the field, with numbers for items of a list
+    value: Any  # what the field is now
 
     def content(self) -> dict[str, Any]:
         """Return the changed config."""

@@ -14,38 +14,27 @@ from ...records import NamedTuple
 
 
 class Windows(NamedTuple):
-    """Which layers have a sliding window.
+    """Which layers have a sliding window."""
 
-    Attributes:
-        period: every period-th layer has none, unless the file has `attention.sliding_window_pattern`; 0 if all have
-            one; None for an architecture whose files always have the pattern.
-        dense_first: the first layer of a period has none, not the last.
-        default: tokens of the window if the file does not have `attention.sliding_window`; None for no windows then.
-        fixed: whether the window is `default` tokens whatever the file has, as long as that is not 0.
-        chunked: whether it is a chunk instead of a window (Llama 4).
-        layers: only models with so many layers have windows.
-    """
-
+    # Every period-th layer has none, unless the file has `attention.sliding_window_pattern`; 0 if all have one; None
+    # for an architecture whose files always have the pattern
     period: int | None
-    dense_first: bool = False
+    dense_first: bool = False  # the first layer of a period has none, not the last
+    # Tokens of the window if the file does not have `attention.sliding_window`; None for no windows then
     default: int | None = None
-    fixed: bool = False
-    chunked: bool = False
-    layers: int | None = None
+    fixed: bool = False  # whether the window is `default` tokens whatever the file has, as long as that is not 0
+    chunked: bool = False  # whether it is a chunk instead of a window (Llama 4)
+    layers: int | None = None  # only models with so many layers have windows
 
 
 class Architecture(NamedTuple):
-    """What llama.cpp decides by the name.
+    """What llama.cpp decides by the name."""
 
-    Attributes:
-        windows: which layers have a sliding window; None if llama.cpp stores all layers as full attention.
-        own_kv_layers: the first layers, which have a cache of their own, as the others have not; None for all.
-        encoder: whether it is an encoder, which has no cache and no head.
-    """
-
+    # Which layers have a sliding window; None if llama.cpp stores all layers as full attention
     windows: Windows | None = None
+    # The first layers, which have a cache of their own, as the others have not; None for all
     own_kv_layers: int | None = None
-    encoder: bool = False
+    encoder: bool = False  # whether it is an encoder, which has no cache and no head
 
 
 _PLAIN = Architecture()

@@ -34,23 +34,14 @@ _NORM = re.compile(r".*norm.*?(\.(weight|bias))?")
 
 
 class BlockFacts(NamedTuple):
-    """What the keys of the file say about one block.
+    """What the keys of the file say about one block."""
 
-    Attributes:
-        n_heads: query heads.
-        n_kv_heads: KV heads; 0 in a block without attention.
-        window: tokens of its sliding window, or of its chunk; None for full attention.
-        chunked: whether `window` is a chunk.
-        shares_kv: whether it reads the cache of an earlier block.
-        experts_used: experts that a token is routed to.
-    """
-
-    n_heads: int
-    n_kv_heads: int
-    window: int | None
-    chunked: bool
-    shares_kv: bool
-    experts_used: int
+    n_heads: int  # query heads
+    n_kv_heads: int  # KV heads; 0 in a block without attention
+    window: int | None  # tokens of its sliding window, or of its chunk; None for full attention
+    chunked: bool  # whether `window` is a chunk
+    shares_kv: bool  # whether it reads the cache of an earlier block
+    experts_used: int  # experts that a token is routed to
 
 
 class Block:

@@ -53,18 +53,12 @@ class ArrayLength(NamedTuple):
 
 
 class GgufTensor(NamedTuple):
-    """A tensor of a file.
+    """A tensor of a file."""
 
-    Attributes:
-        name: 'blk.0.attn_q.weight'.
-        shape: its dimensions, the fastest first: a matrix has its inputs first, then its outputs.
-        offset: its first byte, counted from the end of the header.
-    """
-
-    name: str
-    shape: tuple[int, ...]
+    name: str  # 'blk.0.attn_q.weight'
+    shape: tuple[int, ...]  # its dimensions, the fastest first: a matrix has its inputs first, then its outputs
     type: GgmlType
-    offset: int
+    offset: int  # its first byte, counted from the end of the header
 
     @property
     def elements(self) -> int:
@@ -76,20 +70,13 @@ class GgufTensor(NamedTuple):
 
 
 class GgufHeader(NamedTuple):
-    """The header of one file.
+    """The header of one file."""
 
-    Attributes:
-        file: what errors call the file.
-        metadata: its keys: numbers, texts, lists of numbers, or an ArrayLength.
-        tensors: its tensors, in the file's order.
-        data_start: the byte at which the data of the tensors starts.
-    """
-
-    file: str
+    file: str  # what errors call the file
     version: int
-    metadata: dict[str, Any]
-    tensors: tuple[GgufTensor, ...]
-    data_start: int
+    metadata: dict[str, Any]  # its keys: numbers, texts, lists of numbers, or an ArrayLength
+    tensors: tuple[GgufTensor, ...]  # its tensors, in the file's order
+    data_start: int  # the byte at which the data of the tensors starts
 
 
 def read_headers(sources: Sequence[ByteSource]) -> list[GgufHeader]:

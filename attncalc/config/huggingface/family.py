@@ -59,23 +59,14 @@ class UnsupportedModelTypeError(NotSupportedError):
 
 
 class Family(NamedTuple):
-    """The rules that a config is read by, and the fields that they apply to.
+    """The rules that a config is read by, and the fields that they apply to."""
 
-    Attributes:
-        name: The model_type.
-        rules: {key of a model file, or one of RULE_KEYS: rule}.
-        fields: The fields of the language model.
-        assumed: Whether the rules are those of --assume-grouped.
-        encoder_fields: The fields of the encoder, if it has a config of its own (T5Gemma).
-        is_whole: Whether the fields are at the top level of the config, and not in a text_config.
-    """
-
-    name: str
-    rules: Mapping[str, Any]
-    fields: Fields
-    assumed: bool = False
-    encoder_fields: Fields | None = None
-    is_whole: bool = True
+    name: str  # the model_type
+    rules: Mapping[str, Any]  # {key of a model file, or one of RULE_KEYS: rule}
+    fields: Fields  # the fields of the language model
+    assumed: bool = False  # whether the rules are those of --assume-grouped
+    encoder_fields: Fields | None = None  # the fields of the encoder, if it has a config of its own (T5Gemma)
+    is_whole: bool = True  # whether the fields are at the top level of the config, and not in a text_config
 
 
 def family_of(config: Mapping[str, Any], assume_grouped: bool = False) -> Family:

@@ -21,29 +21,19 @@ def written(value: Any) -> str:
 
 
 class ConfigClass(NamedTuple):
-    """What transformers' config class of a model_type declares; the field names are transformers' own.
+    """What transformers' config class of a model_type declares; the field names are transformers' own."""
 
-    Attributes:
-        defaults: {field: default}.
-        attribute_map: {other name of a field: its own name}, such as {"n_embd": "hidden_size"}.
-        sub_configs: {field with a config inside: the model_type of that config}.
-        is_language_model: Whether it is a whole language model, and not only a part of one.
-        fixed_sub_configs: The sub_configs whose model_type is the class's, whatever a config.json has there.
-        types: {field: the types that its values may have}, where the default's is not the only one.
-        is_of_transformers: Whether transformers has the class, so that all its fields are known.
-        is_strict: Whether transformers reads the config with that class, and rejects values of other types.
-        divides: Whether it rejects a hidden_size that num_attention_heads does not divide.
-    """
-
-    defaults: Mapping[str, Any]
-    attribute_map: Mapping[str, str]
-    sub_configs: Mapping[str, str]
-    is_language_model: bool
+    defaults: Mapping[str, Any]  # {field: default}
+    attribute_map: Mapping[str, str]  # {other name of a field: its own name}, such as {"n_embd": "hidden_size"}
+    sub_configs: Mapping[str, str]  # {field with a config inside: the model_type of that config}
+    is_language_model: bool  # whether it is a whole language model, and not only a part of one
+    # The sub_configs whose model_type is the class's, whatever a config.json has there
     fixed_sub_configs: Sequence[str] = ()
+    # {field: the types that its values may have}, where the default's is not the only one
     types: Mapping[str, frozenset[str]] = {}
-    divides: bool = False
-    is_of_transformers: bool = True
-    is_strict: bool = True
+    divides: bool = False  # whether it rejects a hidden_size that num_attention_heads does not divide
+    is_of_transformers: bool = True  # whether transformers has the class, so that all its fields are known
+    is_strict: bool = True  # whether transformers reads the config with that class, and rejects values of other types
 
 
 UNKNOWN_CLASS = ConfigClass({}, {}, {}, True, is_of_transformers=False, is_strict=False)

@@ -47,15 +47,10 @@ _SPANS = ("sliding_window", "attention_chunk_size")
 
 
 class UnusedFields(NamedTuple):
-    """The names of fields that no rule uses.
+    """The names of fields that no rule uses."""
 
-    Attributes:
-        rejected: Fields that may change a figure.
-        ignored: Fields that other classes have, and that neither this one nor an engine reads.
-    """
-
-    rejected: list[str]
-    ignored: list[str]
+    rejected: list[str]  # fields that may change a figure
+    ignored: list[str]  # fields that other classes have, and that neither this one nor an engine reads
 
 
 def unused_fields(rules: Mapping[str, Any], fields: Fields, n_layers: int) -> UnusedFields:

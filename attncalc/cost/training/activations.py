@@ -38,23 +38,14 @@ SHARED_MASK = "causal mask"
 
 
 class LayerSaved(NamedTuple):
-    """What one layer of a group saves on one device, for one micro-batch.
+    """What one layer of a group saves on one device, for one micro-batch."""
 
-    Attributes:
-        group: the group's name.
-        layers: the group.
-        tensors: every tensor that its forward pass saves.
-        kept: those that stay until the backward pass of the layer begins.
-        params: the layer's parameter tensors.
-        hidden: bytes of the hidden states.
-    """
-
-    group: str
-    layers: Layers
-    tensors: tuple[SavedTensor, ...]
-    kept: tuple[SavedTensor, ...]
-    params: tuple[ParamTensor, ...]
-    hidden: int
+    group: str  # the group's name
+    layers: Layers  # the group
+    tensors: tuple[SavedTensor, ...]  # every tensor that its forward pass saves
+    kept: tuple[SavedTensor, ...]  # those that stay until the backward pass of the layer begins
+    params: tuple[ParamTensor, ...]  # the layer's parameter tensors
+    hidden: int  # bytes of the hidden states
 
     def part(self, part: str, tensors: Iterable[SavedTensor]) -> Quantity:
         """Return the bytes of a part."""
@@ -62,17 +53,11 @@ class LayerSaved(NamedTuple):
 
 
 class StageSaved(NamedTuple):
-    """What a stage saves for one micro-batch.
+    """What a stage saves for one micro-batch."""
 
-    Attributes:
-        layers: what one layer of each group saves.
-        outside: what the embedding, the last norm and the head save, without the loss.
-        source: tokens of a micro-batch on one device, as a formula.
-    """
-
-    layers: tuple[LayerSaved, ...]
-    outside: tuple[SavedTensor, ...]
-    tokens: Quantity
+    layers: tuple[LayerSaved, ...]  # what one layer of each group saves
+    outside: tuple[SavedTensor, ...]  # what the embedding, the last norm and the head save, without the loss
+    tokens: Quantity  # those of a micro-batch on one device, as a formula
 
 
 def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:

@@ -145,17 +145,11 @@ def _fits(run: Training) -> bool:
 
 
 class Change(NamedTuple):
-    """A change that makes a run fit.
+    """A change that makes a run fit."""
 
-    Attributes:
-        flag: the options to type.
-        cost: what it costs, in words.
-        run: the changed run.
-    """
-
-    flag: str
-    cost: str
-    run: Training
+    flag: str  # the options to type
+    cost: str  # what it costs, in words
+    run: Training  # the changed run
 
     @property
     def result(self) -> TrainResult:

@@ -15,20 +15,13 @@ MIN_8BIT = 4096
 
 
 class Optimizer(NamedTuple):
-    """An optimizer.
+    """An optimizer."""
 
-    Attributes:
-        title: its name on screens.
-        moments: values per trained parameter.
-        kind: 'plain' (of --optimizer-dtype), '8bit' (bitsandbytes), 'factored' (Adafactor) or 'muon'.
-        source: paper or code.
-        in_place: the library that has it, if it updates weights of 16 bits in place: DeepSpeed alone keeps fp32 copies.
-    """
-
-    title: str
-    moments: int
-    kind: str
-    source: str
+    title: str  # its name on screens
+    moments: int  # values per trained parameter
+    kind: str  # 'plain' (of --optimizer-dtype), '8bit' (bitsandbytes), 'factored' (Adafactor) or 'muon'
+    source: str  # paper or code
+    # The library that has it, if it updates weights of 16 bits in place: DeepSpeed alone keeps fp32 copies
     in_place: str = ""
 
 

@@ -6,24 +6,15 @@ from ...records import NamedTuple
 
 
 class ParamTensor(NamedTuple):
-    """Equal parameter tensors of a stage.
+    """Equal parameter tensors of a stage."""
 
-    Attributes:
-        name: the matrix's name: 'W_q', 'norm', 'embedding', 'lm_head'.
-        part: 'attention', 'mlp', 'experts', 'norms', 'embedding', 'head' or 'other'.
-        rows: its first dimension as torch stores it: the outputs of a matrix.
-        columns: its other dimensions.
-        copies: how many of them the stage has.
-        is_hidden: whether it is a matrix of a layer, which multiplies tokens.
-        stacked: how many of them are one parameter: transformers stacks a layer's experts, with gate and up in one.
-    """
-
-    name: str
-    part: str
-    rows: int
-    columns: int
-    copies: int
-    is_hidden: bool = False
+    name: str  # the matrix's name: 'W_q', 'norm', 'embedding', 'lm_head'
+    part: str  # 'attention', 'mlp', 'experts', 'norms', 'embedding', 'head' or 'other'
+    rows: int  # its first dimension as torch stores it: the outputs of a matrix
+    columns: int  # its other dimensions
+    copies: int  # how many of them the stage has
+    is_hidden: bool = False  # whether it is a matrix of a layer, which multiplies tokens
+    # How many of them are one parameter: transformers stacks a layer's experts, with gate and up in one
     stacked: int = 1
 
     @property

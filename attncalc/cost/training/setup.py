@@ -36,93 +36,54 @@ BITSANDBYTES = Bitsandbytes("0.50.1", (0, 50, 1))
 class Lora(NamedTuple):
     """Adapters of two matrices, A (r x in) and B (out x r), beside frozen weights.
 
-    Attributes:
-        rank: r.
-        targets: names of the matrices that have them: 'W_q'; 'lm_head' is the head.
-        dropout: whether the input of A passes dropout.
-
     Source: Hu et al. 2021, arXiv:2106.09685.
     """
 
-    rank: int
-    targets: tuple[str, ...]
-    dropout: bool = False
+    rank: int  # r
+    targets: tuple[str, ...]  # names of the matrices that have them: 'W_q'; 'lm_head' is the head
+    dropout: bool = False  # whether the input of A passes dropout
 
 
 @dataclass(frozen=True)
 class Training:
-    """A training run.
+    """A training run."""
 
-    Attributes:
-        model: the whole model.
-        workload: a step of one micro-batch: `Workload.train`.
-        gpu: the GPU; None if only bytes are asked for.
-        gpus: how many of them.
-        tp: tensor-parallel GPUs.
-        pp: pipeline stages.
-        virtual_stages: stages of the model that each GPU of a pipeline has; 1 is plain 1F1B.
-        cp: context-parallel GPUs.
-        ep: expert-parallel GPUs.
-        sequence_parallel: tensor-parallel GPUs divide what each of them would hold whole.
-        zero: ZeRO's stage: 0 shards nothing, 1 optimizer states, 2 also gradients, 3 also weights.
-        gradient_accumulation: micro-batches of a step.
-        kernel: the attention kernel.
-        compile: element-wise operations are fused, and their results recomputed.
-        loss: how logits become a loss.
-        param_dtype: dtype of the trained weights between steps.
-        grad_dtype: dtype of the gradients.
-        optimizer_dtype: dtype of the optimizer's moments, if the optimizer does not fix it.
-        master_weights: whether the optimizer keeps an fp32 copy of the weights.
-        optimizer: the optimizer.
-        optimizer_step: how the optimizer's step is implemented.
-        optimizer_in_backward: the optimizer's step of a weight follows its gradient, which is then freed.
-        offload: what is in host memory: 'optimizer', 'params'.
-        lora: adapters; None if the weights themselves are trained.
-        weights_dtype: dtype of frozen matrices: 'nf4', 'int8'; None for the dtype of the activations.
-        double_quant: whether the scales of nf4 are quantized too.
-        bitsandbytes: the version of bitsandbytes, which quantizes.
-        references: frozen copies of the model beside it (DPO, GRPO).
-        dropout: whether dropout is active.
-        expandable_segments: whether the allocator's segments grow: PYTORCH_ALLOC_CONF=expandable_segments:True.
-        kbit_upcast: whether what is not quantized beside quantized matrices is in fp32, as peft's
-            prepare_model_for_kbit_training casts it.
-        hold_logits: whether the loop holds the model's output until the end of the step: `out = model(...)`.
-        upcasts: whether norms, eager softmax and loss compute in fp32 as transformers' classes do.
-    """
-
-    model: ModelSpec
-    workload: Workload
-    gpu: Gpu | None = None
-    gpus: int = 1
-    tp: int = 1
-    pp: int = 1
-    virtual_stages: int = 1
-    cp: int = 1
-    ep: int = 1
-    sequence_parallel: bool = False
-    zero: int = 0
-    gradient_accumulation: int = 1
-    kernel: TrainingKernel = "flash"
-    compile: bool = False
-    loss: Loss = "full"
-    param_dtype: str = "bf16"
-    grad_dtype: str = "bf16"
-    optimizer_dtype: str = "fp32"
-    master_weights: bool = True
+    model: ModelSpec  # the whole model
+    workload: Workload  # a step of one micro-batch: `Workload.train`
+    gpu: Gpu | None = None  # the GPU; None if only bytes are asked for
+    gpus: int = 1  # how many of them
+    tp: int = 1  # tensor-parallel GPUs
+    pp: int = 1  # pipeline stages
+    virtual_stages: int = 1  # stages of the model that each GPU of a pipeline has; 1 is plain 1F1B
+    cp: int = 1  # context-parallel GPUs
+    ep: int = 1  # expert-parallel GPUs
+    sequence_parallel: bool = False  # tensor-parallel GPUs divide what each of them would hold whole
+    zero: int = 0  # ZeRO's stage: 0 shards nothing, 1 optimizer states, 2 also gradients, 3 also weights
+    gradient_accumulation: int = 1  # micro-batches of a step
+    kernel: TrainingKernel = "flash"  # the attention kernel
+    compile: bool = False  # element-wise operations are fused, and their results recomputed
+    loss: Loss = "full"  # how logits become a loss
+    param_dtype: str = "bf16"  # dtype of the trained weights between steps
+    grad_dtype: str = "bf16"  # dtype of the gradients
+    optimizer_dtype: str = "fp32"  # dtype of the optimizer's moments, if the optimizer does not fix it
+    master_weights: bool = True  # whether the optimizer keeps an fp32 copy of the weights
     optimizer: str = "adamw"
-    optimizer_step: Stepping = "fused"
-    optimizer_in_backward: bool = False
-    offload: frozenset[str] = frozenset()
-    lora: Lora | None = None
-    weights_dtype: str | None = None
-    double_quant: bool = False
-    bitsandbytes: Bitsandbytes = BITSANDBYTES
-    references: int = 0
-    dropout: bool = False
+    optimizer_step: Stepping = "fused"  # how the optimizer's step is implemented
+    optimizer_in_backward: bool = False  # the optimizer's step of a weight follows its gradient, which is then freed
+    offload: frozenset[str] = frozenset()  # what is in host memory: 'optimizer', 'params'
+    lora: Lora | None = None  # adapters; None if the weights themselves are trained
+    weights_dtype: str | None = None  # dtype of frozen matrices: 'nf4', 'int8'; None for the dtype of the activations
+    double_quant: bool = False  # whether the scales of nf4 are quantized too
+    bitsandbytes: Bitsandbytes = BITSANDBYTES  # the version of bitsandbytes, which quantizes
+    references: int = 0  # frozen copies of the model beside it (DPO, GRPO)
+    dropout: bool = False  # whether dropout is active
+    # Whether the allocator's segments grow: PYTORCH_ALLOC_CONF=expandable_segments:True
     expandable_segments: bool = False
+    # Whether what is not quantized beside quantized matrices is in fp32, as peft's prepare_model_for_kbit_training
+    # casts it
     kbit_upcast: bool = True
-    hold_logits: bool = False
-    upcasts: bool = True
+    hold_logits: bool = False  # whether the loop holds the model's output until the end of the step: `out = model(...)`
+    upcasts: bool = True  # whether norms, eager softmax and loss compute in fp32 as transformers' classes do
 
     def __post_init__(self) -> None:
         size = self.tp * self.pp * self.cp
@@ -252,20 +213,13 @@ class Training:
 
 
 class Stage(NamedTuple):
-    """A stage of a pipeline, or the whole model.
+    """A stage of a pipeline, or the whole model."""
 
-    Attributes:
-        number: its number, from 0.
-        model: the part of the model on one GPU.
-        is_first: whether it has the embedding.
-        is_last: whether it has the head and the loss.
-        in_flight: micro-batches whose activations it holds at once, as a fraction for interleaved stages.
-    """
-
-    number: int
-    model: ModelSpec
-    is_first: bool
-    is_last: bool
+    number: int  # its number, from 0
+    model: ModelSpec  # the part of the model on one GPU
+    is_first: bool  # whether it has the embedding
+    is_last: bool  # whether it has the head and the loss
+    # Micro-batches whose activations it holds at once, as a fraction for interleaved stages
     in_flight: tuple[int, int] = (1, 1)
 
 

@@ -19,43 +19,24 @@ from .tensors import adapters, quantized_bytes, stage_tensors
 
 
 class States(NamedTuple):
-    """The bytes that one GPU of a stage holds during the whole run.
+    """The bytes that one GPU of a stage holds during the whole run."""
 
-    Attributes:
-        trained: parameters that are trained, before sharding.
-        frozen: parameters that are not trained, before sharding.
-        weights: weights in the dtype in which they are trained, with frozen ones.
-        frozen_weights: the frozen part of them.
-        master: fp32 copies of the weights.
-        moments: the optimizer's moments.
-        gradients: gradients.
-        references: weights of frozen copies of the model.
-        largest: elements of the largest trained tensor.
-        layer: elements of a layer that a rank gathers.
-        layer_bytes: bytes of them, of which quantized matrices are gathered as they are.
-        outside: elements outside the layers that a rank gathers.
-        on_host: bytes in host memory.
-        experts_left: bytes that experts would take beyond the quantized ones if they were left in 16 bits.
-        tensors: the model's parameter tensors.
-        trained_tensors: the tensors that are trained.
-    """
-
-    trained: Quantity
-    frozen: Quantity
-    weights: Quantity
-    frozen_weights: Quantity
-    master: Quantity
-    moments: Quantity
-    gradients: Quantity
-    references: Quantity
-    largest: int
-    layer: int
-    layer_bytes: int
-    outside: int
-    on_host: Quantity
-    experts_left: int
-    tensors: list[ParamTensor]
-    trained_tensors: list[ParamTensor]
+    trained: Quantity  # parameters that are trained, before sharding
+    frozen: Quantity  # parameters that are not trained, before sharding
+    weights: Quantity  # weights in the dtype in which they are trained, with frozen ones
+    frozen_weights: Quantity  # the frozen part of them
+    master: Quantity  # fp32 copies of the weights
+    moments: Quantity  # the optimizer's moments
+    gradients: Quantity  # gradients
+    references: Quantity  # weights of frozen copies of the model
+    largest: int  # elements of the largest trained tensor
+    layer: int  # elements of a layer that a rank gathers
+    layer_bytes: int  # bytes of them, of which quantized matrices are gathered as they are
+    outside: int  # elements outside the layers that a rank gathers
+    on_host: Quantity  # bytes in host memory
+    experts_left: int  # bytes that experts would take beyond the quantized ones if they were left in 16 bits
+    tensors: list[ParamTensor]  # the model's parameter tensors
+    trained_tensors: list[ParamTensor]  # the tensors that are trained
 
 
 def states(run: Training, stage: Stage) -> States:

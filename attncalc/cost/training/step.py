@@ -29,29 +29,18 @@ LOSS, GRADIENTS = "backward pass of the loss", "gradients"
 
 
 class Held(NamedTuple):
-    """Bytes that are held at a moment besides the states.
+    """Bytes that are held at a moment besides the states."""
 
-    Attributes:
-        name: what they are: 'activations'.
-        meaning: the same in words.
-        size: bytes.
-    """
-
-    name: str
-    meaning: str
-    size: Quantity
+    name: str  # what they are: 'activations'
+    meaning: str  # the same in words
+    size: Quantity  # bytes
 
 
 class StepMoment(NamedTuple):
-    """A moment of a step that may be its peak.
+    """A moment of a step that may be its peak."""
 
-    Attributes:
-        name: the moment in words: 'backward pass of the loss'.
-        held: what is held besides the states.
-    """
-
-    name: str
-    held: tuple[Held, ...]
+    name: str  # the moment in words: 'backward pass of the loss'
+    held: tuple[Held, ...]  # what is held besides the states
 
     @property
     def size(self) -> int:
@@ -60,37 +49,23 @@ class StepMoment(NamedTuple):
 
 
 class Cached(NamedTuple):
-    """Bytes that the caching allocator holds at the peak beside those that are allocated.
+    """Bytes that the caching allocator holds at the peak beside those that are allocated."""
 
-    Attributes:
-        logits: the logits in 16 bits, which are freed before the loss is differentiated: no larger tensor fits there.
-        streams: what FSDP allocates in streams of its own at other moments, since streams share no memory.
-    """
-
+    # The logits in 16 bits, which are freed before the loss is differentiated: no larger tensor fits there
     logits: int = 0
-    streams: int = 0
+    streams: int = 0  # what FSDP allocates in streams of its own at other moments, since streams share no memory
 
 
 class StageBudget(NamedTuple):
-    """The memory of one GPU of a stage at its peak.
-
-    Attributes:
-        stage: the stage.
-        states: weights, gradients, optimizer states.
-        saved: what one micro-batch saves.
-        activations: bytes of the activations of all micro-batches in flight, by part.
-        workspaces: bytes of cuBLAS's workspaces.
-        moments: the moments that may be the peak.
-        cached: what the allocator holds at the peak besides.
-    """
+    """The memory of one GPU of a stage at its peak."""
 
     stage: Stage
-    states: States
-    saved: StageSaved
-    activations: dict[str, Quantity]
-    workspaces: Quantity
-    moments: tuple[StepMoment, ...]
-    cached: Cached
+    states: States  # weights, gradients, optimizer states
+    saved: StageSaved  # what one micro-batch saves
+    activations: dict[str, Quantity]  # bytes of the activations of all micro-batches in flight, by part
+    workspaces: Quantity  # bytes of cuBLAS's workspaces
+    moments: tuple[StepMoment, ...]  # the moments that may be the peak
+    cached: Cached  # what the allocator holds at the peak besides
 
     @property
     def peak(self) -> StepMoment:
@@ -386,19 +361,12 @@ def maximum_chunk(tokens: int, vocabulary: int, width: int) -> int:
 
 
 class _LayerMoment(NamedTuple):
-    """A moment in the backward pass of a layer.
+    """A moment in the backward pass of a layer."""
 
-    Attributes:
-        name: what is differentiated.
-        freed: the saved tensors whose operations are over.
-        temporary: bytes of the gradients of activations.
-        later: the parts of the layer, and the matrices of this one's, whose gradients do not exist yet.
-    """
-
-    name: str
-    freed: list[SavedTensor]
-    temporary: Quantity
-    later: tuple[str, ...]
+    name: str  # what is differentiated
+    freed: list[SavedTensor]  # the saved tensors whose operations are over
+    temporary: Quantity  # bytes of the gradients of activations
+    later: tuple[str, ...]  # the parts of the layer, and the matrices of this one's, whose gradients do not exist yet
 
 
 def _layer_moments(layer: LayerSaved) -> Iterator[_LayerMoment]:
@@ -509,23 +477,14 @@ def _stepping(run: Training, held: States) -> Quantity | None:
 
 
 class Buffers(NamedTuple):
-    """The bytes of buffers for communication at each moment.
+    """The bytes of buffers for communication at each moment."""
 
-    Attributes:
-        loss: in the backward pass of the loss.
-        last: in that of the last layer.
-        middle: in that of the layer before, while the gradients of the last one are reduced.
-        first: in that of the first layer.
-        end: while the gradients of embedding and head are reduced.
-        step: in the optimizer's step.
-    """
-
-    loss: int
-    last: int
-    middle: int
-    first: int
-    end: int
-    step: int
+    loss: int  # in the backward pass of the loss
+    last: int  # in that of the last layer
+    middle: int  # in that of the layer before, while the gradients of the last one are reduced
+    first: int  # in that of the first layer
+    end: int  # while the gradients of embedding and head are reduced
+    step: int  # in the optimizer's step
 
 
 def _communication(run: Training, stage: Stage, held: States) -> Buffers:

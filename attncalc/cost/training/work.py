@@ -13,41 +13,24 @@ from .setup import Training
 
 
 class Work(NamedTuple):
-    """The FLOPs of a step of all GPUs.
+    """The FLOPs of a step of all GPUs."""
 
-    Attributes:
-        per_step: model FLOPs of a step.
-        per_token: model FLOPs of a token.
-        hardware: FLOPs of a step with recomputation.
-        six_n_d: 6 N D of a step; None for a model with an encoder.
-        flops: the FLOPs of one micro-batch.
-    """
-
-    per_step: Quantity
-    per_token: Ratio
-    hardware: Quantity
-    six_n_d: Quantity | None
-    flops: Flops
+    per_step: Quantity  # model FLOPs of a step
+    per_token: Ratio  # model FLOPs of a token
+    hardware: Quantity  # FLOPs of a step with recomputation
+    six_n_d: Quantity | None  # 6 N D of a step; None for a model with an encoder
+    flops: Flops  # the FLOPs of one micro-batch
 
 
 class Duration(NamedTuple):
-    """How long training takes.
+    """How long training takes."""
 
-    Attributes:
-        tokens: tokens.
-        mfu: the share of the GPUs' peak FLOP/s.
-        total: model FLOPs of all tokens.
-        seconds: seconds on all GPUs.
-        gpu_hours: hours of all GPUs together.
-        money: their price; None without one.
-    """
-
-    tokens: int
-    mfu: float
-    total: int
-    seconds: float
-    gpu_hours: float
-    money: float | None
+    tokens: int  # tokens
+    mfu: float  # the share of the GPUs' peak FLOP/s
+    total: int  # model FLOPs of all tokens
+    seconds: float  # seconds on all GPUs
+    gpu_hours: float  # hours of all GPUs together
+    money: float | None  # their price; None without one
 
 
 def work(run: Training) -> Work:

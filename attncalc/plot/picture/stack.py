@@ -28,23 +28,14 @@ _STYLES: dict[str, dict[str, Any]] = {
 
 
 class _Label(NamedTuple):
-    """A text with the line that leads to it.
-
-    Attributes:
-        text: The text.
-        at: The place of the line, from 0 to 1.
-        left: Where the text begins.
-        right: Where it ends.
-        above: Whether the line ends below the text, and not at its side.
-        level: Its line of text: 0 is the nearest to the bar.
-    """
+    """A text with the line that leads to it."""
 
     text: str
-    at: float
-    left: float
-    right: float
-    above: bool
-    level: int
+    at: float  # the place of the line, from 0 to 1
+    left: float  # where the text begins
+    right: float  # where it ends
+    above: bool  # whether the line ends below the text, and not at its side
+    level: int  # its line of text: 0 is the nearest to the bar
 
 
 def height(chart: Stack, ruler: Ruler, width: float) -> float:

@@ -52,21 +52,13 @@ def parameters(layer: RealLayer, symbolic: Case) -> Iterator[Check]:
 
 
 class Decoded(NamedTuple):
-    """The last tokens of a context, decoded one by one after a prefill, and prefilled together with the others.
+    """The last tokens of a context, decoded one by one after a prefill, and prefilled together with the others."""
 
-    Attributes:
-        after_prefill: bytes cached before the decode steps.
-        stepwise: the cache after the decode steps.
-        together: the cache after one prefill of all tokens.
-        outputs: the decoded outputs, (B, DECODE_STEPS, d_model).
-        expected: the same outputs from the prefill.
-    """
-
-    after_prefill: int
-    stepwise: Cache | State
-    together: Cache | State
-    outputs: Tensor
-    expected: Tensor
+    after_prefill: int  # bytes cached before the decode steps
+    stepwise: Cache | State  # the cache after the decode steps
+    together: Cache | State  # the cache after one prefill of all tokens
+    outputs: Tensor  # the decoded outputs, (B, DECODE_STEPS, d_model)
+    expected: Tensor  # the same outputs from the prefill
 
 
 def decode_some(layer: RealLayer, plan: Plan) -> Decoded:

@@ -47,17 +47,11 @@ PredictedActivations = dict[tuple[str, str], LayerActivations]
 
 
 class PeakChecks(NamedTuple):
-    """What the peak of one pass shows.
+    """What the peak of one pass shows."""
 
-    Attributes:
-        checks: predictions with their measurements.
-        reported: measurements without a prediction.
-        peak: the peak memory that was compared.
-    """
-
-    checks: tuple[Check, ...]
-    reported: tuple[Reported, ...]
-    peak: int
+    checks: tuple[Check, ...]  # predictions with their measurements
+    reported: tuple[Reported, ...]  # measurements without a prediction
+    peak: int  # the peak memory that was compared
 
 
 def predicted_activations(model: ModelSpec, plan: Plan, machine: Machine) -> PredictedActivations:

@@ -22,13 +22,9 @@ PACKAGE = Path(__file__).parents[2].name
 
 
 class AllocatorDevice(Device):
-    """A GPU with the memory statistics of torch.cuda.
+    """A GPU with the memory statistics of torch.cuda."""
 
-    Attributes:
-        api: torch.cuda, or the module that mirrors it.
-    """
-
-    api: ModuleType
+    api: ModuleType  # torch.cuda, or the module that mirrors it
 
     def free(self) -> int:
         """Return its free memory in bytes."""

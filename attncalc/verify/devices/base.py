@@ -24,24 +24,16 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class PeakMemory(NamedTuple):
-    """The peak memory of one run, beyond what was allocated before it, in bytes.
+    """The peak memory of one run, beyond what was allocated before it, in bytes."""
 
-    Attributes:
-        requested: all that torch requested from its allocator; in a simulation, the tensors that operators return.
-        simulated: whether it is a simulation, which does not see what kernels allocate inside.
-        allocated: the same in the allocator's blocks, as torch.cuda.max_memory_allocated counts it; None on a CPU.
-        reserved: all memory that the allocator held, as torch.cuda.max_memory_reserved; None on a CPU.
-        driver: memory in use on the whole device as the driver reports it (nvidia-smi), other processes included;
-            None on a CPU.
-        inside: bytes allocated inside single operators and not returned, by the operator's name; None if they were not
-            observed.
-    """
-
-    requested: int
-    simulated: bool = False
+    requested: int  # all that torch requested from its allocator; in a simulation, the tensors that operators return
+    simulated: bool = False  # whether it is a simulation, which does not see what kernels allocate inside
+    # The same in the allocator's blocks, as torch.cuda.max_memory_allocated counts it; None on a CPU
     allocated: int | None = None
-    reserved: int | None = None
+    reserved: int | None = None  # all memory that the allocator held, as torch.cuda.max_memory_reserved; None on a CPU
+    # Memory in use on the whole device as the driver reports it (nvidia-smi), other processes included; None on a CPU
     driver: int | None = None
+    # Bytes allocated inside single operators and not returned, by the operator's name; None if they were not observed
     inside: tuple[tuple[str, int], ...] | None = None
 
 

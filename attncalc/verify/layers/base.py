@@ -32,14 +32,11 @@ class AttentionLayer(nn.Module):
 
     A subclass is constructed from `(kind, d_model, d_source)`; its `forward(x, attend, cache)` maps (B, S, d_model) to
     (B, S, d_model).
-
-    Attributes:
-        not_implemented: fields of the kind that the layer does not implement.
-        column_parallel: projections that tensor parallelism splits by output features, which are heads; W_o is split
-            by input features. Empty if `--tp` cannot split the layer.
     """
 
-    not_implemented: ClassVar[tuple[str, ...]] = ()
+    not_implemented: ClassVar[tuple[str, ...]] = ()  # fields of the kind that the layer does not implement
+    # Projections that tensor parallelism splits by output features, which are heads; W_o is split by input features.
+    # Empty if `--tp` cannot split the layer.
     column_parallel: ClassVar[tuple[str, ...]] = ()
 
     @staticmethod

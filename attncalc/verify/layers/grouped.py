@@ -16,15 +16,11 @@ from .cache import Cache
 
 
 class GroupedLayer(AttentionLayer):
-    """MHA, GQA and MQA: n_heads queries share n_kv_heads keys and values.
-
-    Attributes:
-        earlier_kv: K and V of all tokens, if the layer shares those of an earlier layer.
-    """
+    """MHA, GQA and MQA: n_heads queries share n_kv_heads keys and values."""
 
     not_implemented: ClassVar[tuple[str, ...]] = ("extra_projections", "extra_states")
     column_parallel = ("W_qkv", "W_q", "W_k", "W_v", "W_gate")
-    earlier_kv: tuple[Tensor, Tensor]
+    earlier_kv: tuple[Tensor, Tensor]  # K and V of all tokens, if the layer shares those of an earlier layer
 
     def __init__(self, kind: Grouped, d_model: int, d_source: int) -> None:
         super().__init__()

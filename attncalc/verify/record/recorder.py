@@ -41,21 +41,13 @@ Document = dict[str, Any]
 
 
 class Left(NamedTuple):
-    """A step that did not run.
-
-    Attributes:
-        arguments: its arguments.
-        reason: why.
-        seconds: how long it would have taken, if the time was too short for it.
-        failed: whether it ended in an error that nobody expected.
-        longer: whether longer contexts of the same model did not run either, for the same reason.
-    """
+    """A step that did not run."""
 
     arguments: str
-    reason: str
-    seconds: float | None = None
-    failed: bool = False
-    longer: bool = False
+    reason: str  # why
+    seconds: float | None = None  # how long it would have taken, if the time was too short for it
+    failed: bool = False  # whether it ended in an error that nobody expected
+    longer: bool = False  # whether longer contexts of the same model did not run either, for the same reason
 
 
 def plan_record(models: Mapping[str, ModelSpec], base: VerifyOptions, device: Device) -> list[Step]:

@@ -23,33 +23,20 @@ CPU_RANKS = 2
 
 
 class Target(NamedTuple):
-    """What the steps depend on.
+    """What the steps depend on."""
 
-    Attributes:
-        type: the type of the device: 'cpu', 'cuda' or 'mps'.
-        dtype: the dtype of most steps.
-        default_dtype: the dtype that `verify` takes without --dtype; None for the model's own.
-        gpus: the GPUs that layers can be split over.
-    """
-
-    type: str
-    dtype: str
-    default_dtype: str | None = None
-    gpus: int = 1
+    type: str  # the type of the device: 'cpu', 'cuda' or 'mps'
+    dtype: str  # the dtype of most steps
+    default_dtype: str | None = None  # the dtype that `verify` takes without --dtype; None for the model's own
+    gpus: int = 1  # the GPUs that layers can be split over
 
 
 class Step(NamedTuple):
-    """One run of `verify`.
+    """One run of `verify`."""
 
-    Attributes:
-        model: the model as the command line names it.
-        options: the options.
-        series: steps of the same series have rising contexts; after one that does not fit, the rest is left out.
-    """
-
-    model: str
+    model: str  # the model as the command line names it
     options: VerifyOptions
-    series: str = ""
+    series: str = ""  # steps of the same series have rising contexts; after one that does not fit, the rest is left out
 
     @property
     def arguments(self) -> str:

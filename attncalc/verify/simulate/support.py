@@ -30,26 +30,16 @@ class AttentionCall(NamedTuple):
     """The parts of an attention call that decide whether a kernel runs.
 
     The causal flag is assumed to come with as many queries as keys.
-
-    Attributes:
-        n_heads: query heads.
-        n_kv_heads: key and value heads.
-        d_qk: width of a query and a key head.
-        d_v: width of a value head.
-        dtype: 'fp32', 'fp16' or 'bf16'.
-        mask: 'none', 'causal' (a flag) or 'matrix'.
-        capability: compute capability of the GPU: (9, 0) is an H100.
-        keys: keys of a sequence.
     """
 
-    n_heads: int
-    n_kv_heads: int
-    d_qk: int
-    d_v: int
-    dtype: str
-    mask: str
-    capability: tuple[int, int]
-    keys: int = 2
+    n_heads: int  # query heads
+    n_kv_heads: int  # key and value heads
+    d_qk: int  # width of a query and a key head
+    d_v: int  # width of a value head
+    dtype: str  # 'fp32', 'fp16' or 'bf16'
+    mask: str  # 'none', 'causal' (a flag) or 'matrix'
+    capability: tuple[int, int]  # compute capability of the GPU: (9, 0) is an H100
+    keys: int = 2  # keys of a sequence
 
 
 def supports(kernel: str, call: AttentionCall) -> str | None:

@@ -31,27 +31,16 @@ WRONG_SAVED = "an operation saves a tensor that the formula does not count, or a
 
 
 class MeasuredStep(NamedTuple):
-    """What one training step was seen to hold, in bytes.
+    """What one training step was seen to hold, in bytes."""
 
-    Attributes:
-        kernel: the attention kernel.
-        layers: what each layer of a group saved, by group.
-        tensors: the tensors that a layer of a group saved, by group.
-        outside: what embedding, last norm, head and loss saved.
-        parameters: of all parameters, tied ones once.
-        gradients: of their gradients.
-        states: of AdamW's two moments.
-        peak: the largest sum of all tensors that exist together; None if it was not measured.
-    """
-
-    kernel: TrainingKernel
-    layers: Mapping[str, list[int]]
-    tensors: Mapping[str, Sequence[Recorded]]
-    outside: int
-    parameters: int
-    gradients: int
-    states: int
-    peak: int | None
+    kernel: TrainingKernel  # the attention kernel
+    layers: Mapping[str, list[int]]  # what each layer of a group saved, by group
+    tensors: Mapping[str, Sequence[Recorded]]  # the tensors that a layer of a group saved, by group
+    outside: int  # what embedding, last norm, head and loss saved
+    parameters: int  # of all parameters, tied ones once
+    gradients: int  # of their gradients
+    states: int  # of AdamW's two moments
+    peak: int | None  # the largest sum of all tensors that exist together; None if it was not measured
 
 
 def training_run(

@@ -19,19 +19,12 @@ ROPE = re.compile(r"rotary|rope")
 
 
 class SavedTensor(NamedTuple):
-    """A storage that autograd saved, with the first tensor in it.
+    """A storage that autograd saved, with the first tensor in it."""
 
-    Attributes:
-        path: the innermost module that saved it, or that made it for all layers; '' in the model itself.
-        shape: of the tensor, which may be a view of a part of the storage.
-        dtype: of the tensor: 'bfloat16'.
-        bytes: of the whole storage, which a view keeps alive.
-    """
-
-    path: str
-    shape: tuple[int, ...]
-    dtype: str
-    bytes: int
+    path: str  # the innermost module that saved it, or that made it for all layers; '' in the model itself
+    shape: tuple[int, ...]  # of the tensor, which may be a view of a part of the storage
+    dtype: str  # of the tensor: 'bfloat16'
+    bytes: int  # of the whole storage, which a view keeps alive
 
     @property
     def name(self) -> str:

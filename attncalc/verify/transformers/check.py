@@ -33,35 +33,22 @@ DEFAULT_CONTEXT, DEFAULT_RECURRENT_CONTEXT, DEFAULT_SOURCE = 128, 32, 24
 
 
 class TransformersComparison(NamedTuple):
-    """The result of a comparison.
+    """The result of a comparison."""
 
-    Attributes:
-        result: the checks.
-        workload: the prefill whose FLOPs were compared.
-        device_facts: the 'device' of the JSON report: the class and the versions of transformers and torch.
-    """
-
-    result: VerifyResult
-    workload: Workload
+    result: VerifyResult  # the checks
+    workload: Workload  # the prefill whose FLOPs were compared
+    # The 'device' of the JSON report: the class and the versions of transformers and torch
     device_facts: dict[str, Any]
 
 
 class LayerGroup(NamedTuple):
-    """A group of identical layers of a symbolic model.
-
-    Attributes:
-        name: its name.
-        stack: the stack that it is in.
-        layers: the layers.
-        modules: attention modules of the class that make up one layer: 2 with cross-attention.
-        params: attention parameters of one layer.
-    """
+    """A group of identical layers of a symbolic model."""
 
     name: str
-    stack: Stack
+    stack: Stack  # the stack that it is in
     layers: Layers
-    modules: int
-    params: Quantity
+    modules: int  # attention modules of the class that make up one layer: 2 with cross-attention
+    params: Quantity  # attention parameters of one layer
 
 
 def compare_with_transformers(

@@ -18,17 +18,11 @@ STATE = re.compile(r"state|linear_cache")
 
 
 class MatmulFlops(NamedTuple):
-    """FLOPs of matrix products.
+    """FLOPs of matrix products."""
 
-    Attributes:
-        linear: of linear layers (mm, addmm).
-        batched: of batched matmuls (bmm).
-        batched_bias: of batched matmuls that add a bias (baddbmm).
-    """
-
-    linear: int = 0
-    batched: int = 0
-    batched_bias: int = 0
+    linear: int = 0  # of linear layers (mm, addmm)
+    batched: int = 0  # of batched matmuls (bmm)
+    batched_bias: int = 0  # of batched matmuls that add a bias (baddbmm)
 
 
 class ModuleCall(NamedTuple):
@@ -39,21 +33,13 @@ class ModuleCall(NamedTuple):
 
 
 class ForwardResult(NamedTuple):
-    """What one forward pass returned.
+    """What one forward pass returned."""
 
-    Attributes:
-        has_cache: whether it returned a cache.
-        context: bytes of the cache that grow with the context.
-        source: bytes of the cache that grow with the source.
-        state: bytes of the cache that do not grow.
-        calls: calls of attention modules, in order.
-    """
-
-    has_cache: bool
-    context: int
-    source: int
-    state: int
-    calls: tuple[ModuleCall, ...]
+    has_cache: bool  # whether it returned a cache
+    context: int  # bytes of the cache that grow with the context
+    source: int  # bytes of the cache that grow with the source
+    state: int  # bytes of the cache that do not grow
+    calls: tuple[ModuleCall, ...]  # calls of attention modules, in order
 
 
 def forward(

@@ -52,21 +52,13 @@ def is_language(path: str, has_towers: bool) -> bool:
 
 
 class AttentionModule(NamedTuple):
-    """An attention module of the class.
+    """An attention module of the class."""
 
-    Attributes:
-        path: its name in the model.
-        side: the tokens that its stack processes: 'target' or 'source'.
-        layer: path of its layer.
-        params: elements of the parameters that attncalc counts as attention.
-        other_params: elements of its other parameters: a norm of the residual, a table of positions.
-    """
-
-    path: str
-    side: str
-    layer: str
-    params: int
-    other_params: int
+    path: str  # its name in the model
+    side: str  # the tokens that its stack processes: 'target' or 'source'
+    layer: str  # path of its layer
+    params: int  # elements of the parameters that attncalc counts as attention
+    other_params: int  # elements of its other parameters: a norm of the residual, a table of positions
 
 
 class TransformersModel:

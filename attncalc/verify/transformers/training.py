@@ -30,29 +30,18 @@ FLASH = "_scaled_dot_product_flash_attention_for_cpu"
 
 
 class TrainingStep(NamedTuple):
-    """What one training step of a class holds, in bytes.
+    """What one training step of a class holds, in bytes."""
 
-    Attributes:
-        name: the class.
-        attention: its implementation of attention: 'sdpa', 'eager'.
-        has_stand_ins: whether stand-ins replace kernels of recurrent layers.
-        flash: paths of the layers that call the flash kernel; others call the math path of 'sdpa', or are eager.
-        saved: the tensors that the forward pass saves.
-        parameters: of all parameters of the language side, tied ones once.
-        gradients: of their gradients.
-        states: of AdamW's two moments.
-        peak: the largest sum of all tensors but towers that exist together during a second step; 0 if it was not
-            measured.
-    """
-
-    name: str
-    attention: str
-    has_stand_ins: bool
+    name: str  # the class
+    attention: str  # its implementation of attention: 'sdpa', 'eager'
+    has_stand_ins: bool  # whether stand-ins replace kernels of recurrent layers
+    # Paths of the layers that call the flash kernel; others call the math path of 'sdpa', or are eager
     flash: frozenset[str]
-    saved: tuple[SavedTensor, ...]
-    parameters: int
-    gradients: int
-    states: int
+    saved: tuple[SavedTensor, ...]  # the tensors that the forward pass saves
+    parameters: int  # of all parameters of the language side, tied ones once
+    gradients: int  # of their gradients
+    states: int  # of AdamW's two moments
+    # The largest sum of all tensors but towers that exist together during a second step; 0 if it was not measured
     peak: int
 
     def saved_by_layer(self) -> dict[str, int]:

@@ -54,21 +54,13 @@ _CONFIGS = ("quantization_config", "compression_config")
 
 
 class Released(NamedTuple):
-    """How a checkpoint is quantized.
+    """How a checkpoint is quantized."""
 
-    Attributes:
-        quantization: Its schemes; None if nothing was read.
-        weights_dtype: The dtype of the matrices of attention and MLPs; None if there is no single one.
-        experts_dtype: The dtype of the routed experts, if only they are quantized.
-        kv_dtype: The dtype of the cache that the checkpoint asks for.
-        unread: What could not be read, in words; '' if everything was.
-    """
-
-    quantization: Quantization | None = None
-    weights_dtype: str | None = None
-    experts_dtype: str | None = None
-    kv_dtype: str | None = None
-    unread: str = ""
+    quantization: Quantization | None = None  # its schemes; None if nothing was read
+    weights_dtype: str | None = None  # the dtype of the matrices of attention and MLPs; None if there is no single one
+    experts_dtype: str | None = None  # the dtype of the routed experts, if only they are quantized
+    kv_dtype: str | None = None  # the dtype of the cache that the checkpoint asks for
+    unread: str = ""  # what could not be read, in words; '' if everything was
 
 
 def released(config: Config, text_config: Config) -> Released | None:
