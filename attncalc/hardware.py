@@ -138,12 +138,15 @@ class Gpu:
             return 0
         return max(0, min(_WINDOWS if self.shows_desktop else _OTHER_DRIVERS, self.memory_gb * GIB - self.memory))
 
-    def taken_by_host(self) -> tuple[int, int, int]:
+    def taken_by_host(self, free: tuple[int, int, int] = FREE_OF_UNIFIED) -> tuple[int, int, int]:
         """Return the bytes in use before an engine starts: the least, the expected and the most.
 
         A memory that no log shows is assumed without them.
+
+        Args:
+            free: Percent of the memory that the engine finds free, by its own count.
         """
-        percents = [100 - free for free in reversed(FREE_OF_UNIFIED)] if self.measured else (0, 0, 0)
+        percents = [100 - part for part in reversed(free)] if self.measured else (0, 0, 0)
         least, expected, most = (self.memory * percent // 100 for percent in percents)
         return least, expected, most
 

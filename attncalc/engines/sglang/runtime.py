@@ -30,7 +30,9 @@ _OVER_PCIE = (30, 55, 110)
 """The same for several devices without NVLink: 0.40 (4 x L4), 0.43 (4 of 24 GB), 0.58 (2 x RTX 4090), 0.98 (8 x RTX PRO
 6000)."""
 _OVER_NVLINK = (120, 190, 310)
-"""The same with NVLink: 1.3 to 1.67 (H100 and H800), 1.42 (H20), 1.7 to 2.5 (H200), 1.93 (2 x H100), 3.0 (4 x B200)."""
+"""The same with NVLink: 1.3 to 1.67 (H100 and H800), 1.42 (H20), 1.7 to 2.5 (H200), 1.93 (2 x H100)."""
+_OVER_NVLINK_OF_BLACKWELL = (190, 300, 400)
+"""The same: 3.0 (4 x B200) and 3.3 (8 x B200)."""
 _OVER_XGMI, _OVER_XGMI_OF_8 = (120, 300, 470), (120, 440, 500)
 """The same with AMD GPUs: 4.36 to 4.5 in three logs of 8 x MI355X."""
 AITER_RESERVE = Fraction(15, 100)
@@ -38,6 +40,9 @@ AITER_RESERVED_FROM = 8192
 """Tokens of context beyond which the share leaves that part of itself to AITER's workspace."""
 _AITER_HEADS = (16, 128)
 """Heads of MLA on one GPU for which AITER has kernels."""
+_FREE_OF_UNIFIED = (88, 92, 95)
+"""Percent of unified memory that SGLang starts from, least, expected and most: 110 to 114 of 121.6 GiB in eight logs of
+GB10s. It counts the page cache as available (get_available_gpu_memory in utils/common.py), which CUDA does not."""
 _LARGEST_OF_UNIFIED = 80
 """Percent: the share above which starts on a GB10 are published as failing."""
 _UNKNOWN_LINK = (_OVER_PCIE[0], 120, _OVER_NVLINK[2])
@@ -56,7 +61,7 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
     """Return what is gone before the share, and what must fit outside it."""
     least, expected, most = (size * GIB // 100 for size in _before_share(facts.gpu, facts.args.tp * facts.args.pp))
     if facts.gpu.shares_with_host and facts.gpu.measured:
-        least, expected, most = facts.gpu.taken_by_host()
+        least, expected, most = facts.gpu.taken_by_host(_FREE_OF_UNIFIED)
     numerator, denominator = facts.share
     before = symbol("before_share", expected, "bytes gone before the share: CUDA context, communication")
     part = RuntimePart(
@@ -160,6 +165,8 @@ def _before_share(gpu: Gpu, devices: int) -> tuple[int, int, int]:
         return _AT_A_DESK if gpu.shows_desktop else _ONE_DEVICE
     if gpu.vendor == "AMD":
         return _OVER_XGMI_OF_8 if devices >= 8 else _OVER_XGMI
+    if gpu.nvlink and gpu.compute_capability and gpu.compute_capability[0] == 10:
+        return _OVER_NVLINK_OF_BLACKWELL
     return {True: _OVER_NVLINK, False: _OVER_PCIE, None: _UNKNOWN_LINK}[gpu.nvlink]
 
 

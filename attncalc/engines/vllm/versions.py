@@ -279,6 +279,8 @@ class VllmVersion(Version):
     """Tensor parallelism over NVLink takes 2 GiB, and 1.4 before."""
     links_were_measured = until((0, 21), "measured: the controlled starts on H100s are of 0.15 to 0.20")
     """Memory outside PyTorch was measured with tensor parallelism on Hopper."""
+    communication_over_pcie = by_version({(): 200, (0, 21): 800}, "measured: nine logs up to 0.20, three from 0.27 on")
+    """Thousandths of a GiB outside PyTorch with more than two GPUs without NVLink."""
     largest_graph_of_blackwell = by_version({(): 512, (0, 28): 1024}, "_set_cudagraph_sizes in config/vllm.py")
     """The largest batch with a CUDA graph on GPUs of compute capability 10; on others it is 512."""
     captures_largest_step = since((0, 31), "uniform_decode_sizes in _set_cudagraph_sizes (config/vllm.py)")
