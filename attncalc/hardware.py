@@ -22,6 +22,8 @@ and 104.46, and SGLang 111 to 114; the most is 119.6. Hosts with other servers o
 96.75. The same is assumed of other machines.
 """
 
+_CUDA_CONTEXT = (3 * GIB // 10, GIB // 2)
+"""Bytes of an engine's CUDA context, the least and the usual: SGLang's logs have 0.31 to 0.87 GiB before the share."""
 DESKTOP = 2**30
 """Bytes of a GPU that a desktop takes, of which none are assumed.
 
@@ -85,6 +87,7 @@ class Gpu:
         flops: (dtype, dense FLOP/s without sparsity), accumulated in fp32 if the vendor gives both.
         measured: whether `memory` is from a log; otherwise it is a low estimate from `memory_gb`.
         is_own: whether `memory` is that of the user's machine, and not the least of all logs.
+        other_memory: bytes of it that other programs hold when an engine starts; None if nobody says.
         unified: whether the memory is shared with the host.
         multiprocessors: streaming multiprocessors of an NVIDIA GPU, which decide the sizes of some kernels' buffers; 0
             if unknown.
@@ -108,6 +111,7 @@ class Gpu:
     flops: tuple[tuple[str, int], ...]
     measured: bool = True
     is_own: bool = False
+    other_memory: int | None = None
     unified: bool = False
     multiprocessors: int = 0
     compute_capability: tuple[int, int] | None = None
@@ -125,6 +129,14 @@ class Gpu:
         """Whether programs of the host use the same memory. A Mac's limit, set by Metal, leaves them the rest."""
         return self.unified and self.vendor != "Apple"
 
+    def free_share(self, share: float) -> str:
+        """Return the largest share of the memory that other programs leave free, as '0.88'; '' if `share` is free."""
+        least, usual = _CUDA_CONTEXT
+        free = self.memory - (self.other_memory or 0)
+        if not self.other_memory or share * self.memory <= free - least:
+            return ""
+        return f"0.{max(1, 100 * (free - usual) // self.memory):02d}"
+
     @property
     def shows_desktop(self) -> bool:
         """Whether it may show a desktop: a card for games, or one of which only the marketed memory is known."""
@@ -141,12 +153,12 @@ class Gpu:
     def taken_by_host(self, free: tuple[int, int, int] = FREE_OF_UNIFIED) -> tuple[int, int, int]:
         """Return the bytes in use before an engine starts: the least, the expected and the most.
 
-        A memory that no log shows is assumed without them.
+        A memory that no log shows is assumed without them. Those that were given, `other_memory`, count apart.
 
         Args:
             free: Percent of the memory that the engine finds free, by its own count.
         """
-        percents = [100 - part for part in reversed(free)] if self.measured else (0, 0, 0)
+        percents = [100 - part for part in reversed(free)] if self.measured and self.other_memory is None else (0, 0, 0)
         least, expected, most = (self.memory * percent // 100 for percent in percents)
         return least, expected, most
 

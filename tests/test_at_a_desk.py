@@ -7,7 +7,8 @@ from tables import each
 
 GIB = 2**30
 MODEL = ("fit", "llama3.1-8b:q4_k_m", "-c", "8192")
-DESKTOP = "counts a desktop that uses 1.00 GiB of this GPU."
+DESKTOP = "--other-memory 1GiB counts a desktop that uses 1.00 GiB of this GPU."
+GPU = ("--gpu", "rtx-3060-12gb")  # 11,898 MiB, 11.62 GiB
 
 
 @each(
@@ -39,17 +40,78 @@ def test_several_requests_or_gpus_are_a_servers(ask: Ask, options: list[str]) ->
 
 
 @each(
-    ("options", "memory"),
+    ("options", "is_named"),
     [
-        (["--gpu", "8GB"], "6.5GiB"),  # 8 * 10^9 B are 7.45 GiB
-        (["--gpu", "rtx-4090"], "22.5GiB"),
-        (["--gpu", "8GB", "--reserve", "1GiB"], None),  # it may include a desktop
-        (["--gpu", "7GiB"], None),  # what is free, as given
-        (["--gpu", "l4"], None),
-        (["--gpu", "cpu", "--ram", "16GB"], None),
+        (["--gpu", "8GB"], True),
+        (["--gpu", "rtx-4090"], True),
+        (["--gpu", "rtx-4090", "--other-memory", "0"], False),
+        (["--gpu", "8GB", "--reserve", "1GiB"], False),  # it may include a desktop
+        (["--gpu", "7GiB"], False),  # what is free, as given
+        (["--gpu", "l4"], False),
+        (["--gpu", "cpu", "--ram", "16GB"], False),
     ],
 )
-def test_no_desktop_is_assumed_and_the_screen_says_so(ask: Ask, options: list[str], memory: str | None) -> None:
-    shown = " ".join(ask(*MODEL, *options).out.split())
-    assert (f"--gpu {memory} {DESKTOP}" if memory else DESKTOP) in shown or memory is None
-    assert (DESKTOP in shown) is (memory is not None)
+def test_no_desktop_is_assumed_and_the_screen_says_so(ask: Ask, options: list[str], is_named: bool) -> None:
+    assert (DESKTOP in " ".join(ask(*MODEL, *options).out.split())) is is_named
+
+
+@each(
+    ("engine", "options", "less"),
+    [
+        ("llamacpp", [], 2),
+        ("transformers", [], 2),
+        ("ideal", [], 2),
+        ("sglang", ["--mem-fraction-static", "0.75"], 1.5),  # the share of it
+        ("vllm", ["--engine-version", "0.10.0"], 0),  # its share is of the whole memory, and still free
+        ("vllm", ["--engine-version", "0.9.0"], 2),  # counted all memory in use
+    ],
+)
+def test_other_programs_leave_less_for_the_cache(ask: Ask, engine: str, options: list[str], less: float) -> None:
+    asked = ("fit", "qwen3-0.6b", *GPU, "-c", "4096", "--engine", engine, *options, "--json")
+    asked = (*asked, "--gpu-memory-utilization", "0.75") if engine == "vllm" else asked
+    alone, beside = (results(ask(*asked, *others)) for others in ((), ("--other-memory", "2GiB")))
+    for end in ("", "_low", "_high"):
+        difference = (alone[f"kv_memory{end}"] - beside[f"kv_memory{end}"]) / GIB
+        assert abs(difference - less) < 0.01, end
+
+
+def test_vllm_takes_the_share_that_other_programs_leave_free(ask: Ask) -> None:
+    """Of 11.62 GiB, 1 GiB and a CUDA context of 0.5 leave 10.12: 87 %. 0.92 of them, 10.69, are not free."""
+    asked = ("fit", "qwen3-0.6b", *GPU, "-c", "4096", "--other-memory", "1GiB")
+    assert "--gpu-memory-utilization 0.87" in ask(*asked).out
+    refused = ask(*asked, "--gpu-memory-utilization", "0.92")
+    assert refused.code == 1
+    assert refused.out.startswith("DOES NOT START: vLLM wants 10.69 GiB of 11.62 GiB, of which other programs hold")
+    assert "with --gpu-memory-utilization 0.87:" in refused.out
+    assert ask(*asked, "--gpu-memory-utilization", "0.88").out.startswith("FITS")  # with a small context, 0.3
+
+
+@each(
+    ("options", "share"),
+    [
+        (["--gpu", "rtx-3060-12gb"], "0.87"),
+        (["--gpu", "rtx-4090"], ""),  # 0.92 leave 1.88 GiB
+        (["--gpu", "rtx-4090", "--gpu-memory-utilization", "0.95"], "0.93"),
+        (["--gpu", "rtx-4090", "--gpu-memory-utilization", "0.95", "--other-memory", "0"], ""),
+        (["--gpu", "l4", "--gpu-memory-utilization", "0.95"], ""),
+    ],
+)
+def test_a_share_that_a_desktop_does_not_leave_free_is_warned_of(ask: Ask, options: list[str], share: str) -> None:
+    shown = " ".join(ask("fit", "qwen3-0.6b", "-c", "4096", *options).out.split())
+    warning = f"with a desktop of 1.00 GiB on this GPU, vLLM starts with --gpu-memory-utilization {share or '0'}"
+    assert (warning in shown) is bool(share)
+
+
+@each(
+    ("options", "error"),
+    [
+        (["--other-memory", "1GiB"], "--other-memory needs --gpu"),
+        ([*GPU, "--kv-memory", "1GiB", "--other-memory", "1GiB"], "--other-memory needs --gpu, without --kv-memory"),
+        ([*GPU, "--reserve", "1GiB", "--other-memory", "1GiB"], "--other-memory cannot be combined with --reserve"),
+        ([*GPU, "--other-memory", "12GiB"], "--other-memory 12.00 GiB is all of the GPU's 11.62 GiB"),
+    ],
+)
+def test_other_memory_is_of_a_gpu(ask: Ask, options: list[str], error: str) -> None:
+    answer = ask("fit", "qwen3-0.6b", *options)
+    assert answer.code == 2
+    assert error in answer.err

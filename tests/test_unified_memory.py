@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -42,6 +43,15 @@ def test_sglang_starts_on_a_gb10_with_the_memory_that_logs_print() -> None:
         assert (round(low, 2), round(expected, 2), round(high, 2)) == (6.08, 9.73, 14.6)
         assert all(121.63 - high < logged < 121.63 - low for logged in (110, 111.34, 111.47, 114))
         assert 111 < 121.63 - expected < 114
+
+
+def test_what_the_host_holds_may_be_given() -> None:
+    """Of 121.63 GiB, 11.65 leave 109.98, of which a CUDA context takes 0.25 to 1.0."""
+    device = dataclasses.replace(gpu("gb10"), other_memory=int(11.65 * GIB))
+    budget = fitted("gb10", "sglang", "0.8").budget
+    given = fit(dataclasses.replace(fitted("gb10", "sglang", "0.8").request, gpu=device)).budget
+    assert given.kv_memory_high - given.kv_memory_low < (budget.kv_memory_high - budget.kv_memory_low) / 4
+    assert given.kv_memory_low < given.kv_memory < given.kv_memory_high
 
 
 def test_vllm_has_more_outside_pytorch_on_unified_memory() -> None:

@@ -195,6 +195,14 @@ class DeploymentOptions(TypedDict, total=False):
             help="Runtime memory of a GPU: activations, CUDA graphs, libraries. Default: an estimate, shown.",
         ),
     ]
+    other_memory: Annotated[
+        Size | None,
+        Option(
+            "--other-memory",
+            parse=BYTES_OR_ZERO,
+            help="Memory of a GPU that other programs hold before the start, as 1.2GiB: a desktop, another server.",
+        ),
+    ]
     weights_dtype: Annotated[
         str | None,
         Option(

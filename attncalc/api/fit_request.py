@@ -22,7 +22,7 @@ from ..serving.fit import USEFUL_CONTEXT, possible_verdict, with_longest_context
 from ..serving.offload import with_auto_offload
 from ..serving.request import FitRequest, resolve
 from ..serving.traffic import Traffic
-from ..units import count, is_auto, truncate
+from ..units import BYTES, count, human, is_auto, truncate
 from .engine_choice import engine_of_options, ollama_options
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 from .inputs import read_model, read_workload, with_revision
@@ -206,7 +206,7 @@ def _deployment(model: ModelSpec, values: Mapping[str, Any], *, is_logged: bool)
     deployment, note = _of(DeploymentOptions, values), ""
     if "gpu" in deployment and not isinstance(deployment["gpu"], Gpu):
         deployment |= _gpus(str(deployment["gpu"]), deployment.get("gpus"), values.get("ram"))
-    device: Gpu | None = deployment.get("gpu")
+    device = _with_other_memory(deployment)
     if "engine" not in deployment:
         vendor, on_cpu = (device.vendor, device.is_cpu) if device else ("", False)
         engine = default_engine(model.stored, deployment.get("weights_dtype"), vendor, on_cpu=on_cpu)
@@ -224,6 +224,25 @@ def _deployment(model: ModelSpec, values: Mapping[str, Any], *, is_logged: bool)
         if share and deployment.get("kv_memory") is None:
             deployment.setdefault("gpu_memory_utilization", share)
     return deployment, note
+
+
+def _with_other_memory(deployment: dict[str, Any]) -> Gpu | None:
+    """Return the GPU, which --other-memory is put into. Raises AttncalcError if it does not apply."""
+    device: Gpu | None = deployment.get("gpu")
+    other = deployment.pop("other_memory", None)
+    if other is None:
+        return device
+    if device is None or "kv_memory" in deployment:
+        raise AttncalcError("--other-memory needs --gpu, without --kv-memory", "give the GPU, as --gpu rtx-4090")
+    if "reserve" in deployment:
+        raise AttncalcError("--other-memory cannot be combined with --reserve", "add it to --reserve")
+    if other >= device.memory:
+        raise AttncalcError(
+            f"--other-memory {human(other, BYTES)} is all of the GPU's {human(device.memory, BYTES)}",
+            "give what other programs hold of it, as nvidia-smi shows before the start",
+        )
+    deployment["gpu"] = device = dataclasses.replace(device, other_memory=other)
+    return device
 
 
 def _static_share(deployment: Mapping[str, Any], share: Any) -> dict[str, Any]:

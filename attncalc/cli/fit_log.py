@@ -32,7 +32,7 @@ from .options import NamedModel
 
 LIMIT = 1 << 26
 """Bytes of a log that are read: 64 MiB, a thousand start-ups."""
-_NOT_WITH_A_LOG = ("kv_memory", "gpus", "reserve")
+_NOT_WITH_A_LOG = ("kv_memory", "gpus", "reserve", "other_memory")
 _TIP = "give a file with what the engine printed when it started"
 
 

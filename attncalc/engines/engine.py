@@ -89,6 +89,7 @@ class Engine(Generic[Args]):
     options: tuple[Any, ...] = ()  # the TypedDicts of its options
     splits: frozenset[str] = frozenset()  # fields of EngineArgs that split a model over GPUs, besides `tp`
     share_option: str = "--gpu-memory-utilization"  # for the share of a GPU's memory that it takes
+    share_is_of_free: bool = False  # whether that is a share of what is free, and not of the whole memory
     cache_dtype: str | None = None  # default dtype of the cache, if it is not the model's
     # The dtype to which it casts a model in fp32 unless --dtype is given; a GPU without units for bf16 gets fp16.
     dtype_of_fp32: str | None = None
@@ -294,6 +295,13 @@ class Engine(Generic[Args]):
     def share(self, args: Args, devices: int) -> str:
         """Return the share of a GPU's memory that it takes, a decimal, if `devices` hold the model once."""
         return "1"
+
+    def counts_others(self, args: Args) -> bool:
+        """Return whether other programs' memory leaves less for the cache.
+
+        Otherwise the engine takes its share of the whole memory, and does not start unless it is free.
+        """
+        return True
 
     def limits(self, args: Args) -> Limits:
         """Return the limits of one forward pass."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from ..hardware import DESKTOP
+from ..hardware import DESKTOP, Gpu
 from ..model import plural
 from ..serving.answer import Answer
 from ..serving.fit import FitResult
@@ -131,9 +131,8 @@ def _memory_notes(result: FitResult) -> Iterator[str]:
     elif result.verdict == "may_not_fit":
         yield f"{WARNING}the runtime memory is an estimate, and whether this fits depends on it."
     gpu = result.resolved.gpu
-    if gpu and gpu.shows_desktop and result.resolved.is_alone and result.request.reserve is None and budget.reserve:
-        left = f"{(gpu.memory - DESKTOP) / GIB:.1f}GiB"
-        yield f"--gpu {left} counts a desktop that uses {human(DESKTOP, BYTES)} of this GPU."
+    if gpu and budget.facts:
+        yield from _other_memory_notes(result.resolved, gpu)
     if gpu and gpu.more_memory and budget.facts:
         yield (
             f"Other drivers, and WSL, show up to {human(gpu.memory + gpu.more_memory, BYTES)} of this GPU. The upper "
@@ -145,6 +144,25 @@ def _memory_notes(result: FitResult) -> Iterator[str]:
             yield (
                 "A forward pass takes the whole batch, so a larger batch leaves less memory for the cache; "
                 "'concurrent requests' is computed for the memory shown."
+            )
+
+
+def _other_memory_notes(resolved: ResolvedRequest, gpu: Gpu) -> Iterator[str]:
+    """Yield what is assumed of other programs' memory, and the option that sets it."""
+    engine, share, counts = resolved.engine, resolved.share, resolved.engine.counts_others(resolved.args)
+    if gpu.other_memory:
+        if not counts and share:
+            yield f"{engine.title} starts only if its share is free: other programs leave up to {gpu.free_share(1)}."
+    elif gpu.other_memory is None and counts and gpu.shares_with_host:
+        yield f"--other-memory SIZE narrows the range: what the host uses when {engine.title} starts."
+    elif gpu.other_memory is None and counts and gpu.shows_desktop and resolved.is_alone:
+        yield f"--other-memory 1GiB counts a desktop that uses {human(DESKTOP, BYTES)} of this GPU."
+    elif gpu.other_memory is None and not counts and gpu.shows_desktop and share:
+        left = dataclasses.replace(gpu, other_memory=DESKTOP).free_share(share.numerator / share.denominator)
+        if left:
+            yield (
+                f"{WARNING}with a desktop of {human(DESKTOP, BYTES)} on this GPU, {engine.title} starts with "
+                f"{share.option} {left} or less. --other-memory 0 says that there is none."
             )
 
 

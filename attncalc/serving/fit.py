@@ -206,7 +206,7 @@ class Deployment:
         """Return why the engine does not start with that context, whatever the memory; None if it does."""
         resolved = self.resolved
         args = dataclasses.replace(resolved.args, max_model_len=context)
-        return resolved.engine.refusal(resolved.request.model, args)
+        return resolved.refusal_with(args)
 
     def has_room(self, batch: int, context: int, end: End = "expected") -> bool:
         """Return whether every device has room for the sequences, and the engine can run that many."""

@@ -183,6 +183,8 @@ def _estimates(resolved: ResolvedRequest, facts: RuntimeFacts[Any]) -> Callable[
         runtime = resolved.engine.runtime(
             dataclasses.replace(facts, args=args, limits=limits, batch=batch, context=context)
         )
+        if others := _other_programs(resolved):
+            runtime = runtime._replace(parts=(*runtime.parts, others))
         if unquantized:
             note = (
                 f"warning: some checkpoints in {resolved.weights_dtype} leave attention in 16 bits, which "
@@ -192,6 +194,17 @@ def _estimates(resolved: ResolvedRequest, facts: RuntimeFacts[Any]) -> Callable[
         return _as_logged(Reserve(runtime.total, runtime.low, runtime.high, runtime), resolved)
 
     return cache(reserve_for) if resolved.engine.runtime_grows else reserve_for
+
+
+def _other_programs(resolved: ResolvedRequest) -> RuntimePart | None:
+    """Return what other programs hold of the GPU, as far as it leaves less for the cache; None if nothing was given."""
+    gpu, share, engine = resolved.gpu, resolved.share, resolved.engine
+    if not (gpu and share and gpu.other_memory) or not engine.counts_others(resolved.args):
+        return None
+    size: int = symbol("other_memory", gpu.other_memory, "bytes that other programs hold")
+    if engine.share_is_of_free:
+        size = ceil_div(size * share.numerator, share.denominator)
+    return RuntimePart("other_memory", "other programs", int(size), quantity(size), int(size), "as given")
 
 
 def _unquantized(resolved: ResolvedRequest, model: ModelSpec) -> RuntimePart | None:

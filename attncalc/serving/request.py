@@ -40,6 +40,10 @@ class Share(NamedTuple):
     numerator: int
     denominator: int
 
+    def of(self, memory: int) -> int:
+        """Return the bytes that the share is of a memory."""
+        return memory * self.numerator // self.denominator
+
 
 def parse_share(text: str, option: str) -> Share:
     """Return a share above 0 and up to 1, exactly: '0.92'. Raises AttncalcError if it is not one."""
@@ -245,7 +249,29 @@ class ResolvedRequest(NamedTuple):
     @property
     def refusal(self) -> Refusal | None:
         """Why the engine does not start, whatever the memory; None if it does."""
-        return self.engine.refusal(self.request.model, self.args)
+        return self.refusal_with(self.args)
+
+    def refusal_with(self, args: EngineArgs) -> Refusal | None:
+        """Return why the engine does not start with these arguments, whatever the memory; None if it does."""
+        return self.engine.refusal(self.request.model, args) or self._share_not_free()
+
+    def _share_not_free(self) -> Refusal | None:
+        """Return that other programs leave less than the share, if the engine needs all of it free."""
+        free, gpu, share = self.free_share, self.gpu, self.share
+        if not (free and gpu and share):
+            return None
+        wanted, other = (human(size, BYTES) for size in (share.of(gpu.memory), gpu.other_memory or 0))
+        taken = (
+            f"{self.engine.title} wants {wanted} of {human(gpu.memory, BYTES)}, of which other programs hold {other}"
+        )
+        return Refusal(taken, f"Use {share.option} {free} or less.")
+
+    @property
+    def free_share(self) -> str:
+        """The share that other programs leave free, if the engine needs its whole share free and it is not; else ''."""
+        if self.gpu is None or self.share is None or self.engine.counts_others(self.args):
+            return ""
+        return self.gpu.free_share(self.share.numerator / self.share.denominator)
 
     @property
     def args_without_slots(self) -> EngineArgs:
@@ -336,6 +362,8 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         share=_share(request, of, args),
         weights_dtype=weights_dtype,
     )
+    if resolved.free_share and request.gpu_memory_utilization is None:
+        return resolve(dataclasses.replace(request, gpu_memory_utilization=resolved.free_share))
     batch = resolved.per_replica(workload.batch)
     return resolved._replace(
         args=of.for_batch(args, batch), workload=dataclasses.replace(resolved.workload, batch=batch)

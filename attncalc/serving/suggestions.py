@@ -73,6 +73,8 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
     if result.verdict == "fits":
         return ()
     resolved, request = result.resolved, result.request
+    if free := resolved.free_share:
+        return tuple(_with_free_share(result, f"--gpu-memory-utilization {free}", free))
     same_gpus, too_small = _on_the_same_gpus(resolved, with_share=with_share)
     same_gpus = [*_on_other_splits(resolved, same_gpus, with_share=with_share), *same_gpus]
     gpus, smaller = list(islice(_more_gpus(resolved), 1)), list(_smaller_workload(resolved))
@@ -87,6 +89,18 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
     changes = [*same_gpus, *smaller, *gpus]
     found = tuple(_fitting(sorted(changes, key=lambda change: change.cost), request))
     return found or tuple(_with_possible_context(result, with_share=with_share))
+
+
+def _with_free_share(result: FitResult, flag: str, share: str) -> Iterator[Suggestion]:
+    """Yield the share that other programs leave free, alone if it is enough, or with the changes that it needs."""
+    changed, words = (
+        fit(dataclasses.replace(result.request, gpu_memory_utilization=share)),
+        f"{share} of the GPU's memory",
+    )
+    if changed.verdict == "fits":
+        yield Suggestion(words, flag, changed)
+    for change in suggestions(changed, with_share=False):
+        yield change._replace(change=f"{words}, {change.change}", flag=f"{flag} {change.flag}")
 
 
 def _on_the_same_gpus(

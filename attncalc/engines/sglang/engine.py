@@ -39,6 +39,7 @@ class Sglang(Engine[SglangArgs]):
     options = (VersionOptions, PagedOptions, DraftOptions, LoraOptions, SglangOptions)
     splits = frozenset({"pp", "dcp", "attn_dp"})
     share_option = "--mem-fraction-static"
+    share_is_of_free = True
     dtype_of_fp32 = "fp16"  # _get_and_verify_dtype in configs/model_config.py
     running_option = "--max-running-requests"
     share_of_unified = "0.8"  # published for a GB10; sgl-project/sglang issue 35860 has 0.85 leave its host no memory

@@ -60,7 +60,7 @@ _EXTRA_TOKENS = 4
 def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
     """Return what is gone before the share, and what must fit outside it."""
     least, expected, most = (size * GIB // 100 for size in _before_share(facts.gpu, facts.args.tp * facts.args.pp))
-    if facts.gpu.shares_with_host and facts.gpu.measured:
+    if facts.gpu.shares_with_host and facts.gpu.measured and facts.gpu.other_memory is None:
         least, expected, most = facts.gpu.taken_by_host(_FREE_OF_UNIFIED)
     numerator, denominator = facts.share
     before = symbol("before_share", expected, "bytes gone before the share: CUDA context, communication")

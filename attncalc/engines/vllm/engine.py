@@ -91,6 +91,9 @@ class Vllm(Engine[VllmArgs]):
     def share(self, args: VllmArgs, devices: int) -> str:
         return args.version.utilization
 
+    def counts_others(self, args: VllmArgs) -> bool:
+        return args.version.counts_other_processes
+
     def limits(self, args: VllmArgs) -> Limits:
         return Limits(args.step_tokens, args.step_sequences)
 

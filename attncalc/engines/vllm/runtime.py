@@ -76,7 +76,8 @@ def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
     elif graphs:
         later = _captured_later(facts, graphs)
     numerator, denominator = facts.share
-    room = facts.gpu.memory * (denominator - numerator) // denominator + int(passes[0].expected)
+    outside_share = facts.gpu.memory * (denominator - numerator) // denominator - (facts.gpu.other_memory or 0)
+    room = outside_share + int(passes[0].expected)
     return RuntimeMemory(
         tuple(part for part in parts if part is not None),
         (*_notes(facts), *profile.notes()),
