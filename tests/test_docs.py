@@ -220,7 +220,7 @@ def test_every_command_has_a_page_with_a_screen(command: str) -> None:
 
 def options_of(command: str) -> set[str]:
     whole = re.sub(r"-\n +", "-", printed(f"attncalc {command} --help"))  # a name that help wraps at its hyphen
-    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", whole)) - {"--help"}
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", whole)) - {"--help"}
 
 
 def test_options_named_in_the_docs_exist() -> None:
@@ -230,7 +230,7 @@ def test_options_named_in_the_docs_exist() -> None:
     for page in PAGES:
         for code in re.findall(r"`([^`\n]+)`", _FENCED.sub("", page.read_text())):
             if code.startswith(("--", "attncalc ", "fit ", "kv ", "flops ", "memory ", "verify ", "compare ")):
-                named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", code))
+                named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", code))
                 assert named <= known, f"{page.name}: {sorted(named - known)}"
 
 
@@ -239,7 +239,7 @@ def test_every_option_is_documented(command: str) -> None:
     """On the command's own page, or on the page about the options that all commands share."""
     folder = REPOSITORY / "docs/commands"
     text = (folder / f"{command}.md").read_text() + (folder / "README.md").read_text()
-    assert options_of(command) <= set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+    assert options_of(command) <= set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text))
 
 
 def test_readme_is_short_and_starts_with_two_commands_of_which_ci_runs_the_second() -> None:

@@ -168,7 +168,7 @@ def test_recomputation_of_ops_keeps_every_second_matmul(compiled: bool, elements
 
 def test_a_compiled_loss_holds_logits_and_one_gradient_in_16_bits() -> None:
     full, compiled = (
-        most_loaded(run_of("llama3-8b", 4, 8192, "full", dtype="bf16", loss=loss), plain=True)
+        most_loaded(run_of("llama3-8b", 4, 8192, "full", dtype="bf16", loss=loss, master_weights=False), plain=True)
         for loss in ("full", "compiled")
     )
     assert full.allocated - compiled.allocated == 4 * 8192 * 128256 * (3 * 4 - 2 * 2)
@@ -522,6 +522,57 @@ def test_a_fused_loss_has_the_logits_of_one_chunk() -> None:
 def test_a_loop_over_tensors_has_two_of_the_largest() -> None:
     run = run_of("llama3-8b", optimizer_step="loop", optimizer_dtype="bf16", master_weights=False)
     assert ("temporary", 2 * 128256 * 4096 * 2) in held_at(run, "optimizer step")
+
+
+@each(
+    ("options", "bytes_per_parameter"),
+    [
+        ({}, 4),  # a fp32 copy of gradients in 16 bits
+        ({"grad_dtype": "fp32"}, 0),
+        ({"gpus": 8, "tp": 4}, 4 / 4),
+        ({"gpus": 8, "tp": 4, "zero": 1}, 4 / 8),
+        ({"gpus": 8, "zero": 1}, (4 + 2) / 8),  # DeepSpeed joins them before
+        ({"fp8": "weights"}, 4 + 2),  # and weights in 16 bits before they become fp8
+    ],
+)
+def test_a_step_with_fp32_weights_copies_gradients(options: dict[str, Any], bytes_per_parameter: float) -> None:
+    held = dict(held_at(run_of("llama3-8b", dtype="bf16", **options), "optimizer step"))
+    assert held.get("temporary", 0) == pytest.approx(bytes_per_parameter * 8_030_261_248, rel=1e-3)
+
+
+def test_megatron_reduces_gradients_in_place() -> None:
+    def buffers(**options: Any) -> int:
+        budget = most_loaded(run_of("llama3-8b", gpus=8, dtype="bf16", **options), plain=True)
+        return max(sum(int(h.size) for h in moment.held if h.name == "communication") for moment in budget.moments)
+
+    assert buffers() == 2 * 8_030_261_248
+    assert buffers(zero=1) == 2 * 500_000_000
+    assert buffers(tp=4) == buffers(tp=4, zero=1) == 0
+
+
+@each(
+    ("recompute", "elements", "bytes_of_inputs"),
+    # the inputs of q, k and v, of gate and up, of W_o and of W_down; W_o's is the output of attention in bf16 too
+    [("none", 4096, 3 * 4096 + 14336), ("selective", 0, 3 * 4096 + 14336)],
+)
+def test_transformer_engine_keeps_inputs_in_fp8(recompute: str, elements: int, bytes_of_inputs: int) -> None:
+    wide, narrow = (
+        layer_bytes(run_of("llama3-8b", 1, 1024, recompute, dtype="bf16", fp8=fp8)) for fp8 in ("none", "inputs")
+    )
+    assert narrow == wide - 1024 * 2 * (3 * 4096 + 14336) + 1024 * (2 * elements + bytes_of_inputs)
+
+
+def test_weights_in_fp8_take_a_byte_but_not_those_of_embedding_head_and_norms() -> None:
+    run = run_of("llama3-8b", dtype="bf16", fp8="weights")
+    layers = 32 * 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336)
+    assert states(run, run.stages[0]).weights == 2 * 8_030_261_248 - layers
+
+
+@each("option", ["--fsdp", "--lora r=16", "--no-master-weights", "--param-dtype fp32"])
+def test_fp8_needs_16_bit_weights_with_an_fp32_copy(ask: Ask, option: str) -> None:
+    answer = ask("train", "llama3-8b", "--fp8", "weights", *option.split())
+    assert answer.code == 2
+    assert "--fp8 weights needs 16-bit weights with an fp32 copy" in answer.err
 
 
 def test_zero_2_keeps_a_share_of_the_last_layers_gradients() -> None:

@@ -15,7 +15,7 @@ from attncalc.api.train_request import read_train_request
 from attncalc.cost.params import params
 from attncalc.cost.training.fits import reserved, train_result
 from attncalc.cost.training.setup import Lora, Training
-from attncalc.cost.training.step import most_loaded
+from attncalc.cost.training.step import most_loaded, stage_budget
 
 sys.path.append(str(Path(__file__).parent.parent / "tools"))
 from measure_training import config_of
@@ -98,7 +98,8 @@ def published_runs() -> Iterator[Measured]:
     """Yield the runs of torchtune, torchtitan and Megatron-Bridge."""
     for row in PUBLISHED["runs"]:
         run = published_run(row)
-        budget = most_loaded(run, plain=True)
+        is_last = row.get("statistic") == "last stage"  # the rank that logs
+        budget = stage_budget(run, run.stages[-1], plain=True) if is_last else most_loaded(run, plain=True)
         predicted = budget.allocated
         if row.get("statistic") == "reserved":
             _, predicted, _ = reserved(run, budget.allocated, budget.largest, budget.cached)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypedDict, get_args
 
 from ..attention.saved import TrainingKernel
 from ..cost.training.optimizers import ALIASES, OPTIMIZERS
-from ..cost.training.setup import Bitsandbytes, Loss, Stepping
+from ..cost.training.setup import Bitsandbytes, Fp8, Loss, Stepping
 from ..errors import AttncalcError, BadValueError
 from ..hardware import Gpu
 from ..options import COUNT, COUNT_OR_ZERO, MONEY, SHARE, TEXT, Count, Option, Parser, choice, options_of
@@ -299,9 +299,21 @@ class OptimizerOptions(DtypeOptions, total=False):
             f"{' or '.join(name for name, optimizer in OPTIMIZERS.items() if optimizer.in_place)}.",
         ),
     ]
+    fp8: Annotated[
+        str | None,
+        Option(
+            "--fp8",
+            parse=choice(*get_args(Fp8)),
+            help="What Transformer Engine keeps in fp8: inputs of layers' matrices, or weights too. Default: none.",
+        ),
+    ]
     grad_dtype: Annotated[
         str | None,
-        Option("--grad-dtype", parse=Parser(_dtype, "DTYPE"), help="Dtype of gradients. Default: --param-dtype."),
+        Option(
+            "--grad-dtype",
+            parse=Parser(_dtype, "DTYPE"),
+            help="Dtype of gradients. Default: --param-dtype; with --tp or --pp, and ZeRO 0 or 1, Megatron's fp32.",
+        ),
     ]
     optimizer_dtype: Annotated[
         str | None,

@@ -125,7 +125,7 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
     computes = workload.dtype or spec.dtype
     if computes not in TRAINED:
         raise NotSupportedError(
-            f"activations cannot be in {computes}", "give --dtype bf16: matmuls in fp8 keep activations in 16 bits too"
+            f"activations cannot be in {computes}", "give --dtype bf16, and --fp8 inputs for Transformer Engine"
         )
     wide = "fsdp" in values or lora is not None or computes == "fp32"
     param = values.get("param_dtype", "fp32" if wide else computes)
@@ -135,6 +135,13 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
     optimizer = values.get("optimizer", "adamw")
     if master is None:
         master = lora is None and (zero > 0 or not OPTIMIZERS[optimizer].in_place)
+    is_megatron = (split["tp"] > 1 or split["pp"] > 1) and zero <= 1
+    fp8 = values.get("fp8", "none")
+    if fp8 != "none" and not (master and param != "fp32"):
+        raise NotSupportedError(
+            f"--fp8 {fp8} needs 16-bit weights with an fp32 copy, as in Megatron",
+            "leave it out: torchao's float8 and LoRA keep inputs in 16 bits",
+        )
     return Training(
         spec,
         workload,
@@ -151,9 +158,10 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
         compile="compile" in values,
         loss=values.get("loss", "full"),
         param_dtype=param,
-        grad_dtype=values.get("grad_dtype", param),
+        grad_dtype=values.get("grad_dtype", "fp32" if is_megatron and master else param),
         optimizer_dtype=values.get("optimizer_dtype", "fp32"),
         master_weights=param != "fp32" and master,
+        fp8=fp8,
         optimizer=optimizer,
         optimizer_step=values.get("optimizer_step", "fused"),
         optimizer_in_backward="optimizer_in_backward" in values,

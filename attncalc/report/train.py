@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from ..cost.training.activations import has_windows
 from ..cost.training.classes import class_math, saves_more
 from ..cost.training.fits import VARIED, Change, TrainResult, overhead, reserved, stage_sizes
-from ..cost.training.setup import Training
+from ..cost.training.setup import Fp8, Training
 from ..cost.training.states import States
 from ..cost.training.step import Cached
 from ..cost.training.work import Duration, Work
@@ -310,7 +310,7 @@ def _facts(run: Training, searched: str = "") -> tuple[str, ...]:
         batch,
         run.in_optimizer.title + (" without fp32 weights" if run.updates_in_place else ""),
         lora,
-        run.dtype,
+        run.dtype + (f" with {run.fp8} in fp8" if run.fp8 != "none" else ""),
         "" if run.kernel == "flash" else f"{run.kernel} attention",
         f"recompute {run.workload.recompute}" if run.workload.recompute != "none" else "",
     )
@@ -463,7 +463,7 @@ def _weights_notes(run: Training, states: States) -> Iterator[str]:
 
 def _kernel_warnings(run: Training) -> Iterator[str]:
     """Yield why transformers runs another kernel than the one that is counted, or than SDPA's."""
-    if run.workload.recompute == "selective" and run.kernel not in ("math", "eager"):
+    if run.workload.recompute == "selective" and run.kernel not in ("math", "eager") and run.fp8 == "none":
         yield (
             f"warning: {run.kernel} attention keeps no scores that --recompute selective would drop. torchtitan's "
             "selective is --recompute op."
@@ -509,6 +509,7 @@ def _extra(of: Answer) -> dict[str, Any]:
             "grad_dtype": run.grad_dtype,
             "optimizer_dtype": run.optimizer_dtype,
             "master_weights": run.master_weights,
+            "fp8": run.fp8,
             "lora_rank": run.lora.rank if run.lora else None,
             "lora_targets": list(run.lora.targets) if run.lora else [],
             "weights_dtype": run.weights_dtype,
@@ -579,6 +580,7 @@ def schema() -> dict[str, Any]:
                     "grad_dtype": p.text("dtype of gradients"),
                     "optimizer_dtype": p.text("dtype of moments"),
                     "master_weights": p.flag("whether there is an fp32 copy of the weights"),
+                    "fp8": p.choice("what Transformer Engine keeps in fp8", *get_args(Fp8)),
                     "lora_rank": p.or_null(p.whole("rank of the adapters", 1), "without --lora"),
                     "lora_targets": p.texts("the matrices with adapters"),
                     "weights_dtype": p.or_null(p.text("dtype of frozen matrices"), "by default"),

@@ -267,7 +267,7 @@ def _reduced(run: Training, f: Forward, tensors: Iterable[SavedTensor]) -> Itera
             continue
         if run.compile and tensor.is_pointwise:
             continue
-        for changed in _cast(f, tensor) if run.autocasts else (tensor,):
+        for changed in _cast(f, tensor) if run.autocasts else _in_fp8(f, tensor) if run.fp8 != "none" else (tensor,):
             yield _divided(run, changed)
 
 
@@ -280,6 +280,21 @@ def _cast(f: Forward, tensor: SavedTensor) -> Iterator[SavedTensor]:
             yield tensor._replace(name=f"input of {matrix}", input_of=(matrix,))
     else:
         yield tensor
+
+
+def _in_fp8(f: Forward, tensor: SavedTensor) -> Iterator[SavedTensor]:
+    """Yield a tensor as Transformer Engine saves it: inputs of a layer's matrices in fp8 (pytorch/module/linear.py).
+
+    An input that another operation saves too, such as the output of attention, has a copy in fp8.
+    """
+    read_by = tensor.input_of or tensor.read_by
+    if not read_by or read_by[0].endswith("norm") or read_by[0] in ("router", "lm_head"):
+        yield tensor
+        return
+    if tensor.read_by:
+        yield tensor._replace(read_by=())
+    name = f"{tensor.name} in fp8" if tensor.read_by else tensor.name
+    yield tensor._replace(name=name, size=tensor.size // f.bytes, input_of=read_by, read_by=())
 
 
 def _divided(run: Training, tensor: SavedTensor) -> SavedTensor:
@@ -306,7 +321,8 @@ def _kept(
             yield from _kept_by_op(run, f, stack, layers, tensors)
         return
     for tensor in tensors:
-        if not (run.workload.recompute == "selective" and tensor.is_score):
+        is_output = tensor.name == "output" and run.fp8 != "none"  # W_o has a copy of its own
+        if not (run.workload.recompute == "selective" and (tensor.is_score or is_output)):
             yield tensor
 
 

@@ -20,6 +20,7 @@ from .optimizers import OPTIMIZERS, Optimizer
 
 Loss = Literal["full", "compiled", "chunked", "fused"]
 Stepping = Literal["fused", "foreach", "loop"]
+Fp8 = Literal["none", "inputs", "weights"]
 CHUNKS = 8
 """Chunks of the logits of --loss chunked: torchtune's CEWithChunkedOutputLoss(num_output_chunks=8)."""
 
@@ -67,6 +68,7 @@ class Training:
     grad_dtype: str = "bf16"  # dtype of the gradients
     optimizer_dtype: str = "fp32"  # dtype of the optimizer's moments, if the optimizer does not fix it
     master_weights: bool = True  # whether the optimizer keeps an fp32 copy of the weights
+    fp8: Fp8 = "none"  # what Transformer Engine keeps in fp8 for layers' matmuls: 'inputs', or also 'weights'
     optimizer: str = "adamw"
     optimizer_step: Stepping = "fused"  # how the optimizer's step is implemented
     optimizer_in_backward: bool = False  # the optimizer's step of a weight follows its gradient, which is then freed

@@ -51,6 +51,10 @@ def states(run: Training, stage: Stage) -> States:
     n_frozen = _of_parts(frozen, "N_frozen", "frozen parameters of a stage on one device")
     held = sharded(trained, run.zero >= 3, "N")
     weights = quantity(held * _bytes(run.param_dtype, "bytes_param", "a trained weight"))
+    if run.fp8 == "weights":
+        saved = dtype(run.param_dtype).bits // 8 - 1
+        matrices = sharded([t for t in trained if t.is_hidden and t.name != "router"], run.zero >= 3, "N_fp8")
+        weights = quantity(weights - matrices * symbol("bytes_saved", saved, "bytes that a weight in fp8 saves"))
     frozen_weights = _frozen_weights(run, frozen, sharded)
     in_optimizer = sharded(trained, run.zero >= 1, "N")
     master = quantity(in_optimizer * symbol("bytes_master", 4, "bytes of an fp32 copy") if run.master_weights else 0)

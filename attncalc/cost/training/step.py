@@ -258,8 +258,8 @@ class _Moments:
 
 
 def _is_megatron(run: Training) -> bool:
-    """Return whether a tensor-parallel run is Megatron's, and not one of torch's FSDP."""
-    return run.tp > 1 and not run.is_fsdp
+    """Return whether a tensor-parallel run or a pipeline is Megatron's, which has no ZeRO 2 and 3."""
+    return (run.tp > 1 or run.pp > 1) and run.zero <= 1
 
 
 def _is_tied(model: ModelSpec) -> bool:
@@ -453,14 +453,21 @@ def _stepping(run: Training, held: States) -> Quantity | None:
     """Return the temporaries of the optimizer's step.
 
     torch.optim: a fused step has none, a foreach step has one tensor per trained one, and a loop two of the largest.
-    DeepSpeed copies its shard of the gradients into one tensor, and that into fp32 (stage_1_and_2.py, stage3.py: step).
+    Beside fp32 weights, gradients of 16 bits are copied into fp32 (megatron/core/optimizer/optimizer.py,
+    _copy_model_grads_to_main_grads), by DeepSpeed after its shard into one tensor (stage_1_and_2.py, stage3.py: step);
+    and updated weights into 16 bits before they become fp8 (cast_master_weights_to_fp8 of Transformer Engine).
     transformers' Adafactor (optimization.py) has two in fp32 of a tensor's size, and fp32 copies of its weight and
     gradient of 16 bits.
     """
-    if run.zero and run.ranks > 1 and run.master_weights and "optimizer" not in run.offload:
-        n = -(-sum(tensor.total for tensor in held.trained_tensors) // run.ranks)
+    if run.master_weights and not run.optimizer_in_backward and "optimizer" not in run.offload:
+        ranks, bits = run.ranks if run.zero else 1, dtype(run.grad_dtype).bits
+        n = -(-sum(tensor.total for tensor in held.trained_tensors) // ranks)
         shard = symbol("N_step", min(n, DEEPSPEED_GROUP) if run.zero == 3 else n, "parameters of a step of one rank")
-        return quantity(shard * (4 + dtype(run.grad_dtype).bits // 8))
+        copies = 4 + bits // 8 if run.zero and not _is_megatron(run) else 4 if bits == 16 else 0
+        if run.fp8 == "weights":
+            copies += 2
+        if copies:
+            return quantity(shard * symbol("bytes_step", copies, "bytes of the step's copies"))
     if run.in_optimizer.kind == "factored":
         copies = 2 + sum(dtype(name).bits == 16 for name in (run.param_dtype, run.grad_dtype) if not run.master_weights)
         elements = symbol("largest", held.largest, "elements of the largest trained tensor")
@@ -490,6 +497,7 @@ class Buffers(NamedTuple):
 def _communication(run: Training, stage: Stage, held: States) -> Buffers:
     """Return the buffers of collective operations.
 
+    Megatron reduces gradients in their own buffer (megatron/core/distributed/param_and_grad_buffer.py).
     DistributedDataParallel copies gradients into buckets (torch/nn/parallel/distributed.py, gradient_as_bucket_view).
     FSDP holds the gathered weights outside the layers, of the layer that runs and of the next, and the gradients of the
     layer before in the dtype in which they are reduced (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py).
@@ -498,10 +506,12 @@ def _communication(run: Training, stage: Stage, held: States) -> Buffers:
     """
     size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
     found = Buffers(0, 0, 0, 0, 0, 0)
-    if run.ranks > 1 and run.zero == 0:
+    if run.ranks == 1 or _is_megatron(run):
+        pass
+    elif run.zero == 0:
         buckets = named(held.gradients, "buckets", "DistributedDataParallel's buckets: a copy of the gradients")
         found = Buffers(buckets, buckets, buckets, buckets, buckets, buckets)
-    elif run.ranks > 1 and run.is_fsdp:
+    elif run.is_fsdp:
         one = symbol("N_layer", held.layer, "parameters of a layer")
         outside = symbol("N_outside", held.outside, "parameters of embedding and head")
         of_layer = _gathered_layer(run, held)
@@ -511,7 +521,7 @@ def _communication(run: Training, stage: Stage, held: States) -> Buffers:
             reduced = symbol("bytes_grad", dtype(run.grad_dtype).bits // 8, f"bytes of a gradient in {run.grad_dtype}")
             end = outside * size + outside * reduced
             found = found._replace(middle=found.middle + one * reduced, first=gathered + one * reduced, end=end)
-    elif run.ranks > 1:
+    else:
         bucket = symbol("bucket", DEEPSPEED_BUCKET, "elements of a bucket") * size
         found = Buffers(bucket, bucket, bucket, bucket, bucket, 0)
         if run.zero == 3:
