@@ -126,13 +126,8 @@ def fit_request(
 ) -> FitRequest:
     """Return the request that the options of `attncalc fit` describe.
 
-    Args:
-        model: The whole model.
-        options: Those of FitOptions, without those of the model.
-        served: What the engine loads, as fields of FitRequest.
-        is_logged: Whether an engine was started so: its share is then its default, unless one is given.
-
-    Raises AttncalcError if an option cannot be parsed, a name in it is unknown, or two options exclude each other.
+    With `is_logged` an engine was started so: its share is then its default, unless one is given. Raises AttncalcError
+    if an option cannot be parsed, a name in it is unknown, or two options exclude each other.
     """
     values = parsed(options, _ServingOptions)
     deployment, note = _deployment(model, values, is_logged=is_logged)
@@ -178,10 +173,6 @@ def _of(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _traffic(values: Mapping[str, Any], options: Mapping[str, Any]) -> Traffic | None:
     """Return the users' requests; None if there are none.
-
-    Args:
-        values: The values of UserOptions.
-        options: The options as they were given, for errors.
 
     Raises AttncalcError if options are missing or exclude each other.
     """

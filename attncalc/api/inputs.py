@@ -38,12 +38,8 @@ class _WorkloadOptions(
 def read_model(model: ModelLike, options: Mapping[str, Any], kind: Any = ShardedModelOptions) -> ModelSpec:
     """Return the model, with another attention and one device's share of it if the options say so.
 
-    Args:
-        model: As in `load`.
-        options: Options of the call.
-        kind: The TypedDict of those that are of the model.
-
-    Raises AttncalcError if there is no such model, its file is not valid, or it cannot have that attention or be split.
+    `kind` is the TypedDict of the options that are of the model. Raises AttncalcError if there is no such model, its
+    file is not valid, or it cannot have that attention or be split.
     """
     values = parsed(options, kind)
     spec = load(with_revision(model, values.get("revision")), assume_grouped="assume_grouped" in values)
@@ -152,14 +148,8 @@ def read_call(
 ) -> tuple[ModelSpec, Workload]:
     """Return the model and the workload of a call.
 
-    Args:
-        model: The model.
-        workload: The workload; None if the options describe it.
-        options: The options of the model, and those of the workload.
-        defaults: Options of the workload that this call has by default.
-
-    Raises AttncalcError if the model or an option is not valid, or a workload is combined with options that describe
-    one.
+    `defaults` are options of the workload that this call has by default. Raises AttncalcError if the model or an option
+    is not valid, or a workload is combined with options that describe one.
     """
     spec = read_model(model, options)
     given_options = {name: value for name, value in options.items() if value is not None}

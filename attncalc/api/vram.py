@@ -102,12 +102,8 @@ def vram(model: ModelLike, **options: Unpack[FitOptions]) -> Vram:
 def read_vram_request(model: ModelLike, options: FitOptions, *, lists_quants: bool = False) -> VramRequest:
     """Return the request that the options of `attncalc fit` describe without a GPU, or with --gpu all.
 
-    Args:
-        model: As in `load`.
-        options: The options, of which `gpu` is None or ALL.
-        lists_quants: Whether the longest context with each type of GGUF files is asked for.
-
-    Raises AttncalcError as `read_fit_request` does, and if an option needs a GPU.
+    `gpu` is None or ALL. `lists_quants` asks for the longest context with each type of GGUF files. Raises AttncalcError
+    as `read_fit_request` does, and if an option needs a GPU.
     """
     if lists_quants and options.get("gpu") == ALL:
         raise AttncalcError("--quants cannot be combined with --gpu all", "name one GPU, as --gpu 12GB")

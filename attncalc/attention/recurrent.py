@@ -78,12 +78,7 @@ def convolution_and_state(
 ) -> tuple[CacheSpec, ...]:
     """Return the cache of a layer with a short convolution: its last tokens, and a state of `rows` x `width` in fp32.
 
-    Args:
-        channels: channels of the convolution.
-        d_conv: tokens that the convolution covers.
-        rows: rows of the state.
-        width: elements per row.
-        requested_dtype: the dtype of the state that the model's config requests of serving engines.
+    `requested_dtype` is that of the state, if the model's config requests one of serving engines.
     """
     return (
         CacheSpec("convolution", channels, d_conv, per="sequence", role="convolution"),

@@ -313,10 +313,7 @@ class _App(typer.Typer):
     ) -> Callable[[Any], Any]:
         """Return a decorator that registers a command.
 
-        Args:
-            name: Its name; by default the function's.
-            headings: {heading of its help: TypedDicts of the options below it}; other options are below 'Options'.
-            settings: Those of typer.
+        `headings` are {heading of its help: TypedDicts of the options below it}; other options are below 'Options'.
         """
         register = super().command(name, cls=Command, **settings)
         return lambda function: register(_flattened(function, headings))

@@ -36,9 +36,7 @@ VALUES: dict[str, Callable[[], Iterable[str]]] = {
 def values_of(param: Any, declared: Option | None) -> Callable[[Any, str], list[CompletionItem]] | None:
     """Return the function that completes a parameter's value, also the last one of a list: 'bf16,fp'; or None.
 
-    Args:
-        param: The parameter, as typer has it.
-        declared: Its option; None for an argument or an option of the command line only.
+    `declared` is None for an argument, and for an option of the command line only.
     """
     keys = (*param.opts, (param.metavar or "").strip("[].,"))
     known = declared.parser.known if declared and declared.parser else ()

@@ -236,9 +236,7 @@ class ReportOptions(Options):
     def show(self, report: Report, *, picture_too: bool = False) -> None:
         """Write the report. Raises AttncalcError if the file exists (without --force) or cannot be written.
 
-        Args:
-            report: The report.
-            picture_too: Whether --force may have been given for the file of a picture.
+        `picture_too` is whether --force may have been given for the file of a picture.
         """
         accepted()
         from ..report.write import write

@@ -71,9 +71,8 @@ class PlotFileOptions(Options):
     def check(self, output: ReportOptions, excludes: Mapping[str, bool] = MappingProxyType({})) -> None:
         """Raise AttncalcError if --plot cannot be combined with another option.
 
-        Args:
-            output: Where the report goes; it cannot be on standard output together with characters.
-            excludes: Further options, and whether they are given.
+        The report cannot be on standard output together with characters; `excludes` are further options, if they are
+        given.
         """
         for name, is_used in excludes.items():
             if self.plot is not None and is_used:
@@ -140,13 +139,8 @@ class PlotOptions(PlotFileOptions):
     def write(self, report: Report, output: ReportOptions, needs: tuple[str, str] = ("another command", "")) -> None:
         """Draw the picture, and write the report; characters replace a report on standard output.
 
-        Args:
-            report: The report.
-            output: Where it goes.
-            needs: The option that --plot needs if the report has no picture, and a tip.
-
-        Raises AttncalcError if the report has no picture or no such chart, or a file exists (without --force) or cannot
-        be written.
+        `needs` is the option that --plot needs if the report has no picture, and a tip. Raises AttncalcError if the
+        report has no picture or no such chart, or a file exists (without --force) or cannot be written.
         """
         if self.plot is None:
             output.show(report)

@@ -47,10 +47,7 @@ class Document(NamedTuple):
 def origin(key: str, names: Iterable[str], *, is_equal: bool) -> str:
     """Return what a key is called in the user's file: 'n_embd', or 'd_head (from n_embd and n_head)'.
 
-    Args:
-        key: The key of a model file.
-        names: The fields of the user's file that its value was computed from.
-        is_equal: Whether the value is that of the field.
+    `names` are the fields of the user's file that its value was computed from, or has (`is_equal`).
     """
     listed = list(dict.fromkeys(names))
     if len(listed) == 1 and is_equal:

@@ -13,12 +13,7 @@ _BASE = "give the config.json of the model itself, or its name on the hub as org
 
 
 def reject_other_layout(data: Mapping[str, Any], file: str) -> None:
-    """Raise AttncalcError if the data are of another layout than a config.json, with what to give instead.
-
-    Args:
-        data: The keys of a JSON file.
-        file: What errors call it.
-    """
+    """Raise AttncalcError if the data are of another layout than a config.json, with what to give instead."""
     model, metadata = data.get("model"), data.get("metadata")
     has_model_type = "model_type" in data
 

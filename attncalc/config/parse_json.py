@@ -40,13 +40,8 @@ def decimal_number(text: str) -> float:
 def parse_object(content: bytes, file: str, tip: str) -> dict[str, Any]:
     """Return the JSON object in `content`.
 
-    Args:
-        content: UTF-8 text, with or without a byte order mark.
-        file: What errors call the file.
-        tip: What to do if the text is not a JSON object.
-
-    Raises AttncalcError if it is not one, gives a key twice, has more than MAX_VALUES values, or is too deep for
-    Python's parser.
+    `tip` is what to do if the text is not a JSON object. Raises AttncalcError if it is not one, gives a key twice, has
+    more than MAX_VALUES values, or is too deep for Python's parser.
     """
 
     def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -199,9 +199,7 @@ def checkpoints(preset: str) -> dict[str, str]:
 def of_release(data: dict[str, Any], name: str) -> dict[str, Any]:
     """Return a preset's data for the release that `name` means: Qwen2.5-7B-Instruct states a shorter context.
 
-    Args:
-        data: The data of the preset.
-        name: What the preset was asked for: its own name, or a release in any spelling.
+    `name` is what the preset was asked for: its own name, or a release in any spelling.
     """
     asked = name.rpartition("/")[2]
     meant = [_all_words(asked)]
@@ -217,9 +215,7 @@ def of_release(data: dict[str, Any], name: str) -> dict[str, Any]:
 def of_size(size: str, family: str = "") -> list[str]:
     """Return the presets of a size, as '8B', the best known first: llama3.1-8b, ...
 
-    Args:
-        size: The parameters, as models' names have them.
-        family: How their names start.
+    `family` is how their names start.
     """
     found = [name for name in preset_names() if size.lower() in name.split("-")[1:] and name.startswith(family.lower())]
     usual = {name: i for i, one in enumerate(_USUAL) for name in found if name.startswith(one)}

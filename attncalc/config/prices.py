@@ -18,11 +18,8 @@ _EXAMPLE = "write --price h100=2.49,h200=3.79, or a .yaml file with a line per G
 def read_prices(given: float | str | Mapping[str, Any], gpus: Sequence[Gpu | str]) -> dict[str, Ratio]:
     """Return {name of a GPU: price of an hour} of 'h100=2.49,h200=3.79', of a YAML file, or of a mapping.
 
-    Args:
-        given: The prices; without names, those of `gpus` in their order.
-        gpus: The GPUs, or their names.
-
-    Raises AttncalcError if a GPU is unknown or given twice, a price is no number above 0, or the file is no mapping.
+    Prices without names are those of `gpus` in their order. Raises AttncalcError if a GPU is unknown or given twice, a
+    price is no number above 0, or the file is no mapping.
     """
     pairs = list(given.items()) if isinstance(given, Mapping) else _pairs(str(given), gpus)
     prices: dict[str, Ratio] = {}

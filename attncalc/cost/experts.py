@@ -24,11 +24,7 @@ _MILLION = 10**6
 def experts_read(size: int, mlp: Mlp, tokens: int, routing: Routing) -> int:
     """Return the size of the experts of one layer that `tokens` tokens use, shared ones included.
 
-    Args:
-        size: The parameters, or bytes, of one expert; or of a dense MLP, which is read whole.
-        mlp: The MLP.
-        tokens: The tokens of the step.
-        routing: Which routed experts they pick.
+    `size` is the parameters, or bytes, of one expert; or of a dense MLP, which is read whole.
     """
     if not mlp.n_experts:
         return size

@@ -41,11 +41,7 @@ def default_engine(
 ) -> str:
     """Return the engine if none is given: llama.cpp for GGUF files and their types, on a Mac, and without GPUs.
 
-    Args:
-        stored: The files of the model.
-        weights_dtype: The dtype of the weights, or the type of a file.
-        vendor: The vendor of the GPU; "" without one.
-        on_cpu: Whether the device is the host.
+    `vendor` is that of the GPU, "" without one; `on_cpu` is whether the device is the host.
     """
     is_gguf = weights_dtype in FILE_TYPES or (stored and stored.kind == "GGUF")
     return "llamacpp" if is_gguf or vendor == "Apple" or on_cpu else DEFAULT_ENGINE

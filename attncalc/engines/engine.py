@@ -169,11 +169,8 @@ class Engine(Generic[Args]):
     def sizes(self, size: Mapping[str, Any], args: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the batch and the context of each request, as the engine means the options that were given.
 
-        Args:
-            size: `batch` and `context`, as far as they are given, as text or numbers.
-            args: The engine's arguments, parsed.
-
-        Raises AttncalcError if they contradict.
+        `size` has `batch` and `context` as far as they are given, as text or numbers. Raises AttncalcError if they
+        contradict.
         """
         return size
 
@@ -253,9 +250,7 @@ class Engine(Generic[Args]):
     def smaller_steps(self, args: Args, batch: int) -> Iterator[SmallerStep]:
         """Yield limits of a pass with which it takes less runtime memory, the largest first.
 
-        Args:
-            args: Its arguments.
-            batch: Concurrent sequences, which a pass must still have.
+        A pass must still have `batch` concurrent sequences.
         """
         return iter(())
 
@@ -276,10 +271,7 @@ class Engine(Generic[Args]):
     def host_cache(self, args: Args, layout: CacheLayout, kv_memory: Quantity) -> HostCache | None:
         """Return the host memory to which it copies blocks; None if there is none.
 
-        Args:
-            args: Its arguments.
-            layout: How it stores the cache.
-            kv_memory: Bytes for the cache on one GPU.
+        `kv_memory` is the bytes for the cache on one GPU.
         """
         return None
 

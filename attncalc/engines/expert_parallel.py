@@ -92,13 +92,8 @@ def divide_experts(model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bo
 def divide_for_attention(model: ModelSpec, tp: int, ranks: int, *, expert_parallel: bool) -> ModelSpec:
     """Return the model that the tp / ranks devices of one rank of attention have, before it is divided over them.
 
-    Args:
-        model: The whole model.
-        tp: Devices of all ranks.
-        ranks: Data-parallel ranks of attention.
-        expert_parallel: Whether a device has whole experts.
-
-    Raises AttncalcError if the MLPs or the experts cannot be divided so.
+    `tp` devices have all `ranks` of attention; with `expert_parallel` each has whole experts. Raises AttncalcError if
+    the MLPs or the experts cannot be divided so.
     """
 
     def divide(mlp: Mlp) -> Mlp:

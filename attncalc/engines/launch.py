@@ -87,12 +87,8 @@ def engine_name(names: Mapping[str, str], dtype: DType) -> str:
 def dtype_flags(facts: LaunchFacts, cache_dtypes: Mapping[str, str], conversion_peak: float = 1) -> Flags:
     """Yield the dtypes that were given, as vLLM and SGLang name them.
 
-    Args:
-        facts: What the command starts.
-        cache_dtypes: The engine's names of the cache's dtypes.
-        conversion_peak: The most that the GPU holds while weights are converted, in sizes of the weights as released.
-
-    Raises NoCommandError if the engine cannot load these weights.
+    `conversion_peak` is what the GPU holds while weights are converted, in sizes of the weights as released. Raises
+    NoCommandError if the engine cannot load these weights.
     """
     args = facts.args
     if facts.dtype_given:

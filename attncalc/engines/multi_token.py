@@ -28,10 +28,6 @@ def prediction_layers(model: ModelSpec, layers: int) -> ModelSpec | None:
     A layer reads the embedding of a token and a hidden state, each after a norm, through a matrix [2 d, d]. Another
     norm is before the lm head. Embedding and head are those of the model. Engines hold the matrix [2 d, d] in 16 bits
     and whole on each device.
-
-    Args:
-        model: The model, or one device's share of it.
-        layers: How many layers for multi-token prediction.
     """
     in_file = any(matrix.name.startswith("nextn_") for matrix in model.extra)  # a GGUF file
     if not layers or not (in_file or model.model_type in LIKE_THE_LAST_LAYER):

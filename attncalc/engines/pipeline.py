@@ -43,12 +43,8 @@ def cut_into_stages(
 ) -> list[list[LayerCacheSpec]]:
     """Return the layers of each of `pp` pipeline stages, in order.
 
-    Args:
-        specs: the layers of the whole model.
-        pp: how many stages.
-        sizes: returns the layers of each stage for (layers, pp); `stage_sizes` by default.
-
-    Raises AttncalcError if there are fewer layers than stages.
+    `sizes` returns the layers of each stage for (layers, pp); `stage_sizes` by default. Raises AttncalcError if there
+    are fewer layers than stages.
     """
     layers = layer_by_layer(specs)
     stages = cut(layers, (sizes or stage_sizes)(len(layers), pp))

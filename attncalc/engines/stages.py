@@ -16,11 +16,7 @@ def split_into_stages(
     """Return the model that each of `pp` pipeline stages has.
 
     The embedding is on the first stage, the head on the last; a head that is tied to the embedding is a copy there.
-
-    Args:
-        model: One tensor-parallel device's share.
-        pp: The number of stages.
-        sizes: The engine's function (layers, pp) -> the number of layers on each stage.
+    `model` is one tensor-parallel device's share; `sizes` returns the layers of each stage for (layers, pp).
 
     Raises AttncalcError if there are fewer layers than stages, or the model has an encoder.
     """

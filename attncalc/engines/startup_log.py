@@ -243,12 +243,8 @@ def last_start(lines: Iterable[str], start: re.Pattern[str], outcome: re.Pattern
     """Return the lines of the last start with an outcome, joined by blanks, and how many starts had one.
 
     Reports in Markdown often print the arguments last: such lines after the last outcome belong to it. Readers take the
-    first mention of a setting, so what a further start was given changes nothing.
-
-    Args:
-        lines: the relevant lines of the log.
-        start: matches the lines with which a start begins.
-        outcome: matches the lines that a start ends with: the size of its cache, or why it has none.
+    first mention of a setting, so what a further start was given changes nothing. `start` matches the first lines of a
+    start; `outcome` the last: the size of its cache, or why it has none.
     """
     starts: list[list[str]] = [[]]
     ended = False
@@ -367,10 +363,7 @@ def in_calls(names: str) -> str:
 def torch_out_of_memory(text: str, where: str, stages: Mapping[str, re.Pattern[str]] = {}) -> LogRefusal | None:
     """Return what PyTorch says when an allocation fails; None if none did.
 
-    Args:
-        text: The lines of the start.
-        where: What was allocated if no stage matches.
-        stages: Patterns of what was allocated, by the names of `LogRefusal.where`; the first that matches counts.
+    `stages` are patterns of what was allocated, by the names of `LogRefusal.where`: `where` if none matches.
     """
     match = re.search(OUT_OF_MEMORY, text)
     if match is None:
@@ -425,10 +418,7 @@ _MARGIN = GIB // 4
 def smaller_share(log: StartupLog, option: str, otherwise: str) -> Advice:
     """Return a share with which an allocation that failed after the cache would have had room.
 
-    Args:
-        log: The log, which has a refusal.
-        option: The engine's option.
-        otherwise: The share if the log does not have the one that failed.
+    It is `otherwise` if the log, which has a refusal, lacks the one that failed.
     """
     refusal, total, share = log.refusal, log.budget.get("gpu_memory"), log.settings.get("gpu_memory_utilization")
     if refusal is None or share is None:

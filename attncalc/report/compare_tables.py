@@ -71,9 +71,7 @@ def model_tables(rows: Sequence[Row]) -> tuple[Table, ...]:
 def context_tables(rows: Sequence[Sequence[Row]], released: int | None = None) -> tuple[Table, ...]:
     """Return a table per figure with a column per context, and a table of what no context changes.
 
-    Args:
-        rows: The rows of each model, one per context.
-        released: The index of the released variant, which is marked; None if all are models.
+    `rows` has a row per context for each model. The `released` variant is marked; None if all are models.
     """
     strong = frozenset() if released is None else frozenset({released})
     names = [f"{own[0].name} *" if i == released else own[0].name for i, own in enumerate(rows)]

@@ -46,11 +46,8 @@ VERDICTS: dict[Verdict, str] = {"fits": "FITS", "may_not_fit": "MAY NOT FIT", "d
 def fit_report(request: FitRequest, *, full: bool = False, roofline: bool = False, with_bounds: bool = True) -> Report:
     """Return what fits with one engine. Raises AttncalcError as `fit` does.
 
-    Args:
-        request: The request.
-        full: Whether the screen also has blocks, limits, all notes and the lines that the engine logs.
-        roofline: Whether the screen has the lower bounds of time. Other formats always have all figures and notes.
-        with_bounds: Whether the report has these bounds at all, which most screens do not show.
+    `full` adds blocks, limits, all notes and the lines that the engine logs to the screen, `roofline` the lower bounds
+    of time. Other formats always have all figures and notes, but none of these bounds without `with_bounds`.
     """
     return answer_report(Answer.to(request), full=full, roofline=roofline, with_bounds=with_bounds)
 
@@ -145,12 +142,7 @@ def shown_notes(
 ) -> tuple[str, ...]:
     """Return the notes of the screen: by default the decisive ones, and a last line about --full and --roofline.
 
-    Args:
-        notes: All notes but those on the roofline.
-        answer: What fits.
-        of_roofline: The notes on the roofline; None if the screen does not have it.
-        full: Whether the screen has all notes.
-        more: What --full adds besides notes.
+    `of_roofline` are None if the screen does not have it; `more` is what --full adds besides notes.
     """
     decisive = [note for note in notes if full or is_decisive(note)]
     left_out = len(notes) - len(decisive)

@@ -159,10 +159,7 @@ def answer_figures(answer: Answer, of: str = "") -> dict[str, Figure]:
 def fit_figures(answer: Answer, of: str = "", *, searched: Container[str] = _SEARCHED) -> tuple[Figure, ...]:
     """Return the figures, whose names scripts rely on. A figure that does not apply has no number.
 
-    Args:
-        answer: What fits.
-        of: The engine of which they are; '' for the only one.
-        searched: Those of _SEARCHED that are computed; others have no number.
+    `of` is their engine, '' for the only one. Those of _SEARCHED that are not `searched` have no number.
     """
     result, resolved = answer.result, answer.resolved
     budget, pool, request = result.budget, result.pool, resolved.request

@@ -29,11 +29,8 @@ class _Quant(NamedTuple):
 def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: int | None) -> Report:
     """Return what each quant holds, the largest first, and the command for the largest that holds the context.
 
-    Args:
-        requests: (name of the quant, its request).
-        context: Tokens that were asked for; None for a useful context.
-
-    Raises AttncalcError as `fit` does.
+    `requests` are (name of the quant, its request). Without `context`, it is a useful one. Raises AttncalcError as
+    `fit` does.
     """
     wanted = context or USEFUL_CONTEXT
     quants = sorted(map(_quant, requests), key=lambda one: -one.figures["weights"].whole)

@@ -41,10 +41,7 @@ def verdict_of_all(rows: Sequence[GpuRow]) -> str:
 def gpu_table(rows: Sequence[GpuRow], *, searched: str = "", full: bool = False) -> Table:
     """Return the rows by memory. Unless `full`, neighbours with the same answer are one row, of the least memory.
 
-    Args:
-        rows: The rows.
-        searched: What `most` of the rows is: 'context' or 'batch'; '' if nothing was searched for.
-        full: Whether each GPU has a row.
+    `searched` is what `most` of the rows is: 'context' or 'batch'; '' if nothing was searched for.
     """
     ordered = sorted(rows, key=lambda row: row.memory)
     groups = [[row] for row in ordered] if full else _groups(ordered)

@@ -39,10 +39,7 @@ SORT_KEYS: dict[str, Callable[[Gpu], float]] = {
 def gpus_report(gpus: Sequence[Gpu], *, sort: str | None = None, named: bool = False) -> Report:
     """Return one row per GPU: memory, bandwidth, FLOP/s in 16 bit and fp8, and the ridge point.
 
-    Args:
-        gpus: The GPUs.
-        sort: One of SORT_KEYS; None for the order of `gpus`.
-        named: Whether they were chosen by name.
+    `sort` is one of SORT_KEYS, or None for the order of `gpus`; `named` whether they were chosen by name.
     """
     gpus = sorted(gpus, key=SORT_KEYS[sort], reverse=True) if sort else gpus
     memory, memory_cells = unit_column("memory", [gpu.memory for gpu in gpus], BYTES)

@@ -110,10 +110,7 @@ def _within_a_screen(report: Report, diagnosis: Diagnosis, given: _Given) -> Rep
 def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
     """Return why a start failed by its log alone: without a model nothing of it is computed.
 
-    Args:
-        log: The log, which has a refusal.
-        gpu: The GPU, if it is known.
-        reason: Why there is no model, as a sentence.
+    `reason` is why there is no model, as a sentence.
     """
     engine, diagnosis = find_engine(log.engine), diagnose_alone(log, gpu)
     of = f"of '{truncate(log.model)}'" if log.model else "without a model"
@@ -256,10 +253,7 @@ class _Given(NamedTuple):
 def _changes(diagnosis: Diagnosis, given: _Given, most: int | None = None) -> list[Table]:
     """Return the table of the changes with which the engine would start, and their commands.
 
-    Args:
-        diagnosis: Why it did not start.
-        given: What it was started with.
-        most: The most changes, with the command of the first; None for all changes with their commands.
+    `most` is the most changes, with the command of the first; None for all, each with its command.
     """
     if diagnosis.cause == "other_model":
         return []

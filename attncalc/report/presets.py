@@ -51,10 +51,8 @@ class Listed(NamedTuple):
 def presets_report(listed: Sequence[Listed], *, words: Sequence[str] = (), names_only: bool = False) -> Report:
     """Return one row per preset: attention, maximum context, parameters, and cache per token.
 
-    Args:
-        listed: The presets, by name.
-        words: The words by which they were filtered.
-        names_only: Show the names instead of the figures, one row per family. JSON has the figures in any case.
+    `words` filtered them. `names_only` shows names instead of figures, one row per family; JSON has figures in any
+    case.
     """
     models = [preset.model for preset in listed]
     totals = [params(model).total for model in models]

@@ -351,13 +351,8 @@ def roofline_variants(
     """Return the table, facts and figures of a decode step with MHA, the model's own GQA, MQA and MLA.
 
     The MLA has DeepSeek's shape, a latent as wide as 4 heads. The result is empty for an encoder, for a single variant,
-    and for a model whose files hold quantized weights, because a variant has no files to compare with.
-
-    Args:
-        model: One device's share.
-        workload: Batch and context.
-        bounds: The roofline of the model itself.
-        weights_dtype: As in `roofline`.
+    and for a model whose files hold quantized weights, because a variant has no files to compare with. `model` is one
+    device's share, and `bounds` are its own.
     """
     by_name = _variants(model, workload, weights_dtype)
     if len(by_name) < 2:

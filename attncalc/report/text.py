@@ -31,11 +31,8 @@ def layout(
 ) -> list[Sequence[Line]]:
     """Return the blocks of lines of a screen, between which a line is empty.
 
-    Args:
-        report: The report.
-        explain: Whether formulas replace the tables.
-        width: Columns of a table; a formula has at most 120 of them, and text at most WIDTH.
-        with_bar: Whether a bar of block characters shows the memory, and not only words.
+    `width` is that of a table; a formula has at most 120 columns, and text at most WIDTH. `with_bar` shows the memory
+    as a bar of block characters, and not only in words.
     """
     text_width = min(width, WIDTH)
     blocks = [_heading_lines(report, text_width, with_bar)]

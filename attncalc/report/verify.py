@@ -180,10 +180,7 @@ def _notes(verified: VerifiedModel, *, full: bool, lists_checks: bool) -> Iterat
 def _skipped_notes(result: VerifyResult, full: bool, *more: str) -> Iterator[str]:
     """Yield the notes on what was not checked, and what the screen shows with `--full`.
 
-    Args:
-        result: The result with the notes.
-        full: Whether --full was given.
-        more: What else --full shows; '' for nothing.
+    `more` is what else it shows; '' for nothing.
     """
     if full:
         yield from result.skipped

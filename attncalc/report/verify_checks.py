@@ -90,10 +90,7 @@ def _is_in_percent(check: Check) -> bool:
 def verdict(checks: Sequence[Check], where: str, simulated: bool = False) -> str:
     """Return the verdict in words.
 
-    Args:
-        checks: The checks.
-        where: What the predictions were compared with: 'on cuda:0 (NVIDIA H200) in bf16'.
-        simulated: Whether torch's fake tensors stood in for the device.
+    `where` is what the predictions were compared with: 'on cuda:0 (NVIDIA H200) in bf16'.
     """
     if simulated:
         where += " (torch's fake tensors; nothing ran on a GPU)"

@@ -66,10 +66,7 @@ def vram_report(found: Vram, *, full: bool = False) -> Report:
 def all_gpus_report(needs: Sequence[Need], problems: Sequence[str], *, full: bool = False) -> Report:
     """Return one row per GPU: what the request needs there, and whether it fits.
 
-    Args:
-        needs: What it needs on each GPU.
-        problems: Why it is not possible on each other GPU.
-        full: Whether each GPU has a row.
+    `problems` are why it is not possible on each other GPU; with `full` each GPU has a row.
     """
     first, rows = needs[0], [_gpu_row(one) for one in needs]
     verdict = best_verdict(rows)

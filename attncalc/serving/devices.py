@@ -106,9 +106,7 @@ def devices_of(resolved: ResolvedRequest) -> list[Device]:
 def each_device(resolved: ResolvedRequest, *, most_layers_first: bool = False) -> Iterator[Device]:
     """Yield the devices, each of which is computed when it is asked for.
 
-    Args:
-        resolved: The complete request.
-        most_layers_first: Whether those with the most layers, which fill first, come before the others.
+    `most_layers_first` puts those with the most layers, which fill first, before the others.
     """
     model, engine, args = resolved.model, resolved.engine, resolved.args_without_slots
     specs = layer_cache_specs(model.plain())

@@ -43,12 +43,8 @@ def predicting(model: ModelSpec, args: EngineArgs, weights_dtype: str | None) ->
     """Return the layers for multi-token prediction on one device; None without any, or if their sizes are unknown.
 
     A checkpoint in fp8 has them in fp8 too, and most of those in 4 bits in 16 bits. A GGUF file has their bytes; in one
-    that was computed from the model they have as many bits as the other weights.
-
-    Args:
-        model: One device's share of the model.
-        args: The engine's arguments.
-        weights_dtype: The dtype of the matrices; None for that of the model or of its files.
+    that was computed from the model they have as many bits as the other weights. `model` is one device's share; without
+    `weights_dtype` matrices have that of the model or of its files.
     """
     if (args.speculative_layers or 0) > MAX_LAYERS:
         raise AttncalcError(

@@ -157,9 +157,7 @@ class Deployment:
     def pools(self, context: int, layouts: Sequence[CacheLayout] | None = None) -> list[Pool]:
         """Return what the memory of each device holds, for sequences of `context` tokens.
 
-        Args:
-            context: Tokens of each sequence.
-            layouts: `layouts` in symbols, for formulas; by default in plain ints.
+        `layouts` are `self.layouts` in symbols, for formulas; by default in plain ints.
         """
         return [
             device_layout.pool(int(device.budget.kv_memory), context)
@@ -324,14 +322,8 @@ def most_sequences(
 ) -> tuple[tuple[MostSequences, ...], bool]:
     """Return the most sequences of each of those contexts, and whether they share the prefix.
 
-    Args:
-        deployment: The complete request with its devices.
-        contexts: Tokens of each sequence.
-        shared_prefix: Tokens with which all sequences start, fewer than each context. The engine stores them once, if
-            it caches prefixes.
-        end: Which of the memories for the cache.
-
-    Raises AttncalcError as `fit` does.
+    All sequences start with `shared_prefix` tokens, fewer than each context, which the engine stores once if it caches
+    prefixes. Raises AttncalcError as `fit` does.
     """
     devices = deployment.devices
     layouts = [device.layout.with_shared_prefix(shared_prefix) for device in devices] if shared_prefix else []

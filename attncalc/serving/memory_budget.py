@@ -92,13 +92,8 @@ def memory_budget(
 ) -> MemoryBudget:
     """Return the budget of one GPU.
 
-    Args:
-        resolved: The complete request.
-        part: The GPU's layers as a model; None if it has all layers.
-        first: Whether the GPU has the first layer.
-        last: Whether the GPU has the last layer.
-
-    Raises AttncalcError as `weights` does, and if the engine does not support an argument.
+    `part` is its layers as a model, None if it has all; `first` and `last` are whether it has the first and the last
+    layer. Raises AttncalcError as `weights` does, and if the engine does not support an argument.
     """
     gpu, share, engine, workload = resolved.gpu, resolved.share, resolved.engine, resolved.workload
     if gpu is None or share is None:

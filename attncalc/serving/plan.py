@@ -203,11 +203,7 @@ class Found(NamedTuple):
 def search(requests: Sequence[FitRequest], space: Space, on_step: Callable[[str], None] = lambda _: None) -> Found:
     """Return the replicas of every request and split; after Ctrl-C those found so far.
 
-    Args:
-        requests: A request per model, GPU and dtype, each with users' requests and without a split.
-        space: The splits.
-        on_step: Is told what is computed now.
-
+    Each request has a model, GPU and dtype, users' requests and no split; `on_step` is told what is computed now.
     Raises AttncalcError if there are more than MOST_CANDIDATES, or none is possible.
     """
     size = len(requests) * math.prod(len(sizes) for sizes in space.sizes if sizes)
@@ -403,12 +399,6 @@ def placed(needed: int, gpus: int, per_node: int, *, spread: bool) -> tuple[int,
 
     With `spread`, these are left after any one node fails: of 10 replicas, 8 of which a node could have, 15 on 3 nodes
     leave 10. No more than these are needed.
-
-    Args:
-        needed: Replicas that serve all users.
-        gpus: GPUs of one.
-        per_node: GPUs of a node.
-        spread: Whether one node may fail.
     """
     of_one = -(-gpus // per_node)
     if of_one > 1:  # a node that fails takes one replica
@@ -521,12 +511,7 @@ class Plan(NamedTuple):
 def make_plan(found: Found, demand: Demand, *, growth: Sequence[float], sort: str, is_whole: bool) -> Plan:
     """Return the plan for what a search found.
 
-    Args:
-        found: The candidates.
-        demand: The users, and what GPUs cost.
-        growth: Factors by which the users may grow.
-        sort: One of SORT_KEYS.
-        is_whole: Whether rows than which another is better are kept.
+    `growth` are factors by which the users may grow; `is_whole` keeps rows than which another is better.
     """
     every = rows(found.candidates, demand)
     kept = every if is_whole else not_dominated(every)

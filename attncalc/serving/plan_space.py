@@ -69,10 +69,6 @@ def splits(request: FitRequest, space: Space) -> list[list[Split]]:
     The first group are the splits within a node, and those over ranks that divide the experts of a mixture, which also
     span nodes: large mixtures run so. Each further group takes one node more, all of whose GPUs it uses. Sizes that are
     given are one group.
-
-    Args:
-        request: The request, with its GPU.
-        space: What may be tried.
     """
     engine, model = find_engine(request.engine), request.model
     per_node = request.gpu.per_node if request.gpu else 1

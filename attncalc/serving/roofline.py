@@ -205,13 +205,7 @@ def prefill_step(
 ) -> Step:
     """Return the pass over the context's tokens, with logits only for the last token of each sequence.
 
-    Args:
-        model: One device's share.
-        workload: Its sequences have the full context.
-        machine: What the pass runs on.
-        routing: The routed experts that the tokens pick.
-        cached: Tokens of each sequence that are in the cache already; fewer than the context.
-        with_head: Whether the logits are computed.
+    `model` is one device's share. `cached` tokens of each sequence, fewer than the context, are in the cache already.
     """
     prefill = dataclasses.replace(workload, phase="prefill", new=workload.context - cached)
     counted = flops(model, prefill)
@@ -245,14 +239,8 @@ def _step(
 ) -> Step:
     """Return the step that computes `flop_total` FLOP.
 
-    Args:
-        model: One device's share.
-        workload: The pass.
-        picking: The workload whose batch is the number of tokens that pick experts.
-        flop_total: FLOP of all stages.
-        machine: What it runs on.
-        routing: The routed experts that those tokens pick.
-        stages: Pipeline stages that share the FLOPs and the cache.
+    Tokens pick experts as if they were the batch of `picking`; `flop_total` is of all `stages`, which share it and the
+    cache.
     """
     weights = bytes_read(model, picking, weights_dtype=machine.weights_dtype, routing=routing)
     cache = cache_read(model, workload, machine.config)
@@ -292,11 +280,6 @@ def _compute_bound_batch(
     Each further sequence adds the same FLOPs and the same bytes of cache. The bytes of weights, with the expected
     experts, grow at most in proportion to the batch. So if a batch is compute-bound, every larger one is, and a binary
     search on ints is exact. Each pipeline stage needs that many sequences.
-
-    Args:
-        model: One device's share.
-        workload: A decode step.
-        machine: What it runs on.
     """
     gpu, math = machine.gpu, machine.math
 

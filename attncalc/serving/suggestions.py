@@ -64,11 +64,8 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
     They are ordered by `Suggestion.cost`. On the same GPUs there are two changes that change no answer and no length,
     each kind alone, a narrower cache with narrower weights, and as few as possible together of which fewer are not
     enough; then a shorter context and a smaller batch, more GPUs, and fewer of them with narrower weights. If nothing
-    is enough, these are combined with one change on the same GPUs, or with all.
-
-    Args:
-        result: What fits without a change.
-        with_share: Whether a larger share of the GPU's memory is tried.
+    is enough, these are combined with one change on the same GPUs, or with all. `with_share` is whether a larger share
+    of the GPU's memory is tried.
     """
     if result.verdict == "fits":
         return ()
@@ -178,12 +175,8 @@ def tried(resolved: ResolvedRequest, *, with_share: bool = True) -> str:
 def best_of_each_cost(changes: Sequence[Suggestion], lines: Sequence[int], room: int) -> tuple[Suggestion, ...]:
     """Return the changes that a screen has room for: the first of each cost, then the second of each, and so on.
 
-    The first change is never left out. Of the second of each cost, those that take fewer lines come first.
-
-    Args:
-        changes: One change or more.
-        lines: How many lines each of them takes.
-        room: How many lines there are for all.
+    The first change is never left out. Of the second of each cost, those that take fewer lines come first. `lines` are
+    how many each of them takes, and `room` how many there are for all.
     """
     costs = [change.cost for change in changes]
     earlier = [costs[:i].count(cost) for i, cost in enumerate(costs)]
@@ -245,13 +238,9 @@ def _largest_of(kinds: Iterable[Sequence[_Change]]) -> _Change:
 def _together(kinds: Sequence[Sequence[_Change]], request: FitRequest, most: int | None = None) -> Iterator[_Change]:
     """Yield MAX_PAIRS combinations of as few kinds of changes as possible that make the request fit together.
 
-    At most one combination for the same kinds. The largest changes are tried first, of all kinds and then of those
-    that are combined: if they are not enough, smaller or fewer ones are not either.
-
-    Args:
-        kinds: The changes of each kind, from the smallest to the largest; none of them is enough alone.
-        request: The request.
-        most: The most kinds that are combined; by default all.
+    At most one combination for the same kinds. The largest changes are tried first, of all kinds and then of those that
+    are combined: if they are not enough, smaller or fewer ones are not either. `kinds` are the changes of each kind
+    from the smallest to the largest, none of which is enough alone; `most` kinds are combined, by default all.
     """
 
     def of_size(size: int) -> Iterator[_Change]:

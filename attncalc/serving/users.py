@@ -47,11 +47,7 @@ class Users(NamedTuple):
 def users(resolved: ResolvedRequest, end: End = "expected", deployment: Deployment | None = None) -> Users | None:
     """Return how many of the request's users run concurrently; None if the request has no traffic.
 
-    Args:
-        resolved: The complete request.
-        end: Which of the memories for the cache they have.
-        deployment: The request with its devices, if they are known already.
-
+    `end` is which of the memories for the cache they have; `deployment` is the request's, if it is known already.
     Raises AttncalcError as `fit` does.
     """
     traffic = resolved.request.traffic

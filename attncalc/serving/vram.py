@@ -120,11 +120,8 @@ def need(request: FitRequest) -> Need:
 def smallest(request: FitRequest, gpu: Gpu) -> Need:
     """Return what a request needs on GPUs with the least memory that is sure to hold it, in steps of STEP.
 
-    Args:
-        request: A request without a GPU, or with the number of GPUs that share the model.
-        gpu: A GPU of which only the memory is known, to be replaced.
-
-    Raises AttncalcError as `fit` does, and if the engine does not start or does not run the batch, whatever the memory.
+    `request` has no GPU, or only the number of GPUs that share the model; of `gpu` only the memory is replaced. Raises
+    AttncalcError as `fit` does, and if the engine does not start or does not run the batch, whatever the memory.
     """
 
     def on(memory: int) -> FitRequest:
@@ -153,12 +150,7 @@ def smallest(request: FitRequest, gpu: Gpu) -> Need:
 def fewest_gpus(request: FitRequest, most: int, above: int = 0) -> FitRequest | None:
     """Return the request on the fewest GPUs of its kind that are sure to hold it, or None if more than `most` are.
 
-    A number of GPUs, or a split, that the request has is kept.
-
-    Args:
-        request: The request with its GPU.
-        most: The most GPUs to try.
-        above: A number that is known not to be enough.
+    A number of GPUs, or a split, that the request has is kept. `above` is a number that is known not to be enough.
     """
     try:
         others = [request] if request.gpus or request.tp else with_other_gpus(resolve(request))

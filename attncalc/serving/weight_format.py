@@ -169,13 +169,8 @@ def quantized_total(
 ) -> Quantity:
     """Return the sum of `size` over the matrices that may be quantized, of all layers on a device.
 
-    Args:
-        model: One device's share.
-        form: How its weights are stored.
-        size: Returns the parameters of a matrix, or `form.matrix_bytes`.
-        step: Sum over the matrices that this step reads; one that layers share is read in each of them. None sums over
-            the matrices that are stored, each once.
-        routing: The routed experts that the step reads.
+    `size` is the parameters of a matrix, or `form.matrix_bytes`. With `step`, they are the matrices that this step
+    reads, and one that layers share is read in each of them; without, those that are stored, each once.
     """
     symbols = model.symbolic()
     if step is None:

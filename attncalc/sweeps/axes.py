@@ -96,11 +96,8 @@ class Axis(NamedTuple):
 def read_axes(given: Mapping[str, Any], *, with_train: bool = False) -> tuple[Axis, ...]:
     """Return the axes that are given, the outermost first.
 
-    Args:
-        given: {name of an axis: its values}; None for one that is left out.
-        with_train: Whether the values are those of a training step.
-
-    Raises AttncalcError if a name is unknown, a value is not valid, or there are more than MAX_CELLS cells.
+    `given` are {name of an axis: its values}, None for one that is left out. Raises AttncalcError if a name is unknown,
+    a value is not valid, or there are more than MAX_CELLS cells.
     """
     for name in given:
         if name not in AXES:

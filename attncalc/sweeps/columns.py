@@ -88,12 +88,6 @@ def read_train_columns(
 ) -> tuple[str, ...]:
     """Return the columns of a training step: those named, or the default ones.
 
-    Args:
-        names: Names, as in `read_columns`.
-        with_gpu: Whether the sweep has a GPU.
-        with_time: Whether it has a number of tokens to train on.
-        with_price: Whether it has prices.
-
     Raises AttncalcError if a name is unknown.
     """
     if names is None:
@@ -117,13 +111,8 @@ def read_columns(
 ) -> tuple[str, ...]:
     """Return the columns: those named, or the default ones.
 
-    Args:
-        names: Names, as a list or as 'kv_cache,concurrency'; None for the default.
-        with_fit: Whether the sweep has a GPU or a memory, and so the figures of `fit`.
-        with_users: Whether it has the requests that users send, and so the figures of users.
-        need: Further default columns.
-
-    Raises AttncalcError if a name is unknown, or needs a GPU.
+    `with_fit` is whether the sweep has a GPU or a memory, `with_users` whether users' requests; `need` are further
+    default columns. Raises AttncalcError if a name is unknown, or needs a GPU.
     """
     if names is None:
         of_users = (*USERS, "users_all_replicas") if with_users else ()

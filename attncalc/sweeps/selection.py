@@ -66,13 +66,8 @@ ALL_ROWS = Selection()
 def read_selection(where: Sequence[str], sort: str | None, top: int | None, names: Sequence[str]) -> Selection:
     """Return what the options ask for.
 
-    Args:
-        where: Conditions, as 'verdict == fits' or 'concurrency >= 8'.
-        sort: A column; with - before it the largest is first.
-        top: The most rows.
-        names: The columns that there are.
-
-    Raises AttncalcError if a column is unknown, or a condition cannot be read.
+    `where` are conditions as 'verdict == fits'; `sort` is a column, with - before it the largest first. Raises
+    AttncalcError if a column is unknown, or a condition cannot be read.
     """
     column = sort.removeprefix("-").strip() if sort else None
     selection = Selection(tuple(map(_condition, where)), column, bool(sort and sort.startswith("-")), top)

@@ -68,10 +68,7 @@ class Block:
     def take(self, name: str, *dimensions: int | None) -> tuple[int, ...]:
         """Return the shape of a tensor, which is counted then.
 
-        Args:
-            name: Its name without 'blk.N.'.
-            dimensions: What its dimensions must be; None for any. Dimensions of 1 at the end may be left out.
-
+        Its name is without 'blk.N.', its `dimensions` are any if None, and those of 1 at the end may be left out.
         Raises AttncalcError if it is missing or has another shape.
         """
         tensor = self._left.pop(name, None)

@@ -56,10 +56,8 @@ def model_name(name: str) -> str:
 def local_gguf(model: str) -> Path | None:
     """Return the first GGUF file that `model` leads to; None if it leads to something else.
 
-    Args:
-        model: The path of a file, or of a folder that has GGUF files and no config.json or model file.
-
-    Raises AttncalcError if the folder has several models.
+    A folder must have GGUF files, and no config.json or model file. Raises AttncalcError if the folder has several
+    models.
     """
     path = Path(model)
     try:
@@ -91,9 +89,7 @@ def _has_config(names: Iterable[str]) -> bool:
 def local_models(folder: str, *, with_config: bool = True) -> list[Path]:
     """Return the first file of each GGUF model in a folder; [] for anything else.
 
-    Args:
-        folder: Its path.
-        with_config: Whether the folder may describe another model.
+    `with_config` is whether the folder may describe another model.
     """
     path = Path(folder)
     try:
@@ -137,9 +133,7 @@ def gguf_models(names: Iterable[str]) -> list[str]:
 def gguf_file(names: Iterable[str], wanted: str = "") -> str | None:
     """Return the GGUF file that `wanted` means, or None.
 
-    Args:
-        names: The files of the repository, with their folders.
-        wanted: A file, or a quantization such as 'Q4_K_M' in any case; '' for llama.cpp's default.
+    `wanted` is a file, or a quantization such as 'Q4_K_M' in any case; '' is llama.cpp's default.
     """
     models = gguf_models(names)
     for tag in (wanted,) if wanted else _DEFAULT_TAGS:

@@ -210,12 +210,8 @@ def _class_of(name: str, rules: Mapping[str, Any], outer: ConfigClass | None = N
     """Return transformers' config class with the family's `fields`.
 
     `fields` declares the defaults, names, inner configs and types of a class that transformers does not have, or names
-    that the class accepts beside those of its attribute_map.
-
-    Args:
-        name: The model_type.
-        rules: The family's rules.
-        outer: The class of the config around it, if it is inside one: a vendor's accepts what it likes.
+    that the class accepts beside those of its attribute_map. `outer` is the class of the config around it, if it is
+    inside one: a vendor's accepts what it likes.
     """
     known = config_class(rules.get("class", name)) or UNKNOWN_CLASS
     declared = rules.get("fields") or {}

@@ -25,8 +25,7 @@ _MAX_PARAMS = 10**12
 def towers(fields: Fields) -> Iterator[Tower]:
     """Yield the towers whose formulas are known, with their projectors.
 
-    Args:
-        fields: The fields of the language model, inside those of the whole model.
+    The fields of the language model are inside those of the whole model.
     """
     outer = fields.outer
     if outer is None:

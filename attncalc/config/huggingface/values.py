@@ -44,11 +44,8 @@ def check_values(fields: Fields, names: Collection[str]) -> None:
     """Raise AttncalcError if a field that matters cannot have its value.
 
     A value must have a type that the class accepts, and a list with one entry per layer must be as long as there are
-    layers. `per_layer_config` must have fields of layers under their numbers.
-
-    Args:
-        fields: The fields of a config.
-        names: Those that the family's rules use. Others are checked if the class declares them.
+    layers. `per_layer_config` must have fields of layers under their numbers. `names` are those that the family's rules
+    use. Others are checked if the class declares them.
     """
     used = set(map(fields.own_name, names))
     _check_per_layer_config(fields.given.get("per_layer_config"))

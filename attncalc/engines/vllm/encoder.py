@@ -36,9 +36,7 @@ def encoder(
 ) -> tuple[RuntimePart, tuple[Term, ...]] | None:
     """Return what the profile's items take, and the terms of its formula; None without an encoder, or an item.
 
-    Args:
-        facts: the device.
-        passes: the parts of the language model's own pass, which begins after the encoder has freed its tensors.
+    The language model's own pass, of which `passes` are the parts, begins after the encoder has freed its tensors.
     """
     if not facts.first or not facts.whole.towers or facts.args.skip_mm_profiling:
         return None

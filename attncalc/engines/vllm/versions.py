@@ -319,11 +319,7 @@ class VllmVersion(Version):
     def uses_v2_runner(self, model_type: str | None, *, dense: bool, hybrid: bool, quantized: bool) -> bool:
         """Return whether the second model runner (v1/worker/gpu/) is the default.
 
-        Args:
-            model_type: the model_type of the model's config.json; None if unknown.
-            dense: whether the model has no experts.
-            hybrid: whether it has recurrent layers.
-            quantized: whether its checkpoint is.
+        A model without experts is `dense`, and one with recurrent layers `hybrid`; its checkpoint is `quantized`.
         """
         if quantized and not self._second_runner_if_quantized:
             return False

@@ -17,10 +17,7 @@ def compare_picture(
 ) -> Picture | None:
     """Return a chart of every figure that has a number.
 
-    Args:
-        rows: For each variant or model a row per context.
-        heading: The first lines of the report.
-        released: Index of the variant to emphasize; None for models.
+    `rows` has a row per context for each variant or model; `released` is the variant to emphasize, None for models.
     """
     title, _, attention = heading[0].partition("  ")
     charts = [chart for name in rows[0][0].figures if (chart := _chart(name, rows, released))]

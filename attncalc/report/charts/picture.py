@@ -51,12 +51,7 @@ def bars(
 ) -> Bars | None:
     """Return bars of one figure; None if it applies to none of them.
 
-    Args:
-        name: The figure's name.
-        title: The chart's title.
-        unit: The figure's unit.
-        values: Pairs of the name of a bar and its value.
-        strong: Index of the bar to emphasize.
+    `values` are pairs of the name of a bar and its value; `strong` is the bar to emphasize.
     """
     if not any(value for _, value in values):
         return None

@@ -39,11 +39,8 @@ def compressed_tensors(found: Config) -> Read:
 def config_groups(found: Config, *, heads: bool) -> list[Scheme]:
     """Return the schemes of config_groups. A group that covers only single modules goes first.
 
-    Args:
-        found: The quantization_config.
-        heads: Whether 'Linear' covers the lm head.
-
-    Raises UnreadError if there are no groups, or one of them is not known.
+    `heads` is whether 'Linear' covers the lm head. Raises UnreadError if there are no groups, or one of them is not
+    known.
     """
     groups = found.get("config_groups")
     if not isinstance(groups, Mapping):

@@ -66,9 +66,7 @@ class Released(NamedTuple):
 def released(config: Config, text_config: Config) -> Released | None:
     """Return how a checkpoint is quantized; None if it is not.
 
-    Args:
-        config: The fields of the config.json.
-        text_config: Those of its language model, which may have the quantization_config instead (Kimi-K2.5).
+    The config.json, or that of its language model (Kimi-K2.5), has the quantization_config.
     """
     found = _find(config, text_config)
     if found is None:
