@@ -16,7 +16,7 @@ from typing import Any
 
 from .errors import BadValueError, did_you_mean
 from .ggml import FILE_TYPES
-from .quantity import Ratio, ratio
+from .quantity import ratio
 from .records import NamedTuple
 from .units import (
     DS_MLA,
@@ -46,17 +46,9 @@ class Parser(NamedTuple):
     known: tuple[str, ...] = ()  # the values, if they are a few names
 
 
-def _unparsed(text: str, name: str) -> str:
-    return text
-
-
 def count_or_zero(text: str, name: str) -> int:
     """Return a count, which may be 0. Raises AttncalcError if it is not a number."""
     return 0 if text.strip() == "0" else parse_count(text, name)
-
-
-def _bytes_or_zero(text: str, name: str) -> int:
-    return 0 if text.strip() == "0" else parse_bytes(text, name)
 
 
 def _dtype(text: str, name: str) -> str:
@@ -96,26 +88,6 @@ def _weights_dtype(text: str, name: str) -> str:
     return _dtype(given, name)
 
 
-def _dtype_or_auto(text: str, name: str) -> str | None:
-    return None if text == "auto" else _dtype(text, name)
-
-
-def _decimal(text: str, name: str) -> Ratio:
-    return ratio(*parse_decimal(text, name))
-
-
-def _price(text: str, name: str) -> Ratio:
-    return ratio(*parse_price(text, name))
-
-
-def _share(text: str, name: str) -> Ratio:
-    return ratio(*parse_decimal(text, name, upper=1))
-
-
-def _yes_or_no(text: str, name: str) -> bool:
-    return text == "True"
-
-
 def choice(*known: str, metavar: str = "WHAT", **also: str) -> Parser:
     """Return the parser of one of several names, in any case; `also` are {another name: the name}."""
 
@@ -135,17 +107,21 @@ def dtype_name(dtype: object) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-TEXT = Parser(_unparsed)
+TEXT = Parser(lambda text, name: text)
 COUNT, COUNT_OR_ZERO = Parser(parse_count, "N", is_number=True), Parser(count_or_zero, "N", is_number=True)
-BYTES, BYTES_OR_ZERO = Parser(parse_bytes, "SIZE", is_number=True), Parser(_bytes_or_zero, "SIZE", is_number=True)
-DTYPE, DTYPE_OR_AUTO = Parser(_dtype, "DTYPE"), Parser(_dtype_or_auto, "DTYPE")
+BYTES = Parser(parse_bytes, "SIZE", is_number=True)
+BYTES_OR_ZERO = BYTES._replace(parse=lambda text, name: 0 if text.strip() == "0" else parse_bytes(text, name))
+DTYPE = Parser(_dtype, "DTYPE")
+DTYPE_OR_AUTO = DTYPE._replace(parse=lambda text, name: None if text == "auto" else _dtype(text, name))
 """'auto' is the engine's default, as None."""
 CACHE_DTYPE = Parser(_cache_dtype, "DTYPE")
 WEIGHTS_DTYPE = Parser(_weights_dtype, "DTYPE", known=_KNOWN_WEIGHTS)
 """A dtype or a type of GGUF files: 'q4_k_m'."""
-DECIMAL, SHARE, MONEY = Parser(_decimal), Parser(_share, "SHARE"), Parser(_price, "MONEY")
+DECIMAL = Parser(lambda text, name: ratio(*parse_decimal(text, name)))
+SHARE = Parser(lambda text, name: ratio(*parse_decimal(text, name, upper=1)), "SHARE")
+MONEY = Parser(lambda text, name: ratio(*parse_price(text, name)), "MONEY")
 """A number above 0, exactly; a share is at most 1; money may have a sign and a unit: '$2.49/hr'."""
-YES_OR_NO = Parser(_yes_or_no)
+YES_OR_NO = Parser(lambda text, name: text == "True")
 """A flag with an opposite; a start-up log has 'True' or 'False'."""
 
 

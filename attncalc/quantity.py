@@ -50,12 +50,9 @@ class Constant(int):
 
     With plain ints it computes at their speed, and gives plain ints. Quantity derives from it so that Python asks the
     Quantity first in `constant * quantity`.
-
-    Attributes:
-        meaning: what it counts, in words.
     """
 
-    meaning: str
+    meaning: str  # what it counts, in words
 
     def __new__(cls, value: int, meaning: str = "") -> Constant:  # copies and pickles pass only the value
         self = super().__new__(cls, value)

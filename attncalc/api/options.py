@@ -167,19 +167,7 @@ class ShardedModelOptions(ModelOptions, total=False):
     tp: Annotated[Count | None, _TP]
 
 
-def _compute_dtype(text: str, name: str) -> str:
-    return dtype(dtype_name(text), compute=True).name
-
-
-def _mask(text: str, name: str) -> str:
-    return str(Mask.parse(text))
-
-
-def _lengths(text: str, name: str) -> tuple[int, ...]:
-    return tuple(parse_count(part, name) for part in split_list(text, name))
-
-
-LENGTHS = Parser(_lengths, "N,N,...")
+LENGTHS = Parser(lambda text, name: tuple(parse_count(part, name) for part in split_list(text, name)), "N,N,...")
 
 
 class SizeOptions(TypedDict, total=False):
@@ -244,7 +232,9 @@ class PassOptions(TypedDict, total=False):
     mask: Annotated[
         str | Mask | None,
         Option(
-            "--mask", parse=Parser(_mask, "MASK"), help="causal, bidirectional or prefix:N. Default: the model's own."
+            "--mask",
+            parse=Parser(lambda text, name: str(Mask.parse(text)), "MASK"),
+            help="causal, bidirectional or prefix:N. Default: the model's own.",
         ),
     ]
 
@@ -272,7 +262,7 @@ class DtypeOptions(TypedDict, total=False):
         Option(
             "--dtype",
             also=("--precision", "--torch-dtype"),
-            parse=Parser(_compute_dtype, "DTYPE"),
+            parse=Parser(lambda text, name: dtype(dtype_name(text), compute=True).name, "DTYPE"),
             help="Dtype of weights and activations. Default: as released.",
         ),
     ]

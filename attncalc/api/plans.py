@@ -42,25 +42,15 @@ AUTO = "auto"
 
 
 class PlanRequest(NamedTuple):
-    """What the options ask for.
+    """What the options ask for."""
 
-    Attributes:
-        requests: A request per model, GPU and dtype, without a split.
-        space: The splits to try.
-        demand: The users, and what GPUs cost.
-        growth: Factors by which the users may grow.
-        sort: What the rows are sorted by.
-        is_whole: Whether rows than which another is better are listed too.
-        disaggregates: Whether pools for prefills and for decode steps are searched too.
-    """
-
-    requests: tuple[FitRequest, ...]
-    space: Space
-    demand: Demand
-    growth: tuple[float, ...]
-    sort: str
-    is_whole: bool
-    disaggregates: bool
+    requests: tuple[FitRequest, ...]  # a request per model, GPU and dtype, without a split
+    space: Space  # the splits to try
+    demand: Demand  # the users, and what GPUs cost
+    growth: tuple[float, ...]  # factors by which the users may grow
+    sort: str  # what the rows are sorted by
+    is_whole: bool  # whether rows than which another is better are listed too
+    disaggregates: bool  # whether pools for prefills and for decode steps are searched too
 
     def plan(self, on_step: Callable[[str], None] = lambda _: None) -> Plan:
         """Return the plan; after Ctrl-C with what was found until then. Raises AttncalcError as `search` does."""

@@ -31,23 +31,14 @@ _PROJECTIONS = re.compile(r"^(?:w_)?(.+?)(?:_proj)?$")
 
 
 class TrainRequest(NamedTuple):
-    """A run, and how long it is to be.
+    """A run, and how long it is to be."""
 
-    Attributes:
-        run: the run.
-        auto: what was searched for: 'context' or 'batch'; '' for neither.
-        all_gpus: whether one row per GPU is asked for.
-        tokens: tokens to train on; None if not asked.
-        mfu: the share of the peak FLOP/s.
-        price: the price of a GPU-hour.
-    """
-
-    run: Training
-    auto: str = ""
-    all_gpus: bool = False
-    tokens: int | None = None
-    mfu: float | None = None
-    price: float | None = None
+    run: Training  # the run
+    auto: str = ""  # what was searched for: 'context' or 'batch'; '' for neither
+    all_gpus: bool = False  # whether one row per GPU is asked for
+    tokens: int | None = None  # tokens to train on; None if not asked
+    mfu: float | None = None  # the share of the peak FLOP/s
+    price: float | None = None  # the price of a GPU-hour
 
     def at(self, batch: int, context: int) -> TrainRequest:
         """Return the request with another micro-batch. Raises AttncalcError as `read_train_request` does."""

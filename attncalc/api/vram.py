@@ -48,21 +48,15 @@ _LEAST_BITS = 2
 
 
 class VramRequest(NamedTuple):
-    """What is asked.
+    """What is asked."""
 
-    Attributes:
-        requests: The request at each context, without a GPU and first as asked; with --gpu all one on each GPU.
-        quantized: (type of GGUF files, the request with it), the largest first; () if types are not searched for.
-        assumes_context: Whether the context was not given.
-        lists_quants: Whether the longest context with each of these types is asked for.
-        all_gpus: Whether --gpu all is given.
-    """
-
+    # The request at each context, without a GPU and first as asked; with --gpu all one on each GPU
     requests: tuple[FitRequest, ...]
+    # (type of GGUF files, the request with it), the largest first; () if types are not searched for
     quantized: tuple[tuple[str, FitRequest], ...] = ()
-    assumes_context: bool = False
-    lists_quants: bool = False
-    all_gpus: bool = False
+    assumes_context: bool = False  # whether the context was not given
+    lists_quants: bool = False  # whether the longest context with each of these types is asked for
+    all_gpus: bool = False  # whether --gpu all is given
 
     def need(self, i: int = 0) -> of_vram.Need:
         """Return what one of the requests needs on the smallest GPU. Raises AttncalcError as `smallest` does."""

@@ -138,10 +138,11 @@ class Grouped:
 
     def __post_init__(self) -> None:
         if self.n_heads % self.n_kv_heads:
-            allowed = [n for n in range(1, min(self.n_heads, 512) + 1) if self.n_heads % n == 0]
+            allowed = [str(n) for n in range(1, min(self.n_heads, 512) + 1) if self.n_heads % n == 0]
+            listed = ", ".join(allowed[:12]) + (", ..." if len(allowed) > 12 else "")
             raise AttncalcError(
                 f"n_kv_heads: {self.n_kv_heads} does not divide n_heads {self.n_heads}",
-                f"every KV head serves the same number of query heads: {_listed(allowed)}",
+                f"every KV head serves the same number of query heads: {listed}",
             )
 
     @property
@@ -318,7 +319,3 @@ class Grouped:
         sizes = ("kind", "n_heads", "n_kv_heads", "d_head", "d_v", "span", "bias")
         flags = ("fused", "qk_norm", "sinks", "gate", "shares_kv", "v_from_k")
         return {name: fields[name] for name in (*sizes, *flags)}
-
-
-def _listed(numbers: list[int]) -> str:
-    return ", ".join(str(n) for n in numbers[:12]) + (", ..." if len(numbers) > 12 else "")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -110,7 +110,8 @@ def _check_mapping(document: Document, path: KeyPath, value: dict[str, Any], sch
             yield from _check(document, (*path, key), item, properties[key])
         elif not isinstance(additional, dict):
             hint = did_you_mean(key, properties) or f"{schema.get('$comment', _EXAMPLE)}; "
-            yield document.error((*path, key), "there is no such key", f"{hint}known: {_first_keys(properties)}")
+            known = ", ".join(list(properties)[:8])
+            yield document.error((*path, key), "there is no such key", f"{hint}known: {known}, ...")
         else:
             if not re.search(schema.get("propertyNames", {}).get("pattern", ""), key):
                 yield document.error(
@@ -133,7 +134,3 @@ def _as_written(value: Any) -> str:
     if value is None:
         return "nothing"
     return str(value).lower() if isinstance(value, bool) else f"'{truncate(value)}'"
-
-
-def _first_keys(keys: Mapping[str, Any]) -> str:
-    return ", ".join(list(keys)[:8]) + ", ..."

@@ -385,7 +385,7 @@ def _columns(plan: Plan, rows: Sequence[Row]) -> _Columns:
         columns.append((Column("kW"), [f"{row.watts / 1000:,.2f}" if row.watts else "-" for row in rows]))
         energies = [row.kwh_per_million for row in rows]
         columns.append((Column("kWh\n/M"), [f"{float(kwh):,.3g}" if kwh else "-" for kwh in energies]))
-    limits = [_limit(candidate) for candidate in candidates]
+    limits = [one.limited_by + ("" if one.verdict == "fits" else f", {_MAY_NOT}") for one in candidates]
     if {*limits} != {"cache"}:
         columns.append((Column("limit", "left"), limits))
     return {
@@ -407,10 +407,6 @@ def _split(columns: Sequence[tuple[Column, list[str]]]) -> Iterator[Table]:
 
 def _number(users: int | None) -> str:
     return "any" if users is None else count(users)
-
-
-def _limit(candidate: Candidate) -> str:
-    return candidate.limited_by if candidate.verdict == "fits" else f"{candidate.limited_by}, {_MAY_NOT}"
 
 
 def _growth_table(plan: Plan) -> Table:

@@ -30,13 +30,7 @@ ANY = 10**15
 
 
 class Costs:
-    """The figures of `kv`, `params`, `flops` and `memory` of one model, for any batch and context.
-
-    Args:
-        model: One tensor-parallel device's share.
-        options: The options of the workload and --engine, without batch and context.
-        columns: The names of the figures.
-    """
+    """The figures of `kv`, `params`, `flops` and `memory` of one tensor-parallel device, for any batch and context."""
 
     def __init__(self, model: ModelSpec, options: Mapping[str, Any], columns: Sequence[str]) -> None:
         self._model = model

@@ -113,14 +113,7 @@ NOBODY = Need()
 
 
 class Fits:
-    """The figures of `fit` of one model, for any batch and context.
-
-    Args:
-        model: The whole model.
-        options: The options of `attncalc fit`, without batch and context.
-        columns: The names of the figures.
-        need: The users and the prices.
-    """
+    """The figures of `fit` of one model, for any batch and context."""
 
     def __init__(
         self, model: ModelSpec, options: Mapping[str, Any], columns: Sequence[str], need: Need = NOBODY

@@ -14,14 +14,7 @@ from .fits import Need
 
 
 class Trains:
-    """The figures of `train` of one model, for any batch and context.
-
-    Args:
-        model: The whole model.
-        options: The options of `attncalc train`, without batch and context.
-        columns: The names of the figures.
-        need: The prices.
-    """
+    """The figures of `train` of one model, for any batch and context."""
 
     def __init__(self, model: ModelSpec, options: Mapping[str, Any], columns: Sequence[str], need: Need) -> None:
         self._model, self._options, self._columns, self._prices = model, options, columns, need.prices

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Hashable
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -147,27 +148,19 @@ def _block_mask(mask: KernelMask, q: Tensor, k: Tensor) -> Any:
     numbers = torch.arange(rows, dtype=torch.int32, device=q.device)
     # block i of the queries sees the blocks before it whole, and block i in part
     full = torch.arange(columns, dtype=torch.int32, device=q.device).expand(1, 1, rows, columns).contiguous()
-    partial = torch.zeros_like(full)
-    partial[..., 0] = numbers
+    in_part = torch.zeros_like(full)
+    in_part[..., 0] = numbers
     make = flex.BlockMask.from_kv_blocks
     newer = {"seq_lengths": (queries, keys), "compute_q_blocks": False}  # blocks of queries are for gradients only
     return make(
         torch.ones_like(numbers).view(1, 1, rows),
-        partial,
+        in_part,
         numbers.view(1, 1, rows),
         full,
         BLOCK_SIZE=BLOCK,
         mask_mod=is_past,
         **{name: value for name, value in newer.items() if name in inspect.signature(make).parameters},
     )
-
-
-def _flash_attn2(q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float) -> Tensor:
-    return _flash_attn("flash_attn2", q, k, v, mask, scale)
-
-
-def _flash_attn3(q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float) -> Tensor:
-    return _flash_attn("flash_attn3", q, k, v, mask, scale)
 
 
 def _flash_attn(kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, scale: float) -> Tensor:
@@ -191,7 +184,10 @@ def _flash_attn(kernel: str, q: Tensor, k: Tensor, v: Tensor, mask: KernelMask, 
 
 EXTRA_KERNELS = {
     "flex": ExtraKernel("torch.nn.attention.flex_attention", _flex, "flash"),
-    "flash_attn2": ExtraKernel("flash_attn.flash_attn_interface", _flash_attn2, "flash", splits_keys=True),
-    "flash_attn3": ExtraKernel("flash_attn_interface", _flash_attn3, "flash"),  # num_splits is 1 by default
+    "flash_attn2": ExtraKernel(
+        "flash_attn.flash_attn_interface", partial(_flash_attn, "flash_attn2"), "flash", splits_keys=True
+    ),
+    # num_splits is 1 by default
+    "flash_attn3": ExtraKernel("flash_attn_interface", partial(_flash_attn, "flash_attn3"), "flash"),
 }
 """The kernels besides torch's four, by the name that `--kernel` takes."""

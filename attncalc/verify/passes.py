@@ -61,7 +61,7 @@ def _step(layer: RealLayer, position: int, kernel: str, mask: KernelMask, cache:
     try:
         return layer.step(position, attend_with(kernel, _copied(mask), with_sinks=False), cache)
     finally:
-        cache.rewind(seen)
+        cache.tokens_seen = seen  # later tokens overwrite their rows
 
 
 def _copied(mask: KernelMask) -> KernelMask:

@@ -33,10 +33,6 @@ class Ceiling(NamedTuple):
         """Return the higher of both throughputs: a busy device reaches less than it can."""
         return Ceiling(max(self.flop_per_s, other.flop_per_s), max(self.bytes_per_s, other.bytes_per_s))
 
-    def lower_bound(self, flop: int, moved_bytes: int) -> float:
-        """Return the seconds that this work takes at least."""
-        return max(flop / self.flop_per_s, moved_bytes / self.bytes_per_s)
-
 
 def measure_ceiling(device: Device, dtype: torch.dtype) -> Ceiling:
     """Measure a matmul, a copy and a sum in this dtype. The fastest of several runs counts.
@@ -70,7 +66,7 @@ def with_bound(times: list[Timing], ceiling: Ceiling) -> list[Timing]:
     """Return the same times with lower bounds from this ceiling."""
     return [
         t._replace(
-            least_ms=ceiling.lower_bound(t.flop, t.bytes) * 1e3,
+            least_ms=max(t.flop / ceiling.flop_per_s, t.bytes / ceiling.bytes_per_s) * 1e3,
             device_flop_per_s=ceiling.flop_per_s,
             device_bytes_per_s=ceiling.bytes_per_s,
         )

@@ -65,7 +65,7 @@ def kernel_equals_reference(kernel: str, kind: Attention, env: Environment) -> I
         errors, heads = [], []
         for widths in [kind.widths()] if once else _head_variants(kind):
             for mask in masks[once:]:
-                sinks = _sinks(kind, env)
+                sinks = env.normal(kind.n_heads) if isinstance(kind, Grouped) and kind.sinks else None
                 key = ("equals reference", kernel, widths, mask.causal, dtype, sinks is not None)
                 error = env.device.once(key, partial(_error, kernel, widths, mask, dtype, env, sinks))
                 if error is not None:
@@ -96,10 +96,6 @@ def _head_variants(kind: Attention) -> Iterator[Widths]:
     grouped = kv_heads if kv_heads in divisors else max(divisors, default=heads)
     for n in dict.fromkeys((heads, grouped, 1)):
         yield prefill._replace(n_kv_heads=n)
-
-
-def _sinks(kind: Attention, env: Environment) -> Tensor | None:
-    return env.normal(kind.n_heads) if isinstance(kind, Grouped) and kind.sinks else None
 
 
 def _error(

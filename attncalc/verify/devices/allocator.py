@@ -27,11 +27,9 @@ class AllocatorDevice(Device):
     api: ModuleType  # torch.cuda, or the module that mirrors it
 
     def free(self) -> int:
-        """Return its free memory in bytes."""
         return int(self.api.mem_get_info(self.torch)[0])
 
     def synchronize(self) -> None:
-        """Wait until all queued work is done."""
         self.api.synchronize(self.torch)
 
     def peak(self, run: Callable[[], Tensor]) -> PeakMemory:

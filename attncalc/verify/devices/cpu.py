@@ -30,7 +30,6 @@ class Cpu(Device):
         return Machine(threads=torch.get_num_threads())
 
     def free(self) -> int:
-        """Return the free memory of the host in bytes."""
         return free_on_host()
 
     def peak(self, run: Callable[[], Tensor]) -> PeakMemory:

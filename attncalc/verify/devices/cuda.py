@@ -81,12 +81,10 @@ class Cuda(AllocatorDevice):
         return max(1, min(2 * l2 or EVICTOR, self.free() // 16))
 
     def empty_cache(self) -> None:
-        """Return unused memory to the device."""
         super().empty_cache()
         torch.cuda.empty_cache()
 
     def facts(self) -> dict[str, object]:
-        """Return the device as plain data, for JSON."""
         properties = torch.cuda.get_device_properties(self.torch)
         return {
             **super().facts(),

@@ -21,14 +21,11 @@ class Mps(Device):
         return False
 
     def free(self) -> int:
-        """Return its free memory in bytes."""
         return int(torch.mps.recommended_max_memory()) - int(torch.mps.driver_allocated_memory())
 
     def synchronize(self) -> None:
-        """Wait until all queued work is done."""
         torch.mps.synchronize()
 
     def empty_cache(self) -> None:
-        """Return unused memory to the system."""
         super().empty_cache()
         torch.mps.empty_cache()

@@ -52,7 +52,6 @@ class SimulatedCuda(Device):
 
     @property
     def type(self) -> str:
-        """'simulated'."""
         return "simulated"
 
     @property
@@ -67,7 +66,6 @@ class SimulatedCuda(Device):
         return Machine(multiprocessors=multiprocessors, efficient_shares_kv_heads=efficient_shares_kv_heads())
 
     def free(self) -> int:
-        """Return the GPU's memory in bytes."""
         return self.gpu.memory if self.gpu else UNLIMITED
 
     def peak(self, run: Callable[[], Tensor]) -> PeakMemory:

@@ -47,12 +47,10 @@ class Xpu(AllocatorDevice):
         return int(torch.xpu.get_device_properties(self.torch).total_memory)
 
     def empty_cache(self) -> None:
-        """Return unused memory to the device."""
         super().empty_cache()
         torch.xpu.empty_cache()
 
     def facts(self) -> dict[str, object]:
-        """Return the device as plain data, for JSON."""
         return {**super().facts(), "memory": self._memory}
 
 

@@ -58,10 +58,6 @@ class Cache:
         length = self.length_after(seen)
         return seen - 1 - (seen - 1 - torch.arange(length, device=device)) % length
 
-    def rewind(self, tokens_seen: int) -> None:
-        """Forget all tokens but the first `tokens_seen`: the next ones overwrite their rows."""
-        self.tokens_seen = tokens_seen
-
     def extend(self, *new: Tensor) -> tuple[Tensor, ...]:
         """Store S more tokens, each tensor (B, S, heads, width), and return the keys and values they may attend to.
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ... import __version__
-from ...check import COLUMNS, Check, VerifyResult
+from ...check import COLUMNS, VerifyResult
 from ...errors import AttncalcError
 from ...model import ModelSpec
 from ...records import NamedTuple
@@ -268,13 +268,11 @@ def run_facts(step: Step, request: VerifyRequest, result: VerifyResult, seconds:
         "dtype": request.dtype,
         "seconds": round(seconds, 1),
         **{name: [[_rounded(row[key]) for key in COLUMNS[name]] for row in rows] for name, rows in facts.items()},
-        "disagree": [_whole(check) for check in result.checks if not check.ok],
+        "disagree": [
+            {key: _rounded(value) for key, value in check.facts().items()} for check in result.checks if not check.ok
+        ],
         "notes": [*result.limits, *result.skipped],
     }
-
-
-def _whole(check: Check) -> dict[str, Any]:
-    return {key: _rounded(value) for key, value in check.facts().items()}
 
 
 def _rounded(value: Any) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -62,14 +63,6 @@ def _delta_rule(
     of_kda = (g,) if matrices > 1 else ()
     saved = (*normalized, v, torch.empty_like(g), beta, *chunks, *of_kda)
     return _run(torch.empty_like(v), saved, *inputs), None
-
-
-def _gated_delta_rule(*given: Tensor, **options: Any) -> tuple[Tensor, None]:
-    return _delta_rule(1, *given, **options)
-
-
-def _kda(*given: Tensor, **options: Any) -> tuple[Tensor, None]:
-    return _delta_rule(2, *given, **options)
 
 
 def _scan_states(x: Tensor, A: Tensor) -> Tensor:
@@ -152,8 +145,8 @@ def _mamba2(
 
 STAND_INS = {
     "causal_conv1d_fn": _causal_conv1d,
-    "torch_chunk_gated_delta_rule": _gated_delta_rule,
-    "chunk_kimi_delta_attention": _kda,
+    "torch_chunk_gated_delta_rule": partial(_delta_rule, 1),
+    "chunk_kimi_delta_attention": partial(_delta_rule, 2),
     "mamba_selective_scan": _selective_scan,
     "mamba_inner_fn": _mamba_inner,
     "mamba2_split_conv1d_scan_combined": _mamba2,
