@@ -43,6 +43,7 @@ class Layers:
         norms: norms of a layer.
         shares_weights: the weights are those of layers that are counted elsewhere (ALBERT, Zamba).
         extra: further tensors of a layer; a matrix with `applied_to` multiplies every token.
+        lookups: tables of which a token reads a few rows, which are the columns here. Tensor parallelism divides them.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Layers:
     norms: int = documented("norms of a layer", default=2)
     shares_weights: bool = False
     extra: tuple[Matrix, ...] = ()
+    lookups: tuple[Matrix, ...] = ()
 
     @property
     def attentions(self) -> tuple[Attention, ...]:
@@ -69,6 +71,7 @@ class Layers:
         Norms and biases are not among them. The encoder's output is `d_source` wide.
         """
         yield from (("attention", 1, m) for m in self.attention.matrices(d_model, d_model) if m.applied_to)
+        yield from (("lookup", 1, m) for m in self.lookups)
         if self.cross:
             yield from (("cross", 1, m) for m in self.cross.matrices(d_model, d_source) if m.applied_to)
         if self.mlp is None:
@@ -98,6 +101,7 @@ class Layers:
             attention=self.attention.shard(tp),
             cross=self.cross.shard(tp) if self.cross else None,
             mlp=self.mlp.shard(tp) if self.mlp else None,
+            lookups=tuple(m._replace(cols=ceil_div(m.cols, tp)) for m in self.lookups),
         )
 
 
@@ -463,6 +467,14 @@ class ModelSpec:
     def with_full_attention(self) -> ModelSpec:
         """Return the model without windows and chunks."""
         return self._map_layers(Layers.with_full_attention)
+
+    def without_lookups(self) -> ModelSpec:
+        """Return the model without lookup tables. Raises AttncalcError if it has some, and its files were read."""
+        if not any(layers.lookups for _, layers in self.groups()):
+            return self
+        if self.stored is not None:
+            raise AttncalcError("the sizes of lookup tables are not known from files", "name the model's config.json")
+        return self._map_layers(lambda group: dataclasses.replace(group, lookups=()))
 
     def facts(self) -> dict[str, Any]:
         """Return the model as plain data, for JSON."""

@@ -16,9 +16,9 @@ from typing import Literal
 from .quantity import ceil_div, symbol_like
 from .records import NamedTuple
 
-Role = Literal["attention", "cross", "mlp", "experts", "shared_experts", "router", "embedding", "head"]
+Role = Literal["attention", "cross", "mlp", "experts", "shared_experts", "router", "lookup", "embedding", "head"]
 """The part of a model that a matrix belongs to. Norms, biases and convolutions are not quantized."""
-OUTSIDE: tuple[Role, ...] = ("router", "embedding", "head")
+OUTSIDE: tuple[Role, ...] = ("router", "lookup", "embedding", "head")
 """The roles that 'Linear' does not stand for: a scheme covers them only if one of its targets names them."""
 
 LINEAR = "Linear"
@@ -39,6 +39,7 @@ _PARENTS: dict[Role, tuple[str, ...]] = {
         *("mlp.gate", "block_sparse_moe.gate", "mlp.router", "feed_forward.router", "ffn.gate", "router"),
         *("feed_forward.gate", "moe.gate"),
     ),
+    "lookup": ("engram.embed",),
 }
 """The names that modules of each part have in a layer, in transformers' classes; expert 0 stands for all experts."""
 _PARENTS_OF: dict[str, dict[Role, tuple[str, ...]]] = {
@@ -64,6 +65,10 @@ _LEAVES: dict[str, tuple[str, ...]] = {
     "W_q_b": ("q_b_proj", "wq_b"),
     "W_kv_a": ("kv_a_proj_with_mqa", "wkv_a"),
     "W_kv_b": ("kv_b_proj", "wkv_b"),
+    "pool_W_kv": ("compressor.wkv",),
+    "pool_W_gate": ("compressor.wgate",),
+    "index_W_kv": ("indexer.compressor.wkv",),
+    "index_W_gate": ("indexer.compressor.wgate",),
     "index_W_q": ("indexer.wq_b",),
     "index_W_k": ("indexer.wk",),
     "index_W_weights": ("indexer.weights_proj",),

@@ -355,7 +355,8 @@ def test_every_kind_is_frozen_and_can_be_a_key(case: Case) -> None:
 
 
 def test_every_kind_has_a_case() -> None:
-    elsewhere = {"position_scores", "global_window", "block_sparse", "compressed"}  # test_encoder_scores, test_indexer
+    # test_encoder_scores, test_indexer, test_vendor_families
+    elsewhere = {"position_scores", "global_window", "block_sparse", "compressed", "shared_pools"}
     assert {case.kind for case in CASES.values()} | elsewhere == set(KINDS)
 
 
@@ -461,6 +462,11 @@ WORDS: list[Any] = [
     (
         *("compressed", {**COMPRESSED, **PICKED, "compress_rate": 4}, WINDOW, "CSA", "CSA-4"),
         "attention with one head whose keys are also the values, 4 query heads x 6, pools of 4, 3 picked by an indexer",
+    ),
+    (
+        *("shared_pools", {**COMPRESSED, **PICKED, "compress_rate": 2, "owns_pools": True}, WINDOW, "CSA2", "CSA2-2"),
+        "attention with one head whose keys are also the values, 4 query heads x 6, shared pools of 2, 3 picked by an "
+        "indexer",
     ),
     (
         *("global_window", {**GROUPED, "global_tokens": 1}, WINDOW, "GQA", "GQA-2"),

@@ -157,6 +157,26 @@ def test_tensor_parallelism_replicates_the_cache() -> None:
     assert find_engine("vllm").layout(specs, args).needed(1, 4_096) == in_vllm("0.33.0").needed(1, 4_096)
 
 
+def test_deepseek_v4_1_takes_the_blocks_of_published_logs() -> None:
+    """A public log of vLLM's main branch of 18 September 2026 on eight RTX PRO 6000: 133,619 blocks of 230,400 B are
+    28.67 GiB and 1,130,792 tokens, 138.04 requests of 8,192.
+
+    3 x (64 x 584 -> 37,440, 64 x 132 -> 8,640) + 128 x 584 -> 74,880 + 128 x 132 -> 17,280 = 230,400 B
+    windows of 64 x 584 -> 37,440 B: 6 in a block, 40 layers in 7 groups of 8,192 / 64 + 1 blocks each
+    7 x 129 + 64 of pools + 1 ring of tokens to pool = 968 blocks
+    """
+    on = {"max_model_len": 8192, "device": "NVIDIA RTX PRO 6000 Blackwell 96GB"}
+    layout = in_vllm("0.33.0", "deepseek-v4.1-flash", **on)
+    pool = layout.pool(133_619 * 230_400, 8_192)
+    assert (layout.bytes_per_block, layout.blocks_per_request(8_192)) == (230_400, 968)
+    assert (pool.blocks, pool.tokens) == (133_619, 1_130_792)
+    # the same log with --block-size 256: "block stride 460224"
+    assert in_vllm("0.33.0", "deepseek-v4.1-flash", block_size=256).bytes_per_block == 460_224
+    # a B200 has pools in fp4: 3 x (64 x 288 -> 18,432, 64 x 132 -> 8,704) + 128 x 288 + 128 x 132
+    blackwell = in_vllm("0.33.0", "deepseek-v4.1-flash", device="NVIDIA B200 180GB")
+    assert blackwell.bytes_per_block == 3 * (18_432 + 8_704) + 36_864 + 16_896
+
+
 @pytest.mark.parametrize("version", ["0.22.0", "0.26.0", "0.33.0"])
 def test_pipeline_stages_have_the_layers_of_their_groups(version: str) -> None:
     layout = in_vllm(version, pp=2)
@@ -172,6 +192,7 @@ def test_pipeline_stages_have_the_layers_of_their_groups(version: str) -> None:
     [
         ({"version": "0.19.1"}, "has no compressed attention"),
         ({"version": "0.33.0", "kv_dtype": dtype("bf16")}, "in fp8 .fp8_ds_mla., not in bf16"),
+        ({"version": "0.32.0", "name": "deepseek-v4.1-flash"}, "does not have DeepSeek-V4.1"),
         ({"version": "0.33.0", "block_size": 64}, "blocks of compressed attention have 256 tokens"),
         ({"version": "0.33.0", "disable_hybrid_kv_cache_manager": True}, "is not supported for compressed attention"),
         ({"version": "0.33.0", "dcp": 2, "tp": 2}, "does not split the cache of a sliding window"),

@@ -195,7 +195,7 @@ def test_fit_suggests_fewer_running_requests(ask: Ask) -> None:
     """On 8 L20, windows of 256 requests take more than the 16 GiB that are left; those of 64 take a quarter."""
     gpus = ("--gpu", "l20", "--tp", "8")
     assert (
-        "--max-running-requests 64          64\n"
+        "--max-running-requests 64         64\n"
         in ask("fit", FLASH, "--engine", "sglang", "--context", "32K", *gpus).out
     )
     changes = find_engine("sglang").fewer_requests

@@ -16,6 +16,7 @@ from configs import spec_of
 from tables import each
 
 from attncalc import Workload, kv_cache, load, params
+from attncalc.attention.shared_pools import SharedPools
 from attncalc.config.build import build_model
 from attncalc.config.gpus import gpu
 from attncalc.config.huggingface import convert_config
@@ -651,16 +652,42 @@ def test_linear_attention_without_a_kind_of_its_own_is_refused_with_the_reason()
             spec_of({"model_type": name})
 
 
-def test_deepseek_v4_1_is_not_read_as_deepseek_v4() -> None:
-    """Some of its layers hold no keys: a config read as V4's would count them in every layer."""
-    config = {**CONFIGS["deepseek-v4-flash-fp8"], "model_type": "deepseek_v41"}
-    with pytest.raises(AttncalcError, match="keys of a few source layers"):
-        spec_of(config)
-    for name in ("deepseek-v4.1", "DeepSeek-V4.1-Flash"):
-        with pytest.raises(AttncalcError, match="keys of a few source layers"):
-            load(name)
-    with pytest.raises(AttncalcError, match="no preset named"):
-        load("deepseek-v4.12")
+def test_deepseek_v4_1_weighs_as_its_index_says() -> None:
+    """model.safetensors.index.json: 510,286,023,000 B. Its headers, added up by part, are in a public manifest."""
+    drafter = 591_424_512 + 7_219_445_760 + 3_935_232 + 106_272_000 + 3 * 3_932_376
+    # in fp32 in the file, here in bf16: mixers of streams, biases of routers, sinks
+    in_fp32 = 40 * (3_932_376 + 2 * 384 * 4 + 64 * 4)
+    # the projections of n-grams are in fp8 in the file, with a scale per 32 x 32: 6,144 x 25,600 in 2 layers
+    ngrams = 2 * (6144 * 25_600 - 6144 * 25_600 // 1024)
+    model = spec_of(CONFIGS["deepseek-v4.1-flash"])
+    # the file has the vectors of an image's start, rows and end in bf16, as here
+    assert int(weights(model, weights_dtype="mxfp4").total) == 510_286_023_000 - drafter - in_fp32 // 2 + ngrams
+    preset = load("deepseek-v4.1-flash")
+    assert params(preset).total == params(model).total
+    # 763B with the drafter's 13.7B in 3 layers and the tower's 0.5B
+    assert params(model).total == pytest.approx(763e9 - 13.9e9 - 0.5e9, rel=0.001)
+    assert params(model).active < 17e9  # without the tables of n-grams, of which a token reads 48 rows
+
+
+def test_layers_of_deepseek_v4_1_share_the_pools_of_four() -> None:
+    """Three layers have pools of 2 tokens and one of single tokens: keys of 512, and an indexer's of 128."""
+    tokens = 4097
+    windows = 40 * 128 * 512
+    pools = (3 * (tokens // 2) + tokens) * (512 + 128)
+    unpooled = 3 * (tokens % 2) * 2 * 512  # a key and a gate, in fp32
+    assert cache("deepseek-v4.1-flash", tokens) == 2 * (windows + pools) + 4 * unpooled
+    per_token = kv_cache(spec_of(CONFIGS["deepseek-v4.1-flash"]), Workload.decode(1, tokens, kv_dtype="bf16")).per_token
+    assert per_token == (3 * 640 // 2 + 640) * 2 == 3200
+
+
+def test_an_owner_of_pools_has_an_indexer() -> None:
+    text = CONFIGS["deepseek-v4.1-flash"]["text_config"]
+    with pytest.raises(AttncalcError, match="index_source_layer_ids"):
+        spec_of({**text, "index_source_layer_ids": [2, 8, 14]})
+    with pytest.raises(AttncalcError, match="owns_pools: needs compress_rate and an indexer"):
+        SharedPools(8, 512, 64, 8, 64, compress_rate=2, index_topk=512, owns_pools=True)
+    with pytest.raises(AttncalcError, match="index_topk: needs compress_rate"):
+        SharedPools(8, 512, 64, 8, 64, index_topk=512)
 
 
 def test_multi_token_prediction_with_its_own_file_is_one_sparse_layer() -> None:

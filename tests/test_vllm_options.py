@@ -197,3 +197,18 @@ def test_python_takes_a_dictionary_of_limits() -> None:
     assert "--limit-mm-per-prompt" in str(answer("qwen3-vl-8b", gpu="h100", limit_mm_per_prompt={"image": 0}).report)
     with pytest.raises(AttncalcError, match="is not a JSON object"):
         answer("qwen3-vl-8b", gpu="h100", limit_mm_per_prompt="image=1")
+
+
+def test_engram_config_leaves_the_tables_of_n_grams_in_host_memory() -> None:
+    """384,006,168 and 384,016,682 rows of 256 in fp8 with 8 scales: a quarter on each of 4 GPUs."""
+    from attncalc import fit as answer
+
+    def on_gpu(**options: Any) -> int:
+        return int(str(answer("deepseek-v4.1-flash", gpu="b200", tp=4, **options).to_dict()["weights"]))
+
+    tables = (384_006_168 // 4 + -(-384_016_682 // 4)) * (256 + 8)
+    assert on_gpu() == on_gpu(engram_config="{}")
+    assert on_gpu() - on_gpu(engram_config={"cpu_offload": True}) == pytest.approx(tables, rel=1e-3)
+    for wrong in ('{"offload": true}', '{"cpu_offload": 1}', "true"):
+        with pytest.raises(AttncalcError, match="--engram-config: "):
+            on_gpu(engram_config=wrong)

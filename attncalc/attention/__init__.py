@@ -30,6 +30,7 @@ _CLASSES = {
     "pictures": "image_cross.ImageCross",
     "block_sparse": "block_sparse.BlockSparse",
     "compressed": "compressed.Compressed",
+    "shared_pools": "shared_pools.SharedPools",
     "mamba": "mamba.Mamba",
     "mamba2": "mamba.Mamba2",
     "delta": "linear.GatedDeltaNet",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import AttncalcError
@@ -26,11 +26,13 @@ from .picked import Picked, Pools
 from .saved import Forward, SavedTensor
 from .span import FULL, Span, pairs
 
-_KEY_AND_GATE = Constant(2, "tensors of a token: its key and its gate")
+KEY_AND_GATE = Constant(2, "tensors of a token: its key and its gate")
 
 
 class Unpooled(Pools):
     """The tokens after the last whole pool, which are cached until their pool is complete."""
+
+    tokens_per_row = 0
 
     def cached_tokens(self, n: int) -> int:
         return n % self.size
@@ -38,6 +40,8 @@ class Unpooled(Pools):
 
 class LastPool(Pools):
     """The tokens of the last whole pool, which are cached because the next pool overlaps it."""
+
+    tokens_per_row = 0
 
     def cached_tokens(self, n: int) -> int:
         return minimum(n // self.size, 1) * self.size
@@ -101,15 +105,18 @@ class Compressed:
         return cls(**keys, span=span)
 
     def __post_init__(self) -> None:
+        self._check_indexer()
+        if self.n_heads % self.o_groups:
+            raise AttncalcError(
+                f"o_groups: {self.o_groups} does not divide n_heads {self.n_heads}", "give a divisor of n_heads, as 1"
+            )
+
+    def _check_indexer(self) -> None:
         index = (self.index_topk, self.index_n_heads, self.index_head_dim)
         if any(index) and not (all(index) and self.compress_rate):
             raise AttncalcError(
                 "index_topk: needs index_n_heads, index_head_dim and compress_rate",
                 "give all four",
-            )
-        if self.n_heads % self.o_groups:
-            raise AttncalcError(
-                f"o_groups: {self.o_groups} does not divide n_heads {self.n_heads}", "give a divisor of n_heads, as 1"
             )
 
     @property
@@ -132,6 +139,12 @@ class Compressed:
         """Return the parts of a pool: 2 if it overlaps the pool before."""
         return 2 if self.index_topk else 1
 
+    def _pool_matrices(self, size: int, d_model: int) -> Iterator[Matrix]:
+        """Yield the matrices that compute the keys of pools: those of the layer, and of its indexer."""
+        yield from self._pooling("pool", size, d_model, self.d_head)
+        if self.index_head_dim:
+            yield from self._pooling("index", size, d_model, self.index_head_dim)
+
     def _pooling(self, name: str, size: int, d_model: int, width: int) -> tuple[Matrix, ...]:
         """Return the matrices that compute pools of `size` keys of `width`."""
         pooled_width = self._parts * width
@@ -151,12 +164,11 @@ class Compressed:
             Matrix("kv_norm", self.d_head),
         ]
         if self.compress_rate:
-            matrices += self._pooling("pool", self.compress_rate, d_model, self.d_head)
-            if self.index_n_heads and self.index_head_dim:
-                matrices += self._pooling("index", self.compress_rate, d_model, self.index_head_dim)
-                width = self.index_n_heads * self.index_head_dim
-                matrices.append(Matrix("index_W_q", self.q_lora_rank, width, 0, "queries"))
-                matrices.append(Matrix("index_W_weights", d_model, self.index_n_heads, 0, "queries"))
+            matrices += self._pool_matrices(self.compress_rate, d_model)
+        if self.index_n_heads and self.index_head_dim:
+            width = self.index_n_heads * self.index_head_dim
+            matrices.append(Matrix("index_W_q", self.q_lora_rank, width, 0, "queries"))
+            matrices.append(Matrix("index_W_weights", d_model, self.index_n_heads, 0, "queries"))
         # each group of heads is multiplied only by its own columns
         group = exact_div(self.n_heads * self.d_head, self.o_groups)
         matrices.append(Matrix("W_o_a", group, self.o_groups * self.o_lora_rank, 0, "queries"))
@@ -191,7 +203,7 @@ class Compressed:
         """Return the pooled keys, and the keys and gates of tokens that are still to be pooled, or pooled again."""
         pooled = CacheSpec(name, 1, width, span=Pools(size), role=role)
         unpooled = CacheSpec(
-            f"{name}: unpooled tokens", _KEY_AND_GATE * self._parts, width, span=Unpooled(size), role="unpooled"
+            f"{name}: unpooled tokens", KEY_AND_GATE * self._parts, width, span=Unpooled(size), role="unpooled"
         )
         overlap = CacheSpec(f"{name}: last pool's tokens", 2, width, span=LastPool(size), role="last_pool")
         return (pooled, unpooled, overlap) if self.index_topk else (pooled, unpooled)

@@ -93,6 +93,10 @@ class Pools(Picked):
     label = "pools"
     description = "pools of tokens"
 
+    @property
+    def tokens_per_row(self) -> int:  # type: ignore[override]
+        return self.size
+
     def visible_keys(self, n: int) -> int:
         return n // self.size if self.topk is None else minimum(n // self.size, self.topk)
 

@@ -25,6 +25,10 @@ class Span(Protocol):
         """Return the upper bound of the keys that a query sees; None without a bound."""
 
     @property
+    def tokens_per_row(self) -> int:
+        """Return how many further tokens add a row to a cache that is not full; 0 if its rows stay about as many."""
+
+    @property
     def label(self) -> str:
         """Return its short name: 'full', 'window 1,024', 'chunk 8,192'."""
 
@@ -52,6 +56,7 @@ class Full:
     """Every position. All instances are equal."""
 
     reach = None
+    tokens_per_row = 1
     label = "full"
     description = "the whole context"
 
@@ -79,6 +84,8 @@ class Full:
 
 class Narrow:
     """Shared by the spans that leave out keys: the pairs after a query mirror those before it."""
+
+    tokens_per_row = 1
 
     def causal_pairs(self, n: int) -> int:
         raise NotImplementedError

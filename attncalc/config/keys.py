@@ -121,6 +121,10 @@ _COMMON_LAYER_KEYS: dict[str, Schema] = {
         "description": "further parameters of a layer that take no part in a matmul: {name: shape}",
         **SHAPES,
     },
+    "lookup_tables": {
+        "description": "tables of a layer of which each token reads a few rows: {name: [rows, columns]}",
+        **SHAPES,
+    },
     "shares_weights": _key(
         _BOOLEAN, "whether the layers reuse the weights of another layer kind, where they are counted (ALBERT)"
     ),

@@ -23,6 +23,7 @@ class LayerParams(NamedTuple):
     mlp: Quantity  # parameters of the MLPs
     mlp_active: Quantity  # parameters of the MLPs that one token uses
     norm: Quantity  # parameters of the norms
+    lookups: Quantity  # parameters of the tables of which a token reads a few rows
     other: Quantity  # further vectors
 
     @property
@@ -32,6 +33,7 @@ class LayerParams(NamedTuple):
                 "attention": (self.attention_total, "parameters of attention"),
                 "mlp": (self.mlp, "parameters of the MLPs"),
                 "norm": (self.norm, "parameters of the norms"),
+                "lookups": (self.lookups, "parameters of the lookup tables"),
                 "other": (self.other, "parameters of other vectors"),
             }
         )
@@ -45,11 +47,11 @@ class Params(NamedTuple):
         attention: parameters of attention.
         attention_weights: attention without biases, norms and sinks.
         mlp: parameters of the MLPs.
-        embedding: the token table, token types and position tables.
+        embedding: the token table, token types, position tables and lookup tables.
         head: what the head adds.
         norm: parameters of the norms.
         other: further vectors, and tensors outside the layers.
-        active: parameters that one token uses; fewer than `total` only for a mixture of experts.
+        active: parameters that one token uses; fewer than `total` for a mixture of experts or lookup tables.
         groups: the parameters of each layer group.
     """
 
@@ -83,10 +85,21 @@ def _params(model: ModelSpec) -> Params:
         "norm": _norm_params(symbols, groups),
         "other": _other_params(symbols, groups),
     }
-    active = sum_over_groups("params_mlp", "MLP parameters a token uses", [Part(g.group, g.mlp_active) for g in groups])
+    used = {"embedding": parts["embedding"]}
+    if tables := [Part(g.group, g.lookups) for g in groups if g.lookups]:
+        lookups = sum_over_groups("params_lookups", "parameters of the lookup tables", tables)
+        parts["embedding"] = sum_named(
+            {
+                "embedding": (used["embedding"], "parameters of the token table"),
+                "lookups": (lookups, "parameters of the lookup tables"),
+            }
+        )
+    used["mlp"] = sum_over_groups(
+        "params_mlp", "MLP parameters a token uses", [Part(g.group, g.mlp_active) for g in groups]
+    )
     return Params(
         total=_sum(parts),
-        active=_sum({**parts, "mlp": active}),
+        active=_sum({**parts, **used}),
         attention_weights=sum_over_groups(
             "attention_weights", "weights of attention", [Part(g.group, g.attention_weights) for g in groups]
         ),
@@ -121,6 +134,7 @@ def _layer_params(model: ModelSpec, stack: Stack, layers: Layers) -> LayerParams
         mlp=quantity(count * (router + stored * expert + always_used)),
         mlp_active=quantity(count * (router + used * expert + always_used)),
         norm=quantity(count * (layers.norms * stack.norm_vectors * stack.d_model)),
+        lookups=quantity(count * total(m.params for m in layers.lookups)),
         other=quantity(count * total(m.params for m in layers.extra if not m.applied_to)),
     )
 

@@ -16,7 +16,9 @@ from ..quantity import ceil_div
 KEY_BYTES = 448 + 8 + 2 * 64
 """Bytes of a key of 512 elements: 448 in fp8 with 8 B of scales, and 64 rotary ones in 16 bits."""
 SMALL_POOL, LARGE_POOL = 4, 128
-"""Tokens of the two kinds of pools."""
+"""Tokens of DeepSeek-V4's two kinds of pools."""
+SHARED_POOLS = (1, 2)
+"""Tokens of DeepSeek-V4.1's pools, which several layers read."""
 _KEY_WIDTH = 512
 _ALIGNMENT = 576
 """Bytes that a page is a multiple of."""
@@ -32,13 +34,20 @@ def index_key_bytes(width: int) -> int:
     return width + 4 * ceil_div(width, 128)
 
 
-def padded_page(page: int) -> int:
+def padded_page(page: int, alignment: int = _ALIGNMENT) -> int:
     """Return the bytes of a page of keys with its padding: 64 keys of 584 B are 37,376 B, padded to 37,440."""
-    return _ALIGNMENT * ceil_div(page, _ALIGNMENT)
+    return alignment * ceil_div(page, alignment)
 
 
-def check_stored(cached: Iterable[CacheSpec], kv_dtype: str, engine: str) -> None:
-    """Raise AttncalcError if these caches of compressed attention cannot be in this format."""
+def has_shared_pools(cached: Iterable[CacheSpec]) -> bool:
+    """Return whether one of these caches has the pools of DeepSeek-V4.1."""
+    return any(c.role == "pools" and int(getattr(c.span, "size", 0)) in SHARED_POOLS for c in cached)
+
+
+def check_stored(
+    cached: Iterable[CacheSpec], kv_dtype: str, engine: str, sizes: tuple[int, ...] = (SMALL_POOL, LARGE_POOL)
+) -> None:
+    """Raise AttncalcError if these caches of compressed attention, with pools of these sizes, cannot be so stored."""
     from ..attention.picked import Pools  # most models have none
 
     other_engine = "use --engine ideal for a lower bound"
@@ -52,8 +61,9 @@ def check_stored(cached: Iterable[CacheSpec], kv_dtype: str, engine: str) -> Non
             raise AttncalcError(
                 f"{engine}'s fp8_ds_mla is for keys of 448 + 64 elements here, not of {int(c.width)}", other_engine
             )
-        if isinstance(c.span, Pools) and int(c.span.size) not in (SMALL_POOL, LARGE_POOL):
+        if isinstance(c.span, Pools) and int(c.span.size) not in sizes:
             raise AttncalcError(
-                f"{engine} has pools of {SMALL_POOL} and of {LARGE_POOL} tokens, not of {int(c.span.size)}",
+                f"attncalc does not know how {engine} stores pools of {int(c.span.size)} tokens, only those of "
+                f"{' and '.join(map(str, sizes))}",
                 other_engine,
             )

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..attention import CacheSpec
-from ..quantity import quantity, total
+from ..quantity import ceil_div, quantity, total
 from ..units import DType, dtype
 from ..workload import Workload
 from .engine import PerLayerEngine
@@ -43,10 +43,16 @@ class Ideal(PerLayerEngine["EngineArgs"]):
         return (tokens[0] if len(tokens) == 1 else total(tokens)) * row_bytes
 
     def token_bytes(self, cached: CacheSpec, workload: Workload, kv_dtype: DType) -> int:
-        """Return the bytes that the next token of one sequence adds to one layer: 0 once its window is full."""
+        """Return the bytes that the next token of one sequence adds to one layer: 0 once its window is full.
+
+        A token of a pool adds its share of the pool's row.
+        """
         span, context = cached.span, workload.context
         is_full = span.reach is not None and span.cached_tokens(context + 1) <= span.cached_tokens(context)
-        return quantity(0) if cached.per != "token" or is_full else _row_bytes(cached, kv_dtype)
+        if cached.per != "token" or is_full or not span.tokens_per_row:
+            return quantity(0)
+        row_bytes = _row_bytes(cached, kv_dtype)
+        return ceil_div(row_bytes, span.tokens_per_row) if int(span.tokens_per_row) > 1 else row_bytes
 
     def layout(self, specs: Sequence[LayerCacheSpec], args: EngineArgs) -> UnpagedLayout:
         from .unpaged import UnpagedLayout, check_specs

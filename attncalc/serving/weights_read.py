@@ -60,6 +60,8 @@ def _read_by_schemes(
         for role, copies, matrix in layers.matrices_by_role(symbols.main.d_model, symbols.d_source):
             if role == "cross" and matrix.applied_to == "keys":  # K and V of the source are in the cache already
                 continue
+            if role == "lookup":  # a few rows per token
+                continue
             for scheme, n_layers in runs[role, matrix.name].items():
                 times = layers.count if n_layers == int(layers.count) else n_layers
                 size, size_bytes = times * matrix.weights, times * scheme.matrix_bytes(matrix.rows, matrix.cols)

@@ -52,7 +52,7 @@ class Transformers(PerLayerEngine[TransformersArgs]):
         reach = cached.span.reach
         if cached.per == "token" and reach is not None and workload.context >= reach - 1:
             return quantity(0)
-        return IDEAL.token_bytes(cached._replace(span=FULL), workload, kv_dtype)
+        return IDEAL.token_bytes(cached if reach is None else cached._replace(span=FULL), workload, kv_dtype)
 
     def storage_notes(self, cached: Sequence[CacheSpec]) -> Iterator[str]:
         if any(spec.span.reach is not None for spec in cached):

@@ -100,8 +100,11 @@ class Vllm(Engine[VllmArgs]):
     def loaded(self, model: ModelSpec, args: VllmArgs) -> ModelSpec:
         """Return the model without the towers whose inputs are all limited to 0 (_mark_tower_model in interfaces.py).
 
+        Without tables in host memory too.
         Its files are smaller by their parameters, which quantizations leave as they are.
         """
+        if args.lookups_on_host:
+            model = model.without_lookups()
         left_out = [tower for tower in model.towers if not reads(args, tower)]
         if not left_out:
             return model

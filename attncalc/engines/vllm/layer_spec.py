@@ -11,7 +11,15 @@ from ...errors import AttncalcError, NotSupportedError
 from ...quantity import ceil_div, exact_div, symbol_like
 from ...records import NamedTuple
 from ...units import DType, dtype
-from ..ds_mla import KEY_BYTES, LARGE_POOL, SMALL_POOL, check_stored, index_key_bytes, padded_page
+from ..ds_mla import (
+    KEY_BYTES,
+    LARGE_POOL,
+    SHARED_POOLS,
+    SMALL_POOL,
+    check_stored,
+    index_key_bytes,
+    padded_page,
+)
 from .options import TURBOQUANT, VllmArgs
 
 Kind = Literal["full", "mla", "sliding", "chunked", "cross", "mamba"]
@@ -21,10 +29,14 @@ _DTYPES = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "fp4", *TURBOQUANT)
 """Dtypes that vLLM has for K and V. A latent can only have those without scales."""
 _ENTRY_ALIGNMENT = 256
 """Bytes to which V0 aligns a token's latent: 1,152 become 1,280."""
-POOLING_BLOCK = 256
-"""Tokens of a block of pools (get_preferred_block_size in v1/attention/backends/mla/sparse_swa.py)."""
-_WINDOW_BLOCK = 64
-"""Tokens of a block of compressed attention's window (DeepseekV4SWACache in the same file)."""
+POOLING_BLOCK, SHARED_POOLING_BLOCK = 256, 128
+"""Tokens of a block of pools (get_preferred_block_size in v1/attention/backends/mla/sparse_swa.py), and of shared ones
+(get_supported_kernel_block_sizes in models/deepseek_v41/sparse_mla.py)."""
+_WINDOW_BLOCK, _SHARED_WINDOW_BLOCK = 64, 32
+"""Tokens of a block of compressed attention's window (DeepseekV4SWACache in v1/attention/backends/mla/sparse_swa.py),
+and in DeepSeek-V4.1 except on compute capability 12 (models/deepseek_v41/attention.py)."""
+_SHARED_RING = 8
+"""Tokens to pool that a request of DeepSeek-V4.1 has at least (CompressorStateCache in its compressor.py)."""
 _UNPOOLED_BLOCKS = {SMALL_POOL: 4, LARGE_POOL: 8}
 """Pool size: tokens of a block of unpooled tokens (CompressorStateCache in models/deepseek_v4/compressor.py)."""
 POOLS, WINDOWS, UNPOOLED = "pools", "windows", "tokens to pool"
@@ -72,8 +84,12 @@ class LayerSpec(NamedTuple):
         return (self.kind, int(self.block_size), int(self.page_bytes), self.shape, self.window and int(self.window))
 
 
-def layer_specs(cached: tuple[CacheSpec, ...], args: VllmArgs, block_size: int) -> Iterator[LayerSpec]:
+def layer_specs(
+    cached: tuple[CacheSpec, ...], args: VllmArgs, block_size: int, *, shares_pools: bool = False
+) -> Iterator[LayerSpec]:
     """Yield the specs of one layer: K and V, a latent, an indexer's keys, states, K and V of the source, pools.
+
+    With `shares_pools`, layers of the model read pools of others (DeepSeek-V4.1).
 
     Raises AttncalcError if vLLM does not support such a cache, or its layout is not implemented here.
     """
@@ -100,7 +116,8 @@ def layer_specs(cached: tuple[CacheSpec, ...], args: VllmArgs, block_size: int) 
         yield LayerSpec("mamba", block_size, sum(_state_bytes(c, args) for c in states), _shape(states))
     if source_heads:
         yield _head_spec(source_heads, args, block_size)._replace(kind="cross")
-    yield from _pooling_specs([c for c in cached if c.role in POOLING_ROLES], args, block_size)
+    pooling = [c for c in cached if c.role in POOLING_ROLES]
+    yield from _pooling_specs(pooling, args, block_size, shares_pools=shares_pools)
 
 
 def _shape(cached: list[CacheSpec]) -> tuple[tuple[int, int], ...]:
@@ -166,8 +183,10 @@ def _state_bytes(state: CacheSpec, args: VllmArgs) -> int:
     return state.rows * (args.mamba_ssm_cache_dtype or model_dtype).row_bytes(state.width, "state_bytes")
 
 
-def _pooling_specs(cached: Sequence[CacheSpec], args: VllmArgs, block_size: int) -> Iterator[LayerSpec]:
-    """Yield the specs of compressed attention (models/deepseek_v4/attention.py and compressor.py).
+def _pooling_specs(
+    cached: Sequence[CacheSpec], args: VllmArgs, block_size: int, *, shares_pools: bool
+) -> Iterator[LayerSpec]:
+    """Yield the specs of compressed attention (attention.py and compressor.py in models/deepseek_v4 and deepseek_v41).
 
     An unpooled token has keys and gates in fp32, both twice if pools overlap.
     """
@@ -175,10 +194,19 @@ def _pooling_specs(cached: Sequence[CacheSpec], args: VllmArgs, block_size: int)
         return
     from ...attention.picked import Pools
 
-    _check_pooling(cached, args)
+    _check_pooling(cached, args, shares_pools=shares_pools)
+    key, pooled_key, alignment = KEY_BYTES, KEY_BYTES, 576
+    if shares_pools and args.is_blackwell:  # keys in fp8 and pools in fp4, with a scale per 32 and per 16 elements
+        key, pooled_key, alignment = 512 + 512 // 32, 512 // 2 + 512 // 16, 512
     for c in cached:
         if not isinstance(c.span, Pools):
-            spec = LayerSpec("sliding", _WINDOW_BLOCK, KEY_BYTES, _shape([c]), c.span.reach, title=WINDOWS)
+            block = _SHARED_WINDOW_BLOCK if shares_pools and not args.is_rtx_blackwell else _WINDOW_BLOCK
+            spec = LayerSpec("sliding", block, key, _shape([c]), c.span.reach, title=WINDOWS)
+        elif c.role == "unpooled" and shares_pools:  # a ring for the drafted tokens and two more
+            ring = max(_SHARED_RING, 1 << (args.speculative_tokens + 1).bit_length())
+            size = ring * c.rows * dtype("fp32").row_bytes(c.width)
+            yield LayerSpec("mamba", ring, size, _shape([c]), title=f"{UNPOOLED} by {int(c.span.size)}")
+            continue
         elif c.role == "unpooled":
             size, window = int(c.span.size), exact_div(c.rows, 2) * c.span.size
             token_bytes = c.rows * dtype("fp32").row_bytes(c.width)
@@ -187,21 +215,24 @@ def _pooling_specs(cached: Sequence[CacheSpec], args: VllmArgs, block_size: int)
         elif c.role == "last_pool":  # the window of unpooled tokens has them
             continue
         else:
-            key = KEY_BYTES if c.role == "pools" else index_key_bytes(c.width)
-            spec = LayerSpec("mla", block_size, key, _shape([c]), rate=c.span.size, title=POOLS)
-        yield spec._replace(padded=padded_page(spec.page_bytes))
+            row = pooled_key if c.role == "pools" else index_key_bytes(c.width)
+            spec = LayerSpec("mla", block_size, row, _shape([c]), rate=c.span.size, title=POOLS)
+        yield spec._replace(padded=padded_page(spec.page_bytes, alignment))
 
 
-def _check_pooling(cached: Sequence[CacheSpec], args: VllmArgs) -> None:
+def _check_pooling(cached: Sequence[CacheSpec], args: VllmArgs, *, shares_pools: bool) -> None:
     version = args.version
     if not version.has_compressed_attention:
         raise AttncalcError(
             f"vLLM {version.name} has no compressed attention (DeepSeek-V4)", "use --engine-version 0.20.0 or later"
         )
-    check_stored(cached, args.kv_dtype.name, "vLLM")
-    if args.block_size not in (None, POOLING_BLOCK):
+    if shares_pools and not version.has_shared_pools:
+        raise AttncalcError(f"vLLM {version.name} does not have DeepSeek-V4.1", "use --engine-version 0.33.0 or later")
+    check_stored(cached, args.kv_dtype.name, "vLLM", SHARED_POOLS if shares_pools else (SMALL_POOL, LARGE_POOL))
+    sizes = (SHARED_POOLING_BLOCK, POOLING_BLOCK) if shares_pools else (POOLING_BLOCK,)
+    if args.block_size not in (None, *sizes):
         raise AttncalcError(
-            f"--block-size {args.block_size}: vLLM's blocks of compressed attention have {POOLING_BLOCK} tokens",
+            f"--block-size {args.block_size}: vLLM's blocks of compressed attention have {sizes[0]} tokens here",
             "leave --block-size out",
         )
     if args.disable_hybrid_kv_cache_manager:

@@ -11,16 +11,21 @@ from collections.abc import Iterator, Sequence, Set
 
 from ...errors import AttncalcError, NotSupportedError
 from ...quantity import symbol_like
+from ..ds_mla import has_shared_pools
 from ..pipeline import NO_CACHE, LayerCacheSpec, cut_into_stages, layer_by_layer
 from .blocks import VllmLayout, groups_on_stage
 from .groups import KVCacheGroup, group_layers
-from .layer_spec import POOLING_BLOCK, POOLS, WINDOWS, Kind, LayerSpec, layer_specs
+from .layer_spec import POOLING_BLOCK, POOLS, SHARED_POOLING_BLOCK, WINDOWS, Kind, LayerSpec, layer_specs
 from .options import TURBOQUANT, VllmArgs
 from .packed import is_packed, pack_layers
 from .state_blocks import StateBlocks, align_blocks, state_blocks
 
 _BLOCK_SIZE, _MLA_BLOCK_SIZE = 16, 64
 """CacheConfig.DEFAULT_BLOCK_SIZE, and that of FlashMLA, which Hopper GPUs use for MLA."""
+_SHARED_POOLS_NOTE = (
+    "vLLM's blocks of DeepSeek-V4.1 are those of its code of September 2026, with which a log of eight RTX PRO 6000 "
+    "agrees to the token; later code may have larger ones."
+)
 _Groups = tuple[KVCacheGroup, ...]
 
 
@@ -33,7 +38,9 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     states = state_blocks(cached_layers, args)
     has_latents = any(cached.role == "latent" for layer in cached_layers for cached in layer.cached)
     has_pools = any(cached.role == "pools" for layer in cached_layers for cached in layer.cached)
-    default = POOLING_BLOCK if has_pools else _MLA_BLOCK_SIZE if has_latents and not args.version.v0 else _BLOCK_SIZE
+    shares_pools = has_pools and has_shared_pools(cached for layer in cached_layers for cached in layer.cached)
+    pooling_block = SHARED_POOLING_BLOCK if shares_pools else POOLING_BLOCK
+    default = pooling_block if has_pools else _MLA_BLOCK_SIZE if has_latents and not args.version.v0 else _BLOCK_SIZE
     requested = args.block_size or default
     alignment = align_blocks(cached_layers, args, states, requested)
     first = cached_layers[0].cached[0]
@@ -46,7 +53,10 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
         (id(layer.cached), own.kv_dtype): (layer.cached, own)
         for layer, own in zip(cached_layers, own_args, strict=True)
     }
-    specs_by_id = {key: tuple(layer_specs(cached, own, block_size)) for key, (cached, own) in distinct.items()}
+    specs_by_id = {
+        key: tuple(layer_specs(cached, own, block_size, shares_pools=shares_pools))
+        for key, (cached, own) in distinct.items()
+    }
     staged = [
         (stage, spec)
         for (stage, layer), own in zip(layers, own_args, strict=True)
@@ -68,6 +78,8 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
         _check_dcp({group.spec.kind for group in groups}, args)
         _check_dcp_of_latents({cached.role for layer in cached_layers for cached in layer.cached}, args)
     notes = tuple(_notes({spec.kind for _, spec in staged}, args, states, has_pools=is_packed(groups)))
+    if shares_pools:
+        notes += (_SHARED_POOLS_NOTE,)
     return VllmLayout(args, groups, groups_by_stage, alignment, states, notes)
 
 

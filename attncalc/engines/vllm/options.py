@@ -39,18 +39,33 @@ def _backend(text: str, name: str) -> str:
     return text
 
 
-def _limits(text: str, name: str) -> str:
-    """Return the limits per prompt as vLLM's JSON: '{"image": 0}' for {"image": {"count": 0}}; a log has single quotes.
-
-    Raises AttncalcError if it is not an object of counts.
-    """
-    tip = """give the counts by kind, as '{"image": 0, "video": 0}'"""
+def _object(text: str, name: str, tip: str) -> dict[str, Any]:
+    """Return the object that a JSON text, or a dictionary as Python and logs print it, stands for."""
     try:
-        found: Any = json.loads(text.replace("'", '"'))
+        found = json.loads(text.replace("'", '"').replace("True", "true").replace("False", "false"))
     except ValueError:
         found = None
     if not isinstance(found, dict):
         raise AttncalcError(f"{name}: '{truncate(text)}' is not a JSON object", tip)
+    return found
+
+
+def _engram(text: str, name: str) -> str:
+    tip = """give '{"cpu_offload": true}'"""
+    found = _object(text, name, tip)
+    for key, value in found.items():
+        if key not in ("cpu_offload", "dp_shared_memory") or not isinstance(value, bool):
+            raise AttncalcError(f"{name}: {truncate(key)} is not a switch that is known", tip)
+    return json.dumps(found)
+
+
+def _limits(text: str, name: str) -> str:
+    """Return the limits per prompt as vLLM's JSON: '{"image": 0}' for {"image": {"count": 0}}.
+
+    Raises AttncalcError if it is not an object of counts.
+    """
+    tip = """give the counts by kind, as '{"image": 0, "video": 0}'"""
+    found = _object(text, name, tip)
     counts = {kind: limit.get("count") if isinstance(limit, dict) else limit for kind, limit in found.items()}
     for kind, limit in counts.items():
         sized = isinstance(found[kind], dict) and len(found[kind]) > 1
@@ -122,6 +137,16 @@ class VllmOptions(TypedDict, total=False):
             help='Images, videos and audios per prompt, as \'{"image": 0, "video": 0}\'.',
         ),
     ]
+    engram_config: Annotated[
+        str | Mapping[str, bool] | None,
+        Option(
+            "--engram-config",
+            metavar="JSON",
+            parse=Parser(_engram),
+            axis=False,
+            help="Tables of n-grams in host memory, as '{\"cpu_offload\": true}' (DeepSeek-V4.1).",
+        ),
+    ]
     skip_mm_profiling: Annotated[bool, Option("--skip-mm-profiling", help="No images in the profile of the memory.")]
     max_cudagraph_capture_size: Annotated[
         Count | None,
@@ -171,6 +196,7 @@ class VllmArgs(PagedArgs):
     kv_offloading_backend: str | None = None
     language_model_only: bool = False
     limit_mm_per_prompt: str | None = None
+    engram_config: str | None = None
     skip_mm_profiling: bool = False
     max_cudagraph_capture_size: int | None = None
     flashinfer_sampler: bool | None = None
@@ -181,6 +207,11 @@ class VllmArgs(PagedArgs):
     @property
     def changes_weights(self) -> bool:
         return bool(self.cpu_offload_gb or self.enable_lora)
+
+    @property
+    def lookups_on_host(self) -> bool:
+        """Whether --engram-config moves lookup tables to host memory (nvidia/engram.py in models/deepseek_v41)."""
+        return bool(json.loads(self.engram_config or "{}").get("cpu_offload"))
 
     @property
     def caches_on_host(self) -> bool:
@@ -234,6 +265,11 @@ class VllmArgs(PagedArgs):
     def is_blackwell(self) -> bool:
         """Whether the device has compute capability 10."""
         return any(name in self.device.lower() for name in ("b100", "b200", "b300"))
+
+    @cached_property
+    def is_rtx_blackwell(self) -> bool:
+        """Whether the device has compute capability 12."""
+        return any(name in self.device.lower() for name in ("rtx pro", "rtx 50", "gb10"))
 
     @property
     def _has_large_gpu(self) -> bool:

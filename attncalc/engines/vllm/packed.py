@@ -36,7 +36,11 @@ def pack_layers(specs: Sequence[LayerSpec], version: VllmVersion) -> tuple[KVCac
     per_group = _layers_per_group(counts, version)
     groups = [pools]
     for members, of_size in zip(others, counts[1:], strict=True):
-        parts = -(-max(of_size.values()) // per_group) if per_group and len(set(of_size.values())) == 1 else 1
+        if per_group is None and version.has_shared_pools:  # as many layers as a block of the pools has room for
+            room = sum(spec.page_bytes for _, spec in pools) // members[0][1].page_bytes
+            parts = -(-len(members) // max(1, room))
+        else:
+            parts = -(-max(of_size.values()) // per_group) if per_group and len(set(of_size.values())) == 1 else 1
         by_size = [[member for member in members if member[1].page_bytes == page] for page in of_size]
         groups += [sorted(member for layers in by_size for member in layers[i::parts]) for i in range(parts)]
     return tuple(KVCacheGroup(tuple(n for n, _ in members), tuple(spec for _, spec in members)) for members in groups)

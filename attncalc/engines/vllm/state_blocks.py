@@ -96,12 +96,14 @@ def align_blocks(
 
     Raises AttncalcError if this version does not support MLA beside states.
     """
+    if not states:
+        return None
     # the widest token and state, which do not depend on the block size
     distinct = dict.fromkeys(layer.cached for layer in specs)
     layers = [spec for cached in distinct for spec in layer_specs(cached, args, requested)]
     state_bytes = max((s.token_bytes for s in layers if s.kind == "mamba"), key=int, default=0)
     token_bytes = max((s.token_bytes for s in layers if s.kind not in ("mamba", "cross")), key=int, default=0)
-    if not (states and state_bytes and token_bytes):
+    if not (state_bytes and token_bytes):
         return None
     version, has_latents = args.version, any(s.kind == "mla" for s in layers)
     if has_latents and not version.aligns_latents:

@@ -121,6 +121,8 @@ class VllmVersion(Version):
     """Cross-attention has a cache."""
     has_compressed_attention = since((0, 20), "SlidingWindowMLASpec in v1/kv_cache_interface.py")
     """Compressed attention (DeepSeek-V4) has a cache: pools, windows and unpooled tokens."""
+    has_shared_pools = since((0, 33), "models/deepseek_v41/attention.py")
+    """DeepSeek-V4.1, whose windows fill what a block of the pools holds (_get_packed_kv_cache_groups)."""
     stores_pools_in_fp8 = since((0, 30), "_resolve_dsv4_kv_cache_dtype in models/deepseek_v4/attention.py")
     """Its cache is fp8 by default; before, vLLM stops at an assertion unless kv_cache_dtype is fp8."""
     cross_blocks_by_source = until((0, 13), "max_num_encoder_input_tokens in config/vllm.py")

@@ -18,9 +18,13 @@ _FP8_TENSOR = _FP8._replace(block=0, fixed=4)
 def fp8(found: Config) -> Read:
     """Return DeepSeek's blocks with fp32 scales, or one scale per matrix (transformers' FineGrainedFP8Config).
 
-    DeepSeek-V4 has scales of 8 bits, and experts in MXFP4 (expert_dtype), as MiMo-V2.6 has them (store_dtype).
+    DeepSeek-V4 has scales of 8 bits, and experts in MXFP4 (expert_dtype), as MiMo-V2.6 has them (store_dtype). Its
+    files have no scales for the matrices of pools and two of an indexer, which the config does not list.
     """
     ignored = found.get("modules_to_not_convert") or found.get("ignored_layers")
+    names = str(found.get("names"))
+    if names.startswith(("deepseek_v4", "deepseek_ref")):
+        ignored = [*modules(ignored), "compressor", "indexer.wk", "indexer.weights_proj"]
     if found.get("weight_block_size") is None:
         scheme = _FP8_TENSOR if found.get("activation_scheme") == "static" else _FP8_TENSOR._replace(fixed=0)
     else:
@@ -32,7 +36,10 @@ def fp8(found: Config) -> Read:
         outside = [name for name in modules(found.get("ignore")) if "mtp" in name or name == "head"]
         return (NVFP4._replace(targets=("experts",)), scheme), outside
     if found.get("expert_dtype") == "fp4" or found.get("store_dtype") == "mxfp4":
-        return (MXFP4._replace(targets=("experts",)), scheme), ignored
+        schemes = [MXFP4._replace(targets=("experts",)), scheme]
+        if names.startswith("deepseek_v41"):  # scales of single rows in its lookup tables
+            schemes.insert(1, scheme._replace(block=1, targets=("engram.embed",)))
+        return schemes, ignored
     return (scheme,), ignored
 
 
