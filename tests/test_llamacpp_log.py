@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from tables import each
 
-from attncalc.engines.llamacpp.log import figures_of, read_log
-from attncalc.engines.startup_log import MIB, StartupLog
+from attncalc.engines.llamacpp import log as reader
+from attncalc.engines.llamacpp.log import read_log
+from attncalc.engines.startup_log import MIB, Printed, StartupLog
 
 CACHE = (
     "llama_kv_cache: size =  512.00 MiB (  8192 cells,  32 layers,  4/1 seqs), K (q8_0):  256.00 MiB, "
@@ -152,6 +153,10 @@ def test_the_model_is_its_name_or_its_file() -> None:
     assert log_of().model is None
     assert log_of("llama_context: kv_unified    = true").flags == {"kv_unified"}
     assert log_of("llama_context: kv_unified    = false").flags == frozenset()
+
+
+def figures_of(lines: list[str]) -> dict[str, Printed]:
+    return reader.figures_of(" ".join(" ".join(line.split()) for line in lines))
 
 
 def test_each_cache_has_its_own_size() -> None:

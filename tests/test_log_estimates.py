@@ -21,8 +21,9 @@ from attncalc.engines.startup_log import LogMemory, LogRefusal, Printed, Startup
 from attncalc.quantity import quantity, ratio
 from attncalc.serving import log_check, log_doctor
 from attncalc.serving.fit import fit
+from attncalc.serving.log_cause import Diagnosis
 from attncalc.serving.log_check import Estimate, LogComparison, compare
-from attncalc.serving.log_doctor import Diagnosis, diagnose
+from attncalc.serving.log_doctor import diagnose
 from attncalc.serving.memory_budget import memory_budget
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.units import GIB, dtype
@@ -67,18 +68,18 @@ HALF = GIB // 200 + 1
 @pytest.mark.parametrize(
     ("asked", "memory"),
     [
-        (log(available=(gib("2.00"), gib("1.00"))), LogMemory(GIB - HALF, GIB, GIB + HALF, "1.00 GiB")),
+        (log(available=(gib("2.00"), gib("1.00"))), LogMemory(GIB, "1.00 GiB", HALF)),
         (
             log(logged={"kv_blocks": number("100")}),
-            LogMemory(100 * BLOCK, 100 * BLOCK, 100 * BLOCK, "100 blocks, as printed"),
+            LogMemory(100 * BLOCK, "100 blocks, as printed"),
         ),
         (
             log(logged={"kv_memory": number("5000"), "kv_blocks": number("100")}, available=(gib("1.00"),)),
-            LogMemory(5000, 5000, 5000, "5,000 B of the log"),
+            LogMemory(5000, "5,000 B of the log"),
         ),
         (
             log(logged={"kv_blocks": number("100")}, available=(gib("1.00"),)),
-            LogMemory(GIB - HALF, GIB, GIB + HALF, "1.00 GiB"),
+            LogMemory(GIB, "1.00 GiB", HALF),
         ),
         (log(refusal=LogRefusal("out_of_memory", "out of memory")), None),
     ],
@@ -372,7 +373,7 @@ TOO_SMALL = LogRefusal("too_small", "To serve at least one request")
 
 
 def memory(size: int) -> LogMemory:
-    return LogMemory(size, size, size, "the log")
+    return LogMemory(size, "the log")
 
 
 def diagnosed(asked: FitRequest, printed: StartupLog, size: int | None = None) -> Diagnosis:
@@ -513,7 +514,7 @@ OCCUPIED = LogRefusal("occupied", "Free memory on device")
 )
 def test_the_share_that_is_free_is_rounded_down(free: str, total: str, share: str | None) -> None:
     """70.00 of 79.19 GiB are 0.8839."""
-    budget = {"free_memory": number(free), "gpu_memory": gib(total)}
+    budget = {"free_memory": gib(free), "gpu_memory": gib(total)}
     found = diagnosed(request(gpu=H100), log(budget=budget, refusal=OCCUPIED))
     assert found.reason.startswith("Other processes use ")
     if share == "0.88":
@@ -527,7 +528,7 @@ def test_the_share_that_is_free_is_rounded_down(free: str, total: str, share: st
 
 def test_a_share_that_is_too_small_comes_with_other_changes() -> None:
     """15.3 GiB of weights do not fit in 0.15 of 79 GiB, unless they are in fp8."""
-    budget = {"free_memory": number("12.00"), "gpu_memory": gib("79.19")}
+    budget = {"free_memory": gib("12.00"), "gpu_memory": gib("79.19")}
     found = diagnosed(request(gpu=H100), log(budget=budget, refusal=OCCUPIED))
     ended, *beside = found.changes
     assert (ended.change, ended.flag) == ("the other processes ended", "")
@@ -705,7 +706,7 @@ def test_the_memory_of_sglang_is_the_least_that_holds_what_is_printed(
     found, checks = find_engine("sglang").log_checks(log("sglang", figures), layout, ARGS, 4096)
     assert checks == ()
     assert found is not None
-    assert (found.low, found.printed, found.high) == (size, size, size)
+    assert (found.printed, found.half) == (size, 0)
     assert found.source.endswith(", as printed")
 
 

@@ -49,6 +49,13 @@ _PREFIXES = tuple(
     )
 )
 """What is put before the lines of a log by whatever collected them, with single blanks."""
+_OTHERS = {
+    "TensorRT-LLM": re.compile(r"\[TRT-LLM\]|\[TensorRT-LLM\]|tensorrt_llm|trtllm|Executor creation failed due to"),
+    "LMDeploy": re.compile(r"lmdeploy|\[TM\]\["),
+    "Text Generation Inference": re.compile(r"text[_-]generation[_-](?:launcher|server|router)"),
+    "MLX": re.compile(r"\bmlx_(?:lm|vlm)\b"),
+}
+"""Engines whose logs are not read, by a sign of each."""
 _SAMPLE = 10_000
 """Lines at the beginning and at the end by which the engine is recognised: a server's log can have millions."""
 
@@ -70,6 +77,11 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
         raise AttncalcError(
             f"{truncate(name)} lacks the cause of a failed start",
             "give the lines above it too: vLLM prints it first",
+        )
+    if other := next((title for title, sign in _OTHERS.items() if any(map(sign.search, _ends(lines)))), None):
+        raise AttncalcError(
+            f"{truncate(name)} is a log of {other}, which is not read: logs of vLLM, SGLang, llama.cpp and Ollama are",
+            "without a log, 'attncalc fit MODEL --gpu GPU' computes what fits in an engine that it knows",
         )
     raise AttncalcError(
         f"{truncate(name)} has neither the size of a cache nor a message why there is none, as vLLM, SGLang and "

@@ -91,7 +91,16 @@ class Printed(NamedTuple):
         return int(Fraction(self.unit, 2 * 10**digits)) + 1
 
 
-Refused = Literal["too_small", "no_memory", "out_of_memory", "occupied", "too_many_sequences", "too_long", "overloaded"]
+Refused = Literal[
+    "too_small",
+    "no_memory",
+    "out_of_memory",
+    "occupied",
+    "too_many_sequences",
+    "too_long",
+    "overloaded",
+    "unfinished",
+]
 REFUSALS = get_args(Refused)
 
 
@@ -101,17 +110,20 @@ class LogRefusal(NamedTuple):
     # 'too_small' if one request needs more than the memory for the cache, 'no_memory' if there is none, 'out_of_memory'
     # if an allocation failed, 'occupied' if other processes hold the memory, 'too_many_sequences' if the cache has
     # fewer blocks of recurrent states than sequences, 'too_long' if the context is longer than the model's,
-    # 'overloaded' if the log is that of a running server whose requests wait, without its start
+    # 'overloaded' if the log is that of a running server whose requests wait, without its start, 'unfinished' if the
+    # log ends before the start does
     kind: Refused
     line: str  # the message
     # The size of the allocation that failed, and what was free then. If other processes hold the memory: what is free
-    # on another GPU, or after they released some. Numbers instead of bytes: sequences, and tokens of a context.
+    # on another GPU, or after they released some. Numbers instead of bytes: sequences, tokens of a context, and files.
     tried: Printed | None = None
     free: Printed | None = None
     # What was allocated on a GPU: 'weights', 'profile' (the activations of a full step), 'encoder' (those of images in
     # it), 'cache' ('pool' if its size follows from the engine's share), 'compute' (llama.cpp's buffer), 'fit' (all of
     # them, which llama.cpp only projects), 'sampler', 'graphs', 'rest' for anything else after the cache's size was
-    # decided, 'serving' for anything after the start; 'host' for anything in host memory, '' if the log does not say it
+    # decided, 'serving' for anything after the start; 'host' for anything in host memory, 'killed' if the kernel or
+    # somebody killed the process, '' if the log does not say it. Where a log ends: 'loading' the weights, 'error'
+    # within a message, 'other' after a message that is not about memory
     where: str = ""
     own: int = 0  # bytes of the GPU that the engine's process used then, as the message has them; 0 if it has not
     taken: int = 0  # bytes of the GPU that the message says other processes use
@@ -119,6 +131,12 @@ class LogRefusal(NamedTuple):
     needed: Printed | None = None
     limit: Printed | None = None
     one_buffer: bool = False  # whether the device has the memory, but not in one buffer
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """What was asked for and what there is, in sequences or tokens; 0 for none."""
+        asked, there = (int(figure.number) if figure else 0 for figure in (self.tried, self.free))
+        return asked, there
 
 
 class Advice(NamedTuple):
@@ -139,8 +157,9 @@ class Load(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether the cache limits the requests, and not the number of sequences or the computation."""
-        return self.usage >= _FULL or self.preempted > 0
+        """Whether the cache limits the requests: it has no room for one more of them."""
+        one_more = self.usage + self.usage / max(1, self.running)
+        return self.usage >= _FULL or one_more > 1 or self.preempted > 0
 
     @property
     def fitting(self) -> int:
@@ -223,12 +242,11 @@ class StartupLog(NamedTuple):
 
 
 class LogMemory(NamedTuple):
-    """The memory for the cache that a log has, in bytes, and the bounds that its rounding leaves."""
+    """The memory for the cache that a log has, in bytes."""
 
-    low: int  # the least memory that would be printed so
     printed: int  # the memory as printed; negative if weights and reserve are larger than the engine's share
-    high: int  # the most memory that would be printed so
     source: str  # where the memory is from: the line of the log
+    half: int = 0  # by how much it may differ, as its rounding leaves it
     missing: str = ""  # the line that the log lacks, whose part of the memory is predicted; "" for none
 
 
@@ -423,10 +441,15 @@ def smaller_share(log: StartupLog, option: str, otherwise: str) -> Advice:
     refusal, total, share = log.refusal, log.budget.get("gpu_memory"), log.settings.get("gpu_memory_utilization")
     if refusal is None or share is None:
         return Advice("a smaller share than it has", f"{option} {otherwise}")
+    hundredths = share_below(refusal, Fraction(share), total.bytes if total else 0)
+    return Advice("a smaller share", f"{option} 0.{max(1, hundredths):02d}")
+
+
+def share_below(refusal: LogRefusal, share: Fraction, total: int) -> int:
+    """Return the hundredths of a share that is smaller by what an allocation lacked; `total` bytes of a GPU, or 0."""
     missing = max(0, refusal.tried.bytes - refusal.free.bytes) if refusal.tried and refusal.free else 0
-    part = Fraction(missing + _MARGIN, total.bytes) if total and total.bytes else Fraction(1, 20)
-    hundredths = int(100 * (Fraction(share) - part))
-    return Advice("a smaller share", f"{option} 0.{min(99, max(1, hundredths)):02d}")
+    part = Fraction(missing + _MARGIN, total) if total else Fraction(1, 20)
+    return min(99, int(100 * (share - part)))
 
 
 def more_gpus(log: StartupLog, option: str) -> str:
@@ -473,6 +496,49 @@ def for_load(log: StartupLog, running_option: str, narrow_cache: str, *others: A
     fewer = (Advice("no more than the cache holds", f"{running_option} {load.fitting}"),) if load.preempted else ()
     narrow = Advice("a cache of half the size, if it is in 16 bits", f"--kv-cache-dtype {narrow_cache}")
     return (*(() if "kv_dtype" in log.settings else (narrow,)), *others, *fewer)
+
+
+_KILLED = re.compile(
+    r"(?i:exit(?:ed with)? (?:code|status):? ?(?:137|-9)\b)|OOMKilled|oom-kill:|Out of memory: Killed process"
+    r"|killed by the OOM killer|code=killed, status=9|signal: killed|SIGKILL|Failed core proc\(s\): \{[^}]{1,200}: -9\b"
+    r"|^Killed$|: \d{1,9} Killed "
+)
+"""What the shell, docker, Kubernetes, systemd, the kernel and the engines say of a process that was killed."""
+_RESIDENT = re.compile(r"anon-rss:(\d{1,15})kB")
+_STEP = re.compile(
+    r"(?P<error>Traceback \(most recent|hit an exception|failed to start|Error executing method|\bERROR \d\d-\d\d )"
+    r"|(?P<loading>% Completed \| (?!(\d{1,6})/\3 )(?P<loaded>\d{1,6})/(?P<files>\d{1,6})|Load weight begin"
+    r"|Starting to load model|loading model tensors)|% Completed \||Load weight end|[Ll]oading (?:\w{1,20} ){0,2}took"
+)
+"""How far a start came: to an error, to so many files of weights, or beyond them."""
+_MESSAGE = re.compile(r"\b(?:\w{1,40}\.){0,4}\w{0,40}(?:Error|Exception): (?!Engine core init|.{0,40}NoneType).{4,}")
+
+
+def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | None:
+    """Return where a log ends that has neither a cache nor a message about memory; None without a line of a start.
+
+    Args:
+        lines: All lines of the log.
+        start: Matches the lines with which a start begins.
+    """
+    found: dict[str, re.Match[str]] = {}
+    for line in lines:
+        for name, pattern in (("killed", _KILLED), ("held", _RESIDENT), ("message", _MESSAGE)):
+            if name not in found and (match := pattern.search(line)):
+                found[name] = match
+        if match := _STEP.search(line) or start.search(line):
+            found["step"] = match
+    if killed := found.get("killed"):
+        held = Printed(found["held"][1], found["held"][0], 1024) if "held" in found else None
+        return LogRefusal("out_of_memory", killed.string, held, where="killed")
+    if (step := found.get("step")) is None:
+        return None
+    reached = step.groupdict()
+    if reached.get("error"):
+        message = found.get("message")
+        return LogRefusal("unfinished", message[0] if message else step.string, where="other" if message else "error")
+    loaded, files = (Printed(reached[name], step[0]) if reached.get(name) else None for name in ("loaded", "files"))
+    return LogRefusal("unfinished", step.string, loaded, files, "loading" if reached.get("loading") else "")
 
 
 # The comparison with predicted figures

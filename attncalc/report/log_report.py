@@ -13,8 +13,9 @@ from ..model import ModelSpec, plural
 from ..records import NamedTuple
 from ..serving.answer import Answer
 from ..serving.launch import launch_command
+from ..serving.log_cause import Diagnosis, diagnose_alone
 from ..serving.log_check import Estimate, LogComparison, compare, with_logged_weights
-from ..serving.log_doctor import NAME_THE_LOGS_MODEL, Diagnosis, diagnose, diagnose_alone, named_otherwise
+from ..serving.log_doctor import NAME_THE_LOGS_MODEL, diagnose, named_otherwise
 from ..serving.log_load import LoadState, load_state
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..units import BYTES, count, human, truncate
@@ -140,7 +141,8 @@ def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
 
 def _advice_table(diagnosis: Diagnosis) -> Table:
     texts = [f"{each.option}: {each.change}" if each.option else each.change for each in diagnosis.advice]
-    return lines_table(["Change, or add to the command:", *texts])
+    title = "Next:" if diagnosis.cause == "log_ends" else "Change, or add to the command:"
+    return lines_table([title, *texts])
 
 
 def _refusal_facts(diagnosis: Diagnosis, log: StartupLog) -> dict[str, Any]:
@@ -178,13 +180,18 @@ def _facts(
 
 
 def _why(diagnosis: Diagnosis, log: StartupLog) -> str:
-    where = log.refusal.where if log.refusal and log.refusal.kind == "out_of_memory" else None
+    kind, where = (log.refusal.kind, log.refusal.where) if log.refusal else ("", "")
     # a message alone does not say whether the server had started
     printed = (log.model, log.logged, log.budget.keys() - {"gpu_memory"})
-    is_alone = where in ("", "rest") and not any(printed)
-    if log.refusal and log.refusal.kind == "overloaded":
-        return f"LOAD: {diagnosis.reason}"
-    label = "STOPPED" if where == "serving" else "OUT OF MEMORY" if is_alone else "DID NOT START"
+    label = "DID NOT START"
+    if kind == "overloaded":
+        label = "LOAD"
+    elif kind == "unfinished" and where != "other":
+        label = "NO RESULT"
+    elif where == "serving":
+        label = "STOPPED"
+    elif kind == "out_of_memory" and where in ("", "rest") and not any(printed):
+        label = "OUT OF MEMORY"
     return f"{label}: {diagnosis.reason}"
 
 
@@ -268,7 +275,9 @@ def _changes(diagnosis: Diagnosis, given: _Given, most: int | None = None) -> li
     rows = []
     for change in changes:
         first, *others = wrapped(change.flag or change.change, "  ", WIDTH - len(_REQUESTS) - 4)
-        rows += [(first, times(change.result.pool.concurrency, 2)), *((line, "") for line in others)]
+        longest = change.result.longest_request
+        room = f"up to {count(longest)} tokens" if longest else times(change.result.pool.concurrency, 2)
+        rows += [(first, room), *((line, "") for line in others)]
     tables = [Table((Column("starts with", "left"), Column(_REQUESTS)), tuple(rows))]
     commands = [(change, command) for change in changes if (command := _command(change.result.resolved, given))]
     for change, command in commands if most is None else commands[:1]:

@@ -82,6 +82,11 @@ class FitResult(NamedTuple):
         return self.resolved.engine.longest_request(self.pool)
 
     @property
+    def starts(self) -> bool:
+        """Whether the engine starts, if only for requests that are shorter than the context."""
+        return self.fits or self.longest_request is not None
+
+    @property
     def requests_of_all_replicas(self) -> int | None:
         """The most requests of this context that all replicas run concurrently; None without a limit."""
         return None if self.max_batch is None else int(self.max_batch) * self.resolved.replicas

@@ -8,7 +8,7 @@ them too, or with its own engine those of ml/device.go ('msg="kv cache"') and ll
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 from ...ggml import FILE_TYPES
@@ -28,10 +28,12 @@ from ..startup_log import (
     StartupLog,
     first,
     last_start,
+    least,
     option,
     printed,
     read_settings,
     size_checks,
+    unfinished,
 )
 from .options import LlamacppArgs
 
@@ -63,7 +65,7 @@ _OUTCOME = re.compile(
 _RELEVANT = re.compile(
     r"llama_|load_tensors|print_info|llm_load|ggml_|sched_reserve|build|version|alloc_tensor|failed|Device "
     r"|general\.name|msg=|draft (?:context|model)|n_parallel|MiB free|error: out of memory|kIOGPU|system memory"
-    r"|llama-|fit_params|params_fit|--[a-z]|memory layout"
+    r"|llama[- ]|fit_params|params_fit|--[a-z]|memory layout"
 )
 _TRIAL = re.compile(r"model buffer size = +0\.00 MiB")
 """A line of the fitting pass (common_params_fit_impl), which loads no tensors: it is repeated for every attempt."""
@@ -122,9 +124,9 @@ _DEVICE = re.compile(
 )
 _DEVICES = re.compile(r"found (\d{1,3}) (?:CUDA|ROCm|HIP|Vulkan|SYCL) devices")
 _FREE = re.compile(
-    r"using device (?P<name>\S{1,40}) \([^)]{1,80}\)[^-]{0,60}- (?P<free>\d{1,9}(?:\.\d{1,9})?) MiB free"
-    r'|msg="gpu memory" id=(?P<id>\S{1,80}) library=\S{1,20} available="(?P<available>\d{1,6}\.\d) GiB"'
-    r"|\b(?P<listed>(?:CUDA|ROCm|Vulkan|SYCL|MTL)\d{1,3}) ?: .{1,90}? \(\d{1,9} MiB, (?P<rest>\d{1,9}) MiB free\)"
+    r"using device (\S{1,40}) \([^)]{1,80}\)[^-]{0,60}- (\d{1,9}(?:\.\d{1,9})?) MiB free"
+    r'|msg="gpu memory" id=(\S{1,80}) library=\S{1,20} available="(\d{1,6}\.\d) GiB"'
+    r"|\b((?:CUDA|ROCm|Vulkan|SYCL|MTL)\d{1,3}) ?: .{1,90}? \(\d{1,9} MiB, (\d{1,9}) MiB free\)"
 )
 """What is free on each device, when it is used, or as newer builds list them (device_info, --list-devices)."""
 _RECOMMENDED = re.compile(r"recommendedMaxWorkingSetSize += (\d{1,9}(?:\.\d{1,9})?) (MB|MiB)")
@@ -135,6 +137,7 @@ _HOST = r"(?<!\w)(?!CPU|KV\b|\w{1,20}_Host|AMX|BLAS)"
 _BUFFER = (
     rf"{_HOST}([A-Z][A-Za-z]{{1,12}}\d{{0,3}})(?:\[[^\]]{{0,80}}\])? {{1,12}}NAME buffer size = {{1,12}}{SIZE_MIB}"
 )
+_HOST_COMPUTE = re.compile(rf"\w{{1,20}}_Host {{1,12}}compute buffer size = {{1,12}}{SIZE_MIB}")
 _CACHE = re.compile(
     r"creating +(?P<kind>non-SWA|SWA|main|indexer|DSV4 (?:CSA|HCA) compressed|DSV4 lightning-indexer) KV cache"
     r"|comp_state: (?P<compressor>csa|hca|lid) ratio .{0,120}?size = +(?P<ring>\d{1,12}\.\d{2}) MiB"
@@ -148,7 +151,10 @@ _TRIED = re.compile(
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB}
 _OLLAMA = r'msg="NAME" device=(\w{1,20}) size="(\d{1,9}(?:\.\d{1,9})?) (B|[KMG]iB)"'
 """A size on a device in the log of Ollama's own engine, with one decimal."""
-_OLLAMA_SIGN = re.compile(r"(?i)ollama|llama runner|source=\w{1,40}\.go:|more system memory|memory layout cannot")
+_OLLAMA_SIGN = re.compile(
+    r"(?i)ollama|llama runner|source=\w{1,40}\.go:|more system memory|memory layout cannot"
+    r"|llama-server (?:process has terminated|process no longer|startup failed|reported)"
+)
 _OLLAMA_REQUEST = re.compile(
     r"Parallel:(?P<batch>\d{1,6}) .{0,200}?FlashAttention:(?P<flash_attn>\w{1,12}) KvSize:(?P<n_ctx>\d{1,12})"
     r"(?: KvCacheType:(?P<kv_dtype>[a-z]\w{1,20}))?"
@@ -197,7 +203,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
     whole, starts = last_start(_without_trials(relevant), _START, _OUTCOME)
     drafter = _DRAFT.search(whole)
     text, drafted = (whole[: drafter.start()], whole[drafter.end() :]) if drafter else (whole, "")
-    logged = llamacpp_figures(whole)
+    logged = figures_of(whole)
     settings = _settings(text, has_cache=any(name.endswith("kv_size") for name in logged))
     if drafter and drafter["predicts"]:
         settings["speculative_layers"] = "1"
@@ -205,22 +211,10 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         settings["speculative_model"] = drafter["file"]
     refusal = _refusal(whole, logged)
     if refusal is None and not logged.keys() - {"n_ctx"}:
-        return None
-    budget: dict[str, Printed] = {}
-    for name, kind in (("model_buffer", "model"), ("compute_buffer", "compute")):
-        buffers = _buffers(kind, text)
-        if buffers:
-            budget[name] = max(buffers, key=lambda figure: figure.number)
-    if weights := _ollama_size("model weights", text, on_host=False):
-        budget["model_buffer"] = weights
-    host = printed(re.compile(rf"\w{{1,20}}_Host {{1,12}}compute buffer size = {{1,12}}{SIZE_MIB}"), text, MIB)
-    if host:
-        budget["host_compute_buffer"] = host[-1]
-    if buffers := _buffers("compute", drafted):
-        budget["draft_compute_buffer"] = max(buffers, key=lambda figure: figure.number)
+        refusal = unfinished(lines, _LOAD)
+        if refusal is None:
+            return None
     path, free = first(_FILE, text), _free_memory(text)
-    if free:
-        budget["free_memory"] = min(free.values(), key=lambda figure: figure.number)
     return StartupLog(
         engine="llamacpp",
         version=_version(text),
@@ -229,13 +223,29 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         settings=settings,
         flags=frozenset({"kv_unified"} if _UNIFIED.search(text) else ()),
         logged=logged,
-        budget=budget,
+        budget=_budget(text, drafted, free),
         refusal=refusal,
         gpu=first(_DEVICE, text),
-        devices=max(int(first(_DEVICES, text) or 0), len(free), len(_last_buffers("model", text))),
+        devices=max(int(first(_DEVICES, text) or 0), len(free), len(_buffers("model", text))),
         starts=starts,
         within=_OLLAMA_PROGRAM if _OLLAMA_SIGN.search(text) else None,
     )
+
+
+def _budget(text: str, drafted: str, free: dict[str, Printed]) -> dict[str, Printed]:
+    """Return the largest buffers of a GPU, that of the host, and the least that was free on a GPU."""
+    found = {
+        "model_buffer": _ollama_size("model weights", text, on_host=False) or _most(_buffers("model", text)),
+        "compute_buffer": _most(_buffers("compute", text)),
+        "draft_compute_buffer": _most(_buffers("compute", drafted)),
+        "host_compute_buffer": next(iter(printed(_HOST_COMPUTE, text, MIB)[-1:]), None),
+        "free_memory": least(free.values()),
+    }
+    return {name: figure for name, figure in found.items() if figure}
+
+
+def _most(buffers: dict[str, Printed]) -> Printed | None:
+    return max(buffers.values(), key=lambda figure: figure.number, default=None)
 
 
 def _free_memory(text: str) -> dict[str, Printed]:
@@ -243,16 +253,12 @@ def _free_memory(text: str) -> dict[str, Printed]:
 
     Every pass prints it, and the draft model when the model has its memory already: the first line counts.
     """
-    free = {
-        match["name"] or match["listed"] or match["id"]: _free_of(match) for match in reversed([*_FREE.finditer(text)])
-    }
+    free: dict[str, Printed] = {}
+    for match in _FREE.finditer(text):
+        device, amount = filter(None, match.groups())
+        free.setdefault(device, Printed(amount, match[0], GIB if "available=" in match[0] else MIB))
     projected = _PROJECTED.search(text)
     return free or ({"": Printed(projected[2], projected[0], MIB)} if projected else {})
-
-
-def _free_of(match: re.Match[str]) -> Printed:
-    in_gib = match["available"]
-    return Printed(in_gib, match[0], GIB) if in_gib else Printed(match["free"] or match["rest"], match[0], MIB)
 
 
 def _without_trials(lines: list[str]) -> list[str]:
@@ -266,18 +272,13 @@ def _without_trials(lines: list[str]) -> list[str]:
     return lines
 
 
-def figures_of(log_lines: Iterable[str]) -> dict[str, Printed]:
-    """Return the figures of predicted lines, for a comparison with those of a log."""
-    return llamacpp_figures(" ".join(" ".join(line.split()) for line in log_lines))
-
-
-def llamacpp_figures(text: str) -> dict[str, Printed]:
+def figures_of(text: str) -> dict[str, Printed]:
     """Return the sizes of the caches in those lines: llama.cpp's own, or the ones that attncalc predicts."""
     drafter = _DRAFT.search(text)
     if drafter:
-        drafted = llamacpp_figures(text[drafter.end() :])
+        drafted = figures_of(text[drafter.end() :])
         of_drafter = {"draft_kv_size": drafted["kv_size"]} if "kv_size" in drafted else {}
-        return llamacpp_figures(text[: drafter.start()]) | of_drafter
+        return figures_of(text[: drafter.start()]) | of_drafter
     figures: dict[str, Printed] = {}
     name = "kv_size"
     for match in _CACHE.finditer(text):
@@ -356,12 +357,8 @@ def _version(text: str) -> str | None:
     return f"b{int(build)}" if build and int(build) else None
 
 
-def _buffers(kind: str, text: str) -> list[Printed]:
-    """Return the buffers on GPUs, each GPU's last: a model's buffers come before its drafter's."""
-    return list(_last_buffers(kind, text).values())
-
-
-def _last_buffers(kind: str, text: str) -> dict[str, Printed]:
+def _buffers(kind: str, text: str) -> dict[str, Printed]:
+    """Return the first buffer on each GPU: a model's come before its drafter's."""
     pattern = re.compile(_BUFFER.replace("NAME ", "(?:model )?" if kind == "model" else f"{kind} "))
     buffers: dict[str, Printed] = {}
     for match in pattern.finditer(text):
@@ -397,15 +394,14 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
         where = "cache"
     else:
         where = next((name for name, pattern in _STAGES.items() if re.search(pattern, around)), where)
+    refusal = LogRefusal("out_of_memory", match[0], tried, free, where)
     if _ONE_BUFFER.search(around):
-        return LogRefusal("out_of_memory", match[0], tried, None, where, one_buffer=True)
-    metal = [*_METAL.finditer(text[: match.end()])]
-    if not metal:
-        most = _RECOMMENDED.search(text)
-        limit = Printed(most[1], most[0], MIB if most[2] == "MiB" else 10**6) if most else None
-        return LogRefusal("out_of_memory", match[0], tried, free, where, limit=limit)
-    needed, limit = (Printed(metal[-1][i], metal[-1][0], MIB) for i in (1, 2))
-    return LogRefusal("out_of_memory", match[0], tried, None, where, needed=needed, limit=limit)
+        return refusal._replace(one_buffer=True)
+    if metal := [*_METAL.finditer(text[: match.end()])]:
+        needed, limit = (Printed(metal[-1][i], metal[-1][0], MIB) for i in (1, 2))
+        return refusal._replace(needed=needed, limit=limit)
+    most = _RECOMMENDED.search(text)
+    return refusal._replace(limit=Printed(most[1], most[0], MIB if most[2] == "MiB" else 10**6)) if most else refusal
 
 
 def _not_fitted(text: str) -> LogRefusal | None:
@@ -421,18 +417,18 @@ def _not_fitted(text: str) -> LogRefusal | None:
 
 def log_checks(log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context: int) -> LogChecks:
     """Return the sizes of the caches: they follow from the context and the slots, not from the memory."""
-    predicted = figures_of(layout.pool(0, context).log_lines)
+    predicted = figures_of(" ".join(layout.pool(0, context).log_lines))
     if ollama := log.logged.get("all_kv_size"):
         if "swa_kv_size" not in predicted:  # Ollama's engine has windows of its own size
             sizes = [figure.bytes for name, figure in predicted.items() if name.endswith("_size")]
             predicted["all_kv_size"] = Printed(str(sum(sizes)), ollama.line)
-        return LogMemory(ollama.bytes, ollama.bytes, ollama.bytes, "the printed size"), size_checks(log, predicted)
+        return LogMemory(ollama.bytes, "the printed size"), size_checks(log, predicted)
     without = {"draft_kv_size"} - predicted.keys()  # of a drafter that is not known
     total = sum(figure.bytes for name, figure in log.logged.items() if name.endswith("_size") and name not in without)
     if not total:
         total = sum(figure.bytes for name, figure in predicted.items() if name.endswith("_size"))
-        return LogMemory(total, total, total, "the cache as computed"), ()
-    return LogMemory(total, total, total, "the printed sizes"), size_checks(log, predicted)
+        return LogMemory(total, "the cache as computed"), ()
+    return LogMemory(total, "the printed sizes"), size_checks(log, predicted)
 
 
 # What a log alone suggests
@@ -453,10 +449,9 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     is_narrow = log.settings.get("kv_dtype_k", "f16") not in ("f16", "bf16", "f32")
     narrow = () if is_narrow else (Advice("a cache of half the size, if it is in f16", names.narrow_cache),)
     changes = {
-        "cache": (*narrow, *shorter, *one_slot, fewer_layers),
-        "fit": (*narrow, *shorter, *one_slot, fewer_layers),
+        **dict.fromkeys(("cache", "fit"), (*narrow, *shorter, *one_slot, fewer_layers)),
         "compute": (Advice("a smaller compute buffer", names.smaller_buffer), *shorter, fewer_layers),
         "weights": (fewer_layers, smaller_file),
-        "host": (Advice("more free host memory"), smaller_file, *shorter),
+        **dict.fromkeys(("host", "killed"), (smaller_file, *shorter)),
     }
     return changes.get(refusal.where, (fewer_layers, *shorter))

@@ -47,6 +47,7 @@ from ..startup_log import (
     smaller_share,
     too_long,
     torch_out_of_memory,
+    unfinished,
     without_load,
 )
 from .options import SglangArgs
@@ -154,8 +155,8 @@ _LOADED = re.compile(
 
 
 _LOAD = re.compile(
-    r"Decode batch\W{1,4}#running-req: (?P<running>\d{1,9}),.{0,80}?token usage: (?P<usage>[01]\.\d{1,9})"
-    r"(?:.{0,200}?#queue-req: (?P<waiting>\d{1,9}))?"
+    r"(?:Decode|Prefill) batch(?=.{0,200}?#running-req: (?P<running>\d{1,9}))"
+    r"(?=.{0,200}?token usage: (?P<usage>[01]\.\d{1,9}))(?:.{0,400}?#queue-req: (?P<waiting>\d{1,9}))?"
 )
 _PREEMPTION = re.compile(r"Retract requests")
 
@@ -172,7 +173,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         budget["weights"] = Printed(f"{used:.2f}", f"{before.line}, {after.line}", GIB)
     refusal, load = _refusal(text, started=bool(logged)), busiest(lines, _START, _LOAD, _PREEMPTION)
     if refusal is None and not logged:
-        refusal = overload(load)
+        refusal = overload(load) or unfinished(lines, _START)
         if refusal is None:
             return None
     version = first(_VERSION, text)
@@ -298,10 +299,9 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: 
 
     Only logs of compressed attention have the memory: then the tokens are those that follow from it.
     """
-    if log.available:
-        least_memory = min(log.available, key=lambda figure: figure.number)
-        size, half = least_memory.bytes, least_memory.half
-        return LogMemory(size - half, size, size + half, least_memory.line), _token_checks(log, layout, context)
+    if available := least(log.available):
+        memory = LogMemory(available.bytes, available.line, available.half)
+        return memory, _token_checks(log, memory, layout, context)
     named = {"state_slots": "state_slots", "full_kv_tokens": "kv_tokens", "kv_tokens": "kv_tokens"}
     given = next((name for name in ("kv_tokens", "full_kv_tokens", "state_slots") if name in log.logged), None)
     if given is None:
@@ -318,25 +318,23 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: 
         while counted(high) < printed and high < _BEYOND:
             low, high = high, 2 * high
         bounds = low, high
-    memory = first_true(lambda size: counted(size) >= printed, *bounds)
+    needed = first_true(lambda size: counted(size) >= printed, *bounds)
     source = f"{count(printed)} {SIZES[given]}, as printed"
-    predicted = figures_of(" ".join(layout.pool(memory, context).log_lines))
+    predicted = figures_of(" ".join(layout.pool(needed, context).log_lines))
     missing = "Mamba Cache is allocated" if "state_slots" in predicted and not log.logged.keys() & _OF_STATES else ""
     sizes = 0 if missing else _bytes_of_pools(log.logged)
-    if _bytes_of_pools(predicted) > memory * 51 // 50:  # the pools are larger than what SGLang divided
+    if _bytes_of_pools(predicted) > needed * 51 // 50:  # the pools are larger than what SGLang divided
         sizes = 0
-    total = sizes or memory
-    return LogMemory(total, total, total, source, missing), size_checks(log, predicted, given)
+    return LogMemory(sizes or needed, source, missing=missing), size_checks(log, predicted, given)
 
 
 def _bytes_of_pools(figures: Mapping[str, Printed]) -> int:
     return sum(figure.bytes for name, figure in figures.items() if name.endswith("_size"))
 
 
-def _token_checks(log: StartupLog, layout: CacheLayout, context: int) -> tuple[Check, ...]:
+def _token_checks(log: StartupLog, memory: LogMemory, layout: CacheLayout, context: int) -> tuple[Check, ...]:
     """Return the checks of tokens with those of the printed memory, within its rounding."""
-    least_memory = min(log.available, key=lambda figure: figure.number)
-    ends = (least_memory.bytes + step * least_memory.half for step in (-1, 0, 1))
+    ends = (memory.printed + step * memory.half for step in (-1, 0, 1))
     low, middle, high = (figures_of(" ".join(layout.pool(end, context).log_lines)) for end in ends)
     return tuple(
         Check(
@@ -394,6 +392,7 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
         return (*larger_share(log, _SHARE_OPTION, "0.92", _least_share(log)), fewer_weights)
     smaller = smaller_share(log, _SHARE_OPTION, "0.75")
     changes = {
+        "killed": (),
         "graphs": (smaller, Advice("graphs for smaller batches", "--cuda-graph-max-bs 16")),
         "pool": (smaller,),
         "weights": (fewer_weights,),

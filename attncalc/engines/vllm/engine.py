@@ -58,6 +58,7 @@ class Vllm(Engine[VllmArgs]):
         r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling|stored in KV cache|GPU memory utilization"
         r"|Running: \d+ reqs|EngineCore|VllmWorker|warming up sampler"
         r"|derived max_model_len|(?:CUDA|HIP|XPU) (?:error: )?out of memory|CUBLAS_STATUS_ALLOC|Cuda failure 2"
+        r"|Killed process|OOMKilled|code 137"
     )
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)

@@ -46,6 +46,7 @@ from ..startup_log import (
     smaller_share,
     too_long,
     torch_out_of_memory,
+    unfinished,
     without_load,
 )
 from .options import VllmArgs
@@ -187,6 +188,7 @@ def _number(*names: str) -> re.Pattern[str]:
 _SETTINGS = {
     "tp": _number("tensor_parallel_size"),
     "pp": _number("pipeline_parallel_size"),
+    "dp": _number("data_parallel_size"),
     "dcp": _number("decode_context_parallel_size"),
     "context": re.compile(
         r"max_(?:seq|model)_len'?[=:] ?(\d{1,12})|Using max model len (\d{1,12})|max seq len \((\d{1,12})\)"
@@ -222,6 +224,7 @@ _WHOLE, _SHARE = r"\d{1,12}(?![\w.])", r"[01]?\.\d{1,6}"
 _OPTIONS = {
     "tp": option("tensor-parallel-size|tp", _WHOLE),
     "pp": option("pipeline-parallel-size|pp", _WHOLE),
+    "dp": option("data-parallel-size|dp", _WHOLE),
     "context": option("max-model-len|max_model_len", _WHOLE),
     "max_num_batched_tokens": option("max-num-batched-tokens", _WHOLE),
     "max_num_seqs": option("max-num-seqs", _WHOLE),
@@ -231,7 +234,7 @@ _OPTIONS = {
 """The options of a pasted command, for what the engine's own lines lack."""
 _FLAGS = {
     name: re.compile(rf"{name}'?[=:] ?True|--{name.replace('_', '-')}\b")
-    for name in ("enforce_eager", "enable_lora", "language_model_only", "skip_mm_profiling")
+    for name in ("enforce_eager", "enable_lora", "enable_expert_parallel", "language_model_only", "skip_mm_profiling")
 }
 _ANSWERS = {
     "flashinfer_sampler": (
@@ -269,10 +272,12 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
     available = printed(_AVAILABLE, text, GIB) or printed(_IN_USE, text, GIB)
     refusal = LogRefusal("too_small", too_long[0]) if too_long else _refusal(text, logged, available)
     load = busiest(lines, _START, _LOAD, _PREEMPTION)
-    if refusal is None and not logged.keys() & {"kv_tokens", "kv_blocks", "concurrency", "kv_bytes_per_sequence"}:
-        refusal = overload(load)
-        if refusal is None:
-            return None
+    if refusal is None and not logged.keys() & {"kv_tokens", "concurrency"}:
+        ended, is_sized = unfinished(lines, _START), available or logged.keys() & {"kv_blocks", "kv_memory"}
+        if not is_sized or (ended and ended.where in ("error", "killed")):
+            refusal = overload(load) or ended
+            if refusal is None:
+                return None
     return StartupLog(
         engine="vllm",
         version=version,
@@ -343,7 +348,7 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: VllmArgs, context: in
     memory = _logged_memory(log, layout, context)
     if memory is None:
         return None, ()
-    ends = [max(0, end) for end in (memory.low, memory.printed, memory.high)]
+    ends = [max(0, memory.printed + step * memory.half) for step in (-1, 0, 1)]
     pools = [layout.pool(size, context) for size in ends]
     logged = {name: figure for name, figure in log.logged.items() if name in _LABELS}
     if args.pp > 1:  # versions differ in which stage's layers they count
@@ -368,18 +373,16 @@ def _logged_memory(log: StartupLog, layout: CacheLayout, context: int) -> LogMem
     """
     if "kv_memory" in log.logged:
         exact = int(log.logged["kv_memory"].text)
-        return LogMemory(exact, exact, exact, f"{count(exact)} B of the log")
-    if log.available:
-        least = min(log.available, key=lambda figure: figure.number)
-        return LogMemory(least.bytes - least.half, least.bytes, least.bytes + least.half, least.line)
+        return LogMemory(exact, f"{count(exact)} B of the log")
+    if available := least(log.available):
+        return LogMemory(available.bytes, available.line, available.half)
     details = {detail.name: int(detail.quantity) for detail in layout.pool(0, context).details}
     if "kv_blocks" in log.logged or (log.refusal and "kv_tokens" in log.logged):
         if "kv_blocks" in log.logged:
             blocks = int(log.logged["kv_blocks"].text)
         else:
             blocks = int(log.logged["kv_tokens"].text) // details["kv_block_size"]
-        size_of_blocks = blocks * details["kv_bytes_per_block"]
-        return LogMemory(size_of_blocks, size_of_blocks, size_of_blocks, f"{count(blocks)} blocks, as printed")
+        return LogMemory(blocks * details["kv_bytes_per_block"], f"{count(blocks)} blocks, as printed")
     if log.refusal is not None:
         return None
     raise AttncalcError(
@@ -460,7 +463,13 @@ def _for_an_allocation(log: StartupLog, refusal: LogRefusal) -> tuple[Advice, ..
         )
         return (*of_images, *steps, more)
     is_large = Fraction(log.settings.get("gpu_memory_utilization", "0")) >= Fraction(_LARGEST)
-    return changes.get(refusal.where, (*((smaller,) if is_large else ()), *steps, more))
+    if refusal.where == "killed":
+        return ()
+    by_stage = changes.get(refusal.where)
+    if by_stage is None:
+        later = smaller._replace(change="a smaller share, if the weights were loaded")
+        by_stage = (smaller, *steps, more) if is_large else (*steps, later, more)
+    return by_stage
 
 
 def _fewer_weights(log: StartupLog) -> Advice:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from ...engines.startup_log import REFUSALS
-from ...serving.log_doctor import Cause
+from ...serving.log_cause import Cause
 from ...units import BYTES, NO_UNIT, TOKENS
 from ..fit_figures import DETAILS, FIGURES
 from ..roofline import FIGURES as ROOFLINE

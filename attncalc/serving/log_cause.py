@@ -1,0 +1,309 @@
+"""Why an engine did not start, or why its requests wait, as its log alone says it, without the sizes of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from ..engines import find_engine
+from ..engines.startup_log import Advice, LogRefusal, StartupLog, least
+from ..hardware import Gpu
+from ..model import plural
+from ..records import NamedTuple
+from ..units import BYTES, GIB, count, human, truncate
+from .suggestions import Suggestion
+
+_MOST_TAKEN = GIB
+"""Bytes of other processes from which they are the cause: a desktop uses less."""
+_LONGEST_MESSAGE = 300
+"""Characters of a message that is not about memory."""
+
+Cause = Literal[
+    "kv_too_small",
+    "nothing_left",
+    "weights_too_large",
+    "memory_taken",
+    "cache_too_large",
+    "compute_too_large",
+    "host_memory",
+    "out_of_memory",
+    "too_many_sequences",
+    "context_too_long",
+    "cache_full",
+    "requests_limited",
+    "other_model",
+    "other_error",
+    "log_ends",
+]
+"""Why an engine did not start:
+
+- kv_too_small: one request needs more than is left for the cache.
+- nothing_left: weights and runtime memory leave nothing for the cache.
+- weights_too_large: the weights did not fit in the GPU's memory.
+- memory_taken: other processes use the memory.
+- cache_too_large: the cache is larger than what is free, or leaves too little for what is allocated after it.
+- compute_too_large: activations or the compute buffer did not fit beside the weights and the cache.
+- host_memory: an allocation in host memory failed, or the process was killed.
+- out_of_memory: an allocation failed, and neither log nor estimate say more.
+- too_many_sequences: the cache has fewer blocks of recurrent states than a step may have sequences.
+- context_too_long: the context is longer than the model's.
+- cache_full: the server runs, and its cache has no room for the requests that wait.
+- requests_limited: the server runs, and requests wait although its cache is not full.
+- other_model: log and model contradict each other, so nothing is advised.
+- other_error: the start ended with a message that is not about memory.
+- log_ends: the log ends before the start does.
+"""
+
+
+class Stage(NamedTuple):
+    """What an engine allocates on its way."""
+
+    failed: str  # that it failed
+    cause: Cause
+    after: Literal["", "weights", "cache"] = ""  # what is settled before: that weights are loaded, the cache's size
+
+
+STAGES = {
+    "weights": Stage("The weights did not fit", "weights_too_large"),
+    "fit": Stage("Weights, cache and buffers did not fit", "out_of_memory"),
+    "cache": Stage("The cache did not fit", "cache_too_large", "weights"),
+    "encoder": Stage("The images of the profile did not fit", "compute_too_large", "weights"),
+    "profile": Stage("The activations of a full step did not fit", "compute_too_large", "weights"),
+    "compute": Stage("The compute buffer did not fit", "compute_too_large", "weights"),
+    "pool": Stage("The pool of the cache did not fit", "cache_too_large", "cache"),
+    "sampler": Stage("The cache left too little for the warm-up of the sampler", "cache_too_large", "cache"),
+    "graphs": Stage("The cache left too little for the CUDA graphs", "cache_too_large", "cache"),
+    "rest": Stage("The cache left too little for the rest", "cache_too_large", "cache"),
+    "serving": Stage("The server started, and an allocation failed later", "cache_too_large", "cache"),
+    "host": Stage("Host memory is too small, not the GPU's", "host_memory"),
+    "killed": Stage("The process was killed, most often since host memory is full, not the GPU's", "host_memory"),
+    "other": Stage("The start failed, and its message is not known to be about memory", "other_error"),
+    "error": Stage("The log ends within an error, before its message", "log_ends"),
+    "loading": Stage("The log ends while weights are loaded", "log_ends"),
+    "": Stage("An allocation on the GPU failed", "out_of_memory"),
+}
+"""By `LogRefusal.where`."""
+_WITHOUT_A_MESSAGE = (
+    Advice("give all lines up to the last: the message, or the size of the cache, follows"),
+    Advice("if nothing follows, the process was killed or still runs: 'dmesg -T' names killed processes"),
+)
+
+
+class Diagnosis(NamedTuple):
+    """Why an engine did not start."""
+
+    message: str  # the engine's own
+    cause: Cause
+    reason: str  # the cause as a sentence with its numbers
+    needed: int | None = None  # bytes per GPU that were needed; None if the log and the estimate do not say it
+    available: int | None = None  # bytes per GPU for that; below 0 if weights and runtime memory were too large
+    changes: tuple[Suggestion, ...] = ()  # the changes with which it would start, the cheapest first
+    notes: tuple[str, ...] = ()  # what the diagnosis rests on, one sentence each
+    tried: str = ""  # which changes were computed, in words; "" for none
+    advice: tuple[Advice, ...] = ()  # what the log alone suggests, if no changes were computed
+
+    @property
+    def missing(self) -> int | None:
+        """Bytes per GPU that are missing."""
+        return None if self.needed is None or self.available is None else max(0, self.needed - self.available)
+
+
+def diagnose_alone(log: StartupLog, gpu: Gpu | None = None) -> Diagnosis:
+    """Return why the engine did not start by its log alone.
+
+    Args:
+        log: What the engine printed; it has a refusal.
+        gpu: The GPU, if it is known; a log often has only its name.
+    """
+    refusal = log.refusal
+    assert refusal is not None
+    find = _memory_taken if refusal.taken > _MOST_TAKEN else _BY_KIND.get(refusal.kind, _failed_allocation)
+    return find(log, refusal, gpu)
+
+
+def size(number: int) -> str:
+    return human(number, BYTES)
+
+
+def missing_memory(needs: str, needed: int, room: int) -> str:
+    """Return that `needed` bytes are more than `room`, as a sentence; `needs` is its subject and verb."""
+    return f"{needs} {size(needed)}, {size(room)} are left for the cache: {size(max(0, needed - room))} are missing."
+
+
+def _advised(
+    log: StartupLog, cause: Cause, reason: str, needed: int | None = None, available: int | None = None
+) -> Diagnosis:
+    """Return the diagnosis with the advice of the engine."""
+    message = log.refusal.line if log.refusal else ""
+    return Diagnosis(message, cause, reason, needed, available, advice=find_engine(log.engine).log_advice(log))
+
+
+def _too_small(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
+    context = log.settings.get("context")
+    tokens = f"{count(int(context))} tokens" if context else "the whole context"
+    needed, available = log.logged.get("kv_bytes_per_sequence"), least(log.available)
+    if needed and available:
+        reason = missing_memory(f"one request of {tokens} needs", needed.bytes, available.bytes)
+        return _advised(log, "kv_too_small", reason, needed.bytes, available.bytes)
+    held = log.logged.get("kv_tokens")
+    holds = f"and the cache holds {count(int(held.text))}" if held else "which is more than the cache holds"
+    return _advised(log, "kv_too_small", f"one request may have {tokens}, {holds}.")
+
+
+def _too_many_sequences(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
+    asked, blocks = refusal.counts
+    reason = f"a step may have {count(asked)} sequences, and the cache has {count(blocks)} blocks of their states."
+    return _advised(log, "too_many_sequences", reason)
+
+
+def _too_long(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
+    longest, own = map(count, refusal.counts)
+    reason = f"a context of {longest} tokens was asked for, and the model's own is {own}."
+    return _advised(log, "context_too_long", reason)
+
+
+def _unfinished(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
+    """Return where the log ends, and the memory that it has for the cache until then."""
+    stage, left = STAGES[refusal.where], least(log.available)
+    if refusal.where == "other":
+        reason = f"{stage.failed}: {truncate(refusal.line, _LONGEST_MESSAGE)}"
+        return Diagnosis(refusal.line, stage.cause, reason)
+    where = stage.failed if refusal.where else "The log ends before the cache has its size, without an error"
+    files = f", {refusal.tried.text} of {refusal.free.text} files" if refusal.tried and refusal.free else ""
+    room = f": {size(left.bytes)} were left for the cache" if left else ""
+    available = left.bytes if left else None
+    return Diagnosis(refusal.line, "log_ends", f"{where}{files}{room}.", available=available, advice=_WITHOUT_A_MESSAGE)
+
+
+def _overloaded(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
+    load = log.load
+    assert load is not None
+    requests = (
+        f"{plural(load.running, 'request')} run, {count(load.waiting)} wait, {load.usage:.1%} of the cache is used"
+    )
+    if load.is_full:
+        return _advised(log, "cache_full", f"{requests}: it holds {plural(load.fitting, 'such request')}.")
+    why = "the limit of running requests is reached, or prompts are still computed"
+    return _advised(log, "requests_limited", f"{requests}, so it is not full: {why}.")
+
+
+def _nothing_left(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
+    left, share = least(log.available), log.settings.get("gpu_memory_utilization")
+    room = find_engine(log.engine).logged_room(log, left.bytes if left else None, share)
+    weights, total, graphs = (log.budget.get(name) for name in ("weights", "gpu_memory", "cuda_graphs"))
+    parts = [f"Weights of {size(weights.bytes)}"] if weights and weights.bytes else []
+    parts += [f"CUDA graphs of {size(graphs.bytes)}"] if graphs and graphs.number >= 1 else []
+    of_share = f" ({share} of {size(total.bytes)})" if share and total else f" ({share})" if share else ""
+    subject = f"{' and '.join(parts)}, with the rest of the runtime memory," if parts else "Weights and runtime memory"
+    of_share = f"the engine's share{of_share}"
+    if room is not None and room < 0:
+        return _advised(log, "nothing_left", f"{subject} are {size(-room)} larger than {of_share}.", None, room)
+    return _advised(log, "nothing_left", f"{subject} leave nothing of {of_share} for the cache.", None, room)
+
+
+def _memory_taken(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
+    advice = [Advice("end the other processes: nvidia-smi lists them")]
+    if refusal.kind == "occupied":
+        engine, share = find_engine(log.engine), free_share(log)
+        advice += engine.log_advice(log)
+        if share:
+            words = f"the share that is free, {size(free_memory(log) or 0)}, if the model fits in it"
+            advice.append(Advice(words, f"{engine.share_option} {share}"))
+    reason = f"{taken_by_others(log, refusal)}."
+    return Diagnosis(refusal.line, "memory_taken", reason, None, free_memory(log), advice=tuple(advice))
+
+
+def _failed_allocation(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) -> Diagnosis:
+    """Return what the log says of an allocation that failed: what it was for, its size, and what was free."""
+    what, cause, _ = STAGES[refusal.where]
+    needed, limit, tried, free = refusal.needed, refusal.limit, refusal.tried, refusal.free
+    if needed and limit:
+        sizes = f"{size(needed.bytes)} are allocated, and Metal recommends at most {size(limit.bytes)}"
+        return _advised(log, cause, f"{what}: {sizes}.", needed.bytes, limit.bytes)
+    words = [f"{size(tried.bytes)} were wanted"] if tried else []
+    before = log.budget.get("free_memory")
+    memory = before.bytes if before else gpu.memory if gpu else None
+    if refusal.one_buffer:
+        words.append("more than the device allows for one buffer")
+    elif free:
+        total = log.budget.get("gpu_memory")
+        of_total = f" of {size(total.bytes)}" if total else ""
+        pieces = ", in smaller pieces" if tried and free.bytes >= tried.bytes else ""
+        words.append(f"{size(free.bytes)}{of_total} were free{pieces}")
+    elif cause != "host_memory":
+        words += _room(log, refusal, memory, " free" if before else "")
+    available = free.bytes if free else memory if tried and memory and tried.bytes > memory else None
+    reason = f"{what}{': ' if words else ''}{', '.join(words)}."
+    found = _advised(log, cause, reason, tried.bytes if tried else None, available)
+    return found._replace(advice=(*_for_the_host(log, gpu), *found.advice)) if cause == "host_memory" else found
+
+
+def _room(log: StartupLog, refusal: LogRefusal, memory: int | None, of_memory: str) -> list[str]:
+    """Return what the GPU held when an allocation failed, and its memory: ' free' if it is what was free before."""
+    buffers = {"weights": log.budget.get("model_buffer"), "cache": log.logged.get("kv_size")}
+    if log.devices > 1:
+        del buffers["cache"]
+    held = " and ".join(f"{size(buffer.bytes)} of {name}" for name, buffer in buffers.items() if buffer)
+    words = [f"{held} are there"] if held else []
+    tried, limit = refusal.tried, refusal.limit
+    if memory and (tried or of_memory):
+        although = "although " if of_memory and not held and tried and tried.bytes < memory else ""
+        words.append(f"{although}the GPU has {size(memory)}{of_memory}")
+    elif limit:
+        words.append(f"Metal recommends at most {size(limit.bytes)}")
+    return words
+
+
+def _for_the_host(log: StartupLog, gpu: Gpu | None) -> tuple[Advice, ...]:
+    """Return more host memory, and a smaller share of a GPU that has the host's."""
+    engine, share = find_engine(log.engine), float(log.settings.get("gpu_memory_utilization", "0.9"))
+    more = Advice("more host memory or swap, or a higher limit of the container or of WSL")
+    smaller = Advice("a smaller share, if the GPU's memory is the host's", f"{engine.share_option} {share - 0.1:.2f}")
+    has_share = not engine.splits_by_layer and (gpu is None or gpu.shares_with_host)
+    return (more, smaller) if has_share else (more,)
+
+
+_BY_KIND: dict[str, Callable[[StartupLog, LogRefusal, Gpu | None], Diagnosis]] = {
+    "too_small": _too_small,
+    "no_memory": _nothing_left,
+    "occupied": _memory_taken,
+    "too_many_sequences": _too_many_sequences,
+    "too_long": _too_long,
+    "overloaded": _overloaded,
+    "unfinished": _unfinished,
+}
+"""By `LogRefusal.kind`; all others are allocations that failed."""
+
+
+# What other processes leave
+
+
+def free_memory(log: StartupLog) -> int | None:
+    """Return the bytes of the GPU that other processes leave; None if the log does not have them."""
+    free, total, refusal = log.budget.get("free_memory"), log.budget.get("gpu_memory"), log.refusal
+    if refusal and refusal.taken:
+        return total.bytes - refusal.taken if total else None
+    if refusal and refusal.kind == "occupied" and refusal.free:
+        return refusal.free.bytes
+    return free.bytes if free else None
+
+
+def taken_by_others(log: StartupLog, refusal: LogRefusal) -> str:
+    """Return what other processes use, without a full stop."""
+    free, total = free_memory(log), log.budget.get("gpu_memory")
+    if refusal.kind == "occupied" and refusal.free and refusal.tried:
+        least_free, more = size(refusal.free.bytes), size(refusal.tried.bytes)
+        if refusal.where:
+            return f"Other processes released memory during the start: {least_free} were free, then {more}"
+        return f"The free memory of the GPUs is unequal: {least_free} are free on one, {more} on another"
+    if free is None or total is None or free >= total.bytes:
+        return "Other processes use the memory of the GPU"
+    sizes = f"{size(total.bytes - free)} of the GPU's {size(total.bytes)}: {size(free)} are free"
+    return f"Other processes use {sizes}"
+
+
+def free_share(log: StartupLog) -> str:
+    """Return the largest share that is free in hundredths; '' if none is, or it is unknown."""
+    free, total = free_memory(log), log.budget.get("gpu_memory")
+    hundredths = 100 * free // total.bytes if free and total and total.bytes else 0
+    return f"0.{hundredths:02d}" if 0 < hundredths < 100 else ""

@@ -1,0 +1,151 @@
+"""`attncalc fit --log` of a log without a message about memory: cut, of a killed process, another error or engine."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from asking import Ask
+from tables import each
+
+from attncalc.report.schemas import schema
+
+VLLM = (
+    "(EngineCore pid=211) INFO 09-14 10:02:00 [core.py:109] Initializing a V1 LLM engine (v0.19.0) with config: "
+    "model='Qwen/Qwen3-32B', dtype=torch.bfloat16, max_seq_len=40960, gpu_memory_utilization=0.9\n"
+)
+LOADING = "Loading safetensors checkpoint shards:  12% Completed | 2/17 [00:02<01:39,  2.77s/it]\n"
+LOADED = "Loading safetensors checkpoint shards: 100% Completed | 17/17 [00:20<00:00,  1.27s/it]\n"
+TRACEBACK = "ERROR 09-14 10:02:20 [core.py:1100] Traceback (most recent call last):\n"
+SGLANG = (
+    "[2026-05-16 12:09:37] server_args=ServerArgs(model_path='Qwen/Qwen3-8B', mem_fraction_static=0.85, tp_size=1)\n"
+)
+KILLED = "The process was killed, most often since host memory is full, not the GPU's"
+ENDS = [
+    (VLLM + LOADING, "log_ends", "The log ends while weights are loaded, 2 of 17 files."),
+    (VLLM + LOADED, "log_ends", "The log ends before the cache has its size, without an error."),
+    (
+        SGLANG + "Load weight begin. avail mem=22.76 GB",
+        "kv_too_small",
+        "The log ends while weights are loaded. By the estimate",
+    ),
+    (VLLM + LOADED + TRACEBACK, "log_ends", "The log ends within an error, before its message."),
+    (
+        "(EngineCore pid=43) INFO 07-13 00:04:10 [gpu_worker.py:508] Available KV cache memory: 3.93 GiB\n" + TRACEBACK,
+        "log_ends",
+        "The log ends within an error, before its message: 3.93 GiB were left for the cache.",
+    ),
+    (
+        VLLM + TRACEBACK + "ValueError: Model architectures ['Qwen9ForCausalLM'] are not supported for now.",
+        "other_error",
+        "ValueError: Model architectures ['Qwen9ForCausalLM'] are not supported for now.",
+    ),
+    (VLLM + LOADING + "vllm-1 exited with code 137", "host_memory", KILLED),
+    (
+        VLLM + "RuntimeError: Engine core initialization failed. Failed core proc(s): {'EngineCore_DP0': -9}",
+        "host_memory",
+        KILLED,
+    ),
+    (SGLANG + "Killed", "host_memory", KILLED),
+    ("./run.sh: line 22: 103525 Killed  python -m sglang.launch_server --model-path a/b", "host_memory", KILLED),
+    ("Error: llama runner process has terminated: signal: killed", "host_memory", KILLED),
+    ("llama_model_loader: loaded meta data from a.gguf\nReason: OOMKilled\nExit Code: 137", "host_memory", KILLED),
+    # 14,095,848 kB / 2^20 = 13.44 GiB
+    (
+        "[Mar 24 23:54:53] Out of memory: Killed process 6154 (python) total-vm:18109076kB, anon-rss:14095848kB",
+        "host_memory",
+        f"{KILLED}: 13.44 GiB were wanted.",
+    ),
+]
+
+
+def result_of(ask: Ask, log: str, *options: str) -> dict[str, Any]:
+    answer = ask("fit", *options, "--log", "-", "--json", stdin=log)
+    assert answer.code == 1, answer.err
+    result: dict[str, Any] = json.loads(answer.out)
+    return result
+
+
+@each(("log", "cause", "reason"), ENDS)
+def test_a_log_without_a_message_says_how_far_the_start_came(ask: Ask, log: str, cause: str, reason: str) -> None:
+    result = result_of(ask, log)
+    refusal = result["refusal"]
+    assert refusal["cause"] == cause
+    assert reason in refusal["reason"]
+    screen = ask("fit", "--log", "-", stdin=log)
+    assert screen.out.count("NO RESULT: ") == reason.startswith("The log ends")
+    assert len(screen.out.splitlines()) <= 24
+
+
+def test_what_a_cut_log_lacks_is_estimated(ask: Ask) -> None:
+    """61 GiB of weights in bf16 on 24; the log itself has no error."""
+    refusal = result_of(ask, VLLM + LOADING, "--gpu", "rtx-4090")["refusal"]
+    assert refusal["cause"] == "weights_too_large"
+    assert refusal["reason"].startswith(
+        "The log ends while weights are loaded, 2 of 17 files. By the estimate, the wei"
+    )
+    assert "is enough" in ask("fit", "--gpu", "h200", "--log", "-", stdin=VLLM + LOADING).out
+
+
+def test_a_cut_log_with_its_memory_is_computed(ask: Ask) -> None:
+    """40,960 tokens of 256 KiB are 10 GiB, and 3.93 are left."""
+    log = VLLM + "Available KV cache memory: 3.93 GiB\n" + TRACEBACK
+    refusal = result_of(ask, log)["refusal"]
+    assert refusal["cause"] == "kv_too_small"
+    assert "before its message: 3.93 GiB were left for the cache. One request of 40,960" in refusal["reason"]
+
+
+def test_memory_without_tokens_is_no_refusal(ask: Ask) -> None:
+    log = VLLM + "Current kv cache memory in use is 11.00 GiB."
+    answer = ask("fit", "--log", "-", stdin=log)
+    assert (answer.code, "KV memory                               11.00 GiB" in answer.out) == (0, True)
+
+
+@pytest.mark.parametrize(("name", "line"), [("TensorRT-LLM", "[TRT-LLM] [E] Executor"), ("LMDeploy", "[TM][ERROR]")])
+def test_engines_whose_logs_are_not_read_are_named(ask: Ask, name: str, line: str) -> None:
+    answer = ask("fit", "--log", "-", stdin=line)
+    assert (answer.code, f"is a log of {name}, which is not read" in answer.err) == (2, True)
+
+
+def test_a_request_beside_which_no_other_fits_fills_the_cache(ask: Ask) -> None:
+    """Two of 76.8 % are more than the cache; 34 of 65.4 % leave room for one more."""
+    load = "[loggers.py:257] Engine 000: Running: {} reqs, Waiting: 14 reqs, GPU KV cache usage: {}%, Prefix"
+    causes = [result_of(ask, load.format(*each))["refusal"]["cause"] for each in ((1, 76.8), (34, 65.4))]
+    assert causes == ["cache_full", "requests_limited"]
+
+
+def test_sglangs_prefills_and_its_ranks_are_signs_of_its_log(ask: Ask) -> None:
+    prefill = "Prefill batch. #new-seq: 6, #new-token: 8192, token usage: 0.24, #running-req: 64, #queue-req: 53, "
+    assert "64 requests run, 53 wait, 24.0% of" in result_of(ask, prefill)["refusal"]["reason"]
+    failed = "[2026-04-16 01:02:09 TP1] Failed: CUDA out of memory. Tried to allocate 24.00 MiB."
+    assert result_of(ask, failed)["engine"] == "sglang"
+
+
+def test_ollamas_llama_server_is_ollama(ask: Ask) -> None:
+    log = "llama-server process has terminated: exit status 1: alloc_tensor_range: failed to allocate CUDA0 buffer"
+    assert "num_gpu" in result_of(ask, log)["refusal"]["advice"][0]["option"]
+
+
+def test_data_parallel_ranks_of_a_pasted_command_are_read(ask: Ask) -> None:
+    log = (
+        "# vllm serve Qwen/Qwen3-235B-A22B -dp=8 --enable-expert-parallel --max-model-len 40960\n"
+        "ValueError: (7.34 GiB KV cache is needed, which is larger than the available KV cache memory (5.00 GiB)."
+    )
+    commands = [change["launch_command"] for change in result_of(ask, log, "--gpu", "h200")["suggestions"]]
+    assert all("--data-parallel-size 8 --enable-expert-parallel" in command for command in commands if command)
+
+
+def test_sglang_starts_with_a_pool_below_the_context(ask: Ask) -> None:
+    """A share that leaves room for the graphs holds 25,201 tokens of the 40,960: requests of 25,200 are served."""
+    log = SGLANG + (
+        "Load weight begin. avail mem=23.00 GB\nLoad weight end. type=Qwen3ForCausalLM, dtype=torch.bfloat16, "
+        "avail mem=7.60 GB, mem usage=15.40 GB.\nKV Cache is allocated. #tokens: 30221, K size: 2.08 GB, V size: 2.08 "
+        "GB\nException: Capture cuda graph failed: CUDA out of memory. Tried to allocate 448.00 MiB. GPU 0 has a total "
+        "capacity of 23.52 GiB of which 120.00 MiB is free.\n"
+    )
+    result = result_of(ask, log, "--gpu", "rtx-4090")
+    assert [change["flag"] for change in result["suggestions"]] == ["--mem-fraction-static 0.82"]
+    assert "up to 25,200 tokens" in ask("fit", "--gpu", "rtx-4090", "--log", "-", stdin=log).out
+    jsonschema.validate(result, schema("fit"))
