@@ -203,12 +203,10 @@ class Gpu:
         return ratio(self.peak_symbol(math_dtype), self.bandwidth_symbol)
 
     def peak_symbol(self, math_dtype: str) -> Quantity:
-        """Return `peak` as a symbol."""
         return symbol("peak", self.peak(math_dtype), f"dense FLOP/s of {self.title} in {math_dtype}")
 
     @property
     def bandwidth_symbol(self) -> Quantity:
-        """Return `bandwidth` as a symbol."""
         return symbol("bandwidth", self.bandwidth, f"bytes/s of {self.title}'s memory")
 
 

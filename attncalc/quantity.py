@@ -170,7 +170,6 @@ def formula_of(value: int) -> Formula:
 
 
 def _operation(operator: str, left: int, right: int) -> Formula:
-    """Return the formula of `left operator right`."""
     a, b = formula_of(left), formula_of(right)
     rounds = operator == "*" and a.operator in ("//", "%")  # a * (b // c) needs its parentheses, a * b does not
     tokens = (*a.as_operand_of(operator), (operator, operator), *b.as_operand_of(operator, right=True))

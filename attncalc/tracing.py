@@ -145,7 +145,6 @@ class Recorded:
 
     @classmethod
     def of(cls, number: int, name: str, recording: Recording) -> Any:
-        """Return the int of a number that has a name in a recording."""
         recorded: Any = int.__new__(cls, number + recording.decoy)  # type: ignore[type-var]
         recorded.number, recorded.name, recorded.recording = number, name, recording
         return recorded

@@ -77,7 +77,6 @@ class Result:
         return self.report._repr_html_()
 
     def _answer(self) -> str:
-        """Return the answer in a few words."""
         raise NotImplementedError
 
 

@@ -62,7 +62,6 @@ class GatedDeltaNet(Recurrent):
 
     @property
     def key_heads(self) -> int:
-        """Return the heads of queries and keys."""
         return self.n_heads if self.n_k_heads is None else self.n_k_heads
 
     @property

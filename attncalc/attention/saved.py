@@ -125,7 +125,6 @@ class Forward(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Return the tokens of all sequences."""
         return self.B * self.S
 
     @property

@@ -49,7 +49,6 @@ def lacks_value(name: str, params: Iterable[Any]) -> AttncalcError:
 
 
 def own_error(error: Exception) -> AttncalcError:
-    """Return the error as one of attncalc."""
     if isinstance(error, AttncalcError):
         return error
     message = error.format_message() if hasattr(error, "format_message") else str(error)

@@ -353,7 +353,6 @@ def gpu_in(text: str) -> str | None:
 
 
 def _of_word(word: str) -> Item | None:
-    """Return what a single word is, or None."""
     lower = word.lower()
     item = None
     if tokens := re.fullmatch(r"(\d[\d_,]*k?)(tokens?|ctx)", lower):

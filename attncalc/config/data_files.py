@@ -40,17 +40,13 @@ def file_names(folder: Path) -> tuple[str, ...]:
 @cache
 def compiled(folder: Path) -> dict[str, Any]:
     """Return {name: content} of a folder's files from the JSON file that a wheel has, or {} in a checkout."""
-    return _json(folder.with_suffix(".json")) or {}
+    return compiled_file(folder) or {}
 
 
 def compiled_file(file: Path) -> dict[str, Any] | None:
     """Return the content of a YAML file from the JSON file that a wheel has beside it, or None in a checkout."""
-    return _json(file.with_suffix(".json"))
-
-
-def _json(file: Path) -> dict[str, Any] | None:
     try:
-        text = file.read_bytes()
+        text = file.with_suffix(".json").read_bytes()
     except FileNotFoundError:
         return None
     content: dict[str, Any] = json.loads(text)

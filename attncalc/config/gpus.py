@@ -299,7 +299,6 @@ def _local_gpus() -> tuple[int, Gpu]:
 
 
 def _by_title(found: NamedGpu) -> Gpu | None:
-    """Return the GPU of that name, if it is a known one."""
     if (found.vendor == "NVIDIA" and found.memory) or found.vendor == "AMD":
         return gpu_of_device(found.title, found.memory)
     try:

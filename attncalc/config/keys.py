@@ -57,7 +57,6 @@ _TOWER_ITEM_KEYS: dict[str, Schema] = {
 
 
 def _of_towers(description: str, properties: Mapping[str, Schema], required: list[str]) -> Schema:
-    """Return the schema of {name of a tower: its properties}."""
     return {
         "description": description,
         "type": "object",

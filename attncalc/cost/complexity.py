@@ -52,7 +52,6 @@ class ModelLayer(NamedTuple):
 
     @property
     def flops(self) -> Quantity:
-        """Return the FLOPs of both."""
         return quantity(self.projections + self.scores.flops)
 
 

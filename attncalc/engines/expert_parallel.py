@@ -157,7 +157,6 @@ def with_ranks(model: ModelSpec, ranks: int) -> ModelSpec:
 
 
 def _of_ranks(mlp: Mlp, ranks: int, shared_ranks: int, **changes: int) -> MlpOfRanks:
-    """Return the MLP with the tokens of all ranks."""
     fields = {field.name: getattr(mlp, field.name) for field in dataclasses.fields(mlp)} | changes
     return MlpOfRanks(**fields, ranks=ranks, shared_ranks=shared_ranks)
 

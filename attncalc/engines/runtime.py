@@ -54,7 +54,6 @@ class RuntimeFacts(Generic[Args]):
 
     @property
     def element_bytes(self) -> Quantity:
-        """Bytes of an element of an activation."""
         return symbol("bytes", self.args.dtype.bits // 8, "bytes of an activation's element")
 
 

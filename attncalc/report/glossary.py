@@ -283,7 +283,6 @@ def find_terms(words: str) -> list[str]:
 
 
 def term_report(name: str) -> Report:
-    """Return a term on one screen."""
     term = TERMS[name]
     lines = [["formula"], *([f"  {line}"] for line in term.formula), [""]] if term.formula else []
     example = [["example"], *([f"  {text}"] for text in term.example)]
@@ -293,7 +292,6 @@ def term_report(name: str) -> Report:
 
 
 def terms_report(names: Sequence[str]) -> Report:
-    """Return a list of terms."""
     rows = tuple((name, TERMS[name].title) for name in names)
     table = Table((Column(align="left"), Column(align="left")), rows)
     return _report(f"{len(names)} terms  'attncalc explain kv-cache' explains one", names, table)

@@ -190,7 +190,6 @@ def _published(row: Row) -> dict[str, Any]:
 
 
 def row_figures(row: Row) -> tuple[Figure, ...]:
-    """Return the figures of a row, with their formulas."""
     candidate, demand = row.candidate, row.demand
     users = symbol("users", row.asked, "users whose requests run concurrently")
     each = symbol("gpus_per_replica", candidate.split.gpus, "GPUs of one replica")

@@ -177,5 +177,4 @@ class Answer:
 
     @cached_property
     def bounds(self) -> tuple[Roofline | None, str]:
-        """What `bounds_of` returns."""
         return bounds_of(self.resolved)

@@ -72,7 +72,6 @@ def _decode(candidate: Candidate, demand: Demand) -> tuple[Candidate, int, float
 
 
 def _decoders(decode: tuple[Candidate, int, float], demand: Demand) -> int:
-    """Return the replicas that decode."""
     candidate, most, tpot = decode
     if demand.users is not None:
         return -(-demand.users // most)

@@ -41,7 +41,6 @@ class PublishedRange(NamedTuple):
 
 
 def class_of(resolved: ResolvedRequest, load: Load) -> ServingClass:
-    """Return the class of a load on a deployment."""
     requests = next((name for most, name in LOADS.items() if load.requests <= most), "above 128")
     gpus = "one" if resolved.devices * resolved.ranks == 1 else "several"
     if resolved.ranks > 1:

@@ -45,7 +45,6 @@ class WeightFormat(NamedTuple):
 
     @property
     def quantized(self) -> str:
-        """What is quantized, in words."""
         return "matrices of routed experts" if self.experts_only else "matrices of attention and MLPs"
 
     @property
@@ -54,7 +53,6 @@ class WeightFormat(NamedTuple):
         return symbol("bytes", self.rest.bits // 8, f"bytes of a weight in {self.rest.name}")
 
     def matrix_bytes(self, matrix: Matrix) -> int:
-        """Return the bytes of a quantized matrix."""
         return matrix.cols * self.matrices.row_bytes(matrix.rows)
 
 

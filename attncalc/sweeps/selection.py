@@ -41,7 +41,6 @@ class Selection(NamedTuple):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it looks at."""
         return (*(condition.name for condition in self.where), *([self.sort] if self.sort else []))
 
     def of(self, rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> Iterator[tuple[Any, ...]]:

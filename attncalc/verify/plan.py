@@ -55,7 +55,6 @@ class Plan(NamedTuple):
     required: Mapping[str, int] = MappingProxyType({})
 
     def kernels_of(self, case: Case, phase: str) -> tuple[str, ...]:
-        """Return the kernels that run in this phase; () if the case does not have the phase."""
         return self.kernels.get((case.name, phase), ())
 
     def leanest_kernels(self, case: Case, phase: str) -> tuple[str, ...]:

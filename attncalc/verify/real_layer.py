@@ -89,7 +89,6 @@ class RealLayer:
         return full
 
     def prefill_mask(self, tokens: int) -> KernelMask:
-        """Return the mask of a prefill of `tokens` tokens."""
         if self.case.crosses:
             return NO_MASK
         return prefill_mask(self.case.kind.span, self.case.mask, torch.arange(tokens, device=self.device))

@@ -182,7 +182,6 @@ class Cursor:
         return form.unpack_from(self._buffer, self.take(form.size))
 
     def content(self, length: int) -> bytes:
-        """Return `length` bytes."""
         start = self.take(length)
         return bytes(self._buffer[start : start + length])
 

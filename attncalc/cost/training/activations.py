@@ -48,7 +48,6 @@ class LayerSaved(NamedTuple):
     hidden: int  # bytes of the hidden states
 
     def part(self, part: str, tensors: Iterable[SavedTensor]) -> Quantity:
-        """Return the bytes of a part."""
         return total(t.size for t in tensors if t.part == part)
 
 

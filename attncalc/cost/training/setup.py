@@ -183,7 +183,6 @@ class Training:
 
     @property
     def in_optimizer(self) -> Optimizer:
-        """Return the optimizer."""
         return OPTIMIZERS[self.optimizer]
 
     @property
@@ -198,7 +197,6 @@ class Training:
 
     @property
     def tokens(self) -> int:
-        """Return the tokens of a step."""
         return self.sequences * self.workload.context
 
     @cached_property

@@ -284,7 +284,6 @@ def _attention(layers: Layers, run: _Pass) -> _Peak | None:
 
 
 def _cells(layers: Layers, run: _Pass) -> int:
-    """Return the cells of a stream of that layer."""
     if run.graph.window_cells and layers.attention.span.reach is not None:
         return symbol("window_cells", run.graph.window_cells, "cells of a sliding window")
     return run.cells

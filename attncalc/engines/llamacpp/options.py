@@ -229,7 +229,6 @@ class LlamacppArgs(EngineArgs):
 
     @property
     def micro_batch(self) -> int:
-        """Tokens of a micro-batch."""
         return self.ubatch or DEFAULT_UBATCH
 
     @property

@@ -8,7 +8,7 @@ the ideal engine, except that a ragged batch is padded to its longest sequence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ...attention import FULL, CacheSpec
 from ...attention.kind import POOLING_ROLES
@@ -16,6 +16,7 @@ from ...errors import AttncalcError, NotSupportedError, did_you_mean
 from ...quantity import ceil_div, minimum, quantity, symbol_like
 from ...units import DType, truncate
 from ...workload import Workload
+from ..base import Bound
 from ..engine import PerLayerEngine
 from ..estimate import estimated_runtime
 from ..ideal import ENGINE as IDEAL
@@ -94,15 +95,13 @@ ENGINE = Transformers()
 
 def _dynamic(specs: tuple[LayerCacheSpec, ...], args: TransformersArgs) -> UnpagedLayout:
     _check_plain_dtype(args)
-    return UnpagedLayout(
-        (specs,),
-        args.kv_dtype,
-        args.source,
+    return _layout(
+        specs,
+        args,
         ENGINE.layer_bytes,
-        "transformers, cache_utils.py: DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer",
-        version=VERSION,
-        facts=(f"version {VERSION}", "DynamicCache"),
-        notes=("Each step copies K and V of one layer at a time (torch.cat); the copy is not counted.",),
+        "DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer",
+        "DynamicCache",
+        "Each step copies K and V of one layer at a time (torch.cat); the copy is not counted.",
     )
 
 
@@ -114,15 +113,13 @@ def _static(specs: tuple[LayerCacheSpec, ...], args: TransformersArgs) -> Unpage
                 f"StaticCache does not support layers that cache {describe(spec)}",
                 "leave --cache-implementation static out",
             )
-    return UnpagedLayout(
-        (specs,),
-        args.kv_dtype,
-        args.source,
+    return _layout(
+        specs,
+        args,
         lambda cached, workload, kv_dtype: IDEAL.layer_bytes(_repeat_heads(cached), workload, kv_dtype),
-        "transformers, cache_utils.py: StaticLayer, StaticSlidingWindowLayer",
-        "reserved",
-        (f"version {VERSION}", "StaticCache, max_cache_len the context"),
-        version=VERSION,
+        "StaticLayer, StaticSlidingWindowLayer",
+        "StaticCache, max_cache_len the context",
+        bound="reserved",
     )
 
 
@@ -133,34 +130,35 @@ def _quantized(specs: tuple[LayerCacheSpec, ...], args: TransformersArgs) -> Unp
                 f"QuantizedCache supports only full attention; this model has layers that cache {describe(spec)}",
                 "leave --cache-implementation quantized out",
             )
-    source = "transformers, cache_utils.py: QuantizedCache, "
     dequantized = "Each step dequantizes K and V of one layer at a time; that copy is not counted."
     if args.kv_dtype.name == "fp8":
-        return UnpagedLayout(
-            (specs,),
-            args.kv_dtype,
-            args.source,
-            ENGINE.layer_bytes,
-            source + "Fp8QuantizedLayer",
-            version=VERSION,
-            facts=(f"version {VERSION}", "QuantizedCache, backend fp8"),
-            notes=(dequantized, "Two fp32 scales per layer, 8 B, are not counted."),
-        )
+        scales = "Two fp32 scales per layer, 8 B, are not counted."
+        source, cache = "QuantizedCache, Fp8QuantizedLayer", "QuantizedCache, backend fp8"
+        return _layout(specs, args, ENGINE.layer_bytes, source, cache, dequantized, scales)
     _check_plain_dtype(args)
     residual = RESIDUAL if args.residual_length is None else args.residual_length
-    return UnpagedLayout(
-        (specs,),
-        args.kv_dtype,
-        args.source,
+    return _layout(
+        specs,
+        args,
         lambda cached, workload, kv_dtype: _quantized_bytes(cached, workload, kv_dtype, residual),
-        source + "QuantizedLayer (backends quanto and hqq)",
-        version=VERSION,
-        facts=(f"version {VERSION}", f"QuantizedCache, {BITS} bits in groups of {GROUP}, residual {residual}"),
-        notes=(
-            dequantized,
-            "The residual is counted at its longest: when it is full, it is quantized with all tokens before it.",
-        ),
+        "QuantizedCache, QuantizedLayer (backends quanto and hqq)",
+        f"QuantizedCache, {BITS} bits in groups of {GROUP}, residual {residual}",
+        dequantized,
+        "The residual is counted at its longest: when it is full, it is quantized with all tokens before it.",
     )
+
+
+def _layout(
+    specs: tuple[LayerCacheSpec, ...],
+    args: TransformersArgs,
+    layer_bytes: Callable[[CacheSpec, Workload, DType], int],
+    classes: str,
+    cache: str,
+    *notes: str,
+    bound: Bound = "lower",
+) -> UnpagedLayout:
+    source, facts = f"transformers, cache_utils.py: {classes}", (f"version {VERSION}", cache)
+    return UnpagedLayout((specs,), args.kv_dtype, args.source, layer_bytes, source, bound, facts, notes, None, VERSION)
 
 
 _IMPLEMENTATIONS = {"dynamic": _dynamic, "static": _static, "quantized": _quantized}

@@ -20,7 +20,6 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def text(meaning: str) -> Schema:
-    """Return the schema of a string."""
     return {"description": meaning, "type": "string"}
 
 

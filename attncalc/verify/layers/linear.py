@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize, silu, softplus
 
 from ...attention.linear import GatedDeltaNet, Lightning, ShortConvolution
-from .recurrent import Convolution, Gain, RecurrentLayer, State, per_token, project
+from .recurrent import EPS, Convolution, RecurrentLayer, State, per_token, project
 
 
 class GatedDeltaNetLayer(RecurrentLayer):
@@ -34,7 +34,7 @@ class GatedDeltaNetLayer(RecurrentLayer):
                 self.add_module(f"{name}_b", nn.Linear(rank, width, bias=False))
             else:
                 self.add_module(name, nn.Linear(d_model, width, bias=False))
-        self.norm = Gain(kind.d_v)
+        self.norm = nn.RMSNorm(kind.d_v, EPS)
         self.W_o = nn.Linear(values, d_model, bias=False)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
@@ -79,7 +79,7 @@ class LightningLayer(RecurrentLayer):
         self.n_heads = kind.n_heads
         self.W_qkv = nn.Linear(d_model, 3 * width, bias=False)
         self.W_gate = nn.Linear(d_model, width, bias=False)
-        self.norm = Gain(width)
+        self.norm = nn.RMSNorm(width, EPS)
         self.W_o = nn.Linear(width, d_model, bias=False)
 
     def forward(self, x: Tensor, state: State) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import rms_norm, silu, softplus
 
 from ...attention.mamba import Mamba, Mamba2
-from .recurrent import EPS, Convolution, Gain, RecurrentLayer, State, per_token, project
+from .recurrent import EPS, Convolution, RecurrentLayer, State, per_token, project
 
 
 class MambaLayer(RecurrentLayer):
@@ -56,7 +56,7 @@ class Mamba2Layer(RecurrentLayer):
         self.W_in = nn.Linear(d_model, sum(self.parts), bias=kind.proj_bias)
         self.conv = Convolution(sum(self.inner), kind.d_conv, kind.conv_bias)
         self.dt_A_D = nn.Parameter(torch.zeros(3, kind.n_heads))
-        self.norm = Gain(width) if kind.inner_norm else None
+        self.norm = nn.RMSNorm(width, EPS) if kind.inner_norm else None
         self.W_out = nn.Linear(width, d_model, bias=kind.proj_bias)
 
     def forward(self, x: Tensor, state: State) -> Tensor:

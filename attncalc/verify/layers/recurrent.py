@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import rms_norm
 
 EPS = 1e-6
 SMALL_SIZES = {"n_heads": 4, "n_k_heads": 2, "n_groups": 2, "d_inner": 64}
@@ -57,18 +56,6 @@ class RecurrentLayer(nn.Module):
     def forward(self, x: Tensor, state: State) -> Tensor:
         """Map (B, S, d_model) to (B, S, d_model), continuing from `state`, and update `state`."""
         raise NotImplementedError
-
-
-class Gain(nn.Module):
-    """RMSNorm over the last dimension, with its gain as `weight`."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the normalised `x`."""
-        return rms_norm(x, self.weight.shape, self.weight, EPS)
 
 
 class Convolution(nn.Module):

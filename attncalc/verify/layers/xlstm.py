@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, logsigmoid
 
 from ...attention.xlstm import MLstm
-from .recurrent import EPS, Gain, RecurrentLayer, State, per_token, project
+from .recurrent import EPS, RecurrentLayer, State, per_token, project
 
 
 class MLstmLayer(RecurrentLayer):
@@ -23,7 +23,7 @@ class MLstmLayer(RecurrentLayer):
         self.W_q, self.W_k = (nn.Linear(d_model, keys, bias=False) for _ in range(2))
         self.W_v, self.W_gate = (nn.Linear(d_model, values, bias=False) for _ in range(2))
         self.W_input_gate, self.W_forget_gate = (nn.Linear(d_model, kind.n_heads) for _ in range(2))
-        self.norm = Gain(values)
+        self.norm = nn.RMSNorm(values, EPS)
         self.W_o = nn.Linear(values, d_model, bias=False)
 
     def forward(self, x: Tensor, state: State) -> Tensor:

@@ -310,7 +310,6 @@ class _NormOverRanks(nn.Module):
         self.weight, self.tp = nn.Parameter(gain), tp
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the normalised `x`."""
         mean = x.square().mean(-1, keepdim=True)
         dist.all_reduce(mean)
         scale: Tensor = self.weight / (mean / self.tp).sqrt().add(1e-6)

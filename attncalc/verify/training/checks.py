@@ -165,7 +165,6 @@ def state_checks(run: Training, measured: MeasuredStep) -> Iterator[Check]:
 
 
 def peak_check(run: Training, measured: MeasuredStep) -> Iterator[Check]:
-    """Check the peak of a whole step."""
     if measured.peak is None:
         return
     budget = stage_budget(run, run.stages[0])

@@ -131,7 +131,6 @@ class Kept(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, *indices: Tensor) -> Tensor:
-        """Return `x`."""
         ctx.save_for_backward(*indices)
         return x.view_as(x)
 

@@ -101,7 +101,6 @@ def _record_calls(
 
 
 def _counted(counter: FlopCounterMode) -> MatmulFlops:
-    """Return the FLOPs that the counter has counted so far."""
     flops = {str(op).rpartition(".")[2]: int(n) for op, n in counter.get_flop_counts().get("Global", {}).items()}
     return MatmulFlops(flops.get("mm", 0) + flops.get("addmm", 0), flops.get("bmm", 0), flops.get("baddbmm", 0))
 
