@@ -95,8 +95,11 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
         ),
         (
             "docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.9.2 --model a/b",
-            ["a/b", "--engine-version", "0.9.2", "--engine", "vllm"],
+            ["a/b", "--engine-version", "0.9.2", "--flashinfer-sampler", "--engine", "vllm"],
         ),
+        # later versions do not sample with FlashInfer where it is installed, and older images have no FlashInfer
+        ("docker run vllm/vllm-openai:v0.11.1 --model a/b", ["a/b", "--engine-version", "0.11.1", "--engine", "vllm"]),
+        ("docker run vllm/vllm-openai:v0.8.5 --model a/b", ["a/b", "--engine-version", "0.8.5", "--engine", "vllm"]),
         (
             "docker run lmsysorg/sglang:v0.5.2-cu126 python3 -m sglang.launch_server --model-path a/b --tp 2",
             ["a/b", "--tp", "2", "--engine-version", "0.5.2", "--engine", "sglang"],

@@ -555,10 +555,10 @@ def test_the_widest_mlp_and_the_widest_heads_decide_the_forward_pass() -> None:
         assert terms(vllm(wide))["forward_bytes"] == forward(66 * (D_QK + D_V))
 
 
-def test_a_cold_compiler_decides_from_0_23_if_it_needs_the_most() -> None:
+def test_a_cold_compiler_decides_from_0_22_if_it_needs_the_most() -> None:
     """A million tokens: the copy of the embedding takes 200 MB, and a sequence's logits 14 MB."""
     large: dict[str, Any] = {"limits": Limits(N, 1), "max_num_seqs": 1}
-    old, new = (vllm(model(vocab_size=10**6), engine_version=version, **large) for version in ("0.22.1", "0.23.0"))
+    old, new = (vllm(model(vocab_size=10**6), engine_version=version, **large) for version in ("0.21.0", "0.22.0"))
     copy = (10**6 + N) * D * 2
     assert parts(new)["activations"][1:] == (copy, copy + GIB // 20)
     assert new.parts[0].label == "compiler, which copies the embedding"
@@ -577,6 +577,17 @@ def test_range_of_the_experts_workspace() -> None:
     latent = model(mlp=dataclasses.replace(MIXTURE, d_latent=70), weights_dtype="fp4")
     size = experts(40, d=70)
     assert parts(vllm(latent))["experts"] == (size * 9 // 10, size, size * 5 // 4 + 3 * N * 3 * 70 * 2)
+
+
+def test_cutlass_copies_the_inputs_of_experts_in_nvfp4_on_compute_capability_12() -> None:
+    """Three copies of what each expert that a token picks reads, in the pass; the workspace has only its width."""
+    blackwell, whole = dataclasses.replace(DEVICE, compute_capability=(12, 1)), model(mlp=MIXTURE, experts_dtype="fp4")
+    of_fp4, of_fp8 = (vllm(each, gpu=blackwell) for each in (whole, model(mlp=MIXTURE, experts_dtype="fp8")))
+    copies = 3 * N * 3 * D * 2
+    assert terms(of_fp4)["forward_bytes"] == terms(of_fp8)["forward_bytes"] + copies
+    assert terms(of_fp4)["experts_bytes"] == experts(40, activation=40)
+    least, most = (parts(vllm(whole, gpu=blackwell, limits=Limits(BIG, 1)))["activations"][i] for i in (0, 1))
+    assert most - least > 3 * BIG * 3 * D * 2  # another backend has none
 
 
 def test_old_versions_have_the_experts_in_the_forward_pass() -> None:

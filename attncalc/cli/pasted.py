@@ -87,7 +87,7 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
     model = reader.read(words[start.first :])
     model = reader.read_variables(words[: start.first]) or model
     if start.version:
-        reader.add(("--engine-version", start.version))
+        reader.add(("--engine-version", start.version, *start.words.of_image(start.version)))
     reader.choose_drafter(model)
     before = reader.only_used_gpus(before)
     reader.add_up_gpus(before)

@@ -42,6 +42,7 @@ class LaunchWords(NamedTuple):
     # {variable: the option of the command that it replaces, or a function of its value}
     environment: Mapping[str, str | Reading] = MappingProxyType({})
     of_model: Reading = ignored  # from the model's name to further options of `attncalc fit`, if the name decides any
+    of_image: Reading = ignored  # the same of the version of the container's image
     # From the bytes of a GPU's memory to the default tokens of context, if that decides them
     context: Callable[[int], int] | None = None
 

@@ -140,6 +140,13 @@ def _read_quantization(method: str) -> tuple[str, ...]:
     return ("--weights-dtype", usual_dtype(method) or "") if method in ("fp8", "bitsandbytes") else ()
 
 
+def _of_image(version: str) -> tuple[str, ...]:
+    """Return that FlashInfer samples, if it does where it is installed: images have 0.2.3 or later from 0.9.0 on."""
+    switches = vllm_version(version)
+    samples = switches.number >= (0, 9) and switches.samples_with_installed_flashinfer
+    return ("--flashinfer-sampler",) if samples else ()
+
+
 WORDS = LaunchWords(
     example="vllm serve MODEL",
     program=re.compile(
@@ -147,6 +154,7 @@ WORDS = LaunchWords(
         r"|(?:.*/)?vllm-openai\S*?(?::v?(?P<version>\d+(?:\.\d+)+)?\S*)?"
     ),
     models=("--model",),
+    of_image=_of_image,
     names={
         "--quantization": _read_quantization,
         "-q": _read_quantization,

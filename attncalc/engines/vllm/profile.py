@@ -108,7 +108,10 @@ class Profile:
         facts, given = self.facts, self._args.max_num_seqs is not None
         margin = facts.whole.main.d_model * facts.limits.tokens * self._args.dtype.bits // 8 * 3 // 4
         fewest = self._sampler_of(flashinfer=True) if self._may_have_flashinfer else self.sampler
-        low = max(self._pass_bytes - margin, int(fewest) * (2 if given else 1) // 2) - GIB // 10
+        low = (
+            max(self._pass_bytes - int(self._copies_for_cutlass) - margin, int(fewest) * (2 if given else 1) // 2)
+            - GIB // 10
+        )
         if self._args.warm_start is False and self._version.profiles_cold_compiler:
             low = max(low, int(self.compiler) - GIB // 20)
         high = max(self._pass_bytes + margin, int(self.sampler) * 21 // 20) + GIB * (15 if given else 30) // 100
@@ -196,6 +199,8 @@ class Profile:
         if self.facts.weights_dtype in ("fp8", "int8") and mlp_width:
             result = result + self.tokens * d_ff
         expanded = maximum(self._expanded_latents(), self._indexer_logits())
+        if self._runs_cutlass:
+            result = result + named(self._copies_for_cutlass, "copies", "bytes of the copies of experts' inputs")
         return quantity(result + expanded if expanded else result)
 
     @cached_property
@@ -220,7 +225,7 @@ class Profile:
         """How often the compiler's copy of the embedding counts: twice if a small tensor pins the freed block.
 
         From 0.27 to 0.30 it counts twice with weights in int4 on an RTX 5090 (two logs), once with int4 on four other
-        GPUs (seven logs) and in bf16 (one log).
+        GPUs (seven logs) and in bf16 (two logs).
         """
         is_blackwell = (self.facts.gpu.compute_capability or HOPPER) >= BLACKWELL
         return 2 if self._version.splits_workspaces and self.facts.weights_dtype == "int4" and is_blackwell else 1
@@ -296,7 +301,8 @@ class Profile:
         picked = symbol("n_experts_per_token", mlp.n_experts_per_token or 1, "experts that a token is routed to")
         d_expert = symbol("d_expert", int(mlp.d_ff), "width of one expert on one device")
         d_model = symbol("d_model", int(mlp.d_latent or whole.main.d_model), "width of the model")
-        activation = d_expert if self._version.shares_experts_buffer else maximum(d_expert, d_model)
+        is_narrow = self._version.shares_experts_buffer or self._runs_cutlass
+        activation = d_expert if is_narrow else maximum(d_expert, d_model)
         return quantity(tokens * picked * (activation + maximum(2 * d_expert, d_model)) * self.width)
 
     def workspace(self) -> RuntimePart | None:
@@ -307,21 +313,34 @@ class Profile:
             return RuntimePart("gathered_latents", "sparse MLA's workspace", size // 2, gathered, size * 5 // 4, source)
         if not self._version.keeps_experts_workspace or not self.experts:
             return None
-        low, high = int(self.experts) * 9 // 10, int(self.experts) * 5 // 4 + self._copies_for_cutlass()
+        low, high = int(self.experts) * 9 // 10, int(self.experts) * 5 // 4
+        if not self._runs_cutlass:  # it may be asked for
+            high += int(self._copies_for_cutlass)
         source = f"vLLM {name}, model_executor/layers/fused_moe/modular_kernel.py"
         return RuntimePart("experts", "experts' workspace", low, self.experts, high, source)
 
-    def _copies_for_cutlass(self) -> int:
-        """Return the bytes of the inputs and outputs of the experts that NVFP4's own kernels copy; 0 for other dtypes.
+    @property
+    def _runs_cutlass(self) -> bool:
+        """Whether CUTLASS' kernels run NVFP4's experts: on compute capability 12, for which TensorRT-LLM has none.
 
-        They are held three times for each expert that a token picks (run_cutlass_moe_fp4 in experts/cutlass_moe.py),
-        but only with `--moe-backend cutlass`, so that they belong to the high end.
+        Two starts of a GB10 that differ in their tokens only need 72 KB more per token than without the copies, which
+        are 74 there, and one of Gemma 4 on an RTX 5090 1.76 GiB, which are 1.55.
+        """
+        capability = self.facts.gpu.compute_capability
+        return bool(capability and capability >= BLACKWELL and self._copies_for_cutlass)
+
+    @cached_property
+    def _copies_for_cutlass(self) -> Quantity:
+        """The inputs and outputs of the experts that NVFP4's own kernels copy; 0 for other dtypes.
+
+        They are held three times for each expert that a token picks: inputs by expert, outputs by token, and these
+        times the router's weights (run_cutlass_moe_fp4 in experts/cutlass_moe.py).
         """
         mlp, whole = self._mixture, self.facts.whole
         if mlp is None or "fp4" not in (whole.experts_dtype, whole.weights_dtype):
-            return 0
+            return quantity(0)
         d_model, picked = int(mlp.d_latent or whole.main.d_model), int(mlp.n_experts_per_token or 1)
-        return 3 * self.facts.limits.tokens * picked * d_model * self._args.dtype.bits // 8
+        return quantity(3 * self.tokens * symbol("picked", picked * d_model, "inputs of all experts") * self.width)
 
     # What is allocated before the pass
 

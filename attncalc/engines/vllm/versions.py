@@ -266,10 +266,10 @@ class VllmVersion(Version):
     """Inductor fuses SiLU, its product and the quantization to fp8 in blocks; before, a kernel of vLLM quantized."""
     benchmarks_kernels = since((0, 11, 1), "benchmark_combo_kernel in config/compilation.py")
     """Inductor benchmarks kernels while it compiles."""
-    profiles_cold_compiler = since((0, 23), "measured: logs of 0.24 and 0.28")
+    profiles_cold_compiler = since((0, 22), "measured: logs of 0.22, 0.24 and 0.28")
     """What is benchmarked decides the profile where the sampler needs less.
 
-    A log of 0.19 has half of it, one of 0.21 none: there, it is only in the range.
+    A log of 0.19 has half of it, one of 0.20 all and one of 0.21 none: there, it is only in the range.
     """
     splits_workspaces = between((0, 27), (0, 31), "_scoped_allocator_max_split in v1/worker/gpu_worker.py, torch 2.13")
     """A large block that is freed during the profile may be counted once more, as a small tensor pins it."""
