@@ -12,6 +12,7 @@ from tables import each
 
 FOLDER = Path(__file__).parent / "data" / "engine-logs" / "doctor"
 MIB = 2**20
+MODELS = Path(__file__).parent / "data" / "engine-logs" / "models"
 
 STATES = [
     # 16 GiB = 131,072 tokens x 131,072 B; 2,213 blocks of 16 tokens are 4.32 GiB
@@ -195,6 +196,36 @@ def test_ollamas_logs_are_read(ask: Ask, name: str) -> None:
     result = json.loads(answer.out)
     check = next(check for check in result["checks"] if check["name"].endswith("kv_size"))
     assert (answer.code, check["predicted"], check["measured"]) == (0, size * MIB, size * MIB)
+
+
+OWN_ENGINE = [
+    # published as 1.1 + 1.5 GiB: 12 layers x 2 x 2 x 256 x 2 B x 32,768 cells = 768 MiB, and 36 x 2.09375 MiB x 25
+    ("qwen3-next-80b-a3b", "qwen3next", "1", "1024", "32768", "2.6 GiB", 2_652.375),
+    # 18 layers x 2,048 B x 32,768 = 1,152 MiB, and 18 x 2,048 B x (4,096 + 512) = 162 MiB of windows, as published
+    ("gpt-oss-120b", "gptoss", "1", "512", "32768", "1.3 GiB", 1_314),
+    # 4 layers x 1,024 B x 16,384 = 64 MiB, and 22 x 1,024 B x 1,792 = 38.5: 2 x (512 + 1) + 512, a multiple of 256
+    ("gemma-3-1b", "gemma3", "2", "512", "16384", "102.5 MiB", 102.5),
+    # the windows are as long as the context: 26 x 1,024 B x 512
+    ("gemma-3-1b", "gemma3", "1", "512", "512", "13.0 MiB", 13),
+]
+
+
+@each(("model", "architecture", "parallel", "batch", "context", "size", "predicted"), OWN_ENGINE)
+def test_ollamas_own_engine_has_caches_of_its_own(
+    ask: Ask, model: str, architecture: str, parallel: str, batch: str, context: str, size: str, predicted: float
+) -> None:
+    known = MODELS / f"{model}.json"
+    log = (
+        f'msg="" architecture={architecture} file_type=Q8_0 name="" description=""\n'
+        f'msg=load request="{{Operation:commit Parallel:{parallel} BatchSize:{batch} FlashAttention:Enabled '
+        f'KvSize:{context} KvCacheType: NumThreads:8}}"\nmsg="kv cache" device=CUDA0 size="{size}"\n'
+    )
+    words = ("fit", str(known) if known.exists() else model, "--log", "-", "--json")
+    (check,) = json.loads(ask(*words, stdin=log).out)["checks"]
+    assert (check["ok"], check["predicted"]) == (True, predicted * MIB)
+    if architecture != "qwen3next":
+        unknown = json.loads(ask(*words, stdin=log.partition("\n")[2]).out)["checks"]
+        assert unknown == []
 
 
 def test_users_are_counted_in_the_logs_memory(ask: Ask) -> None:

@@ -27,6 +27,8 @@ from .weights import weights
 
 _SAME_WEIGHTS = Fraction(15, 100)
 """The part of the logged weights by which those of a dtype may differ: groups and left-out layers are not known."""
+_ALL_LAYERS = 1 << 20
+"""More layers on GPUs than any model has."""
 _PARTS = {
     "activations": ("activation peak", ("activations", "experts", "encoder", "received")),
     "outside_torch": ("outside PyTorch", ("outside_torch",)),
@@ -169,7 +171,7 @@ def _estimates(request: FitRequest, log: StartupLog, memory: LogMemory | None) -
     loaded = log.budget.get("model_buffer") or log.budget.get("weights")
 
     if gpu is None:
-        if loaded:
+        if loaded and int(log.settings.get("n_gpu_layers", _ALL_LAYERS)) > resolved.model.main.n_layers:
             pp, in_dtype, weights_dtype = resolved.args.pp, resolved.workload.dtype, _weights_dtype(request)
             model = resolved.model
             if weights_dtype in FILE_TYPES and resolved.engine.splits_by_layer:

@@ -42,6 +42,8 @@ from .versions import VERSION
 
 _MOST_PADDINGS = 2**32
 """Where the search for a context ends, in multiples of PADDING."""
+_CHECKPOINTS = 24
+"""Copies of its recurrent states to which a slot of Ollama's own engine can return."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,26 @@ class LlamaCppLayout:
         full_cells, window_cells = self.start.stream_cells(batch=batch, slots=slots, context=context)
         states = slots * self._state_bytes_per_sequence
         return self.start.streams(slots) * self._stream_bytes(full_cells, window_cells) + states
+
+    def in_ollama(self, context: int, kept: int | None) -> int | None:
+        """Return the bytes of the cache in Ollama's own engine; None if it has windows, and `kept` is not known.
+
+        All slots share the cells (kvcache/causal.go), and each slot's states have 24 checkpoints (recurrent.go).
+
+        Args:
+            context: Tokens of a slot.
+            kept: Tokens of each slot that layers with a window keep; 0 for those of the window.
+        """
+        slots, window = self.args.slots, self.start.window
+        full_cells = window_cells = padded(slots * context)
+        if window:
+            if kept is None:
+                return None
+            kept = max(kept, window + (slots > 1))
+            if kept < context:
+                window_cells = padded(slots * kept + self.args.micro_batch)
+        states = slots * (1 + _CHECKPOINTS) * self._state_bytes_per_sequence
+        return int(self._stream_bytes(full_cells, window_cells) + states)
 
     def with_shared_prefix(self, tokens: int) -> None:
         return None

@@ -35,6 +35,7 @@ from ..startup_log import (
     size_checks,
     unfinished,
 )
+from .layout import LlamaCppLayout
 from .options import LlamacppArgs
 
 _START = re.compile(r"main: build|build: \d|version: \d|ggml_cuda_init: found|llama_model_loader: loaded meta data")
@@ -151,12 +152,16 @@ _TRIED = re.compile(
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB}
 _OLLAMA = r'msg="NAME" device=(\w{1,20}) size="(\d{1,9}(?:\.\d{1,9})?) (B|[KMG]iB)"'
 """A size on a device in the log of Ollama's own engine, with one decimal."""
+_ARCHITECTURE = re.compile(r"\barchitecture=(\w{1,40}) file_type=")
+_KEPT = {"gptoss": 4096, "gemma4": 4096}
+"""Tokens that layers with a window keep in Ollama's own engine, if not only those of the window (NewSWAMemCache)."""
 _OLLAMA_SIGN = re.compile(
     r"(?i)ollama|llama runner|source=\w{1,40}\.go:|more system memory|memory layout cannot"
     r"|llama-server (?:process has terminated|process no longer|startup failed|reported)"
 )
 _OLLAMA_REQUEST = re.compile(
-    r"Parallel:(?P<batch>\d{1,6}) .{0,200}?FlashAttention:(?P<flash_attn>\w{1,12}) KvSize:(?P<n_ctx>\d{1,12})"
+    r"Parallel:(?P<batch>\d{1,6}) BatchSize:(?P<ubatch>\d{1,6}) .{0,200}?"
+    r"FlashAttention:(?P<flash_attn>\w{1,12}) KvSize:(?P<n_ctx>\d{1,12})"
     r"(?: KvCacheType:(?P<kv_dtype>[a-z]\w{1,20}))?"
 )
 _SHORT = 4096
@@ -228,6 +233,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         gpu=first(_DEVICE, text),
         devices=max(int(first(_DEVICES, text) or 0), len(free), len(_buffers("model", text))),
         starts=starts,
+        architecture=first(_ARCHITECTURE, text),
         within=_OLLAMA_PROGRAM if _OLLAMA_SIGN.search(text) else None,
     )
 
@@ -324,7 +330,7 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
         settings["flash_attn"] = state
     if request := _OLLAMA_REQUEST.search(text):
         asked = {name: value for name, value in request.groupdict().items() if value}
-        settings |= {"n_ctx": asked["n_ctx"], "sequences": asked["batch"]}
+        settings |= {"n_ctx": asked["n_ctx"], "sequences": asked["batch"], "ubatch": asked["ubatch"]}
         settings["flash_attn"] = "on" if asked["flash_attn"].lower() in ("true", "enabled") else "off"
         settings |= dict.fromkeys(("kv_dtype_k", "kv_dtype_v"), asked["kv_dtype"]) if "kv_dtype" in asked else {}
     slots = int(settings.get("sequences", "1")) or 1
@@ -419,9 +425,10 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context
     """Return the sizes of the caches: they follow from the context and the slots, not from the memory."""
     predicted = figures_of(" ".join(layout.pool(0, context).log_lines))
     if ollama := log.logged.get("all_kv_size"):
-        if "swa_kv_size" not in predicted:  # Ollama's engine has windows of its own size
-            sizes = [figure.bytes for name, figure in predicted.items() if name.endswith("_size")]
-            predicted["all_kv_size"] = Printed(str(sum(sizes)), ollama.line)
+        kept = _KEPT.get(log.architecture, 0) if log.architecture else None
+        size = layout.in_ollama(context, kept) if isinstance(layout, LlamaCppLayout) else None
+        if size is not None:
+            predicted["all_kv_size"] = Printed(str(size), ollama.line)
         return LogMemory(ollama.bytes, "the printed size"), size_checks(log, predicted)
     without = {"draft_kv_size"} - predicted.keys()  # of a drafter that is not known
     total = sum(figure.bytes for name, figure in log.logged.items() if name.endswith("_size") and name not in without)
