@@ -24,6 +24,7 @@ READY = re.compile(
     r"|(?:main|load_model|srv)\b.{0,40}: model loaded|starting the main loop|llama runner started"
 )
 """What a server prints when it has started: an allocation that fails after it did not keep it from starting."""
+_HTTP = re.compile(r'"(?:GET|POST|HEAD|OPTIONS) /')
 _LINE_OF_LOAD = 1000
 """Characters that a line of the load has less than."""
 _FULL = 0.95
@@ -193,16 +194,12 @@ def busiest(
     return load and load._replace(preempted=preempted)
 
 
-def without_load(lines: Iterable[str], relevant: re.Pattern[str], load: re.Pattern[str]) -> Iterable[str]:
-    """Return the relevant lines but those of the load, which are most of a server's log.
+def without_load(lines: Iterable[str], load: re.Pattern[str]) -> Iterable[str]:
+    """Return the lines but those of the load and of HTTP requests, which are most of a server's log.
 
     A longer line may be a log whose line breaks a paste has lost.
     """
-    return (
-        line
-        for line in lines
-        if not (load.search(line) and len(line) < _LINE_OF_LOAD) and (relevant.search(line) or READY.search(line))
-    )
+    return (line for line in lines if len(line) >= _LINE_OF_LOAD or not (load.search(line) or _HTTP.search(line)))
 
 
 class Program(NamedTuple):

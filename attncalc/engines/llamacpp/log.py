@@ -63,11 +63,6 @@ _OUTCOME = re.compile(
     r"failed to fit params|KV self size|llama_kv_cache\w*: +size =|llama_memory_recurrent: +size =|msg=\"kv cache\"|"
     + _FAILED_LINE.pattern
 )
-_RELEVANT = re.compile(
-    r"llama_|load_tensors|print_info|llm_load|ggml_|sched_reserve|build|version|alloc_tensor|failed|Device "
-    r"|general\.name|msg=|draft (?:context|model)|n_parallel|MiB free|error: out of memory|kIOGPU|system memory"
-    r"|llama[- ]|fit_params|params_fit|--[a-z]|memory layout"
-)
 _TRIAL = re.compile(r"model buffer size = +0\.00 MiB")
 """A line of the fitting pass (common_params_fit_impl), which loads no tensors: it is repeated for every attempt."""
 _LOAD = re.compile(r"loaded meta data|offloaded \d{1,6}/|load_tensors: .{0,60}model buffer size = +(?!0\.00)")
@@ -204,8 +199,7 @@ _KINDS = {
 
 def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of a cache nor a message why there is none."""
-    relevant = [line for line in lines if _RELEVANT.search(line) or READY.search(line)]
-    whole, starts = last_start(_without_trials(relevant), _START, _OUTCOME)
+    whole, starts = last_start(_without_trials(list(lines)), _START, _OUTCOME)
     drafter = _DRAFT.search(whole)
     text, drafted = (whole[: drafter.start()], whole[drafter.end() :]) if drafter else (whole, "")
     logged = figures_of(whole)

@@ -77,10 +77,6 @@ _STAGES = {
     "weights": re.compile(in_calls("load_model|create_weights|process_weights_after_loading|_initialize_model")),
 }
 """Functions of SGLang in the traceback of an allocation that failed."""
-_RELEVANT = re.compile(
-    r"server_args|ServerArgs|weight|[Mm]emory|mem |mem=|[Cc]ache|DSV4|cuda graph|max_total_num_tokens|version|sglang"
-    r"|[MG]iB|, in |--[a-z]|User-specified|CUBLAS"
-)
 
 
 def _argument(names: str, value: str = r"[\w.]{1,40}") -> re.Pattern[str]:
@@ -163,7 +159,7 @@ _PREEMPTION = re.compile(r"Retract requests")
 
 def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
-    text, starts = last_start(without_load(lines, _RELEVANT, _LOAD), _START, _OUTCOME)
+    text, starts = last_start(without_load(lines, _LOAD), _START, _OUTCOME)
     logged = figures_of(text)
     budget = {name: figure for name, figure in read_budget(_BUDGET, text).items() if figure.number or name != "weights"}
     budget |= _with_drafter(text)

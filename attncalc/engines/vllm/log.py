@@ -116,12 +116,6 @@ _STAGES = {
     ),
 }
 """Functions of vLLM in the traceback of an allocation that failed. A profile calls the sampler too, so it is first."""
-_RELEVANT = re.compile(
-    r"engine|version|args|KV|kv_|max_|max seq|model|parallel|block|padding|prefix|dtype|world_size|GiB|MiB"
-    r"|[Mm]emory|Maximum concurrency|tokens per request| GB\b|, in |--[a-z]|sampl(?:er|ing)"
-    r"|Compiling a graph|Directly load|CUBLAS"
-)
-"""Words of which every line that is read contains at least one. Other lines are skipped, because logs can be long."""
 _AVAILABLE = gib(
     r"Available KV cache memory: SIZE|memory reserved for KV Cache is SIZE|kv_cache_size=SIZE"
     r"|larger than the available KV cache memory \(SIZE\)|reserved SIZE memory for KV Cache as specified"
@@ -249,7 +243,7 @@ _QUANTIZATION = re.compile(r"(?<!\w)'?quantization'?[=:] ?'?(?!None)(\w{1,40})")
 
 def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
-    text, starts = last_start(without_load(lines, _RELEVANT, _LOAD), _START, _OUTCOME)
+    text, starts = last_start(without_load(lines, _LOAD), _START, _OUTCOME)
     # as in Python and in JSON: max_model_len=30_000, "kv_cache_dtype": "fp8"
     text = re.sub(r"(?<=\d)_(?=\d{3}\b)", "", text).replace('"', "'")
     engine = _ENGINE.search(text)
