@@ -1,7 +1,5 @@
 """Helpers to run the command line, in this process or in a shell, and to read its answer."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

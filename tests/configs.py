@@ -1,7 +1,5 @@
 """Fields of config.json that several tests start from, and the model that a config.json describes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from attncalc import ModelSpec

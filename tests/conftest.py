@@ -1,7 +1,5 @@
 """Set up the tests: helpers are imported by their plain names, Hypothesis has no deadline, and no test uses the hub."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import io

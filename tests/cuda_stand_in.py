@@ -13,8 +13,6 @@ attention kernels and what they refuse, and the errors of a box that is odd. Ker
 calls them, and make the tensors that CUDA makes; splits of keys and accumulators are counted as memory inside.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -454,7 +452,7 @@ class Event:
         """Return False: the GPU sleeps until the CPU has queued everything."""
         return False
 
-    def elapsed_time(self, end: Event) -> float:
+    def elapsed_time(self, end: "Event") -> float:
         """Return the milliseconds until another event; a GPU's clock has steps of a microsecond."""
         return max(1e-3, (end.seconds - self.seconds) * 1e3)
 
@@ -540,7 +538,7 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, *, block_mask: Any = None, scale: flo
 class Generator(torch.Generator):
     """torch.Generator, whatever the device that is asked for."""
 
-    def __new__(cls, device: Any = None) -> Generator:
+    def __new__(cls, device: Any = None) -> "Generator":
         """Return a generator of the CPU."""
         return super().__new__(cls, "cpu")  # type: ignore[call-arg]
 

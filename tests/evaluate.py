@@ -1,7 +1,5 @@
 """An independent evaluation of printed formulas, which uses no code of attncalc."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping
 from fractions import Fraction

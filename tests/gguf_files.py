@@ -3,8 +3,6 @@
 The data of the tensors is not written: a file is cut after its header and extended by a hole of the right size.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Model files with layers small enough to verify quickly, one per kind of attention."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

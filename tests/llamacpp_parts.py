@@ -1,7 +1,5 @@
 """What llama.cpp puts on each GPU, of models that no request describes."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from attncalc import ModelSpec

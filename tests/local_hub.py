@@ -1,7 +1,5 @@
 """A Hugging Face hub on this machine, which can misbehave."""
 
-from __future__ import annotations
-
 import json
 import re
 import ssl

@@ -3,8 +3,6 @@
 tests/data/serving/measurements.json has one row per measurement; the README beside it describes the fields.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from functools import cache

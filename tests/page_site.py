@@ -1,7 +1,5 @@
 """The built page for tests, and what it is built with."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The reports of presets, for the tests of screens and formulas."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Validate what commands print as JSON with the schema of the command."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from functools import cache

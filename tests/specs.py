@@ -1,7 +1,5 @@
 """Hypothesis strategies for small models, attention kinds and spans."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from attncalc import (

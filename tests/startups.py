@@ -3,8 +3,6 @@
 tests/data/startups/startups.json has one row per start-up; the README beside it describes the fields.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from functools import cache
@@ -34,7 +32,7 @@ class Prediction(NamedTuple):
     runtime: dict[str, float] = {}  # noqa: RUF012
     error: str = ""  # the message of a refusal
 
-    def with_weights(self, weights: float) -> Prediction:
+    def with_weights(self, weights: float) -> "Prediction":
         """Return the prediction with other weights, as a log has them."""
         more = self.weights - weights
         return self._replace(

@@ -1,7 +1,5 @@
 """Check every row of a table in one test, which fails once and names each row that fails."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """`attncalc verify --against transformers`: its classes agree with the figures, and a wrong figure fails its check."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The Python API: a few lines to get a figure."""
 
-from __future__ import annotations
-
 import dataclasses
 import doctest
 import json

@@ -1,7 +1,5 @@
 """The architecture: which part may import which, and what a quick command never loads."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """The first lines for one slot on one GPU with llama.cpp: what it uses of the GPU, and what is assumed of a desktop."""
 
-from __future__ import annotations
-
 from asking import Ask, results
 from tables import each
 

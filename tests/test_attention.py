@@ -1,7 +1,5 @@
 """Attention kinds: their matrices by name, and what they become."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@
 No two sizes are equal, so a figure that takes the wrong one differs.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from random import Random
 

@@ -1,7 +1,5 @@
 """Characters in files' names and titles, encodings that lack them, and what a reader or a program makes of them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """From which context one model is cheaper than another."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

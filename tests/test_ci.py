@@ -1,7 +1,5 @@
 """What continuous integration runs: every Python and system that the package names, with pinned tools."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command line: answers in every format, and their notes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """compare at several contexts, and its wide CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The cache of compressed attention is that of transformers' own class (DeepSeek-V4), tensor by tensor."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any

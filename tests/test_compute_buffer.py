@@ -3,8 +3,6 @@
 test_llamacpp_buffers.py compares whole buffers with those of ggml's allocator and of posted logs.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

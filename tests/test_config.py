@@ -1,7 +1,5 @@
 """Model files: their keys, and the errors for invalid ones."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

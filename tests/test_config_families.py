@@ -1,7 +1,5 @@
 """Which family's rules a config.json is read by: its model_type's, its class's, or its language model's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

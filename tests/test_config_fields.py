@@ -1,7 +1,5 @@
 """The fields of a config.json: which of them are read, which are ignored with a note, and which are an error."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The layers of a config.json as a pattern, the fields of its class, and the formulas of its rules."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from typing import Any

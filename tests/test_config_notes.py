@@ -1,7 +1,5 @@
 """The title, dtype, head and notes of a config.json, and which file of a repository is read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@
 Sources: vLLM's model_executor/layers/rotary_embedding (get_rope) and config/model.py (_get_and_verify_max_len).
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

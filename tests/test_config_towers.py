@@ -1,7 +1,5 @@
 """Which fields of a tower's config the formulas of towers may compute with, and which layers the projector reads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Sizes under other names, and fields that no rule uses: small rules and classes instead of whole families."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

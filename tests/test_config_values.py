@@ -4,8 +4,6 @@ The differences to transformers 5.23's classes were found by setting each field 
 number or boolean, and another name, and building the class on the meta device.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

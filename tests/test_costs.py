@@ -1,7 +1,5 @@
 """Properties that hold between figures for every model."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

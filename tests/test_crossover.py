@@ -1,7 +1,5 @@
 """How cost grows with the context: crossovers, doubling, and the comparison with a recurrent layer."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """The stand-in for CUDA behaves as torch.cuda does where `verify` relies on it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What fits on devices that differ: which of them limits, and the formulas and lines of the result."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, NamedTuple
 

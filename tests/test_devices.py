@@ -1,7 +1,5 @@
 """The devices of a request: what each has room for, its memory, and which requests they have to start with."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, NamedTuple
 

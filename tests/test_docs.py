@@ -3,8 +3,6 @@
 `python tests/test_docs.py` links the pages of new commands, runs every command of the docs and writes its screen anew.
 """
 
-from __future__ import annotations
-
 import contextlib
 import doctest
 import io

@@ -3,8 +3,6 @@
 `python tests/test_docs_pictures.py` draws all of them anew.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

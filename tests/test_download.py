@@ -1,7 +1,5 @@
 """Requests for files of the hub: their headers, redirects and bounds. The server and the clock are simulated."""
 
-from __future__ import annotations
-
 import http.client
 import socket
 import ssl
@@ -27,7 +25,7 @@ class Response:
         self.status, self.headers, self.size, self.wait = status, headers, size, wait
         self.read = 0
 
-    def __enter__(self) -> Response:
+    def __enter__(self) -> "Response":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,5 @@
 """Drafters beside a model: their weights, caches and buffers, held to what engines print of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

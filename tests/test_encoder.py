@@ -1,7 +1,5 @@
 """What images and sounds take while vLLM measures its memory, by its rule. Whole start-ups are in test_startups.py."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Each class is built small and run on a CPU, where torch counts its FLOPs.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

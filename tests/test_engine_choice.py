@@ -1,7 +1,5 @@
 """Which engine is meant if --engine is not given."""
 
-from __future__ import annotations
-
 import pytest
 
 import attncalc

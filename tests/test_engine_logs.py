@@ -1,7 +1,5 @@
 """Figures that engines printed, compared with those computed from a model file and flags: tests/data/engine-logs."""
 
-from __future__ import annotations
-
 import json
 import re
 from decimal import Decimal

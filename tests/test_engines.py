@@ -1,7 +1,5 @@
 """An engine is one class: what serving, the commands and Python ask of it."""
 
-from __future__ import annotations
-
 import csv
 import json
 

@@ -1,7 +1,5 @@
 """The same answer in every environment: locales, encodings, folders that are missing or read-only, Python's options."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """The errors that a library can tell apart, and what belongs to each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Data and expert parallelism: the weights, the cache and the GPUs of one data-parallel rank."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any

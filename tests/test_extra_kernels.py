@@ -1,7 +1,5 @@
 """flex_attention and the flash_attn packages behind one call; the packages are replaced by stubs."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 from typing import Any

@@ -1,7 +1,5 @@
 """compare --fail-if: limits on figures, changes from a baseline, and what CI sees."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

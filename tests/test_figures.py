@@ -1,7 +1,5 @@
 """Well-known figures, each with its arithmetic."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

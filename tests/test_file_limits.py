@@ -1,7 +1,5 @@
 """The limits of files and answers, at each limit and one beyond, and the names of files that errors list."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

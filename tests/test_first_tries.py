@@ -1,7 +1,5 @@
 """What people type first, with the words of other tools, gets an answer or the right pointer."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections import Counter

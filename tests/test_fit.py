@@ -1,7 +1,5 @@
 """Whether a workload fits: the budget of one GPU, the largest context and batch, and suggestions."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """`attncalc fit` on the command line: its screen, its JSON, its exit codes and its errors."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

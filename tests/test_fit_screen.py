@@ -1,7 +1,5 @@
 """The default screen of `attncalc fit`: it starts with the answer, and fits a terminal of 24 rows and 80 columns."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

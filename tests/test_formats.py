@@ -1,7 +1,5 @@
 """Formats: what each one writes can be read back, and is what the screen or JSON shows, for every command."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """A formula with its symbols gives the figure, for hybrid models in every engine."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 `python tools/fuzz.py --seconds 600` tries as many as there is time for.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 

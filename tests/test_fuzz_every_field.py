@@ -1,7 +1,5 @@
 """A sample of the configs of which one field has an odd value: they are read, or are one error."""
 
-from __future__ import annotations
-
 import random
 from itertools import cycle
 

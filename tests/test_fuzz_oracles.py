@@ -1,7 +1,5 @@
 """Every oracle of the fuzzer can fail: an answer that is wrong on purpose is noticed."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """GGUF files: headers as the `gguf` package writes them, models of every architecture, and files that are not valid."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -3,8 +3,6 @@
 The shapes of tensors are those of create_tensor in llama.cpp's src/models/*.cpp; the fastest dimension is first.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The limits of a GGUF header, at each limit and one beyond, and the names of files in several parts."""
 
-from __future__ import annotations
-
 import itertools
 import struct
 from pathlib import Path

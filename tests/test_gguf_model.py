@@ -1,7 +1,5 @@
 """The keys and tensors of a whole GGUF model: its files, the windows of its layers, and what is outside the blocks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`verify` on boxes with odd GPUs, in the stand-in for CUDA: old versions of torch, kernels that refuse, ROCm."""
 
-from __future__ import annotations
-
 import gc
 import json
 import logging

@@ -1,7 +1,5 @@
 """The whole program on many boxes, in the stand-in for CUDA: each answers, or ends with one error line."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """GPUs: published figures, what a file may contain, names, and the screens of `attncalc gpus`."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

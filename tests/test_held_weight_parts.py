@@ -1,7 +1,5 @@
 """What vLLM holds beside the weights of toy models: tables, copies, padding and whole blocks, each by its rule."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

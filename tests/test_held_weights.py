@@ -1,7 +1,5 @@
 """Weights as engines hold them: logged start-ups, towers, tables, padding, and the rounding of PyTorch's allocator."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

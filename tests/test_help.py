@@ -1,7 +1,5 @@
 """Help: headings, and the common options within a screen."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

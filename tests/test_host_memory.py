@@ -1,7 +1,5 @@
 """What llama.cpp has on each GPU and on the host: the parts of small models, and the numbers of layers that fit."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """org/name: from huggingface_hub's cache or from the hub, which is a local server here, well-behaved or not."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

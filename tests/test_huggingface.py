@@ -4,8 +4,6 @@ tests/data/huggingface.json has each config, and the parameters, caches and FLOP
 on the meta device (torch 2.13). `kv` is at batch 2 in bf16, `flops` at batch 1.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """Reading a config.json: supported configs, errors and their messages, and assumptions."""
 
-from __future__ import annotations
-
 import ast
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Attention to keys that an indexer picks, and to pools of keys: formulas against counting one by one."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -3,8 +3,6 @@
 `python tests/test_json_schema.py` writes the copies in docs/schemas, the tables of docs/json.md and the list of names.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

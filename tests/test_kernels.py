@@ -1,7 +1,5 @@
 """The tensors that each kernel holds at its peak, with the arithmetic. `verify` measures them on torch."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

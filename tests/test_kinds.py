@@ -3,8 +3,6 @@
 The numbers are worked out from the papers and the classes that each kind names, with their arithmetic beside them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re

@@ -1,7 +1,5 @@
 """docs/kinds.md lists the keys of each kind of attention. `python tests/test_kinds_page.py` writes it anew."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 from pathlib import Path

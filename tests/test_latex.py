@@ -1,7 +1,5 @@
 """LaTeX: characters are escaped, and what is written compiles where a TeX is installed."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

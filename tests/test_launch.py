@@ -1,7 +1,5 @@
 """The command that starts an engine with the options of a request."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shlex

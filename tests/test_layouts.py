@@ -1,7 +1,5 @@
 """The engines without pages: ideal, and transformers with each of its caches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """llama.cpp's buffers of cells: attncalc/engines/llamacpp/layout.py. Whole logs are in test_engine_logs.py."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -4,8 +4,6 @@ tests/data/llamacpp has the facts: runs of the allocator on a CPU backend, runs 
 and sizes but no memory, and posted logs.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """llama.cpp's caches of compressed attention (DeepSeek-V4), compared with published lines of its log."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 Whole models and properties are in test_llamacpp.py.
 """
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from typing import Any

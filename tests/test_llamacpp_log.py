@@ -1,7 +1,5 @@
 """What is read from the lines of a start-up log of llama.cpp: attncalc/engines/llamacpp/log.py."""
 
-from __future__ import annotations
-
 import pytest
 from tables import each
 

@@ -1,7 +1,5 @@
 """llama.cpp with a part of the model in host memory: layers, tensors and caches on each device, and what fits."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

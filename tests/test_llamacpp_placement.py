@@ -3,8 +3,6 @@
 Whole models and posted logs are in test_llamacpp_offload.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

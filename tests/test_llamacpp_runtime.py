@@ -3,8 +3,6 @@
 The bytes of the compute buffer are in test_compute_buffer.py, posted logs in test_llamacpp_buffers.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

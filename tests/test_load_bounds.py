@@ -1,7 +1,5 @@
 """The bounds of a load, and what devices compute and read if data-parallel ranks divide the experts."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from fractions import Fraction

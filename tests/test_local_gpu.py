@@ -1,7 +1,5 @@
 """`--gpu local`: the GPUs of this machine, as programs on PATH name them."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator

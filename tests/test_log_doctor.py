@@ -1,7 +1,5 @@
 """`attncalc fit --log` of a start that failed: what is missing, and the changes with which the engine starts."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

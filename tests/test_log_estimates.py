@@ -3,8 +3,6 @@
 The formulas' own figures are tested elsewhere: here it is which of them is compared with what, and within which range.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Logs with damaged, repeated and foreign lines: always an answer or one error, never a traceback."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What `attncalc fit --log` says about starts that failed and servers under load: data/engine-logs/doctor."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The lines of a log: encodings, colours, JSON of log drivers, lines that a terminal wrapped; figures within them."""
 
-from __future__ import annotations
-
 import json
 import re
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """`attncalc fit --log`: logs of every engine, however they were written down. Figures are those of public logs."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Query-key pairs: the closed forms equal a count over a boolean mask."""
 
-from __future__ import annotations
-
 import pytest
 from asking import Ask, results
 from evaluate import evaluate

@@ -1,7 +1,5 @@
 """Activation memory, compared with the peaks that torch's profiler measured."""
 
-from __future__ import annotations
-
 import pytest
 from tables import each
 

@@ -1,7 +1,5 @@
 """What a schema and the builder of a model allow: each limit, and each key that contradicts another."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From a name, a path or a dict to the file that describes the model: which one it is, and its limits."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

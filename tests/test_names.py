@@ -1,7 +1,5 @@
 """Models and GPUs in the spellings of people, hubs, shops and drivers."""
 
-from __future__ import annotations
-
 import pytest
 from asking import Ask
 from tables import each

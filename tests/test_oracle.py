@@ -1,7 +1,5 @@
 """Comparison with measurements of transformers' own classes; tests/data/oracle.json describes them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

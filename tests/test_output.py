@@ -1,7 +1,5 @@
 """Output: formats, files, pipes, terminals, and closed streams."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

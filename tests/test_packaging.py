@@ -1,7 +1,5 @@
 """The wheel, the sdist and a plain checkout find their data files."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """vLLM's layout of compressed attention (DeepSeek-V4): its groups, blocks and log, compared with published figures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

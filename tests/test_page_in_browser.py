@@ -1,7 +1,5 @@
 """The page in a real browser: questions, links, files, the hub, errors, and without a network."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The page in Node, with the Pyodide that the browser has: its JSON is that of the command line."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

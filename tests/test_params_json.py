@@ -1,7 +1,5 @@
 """params.json of Meta and Mistral, compared with the same model's preset or published size; and other layouts."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import tempfile

@@ -3,8 +3,6 @@
 Sources: args.py and FeedForward in meta-llama/llama-models; vllm/transformers_utils/configs/mistral.py.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """JSON of config files: numbers that no field can have."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

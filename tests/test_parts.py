@@ -1,7 +1,5 @@
 """Parts of totals: figures that the total of a whole model would hide, each with its arithmetic."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A launch command as a question: `attncalc fit --gpu h100 -- vllm serve Qwen/Qwen3-8B`."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from contextlib import suppress

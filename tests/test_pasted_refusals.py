@@ -3,8 +3,6 @@
 The files are lines of public threads, whose address is their first line. What a thread says of the cause is above it.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

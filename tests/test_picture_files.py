@@ -1,7 +1,5 @@
 """Pictures in files: their text, that they are the same each time, and what happens without matplotlib."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

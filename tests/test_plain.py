@@ -1,7 +1,5 @@
 """Models that are given as objects: a dict, and transformers' config object of many families."""
 
-from __future__ import annotations
-
 import collections
 import json
 from pathlib import Path

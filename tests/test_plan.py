@@ -1,7 +1,5 @@
 """`attncalc plan`: rows are what `fit` answers, and no better row is missed."""
 
-from __future__ import annotations
-
 import json
 import math
 import shlex

@@ -1,7 +1,5 @@
 """Charts of each command: their data are the report's figures, and characters draw them in 80 columns."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

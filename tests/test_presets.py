@@ -1,7 +1,5 @@
 """`attncalc presets`: the list, its filter, and models that are found by a repository in a preset's sources."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """`--mmproj`: the projector of a multimodal model on llama.cpp's first GPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Published deployments: measured speeds against the bounds, and the classes that are derived from them."""
 
-from __future__ import annotations
-
 import json
 import sys
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Calls of one line: the same figures, defaults and errors as the command of that question."""
 
-from __future__ import annotations
-
 import functools
 import html.parser
 import itertools

@@ -1,7 +1,5 @@
 """Quantities: the printed formula gives the value."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How checkpoints store quantized matrices: the schemes of quantization_config, and their bytes."""
 
-from __future__ import annotations
-
 import json
 from math import ceil
 from pathlib import Path

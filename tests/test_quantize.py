@@ -1,7 +1,5 @@
 """GGUF files of every type, held to the sizes that llama.cpp printed of published files."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Quantized weights held to released checkpoints, and to the tensors that the quantizing libraries write."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 The bytes that follow from a scheme are in test_quantization.py; released checkpoints in test_quantized_releases.py.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`attncalc fit --quants`: which type of GGUF files of a model to take on a GPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Host memory as a limit: `--ram` for what llama.cpp does not put on GPUs."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

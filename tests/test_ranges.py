@@ -1,7 +1,5 @@
 """Lists and ranges of numbers."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -5,8 +5,6 @@ those of transformers' own class on the meta device, or the published count. The
 released dtype.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

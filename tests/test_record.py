@@ -1,7 +1,5 @@
 """`attncalc verify --record`: its steps, its time, what it keeps, and its page."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """`attncalc.records` behaves as the standard library's `dataclass` and `NamedTuple`."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import inspect

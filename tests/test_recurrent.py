@@ -1,7 +1,5 @@
 """Recurrent kinds: `verify` compares real layers with their formulas, and fails if one is wrong on purpose."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Recurrent layers compute what transformers' own modules compute with the same weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any

@@ -1,7 +1,5 @@
 """The command line: invalid input gets one line of error, a tip and exit code 2."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A repository on the hub: which bytes are asked for, and what each answer means. No request leaves the test."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 

@@ -4,8 +4,6 @@ The configs have the fields of the releases that say their sizes. The counts fol
 model file of vLLM, SGLang or mlx-lm, not the rules of the family.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Reports: every figure has a formula that gives its value, and screens fit 80 columns."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

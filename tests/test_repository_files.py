@@ -1,7 +1,5 @@
 """Which file of a repository is its model, and how the files of a folder are read."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

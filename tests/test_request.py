@@ -1,7 +1,5 @@
 """How a request is completed: the GPUs and their division, and each combination that is refused."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

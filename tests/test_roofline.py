@@ -1,7 +1,5 @@
 """The roofline: arithmetic of a known model, bounds that no split of the work beats, and the compute-bound batch."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The steps of the roofline of a model of one layer, each counted by hand, with the formulas that it prints."""
 
-from __future__ import annotations
-
 import dataclasses
 from fractions import Fraction
 from typing import Any

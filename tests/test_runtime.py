@@ -1,7 +1,5 @@
 """What engines keep beside weights and cache: parts, ranges and verdicts. Whole start-ups are in test_startups.py."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

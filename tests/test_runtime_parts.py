@@ -1,7 +1,5 @@
 """The parts of the runtime memory of toy models, each by its engine's formula. test_startups.py has real start-ups."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

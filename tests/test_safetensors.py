@@ -1,7 +1,5 @@
 """The weights in a folder of safetensors files: to the byte, from the headers, or an error that names the file."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Axes of charts: where a value is, when an axis is logarithmic, and its ticks."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

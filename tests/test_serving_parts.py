@@ -1,7 +1,5 @@
 """The pieces of `fit`: tensor-parallel sizes, pipeline stages, a device's experts, shares, and what surely fits."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """SGLang's pools of tokens, windows and states: attncalc/engines/sglang. Whole logs are in test_engine_logs.py."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

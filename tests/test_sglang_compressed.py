@@ -1,7 +1,5 @@
 """SGLang's pools of compressed attention (DeepSeek-V4), compared with published start-up lines."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

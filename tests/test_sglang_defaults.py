@@ -1,7 +1,5 @@
 """SGLang's defaults by the GPU's memory: the prefill chunk, captured graphs, and its share of the memory."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import floor
 from typing import Any

@@ -3,8 +3,6 @@
 Whole models and errors are in test_sglang.py.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

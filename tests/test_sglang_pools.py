@@ -1,7 +1,5 @@
 """SGLang's rows of tokens, and how its arguments are resolved: attncalc/engines/sglang/pools.py and __init__.py."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """SGLang's share of the memory beside public start-up logs (tests/data/sglang/startups.json)."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What SGLang takes from a quantized checkpoint, and what it holds beside the weights."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """torch's kernels on a fake CUDA device: which calls they support, what they return and which tensors they make."""
 
-from __future__ import annotations
-
 import math
 import weakref
 from itertools import product

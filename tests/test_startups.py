@@ -1,7 +1,5 @@
 """The memory for the cache that `fit` predicts, beside what engines logged when they started: tests/data/startups."""
 
-from __future__ import annotations
-
 from statistics import mean, median
 from typing import Any
 

@@ -1,7 +1,5 @@
 """vLLM's blocks of recurrent states: how many a request takes, and how large attention's blocks become."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

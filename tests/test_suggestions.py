@@ -3,8 +3,6 @@
 That each of them fits once it is suggested is tested in test_fit.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable
 from functools import partial

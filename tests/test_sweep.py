@@ -1,7 +1,5 @@
 """Sweeps: every row equals the single command, in the order of the axes."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`attncalc sweep`: formats of rows, the screen, progress, Ctrl-C, processes and exit codes."""
 
-from __future__ import annotations
-
 import csv
 import html.parser
 import io

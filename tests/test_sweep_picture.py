@@ -1,7 +1,5 @@
 """The picture of `attncalc sweep`: lines of any figure over any axis of numbers."""
 
-from __future__ import annotations
-
 import csv
 import xml.etree.ElementTree as ET
 from pathlib import Path

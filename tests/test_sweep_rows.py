@@ -1,7 +1,5 @@
 """Which rows of a sweep are kept, in which order, and how many GPUs its users need."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

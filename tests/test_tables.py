@@ -1,7 +1,5 @@
 """A table in one test: every row is checked, and every row that fails is named."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The cache in host memory and on disk: attncalc/serving/tiers.py, and each engine's part of it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

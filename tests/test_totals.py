@@ -1,7 +1,5 @@
 """Totals of presets, each with its arithmetic. Mutation testing showed that no other test held these figures."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

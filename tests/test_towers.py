@@ -1,7 +1,5 @@
 """Vision and audio towers: their parameters, compared with transformers' own classes."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Compiled functions return what the functions return."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

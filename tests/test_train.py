@@ -1,7 +1,5 @@
 """What training costs: against published formulas, and as a command."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any

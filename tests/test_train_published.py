@@ -1,7 +1,5 @@
 """What training costs, against measured runs and other calculators' expressions."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """The tensors that transformers' classes save for the backward pass (tools/training_oracle.py) equal the formulas."""
 
-from __future__ import annotations
-
 from tables import each
 
 from attncalc.verify import need_torch

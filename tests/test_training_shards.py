@@ -1,7 +1,5 @@
 """The shards of torch's own FSDP2 and tensor parallelism have the bytes that `train` predicts for a rank."""
 
-from __future__ import annotations
-
 import dataclasses
 import subprocess
 import sys

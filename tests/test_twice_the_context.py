@@ -1,7 +1,5 @@
 """`kv` and `memory` show what twice the context takes."""
 
-from __future__ import annotations
-
 from asking import Ask
 
 

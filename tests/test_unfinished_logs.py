@@ -1,7 +1,5 @@
 """`attncalc fit --log` of a log without a message about memory: cut, of a killed process, another error or engine."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

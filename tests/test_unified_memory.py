@@ -1,7 +1,5 @@
 """Memory that the host uses too: GB10, Jetson Thor, Strix Halo and Macs."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

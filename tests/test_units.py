@@ -1,7 +1,5 @@
 """Units: how figures are printed and read, on both sides of each limit."""
 
-from __future__ import annotations
-
 import pytest
 from tables import each
 

@@ -1,7 +1,5 @@
 """Concurrent users: requests with a prompt, an output and a shared prefix, in the engine's blocks."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Utilization: shares of the datasheet's rates, clocks, and which GPU a driver's name means."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from types import SimpleNamespace

@@ -4,8 +4,6 @@ tests/data/vendor-configs.json has the fields of real config.json files, without
 counts below follow the vendor's own modelling file, or vLLM's, not the rules of the family.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

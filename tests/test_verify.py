@@ -1,7 +1,5 @@
 """`attncalc verify`: real layers agree with the formulas, and notes name what cannot be checked."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A peak that disagrees names the largest block that its prediction does not have, from a snapshot of the allocator."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Each check of `attncalc verify` can fail: a formula, a layer or a cache that is wrong on purpose fails its checks."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

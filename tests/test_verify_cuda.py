@@ -1,7 +1,5 @@
 """`attncalc verify` on a GPU: every preset, every kernel, half precision, long contexts. Skipped without one."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The picture of `attncalc verify --scaling`."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`verify --tp` over processes of torchrun: who prints, and how a rank that fails or is lost ends all of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The report of `attncalc verify`: the verdict, a row per section, and what disagrees. No layer runs here."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`attncalc verify` plans its time and keeps to memory: limits of containers, busy GPUs, memory that runs out."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
@@ -454,7 +452,7 @@ def test_cuda_runs_are_timed_between_events_after_the_l2_cache_was_evicted(on_bo
         def query(self) -> bool:
             return False
 
-        def elapsed_time(self, end: Event) -> float:
+        def elapsed_time(self, end: "Event") -> float:
             return 2.5
 
     evictor = SimpleNamespace(zero_=lambda: log.append("evict"))

@@ -1,7 +1,5 @@
 """`attncalc verify` without a model: the cheapest presets first, within the time, and nothing measured is lost."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`attncalc verify --simulate`: layers on a GPU that is not there, and the checks of a GPU's memory."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`verify --train`: what real layers save for the backward pass, gradients, optimizer states, and the step's peak."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Intel GPUs, with stubs of torch.xpu: what is measured, and what is said where torch lacks something."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

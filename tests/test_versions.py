@@ -1,7 +1,5 @@
 """Which version of vLLM, SGLang and llama.cpp does what, compared with what their releases say."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

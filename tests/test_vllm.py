@@ -1,7 +1,5 @@
 """vLLM's blocks, groups and versions: attncalc/engines/vllm. Whole logs are in test_engine_logs.py."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from typing import Any

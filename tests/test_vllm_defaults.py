@@ -1,7 +1,5 @@
 """vLLM's defaults and what it refuses: tokens and sequences of a step, quantized checkpoints, long contexts."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Images and videos in vLLM's profile: how many items it encodes, and the memory that they take."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How vLLM groups layers: which share block numbers, how many a group has, and how pages become equal."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """vLLM's layout of toy models: its blocks and log lines by version, what it notes, and what it refuses."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`attncalc fit --vllm-log`: the figures of public logs of vLLM, compared with the predicted ones."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

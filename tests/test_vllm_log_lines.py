@@ -1,7 +1,5 @@
 """What is read from single lines of a start-up log of vLLM: settings, figures, and why it did not start."""
 
-from __future__ import annotations
-
 import pytest
 from tables import each
 

@@ -1,7 +1,5 @@
 """Options of vLLM that change its memory: weights on the host, CUDA graphs, the class LLM."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`attncalc fit` without a GPU: the memory that a model needs, and the GPUs that have it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Weights on one device, and the share and the reserve of a GPU's memory."""
 
-from __future__ import annotations
-
 import dataclasses
 from fractions import Fraction
 from typing import Any

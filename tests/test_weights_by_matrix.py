@@ -3,8 +3,6 @@
 The counts of this file go over every single layer, and have no formulas and no groups of equal layers.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

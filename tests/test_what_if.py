@@ -1,7 +1,5 @@
 """A model with other sizes: --layers, --heads, --kv-heads, --head-dim, --window and --pattern."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A GGUF file without `-c`: the answer is the longest context that fits, with the command that has it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

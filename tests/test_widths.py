@@ -1,7 +1,5 @@
 """The width of screens: no line is wider than a pipe's 80 columns, or than a terminal, if it has several words."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Plain words: phrases that a newcomer would have to translate do not come back."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

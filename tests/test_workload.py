@@ -1,7 +1,5 @@
 """Workloads: what fits together, and the runs of a padded batch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

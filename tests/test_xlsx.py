@@ -1,7 +1,5 @@
 """Spreadsheets: a sheet per model, with units, exact numbers and texts that are never computed."""
 
-from __future__ import annotations
-
 import io
 import sys
 import zipfile

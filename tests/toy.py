@@ -1,7 +1,5 @@
 """A toy attention kind with a state of a fixed size, such as a linear attention."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -41,10 +39,10 @@ class Recurrent:
     def notes(self, past: bool) -> tuple[str, ...]:
         return ()
 
-    def with_span(self, span: Span) -> Recurrent:
+    def with_span(self, span: Span) -> "Recurrent":
         return self
 
-    def shard(self, tp: int) -> Recurrent:
+    def shard(self, tp: int) -> "Recurrent":
         return self
 
     def facts(self) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """An engine of one file, as CONTRIBUTING.md tells to add one: pages of 100 tokens, and an option of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from attncalc.engines.base import CacheLayout, EngineArgs

@@ -1,7 +1,5 @@
 """What transformers' classes save for the backward pass, measured, beside the formulas; for tests and accuracy.py."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

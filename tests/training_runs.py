@@ -1,7 +1,5 @@
 """Published and measured memory of training runs, each with its prediction; for tests and tools/accuracy.py."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """One input of the fuzzer: a command line, the files that it names, and the surroundings; and its run."""
 
-from __future__ import annotations
-
 import atexit
 import base64
 import contextlib
@@ -53,7 +51,7 @@ class Case(NamedTuple):
         return json.dumps(data, indent=1) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Case:
+    def from_json(cls, text: str) -> "Case":
         data = json.loads(text)
         files = {name: base64.b64decode(content) for name, content in data["files"].items()}
         return cls(tuple(data["arguments"]), files, data.get("environment", {}), data.get("terminal", False))

@@ -1,7 +1,5 @@
 """The check of one case: its answer, and for some of them how it relates to the answers of other cases."""
 
-from __future__ import annotations
-
 import zlib
 
 from .case import Case, run_case

@@ -1,7 +1,5 @@
 """Command lines of every command: each of its options with usual values, and now and then with an odd one."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib import import_module
 from random import Random

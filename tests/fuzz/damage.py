@@ -1,7 +1,5 @@
 """Damage to data and to bytes. Every choice is drawn from a `random.Random`, or from Hypothesis's double of it."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Mapping

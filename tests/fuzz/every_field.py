@@ -4,8 +4,6 @@ Random damage hits a given field with a given value about once in a million inpu
 `python tools/fuzz.py --every-field` tries all of them.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

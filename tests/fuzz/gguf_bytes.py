@@ -1,7 +1,5 @@
 """GGUF files written by hand: quickly, and with keys that no writer would write. Only their headers have content."""
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 Every choice is drawn from a `random.Random`, which is quick; Hypothesis and atheris draw through `st.randoms()`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from functools import cache

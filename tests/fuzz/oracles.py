@@ -1,7 +1,5 @@
 """What must hold for every answer of attncalc, whatever the input was."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Make a case that fails smaller, while it fails in the same way."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """How the answer of a case relates to those of similar cases: other formats, larger inputs, limits, shards."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
