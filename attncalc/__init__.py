@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .api.plans import plan
     from .api.training import train
     from .api.vram import vram
+    from .api.what_fits import what_fits
     from .attention import Chunked, Cross, Full, Grouped, Sliding
     from .attention.latent import Latent
     from .config import load, preset_names
@@ -45,6 +46,7 @@ _HOMES = {
     "api.fits": ("fit", "roofline", "users"),
     "api.plans": ("plan",),
     "api.vram": ("vram",),
+    "api.what_fits": ("what_fits",),
     "attention": ("Chunked", "Cross", "Full", "Grouped", "Sliding"),
     "attention.latent": ("Latent",),
     "config": ("load", "preset_names"),
@@ -106,6 +108,7 @@ __all__ = [
     "train",
     "users",
     "vram",
+    "what_fits",
 ]
 
 

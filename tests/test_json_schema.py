@@ -288,7 +288,8 @@ RUNS = {
         f"--log {LOGS}/doctor/vllm-running.log",
         f"qwen3-8b --log {LOGS}/doctor/pasted-sglang-negative.log",
     ],
-    "vram": ["qwen3-8b --quants", "gpt2 --gpu all", "deepseek-v3 --tp 8"],
+    "vram": ["qwen3-8b --quants", "deepseek-v3 --tp 8"],
+    "what_fits": ["gpt2 --gpu all", "--gpu 2GB"],
     "diagnosis": [f"--log {LOGS}/doctor/pasted-vllm-command.log"],
     "plan": ["gpt2 --users 9 --prompt 500 --output-len 9 --gpu t4,l4 --price t4=0.5,l4=0.7 --growth 2 --disaggregate"],
     "sweep": ["gpt2 llama2-7b -c 1K,2K --tp 1,5 --gpu t4", "gpt2 --phase prefill,train --columns flops_total,model"],
@@ -299,7 +300,7 @@ RUNS = {
     ],
 }
 """{schema: command lines, without the command}. Together their answers have every name of the schema."""
-WORDS = {"families": "presets families", "diagnosis": "fit", "vram": "fit"}
+WORDS = {"families": "presets families", "diagnosis": "fit", "vram": "fit", "what_fits": "fit"}
 """The words of a command whose schema has another name."""
 EVERY_STRUCTURE = ("kv", "params", "flops", "memory", "compare")
 """Commands that are run on a preset of each structure."""

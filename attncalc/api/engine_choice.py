@@ -18,7 +18,7 @@ from ..options import options_of
 from ..records import NamedTuple
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 
-_NOT_OLLAMA = frozenset({"engine", "tp", "pp", "dp", "dcp", "attn_dp", "gpu_memory_utilization"})
+NOT_OLLAMA = frozenset({"engine", "tp", "pp", "dp", "dcp", "attn_dp", "gpu_memory_utilization"})
 """Options with which a name of Ollama's library is only another spelling: Ollama has none of them."""
 
 
@@ -67,7 +67,7 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     name, file_type = with_file_type(model)
     weights = options.get("weights_dtype")
     is_tag = re.fullmatch(r"[\w.-]+:[\w.-]+", name) and preset_of(name)
-    if not is_tag or not _NOT_OLLAMA.isdisjoint(options) or (weights and str(weights).lower() not in FILE_TYPES):
+    if not is_tag or not NOT_OLLAMA.isdisjoint(options) or (weights and str(weights).lower() not in FILE_TYPES):
         return {}, ""
     engine, words = next(
         (engine, words) for engine in ENGINES for words in find_engine(engine).commands if words.context

@@ -3,7 +3,7 @@
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict
 
 from ..engines import ENGINES, find_engine
@@ -279,8 +279,3 @@ GROUPS: dict[str, tuple[Any, ...]] = {
     "transformers": (TransformersOptions,),
 }
 """The headings of `attncalc fit --help`, with the options below each."""
-
-
-def asks_vram(options: Mapping[str, Any]) -> bool:
-    """Return whether the options name neither a GPU nor a memory, so that the question is how much is needed."""
-    return options.get("gpu") in (None, ALL) and options.get("kv_memory") is None

@@ -22,7 +22,7 @@ from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..units import SECONDS, count
 from ..workload import Workload
 from .arguments import takes
-from .fit_options import FitOptions
+from .fit_options import ALL, FitOptions
 from .fit_request import read_fit_request
 from .results import Result, model_subject, workload_subject
 
@@ -179,6 +179,8 @@ def roofline(
 def _request(model: ModelLike | FitRequest, options: dict[str, Any]) -> FitRequest:
     """Return the request. Raises AttncalcError if it is combined with options."""
     given = {name: value for name, value in options.items() if value is not None}
+    if given.get("gpu") == ALL:
+        raise AttncalcError("this call is about one GPU", 'attncalc.what_fits(model, gpu="all") has a row of each')
     if not isinstance(model, FitRequest):
         return read_fit_request(model, given)  # type: ignore[arg-type]
     if given:

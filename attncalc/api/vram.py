@@ -9,13 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..config import ModelLike
-from ..config.gpus import gpu, gpu_names, gpu_with
+from ..config.gpus import gpu, gpu_with
 from ..cost.params import params
 from ..engines import find_engine
 from ..errors import AttncalcError, MissingError
 from ..records import NamedTuple
 from ..report.report import Report
-from ..report.vram import all_gpus_report, vram_report
+from ..report.vram import vram_report
 from ..serving import vram as of_vram
 from ..serving.fit import USEFUL_CONTEXT, possible_verdict, sure_limits
 from ..serving.request import FitRequest, resolve
@@ -50,13 +50,12 @@ _LEAST_BITS = 2
 class VramRequest(NamedTuple):
     """What is asked."""
 
-    # The request at each context, without a GPU and first as asked; with --gpu all one on each GPU
+    # The request at each context, without a GPU and first as asked
     requests: tuple[FitRequest, ...]
     # (type of GGUF files, the request with it), the largest first; () if types are not searched for
     quantized: tuple[tuple[str, FitRequest], ...] = ()
     assumes_context: bool = False  # whether the context was not given
     lists_quants: bool = False  # whether the longest context with each of these types is asked for
-    all_gpus: bool = False  # whether --gpu all is given
 
     def need(self, i: int = 0) -> of_vram.Need:
         """Return what one of the requests needs on the smallest GPU. Raises AttncalcError as `smallest` does."""
@@ -89,25 +88,22 @@ def vram(model: ModelLike, **options: Unpack[FitOptions]) -> Vram:
     """
     if options.get("gpu") is not None or options.get("kv_memory") is not None:
         name = "gpu" if options.get("gpu") is not None else "kv_memory"
-        raise AttncalcError(f"vram has no {name}", f"ask whether it fits: attncalc.fit(model, {name}=...)")
+        call = 'what_fits(model, gpu="all")' if options.get("gpu") == ALL else f"fit(model, {name}=...)"
+        raise AttncalcError(f"vram has no {name}", f"ask whether it fits: attncalc.{call}")
     return _vram(read_vram_request(model, options))
 
 
 def read_vram_request(model: ModelLike, options: FitOptions, *, lists_quants: bool = False) -> VramRequest:
-    """Return the request that the options of `attncalc fit` describe without a GPU, or with --gpu all.
+    """Return the request that the options of `attncalc fit` describe without a GPU.
 
-    `gpu` is None or ALL. `lists_quants` asks for the longest context with each type of GGUF files. Raises AttncalcError
-    as `read_fit_request` does, and if an option needs a GPU.
+    `lists_quants` asks for the longest context with each type of GGUF files. Raises AttncalcError as `read_fit_request`
+    does, and if an option needs a GPU.
     """
-    if lists_quants and options.get("gpu") == ALL:
-        raise AttncalcError("--quants cannot be combined with --gpu all", "name one GPU, as --gpu 12GB")
     if options.get("engine") == "all":
         raise AttncalcError("--engine all needs one GPU", "name it, as --gpu h100-80gb; or name one engine")
-    if options.get("gpu") == ALL:
-        return VramRequest(tuple(_on_all_gpus(model, options)), all_gpus=True)
     if is_auto(options.get("context")):
         raise MissingError("--context auto needs --gpu", "give the GPU, as --gpu rtx-4090; or a context, as -c 8K")
-    request = _with_context(read_fit_request(model, options), options)
+    request = with_useful_context(read_fit_request(model, options), options)
     own = request.model.max_context
     quantized = tuple(_quantized(request, options))
     if lists_quants and not quantized:
@@ -126,7 +122,7 @@ def read_vram_request(model: ModelLike, options: FitOptions, *, lists_quants: bo
     )
 
 
-def _with_context(request: FitRequest, options: FitOptions) -> FitRequest:
+def with_useful_context(request: FitRequest, options: FitOptions) -> FitRequest:
     """Return the request; if neither a context nor a name that implies one is given, with a useful context.
 
     With users' requests, that is their length. 'llama3.1:8b' implies OLLAMA_CONTEXT_LENGTH, if that is set.
@@ -140,17 +136,7 @@ def _with_context(request: FitRequest, options: FitOptions) -> FitRequest:
 
 def vram_request_report(request: VramRequest, *, full: bool = False) -> Report:
     """Return the report of a request. Raises AttncalcError as `fit` does."""
-    if not request.all_gpus:
-        return vram_report(_found(request), full=full)
-    needs, problems = [], []
-    for one in request.requests:
-        try:
-            needs.append(need(one))
-        except AttncalcError as error:  # its engine cannot split the model so, for example
-            problems.append(error)
-    if not needs:
-        raise problems[0]
-    return all_gpus_report(needs, [error.message for error in problems], full=full)
+    return vram_report(_found(request), full=full)
 
 
 def _vram(request: VramRequest) -> Vram:
@@ -192,12 +178,6 @@ def _usual_gpu(name: str, request: VramRequest, most: int) -> of_vram.UsualGpu |
         more = fewest_gpus(one, most, above=fewest[-1] - 1) if fewest[-1] else None
         fewest.append(resolve(more).gpus if more else None)
     return of_vram.UsualGpu(name, on_them, tuple(fewest))
-
-
-def _on_all_gpus(model: ModelLike, options: FitOptions) -> Iterator[FitRequest]:
-    """Yield the request on each known GPU, those with the least memory first."""
-    for kind in sorted(map(gpu, gpu_names()), key=lambda one: one.memory):
-        yield _with_context(read_fit_request(model, {**options, "gpu": kind}), options)
 
 
 def _quantized(request: FitRequest, options: FitOptions) -> Iterator[tuple[str, FitRequest]]:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NoReturn
 
 import typer
 
-from ..api.fit_options import GROUPS, FitOptions, UserOptions, asks_vram
+from ..api.fit_options import ALL, GROUPS, FitOptions, UserOptions
 from ..api.fit_request import read_fit_request, read_quants
-from ..config import ModelLike
+from ..config import ModelLike, load
 from ..errors import AttncalcError
 from ..serving.answer import Answer
 from ..serving.request import FitRequest, resolve
@@ -85,8 +85,11 @@ def fit(
     plot.check(output, excludes={"--log": start.log is not None, "--quants": screen.quants})
     if screen.quants:
         _check_quants(options, start, screen)
-    if start.log is None and asks_vram(options):
-        _show_vram(model.name_or_sizes(options), options, screen, plot, output)
+    if start.log is None and "kv_memory" not in options:
+        if options.get("gpu") == ALL or ("gpu" in options and not model.describes(options)):
+            _show_what_fits(model, options, screen, plot, output)
+        if "gpu" not in options:
+            _show_vram(model.name_or_sizes(options), options, screen, plot, output)
     if screen.quants or ("gpu" in options and start.log is None and _is_several_files(model.model)):
         output.show(report := _quants(model.name_or_sizes(options), options))
         raise typer.Exit(0 if report.extra["fits"] else 1)
@@ -113,19 +116,37 @@ def fit(
     raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)
 
 
+def _show_what_fits(
+    model: o.NamedModel, options: FitOptions, screen: ScreenOptions, plot: PlotOptions, output: o.OutputOptions
+) -> NoReturn:
+    """Show the models that fit on the GPU, or the answer of each GPU, and exit: with 1 if none is enough."""
+    for name, is_given in (("--quants", screen.quants), ("--roofline", screen.roofline)):
+        if is_given:
+            raise AttncalcError(
+                f"{name} needs a model and one GPU", f"name both, as: attncalc fit qwen3-8b --gpu 12GB {name}"
+            )
+    from ..api.what_fits import of_smallest, what_fits_report_of
+
+    named = model.name_or_sizes(options) if options["gpu"] == ALL else None
+    accepted(partial(of_smallest, options) if named is None else partial(load, named))
+    is_screen = output.chosen.name == "table" and not output.explain
+    report = what_fits_report_of(named, options, full=screen.full, is_screen=is_screen)
+    plot.write(report, output, needs=_PICTURE_NEEDS)
+    raise typer.Exit(1 if report.verdict == "does_not_fit" else 0)
+
+
 def _show_vram(
     model: ModelLike, options: FitOptions, screen: ScreenOptions, plot: PlotOptions, output: o.OutputOptions
 ) -> NoReturn:
-    """Show the memory that is needed, and exit: with 1 only if --gpu all is given and no GPU is enough."""
+    """Show the memory that is needed, and exit."""
     if screen.roofline:
         raise AttncalcError(*_BOUNDS_NEED)
     from ..api.vram import read_vram_request, vram_request_report
 
     request = read_vram_request(model, options, lists_quants=screen.quants)
-    accepted(*() if request.all_gpus else (request.need,))
-    report = vram_request_report(request, full=screen.full)
-    plot.write(report, output, needs=_PICTURE_NEEDS)
-    raise typer.Exit(1 if report.verdict == "does_not_fit" else 0)
+    accepted(request.need)
+    plot.write(vram_request_report(request, full=screen.full), output, needs=_PICTURE_NEEDS)
+    raise typer.Exit(0)
 
 
 def _note_visible_gpus(request: FitRequest) -> None:

@@ -95,6 +95,10 @@ class NamedModel(Options):
             raise _no_model()
         return name
 
+    def describes(self, options: Mapping[str, Any]) -> bool:
+        """Return whether a model is named, or described by its sizes."""
+        return self.is_given or not SIZES.isdisjoint(options)
+
     def name_or_sizes(self, options: Mapping[str, Any]) -> ModelLike:
         """Return the model's name or path; without one, the model of the sizes in the options.
 

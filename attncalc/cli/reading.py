@@ -35,6 +35,8 @@ _WITH_SIZE = {"gqa": "gqa:8", "mla": "mla:512"}
 """Kinds of attention that need a size, with a usual one."""
 _SIZES = {f"--{name.replace('_', '-')}" for name in SIZES}
 """Options that can describe a model."""
+_OF_ONE = {"--quants", "--roofline", "--log"}
+"""Options of `fit` about one model; without them and with a GPU it lists the models that fit."""
 _OF_RELEASED = ("compare", "sweep")
 """Commands in which they do not: these need a model that they change."""
 
@@ -175,7 +177,8 @@ def _likely(command: str | None, items: Sequence[Item]) -> list[str]:
     models = sum(item.kind == "model" and not item.is_guess for item in items)
     firsts = (item.idea.fragments(item.value)[:1] for item in items if item.idea)
     meant = [one.command for first in firsts for one in first if one.command]
-    has_gpu = any(item.kind in ("gpu", "size") or item.text == "--gpu" for item in items)
+    of_gpu = [item for item in items if item.value and item.idea and item.idea.takes == "GPU"]  # 'my 24GB card'
+    has_gpu = bool(of_gpu) or any(item.kind in ("gpu", "size") or item.text == "--gpu" for item in items)
     is_gpu = not models and {*meant} <= {"compare", "gpus", "explain"}
     order = [command] if command else [] if has_gpu or models else ["explain"]
     asks_gpu = command == "gpus" or "gpus" in meant or any(item.text.lower() == "gpu" for item in items)
@@ -340,7 +343,10 @@ class _Trial:
 
             unread += [] if is_valid(find_terms, " ".join(self._arguments)) else self._arguments or ["?"]
         has_sizes = self._command not in _OF_RELEASED and not _SIZES.isdisjoint(self._found)
-        needs_model = self._command not in ("gpus", *_OF_WORDS) and not self._arguments
+        lists_models = (
+            self._command == "fit" and {"--gpu", "--ram"} & {*self._found} and _OF_ONE.isdisjoint(self._found)
+        )
+        needs_model = self._command not in ("gpus", *_OF_WORDS) and not self._arguments and not lists_models
         missing = ["MODEL"] if needs_model and not has_sizes else []
         needs = OF_SIZES if needs_model and has_sizes else ()
         given = {*self._found, *map(" ".join, self._found.values())}

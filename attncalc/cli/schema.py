@@ -17,7 +17,8 @@ from .command import command_app
 app = command_app()
 MODES = {
     "fit": {
-        "vram": "what 'fit --json' prints without --gpu, and with --gpu all",
+        "vram": "what 'fit --json' prints without --gpu",
+        "what_fits": "what 'fit --json' prints without MODEL, and with --gpu all",
         "diagnosis": "what 'fit --log --json' prints of a failed start whose model is unknown",
     },
     "verify": {

@@ -76,7 +76,7 @@ IDEAS = (
     Idea("per-token a-token", "kv | flops --phase decode"),
     Idea("weights weight", "--weights-dtype DTYPE", "params | fit"),
     Idea("parameters parameter params param model-size summary stats describe weight-count", "params"),
-    Idea("size count how-big how-large big large", "params | kv | memory | flops | fit"),
+    Idea("size count how-big how-large big large biggest largest", "params | kv | memory | flops | fit"),
     Idea("flop macs gflops tflops compute", "flops"),
     Idea("flops-per-token flop-per-token compute-per-token", "flops --phase decode"),
     Idea("activations activation peak activation-memory attention-memory score-matrix", "memory"),
@@ -128,7 +128,11 @@ IDEAS = (
         "'attncalc plan MODEL --users 100 --prompt 4K --output-len 1K --gpu h100' finds the GPUs for so many users",
     ),
     Idea("plot chart graph draw", "sweep --plot"),
-    Idea("models list ls list-models model-list available-models search filter find tags", "presets"),
+    Idea(
+        "models list ls list-models model-list available-models search filter find tags best-model which-model "
+        "what-model biggest-model largest-model",
+        "presets | fit",
+    ),
     Idea("show info inspect cat", "presets show"),
     Idea("bandwidth memory-bandwidth", "gpus"),
     Idea("gpu-list list-gpus hardware nvidia-smi rocm-smi query-gpu list-devices", "gpus | fit"),
@@ -213,7 +217,11 @@ IDEAS = (
     Idea("prefill", "flops --phase prefill"),
     Idea("forward forward-only inference-only", note="that is the default; --phase train counts a training step"),
     Idea("rate rps qps requests-per-second req/s requests/s", "--rate VALUE"),
-    Idea("card cards device accelerator graphics-card instance machine mac macbook node", "--gpu GPU"),
+    Idea(
+        "card cards device accelerator graphics-card instance machine mac macbook macbook-pro macbook-air mac-mini "
+        "mac-studio node",
+        "--gpu GPU",
+    ),
     Idea("ram system-ram host-ram cpu-ram ddr", "--ram SIZE", "fit"),
     Idea("gpu-offload layers-on-gpu", "fit -ngl N", note="-ngl 20 puts 20 layers on the GPU; by default all that fit"),
     Idea(
@@ -271,7 +279,7 @@ a an the is are be do does did i my me our you it its this that for with on in a
 has having get give need needs needed require requires required want take takes would will can could should how much
 many which when tell please each there so just exactly about if up gpu gpus model true total long max maximum min
 minimum number running runs hold holds store stores support supports handle card cards machine one's enough possible
-able we us via like let best active export gguf gb gib
+able we us via like let llm llms recommend suggest best active export gguf gb gib
 """
 FILLER = frozenset(_FILLER.split())
 """Words of a sentence that say nothing here. 'not', 'no' and 'without' are none of them."""
@@ -293,6 +301,7 @@ NEEDS = {
         (("--roofline", "--context auto"), ("--gpu", "--log"), "--gpu h100"),
         (("--prompt",), ("--output-len",), "--output-len 1K"),
         (("--output-len", "--shared-prefix"), ("--prompt",), "--prompt 4K"),
+        (("--ram",), ("--gpu",), "--gpu cpu"),
     ),
     "train": (
         (("--tokens", "--mfu", "--price"), ("--gpu",), "--gpu h100"),

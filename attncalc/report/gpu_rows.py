@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..model import plural
 from ..records import NamedTuple
@@ -27,15 +27,14 @@ class GpuRow(NamedTuple):
     engine: str = ""  # the engine that it has by default; '' if all GPUs have the same
 
 
-def best_verdict(rows: Sequence[GpuRow]) -> Verdict:
-    """Return the verdict of the GPU on which it fits best."""
-    return min((row.verdict for row in rows), key=list(VERDICTS).index)
+def best_verdict(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the verdict of that on which it fits best."""
+    return min(verdicts, key=list(VERDICTS).index)
 
 
-def verdict_of_all(rows: Sequence[GpuRow]) -> str:
-    """Return the verdicts as a sentence: 'FITS: on 9 of 115 GPUs.'"""
-    fitting = sum(row.verdict == "fits" for row in rows)
-    return f"{VERDICTS[best_verdict(rows)]}: on {fitting} of {plural(len(rows), 'GPU')}."
+def verdict_of_all(verdicts: Sequence[Verdict]) -> str:
+    """Return the verdicts of GPUs as a sentence: 'FITS: on 9 of 115 GPUs.'"""
+    return f"{VERDICTS[best_verdict(verdicts)]}: on {verdicts.count('fits')} of {plural(len(verdicts), 'GPU')}."
 
 
 def gpu_table(rows: Sequence[GpuRow], *, searched: str = "", full: bool = False) -> Table:

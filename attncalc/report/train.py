@@ -237,11 +237,12 @@ def gpus_report(runs: Sequence[Answer], *, full: bool = False) -> Report:
     """Return one row per GPU: what the run needs there, with the longest context or largest batch if asked for."""
     first, auto = runs[0], runs[0].auto
     run, rows = first.result.run, [_gpu_row(of) for of in runs]
-    verdict = best_verdict(rows)
+    verdicts = [row.verdict for row in rows]
+    verdict = best_verdict(verdicts)
     facts = ", ".join(filter(None, _facts(dataclasses.replace(run, gpu=None), searched=auto)))
     return Report(
         "train",
-        (verdict_of_all(rows), facts),
+        (verdict_of_all(verdicts), facts),
         run.model.facts(),
         workload_facts(run.model, run.workload),
         train_figures(first),

@@ -14,7 +14,6 @@ from .figures import SUM, FigureRow, FigureRows, Given
 from .fit import VERDICTS, request_facts
 from .fit_figures import FIGURES as FIT_FIGURES
 from .fit_figures import term_figures
-from .gpu_rows import GROUPED, GpuRow, best_verdict, gpu_table, verdict_of_all
 from .report import LABEL, Column, Figure, Report, Table, column_table, workload_facts
 from .text import HEIGHT, height
 
@@ -34,7 +33,7 @@ FIGURES = FigureRows(
 def vram_report(found: Vram, *, full: bool = False) -> Report:
     """Return the memory that is needed, for several contexts, and the GPUs that have it."""
     asked, shown = found.asked, found.gpus
-    report = _report(asked, _answer(asked), tuple(_notes(found)), asked.resolved.engine.title)._replace(
+    report = _report(asked, _answer(asked), tuple(_notes(found)))._replace(
         layers=tuple(
             ({**_gpu_facts(gpu.need), "fewest_gpus": _numbers(found, gpu)}, _figures_of_gpu(gpu.need))
             for gpu in found.gpus
@@ -63,40 +62,16 @@ def vram_report(found: Vram, *, full: bool = False) -> Report:
         shown = shown[1:]
 
 
-def all_gpus_report(needs: Sequence[Need], problems: Sequence[str], *, full: bool = False) -> Report:
-    """Return one row per GPU: what the request needs there, and whether it fits.
-
-    `problems` are why it is not possible on each other GPU; with `full` each GPU has a row.
-    """
-    first, rows = needs[0], [_gpu_row(one) for one in needs]
-    verdict = best_verdict(rows)
-    searched = "context" if any(row.most != rows[0].most for row in rows) else ""
-    notes = [] if full else [GROUPED]
-    if problems:
-        reasons = "; ".join(dict.fromkeys(problems))
-        notes.append(f"warning: {plural(len(problems), 'further GPU')} cannot run it: {reasons}.")
-    if verdict == "does_not_fit" and first.resolved.gpus == 1:
-        notes.append("--gpus 8 answers for eight of each.")
-    engines = {row.engine for row in rows}
-    return _report(
-        first, verdict_of_all(rows), tuple(notes), "" if len(engines) > 1 else first.resolved.engine.title
-    )._replace(
-        layers=tuple(({**_gpu_facts(one), "fewest_gpus": []}, _figures_of_gpu(one)) for one in needs),
-        tables=(gpu_table(rows, searched=searched, full=full),),
-        verdict=verdict,
-    )
-
-
-def _report(of: Need, answer: str, notes: tuple[str, ...], engine: str) -> Report:
-    """Return a report without tables and layers. Its heading names the engine, or none if that is ''."""
+def _report(of: Need, answer: str, notes: tuple[str, ...]) -> Report:
+    """Return a report without tables and layers."""
     resolved = of.resolved
     model = resolved.request.model
     return Report(
         "vram",
-        (answer, _subject(of, engine), *([f"ASSUMED: {model.assumed}"] if model.assumed else [])),
+        (answer, subject(of, resolved.engine.title), *([f"ASSUMED: {model.assumed}"] if model.assumed else [])),
         resolved.model.facts(),
         workload_facts(resolved.model, resolved.whole_workload, resolved.engine.name),
-        _figures(of),
+        needed_figures(of),
         notes=notes,
         extra={
             "answer": answer,
@@ -118,13 +93,21 @@ def _answer(of: Need) -> str:
     return f"NEEDS {total} GiB{each}: weights {gib(int(of.weights.total))}, {cache}runtime {runtime}."
 
 
-def _subject(of: Need, engine: str) -> str:
-    """Return the model and the request: 'Qwen3 8B, 1 request of 8,192 tokens, vLLM, cache in bf16'."""
-    resolved = of.resolved
+def subject(need: Need, engine: str, of: str = "") -> str:
+    """Return what is asked and the request: 'Qwen3 8B, 1 request of 8,192 tokens, vLLM, cache in bf16'.
+
+    Args:
+        need: The request.
+        engine: The engine's title; '' to leave it out.
+        of: What is asked about, instead of the model.
+    """
+    resolved = need.resolved
     workload = resolved.whole_workload
     split, experts, _, source, _, weights, cache = request_facts(resolved)
     requests = f"{plural(workload.batch, 'request')} of {count(workload.context)} tokens"
-    facts = (resolved.request.model.title, requests, source, split, experts, engine, weights, cache)
+    if of:  # the others are each model's own
+        source, weights, cache = "", "", cache if resolved.request.workload.kv_dtype else ""
+    facts = (of or resolved.request.model.title, requests, source, split, experts, engine, weights, cache)
     return ", ".join(filter(None, facts))
 
 
@@ -171,7 +154,7 @@ def _notes(found: Vram) -> Iterator[str]:
     yield f"--gpu {f'{gpus}x' if gpus > 1 else ''}{name} answers for one kind, --gpu all for each known one."
 
 
-def _figures(of: Need) -> tuple[Figure, ...]:
+def needed_figures(of: Need) -> tuple[Figure, ...]:
     source = "an estimate: --reserve replaces it" if of.resolved.request.reserve is None else "as given"
     return FIGURES.filled(
         of.resolved.engine.title,
@@ -189,12 +172,7 @@ def _figures(of: Need) -> tuple[Figure, ...]:
 
 def _figures_of_gpu(of: Need) -> tuple[Figure, ...]:
     """Return the figures on one kind of GPU, without formulas: these are as in the whole answer."""
-    return tuple(figure._replace(quantity=Quantity(figure.whole), of=_gpu_name(of)) for figure in _figures(of))
-
-
-def _gpu_row(of: Need) -> GpuRow:
-    engine, context = of.resolved.engine.title, int(of.resolved.workload.context)
-    return GpuRow(_gpu_name(of), _memory(of), of.low, of.high, of.verdict, context, engine)
+    return tuple(figure._replace(quantity=Quantity(figure.whole), of=_gpu_name(of)) for figure in needed_figures(of))
 
 
 def _memory(of: Need) -> int:
@@ -237,15 +215,15 @@ def schema() -> dict[str, Any]:
     return p.document(
         "vram",
         "The GPU memory that a model needs, and the GPUs that have it.",
-        results=p.figures("the figures on the smallest GPU; with --gpu all, on the first", FIGURES),
+        results=p.figures("the figures on the smallest GPU", FIGURES),
         layers=p.layer(
             "a kind of GPU",
             {
                 "gpu": p.text("its name"),
-                "gpus": p.whole("their number: the fewest that hold it; with --gpu all, as given", 1),
+                "gpus": p.whole("their number: the fewest that hold it", 1),
                 "verdict": p.choice("whether it fits on so many", *VERDICTS),
                 "fewest_gpus": p.listed(
-                    "for each context; [] with --gpu all", p.fields("a context", {"context": context, "gpus": number})
+                    "for each context", p.fields("a context", {"context": context, "gpus": number})
                 ),
             },
             p.figures("what it needs on one of them", FIGURES),
@@ -254,9 +232,7 @@ def schema() -> dict[str, Any]:
             "answer": p.text("the first line of the screen"),
             "engine": p.text("the engine"),
             "gpus": p.whole("GPUs that share the model: 1, or as given", 1),
-            "contexts": p.listed(
-                "several contexts, first that of the answer; [] with --gpu all", p.fields("one", sizes)
-            ),
+            "contexts": p.listed("several contexts, first that of the answer", p.fields("one", sizes)),
             "quant_contexts": p.listed(
                 "with --quants, what each type of GGUF files holds with llama.cpp; else []",
                 p.fields(

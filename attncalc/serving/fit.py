@@ -299,7 +299,8 @@ def sure_limits(resolved: ResolvedRequest) -> tuple[int, int]:
     Both fit even with the least memory for the cache. They are 0 if none does, and without a limit. The context is at
     most the model's maximum.
     """
-    return _longest_context(Deployment(resolved), "low"), sure_sequences(resolved)
+    deployment = Deployment(resolved)
+    return _longest_context(deployment, "low"), _sure_sequences(deployment)
 
 
 def sure_sequences(resolved: ResolvedRequest) -> int:
@@ -307,7 +308,11 @@ def sure_sequences(resolved: ResolvedRequest) -> int:
 
     0 if none does, and without a limit.
     """
-    return int(Deployment(resolved).max_batch(resolved.workload.context, 0, "low") or 0)
+    return _sure_sequences(Deployment(resolved))
+
+
+def _sure_sequences(deployment: Deployment) -> int:
+    return int(deployment.max_batch(deployment.resolved.workload.context, 0, "low") or 0)
 
 
 def _longest_context(deployment: Deployment, end: End) -> int:

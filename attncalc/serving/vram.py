@@ -59,6 +59,27 @@ class Need(NamedTuple):
         return int(self.weights.total) + int(self.cache) + self.reserve.high
 
 
+class WhatFits(NamedTuple):
+    """Which models fit on a GPU, or on which GPUs a model fits.
+
+    Attributes:
+        needs: What each model that fits needs, the largest first, in its widest weights; the smallest one if none fits.
+            Or what one model needs on each GPU, those with the least memory first.
+        problems: Why it is not possible for each of the others.
+        models: The number of models; None if it is one model on each GPU.
+        untried: How many of them, the smallest, were not tried.
+    """
+
+    needs: tuple[Need, ...]
+    problems: tuple[str, ...]
+    models: int | None = None
+    untried: int = 0
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        return [need.verdict for need in self.needs]
+
+
 class UsualGpu(NamedTuple):
     """A kind of GPU, and the fewest that hold the model."""
 
@@ -115,6 +136,16 @@ def need(request: FitRequest) -> Need:
     """Return what a request needs on its GPUs. Raises AttncalcError as `fit` does."""
     found = fit(request)
     return Need(found.resolved, found.budget, found.needed, found.verdict)
+
+
+def quick_need(request: FitRequest) -> Need:
+    """Return the same without the formula of the cache, as for one of many rows."""
+    deployment = Deployment(resolve(request))
+    batch, context = deployment.resolved.workload.batch, deployment.resolved.workload.context
+    tightest, _ = deployment.tightest(deployment.pools(context), batch, context)
+    verdict = "does_not_fit" if deployment.refusal(context) else deployment.verdict(batch, context)
+    budget, cache = deployment.devices[tightest].budget, deployment.needed(batch, context, tightest)
+    return Need(deployment.resolved, budget, cache, verdict)
 
 
 def smallest(request: FitRequest, gpu: Gpu) -> Need:

@@ -80,7 +80,7 @@ def _check_answer(case: Case, result: Result) -> None:
 def check_json(text: str, command: str) -> dict[str, Any]:
     """Return the data of a JSON answer. Raises AssertionError if it breaks its schema, or a formula is wrong."""
     data = check_answer(text)
-    assert re.fullmatch(rf"attncalc\.({command}|families|diagnosis|vram)/\d+", data["schema"]), data["schema"]
+    assert re.fullmatch(rf"attncalc\.({command}|families|diagnosis|vram|what_fits)/\d+", data["schema"]), data["schema"]
     for figure in figures(data):
         _check_figure(figure)
     return data

@@ -50,7 +50,7 @@ def check_relations(case: Case, result: Result, which: int | None = None) -> Non
     data = check_json(answer.out, case.arguments[0])
     chosen = RELATIONS if which is None else (RELATIONS[which % len(RELATIONS)],)
     for relation in chosen:
-        if relation in _OF_FORMATS or not data["schema"].startswith("attncalc.vram"):  # which has no verdict
+        if relation in _OF_FORMATS or not re.match(r"attncalc\.(vram|what_fits)/", data["schema"]):  # of no one GPU
             relation(as_json, answer, data)
 
 

@@ -1,0 +1,222 @@
+"""What fits where: the built-in models on a GPU, or one model on each GPU: `what_fits(gpu="rtx-4090")`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..config import ModelLike
+from ..config.gpus import gpu, gpu_names
+from ..config.presets import preset_names
+from ..cost.params import params
+from ..engines import ENGINES, find_engine
+from ..errors import AttncalcError, MissingError
+from ..ggml import FILE_TYPES
+from ..model import ModelSpec
+from ..options import options_of
+from ..report.fit import hardware
+from ..report.report import Report
+from ..report.what_fits import MOST_MODELS, verdict_of, what_fits_report
+from ..serving import vram as of_vram
+from ..serving.request import FitRequest
+from ..serving.vram import Need, quick_need
+from ..serving.weight_format import released_dtype, weight_bits
+from ..units import count, is_auto
+from .arguments import takes
+from .engine_choice import NOT_OLLAMA, engine_of_options
+from .fit_options import ALL, EngineOptions, FitOptions
+from .fit_request import read_fit_request
+from .inputs import read_model
+from .options import ModelOptions
+from .results import Result
+from .vram import with_useful_context
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+TYPES_OF_FILES = ("q8_0", "q6_k", "q5_k_m", "q4_k_m")
+TYPES = ("fp8", "int4")
+"""Narrower weights that are tried, the widest first: types of GGUF files, and dtypes of other engines' checkpoints."""
+_AT_DESKS_GB = 32
+"""The most memory of a card in a desktop, on which models mostly run from GGUF files."""
+
+
+class WhatFits(Result, of_vram.WhatFits):
+    """What fits where, as `attncalc fit --gpu GPU` prints it without a model."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WhatFits.of, self._make_report.args
+
+    @classmethod
+    def of(cls, found: of_vram.WhatFits) -> WhatFits:
+        """Return what was found, which knows its report."""
+        result, first = cls(*found), found.needs[0].resolved
+        subject = hardware(first) if found.models else first.request.model.name
+        result.knowing(subject, partial(what_fits_report, found))
+        return result
+
+    def _answer(self) -> str:
+        return verdict_of(self)
+
+
+@takes(FitOptions)
+def what_fits(model: ModelLike | None = None, **options: Unpack[FitOptions]) -> WhatFits:
+    """Return the built-in models that fit on a GPU, or the GPUs on which one model fits.
+
+    >>> what_fits(gpu="rtx-4090").needs[0].resolved.request.model.name
+    'qwen3.6-35b-a3b'
+
+    Args:
+        model: As in `load`, with `gpu="all"`; None for all built-in models.
+        options: The options of `attncalc fit`.
+
+    Raises AttncalcError if an option is not valid, or neither a GPU nor a model is named.
+    """
+    return WhatFits.of(find_what_fits(model, options))
+
+
+def find_what_fits(model: ModelLike | None, options: FitOptions, most: int | None = None) -> of_vram.WhatFits:
+    """Return what fits; arguments and errors as of `what_fits`. The search ends after the `most` largest models."""
+    if options.get("engine") == "all":
+        raise AttncalcError("--engine all needs a model and one GPU", "name them, or name one engine")
+    if model is not None:
+        if options.get("gpu") != ALL:
+            raise AttncalcError("what_fits with a model needs gpu='all'", "attncalc.fit(model, gpu=...) asks about one")
+        return _on_each_gpu(model, options)
+    if options.get("gpu") in (None, ALL):
+        raise MissingError("a model or a GPU is required", "name one of them, as --gpu rtx-4090")
+    return _of_each_model(options, most)
+
+
+def of_smallest(options: FitOptions) -> FitRequest:
+    """Return the request of the smallest built-in model. Raises AttncalcError if an option is not valid."""
+    return read_fit_request(_models(options)[-1], options)
+
+
+def what_fits_report_of(model: ModelLike | None, options: FitOptions, *, full: bool, is_screen: bool) -> Report:
+    """Return the report of what fits; a screen has the largest models only, unless `full`, and is quicker.
+
+    Raises AttncalcError as `what_fits` does.
+    """
+    most = MOST_MODELS if is_screen and not full else None
+    return what_fits_report(find_what_fits(model, options, most), full=full, is_screen=is_screen)
+
+
+def _on_each_gpu(model: ModelLike, options: FitOptions) -> of_vram.WhatFits:
+    needs, problems = [], []
+    for kind in sorted(map(gpu, gpu_names()), key=lambda one: one.memory):
+        try:
+            request = read_fit_request(model, {**options, "gpu": kind})
+            needs.append(quick_need(with_useful_context(request, options)))
+        except AttncalcError as error:  # its engine cannot split the model so, for example
+            problems.append(error)
+    if not needs:
+        raise problems[0]
+    return of_vram.WhatFits(tuple(needs), tuple(error.message for error in problems))
+
+
+def _of_each_model(options: FitOptions, most: int | None) -> of_vram.WhatFits:
+    if is_auto(options.get("context")):  # each model's longest is listed
+        options = {**options, "context": None}
+    models = _models(options)
+    smallest = read_fit_request(models[-1], options)
+    options = {**options, "gpu": smallest.gpu, "gpus": smallest.gpus, "engine": _engine(smallest, options)}
+    needs: list[Need] = []
+    problems: list[AttncalcError] = []
+    tried = 0
+    for model in models:
+        tried += 1
+        try:
+            needs += filter(None, [_in_widest_weights(model, options)])
+        except AttncalcError as error:
+            problems.append(error)
+        if len(needs) == most:
+            break
+    needs = needs or [*_smallest(models, options)]
+    if not needs:
+        raise problems[-1]
+    reasons = tuple(error.message for error in problems)
+    return of_vram.WhatFits(tuple(needs), reasons, len(models), len(models) - tried)
+
+
+def _smallest(models: Sequence[ModelSpec], options: FitOptions) -> Iterator[Need]:
+    """Yield what the smallest model that is possible needs in its narrowest weights."""
+    for model in reversed(models):
+        *_, narrowest = _types(model, options)
+        with suppress(AttncalcError):
+            yield quick_need(_request(model, {**options, "weights_dtype": narrowest}))
+            return
+
+
+def _models(options: FitOptions) -> list[ModelSpec]:
+    """Return the built-in models, the largest first. Raises AttncalcError if they cannot be changed as asked."""
+    models = (read_model(name, options, ModelOptions) for name in preset_names())
+    return sorted(models, key=lambda model: int(params(model).total), reverse=True)
+
+
+def _engine(request: FitRequest, options: FitOptions) -> str:
+    """Return the engine: on a card of a desktop the one that loads GGUF files, if no option excludes it."""
+    weights, of_others = options.get("weights_dtype"), {name for name in NOT_OLLAMA if options.get(name) is not None}
+    at_desk = request.gpu and request.gpu.shows_desktop and request.gpu.memory_gb <= _AT_DESKS_GB
+    is_open = not of_others and engine_of_options(options) is None and (weights is None or weights in FILE_TYPES)
+    if at_desk and is_open:
+        return next(name for name in ENGINES if find_engine(name).typed_files)
+    return request.engine
+
+
+def _in_widest_weights(model: ModelSpec, options: FitOptions) -> Need | None:
+    """Return what the model needs in the widest weights that are sure to fit; None if none do.
+
+    Raises AttncalcError if the model is not possible, or shorter than the context.
+    """
+    problem, is_possible = None, False
+    for name in _types(model, options):
+        try:
+            request = _request(model, {**options, "weights_dtype": name})
+            found = None if _is_too_large(request) else quick_need(request)
+        except AttncalcError as error:  # the type does not suit the model's widths, for example
+            problem = problem or error
+            continue
+        is_possible = True
+        if found and found.verdict == "fits":
+            return found
+    if problem and not is_possible:
+        raise problem
+    return None
+
+
+def _types(model: ModelSpec, options: FitOptions) -> Iterator[str | None]:
+    """Yield the dtypes of weights to try, the widest first: None is as released."""
+    given = options.get("weights_dtype")
+    yield given
+    if given is None:
+        released = released_dtype(model)
+        types = TYPES_OF_FILES if find_engine(str(options.get("engine"))).typed_files else TYPES
+        yield from (name for name in types if released is None or weight_bits(name) < weight_bits(released))
+
+
+def _request(model: ModelSpec, options: FitOptions) -> FitRequest:
+    """Return the request of a model. Raises AttncalcError as `fit` does, and if it is shorter than the context."""
+    request = with_useful_context(read_fit_request(model, options), options)
+    if request.workload.context > (model.max_context or request.workload.context):
+        raise AttncalcError(
+            f"their context is shorter than {count(request.workload.context)} tokens", "give a shorter -c"
+        )
+    return request
+
+
+def _is_too_large(request: FitRequest) -> bool:
+    """Return whether its parameters alone are larger than the memory of all GPUs; False if the host may have some.
+
+    Each takes at least the bits of most weights of its type. This is quicker than the sizes of all tensors.
+    """
+    gpu, dtype = request.gpu, request.weights_dtype or released_dtype(request.model)
+    options = options_of(EngineOptions).items()
+    if gpu is None or (
+        any(option.needs_gpu and name in request.engine_args for name, option in options) and not gpu.is_cpu
+    ):
+        return False
+    gpus = request.gpus or (request.tp or 1) * request.pp * request.dp
+    return int(params(request.model).total) * int(weight_bits(dtype) if dtype else 16) // 8 > gpus * gpu.memory

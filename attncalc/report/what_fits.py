@@ -1,0 +1,236 @@
+"""The report of `attncalc fit` about many: the built-in models on a GPU, or one model on each GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..cost.params import params
+from ..model import plural
+from ..quantity import Quantity, Ratio
+from ..records import NamedTuple
+from ..serving.answer import bounds_of
+from ..serving.fit import sure_limits
+from ..serving.vram import Need, WhatFits, need
+from ..units import NO_UNIT, TOKENS, count
+from .bar import gib
+from .figures import FigureRow, FigureRows
+from .fit import VERDICTS, hardware
+from .gpu_rows import GROUPED, GpuRow, best_verdict, gpu_table, verdict_of_all
+from .report import LABEL, Column, Figure, Report, Table, column_table, workload_facts
+from .roofline import FIGURES as BOUNDS
+from .text import HEIGHT, height
+from .vram import FIGURES as NEEDED
+from .vram import needed_figures, subject
+
+_UNFIT = "if it does not fit"
+_RATE = BOUNDS["decode_tokens_per_second_bound"]
+FIGURES = FigureRows(
+    **NEEDED,
+    max_context=FigureRow("longest context", TOKENS, "the longest context of the batch that is sure to fit", _UNFIT),
+    max_batch=FigureRow("requests", NO_UNIT, "the most requests of this context that are sure to fit", _UNFIT),
+    decode_tokens_per_second_bound=_RATE._replace(null_if=f"{_UNFIT}, without the GPU's FLOP/s, {_RATE.null_if}"),
+)
+
+
+MOST_MODELS = HEIGHT - 8
+"""Rows of models that a screen has at most, besides its heading, the headers, a note and empty lines."""
+
+
+class _Row(NamedTuple):
+    """What one model needs on one GPU, and if it fits, what else is sure to: tokens of context, requests, tokens/s."""
+
+    need: Need
+    context: int | None = None
+    batch: int | None = None
+    rate: Ratio | None = None
+
+
+def verdict_of(found: WhatFits) -> str:
+    """Return the answer as a sentence: 'FITS: up to Qwen3 32B in q4_k_m, of 88 built-in models.'"""
+    first, verdict = found.needs[0], best_verdict(found.verdicts)
+    if found.models is None:
+        return verdict_of_all(found.verdicts)
+    how = {"fits": "up to ", "does_not_fit": "not even "}.get(verdict, "")
+    title = first.resolved.request.model.title
+    return f"{VERDICTS[verdict]}: {how}{title} in {_weights(first)}, of {found.models} built-in models."
+
+
+def what_fits_report(found: WhatFits, *, full: bool = False, is_screen: bool = False) -> Report:
+    """Return one row per model, or per GPU.
+
+    Args:
+        found: What fits.
+        full: Whether none is left out of the screen.
+        is_screen: Whether only the screen's contexts, requests and times are needed, and no formula.
+    """
+    resolved, verdict = found.needs[0].resolved, best_verdict(found.verdicts)
+    needs = found.needs if is_screen else (need(resolved.request), *found.needs[1:])
+    rows = [_Row(one) if is_screen and found.models is None else _with_limits(one) for one in needs]
+    notes = tuple(_notes(found, full=full))
+    report = Report(
+        "what_fits",
+        (verdict_of(found), _subject(found)),
+        resolved.model.facts(),
+        workload_facts(resolved.model, resolved.whole_workload, resolved.engine.name),
+        _figures(rows[0]),
+        tuple((_facts(row.need), _without_formulas(row)) for row in rows),
+        notes=notes,
+        extra={"answer": verdict_of(found), "verdict": verdict, "models": found.models},
+        verdict=verdict,
+        shown_notes=notes,
+    )
+    if found.models is None:
+        return report._replace(tables=(_table_of_gpus(found.needs, full=full),))
+    shown = [*rows]
+    while True:
+        more = len(rows) + found.untried - len(shown)
+        report = report._replace(tables=(_table_of_models(shown, more),))
+        if full or len(shown) < 2 or height(report) <= HEIGHT:
+            return report
+        shown.pop()
+
+
+def _with_limits(of: Need) -> _Row:
+    if of.verdict != "fits":
+        return _Row(of)
+    context, batch = sure_limits(of.resolved)
+    bounds, _ = bounds_of(of.resolved, with_limits=False)
+    return _Row(of, context or None, batch or None, bounds.tokens_per_second if bounds else None)
+
+
+def _subject(found: WhatFits) -> str:
+    """Return 'Llama 3.1 8B, 1 request of ...' or 'one RTX 4090 (23.5 GiB), 1 request of ...', with the engine."""
+    engines = {of.resolved.engine.title for of in found.needs}
+    named = engines.pop() if len(engines) == 1 else ""
+    first = found.needs[0]
+    if found.models is None:
+        return subject(first, named)
+    on_cpu = first.resolved.args.on_cpu
+    memory = "" if on_cpu else f" ({gib(int(first.budget.memory or 0))} GiB)"
+    return subject(first, named, of=f"On {hardware(first.resolved)}{memory}")
+
+
+def _table_of_gpus(needs: Sequence[Need], *, full: bool) -> Table:
+    rows = [
+        GpuRow(
+            _gpu_name(of),
+            int(of.budget.memory or 0),
+            of.low,
+            of.high,
+            of.verdict,
+            int(of.resolved.workload.context),
+            of.resolved.engine.title,
+        )
+        for of in needs
+    ]
+    searched = "context" if any(row.most != rows[0].most for row in rows) else ""
+    return gpu_table(rows, searched=searched, full=full)
+
+
+def _table_of_models(rows: Sequence[_Row], more: int) -> Table:
+    models = [row.need.resolved.request.model for row in rows]
+
+    def numbers(values: Sequence[int | None]) -> list[str]:
+        return [count(value) if value else "-" for value in values]
+
+    columns = [
+        (LABEL, [model.name for model in models]),
+        (Column("params"), [f"{int(params(model).total) / 10**9:.1f}B" for model in models]),
+        (Column("weights", "left"), [_weights(row.need) for row in rows]),
+        (Column("GiB,\nat most"), [gib(row.need.high) for row in rows]),
+        (Column("context,\nat least"), numbers([row.context for row in rows])),
+        (Column("requests,\nat least"), numbers([row.batch for row in rows])),
+    ]
+    if any(row.rate for row in rows):
+        columns.append((Column("tokens/s,\nat most"), [f"{float(row.rate):,.0f}" if row.rate else "-" for row in rows]))
+    if more:
+        columns = [(column, [*cells, f"+ up to {more} smaller" * (column is LABEL)]) for column, cells in columns]
+    return column_table(columns)
+
+
+def _notes(found: WhatFits, *, full: bool) -> Iterator[str]:
+    first = found.needs[0].resolved
+    yield from first.workload.assumed
+    if found.models is None:
+        if not full:
+            yield GROUPED
+        if best_verdict(found.verdicts) == "does_not_fit" and first.gpus == 1:
+            yield "--gpus 8 answers for eight of each."
+    else:
+        gpu = f"{first.gpus}x" * (first.gpus > 1) + _gpu_name(found.needs[0])
+        yield (
+            "Weights are as released, or the widest of 4 bits or more that fit. -c sets another context, -b several "
+            f"requests. 'attncalc fit MODEL --gpu {gpu}' has more, --engine another engine."
+        )
+    if found.problems and not found.untried:
+        reasons = [*dict.fromkeys(found.problems)]
+        if found.models is None:
+            yield f"warning: {plural(len(found.problems), 'further GPU')} cannot run it: {'; '.join(reasons)}."
+        else:
+            example = ", for example" if len(reasons) > 1 else ""
+            yield f"{plural(len(found.problems), 'further model')} cannot run so: {reasons[0]}{example}."
+
+
+def _figures(row: _Row) -> tuple[Figure, ...]:
+    whole = [None if value is None else Quantity(value) for value in (row.context, row.batch)]
+    further = dict(zip(("max_context", "max_batch"), whole, strict=True))
+    own = (FIGURES[name].figure(value) for name, value in (*further.items(), (_RATE.name, row.rate)))
+    return (*needed_figures(row.need), *own)
+
+
+def _without_formulas(row: _Row) -> tuple[Figure, ...]:
+    name = f"{row.need.resolved.request.model.name} on {_gpu_name(row.need)}"
+    return tuple(
+        figure._replace(quantity=Quantity(figure.whole), of=name) if isinstance(figure.quantity, Quantity) else figure
+        for figure in _figures(row)
+    )
+
+
+def _gpu_name(of: Need) -> str:
+    return of.resolved.gpu.name if of.resolved.gpu else ""
+
+
+def _weights(of: Need) -> str:
+    return of.resolved.request.weights_dtype or of.weights.dtype
+
+
+def _facts(of: Need) -> dict[str, Any]:
+    resolved = of.resolved
+    return {
+        "model": resolved.request.model.name,
+        "gpu": _gpu_name(of),
+        "gpus": resolved.gpus,
+        "engine": resolved.engine.name,
+        "weights_dtype": _weights(of),
+        "context": int(resolved.workload.context),
+        "verdict": of.verdict,
+    }
+
+
+def schema() -> dict[str, Any]:
+    from .schemas import parts as p
+
+    return p.document(
+        "what_fits",
+        "The built-in models that fit on a GPU, or the GPUs on which a model fits.",
+        results=p.figures("the figures of the first row", FIGURES),
+        layers=p.layer(
+            "a model that fits, the largest first, or the smallest one if none fits; with --gpu all, a GPU",
+            {
+                "model": p.text("the model"),
+                "gpu": p.text("the GPU"),
+                "gpus": p.whole("their number", 1),
+                "engine": p.text("the engine"),
+                "weights_dtype": p.text("the weights: as released, or the widest that fit"),
+                "context": p.whole("tokens of a request", 1),
+                "verdict": p.choice("whether it fits", *VERDICTS),
+            },
+            p.figures("what it needs on each GPU, and what else fits", FIGURES),
+        ),
+        extra={
+            "answer": p.text("the first line of the screen"),
+            "verdict": p.choice("the best verdict", *VERDICTS),
+            "models": p.or_null(p.whole("built-in models that were tried", 1), "with --gpu all"),
+        },
+    )

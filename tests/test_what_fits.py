@@ -1,0 +1,150 @@
+"""`attncalc fit` about many: the built-in models on a GPU. One model on each GPU is in test_vram.py."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from asking import Ask
+from tables import each
+
+import attncalc
+from attncalc.api.what_fits import find_what_fits
+from attncalc.errors import AttncalcError
+
+GPU = "rtx-3060-laptop"
+
+
+@pytest.fixture(scope="module")
+def found() -> Any:
+    return attncalc.what_fits(gpu=GPU)
+
+
+def test_models_that_fit_are_listed_the_largest_first(found: Any) -> None:
+    sizes = [int(attncalc.params(need.resolved.request.model).total) for need in found.needs]
+    assert sizes == sorted(sizes, reverse=True)
+    assert 15 < len(sizes) < found.models == len(attncalc.preset_names())
+    assert {need.verdict for need in found.needs} == {"fits"}
+
+
+@each(("model", "dtype", "wider"), [("qwen2.5-7b", "q4_k_m", "q5_k_m"), ("qwen3-4b", "q6_k", "q8_0")])
+def test_a_models_weights_are_the_widest_that_fit(ask: Ask, found: Any, model: str, dtype: str, wider: str) -> None:
+    need = next(need for need in found.needs if need.resolved.request.model.name == model)
+    assert need.resolved.request.weights_dtype == dtype
+    asked = ("fit", model, "--engine", "llamacpp", "--gpu", GPU, "-c", "8192", "--json")
+    for weights in (dtype, wider):
+        answer = json.loads(ask(*asked, "--weights-dtype", weights).out)
+        assert (answer["verdict"] == "fits") is (weights == dtype)
+
+
+def test_contexts_and_requests_are_the_most_that_surely_fit(ask: Ask, found: Any) -> None:
+    rows = {facts["model"]: {figure.name: figure.value for figure in row} for facts, row in found.report.layers}
+    asked = ("fit", "qwen2.5-7b", "--engine", "llamacpp", "--gpu", GPU, "--weights-dtype", "q4_k_m", "--json")
+    context, requests = rows["qwen2.5-7b"]["max_context"], rows["qwen2.5-7b"]["max_batch"]
+    for *others, most in (("-c", context), ("-c", 8192, "-b", requests)):
+        for more in (0, 256 if most == context else 1):  # cells come in 256
+            answer = json.loads(ask(*asked, *map(str, others), str(most + more)).out)
+            assert (answer["verdict"] == "fits") is (more == 0)
+
+
+@each("gpu", ["4090", "8xh100"])
+def test_the_answer_comes_first_and_fits_a_terminal_of_24_rows(ask: Ask, gpu: str) -> None:
+    answer = ask("fit", "--gpu", gpu)
+    lines = answer.out.splitlines()
+    assert (answer.code, answer.err) == (0, "")
+    assert lines[0].startswith("FITS: up to ")
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+
+
+@each(
+    ("options", "engine", "dtypes"),
+    [
+        (("--gpu", "h100"), "vllm", {"fp8", "int4"}),
+        (("--gpu", "rtx-3090", "--engine", "vllm"), "vllm", {"bf16", "fp8", "int4"}),
+        (("--gpu", "rtx-3090", "--tp", "1"), "vllm", {"bf16", "fp8", "int4"}),
+        (("--gpu", "rtx-3090", "--weights-dtype", "q4_k_m"), "llamacpp", {"q4_k_m"}),
+        (
+            (
+                "--gpu",
+                "m2-24gb",
+            ),
+            "llamacpp",
+            {"q8_0", "q6_k", "q5_k_m", "q4_k_m"},
+        ),
+    ],
+)
+def test_the_engine_follows_from_the_gpu_and_the_options(
+    options: tuple[str, ...], engine: str, dtypes: set[str]
+) -> None:
+    named = {name[2:].replace("-", "_"): value for name, value in zip(options[::2], options[1::2], strict=True)}
+    needs = find(named).needs
+    assert {need.resolved.engine.name for need in needs} == {engine}
+    assert {need.resolved.request.weights_dtype or "bf16" for need in needs} <= dtypes | {"bf16", "mxfp4"}
+
+
+def find(options: Any) -> Any:
+    return find_what_fits(None, options, most=8)
+
+
+def test_models_that_are_shorter_than_the_context_are_left_out() -> None:
+    assert "phi-4" in {need.resolved.request.model.name for need in find({"gpu": "12GB"}).needs}
+    needs = find({"gpu": "12GB", "context": "20K"}).needs
+    assert all(need.resolved.request.model.max_context >= 20 * 1024 for need in needs)
+    assert {int(need.resolved.workload.context) for need in needs} == {20 * 1024}
+
+
+def test_if_nothing_fits_the_smallest_model_says_so(ask: Ask) -> None:
+    answer = ask("fit", "--gpu", "300MB")
+    assert (answer.code, answer.out.splitlines()[0]) == (
+        1,
+        f"DOES NOT FIT: not even GPT-2 (124M) in q4_k_m, of {len(attncalc.preset_names())} built-in models.",
+    )
+
+
+@each(
+    ("words", "command"),
+    [
+        ("what can i run on a 300MB gpu", "--gpu 300MB"),  # on which nothing fits, which is quick
+        ("biggest model for 300MB", "--gpu 300MB"),
+        ("which llm fits on 300mb vram", "--gpu 300MB"),
+        ("what models can i run on my 300MB card", "--gpu 300MB"),
+        ("list models that fit in 300MB", "--gpu 300MB"),
+        ("best model for rtx 3060", "--gpu rtx-3060"),
+    ],
+)
+def test_the_question_in_words_is_read(ask: Ask, words: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["attncalc", *words.split()])
+    answer = ask(*words.split())
+    assert answer.err == f"read as: attncalc fit {command}\n"
+    assert answer.out.startswith(("FITS: up to ", "DOES NOT FIT: not even "))
+
+
+@each(
+    ("arguments", "error"),
+    [
+        ("--gpu 12GB --quants", "--quants needs a model and one GPU"),
+        ("--gpu h100 --roofline", "--roofline needs a model and one GPU"),
+        ("--gpu h100 --engine all", "--engine all needs a model and one GPU"),
+        ("--gpu all", "a model is required"),
+        ("--gpu h10000", "no GPU named 'h10000'"),
+        ("--gpu 2xh100 --tp 3", "--tp 3"),
+    ],
+)
+def test_what_cannot_be_listed_is_an_error(ask: Ask, arguments: str, error: str) -> None:
+    answer = ask("fit", *arguments.split())
+    assert (answer.code, answer.out) == (2, "")
+    assert error in answer.err
+
+
+def test_python_answers_both_questions() -> None:
+    on_each = attncalc.what_fits("llama3.1-8b", gpu="all")
+    assert len(on_each.needs) == len(attncalc.gpu_names())
+    assert repr(on_each) == f"WhatFits(llama3.1-8b: {on_each.report.heading[0]})"
+    for call in (attncalc.fit, attncalc.vram):
+        with pytest.raises(AttncalcError) as error:
+            call("llama3.1-8b", gpu="all")
+        assert 'attncalc.what_fits(model, gpu="all")' in error.value.tip
+    with pytest.raises(AttncalcError, match="a model or a GPU is required"):
+        attncalc.what_fits()
