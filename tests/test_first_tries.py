@@ -15,8 +15,8 @@ import attncalc
 from attncalc.cli import COMMANDS, app
 from attncalc.cli.command import names_of
 from attncalc.cli.trial import problem_of
-from attncalc.cli.vocabulary import IDEAS, Idea
 from attncalc.errors import AttncalcError
+from attncalc.vocabulary import IDEAS, Idea
 
 TRIES: dict[str, list[dict[str, Any]]] = yaml.safe_load(
     (Path(__file__).parent / "data/first-tries.yaml").read_text(encoding="utf-8")

@@ -31,7 +31,7 @@ def takes(kind: Any) -> Callable[[F], F]:
             options = {name if name in known else other_names.get(name, name): value for name, value in options.items()}
             for name, value in options.items():
                 if name not in known:
-                    hint = did_you_mean(name, known)
+                    hint = _meant(name, kind, function.__name__) or did_you_mean(name, known)
                     raise UnknownArgumentError(
                         f"{function.__name__} has no argument '{truncate(name)}'",
                         f"{hint}help(attncalc.{function.__name__}) lists them all",
@@ -60,11 +60,33 @@ def takes(kind: Any) -> Callable[[F], F]:
 def _other_names(kind: Any) -> dict[str, str]:
     """Return {name on the command line, or of another tool: argument}: 'tensor_parallel_size' is tp."""
     return {
-        part.lstrip("-").replace("-", "_"): field
+        _as_argument(part): field
         for field, option in options_of(kind).items()
         for name in (*option.names, *option.also)
         for part in name.split("/")[:1]
     }
+
+
+def _meant(name: str, kind: Any, function: str) -> str:
+    """Return the start of a tip with what an unknown name means, or ''. Only errors load the vocabulary."""
+    from ..vocabulary import Idea, Phrases
+
+    fields = _other_names(kind)
+    idea = Phrases((option.name, Idea(option.name, option.name)) for option in options_of(kind).values()).like(name)
+    means = idea.fragments("N") if idea else []
+    own = [one for one in means if one.command in ("", function)]
+    named = (fields.get(_as_argument(option)) for one in own for option, *_ in one.options)
+    field = next(filter(None, named), None)
+    if field:
+        return f"did you mean '{field}'? "
+    if idea and own and idea.note:
+        return f"{idea.note}. "
+    other = next((one.command for one in means if one.command in ("plan", "train")), None)
+    return f"attncalc.{other} has it. " if other else ""
+
+
+def _as_argument(name: str) -> str:
+    return name.lstrip("-").replace("-", "_")
 
 
 def without_metadata(hint: Any) -> Any:

@@ -17,10 +17,10 @@ from ..config.presets import hint, presets
 from ..errors import AttncalcError, MissingError
 from ..records import NamedTuple
 from ..units import parse_count, truncate
+from ..vocabulary import FILLER, NEEDS, OF_SIZES, Idea
 from ..what_if import SIZES
 from .command import NotUnderstoodError
 from .trial import problem_of
-from .vocabulary import FILLER, NEEDS, OF_SIZES, Idea
 from .words import Item, Words, gpu_in, is_context, is_valid, kind_of, placeholder
 
 _SEVERAL = ("compare", "sweep", "plan")

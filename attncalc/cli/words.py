@@ -17,9 +17,9 @@ from ..engines.pasted import could_matter
 from ..errors import AttncalcError
 from ..options import WEIGHTS_DTYPE, Parser
 from ..records import NamedTuple
+from ..vocabulary import FILLER, IDEAS, NUMBERS, PLACEHOLDERS, Idea, Phrases
 from .command import names_of
 from .pasted import changes_nothing
-from .vocabulary import FILLER, IDEAS, NUMBERS, PLACEHOLDERS, SAME, Idea
 
 _PATTERNS = {
     "number": r"\d[\d_,]*[kKmM]?|\d[\dkKmM]*(?:(?:[,:]|\.\.)[\dx]+[kKmM]?)+",
@@ -77,12 +77,14 @@ class Words:
         for other in ("fit", "train", "plan", "kv", "flops"):
             known = self.options(other) | known
         self._known = known
-        self._phrases = {_parts(word): idea for idea in IDEAS for word in idea.words.split()}
-        self._phrases |= {(name,): Idea(name, f"train --optimizer {name}") for name in OPTIMIZERS}
-        for name, means in (*zip(self.commands, self.commands, strict=True), *map(_as_fragment, known.items())):
-            self._phrases.setdefault(_parts(name), Idea(name, means))
-        self._phrases = {("".join(phrase),): idea for phrase, idea in self._phrases.items()} | self._phrases
-        self._alike = {_essence(phrase): idea for phrase, idea in reversed(self._phrases.items())}
+        names = [(name, Idea(name, f"train --optimizer {name}")) for name in OPTIMIZERS]
+        names += [(name, Idea(name, name)) for name in self.commands]
+        names += [
+            (name, Idea(name, f"{option.opts[0]} {placeholder(option)}".rstrip()))
+            for name, option in known.items()
+            if not is_valid(WEIGHTS_DTYPE.parse, name.lstrip("-"), "")  # 'fp8' alone is the dtype
+        ]
+        self._phrases = Phrases(names)
 
     def options(self, command: str) -> dict[str, Any]:
         """Return {name, or that of another tool: option} of a command."""
@@ -124,13 +126,13 @@ class Words:
 
     def _option(self, name: str, value: str) -> Item:
         """Return what an option is, known or not, with its value if it has one."""
-        own, idea = self.command and self.has(name), self._phrases.get(_parts(name))
+        own, idea = self.command and self.has(name), self._phrases.of(name)
         option = self._known.get(_hyphens(name)) if own or idea not in IDEAS else None
         if option is not None and option.opts[0] == "--output" and kind_of(value) == "number":  # tokens, and no file
             option, idea = None, self._phrases[("output",)]
         if option is not None:
             return self._known_option(name, value, option)
-        return self._unknown_option(name, value, idea or self._idea(name))
+        return self._unknown_option(name, value, idea or self._phrases.like(name))
 
     def _known_option(self, name: str, value: str, option: Any) -> Item:
         if option.opts[0] == "--preset" and value:
@@ -170,18 +172,6 @@ class Words:
             takes = is_known or kind not in ("idea", "option")
         return Item("idea", name, name, idea, value if takes and value else None, is_guess=True)
 
-    def _idea(self, name: str) -> Idea | None:
-        """Return what an unknown name means: in other words, spelled wrong, or with more words."""
-        parts = _parts(name)
-        if idea := self._phrases.get(parts) or self._alike.get(_essence(parts) or parts):
-            return idea
-        for phrase, idea in self._phrases.items():
-            if len(parts) == len(phrase) and all(map(_is_alike, parts, phrase)):
-                return idea
-        runs = (parts[i:j] for i in range(len(parts)) for j in range(len(parts), i, -1))
-        most = max((run for run in runs if run in self._phrases and _essence(run)), key=len, default=())
-        return self._phrases[most] if 2 * len(_essence(most)) >= len(_essence(parts)) > 0 else None
-
     def _classified(self, bare: Sequence[str]) -> list[Item]:
         """Return what words without dashes are, the longest phrases first."""
         items: list[Item] = []
@@ -205,13 +195,13 @@ class Words:
         lower = joined.lower()
         kind = kind_of(joined)
         gpu = gpu_in(lower) if kind is None or re.fullmatch(r"\d{4}s?", lower) else None
-        idea = self._phrases.get(_parts(lower))
+        idea = self._phrases.of(lower)
         preset = preset_of(with_file_type(joined)[0])
         preset = None if len(text) > 1 and preset == preset_of(" ".join(text[1:])) else preset  # 'chat qwen3-8b'
         bits = re.fullmatch(r"(\d{1,2})[ -]?bits?", lower)
         item = None
         if len(text) > 1 and (last := gpu_in(text[-1].lower())):  # 'how many h100s' is 'how many gpus'
-            of_gpus = self._phrases.get(_parts(" ".join([*text[:-1], "gpus"])))
+            of_gpus = self._phrases.of(" ".join([*text[:-1], "gpus"]))
             if of_gpus and of_gpus.takes == "GPU":
                 return Item("idea", joined, joined, of_gpus, last)
         if kind not in (None, "model") and not gpu:
@@ -237,7 +227,7 @@ class Words:
         name, sign, value = pair.groups()
         if value.isdigit() and gpu_in(name.lower()):
             return Item("gpu", f"{value}x{name}", word)
-        idea = self._idea(name) if sign == "=" else self._phrases.get(_parts(name))
+        idea = self._phrases.like(name) if sign == "=" else self._phrases.of(name)
         if idea and idea.means.startswith("--preset"):
             return Item("model", value, word)
         return Item("idea", word, word, idea, value) if idea else None
@@ -294,12 +284,6 @@ def _without_suffix(name: str) -> str:
     return ":".join(filter(None, found)) if found else name
 
 
-def _as_fragment(named: tuple[str, Any]) -> tuple[str, str]:
-    """Return the name of an option, and what to type for it."""
-    name, option = named
-    return name, f"{option.opts[0]} {placeholder(option)}".rstrip()
-
-
 def placeholder(option: Any) -> str:
     """Return what stands for the value of an option; '' for a flag."""
     if getattr(option, "is_flag", False):
@@ -310,21 +294,6 @@ def placeholder(option: Any) -> str:
 
 def _hyphens(name: str) -> str:
     return f"--{name[2:].replace('_', '-')}" if name.startswith("--") else name
-
-
-def _parts(name: str) -> tuple[str, ...]:
-    return tuple(part for part in re.split(r"[-_ ]+", name.lower()) if part)
-
-
-def _essence(parts: Sequence[str]) -> tuple[str, ...]:
-    """Return the parts of a name that distinguish it: ('context',) of --max-seq-length."""
-    return tuple(same for part in parts if (same := SAME.get(part, part.removesuffix("s") if len(part) > 3 else part)))
-
-
-def _is_alike(part: str, known: str) -> bool:
-    """Return whether a part of a name is another one that is cut off or spelled wrong: 'frac', 'bacth'."""
-    is_start = len(part) > 2 and known.startswith(part)
-    return is_start or difflib.SequenceMatcher(None, part, known).ratio() > 0.75
 
 
 def _continued(value: str, rest: list[str]) -> str:

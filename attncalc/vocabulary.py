@@ -1,13 +1,15 @@
 """The words that people bring from other tools and from their own language, and what to type for them.
 
-One line per idea. The names of declared options need no line: `words.py` knows them all.
+One line per idea. The names of declared options and commands need no line: `Phrases` takes them too.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable, Sequence
 
-from ..records import NamedTuple
+from .records import NamedTuple
 
 PLACEHOLDERS = {
     "N": ("number", "billions"),
@@ -295,6 +297,49 @@ SAME = {
     **dict.fromkeys(("to", "per", "use", "enable", "default", "type", "set"), ""),
 }
 """Parts of options' names that mean the same, or nothing: --max-seq-length is --context."""
+
+
+class Phrases(dict[tuple[str, ...], Idea]):
+    """{words of a phrase: its idea}: those of the vocabulary, before those of the names of options and commands."""
+
+    def __init__(self, names: Iterable[tuple[str, Idea]]) -> None:
+        known = {parts_of(word): idea for idea in IDEAS for word in idea.words.split()}
+        for name, idea in names:
+            known.setdefault(parts_of(name), idea)
+        super().__init__({("".join(phrase),): idea for phrase, idea in known.items()} | known)
+        self._alike = {_essence(phrase): idea for phrase, idea in reversed(self.items())}
+
+    def of(self, name: str) -> Idea | None:
+        """Return what exactly these words mean."""
+        return self.get(parts_of(name))
+
+    def like(self, name: str) -> Idea | None:
+        """Return what an unknown name means: in other words, spelled wrong, or with more words."""
+        parts = parts_of(name)
+        if idea := self.get(parts) or self._alike.get(_essence(parts) or parts):
+            return idea
+        for phrase, idea in self.items():
+            if len(parts) == len(phrase) and all(map(_is_alike, parts, phrase)):
+                return idea
+        runs = (parts[i:j] for i in range(len(parts)) for j in range(len(parts), i, -1))
+        most = max((run for run in runs if run in self and _essence(run)), key=len, default=())
+        return self[most] if 2 * len(_essence(most)) >= len(_essence(parts)) > 0 else None
+
+
+def parts_of(name: str) -> tuple[str, ...]:
+    return tuple(part for part in re.split(r"[-_ ]+", name.lower()) if part)
+
+
+def _essence(parts: Sequence[str]) -> tuple[str, ...]:
+    """Return the parts of a name that distinguish it: ('context',) of --max-seq-length."""
+    return tuple(same for part in parts if (same := SAME.get(part, part.removesuffix("s") if len(part) > 3 else part)))
+
+
+def _is_alike(part: str, known: str) -> bool:
+    """Return whether a part of a name is another one that is cut off or spelled wrong: 'frac', 'bacth'."""
+    is_start = len(part) > 2 and known.startswith(part)
+    return is_start or difflib.SequenceMatcher(None, part, known).ratio() > 0.75
+
 
 NEEDS = {
     "fit": (
