@@ -47,13 +47,13 @@ class _Row(NamedTuple):
 
 
 def verdict_of(found: WhatFits) -> str:
-    """Return the answer as a sentence: 'FITS: up to Qwen3 32B in q4_k_m, of 88 built-in models.'"""
+    """Return the answer as a sentence: 'FITS: up to Qwen3 32B in q4_k_m, of the built-in models.'"""
     first, verdict = found.needs[0], best_verdict(found.verdicts)
     if found.models is None:
         return verdict_of_all(found.verdicts)
     how = {"fits": "up to ", "does_not_fit": "not even "}.get(verdict, "")
     title = first.resolved.request.model.title
-    return f"{VERDICTS[verdict]}: {how}{title} in {_weights(first)}, of {found.models} built-in models."
+    return f"{VERDICTS[verdict]}: {how}{title} in {_weights(first)}, of the built-in models."
 
 
 def what_fits_report(found: WhatFits, *, full: bool = False, is_screen: bool = False) -> Report:
@@ -84,8 +84,8 @@ def what_fits_report(found: WhatFits, *, full: bool = False, is_screen: bool = F
         return report._replace(tables=(_table_of_gpus(found.needs, full=full),))
     shown = [*rows]
     while True:
-        more = len(rows) + found.untried - len(shown)
-        report = report._replace(tables=(_table_of_models(shown, more),))
+        more = len(shown) < len(rows) or found.untried > 0
+        report = report._replace(tables=(_table_of_models(shown, more=more),))
         if full or len(shown) < 2 or height(report) <= HEIGHT:
             return report
         shown.pop()
@@ -128,7 +128,7 @@ def _table_of_gpus(needs: Sequence[Need], *, full: bool) -> Table:
     return gpu_table(rows, searched=searched, full=full)
 
 
-def _table_of_models(rows: Sequence[_Row], more: int) -> Table:
+def _table_of_models(rows: Sequence[_Row], *, more: bool) -> Table:
     models = [row.need.resolved.request.model for row in rows]
 
     def numbers(values: Sequence[int | None]) -> list[str]:
@@ -145,7 +145,7 @@ def _table_of_models(rows: Sequence[_Row], more: int) -> Table:
     if any(row.rate for row in rows):
         columns.append((Column("tokens/s,\nat most"), [f"{float(row.rate):,.0f}" if row.rate else "-" for row in rows]))
     if more:
-        columns = [(column, [*cells, f"+ up to {more} smaller" * (column is LABEL)]) for column, cells in columns]
+        columns = [(column, [*cells, "smaller ones" * (column is LABEL)]) for column, cells in columns]
     return column_table(columns)
 
 
@@ -161,7 +161,7 @@ def _notes(found: WhatFits, *, full: bool) -> Iterator[str]:
         gpu = f"{first.gpus}x" * (first.gpus > 1) + _gpu_name(found.needs[0])
         yield (
             "Weights are as released, or the widest of 4 bits or more that fit. -c sets another context, -b several "
-            f"requests. 'attncalc fit MODEL --gpu {gpu}' has more, --engine another engine."
+            f"requests. 'attncalc fit MODEL --gpu {gpu}' has more; --full lists all."
         )
     if found.problems and not found.untried:
         reasons = [*dict.fromkeys(found.problems)]
