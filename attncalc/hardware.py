@@ -129,6 +129,10 @@ class Gpu:
         """Whether programs of the host use the same memory. A Mac's limit, set by Metal, leaves them the rest."""
         return self.unified and self.vendor != "Apple"
 
+    def held_by_others(self, free: int) -> int:
+        """Return the bytes that other programs hold if an engine, with its CUDA context, finds `free` bytes free."""
+        return max(0, self.memory - free - _CUDA_CONTEXT[1])
+
     def free_share(self, share: float) -> str:
         """Return the largest share of the memory that other programs leave free, as '0.88'; '' if `share` is free."""
         least, usual = _CUDA_CONTEXT

@@ -1,6 +1,6 @@
 """The first lines for one slot on one GPU with llama.cpp: what it uses of the GPU, and what is assumed of a desktop."""
 
-from asking import Ask, results
+from asking import REPOSITORY, Ask, results
 from tables import each
 
 GIB = 2**30
@@ -113,3 +113,33 @@ def test_other_memory_is_of_a_gpu(ask: Ask, options: list[str], error: str) -> N
     answer = ask("fit", "qwen3-0.6b", *options)
     assert answer.code == 2
     assert error in answer.err
+
+
+@each(
+    ("log", "others"),
+    [
+        ("pasted-vllm-wsl-desktop", "1.1GiB"),  # 30.20 of 31.84 GiB were free, and a CUDA context takes 0.5
+        ("llamacpp-fitting-pass", "2.0GiB"),  # it prints only what was free, of a GPU that it names
+        ("llamacpp-qwen3-14b-kv", ""),
+    ],
+)
+def test_a_log_shows_what_other_programs_hold(ask: Ask, log: str, others: str) -> None:
+    note = ask("fit", "--log", str(REPOSITORY / f"tests/data/engine-logs/doctor/{log}.log")).err
+    assert (f"--other-memory {others or 'none'} counts what other programs hold" in note) is bool(others)
+
+
+@each(
+    ("context", "options", "is_warned"),
+    [
+        ("72000", ["--gpu", "32GB"], True),  # its compute buffer has 4,119 MiB, and that of 71,000 tokens 4,061
+        ("71000", ["--gpu", "32GB"], False),
+        ("72000", ["--gpu", "rtx-5090"], False),  # CUDA
+    ],
+)
+def test_vulkan_may_not_have_one_buffer_above_4_gib(
+    ask: Ask, context: str, options: list[str], is_warned: bool
+) -> None:
+    """The start failed with 72,000 tokens (ggml-org/llama.cpp#11598), and not with 71,000."""
+    asked = ("fit", "qwen2.5-7b:q8_0", "--engine", "llamacpp", "--engine-version", "b4615", "-c", context, *options)
+    assert ("Drivers of Vulkan that allow 4.00 GiB" in " ".join(ask(*asked).out.split())) is is_warned
+    assert "Vulkan" not in ask(*asked, "--engine-version", "b7000").out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from ..engines import find_engine
 from ..engines.log_file import read_log
 from ..engines.startup_log import StartupLog
 from ..errors import AttncalcError
-from ..hardware import Gpu
+from ..hardware import DESKTOP, Gpu
 from ..model import ModelSpec
 from ..options import parsed
 from ..records import NamedTuple
@@ -73,9 +74,31 @@ def read_logged_request(
             raise
         text = error.message
         given = options.get("gpu")
-        return log, UnknownModel(f"{text[0].upper()}{text[1:]}.", _gpu_in_log(log, str(given) if given else None))
+        device = _gpu_in_log(log, str(given) if given else None)
+        _note_others(log, device)
+        return log, UnknownModel(f"{text[0].upper()}{text[1:]}.", device)
     merged = _with_options_in_log(options, log, model)
+    _note_others(log, merged["gpu"])
     return log, fit_request(model, merged, {"served_model": log.served}, is_logged=True)
+
+
+def _note_others(log: StartupLog, device: Gpu | None) -> None:
+    """Say what other programs held of the GPU, if the log shows what was free, and with which option `fit` counts it.
+
+    llama.cpp prints only what is free, which is then the GPU's memory here: the preset has all of it.
+    """
+    free, total = log.budget.get("free_memory"), log.budget.get("gpu_memory")
+    if free is None or device is None:
+        return
+    size = free.bytes if free.unit != 1 else int(free.number * GIB)  # vLLM prints it without a unit
+    with contextlib.suppress(AttncalcError):  # a GPU that only the log names
+        device = device if total else gpu(device.name)
+    others = device.held_by_others(size)
+    if others > DESKTOP // 2:
+        sys.stderr.write(
+            f"note: {size / GIB:.2f} GiB were free; --other-memory {others / GIB:.1f}GiB counts what other programs "
+            "hold, without the log\n"
+        )
 
 
 def _content(path: Path) -> bytes:

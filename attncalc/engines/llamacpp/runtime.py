@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...quantity import ceil_div, quantity, symbol
-from ...units import BYTES, GIB
+from ...units import BYTES, GIB, human
 from ..base import Detail
 from ..multi_token import prediction_layers
 from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
@@ -27,6 +27,7 @@ MiB on an RTX 4090 (#15860) and 749 on an RTX PRO 6000 (#27953)."""
 _OUTSIDE = "3 posted logs of an RTX 4090 and an RTX PRO 6000"
 _PROCESS = tuple(GIB * hundredths // 100 for hundredths in (5, 15, 40))
 """The same without a GPU: the program, the vocabulary and the server's buffers. Assumed: no log has them."""
+_VULKAN_BUFFER = 4 * GIB
 _MIN_OFFLOADED_ROWS = 32
 """Tokens from which a GPU multiplies by a matrix that is on the host (ggml_backend_cuda_device_offload_op)."""
 _ON_HOST = "compute buffer in host memory"
@@ -65,7 +66,7 @@ def runtime(facts: RuntimeFacts[LlamacppArgs]) -> RuntimeMemory:
             RuntimePart("outside_buffers", label, least, outside, most, "assumed" if facts.args.on_cpu else _OUTSIDE),
             *_projector(facts),
         ),
-        tuple(_notes(facts.args, graph)),
+        (*_notes(facts.args, graph), *_one_buffer(facts, int(buffer.expected))),
         buffer.terms,
         details=(
             Detail("compute_buffer", "compute buffer", buffer.expected, BYTES),
@@ -180,6 +181,18 @@ def _range(facts: RuntimeFacts[LlamacppArgs], graph: Graph, buffer: ComputeBuffe
         # that of a quantized cache is larger, by its copy in f16
         low = min(low, compute_buffer(facts.model, facts.whole, graph._replace(release=newer, rows=rows)).low)
     return low, high
+
+
+def _one_buffer(facts: RuntimeFacts[LlamacppArgs], size: int) -> Iterator[str]:
+    """Yield that Vulkan may not have the compute buffer: 4,119 MiB of a Qwen2.5 7B with 72,000 tokens, whose start
+    failed on an MI60 (issue 11598), and 4,061 with 71,000, which started.
+    """
+    is_limited = facts.gpu.vendor not in ("NVIDIA", "Apple") and not facts.args.on_cpu
+    if facts.args.release.has_one_compute_buffer and is_limited and size > _VULKAN_BUFFER:
+        yield (
+            f"warning: the compute buffer of {human(size, BYTES)} is one buffer. Drivers of Vulkan that allow "
+            f"{human(_VULKAN_BUFFER, BYTES)} do not have it, and llama.cpp does not start: -ub 256 halves it."
+        )
 
 
 def _notes(args: LlamacppArgs, graph: Graph) -> Iterator[str]:

@@ -32,6 +32,8 @@ class LlamaCppVersion(Version):
     """Flash attention on CUDA reserves an f16 copy of a quantized cache."""
     between_graphs = between((_OLD_GRAPH + 1,), (_NEW_GRAPH,), "the lists of merged pull requests")
     """The build is one of those that may have some of these three changes."""
+    has_one_compute_buffer = until((6700,), "pull request 15815, merged between 5 September and 9 October 2025")
+    """The compute buffer is one allocation; later it is cut where the driver allows no larger one."""
     host_embeddings = by_version({(): 1, (7600,): 2}, "measured: CUDA_Host in logs of 2025 and of 2026")
     """How often the token embeddings are in the buffer of the host."""
     output_first = since((7480,), "pull request 18148, of 18 December 2025")
