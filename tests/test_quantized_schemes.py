@@ -72,25 +72,26 @@ FP8 = {"num_bits": 8, "type": "float", "strategy": "channel"}
 FP4 = {"num_bits": 4, "type": "float"}
 HEAD = ("Linear", "lm_head")
 MLX = ("Linear", "embed_tokens", "lm_head", "mlp.gate")
+GPTQ = Scheme("int4", 4, 128, zero_bits=4, row_bits=32, weight_only=True)
+
+
+def linear(*scheme: Any, **fields: Any) -> Scheme:
+    """Return a scheme of compressed-tensors for the weights alone of linear layers and of the head."""
+    return Scheme(*scheme, **fields)._replace(targets=HEAD, weight_only=True)
+
 
 SCHEMES: dict[str, tuple[dict[str, Any], list[Scheme]]] = {
     # compressed-tensors: integers of 2 to 8 bits, called int4 up to 4 bits
     **{
         f"{bits}-bit integers": (
             compressed({**INT4, "num_bits": bits}),
-            [Scheme("int4" if bits <= 4 else "int8", bits, 32, targets=HEAD, weight_only=True)],
+            [linear("int4" if bits <= 4 else "int8", bits, 32)],
         )
         for bits in range(2, 9)
     },
-    "a type left out": (
-        compressed({"num_bits": 8, "strategy": "channel"}),
-        [Scheme("int8", 8, targets=HEAD, weight_only=True)],
-    ),
+    "a type left out": (compressed({"num_bits": 8, "strategy": "channel"}), [linear("int8", 8)]),
     "fp8 with dynamic inputs": (compressed(FP8, {"dynamic": True}), [Scheme("fp8", 8, targets=HEAD)]),
-    "fp8 with static inputs": (
-        compressed(FP8, {"dynamic": False}),
-        [Scheme("fp8", 8, targets=HEAD, fixed=2)],
-    ),
+    "fp8 with static inputs": (compressed(FP8, {"dynamic": False}), [Scheme("fp8", 8, targets=HEAD, fixed=2)]),
     "static inputs with zero points": (
         compressed({**FP8, "type": "int"}, {"dynamic": False, "symmetric": False}),
         [Scheme("int8", 8, targets=HEAD, fixed=3)],
@@ -99,77 +100,41 @@ SCHEMES: dict[str, tuple[dict[str, Any], list[Scheme]]] = {
         compressed({**FP8, "type": "int"}, {"dynamic": True, "symmetric": False}),
         [Scheme("int8", 8, targets=HEAD)],
     ),
-    "packed": (
-        compressed(INT4, format="pack-quantized"),
-        [Scheme("int4", 4, 32, targets=HEAD, weight_only=True, fixed=16)],
-    ),
+    "packed": (compressed(INT4, format="pack-quantized"), [linear("int4", 4, 32, fixed=16)]),
     "packed, by the group's own format": (
         {
             "quant_method": "compressed-tensors",
             "format": "dense",
             "config_groups": {"a": {"weights": INT4, "format": "pack-quantized"}},
         },
-        [Scheme("int4", 4, 32, targets=HEAD, weight_only=True, fixed=16)],
+        [linear("int4", 4, 32, fixed=16)],
     ),
     "packed with static inputs": (
         compressed(INT4, {"dynamic": False}, format="pack-quantized"),
         [Scheme("int4", 4, 32, targets=HEAD, fixed=18)],
     ),
-    "zero points": (
-        compressed({**INT4, "symmetric": False}),
-        [Scheme("int4", 4, 32, zero_bits=4, targets=HEAD, weight_only=True)],
-    ),
+    "zero points": (compressed({**INT4, "symmetric": False}), [linear("int4", 4, 32, zero_bits=4)]),
     **{
         f"the order {order}": (
             compressed({**INT4, "actorder": order}),
-            [Scheme("int4", 4, 32, row_bits=bits, targets=HEAD, weight_only=True)],
+            [linear("int4", 4, 32, row_bits=bits)],
         )
         for order, bits in ((None, 0), (False, 0), ("weight", 0), ("static", 0), ("group", 32), (True, 32))
     },
-    "one scale per matrix": (
-        compressed({**FP8, "strategy": "tensor"}),
-        [Scheme("fp8", 8, block=0, targets=HEAD, weight_only=True)],
-    ),
-    "no strategy": (
-        compressed({"num_bits": 8, "type": "float"}),
-        [Scheme("fp8", 8, block=0, targets=HEAD, weight_only=True)],
-    ),
-    "no strategy, and a group": (
-        compressed({"num_bits": 8, "type": "float", "group_size": 1}),
-        [Scheme("fp8", 8, 1, targets=HEAD, weight_only=True)],
-    ),
+    "one scale per matrix": (compressed({**FP8, "strategy": "tensor"}), [linear("fp8", 8, block=0)]),
+    "no strategy": (compressed({"num_bits": 8, "type": "float"}), [linear("fp8", 8, block=0)]),
+    "no strategy, and a group": (compressed({"num_bits": 8, "type": "float", "group_size": 1}), [linear("fp8", 8, 1)]),
     "no strategy, and no group": (
         compressed({"num_bits": 8, "type": "float", "group_size": -1}),
-        [Scheme("fp8", 8, block=0, targets=HEAD, weight_only=True)],
+        [linear("fp8", 8, block=0)],
     ),
-    "the largest group": (
-        compressed({**INT4, "group_size": 10**6}),
-        [Scheme("int4", 4, 10**6, targets=HEAD, weight_only=True)],
-    ),
-    "a group of all": (
-        compressed({**INT4, "group_size": -1}),
-        [Scheme("int4", 4, 0, targets=HEAD, weight_only=True)],
-    ),
-    "tensor groups": (
-        compressed({**INT4, "strategy": "tensor_group", "group_size": 16}),
-        [Scheme("int4", 4, 16, targets=HEAD, weight_only=True)],
-    ),
-    "blocks": (
-        compressed({**FP8, "strategy": "block", "block_structure": [64, 32]}),
-        [Scheme("fp8", 8, 32, 64, targets=HEAD, weight_only=True)],
-    ),
-    "blocks without a strategy": (
-        compressed({**FP8, "block_structure": [64, 32]}),
-        [Scheme("fp8", 8, 32, 64, targets=HEAD, weight_only=True)],
-    ),
-    "NVFP4": (
-        compressed(FP4, {"dynamic": "local"}),
-        [Scheme("fp4", 4, 16, scale_bits=8, fixed=8, targets=HEAD)],
-    ),
-    "NVFP4 of weights": (
-        compressed({**FP4, "group_size": 16}),
-        [Scheme("fp4", 4, 16, scale_bits=8, fixed=4, targets=HEAD, weight_only=True)],
-    ),
+    "the largest group": (compressed({**INT4, "group_size": 10**6}), [linear("int4", 4, 10**6)]),
+    "a group of all": (compressed({**INT4, "group_size": -1}), [linear("int4", 4, 0)]),
+    "tensor groups": (compressed({**INT4, "strategy": "tensor_group", "group_size": 16}), [linear("int4", 4, 16)]),
+    "blocks": (compressed({**FP8, "strategy": "block", "block_structure": [64, 32]}), [linear("fp8", 8, 32, 64)]),
+    "blocks without a strategy": (compressed({**FP8, "block_structure": [64, 32]}), [linear("fp8", 8, 32, 64)]),
+    "NVFP4": (compressed(FP4, {"dynamic": "local"}), [Scheme("fp4", 4, 16, scale_bits=8, fixed=8, targets=HEAD)]),
+    "NVFP4 of weights": (compressed({**FP4, "group_size": 16}), [linear("fp4", 4, 16, scale_bits=8, fixed=4)]),
     **{
         f"MXFP4 by {name}": (
             compressed({**FP4, **weights}, {"dynamic": True}, **others),
@@ -190,7 +155,7 @@ SCHEMES: dict[str, tuple[dict[str, Any], list[Scheme]]] = {
             "quant_method": "compressed-tensors",
             "config_groups": {"a": {"weights": None}, "b": {"weights": FP8, "targets": None}},
         },
-        [Scheme("fp8", 8, targets=HEAD, weight_only=True)],
+        [linear("fp8", 8)],
     ),
     "a group of single modules goes first": (
         {
@@ -199,7 +164,7 @@ SCHEMES: dict[str, tuple[dict[str, Any], list[Scheme]]] = {
         },
         [
             Scheme("int4", 4, 32, targets=("embed_tokens", "re:.*down"), weight_only=True),
-            Scheme("fp8", 8, targets=HEAD, weight_only=True),
+            linear("fp8", 8),
         ],
     ),
     # GPTQ
@@ -210,26 +175,20 @@ SCHEMES: dict[str, tuple[dict[str, Any], list[Scheme]]] = {
         )
         for bits in range(2, 9)
     },
-    "GPTQ's defaults": (gptq(), [Scheme("int4", 4, 128, zero_bits=4, row_bits=32, weight_only=True)]),
+    "GPTQ's defaults": (gptq(), [GPTQ]),
     "GPTQ with one group": (gptq(group_size=-1), [Scheme("int4", 4, 0, zero_bits=4, row_bits=32, weight_only=True)]),
-    "GPTQ, version 2": (
-        gptq(checkpoint_format="gptq_v2"),
-        [Scheme("int4", 4, 128, zero_bits=4, row_bits=32, weight_only=True)],
-    ),
+    "GPTQ, version 2": (gptq(checkpoint_format="gptq_v2"), [GPTQ]),
     "Marlin by a flag": (gptq(is_marlin_format=True, bits=8), [Scheme("int8", 8, 128, weight_only=True)]),
     "Marlin by its format": (gptq(format="marlin"), [Scheme("int4", 4, 128, weight_only=True)]),
-    "GPTQ of the head": (
-        gptq(lm_head=True),
-        [Scheme("int4", 4, 128, zero_bits=4, row_bits=32, weight_only=True, targets=HEAD)],
-    ),
+    "GPTQ of the head": (gptq(lm_head=True), [GPTQ._replace(targets=HEAD)]),
     "GPTQ of some modules": (
         gptq(modules_in_block_to_quantize=[["a", "b"], "c"]),
-        [Scheme("int4", 4, 128, zero_bits=4, row_bits=32, weight_only=True, targets=("a", "b", "c"))],
+        [GPTQ._replace(targets=("a", "b", "c"))],
     ),
     **{
         f"GPTQ of the modules {given!r}": (
             gptq(modules_in_block_to_quantize=given),
-            [Scheme("int4", 4, 128, zero_bits=4, row_bits=32, weight_only=True)],
+            [GPTQ],
         )
         for given in NO_LISTS
     },
@@ -288,10 +247,7 @@ SCHEMES: dict[str, tuple[dict[str, Any], list[Scheme]]] = {
         {"quant_method": "bitsandbytes", "_load_in_8bit": True, "load_in_4bit": True},
         [Scheme("int8", 8, scale_bits=32, fixed=1)],
     ),
-    "NF4": (
-        {"quant_method": "bitsandbytes", "load_in_4bit": True},
-        [Scheme("int4", 4, 64, scale_bits=32, fixed=144)],
-    ),
+    "NF4": ({"quant_method": "bitsandbytes", "load_in_4bit": True}, [Scheme("int4", 4, 64, scale_bits=32, fixed=144)]),
     "NF4 by its older name": (
         {"quant_method": "bitsandbytes", "_load_in_4bit": True},
         [Scheme("int4", 4, 64, scale_bits=32, fixed=144)],
@@ -440,10 +396,7 @@ SCHEMES: dict[str, tuple[dict[str, Any], list[Scheme]]] = {
         }.items()
     },
     "transformers' NVFP4": ({"quant_method": "nvfp4"}, [Scheme("fp4", 4, 16, scale_bits=8, fixed=8)]),
-    "modelopt without a method": (
-        {"quant_algo": "MXFP8"},
-        [Scheme("fp8", 8, 32, scale_bits=8)],
-    ),
+    "modelopt without a method": ({"quant_algo": "MXFP8"}, [Scheme("fp8", 8, 32, scale_bits=8)]),
     "modelopt's mixed precision": (
         {
             "quant_method": "modelopt",
