@@ -66,17 +66,11 @@ class _Line(NamedTuple):
 
 
 class Recording:
-    """The operations and the conditions of one run of a function.
-
-    Attributes:
-        lines: The lines in order, each once.
-        is_over: Whether the run has ended.
-        decoy: What is added to the int of each recorded number; its `number` stays right.
-    """
+    """The operations and the conditions of one run of a function."""
 
     def __init__(self, decoy: int = 0) -> None:
-        self.decoy = decoy
-        self.lines: list[_Line] = []
+        self.decoy = decoy  # what is added to the int of each recorded number; its `number` stays right
+        self.lines: list[_Line] = []  # the lines in order, each once
         self.is_over = False
         self._names: dict[str, str] = {}
         self._results: set[str] = set()
@@ -250,9 +244,6 @@ class Compiled:
     """A function whose results are figures: a sequence of ints, Ratios, texts or None.
 
     It returns them as a tuple; a Ratio is an int or a float, as in JSON.
-
-    Attributes:
-        runs: How often the function was run.
     """
 
     def __init__(
@@ -262,7 +253,7 @@ class Compiled:
         self._variables = tuple(variables)
         self._kind = kind
         self._kept: list[Callable[..., Any]] = []
-        self.runs = 0
+        self.runs = 0  # how often the function was run
 
     def __call__(self, *values: int) -> tuple[Any, ...]:
         """Return what the function returns for these ints, all above 0. Raises the AttncalcError that it raises."""

@@ -149,14 +149,10 @@ def _default_context(words: LaunchWords, before: Sequence[str], model: str | Non
 
 
 class _Reader:
-    """Reads the arguments of an engine's command.
-
-    Attributes:
-        found: {option of `attncalc fit`: its words}.
-    """
+    """Reads the arguments of an engine's command."""
 
     def __init__(self, start: _Start, options: Mapping[str, Option], given: set[str]) -> None:
-        self.found: dict[str, tuple[str, ...]] = {}
+        self.found: dict[str, tuple[str, ...]] = {}  # {option of `attncalc fit`: its words}
         self._start, self._options, self._given = start, options, given
         self._unused: list[str] = []
 

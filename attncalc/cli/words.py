@@ -58,17 +58,13 @@ class Item(NamedTuple):
 
 
 class Words:
-    """Reads words, with the options of the commands and the vocabulary.
-
-    Attributes:
-        command: The command that was typed, or None; 'memory needed' is no command.
-        commands: All commands.
-    """
+    """Reads words, with the options of the commands and the vocabulary."""
 
     def __init__(self, root: Any, args: Sequence[str]) -> None:
         self._root, self.commands = root, root.list_commands(None)
         first, phrase = "".join(args[:1]).lower(), "-".join(args[:2]).lower()
         is_phrase = len(args) > 1 and any(phrase in idea.words.split() for idea in IDEAS)
+        # the command that was typed, or None; 'memory needed' is no command
         self.command = first if first in self.commands and not is_phrase else None
         self._options: dict[str, dict[str, Any]] = {}
         self._parsers: dict[str, Parser] = {}

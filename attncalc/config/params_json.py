@@ -83,15 +83,11 @@ _VLLM_CONTEXT = 128_000
 
 
 class _Keys(dict[str, Any]):
-    """The keys of a file, or those inside one of its keys, with checked types.
-
-    Attributes:
-        place: What errors write before a key: 'moe.', or '' for the file's own keys.
-    """
+    """The keys of a file, or those inside one of its keys, with checked types."""
 
     def __init__(self, data: Mapping[str, Any], place: str = "") -> None:
         super().__init__(data)
-        self.place = place
+        self.place = place  # what errors write before a key: 'moe.', or '' for the file's own keys
 
     def error(self, key: str, problem: str) -> AttncalcError:
         return AttncalcError(f"{self.place}{key}: {problem}", _TIP)

@@ -31,18 +31,13 @@ _OR_PATH = "or give the path to its config.json"
 
 
 class RemoteFile:
-    """A file on the hub. See ByteSource.
-
-    Attributes:
-        name: What errors call the file.
-        size: Bytes of the whole file; None if the server does not tell.
-    """
+    """A file on the hub. See ByteSource."""
 
     def __init__(self, folder: RemoteFolder, file: str, first: Answer) -> None:
-        self.name = folder.label(file)
+        self.name = folder.label(file)  # what errors call the file
         self._folder, self._file = folder, file
         self._head = first.content
-        self.size = _total(first)
+        self.size = _total(first)  # bytes of the whole file; None if the server does not tell
 
     def read(self, start: int, end: int) -> bytes:
         """Return the bytes [start, end), fewer only at the end of the file. Raises AttncalcError if it cannot."""

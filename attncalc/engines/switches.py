@@ -19,15 +19,12 @@ class Version(NamedTuple):
 
 
 class Switch(Generic[T]):
-    """A behaviour that changed between versions. As an attribute of a `Version`, it is that version's value.
-
-    Attributes:
-        steps: {the first version with a value: the value}, the oldest first. () is earlier than every version.
-        source: the engine's file, or its function or class, that decides it.
-    """
+    """A behaviour that changed between versions. As an attribute of a `Version`, it is that version's value."""
 
     def __init__(self, steps: dict[Number, T], source: str) -> None:
-        self.steps, self.source = steps, source
+        # {the first version with a value: the value}, the oldest first. () is earlier than every version.
+        self.steps = steps
+        self.source = source  # the engine's file, or its function or class, that decides it
         self._values: dict[Number, T] = {}  # those that were asked for: a search asks a million times
 
     @overload

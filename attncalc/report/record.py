@@ -38,14 +38,10 @@ Row = Mapping[str, Any]
 
 
 class Run:
-    """One run of a record.
-
-    Attributes:
-        facts: The run as plain data, in which each list has rows without the names of their columns.
-    """
+    """One run of a record."""
 
     def __init__(self, facts: Mapping[str, Any], columns: Mapping[str, Sequence[str]]) -> None:
-        self.facts = facts
+        self.facts = facts  # the run as plain data, in which each list has rows without the names of their columns
         self._columns = columns
 
     def rows(self, name: str) -> list[Row]:

@@ -21,18 +21,12 @@ _EVERY = 64
 
 
 class Watch:
-    """Counts rows while they are read, and ends them early after a signal.
-
-    Attributes:
-        rows: Rows that were read.
-        errors: Those of them that have an error.
-        signal: The number of the signal that ended the rows, as SIGINT after Ctrl-C; 0 for none.
-    """
+    """Counts rows while they are read, and ends them early after a signal."""
 
     def __init__(self, total: int, *, shows_progress: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        self.rows = 0
-        self.errors = 0
-        self.signal = 0
+        self.rows = 0  # rows that were read
+        self.errors = 0  # those of them that have an error
+        self.signal = 0  # the number of the signal that ended the rows, as SIGINT after Ctrl-C; 0 for none
         self._total = total
         self._shows_progress = shows_progress
         self._clock = clock

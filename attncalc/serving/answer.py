@@ -81,11 +81,7 @@ def _load(resolved: ResolvedRequest) -> tuple[Workload, Workload] | None:
 
 
 class Answer:
-    """What fits with one engine, and what follows from it.
-
-    Attributes:
-        result: What fits.
-    """
+    """What fits with one engine, and what follows from it."""
 
     def __init__(self, result: FitResult) -> None:
         self.result = result

@@ -119,19 +119,14 @@ class Deployment:
 
     The memory for vLLM's cache depends on neither, except on the context with some models; llama.cpp's compute buffer
     depends on both. A sweep keeps a Deployment for the cells that share it.
-
-    Attributes:
-        resolved: The complete request.
-        devices: Its devices, in plain ints.
-        host: What is in host memory, if its size is known.
-        layouts: How the engine stores the cache on each device with the slots of the request, in plain ints. Those of
-            `devices` have slots for any batch.
     """
 
     def __init__(self, resolved: ResolvedRequest) -> None:
         self.resolved = resolved
-        self.devices = devices_of(resolved)
-        self.host = host_memory(resolved, self.devices[0])
+        self.devices = devices_of(resolved)  # its devices, in plain ints
+        self.host = host_memory(resolved, self.devices[0])  # what is in host memory, if its size is known
+        # how the engine stores the cache on each device with the slots of the request, in plain ints. Those of
+        # `devices` have slots for any batch.
         self.layouts: Sequence[CacheLayout] = [device.layout for device in self.devices]
         if resolved.args_without_slots is not resolved.args:
             self.layouts = self._layouts(resolved.model.plain())

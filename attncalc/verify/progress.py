@@ -32,10 +32,6 @@ class Progress:
 
     A program calls `expect` once, then the object itself with the name of each step that begins, and `keep` with what
     it has measured so far, so that an interrupt loses nothing.
-
-    Attributes:
-        models: where the model is among several; None for a single one.
-        result: what the program has measured so far; None if nothing.
     """
 
     def __init__(
@@ -50,8 +46,8 @@ class Progress:
         self._finished: list[float] = []
         self._running: list[float] = []
         self._ahead: list[float] = []
-        self.models: Models | None = None
-        self.result: VerifyResult | None = None
+        self.models: Models | None = None  # where the model is among several; None for a single one
+        self.result: VerifyResult | None = None  # what the program has measured so far; None if nothing
 
     def expect(self, steps: Sequence[float]) -> None:
         """Set the expected seconds of each step of the program that begins now."""

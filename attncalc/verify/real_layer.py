@@ -25,20 +25,14 @@ PERIOD = 1_048_573
 
 
 class RealLayer:
-    """One layer on a device, with the tokens to run it on.
-
-    Attributes:
-        case: the attention layer that it implements.
-        request: batch, context and dtype.
-        module: the torch layer.
-        x: its input, (B, tokens, d_model).
-        source: tokens on the encoder's side, (B, T_source, d_source), for cross-attention.
-    """
+    """One layer on a device, with the tokens to run it on."""
 
     def __init__(
         self, case: Case, request: VerifyRequest, device: torch.device, random: torch.Generator | None
     ) -> None:
-        self.case, self.request, self.device, self.random = case, request, device, random
+        self.case = case  # the attention layer that it implements
+        self.request = request  # batch, context and dtype
+        self.device, self.random = device, random
         self.d_model = int(case.stack.d_model)
         kind = case.kind
         with torch.device("meta"):
@@ -47,11 +41,13 @@ class RealLayer:
         if random is not None:
             initialised(self.module, random)
         tokens = (request.source or 0) if case.stack.input == "source" else request.context
+        # its input, (B, tokens, d_model)
         self.x = self.random_tokens(tokens, (kind.d_input if isinstance(kind, Grouped) else None) or self.d_model)
         if isinstance(kind, Grouped) and kind.shares_kv and isinstance(self.module, GroupedLayer):
             widths = (kind.d_head, kind.d_v or kind.d_head)
             k, v = (self.random_tokens(tokens, kind.n_kv_heads * n).unflatten(-1, (-1, n)) for n in widths)
             self.module.earlier_kv = (k, v)
+        # tokens on the encoder's side, (B, T_source, d_source), for cross-attention
         self.source = self.random_tokens(request.source or 0, case.d_source) if case.crosses else None
 
     def cached_bytes(self, tokens: int) -> int:

@@ -45,14 +45,7 @@ class BlockFacts(NamedTuple):
 
 
 class Block:
-    """The tensors of one block, from which a reader takes those that it knows.
-
-    Attributes:
-        number: The block's number.
-        keys: The keys of the file.
-        d_model: Width of the model.
-        facts: What the keys say about the block.
-    """
+    """The tensors of one block, from which a reader takes those that it knows."""
 
     def __init__(
         self, number: int, tensors: Mapping[str, GgufTensor], keys: Keys, d_model: int, facts: BlockFacts

@@ -122,16 +122,11 @@ def read_header(source: ByteSource, limit: int = LIMIT, max_tensors: int = MAX_T
 
 
 class Cursor:
-    """A position in the header of a file. Bytes are read as they are needed, at most `limit` of them.
-
-    Attributes:
-        source: The file.
-        limit: The bytes that may be read.
-        position: The byte that is read next.
-    """
+    """A position in the header of a file. Bytes are read as they are needed, at most `limit` of them."""
 
     def __init__(self, source: ByteSource, limit: int = LIMIT) -> None:
-        self.source, self.limit, self.position = source, limit, 0
+        self.source, self.limit = source, limit
+        self.position = 0  # the byte that is read next
         self._buffer = bytearray()
 
     def broken(self, problem: str) -> AttncalcError:

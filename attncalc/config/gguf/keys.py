@@ -18,16 +18,12 @@ _TIP = "convert the model again with a newer convert_hf_to_gguf.py"
 
 
 class Keys:
-    """The keys of one architecture, with checked types.
-
-    Attributes:
-        file: What errors call the file.
-        architecture: The name of the architecture.
-    """
+    """The keys of one architecture, with checked types."""
 
     def __init__(self, header: GgufHeader) -> None:
         """Raise AttncalcError if the file does not name its architecture."""
-        self.file, self._metadata = header.file, header.metadata
+        self.file = header.file  # what errors call the file
+        self._metadata = header.metadata
         name = header.metadata.get("general.architecture")
         if not isinstance(name, str) or not name:
             raise AttncalcError(

@@ -120,14 +120,6 @@ class Fields(Mapping[str, Any]):
     """The fields of a config, with the class's default for a field that it omits, and None without a default.
 
     A field can be looked up by any of its names: `fields["n_embd"]` is `fields["hidden_size"]` for GPT-2.
-
-    Attributes:
-        config: The config itself.
-        given: Its fields, under their own names.
-        remarks: One sentence about each field that the config gives twice, under two names, with two values.
-        outer: The fields of the config that contains this one, for a text_config; else None.
-        looked_up: The names of the fields that formulas have used, under their own names.
-        origins: What errors call the keys of the model file that formulas have computed (config/document.py).
     """
 
     def __init__(self, config: Mapping[str, Any], config_class: ConfigClass, outer: Fields | None = None) -> None:
@@ -138,9 +130,11 @@ class Fields(Mapping[str, Any]):
         """
         self._class = config_class
         self.config = config
-        self.given: dict[str, Any] = {}
+        self.given: dict[str, Any] = {}  # its fields, under their own names
+        # one sentence about each field that the config gives twice, under two names, with two values
         self.remarks: list[str] = []
-        self.looked_up: set[str] = set()
+        self.looked_up: set[str] = set()  # the names of the fields that formulas have used, under their own names
+        # what errors call the keys of the model file that formulas have computed (config/document.py)
         self.origins: dict[str, dict[str, str]] = {}
         names: dict[str, str] = {}
         for name, value in sorted(config.items(), key=lambda item: self.own_name(item[0]) != item[0]):
@@ -150,7 +144,7 @@ class Fields(Mapping[str, Any]):
                 self.remarks.append(f"{used} is used, not {other}, which is another name of the field.")
             self.given[own_name] = _with_new_names(value) if own_name == "layer_types" else value
             names[own_name] = f"{truncate(name)} {written(value)}"
-        self.outer = outer
+        self.outer = outer  # the fields of the config that contains this one, for a text_config; else None
 
     @property
     def is_known_class(self) -> bool:

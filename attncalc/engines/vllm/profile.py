@@ -29,21 +29,15 @@ class Profile:
 
     A size without a part of its own is the tensors of one step. They are freed before the next, so that the largest
     step decides.
-
-    Attributes:
-        facts: the GPU, with the tokens and sequences of the pass.
-        layers: the layers on the GPU; equal ones are merged.
-        whole: the layers of the whole model.
-        v2_runner: whether the second model runner (v1/worker/gpu/) is used.
-        tokens: max_num_batched_tokens, as a symbol.
-        width: bytes of an element, as a symbol.
-        d_model: the model's width, as a symbol.
     """
 
     def __init__(self, facts: RuntimeFacts[VllmArgs]) -> None:
-        self.facts, self._args, self._version = facts, facts.args, facts.args.version
+        self.facts = facts  # the GPU, with the tokens and sequences of the pass
+        self._args, self._version = facts.args, facts.args.version
+        # the layers on the GPU and those of the whole model; equal ones are merged
         self.layers = [layers for _, layers in facts.model.plain().groups()]
         self.whole = [layers for _, layers in facts.whole.groups()]
+        # whether the second model runner (v1/worker/gpu/) is used
         self.v2_runner = self._version.uses_v2_runner(
             facts.args.model_type,
             dense=not any(layers.mlp and layers.mlp.n_experts for layers in self.whole),

@@ -28,16 +28,11 @@ class Box(NamedTuple):
 
 
 class Canvas:
-    """A figure under construction.
-
-    Attributes:
-        figure: The figure of matplotlib.
-        height: Its height in inches.
-    """
+    """A figure under construction."""
 
     def __init__(self, height: float) -> None:
-        self.figure = Figure(figsize=(style.WIDTH, height), dpi=72, facecolor="white")
-        self.height = height
+        self.figure = Figure(figsize=(style.WIDTH, height), dpi=72, facecolor="white")  # the figure of matplotlib
+        self.height = height  # its height in inches
 
     def text(self, left: float, top: float, text: str, size: float = style.TEXT, **settings: Any) -> None:
         """Write text whose upper left corner is at `left` and `top`."""

@@ -45,34 +45,22 @@ class Block(NamedTuple):
 
 
 class Device:
-    """A device that layers run on.
+    """A device that layers run on."""
 
-    Attributes:
-        torch: the torch.device.
-        name: its name on screens: 'cpu (2 threads)', 'cuda:0 (NVIDIA H100)'.
-        kernels: the kernels that may run on it.
-        runs_extra_kernels: whether it runs EXTRA_KERNELS too, where they are installed.
-        has_values: whether tensors have values; a simulated device has only their shapes.
-        default_dtype: the dtype of layers if none is given; None for the model's own.
-        has_bf16: whether its kernels run in bf16.
-        matrix_size: rows of the square matrices whose product gives the device's rate of FLOP.
-        is_chosen: whether it was chosen among several, and not named.
-        notes: what a reader should know about the device.
-        copied_bytes: bytes of the tensor whose copy gives its rate of memory: more than its caches hold.
-    """
-
-    kernels: tuple[str, ...]
-    runs_extra_kernels: ClassVar[bool] = False
-    has_values: ClassVar[bool] = True
-    default_dtype: ClassVar[str | None] = None
+    kernels: tuple[str, ...]  # the kernels that may run on it
+    runs_extra_kernels: ClassVar[bool] = False  # whether it runs EXTRA_KERNELS too, where they are installed
+    has_values: ClassVar[bool] = True  # whether tensors have values; a simulated device has only their shapes
+    default_dtype: ClassVar[str | None] = None  # the dtype of layers if none is given; None for the model's own
     has_bf16 = True
-    matrix_size: ClassVar[int] = 4096
+    matrix_size: ClassVar[int] = 4096  # rows of the square matrices whose product gives the device's rate of FLOP
+    # bytes of the tensor whose copy gives its rate of memory: more than its caches hold
     copied_bytes: ClassVar[int] = 2**26
 
     def __init__(self, device: torch.device, name: str) -> None:
-        self.torch, self.name = device, name
-        self.is_chosen = False
-        self.notes = version_notes(str(torch.__version__))
+        self.torch = device
+        self.name = name  # its name on screens: 'cpu (2 threads)', 'cuda:0 (NVIDIA H100)'
+        self.is_chosen = False  # whether it was chosen among several, and not named
+        self.notes = version_notes(str(torch.__version__))  # what a reader should know about the device
         self._known: dict[Hashable, Any] = {}
         if not gc.isenabled():  # then `empty_cache` collects, and need not look at all objects of torch
             gc.freeze()

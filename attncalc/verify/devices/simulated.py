@@ -35,18 +35,14 @@ UNLIMITED = 2**62
 
 
 class SimulatedCuda(Device):
-    """A CUDA GPU of a given kind, or one without a limit of memory.
-
-    Attributes:
-        gpu: the kind of GPU; None for one without a limit of memory.
-    """
+    """A CUDA GPU of a given kind, or one without a limit of memory."""
 
     kernels = tuple(BACKENDS)
     has_values = False
 
     def __init__(self, gpu: Gpu | None = None) -> None:
         super().__init__(torch.device("cuda", 0), gpu.title if gpu else "a CUDA GPU of any size")
-        self.gpu = gpu
+        self.gpu = gpu  # the kind of GPU; None for one without a limit of memory
         self.has_bf16 = self.capability >= BF16_SINCE
         self.notes += () if self.has_bf16 else (NO_BF16,)
 

@@ -20,17 +20,13 @@ class Cache:
 
     Until the span is full, the cache grows with the tokens; then each token overwrites the oldest. With a window
     of 4, tokens 0..5 end up in rows [4, 5, 2, 3].
-
-    Attributes:
-        capacity: rows of the ring buffer; None if the cache grows with the context.
-        reserved: rows to allocate with the first token, so that later tokens copy nothing.
-        tokens_seen: tokens that have been stored, whether or not they are still there.
     """
 
     def __init__(self, span: Span, reserved: int = 0) -> None:
-        self.capacity = ring_size(span)
+        self.capacity = ring_size(span)  # rows of the ring buffer; None if the cache grows with the context
+        # rows to allocate with the first token, so that later tokens copy nothing
         self.reserved = self.length_after(reserved)
-        self.tokens_seen = 0
+        self.tokens_seen = 0  # tokens that have been stored, whether or not they are still there
         self._rows: tuple[Tensor, ...] = ()
 
     def length_after(self, tokens: int) -> int:

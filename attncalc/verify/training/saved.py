@@ -36,13 +36,10 @@ class SavedTensors:
     """Records the tensors that are saved while `recording`.
 
     Each storage counts once. Parameters do not count, but casts of them do, as autocast makes them.
-
-    Attributes:
-        tensors: what was saved, in order.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.tensors: list[SavedTensor] = []
+        self.tensors: list[SavedTensor] = []  # what was saved, in order
         self._model = model
         self._storages = {p.untyped_storage()._cdata: p.untyped_storage() for p in model.parameters()}
         self._paths: list[str] = []
