@@ -64,10 +64,8 @@ def changes_nothing(name: str) -> bool:
 def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, Option]) -> list[str]:
     """Return the arguments of `attncalc fit`, with a pasted command as options; a note names those that are not used.
 
-    Args:
-        before: The arguments before the command, which replace the same options of the command.
-        command: Its words, or one text with all of them.
-        options: {name: option} of `attncalc fit`.
+    `before` has the arguments before the command, which replace the same options of the command. The command is its
+    words, or one text with all of them.
 
     Raises AttncalcError if it starts no known engine, or an unknown option may change memory.
     """

@@ -389,10 +389,7 @@ class Engine(Generic[Args]):
 
         None if the log does not have them.
 
-        Args:
-            log: The log.
-            memory: The memory for the cache that it printed.
-            share: The share of the GPU's memory that was given.
+        `memory` is what it printed for the cache, and `share` the share of the GPU's memory that was given.
         """
         return None
 

@@ -37,7 +37,6 @@ def parts_of(
 
     Args:
         model: One tensor-parallel device's share.
-        sizes: The layers of each part.
         output: The index of the part that has the final norm and the head; None for the last.
         numbered: Whether the order and the numbers of the layers must stay known, as with a quantization that leaves
             out single layers.

@@ -174,7 +174,6 @@ def busiest(
     """Return the load with most requests since the last start that served any; None if no line says that requests run.
 
     Args:
-        lines: the lines of the log.
         start: matches the lines with which a start begins.
         pattern: matches a line of the load, with the groups `running`, `waiting`, and `percent` or `usage`.
         preemption: matches a line that says that requests were preempted.
@@ -461,9 +460,6 @@ def larger_share(
     """Return the largest share that engines start with; none if the log has such a share, or more is needed.
 
     Args:
-        log: The log.
-        option: The engine's option.
-        largest: That share.
         least: The share that is just not enough; 0 if the log does not show it.
         missing: Bytes that are missing, if the log shows them, and not the GPU's memory.
     """
@@ -513,12 +509,7 @@ _MESSAGE = re.compile(r"\b(?:\w{1,40}\.){0,4}\w{0,40}(?:Error|Exception): (?!Eng
 
 
 def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | None:
-    """Return where a log ends that has neither a cache nor a message about memory; None without a line of a start.
-
-    Args:
-        lines: All lines of the log.
-        start: Matches the lines with which a start begins.
-    """
+    """Return where a log ends that has neither a cache nor a message about memory; None without a line of a start."""
     found: dict[str, re.Match[str]] = {}
     for line in lines:
         for name, pattern in (("killed", _KILLED), ("held", _RESIDENT), ("message", _MESSAGE)):

@@ -26,11 +26,9 @@ def write(
     """Render the report and print it, or save it to `output`.
 
     Args:
-        report: What to write.
         form: Name of a format; None takes the format of the suffix of `output`, or else a table.
         explain: Show the formula of every figure in place of the tables.
         output: The file to write; None and '-' are standard output.
-        force: Overwrite `output` if it exists.
         plain: Print no colours and no bar on a terminal.
 
     Raises AttncalcError if the format is unknown, or if the file exists (without force) or cannot be written.

@@ -111,9 +111,7 @@ class Diagnosis(NamedTuple):
 def diagnose_alone(log: StartupLog, gpu: Gpu | None = None) -> Diagnosis:
     """Return why the engine did not start by its log alone.
 
-    Args:
-        log: What the engine printed; it has a refusal.
-        gpu: The GPU, if it is known; a log often has only its name.
+    The log has a refusal. The GPU is given if it is known; a log often has only its name.
     """
     refusal = log.refusal
     assert refusal is not None

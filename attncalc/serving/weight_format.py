@@ -60,7 +60,6 @@ def weight_format(model: ModelSpec, in_dtype: str | None, weights_dtype: str | N
     """Return how the weights of a model are stored.
 
     Args:
-        model: The model.
         in_dtype: The dtype of weights that are not quantized; None for the model's.
         weights_dtype: The dtype of the matrices of attention and MLPs, or of the routed experts only if it is the
             model's experts_dtype. The dtype of the model's quantization stands for its schemes. None for the model's

@@ -67,11 +67,9 @@ def weights(
         model: One tensor-parallel device's share.
         pp: Pipeline stages.
         part: The layers of one stage or GPU, instead of `pp`.
-        in_dtype: As in `weight_format`.
         weights_dtype: As in `weight_format`.
         engine: The engine that loads them; None counts the checkpoint's weights with its towers.
         args: The engine's arguments, which its own extra weights depend on.
-        draft: A draft model beside them.
 
     Raises AttncalcError if a dtype is unknown, the model cannot be split into stages, or its quantization is one that
     attncalc cannot read.

@@ -133,8 +133,6 @@ def _values(given: Any, name: str, axis: Option) -> Sequence[Any]:
     Args:
         given: A value, a text with a list of values, or a list of such. A list of numbers may have ranges: '8:64:8' is
             8, 16, ..., 64 and '1K:128K:x2' is 1K, 2K, ..., 128K.
-        name: The axis.
-        axis: Its option.
 
     Raises AttncalcError if a value is not valid, or there are none or too many.
     """

@@ -27,13 +27,6 @@ def write_sweep(sweep: Sweep, form: Format | None, *, output: Path | None, force
     It is 0 if a cell has figures, and 128 and the number of the signal after Ctrl-C or SIGTERM. On standard output the
     last row then says so. Into a file or on a screen nothing is written: the signal's exception ends the program.
 
-    Args:
-        sweep: The sweep.
-        form: The format; None for the screen.
-        output: The file to write; None and '-' are standard output.
-        force: Overwrite `output` if it exists.
-        jobs: Processes that compute the rows.
-
     Raises AttncalcError if no cell is possible, the file exists (without force) or cannot be written, or a screen has
     too many cells.
     """

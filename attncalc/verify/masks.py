@@ -69,7 +69,6 @@ def decode_mask(span: Span, mask: Mask, position: int, keys: Tensor) -> KernelMa
     tokens 2 to 5, of which the new token sees 4 and 5.
 
     Args:
-        position: the new token's position, from 0.
         keys: the positions of the keys in the cache, (length,), the new token's included.
     """
     if span.visible_keys(position + 1) == len(keys):

@@ -57,8 +57,6 @@ def convert_config(
     """Return the model file that describes the same model as a config.json.
 
     Args:
-        config: The fields of the config.json.
-        file: What errors call it.
         title: What the model is called if the config does not name it.
         assume_grouped: Read an unknown model_type as plain grouped attention.
         names: {field: what it is called in the user's file}, if the config was made of another format.

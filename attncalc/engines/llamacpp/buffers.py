@@ -110,11 +110,8 @@ def stream_cells(
     micro-batch to the context first, which has the same effect.
 
     Args:
-        args: The arguments.
         window: Tokens of the sliding window; None if no buffer has one.
         batch: The sequences of `context` tokens that a shared stream has cells for; in ik_llama.cpp all slots.
-        slots: Slots of the server.
-        context: Tokens of each sequence.
         per_slot: Whether each slot has a stream, also with --kv-unified (`has_pools`).
     """
     shared = (slots if args.release.fork else batch) * context

@@ -68,8 +68,6 @@ def place_layers(
     goes to the first GPU whose share of all shares ends after i / (their number). The shares are 32-bit floats.
 
     Args:
-        layers: Layers of the model, without the output layer.
-        gpus: GPUs.
         n_gpu_layers: Layers on GPUs, the output layer included; None for all.
         tensor_split: The share of each GPU; () for equal ones.
         output_first: Whether the output layer is the first on a GPU; in builds of 2025 it is the last, so that

@@ -38,8 +38,6 @@ def tensors_by_device(
     A tied output is a copy of the token embeddings on the output layer's GPU.
 
     Args:
-        contents: The tensors of the file.
-        args: The arguments, with the number of blocks.
         layers: Layers of the model, of which a block may have two; more blocks are those of multi-token prediction.
         has_head: Whether the model has an lm head.
         predicts: Whether to count the layers of multi-token prediction, which are loaded with --spec-type draft-mtp

@@ -29,10 +29,7 @@ def picture(
         title: The model or the models.
         subtitle: The answer, or the model's attention; "" for none.
         facts: Sentences of the caption, such as the workload.
-        charts: The charts.
         default: The names of the charts that are drawn without --show; those that are missing are left out.
-        engine: The engine's name, for the caption.
-        dtypes: The dtypes, for the caption.
     """
     names = {chart.name for chart in charts}
     if not names:

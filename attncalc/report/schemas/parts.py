@@ -238,7 +238,6 @@ def document(
         results: The list of figures of the whole.
         layers: An item of `layers`.
         model: The facts of the model; NOTHING for a command without a model and a workload.
-        extra: Further keys.
         definitions: What `ref` refers to, besides 'figure'.
     """
     keys = {

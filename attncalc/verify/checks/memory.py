@@ -125,7 +125,6 @@ def _workspace_at_peak(moments: Sequence[Moment], inside: int, libraries: int) -
     """Return by how much measured workspaces raise the highest moment.
 
     Args:
-        moments: the predicted moments of the pass.
         inside: bytes measured inside an attention kernel whose buffers have no formula.
         libraries: bytes measured inside matmuls.
     """

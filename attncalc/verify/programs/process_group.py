@@ -49,8 +49,6 @@ class Ranks:
         """Meet the others.
 
         Args:
-            rank: the rank of this process.
-            store: the TCPStore of all ranks.
             prints: whether errors are printed here; otherwise the process that started the ranks reads FAILED.
         """
         self.rank, self.store, self.prints = rank, store, prints
@@ -74,7 +72,6 @@ class Ranks:
         """Yield the device mesh of all ranks, over NCCL on GPUs and gloo on CPUs. An error here ends all ranks.
 
         Args:
-            device: the device of this rank.
             seconds: the time that the ranks may need between two collective operations.
         """
         rank, on_gpu = self.rank, device.type == "cuda"

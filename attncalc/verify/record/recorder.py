@@ -53,10 +53,7 @@ class Left(NamedTuple):
 def plan_record(models: Mapping[str, ModelSpec], base: VerifyOptions, device: Device) -> list[Step]:
     """Return the steps for a device, the most informative first. Raises AttncalcError if an option is unknown.
 
-    Args:
-        models: the models by the name that the command line takes.
-        base: the dtype, the kernel and the seed of every step.
-        device: the device.
+    `models` has the models by the name that the command line takes; `base` the dtype, the kernel and the seed of each.
     """
     for model in list(models.values())[:1]:
         resolve(model, base, device)  # raises the error of an unknown dtype or kernel before anything is measured
@@ -78,15 +75,8 @@ def record(
 ) -> None:
     """Run every step that fits in the time. The record is written as results come: the runs, and what did not run.
 
-    Args:
-        steps: what to run, in order.
-        models: the models by the name that a step has.
-        device: the device.
-        minutes: the time for all steps together. A step starts only if its estimate fits in what is left.
-        command: the command that repeats the record.
-        show: called with the progress in words.
-        write: called with the record after each step, at most WRITE_SECONDS after each result, and after an interrupt.
-        now: the clock, in seconds.
+    A step starts only if its estimate fits in what is left of `minutes`. `show` is called with the progress in words,
+    and `write` with the record after each step, at most WRITE_SECONDS after each result, and after an interrupt.
     """
     head = {
         "schema": SCHEMA,

@@ -62,7 +62,6 @@ def record_steps(models: Mapping[str, ModelSpec], base: VerifyOptions, target: T
     Args:
         models: the models by the name that the command line takes.
         base: the dtype, the kernel and the seed of every step; a dtype of None stands for several.
-        target: what the steps depend on.
     """
     chosen = _Chosen(models)
     steps = _in_order(chosen, base, target)

@@ -46,18 +46,8 @@ def fused_sdpa(
     It makes the same tensors in the same order, and holds each as long. Whether the kernel supports the call is not
     checked: see `supports`.
 
-    Args:
-        kernel: 'math', 'flash', 'efficient' or 'cudnn'.
-        q: queries, (B, n_heads, S, d_qk).
-        k: keys, (B, n_kv_heads, T, d_qk).
-        v: values, (B, n_kv_heads, T, d_v).
-        attn_mask: (S, T) or (B, 1, S, T), boolean or a bias; None without one.
-        is_causal: whether query i sees keys 0 to i only.
-        scale: factor of the scores; 1 / sqrt(d_qk) by default.
-        enable_gqa: whether query heads share KV heads.
-
-    Returns:
-        (B, n_heads, S, d_v), in the dtype of `q`.
+    The arguments are those of `scaled_dot_product_attention`, after the kernel's name: q (B, n_heads, S, d_qk), k
+    (B, n_kv_heads, T, d_qk), v (B, n_kv_heads, T, d_v); `attn_mask` is (S, T) or (B, 1, S, T), boolean or a bias.
     """
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     return CALLS[kernel](q, k, v, attn_mask, is_causal, factor, enable_gqa)
