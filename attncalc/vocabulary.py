@@ -13,6 +13,7 @@ from .records import NamedTuple
 
 PLACEHOLDERS = {
     "N": ("number", "billions"),
+    "RANK": ("number",),
     "SIZE": ("size", "number"),
     "DTYPE": ("dtype",),
     "SHARE": ("share",),
@@ -99,13 +100,17 @@ IDEAS = (
         "fit",
     ),
     Idea("cheapest cheapest-gpu best-gpu", "plan --gpu all", note="--price h100=2.49,h200=3.79 ranks by price"),
-    Idea("how-many-gpus what-gpu", "fit --gpu GPU | plan --gpu GPU", "fit | plan --gpu all"),
+    Idea(
+        "how-many-gpus what-gpu",
+        "fit --gpu GPU | plan --gpu GPU | train --gpu GPU",
+        "fit | plan --gpu all | train --gpu h100",
+    ),
     Idea("lms lm-studio gguf-parser koboldcpp kobold jan gpt4all llama.cpp", "fit --engine llamacpp"),
     Idea(
         "context longest-context max-context maximum-context max-context-length longest-context-length max-len max-ctx "
         "context-length biggest-context largest-context max-seq-len how-much-context",
         "--context N",
-        "fit --context auto",
+        "fit --context auto | train --context auto",
     ),
     Idea(
         "batch max-batch largest-batch requests concurrent-requests sequences slots concurrency concurrent",
@@ -148,25 +153,30 @@ IDEAS = (
     # Training
     Idea(
         "train training trainer train-step finetune fine-tune finetuning fine-tuning tune sft pretrain pretraining "
-        "backward full-finetune full-finetuning trainable axolotl torchrun trl llamafactory-cli litgpt torchtitan "
-        "swift",
+        "backward full-finetune full-finetuning full-fine-tune full-fine-tuning full-parameter trainable axolotl "
+        "torchrun trl llamafactory-cli litgpt torchtitan swift",
         "train | flops --phase train",
     ),
-    Idea("unsloth", "train", lacks="Unsloth's own kernels are not counted; its QLoRA is --no-kbit-upcast"),
+    Idea(
+        "unsloth",
+        "train --lora r=16 --weights-dtype nf4 --no-kbit-upcast",
+        lacks="Unsloth's own kernels are not counted",
+    ),
+    Idea("liger liger-kernel use-liger-kernel", "train --loss fused", lacks="Liger's other kernels are not counted"),
     Idea(
         "lora dora peft adapter adapters lora-rank lora-r r rank",
-        "train --lora r=N",
+        "train --lora r=RANK",
         "train --lora r=16",
         "vLLM's adapters are --enable-lora with --max-lora-rank 16",
     ),
     Idea(
         "qlora load-in-4bit bnb-4bit bnb nf4",
-        "train --lora r=N --weights-dtype nf4",
+        "train --lora r=RANK --weights-dtype nf4",
         "train --lora r=16 --weights-dtype nf4 | --weights-dtype int4",
     ),
     Idea(
         "load-in-8bit bnb-8bit",
-        "train --lora r=N --weights-dtype int8",
+        "train --lora r=RANK --weights-dtype int8",
         "train --lora r=16 --weights-dtype int8 | --weights-dtype int8",
     ),
     Idea(
@@ -184,6 +194,9 @@ IDEAS = (
         "fit --dp N | plan --dp N | sweep --dp N | train",
         note="--gpus of train is the number of all GPUs: those that --tp, --pp and --cp leave are data-parallel",
     ),
+    Idea("dpo kto", "train --reference-model", note="a pair of answers is two sequences: -b 2"),
+    Idea("orpo simpo", "train", note="a pair of answers is two sequences: -b 2"),
+    Idea("grpo ppo rloo rlhf", "train --reference-model", lacks="the engine that generates answers is not counted"),
     Idea("fsdp fsdp2 fully-shard full-shard hsdp", "train --fsdp"),
     Idea("offload-optimizer", "train --offload optimizer"),
     Idea("offload-param offload-params", "train --offload params"),
@@ -195,7 +208,12 @@ IDEAS = (
     Idea("use-bf16 amp mixed-precision bf16-true", "--dtype bf16"),
     Idea("bf16-mixed", "train --dtype bf16 --param-dtype fp32"),
     Idea(
-        "epochs steps iters max-steps num-train-epochs days weeks hours deadline",
+        "epoch epochs num-train-epochs training-time time-to-train",
+        "train",
+        note="an epoch of 100M tokens is --tokens 100M, and --mfu 0.4 gives its time",
+    ),
+    Idea(
+        "steps iters max-steps days weeks hours deadline",
         note="--tokens 10B --mfu 0.4 has the time of so many tokens",
     ),
     Idea(

@@ -71,7 +71,7 @@ def test_a_tip_with_a_command_that_does_not_run_is_noticed() -> None:
 
 
 def test_there_are_tries_of_many_kinds_of_user() -> None:
-    assert len(TRIES) == 16
+    assert len(TRIES) == 17
     assert sum(map(len, TRIES.values())) >= 380
 
 

@@ -155,7 +155,7 @@ class Words:
         if idea is None and could_matter(name) and known is None:
             return Item("unknown", name, f"{name} {value}".rstrip(), value=value or None, is_guess=True)
         why = "it changes no figure" if changes_nothing(name) else "nothing here is like it"
-        is_known, idea = idea is not None, idea or Idea(name, note=why)
+        is_known, idea = idea is not None, self._of_file(value, idea) if idea else Idea(name, note=why)
         if idea.means.startswith("--preset") and value:
             return Item("model", _without_suffix(value), name, value=value, is_guess=True)
         if idea.takes == "DTYPE" and (bits := re.fullmatch(r"(\d+)(\.0)?", value)):
@@ -163,10 +163,17 @@ class Words:
         if idea.takes:
             takes = idea.takes == "VALUE" or kind in PLACEHOLDERS[idea.takes]
         elif idea.means:
-            takes = (kind == "unknown" and "presets" in idea.means) or value.endswith(_FILES)
+            is_plain = kind == "number" and idea.means in self.commands  # '--epochs 3'
+            takes = is_plain or (kind == "unknown" and "presets" in idea.means) or value.endswith(_FILES)
         else:
             takes = is_known or kind not in ("idea", "option")
         return Item("idea", name, name, idea, value if takes and value else None, is_guess=True)
+
+    def _of_file(self, name: str, idea: Idea) -> Idea:
+        """Return what the name of a file says of an idea: '--deepspeed ds_config_zero3.json'."""
+        found = self._of_program(name, is_first=True) if name.endswith(_FILES) else None
+        named = found.idea if found else None
+        return named if named and named.means.startswith(f"{idea.means} -") else idea
 
     def _classified(self, bare: Sequence[str]) -> list[Item]:
         """Return what words without dashes are, the longest phrases first."""
