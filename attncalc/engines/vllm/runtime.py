@@ -304,12 +304,14 @@ def _decode_sizes(facts: RuntimeFacts[VllmArgs]) -> list[int]:
 
 
 def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
-    """Return which limits are assumed: they decide most of the activations."""
-    limits = {
-        "--max-num-seqs": (facts.args.max_num_seqs, facts.limits.sequences),
-        "--max-num-batched-tokens": (facts.args.max_num_batched_tokens, facts.limits.tokens),
+    """Return what is assumed: version and limits decide most of the activations."""
+    version, args = facts.args.version, facts.args
+    decisive = {
+        "--engine-version": (args.engine_version, version.name),
+        "--max-num-seqs": (args.max_num_seqs, count(facts.limits.sequences)),
+        "--max-num-batched-tokens": (args.max_num_batched_tokens, count(facts.limits.tokens)),
     }
-    assumed = [f"{option} {count(default)}" for option, (given, default) in limits.items() if given is None]
+    assumed = [f"{option} {default}" for option, (given, default) in decisive.items() if given is None]
     notes = ["The runtime memory is an estimate with a range. --reserve replaces it."]
     if not _is_measured(facts):
         notes.append(
@@ -317,8 +319,8 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
         )
     if facts.gpu.shares_with_host and facts.gpu.vendor == "NVIDIA":
         notes.append(
-            f"On {facts.gpu.title} vLLM subtracts what the host's free memory falls by while it starts, also by other "
-            "programs: starts of one command differ by 1 to 2 GiB. --kv-cache-memory-bytes sets the cache itself."
+            "--kv-cache-memory-bytes sets the cache itself. Else vLLM subtracts what the host's free memory falls by "
+            "while it starts, also by other programs: starts of one command differ by 1 to 2 GiB."
         )
     if facts.share[0] * 100 > facts.share[1] * _LARGEST_DEFAULT_SHARE and not facts.args.enforce_eager:
         left = facts.gpu.memory - facts.gpu.memory * facts.share[0] // facts.share[1]
@@ -348,6 +350,6 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
     ]
     if assumed:
         are, them = ("are", "them") if len(assumed) > 1 else ("is", "it")
-        defaults = f"{' and '.join(assumed)} {are} assumed, vLLM's default for this GPU."
-        notes.insert(0, f"{defaults} The runtime memory depends on {them}.")
+        names = " and ".join(filter(None, (", ".join(assumed[:-1]), assumed[-1])))
+        notes.insert(0, f"{names} {are} assumed: the runtime memory depends on {them}.")
     return tuple(notes)
