@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from attncalc import AttncalcError
+
 REPOSITORY = Path(__file__).parent.parent
 
 
@@ -62,3 +64,10 @@ def started(*command: str, **settings: Any) -> Iterator[subprocess.Popen[str]]:
 def results(answer: Answer) -> dict[str, int]:
     """Return the figures of a JSON answer by name."""
     return {r["name"]: r["value"] for r in json.loads(answer.out)["results"]}
+
+
+def refusal(call: Callable[..., object], *args: Any, **options: Any) -> AttncalcError:
+    """Return the error that a call raises."""
+    with pytest.raises(AttncalcError) as raised:
+        call(*args, **options)
+    return raised.value

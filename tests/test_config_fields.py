@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from asking import Ask
+from asking import Ask, refusal
 from configs import SMALL_LLAMA as LLAMA
 from configs import spec_of
 from hypothesis import given
@@ -60,9 +60,7 @@ def read(**fields: Any) -> ModelSpec:
 
 
 def error_of(config: dict[str, Any]) -> AttncalcError:
-    with pytest.raises(AttncalcError) as caught:
-        spec_of(config)
-    return caught.value
+    return refusal(spec_of, config)
 
 
 @each("name", RELEASES)

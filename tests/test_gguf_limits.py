@@ -5,6 +5,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from asking import refusal
 from gguf_files import Bytes
 from tables import each
 
@@ -59,9 +60,7 @@ def header(*tensors: bytes, keys: tuple[bytes, ...] = (), tensors_said: int | No
 
 
 def error(content: bytes, size: int | None = None) -> str:
-    with pytest.raises(AttncalcError) as raised:
-        read_header(Bytes(content, size))
-    return raised.value.message.removeprefix("memory.gguf: ")
+    return refusal(read_header, Bytes(content, size)).message.removeprefix("memory.gguf: ")
 
 
 ENDS = "the file ends in its header"
@@ -462,11 +461,8 @@ def test_two_models_in_a_folder_are_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "listed"), [(5, "e.gguf"), (6, "e.gguf, ..."), (7, "e.gguf, ...")])
 def test_a_folder_with_many_models_lists_five(tmp_path: Path, number: int, listed: str) -> None:
     write(tmp_path, *(f"{letter}.gguf" for letter in "abcdefg"[:number]))
-    with pytest.raises(AttncalcError) as raised:
-        local_gguf(str(tmp_path))
-    assert raised.value.message.endswith(
-        f"the folder has {number} GGUF models: a.gguf, b.gguf, c.gguf, d.gguf, {listed}"
-    )
+    error = refusal(local_gguf, str(tmp_path))
+    assert error.message.endswith(f"the folder has {number} GGUF models: a.gguf, b.gguf, c.gguf, d.gguf, {listed}")
 
 
 def test_a_missing_file_of_its_own_is_left_to_the_reader(tmp_path: Path) -> None:

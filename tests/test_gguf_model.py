@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
+from asking import refusal
 from tables import each
 from test_gguf_blocks import BLOCK, EXPERTS, KEYS, OUTER, QKV, D, Tensors, named
 
-from attncalc import AttncalcError, ModelSpec
+from attncalc import ModelSpec
 from attncalc.checkpoint import CheckpointWeights
 from attncalc.config.build import build_model
 from attncalc.config.gguf.header import GgufHeader, GgufTensor
@@ -34,9 +35,7 @@ def data_of(*headers: GgufHeader) -> dict[str, Any]:
 
 
 def message(*headers: GgufHeader) -> str:
-    with pytest.raises(AttncalcError) as raised:
-        data_of(*headers)
-    return raised.value.message
+    return refusal(data_of, *headers).message
 
 
 def model_of(architecture: str, keys: dict[str, Any], layers: int) -> ModelSpec:

@@ -7,7 +7,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
-from asking import Ask, results
+from asking import Ask, refusal, results
 from tables import each
 
 from attncalc import AttncalcError
@@ -228,10 +228,9 @@ def test_a_memory_that_was_not_sold_is_an_error_that_lists_those_that_were() -> 
 
 
 def test_an_unknown_gpu_gets_a_suggestion() -> None:
-    with pytest.raises(AttncalcError) as caught:
-        gpu("h100-80g")
-    assert caught.value.message == "no GPU named 'h100-80g', and no such file"
-    assert caught.value.tip.startswith("did you mean 'h100-80gb'? ")
+    error = refusal(gpu, "h100-80g")
+    assert error.message == "no GPU named 'h100-80g', and no such file"
+    assert error.tip.startswith("did you mean 'h100-80gb'? ")
     for name in ("", "x" * 5000, "a\0b", "/"):
         with pytest.raises(AttncalcError, match="no GPU named"):
             gpu(name)
@@ -272,10 +271,9 @@ def test_every_narrow_dtype_runs_on_every_gpu(name: str) -> None:
 
 
 def test_a_dtype_that_a_gpu_lacks_is_an_error_that_lists_its_dtypes() -> None:
-    with pytest.raises(AttncalcError) as caught:
-        gpu("t4").peak("bf16")
-    assert caught.value.message == "NVIDIA T4 has no published FLOP/s for bf16"
-    assert caught.value.tip.startswith("choose a dtype that it has: fp32, fp16, int8")
+    error = refusal(gpu("t4").peak, "bf16")
+    assert error.message == "NVIDIA T4 has no published FLOP/s for bf16"
+    assert error.tip.startswith("choose a dtype that it has: fp32, fp16, int8")
     with pytest.raises(AttncalcError, match="no dtype 'fp17'"):
         gpu("t4").peak("fp17")
 
@@ -333,11 +331,10 @@ def test_a_gpu_file_is_yaml_by_its_name(tmp_path: Path) -> None:
 def test_an_invalid_file_is_an_error_with_its_line_and_a_tip(
     tmp_path: Path, more: str, without: str, message: str
 ) -> None:
-    with pytest.raises(AttncalcError) as caught:
-        mine(tmp_path, more, without)
-    assert message in caught.value.message
-    assert caught.value.tip
-    assert "llama2" not in caught.value.tip
+    error = refusal(mine, tmp_path, more, without)
+    assert message in error.message
+    assert error.tip
+    assert "llama2" not in error.tip
 
 
 def test_the_screens_of_all_gpus_and_of_one(ask: Ask) -> None:
@@ -437,9 +434,7 @@ def test_a_memory_is_rounded_up_to_whole_gb(text: str, gb: int) -> None:
     "text", ["0xh100", "2x", "x", "0GB", "24G", "2xnothing", "1" * 40 + "xh100", "9" * 99 + "GB", "2x0xh100"]
 )
 def test_an_impossible_number_or_memory_is_an_error(text: str) -> None:
-    with pytest.raises(AttncalcError) as caught:
-        gpus_of(text)
-    assert caught.value.tip
+    assert refusal(gpus_of, text).tip
 
 
 def test_fit_takes_a_number_of_gpus_and_a_memory(ask: Ask) -> None:

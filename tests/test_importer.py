@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import Ask, results
+from asking import Ask, refusal, results
 from configs import SMALL_LLAMA as LLAMA
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,11 +34,10 @@ def read(**fields: Any) -> ModelSpec:
 
 
 def error_of(**fields: Any) -> AttncalcError:
-    with pytest.raises(AttncalcError) as caught:
-        read(**fields)
-    assert caught.value.message.startswith("config.json")
-    assert caught.value.tip
-    return caught.value
+    error = refusal(read, **fields)
+    assert error.message.startswith("config.json")
+    assert error.tip
+    return error
 
 
 # Supported configs

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from asking import refusal
 from evaluate import text_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -223,9 +224,8 @@ def test_unsupported_combinations_are_errors(
 
 
 def test_the_tip_suggests_the_nearest_cache_implementation() -> None:
-    with pytest.raises(AttncalcError) as raised:
-        find_engine("transformers").layout((KV,), replace(TF16, cache_implementation="quantised"))
-    assert raised.value.tip == "did you mean 'quantized'? known: dynamic, static, quantized"
+    error = refusal(find_engine("transformers").layout, (KV,), replace(TF16, cache_implementation="quantised"))
+    assert error.tip == "did you mean 'quantized'? known: dynamic, static, quantized"
 
 
 def test_a_dynamic_window_is_full_one_token_before_its_size() -> None:

@@ -8,12 +8,12 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from asking import Ask
+from asking import Ask, refusal
 from evaluate import text_of
 from tables import each
 from test_llamacpp import kv, latent, llama_layout, recurrent
 
-from attncalc import AttncalcError, Chunked, Grouped, Sliding
+from attncalc import Chunked, Grouped, Sliding
 from attncalc.attention import CacheSpec
 from attncalc.attention.mamba import Mamba2
 from attncalc.engines.base import CacheLayout, Pool
@@ -402,9 +402,7 @@ def test_supported_combinations(specs: list[LayerCacheSpec], given: dict[str, An
     if accepted:
         assert llama_layout(*specs, **given).needed(1, 1) > 0
     else:
-        with pytest.raises(AttncalcError) as error:
-            llama_layout(*specs, **given)
-        assert error.value.tip
+        assert refusal(llama_layout, *specs, **given).tip
 
 
 @pytest.mark.parametrize(
@@ -416,9 +414,7 @@ def test_supported_combinations(specs: list[LayerCacheSpec], given: dict[str, An
     ],
 )
 def test_errors_name_the_type(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(AttncalcError) as error:
-        llama_layout(FULL, **given)
-    assert error.value.message == message
+    assert refusal(llama_layout, FULL, **given).message == message
 
 
 def test_quantized_k_and_v_have_blocks_of_their_own_type() -> None:

@@ -7,9 +7,10 @@ import dataclasses
 from typing import Any
 
 import pytest
+from asking import refusal
 from tables import each
 
-from attncalc import AttncalcError, Grouped, Head, Layers, Mlp, ModelSpec, Stack
+from attncalc import Grouped, Head, Layers, Mlp, ModelSpec, Stack
 from attncalc.checkpoint import CheckpointWeights, StoredTensor
 from attncalc.engines.llamacpp.options import LlamacppArgs
 from attncalc.engines.llamacpp.placement import HOST, Placement, block_count, float32, place_layers, placement_of
@@ -89,9 +90,7 @@ def test_shares_are_32_bit_floats() -> None:
     ],
 )
 def test_shares_must_name_each_gpu_once(gpus: int, split: tuple[float, ...], message: str) -> None:
-    with pytest.raises(AttncalcError) as error:
-        placement_of(4, args_of(gpus=gpus, tensor_split=split))
-    assert str(error.value).startswith(message)
+    assert str(refusal(placement_of, 4, args_of(gpus=gpus, tensor_split=split))).startswith(message)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import Ask
+from asking import Ask, refusal
 from tables import each
 
 from attncalc import AttncalcError, ModelSpec
@@ -89,9 +89,7 @@ EXAMPLE = "'attncalc presets show llama2-70b' prints an example"
 
 
 def tip(data: dict[str, Any], schema: dict[str, Any]) -> str:
-    with pytest.raises(AttncalcError) as raised:
-        check(Document("f", data, {}), schema)
-    return raised.value.tip
+    return refusal(check, Document("f", data, {}), schema).tip
 
 
 FILE = """\
@@ -116,10 +114,9 @@ def test_every_mistake_of_a_file_is_reported_with_its_line(ask: Ask, tmp_path: P
 
 def test_at_most_ten_mistakes_are_reported() -> None:
     document = Document("f", {f"key_{n}": 1 for n in range(30)}, {})
-    with pytest.raises(AttncalcError) as raised:
-        check(document, {"type": "object", "properties": {}})
-    assert len(raised.value.further) == 9
-    assert str(raised.value).count("there is no such key") == 10
+    error = refusal(check, document, {"type": "object", "properties": {}})
+    assert len(error.further) == 9
+    assert str(error).count("there is no such key") == 10
 
 
 def described(meaning: str, **schema: Any) -> dict[str, Any]:
@@ -272,10 +269,9 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
 @each("case", CONTRADICTIONS)
 def test_keys_that_contradict_or_have_no_effect_are_an_error(case: str) -> None:
     changes, message = CONTRADICTIONS[case]
-    with pytest.raises(AttncalcError) as raised:
-        build(**changes)
-    assert raised.value.message.startswith(f"f:1: {message}")
-    assert raised.value.tip
+    error = refusal(build, **changes)
+    assert error.message.startswith(f"f:1: {message}")
+    assert error.tip
 
 
 def test_a_key_beside_the_kinds_may_be_that_of_one() -> None:
@@ -462,6 +458,4 @@ def test_an_error_about_the_whole_file_has_the_line_of_its_first_key() -> None:
     ],
 )
 def test_what_is_no_document_is_an_error_with_its_line(content: bytes, message: str) -> None:
-    with pytest.raises(AttncalcError) as raised:
-        parse_document(content, "f")
-    assert raised.value.message.startswith(message)
+    assert refusal(parse_document, content, "f").message.startswith(message)

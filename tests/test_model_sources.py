@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from asking import Ask
+from asking import Ask, refusal
 
 import attncalc.config
 from attncalc import AttncalcError, load
@@ -58,9 +58,7 @@ def write(path: Path, data: dict[str, Any], size: int = 0) -> Path:
 
 
 def error(model: Any) -> AttncalcError:
-    with pytest.raises(AttncalcError) as raised:
-        load(model)
-    return raised.value
+    return refusal(load, model)
 
 
 # Paths
@@ -333,9 +331,7 @@ def test_a_model_type_that_is_not_known_is_read_only_on_request(tmp_path: Path) 
 def test_only_a_config_becomes_a_model_file(tmp_path: Path) -> None:
     assert "n_layers: 3" in to_model_file(write(tmp_path / "m.json", CONFIG))
     path = write(tmp_path / "m.yaml", MODEL)
-    with pytest.raises(AttncalcError) as raised:
-        to_model_file(path)
-    assert raised.value.message == f"{path} is already a model file"
+    assert refusal(to_model_file, path).message == f"{path} is already a model file"
 
 
 def test_the_fields_of_a_config_are_returned_with_the_model(tmp_path: Path) -> None:

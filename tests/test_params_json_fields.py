@@ -6,9 +6,9 @@ Sources: args.py and FeedForward in meta-llama/llama-models; vllm/transformers_u
 from typing import Any
 
 import pytest
+from asking import refusal
 from tables import each
 
-from attncalc import AttncalcError
 from attncalc.config.params_json import is_params_json, to_config
 from attncalc.model import MAX_LAYERS
 
@@ -506,11 +506,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @each("case", REFUSED)
 def test_a_value_outside_its_limits_is_an_error_with_its_key(case: str) -> None:
     data, message = REFUSED[case]
-    with pytest.raises(AttncalcError) as raised:
-        to_config(data, "folder/params.json")
-    assert raised.value.message.startswith("folder/params.json: ")
-    assert message in raised.value.message
-    assert raised.value.tip.endswith("give the config.json of the same model")
+    error = refusal(to_config, data, "folder/params.json")
+    assert error.message.startswith("folder/params.json: ")
+    assert message in error.message
+    assert error.tip.endswith("give the config.json of the same model")
 
 
 @each(

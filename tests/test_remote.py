@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 
 import pytest
+from asking import refusal
 
 from attncalc import AttncalcError
 from attncalc.config import remote
@@ -74,9 +75,7 @@ def folder(scripted: Scripted) -> RemoteFolder:
 
 
 def message(call: Callable[[], object]) -> str:
-    with pytest.raises(AttncalcError) as raised:
-        call()
-    return raised.value.message
+    return refusal(call).message
 
 
 # Parts of a file
@@ -240,9 +239,8 @@ def test_a_download_that_fails_is_an_error_of_the_repository(folder: RemoteFolde
 
     scripted.server = fail
     for call in (lambda: folder.open("f"), lambda: folder.read("f", 9), lambda: folder.request_part("f", 0, 9)):
-        with pytest.raises(AttncalcError) as raised:
-            call()
-        assert (raised.value.message, raised.value.tip) == ("org/name: no network", "plug it in")
+        error = refusal(call)
+        assert (error.message, error.tip) == ("org/name: no network", "plug it in")
 
 
 def test_an_empty_part_is_no_failure(folder: RemoteFolder, scripted: Scripted) -> None:
@@ -406,10 +404,9 @@ def test_a_failure_has_the_reason_that_huggingface_hub_gives(
         monkeypatch.setenv("HF_TOKEN", "hf_x")
     folder = RemoteFolder(Repository("org/name"))
     scripted.server = lambda _: Answer(status, {"x-error-code": code, "x-error-message": words}, b"")
-    with pytest.raises(AttncalcError) as raised:
-        folder.read("f", 200)
-    assert problem in raised.value.message
-    assert tip in raised.value.tip
+    error = refusal(folder.read, "f", 200)
+    assert problem in error.message
+    assert tip in error.tip
 
 
 @pytest.mark.parametrize(
@@ -433,10 +430,9 @@ def test_a_rate_limit_has_the_wait_of_the_server(
     if has_token:
         monkeypatch.setenv("HF_TOKEN", "hf_x")
     scripted.server = lambda _: Answer(429, headers, b"")
-    with pytest.raises(AttncalcError) as raised:
-        RemoteFolder(Repository("org/name"))
+    error = refusal(RemoteFolder, Repository("org/name"))
     higher = "" if has_token else "; with a token in HF_TOKEN the limit is higher"
-    assert raised.value.tip == f"try again {wait}{higher}"
+    assert error.tip == f"try again {wait}{higher}"
 
 
 # Addresses

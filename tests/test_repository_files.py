@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from asking import refusal
 
 from attncalc import AttncalcError
 from attncalc.config import source
@@ -32,9 +33,7 @@ def model_file(wanted: str = "", revision: str = "main") -> Source:
 
 
 def error(wanted: str = "") -> AttncalcError:
-    with pytest.raises(AttncalcError) as raised:
-        model_file(wanted)
-    return raised.value
+    return refusal(model_file, wanted)
 
 
 GGUF = "m-Q8_0.gguf"
@@ -205,10 +204,9 @@ def test_a_link_is_the_file_that_it_leads_to(tmp_path: Path) -> None:
 def test_a_named_pipe_is_no_model(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     writer = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)  # with a writer, opening it does not wait
-    with pytest.raises(AttncalcError) as raised:
-        LocalFolder(tmp_path).open("pipe")
+    error = refusal(LocalFolder(tmp_path).open, "pipe")
     os.close(writer)
-    assert raised.value.message == f"{tmp_path / 'pipe'}: not a file"
+    assert error.message == f"{tmp_path / 'pipe'}: not a file"
 
 
 def test_what_cannot_be_read_is_an_error_with_its_reason(tmp_path: Path) -> None:
@@ -220,6 +218,4 @@ def test_what_cannot_be_read_is_an_error_with_its_reason(tmp_path: Path) -> None
         (lambda: LocalFile(tmp_path / "none"), "none", "no such file or directory"),
         (lambda: LocalFile(tmp_path / "a\0b"), "a?b", "cannot be read"),
     ):
-        with pytest.raises(AttncalcError) as raised:
-            call()
-        assert raised.value.message.lower() == f"{tmp_path / path}: {reason}".lower()
+        assert refusal(call).message.lower() == f"{tmp_path / path}: {reason}".lower()

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+from asking import refusal
 from tables import each
 
-from attncalc import AttncalcError
 from attncalc.attention import CacheSpec
 from attncalc.engines.pipeline import LayerCacheSpec
 from attncalc.engines.vllm.options import VllmArgs
@@ -147,9 +147,8 @@ DEFAULT = "add --no-prefix-caching"
 def test_unsupported_states_are_errors(
     labels: tuple[str, ...], version: str, given: dict[str, Any], message: str, tip: str
 ) -> None:
-    with pytest.raises(AttncalcError) as error:
-        blocks(*labels, version=version, **given)
-    assert (error.value.message, error.value.tip) == (message, tip)
+    error = refusal(blocks, *labels, version=version, **given)
+    assert (error.message, error.tip) == (message, tip)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +254,6 @@ def test_nothing_grows_without_both_states_and_attention() -> None:
 
 
 def test_latents_beside_states_need_0_11_1() -> None:
-    with pytest.raises(AttncalcError) as error:
-        aligned([*states("KDA"), LATENT], "0.11.0")
-    assert error.value.message == "vLLM 0.11.0 does not support MLA beside recurrent layers"
-    assert error.value.tip == "use --engine-version 0.11.1 or later"
+    error = refusal(aligned, [*states("KDA"), LATENT], "0.11.0")
+    assert error.message == "vLLM 0.11.0 does not support MLA beside recurrent layers"
+    assert error.tip == "use --engine-version 0.11.1 or later"

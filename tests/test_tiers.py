@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from asking import Ask, results
+from asking import Ask, refusal, results
 from tables import each
 
-from attncalc import AttncalcError, fit
+from attncalc import fit
 from attncalc.serving.answer import Answer
 from attncalc.serving.tiers import Tier, prefill_of, tiers
 
@@ -199,10 +199,9 @@ def test_the_command_has_the_tier(ask: Ask, engine: str, options: tuple[str, ...
     ],
 )
 def test_an_option_without_its_tier_is_an_error(options: dict[str, Any], message: str, tip: str) -> None:
-    with pytest.raises(AttncalcError) as error:
-        fit("llama3-8b", gpu="h100", **options)
-    assert error.value.message == message
-    assert (error.value.tip or "").startswith(tip)
+    error = refusal(fit, "llama3-8b", gpu="h100", **options)
+    assert error.message == message
+    assert (error.tip or "").startswith(tip)
 
 
 @each(

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from asking import Ask
+from asking import Ask, refusal
 from tables import each
 from training_runs import options_of
 
@@ -310,10 +310,9 @@ def test_each_change_makes_it_fit() -> None:
     ],
 )
 def test_what_is_not_possible_is_one_line_and_a_tip(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(AttncalcError) as error:
-        train("llama3-8b", **options)
-    assert message in error.value.message
-    assert error.value.tip
+    error = refusal(train, "llama3-8b", **options)
+    assert message in error.message
+    assert error.tip
 
 
 def test_a_global_batch_is_divided_over_the_data_parallel_gpus_and_their_micro_batches() -> None:
@@ -348,9 +347,7 @@ def test_a_kind_whose_saved_tensors_are_unknown_is_an_error_that_names_it(name: 
     ],
 )
 def test_the_tip_names_numbers_that_divide(model: str, options: dict[str, Any], tip: str) -> None:
-    with pytest.raises(AttncalcError) as error:
-        train(model, **options)
-    assert error.value.tip == tip
+    assert refusal(train, model, **options).tip == tip
 
 
 @each(

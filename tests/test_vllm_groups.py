@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+from asking import refusal
 from tables import each
 
-from attncalc import AttncalcError
 from attncalc.attention import CacheSpec, Chunked, Sliding
 from attncalc.engines.vllm.blocks import VllmLayout
 from attncalc.engines.vllm.groups import group_layers
@@ -35,10 +35,9 @@ def grouped(*specs: LayerSpec, version: str = "0.33.0", promote: bool = False) -
 
 
 def refused(*specs: LayerSpec, version: str = "0.33.0", promote: bool = False) -> str:
-    with pytest.raises(AttncalcError) as error:
-        group_layers(specs, args_of(version, promote))
-    assert error.value.tip == "choose a newer version with --engine-version, or another engine"
-    return error.value.message
+    error = refusal(group_layers, specs, args_of(version, promote))
+    assert error.tip == "choose a newer version with --engine-version, or another engine"
+    return error.message
 
 
 def test_the_first_layer_of_a_group_decides_its_blocks() -> None:
@@ -317,6 +316,5 @@ def test_padding_makes_a_page_larger() -> None:
 def test_caches_that_vllm_does_not_have_are_errors(
     cached: tuple[CacheSpec, ...], kv: str, message: str, tip: str
 ) -> None:
-    with pytest.raises(AttncalcError) as error:
-        of_layer(*cached, kv=kv)
-    assert (error.value.message, error.value.tip) == (message, tip)
+    error = refusal(of_layer, *cached, kv=kv)
+    assert (error.message, error.tip) == (message, tip)
