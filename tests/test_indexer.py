@@ -182,6 +182,11 @@ def test_block_sparse_flops_cache_and_parameters() -> None:
     assert cached(kind) == cached(kind, engine="transformers") == 3 * 30 * 2 * (2 * 2 * 6 + 10)
     indexer_params = sum(m.params for m in kind.matrices(D_MODEL, D_MODEL) if m.name.startswith("index"))
     assert indexer_params == 32 * 3 * 10 + 32 * 10 + 2 * 10
+    averaged = KINDS["block_sparse"].from_keys({**BLOCK_SPARSE, "index_averages": True}, D_MODEL, Latent.span)
+    # whole blocks are scored by their average; the tokens after the last one are seen beside the two picked blocks
+    scored, seen_tokens = sum(n // 4 for n in range(1, 31)), sum(min(n - n % 4, 8) + n % 4 for n in range(1, 31))
+    assert averaged.score_flops(Run(1, 30, 30), CAUSAL) == 2 * 4 * 12 * seen_tokens + 2 * 3 * 10 * scored
+    assert cached(averaged) == cached(kind)
     with pytest.raises(AttncalcError, match="index_block_size"):
         KINDS["block_sparse"].from_keys(BLOCK_SPARSE, D_MODEL, Sliding(4))
 

@@ -778,3 +778,28 @@ def test_a_config_written_as_a_preset_gives_the_same_model(name: str) -> None:
     written = parse_document(to_yaml(document.data, name).encode(), f"{name}.yaml")
     check(written)
     assert build_model(written, name) == build_model(document, name)
+
+
+@each(
+    ("config", "expected"),
+    [  # transformers 5.24's classes, built on the meta device
+        (CONFIGS["qwen3.8-flash-next"], 176_943_899_520),
+        ({"model_type": "hy_v4_vl", "text_config": {"model_type": "hy_v4_vl_text"}}, 769_907_389_085),
+    ],
+)
+def test_classes_of_the_newest_transformers(config: dict[str, Any], expected: int) -> None:
+    assert params(spec_of(config)).total == expected
+
+
+def test_qwen4_has_tables_of_n_grams_and_an_indexer_over_averaged_keys() -> None:
+    spec = spec_of(CONFIGS["qwen3.8-flash-next"])
+    # 12 full layers: keys and values of 2 heads, and the indexer's raw key
+    grown = [kv_cache(spec, Workload.decode(1, n)).total for n in (1000, 1001)]
+    assert grown[1] - grown[0] == 12 * (2 * 2 * 256 + 128) * 2
+    # 16 tables, each of a prime number of rows from 20 million on, of 160 elements; they are not active
+    table = 320_002_176 * 160
+    found = params(spec)
+    assert found.total - found.active > table
+    text = {**CONFIGS["qwen3.8-flash-next"]["text_config"], "ngram_vocab_size_base": 10**12}
+    with pytest.raises(AttncalcError, match="ngram_vocab_size_base"):
+        spec_of({**CONFIGS["qwen3.8-flash-next"], "text_config": text})

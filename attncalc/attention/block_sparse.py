@@ -10,8 +10,9 @@ from ..quantity import documented
 from ..records import dataclass
 from ..workload import Mask, Run
 from .grouped import Grouped
-from .kind import MULTIPLY_ADD, CacheSpec, Matrix
-from .picked import Blocks
+from .indexer import pooled_pairs
+from .kind import BOOLEAN, MULTIPLY_ADD, CacheSpec, Matrix, plain_fields
+from .picked import Blocks, Selected
 from .span import FULL, Span, pairs
 
 
@@ -22,21 +23,28 @@ class BlockSparse(Grouped):
     The indexer's index_n_heads small query heads share one key head and score every key. The query's own block is
     always picked. The indexer is replicated on every device.
 
-    Source: transformers' modeling_minimax_m3_vl.py (MiniMaxM3VLIndexer).
+    Source: transformers' modeling_minimax_m3_vl.py (MiniMaxM3VLIndexer), modeling_qwen4_exp.py (index_averages).
     """
 
     index_n_heads: int = documented("heads of the layer's own indexer")
     index_head_dim: int = documented("width of an indexer's head")
     index_block_size: int = documented("tokens of a block")
     index_topk_blocks: int = documented("blocks that the indexer picks for a query")
+    index_averages: bool = documented(
+        "whether it scores the average key of whole blocks; the tokens after the last one are always seen",
+        default=False,
+        schema=BOOLEAN,
+    )
 
     @classmethod
     def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Grouped:
         if span != FULL:
             raise AttncalcError("index_block_size: cannot be combined with a window or a chunk", "leave one out")
-        return super().from_keys(keys, d_model, Blocks(keys["index_block_size"], keys["index_topk_blocks"]))
+        block, topk = keys["index_block_size"], keys["index_topk_blocks"]
+        picked = Selected(block * topk, block) if keys.get("index_averages") else Blocks(block, topk)
+        return super().from_keys(keys, d_model, picked)
 
-    source = "MiniMax-M3, transformers' modeling_minimax_m3_vl.py (block-sparse attention)"
+    source = "MiniMax-M3 and Qwen4, transformers' modeling_minimax_m3_vl.py and modeling_qwen4_exp.py"
 
     @property
     def headline(self) -> str:
@@ -52,8 +60,10 @@ class BlockSparse(Grouped):
         )
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
-        indexer_flops = MULTIPLY_ADD * self.index_n_heads * pairs(FULL, run, mask) * self.index_head_dim
-        return indexer_flops + super().score_flops(run, mask)
+        scored = pairs(FULL, run, mask)
+        if self.index_averages:
+            scored = pooled_pairs(self.index_block_size, run, mask)
+        return MULTIPLY_ADD * self.index_n_heads * scored * self.index_head_dim + super().score_flops(run, mask)
 
     def cache(self) -> tuple[CacheSpec, ...]:
         return (*super().cache(), CacheSpec("indexer keys", 1, self.index_head_dim))
@@ -62,4 +72,4 @@ class BlockSparse(Grouped):
         return ("The indexer scores every key and picks blocks. Exact scores include its own; activations do not.",)
 
     def facts(self) -> dict[str, Any]:
-        return {**super().facts(), **{n: int(v) for n, v in vars(self).items() if n.startswith("index_")}}
+        return {**super().facts(), **{n: v for n, v in plain_fields(self).items() if n.startswith("index_")}}

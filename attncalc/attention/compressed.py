@@ -10,6 +10,7 @@ from ..errors import AttncalcError
 from ..quantity import Constant, documented, exact_div, minimum
 from ..records import dataclass
 from ..workload import Mask, Run
+from .indexer import pooled_pairs
 from .kind import (
     MULTIPLY_ADD,
     QK_AND_PV,
@@ -182,7 +183,7 @@ class Compressed:
             all_pools = run.new * (run.context // self.compress_rate)
             visible_pairs = visible_pairs + all_pools if mask is None else visible_pairs
             if self.index_n_heads and self.index_head_dim:
-                scored = all_pools if mask is None else pairs(Pools(self.compress_rate), run, mask)
+                scored = pooled_pairs(self.compress_rate, run, mask)
                 indexer_flops = MULTIPLY_ADD * self.index_n_heads * scored * self.index_head_dim
         return indexer_flops + MULTIPLY_ADD * self.n_heads * visible_pairs * (QK_AND_PV * self.d_head)
 

@@ -9,6 +9,11 @@ from .picked import Pools
 from .span import FULL, pairs
 
 
+def pooled_pairs(pool: int, run: Run, mask: Mask | None) -> int:
+    """Return the pairs of queries and whole pools of that many tokens before them."""
+    return run.new * (run.context // pool) if mask is None else pairs(Pools(pool), run, mask)
+
+
 class Indexer(NamedTuple):
     """An indexer: small query heads that share one key head and score every key. It is replicated on every device.
 
@@ -38,12 +43,7 @@ class Indexer(NamedTuple):
 
     def score_flops(self, run: Run, mask: Mask | None) -> int:
         """Return the FLOPs of its scores: each head's product with every visible key, and their weighted sum."""
-        if self.pool is None:
-            scored = pairs(FULL, run, mask)
-        elif mask is None:
-            scored = run.new * (run.context // self.pool)
-        else:
-            scored = pairs(Pools(self.pool), run, mask)
+        scored = pairs(FULL, run, mask) if self.pool is None else pooled_pairs(self.pool, run, mask)
         return MULTIPLY_ADD * self.n_heads * scored * (self.d_head + 1)
 
     def cache(self) -> CacheSpec:

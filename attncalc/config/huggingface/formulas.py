@@ -17,6 +17,8 @@ import ast
 import re
 from collections.abc import Mapping
 from functools import cache
+from itertools import islice
+from math import isqrt
 from types import CodeType
 from typing import Any
 
@@ -24,9 +26,21 @@ from ...errors import AttncalcError
 from ..document import origin
 from .fields import Fields, written
 
+
+def primes(start: int, count: int) -> list[int]:
+    """Return the first `count` primes from `start` on: the rows of tables of hashed n-grams."""
+    if count > _MOST_PRIMES or start > _LARGEST_PRIME:
+        raise ValueError
+    odd = (n for n in range(start | 1, start + 1000 * count, 2) if all(n % d for d in range(3, isqrt(n) + 1, 2)))
+    return list(islice(odd, count))
+
+
+_MOST_PRIMES, _LARGEST_PRIME = 256, 10**9
 FUNCTIONS: dict[str, Any] = {
     function.__name__: function
-    for function in (abs, all, any, bool, dict, enumerate, int, isinstance, len, list, max, min, range, round, str, sum)
+    for function in (
+        *(abs, all, any, bool, dict, enumerate, int, isinstance, len, list, max, min, primes, range, round, str, sum),
+    )
 }
 """The functions that a formula may call."""
 
