@@ -1,5 +1,6 @@
 """vLLM's layout of compressed attention (DeepSeek-V4): its groups, blocks and log, compared with published figures."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -171,8 +172,11 @@ def test_deepseek_v4_1_takes_the_blocks_of_published_logs() -> None:
     # the same log with --block-size 256: "block stride 460224"
     assert in_vllm("0.33.0", "deepseek-v4.1-flash", block_size=256).bytes_per_block == 460_224
     # a B200 has pools in fp4: 3 x (64 x 288 -> 18,432, 64 x 132 -> 8,704) + 128 x 288 + 128 x 132
-    blackwell = in_vllm("0.33.0", "deepseek-v4.1-flash", device="NVIDIA B200 180GB")
-    assert blackwell.bytes_per_block == 3 * (18_432 + 8_704) + 36_864 + 16_896
+    # with whole rows of 528 and of 288 B in a block from 0.33 on, and with pools in fp8 in 0.30
+    b200 = {"name": "deepseek-v4.1-flash", "device": "NVIDIA B200 180GB"}
+    assert in_vllm("0.32.0", **b200).bytes_per_block == 3 * (18_432 + 8_704) + 36_864 + 16_896 == 135_168
+    assert in_vllm("0.33.0", **b200).bytes_per_block == 43 * math.lcm(528, 288)
+    assert in_vllm("0.30.0", **b200).bytes_per_block == 3 * (33_792 + 8_704) + 67_584 + 16_896
 
 
 @pytest.mark.parametrize("version", ["0.22.0", "0.26.0", "0.33.0"])
@@ -190,7 +194,7 @@ def test_pipeline_stages_have_the_layers_of_their_groups(version: str) -> None:
     [
         ({"version": "0.19.1"}, "has no compressed attention"),
         ({"version": "0.33.0", "kv_dtype": dtype("bf16")}, "in fp8 .fp8_ds_mla., not in bf16"),
-        ({"version": "0.32.0", "name": "deepseek-v4.1-flash"}, "does not have DeepSeek-V4.1"),
+        ({"version": "0.29.0", "name": "deepseek-v4.1-flash"}, "does not have DeepSeek-V4.1"),
         ({"version": "0.33.0", "block_size": 64}, "blocks of compressed attention have 256 tokens"),
         ({"version": "0.33.0", "disable_hybrid_kv_cache_manager": True}, "is not supported for compressed attention"),
         ({"version": "0.33.0", "dcp": 2, "tp": 2}, "does not split the cache of a sliding window"),

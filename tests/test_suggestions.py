@@ -140,6 +140,14 @@ def test_cuda_graphs_are_given_up_where_the_engine_has_them() -> None:
     assert tried(module._without_graphs, request("sglang")) == {}
 
 
+def test_towers_are_left_out_where_vllm_can() -> None:
+    asked = FitRequest(load("qwen3-vl-8b"), Workload.decode(1, 16_384), "vllm", gpu=gpu("rtx4090"), gpus=1)
+    assert suggestions(fit(asked))[0].flag == "--language-model-only"
+    assert list(tried(module._text_only, asked)) == ["--language-model-only"]
+    assert not tried(module._text_only, asked.with_engine_args(engine_version="0.16.0"))
+    assert not tried(module._text_only, asked.with_engine_args(language_model_only=True))
+
+
 @each(
     ("engine", "share", "larger"),
     [

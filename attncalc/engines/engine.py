@@ -301,6 +301,10 @@ class Engine(Generic[Args]):
 
         return Limits(1, 1)
 
+    def text_only(self, args: Args) -> str | None:
+        """Return the argument that loads no towers, for users who send text."""
+        return None
+
     def fewer_requests(self, args: Args) -> Sequence[int]:
         """Return smaller --max-running-requests that leave more of the memory for tokens, the largest first."""
         return ()

@@ -290,6 +290,13 @@ def _without_graphs(resolved: ResolvedRequest) -> Iterator[_Change]:
         yield _Change("no CUDA graphs", f"--{option.replace('_', '-')}", engine_args={option: True})
 
 
+def _text_only(resolved: ResolvedRequest) -> Iterator[_Change]:
+    """Yield the model without its towers, which changes nothing for users who send text."""
+    option = resolved.engine.text_only(resolved.args)
+    if option and resolved.gpu and resolved.model.towers:
+        yield _Change("text only", f"--{option.replace('_', '-')}", engine_args={option: True})
+
+
 def _larger_share(resolved: ResolvedRequest) -> Iterator[_Change]:
     if resolved.gpu and resolved.gpu.shares_with_host:  # even the default share may not start
         return
@@ -338,13 +345,14 @@ _ON_THE_SAME_GPUS: dict[_Kind, str] = {
     _smaller_steps: "fewer sequences or tokens per step",
     _fewer_requests: "fewer running requests",
     _without_graphs: "no CUDA graphs",
+    _text_only: "text only",
     _narrow_cache: "a narrower cache",
     _narrow_weights: "narrower weights",
     _larger_share: "a larger share of the GPU's memory",
 }
 """The kinds of changes that need no other GPUs, in words. A larger share is late: the engine may run out of memory
 later. Layers in host memory come after them: they are slow."""
-_FREE = frozenset({_smaller_steps, _fewer_requests, _without_graphs, _larger_share})
+_FREE = frozenset({_smaller_steps, _fewer_requests, _without_graphs, _text_only, _larger_share})
 """Those that change no answer and no length."""
 
 

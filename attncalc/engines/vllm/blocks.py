@@ -26,6 +26,7 @@ from ...quantity import (
 from ...records import dataclass
 from ...units import BYTES, GIB, NO_UNIT, TOKENS, count
 from ..base import Bound, Detail, Pool
+from ..ds_mla import padded_page
 from .groups import KVCacheGroup
 from .layer_spec import POOLS, UNPOOLED, WINDOWS, LayerSpec
 from .options import VllmArgs
@@ -347,7 +348,9 @@ def _bytes_per_block(groups: Sequence[KVCacheGroup], version: VllmVersion) -> in
     one tensor, so a block has one page per layer of the largest group.
     """
     if is_packed(groups):
-        return _sum_pages(block_pages(groups, version).items())
+        stride = math.lcm(*(spec.stride for group in groups for spec in group.specs))
+        pages = _sum_pages(block_pages(groups, version).items())
+        return pages if stride == 1 else padded_page(pages, stride)
     with_layers = [group for group in groups if group.layers]
     if with_layers and len(groups) > 1:
         largest = max(with_layers, key=lambda group: len(group.layers))

@@ -98,6 +98,9 @@ class Vllm(Engine[VllmArgs]):
     def limits(self, args: VllmArgs) -> Limits:
         return Limits(args.step_tokens, args.step_sequences)
 
+    def text_only(self, args: VllmArgs) -> str | None:
+        return "language_model_only" if args.version.has_language_model_only else None
+
     def loaded(self, model: ModelSpec, args: VllmArgs) -> ModelSpec:
         """Return the model without the towers whose inputs are all limited to 0 (_mark_tower_model in interfaces.py).
 

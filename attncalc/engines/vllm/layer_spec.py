@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -54,6 +55,7 @@ class LayerSpec(NamedTuple):
     padded: int | None = None  # bytes that the page is padded to; None without padding
     rate: int = 1  # tokens per stored row, which has token_bytes; more than 1 for pools
     title: str = ""  # what it stores, for people; '' if the kind says it
+    stride: int = 1  # bytes of which a block of all layers is a multiple
 
     @property
     def page_bytes(self) -> int:
@@ -195,13 +197,15 @@ def _pooling_specs(
     from ...attention.picked import Pools
 
     _check_pooling(cached, args, shares_pools=shares_pools)
-    key, pooled_key, alignment = KEY_BYTES, KEY_BYTES, 576
+    key, pooled_key, alignment, stride = KEY_BYTES, KEY_BYTES, 576, 1
     if shares_pools and args.is_blackwell:  # keys in fp8 and pools in fp4, with a scale per 32 and per 16 elements
-        key, pooled_key, alignment = 512 + 512 // 32, 512 // 2 + 512 // 16, 512
+        key, alignment = 512 + 512 // 32, 512
+        pooled_key = 512 // 2 + 512 // 16 if args.version.has_pools_in_fp4 else key
+        stride = math.lcm(key, pooled_key) if args.version.packs_whole_rows else 1
     for c in cached:
         if not isinstance(c.span, Pools):
             block = _SHARED_WINDOW_BLOCK if shares_pools and not args.is_rtx_blackwell else _WINDOW_BLOCK
-            spec = LayerSpec("sliding", block, key, _shape([c]), c.span.reach, title=WINDOWS)
+            spec = LayerSpec("sliding", block, key, _shape([c]), c.span.reach, title=WINDOWS, stride=stride)
         elif c.role == "unpooled" and shares_pools:  # a ring for the drafted tokens and two more
             ring = max(_SHARED_RING, 1 << (args.speculative_tokens + 1).bit_length())
             size = ring * c.rows * dtype("fp32").row_bytes(c.width)
@@ -227,7 +231,7 @@ def _check_pooling(cached: Sequence[CacheSpec], args: VllmArgs, *, shares_pools:
             f"vLLM {version.name} has no compressed attention (DeepSeek-V4)", "use --engine-version 0.20.0 or later"
         )
     if shares_pools and not version.has_shared_pools:
-        raise AttncalcError(f"vLLM {version.name} does not have DeepSeek-V4.1", "use --engine-version 0.33.0 or later")
+        raise AttncalcError(f"vLLM {version.name} does not have DeepSeek-V4.1", "use --engine-version 0.30.0 or later")
     check_stored(cached, args.kv_dtype.name, "vLLM", SHARED_POOLS if shares_pools else (SMALL_POOL, LARGE_POOL))
     sizes = (SHARED_POOLING_BLOCK, POOLING_BLOCK) if shares_pools else (POOLING_BLOCK,)
     if args.block_size not in (None, *sizes):

@@ -22,10 +22,6 @@ from .state_blocks import StateBlocks, align_blocks, state_blocks
 
 _BLOCK_SIZE, _MLA_BLOCK_SIZE = 16, 64
 """CacheConfig.DEFAULT_BLOCK_SIZE, and that of FlashMLA, which Hopper GPUs use for MLA."""
-_SHARED_POOLS_NOTE = (
-    "vLLM's blocks of DeepSeek-V4.1 are those of its code of September 2026, with which a log of eight RTX PRO 6000 "
-    "agrees to the token; later code may have larger ones."
-)
 _Groups = tuple[KVCacheGroup, ...]
 
 
@@ -78,8 +74,6 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
         _check_dcp({group.spec.kind for group in groups}, args)
         _check_dcp_of_latents({cached.role for layer in cached_layers for cached in layer.cached}, args)
     notes = tuple(_notes({spec.kind for _, spec in staged}, args, states, has_pools=is_packed(groups)))
-    if shares_pools:
-        notes += (_SHARED_POOLS_NOTE,)
     return VllmLayout(args, groups, groups_by_stage, alignment, states, notes)
 
 

@@ -79,6 +79,7 @@ class VllmVersion(Version):
 
     shares_turboquant_workspaces = since((0, 21), "_init_turboquant_buffers in layers/attention/attention.py")
     """All layers share TurboQuant's workspaces; in 0.20, the first version with TurboQuant, each has its own."""
+    has_language_model_only = since((0, 17), "language_model_only in config/multimodal.py, pull request 34120")
     has_kv_offloading = since((0, 11, 1), "kv_offloading_size in config/cache.py")
     """Blocks of the cache can be copied to host memory."""
     offloads_latents_once: Switch[Literal["never", "plain", "always"]] = by_version(
@@ -121,7 +122,9 @@ class VllmVersion(Version):
     """Cross-attention has a cache."""
     has_compressed_attention = since((0, 20), "SlidingWindowMLASpec in v1/kv_cache_interface.py")
     """Compressed attention (DeepSeek-V4) has a cache: pools, windows and unpooled tokens."""
-    has_shared_pools = since((0, 33), "models/deepseek_v41/attention.py")
+    has_shared_pools = since((0, 30), "models/deepseek_v41/attention.py")
+    has_pools_in_fp4 = since((0, 31), "packed_kv_cache_dtype in models/deepseek_v41/nvidia/flash_mla_mega_attn.py")
+    packs_whole_rows = since((0, 33), "packed_block_stride_alignment in v1/attention/backends/mla/sparse_swa.py")
     """DeepSeek-V4.1, whose windows fill what a block of the pools holds (_get_packed_kv_cache_groups)."""
     stores_pools_in_fp8 = since((0, 30), "_resolve_dsv4_kv_cache_dtype in models/deepseek_v4/attention.py")
     """Its cache is fp8 by default; before, vLLM stops at an assertion unless kv_cache_dtype is fp8."""
