@@ -172,6 +172,13 @@ def test_sglang_loses_its_share_of_what_is_gone_before(
     assert found["loading"] == (0, 0, 3 * GIB // 10)
 
 
+def test_sglang_loses_more_on_several_b200() -> None:
+    """3.0 GiB are gone before the share in a log of four, 3.3 in one of eight."""
+    device = dataclasses.replace(DEVICE, nvlink=True, compute_capability=(10, 0))
+    low, expected, high = parts(sglang_runtime(sglang_facts(tp=8, gpu=device)))["before_share"]
+    assert low / 0.9 / GIB < 3.0 <= round(expected / 0.9 / GIB, 2) < 3.3 < high / 0.9 / GIB
+
+
 def test_sglang_may_have_less_of_a_gpu_that_shows_a_desktop() -> None:
     game = dataclasses.replace(DEVICE, title="NVIDIA GeForce Toy")
     assert parts(sglang_runtime(sglang_facts(gpu=game)))["before_share"][2] == 130 * GIB // 100 * 9 // 10 + 1
