@@ -411,17 +411,35 @@ def test_a_number_and_a_kind_of_gpus() -> None:
 @pytest.mark.parametrize(
     ("text", "number", "memory"),
     [
-        ("24GB", None, 24 * 10**9),
-        ("24 gb", None, 24 * 10**9),
+        ("24GB", None, 47 * 2**29),  # half a GiB less than 24
+        ("24 gb", None, 47 * 2**29),
+        ("8GB", None, 15 * 2**29),
+        ("96GB", None, 94 * 2**30),  # a 48th less
         ("24GiB", None, 24 * 2**30),
         ("23.5GiB", None, 47 * 2**29),
-        ("4x80GB", 4, 80 * 10**9),
+        ("4x48GB", 4, 47 * 2**30),
         ("16384MiB", None, 2**34),
+        ("24000MB", None, 24 * 10**9),
     ],
 )
 def test_a_memory_is_a_gpu(text: str, number: int | None, memory: int) -> None:
     found, kind = gpus_of(text)
     assert (found, kind.memory, kind.bandwidth, kind.flops) == (number, memory, 0, ())
+
+
+def test_a_size_is_what_software_sees_of_cards_with_it() -> None:
+    """Those of NVIDIA without ECC in GDDR memory, within 0.15 GiB; an H100 shows 0.8 GiB more than other such cards."""
+    for name in (
+        "rtx-3060-12gb",
+        "rtx-4070",
+        "rtx-4080",
+        "rtx-3090",
+        "rtx-4090",
+        "rtx-5090",
+        "rtx-6000-ada",
+        "h100-80gb",
+    ):
+        assert gpu(name).memory - gpu_with(f"{gpu(name).memory_gb}GB").memory == pytest.approx(2**28, abs=0.6 * 2**30)
 
 
 @pytest.mark.parametrize(("text", "gb"), [("24GB", 24), ("24GiB", 26), ("23.5GiB", 26), ("999MB", 1), ("1001MB", 2)])
@@ -445,8 +463,8 @@ def test_fit_takes_a_number_of_gpus_and_a_memory(ask: Ask) -> None:
     )
     # --gpus replaces the number: suggestions add it to the command
     assert "4 x NVIDIA H100" in ask("fit", "qwen3-8b", "--gpu", "2xh100", "--gpus", "4").out
-    memory = ask("fit", "qwen3-8b", "--gpu", "80GB", "--json")
-    assert results(memory)["usable_memory"] == 80 * 10**9 * 92 // 100
+    memory = ask("fit", "qwen3-8b", "--gpu", "48GB", "--json")
+    assert results(memory)["usable_memory"] == -(-47 * 2**30 * 92 // 100)
     assert json.loads(memory.out)["roofline"] is None
     assert "No roofline" in ask("fit", "qwen3-8b", "--gpu", "80GB", "--roofline").out
 

@@ -23,8 +23,8 @@ def quants(ask: Ask, *words: str) -> dict[str, Any]:
 
 def test_the_largest_that_holds_the_context_is_chosen(ask: Ask) -> None:
     answer = quants(ask, "qwen3-14b", "--gpu", "12GB", "-c", "16K")
-    assert answer["summary"] == "FITS: q4_k_s is the largest that holds 16,384 tokens."
-    assert answer["launch_command"] == "llama-server -m Qwen3-14B-Q4_K_S.gguf -c 16384 -np 1 -ngl 999"
+    assert answer["summary"] == "FITS: q4_k_m is the largest that holds 16,384 tokens."
+    assert answer["launch_command"] == "llama-server -m Qwen3-14B-Q4_K_M.gguf -c 16384 -np 1 -ngl 999"
     assert {layer["name"] for layer in answer["layers"]} == set(FILE_TYPES)
     # each quant has the figures of fit with it alone
     alone = json.loads(ask("fit", "qwen3-14b", "--gpu", "12GB", "-c", "16K", "--weights-dtype", "q6_k", "--json").out)
@@ -67,7 +67,7 @@ def test_the_files_of_a_folder_are_ranked(ask: Ask, tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["qwen3-8b", "--engine", "sglang"], "--quants without --gpu needs a model for llama.cpp"),
-        (["qwen3-8b", "--gpu", "all"], "--quants cannot be combined with --gpu all"),
+        (["qwen3-8b", "--gpu", "all"], "--quants needs a model and one GPU"),
         (["qwen3-8b", "--gpu", "8GB", "--weights-dtype", "q8_0"], "--quants cannot be combined with --weights-dtype"),
         (["qwen3-8b", "--gpu", "8GB", "--full"], "--quants cannot be combined with --full"),
         (["gpt2", "--gpu", "8GB", "-c", "x"], "--context"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import AttncalcError, BadValueError, did_you_mean
 from ..hardware import PER_NODE, UNIFIED_MEMORY_SHARE, Gpu
-from ..units import BYTES, human, parse_bytes, parse_count, truncate
+from ..units import BYTES, GIB, human, parse_bytes, parse_count, truncate
 from .data_files import file_content, file_names, folder_content, presets_folder
 
 if TYPE_CHECKING:
@@ -34,6 +34,12 @@ _FOLLOWING_MEMORY = r", *\d+ ?MiB.*$"
 """What follows the name in a line of nvidia-smi: 'NVIDIA A100-SXM4-80GB, 81920 MiB'."""
 _MEMORY = r"(?i)\d[\d.,_]* ?[KMGTPEkmgtpe]i?[Bb]"
 """'24GB', '23.5 GiB'."""
+_CARD = r"(?i)\d+ ?GB"
+"""'24GB': as a shop names a card with 24 GiB, of which software sees half a GiB less, or a 48th if that is more.
+
+torch sees 7.5 to 7.7 of 8 GB, 11.5 to 11.7 of 12, 15.5 to 15.7 of 16, 23.5 of 24 (RTX 3090, 4090), 31.3 of 32, 47.5 of
+48 (RTX 6000 Ada) and 79.1 of 80 (H100). Cards with ECC in GDDR memory show less: 22.0 of 24 (L4, A10), 44.4 of 48.
+"""
 _WITH_MEMORY = rf"(?P<gpu>[^:]+):(?P<memory>{_MEMORY[4:]})"
 """'rtx-5070-ti:15.92GiB', the memory that software sees on this machine."""
 _SLICE = r"(?P<gpu>.+?)[- ](?:mig[- ])?(?P<compute>[1-7])g\.(?P<gb>\d{1,3})gb"
@@ -146,6 +152,9 @@ def _hint(text: str) -> str:
         return f"a GPU with so much memory is {text}GB. "
     known, words = _known(), _words(text)
     chip = _without_memory(words)
+    of_family = [name for name in known if chip != words and _words(name)[:2] == words[:2]]
+    if with_it := [name for name in of_family if _words(name)[-2:] == words[-2:]]:  # 'm3-36gb' is an M3 Pro or Max
+        return f"which one: {', '.join(with_it)}? "
     sizes = [name for name in known if chip and _without_memory(_words(name)) == chip != _words(name)]
     if len(sizes) > 1:
         return f"known: {', '.join(sorted(sizes, key=lambda name: int(known[name]['memory_gb'])))}. "
@@ -234,18 +243,19 @@ def gpus_of(text: str) -> tuple[int | None, Gpu]:
 
 
 def gpu_with(memory: str) -> Gpu:
-    """Return a GPU of which only the memory is known: '24GB' is 24 * 10^9 bytes, '23.5GiB' is 23.5 * 2^30.
+    """Return a GPU of which only the memory is known: '24GB' is a card as shops name it, '23.5GiB' are the bytes.
 
-    GB are what vendors print, and software sees at least so many bytes of 10^9. Such a GPU has no bandwidth and no
-    FLOP/s, so there is no roofline. Raises AttncalcError if the text is no size.
+    Such a GPU has no bandwidth and no FLOP/s, so there is no roofline. Raises AttncalcError if the text is no size.
     """
     size = parse_bytes(memory, "--gpu")
-    binary = "i" in memory.lower()
+    binary, memory_gb = "i" in memory.lower(), -(-size // 10**9)
+    if re.fullmatch(_CARD, memory):
+        size = memory_gb * GIB - max(GIB // 2, memory_gb * GIB // 48)
     return Gpu(
         name="".join(memory.split()),
         title=f"GPU with {memory}",
         vendor="",
-        memory_gb=-(-size // 10**9),
+        memory_gb=memory_gb,
         memory=size,
         bandwidth=0,
         flops=(),

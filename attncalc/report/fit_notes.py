@@ -33,9 +33,12 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
     notes += [*_memory_notes(result), *_cache_dtype_notes(resolved), *resolved.engine.host_notes(resolved.args)]
     notes += _host_memory_notes(result)
     if resolved.gpu and resolved.share and not resolved.gpu.measured:
-        notes.append(
-            f"{resolved.gpu.title}: no log shows how much memory software sees, so a conservative figure is used."
-        )
+        reason = "no log shows how much memory software sees, so a conservative figure is used."
+        if not resolved.gpu.vendor:
+            reason = (
+                "software sees so much of most such cards. One with ECC in GDDR memory (L4, A10) has less: name it."
+            )
+        notes.append(f"{resolved.gpu.title}: {reason}")
     share = resolved.engine.share_of_unified
     if resolved.gpu and resolved.gpu.shares_with_host and resolved.request.gpu_memory_utilization == share and share:
         notes.append(
