@@ -96,7 +96,7 @@ IDEAS = (
     ),
     Idea(
         "fits hf-mem estimate-memory estimate calculate calculator accelerate run serve serving inference deploy "
-        "launch load host chat can-run quantize requirements which-gpu how-big-a-gpu ollama",
+        "launch load host chat can-run quantize requirements which-gpu how-big-a-gpu ollama ollama-show",
         "fit",
     ),
     Idea("cheapest cheapest-gpu best-gpu", "plan --gpu all", note="--price h100=2.49,h200=3.79 ranks by price"),

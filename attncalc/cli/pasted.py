@@ -10,14 +10,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
-from pathlib import Path
 
 from ..api.engine_choice import default_context
+from ..config import load
 from ..config.gpus import gpus_of
-from ..config.presets import of_absent_file, preset_at
+from ..config.presets import of_other_machine, with_file_type
 from ..engines import ENGINES, find_engine
 from ..engines.pasted import OF_EACH_GPU, LaunchWords, could_matter
-from ..errors import AttncalcError
+from ..errors import AttncalcError, MissingError
 from ..model import plural
 from ..options import Option
 from ..records import NamedTuple
@@ -91,16 +91,18 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
     reader.add_up_gpus(before)
     named, file_type = model or _first_argument(before, options), None
     if model:
-        named, file_type = _built_in(model)
+        named, file_type = of_other_machine(model)
         if model != named:
             reader.add(("--served-model", model))
             sys.stderr.write(f"note: {truncate(model)} is not here, and is read as {named}, by its name\n")
     if named:
         reader.add(("--weights-dtype", file_type) if file_type else start.words.of_model(named))
-    context = None if reader.has("--context") else _default_context(start.words, before, named)
-    if context:
+    elif "--layers" not in before:
+        raise MissingError("a model is required", f"name it in the command, as {start.words.example}")
+    has_context = reader.has("--context") or reader.has("--prompt")
+    if named and not has_context and (context := _default_context(start.words, before, named)):
         reader.add(("--context", context))
-        sys.stderr.write(f"note: --context {context} is the default with this memory and model\n")
+        sys.stderr.write(f"note: --context {context} is the command's default\n")
     reader.add(("--engine", start.engine))
     reader.note()
     return [
@@ -108,15 +110,6 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
         *([named] if model and named else []),
         *(word for words in reader.found.values() for word in words),
     ]
-
-
-def _built_in(model: str) -> tuple[str, str | None]:
-    """Return the built-in model that a GGUF file or a folder stores, by its name, and the file's type; the model itself
-    if there is such a file here, or the name is another one: 'models/Qwen3-8B-Q4_K_M.gguf' is qwen3-8b in q4_k_m.
-    """
-    if not model.lower().endswith(".gguf") and not Path(model).exists():
-        return preset_at(model) or model, None
-    return of_absent_file(model) or (model, None)
 
 
 def _first_argument(words: Sequence[str], options: Mapping[str, Option]) -> str | None:
@@ -138,12 +131,18 @@ def _start(words: Sequence[str]) -> _Start | None:
     return found
 
 
-def _default_context(words: LaunchWords, before: Sequence[str], model: str | None) -> str | None:
-    """Return the tokens of context that an engine takes by the memory of the GPUs in --gpu; None without a GPU."""
+def _default_context(words: LaunchWords, before: Sequence[str], model: str) -> str | None:
+    """Return the tokens of context that an engine takes: by the memory of the GPUs in --gpu, or else the model's own.
+
+    None for the default of `fit`, and if the memory is not known, or the model not yet.
+    """
     values = dict(pairwise(before)) | dict(word.split("=", 1) for word in before if "=" in word)
-    if model is None or "--gpu" not in values or words.context is None:
-        return None
-    return default_context(words, values["--gpu"], values.get("--gpus"), model)
+    if "--gpu" in values:
+        return words.context and default_context(words, values["--gpu"], values.get("--gpus"), model)
+    with contextlib.suppress(OSError, ValueError, AttncalcError):  # which fit explains
+        own = None if words.context else load(with_file_type(model)[0]).max_context
+        return str(own) if own else None
+    return None
 
 
 class _Reader:
@@ -179,7 +178,7 @@ class _Reader:
         elif drafter or _DRAFT_MODEL in self._given:
             self.found.pop(_DRAFT_LAYERS, None)
         if _DRAFT_MODEL in self.found:
-            name, file_type = _built_in(self.found[_DRAFT_MODEL][1])
+            name, file_type = of_other_machine(self.found[_DRAFT_MODEL][1])
             self.found[_DRAFT_MODEL] = (_DRAFT_MODEL, f"{name}:{file_type}" if file_type else name)
 
     def only_used_gpus(self, before: Sequence[str]) -> list[str]:
@@ -278,7 +277,18 @@ class _Reader:
             sys.stderr.write(f"note: not used: {', '.join(dict.fromkeys(self._unused))}\n")
 
     def use(self, name: str, words: Sequence[str]) -> None:
-        """Add what an option or a variable means; a note names it if that is nothing."""
+        """Add what an option or a variable means; a note names it if that is nothing.
+
+        Of several contexts it is the longest: each test of llama-bench has its own.
+        """
+        context = self.found.get("--context", ("", "0"))[1]
+        if (
+            words[:1] == ("--context",)
+            and words[1].isdecimal()
+            and context.isdecimal()
+            and int(context) < int(words[1])
+        ):
+            self.found.pop("--context", None)
         self.add(words)
         if not words:
             self._unused.append(name)

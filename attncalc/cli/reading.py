@@ -284,8 +284,8 @@ class _Trial:
         if before[1:] == value or is_example:
             return True
         two = sorted((*before[1:], *value), key=lambda text: kind_of(text) == "size")
-        if own == "--gpu" and (both := gpu_in(" ".join(two).lower())):  # 'a100' and '80GB'
-            self._found[own] = (name, both)
+        if own == "--gpu" and [kind_of(text) for text in two[1:]] == ["size"] and kind_of(two[0]) != "size":
+            self._found[own] = (name, gpu_in(" ".join(two).lower()) or "-".join(two).lower())  # 'a100' and '80GB'
         elif is_further and self._takes_list(name):
             self._found[own] = (before[0], f"{before[1]},{value[0]}")
         else:

@@ -6,11 +6,12 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from ..config.gpus import gpu_names, gpus_of
-from ..config.presets import of_absent_file, of_size, preset_names, preset_of, with_file_type
+from ..config.presets import of_other_machine, of_size, preset_names, preset_of, with_file_type
 from ..cost.training.optimizers import OPTIMIZERS
 from ..engines import ENGINES
 from ..engines.pasted import could_matter
@@ -100,7 +101,8 @@ class Words:
         """Return what the arguments are, in order."""
         items: list[Item] = []
         bare: list[str] = []
-        rest = [*reversed([part for word in _with_magnitudes(_without_python(args)) for part in _recipe(word)])]
+        typed = _with_magnitudes(_without_python(_listed_by_ollama(args)))
+        rest = [*reversed([part for word in typed for part in _recipe(word)])]
         while rest:
             word = rest.pop()
             if not _OPTION.match(word):
@@ -118,7 +120,30 @@ class Words:
                 rest.pop()
                 item = item._replace(value=_continued(item.value, rest))
             items.append(item)
-        return _with_models(_with_all_nodes(_with_values([*items, *self._classified(bare)])))
+        return _with_models(self._with_all_gpus(_with_values([*items, *self._classified(bare)])))
+
+    def _with_all_gpus(self, items: Sequence[Item]) -> list[Item]:
+        """Return the items with the number of all GPUs: '--nnodes 2 --nproc_per_node 8', 'train --dp 8 --tp 2'."""
+        numbers: dict[str, int] = {}
+        used: dict[str, Item] = {}
+        for item in items:
+            names = item.idea.words.split() if item.idea else [getattr(self._known.get(item.text), "opts", [""])[0]]
+            names = ["per-node"] if re.search("per.node", item.typed) else names
+            if item.value and item.value.isdecimal():
+                numbers |= dict.fromkeys(names, int(item.value))
+                used |= dict.fromkeys(names, item)
+        words: tuple[str, ...] = ()
+        if {"nnodes", "per-node"} <= numbers.keys():
+            words = ("nnodes", "per-node")
+        elif self.command == "train" and "data-parallel-size" in numbers and "--gpus" not in numbers:
+            words = ("data-parallel-size",)
+        if not words:
+            return [*items]
+        factors = (*words, *(("--tp", "--pp", "--cp") if words[1:] == () else ()))
+        gpus = prod(numbers.get(name, 1) for name in factors)
+        replaced = [used[name] for name in words]
+        others = [item for item in items if all(item is not one for one in replaced)]
+        return [*others, Item("option", "--gpus", replaced[-1].typed, value=str(gpus), is_guess=True)]
 
     def _option(self, name: str, value: str) -> Item:
         """Return what an option is, known or not, with its value if it has one."""
@@ -132,7 +157,7 @@ class Words:
 
     def _known_option(self, name: str, value: str, option: Any) -> Item:
         if option.opts[0] == "--preset" and value:
-            return Item("model", _without_suffix(value), name, value=value)
+            return Item("model", _named(value), name, value=value)
         parser, given = self._parsers.get(option.opts[0]), (value or None) if placeholder(option) else None
         if given and parser and not is_valid(parser.parse, given, name):  # '--gpus 8xH100', '--dtype int4'
             meant = self._of_phrase([given])
@@ -157,7 +182,7 @@ class Words:
         why = "it changes no figure" if changes_nothing(name) else "nothing here is like it"
         is_known, idea = idea is not None, self._of_file(value, idea) if idea else Idea(name, note=why)
         if idea.means.startswith("--preset") and value:
-            return Item("model", _without_suffix(value), name, value=value, is_guess=True)
+            return Item("model", _named(value), name, value=value, is_guess=True)
         if idea.takes == "DTYPE" and (bits := re.fullmatch(r"(\d+)(\.0)?", value)):
             kind, value = "dtype", f"int{bits[1]}"
         if idea.takes:
@@ -194,7 +219,7 @@ class Words:
     def _of_phrase(self, text: Sequence[str]) -> Item | None:
         """Return what some adjoining words are together, or None."""
         typed = " ".join(text)
-        joined = _without_suffix(typed)
+        joined = _named(typed) if len(text) == 1 else typed
         lower = joined.lower()
         kind = kind_of(joined)
         gpu = gpu_in(lower) if kind is None or re.fullmatch(r"\d{4}s?", lower) else None
@@ -262,6 +287,12 @@ def _without_python(args: Sequence[str]) -> Sequence[str]:
     return args[len(match[0].split()) :] if match else args
 
 
+def _listed_by_ollama(args: Sequence[str]) -> Sequence[str]:
+    """Return the question that a row of `ollama ps` is: the model and its context."""
+    row = re.search(r"(\S+:\S+) [0-9a-f]{12} [\d.]+ [KMG]B .*?[CG]PU (\d+)", " ".join(args))
+    return ["fit", row[1], "-c", row[2]] if row else args
+
+
 def _with_magnitudes(args: Sequence[str]) -> list[str]:
     """Return the arguments with '1T' for '1 trillion'."""
     found: list[str] = []
@@ -281,10 +312,9 @@ def _recipe(word: str) -> list[str]:
     return [match[1], *re.findall(r"q?lora|dora", match[2])] if match and known else [word]
 
 
-def _without_suffix(name: str) -> str:
-    """Return the model and the type in the name of a GGUF file that is not on this machine."""
-    found = of_absent_file(name)
-    return ":".join(filter(None, found)) if found else name
+def _named(path: str) -> str:
+    """Return the model and the type that a path of another machine names, as one name."""
+    return ":".join(filter(None, of_other_machine(path)))
 
 
 def placeholder(option: Any) -> str:
@@ -366,16 +396,6 @@ def _with_values(items: Sequence[Item]) -> list[Item]:
     chosen = min((one for one in choices if len({*one} - {None}) == len(one) - one.count(None)), key=cost)
     values = {i: items[j].text for i, j in zip(takers, chosen, strict=True) if j is not None}
     return [item._replace(value=values.get(i, item.value)) for i, item in enumerate(items) if i not in chosen]
-
-
-def _with_all_nodes(items: Sequence[Item]) -> list[Item]:
-    """Return the items with the GPUs of all nodes instead of those of one: '--nnodes 2 --nproc_per_node 8'."""
-    nodes = next((item for item in items if item.idea and "nnodes" in item.idea.words and item.value), None)
-    each = next((item for item in items if re.search("per.node", item.typed) and item.value), None)
-    if not nodes or not each or not (f"{nodes.value}{each.value}").isdecimal():
-        return [*items]
-    gpus = Item("option", "--gpus", each.typed, value=str(int(nodes.value or 0) * int(each.value or 0)), is_guess=True)
-    return [gpus if item is each else item for item in items if item is not nodes]
 
 
 def _with_models(items: Sequence[Item]) -> list[Item]:

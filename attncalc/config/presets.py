@@ -170,6 +170,15 @@ def of_absent_file(path: str) -> tuple[str, str | None] | None:
     return (found[0], None) if found[1] in _RELEASED_TYPES else None
 
 
+def of_other_machine(path: str) -> tuple[str, str | None]:
+    """Return the model and the type that a path of another machine names: ('Qwen3-8B', 'q4_k_m') of its GGUF file, and
+    ('qwen3-8b', None) of '/models/Qwen3-8B'. A path of this machine, and any other name, is returned as it is.
+    """
+    if found := of_absent_file(path):
+        return found
+    return (None if Path(path).exists() else preset_at(path)) or path, None
+
+
 def unquantized(repository: str) -> tuple[str, str] | None:
     """Return the preset and the dtype of a quantized copy: ('qwen3-8b', 'int4') of 'Qwen/Qwen3-8B-AWQ', or None.
 

@@ -21,7 +21,7 @@ from ..options import DraftOptions, VersionOptions
 from ..pipeline import LayerCacheSpec
 from ..runtime import Limits
 from ..startup_log import StartupLog
-from .launch import OLLAMA_WORDS, WORDS, launch
+from .launch import BENCH_WORDS, OLLAMA_WORDS, WORDS, launch
 from .layout import layout
 from .log_lines import breakdown_lines
 from .offload import device_parts, held_layers
@@ -64,7 +64,7 @@ class Llamacpp(Engine[LlamacppArgs]):
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)
     launch = staticmethod(launch)
-    commands = (WORDS, OLLAMA_WORDS)
+    commands = (WORDS, BENCH_WORDS, OLLAMA_WORDS)
 
     def sizes(self, size: Mapping[str, Any], args: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a request per slot, with its part of -c, which is the context of all slots together.

@@ -124,7 +124,7 @@ _VARIABLES = {
 
 WORDS = LaunchWords(
     example="llama-server -m FILE",
-    program=re.compile(r"(?:.*/)?llama-(?:server|cli|run|simple|bench)(?:\.exe)?|(?:.*/)?llama\.cpp:\S+"),
+    program=re.compile(r"(?:.*/)?llama-(?:server|cli|run|simple)(?:\.exe)?|(?:.*/)?llama\.cpp:\S+"),
     models=("-m", "--model", "-hf", "-hfr", "--hf-repo"),
     names={
         "-c": lambda tokens: () if tokens == "0" else ("--context", tokens),  # 0: the model's own
@@ -163,6 +163,21 @@ WORDS = LaunchWords(
     },
 )
 """How llama-server is read (common/arg.cpp)."""
+
+
+def _longest(tokens: str) -> tuple[str, ...]:
+    """Return the context of the longest test: '512,4096', '512-4096*2'; () for 0, of a kind of test that is not run."""
+    longest = max(map(int, re.findall(r"\d{1,9}", tokens)), default=0)
+    return ("--context", str(longest)) if longest else ()
+
+
+BENCH_WORDS = WORDS._replace(
+    example="llama-bench -m FILE -p 512",
+    program=re.compile(r"(?:.*/)?llama-bench(?:\.exe)?"),
+    names={**WORDS.names, **dict.fromkeys(("-p", "--n-prompt", "-n", "--n-gen"), _longest)},
+    unmodelled=(*WORDS.unmodelled, "-pg", "-d", "--n-depth"),
+)
+"""How llama-bench is read: a test has as many tokens of context as it computes (tools/llama-bench)."""
 
 
 def _type_in_tag(model: str) -> tuple[str, ...]:
