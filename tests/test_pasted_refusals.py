@@ -20,7 +20,7 @@ GIB, MIB = 2**30, 2**20
 PASTED = [
     # a terminal of 120 columns wrapped it, and the paste ends within the message
     ("vllm-wrapped", "kv_too_small", "needs 4.26 GiB, 4.25 GiB are left", "--kv-cache-dtype fp8"),
-    # the length that the engine itself prints
+    # the length that the engine itself prints: each of two stages has half of the cache, and vLLM wants room for all
     ("vllm-command", "kv_too_small", "262,144 tokens needs 24.00 GiB, 3.18 GiB", "--max-model-len 34736"),
     # 0.70 + 1.05 / 8.00 = 0.83: 0.95 leaves 0.95 GiB, and 4,096 tokens of Qwen2.5-7B are 0.22
     ("vllm-v0-negative", "nothing_left", "1.05 GiB larger than the engine's share (0.70 of 8.00 GiB)", "0.95"),
@@ -102,7 +102,7 @@ def test_a_pasted_refusal_has_a_cause_and_what_to_change(
 ) -> None:
     answer = ask_of(ask, name, "--json")
     result = json.loads(answer.out)
-    jsonschema.validate(result, schema("diagnosis"))
+    jsonschema.validate(result, schema(result["schema"].removeprefix("attncalc.").partition("/")[0]))
     refusal = result["refusal"]
     assert (answer.code, refusal["cause"]) == (1, cause)
     assert reason in refusal["reason"]
@@ -235,6 +235,19 @@ def test_a_model_replaces_what_the_log_suggests_by_changes_that_are_computed(ask
     assert flags[0] == "--gpu-memory-utilization 0.95"
     assert not any("--weights-dtype" in flag for flag in flags)
     assert "--quantization" not in result["suggestions"][0]["launch_command"]
+
+
+def test_a_quantized_copy_is_known_by_its_name(ask: Ask) -> None:
+    """32 GiB in fp8 leave room in an L40S; the copy is quantized, so its command has no --quantization."""
+    log = (
+        "vllm serve /models/Qwen3-32B-FP8 --max-model-len 40960\n"
+        "ValueError: (10.0 GiB KV cache is needed, which is larger than the available KV cache memory (3.88 GiB)."
+    )
+    result = json.loads(ask("fit", "--gpu", "l40s", "--log", "-", "--json", stdin=log).out)
+    assert (result["model"]["name"], result["refusal"]["cause"]) == ("qwen3-32b", "kv_too_small")
+    command = result["suggestions"][0]["launch_command"]
+    assert command.startswith("vllm serve /models/Qwen3-32B-FP8 ")
+    assert "--quantization" not in command
 
 
 def test_a_share_in_a_pasted_command_stays_in_the_advised_one(ask: Ask, tmp_path: Path) -> None:

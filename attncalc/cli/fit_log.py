@@ -16,7 +16,7 @@ from ..api.options import ModelOptions, WhatIfOptions
 from ..config import load
 from ..config.gpus import gpu, gpus_of
 from ..config.hub import parse_repository
-from ..config.presets import of_gguf_file, preset_at, preset_of, presets
+from ..config.presets import of_gguf_file, preset_at, preset_of, presets, unquantized
 from ..config.user_files import open_file, read_standard_input
 from ..engines import find_engine
 from ..engines.log_file import read_log
@@ -27,6 +27,7 @@ from ..model import ModelSpec
 from ..options import parsed
 from ..records import NamedTuple
 from ..serving.request import FitRequest
+from ..serving.weight_format import released_dtype
 from ..units import GIB, dtype, is_dtype, truncate
 from ..what_if import what_if
 from .options import NamedModel
@@ -67,6 +68,9 @@ def read_logged_request(
             f"--engine {truncate(engine)} cannot be combined with a log of {find_engine(log.engine).title}",
             "leave --engine out: the log names the engine",
         )
+    copy = unquantized(log.model or "")
+    if copy and not find_engine(log.engine).typed_files:
+        log = log._replace(checkpoint_dtype=copy[1])
     try:
         model = named.read(options, ModelOptions) if named.is_given else _model_in_log(log, options)
     except AttncalcError as error:
@@ -128,6 +132,8 @@ def _with_options_in_log(options: Mapping[str, Any], log: StartupLog, model: Mod
     texts = _with_drafter(dict(log.settings), options)
     if model.stored and model.stored.kind == "GGUF":  # the file has the types of its tensors
         texts.pop("weights_dtype", None)
+    if log.checkpoint_dtype and not released_dtype(model):
+        texts.setdefault("weights_dtype", log.checkpoint_dtype)
     if log.version is not None:
         texts["engine_version"] = log.version
     merged: dict[str, Any] = {**texts, **options, "engine": log.engine}
@@ -180,13 +186,17 @@ def _model_in_log(log: StartupLog, options: Mapping[str, Any]) -> ModelSpec:
             raise unknown
         spec = load(preset or name)
     except (OSError, ValueError, AttncalcError):
-        raise unknown from None
+        copy = unquantized(name)
+        if copy is None:
+            raise unknown from None
+        spec = load(copy[0])
     return what_if(spec, **parsed(options, WhatIfOptions))
 
 
 def model_by_name(log: StartupLog) -> ModelSpec | None:
     """Return the preset that the log names; None if it names none."""
-    preset = _preset_of(log.model) if log.model else None
+    copy = unquantized(log.model) if log.model else None
+    preset = copy[0] if copy else _preset_of(log.model) if log.model else None
     return load(preset) if preset else None
 
 

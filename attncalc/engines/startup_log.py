@@ -229,6 +229,7 @@ class StartupLog(NamedTuple):
     releases: tuple[str, ...] = ()  # without a version: those that its lines allow, the newest first; () for all
     load: Load | None = None  # the load of the server when most requests ran and waited
     is_assumed: bool = False  # whether no line shows that this engine wrote the log
+    checkpoint_dtype: str | None = None  # of the model's weights by its name, as 'fp8' of Qwen3-32B-FP8; None otherwise
     architecture: str | None = None  # of the model as its file names it; None if the log does not have it
     within: Program | None = None  # the program that contains the engine and started it
 

@@ -50,7 +50,7 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
     comparison = compare(request, log)
     request = request.with_engine_args(engine_version=comparison.request.engine_args.get("engine_version"))
     asked, request = request, with_logged_weights(request, log) if log.refusal else request
-    weights_dtype = request.weights_dtype if request != asked else None
+    weights_dtype = request.weights_dtype if request != asked else log.checkpoint_dtype
     given = _Given(log.settings.get("gpu_memory_utilization"), weights_dtype, is_within=log.within is not None)
     diagnosis = diagnose(request, log, comparison.memory, comparison.checks, named)
     answer = Answer.to(comparison.request)
@@ -253,7 +253,7 @@ class _Given(NamedTuple):
     """What the engine was started with, which a command must not change."""
 
     share: str | None  # the share in the log, with which it had its memory; a request without a GPU has none
-    weights_dtype: str | None  # the dtype that follows from the log's weights: the checkpoint has it already
+    weights_dtype: str | None  # the dtype by the log's weights or the model's name: the checkpoint has it
     is_within: bool  # whether another program started it: then no command of the engine starts it
 
 

@@ -62,11 +62,8 @@ def diagnose(
         return diagnose_alone(log, request.gpu)
     if reason := named_otherwise(request.model, log, named):
         return Diagnosis(refusal.line, "other_model", reason, notes=(NAME_THE_LOGS_MODEL,))
-    for check in checks:
-        if _contradicts(check):
-            logged, predicted = _printed(check, check.measured), _printed(check, check.predicted)
-            disagreement = f"{check.label} {logged} in the log, {predicted} with this model"
-            return _other_model(request, log, refusal, disagreement, named)
+    if disagreement := next(filter(None, map(_contradiction, checks)), ""):
+        return _other_model(request, log, refusal, disagreement, named)
     if refusal.where in ("host", "killed", "other", "encoder") or refusal.one_buffer:
         return diagnose_alone(log, request.gpu)
     share = request.gpu_memory_utilization if request.gpu else None
@@ -75,16 +72,23 @@ def diagnose(
         found = _without_gpu(request, log, refusal, available)
     else:
         found = _with_gpu(request, log, refusal, available, named)
-    if log.within and found.changes:
+    needed = log.logged.get("kv_bytes_per_sequence")
+    if needed and found.needed and request.workload.batch == 1 and found.needed < (1 - _TOLERANCE) * needed.bytes:
+        found = diagnose_alone(log, request.gpu)  # with stages, vLLM wants room for all layers on each
+    return _with_notes(found, request, log) if found.changes else found
+
+
+def _with_notes(found: Diagnosis, request: FitRequest, log: StartupLog) -> Diagnosis:
+    """Return the diagnosis with what its changes assume, and without those that a program around the engine lacks."""
+    changes, notes, context = found.changes, found.notes, request.workload.context
+    if log.within:
         lacks = log.within.lacks
-        changes = tuple(change for change in found.changes if not any(option in change.flag for option in lacks))
-        found = found._replace(changes=changes, notes=(*found.notes, log.within.names))
-    context = request.workload.context
-    if found.changes and "context" not in log.settings and context == request.model.max_context:
+        changes = tuple(change for change in changes if not any(option in change.flag for option in lacks))
+        notes = (*notes, log.within.names)
+    if "context" not in log.settings and context == request.model.max_context:
         maximum = f"the model's maximum, {count(context)} tokens"
-        note = f"The log has no context: {maximum}, is assumed; --context sets another."
-        found = found._replace(notes=(*found.notes, note))
-    return found
+        notes = (*notes, f"The log has no context: {maximum}, is assumed; --context sets another.")
+    return found._replace(changes=changes, notes=notes)
 
 
 def named_otherwise(model: ModelSpec, log: StartupLog, named: ModelSpec | None) -> str:
@@ -98,9 +102,12 @@ def _sizes(model: ModelSpec) -> str:
     return f"{model.main.n_layers} layers of width {count(model.main.d_model)}"
 
 
-def _contradicts(check: Check) -> bool:
-    """Return whether a logged figure is so far from the predicted one that no rounding or free block explains it."""
-    return not check.ok and abs(check.difference) > _TOLERANCE * abs(check.measured)
+def _contradiction(check: Check) -> str:
+    """Return that a logged figure is further from the predicted one than rounding or a free block explains, or ''."""
+    if check.ok or abs(check.difference) <= _TOLERANCE * abs(check.measured):
+        return ""
+    logged, predicted = (_printed(check, value) for value in (check.measured, check.predicted))
+    return f"{check.label} {logged} in the log, {predicted} with this model"
 
 
 def _other_model(
