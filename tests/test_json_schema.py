@@ -290,7 +290,7 @@ RUNS = {
     ],
     "vram": ["qwen3-8b --quants", "deepseek-v3 --tp 8"],
     "what_fits": ["gpt2 --gpu all", "--gpu 2GB"],
-    "diagnosis": [f"--log {LOGS}/doctor/pasted-vllm-command.log"],
+    "diagnosis": [f"--log {LOGS}/doctor/pasted-vllm-3090-180k.log"],
     "plan": ["gpt2 --users 9 --prompt 500 --output-len 9 --gpu t4,l4 --price t4=0.5,l4=0.7 --growth 2 --disaggregate"],
     "sweep": ["gpt2 llama2-7b -c 1K,2K --tp 1,5 --gpu t4", "gpt2 --phase prefill,train --columns flops_total,model"],
     "verify": [

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Literal, get_args
 
 from ..check import Check
 from ..records import NamedTuple
@@ -92,28 +91,23 @@ class Printed(NamedTuple):
         return int(Fraction(self.unit, 2 * 10**digits)) + 1
 
 
-Refused = Literal[
-    "too_small",
-    "no_memory",
-    "out_of_memory",
-    "occupied",
-    "too_many_sequences",
-    "too_long",
-    "overloaded",
-    "unfinished",
-]
-REFUSALS = get_args(Refused)
+REFUSALS = {
+    "too_small": "one request needs more than the memory for the cache",
+    "no_memory": "there is no memory for the cache",
+    "out_of_memory": "an allocation failed, or the process was killed",
+    "occupied": "other processes hold the memory",
+    "too_many_sequences": "the cache has fewer blocks of recurrent states than sequences",
+    "too_long": "the context is longer than the model's",
+    "overloaded": "the log is that of a running server whose requests wait, without its start",
+    "unfinished": "the log ends before the start does",
+}
+"""What the message of an engine says."""
 
 
 class LogRefusal(NamedTuple):
     """Why the engine did not start, as its log says it."""
 
-    # 'too_small' if one request needs more than the memory for the cache, 'no_memory' if there is none, 'out_of_memory'
-    # if an allocation failed, 'occupied' if other processes hold the memory, 'too_many_sequences' if the cache has
-    # fewer blocks of recurrent states than sequences, 'too_long' if the context is longer than the model's,
-    # 'overloaded' if the log is that of a running server whose requests wait, without its start, 'unfinished' if the
-    # log ends before the start does
-    kind: Refused
+    kind: str  # of REFUSALS
     line: str  # the message
     # The size of the allocation that failed, and what was free then. If other processes hold the memory: what is free
     # on another GPU, or after they released some. Numbers instead of bytes: sequences, tokens of a context, and files.

@@ -146,16 +146,10 @@ def _advice_table(diagnosis: Diagnosis) -> Table:
 
 
 def _refusal_facts(diagnosis: Diagnosis, log: StartupLog) -> dict[str, Any]:
-    return {
-        "kind": log.refusal.kind if log.refusal else None,
-        "cause": diagnosis.cause,
-        "message": diagnosis.message,
-        "reason": diagnosis.reason,
-        "needed": diagnosis.needed,
-        "available": diagnosis.available,
-        "missing": diagnosis.missing,
-        "advice": [advice._asdict() for advice in diagnosis.advice],
-    }
+    names = ("cause", "message", "reason", "needed", "available", "missing")
+    facts = {name: getattr(diagnosis, name) for name in names}
+    advice = [advice._asdict() for advice in diagnosis.advice]
+    return {"kind": log.refusal.kind if log.refusal else None, **facts, "advice": advice}
 
 
 def _facts(

@@ -18,48 +18,31 @@ _MOST_TAKEN = GIB
 _LONGEST_MESSAGE = 300
 """Characters of a message that is not about memory."""
 
-Cause = Literal[
-    "kv_too_small",
-    "nothing_left",
-    "weights_too_large",
-    "memory_taken",
-    "cache_too_large",
-    "compute_too_large",
-    "host_memory",
-    "out_of_memory",
-    "too_many_sequences",
-    "context_too_long",
-    "cache_full",
-    "requests_limited",
-    "other_model",
-    "other_error",
-    "log_ends",
-]
-"""Why an engine did not start:
-
-- kv_too_small: one request needs more than is left for the cache.
-- nothing_left: weights and runtime memory leave nothing for the cache.
-- weights_too_large: the weights did not fit in the GPU's memory.
-- memory_taken: other processes use the memory.
-- cache_too_large: the cache is larger than what is free, or leaves too little for what is allocated after it.
-- compute_too_large: activations or the compute buffer did not fit beside the weights and the cache.
-- host_memory: an allocation in host memory failed, or the process was killed.
-- out_of_memory: an allocation failed, and neither log nor estimate say more.
-- too_many_sequences: the cache has fewer blocks of recurrent states than a step may have sequences.
-- context_too_long: the context is longer than the model's.
-- cache_full: the server runs, and its cache has no room for the requests that wait.
-- requests_limited: the server runs, and requests wait although its cache is not full.
-- other_model: log and model contradict each other, so nothing is advised.
-- other_error: the start ended with a message that is not about memory.
-- log_ends: the log ends before the start does.
-"""
+CAUSES = {
+    "kv_too_small": "one request needs more than is left for the cache",
+    "nothing_left": "weights and runtime memory leave nothing for the cache",
+    "weights_too_large": "the weights did not fit in the GPU's memory",
+    "memory_taken": "other processes use the memory",
+    "cache_too_large": "the cache is larger than what is free, or leaves too little for what is allocated after it",
+    "compute_too_large": "activations or the compute buffer did not fit beside the weights and the cache",
+    "host_memory": "an allocation in host memory failed, or the process was killed",
+    "out_of_memory": "an allocation failed, and neither log nor estimate say more",
+    "too_many_sequences": "the cache has fewer blocks of recurrent states than a step may have sequences",
+    "context_too_long": "the context is longer than the model's",
+    "cache_full": "the server runs, and its cache has no room for the requests that wait",
+    "requests_limited": "the server runs, and requests wait although its cache is not full",
+    "other_model": "log and model contradict each other, so nothing is advised",
+    "other_error": "the start ended with a message that is not about memory",
+    "log_ends": "the log ends before the start does",
+}
+"""Why an engine did not start, or why requests wait."""
 
 
 class Stage(NamedTuple):
     """What an engine allocates on its way."""
 
     failed: str  # that it failed
-    cause: Cause
+    cause: str  # of CAUSES
     after: Literal["", "weights", "cache"] = ""  # what is settled before: that weights are loaded, the cache's size
 
 
@@ -93,7 +76,7 @@ class Diagnosis(NamedTuple):
     """Why an engine did not start."""
 
     message: str  # the engine's own
-    cause: Cause
+    cause: str  # of CAUSES
     reason: str  # the cause as a sentence with its numbers
     needed: int | None = None  # bytes per GPU that were needed; None if the log and the estimate do not say it
     available: int | None = None  # bytes per GPU for that; below 0 if weights and runtime memory were too large
@@ -129,7 +112,7 @@ def missing_memory(needs: str, needed: int, room: int) -> str:
 
 
 def _advised(
-    log: StartupLog, cause: Cause, reason: str, needed: int | None = None, available: int | None = None
+    log: StartupLog, cause: str, reason: str, needed: int | None = None, available: int | None = None
 ) -> Diagnosis:
     """Return the diagnosis with the advice of the engine."""
     message = log.refusal.line if log.refusal else ""

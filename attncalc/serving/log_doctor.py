@@ -14,7 +14,6 @@ from ..units import BYTES, count, truncate
 from .fit import FitResult, fit
 from .log_cause import (
     STAGES,
-    Cause,
     Diagnosis,
     diagnose_alone,
     free_memory,
@@ -337,7 +336,7 @@ def _tried(result: FitResult) -> str:
     return "" if result.verdict == "fits" else tried(result.resolved)
 
 
-def _reason(result: FitResult, room: int) -> tuple[Cause, str]:
+def _reason(result: FitResult, room: int) -> tuple[str, str]:
     """Return why the batch does not fit in `room` bytes, as a code and as a sentence."""
     workload, needed = result.resolved.workload, int(result.needed)
     batch = "one request" if workload.batch == 1 else f"{count(workload.batch)} requests"

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from ...ggml import FILE_TYPES
-from ...records import NamedTuple
 from ...units import GIB, dtype, is_dtype
 from ..base import CacheLayout
 from ..startup_log import (
@@ -163,25 +162,14 @@ _SHORT = 4096
 """Tokens of a context that is not worth halving."""
 
 
-class _Names(NamedTuple):
-    """How the changes of a failed start are typed."""
-
-    context: str
-    layers: str
-    narrow_cache: str
-    smaller_buffer: str
-    one_slot: str
-
-
-_NAMES = _Names("-c", "-ngl", "-fa on -ctk q8_0 -ctv q8_0", "-fa on -ub 256", "-np 1")
-_OLLAMA_NAMES = _Names(
-    "/set parameter num_ctx",
-    "/set parameter num_gpu",
-    "OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0",
-    "OLLAMA_FLASH_ATTENTION=1",
-    "OLLAMA_NUM_PARALLEL=1",
-)
-"""Ollama's environment variables of the server, and what is typed in `ollama run` (docs/faq.md, docs/modelfile.md)."""
+_OLLAMA_NAMES = {
+    "-c": "/set parameter num_ctx",
+    "-ngl": "/set parameter num_gpu",
+    "-fa on -ctk q8_0 -ctv q8_0": "OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0",
+    "-fa on -ub 256": "OLLAMA_FLASH_ATTENTION=1",
+    "-np 1": "OLLAMA_NUM_PARALLEL=1",
+}
+"""llama.cpp's options as they are typed in `ollama run`, or in the server's environment (docs/faq.md, modelfile.md)."""
 _OLLAMA_PROGRAM = Program(
     "Ollama",
     "Ollama calls --context num_ctx, --n-gpu-layers num_gpu, --batch OLLAMA_NUM_PARALLEL, and --kv-dtype "
@@ -441,18 +429,21 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     smaller_file = Advice("a smaller file: fewer bits per weight")
     if refusal is None:
         return ()
-    names = _OLLAMA_NAMES if log.within else _NAMES
-    fewer_layers = Advice("fewer layers on the GPU", f"{names.layers} {max(0, int(layers) - 2) if layers else 'N'}")
+    fewer_layers = Advice("fewer layers on the GPU", f"-ngl {max(0, int(layers) - 2) if layers else 'N'}")
     is_short = context is not None and int(context) <= _SHORT
-    length = int(context) // 2 if context else 2 * _SHORT
-    shorter = () if is_short else (Advice("a shorter context", f"{names.context} {length}"),)
-    one_slot = () if log.settings.get("batch") == "1" else (Advice("one slot", names.one_slot),)
+    shorter = () if is_short else (Advice("a shorter context", f"-c {int(context) // 2 if context else 2 * _SHORT}"),)
+    one_slot = () if log.settings.get("batch") == "1" else (Advice("one slot", "-np 1"),)
     is_narrow = log.settings.get("kv_dtype_k", "f16") not in ("f16", "bf16", "f32")
-    narrow = () if is_narrow else (Advice("a cache of half the size, if it is in f16", names.narrow_cache),)
+    narrow_cache = Advice("a cache of half the size, if it is in f16", "-fa on -ctk q8_0 -ctv q8_0")
+    narrow = () if is_narrow else (narrow_cache,)
     changes = {
         **dict.fromkeys(("cache", "fit"), (*narrow, *shorter, *one_slot, fewer_layers)),
-        "compute": (Advice("a smaller compute buffer", names.smaller_buffer), *shorter, fewer_layers),
+        "compute": (Advice("a smaller compute buffer", "-fa on -ub 256"), *shorter, fewer_layers),
         "weights": (fewer_layers, smaller_file),
         **dict.fromkeys(("host", "killed"), (smaller_file, *shorter)),
     }
-    return changes.get(refusal.where, (fewer_layers, *shorter))
+    found = changes.get(refusal.where, (fewer_layers, *shorter))
+    if not log.within:
+        return found
+    pattern = re.compile("|".join(sorted(map(re.escape, _OLLAMA_NAMES), key=len, reverse=True)))
+    return tuple(each._replace(option=pattern.sub(lambda name: _OLLAMA_NAMES[name[0]], each.option)) for each in found)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 from ...engines.startup_log import REFUSALS
-from ...serving.log_cause import Cause
+from ...serving.log_cause import CAUSES
 from ...units import BYTES, NO_UNIT, TOKENS
 from ..fit_figures import DETAILS, FIGURES
 from ..roofline import FIGURES as ROOFLINE
@@ -111,7 +109,7 @@ _ADVICE = {
 }
 REFUSAL = {
     "kind": p.choice("what the engine's message says", *REFUSALS),
-    "cause": p.choice("why the engine did not start", *get_args(Cause)),
+    "cause": p.choice("why the engine did not start", *CAUSES),
     "message": p.text("the engine's message"),
     "reason": p.text("the cause in words"),
     "needed": p.or_null(p.whole("bytes per GPU that were needed"), "if they are unknown"),
