@@ -94,14 +94,13 @@ def _note_others(log: StartupLog, device: Gpu | None) -> None:
     free, total = log.budget.get("free_memory"), log.budget.get("gpu_memory")
     if free is None or device is None:
         return
-    size = free.bytes if free.unit != 1 else int(free.number * GIB)  # vLLM prints it without a unit
     with contextlib.suppress(AttncalcError):  # a GPU that only the log names
         device = device if total else gpu(device.name)
-    others = device.held_by_others(size)
+    others = device.held_by_others(free.bytes)
     if others > DESKTOP // 2:
         sys.stderr.write(
-            f"note: {size / GIB:.2f} GiB were free; --other-memory {others / GIB:.1f}GiB counts what other programs "
-            "hold, without the log\n"
+            f"note: {free.bytes / GIB:.2f} GiB were free; --other-memory {others / GIB:.1f}GiB counts what other "
+            "programs hold, without the log\n"
         )
 
 
