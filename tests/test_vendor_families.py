@@ -784,6 +784,7 @@ def test_a_config_written_as_a_preset_gives_the_same_model(name: str) -> None:
     ("config", "expected"),
     [  # transformers 5.24's classes, built on the meta device
         (CONFIGS["qwen3.8-flash-next"], 176_943_899_520),
+        (CONFIGS["ling-3.0-tiny"], 40_867_893_792),  # with queries from a latent, and a whole number as kda_lower_bound
         ({"model_type": "hy_v4_vl", "text_config": {"model_type": "hy_v4_vl_text"}}, 769_907_389_085),
     ],
 )

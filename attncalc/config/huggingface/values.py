@@ -121,6 +121,7 @@ _LITERAL = re.compile(r"\s*(true|false|[-+]?[0-9.]+(e[-+]?[0-9]+)?|)\s*", re.IGN
 def _check_type(name: str, value: Any, types: Collection[str]) -> None:
     """Raise AttncalcError unless a field of these types may have the value; no types if they are not known."""
     is_possible = type_of(value) in types if types else not (isinstance(value, str) and _LITERAL.fullmatch(value))
+    is_possible |= "float" in types and type_of(value) == "int"  # engines read -5 where transformers wants -5.0
     if not is_possible or (isinstance(value, float) and not isfinite(value)):
         possible = " or ".join(meaning for known, meaning in _TYPE_NAMES.items() if known in types)
         raise AttncalcError(
