@@ -13,9 +13,11 @@ from attncalc import AttncalcError, Grouped, Head, Layers, Mlp, ModelSpec, Stack
 from attncalc.api.train_request import read_train_request
 from attncalc.attention.mamba import Mamba, Mamba2
 from attncalc.attention.saved import Forward
+from attncalc.config.gpus import gpu
 from attncalc.cost.params import params
 from attncalc.cost.training.classes import class_math
-from attncalc.cost.training.fits import changes, largest_batch, longest_context, reserved, train_result
+from attncalc.cost.training.fits import changes, largest_batch, longest_context, overhead, reserved, train_result
+from attncalc.cost.training.optimizers import OPTIMIZERS, state_bytes
 from attncalc.cost.training.param_tensor import ParamTensor
 from attncalc.cost.training.setup import Lora, Training
 from attncalc.cost.training.states import states
@@ -514,6 +516,20 @@ def test_a_fused_loss_has_the_logits_of_one_chunk() -> None:
     assert ("temporary", 128 * 128256 * (2 + 4)) in held
 
 
+def test_the_loss_of_bert_is_in_the_dtype_of_its_logits() -> None:
+    # BertForMaskedLM: loss_fct(prediction_scores.view(-1, vocab_size), labels); log-probabilities and two gradients
+    bert, gpt2 = (
+        held_at(
+            run_of(dataclasses.replace(load("gpt2"), model_type=name), context=1024, dtype="bf16"),
+            "backward pass of the loss",
+        )
+        for name in ("bert", "gpt2")
+    )
+    assert ("logits", 1024 * 50257 * 2) in bert
+    assert ("temporary", 1024 * 50257 * 2 * 2) in bert
+    assert ("logits", 1024 * 50257 * 4) in gpt2
+
+
 def test_a_loop_over_tensors_has_two_of_the_largest() -> None:
     run = run_of("llama3-8b", optimizer_step="loop", optimizer_dtype="bf16", master_weights=False)
     assert ("temporary", 2 * 128256 * 4096 * 2) in held_at(run, "optimizer step")
@@ -587,6 +603,47 @@ def test_fsdp_gathers_two_layers_and_has_shards_of_later_gradients() -> None:
     assert last - loss == pytest.approx(2 * layer, rel=1e-5)  # of the next layer, in bf16
     assert before - last == pytest.approx(4 * layer, rel=1e-5)  # gradients that are reduced in fp32
     assert ("gradients", (8_030_261_248 - tables - layer) // 8 * 4) in held_at(run, f"{mlp} first layer")
+
+
+@each(
+    ("optimizer", "rows", "columns", "expected"),
+    [
+        ("adam8bit", 1, 4095, 8 * 4095),  # two moments in fp32
+        ("adam8bit", 256, 300, 2 * 76800 + 2 * 4 * 300),  # a scale per 256 elements
+        ("adafactor", 300, 200, 4 * (300 + 200)),
+        ("adafactor", 1, 200, 4 * 200),
+    ],
+)
+def test_moments_of_a_tensor(optimizer: str, rows: int, columns: int, expected: int) -> None:
+    assert state_bytes([ParamTensor("W", "mlp", rows, columns, 1)], OPTIMIZERS[optimizer], 4) == expected
+
+
+def test_experts_are_sharded_over_the_ranks_that_hold_the_same_ones() -> None:
+    experts = 32 * 8 * 3 * 4096 * 14336
+    run = run_of("mixtral-8x7b", gpus=16, ep=8, zero=1)  # an expert per layer on a GPU, the same on 2 GPUs
+    others = int(params(run.model).total) - experts
+    assert states(run, run.stages[0]).moments == 8 * (others // 16 + experts // 8 // 2)
+
+
+def test_fsdp_on_two_gpus_has_whole_gradients_until_they_are_reduced() -> None:
+    run = run_of("llama3-8b", gpus=2, zero=3, dtype="bf16", param_dtype="fp32", grad_dtype="fp32", master_weights=False)
+    head = ("gradients", 2 * 128256 * 4096)
+    assert head in held_at(run, "backward pass of the MLP's product in the last layer")
+
+
+def test_the_longest_context_is_at_most_the_models() -> None:
+    assert longest_context(run_of("gpt2", gpu=gpu("h200"))) == 1024
+
+
+def test_the_least_sharding_that_fits_two_gpus_is_a_change() -> None:
+    run = run_of("llama3.2-1b", 1, 512, dtype="bf16", gpus=2, gpu=gpu("rtx-3090"))
+    assert "--zero 1" in [change.flag for change in changes(run)]
+
+
+def test_a_cuda_context_and_nccl_are_outside_of_the_allocator() -> None:
+    one, two = (overhead(run_of("gpt2", gpus=gpus)) for gpus in (1, 2))
+    assert [round(size / 2**30, 2) for size in one] == [0.14, 0.45, 0.75]
+    assert [round((size - alone) / 2**30, 2) for size, alone in zip(two, one, strict=True)] == [0.1, 1, 2.1]
 
 
 def test_nf4_scales_are_quantized_too_by_blocks_of_256() -> None:

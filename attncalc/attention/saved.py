@@ -17,8 +17,8 @@ from ..records import NamedTuple
 from .span import FULL, Span
 
 TrainingKernel = Literal["flash", "efficient", "cudnn", "math", "eager"]
-Gain = Literal["cast", "fp32", "upcast", "power", "shifted", "centred", "none"]
-Activation = Literal["fused", "gelu_new", "relu"]
+Gain = Literal["cast", "fp32", "upcast", "power", "shifted", "centred", "none", "bare"]
+Activation = Literal["fused", "gelu_new", "relu", "xielu"]
 Softmax = Literal["fp32", "plain", "shifted"]
 FP32 = Constant(4, "bytes of an element in fp32")
 INT64 = Constant(8, "bytes of an index")
@@ -67,10 +67,10 @@ class ClassMath(NamedTuple):
 
     # How a norm multiplies by its gain: 'cast' in the activations' dtype; in 'fp32', or with the gain 'upcast' to it,
     # or 'shifted' by one; with a 'power' of the mean square instead of rsqrt, and an upcast gain; 'centred': a
-    # LayerNorm in single fp32 operations; 'none': a LayerNorm in fp32 that has no gain
+    # LayerNorm in single fp32 operations; 'none': a LayerNorm in fp32 that has no gain; 'bare': such an RMSNorm
     gain: Gain = "cast"
-    # The activation function: 'fused', or 'gelu_new' in single operations, or 'relu', whose derivative needs its result
-    # only
+    # The activation function: 'fused', or 'gelu_new' or 'xielu' in single operations, or 'relu', whose derivative needs
+    # its result only
     activation: Activation = "fused"
     # The softmax of eager attention: in 'fp32', or 'plain' in the activations' dtype, or 'shifted': there too, of
     # scores minus their maximum
@@ -96,6 +96,7 @@ class ClassMath(NamedTuple):
     positions_of_rows: bool = False  # each sequence has positions of its own
     scales_layer: bool = False  # so is the output of each layer
     caps_logits: bool = False  # logits pass a tanh
+    upcasts_loss: bool = True  # the loss converts logits to fp32
     # Transformers runs it with scaled_dot_product_attention, which has neither sinks nor soft caps
     has_sdpa: bool = True
     residual_in_fp32: bool = False  # the residual stream between layers is in fp32
@@ -105,7 +106,7 @@ class ClassMath(NamedTuple):
 
     def norms(self, with_gain: int) -> int:
         """Return the norms of a layer, of which `with_gain` have parameters."""
-        return 2 if self.gain == "none" else with_gain
+        return 2 if self.gain in ("none", "bare") else with_gain
 
 
 class Forward(NamedTuple):
@@ -149,9 +150,10 @@ def norm_tensors(
     """
     elements, gain = rows * width, f.math.gain
     plain = (part, (), False, False, is_replicated)
-    if gain == "none":
+    if gain in ("none", "bare"):
+        vectors = 2 if gain == "none" else 1
         yield SavedTensor(f"{name} input in fp32", "the norm", FP32 * elements, *plain)
-        yield SavedTensor(f"{name} mean and deviation", "the norm", FP32 * 2 * rows, *plain, True)
+        yield SavedTensor(f"{name} statistics", "the norm", FP32 * vectors * rows, *plain, True)
         return
     if f.upcasts and (f.norm == "rmsnorm" or gain == "centred"):
         copies = 2 if gain == "centred" else 1  # input - mean is computed twice: for the variance, and to be scaled

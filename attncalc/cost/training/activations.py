@@ -221,11 +221,14 @@ def _outside(run: Training, stage: Stage, model: ModelSpec, stack: Stack, f: For
 def _of_the_embedding(model: ModelSpec, stack: Stack, f: Forward) -> Iterator[SavedTensor]:
     yield SavedTensor("token ids", "the embedding", INT64 * f.tokens, "embedding", is_statistic=True)
     if stack.learned_positions:
-        ids = f.tokens if f.math.positions_of_rows else f.S
+        ids = f.tokens if f.math.positions_of_rows else stack.learned_positions if model.token_types else f.S
         yield SavedTensor("position ids", "the table of positions", 8 * ids, "embedding", is_statistic=True)
+    if model.token_types:  # beside a buffer of all position ids, as in BERT
+        types = f.tokens if f.math.positions_of_rows else f.S
+        yield SavedTensor("token types", "their table", INT64 * types, "embedding", is_statistic=True)
     if f.math.scales_embedding:
         yield SavedTensor("scale of the embedding", "the product", f.bytes, "embedding", is_statistic=True)
-    if stack.embedding_norm:
+    if stack.embedding_norm or f.math.gain == "bare":
         yield from norm_tensors(f, f.tokens, stack.d_model, "norm", "embedding")
     for projection in (m for m in model.extra if m.name == "layers_projection"):  # Gemma 4's inputs of each layer
         width = next(m.cols for m in model.main.layers[0].extra if m.name == "input_gate")
@@ -239,9 +242,15 @@ def _of_the_embedding(model: ModelSpec, stack: Stack, f: Forward) -> Iterator[Sa
 
 
 def _of_the_head(run: Training, model: ModelSpec, stack: Stack, f: Forward) -> Iterator[SavedTensor]:
-    if stack.final_norm or f.math.gain == "none":
+    if stack.final_norm or f.math.gain in ("none", "bare"):
         normed = f._replace(bytes=FP32) if f.math.residual_in_fp32 else f
         yield from norm_tensors(normed, f.tokens, stack.d_model, "norm", "head")
+    for matrix in model.extra:  # BERT's, with an activation function and a norm, before a masked language model's head
+        if matrix.name == "transform" and matrix.applied_to:
+            size = f.bytes * f.tokens * matrix.cols
+            yield matrix_input(f, matrix.rows, (matrix.name,), "input of the transform", "head")
+            yield SavedTensor("output of the transform", "the activation", size, "head")
+            yield from norm_tensors(f, f.tokens, matrix.cols, "norm of the transform", "head")
     if stack is model.main and model.head and model.head.kind == "lm":
         yield matrix_input(f, model.table_width, ("lm_head",), "input of the head", "head")
         vocabulary = model.vocab_size or 0

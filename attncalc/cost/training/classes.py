@@ -29,8 +29,11 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
     ("gain", "centred", "cohere cohere2"),
     # `F.layer_norm(x.to(torch.float32), shape, None, None)`
     ("gain", "none", "olmo"),
+    # NanoChatRMSNorm, also of the embedding
+    ("gain", "bare", "nanochat"),
     ("activation", "gelu_new", "bigbird_pegasus codegen gpt-sw3 gpt2 gpt_neo gptj mt5 phi umt5"),
     ("activation", "relu", "longt5 m2m_100 nllb-moe opt switch_transformers t5"),
+    ("activation", "xielu", "apertus"),
     # `nn.functional.softmax(attn_weights, dim=-1)`
     ("softmax", "plain", "bart biogpt blenderbot blenderbot-small falcon gpt-sw3 gpt2 llama4 mbart mvp pegasus"),
     # `combined_logits - combined_logits.max(dim=-1, keepdim=True).values`
@@ -76,7 +79,7 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
     ("scales_queries", "fp32", "llama4"),
     ("scales_queries", "cast", "ministral3 mistral4"),
     # `position_ids = torch.cumsum(attention_mask, dim=1)`
-    ("positions_of_rows", True, "opt"),
+    ("positions_of_rows", True, "camembert opt roberta xlm-roberta"),
     # `hidden_states *= self.layer_scalar`
     ("scales_layer", True, "gemma4 gemma4_unified"),
     # attn_logit_softcapping of the class's own config
@@ -84,7 +87,13 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
     # `hidden_states * normalizer`
     ("scales_embedding", True, "gemma gemma2 gemma3 gemma4 gemma4_unified minicpm3 recurrent_gemma vaultgemma"),
     # final_logit_softcapping
-    ("caps_logits", True, "gemma2 gemma3n gemma4 recurrent_gemma t5gemma vaultgemma"),
+    ("caps_logits", True, "gemma2 gemma3n gemma4 nanochat recurrent_gemma t5gemma vaultgemma"),
+    # `loss_fct(lm_logits.view(-1, lm_logits.size(-1)), labels.view(-1))`
+    ("upcasts_loss", False, "albert bart bert bigbird_pegasus blenderbot blenderbot-small camembert data2vec-text"),
+    ("upcasts_loss", False, "deberta deberta-v2 distilbert electra ernie esm gte ibert jina_embeddings_v3 layoutlm"),
+    ("upcasts_loss", False, "led longt5 longformer m2m_100 marian mbart megatron-bert mpnet mt5 mvp nllb-moe"),
+    ("upcasts_loss", False, "nomic_bert pegasus pegasus_x plbart rembert roberta roberta-prelayernorm roformer"),
+    ("upcasts_loss", False, "switch_transformers t5 tapas umt5 whisper xlm-roberta xlm-roberta-xl xlnet"),
     # `_supports_sdpa = False`
     ("has_sdpa", False, "deepseek_v4 flint gemma2 gpt_oss granite_swa granitemoe_swa hy_v4 mimo_v2_flash t5gemma"),
     ("has_sdpa", False, "vaultgemma"),
@@ -99,10 +108,8 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
 
 SAVES_MORE = {
     "zaya": 1.5,
-    "apertus": 1.5,
     "bitnet": 1.5,
     **dict.fromkeys(("gemma3n", "minimax_m3_vl", "gpt_neo"), 1.35),
-    "nanochat": 1.3,
 }
 """Classes whose layers save more than the formulas count, and how many times as much."""
 

@@ -94,7 +94,7 @@ def _expert_tensors(mlp: Mlp, f: Forward, up: tuple[str, ...]) -> Iterator[Saved
     yield SavedTensor("order of the tokens", "sorting", order, "mlp", is_replicated=True, is_statistic=True)
 
 
-_OPERANDS = {"fused": 1, "relu": 0, "gelu_new": 4}
+_OPERANDS = {"fused": 1, "relu": 0, "gelu_new": 4, "xielu": 4}
 """Tensors that an activation function saves besides its result: its input. 0.5 x (1 + tanh(...)) in single operations
 saves x, 0.5 x, the tanh and 1 + tanh."""
 
@@ -112,6 +112,9 @@ def _inside(gated: bool, f: Forward, width: int, of: str, *, clamps: bool = True
     for i in range(_OPERANDS[f.math.activation]):
         name = f"{of}{before}" if i == 0 else f"{of}{before}, operand {i + 1} of the activation"
         yield SavedTensor(name, "the activation", size, "mlp", is_pointwise=i > 0)
+    if f.math.activation == "xielu":  # where x > 0; with four parameters of one element
+        mask = BOOLEAN * f.tokens * width + 4 * f.bytes
+        yield SavedTensor(f"{of}sign of {before}", "the activation", mask, "mlp", is_pointwise=True)
     if gated:
         yield SavedTensor(f"{of}{function}", "the product", size, "mlp", is_pointwise=True)
         yield SavedTensor(f"{of}up", "the product", size, "mlp")

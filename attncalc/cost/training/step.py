@@ -15,6 +15,7 @@ from ...quantity import Quantity, ceil_div, exact_div, named, quantity, summed, 
 from ...records import NamedTuple
 from ...units import MIB, dtype
 from .activations import SHARED_MASK, LayerSaved, StageSaved, kept_parts, stage_saved
+from .classes import class_math
 from .setup import CHUNKS, Stage, Training
 from .states import States, states
 
@@ -124,6 +125,7 @@ def _cached(run: Training, model: ModelSpec, held: States, saved: StageSaved, pe
     size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
     logits: int = 0
     is_cast = run.loss == "full" and dtype(run.dtype).bits == 16 and not _is_megatron(run)
+    is_cast = is_cast and class_math(model.model_type).upcasts_loss
     if peak.name == LOSS and is_cast and not run.hold_logits:
         logits = saved.tokens * (model.vocab_size or 0) * size
     if not _reduces_layers(run):
@@ -304,9 +306,10 @@ def _whole_gradients(run: Training) -> str:
 def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...]:
     """Return what the loss holds while it is differentiated.
 
-    transformers (loss/loss_utils.py) converts logits to fp32. torch saves the log-probabilities, and computes two
-    gradients of that size: of the log-probabilities, and of the logits. loss_parallel, which torchtitan has with
-    sequence parallelism, has one more (`grad_input + torch.exp(x)` in torch/distributed/tensor/parallel/loss.py).
+    transformers (loss/loss_utils.py) converts logits to fp32; older classes, such as BERT's, do not. torch saves the
+    log-probabilities, and computes two gradients of that size: of these, and of the logits. loss_parallel, which
+    torchtitan has with sequence parallelism, has one more (`grad_input + torch.exp(x)` in
+    torch/distributed/tensor/parallel/loss.py).
     Megatron turns one copy in fp32 into probabilities and then into their gradient, in place, and casts that
     (megatron/core/tensor_parallel/cross_entropy.py). When compiled, the loss saves the logits as they are, and
     computes one gradient. In chunks, each chunk's logits stay in the dtype of the activations. A fused loss computes
@@ -332,9 +335,10 @@ def _loss(run: Training, model: ModelSpec, saved: StageSaved) -> tuple[Held, ...
             Held("temporary", "gradient of the logits", quantity(cast)),
         )
     if run.loss == "full":
+        element, of = (fp32, " in fp32") if class_math(model.model_type).upcasts_loss else (size, "")
         return (
-            Held("logits", "log-probabilities in fp32", quantity(logits * fp32)),
-            Held("temporary", "gradients of the logits in fp32", quantity(logits * fp32 * (copies - 1))),
+            Held("logits", f"log-probabilities{of}", quantity(logits * element)),
+            Held("temporary", f"gradients of the logits{of}", quantity(logits * element * (copies - 1))),
         )
     if run.loss == "chunked":
         chunks = symbol("chunks", CHUNKS, "chunks of the logits")

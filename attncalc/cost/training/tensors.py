@@ -79,6 +79,8 @@ def layer_tensors(run: Training, model: ModelSpec, stack: Stack, layers: Layers)
         yield ParamTensor("norm", "norms", stack.d_model, 1, count * layers.norms * stack.norm_vectors)
     for matrix in layers.extra:
         yield from _of_matrix(matrix, "mlp" if matrix.applied_to else "other", count)
+    for table in layers.lookups:
+        yield from _of_matrix(table, "embedding", count)
 
 
 def _mlp(run: Training, mlp: Mlp, d_model: int, count: int) -> Iterator[ParamTensor]:

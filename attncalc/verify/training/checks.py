@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ...attention.saved import SavedTensor, TrainingKernel
 from ...check import Check
 from ...cost.training.activations import LayerSaved, StageSaved, stage_saved
+from ...cost.training.classes import class_math
 from ...cost.training.setup import Training
 from ...cost.training.states import states
 from ...cost.training.step import stage_budget
@@ -137,11 +138,14 @@ def size_on(device: str, run: Training) -> Callable[[SavedTensor], Quantity]:
 
 
 def loss_bytes(run: Training, saved: StageSaved) -> Quantity:
-    """Return what the loss saves: log-probabilities in fp32, labels in int64, and their number in fp32.
+    """Return what the loss saves: log-probabilities, labels in int64, and their number.
 
-    Labels are padded by one token and shifted; those of a single sequence stay a view of the longer tensor.
+    Labels are padded by one token and shifted; those of a single sequence stay a view of the longer tensor. Classes
+    that compute the loss in the dtype of the activations take the token ids as they are.
     """
     vocabulary = run.stages[0].model.symbolic().vocab_size or 0
+    if not class_math(run.model.model_type).upcasts_loss:
+        return quantity((saved.tokens * vocabulary + 1) * (dtype(run.dtype).bits // 8))
     padding = 1 if run.workload.batch == 1 else 0
     return quantity(saved.tokens * vocabulary * 4 + (saved.tokens + padding) * 8 + 4)
 
