@@ -51,9 +51,9 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     request = fit_request(spec, options, served)
     if note:
         request = request.with_workload(assumed=(*request.workload.assumed, note))
-    is_file = spec.stored is not None and spec.stored.kind == "GGUF" and request.gpu is not None
+    has_type = request.weights_dtype in FILE_TYPES or (spec.stored is not None and spec.stored.kind == "GGUF")
     is_given = any(options.get(name) is not None for name in ("context", "kv_memory"))
-    if not is_file or is_given or request.traffic or request.engine == "all":
+    if not has_type or request.gpu is None or is_given or request.traffic or request.engine == "all":
         return request
     return _which_context(request) if find_engine(request.engine).typed_files else request
 
@@ -79,7 +79,7 @@ def served_fields(model: ModelLike, spec: ModelSpec, options: Mapping[str, Any])
 
 
 def _which_context(request: FitRequest) -> FitRequest:
-    """Return the request of a file without --context, with the longest that fits; with a useful one if none does."""
+    """Return the request of a GGUF file without --context with the longest that fits; a useful one if none does."""
     answer, own = with_longest_context(request), request.workload.context
     context = min(USEFUL_CONTEXT, own) if answer is request else answer.workload.context
     if context == own:

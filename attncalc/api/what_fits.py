@@ -20,6 +20,7 @@ from ..report.fit import hardware
 from ..report.report import Report
 from ..report.what_fits import MOST_MODELS, verdict_of, what_fits_report
 from ..serving import vram as of_vram
+from ..serving.fit import USEFUL_CONTEXT
 from ..serving.request import FitRequest
 from ..serving.vram import Need, quick_need
 from ..serving.weight_format import released_dtype, weight_bits
@@ -28,7 +29,7 @@ from .arguments import takes
 from .engine_choice import NOT_OLLAMA, engine_of_options
 from .fit_options import ALL, EngineOptions, FitOptions
 from .fit_request import read_fit_request
-from .inputs import read_model
+from .inputs import DEFAULT_CONTEXT, read_model
 from .options import ModelOptions
 from .results import Result
 from .vram import with_useful_context
@@ -92,7 +93,7 @@ def find_what_fits(model: ModelLike | None, options: FitOptions, most: int | Non
 
 def of_smallest(options: FitOptions) -> FitRequest:
     """Return the request of the smallest built-in model. Raises AttncalcError if an option is not valid."""
-    return read_fit_request(_models(options)[-1], options)
+    return _read(_models(options)[-1], _without_auto(options))
 
 
 def what_fits_report_of(model: ModelLike | None, options: FitOptions, *, full: bool, is_screen: bool) -> Report:
@@ -118,10 +119,9 @@ def _on_each_gpu(model: ModelLike, options: FitOptions) -> of_vram.WhatFits:
 
 
 def _of_each_model(options: FitOptions, most: int | None) -> of_vram.WhatFits:
-    if is_auto(options.get("context")):  # each model's longest is listed
-        options = {**options, "context": None}
+    options = _without_auto(options)
     models = _models(options)
-    smallest = read_fit_request(models[-1], options)
+    smallest = _read(models[-1], options)
     options = {**options, "gpu": smallest.gpu, "gpus": smallest.gpus, "engine": _engine(smallest, options)}
     needs: list[Need] = []
     problems: list[AttncalcError] = []
@@ -139,6 +139,11 @@ def _of_each_model(options: FitOptions, most: int | None) -> of_vram.WhatFits:
         raise problems[-1]
     reasons = tuple(error.message for error in problems)
     return of_vram.WhatFits(tuple(needs), reasons, len(models), len(models) - tried)
+
+
+def _without_auto(options: FitOptions) -> FitOptions:
+    """Return the options without --context auto: each model's longest is listed."""
+    return {**options, "context": None} if is_auto(options.get("context")) else options
 
 
 def _smallest(models: Sequence[ModelSpec], options: FitOptions) -> Iterator[Need]:
@@ -199,12 +204,19 @@ def _types(model: ModelSpec, options: FitOptions) -> Iterator[str | None]:
 
 def _request(model: ModelSpec, options: FitOptions) -> FitRequest:
     """Return the request of a model. Raises AttncalcError as `fit` does, and if it is shorter than the context."""
-    request = with_useful_context(read_fit_request(model, options), options)
+    request = with_useful_context(_read(model, options), options)
     if request.workload.context > (model.max_context or request.workload.context):
         raise AttncalcError(
             f"their context is shorter than {count(request.workload.context)} tokens", "give a shorter -c"
         )
     return request
+
+
+def _read(model: ModelSpec, options: FitOptions) -> FitRequest:
+    """Return the request, with a useful context if neither that nor the users' requests are given."""
+    if not {"context", "prompt", "lengths"} & {name for name, value in options.items() if value is not None}:
+        options = {**options, "context": min(USEFUL_CONTEXT, model.max_context or DEFAULT_CONTEXT)}
+    return read_fit_request(model, options)
 
 
 def _is_too_large(request: FitRequest) -> bool:

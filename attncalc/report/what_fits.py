@@ -158,10 +158,9 @@ def _notes(found: WhatFits, *, full: bool) -> Iterator[str]:
         if best_verdict(found.verdicts) == "does_not_fit" and first.gpus == 1:
             yield "--gpus 8 answers for eight of each."
     else:
-        gpu = f"{first.gpus}x" * (first.gpus > 1) + _gpu_name(found.needs[0])
         yield (
             "Weights are as released, or the widest of 4 bits or more that fit. -c sets another context, -b several "
-            f"requests. 'attncalc fit MODEL --gpu {gpu}' has more; --full lists all."
+            f"requests; --full lists all. One in detail: {_command(found.needs[0])}"
         )
     if found.problems and not found.untried:
         reasons = [*dict.fromkeys(found.problems)]
@@ -170,6 +169,15 @@ def _notes(found: WhatFits, *, full: bool) -> Iterator[str]:
         else:
             example = ", for example" if len(reasons) > 1 else ""
             yield f"{plural(len(found.problems), 'further model')} cannot run so: {reasons[0]}{example}."
+
+
+def _command(of: Need) -> str:
+    """Return the command that answers for one model alone."""
+    request, gpus = of.resolved.request, of.resolved.gpus
+    words = ["attncalc fit", request.model.name, "--gpu", f"{gpus}x" * (gpus > 1) + _gpu_name(of)]
+    words += ["-c", str(int(request.workload.context)), "--engine", request.engine]
+    words += ["--weights-dtype", request.weights_dtype] if request.weights_dtype else []
+    return " ".join(words)
 
 
 def _figures(row: _Row) -> tuple[Figure, ...]:
