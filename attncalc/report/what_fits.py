@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..cost.params import params
+from ..engines import DEFAULT_ENGINE
+from ..ggml import FILE_TYPES
 from ..model import plural
 from ..quantity import Quantity, Ratio
 from ..records import NamedTuple
@@ -159,8 +161,8 @@ def _notes(found: WhatFits, *, full: bool) -> Iterator[str]:
             yield "--gpus 8 answers for eight of each."
     else:
         yield (
-            "Weights are as released, or the widest of 4 bits or more that fit. -c sets another context, -b several "
-            f"requests; --full lists all. One in detail: {_command(found.needs[0])}"
+            "Weights are as released, or the widest of 4 bits or more that fit. -c and -b change the request, --full "
+            f"lists all. One in detail: {_command(found.needs[0])}"
         )
     if found.problems and not found.untried:
         reasons = [*dict.fromkeys(found.problems)]
@@ -174,9 +176,12 @@ def _notes(found: WhatFits, *, full: bool) -> Iterator[str]:
 def _command(of: Need) -> str:
     """Return the command that answers for one model alone."""
     request, gpus = of.resolved.request, of.resolved.gpus
-    words = ["attncalc fit", request.model.name, "--gpu", f"{gpus}x" * (gpus > 1) + _gpu_name(of)]
-    words += ["-c", str(int(request.workload.context)), "--engine", request.engine]
-    words += ["--weights-dtype", request.weights_dtype] if request.weights_dtype else []
+    dtype, gpu = request.weights_dtype, f"{gpus}x" * (gpus > 1) + _gpu_name(of)
+    is_typed = dtype in FILE_TYPES
+    words = ["attncalc fit", f"{request.model.name}:{dtype}" if is_typed else request.model.name, "--gpu", gpu]
+    words += ["-c", str(int(request.workload.context))]
+    words += ["--weights-dtype", dtype] if dtype and not is_typed else []
+    words += [] if is_typed or request.engine == DEFAULT_ENGINE else ["--engine", request.engine]
     return " ".join(words)
 
 
