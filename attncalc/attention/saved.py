@@ -189,14 +189,7 @@ def scales_of_queries(f: Forward, span: Span) -> Iterator[SavedTensor]:
 
 
 def kernel_tensors(
-    f: Forward,
-    n_heads: int,
-    n_kv_heads: int,
-    d_qk: int,
-    d_v: int,
-    *,
-    sinks: bool = False,
-    output_of: tuple[str, ...] = ("W_o",),
+    f: Forward, n_heads: int, n_kv_heads: int, d_qk: int, d_v: int, *, sinks: bool = False
 ) -> Iterator[SavedTensor]:
     """Yield what the attention kernel saves: q, k and v, the scores or their log-sum-exp, and the output.
 
@@ -213,9 +206,9 @@ def kernel_tensors(
     output = f.bytes * f.tokens * n_heads * d_v
     if f.kernel in ("flash", "efficient", "cudnn"):
         copies = f.math.joins_heads and f.kernel != "efficient"  # whose output has the order of tokens and heads
-        yield SavedTensor("output", "the kernel and W_o", output, read_by=() if copies else output_of)
+        yield SavedTensor("output", "the kernel and W_o", output, read_by=() if copies else ("W_o",))
         if copies:
-            yield SavedTensor("output, copied", "the gradient of W_o", output, input_of=output_of)
+            yield SavedTensor("output, copied", "the gradient of W_o", output, input_of=("W_o",))
         yield SavedTensor("log-sum-exp", "the kernel", FP32 * f.tokens * n_heads, is_score=True, is_statistic=True)
         return
     pairs = f.B * n_heads * f.S * f.T
@@ -238,7 +231,7 @@ def kernel_tensors(
         if f.dropout:
             yield SavedTensor("dropout mask of the probabilities", "dropout", MASK * pairs, is_score=True)
             yield SavedTensor("probabilities after dropout", "PV", f.bytes * pairs, is_score=True)
-    yield SavedTensor("output", "W_o", output, input_of=output_of)
+    yield SavedTensor("output", "W_o", output, input_of=("W_o",))
 
 
 def copies_kv(f: Forward, n_heads: int, n_kv_heads: int, d_head: int) -> bool:

@@ -41,7 +41,7 @@ def render(report: Report, *, explain: bool = False) -> str:
         "<style>:root { color-scheme: light dark; font-family: sans-serif; } body { margin: 2em; }</style>",
         "</head>",
         '<body class="attncalc">',
-        *_blocks(report, explain),
+        *_blocks(report, explain=explain),
         "</body>",
         "</html>",
     ]
@@ -61,15 +61,15 @@ def write(rows: Rows, file: IO[str]) -> None:
     file.write("</tbody>\n</table>\n</body>\n</html>\n")
 
 
-def fragment(report: Report, *, explain: bool = False) -> str:
+def fragment(report: Report) -> str:
     """Return the report with its style as one element for a page that exists, as a notebook does.
 
     Colours and fonts are those of the page.
     """
-    return "\n".join(('<div class="attncalc">', _STYLE, *_blocks(report, explain), "</div>"))
+    return "\n".join(('<div class="attncalc">', _STYLE, *_blocks(report, explain=False), "</div>"))
 
 
-def _blocks(report: Report, explain: bool) -> list[str]:
+def _blocks(report: Report, *, explain: bool) -> list[str]:
     name, attention = _title(report)
     blocks = [f"<p><strong>{escape(name)}</strong> {escape(attention)}".rstrip() + "</p>"]
     blocks += [_paragraph(fact) for fact in report.heading[1:]]

@@ -90,10 +90,10 @@ class Ruler:
         )
 
 
-def x_axis(axes: Axes, across: Scale, size: float = style.SMALL) -> None:
+def x_axis(axes: Axes, across: Scale) -> None:
     """Draw the ticks of a horizontal axis, its label and its grid."""
     axes.set_xticks([tick.at for tick in across.ticks], [tick.label for tick in across.ticks])
-    axes.tick_params(axis="x", labelsize=size, colors=style.GREY, length=3, width=0.8)
+    axes.tick_params(axis="x", labelsize=style.SMALL, colors=style.GREY, length=3, width=0.8)
     axes.set_xlabel(across.label, fontsize=style.TEXT, color=style.INK, labelpad=4)
     axes.spines["bottom"].set(visible=True, color=style.GREY, linewidth=0.8)
 

@@ -42,9 +42,9 @@ def gptq(found: Config) -> Read:
     return schemes, ignored
 
 
-def _group(found: Config, key: str = "group_size") -> int:
+def _group(found: Config) -> int:
     """Return how many inputs share a scale; 0 for all, which a config gives as -1."""
-    return max(size(found, key, 128), 0)
+    return max(size(found, "group_size", 128), 0)
 
 
 def awq(found: Config) -> Read:
