@@ -121,9 +121,18 @@ def test_sglangs_prefills_and_its_ranks_are_signs_of_its_log(ask: Ask) -> None:
     assert result_of(ask, failed)["engine"] == "sglang"
 
 
+def test_a_batch_without_slots_asks_for_fewer_requests(ask: Ask) -> None:
+    refusal = result_of(ask, "RuntimeError: alloc_req_slots runs out of memory. Please set a smaller number")["refusal"]
+    assert (refusal["cause"], refusal["advice"][0]["option"]) == ("cache_full", "--max-running-requests 8")
+
+
 def test_ollamas_llama_server_is_ollama(ask: Ask) -> None:
     log = "llama-server process has terminated: exit status 1: alloc_tensor_range: failed to allocate CUDA0 buffer"
     assert "num_gpu" in result_of(ask, log)["refusal"]["advice"][0]["option"]
+    cut = (
+        "llama-server reported out-of-memory during startup: ggml_backend_cpu_buffer_type_alloc_buffer: failed to allo"
+    )
+    assert result_of(ask, cut)["refusal"]["cause"] == "host_memory"
 
 
 def test_data_parallel_ranks_of_a_pasted_command_are_read(ask: Ask) -> None:

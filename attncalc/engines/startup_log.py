@@ -116,9 +116,9 @@ class LogRefusal(NamedTuple):
     # What was allocated on a GPU: 'weights', 'profile' (the activations of a full step), 'encoder' (those of images in
     # it), 'cache' ('pool' if its size follows from the engine's share), 'compute' (llama.cpp's buffer), 'fit' (all of
     # them, which llama.cpp only projects), 'sampler', 'graphs', 'rest' for anything else after the cache's size was
-    # decided, 'serving' for anything after the start; 'host' for anything in host memory, 'killed' if the kernel or
-    # somebody killed the process, '' if the log does not say it. Where a log ends: 'loading' the weights, 'error'
-    # within a message, 'other' after a message that is not about memory
+    # decided, 'serving' for anything after the start, 'slots' for a batch; 'host' for anything in host memory, 'killed'
+    # if the kernel or somebody killed the process, '' if the log does not say it. Where a log ends: 'loading' the
+    # weights, 'error' within a message, 'other' after a message that is not about memory
     where: str = ""
     own: int = 0  # bytes of the GPU that the engine's process used then, as the message has them; 0 if it has not
     taken: int = 0  # bytes of the GPU that the message says other processes use

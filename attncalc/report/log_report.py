@@ -55,7 +55,8 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
     diagnosis = diagnose(request, log, comparison.memory, comparison.checks, named)
     answer = Answer.to(comparison.request)
     other_model = "" if diagnosis or comparison.agrees else named_otherwise(request.model, log, named)
-    tokens = answer.result.pool.tokens if comparison.agrees else _printed_tokens(log) or answer.result.pool.tokens
+    printed = None if comparison.agrees else log.logged.get("kv_tokens")
+    tokens = (printed and printed.number) or answer.result.pool.tokens
     load = None if diagnosis or other_model else load_state(request, log, comparison.memory, int(tokens))
     report, notes = answer_report(answer), _notes(comparison, answer.resolved, log)
     verdict = _why(diagnosis, log) if diagnosis else _verdict(comparison, other_model)
@@ -182,16 +183,11 @@ def _why(diagnosis: Diagnosis, log: StartupLog) -> str:
         label = "LOAD"
     elif kind == "unfinished" and where != "other":
         label = "NO RESULT"
-    elif where == "serving":
+    elif where in ("serving", "slots"):
         label = "STOPPED"
     elif kind == "out_of_memory" and where in ("", "rest") and not any(printed):
         label = "OUT OF MEMORY"
     return f"{label}: {diagnosis.reason}"
-
-
-def _printed_tokens(log: StartupLog) -> int:
-    printed = log.logged.get("kv_tokens")
-    return int(printed.number) if printed else 0
 
 
 def _verdict(comparison: LogComparison, other_model: str) -> str:

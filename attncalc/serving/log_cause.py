@@ -58,6 +58,7 @@ STAGES = {
     "graphs": Stage("The cache left too little for the CUDA graphs", "cache_too_large", "cache"),
     "rest": Stage("The cache left too little for the rest", "cache_too_large", "cache"),
     "serving": Stage("The server started, and an allocation failed later", "cache_too_large", "cache"),
+    "slots": Stage("The server started, and a batch got no slots or tokens of its cache", "cache_full", "cache"),
     "host": Stage("Host memory is too small, not the GPU's", "host_memory"),
     "killed": Stage("The process was killed, most often since host memory is full, not the GPU's", "host_memory"),
     "other": Stage("The start failed, and its message is not known to be about memory", "other_error"),

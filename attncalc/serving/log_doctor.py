@@ -63,7 +63,7 @@ def diagnose(
         return Diagnosis(refusal.line, "other_model", reason, notes=(NAME_THE_LOGS_MODEL,))
     if disagreement := next(filter(None, map(_contradiction, checks)), ""):
         return _other_model(request, log, refusal, disagreement, named)
-    if refusal.where in ("host", "killed", "other", "encoder") or refusal.one_buffer:
+    if refusal.where in ("host", "killed", "slots", "other", "encoder") or refusal.one_buffer:
         return diagnose_alone(log, request.gpu)
     share = request.gpu_memory_utilization if request.gpu else None
     available = find_engine(log.engine).logged_room(log, memory.printed if memory else None, share)

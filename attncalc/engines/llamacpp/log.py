@@ -42,7 +42,8 @@ _FAILED_LINE = re.compile(
     r"cudaMalloc failed: out of memory|(?:failed|unable) to allocate (?:\w{1,20}|'[^']{1,40}') buffer"
     r"|failed to allocate (?:buffer for kv cache|compute (?:pp )?buffers|buffer(?:, size = | of size ))"
     r"|Device memory allocation of size \d{1,18} failed|(?:CUDA|ROCm) error: out of memory"
-    r"|kIOGPUCommandBufferCallbackErrorOutOfMemory|command buffer \d{1,6} failed with status 5"
+    r"|reported out-of-memory during startup|kIOGPUCommandBufferCallbackErrorOutOfMemory"
+    r"|command buffer \d{1,6} failed with status 5"
     r"|model requires more system memory \((?P<needed>\d{1,9}(?:\.\d{1,9})?) GiB\) than is available"
     r" \((?P<available>\d{1,9}(?:\.\d{1,9})?) GiB\)|(?P<layout>memory layout cannot be allocated)"
 )

@@ -67,6 +67,8 @@ _UNBALANCED = re.compile(
     r"\w{1,40}_memory=(\d{1,6}(?:\.\d{1,20})?))?"
 )
 """The least that is free on a GPU, and what is free on the one that says so."""
+_NO_SLOTS = re.compile(r"alloc_req_slots runs out of memory|(?:Prefill|Decode) out of memory\. Try to lower your batch")
+"""A batch got no slots or no tokens, and the server ends (mem_cache/common.py)."""
 _UNBALANCED_CHECK = "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"
 _OUTCOME = re.compile(
     rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}|{_UNBALANCED.pattern}|{TOO_LONG.pattern}"
@@ -263,6 +265,8 @@ def _sizes(figures: dict[str, Printed], prefix: str, labels: dict[str, str], tex
 
 
 def _refusal(text: str, *, started: bool) -> LogRefusal | None:
+    if match := _NO_SLOTS.search(text):
+        return LogRefusal("out_of_memory", match[0], where="slots")
     if failed := torch_out_of_memory(text, "graphs" if started else "", _STAGES):
         return failed
     if started:
@@ -389,6 +393,7 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     smaller = smaller_share(log, _SHARE_OPTION, "0.75")
     changes = {
         "killed": (),
+        "slots": (Advice("fewer requests in a batch", "--max-running-requests 8"),),
         "graphs": (smaller, Advice("graphs for smaller batches", "--cuda-graph-max-bs 16")),
         "pool": (smaller,),
         "weights": (fewer_weights,),
