@@ -60,7 +60,9 @@ class Idea(NamedTuple):
                     options.append((word,))
                 else:
                     filled = (
-                        re.sub(rf"^(r=)?{self.takes}$", lambda m: f"{m[1] or ''}{value}", word) if self.takes else word
+                        re.sub(rf"^(r=|mla:)?{self.takes}$", lambda m: f"{m[1] or ''}{value}", word)
+                        if self.takes
+                        else word
                     )
                     options[-1:] = [(*options[-1], filled)] if options else [(filled,)]
             found.append(Fragment(command, tuple(options)))
@@ -76,7 +78,7 @@ IDEAS = (
         "--kv-dtype DTYPE",
         "kv | compare | sweep | fit",
     ),
-    Idea("per-token a-token", "kv | flops --phase decode"),
+    Idea("per-token a-token", "kv | compare | flops --phase decode"),
     Idea("weights weight", "--weights-dtype DTYPE", "params | fit"),
     Idea("parameters parameter params param model-size summary stats describe weight-count", "params"),
     Idea("size count how-big how-large big large biggest largest", "params | kv | memory | flops | fit"),
@@ -87,9 +89,9 @@ IDEAS = (
         "vs versus diff difference-between comparison compare against or compared-to cheaper",
         "compare | gpus | explain",
     ),
+    Idea("vram gpu-memory gpu-mem video-memory", "--gpu SIZE | gpus --sort memory", "fit"),
     Idea(
-        "memory vram mem ram-usage memory-usage memory-requirements memory-required memory-needed memory-need "
-        "gpu-memory gpu-mem",
+        "memory mem ram-usage memory-usage memory-requirements memory-required memory-needed memory-need",
         "--gpu SIZE | gpus --sort memory",
         "fit",
         "--ram 32GB is the host's memory",
@@ -101,7 +103,7 @@ IDEAS = (
     ),
     Idea("cheapest cheapest-gpu best-gpu", "plan --gpu all", note="--price h100=2.49,h200=3.79 ranks by price"),
     Idea(
-        "how-many-gpus what-gpu",
+        "how-many-gpus what-gpu capacity",
         "fit --gpu GPU | plan --gpu GPU | train --gpu GPU",
         "fit | plan --gpu all | train --gpu h100",
     ),
@@ -123,7 +125,7 @@ IDEAS = (
         "fit --roofline",
     ),
     Idea(
-        "capacity cost costs price pricing budget money cost-per-hour price-per-hour per-hour hourly usd dollars",
+        "cost costs price pricing budget money cost-per-hour price-per-hour per-hour hourly usd dollars",
         "plan --price VALUE | --price VALUE",
         "plan | train",
         "--price is per GPU-hour",
@@ -257,6 +259,12 @@ IDEAS = (
     Idea("shard shards num-shard tensor-parallel ways", "--tp N"),
     Idea("ep-size enable-ep", "--ep N | --enable-expert-parallel"),
     Idea("utilization util fraction share gpu-util cache-max-entry-count", "--gpu-memory-utilization SHARE"),
+    Idea("max-num-seqs max-running-requests", "--max-num-seqs N | --max-running-requests N | --batch N"),
+    Idea("kv-lora-rank latent-dim d-latent", "--attention mla:N"),
+    Idea(
+        "q-lora-rank qk-rope-head-dim qk-nope-head-dim v-head-dim rope-dim",
+        note="mla:512 has a rotary key of 64; a model file sets other sizes",
+    ),
     Idea("kinds kind variants baseline attn", "--attention VALUE"),
     Idea(
         "bits bit bpw quant quants quantization quantized precision",
@@ -359,9 +367,12 @@ def _is_alike(part: str, known: str) -> bool:
     return is_start or difflib.SequenceMatcher(None, part, known).ratio() > 0.75
 
 
+ON_GPU = ("options of a GPU",)
+"""Stands for the options that mean nothing without --gpu, as -ngl."""
 NEEDS = {
     "fit": (
         (("--roofline", "--context auto"), ("--gpu", "--log"), "--gpu h100"),
+        (ON_GPU, ("--gpu",), "--gpu h100"),
         (("--prompt",), ("--output-len",), "--output-len 1K"),
         (("--output-len", "--shared-prefix"), ("--prompt",), "--prompt 4K"),
         (("--ram",), ("--gpu",), "--gpu cpu"),

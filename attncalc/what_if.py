@@ -74,7 +74,10 @@ def what_if(
     """
     changed = model.with_attention(attention) if attention else model
     if heads or kv_heads or head_dim:
-        changed = _with_heads(changed, heads, kv_heads, head_dim)
+        # MLA and linear attention take the sizes of the heads that they replace.
+        first = changed if kv_heads or _has_kv_heads(changed) else model
+        changed = _with_heads(first, heads, kv_heads, head_dim)
+        changed = changed.with_attention(attention) if attention and first is model else changed
     if d_model or d_ff or vocab_size:
         changed = _with_widths(changed, d_model, d_ff, vocab_size)
     if layers:
@@ -82,6 +85,10 @@ def what_if(
     if window or pattern:
         changed = _with_windows(changed, window, pattern)
     return changed if changed is model else dataclasses.replace(changed, stored=None)
+
+
+def _has_kv_heads(model: ModelSpec) -> bool:
+    return any(isinstance(group.attention, Grouped) for group in model.main.layers)
 
 
 def _with_heads(model: ModelSpec, heads: int | None, kv_heads: int | None, head_dim: int | None) -> ModelSpec:
@@ -92,10 +99,10 @@ def _with_heads(model: ModelSpec, heads: int | None, kv_heads: int | None, head_
         n_kv_heads = kv_heads or (n_heads if kind.n_kv_heads == kind.n_heads else kind.n_kv_heads)
         return dataclasses.replace(kind, n_heads=n_heads, n_kv_heads=n_kv_heads, d_head=head_dim or kind.d_head)
 
-    kinds = [group.attention for group in model.main.layers]
-    if not any(isinstance(kind, Grouped) for kind in kinds):
-        name = "--heads" if heads else "--kv-heads" if kv_heads else "--head-dim"
-        raise AttncalcError(f"{name}: {kinds[0].label} has no such heads", "it changes MHA, GQA and MQA only")
+    if not _has_kv_heads(model):
+        kind = model.main.layers[0].attention
+        name = "--kv-heads" if kv_heads else "--heads" if heads else "--head-dim"
+        raise AttncalcError(f"{name}: {kind.label} has no such heads", "it changes MHA, GQA and MQA only")
     return _with_attentions(model, changed)
 
 

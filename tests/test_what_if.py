@@ -124,6 +124,14 @@ def test_heads_need_attention_with_heads() -> None:
         kv_cache("deepseek-v3", kv_heads=4)
 
 
+def test_latent_attention_takes_the_heads_of_the_attention_that_it_replaces() -> None:
+    # 2 bytes * (512 + 64) of each token, as DeepSeek-V3 has with 128 heads, too
+    sizes: dict[str, Any] = {"layers": 60, "heads": 128, "head_dim": 128}
+    assert kv_cache("llama3.1-8b", attention="mla:512", **sizes, context=1).total == 60 * 1152
+    with pytest.raises(AttncalcError, match="--kv-heads: MLA has no such heads"):
+        kv_cache("llama3.1-8b", attention="mla:512", kv_heads=4)
+
+
 def test_a_model_without_windows_keeps_its_pattern_of_full_layers() -> None:
     assert parse_pattern("2 sliding, full", "--pattern") == (True, True, False)
     model = load("llama3.1-8b")

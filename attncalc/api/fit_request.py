@@ -326,7 +326,7 @@ def check_offload(options: Mapping[str, Any]) -> None:
     for name, option in options_of(EngineOptions).items():
         value = options.get(name)
         if option.needs_gpu and value is not None and value is not False:
-            raise AttncalcError(f"{option.name} needs --gpu", "give the GPU, as --gpu rtx-4090")
+            raise MissingError(f"{option.name} needs --gpu", "give the GPU, as --gpu rtx-4090")
 
 
 def served_model(name: str, spec: ModelSpec) -> dict[str, Any]:

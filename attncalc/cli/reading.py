@@ -13,21 +13,25 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ..api.fit_options import EngineOptions
 from ..config.presets import hint, presets
 from ..errors import AttncalcError, MissingError
+from ..options import options_of
 from ..records import NamedTuple
 from ..units import parse_count, truncate
-from ..vocabulary import FILLER, NEEDS, OF_SIZES, Idea
+from ..vocabulary import FILLER, NEEDS, OF_SIZES, ON_GPU, Idea
 from ..what_if import SIZES
 from .command import NotUnderstoodError
 from .trial import problem_of
-from .words import Item, Words, gpu_in, is_context, is_valid, kind_of, placeholder
+from .words import Item, Words, gpu_in, hyphens, is_context, is_valid, kind_of, placeholder
 
 _SEVERAL = ("compare", "sweep", "plan")
 """Commands that take several models."""
 _OF_WORDS = ("explain", "presets")
 """Commands that take any words."""
 _DTYPE_OF = {"kv": "--kv-dtype", "compare": "--kv-dtype", "memory": "--dtype"}
+_SUBJECTS = ("model", "gpu", "dtype", "attention", "number", "size", "filler")
+"""Kinds of words that are no command."""
 _MOST_TRIALS = 3
 _ANY_MODEL = "llama3.1-8b"
 """The model with which a command without one is tried."""
@@ -50,6 +54,7 @@ class Reading(NamedTuple):
     notes: tuple[str, ...]  # what else to know
     lacks: tuple[str, ...]  # what attncalc does not count of what was typed
     replaced: tuple[str, ...]  # the options that stand for unknown ones
+    doubts: tuple[Item, ...]  # what is unknown, or spelled wrong
     is_sure: bool  # whether it can be run without asking
     is_new: bool  # whether it differs from what was typed
 
@@ -131,7 +136,29 @@ def _tried(
         if found.missing and is_same and isinstance(error, MissingError):
             return error if "MODEL" in found.missing else AttncalcError(error.message, f"for example: {found.command}")
     tip = _tip(found, words, args, works=problem is None)
-    return _with_further(error.message, tip, *([problem] if problem else []))
+    return _with_further(_message(found, words, args, error), tip, *([problem] if problem else []))
+
+
+def _begins_with_subject(words: Words, args: Sequence[str]) -> bool:
+    """Return whether a question begins as 'qwen3-8b ...' or 'can ...', and not as a command of another tool."""
+    return args[0].startswith("-") or words.items(args[:1])[0].kind in _SUBJECTS
+
+
+def _message(found: Reading, words: Words, args: Sequence[str], error: AttncalcError) -> str:
+    """Return the message of an error. Without a command it is about what is not understood: 'qwen3-8b --vram 8GB'."""
+    if words.command or not _begins_with_subject(words, args):
+        return error.message
+    options = [item for item in found.doubts if item.typed.startswith("-")]
+    for item in options:
+        if words.has(item.typed, found.args[0]):
+            return f"{item.typed} cannot be '{truncate(item.value)}'" if item.value else f"{item.typed} needs a value"
+    if options:
+        return f"no such option: {', '.join(dict.fromkeys(item.typed for item in options))}"
+    unread = [*found.unread, *(item.typed for item in found.doubts)]
+    if unread:
+        return f"not understood: {truncate(', '.join(dict.fromkeys(unread)))}"
+    missing = " and ".join(example.split()[0].replace("MODEL", "a model") for example in found.missing)
+    return f"the question lacks {missing}" if missing else error.message
 
 
 def _tip(found: Reading, words: Words, args: Sequence[str], *, works: bool) -> str:
@@ -149,11 +176,13 @@ def _tip(found: Reading, words: Words, args: Sequence[str], *, works: bool) -> s
     other = next((name for name in (*found.replaced, *others) if words.has(name, command)), None)
     if other and words.command not in (None, command):
         text = f"'{command}' has {truncate(other)}" + f": {found.command}" * works
-    elif len(found.replaced) == 1:
+    elif len(found.replaced) == 1 and (words.command or _begins_with_subject(words, args)):
         text = f"did you mean '{found.replaced[0]}'?" + f" As in: {found.command}" * works
+    elif not works:
+        text = f"'attncalc {command} --help' lists its options"
     else:
-        text = f"did you mean '{found.command}'?" if works else f"'attncalc {command} --help' lists its options"
-    model = found.args[1] if len(found.args) > 1 and not found.args[1].startswith("-") else "MODEL"
+        text = f"for example: {found.command}" if "MODEL" in found.missing else f"did you mean '{found.command}'?"
+    model = found.args[1] if len(found.args) > 1 and not found.args[1].startswith("-") else _ANY_MODEL
     return "; ".join((text, *notes)).replace("?;", "?").replace("MODEL", model)
 
 
@@ -206,11 +235,14 @@ class _Trial:
         self._notes: list[str] = []
         self._lacks: list[str] = []
         self._replaced: list[str] = []
-        self._has_guess = False
+        self._doubts: list[Item] = []
 
     def add(self, item: Item) -> None:
         """Find a place for an item."""
-        self._has_guess |= item.is_guess and (self._command not in _OF_WORDS or item.typed.startswith("-"))
+        if item.idea and item.typed.startswith("-") and self._takes(hyphens(item.text), *filter(None, (item.value,))):
+            item = Item("option", hyphens(item.text), item.typed, value=item.value)  # this command has it
+        if item.is_guess and (self._command not in _OF_WORDS or item.typed.startswith("-")):
+            self._doubts.append(item)
         is_usual = item.kind == "option" or (item.kind == "model" and item.text in (item.typed, item.value))
         self._is_new |= item.is_guess or not is_usual
         if self._command in _OF_WORDS and item.kind not in ("option", "filler"):
@@ -228,7 +260,8 @@ class _Trial:
             self._arguments[:0] = ["show"] * (item.idea.means == "presets show")
             self._arguments += [item.value] if item.value else []
         else:
-            self._arguments.append(item.typed)
+            words = [item.typed, *(item.idea.words.split() if item.idea and self._command == "explain" else ())]
+            self._arguments.append(next((word for word in words if _is_term(word)), item.typed))
 
     def _add_argument(self, item: Item) -> bool:
         """Add an item that is an argument of this command, and return whether it is one."""
@@ -313,7 +346,7 @@ class _Trial:
         self._lacks += [idea.lacks] if idea.lacks else []
         if idea.note and (item.is_guess or not idea.means):
             self._notes.append(idea.note if idea.means else f"leave out {truncate(item.typed)}: {idea.note}")
-            self._has_guess = True
+            self._doubts += [] if item.is_guess else [item]
 
     def _within_context(self, examples: list[str]) -> list[str]:
         """Return the examples with the prompt or the output that the context leaves.
@@ -339,9 +372,7 @@ class _Trial:
         """Return the command with everything that was added."""
         unread = [*self._unread]
         if self._command == "explain":
-            from ..report.glossary import find_terms
-
-            unread += [] if is_valid(find_terms, " ".join(self._arguments)) else self._arguments or ["?"]
+            unread += [] if _is_term(" ".join(self._arguments)) else self._arguments or ["?"]
         has_sizes = self._command not in _OF_RELEASED and not _SIZES.isdisjoint(self._found)
         lists_models = (
             self._command == "fit" and {"--gpu", "--ram"} & {*self._found} and _OF_ONE.isdisjoint(self._found)
@@ -351,7 +382,7 @@ class _Trial:
         needs = OF_SIZES if needs_model and has_sizes else ()
         given = {*self._found, *map(" ".join, self._found.values())}
         for if_given, options, example in (*needs, *NEEDS.get(self._command, ())):
-            is_needed = not if_given or given & {*if_given}
+            is_needed = not if_given or given & (_need_gpu() if if_given == ON_GPU else {*if_given})
             missing += [example] if is_needed and not given & {*options} else []
         missing = self._within_context(missing)
         return Reading(
@@ -361,9 +392,21 @@ class _Trial:
             tuple(dict.fromkeys(self._notes)),
             tuple(self._lacks),
             tuple(self._replaced),
-            is_sure=not (unread or missing or self._has_guess),
+            tuple(self._doubts),
+            is_sure=not (unread or missing or self._doubts),
             is_new=self._is_new,
         )
+
+
+def _need_gpu() -> set[str]:
+    """Return the options that mean nothing without --gpu."""
+    return {option.names[0] for option in options_of(EngineOptions).values() if option.needs_gpu}
+
+
+def _is_term(words: str) -> bool:
+    from ..report.glossary import find_terms
+
+    return is_valid(find_terms, words)
 
 
 def _size(text: str) -> str:

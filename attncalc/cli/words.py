@@ -10,8 +10,11 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from ..config import base_of_recipe
 from ..config.gpus import gpu_names, gpus_of
 from ..config.presets import of_other_machine, of_size, preset_names, preset_of, with_file_type
+from ..config.source import LIMIT
+from ..config.yaml import parse_document
 from ..cost.training.optimizers import OPTIMIZERS
 from ..engines import ENGINES
 from ..engines.pasted import could_matter
@@ -95,14 +98,15 @@ class Words:
 
     def has(self, name: str, command: str | None = None) -> bool:
         """Return whether a command has an option, by default the one that was typed."""
-        return _hyphens(name) in self.options(command or self.command or "fit")
+        return hyphens(name) in self.options(command or self.command or "fit")
 
     def items(self, args: Sequence[str]) -> list[Item]:
         """Return what the arguments are, in order."""
         items: list[Item] = []
         bare: list[str] = []
         typed = _with_magnitudes(_without_python(_listed_by_ollama(args)))
-        rest = [*reversed([part for word in typed for part in _recipe(word)])]
+        parts = (part for word in typed for part in _recipe(word))
+        rest = [*reversed([part for word in parts for part in self._of_configuration(word)])]
         while rest:
             word = rest.pop()
             if not _OPTION.match(word):
@@ -145,13 +149,31 @@ class Words:
         others = [item for item in items if all(item is not one for one in replaced)]
         return [*others, Item("option", "--gpus", replaced[-1].typed, value=str(gpus), is_guess=True)]
 
+    def _of_configuration(self, word: str) -> list[str]:
+        """Return the keys of a trainer's configuration as options, as far as attncalc has them."""
+        if not word.endswith((".yaml", ".yml")) or not Path(word).is_file() or Path(word).stat().st_size > LIMIT:
+            return [word]
+        try:
+            data = parse_document(Path(word).read_bytes(), word).data
+        except (AttncalcError, OSError):
+            return [word]
+        if base_of_recipe(data) is None:
+            return [word]
+        found = ["train"] * (self.command is None)
+        for key, value in data.items():
+            option, idea = self._known.get(hyphens(f"--{key}")), self._phrases.of(key)
+            is_given = value not in (None, False, "", "auto") and isinstance(value, bool | int | float | str)
+            if is_given and (option or (idea and idea.means)):
+                found += [f"--{key}"] if value is True else [f"--{key}", str(value)]
+        return found
+
     def _option(self, name: str, value: str) -> Item:
         """Return what an option is, known or not, with its value if it has one."""
         own, idea = self.command and self.has(name), self._phrases.of(name)
-        option = self._known.get(_hyphens(name)) if own or idea not in IDEAS else None
+        option = self._known.get(hyphens(name))
         if option is not None and option.opts[0] == "--output" and kind_of(value) == "number":  # tokens, and no file
-            option, idea = None, self._phrases[("output",)]
-        if option is not None:
+            return self._unknown_option(name, value, self._phrases[("output",)])._replace(text="output")
+        if option is not None and (own or idea not in IDEAS):
             return self._known_option(name, value, option)
         return self._unknown_option(name, value, idea or self._phrases.like(name))
 
@@ -163,7 +185,7 @@ class Words:
             meant = self._of_phrase([given])
             if meant and meant.kind in (*_NAMED, "idea"):
                 return meant._replace(typed=name, value=given, is_guess=True)
-        return Item("option", _hyphens(name), name, value=given)
+        return Item("option", hyphens(name), name, value=given)
 
     def _unknown_option(self, name: str, value: str, idea: Idea | None) -> Item:
         if idea and (option := self._known.get(idea.words)):  # '--dtypes' is '--dtype'
@@ -183,8 +205,8 @@ class Words:
         is_known, idea = idea is not None, self._of_file(value, idea) if idea else Idea(name, note=why)
         if idea.means.startswith("--preset") and value:
             return Item("model", _named(value), name, value=value, is_guess=True)
-        if idea.takes == "DTYPE" and (bits := re.fullmatch(r"(\d+)(\.0)?", value)):
-            kind, value = "dtype", f"int{bits[1]}"
+        if idea.takes == "DTYPE" and (of_bits := self._of_phrase([re.sub(r"^(\d+)(\.0)?$", r"\1bit", value)])):
+            kind, value = of_bits.kind, of_bits.text  # '4' and '4bit' are int4
         if idea.takes:
             takes = idea.takes == "VALUE" or kind in PLACEHOLDERS[idea.takes]
         elif idea.means:
@@ -325,7 +347,7 @@ def placeholder(option: Any) -> str:
     return metavar if metavar in PLACEHOLDERS else "SIZE" if metavar in ("GIB", "GB") else "VALUE"
 
 
-def _hyphens(name: str) -> str:
+def hyphens(name: str) -> str:
     return f"--{name[2:].replace('_', '-')}" if name.startswith("--") else name
 
 

@@ -143,6 +143,8 @@ def _read(model: str, assume_grouped: bool) -> _ModelFile:
         from .yaml import parse_document
 
         document = parse_document(source.content, source.file)
+        if base := base_of_recipe(document.data):
+            raise NoSuchModelError(f"{source.file} configures training, and has no sizes", f"its model is {base}")
     else:
         document, config = _document_of_config(config, source, assume_grouped)
     check(document)
@@ -199,6 +201,12 @@ def _parse_config(source: Source) -> dict[str, Any] | None:
 
     data = parse_object(source.content, source.file, _JSON_TIP)
     return None if _is_model_file(data) else data
+
+
+def base_of_recipe(data: Mapping[str, Any]) -> str | None:
+    """Return the model that a configuration of Axolotl, LLaMA-Factory or TRL trains; None of any other file."""
+    base = data.get("base_model") or data.get("model_name_or_path")
+    return truncate(base) if isinstance(base, str) else None
 
 
 def _is_model_file(data: Mapping[str, Any]) -> bool:

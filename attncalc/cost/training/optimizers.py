@@ -46,6 +46,7 @@ ALIASES = {
     "adamw8bit": "adam8bit",
     "adamw_bnb_8bit": "adam8bit",
     "paged_adamw_8bit": "adam8bit",
+    "paged_adamw_32bit": "adamw",
     "8bit-adam": "adam8bit",
     "sgd_momentum": "momentum",
 }
