@@ -253,6 +253,12 @@ def test_experts_that_bitsandbytes_leaves_in_16_bits_are_a_warning(ask: Ask) -> 
     assert "experts that transformers" not in ask("train", "llama3-8b", *command[2:], "--full").out
 
 
+def test_the_copies_of_an_optimizers_step_are_named(ask: Ask) -> None:
+    text = "optimizer step, with fp32 copies of the gradients"
+    assert text in ask("train", "llama2-7b", "--gpu", "h100").out
+    assert text not in ask("train", "llama2-7b", "--gpu", "h100", "--grad-dtype", "fp32").out
+
+
 def test_int8_weights_have_an_fp32_scale_per_row() -> None:
     assert quantized_bytes(ParamTensor("W", "mlp", 100, 64, 1), "int8", double_quant=False) == 100 * 64 + 4 * 100
 

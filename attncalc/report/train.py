@@ -17,7 +17,7 @@ from ..hardware import Gpu
 from ..model import plural
 from ..quantity import Quantity, named, quantity, symbol, total
 from ..records import NamedTuple
-from ..units import BYTES, FLOP, GIB, NO_UNIT, PARAMS, SECONDS, TOKENS, count, human
+from ..units import BYTES, FLOP, GIB, NO_UNIT, PARAMS, SECONDS, TOKENS, count, dtype, human
 from ..workload import Recompute
 from .bar import gib, gib_range
 from .figures import SUM, FigureRow, FigureRows, ratio_row
@@ -400,7 +400,9 @@ def _stages_table(run: Training) -> Table:
 def _notes(of: Answer) -> Iterator[str]:
     result, run, budget = of.result, of.result.run, of.result.budget
     stage = f" Stage {budget.stage.number} of {run.pp} is the most loaded." if run.pp > 1 else ""
-    yield f"Memory peaks during the {budget.peak.name}.{stage}"
+    copies = run.master_weights and dtype(run.grad_dtype).bits == 16 and budget.held("temporary")
+    of_step = ", with fp32 copies of the gradients" if copies and budget.peak.name == "optimizer step" else ""
+    yield f"Memory peaks during the {budget.peak.name}{of_step}.{stage}"
     yield from _weights_notes(run, budget.states)
     if of.auto and result.verdict != "fits":
         yield f"Not even the smallest {of.auto} is sure to fit."
