@@ -125,7 +125,7 @@ def test_other_memory_is_of_a_gpu(ask: Ask, options: list[str], error: str) -> N
 )
 def test_a_log_shows_what_other_programs_hold(ask: Ask, log: str, others: str) -> None:
     note = ask("fit", "--log", str(REPOSITORY / f"tests/data/engine-logs/doctor/{log}.log")).err
-    assert (f"--other-memory {others or 'none'} counts what other programs hold" in note) is bool(others)
+    assert (f"--other-memory {others or 'none'} counts what others hold" in note) is bool(others)
 
 
 @each(

@@ -109,7 +109,7 @@ def test_a_pasted_refusal_has_a_cause_and_what_to_change(
     assert option in refusal["advice"][0]["option"]
     screen = ask_of(ask, name)
     assert screen.code == 1
-    assert screen.err == "" or "counts what other programs hold" in screen.err
+    assert screen.err == "" or "counts what others hold" in screen.err
     assert len(screen.out.splitlines()) <= 24
     assert max(map(len, screen.out.splitlines())) <= 80
 

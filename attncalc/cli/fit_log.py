@@ -99,8 +99,8 @@ def _note_others(log: StartupLog, device: Gpu | None) -> None:
     others = device.held_by_others(free.bytes)
     if others > DESKTOP // 2:
         sys.stderr.write(
-            f"note: {free.bytes / GIB:.2f} GiB were free; --other-memory {others / GIB:.1f}GiB counts what other "
-            "programs hold, without the log\n"
+            f"note: {free.bytes / GIB:.2f} GiB were free: --other-memory {others / GIB:.1f}GiB counts what others "
+            "hold\n"
         )
 
 

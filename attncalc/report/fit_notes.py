@@ -135,7 +135,7 @@ def _memory_notes(result: FitResult) -> Iterator[str]:
         yield f"{WARNING}the runtime memory is an estimate, and whether this fits depends on it."
     gpu = result.resolved.gpu
     if gpu and budget.facts:
-        yield from _other_memory_notes(result.resolved, gpu)
+        yield from _other_memory_notes(result, gpu)
     if gpu and gpu.more_memory and budget.facts:
         yield (
             f"Other drivers, and WSL, show up to {human(gpu.memory + gpu.more_memory, BYTES)} of this GPU. The upper "
@@ -150,9 +150,10 @@ def _memory_notes(result: FitResult) -> Iterator[str]:
             )
 
 
-def _other_memory_notes(resolved: ResolvedRequest, gpu: Gpu) -> Iterator[str]:
+def _other_memory_notes(result: FitResult, gpu: Gpu) -> Iterator[str]:
     """Yield what is assumed of other programs' memory, and the option that sets it."""
-    engine, share, counts = resolved.engine, resolved.share, resolved.engine.counts_others(resolved.args)
+    resolved, share = result.resolved, result.resolved.share
+    engine, counts = resolved.engine, resolved.engine.counts_others(resolved.args)
     if gpu.other_memory:
         if not counts and share:
             yield f"{engine.title} starts only if its share is free: other programs leave up to {gpu.free_share(1)}."
@@ -160,7 +161,7 @@ def _other_memory_notes(resolved: ResolvedRequest, gpu: Gpu) -> Iterator[str]:
         yield f"--other-memory SIZE narrows the range: what the host uses when {engine.title} starts."
     elif gpu.other_memory is None and counts and gpu.shows_desktop and resolved.is_alone:
         yield f"--other-memory 1GiB counts a desktop that uses {human(DESKTOP, BYTES)} of this GPU."
-    elif gpu.other_memory is None and not counts and gpu.shows_desktop and share:
+    elif gpu.other_memory is None and not counts and gpu.shows_desktop and share and result.fits:
         left = dataclasses.replace(gpu, other_memory=DESKTOP).free_share(share.numerator / share.denominator)
         if left:
             yield (
