@@ -112,6 +112,8 @@ def test_a_list_has_the_labels_of_a_table_that_is_too_wide() -> None:
     ]
     names = Table((LABEL, LABEL), (("qwen", "a b"), ("", "c"), ("phi", "d")))
     assert list_lines(names, 40) == ["  qwen: a b c", "  phi: d"]
+    cells = Table((LABEL, *(Column(name) for name in "abcde")), (("phi", "1", "2", "3", "4", "5"),))
+    assert list_lines(cells, 40) == ["  phi", "    a: 1; b: 2; c: 3; d: 4; e: 5"]
 
 
 def test_a_command_that_is_too_wide_is_folded_with_backslashes() -> None:

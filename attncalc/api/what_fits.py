@@ -69,11 +69,8 @@ def what_fits(model: ModelLike | None = None, **options: Unpack[FitOptions]) -> 
     >>> what_fits(gpu="rtx-4090").needs[0].resolved.request.model.name
     'qwen3.6-35b-a3b'
 
-    Args:
-        model: As in `load`, with `gpu="all"`; None for all built-in models.
-        options: The options of `attncalc fit`.
-
-    Raises AttncalcError if an option is not valid, or neither a GPU nor a model is named.
+    A model, as in `load`, needs `gpu="all"`. Raises AttncalcError if an option is not valid, or neither a GPU nor a
+    model is named.
     """
     return WhatFits.of(find_what_fits(model, options))
 

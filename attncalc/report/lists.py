@@ -16,6 +16,9 @@ WIDTH = 80
 _NARROWEST = 40
 """Columns of the narrowest screen; a narrower terminal wraps the lines itself."""
 
+_MOST_CELLS = 4
+"""Cells of a row beside its label that have a line each in a list."""
+
 
 def screen_width(stream: IO[str]) -> int:
     """Return the columns of the terminal, at least _NARROWEST; COLUMNS overrides them. WIDTH if it is no terminal."""
@@ -49,7 +52,10 @@ def list_lines(table: Table, width: int) -> list[str]:
 
 
 def _records(table: Table) -> Iterator[str]:
-    """Yield the lines of each row: 'KV cache: 1.25 GiB (1,342,177,280 B)', or with headers a line per cell."""
+    """Yield the lines of each row: 'KV cache: 1.25 GiB (1,342,177,280 B)', or with headers a line per cell.
+
+    Of more than _MOST_CELLS the lines would be many, and the cells are one line.
+    """
     headers = [re.sub("\n(?!/)", " ", column.header.replace("-\n", "")).replace("\n", "") for column in table.columns]
     if len(headers) == 1:
         yield from filter(None, (headers[0], *(row[0] for row in table.rows)))
@@ -66,7 +72,8 @@ def _records(table: Table) -> Iterator[str]:
             if label != above or not has_meaning:
                 yield f"{indent}{_named(headers[0], label.strip())}" if headers[0] else label.rstrip()
             above = label
-            yield from (f"{indent}  {_named(header, value)}" for header, value in named)
+            texts = [_named(header, value) for header, value in named]
+            yield from (f"{indent}  {text}" for text in (["; ".join(texts)] if len(texts) > _MOST_CELLS else texts))
         else:
             first, *others = [*filter(None, values)] or [""]
             yield label.rstrip() + (f": {first}" if first else "") + (f" ({', '.join(others)})" if others else "")

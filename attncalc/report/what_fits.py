@@ -61,10 +61,7 @@ def verdict_of(found: WhatFits) -> str:
 def what_fits_report(found: WhatFits, *, full: bool = False, is_screen: bool = False) -> Report:
     """Return one row per model, or per GPU.
 
-    Args:
-        found: What fits.
-        full: Whether none is left out of the screen.
-        is_screen: Whether only the screen's contexts, requests and times are needed, and no formula.
+    With `full` the screen leaves none out. `is_screen` computes what a screen has, without a formula.
     """
     resolved, verdict = found.needs[0].resolved, best_verdict(found.verdicts)
     needs = found.needs if is_screen else (need(resolved.request), *found.needs[1:])
@@ -114,18 +111,13 @@ def _subject(found: WhatFits) -> str:
 
 
 def _table_of_gpus(needs: Sequence[Need], *, full: bool) -> Table:
-    rows = [
-        GpuRow(
-            _gpu_name(of),
-            int(of.budget.memory or 0),
-            of.low,
-            of.high,
-            of.verdict,
-            int(of.resolved.workload.context),
-            of.resolved.engine.title,
+    def row(of: Need) -> GpuRow:
+        resolved, memory = of.resolved, int(of.budget.memory or 0)
+        return GpuRow(
+            _gpu_name(of), memory, of.low, of.high, of.verdict, int(resolved.workload.context), resolved.engine.title
         )
-        for of in needs
-    ]
+
+    rows = [*map(row, needs)]
     searched = "context" if any(row.most != rows[0].most for row in rows) else ""
     return gpu_table(rows, searched=searched, full=full)
 
@@ -179,7 +171,9 @@ def _command(of: Need) -> str:
     dtype, gpu = request.weights_dtype, f"{gpus}x" * (gpus > 1) + _gpu_name(of)
     is_typed = dtype in FILE_TYPES
     words = ["attncalc fit", f"{request.model.name}:{dtype}" if is_typed else request.model.name, "--gpu", gpu]
+    words += ["--ram", str(of.budget.memory)] if of.resolved.args.on_cpu else []
     words += ["-c", str(int(request.workload.context))]
+    words += ["-b", str(request.workload.batch)] if request.workload.batch > 1 else []
     words += ["--weights-dtype", dtype] if dtype and not is_typed else []
     words += [] if is_typed or request.engine == DEFAULT_ENGINE else ["--engine", request.engine]
     return " ".join(words)
@@ -187,9 +181,8 @@ def _command(of: Need) -> str:
 
 def _figures(row: _Row) -> tuple[Figure, ...]:
     whole = [None if value is None else Quantity(value) for value in (row.context, row.batch)]
-    further = dict(zip(("max_context", "max_batch"), whole, strict=True))
-    own = (FIGURES[name].figure(value) for name, value in (*further.items(), (_RATE.name, row.rate)))
-    return (*needed_figures(row.need), *own)
+    own = zip(("max_context", "max_batch", _RATE.name), (*whole, row.rate), strict=True)
+    return (*needed_figures(row.need), *(FIGURES[name].figure(value) for name, value in own))
 
 
 def _without_formulas(row: _Row) -> tuple[Figure, ...]:
