@@ -32,7 +32,7 @@ from .classes import class_math
 from .mlp import mlp_tensors
 from .param_tensor import ParamTensor
 from .setup import Stage, Training
-from .tensors import is_target, layer_tensors
+from .tensors import adapters, is_target, layer_tensors
 
 SHARED_MASK = "causal mask"
 
@@ -93,7 +93,7 @@ def stage_saved(run: Training, stage: Stage, model: ModelSpec) -> StageSaved:
         f = forward(stack)
         params = tuple(layer_tensors(run, model, stack, dataclasses.replace(group, count=1)))
         saved = tuple(_reduced(run, f, _layer_saved(run, stack, group, params, f, source)))
-        hidden = f.bytes * f.tokens * f.d_model
+        hidden = (FP32 if run.autocasts_adapters else f.bytes) * f.tokens * f.d_model
         name = group_name(model, stack, group)
         layers.append(LayerSaved(name, group, saved, tuple(_kept(run, f, stack, group, saved)), params, hidden))
     for stack in model.stacks:
@@ -174,7 +174,9 @@ def _adapted(
     """Yield what attention and MLP save; with LoRA without the inputs of frozen matrices, and with those of adapters.
 
     The input of a matrix is kept for its adapter A if it has one. An adapter in fp32 beside activations of 16 bits has
-    an fp32 copy of its own, and one with dropout the result of it, with a mask (peft's tuners/lora/layer.py).
+    an fp32 copy of its own, and one with dropout the result of it, with a mask (peft's tuners/lora/layer.py). Autocast
+    casts the fp32 output of a norm for each adapter, and so the adapters; a quantized matrix returns the dtype of its
+    input, so that the MLP computes in fp32 (Linear4bit in bitsandbytes/nn/modules.py).
     """
     tensors = _plain_tensors(layers, f, source)
     if run.lora is None:
@@ -184,18 +186,22 @@ def _adapted(
         yield from (t for t in tensors if not (in_parallel and t.part == "mlp" and t.name == "input"))
         return
     targets = run.lora.targets
-    adapter_bytes = dtype(run.param_dtype).bits // 8
-    copies = adapter_bytes != int(f.bytes) or run.lora.dropout
+    autocasts = run.autocasts_adapters
+    adapter_bytes = dtype(run.dtype if autocasts else run.param_dtype).bits // 8
+    copies = autocasts or adapter_bytes != int(f.bytes) or run.lora.dropout
     size = symbol_like(f.bytes, "bytes_adapter", adapter_bytes, "bytes of an element of an adapter")
     for tensor in tensors:
         adapted = [name for name in (*tensor.input_of, *tensor.read_by) if name in targets]
         if not tensor.input_of or (run.keeps_quantized_inputs and tensor.input_of != ("router",)):
-            yield tensor
+            in_fp32 = autocasts and tensor.part == "mlp" and layers.mlp and layers.mlp.n_experts is None
+            yield tensor._replace(size=tensor.size // f.bytes * FP32) if in_fp32 else tensor
         elif adapted and not copies:
             yield tensor._replace(input_of=tuple(adapted))
         elements = tensor.size // f.bytes
         for name in adapted if copies else ():
-            named = f"{run.param_dtype} input of {name} A"
+            if autocasts and name in tensor.read_by and not run.lora.dropout:
+                continue
+            named = f"{run.dtype if autocasts else run.param_dtype} input of {name} A"
             yield tensor._replace(name=named, size=elements * size, input_of=(name,), read_by=())
             if run.lora.dropout:
                 mask = f"dropout mask of {name} A"
@@ -208,6 +214,9 @@ def _adapted(
                 adapter_bytes * f.tokens * symbol_like(f.bytes, "r", run.lora.rank, "rank of LoRA"),
                 "attention" if matrix.part == "attention" else "mlp",
             )
+    if autocasts and run.param_dtype == "fp32":
+        n = symbol_like(f.bytes, "N_adapters", sum(t.total for t in adapters(run, list(params))), "their elements")
+        yield SavedTensor("cast adapters", "autocast", f.bytes * n, "mlp" if layers.mlp else "attention")
 
 
 def _outside(run: Training, stage: Stage, model: ModelSpec, stack: Stack, f: Forward) -> Iterator[SavedTensor]:
@@ -254,7 +263,7 @@ def _of_the_head(run: Training, model: ModelSpec, stack: Stack, f: Forward) -> I
     if stack is model.main and model.head and model.head.kind == "lm":
         yield matrix_input(f, model.table_width, ("lm_head",), "input of the head", "head")
         vocabulary = model.vocab_size or 0
-        if run.autocasts:
+        if run.autocasts or run.autocasts_adapters:
             yield SavedTensor("cast weights of the head", "autocast", f.bytes * vocabulary * model.table_width, "head")
         if f.math.caps_logits and run.loss in ("full", "compiled"):
             size = f.bytes * f.tokens * vocabulary
@@ -322,7 +331,8 @@ def _kept(
 ) -> Iterator[SavedTensor]:
     """Yield what stays until the layer's backward pass begins, by the recomputation."""
     if run.workload.recompute in ("full", "op"):
-        size = (FP32 if run.autocasts or f.math.residual_in_fp32 else f.bytes) * f.tokens * f.d_model
+        in_fp32 = run.autocasts or run.autocasts_adapters or f.math.residual_in_fp32
+        size = (FP32 if in_fp32 else f.bytes) * f.tokens * f.d_model
         if layers.mlp or not f.math.parallel_mixers:  # whose attention is recomputed with the layer of the MLP
             yield _divided(run, SavedTensor("input of the layer", "recomputation", size, is_replicated=True))
         if run.workload.recompute == "op":

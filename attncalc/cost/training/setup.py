@@ -162,6 +162,14 @@ class Training:
         return self.param_dtype == "fp32" and is_half and self.lora is None and not self.is_fsdp
 
     @property
+    def autocasts_adapters(self) -> bool:
+        """Return whether norms and the residual stream are in fp32 beside matmuls in 16 bits.
+
+        So they are after peft's prepare_model_for_kbit_training under autocast, which is the Trainer's bf16=True.
+        """
+        return bool(self.weights_dtype) and self.kbit_upcast and self.upcasts and dtype(self.dtype).bits == 16
+
+    @property
     def dp(self) -> int:
         """Return the data-parallel ranks."""
         return self.gpus // (self.tp * self.pp * self.cp)

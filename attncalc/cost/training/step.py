@@ -228,7 +228,8 @@ class _Moments:
         found = []
         for name, copies, hidden in (
             ("backward pass of the embedding", others, self.saved.layers[0].hidden),
-            ("sum of the embedding's gradients", 2 if is_tied else others, 0),
+            # the gradient of the head's cast weights, which no other tensor shares, is added to in place
+            ("sum of the embedding's gradients", 2 if is_tied and not run.autocasts else others, 0),
         ):
             tables = symbol("copies_grad", copies, "gradients of the embedding besides the one that stays") * embedding
             more = Held("temporary", "gradients of the embedding and of its output", quantity(tables + hidden))
