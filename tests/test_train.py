@@ -136,14 +136,17 @@ def test_frozen_weights_save_less_than_trained_ones() -> None:
     assert "product" not in {tensor.name for tensor in lora.saved.layers[0].kept}
 
 
+NF4 = {"weights_dtype": "nf4", "no_kbit_upcast": True}
+
+
 @each(
     ("options", "bytes_per_token"),
     [
-        ({"weights_dtype": "nf4"}, 0),
-        ({"weights_dtype": "nf4", "bitsandbytes": "0.43.2"}, 0),
+        (NF4, 0),
+        ({**NF4, "bitsandbytes": "0.43.2"}, 0),
         # the inputs of gate and up, and of W_down; that of q is kept for its adapter, and that of W_o by the kernel
-        ({"weights_dtype": "nf4", "bitsandbytes": "0.43.1"}, 2 * (4096 + 14336)),
-        ({"weights_dtype": "int8"}, 2 * (4096 + 14336)),
+        ({**NF4, "bitsandbytes": "0.43.1"}, 2 * (4096 + 14336)),
+        ({**NF4, "weights_dtype": "int8"}, 2 * (4096 + 14336)),
         # without dropout the adapters share one input; with it each has its own in 2 bytes, and a mask in 1
         ({"lora": "r=8,targets=q+v,dropout=0.05"}, 2 * (2 + 1) * 4096 - 2 * 4096),
     ],
@@ -490,13 +493,13 @@ def test_what_no_change_alone_makes_fit_is_offered_with_adapters_the_host_or_mor
 
 
 def test_changes_that_keep_the_result_are_combined_before_sequences_get_shorter() -> None:
-    # none of them suffices alone; -b 2 and the upcast are not needed besides
+    # none of them suffices alone; -b 2 is not needed besides
     found = changes(
         read_train_request(
             "llama3-8b", {"gpu": "rtx-4090", "lora": "r=16", "weights_dtype": "nf4", "context": 4096, "batch": 4}
         ).run
     )
-    assert found[0].flag == "--loss fused --recompute full"
+    assert found[0].flag == "--loss fused --no-kbit-upcast --recompute full"
     assert found[1].flag.startswith("-c ")
 
 

@@ -16,15 +16,14 @@ from training_oracle import FILE, config_of, spec_of
 ROWS: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))["rows"]
 WAYS = ("saved", "saved_eager", "saved_recompute")
 OTHERS = {
-    "the class cannot be cut to a few layers": (
-        *("default-hrm_text", "llava-1.5-7b", "granite_swa", "granitemoe_swa", "zamba2-7b"),
-    ),
+    "the class cannot be cut to a few layers": ("default-hrm_text", "llava-1.5-7b", "zamba2-7b"),
     "the first decoder layer saves the encoder's output for all, and on a CPU each layer a mask": (
         *("bart-base", "mbart", "pegasus", "mvp", "blenderbot", "blenderbot-small", "default-t5gemma"),
     ),
-    "queries and keys in fp32 in eager attention": ("gptj", "codegen", "gpt_neo"),
-    "a mask of each layer": ("default-biogpt", "xglm"),
-    "norms inside of attention or the MLP": ("persimmon-8b", "bitnet", "doge", "modernbert-decoder"),
+    "queries and keys in fp32 in eager attention": ("gpt_neo",),
+    "cosines and sines of each layer, of a part of each head": ("gptj", "codegen"),
+    "a mask of each layer": ("default-biogpt",),
+    "norms inside of attention or the MLP": ("persimmon-8b", "doge", "modernbert-decoder"),
     "further streams between layers": ("gemma3n-e4b", "beam", "flint", "minimax_m3_vl_text"),
     "compressed convolutional attention": ("default-zaya",),
     "a sum of chosen weights less, or a gate in fp32": ("kolibri1", "laguna"),
@@ -35,12 +34,14 @@ FIRST_LAYER = {
     "recurrent_gemma": (512,),
     "recurrent_gemma, 1 x 16": (128,),
     "gemma4_text": (393216, 393216 - 2 * 2 * 64 * 2304),
+    "xglm": (2 * 2 * 64 * 64,),
     "mamba-130m": (-2 * 2 * 64 * 768,),
     "falcon-mamba-7b": (-2 * 2 * 64 * 4096,),
     "mamba-codestral-7b": (-2 * 2 * 64 * 4096,),
 }
-"""Bytes that the first layer saves besides, which are counted outside of layers: position ids of a recomputed layer, or
-the inputs of all layers. Fewer if its own input is counted there, or is in 16 bits and that of later layers in fp32."""
+"""Bytes that the first layer saves besides, which are counted outside of layers: position ids of a recomputed layer,
+the mask, or the inputs of all layers. Fewer if its own input is counted there, or is in 16 bits and that of others in
+fp32."""
 
 
 class ClassRow(NamedTuple):
@@ -81,7 +82,8 @@ def class_rows(name: str) -> Iterator[ClassRow]:
         layers = [of_group[group] for group in layer_groups(model)]
         predicted = [sum(layers[i : i + of_one]) for i in range(0, len(layers), of_one)]
         empty = [tensor.name for s in saved.layers for tensor in s.kept if not int(tensor.size)]
-        yield ClassRow(name, way, [size for layer, size in row[way].items() if layer], predicted, empty)
+        measured = [size for layer, size in row[way].items() if layer and "rotary" not in layer]
+        yield ClassRow(name, way, measured, predicted, empty)
 
 
 def cause_of(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from attncalc import ModelSpec, Workload, load, preset_names
 from attncalc.api.train_request import read_train_request
 from attncalc.cost.params import params
-from attncalc.cost.training.fits import reserved, train_result
+from attncalc.cost.training.fits import VARIED, reserved, train_result
 from attncalc.cost.training.setup import Lora, Training
 from attncalc.cost.training.step import most_loaded, stage_budget
 
@@ -22,6 +22,10 @@ DATA = Path(__file__).parent / "data" / "training"
 FITCHECK: dict[str, Any] = json.loads((DATA / "fitcheck.json").read_text(encoding="utf-8"))
 ON_A_GPU: dict[str, Any] = json.loads((DATA / "h200.json").read_text(encoding="utf-8"))
 PUBLISHED: dict[str, Any] = json.loads((DATA / "published.json").read_text(encoding="utf-8"))
+FLAGS = (
+    *("--hold-logits", "--optimizer-in-backward", "--no-kbit-upcast", "--double-quant"),
+    *("--compile", "--expandable-segments"),
+)
 UNITS = {"GiB": 2**30, "GB": 10**9, "MiB": 2**20}
 
 
@@ -135,13 +139,14 @@ def litgpt_runs() -> Iterator[Answered]:
 
 
 def runs_on_a_gpu() -> Iterator[Measured]:
-    """Yield the runs of tools/measure_training.py."""
+    """Yield the runs of tools/measure_training.py, with the reason if it is off."""
     for row in ON_A_GPU["runs"]:
         run = read_train_request(_model_of_config(row["model"]), options_of(row["options"] + " --gpu h200")).run
         budget = most_loaded(run, plain=True)
         _, expected, _ = reserved(run, budget.allocated, budget.largest, budget.cached)
         name = f"{row['model']}: `{row['options']}`"
-        yield Measured(name, budget.allocated, row["requested"], first=row.get("predicted_first"), reserved=expected)
+        first, why = row.get("predicted_first"), row.get("why", "")
+        yield Measured(name, budget.allocated, row["requested"], why=why, first=first, reserved=expected)
 
 
 def least_memory() -> Iterator[tuple[str, int, tuple[int, int, int]]]:
@@ -150,6 +155,8 @@ def least_memory() -> Iterator[tuple[str, int, tuple[int, int, int]]]:
         run = read_train_request(_model_of_config(row["model"]), options_of(row["options"] + " --gpu h200")).run
         budget = most_loaded(run, plain=True)
         found = reserved(run, budget.allocated, budget.largest, budget.cached)
+        if "varied" in row and not run.expandable_segments:
+            found = (*found[:2], budget.allocated * VARIED // 100)
         yield f"{row['model']}: {row['options']}", row["reserved"], found
 
 
@@ -168,7 +175,7 @@ def options_of(words: str) -> Any:
     for word in words.split():
         if word == "--no-master-weights":
             found["master_weights"] = False
-        elif word in ("--hold-logits", "--optimizer-in-backward", "--no-kbit-upcast", "--double-quant"):
+        elif word in FLAGS:
             found[word[2:].replace("-", "_")] = True
         elif word.startswith("-"):
             name = {"-b": "batch", "-c": "context"}.get(word, word[2:].replace("-", "_"))

@@ -22,8 +22,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import training_oracle
+
+from attncalc.verify.training.layers import shortened
+
 ROOT = Path(__file__).parent.parent
-CONFIGS = ROOT / "tests" / "data" / "huggingface.json"
 STEPS = 3
 GPU = "h100-80gb"
 """Decides cuBLAS's workspaces, which all Hopper GPUs have in common."""
@@ -56,13 +59,18 @@ TARGETS = {"W_q": "q_proj", "W_v": "v_proj"}
 
 
 def config_of(name: str) -> dict[str, Any]:
-    """Return the config of a run: 'olmo2-7b --layers 4' has 4 layers."""
-    name, _, layers = name.partition(" --layers ")
-    config = dict(EXTRA.get(name) or json.loads(CONFIGS.read_text())[name]["config"])
-    if layers:
-        config["num_hidden_layers"] = int(layers)
-        if config.get("layer_types"):
-            config["layer_types"] = config["layer_types"][: int(layers)]
+    """Return the config of a run.
+
+    'olmo2-7b --layers 4' has 4 layers, 'laguna --layers 2 --num_experts 16' other fields too; a name without a
+    released config is a model_type, whose class has defaults.
+    """
+    name, *changes = name.split(" --")
+    config = dict(EXTRA.get(name) or training_oracle.config_of(name))
+    for field, value in (change.split() for change in changes):
+        if field == "layers":
+            config = shortened(config, int(value))
+        else:
+            config[field] = int(value)
     return config
 
 

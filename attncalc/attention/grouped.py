@@ -253,6 +253,12 @@ class Grouped:
             tensors.append(SavedTensor("output of W_qkv", "QK and PV", whole))
             own = tuple(tensor for tensor in own if tensor.name not in views)
         tensors += [tensor for tensor in own if not (self.shares_kv and tensor.name[0] in "kv")]
+        if f.math.inner_norms:
+            width = self.n_heads * self._d_v
+            norm = norm_tensors(f, f.tokens, width, "inner norm", "attention", is_replicated=False)
+            tensors += norm
+            if f.kernel in ("flash", "efficient", "cudnn"):  # which save the output of attention
+                tensors.append(SavedTensor("normed output", "W_o", f.bytes * f.tokens * width, input_of=("W_o",)))
         if self.gate:
             gates = f.bytes * f.tokens * gate_width(self.gate, self.n_heads, self._d_v)
             tensors.append(SavedTensor("gate", "the sigmoid", gates))

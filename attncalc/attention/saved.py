@@ -19,7 +19,7 @@ from .span import FULL, Span
 TrainingKernel = Literal["flash", "efficient", "cudnn", "math", "eager"]
 Gain = Literal["cast", "fp32", "upcast", "power", "shifted", "centred", "none", "bare"]
 Activation = Literal["fused", "gelu_new", "relu", "xielu"]
-Softmax = Literal["fp32", "plain", "shifted"]
+Softmax = Literal["fp32", "plain", "shifted", "floored", "gated"]
 FP32 = Constant(4, "bytes of an element in fp32")
 INT64 = Constant(8, "bytes of an index")
 MASK = Constant(1, "byte of an element of a dropout mask")
@@ -73,7 +73,8 @@ class ClassMath(NamedTuple):
     # its result only
     activation: Activation = "fused"
     # The softmax of eager attention: in 'fp32', or 'plain' in the activations' dtype, or 'shifted': there too, of
-    # scores minus their maximum
+    # scores minus their maximum, or 'floored': of their maximum with the least number; 'gated': in fp32, and with
+    # sinks the output is multiplied by a gate of the scores' log-sum-exp
     softmax: Softmax = "fp32"
     clamps: bool = False  # both parts of a gated MLP are clamped, and SiLU is in single operations (gpt-oss)
     is_dense: bool = False  # each expert computes all tokens (Llama 4)
@@ -92,6 +93,8 @@ class ClassMath(NamedTuple):
     # (Ministral 3)
     scales_queries: Literal["", "fp32", "cast"] = ""
     caps_scores: bool = False  # eager scores pass a tanh
+    scores_in_fp32: bool = False  # eager attention multiplies q and k in fp32
+    inner_norms: bool = False  # the inputs of W_o and W_down pass norms
     scales_embedding: bool = False  # the embedding is multiplied by a tensor of one element
     positions_of_rows: bool = False  # each sequence has positions of its own
     scales_layer: bool = False  # so is the output of each layer
@@ -198,10 +201,11 @@ def kernel_tensors(
     """
     in_fp32 = f.kernel == "math" and f.is_half
     size = FP32 if in_fp32 else f.bytes
+    of_qk = FP32 if f.kernel == "eager" and f.math.scores_in_fp32 else size
     kv_heads = n_heads if copies_kv(f, n_heads, n_kv_heads, d_qk) else n_kv_heads
     fp32 = " in fp32" if in_fp32 else ""
-    yield SavedTensor(f"q{fp32}", "QK", size * f.tokens * n_heads * d_qk)
-    yield SavedTensor(f"k{fp32}", "QK", size * f.source_tokens * kv_heads * d_qk)
+    yield SavedTensor(f"q{fp32}", "QK", of_qk * f.tokens * n_heads * d_qk)
+    yield SavedTensor(f"k{fp32}", "QK", of_qk * f.source_tokens * kv_heads * d_qk)
     yield SavedTensor(f"v{fp32}", "PV", size * f.source_tokens * kv_heads * d_v)
     output = f.bytes * f.tokens * n_heads * d_v
     if f.kernel in ("flash", "efficient", "cudnn"):
@@ -211,27 +215,41 @@ def kernel_tensors(
             yield SavedTensor("output, copied", "the gradient of W_o", output, input_of=("W_o",))
         yield SavedTensor("log-sum-exp", "the kernel", FP32 * f.tokens * n_heads, is_score=True, is_statistic=True)
         return
-    pairs = f.B * n_heads * f.S * f.T
     if f.kernel == "math":
+        pairs = f.B * n_heads * f.S * f.T
         yield SavedTensor(f"probabilities{fp32}", "softmax and PV", size * pairs, is_score=True)
     else:
-        if f.math.caps_scores:
-            yield SavedTensor("tanh of the scores", "the softcap", f.bytes * pairs, is_score=True, is_pointwise=True)
-        rows = f.B * n_heads * f.S
-        if f.math.softmax == "shifted":
-            yield SavedTensor("place of the maximum", "max", INT64 * rows, is_score=True, is_statistic=True)
-        if sinks:
-            size = f.bytes * (pairs + rows)
-            yield SavedTensor("probabilities of keys and sink", "softmax and PV", size, is_score=True)
-        elif f.upcasts and f.is_half and f.math.softmax == "fp32":
-            yield SavedTensor("probabilities in fp32", "softmax", FP32 * pairs, is_score=True)
-            yield SavedTensor("probabilities", "PV", f.bytes * pairs, is_score=True)
-        else:
-            yield SavedTensor("probabilities", "softmax and PV", f.bytes * pairs, is_score=True)
-        if f.dropout:
-            yield SavedTensor("dropout mask of the probabilities", "dropout", MASK * pairs, is_score=True)
-            yield SavedTensor("probabilities after dropout", "PV", f.bytes * pairs, is_score=True)
+        yield from _eager_tensors(f, n_heads, output, sinks=sinks)
     yield SavedTensor("output", "W_o", output, input_of=("W_o",))
+
+
+def _eager_tensors(f: Forward, n_heads: int, output: int, *, sinks: bool) -> Iterator[SavedTensor]:
+    """Yield the scores and probabilities that eager attention saves."""
+    rows = f.B * n_heads * f.S
+    pairs = rows * f.T
+    if f.math.caps_scores:
+        yield SavedTensor("tanh of the scores", "the softcap", f.bytes * pairs, is_score=True, is_pointwise=True)
+    if f.math.softmax == "shifted":
+        yield SavedTensor("place of the maximum", "max", INT64 * rows, is_score=True, is_statistic=True)
+    if f.math.softmax == "floored":
+        yield SavedTensor("scores", "their maximum with the least number", f.bytes * pairs + FP32, is_score=True)
+    is_gated = sinks and f.math.softmax == "gated"
+    if is_gated:
+        yield SavedTensor("scores", "log-sum-exp", f.bytes * pairs, is_score=True)
+        gates = (FP32 + 2 * f.bytes) * rows
+        yield SavedTensor("log-sum-exp and gate", "the sigmoid, product", gates, is_score=True, is_statistic=True)
+        yield SavedTensor("output without the gate", "the product", output)
+    if sinks and not is_gated:
+        size = f.bytes * (pairs + rows)
+        yield SavedTensor("probabilities of keys and sink", "softmax and PV", size, is_score=True)
+    elif f.upcasts and f.is_half and f.math.softmax in ("fp32", "gated"):
+        yield SavedTensor("probabilities in fp32", "softmax", FP32 * pairs, is_score=True)
+        yield SavedTensor("probabilities", "PV", f.bytes * pairs, is_score=True)
+    else:
+        yield SavedTensor("probabilities", "softmax and PV", f.bytes * pairs, is_score=True)
+    if f.dropout:
+        yield SavedTensor("dropout mask of the probabilities", "dropout", MASK * pairs, is_score=True)
+        yield SavedTensor("probabilities after dropout", "PV", f.bytes * pairs, is_score=True)
 
 
 def copies_kv(f: Forward, n_heads: int, n_kv_heads: int, d_head: int) -> bool:

@@ -191,7 +191,8 @@ def _adapted(
     copies = autocasts or adapter_bytes != int(f.bytes) or run.lora.dropout
     size = symbol_like(f.bytes, "bytes_adapter", adapter_bytes, "bytes of an element of an adapter")
     for tensor in tensors:
-        adapted = [name for name in (*tensor.input_of, *tensor.read_by) if name in targets]
+        read_by = () if autocasts and not run.lora.dropout else tensor.read_by  # which need no copy
+        adapted = [name for name in (*tensor.input_of, *read_by) if name in targets]
         if not tensor.input_of or (run.keeps_quantized_inputs and tensor.input_of != ("router",)):
             in_fp32 = autocasts and tensor.part == "mlp" and layers.mlp and layers.mlp.n_experts is None
             yield tensor._replace(size=tensor.size // f.bytes * FP32) if in_fp32 else tensor
@@ -199,21 +200,16 @@ def _adapted(
             yield tensor._replace(input_of=tuple(adapted))
         elements = tensor.size // f.bytes
         for name in adapted if copies else ():
-            if autocasts and name in tensor.read_by and not run.lora.dropout:
-                continue
             named = f"{run.dtype if autocasts else run.param_dtype} input of {name} A"
             yield tensor._replace(name=named, size=elements * size, input_of=(name,), read_by=())
             if run.lora.dropout:
                 mask = f"dropout mask of {name} A"
                 yield tensor._replace(name=mask, meaning="dropout", size=elements * MASK, input_of=(), read_by=())
-    for matrix in params:
-        if is_target(run, matrix):
-            yield SavedTensor(
-                f"output of {matrix.name} A",
-                f"the gradient of {matrix.name} B",
-                adapter_bytes * f.tokens * symbol_like(f.bytes, "r", run.lora.rank, "rank of LoRA"),
-                "attention" if matrix.part == "attention" else "mlp",
-            )
+    rank = symbol_like(f.bytes, "r", run.lora.rank, "rank of LoRA")
+    for matrix in filter(lambda matrix: is_target(run, matrix), params):
+        part: Part = "attention" if matrix.part == "attention" else "mlp"
+        name, meaning = f"output of {matrix.name} A", f"the gradient of {matrix.name} B"
+        yield SavedTensor(name, meaning, adapter_bytes * f.tokens * rank, part)
     if autocasts and run.param_dtype == "fp32":
         n = symbol_like(f.bytes, "N_adapters", sum(t.total for t in adapters(run, list(params))), "their elements")
         yield SavedTensor("cast adapters", "autocast", f.bytes * n, "mlp" if layers.mlp else "attention")

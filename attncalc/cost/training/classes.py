@@ -32,12 +32,21 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
     # NanoChatRMSNorm, also of the embedding
     ("gain", "bare", "nanochat"),
     ("activation", "gelu_new", "bigbird_pegasus codegen gpt-sw3 gpt2 gpt_neo gptj mt5 phi umt5"),
-    ("activation", "relu", "longt5 m2m_100 nllb-moe opt switch_transformers t5"),
+    # `torch.where(x > 0, self.alpha_p * x * x + self.beta * x, ...)`
     ("activation", "xielu", "apertus"),
+    ("activation", "relu", "longt5 m2m_100 nllb-moe opt switch_transformers t5"),
     # `nn.functional.softmax(attn_weights, dim=-1)`
     ("softmax", "plain", "bart biogpt blenderbot blenderbot-small falcon gpt-sw3 gpt2 llama4 mbart mvp pegasus"),
     # `combined_logits - combined_logits.max(dim=-1, keepdim=True).values`
     ("softmax", "shifted", "gpt_oss mimo_v2_flash"),
+    # `torch.max(attn_weights, torch.tensor(torch.finfo(attn_weights.dtype).min))`
+    ("softmax", "floored", "xglm"),
+    # `attn_output * torch.sigmoid(lse - sinks)`
+    ("softmax", "gated", "granite_swa granitemoe_swa"),
+    # `query = query.to(torch.float32)`
+    ("scores_in_fp32", True, "codegen gptj"),
+    # `self.attn_sub_norm(attn_output)`, `self.ffn_sub_norm(...)`
+    ("inner_norms", True, "bitnet"),
     # `(up + 1) * gate * torch.sigmoid(gate * self.alpha)`, both clamped
     ("clamps", True, "gpt_oss"),
     # `hidden_states.repeat(router_scores.shape[1], 1)`
@@ -45,7 +54,11 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
     ("router", Router("sigmoid", normalizes=False), "llama4"),
     ("router", Router("sigmoid", weights="fp32"), "afmoe"),
     ("router", Router("chosen, cast", normalizes=False), "aria gpt_oss"),
-    ("router", Router("chosen", normalizes=False), "cohere2_moe granitemoe granitemoehybrid granitemoeshared"),
+    (
+        "router",
+        Router("chosen", normalizes=False),
+        "cohere2_moe granitemoe granitemoe_swa granitemoehybrid granitemoeshared",
+    ),
     ("router", Router(normalizes=False), "flex_olmo jamba olmoe qwen2_moe"),
     ("router", Router(weights="fp32"), "minimax minimax_m2 mixtral"),
     ("router", Router(weights="fp32", scales=True), "gemma4"),
@@ -108,7 +121,6 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
 
 SAVES_MORE = {
     "zaya": 1.5,
-    "bitnet": 1.5,
     **dict.fromkeys(("gemma3n", "minimax_m3_vl", "gpt_neo"), 1.35),
 }
 """Classes whose layers save more than the formulas count, and how many times as much."""

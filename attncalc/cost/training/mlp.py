@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...attention.saved import FP32, INT64, Forward, SavedTensor, l2_norm_tensors, matrix_input
+from ...attention.saved import FP32, INT64, Forward, SavedTensor, l2_norm_tensors, matrix_input, norm_tensors
 from ...mlp import Mlp
 from ...quantity import Constant
 
@@ -96,7 +96,7 @@ def _expert_tensors(mlp: Mlp, f: Forward, up: tuple[str, ...]) -> Iterator[Saved
 
 _OPERANDS = {"fused": 1, "relu": 0, "gelu_new": 4, "xielu": 4}
 """Tensors that an activation function saves besides its result: its input. 0.5 x (1 + tanh(...)) in single operations
-saves x, 0.5 x, the tanh and 1 + tanh."""
+saves x, 0.5 x, the tanh and 1 + tanh; xIELU operands of both branches, besides a mask of them."""
 
 
 def _inside(gated: bool, f: Forward, width: int, of: str, *, clamps: bool = True) -> Iterator[SavedTensor]:
@@ -115,6 +115,8 @@ def _inside(gated: bool, f: Forward, width: int, of: str, *, clamps: bool = True
     if f.math.activation == "xielu":  # where x > 0; with four parameters of one element
         mask = BOOLEAN * f.tokens * width + 4 * f.bytes
         yield SavedTensor(f"{of}sign of {before}", "the activation", mask, "mlp", is_pointwise=True)
+    if f.math.inner_norms:
+        yield from norm_tensors(f, f.tokens, width, f"{of}inner norm", "mlp", is_replicated=False)
     if gated:
         yield SavedTensor(f"{of}{function}", "the product", size, "mlp", is_pointwise=True)
         yield SavedTensor(f"{of}up", "the product", size, "mlp")
