@@ -20,7 +20,7 @@ OTHERS = {
     "the first decoder layer saves the encoder's output for all, and on a CPU each layer a mask": (
         *("bart-base", "mbart", "pegasus", "mvp", "blenderbot", "blenderbot-small", "default-t5gemma"),
     ),
-    "queries and keys in fp32 in eager attention": ("gpt_neo",),
+    "the mask of all positions, a buffer of each layer": ("gpt_neo",),
     "cosines and sines of each layer, of a part of each head": ("gptj", "codegen"),
     "a mask of each layer": ("default-biogpt",),
     "norms inside of attention or the MLP": ("persimmon-8b", "doge", "modernbert-decoder"),

@@ -155,7 +155,7 @@ def least_memory() -> Iterator[tuple[str, int, tuple[int, int, int]]]:
         run = read_train_request(_model_of_config(row["model"]), options_of(row["options"] + " --gpu h200")).run
         budget = most_loaded(run, plain=True)
         found = reserved(run, budget.allocated, budget.largest, budget.cached)
-        if "varied" in row and not run.expandable_segments:
+        if "mode" in row and not run.expandable_segments:
             found = (*found[:2], budget.allocated * VARIED // 100)
         yield f"{row['model']}: {row['options']}", row["reserved"], found
 

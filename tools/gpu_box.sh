@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What attncalc measures on a GPU: `bash tools/gpu_box.sh FOLDER [MINUTES]`, about four minutes beside those of the record.
+# What attncalc measures on a GPU: `bash tools/gpu_box.sh FOLDER [MINUTES]`, about ten minutes beside those of the record.
 # Besides torch it needs transformers and peft, for whole training steps.
 set -u
 cd "$(dirname "$0")/.."

@@ -13,6 +13,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -32,10 +33,14 @@ GPU = "h100-80gb"
 """Decides cuBLAS's workspaces, which all Hopper GPUs have in common."""
 VOCABULARY = 60_000
 """Rows from which a matrix of these models is an embedding."""
-LIMIT = 60
+LIMIT = 150
 """Seconds for a run."""
 KNOWN = ROOT / "tests" / "data" / "training" / "h200.json"
-"""The runs: a config, with fewer layers where it is large, and the options of `attncalc train`."""
+"""The runs: a config, with fewer layers where it is large, and the options of `attncalc train`.
+
+Words of `mode`: kbit (peft's prepare_model_for_kbit_training), autocast, compile model or layers, all kernels (SDPA
+chooses), varied (lengths).
+"""
 # The sizes of https://huggingface.co/meta-llama/Llama-3.2-1B/blob/main/config.json.
 EXTRA = {
     "llama-3.2-1b": {
@@ -95,8 +100,10 @@ def measure(
     With a limit, the allocator reserves at most so many bytes.
     """
     import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
 
+    mode = run["mode"]
+    if "--expandable-segments" in run["options"]:
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
     torch.cuda.init()
     torch.zeros(1, device="cuda")
     free, total = torch.cuda.mem_get_info()
@@ -116,29 +123,24 @@ def measure(
     else:
         optimizers = _optimizers(trained, run)
     batch, tokens = workload["batch"], workload["context"]
-    ids = torch.randint(config["vocab_size"], (batch, tokens), device="cuda")
-    backend = {
-        "math": "MATH",
-        "flash": "FLASH_ATTENTION",
-        "efficient": "EFFICIENT_ATTENTION",
-        "cudnn": "CUDNN_ATTENTION",
-    }
+    _allow(["flash", "efficient"] if {"kernels", "model"} & set(mode) else [kernel])
+    called = _compiled(model, mode)
     seconds = []
     after_loading = torch.cuda.memory_stats()["requested_bytes.all.current"]
-    for _ in range(STEPS):
+    for length in _lengths(tokens, mode):
+        ids = torch.randint(config["vocab_size"], (batch, length), device="cuda")
         torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
+        if length == tokens:
+            torch.cuda.reset_peak_memory_stats()
         started = time.perf_counter()
-        with (
-            sdpa_kernel([getattr(SDPBackend, backend.get(kernel, "FLASH_ATTENTION"))]),
-            torch.autocast("cuda", torch.bfloat16, enabled=is_mixed),
-        ):
-            for _ in range(run["gradient_accumulation"]):
-                if "--hold-logits" in run["options"]:
-                    output = model(input_ids=ids, labels=ids, use_cache=False)
-                    output.loss.backward()
-                else:
-                    model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+        for _ in range(run["gradient_accumulation"]):
+            with torch.autocast("cuda", torch.bfloat16, enabled=is_mixed or "autocast" in mode):
+                output = called(input_ids=ids, labels=ids, use_cache=False)
+            loss = output.loss
+            if "--hold-logits" not in run["options"]:
+                del output
+            loss.backward()
+            del loss
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
@@ -161,6 +163,36 @@ def measure(
         "retries": stats["num_alloc_retries"],
         "seconds": round(min(seconds[1:]), 4),
     }
+
+
+def _allow(kernels: list[str]) -> None:
+    """Let SDPA choose among kernels: not in a context, since recomputed layers and the compiler must see it too."""
+    import torch
+
+    torch.backends.cuda.enable_flash_sdp("flash" in kernels or "eager" in kernels)
+    torch.backends.cuda.enable_mem_efficient_sdp("efficient" in kernels)
+    torch.backends.cuda.enable_math_sdp("math" in kernels)
+    torch.backends.cuda.enable_cudnn_sdp("cudnn" in kernels)
+
+
+def _compiled(model: Any, mode: list[str]) -> Any:
+    """Return the model with its layers compiled, or compiled whole, or as it is."""
+    import torch
+
+    if "layers" in mode:
+        for layer in next(module for name, module in model.named_modules() if name.endswith(("layers", ".h"))):
+            layer.compile(dynamic=False)
+    return torch.compile(model, dynamic=False) if "model" in mode else model
+
+
+def _lengths(tokens: int, mode: list[str]) -> list[int]:
+    """Return the tokens of each step: random ones up to the longest, which come twice, if they vary."""
+    if "varied" not in mode:
+        return [tokens] * STEPS
+    draw = random.Random(0)
+    lengths = [draw.randint(tokens // 8, tokens) for _ in range(18)]
+    lengths[5] = lengths[13] = tokens
+    return lengths
 
 
 def _optimizers(trained: list[Any], run: dict[str, Any]) -> list[Any]:
@@ -214,16 +246,27 @@ def _built(config: dict[str, Any], run: dict[str, Any], dtype: Any) -> Any:
     model.tie_weights()
     if run["recompute"] == "full":
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    if run["lora_rank"]:
-        from peft import LoraConfig, get_peft_model
+    return _with_adapters(model, run) if run["lora_rank"] else model
 
-        is_all = len(run["lora_targets"]) > len(TARGETS)
-        targets = "all-linear" if is_all else [TARGETS[name] for name in run["lora_targets"]]
-        if run["recompute"] == "full":
-            model.enable_input_require_grads()
-        model = get_peft_model(model, LoraConfig(r=run["lora_rank"], target_modules=targets))
-        for parameter in model.parameters():
-            parameter.data = parameter.data.to("cuda")
+
+def _with_adapters(model: Any, run: dict[str, Any]) -> Any:
+    """Return the model with LoRA's adapters, which are in 16 bits if the run says so."""
+    import torch
+    from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
+
+    is_all = len(run["lora_targets"]) > len(TARGETS)
+    targets = "all-linear" if is_all else [TARGETS[name] for name in run["lora_targets"]]
+    is_recomputed = run["recompute"] == "full"
+    if "kbit" in run["mode"]:
+        model.is_loaded_in_4bit = True
+        how = {"use_reentrant": False} if is_recomputed else None
+        model = prepare_model_for_kbit_training(model, is_recomputed, how)
+    elif is_recomputed:
+        model.enable_input_require_grads()
+    model = get_peft_model(model, LoraConfig(r=run["lora_rank"], target_modules=targets))
+    for parameter in model.parameters():
+        in_16_bits = parameter.requires_grad and run["param_dtype"] == "bf16"
+        parameter.data = parameter.data.to("cuda", torch.bfloat16 if in_16_bits else None)
     return model
 
 
@@ -272,7 +315,8 @@ def run_in_a_process(name: str, options: str, answer: dict[str, Any], limit: int
     The process is forked before this one has used the GPU, so that it need not import transformers again.
     """
     step = options.partition("--optimizer-step ")[2].split()
-    run = {**answer["run"], "optimizer_step": step[0] if step else "fused", "options": options.split()}
+    facts = {"optimizer_step": step[0] if step else "fused", "options": options.split(), "mode": answer["mode"]}
+    run = {**answer["run"], **facts}
     named = ("allocated", "weights", "optimizer_states", "activations", "logits", "temporary", "flops_per_step")
     row: dict[str, Any] = {"model": name, "options": options}
     row["predicted"] = {key: answer[key] for key in (*named, "peak")}
@@ -303,14 +347,16 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ |= {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1"}
     known = json.loads(KNOWN.read_text())["least" if arguments.least else "runs"]
-    runs = [run for row in known if arguments.only in " ".join(run := (row["model"], row["options"]))]
+    rows = [row for row in known if arguments.only in f"{row['model']} {row['options']} {row.get('mode', '')}"]
     with ThreadPoolExecutor() as pool:
-        answers = list(pool.map(lambda run: predicted(config_of(run[0]), run[1]), runs))
+        answers = list(pool.map(lambda row: predicted(config_of(row["model"]), row["options"]), rows))
     import transformers  # noqa: F401 - once, before the processes are forked; peft would start CUDA
 
     facts = {name: metadata.version(name) for name in ("torch", "transformers", "peft")}
     document: dict[str, Any] = {"command": "python tools/measure_training.py", **facts, "runs": []}
-    for (name, options), answer in zip(runs, answers, strict=True):
+    for known_row, answer in zip(rows, answers, strict=True):
+        name, options = known_row["model"], known_row["options"]
+        answer["mode"] = known_row.get("mode", "").split()
         row = (least if arguments.least else run_in_a_process)(name, options, answer)
         document["runs"].append(row)
         text = row.get("error", "")

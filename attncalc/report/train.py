@@ -461,8 +461,8 @@ def _weights_notes(run: Training, states: States) -> Iterator[str]:
         )
     if run.weights_dtype and run.kbit_upcast:
         yield (
-            "Embedding, head and norms are in fp32, as peft's prepare_model_for_kbit_training casts them; "
-            "--no-kbit-upcast leaves them in 16 bits, as Unsloth and torchtune do."
+            "Embedding, head and norms are in fp32, as peft's prepare_model_for_kbit_training casts them, and so is "
+            "the residual stream under autocast; --no-kbit-upcast leaves them in 16 bits, as Unsloth and torchtune do."
         )
 
 

@@ -44,7 +44,7 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
     # `attn_output * torch.sigmoid(lse - sinks)`
     ("softmax", "gated", "granite_swa granitemoe_swa"),
     # `query = query.to(torch.float32)`
-    ("scores_in_fp32", True, "codegen gptj"),
+    ("scores_in_fp32", True, "codegen gpt_neo gptj"),
     # `self.attn_sub_norm(attn_output)`, `self.ffn_sub_norm(...)`
     ("inner_norms", True, "bitnet"),
     # `(up + 1) * gate * torch.sigmoid(gate * self.alpha)`, both clamped
@@ -121,7 +121,7 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
 
 SAVES_MORE = {
     "zaya": 1.5,
-    **dict.fromkeys(("gemma3n", "minimax_m3_vl", "gpt_neo"), 1.35),
+    **dict.fromkeys(("gemma3n", "minimax_m3_vl"), 1.35),
 }
 """Classes whose layers save more than the formulas count, and how many times as much."""
 

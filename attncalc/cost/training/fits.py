@@ -21,13 +21,13 @@ ALLOCATOR, EXPANDABLE = (100, 103, 111), (100, 102, 109)
 
 Five runs that Megatron-Bridge publishes reserve 2.5, 3.1, 3.4, 7.8 and 10.9 % more than they allocate (its model
 verification cards). On an H200 with a limit of memory, 10 runs needed 0.3 to 6 % more, and three with large logits 13
-to 25 % (tests/data/training/h200.json); runs with expandable segments and varied lengths 0.5 to 9 %.
+to 25 % (tests/data/training/h200.json); runs with expandable segments 0.5 to 9 %, with varied lengths too.
 """
 AROUND_LARGEST = (105, 120)
 """The most with a large tensor: percent of the allocated bytes, and of the largest tensor. Tensors that are alive lie
 in the segments from which the allocator would have to make one for it."""
 VARIED = 134
-"""The most with batches of varied lengths: 6 to 34 % more than is allocated, on an H200 with a limit of memory."""
+"""The most with batches of varied lengths: 5 to 34 % more than is allocated, on an H200 with a limit of memory."""
 CONTEXT = (141 * MIB, 45 * GIB // 100, 75 * GIB // 100)
 """Bytes of the CUDA context with cuBLAS: 140.875 MiB in fitcheck-llm's runs on a T4; 0.45, 0.30 to 0.75 GiB, around
 llama.cpp's buffers in posted logs."""
