@@ -122,7 +122,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
                 "presets": "preset_names",
                 "gpus": "gpu_names",
                 "from_config": "load",
-            }.get(name)
+            }.get(name) or next((known for known in sorted(__all__, key=len)[::-1] if known in name.lower()), None)
             tip = f"; use {hint}" if hint else ""
             raise AttributeError(f"module 'attncalc' has no attribute '{name}'{tip}")
         from importlib import import_module

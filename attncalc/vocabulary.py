@@ -161,7 +161,7 @@ IDEAS = (
     ),
     Idea(
         "unsloth",
-        "train --lora r=16 --weights-dtype nf4 --no-kbit-upcast",
+        "train --recompute full --lora r=16 --weights-dtype nf4 --no-kbit-upcast",
         lacks="Unsloth's own kernels are not counted",
     ),
     Idea("liger liger-kernel use-liger-kernel", "train --loss fused", lacks="Liger's other kernels are not counted"),
@@ -231,6 +231,7 @@ IDEAS = (
     ),
     Idea("tokens token n-tokens num-tokens length len", "--tokens N | --context N", "fit"),
     Idea("input inputs prompts", "--prompt N"),
+    Idea("shared prefix prefix-caching system-prompt", "--shared-prefix N", "fit"),
     Idea(
         "output outputs generate generation gen-len new-tokens tokens-to-generate num-predict n-predict completion",
         "--output-len N | flops --phase decode",
@@ -373,8 +374,8 @@ NEEDS = {
     "fit": (
         (("--roofline", "--context auto"), ("--gpu", "--log"), "--gpu h100"),
         (ON_GPU, ("--gpu",), "--gpu h100"),
-        (("--prompt",), ("--output-len",), "--output-len 1K"),
         (("--output-len", "--shared-prefix"), ("--prompt",), "--prompt 4K"),
+        (("--prompt",), ("--output-len",), "--output-len 1K"),
         (("--ram",), ("--gpu",), "--gpu cpu"),
     ),
     "train": (

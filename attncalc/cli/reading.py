@@ -358,6 +358,8 @@ class _Trial:
         for i, example in enumerate(examples):
             name, _, usual = example.partition(" ")
             other = self._found.get(of_request.get(name, ""), ("",))[-1]
+            if name == "--prompt" and not other and (output := [one for one in examples if "--output-len" in one]):
+                other, usual = output[0].split()[1], str(10**30)  # the prompt is the rest of the context
             if not (is_valid(parse_count, context, "") and is_valid(parse_count, other, "")):
                 continue
             left = parse_count(context, "") - parse_count(other, "")
@@ -375,7 +377,10 @@ class _Trial:
             unread += [] if _is_term(" ".join(self._arguments)) else self._arguments or ["?"]
         has_sizes = self._command not in _OF_RELEASED and not _SIZES.isdisjoint(self._found)
         lists_models = (
-            self._command == "fit" and {"--gpu", "--ram"} & {*self._found} and _OF_ONE.isdisjoint(self._found)
+            self._command == "fit"
+            and {"--gpu", "--ram"} & {*self._found}
+            and _OF_ONE.isdisjoint(self._found)
+            and not unread
         )
         needs_model = self._command not in ("gpus", *_OF_WORDS) and not self._arguments and not lists_models
         missing = ["MODEL"] if needs_model and not has_sizes else []
@@ -383,7 +388,9 @@ class _Trial:
         given = {*self._found, *map(" ".join, self._found.values())}
         for if_given, options, example in (*needs, *NEEDS.get(self._command, ())):
             is_needed = not if_given or given & (_need_gpu() if if_given == ON_GPU else {*if_given})
-            missing += [example] if is_needed and not given & {*options} else []
+            if is_needed and not given & {*options}:
+                missing.append(example)
+                given.add(example.split()[0])
         missing = self._within_context(missing)
         return Reading(
             (self._command, *self._arguments, *(word for pair in self._found.values() for word in pair)),

@@ -300,7 +300,8 @@ class Words:
         ideas = [*(one for one in ideas if one.means.startswith("train")), *serving, *ideas]
         if ideas and (is_first or "_" in name):
             return Item("idea", name, name, ideas[0])
-        return Item("filler", name, name) if is_first and re.search(r"\w[-_.]\w", name) else None
+        is_program = is_first and re.search(r"\w[-_.]\w", name) and not re.search(r"\d[bB]\b", name)
+        return Item("filler", name, name) if is_program else None
 
 
 def _without_python(args: Sequence[str]) -> Sequence[str]:
