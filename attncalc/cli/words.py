@@ -418,7 +418,19 @@ def _with_values(items: Sequence[Item]) -> list[Item]:
     choices = product(*([*_beside(i, items), None] for i in takers))
     chosen = min((one for one in choices if len({*one} - {None}) == len(one) - one.count(None)), key=cost)
     values = {i: items[j].text for i, j in zip(takers, chosen, strict=True) if j is not None}
-    return [item._replace(value=values.get(i, item.value)) for i, item in enumerate(items) if i not in chosen]
+    return [
+        item._replace(value=_of_mac(item, values[i]) if i in values else item.value)
+        for i, item in enumerate(items)
+        if i not in chosen
+    ]
+
+
+def _of_mac(item: Item, value: str) -> str:
+    """Return a Mac of that memory, of which a GPU has less: 'mac 24gb'. The chip changes the speed only."""
+    if not re.match(r"(?i)mac(book|[ -]|$)", item.typed) or kind_of(value) != "size":
+        return value
+    macs = (gpu_in(f"{chip}-{value.lower()}") for chip in ("m4", "m4-pro", "m4-max", "m3-ultra", "m1"))
+    return next(filter(None, macs), value)
 
 
 def _with_models(items: Sequence[Item]) -> list[Item]:
