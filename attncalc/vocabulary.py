@@ -139,7 +139,7 @@ IDEAS = (
     Idea("plot chart graph draw", "sweep --plot"),
     Idea(
         "models list ls list-models model-list available-models search filter find tags best-model which-model "
-        "what-model biggest-model largest-model",
+        "what-model biggest-model largest-model coding-model",
         "presets | fit",
     ),
     Idea("show info inspect cat", "presets show"),
@@ -241,8 +241,8 @@ IDEAS = (
     Idea("forward forward-only inference-only", note="that is the default; --phase train counts a training step"),
     Idea("rate rps qps requests-per-second req/s requests/s", "--rate VALUE"),
     Idea(
-        "card cards device accelerator graphics-card instance machine mac macbook macbook-pro macbook-air mac-mini "
-        "mac-studio node",
+        "card cards device accelerator graphics-card instance machine laptop desktop pc workstation mac macbook "
+        "macbook-pro macbook-air mac-mini mac-studio node",
         "--gpu GPU",
     ),
     Idea("ram system-ram host-ram cpu-ram ddr", "--ram SIZE", "fit"),
@@ -373,10 +373,10 @@ ON_GPU = ("options of a GPU",)
 NEEDS = {
     "fit": (
         (("--roofline", "--context auto"), ("--gpu", "--log"), "--gpu h100"),
+        (("--ram",), ("--gpu",), "--gpu cpu"),
         (ON_GPU, ("--gpu",), "--gpu h100"),
         (("--output-len", "--shared-prefix"), ("--prompt",), "--prompt 4K"),
         (("--prompt",), ("--output-len",), "--output-len 1K"),
-        (("--ram",), ("--gpu",), "--gpu cpu"),
     ),
     "train": (
         (("--tokens", "--mfu", "--price"), ("--gpu",), "--gpu h100"),
