@@ -69,6 +69,13 @@ def test_changes_are_ordered_by_what_they_cost(asked: FitRequest, costs: list[in
     assert sorted(set(found)) == costs
 
 
+def test_fewer_gpus_come_with_what_nobody_notices_if_they_may_be_enough_alone() -> None:
+    """vLLM 0.19 captures graphs beside the cache, for which 4 GPUs may have no room, and 64 have."""
+    result = fit_of("qwen3-32b", gpu="rtx-4090", engine_version="0.19.0", gpu_memory_utilization=0.9, context=40_960)
+    more = [change.flag for change in suggestions(result) if change.needs_hardware]
+    assert more[0] == "--max-num-seqs 32 --max-num-batched-tokens 2048 --gpus 4 --tp 4"
+
+
 def tried(kind: Callable[[ResolvedRequest], Iterable[Any]], asked: FitRequest) -> dict[str, FitRequest]:
     """Return {flag: the changed request} of one kind of change."""
     return {change.flag: change.apply(asked) for change in kind(resolve(asked))}

@@ -64,8 +64,9 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
     They are ordered by `Suggestion.cost`. On the same GPUs there are two changes that change no answer and no length,
     each kind alone, a narrower cache with narrower weights, and as few as possible together of which fewer are not
     enough; then a shorter context and a smaller batch, more GPUs, and fewer of them with narrower weights. If nothing
-    is enough, these are combined with one change on the same GPUs, or with all. `with_share` is whether a larger share
-    of the GPU's memory is tried.
+    is enough, these are combined with one change on the same GPUs, or with all. A change that users do not notice comes
+    with more GPUs if fewer of them are enough then: 4 with --enforce-eager, and not 64. `with_share` is whether a
+    larger share of the GPU's memory is tried.
     """
     if result.verdict == "fits":
         return ()
@@ -79,6 +80,9 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
     if not (gpus or same_gpus):
         one = (changes[-1] for changes in too_small)
         gpus = list(islice(_with(_more_gpus, [*_narrow_cache(resolved), *one, *everything], request), 1))
+    if gpus and _may_be_enough(resolved, gpus[0].fields["gpus"]):
+        unnoticed = [change for kind in _kinds(with_share=False) if kind in _FREE for change in kind(resolved)]
+        gpus = [min((*gpus, *_with(_more_gpus, unnoticed, request)), key=lambda change: change.fields["gpus"])]
     narrower = _with(_more_gpus, list(_narrow_weights(resolved)), request)
     gpus += islice((change for change in narrower if gpus and change.fields["gpus"] < gpus[0].fields["gpus"]), 1)
     if not (same_gpus or smaller):
@@ -409,6 +413,12 @@ def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
     for _, change in sorted(changes, key=lambda each: each[0]):
         if _works(change, resolved.request):
             yield change
+
+
+def _may_be_enough(resolved: ResolvedRequest, gpus: int) -> bool:
+    """Return whether less than so many GPUs may be enough, but not for sure."""
+    fewer = (request for request in with_other_gpus(resolved) if (request.gpus or 1) < gpus)
+    return any(possible_verdict(request) == "may_not_fit" for request in fewer)
 
 
 def _copies(request: FitRequest, batch: int) -> int:
