@@ -12,7 +12,7 @@ from typing import Any
 
 from ..config import base_of_recipe
 from ..config.gpus import gpu_names, gpus_of
-from ..config.presets import of_other_machine, of_size, preset_names, preset_of, with_file_type
+from ..config.presets import of_other_machine, of_size, preset_names, preset_of, starting_with, with_file_type
 from ..config.source import LIMIT
 from ..config.yaml import parse_document
 from ..cost.training.optimizers import OPTIMIZERS
@@ -287,7 +287,8 @@ class Words:
         size = re.search(r"\d+(?:\.\d+)?[bB]\b", word)
         models = of_size(size[0]) if size else preset_names()
         known = [*("-".join(phrase) for phrase in self._phrases), *models, *gpu_names()]
-        close = difflib.get_close_matches(word.lower(), known if len(word) > 3 else (), 1, 0.75)
+        family = starting_with(word) if re.search(r"[A-Za-z].*\d", word) else []  # deepseek-v4 is not deepseek-v3
+        close = family[:1] or difflib.get_close_matches(word.lower(), known if len(word) > 3 else (), 1, 0.75)
         close = close or difflib.get_close_matches(word.lower(), self.commands if is_first else (), 1, 0.6)
         found = self._of_phrase(close) if close else self._of_program(word, is_first=is_first)
         return found._replace(typed=word, is_guess=True) if found else Item("unknown", word, word, is_guess=True)

@@ -235,7 +235,7 @@ def hint(name: str) -> str:
     """Return the start of a tip about a name that no preset has: the presets that it may mean."""
     if (file := of_gguf_file(name)) and file[1]:
         return f"weights in {file[1]} are not known here; did you mean '{preset_of(file[0])}:q4_k_m'? "
-    several = of_size(name) if re.fullmatch(_SIZE, name) else sorted(_spelled(name), key=_by_size)
+    several = of_size(name) if re.fullmatch(_SIZE, name) else starting_with(name)
     if len(several) > 1:
         return f"which one: {', '.join(several)}? "
     if several or not (size := re.search(_SIZE, name)):
@@ -243,6 +243,11 @@ def hint(name: str) -> str:
     family = _spelled(name[: size.start()])  # llama2-7b for llama-2-13b, and not llama3.2-3b
     same = {*of_size(size[0])} & (family or {*preset_names()})
     return did_you_mean(name, same or family)
+
+
+def starting_with(name: str) -> list[str]:
+    """Return the presets whose names have the words of `name`, or else start with them, the smallest first."""
+    return sorted(_spelled(name), key=_by_size)
 
 
 def _spelled(name: str) -> set[str]:
