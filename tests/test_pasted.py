@@ -50,6 +50,7 @@ def values(answer: dict[str, Any]) -> dict[str, Any]:
         "llama3.1-70b --gpu h100 --tp 4 --pp 2 -c 8K --weights-dtype fp8 --block-size 32",
         "llama3.1-8b --gpu l4 -c 200K --allow-long-max-model-len",
         "qwen3-32b --gpu h100 -c 32000 --no-flashinfer-sampler --kv-offloading-size 16",
+        "qwen3-8b --gpu 2xh100 --tp 2 -c 8K --no-v2-model-runner --no-estimate-cudagraphs --no-allreduce-symm-mem",
         "qwen3-8b --engine sglang --gpu h100 -c 8K --enable-lora --max-lora-rank 16 --lora-target-modules all",
         "qwen3-30b-a3b --gpu h100 --tp 2 --dp 2 --enable-expert-parallel -c 4K",
         "qwen3-8b --gpu h100 -c 4K --speculative-tokens 3",
@@ -91,6 +92,11 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
             "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm serve a/b",
             ["a/b", "--allow-long-max-model-len", "--engine", "vllm"],
         ),
+        (
+            "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0 VLLM_USE_V2_MODEL_RUNNER=1 vllm serve a/b",
+            ["a/b", "--no-estimate-cudagraphs", "--v2-model-runner", "--engine", "vllm"],
+        ),
+        ("VLLM_ALLOW_LONG_MAX_MODEL_LEN=0 vllm serve a/b", ["a/b", "--engine", "vllm"]),
         (
             "docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.9.2 --model a/b",
             ["a/b", "--engine-version", "0.9.2", "--flashinfer-sampler", "--engine", "vllm"],

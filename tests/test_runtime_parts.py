@@ -688,6 +688,13 @@ def test_vllm_outside_torch_as_measured(
     assert found == (max(0, size - low * unit), size, size + high * unit)
 
 
+def test_vllm_may_take_less_without_symmetric_memory() -> None:
+    of_four: dict[str, Any] = {"gpu": HOPPER, "engine_version": "0.20.0", "tp": 4}
+    low, size, high = parts(vllm(**of_four))["outside_torch"]
+    without = parts(vllm(**of_four, allreduce_symm_mem=False))["outside_torch"]
+    assert without == (low - 1300 * (GIB // 1000), size, high + 500 * (GIB // 1000))
+
+
 def test_eager_mode_captures_no_graphs_early() -> None:
     assert parts(vllm(enforce_eager=True))["outside_torch"][1] == 130 * (GIB // 1000)
 

@@ -122,6 +122,20 @@ def test_vllm_ran_quantized_models_on_the_first_runner_until_0_24() -> None:
     assert runs == [False, False, True]
 
 
+def test_variables_of_vllm_replace_what_the_version_does_by_default() -> None:
+    """0.18 can subtract CUDA graphs, 0.20 does; 0.12 has a second runner, and 0.29 uses it for all."""
+    graphs = [
+        vllm_version(text).subtracts_graphs(False, on) for text in ("0.17", "0.18", "0.20") for on in (True, False)
+    ]
+    assert graphs == [False, False, True, False, True, False]
+    assert not vllm_version("0.28").subtracts_graphs(True, True)
+
+    def runs(version: str, given: bool) -> bool:
+        return vllm_version(version).uses_v2_runner("mixtral", given, dense=False, hybrid=False, quantized=False)
+
+    assert [runs("0.11.0", True), runs("0.12", True), runs("0.29", False)] == [False, True, False]
+
+
 def test_methods_choose_between_the_switches_of_two_cases() -> None:
     assert [vllm_version("0.20").stores_state_per_chunk(drafting) for drafting in (False, True)] == [True, False]
     assert [vllm_version("0.25").sampler_scratch(v2_runner, False) for v2_runner in (False, True)] == [12, 4]

@@ -78,6 +78,12 @@ def test_the_version_is_the_engines(lines: tuple[str, ...], version: str | None)
             {"flashinfer_sampler": "False"},
         ),
         ("FlashInfer top-p/top-k sampling unavailable: capability 7.5", {"flashinfer_sampler": "False"}),
+        (
+            "CUDA graph memory profiling is disabled (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0).",
+            {"estimate_cudagraphs": "False"},
+        ),
+        ("CUDA graph memory profiling is enabled (default since v0.21.0).", {}),
+        ("CUDA graph memory profiling will be enabled by default (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=1)", {}),
         ("[backends.py:165] Directly load the compiled graph(s) for dynamic shape", {"warm_start": "True"}),
         ("Directly load AOT compilation from path /cache/vllm", {"warm_start": "True"}),
         ("Compiling a graph for compile range (1, 2048) takes 8.43 s", {"warm_start": "False"}),

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from ...errors import AttncalcError
+from ...options import options_of
 from ...units import GIB, truncate, usual_dtype
 from ..launch import (
     DRAFT_MODEL,
@@ -22,8 +23,8 @@ from ..launch import (
 )
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions
-from ..pasted import OF_EACH_GPU, LaunchWords, if_on, ignored
-from .options import TURBOQUANT, VllmArgs, VllmOptions
+from ..pasted import OF_EACH_GPU, LaunchWords, Reading, ignored
+from .options import TURBOQUANT, VARIABLES, VllmArgs, VllmOptions
 from .versions import vllm_version
 
 _CACHE_DTYPES = {
@@ -45,10 +46,9 @@ def launch(facts: LaunchFacts) -> Flags:
     args: VllmArgs = facts.args
     if args.offline:  # Python starts it
         raise NoCommandError
-    if args.allow_long_max_model_len:
-        yield "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
-    if args.flashinfer_sampler is not None:
-        yield f"VLLM_USE_FLASHINFER_SAMPLER={int(args.flashinfer_sampler)}"
+    for variable, name in VARIABLES.items():
+        if (value := getattr(args, name)) != getattr(VllmArgs, name):
+            yield f"{variable}={int(value)}"
     yield from ("vllm", "serve", facts.served)
     yield from flag("--revision", facts.revision)
     yield from dtype_flags(facts, _CACHE_DTYPES, vllm_version(args.engine_version).conversion_peak)
@@ -68,9 +68,8 @@ def launch(facts: LaunchFacts) -> Flags:
         "--kv-offloading-size": args.kv_offloading_size,
     }
     sizes = (name[2:].replace("-", "_") for name in in_gib)
-    not_flags = ("allow_long_max_model_len", "flashinfer_sampler", "warm_start", "kv_offloading_backend")
     yield from own_flags(LoraOptions, args)
-    yield from own_flags(VllmOptions, args, *not_flags, *sizes)
+    yield from own_flags(VllmOptions, args, *VARIABLES.values(), "warm_start", "kv_offloading_backend", *sizes)
     yield from flag("--block-size", args.block_size)
     yield from flag("--mamba-ssm-cache-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is not None:
@@ -140,6 +139,12 @@ def _read_quantization(method: str) -> tuple[str, ...]:
     return ("--weights-dtype", usual_dtype(method) or "") if method in ("fp8", "bitsandbytes") else ()
 
 
+def _on_or_off(name: str) -> Reading:
+    """Return the reading of a variable that is 1 or 0: the argument's option, or the opposite if it has one."""
+    on, _, off = options_of(VllmOptions)[name].names[0].partition("/")
+    return lambda value: (on,) if value.strip().lower() in ("1", "true") else (off,) if off else ()
+
+
 def _of_image(version: str) -> tuple[str, ...]:
     """Return that FlashInfer samples, if it does where it is installed: images have 0.2.3 or later from 0.9.0 on."""
     switches = vllm_version(version)
@@ -175,7 +180,11 @@ WORDS = LaunchWords(
         "--max-parallel-loading-workers": ignored,
         "--distributed-executor-backend": ignored,
     },
-    unmodelled=("--compilation-config", "-cc", "--cuda-graph-sizes", "--attention-backend", "VLLM_ATTENTION_BACKEND"),
+    unmodelled=(
+        *("--compilation-config", "-cc", "--cuda-graph-sizes", "--attention-backend", "VLLM_ATTENTION_BACKEND"),
+        *("VLLM_ALLREDUCE_USE_FLASHINFER", "VLLM_USE_NCCL_SYMM_MEM", "VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE"),
+        *("VLLM_SPARSE_INDEXER_MAX_LOGITS_MB", "VLLM_FUSED_MOE_CHUNK_SIZE"),
+    ),
     flags={
         "--trust-remote-code": (),
         "--enable-chunked-prefill": (),
@@ -194,10 +203,7 @@ WORDS = LaunchWords(
         "LMCACHE_CONFIG_FILE": _read_lmcache,
         "LMCACHE_MAX_LOCAL_CPU_SIZE": lambda size: (*_LMCACHE_TIERS["cpu"], f"{size}{OF_EACH_GPU}"),
         "LMCACHE_MAX_LOCAL_DISK_SIZE": lambda size: (*_LMCACHE_TIERS["disk"], f"{size}{OF_EACH_GPU}"),
-        "VLLM_ALLOW_LONG_MAX_MODEL_LEN": if_on("--allow-long-max-model-len"),
-        "VLLM_USE_FLASHINFER_SAMPLER": lambda value: (
-            ("--flashinfer-sampler",) if value == "1" else ("--no-flashinfer-sampler",)
-        ),
+        **{variable: _on_or_off(name) for variable, name in VARIABLES.items()},
     },
 )
 """How `vllm serve` is read (vllm/engine/arg_utils.py)."""

@@ -235,6 +235,11 @@ _ANSWERS = {
         re.compile(r"Using FlashInfer for top-p"),
         re.compile(r"FlashInfer (?:is not available|is available, but|\S{1,20} sampling (?:disabled|unavailable))"),
     ),
+    # what is not the default: 0.18 and 0.19 have 'will be enabled by default (...=1)', later ones 'enabled (default'
+    "estimate_cudagraphs": (
+        re.compile(r"memory profiling is enabled \(VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=1"),
+        re.compile(r"memory profiling is disabled \(VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0"),
+    ),
     "warm_start": (re.compile(r"Directly load (?:the compiled|AOT)"), re.compile(r"Compiling a graph for")),
 }
 """Settings that whole lines decide: {name: (a line that says yes, a line that says no)}."""

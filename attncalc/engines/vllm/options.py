@@ -74,6 +74,16 @@ def _limits(text: str, name: str) -> str:
     return json.dumps(counts)
 
 
+VARIABLES = {
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "allow_long_max_model_len",
+    "VLLM_USE_FLASHINFER_SAMPLER": "flashinfer_sampler",
+    "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS": "estimate_cudagraphs",
+    "VLLM_ALLREDUCE_USE_SYMM_MEM": "allreduce_symm_mem",
+    "VLLM_USE_V2_MODEL_RUNNER": "v2_model_runner",
+}
+"""{environment variable of vLLM (envs.py), which is 1 or 0: the argument here}."""
+
+
 class VllmOptions(TypedDict, total=False):
     """Arguments of vLLM alone."""
 
@@ -164,6 +174,30 @@ class VllmOptions(TypedDict, total=False):
             help="VLLM_USE_FLASHINFER_SAMPLER. Default: by version and GPU.",
         ),
     ]
+    estimate_cudagraphs: Annotated[
+        bool | None,
+        Option(
+            "--estimate-cudagraphs/--no-estimate-cudagraphs",
+            parse=YES_OR_NO,
+            help="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS: subtract CUDA graphs. Default: from 0.20 on.",
+        ),
+    ]
+    allreduce_symm_mem: Annotated[
+        bool | None,
+        Option(
+            "--allreduce-symm-mem/--no-allreduce-symm-mem",
+            parse=YES_OR_NO,
+            help="VLLM_ALLREDUCE_USE_SYMM_MEM: symmetric memory. Default: on.",
+        ),
+    ]
+    v2_model_runner: Annotated[
+        bool | None,
+        Option(
+            "--v2-model-runner/--no-v2-model-runner",
+            parse=YES_OR_NO,
+            help="VLLM_USE_V2_MODEL_RUNNER. Default: by version and model.",
+        ),
+    ]
     warm_start: Annotated[
         bool | None,
         Option(
@@ -200,6 +234,9 @@ class VllmArgs(PagedArgs):
     skip_mm_profiling: bool = False
     max_cudagraph_capture_size: int | None = None
     flashinfer_sampler: bool | None = None
+    estimate_cudagraphs: bool | None = None
+    allreduce_symm_mem: bool | None = None
+    v2_model_runner: bool | None = None
     warm_start: bool | None = None
     max_loras: int | None = None
     offline: bool = False

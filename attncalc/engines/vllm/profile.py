@@ -40,6 +40,7 @@ class Profile:
         # whether the second model runner (v1/worker/gpu/) is used
         self.v2_runner = self._version.uses_v2_runner(
             facts.args.model_type,
+            facts.args.v2_model_runner,
             dense=not any(layers.mlp and layers.mlp.n_experts for layers in self.whole),
             hybrid=any(spec.per == "sequence" for layers in self.whole for spec in layers.cache()),
             quantized=facts.weights_dtype not in UNQUANTIZED,

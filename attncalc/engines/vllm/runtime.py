@@ -71,7 +71,7 @@ def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
         _loading(profile.facts),
     ]
     graphs, later = _graphs(profile), None
-    if facts.args.version.subtracts_graphs(profile.v2_runner):
+    if facts.args.version.subtracts_graphs(profile.v2_runner, facts.args.estimate_cudagraphs):
         parts.append(graphs)
     elif graphs:
         later = _captured_later(facts, graphs)
@@ -173,11 +173,12 @@ class _Link(NamedTuple):
 def _link(facts: RuntimeFacts[VllmArgs]) -> _Link | None:
     """Return what communication takes, with the libraries; None on one device.
 
-    Over NVLink 2.05 GiB from 0.15 on (H100, tp 2 and 4), on GPUs with symmetric memory; two logs of 8 GPUs leave at
-    most 0.6 (H200, 0.19) and 1.1 (H100, 0.31). On others, and before, 0.10, 0.74 and 1.38 with two (A100, H200, H20),
-    0.1 and 1.39 with four (A100, A800), 2.1 with eight and more (A100; 1.8 on AMD GPUs). Over PCIe 0.03 to 0.3 with two
-    GPUs (L40S, RTX 3090 and 4090, GH200, H200 NVL). With more, up to 0.20, -0.2 to 0.2 (nine logs of RTX 3090, L40S and
-    RTX PRO 6000), and 0.85 and 0.97 from 0.27 on (RTX PRO 6000, L4).
+    Over NVLink 2.05 GiB from 0.15 on (H100, tp 2 and 4), on GPUs with symmetric memory; no log has it off, so that the
+    range then has 1.4 less. Two logs of 8 GPUs leave at most 0.6 (H200, 0.19) and 1.1 (H100, 0.31). On others, and
+    before, 0.10, 0.74 and 1.38 with two (A100, H200, H20), 0.1 and 1.39 with four (A100, A800), 2.1 with eight and more
+    (A100; 1.8 on AMD GPUs). Over PCIe 0.03 to 0.3 with two GPUs (L40S, RTX 3090 and 4090, GH200, H200 NVL). With more,
+    up to 0.20, -0.2 to 0.2 (eight logs of RTX 3090, L40S and RTX PRO 6000), and 0.85 and 0.97 from 0.27 on (RTX PRO
+    6000, L4).
 
     The custom all-reduce is a small part of it: two buffers of 8 MiB and a table of 8 (custom_all_reduce.py). Without
     P2P, or with more than two GPUs over PCIe, vLLM does not start it; the range includes both.
@@ -189,13 +190,14 @@ def _link(facts: RuntimeFacts[VllmArgs]) -> _Link | None:
     if not gpu.nvlink:
         base, most = (230, 680) if tp == 2 else (version.communication_over_pcie, 1700)
         return _Link(base, base - 50, (2200 if gpu.nvlink is None else most) - base)
-    if not (version.has_symmetric_memory and gpu.compute_capability in _SYMMETRIC):
+    if not (version.links_take_more and gpu.compute_capability in _SYMMETRIC):
         of_more = 2100 if version.v0 and tp >= 8 else 1390
         base = 740 if tp == 2 else of_more
         return _Link(base, base - 40, above)
     if tp > 4:
         return _Link(1390, 1300, 2200)
-    measured = gpu.compute_capability == HOPPER and version.links_were_measured
+    is_default = facts.args.allreduce_symm_mem is not False
+    measured = gpu.compute_capability == HOPPER and version.links_were_measured and is_default
     below, above = (100, 200) if measured else (1400, above)
     return _Link(2050, below, above, 6) if tp == 2 else _Link(2080, below, above, 16)
 

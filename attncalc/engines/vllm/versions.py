@@ -280,18 +280,23 @@ class VllmVersion(Version):
     """All memory in use is counted as the engine's, that of other processes too."""
     profiles_graphs_early = between((0, 18), (0, 21), "v1/worker/gpu_model_runner.py; the end is measured")
     """Capturing graphs for an estimate leaves memory outside PyTorch, before it is measured."""
-    has_symmetric_memory = since((0, 15), "measured")
-    """Tensor parallelism over NVLink takes 2 GiB, and 1.4 before."""
+    links_take_more = since((0, 15), "measured")
+    """Tensor parallelism over NVLink takes 2 GiB on GPUs with symmetric memory, and 1.4 before.
+
+    Why is not known: symmetric memory is on by default from 0.11 on.
+    """
     links_were_measured = until((0, 21), "measured: the controlled starts on H100s are of 0.15 to 0.20")
     """Memory outside PyTorch was measured with tensor parallelism on Hopper."""
-    communication_over_pcie = by_version({(): 200, (0, 21): 800}, "measured: nine logs up to 0.20, three from 0.27 on")
+    communication_over_pcie = by_version({(): 200, (0, 21): 800}, "measured: eight logs up to 0.20, three from 0.27 on")
     """Thousandths of a GiB outside PyTorch with more than two GPUs without NVLink."""
     largest_graph_of_blackwell = by_version({(): 512, (0, 28): 1024}, "_set_cudagraph_sizes in config/vllm.py")
     """The largest batch with a CUDA graph on GPUs of compute capability 10; on others it is 512."""
     captures_largest_step = since((0, 31), "uniform_decode_sizes in _set_cudagraph_sizes (config/vllm.py)")
     """A step of max_num_seqs sequences has a graph of its own."""
     _counts_states = since((0, 27), "memory_profiling in utils/mem_utils.py")
+    _has_second_runner = since((0, 12), "VLLM_USE_V2_MODEL_RUNNER in envs.py")
     _subtracts_graphs = since((0, 20), "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS in envs.py")
+    _subtracts_graphs_if_asked = since((0, 18), "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS in envs.py")
     _subtracts_graphs_of_second_runner = since((0, 29), "profile_cudagraph_memory in v1/worker/gpu/model_runner.py")
     """Before, it returned 0 for them."""
 
@@ -321,11 +326,15 @@ class VllmVersion(Version):
         """Return the tokens per block of a sliding window."""
         return min(block_size, 16) if self.smallest_window_block else block_size
 
-    def uses_v2_runner(self, model_type: str | None, *, dense: bool, hybrid: bool, quantized: bool) -> bool:
-        """Return whether the second model runner (v1/worker/gpu/) is the default.
+    def uses_v2_runner(
+        self, model_type: str | None, given: bool | None = None, *, dense: bool, hybrid: bool, quantized: bool
+    ) -> bool:
+        """Return whether the second model runner (v1/worker/gpu/) is used: as `given`, or by default.
 
         A model without experts is `dense`, and one with recurrent layers `hybrid`; its checkpoint is `quantized`.
         """
+        if given is not None:
+            return given and self._has_second_runner
         if quantized and not self._second_runner_if_quantized:
             return False
         dense_enough = self._second_runner_for_dense and dense and not hybrid
@@ -340,9 +349,11 @@ class VllmVersion(Version):
         first_runner = _SCRATCH_OF_FLASHINFER if flashinfer else self._scratch
         return self._scratch_of_second_runner if v2_runner else first_runner
 
-    def subtracts_graphs(self, v2_runner: bool) -> bool:
-        """Return whether the CUDA graphs are subtracted from the memory for the cache."""
-        return self._subtracts_graphs_of_second_runner if v2_runner else self._subtracts_graphs
+    def subtracts_graphs(self, v2_runner: bool, given: bool | None = None) -> bool:
+        """Return whether the CUDA graphs are subtracted from the memory for the cache: as `given`, or by default."""
+        if v2_runner and not self._subtracts_graphs_of_second_runner:
+            return False
+        return self._subtracts_graphs if given is None else given and self._subtracts_graphs_if_asked
 
     def counts_sampler_states(self, v2_runner: bool) -> bool:
         """Return whether the memory that the second runner allocates before the profile is counted."""
