@@ -236,9 +236,8 @@ def verdict(result: FitResult) -> str:
         uses = "needs" if result.verdict == "does_not_fit" else "uses"
         return f"{answer}: {uses} {used} with {count(workload.context)} tokens of context."
     if result.verdict == "does_not_fit" and not budget.kv_memory_high:
-        short = human(-budget.room("high"), BYTES)
         each = " on each GPU" if resolved.devices > 1 else ""
-        return f"{answer}: weights and runtime memory exceed what is usable by {short}{each}."
+        return f"{answer}: needs {_held(budget, 0)}{each} without any cache."
     needed = human(result.needed, BYTES) if result.needed else "no KV cache"
     needed += " on each GPU" if result.needed and (resolved.devices > 1 or per_replica) else ""
     free = _free(budget, "" if " GiB" in needed else " GiB")
@@ -266,7 +265,15 @@ def _used(result: FitResult) -> str:
     resolved, budget = result.resolved, result.budget
     if not (resolved.is_alone and budget.weights and budget.reserve and budget.usable):
         return ""
-    held = int(budget.weights.total) + int(result.needed)
+    return _held(budget, int(result.needed))
+
+
+def _held(budget: MemoryBudget, cache: int) -> str:
+    """Return what weights, runtime memory and a cache take of one device: '5.6 to 6.0 of 7.6 GiB'."""
+    assert budget.weights is not None
+    assert budget.reserve is not None
+    assert budget.usable is not None
+    held = int(budget.weights.total) + cache
     return f"{gib_range(held + budget.reserve.low, held + budget.reserve.high)} of {gib(int(budget.usable))} GiB"
 
 
