@@ -172,10 +172,14 @@ def test_the_model_is_the_presets_repository_or_the_path_that_was_given(ask: Ask
         ("vllm", "deepseek-v3", {"speculative_layers": 1, "speculative_tokens": 2}, {"method": "mtp"}),
         ("vllm", "qwen3-8b", {"speculative_layers": 1, "speculative_tokens": 2}, {"model": "DRAFT_MODEL"}),
         ("vllm", "qwen3-8b", {"speculative_tokens": 2}, {"method": "ngram"}),
+        (
+            *("vllm", "qwen3-8b", {"speculative_tokens": 2, "speculative_config": '{"method": "suffix"}'}),
+            {"method": "suffix"},
+        ),
     ],
 )
 def test_a_drafter_of_vllm_is_in_its_speculative_config(
-    engine: str, model: str, args: dict[str, int], flags: dict[str, str]
+    engine: str, model: str, args: dict[str, Any], flags: dict[str, str]
 ) -> None:
     words = shlex.split(command(engine, model, engine_args=args, gpus=8) or "")
     config = json.loads(words[words.index("--speculative-config") + 1])

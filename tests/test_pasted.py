@@ -112,11 +112,17 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
         ("vllm serve a/b -q fp8", ["a/b", "--weights-dtype", "fp8", "--engine", "vllm"]),
         (
             """vllm serve a/b -sc '{"method": "ngram", "num_speculative_tokens": 3}'""",
-            ["a/b", "--speculative-tokens", "3", "--engine", "vllm"],
+            [
+                *("a/b", "--speculative-tokens", "3"),
+                *("--speculative-config", '{"method": "ngram"}', "--engine", "vllm"),
+            ],
         ),
         (
             """vllm serve a/b -sc '{"method": "mtp", "model": "a/b", "num_speculative_tokens": 1}'""",
-            ["a/b", "--speculative-tokens", "1", "--speculative-layers", "1", "--engine", "vllm"],
+            [
+                *("a/b", "--speculative-tokens", "1", "--speculative-config", '{"method": "mtp"}'),
+                *("--speculative-layers", "1", "--engine", "vllm"),
+            ],
         ),
         # an algorithm with a draft model is that model; with the model itself it is multi-token prediction
         (
@@ -251,6 +257,14 @@ def test_a_drafter_before_the_command_replaces_its_own(before: tuple[str, ...], 
     config = """'{"model": "c/d", "num_speculative_tokens": 3}'"""
     words = expanded(f"vllm serve a/b --speculative-config {config}", *before)
     assert words == [*before, "a/b", *expected, "--engine", "vllm"]
+
+
+def test_the_advised_command_keeps_the_drafters_other_keys(ask: Ask) -> None:
+    drafter = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4}
+    command = f"vllm serve qwen3-8b --max-model-len 8K --speculative-config '{json.dumps(drafter)}'"
+    words = shlex.split(fit(ask, "--gpu", "h100", "--", command)["launch_command"])
+    assert json.loads(words[words.index("--speculative-config") + 1]) == drafter
+    assert fit(ask, "--gpu", "h100", "--engine", "sglang", "--", command)["engine"] == "sglang"
 
 
 def test_variables_around_attncalc_count_as_the_commands(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,6 +197,12 @@ def test_python_takes_a_dictionary_of_limits() -> None:
         answer("qwen3-vl-8b", gpu="h100", limit_mm_per_prompt="image=1")
 
 
+def test_a_key_of_the_drafter_that_changes_figures_is_an_option_of_its_own(ask: Ask) -> None:
+    for key, tip in (("num_speculative_tokens", "--speculative-tokens 4"), ("model", "--speculative-model 4")):
+        failed = ask("fit", "qwen3-8b", "--gpu", "h100", "--speculative-config", f'{{"{key}": 4}}')
+        assert failed.err == f"error: --speculative-config: {key} has an option of its own\n  tip: give {tip}\n"
+
+
 def test_engram_config_leaves_the_tables_of_n_grams_in_host_memory() -> None:
     """384,006,168 and 384,016,682 rows of 256 in fp8 with 8 scales: a quarter on each of 4 GPUs."""
     from attncalc import fit as answer

@@ -103,6 +103,8 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
     if named and not has_context and (context := _default_context(start.words, before, named)):
         reader.add(("--context", context))
         sys.stderr.write(f"note: --context {context} is the command's default\n")
+    if reader.has("--engine") and start.engine not in before:  # another engine's command has no such keys
+        reader.found.pop("--speculative-config", None)
     reader.add(("--engine", start.engine))
     reader.note()
     return [

@@ -7,9 +7,8 @@ import json
 import re
 from pathlib import Path
 
-from ...errors import AttncalcError
 from ...options import options_of
-from ...units import GIB, truncate, usual_dtype
+from ...units import GIB, usual_dtype
 from ..launch import (
     DRAFT_MODEL,
     TORCH_NAMES,
@@ -24,7 +23,7 @@ from ..launch import (
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions
 from ..pasted import OF_EACH_GPU, LaunchWords, Reading, ignored
-from .options import TURBOQUANT, VARIABLES, VllmArgs, VllmOptions
+from .options import TURBOQUANT, VARIABLES, VllmArgs, VllmOptions, json_object
 from .versions import vllm_version
 
 _CACHE_DTYPES = {
@@ -69,7 +68,8 @@ def launch(facts: LaunchFacts) -> Flags:
     }
     sizes = (name[2:].replace("-", "_") for name in in_gib)
     yield from own_flags(LoraOptions, args)
-    yield from own_flags(VllmOptions, args, *VARIABLES.values(), "warm_start", "kv_offloading_backend", *sizes)
+    not_flags = (*VARIABLES.values(), "warm_start", "kv_offloading_backend", "speculative_config", *sizes)
+    yield from own_flags(VllmOptions, args, *not_flags)
     yield from flag("--block-size", args.block_size)
     yield from flag("--mamba-ssm-cache-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is not None:
@@ -84,16 +84,18 @@ def launch(facts: LaunchFacts) -> Flags:
 
 def _drafts(args: VllmArgs, draft: str | None) -> Flags:
     """Yield --speculative-config: multi-token prediction, an n-gram lookup without layers, or a draft model."""
-    if not (args.speculative_layers or args.speculative_tokens or draft):
+    given = json.loads(args.speculative_config or "{}")
+    if not (args.speculative_layers or args.speculative_tokens or draft or given):
         return
     config: dict[str, str | int] = {"method": "ngram"}
     if draft:
         config = {"model": draft}
     elif args.speculative_layers:
-        config = {"method": "mtp"} if args.model_type in PREDICT_TOKENS else {"model": DRAFT_MODEL}
+        predicts = args.model_type in PREDICT_TOKENS or str(given.get("method")).endswith("mtp")
+        config = {"method": "mtp"} if predicts else {"model": DRAFT_MODEL}
     if args.speculative_tokens:
         config["num_speculative_tokens"] = args.speculative_tokens
-    yield from ("--speculative-config", json.dumps(config))
+    yield from ("--speculative-config", json.dumps(config | given))
 
 
 def _read_speculation(text: str) -> list[str]:
@@ -101,14 +103,11 @@ def _read_speculation(text: str) -> list[str]:
 
     Raises AttncalcError if it is no object.
     """
-    try:
-        config = json.loads(text)
-    except ValueError:
-        config = None
-    if not isinstance(config, dict):
-        raise AttncalcError(f"--speculative-config: '{truncate(text)}' is not a JSON object", "quote it: '{...}'")
-    tokens, model, method = (config.get(name) for name in ("num_speculative_tokens", "model", "method"))
+    config = json_object(text, "--speculative-config", "quote it: '{...}'")
+    tokens, model = (config.pop(name, None) for name in ("num_speculative_tokens", "model"))
+    method = config.get("method")
     words = [] if tokens is None else ["--speculative-tokens", str(tokens)]
+    words += ["--speculative-config", json.dumps(config)] if config else []
     if model and model != DRAFT_MODEL and not str(method).endswith("mtp"):
         return [*words, "--speculative-model", str(model)]
     return words if method in ("ngram", "suffix") else [*words, "--speculative-layers", "1"]

@@ -2,6 +2,7 @@
 
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
+import contextlib
 import json
 from collections.abc import Mapping
 from functools import cached_property
@@ -39,12 +40,12 @@ def _backend(text: str, name: str) -> str:
     return text
 
 
-def _object(text: str, name: str, tip: str) -> dict[str, Any]:
+def json_object(text: str, name: str, tip: str) -> dict[str, Any]:
     """Return the object that a JSON text, or a dictionary as Python and logs print it, stands for."""
-    try:
-        found = json.loads(text.replace("'", '"').replace("True", "true").replace("False", "false"))
-    except ValueError:
-        found = None
+    found = None
+    for written in (text.replace("'", '"').replace("True", "true").replace("False", "false"), text):
+        with contextlib.suppress(ValueError):
+            found = json.loads(written)
     if not isinstance(found, dict):
         raise AttncalcError(f"{name}: '{truncate(text)}' is not a JSON object", tip)
     return found
@@ -52,10 +53,18 @@ def _object(text: str, name: str, tip: str) -> dict[str, Any]:
 
 def _engram(text: str, name: str) -> str:
     tip = """give '{"cpu_offload": true}'"""
-    found = _object(text, name, tip)
+    found = json_object(text, name, tip)
     for key, value in found.items():
         if key not in ("cpu_offload", "dp_shared_memory") or not isinstance(value, bool):
             raise AttncalcError(f"{name}: {truncate(key)} is not a switch that is known", tip)
+    return json.dumps(found)
+
+
+def _speculation(text: str, name: str) -> str:
+    found = json_object(text, name, """give '{"method": "eagle3"}'""")
+    for key, option in (("num_speculative_tokens", "--speculative-tokens"), ("model", "--speculative-model")):
+        if key in found:
+            raise AttncalcError(f"{name}: {key} has an option of its own", f"give {option} {truncate(str(found[key]))}")
     return json.dumps(found)
 
 
@@ -65,7 +74,7 @@ def _limits(text: str, name: str) -> str:
     Raises AttncalcError if it is not an object of counts.
     """
     tip = """give the counts by kind, as '{"image": 0, "video": 0}'"""
-    found = _object(text, name, tip)
+    found = json_object(text, name, tip)
     counts = {kind: limit.get("count") if isinstance(limit, dict) else limit for kind, limit in found.items()}
     for kind, limit in counts.items():
         sized = isinstance(found[kind], dict) and len(found[kind]) > 1
@@ -157,6 +166,16 @@ class VllmOptions(TypedDict, total=False):
             help="Tables of n-grams in host memory, as '{\"cpu_offload\": true}' (DeepSeek-V4.1).",
         ),
     ]
+    speculative_config: Annotated[
+        str | Mapping[str, Any] | None,
+        Option(
+            "--speculative-config",
+            metavar="JSON",
+            parse=Parser(_speculation),
+            axis=False,
+            help='Further keys of the printed command, as \'{"method": "eagle3"}\'; they change no figure.',
+        ),
+    ]
     skip_mm_profiling: Annotated[bool, Option("--skip-mm-profiling", help="No images in the profile of the memory.")]
     max_cudagraph_capture_size: Annotated[
         Count | None,
@@ -231,6 +250,7 @@ class VllmArgs(PagedArgs):
     language_model_only: bool = False
     limit_mm_per_prompt: str | None = None
     engram_config: str | None = None
+    speculative_config: str | None = None
     skip_mm_profiling: bool = False
     max_cudagraph_capture_size: int | None = None
     flashinfer_sampler: bool | None = None
