@@ -132,7 +132,7 @@ def test_only_gpu_all_can_be_refused(ask: Ask) -> None:
         (("--engine", "all"), "--engine all needs one GPU", "as --gpu h100-80gb"),
         (("--roofline",), "--roofline needs --gpu", "FLOP/s and bandwidth"),
         (("--plot",), "--gpu", "draws"),
-        (("-ngl", "20"), "--n-gpu-layers needs --gpu", "as --gpu rtx-4090"),
+        (("-ngl", "20"), "--n-gpu-layers needs --gpu", "attncalc fit llama3.1-8b -ngl 20 --gpu h100"),
         (("-b", "5000"), "vLLM runs at most 1,024 concurrent requests", "give -b 1024 or fewer"),
         (("-c", "200K"), "vLLM does not start: context 204,800 is beyond", "use --context 131072 or less"),
     ],
