@@ -238,9 +238,10 @@ def _room(log: StartupLog, refusal: LogRefusal, memory: int | None, of_memory: s
 
 def _for_the_host(log: StartupLog, gpu: Gpu | None) -> tuple[Advice, ...]:
     """Return more host memory, and a smaller share of a GPU that has the host's."""
-    engine, share = find_engine(log.engine), float(log.settings.get("gpu_memory_utilization", "0.9"))
+    engine, share = find_engine(log.engine), log.settings.get("gpu_memory_utilization")
     more = Advice("more host memory or swap, or a higher limit of the container or of WSL")
-    smaller = Advice("a smaller share, if the GPU's memory is the host's", f"{engine.share_option} {share - 0.1:.2f}")
+    option = f"{engine.share_option} {float(share) * 0.9:.2f}" if share else ""  # without it, the default is not known
+    smaller = Advice("a smaller share, if the GPU's memory is the host's", option)
     has_share = not engine.splits_by_layer and (gpu is None or gpu.shares_with_host)
     return (more, smaller) if has_share else (more,)
 
