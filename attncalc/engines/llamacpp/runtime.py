@@ -28,6 +28,7 @@ _OUTSIDE = "3 posted logs of an RTX 4090 and an RTX PRO 6000"
 _PROCESS = tuple(GIB * hundredths // 100 for hundredths in (5, 15, 40))
 """The same without a GPU: the program, the vocabulary and the server's buffers. Assumed: no log has them."""
 _VULKAN_BUFFER = 4 * GIB
+"""The most that some Vulkan drivers allow for one allocation."""
 _MIN_OFFLOADED_ROWS = 32
 """Tokens from which a GPU multiplies by a matrix that is on the host (ggml_backend_cuda_device_offload_op)."""
 _ON_HOST = "compute buffer in host memory"
@@ -184,14 +185,15 @@ def _range(facts: RuntimeFacts[LlamacppArgs], graph: Graph, buffer: ComputeBuffe
 
 
 def _one_buffer(facts: RuntimeFacts[LlamacppArgs], size: int) -> Iterator[str]:
-    """Yield that Vulkan may not have the compute buffer: 4,119 MiB of a Qwen2.5 7B with 72,000 tokens, whose start
-    failed on an MI60 (issue 11598), and 4,061 with 71,000, which started.
+    """Yield that a Vulkan driver may not allow the compute buffer, which is one allocation.
+
+    A Qwen2.5 7B on an MI60 started with 4,061 MiB (71,000 tokens) and failed with 4,119 (72,000; issue 11598).
     """
     is_limited = facts.gpu.vendor not in ("NVIDIA", "Apple") and not facts.args.on_cpu
     if facts.args.release.has_one_compute_buffer and is_limited and size > _VULKAN_BUFFER:
         yield (
-            f"warning: the compute buffer of {human(size, BYTES)} is one buffer. Drivers of Vulkan that allow "
-            f"{human(_VULKAN_BUFFER, BYTES)} do not have it, and llama.cpp does not start: -ub 256 halves it."
+            f"warning: the compute buffer of {human(size, BYTES)} is one allocation. Vulkan drivers that allow at most "
+            f"{human(_VULKAN_BUFFER, BYTES)} refuse it, and llama.cpp does not start: -ub 256 halves it."
         )
 
 
