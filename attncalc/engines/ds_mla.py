@@ -20,8 +20,8 @@ SMALL_POOL, LARGE_POOL = 4, 128
 SHARED_POOLS = (1, 2)
 """Tokens of DeepSeek-V4.1's pools, which several layers read."""
 _KEY_WIDTH = 512
-_ALIGNMENT = 576
-"""Bytes that a page is a multiple of."""
+ALIGNMENT = 576
+"""Bytes that a page is a multiple of by default."""
 
 
 def has_pools(model: ModelSpec) -> bool:
@@ -34,7 +34,7 @@ def index_key_bytes(width: int) -> int:
     return width + 4 * ceil_div(width, 128)
 
 
-def padded_page(page: int, alignment: int = _ALIGNMENT) -> int:
+def padded_page(page: int, alignment: int = ALIGNMENT) -> int:
     """Return the bytes of a page of keys with its padding: 64 keys of 584 B are 37,376 B, padded to 37,440."""
     return alignment * ceil_div(page, alignment)
 

@@ -501,6 +501,7 @@ _STEP = re.compile(
 )
 """How far a start came: to an error, to so many files of weights, or beyond them."""
 _MESSAGE = re.compile(r"\b(?:\w{1,40}\.){0,4}\w{0,40}(?:Error|Exception): (?!Engine core init|.{0,40}NoneType).{4,}")
+"""The message of an exception, but not of one that only follows from another."""
 
 
 def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | None:

@@ -261,10 +261,9 @@ class ResolvedRequest(NamedTuple):
         if not (free and gpu and share):
             return None
         wanted, other = (human(size, BYTES) for size in (share.of(gpu.memory), gpu.other_memory or 0))
-        taken = (
-            f"{self.engine.title} wants {wanted} of {human(gpu.memory, BYTES)}, of which other programs hold {other}"
-        )
-        return Refusal(taken, f"Use {share.option} {free} or less.")
+        memory = human(gpu.memory, BYTES)
+        reason = f"{self.engine.title} wants {wanted} of {memory}, of which other programs hold {other}"
+        return Refusal(reason, f"Use {share.option} {free} or less.")
 
     @property
     def free_share(self) -> str:

@@ -72,7 +72,7 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
         return ()
     resolved, request = result.resolved, result.request
     if free := resolved.free_share:
-        return tuple(_with_free_share(result, f"--gpu-memory-utilization {free}", free))
+        return tuple(_with_free_share(result, free))
     same_gpus, too_small = _on_the_same_gpus(resolved, with_share=with_share)
     same_gpus = [*_on_other_splits(resolved, same_gpus, with_share=with_share), *same_gpus]
     gpus, smaller = list(islice(_more_gpus(resolved), 1)), list(_smaller_workload(resolved))
@@ -92,12 +92,10 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
     return found or tuple(_with_possible_context(result, with_share=with_share))
 
 
-def _with_free_share(result: FitResult, flag: str, share: str) -> Iterator[Suggestion]:
+def _with_free_share(result: FitResult, share: str) -> Iterator[Suggestion]:
     """Yield the share that other programs leave free, alone if it is enough, or with the changes that it needs."""
-    changed, words = (
-        fit(dataclasses.replace(result.request, gpu_memory_utilization=share)),
-        f"{share} of the GPU's memory",
-    )
+    changed = fit(dataclasses.replace(result.request, gpu_memory_utilization=share))
+    words, flag = f"{share} of the GPU's memory", f"{result.resolved.engine.share_option} {share}"
     if changed.verdict == "fits":
         yield Suggestion(words, flag, changed)
     for change in suggestions(changed, with_share=False):
@@ -291,14 +289,18 @@ def _fewer_requests(resolved: ResolvedRequest) -> Iterator[_Change]:
 def _without_graphs(resolved: ResolvedRequest) -> Iterator[_Change]:
     option = resolved.engine.without_graphs
     if option and resolved.gpu and not getattr(resolved.args, option):
-        yield _Change("no CUDA graphs", f"--{option.replace('_', '-')}", engine_args={option: True})
+        yield _with_flag("no CUDA graphs", option)
 
 
 def _text_only(resolved: ResolvedRequest) -> Iterator[_Change]:
     """Yield the model without its towers, which changes nothing for users who send text."""
     option = resolved.engine.text_only(resolved.args)
     if option and resolved.gpu and resolved.model.towers:
-        yield _Change("text only", f"--{option.replace('_', '-')}", engine_args={option: True})
+        yield _with_flag("text only", option)
+
+
+def _with_flag(words: str, option: str) -> _Change:
+    return _Change(words, f"--{option.replace('_', '-')}", engine_args={option: True})
 
 
 def _larger_share(resolved: ResolvedRequest) -> Iterator[_Change]:

@@ -139,7 +139,7 @@ def need(request: FitRequest) -> Need:
 
 
 def quick_need(request: FitRequest) -> Need:
-    """Return the same without the formula of the cache, as for one of many rows."""
+    """Return what `need` does, without the formulas: in plain ints, for one of many rows."""
     deployment = Deployment(resolve(request))
     batch, context = deployment.resolved.workload.batch, deployment.resolved.workload.context
     tightest, _ = deployment.tightest(deployment.pools(context), batch, context)

@@ -109,7 +109,7 @@ class LlamaCppLayout:
         if window:
             if kept is None:
                 return None
-            kept = max(kept, window + (slots > 1))
+            kept = max(kept, window + (slots > 1))  # one token more for a stop token, with several slots (Init)
             if kept < context:
                 window_cells = padded(slots * kept + self.args.micro_batch)
         states = slots * (1 + _CHECKPOINTS) * self._state_bytes_per_sequence

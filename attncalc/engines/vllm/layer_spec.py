@@ -13,6 +13,7 @@ from ...quantity import ceil_div, exact_div, symbol_like
 from ...records import NamedTuple
 from ...units import DType, dtype
 from ..ds_mla import (
+    ALIGNMENT,
     KEY_BYTES,
     LARGE_POOL,
     SHARED_POOLS,
@@ -197,7 +198,7 @@ def _pooling_specs(
     from ...attention.picked import Pools
 
     _check_pooling(cached, args, shares_pools=shares_pools)
-    key, pooled_key, alignment, stride = KEY_BYTES, KEY_BYTES, 576, 1
+    key, pooled_key, alignment, stride = KEY_BYTES, KEY_BYTES, ALIGNMENT, 1
     if shares_pools and args.is_blackwell:  # keys in fp8 and pools in fp4, with a scale per 32 and per 16 elements
         key, alignment = 512 + 512 // 32, 512
         pooled_key = 512 // 2 + 512 // 16 if args.version.has_pools_in_fp4 else key

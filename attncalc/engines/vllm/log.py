@@ -272,8 +272,9 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
     refusal = LogRefusal("too_small", too_long[0]) if too_long else _refusal(text, logged, available)
     load = busiest(lines, _START, _LOAD, _PREEMPTION)
     if refusal is None and not logged.keys() & {"kv_tokens", "concurrency"}:
-        ended, is_sized = unfinished(lines, _START), available or logged.keys() & {"kv_blocks", "kv_memory"}
-        if not is_sized or (ended and ended.where in ("error", "killed")):
+        has_size = available or logged.keys() & {"kv_blocks", "kv_memory"}
+        ended = unfinished(lines, _START)
+        if not has_size or (ended and ended.where in ("error", "killed")):
             refusal = overload(load) or ended
             if refusal is None:
                 return None
