@@ -235,9 +235,9 @@ def verdict(result: FitResult) -> str:
     if used := _used(result):
         uses = "needs" if result.verdict == "does_not_fit" else "uses"
         return f"{answer}: {uses} {used} with {count(workload.context)} tokens of context."
-    if result.verdict == "does_not_fit" and not budget.kv_memory_high:
+    if result.verdict == "does_not_fit" and not budget.kv_memory_high and (held := _held(budget, 0)):
         each = " on each GPU" if resolved.devices > 1 else ""
-        return f"{answer}: needs {_held(budget, 0)}{each} without any cache."
+        return f"{answer}: needs {held}{each} without any cache."
     needed = human(result.needed, BYTES) if result.needed else "no KV cache"
     needed += " on each GPU" if result.needed and (resolved.devices > 1 or per_replica) else ""
     free = _free(budget, "" if " GiB" in needed else " GiB")
@@ -262,17 +262,13 @@ def _used(result: FitResult) -> str:
 
     '' for other requests: a server's memory for the cache is for as many as it holds.
     """
-    resolved, budget = result.resolved, result.budget
-    if not (resolved.is_alone and budget.weights and budget.reserve and budget.usable):
-        return ""
-    return _held(budget, int(result.needed))
+    return _held(result.budget, int(result.needed)) if result.resolved.is_alone else ""
 
 
 def _held(budget: MemoryBudget, cache: int) -> str:
-    """Return what weights, runtime memory and a cache take of one device: '5.6 to 6.0 of 7.6 GiB'."""
-    assert budget.weights is not None
-    assert budget.reserve is not None
-    assert budget.usable is not None
+    """Return what weights, runtime memory and a cache take of one device: '5.6 to 6.0 of 7.6 GiB'; '' if unknown."""
+    if not (budget.weights and budget.reserve and budget.usable):  # as with the memory of a log
+        return ""
     held = int(budget.weights.total) + cache
     return f"{gib_range(held + budget.reserve.low, held + budget.reserve.high)} of {gib(int(budget.usable))} GiB"
 
