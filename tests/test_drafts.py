@@ -386,6 +386,17 @@ def test_a_log_of_vllm_names_its_drafter(ask: Ask, tmp_path: Path, method: str, 
     assert check["ok"], check
 
 
+def test_commands_after_a_log_keep_what_it_was_given_of_its_drafter(ask: Ask, tmp_path: Path) -> None:
+    """vLLM needs parallel_drafting for P-EAGLE. Another drafter has keys of its own."""
+    given = {"method": "eagle3", "model": "/nowhere/draft", "num_speculative_tokens": 3, "parallel_drafting": True}
+    log = tmp_path / "server.log"
+    start = f"INFO [utils.py:233] non-default args: {{'model': 'a/target', 'speculative_config': {given}}}\n"
+    log.write_text(start + VLLM_LOG.format(method="eagle3", draft="/nowhere/draft", tokens="30,752"))
+    for options, kept in (((), True), (("--speculative-model", str(MODELS / "qwen3-0.6b.json")), False)):
+        command = json.loads(ask("fit", "qwen3-8b", "--log", str(log), "--json", *options).out)["launch_command"]
+        assert ('"method": "eagle3", "parallel_drafting": true}' in command) == kept, command
+
+
 def test_a_drafter_on_the_command_line_replaces_that_of_the_log(ask: Ask, tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text(VLLM_LOG.format(method="eagle3", draft="/nowhere/draft", tokens="17,776"))

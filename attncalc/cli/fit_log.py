@@ -155,7 +155,8 @@ def _with_drafter(texts: dict[str, str], options: Mapping[str, Any]) -> dict[str
     """
     name = texts.pop("speculative_model", None)
     if options.get("speculative_model"):
-        texts.pop("speculative_layers", None)
+        for key in ("speculative_layers", "speculative_config"):
+            texts.pop(key, None)
     elif name and not options.get("speculative_layers"):
         known = _preset_of(name) or name
         with contextlib.suppress(OSError, ValueError, AttncalcError):

@@ -23,7 +23,7 @@ from ..launch import (
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions
 from ..pasted import OF_EACH_GPU, LaunchWords, Reading, ignored
-from .options import TURBOQUANT, VARIABLES, VllmArgs, VllmOptions, json_object
+from .options import DRAFTER_KEYS, TURBOQUANT, VARIABLES, VllmArgs, VllmOptions, json_object
 from .versions import vllm_version
 
 _CACHE_DTYPES = {
@@ -104,7 +104,7 @@ def _read_speculation(text: str) -> list[str]:
     Raises AttncalcError if it is no object.
     """
     config = json_object(text, "--speculative-config", "quote it: '{...}'")
-    tokens, model = (config.pop(name, None) for name in ("num_speculative_tokens", "model"))
+    tokens, model = (config.pop(name, None) for name in DRAFTER_KEYS)
     method = config.get("method")
     words = [] if tokens is None else ["--speculative-tokens", str(tokens)]
     words += ["--speculative-config", json.dumps(config)] if config else []

@@ -7,6 +7,8 @@ executor/executor_base.py ('# GPU blocks') and worker/worker.py ('reserved for K
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -49,7 +51,7 @@ from ..startup_log import (
     unfinished,
     without_load,
 )
-from .options import VllmArgs
+from .options import DRAFTER_KEYS, VllmArgs, json_object
 
 _LABELS = {
     "kv_block_size": "tokens per block",
@@ -74,6 +76,7 @@ _OTHER_MODEL = re.compile(
 _DRAFTER = re.compile(
     r"(?:SpeculativeConfig\(method=|'method': ?)'(?P<method>\w{1,80})'(?:, '?model'?[=:] ?'(?P<model>[^']{1,4096})')?"
 )
+_DRAFTER_GIVEN = re.compile(r"'speculative_config': ?(\{[^{}]{1,8000}\})")
 _NO_PREFIXES = re.compile(r"without support for prefix caching: disabling")
 _RANKS = re.compile(r"\bworld_size=(\d{1,6}) rank=\d")
 _START = re.compile(r"non-default args:|vLLM API server version|Initializing an? (?:V[01] )?LLM engine")
@@ -308,6 +311,10 @@ def _settings(text: str) -> dict[str, str]:
         settings["speculative_layers"] = "1" if drafter["method"].endswith(("mtp", "eagle", "eagle3")) else "0"
         if drafter["model"] and not drafter["method"].endswith("mtp"):
             settings["speculative_model"] = drafter["model"]
+    if given := _DRAFTER_GIVEN.search(text):
+        with contextlib.suppress(AttncalcError):  # a line that is cut
+            keys = json_object(given[1], "speculative_config", "").items()
+            settings["speculative_config"] = json.dumps({key: value for key, value in keys if key not in DRAFTER_KEYS})
     if (ranks := _RANKS.search(text)) and not settings.keys() & {"tp", "pp"}:
         settings["tp"] = ranks[1]
     return settings | read_weights_dtype(_QUANTIZATION, text)

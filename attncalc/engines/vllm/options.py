@@ -26,6 +26,9 @@ _LONG_CONTEXT = 32 * 1024
 TURBOQUANT = ("turboquant_k8v4", "turboquant_4bit_nc", "turboquant_3bit_nc")
 """Dtypes of TurboQuant. turboquant_k3v4_nc is left out: its K and V have 3.5 bits on average."""
 
+DRAFTER_KEYS = {"num_speculative_tokens": "--speculative-tokens", "model": "--speculative-model"}
+"""{key of --speculative-config: the option that figures read instead}."""
+
 
 def _gibibytes(text: str, name: str) -> int:
     """Return a size in bytes; a bare number is in GiB, as in vLLM's --swap-space."""
@@ -42,8 +45,10 @@ def _backend(text: str, name: str) -> str:
 
 def json_object(text: str, name: str, tip: str) -> dict[str, Any]:
     """Return the object that a JSON text, or a dictionary as Python and logs print it, stands for."""
-    found = None
-    for written in (text.replace("'", '"').replace("True", "true").replace("False", "false"), text):
+    found, as_json = None, text
+    for of_python, of_json in (("'", '"'), ("True", "true"), ("False", "false"), ("None", "null")):
+        as_json = as_json.replace(of_python, of_json)
+    for written in (as_json, text):
         with contextlib.suppress(ValueError):
             found = json.loads(written)
     if not isinstance(found, dict):
@@ -62,7 +67,7 @@ def _engram(text: str, name: str) -> str:
 
 def _speculation(text: str, name: str) -> str:
     found = json_object(text, name, """give '{"method": "eagle3"}'""")
-    for key, option in (("num_speculative_tokens", "--speculative-tokens"), ("model", "--speculative-model")):
+    for key, option in DRAFTER_KEYS.items():
         if key in found:
             raise AttncalcError(f"{name}: {key} has an option of its own", f"give {option} {truncate(str(found[key]))}")
     return json.dumps(found)
