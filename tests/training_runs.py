@@ -24,7 +24,7 @@ ON_A_GPU: dict[str, Any] = json.loads((DATA / "h200.json").read_text(encoding="u
 PUBLISHED: dict[str, Any] = json.loads((DATA / "published.json").read_text(encoding="utf-8"))
 FLAGS = (
     *("--hold-logits", "--optimizer-in-backward", "--no-kbit-upcast", "--double-quant"),
-    *("--compile", "--expandable-segments"),
+    *("--compile", "--expandable-segments", "--autocast"),
 )
 UNITS = {"GiB": 2**30, "GB": 10**9, "MiB": 2**20}
 

@@ -357,6 +357,10 @@ class LoraTrainOptions(TypedDict, total=False):
             help="Leave what is not quantized in --dtype, as Unsloth and torchtune do; peft casts it to fp32.",
         ),
     ]
+    autocast: Annotated[
+        bool,
+        Option("--autocast", help="Adapters in fp32 keep 16-bit inputs, as with bf16=True of transformers' Trainer."),
+    ]
     double_quant: Annotated[bool, Option("--double-quant", help="Quantize the scales of nf4 too.")]
     bitsandbytes: Annotated[
         str | None,

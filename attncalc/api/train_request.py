@@ -165,6 +165,7 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
         dropout="dropout" in values,
         expandable_segments="expandable_segments" in values,
         kbit_upcast="no_kbit_upcast" not in values,
+        autocast=_autocast(values, computes, param),
         hold_logits="hold_logits" in values,
     )
 
@@ -213,6 +214,19 @@ def _check_quantization(values: Mapping[str, Any]) -> None:
     for name in ("double_quant", "bitsandbytes") if values.get("weights_dtype") != "nf4" else ():
         if name in values:
             raise AttncalcError(f"--{name.replace('_', '-')} needs --weights-dtype nf4", "give both, or neither")
+
+
+def _autocast(values: Mapping[str, Any], computes: str, param: str) -> bool:
+    """Return whether --autocast is given. Raises AttncalcError if it would change nothing."""
+    if "autocast" not in values:
+        return False
+    if "lora" not in values:
+        raise AttncalcError("--autocast needs --lora", "give --param-dtype fp32: without adapters it is autocast")
+    if param != "fp32" or computes == "fp32":
+        raise AttncalcError("--autocast has no effect: adapters have the dtype of the activations", "leave it out")
+    if "weights_dtype" in values and "no_kbit_upcast" not in values:
+        raise AttncalcError("--autocast has no effect: --weights-dtype is counted with it", "leave it out")
+    return True
 
 
 def _gpu(value: Any) -> tuple[int | None, Gpu]:

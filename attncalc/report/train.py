@@ -488,11 +488,9 @@ def _kernel_warnings(run: Training) -> Iterator[str]:
             "warning: torch.compile of the whole model recomputes all layers at once: a step on an H200 held 15 % more "
             "than is counted. Compile each layer instead: --compile without --loss compiled."
         )
-    if run.lora and not run.weights_dtype and run.param_dtype == "fp32" and run.workload.recompute == "none":
-        yield (
-            "Adapters in fp32 keep fp32 inputs. Under autocast (the Trainer's bf16=True) they keep 16 bits: 13 % less "
-            "of a step of Qwen2.5 0.5B on an H200."
-        )
+    keeps_fp32 = run.lora and run.param_dtype == "fp32" != run.dtype and not (run.weights_dtype or run.autocast)
+    if keeps_fp32 and run.workload.recompute == "none":
+        yield "Adapters in fp32 keep fp32 inputs. --autocast counts those of 16 bits, as with the Trainer's bf16=True."
     if run.workload.recompute == "selective" and run.kernel not in ("math", "eager") and run.fp8 == "none":
         yield (
             f"warning: {run.kernel} attention keeps no scores that --recompute selective would drop. torchtitan's "

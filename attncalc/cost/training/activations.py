@@ -176,7 +176,8 @@ def _adapted(
     The input of a matrix is kept for its adapter A if it has one. An adapter in fp32 beside activations of 16 bits has
     an fp32 copy of its own, and one with dropout the result of it, with a mask (peft's tuners/lora/layer.py). Autocast
     casts the fp32 output of a norm for each adapter, and so the adapters; a quantized matrix returns the dtype of its
-    input, so that the MLP computes in fp32 (Linear4bit in bitsandbytes/nn/modules.py).
+    input, so that the MLP computes in fp32 (Linear4bit in bitsandbytes/nn/modules.py). Beside plain matrices peft casts
+    the input to fp32 first, so that autocast makes a copy of 16 bits; beside quantized ones it does not (lora/bnb.py).
     """
     tensors = _plain_tensors(layers, f, source)
     if run.lora is None:
@@ -187,8 +188,10 @@ def _adapted(
         return
     targets = run.lora.targets
     autocasts = run.autocasts_adapters
-    adapter_bytes = dtype(run.dtype if autocasts else run.param_dtype).bits // 8
-    copies = autocasts or adapter_bytes != int(f.bytes) or run.lora.dropout
+    computes = run.dtype if autocasts or run.autocast else run.param_dtype  # the dtype of the adapters' matmuls
+    adapter_bytes = dtype(computes).bits // 8
+    casts = autocasts or (run.autocast and not run.weights_dtype)
+    copies = casts or adapter_bytes != int(f.bytes) or run.lora.dropout
     size = symbol_like(f.bytes, "bytes_adapter", adapter_bytes, "bytes of an element of an adapter")
     for tensor in tensors:
         read_by = () if autocasts and not run.lora.dropout else tensor.read_by  # which need no copy
@@ -200,7 +203,7 @@ def _adapted(
             yield tensor._replace(input_of=tuple(adapted))
         elements = tensor.size // f.bytes
         for name in adapted if copies else ():
-            named = f"{run.dtype if autocasts else run.param_dtype} input of {name} A"
+            named = f"{computes} input of {name} A"
             yield tensor._replace(name=named, size=elements * size, input_of=(name,), read_by=())
             if run.lora.dropout:
                 mask = f"dropout mask of {name} A"
@@ -210,7 +213,7 @@ def _adapted(
         part: Part = "attention" if matrix.part == "attention" else "mlp"
         name, meaning = f"output of {matrix.name} A", f"the gradient of {matrix.name} B"
         yield SavedTensor(name, meaning, adapter_bytes * f.tokens * rank, part)
-    if autocasts and run.param_dtype == "fp32":
+    if (autocasts or run.autocast) and run.param_dtype == "fp32":
         n = symbol_like(f.bytes, "N_adapters", sum(t.total for t in adapters(run, list(params))), "their elements")
         yield SavedTensor("cast adapters", "autocast", f.bytes * n, "mlp" if layers.mlp else "attention")
 

@@ -84,6 +84,7 @@ class Training:
     # Whether what is not quantized beside quantized matrices is in fp32, as peft's prepare_model_for_kbit_training
     # casts it
     kbit_upcast: bool = True
+    autocast: bool = False  # whether adapters in fp32 compute in the activations' dtype, as under torch.autocast
     hold_logits: bool = False  # whether the loop holds the model's output until the end of the step: `out = model(...)`
     upcasts: bool = True  # whether norms, eager softmax and loss compute in fp32 as transformers' classes do
 
