@@ -98,6 +98,10 @@ VARIABLES = {
 """{environment variable of vLLM (envs.py), which is 1 or 0: the argument here}."""
 
 
+def _switch(name: str, meaning: str) -> Option:
+    return Option(f"--{name}/--no-{name}", parse=YES_OR_NO, help=meaning)
+
+
 class VllmOptions(TypedDict, total=False):
     """Arguments of vLLM alone."""
 
@@ -191,36 +195,20 @@ class VllmOptions(TypedDict, total=False):
         ),
     ]
     flashinfer_sampler: Annotated[
-        bool | None,
-        Option(
-            "--flashinfer-sampler/--no-flashinfer-sampler",
-            parse=YES_OR_NO,
-            help="VLLM_USE_FLASHINFER_SAMPLER. Default: by version and GPU.",
-        ),
+        bool | None, _switch("flashinfer-sampler", "VLLM_USE_FLASHINFER_SAMPLER. Default: by version and GPU.")
     ]
     estimate_cudagraphs: Annotated[
         bool | None,
-        Option(
-            "--estimate-cudagraphs/--no-estimate-cudagraphs",
-            parse=YES_OR_NO,
-            help="VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS: subtract CUDA graphs. Default: from 0.20 on.",
+        _switch(
+            "estimate-cudagraphs",
+            "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS: subtract CUDA graphs. Default: from 0.20 on.",
         ),
     ]
     allreduce_symm_mem: Annotated[
-        bool | None,
-        Option(
-            "--allreduce-symm-mem/--no-allreduce-symm-mem",
-            parse=YES_OR_NO,
-            help="VLLM_ALLREDUCE_USE_SYMM_MEM: symmetric memory. Default: on.",
-        ),
+        bool | None, _switch("allreduce-symm-mem", "VLLM_ALLREDUCE_USE_SYMM_MEM: symmetric memory. Default: on.")
     ]
     v2_model_runner: Annotated[
-        bool | None,
-        Option(
-            "--v2-model-runner/--no-v2-model-runner",
-            parse=YES_OR_NO,
-            help="VLLM_USE_V2_MODEL_RUNNER. Default: by version and model.",
-        ),
+        bool | None, _switch("v2-model-runner", "VLLM_USE_V2_MODEL_RUNNER. Default: by version and model.")
     ]
     warm_start: Annotated[
         bool | None,
