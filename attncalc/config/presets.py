@@ -176,7 +176,8 @@ def of_other_machine(path: str) -> tuple[str, str | None]:
     """
     if found := of_absent_file(path):
         return found
-    return (None if Path(path).exists() else preset_at(path)) or path, None
+    preset = preset_at(path)  # a word that names none may be too long for a path
+    return preset if preset and not Path(path).exists() else path, None
 
 
 def unquantized(repository: str) -> tuple[str, str] | None:
