@@ -47,7 +47,7 @@ def test_a_failed_start_has_its_cause_and_a_command_within_24_rows(
     assert any(change in suggestion["flag"] for suggestion in result["suggestions"])
     screen = ask_of(ask, name, model)
     assert screen.code == 1
-    assert screen.err == "" or "counts what other programs hold" in screen.err
+    assert screen.err == "" or "counts what others hold" in screen.err
     assert len(screen.out.splitlines()) <= 24
     assert max(map(len, screen.out.splitlines())) <= 80
 
