@@ -101,8 +101,8 @@ def releases_of(text: str) -> tuple[str, ...]:
 
 def sglang_version(text: str | None) -> SglangVersion:
     """Return that version, by default VERSION. Raises AttncalcError if it is invalid or too old."""
-    numbers = r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:\.?(?:post(\d{0,6})|(?:rc|dev)\d{0,6}))?"
-    match = re.fullmatch(numbers, text or VERSION)
+    numbers = r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?(?:\.?post(\d{0,6}))?(?:(?:\.?(?:rc|dev)\d|\+)[\w.+]{0,60})?"
+    match = re.fullmatch(numbers, text or VERSION)  # 0.5.17.dev20260819+g5742746
     if not match:
         raise AttncalcError(f"SGLang has no version '{truncate(text)}'", f"write it as {VERSION}")
     *release, post = (int(part or 0) for part in match.groups())
