@@ -104,7 +104,11 @@ def test_a_share_that_a_desktop_does_not_leave_free_is_warned_of(ask: Ask, optio
     ("options", "error"),
     [
         (["--other-memory", "1GiB"], "--other-memory needs --gpu"),
-        ([*GPU, "--kv-memory", "1GiB", "--other-memory", "1GiB"], "--other-memory needs --gpu, without --kv-memory"),
+        (["--kv-memory", "1GiB", "--other-memory", "1GiB"], "--other-memory needs --gpu"),
+        (
+            [*GPU, "--engine", "sglang", "--kv-memory", "1GiB", "--other-memory", "1GiB"],
+            "--other-memory has no effect on SGLang with --kv-memory",
+        ),
         ([*GPU, "--reserve", "1GiB", "--other-memory", "1GiB"], "--other-memory cannot be combined with --reserve"),
         ([*GPU, "--other-memory", "12GiB"], "--other-memory 12.00 GiB is all of the GPU's 11.62 GiB"),
     ],
@@ -113,6 +117,17 @@ def test_other_memory_is_of_a_gpu(ask: Ask, options: list[str], error: str) -> N
     answer = ask("fit", "qwen3-0.6b", *options)
     assert answer.code == 2
     assert error in answer.err
+
+
+def test_vllm_wants_its_share_free_even_with_a_given_cache(ask: Ask) -> None:
+    """0.92 x 11.62 = 10.69 GiB, and others leave 7.62: (11.62 - 4 - 0.5) / 11.62 = 0.61. 0.5 x 11.62 is free."""
+    asked = ("fit", "qwen3-0.6b", *GPU, "-c", "4096", "--engine", "vllm", "--kv-memory", "2GiB")
+    shown = ask(*asked, "--other-memory", "4GiB").out
+    assert " ".join(shown.split()).startswith(
+        "DOES NOT START: vLLM wants 10.69 GiB of 11.62 GiB, of which other programs hold 4.00 GiB."
+    )
+    assert "--gpu-memory-utilization 0.61 --kv-cache-memory-bytes 2147483648" in " ".join(shown.split())
+    assert ask(*asked, "--other-memory", "4GiB", "--gpu-memory-utilization", "0.5").out.startswith("FITS")
 
 
 @each(

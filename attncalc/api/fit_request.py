@@ -223,8 +223,8 @@ def _with_other_memory(deployment: dict[str, Any]) -> Gpu | None:
     other = deployment.pop("other_memory", None)
     if other is None:
         return device
-    if device is None or "kv_memory" in deployment:
-        raise AttncalcError("--other-memory needs --gpu, without --kv-memory", "give the GPU, as --gpu rtx-4090")
+    if device is None:
+        raise AttncalcError("--other-memory needs --gpu", "give the GPU, as --gpu rtx-4090")
     if "reserve" in deployment:
         raise AttncalcError("--other-memory cannot be combined with --reserve", "add it to --reserve")
     if other >= device.memory:

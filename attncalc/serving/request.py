@@ -257,7 +257,7 @@ class ResolvedRequest(NamedTuple):
 
     def _share_not_free(self) -> Refusal | None:
         """Return that other programs leave less than the share, if the engine needs all of it free."""
-        free, gpu, share = self.free_share, self.gpu, self.share
+        free, gpu, share = self.free_share, self.gpu, self._share_at_start
         if not (free and gpu and share):
             return None
         wanted, other = (human(size, BYTES) for size in (share.of(gpu.memory), gpu.other_memory or 0))
@@ -268,9 +268,15 @@ class ResolvedRequest(NamedTuple):
     @property
     def free_share(self) -> str:
         """The share that other programs leave free, if the engine needs its whole share free and it is not; else ''."""
-        if self.gpu is None or self.share is None or self.engine.counts_others(self.args):
+        share = self._share_at_start
+        if self.gpu is None or share is None or self.engine.counts_others(self.args):
             return ""
-        return self.gpu.free_share(self.share.numerator / self.share.denominator)
+        return self.gpu.free_share(share.numerator / share.denominator)
+
+    @property
+    def _share_at_start(self) -> Share | None:
+        """The share, which vLLM wants to be free even if the memory for the cache was given (request_memory)."""
+        return self.share or _share(dataclasses.replace(self.request, kv_memory=None), self.engine, self.args)
 
     @property
     def args_without_slots(self) -> EngineArgs:
@@ -361,7 +367,12 @@ def resolve(request: FitRequest) -> ResolvedRequest:
         share=_share(request, of, args),
         weights_dtype=weights_dtype,
     )
-    if resolved.free_share and request.gpu_memory_utilization is None:
+    if request.kv_memory is not None and request.gpu and request.gpu.other_memory and of.counts_others(args):
+        raise AttncalcError(
+            f"--other-memory has no effect on {of.title} with --kv-memory",
+            "leave one of them out, or use --engine vllm",
+        )
+    if resolved.free_share and request.gpu_memory_utilization is None and request.kv_memory is None:
         return resolve(dataclasses.replace(request, gpu_memory_utilization=resolved.free_share))
     batch = resolved.per_replica(workload.batch)
     return resolved._replace(
@@ -536,8 +547,9 @@ def _check_devices(request: FitRequest) -> None:
         )
     if request.kv_memory is None:
         return
+    has_start = request.gpu is not None and request.gpu.other_memory is not None  # the share must be free then
     for name in ("gpu_memory_utilization", "reserve", "weights_dtype", *([] if request.gpu else ["gpus"])):
-        if getattr(request, name) is not None:
+        if getattr(request, name) is not None and not (has_start and name == "gpu_memory_utilization"):
             raise AttncalcError(
                 f"--{name.replace('_', '-')} cannot be combined with --kv-memory",
                 "leave it out, or give --gpu instead" if request.gpu is None else "leave one of them out",
