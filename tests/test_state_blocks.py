@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from asking import refusal
+from asking import Ask, refusal, results
 from tables import each
 
 from attncalc.attention import CacheSpec
@@ -257,3 +257,35 @@ def test_latents_beside_states_need_0_11_1() -> None:
     error = refusal(aligned, [*states("KDA"), LATENT], "0.11.0")
     assert error.message == "vLLM 0.11.0 does not support MLA beside recurrent layers"
     assert error.tip == "use --engine-version 0.11.1 or later"
+
+
+@each(
+    ("version", "options", "missing", "verdict"),
+    [
+        ("0.20.0", [], 0, "FITS"),
+        (
+            "0.20.0",
+            [],
+            1,
+            "DOES NOT START: a step may have 1,024 sequences, and the cache has at most 1,023 blocks of states.",
+        ),
+        ("0.28.0", ["--max-num-seqs", "1023"], 1, "FITS"),
+        ("0.28.0", ["--enforce-eager"], 1, "FITS"),  # without CUDA graphs it is not checked
+        ("0.19.1", [], 1, "FITS"),
+    ],
+)
+def test_vllm_starts_only_with_a_block_for_each_sequence(
+    ask: Ask, version: str, options: list[str], missing: int, verdict: str
+) -> None:
+    """An H100 has 1,024 sequences by default: num_gpu_blocks is the memory / bytes of a block, rounded down."""
+    asked = ("fit", "qwen3.6-27b", "-c", "4096", "--gpu", "h100", "--engine", "vllm", "--engine-version", version)
+    block = results(ask(*asked, *options, "--kv-memory", "30GiB", "--json"))["kv_bytes_per_block"]
+    shown = " ".join(ask(*asked, *options, "--kv-memory", f"{1024 * block - missing}").out.split())
+    assert shown.startswith(verdict)
+    assert ("Use --max-num-seqs 1023 or less" in shown) is verdict.startswith("DOES")
+
+
+def test_too_few_blocks_for_states_at_one_end_of_the_range_may_not_start(ask: Ask) -> None:
+    asked = ("fit", "qwen3.6-27b", "-c", "4096", "--gpu", "h100", "--engine-version", "0.28.0", "--max-num-seqs", "370")
+    shown = " ".join(ask(*asked).out.split())
+    assert shown.startswith("MAY NOT FIT: a step may have 370 sequences, and the cache may have only ")

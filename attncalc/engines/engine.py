@@ -295,6 +295,10 @@ class Engine(Generic[Args]):
         """
         return True
 
+    def least_blocks(self, layout: CacheLayout) -> int:
+        """Return the blocks of the cache without which it does not start, even if a request has room; 0 if any do."""
+        return 0
+
     def limits(self, args: Args) -> Limits:
         """Return the limits of one forward pass."""
         from .runtime import Limits

@@ -249,7 +249,11 @@ def _beside_the_cache(result: FitResult) -> str:
     """Return what else than the memory for the cache is too small, and by how much; '' if nothing is."""
     if result.host and result.host_needed is not None and result.host_needed > result.host.limit:
         return f"the host needs {human(result.host_needed, BYTES)} and has {human(result.host.limit, BYTES)}"
-    budget = result.budget
+    budget, least = result.budget, result.resolved.engine.least_blocks(result.layout)
+    context = int(result.resolved.workload.context)
+    blocks = least and int(result.layout.pool(budget.kv_memory_low, context).blocks or 0)
+    if result.needed <= budget.kv_memory_low and blocks < least:
+        return f"a step may have {count(least)} sequences, and the cache may have only {count(blocks)} blocks of states"
     if result.needed <= budget.kv_memory_low and budget.reserve and budget.reserve.runtime.may_run_out:
         runtime = budget.reserve.runtime
         most, room = human(runtime.outside_high, BYTES), human(runtime.room_outside or 0, BYTES)

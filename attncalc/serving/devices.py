@@ -35,6 +35,12 @@ class Device(NamedTuple):
         limit = self.layout.max_sequences
         return (limit is None or batch <= limit) and self.slack(batch, context, end) >= 0
 
+    def missing_blocks(self, context: int, end: End) -> tuple[int, int] | None:
+        """Return the blocks that the engine needs to start and those it has; None if it has enough."""
+        least = self.resolved.engine.least_blocks(self.layout)
+        blocks = least and int(self.layout.pool(max(0, self.budget.room(end)), context).blocks or 0)
+        return (least, blocks) if blocks < least else None
+
     def needed(self, batch: int, context: int) -> int:
         """Return the bytes that `batch` sequences need, at least those that one needs for the engine to start."""
         needed = self.layout.needed(batch, context)

@@ -15,6 +15,7 @@ from ..model import ModelSpec
 from ..quantity import Quantity, least, most, named, quantity, symbol
 from ..records import NamedTuple
 from ..search import first_true
+from ..units import count
 from .devices import Device, HostMemory, device_memory, devices_of, each_device, host_memory, layout_per_device
 from .memory_budget import End, MemoryBudget
 from .request import FitRequest, ResolvedRequest, resolve
@@ -204,7 +205,19 @@ class Deployment:
         """Return why the engine does not start with that context, whatever the memory; None if it does."""
         resolved = self.resolved
         args = dataclasses.replace(resolved.args, max_model_len=context)
-        return resolved.refusal_with(args)
+        return resolved.refusal_with(args) or self._too_few_blocks(context)
+
+    def _too_few_blocks(self, context: int) -> Refusal | None:
+        """Return that a request has room, and a step may have more sequences than the most blocks for their states."""
+        missing = [device.missing_blocks(context, "high") for device in self.devices]
+        if not any(missing) or not self.has_room(1, context, "high"):
+            return None
+        sequences, blocks = min((both for both in missing if both), key=lambda both: both[1])
+        least = min(both[1] for device in self.devices if (both := device.missing_blocks(context, "low")))
+        return Refusal(
+            f"a step may have {count(sequences)} sequences, and the cache has at most {count(blocks)} blocks of states",
+            f"Use --max-num-seqs {max(1, least)} or less: each sequence of a step needs a block for its states.",
+        )
 
     def has_room(self, batch: int, context: int, end: End = "expected") -> bool:
         """Return whether every device has room for the sequences, and the engine can run that many."""
@@ -371,6 +384,10 @@ def _verdict(devices: Iterable[Device], batch: int, context: int, host: HostMemo
     for device in devices:
         if not device.has_room(batch, context, "low"):
             if not device.has_room(batch, context, "high"):
+                return "does_not_fit"
+            verdict = "may_not_fit"
+        elif device.missing_blocks(context, "low"):
+            if device.missing_blocks(context, "high"):
                 return "does_not_fit"
             verdict = "may_not_fit"
         elif device.budget.reserve and device.budget.reserve.runtime.may_run_out:

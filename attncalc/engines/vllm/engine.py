@@ -95,6 +95,11 @@ class Vllm(Engine[VllmArgs]):
     def counts_others(self, args: VllmArgs) -> bool:
         return args.version.counts_other_processes
 
+    def least_blocks(self, layout: CacheLayout) -> int:
+        args, states = cast("VllmLayout", layout).args, cast("VllmLayout", layout).states
+        is_checked = states and args.version.needs_block_per_sequence and not args.enforce_eager
+        return args.step_sequences if is_checked else 0
+
     def limits(self, args: VllmArgs) -> Limits:
         return Limits(args.step_tokens, args.step_sequences)
 

@@ -162,6 +162,8 @@ class VllmVersion(Version):
     """Prefix caching is available for models with states."""
     caches_hybrid_prefixes = since((0, 26), "is_prefix_caching_supported in config/model.py")
     """Prefix caching is on by default for models with states too."""
+    needs_block_per_sequence = since((0, 20), "resolve_cudagraph_mode_and_sizes in config/compilation.py (pull 38270)")
+    """With full CUDA graphs, it does not start if a step may have more sequences than there are blocks for states."""
     stores_drafted_states = since((0, 15), "MambaSpec in v1/kv_cache_interface.py")
     """A request has a block of states per drafted token, which may be rolled back, and one to align prefixes."""
     supports_drafter_with_states = since((0, 17), "layers/mamba/abstract.py, models/config.py")
