@@ -70,7 +70,8 @@ class Layers:
 
         Norms and biases are not among them. The encoder's output is `d_source` wide.
         """
-        yield from (("attention", 1, m) for m in self.attention.matrices(d_model, d_model) if m.applied_to)
+        mixer: Role = "attention" if self.attention.widths().n_heads else "linear"
+        yield from ((mixer, 1, m) for m in self.attention.matrices(d_model, d_model) if m.applied_to)
         yield from (("lookup", 1, m) for m in self.lookups)
         if self.cross:
             yield from (("cross", 1, m) for m in self.cross.matrices(d_model, d_source) if m.applied_to)

@@ -16,8 +16,15 @@ from typing import Literal
 from .quantity import ceil_div, symbol_like
 from .records import NamedTuple
 
-Role = Literal["attention", "cross", "mlp", "experts", "shared_experts", "router", "lookup", "embedding", "head"]
-"""The part of a model that a matrix belongs to. Norms, biases and convolutions are not quantized."""
+Role = Literal[
+    "attention", "linear", "cross", "mlp", "experts", "shared_experts", "router", "lookup", "embedding", "head"
+]
+"""The part of a model that a matrix belongs to; 'linear' is a recurrent layer's in place of attention.
+
+Norms, biases and convolutions are not quantized.
+"""
+MIXERS: tuple[Role, ...] = ("attention", "linear")
+"""The roles of the part of a layer that mixes tokens."""
 OUTSIDE: tuple[Role, ...] = ("router", "lookup", "embedding", "head")
 """The roles that 'Linear' does not stand for: a scheme covers them only if one of its targets names them."""
 
@@ -27,7 +34,8 @@ LINEAR = "Linear"
 _NOT_TEXT = ("visual", "vision", "audio", "projector", "embed_vision", "embed_audio", "mtp")
 """Parts of the names of modules outside the language model."""
 _PARENTS: dict[Role, tuple[str, ...]] = {
-    "attention": ("self_attn", "linear_attn", "attn", "attention", "mixer", "mamba"),
+    "attention": ("self_attn", "attn", "attention", "mixer", "mamba"),
+    "linear": ("linear_attn", "self_attn", "attn", "attention", "mixer", "mamba"),
     "cross": ("cross_attn", "encoder_attn"),
     "mlp": ("mlp", "feed_forward", "ffn"),
     "experts": ("mlp.experts.0", "block_sparse_moe.experts.0", "feed_forward.experts.0", "ffn.experts.0", "experts.0"),
@@ -46,13 +54,15 @@ _PARENTS_OF: dict[str, dict[Role, tuple[str, ...]]] = {
     # The dense MLP beside the experts is attncalc's shared expert.
     "gemma4": {"experts": ("experts.0", "moe.experts.0"), "shared_experts": ("mlp",)},
     "nemotron_h": {
-        "mlp": ("mixer",),
+        **dict.fromkeys(("attention", "linear", "mlp"), ("mixer",)),
         "experts": ("mixer.experts.0",),
         "shared_experts": ("mixer.shared_experts",),
         "router": ("mixer.gate",),
     },
+    "qwen3_5": {"attention": ("self_attn",), "linear": ("linear_attn",)},
+    "qwen3_next": {"attention": ("self_attn",), "linear": ("linear_attn",)},
 }
-"""{model_type: the names that differ in its class from _PARENTS, where two parts of a layer share a name}."""
+"""{how a model_type begins: the names that differ in its class from _PARENTS}. A pattern may match only real names."""
 _PARENTS_IN_MLX: dict[Role, tuple[str, ...]] = {"experts": ("mlp.switch_mlp", "block_sparse_moe.switch_mlp")}
 """The names that differ in mlx-lm, where one module has all experts of a layer."""
 _LEAVES: dict[str, tuple[str, ...]] = {
@@ -81,6 +91,35 @@ _LEAVES: dict[str, tuple[str, ...]] = {
     "W_out": ("out_proj",),
 }
 """{name of a matrix in attncalc: its names in checkpoints}."""
+_NO_GATE: dict[str, tuple[str, ...]] = {"W_up": ("up_proj",)}
+_QWEN: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("W_q", "W_gate"), ("q_proj",)),  # one module
+    "W_k": ("k_proj",),
+    "W_v": ("v_proj",),
+    "W_o": ("o_proj",),
+}
+_LEAVES_OF: dict[str, dict[Role, dict[str, tuple[str, ...]]]] = {
+    "nemotron_h": {"attention": {"W_o": ("o_proj",)}, "mlp": _NO_GATE, "shared_experts": _NO_GATE, "experts": _NO_GATE},
+    "qwen3_5": {
+        "attention": _QWEN,
+        "linear": {
+            **dict.fromkeys(("W_q", "W_k", "W_v"), ("in_proj_qkv",)),
+            "W_gate": ("in_proj_z",),
+            "W_beta": ("in_proj_b",),
+            "W_decay": ("in_proj_a",),
+            "W_o": ("out_proj",),
+        },
+    },
+    "qwen3_next": {
+        "attention": _QWEN,
+        "linear": {
+            **dict.fromkeys(("W_q", "W_k", "W_v", "W_gate"), ("in_proj_qkvz",)),
+            **dict.fromkeys(("W_beta", "W_decay"), ("in_proj_ba",)),
+            "W_o": ("out_proj",),
+        },
+    },
+}
+"""{how a model_type begins: the names that differ in its class from _LEAVES, by the part of a layer}."""
 _NAMES_OUTSIDE: dict[Role, tuple[str, ...]] = {
     "embedding": ("embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in"),
     "head": ("lm_head", "embed_out", "output_layer", "output", "head", "transformer.ff_out"),
@@ -177,8 +216,11 @@ def module_names(layer: int, role: Role, matrix: str, model_type: str = "", meth
     """
     if role in _NAMES_OUTSIDE:
         return _NAMES_OUTSIDE[role]
-    leaves = _LEAVES.get(matrix, ())
-    own_parents = _PARENTS_IN_MLX if method == "mlx" else _PARENTS_OF.get(model_type, {})
+    own = next((name for name in _PARENTS_OF if model_type.startswith(name)), "")
+    leaves = _LEAVES_OF.get(own, {}).get(role, {}).get(matrix) or [
+        leaf for leaf in _LEAVES.get(matrix, ()) if role in MIXERS or not leaf.startswith(("in_proj_", "g_proj"))
+    ]
+    own_parents = {**_PARENTS_OF.get(own, {}), **(_PARENTS_IN_MLX if method == "mlx" else {})}
     parents = [f"layers.{layer}.{parent}" for parent in {**_PARENTS, **own_parents}[role]]
     return tuple(f"{parent}.{leaf}" for parent in parents for leaf in leaves) or tuple(parents)
 
@@ -232,6 +274,20 @@ class _Modules(NamedTuple):
         expressions = (*self.anywhere, self.by_layer[layer]) if layer in self.by_layer else self.anywhere
         return any(expression.match(f"{prefix}{name}") for expression in expressions for prefix in _PREFIXES)
 
+    def cover_one(self, layer: int, names: Iterable[str], *, fuses: bool) -> bool:
+        """Return whether the list covers a module that may have any of these names.
+
+        Unless the engine `fuses` gate and up before it compares them, a list that covers one of them by its own name
+        does not mean the fused module: '.*up_proj' is not gate_up_proj.
+        """
+        for name in names:
+            parent, _, leaf = name.rpartition(".")
+            fused = leaf == "gate_up_proj" and not fuses
+            apart = fused and any(self.cover(layer, f"{parent}.{part}") for part in ("gate_proj", "up_proj"))
+            if not apart and self.cover(layer, name):
+                return True
+        return False
+
 
 @cache
 def _modules(listed: tuple[str, ...]) -> _Modules:
@@ -260,13 +316,15 @@ def _modules(listed: tuple[str, ...]) -> _Modules:
 
 @cache
 def _scheme_of(quantization: Quantization, layer: int, role: Role, matrix: str) -> Scheme | None:
+    fuses = quantization.method.startswith(("modelopt", "nvfp4"))
+    if role == "experts" and fuses:  # vLLM and SGLang compare 'mlp.experts', one module: '*gate*' leaves none of it out
+        matrix = "W_down"
     names = module_names(layer, role, matrix, quantization.names, quantization.method)
-    ignored = _modules(quantization.ignored)
-    if any(ignored.cover(layer, name) for name in names):
+    if _modules(quantization.ignored).cover_one(layer, names, fuses=fuses):
         return None
     for scheme in quantization.schemes:
         named = tuple(target for target in scheme.targets if target != LINEAR)
-        if named and any(_modules(named).cover(layer, name) for name in names):
+        if named and _modules(named).cover_one(layer, names, fuses=fuses):
             return scheme
     if role in OUTSIDE:
         return None

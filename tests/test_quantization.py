@@ -1,6 +1,7 @@
 """How checkpoints store quantized matrices: the schemes of quantization_config, and their bytes."""
 
 import json
+import re
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -559,6 +560,51 @@ def test_layers_are_found_by_their_own_number() -> None:
     wide, narrow = (Quantization("modelopt", scheme, (name,)) for name in ("model.layers.1*", "model.layers.1.*"))
     covered = [[n for n in range(30) if not q.scheme_of(n, "mlp", "W_up")] for q in (wide, narrow)]
     assert covered == [[1, *range(10, 20)], [1]]
+
+
+QWEN3_5_MODULES = {
+    "linear_attn": ("in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b", "out_proj"),
+    "self_attn": ("q_proj", "k_proj", "v_proj", "o_proj"),
+    "mlp": ("gate_proj", "up_proj", "down_proj"),
+}
+NAMES_IN_QWEN3_5 = [
+    f"model.layers.{n}.{parent}.{leaf}"
+    for n in range(64)
+    for parent in ("self_attn" if n % 4 == 3 else "linear_attn", "mlp")
+    for leaf in QWEN3_5_MODULES[parent]
+]
+
+
+def qwen3_5_without(*listed: str) -> int:
+    fp8 = compressed({"num_bits": 8, "type": "float", "strategy": "channel"})
+    sizes = {"hidden_size": 5120, "intermediate_size": 17408, "num_hidden_layers": 64, "vocab_size": 248320}
+    heads = {"num_attention_heads": 24, "num_key_value_heads": 4, "head_dim": 256, "linear_value_head_dim": 128}
+    linear = {"linear_num_key_heads": 16, "linear_num_value_heads": 48, "linear_key_head_dim": 128}
+    quantization = {**fp8, "ignore": ["lm_head", *listed]}
+    return size(from_config(model_type="qwen3_5_text", **sizes, **heads, **linear, quantization_config=quantization))
+
+
+@each("parent", QWEN3_5_MODULES)
+def test_a_pattern_leaves_out_the_modules_whose_names_it_matches(parent: str) -> None:
+    for pattern in (f".*{parent}.*", *(f".*{leaf}$" for leaf in QWEN3_5_MODULES[parent]), ".*in_proj_qkv", ".*gate.*"):
+        named = [name for name in NAMES_IN_QWEN3_5 if re.match(pattern, name)]
+        assert qwen3_5_without(f"re:{pattern}") == qwen3_5_without(*named) > qwen3_5_without()
+
+
+def test_in_proj_z_is_a_module_of_the_linear_layers_alone() -> None:
+    # 48 layers of 5120 x 48 * 128: 2 bytes an element in place of 1, and no scale of 2 bytes per output
+    assert qwen3_5_without("re:.*in_proj_z$") - qwen3_5_without() == 48 * (5120 * 6144 - 2 * 6144)
+
+
+def test_gate_in_modelopt_leaves_out_routers_and_dense_gates_but_no_routed_expert() -> None:
+    """As vLLM and SGLang, which compare one name for all routed experts, and one for a fused gate and up."""
+    covers = Quantization("modelopt", (Scheme("fp4", 4),), ("lm_head", "*gate*")).scheme_of
+    matrices = ("W_gate", "W_up", "W_down")
+    assert [bool(covers(3, "experts", name)) for name in matrices] == [True] * 3
+    assert [bool(covers(3, "mlp", name)) for name in matrices] == [False, False, True]
+    no_gates = Quantization("modelopt", (Scheme("fp4", 4),), ("*gate*",), "nemotron_h").scheme_of
+    assert no_gates(1, "experts", "W_up")
+    assert no_gates(1, "shared_experts", "W_up")
 
 
 # The dtype of the cache

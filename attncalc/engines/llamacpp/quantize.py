@@ -16,6 +16,7 @@ from ...attention import Matrix
 from ...checkpoint import CheckpointWeights, StoredDtype, StoredTensor
 from ...ggml import FILE_TYPES, TYPES_BY_NAME
 from ...model import Layers, ModelSpec
+from ...quantization import MIXERS
 from ...records import NamedTuple
 from .placement import TWO_LAYERS_PER_BLOCK
 
@@ -105,7 +106,7 @@ def _layers_of_block(model: ModelSpec) -> int:
 def _layer(model: ModelSpec, layers: Layers) -> Iterator[_Tensor]:
     d_model = model.main.d_model
     matrices = list(layers.matrices_by_role(d_model, model.d_source))
-    attention = [matrix for role, _, matrix in matrices if role == "attention"]
+    attention = [matrix for role, _, matrix in matrices if role in MIXERS]
     if model.model_type in _FUSED or layers.attention.label == "GDN":
         attention = _with_fused(attention)
     for matrix in attention:

@@ -13,7 +13,7 @@ from ...attention import Matrix, as_latent
 from ...mlp import Mlp
 from ...model import Layers, ModelSpec, Stack
 from ...quantity import Quantity, quantity, symbol, total
-from ...quantization import Role
+from ...quantization import MIXERS, Role
 from ...units import MIB
 from ..engine import ExtraWeights, HeldWeights
 from .options import VllmArgs
@@ -351,7 +351,7 @@ def _tensors(model: ModelSpec, held: HeldWeights) -> Iterator[tuple[int, int]]:
 
 def _fused_name(layers: Layers, role: Role, matrix: Matrix) -> str:
     """Return the name of the tensor of which vLLM makes the matrix a part."""
-    if role != "attention":
+    if role not in MIXERS:
         return "gate_up" if matrix.name in ("W_gate", "W_up") else matrix.name
     if layers.attention.label == "MLA":
         return "qkv_a" if matrix.name in ("W_q_a", "W_kv_a") else matrix.name
