@@ -20,10 +20,10 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("toy")
 def test_an_engine_is_one_file_and_one_line(ask: Ask) -> None:
-    # half of 80 GB less 15.3 GiB of weights; Qwen3-8B has 36 layers * 2 * 8 heads * 128 * 2 B = 147,456 B per token
-    answer = ask("fit", "qwen3-8b", "--gpu", "80GB", "--reserve", "0", "--engine", "toy", "-c", "4096", "--json")
+    # half of 80 GiB less 15.3 GiB of weights; Qwen3-8B has 36 layers * 2 * 8 heads * 128 * 2 B = 147,456 B per token
+    answer = ask("fit", "qwen3-8b", "--gpu", "80GiB", "--reserve", "0", "--engine", "toy", "-c", "4096", "--json")
     figures = results(answer)
-    left = 40 * 10**9 - figures["weights"]
+    left = 40 * 2**30 - figures["weights"]
     assert figures["kv_memory"] == left
     assert figures["kv_tokens"] == left // 147_456
     assert json.loads(answer.out)["launch_command"] is None
