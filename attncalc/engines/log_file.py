@@ -124,7 +124,7 @@ def _check_servers(lines: list[str], name: str) -> None:
 
 
 def _read_as(engine: object, lines: list[str]) -> StartupLog | None:
-    if engine not in ENGINES:
+    if engine not in ENGINES or not find_engine(str(engine)).log_signs:
         return None
     return find_engine(str(engine)).read_log(lines)
 
