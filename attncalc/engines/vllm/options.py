@@ -4,7 +4,7 @@
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, TypedDict
 
@@ -102,6 +102,10 @@ def _switch(name: str, meaning: str) -> Option:
     return Option(f"--{name}/--no-{name}", parse=YES_OR_NO, help=meaning)
 
 
+def _json(name: str, parse: Callable[[str, str], str], meaning: str) -> Option:
+    return Option(f"--{name}", metavar="JSON", parse=Parser(parse), axis=False, help=meaning)
+
+
 class VllmOptions(TypedDict, total=False):
     """Arguments of vLLM alone."""
 
@@ -157,32 +161,20 @@ class VllmOptions(TypedDict, total=False):
     ]
     limit_mm_per_prompt: Annotated[
         str | Mapping[str, int] | None,
-        Option(
-            "--limit-mm-per-prompt",
-            metavar="JSON",
-            parse=Parser(_limits),
-            axis=False,
-            help='Images, videos and audios per prompt, as \'{"image": 0, "video": 0}\'.',
-        ),
+        _json("limit-mm-per-prompt", _limits, 'Images, videos and audios per prompt, as \'{"image": 0, "video": 0}\'.'),
     ]
     engram_config: Annotated[
         str | Mapping[str, bool] | None,
-        Option(
-            "--engram-config",
-            metavar="JSON",
-            parse=Parser(_engram),
-            axis=False,
-            help="Tables of n-grams in host memory, as '{\"cpu_offload\": true}' (DeepSeek-V4.1).",
+        _json(
+            "engram-config", _engram, "Tables of n-grams in host memory, as '{\"cpu_offload\": true}' (DeepSeek-V4.1)."
         ),
     ]
     speculative_config: Annotated[
         str | Mapping[str, Any] | None,
-        Option(
-            "--speculative-config",
-            metavar="JSON",
-            parse=Parser(_speculation),
-            axis=False,
-            help='Further keys of the printed command, as \'{"method": "eagle3"}\'; they change no figure.',
+        _json(
+            "speculative-config",
+            _speculation,
+            'Further keys of the printed command, as \'{"method": "eagle3"}\'; they change no figure.',
         ),
     ]
     skip_mm_profiling: Annotated[bool, Option("--skip-mm-profiling", help="No images in the profile of the memory.")]
