@@ -175,9 +175,9 @@ def _nothing_left(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Di
     weights, total, graphs = (log.budget.get(name) for name in ("weights", "gpu_memory", "cuda_graphs"))
     parts = [f"Weights of {size(weights.bytes)}"] if weights and weights.bytes else []
     parts += [f"CUDA graphs of {size(graphs.bytes)}"] if graphs and graphs.number >= 1 else []
-    of_share = f" ({share} of {size(total.bytes)})" if share and total else f" ({share})" if share else ""
+    value = f" ({share} of {size(total.bytes)})" if share and total else f" ({share})" if share else ""
     subject = f"{' and '.join(parts)}, with the rest of the runtime memory," if parts else "Weights and runtime memory"
-    of_share = f"the engine's share{of_share}"
+    of_share = f"the engine's share{value}"
     if room is not None and room < 0:
         return _advised(log, "nothing_left", f"{subject} are {size(-room)} larger than {of_share}.", None, room)
     return _advised(log, "nothing_left", f"{subject} leave nothing of {of_share} for the cache.", None, room)

@@ -501,6 +501,18 @@ class Buffers(NamedTuple):
 
 
 def _communication(run: Training, stage: Stage, held: States) -> Buffers:
+    """Return the buffers of collective operations, and of the hidden states between the stages of a pipeline."""
+    size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
+    found = _collectives(run, held, size)
+    if run.pp > 1:
+        hidden = stage.model.main.d_model * run.workload.batch * exact_div(run.workload.new, run.cp)
+        between = 2 * symbol("hidden", hidden, "elements of the hidden states between stages") * size
+        loss, last, middle, first, end = (between + buffer for buffer in found[:5])
+        found = Buffers(loss, last, middle, first, end, found.step)
+    return found
+
+
+def _collectives(run: Training, held: States, size: Quantity) -> Buffers:
     """Return the buffers of collective operations.
 
     Megatron reduces gradients in their own buffer (megatron/core/distributed/param_and_grad_buffer.py).
@@ -510,14 +522,12 @@ def _communication(run: Training, stage: Stage, held: States) -> Buffers:
     DeepSpeed allocates a whole bucket: ZeRO 1 and 2 for each backward pass, and they gather weights in place
     (stage_1_and_2.py, backward); ZeRO 3 for the whole run, with up to max_live_parameters gathered (stage3.py).
     """
-    size = symbol("bytes", dtype(run.dtype).bits // 8, f"bytes of an element in {run.dtype}")
-    found = Buffers(0, 0, 0, 0, 0, 0)
     if run.ranks == 1 or _is_megatron(run):
-        pass
-    elif run.zero == 0:
+        return Buffers(0, 0, 0, 0, 0, 0)
+    if run.zero == 0:
         buckets = named(held.gradients, "buckets", "DistributedDataParallel's buckets: a copy of the gradients")
-        found = Buffers(buckets, buckets, buckets, buckets, buckets, buckets)
-    elif run.is_fsdp:
+        return Buffers(buckets, buckets, buckets, buckets, buckets, buckets)
+    if run.is_fsdp:
         one = symbol("N_layer", held.layer, "parameters of a layer")
         outside = symbol("N_outside", held.outside, "parameters of embedding and head")
         of_layer = _gathered_layer(run, held)
@@ -527,16 +537,10 @@ def _communication(run: Training, stage: Stage, held: States) -> Buffers:
             reduced = symbol("bytes_grad", dtype(run.grad_dtype).bits // 8, f"bytes of a gradient in {run.grad_dtype}")
             end = outside * size + outside * reduced
             found = found._replace(middle=found.middle + one * reduced, first=gathered + one * reduced, end=end)
-    else:
-        bucket = symbol("bucket", DEEPSPEED_BUCKET, "elements of a bucket") * size
-        found = Buffers(bucket, bucket, bucket, bucket, bucket, 0)
-        if run.zero == 3:
-            n = min(DEEPSPEED_LIVE, sum(t.total for t in held.tensors))
-            both = bucket + symbol("live", n, "parameters that are gathered at once") * size
-            found = Buffers(both, both, both, both, both, bucket)
-    if run.pp > 1:
-        hidden = stage.model.main.d_model * run.workload.batch * exact_div(run.workload.new, run.cp)
-        between = 2 * symbol("hidden", hidden, "elements of the hidden states between stages") * size
-        loss, last, middle, first, end = (between + buffer for buffer in found[:5])
-        found = Buffers(loss, last, middle, first, end, found.step)
-    return found
+        return found
+    bucket = symbol("bucket", DEEPSPEED_BUCKET, "elements of a bucket") * size
+    if run.zero < 3:
+        return Buffers(bucket, bucket, bucket, bucket, bucket, 0)
+    n = min(DEEPSPEED_LIVE, sum(t.total for t in held.tensors))
+    both = bucket + symbol("live", n, "parameters that are gathered at once") * size
+    return Buffers(both, both, both, both, both, bucket)
