@@ -18,7 +18,7 @@ from attncalc.engines.sglang.compressed import CompressedLayout
 from attncalc.engines.sglang.options import SglangArgs
 from attncalc.units import GIB, dtype
 
-FLASH, PRO = "deepseek-v4-flash", "nvidia__DeepSeek-V4-Pro-NVFP4"
+FLASH, PRO, FLASH_41 = "deepseek-v4-flash", "nvidia__DeepSeek-V4-Pro-NVFP4", "deepseek-v4.1-flash"
 CONFIGS = json.loads((Path(__file__).parent / "data" / "real-configs.json").read_text("utf-8"))
 
 
@@ -61,6 +61,12 @@ def lines(layout: CompressedLayout, memory: int) -> str:
         (
             *(FLASH, "0.5.16", {"max_running_requests": 8}, 11.89, "7705.45, ... c128_state_fixed=0.11 GB"),
             "full=1641472, swa=164096, c4=410368, c128=12824, c4_state=10256, c128_state=0",
+        ),
+        # DeepSeek-V4.1-Flash with DSpark on three GB10, a log of 2026-09-11, file 69412325477: 3 layers with pools of 2
+        # and one with single tokens, (584 + 68) x (3 / 2 + 1) x 41 / 40 B
+        (
+            *(FLASH_41, "0.5.22", {"speculative_tokens": 6, "max_running_requests": 4, "chunked_prefill_size": 1_024}),
+            *(8.84, "1670.75, ... c2_state_fixed=0.00 GB", "full=5491200, swa=13312, c4=1372800, c128=42900, "),
         ),
     ],
 )
@@ -119,6 +125,25 @@ def test_from_0_5_21_pages_are_counted_with_their_padding() -> None:
     assert "bytes_per_full_token=7086.75" in lines(by_ratio, 40 * GIB)
 
 
+def test_shared_pools_have_reserved_pages_and_formats_of_their_own_on_blackwell() -> None:
+    """DeepSeek-V4.1: 3 layers with pools of 2 and one with single tokens own pools.
+
+    128 keys of 584 B are padded to 74,880 B and 256 to 149,760; the indexer's take 68. Each layer reserves 256 keys,
+    and those of the indexer for one page and for 64 more. On a B200 with DP attention keys take 528 B and pools 288.
+    """
+    (stage,) = in_sglang("0.5.23", FLASH_41).stage_bytes
+    assert stage.page == 3 * (74_880 + 128 * 68) + 149_760 + 256 * 68
+    assert stage.reserved == 4 * 149_760 + (3 * (128 + 64) + 256 + 64) * 68
+    assert stage.request == 2 * 3 * 4_096  # a ring of 2 keys and gates in fp32
+    (before,) = in_sglang("0.5.22", FLASH_41).stage_bytes
+    assert (before.page, before.reserved) == (256 * 1_630, 0)
+    b200 = {"device": "NVIDIA B200 180GB", "tp": 8}
+    (stage,) = in_sglang("0.5.23", FLASH_41, **b200, attn_dp=8).stage_bytes
+    assert stage.page == 640 * (288 + 68)
+    assert stage.window_page == 40 * 256 * 528
+    assert in_sglang("0.5.23", FLASH_41, **b200).stage_bytes[0].page == 3 * (74_880 + 128 * 68) + 149_760 + 256 * 68
+
+
 def test_fewer_running_requests_leave_more_for_tokens() -> None:
     default, eight = (in_sglang("0.5.23", max_running_requests=n).pool(40 * GIB, 131_072) for n in (None, 8))
     assert int(eight.tokens) > 2 * int(default.tokens)
@@ -160,6 +185,8 @@ def test_a_shared_prefix_is_stored_once_in_whole_pages() -> None:
         ({"version": "0.5.23", "block_size": 64}, "pages of compressed attention have 256 tokens"),
         ({"version": "0.5.23", "disable_hybrid_swa_memory": True}, "does not apply to compressed attention"),
         ({"version": "0.5.12", "pp": 2}, "of each pipeline stage for all layers"),
+        ({"version": "0.5.20", "name": FLASH_41}, "does not have DeepSeek-V4.1"),
+        ({"version": "0.5.23", "name": FLASH_41, "pp": 2}, "does not support --pp for DeepSeek-V4.1"),
     ],
 )
 def test_what_sglang_cannot_store_is_an_error(options: dict[str, Any], error: str) -> None:

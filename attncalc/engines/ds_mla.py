@@ -1,7 +1,7 @@
-"""FlashMLA's format of compressed attention (DeepSeek-V4), fp8_ds_mla, in which vLLM and SGLang store keys.
+"""FlashMLA's formats of compressed attention (DeepSeek-V4 and V4.1), fp8_ds_mla, in which vLLM and SGLang store keys.
 
 Source: FlashMLA's README; vLLM's v1/attention/backends/mla/sparse_swa.py; SGLang's
-mem_cache/deepseek_v4_memory_pool.py.
+mem_cache/deepseek_v4_memory_pool.py and kernels/ops/attention/dsv4/kv_layout.py.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from ..attention import CacheSpec
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import ceil_div
+from ..records import NamedTuple
 
 KEY_BYTES = 448 + 8 + 2 * 64
 """Bytes of a key of 512 elements: 448 in fp8 with 8 B of scales, and 64 rotary ones in 16 bits."""
@@ -24,18 +25,35 @@ ALIGNMENT = 576
 """Bytes that a page is a multiple of by default."""
 
 
+class KeyFormat(NamedTuple):
+    """How keys are stored: the bytes of one, and what the bytes of a page are a multiple of."""
+
+    key: int = KEY_BYTES
+    alignment: int = ALIGNMENT
+
+    def page(self, keys: int, *, padded: bool = True) -> int:
+        """Return the bytes of a page: 64 keys of 584 B are 37,376 B, padded to 37,440."""
+        return padded_page(keys * self.key, self.alignment) if padded else keys * self.key
+
+
+SHARED_KEYS = KeyFormat(_KEY_WIDTH + _KEY_WIDTH // 32, 512)
+"""DeepSeek-V4.1's keys on Blackwell data-center GPUs: in fp8, with a scale per 32 elements."""
+SHARED_POOLED_KEYS = KeyFormat(_KEY_WIDTH // 2 + _KEY_WIDTH // 16, 256)
+"""DeepSeek-V4.1's pools there: in fp4, with a scale per 16 elements."""
+
+
 def has_pools(model: ModelSpec) -> bool:
     """Return whether the model has compressed attention."""
     return any(c.role == "pools" for _, layers in model.groups() for c in layers.cache())
 
 
-def index_key_bytes(width: int) -> int:
-    """Return the bytes of an indexer's key: in fp8, with an fp32 scale per 128 elements."""
-    return width + 4 * ceil_div(width, 128)
+def index_key_bytes(width: int, *, fp4: bool = False) -> int:
+    """Return the bytes of an indexer's key: in fp8 with a 4-byte scale per 128 elements, in fp4 with 1 B per 32."""
+    return width // 2 + width // 32 if fp4 else width + 4 * ceil_div(width, 128)
 
 
 def padded_page(page: int, alignment: int = ALIGNMENT) -> int:
-    """Return the bytes of a page of keys with its padding: 64 keys of 584 B are 37,376 B, padded to 37,440."""
+    """Return the bytes of a page with its padding."""
     return alignment * ceil_div(page, alignment)
 
 

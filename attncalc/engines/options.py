@@ -75,6 +75,11 @@ class PagedArgs(EngineArgs):
     enable_lora: bool = False
     max_lora_rank: int | None = None
 
+    @property
+    def is_blackwell(self) -> bool:
+        """Whether the device has compute capability 10."""
+        return any(name in self.device.lower() for name in ("b100", "b200", "b300"))
+
 
 class DraftOptions(TypedDict, total=False):
     """Speculative decoding."""

@@ -258,7 +258,10 @@ def check_supported(cached: CacheSpec, types: tuple[DType, DType], *, fork: bool
     if cached.role == "other" or (fork and cached.role in (*_STATE_ROLES, "indexer", *POOLING_ROLES)):
         raise NotSupportedError(f"{cached.name} is not supported for {'ik_' if fork else ''}llama.cpp", _USE_IDEAL)
     if cached.role in POOLING_ROLES and cached.role != "shared" and pool_size(cached) not in _POOL_NAMES:
-        raise NotSupportedError(f"pools of {pool_size(cached)} tokens are not supported for llama.cpp", _USE_IDEAL)
+        raise NotSupportedError(
+            f"llama.cpp does not have pools of {pool_size(cached)} tokens (DeepSeek-V4.1: pull request 28696 is open)",
+            _USE_IDEAL,
+        )
     if isinstance(cached.span, Chunked) and cached.span.chunk != _CHUNK:
         raise AttncalcError(
             f"llama.cpp only has chunks of {count(_CHUNK)} tokens, not of {count(cached.span.chunk)}", _USE_IDEAL

@@ -1,4 +1,4 @@
-"""SGLang's pools of compressed attention (DeepSeek-V4): windows, pools of 4 and 128 tokens, and tokens to pool.
+"""SGLang's pools of compressed attention (DeepSeek-V4 and V4.1): windows, pools of tokens, and tokens to pool.
 
 All have pages of 256 tokens. A page of the full pool has 64 keys in each layer with pools of 4, and as many of its
 indexer, and 2 in each layer with pools of 128. A page of the sliding-window pool has 256 keys in every layer, and the
@@ -7,9 +7,13 @@ last tokens to pool by 4. Tokens to pool by 128 belong to a request; up to 0.5.1
 The sliding-window pool has 0.1 tokens per token of the full pool. From 0.5.21 on, unless a ratio is given, it has as
 many as --max-running-requests may need, and the full pool gets what is left.
 
+DeepSeek-V4.1 has pools of 2 tokens and of single ones, in the few layers that own them, with indexer's keys in fp4. Its
+tokens to pool by 2 belong to a request.
+
 Example: DeepSeek-V4-Flash in 0.5.15 takes 985,664 B per page of the full pool: 21 x 64 x (584 + 132) + 20 x 2 x 584.
 A page of the sliding-window pool takes 9,869,312 B: 256 x 43 x 584 + 16 x 21 x 10,240. So a token takes
 985,664 / 256 + 0.1 x 9,869,312 / 256 = 7,705.45 B, as logged (bytes_per_full_token).
+DeepSeek-V4.1-Flash in 0.5.22 takes (584 + 68) x (3 / 2 + 1) = 1,630 B, 41 / 40 of it with a drafter: 1,670.75 B.
 
 Source: DSV4PoolConfigurator (srt/model_executor/pool_configurator.py) and srt/mem_cache/deepseek_v4_memory_pool.py of
 0.5.12 to 0.5.23, for NVIDIA GPUs.
@@ -25,7 +29,18 @@ from ...quantity import Quantity, ceil_div, named, quantity
 from ...records import NamedTuple, dataclass
 from ...units import BYTES, GIB, TOKENS, dtype, parse_decimal
 from ..base import Detail
-from ..ds_mla import KEY_BYTES, LARGE_POOL, SMALL_POOL, check_stored, index_key_bytes, padded_page
+from ..ds_mla import (
+    KEY_BYTES,
+    LARGE_POOL,
+    SHARED_KEYS,
+    SHARED_POOLED_KEYS,
+    SHARED_POOLS,
+    SMALL_POOL,
+    KeyFormat,
+    check_stored,
+    has_shared_pools,
+    index_key_bytes,
+)
 from ..pipeline import LayerCacheSpec, cut_into_stages
 from .options import SglangArgs
 from .pools import ModelPools, StageLayers, TokenRow, stage_sizes
@@ -48,7 +63,9 @@ class StageBytes(NamedTuple):
     layers: int
     page: int  # bytes of a page of the full pool
     window_page: int  # bytes of a page of the sliding-window pool
-    request: int  # bytes of a request's tokens to pool by 128
+    request: int  # bytes of a request's tokens to pool by 128, or by 2
+    padding: int  # bytes after those of all requests, as many as one pool has
+    reserved: int  # bytes of reserved pages
 
 
 @dataclass(frozen=True)
@@ -57,6 +74,7 @@ class CompressedLayout(SglangLayout):
 
     stage_bytes: tuple[StageBytes, ...] = ()  # what each pipeline stage stores
     window_cap: int | None = None  # tokens of the sliding-window pool; None if the ratio decides
+    shares_pools: bool = False  # whether the model is DeepSeek-V4.1
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -90,17 +108,15 @@ class CompressedLayout(SglangLayout):
         return named(self.stage_bytes[stage].window_page, "window_page_bytes", meaning)
 
     def _unpooled_bytes(self, stage: int) -> int:
-        """Return the bytes of tokens to pool by 128: of all requests, two more, and 128 rows of padding."""
-        request = self.stage_bytes[stage].request
-        ring = _ring(LARGE_POOL, self.args)
-        return (self._requests + 2) * request + request * LARGE_POOL // ring if request else 0
+        """Return the bytes of tokens to pool: of all requests, two more, and the rows of one pool as padding."""
+        return (self._requests + 2) * self.stage_bytes[stage].request + self.stage_bytes[stage].padding
 
     def _window_bytes(self, stage: int, tokens: int) -> int:
         return self._with_drafter(tokens // self.page * self.stage_bytes[stage].window_page, stage)
 
     def _fixed_bytes(self, stage: int) -> int:
-        unpooled = self._unpooled_bytes(stage)
-        return unpooled if self.window_cap is None else unpooled + self._window_bytes(stage, self.window_cap)
+        fixed = self._unpooled_bytes(stage) + self.stage_bytes[stage].reserved
+        return fixed if self.window_cap is None else fixed + self._window_bytes(stage, self.window_cap)
 
     def _swa_tokens(self, tokens: Quantity) -> Quantity | None:
         return super()._swa_tokens(tokens) if self.window_cap is None else quantity(self.window_cap)
@@ -127,12 +143,14 @@ class CompressedLayout(SglangLayout):
         if self.window_cap is not None:
             yield f"DSV4 SWA sizing: mode=cap, swa_tokens={windows}, ..."
         unpooled = self._unpooled_bytes(stage_number)
-        fixed = f"c128_state_fixed={unpooled / GIB:.2f} GB, ... " if unpooled else ""
+        name = "c2_state_fixed" if self.shares_pools else "c128_state_fixed"
+        fixed = f"{name}={unpooled / GIB:.2f} GB, ... " if unpooled else ""
         yield (
             f"DSV4 memory calculation: ... bytes_per_full_token={int(cost) / per_tokens:.2f}, ... {fixed}"
             f"full_token={tokens}"
         )
         rings = windows // (self.page if version.keeps_unpooled_by_page else LARGE_POOL) * _ring(SMALL_POOL, self.args)
+        rings = 0 if self.shares_pools else rings
         large = 0 if version.keeps_unpooled_by_request else windows // LARGE_POOL * _ring(LARGE_POOL, self.args)
         yield (
             f"DSV4 pool sizes: full={tokens}, swa={windows}, c4={tokens // SMALL_POOL}, c128={tokens // LARGE_POOL}, "
@@ -148,7 +166,15 @@ def compressed_layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> Comp
         raise AttncalcError(
             f"SGLang {version.name} has no compressed attention (DeepSeek-V4)", "use --engine-version 0.5.12 or later"
         )
-    check_stored((cached for spec in specs for cached in spec.cached), args.kv_dtype.name, "SGLang")
+    cached = [c for spec in specs for c in spec.cached]
+    shares_pools = has_shared_pools(cached)
+    if shares_pools and not version.has_shared_pools:
+        raise AttncalcError(
+            f"SGLang {version.name} does not have DeepSeek-V4.1", "use --engine-version 0.5.21 or later"
+        )
+    if shares_pools and args.pp > 1:
+        raise AttncalcError("SGLang does not support --pp for DeepSeek-V4.1", "use --tp instead")
+    check_stored(cached, args.kv_dtype.name, "SGLang", SHARED_POOLS if shares_pools else (SMALL_POOL, LARGE_POOL))
     if args.block_size not in (None, _PAGE):
         raise AttncalcError(
             f"--block-size {args.block_size}: SGLang's pages of compressed attention have {_PAGE} tokens",
@@ -164,7 +190,7 @@ def compressed_layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> Comp
     requests = max(1, (args.max_running_requests or _REQUESTS) // args.attn_dp)
     given = args.swa_full_tokens_ratio
     ratio = Fraction(*parse_decimal(given or _SWA_RATIO, "--swa-full-tokens-ratio", upper=1))
-    window = int(next(c.span.reach or 0 for spec in specs for c in spec.cached if c.role == "shared"))
+    window = int(next(c.span.reach or 0 for c in cached if c.role == "shared"))
     stages = cut_into_stages(specs, args.pp, stage_sizes)
     key = TokenRow(KEY_BYTES, KEY_BYTES, True)
     pools = ModelPools(key, key, 0, window, False, False, tuple(StageLayers(0, 0, 0, 0, 0) for _ in stages))
@@ -177,39 +203,55 @@ def compressed_layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> Comp
         ratio,
         requests,
         tuple(_notes(args, requests, capped=capped)),
-        stage_bytes=tuple(_stage_bytes(stage, args) for stage in stages),
+        stage_bytes=tuple(_stage_bytes(stage, args, shares_pools=shares_pools) for stage in stages),
         window_cap=_window_cap(args, window, requests) if capped else None,
+        shares_pools=shares_pools,
     )
 
 
 def _ring(size: int, args: SglangArgs) -> int:
-    """Return how many tokens to pool are kept: 8 for pools of 4, which overlap, 128 for 128; with a drafter twice."""
+    """Return how many tokens to pool are kept: 8 for pools of 4, which overlap, 128 for 128; with a drafter twice.
+
+    Those of pools of 2 have room for the drafted tokens: 8 for 2 + 6.
+    """
+    if size in SHARED_POOLS:
+        return 1 << (args.speculative_tokens + 1).bit_length() if args.has_drafter else size
     return (2 * SMALL_POOL if size == SMALL_POOL else size) * (2 if args.has_drafter else 1)
 
 
-def _stage_bytes(stage: Sequence[LayerCacheSpec], args: SglangArgs) -> StageBytes:
-    version, fp32 = args.version, dtype("fp32")
-
-    def paged(page: int) -> int:
-        return padded_page(page) if version.counts_padded_pages else page
-
+def _stage_bytes(stage: Sequence[LayerCacheSpec], args: SglangArgs, *, shares_pools: bool) -> StageBytes:
+    version, fp32, keys, pooled = args.version, dtype("fp32"), KeyFormat(), KeyFormat()
+    pads_pools = version.reserves_shared_pages if shares_pools else version.counts_padded_pages
+    if shares_pools and version.reserves_shared_pages and args.is_blackwell and args.tp == args.attn_dp:
+        keys, pooled = SHARED_KEYS, SHARED_POOLED_KEYS  # flashmla_mega (arg_groups/deepseek_v4_hook.py)
     layers = sum(spec.layers for spec in stage)
     windows = layers + (0 if version.counts_windows_by_stage else 1)  # that of multi-token prediction
-    page, window_page, request = 0, windows * paged(_PAGE * KEY_BYTES), 0
+    page, request, padding, reserved = 0, 0, 0, 0
+    window_page = windows * keys.page(_PAGE, padded=version.counts_padded_pages)
     for spec in stage:
         for c in spec.cached:
             size = int(getattr(c.span, "size", 1))
             if c.role == "pools":
-                page += spec.layers * paged(_PAGE // size * KEY_BYTES)
+                pools = spec.layers * pooled.page(_PAGE // size, padded=pads_pools)
+                page, reserved = page + pools, reserved + size * pools
             elif c.role == "index_pools":
-                page += spec.layers * _PAGE // size * index_key_bytes(int(c.width))
+                key = spec.layers * index_key_bytes(int(c.width), fp4=shares_pools)
+                page, reserved = page + _PAGE // size * key, reserved + (_PAGE // size + _index_page(args)) * key
             elif c.role == "unpooled":
-                ring = spec.layers * _ring(size, args) * c.rows * fp32.row_bytes(int(c.width))
-                if size == LARGE_POOL and version.keeps_unpooled_by_request:
-                    request += ring
+                row = spec.layers * c.rows * fp32.row_bytes(int(c.width))
+                ring = _ring(size, args) * row
+                if size in SHARED_POOLS or (size == LARGE_POOL and version.keeps_unpooled_by_request):
+                    request, padding = request + ring, padding + size * row
                 else:
                     window_page += ring * (1 if version.keeps_unpooled_by_page else _PAGE // LARGE_POOL)
-    return StageBytes(layers, int(page), int(window_page), int(request))
+    if not (shares_pools and version.reserves_shared_pages):
+        reserved = 0
+    return StageBytes(layers, int(page), int(window_page), int(request), int(padding), int(reserved))
+
+
+def _index_page(args: SglangArgs) -> int:
+    """Return the keys of a page of an indexer with keys in fp4 (dsv41_index_page_size)."""
+    return 128 if args.is_blackwell else 64
 
 
 def _window_cap(args: SglangArgs, window: int, requests: int) -> int:

@@ -88,7 +88,7 @@ class Sglang(Engine[SglangArgs]):
 
     def fewer_requests(self, args: SglangArgs) -> Sequence[int]:
         """Return fewer requests than the limit with compressed attention, which reserves windows for each of them."""
-        if "CSA" not in args.attentions:
+        if args.attentions.isdisjoint({"CSA", "CSA2"}):
             return ()
         return [n for n in _FEWER_REQUESTS if n < (args.max_running_requests or _FEWER_REQUESTS[0] + 1)]
 

@@ -12,8 +12,8 @@ VERSION = "0.5.23"
 """The version whose source the pools are from."""
 _OLDEST = (0, 3, 6)
 RELEASES = (
-    *(VERSION, "0.5.19", "0.5.18", "0.5.17", "0.5.15", "0.5.14", "0.5.13", "0.5.12", "0.5.11", "0.5.10", "0.5.5"),
-    *("0.5.3", "0.4.7.post1", "0.4.6.post2", "0.4.5.post3", "0.4.4.post4", "0.4.0", "0.3.6"),
+    *(VERSION, "0.5.22", "0.5.19", "0.5.18", "0.5.17", "0.5.15", "0.5.14", "0.5.13", "0.5.12", "0.5.11", "0.5.10"),
+    *("0.5.5", "0.5.3", "0.4.7.post1", "0.4.6.post2", "0.4.5.post3", "0.4.4.post4", "0.4.0", "0.3.6"),
 )
 """Releases that a log without a version may come from, the newest first: one for each combination of the behaviours
 below."""
@@ -49,6 +49,10 @@ class SglangVersion(Version):
     """The pools leave memory for as many layers as the model has, if its config has a text_config: #29857."""
     has_compressed_attention = since((0, 5, 12), "mem_cache/deepseek_v4_memory_pool.py")
     """DeepSeek-V4 is supported."""
+    has_shared_pools = since((0, 5, 21), "configs/deepseek_v41.py")
+    """DeepSeek-V4.1 is supported."""
+    reserves_shared_pages = since((0, 5, 23), "_get_low_ratio_kv_padding_bytes in pool_configurator.py")
+    """DeepSeek-V4.1's pools are counted with their padding and reserved pages, and have formats for Blackwell."""
     keeps_unpooled_by_page = since((0, 5, 21), "_get_bytes_per_swa_token in pool_configurator.py")
     """Tokens to pool by 4 are kept once per page of 256 tokens of the window pool; before, per 128 tokens."""
     keeps_unpooled_by_request = since((0, 5, 15), "_get_c128_state_fixed_bytes in pool_configurator.py")

@@ -16,6 +16,8 @@ from ..ds_mla import (
     ALIGNMENT,
     KEY_BYTES,
     LARGE_POOL,
+    SHARED_KEYS,
+    SHARED_POOLED_KEYS,
     SHARED_POOLS,
     SMALL_POOL,
     check_stored,
@@ -199,9 +201,9 @@ def _pooling_specs(
 
     _check_pooling(cached, args, shares_pools=shares_pools)
     key, pooled_key, alignment, stride = KEY_BYTES, KEY_BYTES, ALIGNMENT, 1
-    if shares_pools and args.is_blackwell:  # keys in fp8 and pools in fp4, with a scale per 32 and per 16 elements
-        key, alignment = 512 + 512 // 32, 512
-        pooled_key = 512 // 2 + 512 // 16 if args.version.has_pools_in_fp4 else key
+    if shares_pools and args.is_blackwell:
+        key, alignment = SHARED_KEYS
+        pooled_key = SHARED_POOLED_KEYS.key if args.version.has_pools_in_fp4 else key
         stride = math.lcm(key, pooled_key) if args.version.packs_whole_rows else 1
     for c in cached:
         if not isinstance(c.span, Pools):

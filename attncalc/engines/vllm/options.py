@@ -304,11 +304,6 @@ class VllmArgs(PagedArgs):
         return any(name in self.device.lower() for name in ("h100", "h200", "h800", "h20", "gh200"))
 
     @cached_property
-    def is_blackwell(self) -> bool:
-        """Whether the device has compute capability 10."""
-        return any(name in self.device.lower() for name in ("b100", "b200", "b300"))
-
-    @cached_property
     def is_rtx_blackwell(self) -> bool:
         """Whether the device has compute capability 12."""
         return any(name in self.device.lower() for name in ("rtx pro", "rtx 50", "gb10"))
