@@ -41,7 +41,8 @@ def test_the_share_of_another_engine_is_an_error() -> None:
 
 def test_a_name_of_ollama_is_what_ollama_runs() -> None:
     found, note = ollama_options("gemma2:9b", {"gpu": "12GB"})
-    assert found == {"engine": "llamacpp", "weights_dtype": "q4_k_m", "context": "4096"}
+    of_ollama = {"engine": "llamacpp", "weights_dtype": "q4_k_m", "context": "4096"}
+    assert found == of_ollama | {"n_gpu_layers": "auto"}  # it leaves on the host what does not fit
     assert "as Ollama runs gemma2:9b" in note
     # two of 24 GB are above the 47 GiB from which the default is the model's own
     assert ollama_options("llama3.1:8b", {"gpu": "24GiB", "gpus": 2})[0]["context"] == "131072"

@@ -20,7 +20,7 @@ from attncalc.config.gpus import gpu
 from attncalc.cost.params import params
 from attncalc.engines.llamacpp.log_lines import breakdown_lines
 from attncalc.engines.llamacpp.offload import device_parts, held_layers
-from attncalc.engines.llamacpp.options import LlamacppArgs
+from attncalc.engines.llamacpp.options import ALL_LAYERS, LlamacppArgs, first_layers
 from attncalc.engines.llamacpp.placement import HOST, place_layers
 from attncalc.engines.llamacpp.tensors import tensors_by_device
 from attncalc.engines.runtime import DeviceMemory
@@ -317,6 +317,34 @@ def test_experts_of_a_preset_are_on_the_host() -> None:
     assert with_all[-1].model_buffer - without[-1].model_buffer == experts
 
 
+@each(
+    ("pattern", "layers"),
+    [
+        (".ffn_.*_exps.=CPU", ALL_LAYERS),
+        ("up_exps=CPU,(gate|down)_exps=CPU", ALL_LAYERS),
+        (r"blk\.[0-9]\.ffn_(gate|up|down)_exps=CPU", 10),
+        (r"\.(1[0-9]|3)\.ffn_.*_exps.=CPU", None),
+    ],
+)
+def test_patterns_of_experts_may_be_those_of_the_first_layers(pattern: str, layers: int | None) -> None:
+    assert first_layers(pattern) == layers
+
+
+def test_a_pattern_moves_the_experts_of_its_layers(tmp_path: Path) -> None:
+    experts = 8 * 4096 * 14336 * 2  # of one of three matrices in a layer
+    model = load("mixtral-8x7b")
+    whole, some = (
+        device_memory(resolve(request(model, override_tensor=pattern))) for pattern in (None, r"\.(3|1\d)\..*_exps=CPU")
+    )
+    assert whole[0].model_buffer - some[0].model_buffer == 11 * 3 * experts  # layers 3 and 10 to 19
+    # a GGUF file has the tensors, and so a part of a layer's experts
+    file = load(file_of(tmp_path, "mixtral-8x7b", "Q8_0"))
+    whole, some = (device_memory(resolve(request(file, override_tensor=p))) for p in (None, "(up|down)_exps=CPU"))
+    assert whole[0].model_buffer - some[0].model_buffer == 32 * 2 * experts // 2 * 34 // 32
+    with pytest.raises(AttncalcError, match="a part of a layer's experts is only known of a GGUF file"):
+        fit(request(model, override_tensor="(up|down)_exps=CPU"))
+
+
 def test_the_cache_is_on_the_host_without_kv_offload() -> None:
     rows = device_memory(resolve(request(load("llama3-8b"), no_kv_offload=True)))
     assert [row.kv_buffer for row in rows] == [0, 32 * 4096 * 2 * 1024 * 2]
@@ -471,6 +499,9 @@ def test_auto_is_the_most_layers_that_fit(ask: Ask) -> None:
         (("--tensor-split", "0"), "--tensor-split: all shares are 0"),
         (("--tensor-split", "a"), "--tensor-split: 'a' is not a number"),
         (("--cpu-moe", "--n-cpu-moe", "3"), "--cpu-moe cannot be combined with --n-cpu-moe"),
+        (("-ot", "(exps=CPU"), "--override-tensor: '(exps' is not a pattern"),
+        (("-ot", "exps=CUDA1"), "only routed experts can be moved, to the CPU"),
+        (("-ot", "blk.1.*=CPU"), "only routed experts can be moved, to the CPU"),
     ],
 )
 def test_options_that_say_nothing_are_errors(ask: Ask, options: tuple[str, ...], message: str) -> None:
@@ -493,6 +524,9 @@ def test_the_launch_command_has_the_options() -> None:
     command = launch_command(resolve(request(load("mixtral-8x7b"), gpus=2, **args)))
     assert command is not None
     assert command.endswith("-ngl 20 --n-cpu-moe 4 -ts 3,1.5 -nkvo")
+    command = launch_command(resolve(request(load("mixtral-8x7b"), override_tensor=r"\.9\..*exps=CPU")))
+    assert command is not None
+    assert command.endswith(r"-ngl 999 -ot '\.9\..*exps=CPU'")
     command = launch_command(resolve(request(load("mixtral-8x7b"), n_cpu_moe=10**6)))
     assert command is not None
     assert command.endswith("-ngl 999 --cpu-moe")

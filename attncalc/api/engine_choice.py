@@ -79,9 +79,12 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     if not weights and not file_type and (implied := words.of_model(model)):
         found["weights_dtype"] = implied[1]
     of_context = {"context", "kv_memory", *UserOptions.__annotations__}
-    if of_context.isdisjoint({*options, *found}) and options.get("gpu") is not None:
-        found["context"] = default_context(words, options["gpu"], options.get("gpus"), model)
     names = options_of(FitOptions)
+    if options.get("gpu") is not None:
+        if of_context.isdisjoint({*options, *found}):
+            found["context"] = default_context(words, options["gpu"], options.get("gpus"), model)
+        option, value = words.placed
+        found |= {field: value for field, known in names.items() if known.name == option and field not in options}
     *most, last = [f"{names[field].name} {value}" for field, value in found.items()]
     all_of_them = f"{', '.join(most)} and {last}" if most else last
     return found, f"{all_of_them}: as Ollama runs {model}. With --engine {DEFAULT_ENGINE} it is the model as released."

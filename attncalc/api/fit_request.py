@@ -12,7 +12,7 @@ from typing import Any
 from ..config import ModelLike, load
 from ..config.presets import preset_of, repository_of, with_file_type
 from ..engines import default_engine, find_engine
-from ..engines.llamacpp.options import Projector
+from ..engines.llamacpp.options import ALL_LAYERS, Projector, first_layers
 from ..errors import AttncalcError, MissingError
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
@@ -28,8 +28,6 @@ from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptio
 from .inputs import read_model, read_workload, with_revision
 from .options import CacheDtypeOptions, ModelOptions, SizeOptions, WhatIfOptions
 
-ALL_LAYERS = 10**6
-"""More layers than any model has: the value of n_cpu_moe for cpu_moe."""
 UNNAMED = "MODEL"
 """The model in a launch command if it has no name or path that an engine could load."""
 
@@ -302,7 +300,8 @@ def _draft(name: str) -> ModelSpec:
 def _engine_args(args: dict[str, Any]) -> dict[str, Any]:
     """Return the engine's arguments, by the names of EngineArgs, and `speculative_model` as a name.
 
-    --cpu-moe is --n-cpu-moe of all layers, and --mmproj the bytes of its file.
+    --cpu-moe is --n-cpu-moe of all layers, and so is an --override-tensor of as many experts. --mmproj is the bytes of
+    its file.
 
     Raises AttncalcError if both of the former are given, or the file is no projector.
     """
@@ -311,6 +310,10 @@ def _engine_args(args: dict[str, Any]) -> dict[str, Any]:
         if "n_cpu_moe" in args:
             raise AttncalcError("--cpu-moe cannot be combined with --n-cpu-moe", "give one of them")
         args["n_cpu_moe"] = ALL_LAYERS
+    moved = first_layers(args.get("override_tensor") or "")
+    if moved:
+        del args["override_tensor"]
+        args["n_cpu_moe"] = max(moved, args.get("n_cpu_moe", 0))
     if "mmproj" in args:
         from ..config.gguf.projector import projector_bytes
 

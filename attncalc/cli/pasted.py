@@ -99,6 +99,7 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
         reader.add(("--weights-dtype", file_type) if file_type else start.words.of_model(named))
     elif "--layers" not in before:
         raise MissingError("a model is required", f"name it in the command, as {start.words.example}")
+    reader.add(start.words.placed if reader.has("--gpu") else ())
     has_context = reader.has("--context") or reader.has("--prompt")
     if named and not has_context and (context := _default_context(start.words, before, named)):
         reader.add(("--context", context))

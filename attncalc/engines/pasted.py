@@ -43,6 +43,7 @@ class LaunchWords(NamedTuple):
     environment: Mapping[str, str | Reading] = MappingProxyType({})
     of_model: Reading = ignored  # from the model's name to further options of `attncalc fit`, if the name decides any
     of_image: Reading = ignored  # the same of the version of the container's image
+    placed: tuple[str, ...] = ()  # an option with the layers that it places on a GPU, and its value
     # From the bytes of a GPU's memory to the default tokens of context, if that decides them
     context: Callable[[int], int] | None = None
 

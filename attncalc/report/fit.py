@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..cost.common import cache_dtype
 from ..model import plural
 from ..serving.answer import Answer
+from ..serving.devices import device_memory
 from ..serving.fit import FitResult, Verdict
 from ..serving.launch import launch_command
 from ..serving.memory_budget import MemoryBudget
@@ -234,7 +235,7 @@ def verdict(result: FitResult) -> str:
         return f"{answer}: {beside}."
     if used := _used(result):
         uses = "needs" if result.verdict == "does_not_fit" else "uses"
-        return f"{answer}: {uses} {used} with {count(workload.context)} tokens of context."
+        return f"{answer}: {uses} {used} with {count(workload.context)} tokens of context{_on_gpus(resolved)}."
     if result.verdict == "does_not_fit" and not budget.kv_memory_high and (held := _held(budget, 0)):
         each = " on each GPU" if resolved.devices > 1 else ""
         return f"{answer}: needs {held}{each} without any cache."
@@ -267,6 +268,16 @@ def _used(result: FitResult) -> str:
     '' for other requests: a server's memory for the cache is for as many as it holds.
     """
     return _held(result.budget, int(result.needed)) if result.resolved.is_alone else ""
+
+
+def _on_gpus(resolved: ResolvedRequest) -> str:
+    """Return where the layers are if some are on the host: ', 42 of 80 layers on the GPU, 20.7 GiB on the host'."""
+    layers = resolved.model.main.n_layers
+    placed = sum(part.main.n_layers for part in resolved.engine.parts(resolved.model, resolved.args))
+    if placed >= layers:
+        return ""
+    host = sum(device.total for device in device_memory(resolved) if device.name == "host")
+    return f", {placed} of {layers} layers on the GPU, {human(host, BYTES)} on the host"
 
 
 def _held(budget: MemoryBudget, cache: int) -> str:

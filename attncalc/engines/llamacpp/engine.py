@@ -115,7 +115,7 @@ class Llamacpp(Engine[LlamacppArgs]):
         return layout(specs, args).host
 
     def is_placed(self, args: LlamacppArgs) -> bool:
-        return args.n_gpu_layers is not None or bool(args.n_cpu_moe or args.tensor_split or args.no_kv_offload)
+        return args.n_gpu_layers is not None or bool(args.moves_experts or args.tensor_split or args.no_kv_offload)
 
     def host_notes(self, args: LlamacppArgs) -> Iterator[str]:
         if args.on_cpu:

@@ -7,6 +7,7 @@ import re
 from ...ggml import FILE_TYPES
 from ...model import ModelSpec
 from ...units import GIB
+from ..engine import AUTO
 from ..launch import DRAFT_MODEL, Flags, LaunchFacts, NoCommandError, flag
 from ..pasted import LaunchWords, if_on, ignored, visible_gpus
 from .options import LlamacppArgs
@@ -49,6 +50,7 @@ def _placement(facts: LaunchFacts) -> Flags:
         yield "--cpu-moe"
     elif args.n_cpu_moe:
         yield from ("--n-cpu-moe", args.n_cpu_moe)
+    yield from flag("-ot", args.override_tensor)
     if args.tensor_split:
         yield from ("-ts", ",".join(f"{share:g}" for share in args.tensor_split))
     if args.no_kv_offload:
@@ -207,6 +209,7 @@ OLLAMA_WORDS = LaunchWords(
         "OLLAMA_FLASH_ATTENTION": if_on("--flash-attn", "on"),
     },
     of_model=_type_in_tag,
+    placed=("--n-gpu-layers", AUTO),
     context=_ollama_context,
 )
 """How `ollama run` is read: it starts llama.cpp with options of its own."""

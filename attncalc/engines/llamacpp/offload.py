@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 from ...model import Layers, ModelSpec
 from ..expert_parallel import without_routed
@@ -20,7 +21,7 @@ def device_parts(model: ModelSpec, args: LlamacppArgs) -> list[ModelSpec]:
     """
     placed = placement_of(model.main.n_layers, args)
     output = placed.output - HOST
-    parts = parts_of(model, placed.counts(), output=output, numbered=args.n_cpu_moe > 0)
+    parts = parts_of(model, placed.counts(), output=output, numbered=args.moves_experts)
     if output:
         matrices = tuple(matrix for matrix in model.extra if matrix.applied_to)
         parts[output] = dataclasses.replace(parts[output], extra=matrices)
@@ -36,17 +37,15 @@ def device_parts(model: ModelSpec, args: LlamacppArgs) -> list[ModelSpec]:
 
 
 def held_layers(part: ModelSpec, args: LlamacppArgs) -> ModelSpec:
-    """Return the layers of a GPU's part without the experts that --n-cpu-moe puts on the host."""
-    if not args.n_cpu_moe or part.stored is not None:
+    """Return the layers of a GPU's part without the experts that an option puts on the host."""
+    if not args.moves_experts or part.stored is not None:
         return part
     layers = []
     number = part.first_layer
     for group in part.main.layers:
-        on_cpu = max(0, min(args.n_cpu_moe - number, group.count))
-        if on_cpu:
-            layers.append(_without_experts(dataclasses.replace(group, count=on_cpu)))
-        if on_cpu < group.count:
-            layers.append(dataclasses.replace(group, count=group.count - on_cpu))
+        for on_host, run in itertools.groupby(range(number, number + group.count), args.has_experts_on_host):
+            equal = dataclasses.replace(group, count=len(list(run)))
+            layers.append(_without_experts(equal) if on_host else equal)
         number += group.count
     return dataclasses.replace(part, stacks=(dataclasses.replace(part.main, layers=tuple(layers)),))
 

@@ -3,10 +3,12 @@
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
 import os
+import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Annotated
 
-from ...errors import AttncalcError
+from ...errors import AttncalcError, NotSupportedError
 from ...options import BYTES, COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, Count, Option, Parser, Size, count_or_zero
 from ...records import NamedTuple, dataclass
 from ...units import DType, dtype, list_tip, parse_decimal, truncate
@@ -49,6 +51,53 @@ def _shares(text: str, name: str) -> tuple[float, ...]:
     return tuple(numbers)
 
 
+ALL_LAYERS = 1_000
+"""More layers than any model has: the value of n_cpu_moe for --cpu-moe."""
+_EXPERTS = ("gate", "up", "down")
+_OTHER_TENSORS = (
+    *("attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "attn_norm", "ffn_norm", "ssm_in", "ssm_out"),
+    *("ffn_gate_inp", "ffn_gate", "ffn_up", "ffn_down", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"),
+)
+
+
+def _overrides(text: str, name: str) -> str:
+    """Return the text, if each of its patterns moves routed experts to the CPU and nothing else.
+
+    Raises AttncalcError for another pattern or buffer.
+    """
+    for entry in text.split(","):
+        pattern, _, buffer = entry.partition("=")
+        try:
+            expression = re.compile(pattern)
+        except re.error:
+            raise AttncalcError(f"{name}: '{truncate(pattern)}' is not a pattern", "write it as exps=CPU") from None
+        blocks = [f"blk.{i}." for i in range(ALL_LAYERS)]
+        others = any(expression.search(f"{block}{other}.weight") for block in blocks for other in _OTHER_TENSORS)
+        if others or buffer.upper() != "CPU" or not any(host_experts(block, [expression]) for block in blocks):
+            raise NotSupportedError(
+                f"{name} '{truncate(entry)}' is not supported: only routed experts can be moved, to the CPU",
+                "write it as exps=CPU, or use --n-cpu-moe N, -ngl N or -ts",
+            )
+    return text
+
+
+def host_experts(block: str, patterns: Sequence[re.Pattern[str]]) -> int:
+    """Return how many of a block's three matrices of routed experts these patterns move to the host."""
+    return sum(any(p.search(f"{block}ffn_{part}_exps.weight") for p in patterns) for part in _EXPERTS)
+
+
+def patterns_of(text: str) -> Sequence[re.Pattern[str]]:
+    """Return the patterns of --override-tensor."""
+    return [re.compile(entry.partition("=")[0]) for entry in text.split(",") if entry]
+
+
+def first_layers(text: str) -> int | None:
+    """Return N if --override-tensor does what --n-cpu-moe N does, or None."""
+    moved = [host_experts(f"blk.{i}.", patterns_of(text)) for i in range(ALL_LAYERS if text else 0)]
+    n = next((i for i, parts in enumerate(moved) if parts != len(_EXPERTS)), len(moved))
+    return None if any(moved[n:]) else n
+
+
 class Projector(NamedTuple):
     """The projector of a multimodal model, with its vision or audio tower."""
 
@@ -80,6 +129,17 @@ class LlamacppOptions(SplitCacheOptions, total=False):
         ),
     ]
     cpu_moe: Annotated[bool, Option("--cpu-moe", "-cmoe", help="All experts on the host.", needs_gpu=True)]
+    override_tensor: Annotated[
+        str | None,
+        Option(
+            *("--override-tensor", "-ot"),
+            metavar="PATTERN=CPU,...",
+            parse=Parser(_overrides),
+            axis=False,
+            help="Routed experts on the host, as '.ffn_.*_exps.=CPU'.",
+            needs_gpu=True,
+        ),
+    ]
     tensor_split: Annotated[
         str | Sequence[float] | None,
         Option(
@@ -181,6 +241,7 @@ class LlamacppArgs(EngineArgs):
     n_outputs_max: int | None = None
     n_gpu_layers: int | None = None  # layers on GPUs, the output layer included (-ngl); None for all
     n_cpu_moe: int = 0  # layers from the first on whose routed experts are on the host
+    override_tensor: str | None = None  # patterns of further routed experts on the host
     tensor_split: tuple[float, ...] = ()  # the share of the layers on each GPU (-ts); () for equal ones
     no_kv_offload: bool = False
     mmproj: Projector | None = None
@@ -196,6 +257,7 @@ class LlamacppArgs(EngineArgs):
                 f"--n-gpu-layers {self.n_gpu_layers} cannot be combined with --gpu cpu", "leave it out, or give 0"
             )
         none = {"n_gpu_layers": None, "n_cpu_moe": 0, "tensor_split": (), "no_kv_offload": False}
+        none["override_tensor"] = None
         none |= {"ram": None, "ram_bandwidth": None}
         for name, value in none.items():
             object.__setattr__(self, name, value)
@@ -204,6 +266,26 @@ class LlamacppArgs(EngineArgs):
     def release(self) -> LlamaCppVersion:
         """The version, and what depends on it. Raises AttncalcError if it is unknown."""
         return llamacpp_version(self.engine_version)
+
+    @cached_property
+    def patterns(self) -> Sequence[re.Pattern[str]]:
+        return patterns_of(self.override_tensor or "")
+
+    @property
+    def moves_experts(self) -> bool:
+        """Whether an option moves routed experts to the host."""
+        return bool(self.n_cpu_moe or self.patterns)
+
+    def has_experts_on_host(self, layer: int) -> bool:
+        """Return whether a layer's routed experts are on the host. Raises AttncalcError if only a part of them is."""
+        moved = len(_EXPERTS) if layer < self.n_cpu_moe else host_experts(f"blk.{layer}.", self.patterns)
+        if moved not in (0, len(_EXPERTS)):
+            raise NotSupportedError(
+                f"--override-tensor {truncate(self.override_tensor or '')}: a part of a layer's experts is only known "
+                "of a GGUF file",
+                "give the GGUF file as MODEL, or use --n-cpu-moe N",
+            )
+        return bool(moved)
 
     @property
     def types(self) -> tuple[DType, DType]:

@@ -158,7 +158,7 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
         gpus=args.gpus,
         first=facts.first,
         last=facts.last,
-        pipelined=not (is_partial or args.n_cpu_moe or args.no_kv_offload),
+        pipelined=not (is_partial or args.moves_experts or args.no_kv_offload),
         from_host=layer,
         head_from_host=head,
     )
@@ -223,5 +223,5 @@ def _notes(args: LlamacppArgs, graph: Graph) -> Iterator[str]:
         )
     if graph.copies > 1:
         yield "With several GPUs every input has 4 copies (pipeline parallelism)."
-    if args.n_gpu_layers is None and not args.n_cpu_moe and not args.on_cpu:  # with either, --fit changes nothing
+    if args.n_gpu_layers is None and not args.moves_experts and not args.on_cpu:  # with either, --fit changes nothing
         yield _FIT_NOTE

@@ -53,7 +53,8 @@ def tensors_by_device(
         if match:
             block = int(match[1])
             if block < (len(placed.layers) if predicts else layers):
-                on_host = block < args.n_cpu_moe and _EXPERTS.search(tensor.name)
+                is_moved = block < args.n_cpu_moe or any(p.search(tensor.name) for p in args.patterns)
+                on_host = is_moved and _EXPERTS.search(tensor.name)
                 devices[HOST if on_host else placed.layers[block]].append(tensor)
         elif tensor.name in _INPUT:
             devices[HOST].append(tensor)
@@ -114,7 +115,7 @@ def largest_on_host(model: ModelSpec, args: LlamacppArgs, weights_dtype: str, *,
     largest = number = 0
     for group in model.main.layers:
         on_host = placed.layers[number] == HOST
-        if on_host or number < args.n_cpu_moe:
+        if on_host or any(map(args.has_experts_on_host, range(number, number + group.count))):
             for role, copies, matrix in group.matrices_by_role(model.main.d_model, model.d_source):
                 if on_host or role == "experts":
                     largest = max(largest, copies * matrix.cols * matrix_dtype.row_bytes(matrix.rows))
@@ -150,6 +151,6 @@ def tensors_of(model: ModelSpec, args: LlamacppArgs, *, predicts: bool = False) 
     )
 
 
-def _placed_by(layers: int, args: LlamacppArgs) -> tuple[Placement, int, int]:
+def _placed_by(layers: int, args: LlamacppArgs) -> tuple[Placement, int, str | None, int]:
     """Return all that `tensors_by_device` reads of the arguments."""
-    return place_blocks(block_count(layers, args), args), args.n_cpu_moe, args.gpus
+    return place_blocks(block_count(layers, args), args), args.n_cpu_moe, args.override_tensor, args.gpus
