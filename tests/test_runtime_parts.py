@@ -319,6 +319,15 @@ def sampler(per_logit: int, *, rows: int = S, buffer: int = 0, workspace: int = 
             {"engine_version": "0.21.0", "gpu": dataclasses.replace(DEVICE, compute_capability=(8, 0))},
             sampler(2 + 12),
         ),
+        # the profile samples again, without FlashInfer
+        (
+            {"engine_version": "0.22.0", "gpu": dataclasses.replace(DEVICE, compute_capability=(8, 0))},
+            sampler(2 + 12, buffer=4 * 10 * V),
+        ),
+        # drafts are verified: logits of two tokens and a copy of one in bf16, and six tensors in fp32
+        ({"engine_version": "0.17.0", "speculative_tokens": 3}, sampler(3 * 2 + 6 * 4, buffer=4 * 10 * V)),
+        ({"engine_version": "0.16.0", "speculative_tokens": 3}, sampler(2 + 36)),
+        ({"engine_version": "0.22.0", "model_type": "qwen3", "speculative_tokens": 3}, sampler(2 + 4)),
         ({"engine_version": "0.22.0", "model_type": "qwen3"}, sampler(2 + 4)),
         ({"gpu": dataclasses.replace(DEVICE, multiprocessors=0)}, sampler(2 + 12)),
         # a GPU without a compute capability has no FlashInfer; the second runner has no buffer

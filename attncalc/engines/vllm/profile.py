@@ -22,6 +22,9 @@ HOPPER, BLACKWELL = (9, 0), (12, 0)
 RUNS = "84 controlled starts on an H100"
 _SOURCE = "v1/worker/gpu_model_runner.py, profile_run"
 UNQUANTIZED = ("bf16", "fp16", "fp32")
+VERIFIED = 24
+"""Bytes per logit that verifying drafts takes in fp32: the last token's logits 4, the draft's 4, a copy to process 4,
+their probabilities 4, random numbers 4 and their reciprocals 4 (rejection_sample in v1/sample/rejection_sampler.py)."""
 
 
 class Profile:
@@ -152,20 +155,23 @@ class Profile:
     def _sampler_of(self, *, flashinfer: bool) -> Quantity:
         """Return the sampler's tensors: R V (bytes + scratch), hidden states of N and R tokens; 0 without the logits.
 
-        The logits of all tensor-parallel devices are gathered on each of them, so that tp does not divide V.
+        The logits of all tensor-parallel devices are gathered on each of them, so that tp does not divide V. With a
+        drafter, a draft of each sequence is verified then, beside logits of two tokens and a copy of the last one's.
         """
         facts = self.facts
         if not facts.last or not facts.whole.vocab_size:
             return quantity(0)
         rows = minimum(self.tokens, symbol("max_num_seqs", facts.limits.sequences, "sequences of one step"))
         vocab = symbol("V", facts.whole.vocab_size, "tokens of the vocabulary")
-        scratch_bytes = self._version.sampler_scratch(self.v2_runner, flashinfer)
+        verifies = self._version.verifies_drafts and bool(self._args.speculative_tokens) and not self.v2_runner
+        scratch_bytes = VERIFIED if verifies else self._version.sampler_scratch(self.v2_runner, flashinfer)
         scratch = symbol("scratch", scratch_bytes, "bytes per logit that sampling takes")
-        logits = rows * vocab * (self.width + scratch)
+        logits = rows * vocab * (self.width * (3 if verifies else 1) + scratch)
         hidden = (self.tokens + 2 * rows) * self.d_model * self.width
         total: int = logits + hidden + self._matmul_workspace
         # Triton's kernel has a row per multiprocessor
-        if self._version.has_top_k_buffer and facts.gpu.multiprocessors and not (self.v2_runner or flashinfer):
+        runs_triton = verifies or not flashinfer or self._version.samples_twice
+        if self._version.has_top_k_buffer and facts.gpu.multiprocessors and runs_triton and not self.v2_runner:
             multiprocessors = symbol("multiprocessors", facts.gpu.multiprocessors, "streaming multiprocessors")
             total = total + 4 * multiprocessors * vocab
         return quantity(total)

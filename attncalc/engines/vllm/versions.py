@@ -236,6 +236,10 @@ class VllmVersion(Version):
 
     From 0.21 FlashInfer's kernel replaces it where FlashInfer runs.
     """
+    samples_twice = since((0, 22), "_dummy_sampler_run in v1/worker/gpu_model_runner.py")
+    """The profile samples a second time, without FlashInfer."""
+    verifies_drafts = since((0, 17), "RejectionSampler in v1/sample/rejection_sampler.py")
+    """With a drafter, verifying drafts in fp32 takes more of the profile than sampling. Before, a sort took more."""
     samples_with_flashinfer = since((0, 21), "VLLM_USE_FLASHINFER_SAMPLER in envs.py")
     """FlashInfer samples by default on GPUs of compute capability 8.0 and later."""
     samples_with_installed_flashinfer = until(
