@@ -134,14 +134,15 @@ def test_an_expert_mlp_may_have_fewer_experts_than_a_token_uses() -> None:
 # The command line
 
 FIT = ("fit", "deepseek-v3", "--gpu", "8xh200", "-c", "32k")
+FEW = ("--max-num-batched-tokens", "2048", "--max-num-seqs", "256")
 
 
 def test_the_screen_adds_the_ranks_up(ask: Ask) -> None:
-    ranks = ask(*FIT, "--dp", "8", "--enable-expert-parallel", "--full")
+    ranks = ask(*FIT, *FEW, "--dp", "8", "--enable-expert-parallel", "--full")
     assert ranks.code == 0
     text = " ".join(ranks.out.split())
     assert "at most 32 of 256 experts" in text
-    document = json.loads(ask(*FIT, "--dp", "8", "--enable-expert-parallel", "--json").out)
+    document = json.loads(ask(*FIT, *FEW, "--dp", "8", "--enable-expert-parallel", "--json").out)
     assert (document["dp"], document["tp"], document["expert_parallel"], document["replicas"]) == (8, 1, True, 8)
     in_all = document["totals"]["max_batch"]  # as the table says, and not 8 x 9.94
     assert in_all == 8 * 9
@@ -149,14 +150,14 @@ def test_the_screen_adds_the_ranks_up(ask: Ask) -> None:
 
 
 def test_a_latent_model_says_what_dp_attention_would_give(ask: Ask) -> None:
-    text = " ".join(ask(*FIT, "--full").out.split())
-    ranks = results(ask(*FIT, "--dp", "8", "--enable-expert-parallel", "--json"))
+    text = " ".join(ask(*FIT, *FEW, "--full").out.split())
+    ranks = results(ask(*FIT, *FEW, "--dp", "8", "--enable-expert-parallel", "--json"))
     assert "Copies of the latents on the other 7 GPUs" in text
-    assert f"would give {8 * ranks['max_batch']} concurrent requests on all GPUs instead of 19." in text
+    assert f"would give {8 * ranks['max_batch']} concurrent requests on all GPUs instead of 21." in text
     # it is on the default screen, since it may change a decision
-    assert "DP attention (--tp 1 --dp 8 --enable-expert-parallel) would give" in " ".join(ask(*FIT).out.split())
+    assert "DP attention (--tp 1 --dp 8 --enable-expert-parallel) would give" in " ".join(ask(*FIT, *FEW).out.split())
     assert "DP attention (--tp 8 --attn-dp 8) would give" in " ".join(ask(*FIT, "--engine", "sglang").out.split())
-    assert "would give" not in ask(*FIT, "--dp", "8", "--enable-expert-parallel").out
+    assert "would give" not in ask(*FIT, *FEW, "--dp", "8", "--enable-expert-parallel").out
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])

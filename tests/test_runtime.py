@@ -267,6 +267,18 @@ def test_the_experts_workspace_lives_on_from_0_14() -> None:
     assert "experts" not in parts(before)
 
 
+def test_data_parallel_ranks_gather_their_tokens_for_the_experts() -> None:
+    def found(version: str, dp: int) -> dict[str, RuntimePart]:
+        divided = {"dp": dp, "gpus": dp, "enable_expert_parallel": dp > 1}
+        return parts(on("h100-80gb", "qwen3-30b-a3b", version=version, **divided))
+
+    alone, ranks = found("0.27.0", 1)["experts"], found("0.27.0", 8)["experts"]
+    assert (ranks.expected, ranks.low) == (8 * alone.expected, alone.low)  # other backends need not gather all
+    # 0.7 GiB for each communicator: of the world, the ranks and the experts, and up to 0.10 another to broadcast
+    outside = [int(found(version, 8)["outside_torch"].expected) / GIB for version in ("0.10.1", "0.27.0")]
+    assert [round(size, 2) for size in outside] == [2.78, 2.08]
+
+
 def test_gpt_oss_experts_have_no_workspace_on_hopper() -> None:
     assert "experts" not in parts(on("h100-80gb", model="gpt-oss-20b"))
     assert "experts" in parts(on("a100-80gb", model="gpt-oss-20b"))

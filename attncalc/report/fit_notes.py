@@ -192,20 +192,16 @@ def _latent_notes(answer: Answer) -> list[str]:
         f"{human(int(result.needed) * (tp - dcp), BYTES)} for this batch: --tp does not divide MLA's cache."
     )
     ranks, split = answer.attention_ranks, answer.with_dcp
-    with_dcp = ""
+    before = result.requests_of_all_replicas or 0
+    ways = []
+    if ranks and ranks.result and (ranks.result.requests_of_all_replicas or 0) > before:
+        ways.append(f"DP attention ({ranks.flags}) {_gives(ranks.result)} on all GPUs instead of {count(before)}.")
+    elif ranks and not ranks.result:
+        note = f"{note} DP attention ({ranks.flags}) does not fit: each GPU would need all weights of attention."
     if split:
-        with_dcp = f"--dcp {tp} {_gives(split)}."
-    if ranks is None:
-        return [note, *([with_dcp] if with_dcp else [])]
-    if ranks.result is None:
-        return [note, f"DP attention ({ranks.flags}) does not fit: each GPU would need all weights of attention."]
-    before, after = (each.requests_of_all_replicas or 0 for each in (result, ranks.result))
-    gives = f"DP attention ({ranks.flags}) {_gives(ranks.result)} on all GPUs instead of {count(before)}. {with_dcp}"
-    gives = gives.rstrip()
-    if after <= before:
-        return [note, gives]
+        ways.append(f"--dcp {tp} {_gives(split)}.")
     # a note that starts with an option is on the default screen
-    return [f"--tp {resolved.args.tp} stores copies of MLA's latents. {gives}", note]
+    return [*([" ".join([f"--tp {resolved.args.tp} stores copies of MLA's latents.", *ways])] if ways else []), note]
 
 
 def _gives(result: FitResult) -> str:

@@ -181,8 +181,9 @@ class Profile:
         """The forward pass: the widest part of a layer, and 3.75 d_model beside it.
 
         An MLP holds gate, up and their product; attention holds q, k, v and its output. 3.75 is fitted on models with
-        d_model 4,096; other models have 3 to 4.5. With fp8 or int8 weights the product is quantized, 1 byte each; where
-        the compiler fuses SiLU and the quantization to fp8, it is never written in the model's dtype.
+        d_model 4,096; other models have 3 to 4.5. Tokens gathered from other ranks are beside it. With fp8 or int8
+        weights the product is quantized, 1 byte each; where the compiler fuses SiLU and the quantization to fp8, it is
+        never written in the model's dtype.
         """
         mlp_width = max(map(_dense_width, self.layers))
         heads_width = max(int(attention_width(layers)) for layers in self.layers)
@@ -197,6 +198,8 @@ class Profile:
             widest = symbol("heads", heads_width, "elements of q, k, v and attention's output on one device")
         per_width = self.tokens * self.width
         result = per_width * widest + per_width * self.d_model * 15 // 4 + self._matmul_workspace
+        if int(self._ranks) > 1:
+            result = result + self._ranks * per_width * self.d_model
         if self.facts.weights_dtype in ("fp8", "int8") and mlp_width:
             result = result + self.tokens * d_ff
         expanded = maximum(self._expanded_latents(), self._indexer_logits())
@@ -287,8 +290,16 @@ class Profile:
         return max(mixtures, key=lambda mlp: int(mlp.d_ff), default=None)
 
     @cached_property
+    def _ranks(self) -> int:
+        return symbol("ranks", expert_ranks(self.facts), "data-parallel ranks whose tokens the experts have")
+
+    @cached_property
     def experts(self) -> Quantity:
         """The workspace of the experts: what both products write, for each expert that a token picks.
+
+        Data-parallel ranks gather the tokens of all by default (AgRsAll2AllManager in all2all.py). With 16 ranks of
+        8,192 tokens GLM-4.6 has 20 GiB, as vllm-project/vllm#57270 says of the worst case; other --all2all-backend
+        distribute them, 1.3 GiB if evenly.
 
         Source: model_executor/layers/fused_moe/. gpt-oss' experts in MXFP4 have none on Hopper, where Triton's own
         kernels run them.
@@ -296,7 +307,7 @@ class Profile:
         mlp, whole = self._mixture, self.facts.whole
         if mlp is None or (whole.experts_dtype == "mxfp4" and self.facts.gpu.compute_capability == HOPPER):
             return quantity(0)
-        tokens: int = self.tokens
+        tokens: int = self.tokens * self._ranks
         if self._version.largest_experts_chunk is not None:
             tokens = minimum(tokens, symbol("chunk_size", self._version.largest_experts_chunk, "tokens in one chunk"))
         picked = symbol("n_experts_per_token", mlp.n_experts_per_token or 1, "experts that a token is routed to")
@@ -314,7 +325,7 @@ class Profile:
             return RuntimePart("gathered_latents", "sparse MLA's workspace", size // 2, gathered, size * 5 // 4, source)
         if not self._version.keeps_experts_workspace or not self.experts:
             return None
-        low, high = int(self.experts) * 9 // 10, int(self.experts) * 5 // 4
+        low, high = int(self.experts) * 9 // (10 * int(self._ranks)), int(self.experts) * 5 // 4
         if not self._runs_cutlass:  # it may be asked for
             high += int(self._copies_for_cutlass)
         source = f"vLLM {name}, model_executor/layers/fused_moe/modular_kernel.py"
@@ -363,6 +374,11 @@ class Profile:
         low = 0 if self._args.max_num_seqs is None else int(size)
         source = f"vLLM {self._version.name}, v1/worker/gpu/sample/penalties.py"
         return RuntimePart("sampler_states", "sampler's counts of tokens", low, size, int(size), source)
+
+
+def expert_ranks(facts: RuntimeFacts[VllmArgs]) -> int:
+    """Return the data-parallel ranks whose tokens the experts have; 1 without experts."""
+    return max((getattr(layers.mlp, "ranks", 1) for _, layers in facts.whole.groups()), default=1)
 
 
 def _dense_width(layers: Layers) -> int:

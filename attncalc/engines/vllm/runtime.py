@@ -17,7 +17,7 @@ from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
 from .encoder import divides_tower, encoder, with_limits_of_profile
 from .held_weights import absorbed_elements
 from .options import VllmArgs
-from .profile import HOPPER, RUNS, UNQUANTIZED, Profile
+from .profile import HOPPER, RUNS, UNQUANTIZED, Profile, expert_ranks
 
 _MEASURED = "measured: 84 starts on an H100 and public logs"
 _FIRST_GRAPH, _FIRST_GRAPH_ELSEWHERE = 130 * MIB, 50 * MIB
@@ -180,16 +180,25 @@ def _link(facts: RuntimeFacts[VllmArgs]) -> _Link | None:
     up to 0.20, -0.2 to 0.2 (eight logs of RTX 3090, L40S and RTX PRO 6000), and 0.85 and 0.97 from 0.27 on (RTX PRO
     6000, L4).
 
+    Data-parallel ranks that divide experts have a communicator of their own and one for the experts beside the world's
+    and that of tp, and up to 0.10 one to broadcast; the figures above are of two. A log of 16 ranks on GB300 has 2.36,
+    and two starts of 8 ranks of 0.10 on H20 about 3.9.
+
     The custom all-reduce is a small part of it: two buffers of 8 MiB and a table of 8 (custom_all_reduce.py). Without
     P2P, or with more than two GPUs over PCIe, vLLM does not start it; the range includes both.
     """
-    version, tp, gpu = facts.args.version, facts.args.tp, facts.gpu
+    version, gpu, ranks = facts.args.version, facts.gpu, expert_ranks(facts)
+    tp = facts.args.tp * ranks
     above = 700 if tp <= 4 else 1500  # no more than 4 were measured
     if tp == 1:
         return None
     if not gpu.nvlink:
         base, most = (230, 680) if tp == 2 else (version.communication_over_pcie, 1700)
         return _Link(base, base - 50, (2200 if gpu.nvlink is None else most) - base)
+    if ranks > 1:
+        communicators = 3 + (facts.args.tp > 1) + version.broadcasts_to_experts
+        base = (740 if tp == 2 else 1390) * communicators // 2
+        return _Link(base, base // 2, 2200)
     if not (version.links_take_more and gpu.compute_capability in _SYMMETRIC):
         of_more = 2100 if version.v0 and tp >= 8 else 1390
         base = 740 if tp == 2 else of_more

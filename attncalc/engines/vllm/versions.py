@@ -291,6 +291,8 @@ class VllmVersion(Version):
 
     Why is not known: symmetric memory is on by default from 0.11 on.
     """
+    broadcasts_to_experts = until((0, 11), "VLLM_ALL2ALL_BACKEND in envs.py, NaiveAll2AllManager in all2all.py")
+    """Tokens of data-parallel ranks are broadcast to the experts of all; later they are gathered."""
     links_were_measured = until((0, 21), "measured: the controlled starts on H100s are of 0.15 to 0.20")
     """Memory outside PyTorch was measured with tensor parallelism on Hopper."""
     communication_over_pcie = by_version({(): 200, (0, 21): 800}, "measured: eight logs up to 0.20, three from 0.27 on")
