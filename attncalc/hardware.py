@@ -129,6 +129,14 @@ class Gpu:
         """Whether programs of the host use the same memory. A Mac's limit, set by Metal, leaves them the rest."""
         return self.unified and self.vendor != "Apple"
 
+    @property
+    def counts_host_memory(self) -> bool:
+        """Whether engines take the host's free memory for the GPU's, as on NVIDIA's integrated GPUs.
+
+        Of a Strix Halo's memory HIP counts what is free: two logs start with vLLM's default share.
+        """
+        return self.shares_with_host and self.vendor == "NVIDIA"
+
     def held_by_others(self, free: int) -> int:
         """Return the bytes that other programs hold if an engine, with its CUDA context, finds `free` bytes free."""
         return max(0, self.memory - free - _CUDA_CONTEXT[1])

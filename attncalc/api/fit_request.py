@@ -208,7 +208,7 @@ def _deployment(model: ModelSpec, values: Mapping[str, Any], *, is_logged: bool)
         deployment |= _static_share(deployment, values["mem_fraction_static"])
     if deployment.pop("enable_dp_attention", False):
         deployment |= _ranks_of_attention(deployment)
-    if not is_logged and device and device.shares_with_host and deployment["engine"] != "all":
+    if not is_logged and device and device.counts_host_memory and deployment["engine"] != "all":
         share = find_engine(deployment["engine"]).share_of_unified
         if share and deployment.get("kv_memory") is None:
             deployment.setdefault("gpu_memory_utilization", share)

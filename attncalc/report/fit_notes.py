@@ -40,7 +40,7 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
             )
         notes.append(f"{resolved.gpu.title}: {reason}")
     share = resolved.engine.share_of_unified
-    if resolved.gpu and resolved.gpu.shares_with_host and resolved.request.gpu_memory_utilization == share and share:
+    if resolved.gpu and resolved.gpu.counts_host_memory and resolved.request.gpu_memory_utilization == share and share:
         notes.append(
             f"The host uses the same memory: with its default share {resolved.engine.title} may not start, and with "
             f"{share} it does."

@@ -60,7 +60,7 @@ _EXTRA_TOKENS = 4
 def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
     """Return what is gone before the share, and what must fit outside it."""
     least, expected, most = (size * GIB // 100 for size in _before_share(facts.gpu, facts.args.tp * facts.args.pp))
-    if facts.gpu.shares_with_host and facts.gpu.measured and facts.gpu.other_memory is None:
+    if facts.gpu.counts_host_memory and facts.gpu.measured and facts.gpu.other_memory is None:
         least, expected, most = facts.gpu.taken_by_host(_FREE_OF_UNIFIED)
     numerator, denominator = facts.share
     before = symbol("before_share", expected, "bytes gone before the share: CUDA context, communication")
@@ -93,7 +93,7 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
             f"the share leaves {human(Quantity(room), BYTES)}: a smaller --mem-fraction-static avoids running out of "
             "memory."
         )
-    if facts.gpu.shares_with_host and numerator * 100 > denominator * _LARGEST_OF_UNIFIED:
+    if facts.gpu.counts_host_memory and numerator * 100 > denominator * _LARGEST_OF_UNIFIED:
         notes.append(
             f"warning: the host uses the same memory as {facts.gpu.title}. Autotuning at 0.85 left a GB10's host none "
             "(sgl-project/sglang#35860). --mem-fraction-static 0.8 is published as starting."

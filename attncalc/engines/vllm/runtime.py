@@ -93,7 +93,7 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     layers = symbol("L", facts.model.main.n_layers, "layers on this device")
     label = "outside PyTorch: libraries"
     link, low, high, least = _link(facts), 120, 350, 0
-    if facts.gpu.shares_with_host and facts.gpu.vendor == "NVIDIA":
+    if facts.gpu.counts_host_memory:
         is_beside_others = facts.share[0] * 4 < facts.share[1] * 3
         of_share = _BESIDE_OTHERS if is_beside_others else _OF_SEVERAL if link else _OF_UNIFIED
         least, expected, most = _OF_JETSON if facts.gpu.compute_capability in _JETSONS else of_share
@@ -328,7 +328,7 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
         notes.append(
             f"vLLM's runtime memory was compared with logs of NVIDIA GPUs; on {facts.gpu.title} it may be larger."
         )
-    if facts.gpu.shares_with_host and facts.gpu.vendor == "NVIDIA":
+    if facts.gpu.counts_host_memory:
         notes.append(
             "--kv-cache-memory-bytes sets the cache itself. Else vLLM subtracts what the host's free memory falls by "
             "while it starts, also by other programs: starts of one command differ by 1 to 2 GiB."
@@ -340,7 +340,7 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
             "need more than the profile found: 2 of 47 starts at 0.95 on an H100 then ran out of memory."
         )
     least, _, most = FREE_OF_UNIFIED
-    if facts.gpu.shares_with_host and facts.share[0] * 100 > facts.share[1] * least:
+    if facts.gpu.counts_host_memory and facts.share[0] * 100 > facts.share[1] * least:
         wanted = facts.gpu.memory * facts.share[0] // facts.share[1]
         notes.append(
             f"warning: vLLM starts only if {human(wanted, BYTES)} are free, and the host uses the same memory. A GB10 "
