@@ -269,7 +269,7 @@ def test_the_experts_workspace_lives_on_from_0_14() -> None:
 
 def test_data_parallel_ranks_gather_their_tokens_for_the_experts() -> None:
     def found(version: str, dp: int) -> dict[str, RuntimePart]:
-        divided = {"dp": dp, "gpus": dp, "enable_expert_parallel": dp > 1}
+        divided: dict[str, Any] = {"dp": dp, "gpus": dp, "enable_expert_parallel": dp > 1}
         return parts(on("h100-80gb", "qwen3-30b-a3b", version=version, **divided))
 
     alone, ranks = found("0.27.0", 1)["experts"], found("0.27.0", 8)["experts"]
@@ -277,6 +277,21 @@ def test_data_parallel_ranks_gather_their_tokens_for_the_experts() -> None:
     # 0.7 GiB for each communicator: of the world, the ranks and the experts, and up to 0.10 another to broadcast
     outside = [int(found(version, 8)["outside_torch"].expected) / GIB for version in ("0.10.1", "0.27.0")]
     assert [round(size, 2) for size in outside] == [2.78, 2.08]
+
+
+def test_starts_that_were_refused_for_their_drafts_and_ranks_are_in_range() -> None:
+    """vllm-project/recipes#831: 939 and 556 blocks of Qwen3.8-27B with 3 drafts; #12: 8 ranks of Qwen3-Coder-480B."""
+    drafts: dict[str, Any] = {"model": "qwen3.6-27b", "speculative_tokens": 3, "speculative_layers": 1}
+    for weights_dtype, share, blocks in (("fp8", "0.92", 939), (None, "0.95", 556)):
+        options: dict[str, Any] = {"gpu_memory_utilization": share, "weights_dtype": weights_dtype}
+        found = on("rtx-pro-6000", version="0.27.0", **options, **drafts)
+        # a block has 800 tokens of 4,096 B in 16 layers and in the drafter's
+        assert abs(found.budget.room() / (800 * 4096 * 17) / blocks - 1) < 0.02
+    for share, kv_memory in (("0.9", 48.66), ("0.95", 55.65)):
+        options = {"gpu_memory_utilization": share, "weights_dtype": "fp8", "dp": 8, "enable_expert_parallel": True}
+        budget = on("h200", "qwen3-coder-480b", version="0.10.1", context=262144, gpus=8, **options).budget
+        assert budget.kv_memory_low < kv_memory * GIB < budget.kv_memory_high
+        assert abs(budget.room() / GIB - kv_memory) < 1.1
 
 
 def test_gpt_oss_experts_have_no_workspace_on_hopper() -> None:

@@ -684,7 +684,7 @@ NO_NVIDIA = dataclasses.replace(DEVICE, vendor="AMD", compute_capability=None, n
         (HOPPER, "0.20.0", 4, 2080, 16, 100, 200),
         (HOPPER, "0.21", 4, 2080, 16, 1400, 700),
         (dataclasses.replace(DEVICE, compute_capability=(10, 0)), "0.19.0", 2, 2050, 6, 1400, 700),
-        (NO_NVIDIA, "0.17.0", 1, 130, 0, 120, 350 + 2000),
+        (NO_NVIDIA, "0.17.0", 1, 560, 0, 430, 350 + 2000),
     ],
 )
 def test_vllm_outside_torch_as_measured(
