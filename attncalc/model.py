@@ -7,15 +7,15 @@ groups, not with the number of layers.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from .attention import FULL, Attention, CacheSpec, Matrix, Variant
 from .errors import AttncalcError
 from .mlp import Mlp
 from .quantity import Constant, Quantity, ceil_div, documented, named, symbol, symbolic
-from .records import NamedTuple, dataclass
+from .records import Keeper, NamedTuple, dataclass
 from .units import count, truncate
 from .workload import CAUSAL, Mask, Run, Workload
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .checkpoint import CheckpointWeights
     from .quantization import Quantization, Role
 
-Kept = TypeVar("Kept")
 _GAIN_AND_BIAS = Constant(2, "vectors of a LayerNorm: gain and bias")
 MAX_LAYERS = 2_000
 """Layers of a stack. The deepest published model has 1,000 (DeepNet, arXiv:2203.00555). More in irregular order would
@@ -263,7 +262,7 @@ class RopeTable(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class ModelSpec:
+class ModelSpec(Keeper):
     """A whole model: an embedding, one or two stacks (the encoder first) and a head.
 
     Attributes:
@@ -420,20 +419,6 @@ class ModelSpec:
             return part
 
         return self.kept(("shard", tp), sharded)
-
-    def kept(self, key: Hashable, compute: Callable[[], Kept]) -> Kept:
-        """Return what `compute` returned for this key before, or call it: a sweep asks for the same many times."""
-        if key not in self._kept:
-            self._kept[key] = compute()
-        value: Kept = self._kept[key]
-        return value
-
-    @cached_property
-    def _kept(self) -> dict[Hashable, Any]:
-        return {}
-
-    def __getstate__(self) -> dict[str, Any]:  # what is kept may have functions, which cannot be pickled
-        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
 
     def _split(self, tp: int) -> ModelSpec:
         if tp == 1:

@@ -7,9 +7,32 @@ originals, and the classes behave alike.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["NamedTuple", "dataclass"]
+__all__ = ["Keeper", "NamedTuple", "dataclass"]
+
+Kept = TypeVar("Kept")
+
+
+class Keeper:
+    """A record that keeps what was computed of it."""
+
+    def kept(self, key: Hashable, compute: Callable[[], Kept]) -> Kept:
+        """Return what `compute` returned for this key before, or call it."""
+        if key not in self._kept:
+            self._kept[key] = compute()
+        value: Kept = self._kept[key]
+        return value
+
+    @cached_property
+    def _kept(self) -> dict[Hashable, Any]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:  # what is kept may have functions, which cannot be pickled
+        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
+
 
 if TYPE_CHECKING:
     from dataclasses import dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from typing import Literal
+from typing import Any, Literal
 
 from ..cost.cache import layer_cache_specs
 from ..engines.base import CacheLayout, Pool
@@ -285,9 +285,13 @@ def _needed(layout: CacheLayout, batch: int, context: int) -> Quantity:
 def possible_verdict(request: FitRequest) -> Verdict | None:
     """Return whether the request fits; None if it is not possible, or the engine refuses it.
 
-    A search asks this of many requests. Most fail on the device with the most layers, and the others are not computed
-    then.
+    A search asks this of many requests, and of some again. Most fail on the device with the most layers, and the others
+    are not computed then.
     """
+    return request.kept("verdict", lambda: _possible_verdict(request))
+
+
+def _possible_verdict(request: FitRequest) -> Verdict | None:
     try:
         resolved = resolve(request)
         if resolved.refusal:
@@ -436,11 +440,12 @@ def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
     """
     request, copies = resolved.request, resolved.replicas // (resolved.dp * resolved.args.attn_dp)
     if copies > 1:
-        request = request.with_workload(batch=resolved.workload.batch * resolved.replicas // copies)
+        batch = resolved.workload.batch * resolved.replicas // copies
+        request = _changed(request, workload=dataclasses.replace(request.workload, batch=batch))
     if resolved.whole_layers and request.kv_memory is None:
         n_layers = request.model.main.n_layers
         for gpus in range(_fewest_for_weights(resolved), min(n_layers, resolved.engine.max_gpus or n_layers) + 1):
-            yield dataclasses.replace(request, gpus=gpus)
+            yield _changed(request, gpus=gpus)
     elif (
         resolved.gpu and not resolved.gpu.is_cpu and request.kv_memory is None
     ):  # on more GPUs the memory for the cache would be another
@@ -449,7 +454,12 @@ def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
             if request.attn_dp == 1 and tp % resolved.gpu.per_node == 0:  # stages: each layer stays within a node
                 tp, nodes = resolved.gpu.per_node, tp // resolved.gpu.per_node
             pp = request.pp * nodes
-            yield dataclasses.replace(request, tp=tp, pp=pp, gpus=tp * pp * request.dp)
+            yield _changed(request, tp=tp, pp=pp, gpus=tp * pp * request.dp)
+
+
+def _changed(request: FitRequest, **fields: Any) -> FitRequest:
+    """Return the request with other fields: for the same ones the same object, which keeps its verdict."""
+    return request.kept(tuple(fields.items()), lambda: dataclasses.replace(request, **fields))
 
 
 def _fewest_for_weights(resolved: ResolvedRequest) -> int:

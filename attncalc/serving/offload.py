@@ -14,6 +14,10 @@ def least_offload(request: FitRequest, option: str) -> int | None:
 
     None if the option has no effect on the model, and if it does not fit with the most on the host.
     """
+    return request.kept(("offload", option), lambda: _least_offload(request, option))
+
+
+def _least_offload(request: FitRequest, option: str) -> int | None:
     values = _values(request, option)
 
     def fits(i: int) -> bool:

@@ -21,7 +21,7 @@ from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..quantity import ceil_div
-from ..records import NamedTuple, dataclass
+from ..records import Keeper, NamedTuple, dataclass
 from ..units import BYTES, count, dtype, human, is_dtype, parse_decimal, truncate
 from ..workload import Workload
 from .drafts import draft_model, predicting, without_prediction
@@ -59,7 +59,7 @@ class LoggedExcess(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FitRequest:
+class FitRequest(Keeper):
     """Does a workload fit? Give `gpu` or `kv_memory`; None means the default of the engine or the model.
 
     With both, the memory for the cache is as given, and the GPU sets the engine's defaults only.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
+from heapq import heappop, heappush
 from itertools import combinations, islice, product
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..errors import AttncalcError
 from ..model import plural
 from ..records import NamedTuple
 from ..units import count, dtype
-from .fit import FitResult, fit, possible_verdict, sure_limits, sure_sequences, with_other_gpus
+from .fit import NO_LIMIT, FitResult, fit, possible_verdict, sure_limits, sure_sequences, with_other_gpus
 from .offload import with_least_offload
 from .request import FitRequest, ResolvedRequest, file_type, parse_share, resolve
 from .weight_format import weight_bits
@@ -80,11 +81,13 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
     if not (gpus or same_gpus):
         one = (changes[-1] for changes in too_small)
         gpus = list(islice(_with(_more_gpus, [*_narrow_cache(resolved), *one, *everything], request), 1))
-    if gpus and _may_be_enough(resolved, gpus[0].fields["gpus"]):
+    if gpus and _may_be_enough(resolved, _gpus_of(gpus[0])):
         unnoticed = [change for kind in _kinds(with_share=False) if kind in _FREE for change in kind(resolved)]
-        gpus = [min((*gpus, *_with(_more_gpus, unnoticed, request)), key=lambda change: change.fields["gpus"])]
-    narrower = _with(_more_gpus, list(_narrow_weights(resolved)), request)
-    gpus += islice((change for change in narrower if gpus and change.fields["gpus"] < gpus[0].fields["gpus"]), 1)
+        fewer = _with(partial(_more_gpus, below=_gpus_of(gpus[0])), unnoticed, request)
+        gpus = [min((*gpus, *fewer), key=_gpus_of)]
+    if gpus:
+        fewer = _with(partial(_more_gpus, below=_gpus_of(gpus[0])), list(_narrow_weights(resolved)), request)
+        gpus += islice(fewer, 1)
     if not (same_gpus or smaller):
         smaller = list(_with(_smaller_workload, everything, request))
     changes = [*same_gpus, *smaller, *gpus]
@@ -390,19 +393,24 @@ def _other_split(resolved: ResolvedRequest) -> Iterator[_Change]:
             yield _Change(plural(gpus // copy, "replica"), flag, {**fields, "gpus": gpus})
 
 
-def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
+def _more_gpus(resolved: ResolvedRequest, below: int = NO_LIMIT) -> Iterator[_Change]:
     """Yield larger numbers of GPUs, the fewest first: --gpus 8 --tp 2, with as many replicas as the batch needs.
 
     GPUs of replicas that are there hold fewer copies first. Of equally many GPUs, those of one copy come before
-    further replicas.
+    further replicas. Only numbers `below` another one are tried.
     """
     current = resolved.gpus if resolved.whole_layers else resolved.devices * resolved.dp
-    changes: list[tuple[tuple[int, bool, int], _Change]] = []
+    waiting: list[tuple[tuple[int, bool, int], _Change]] = []
     for request in with_other_gpus(resolved):
-        copy, needed = request.gpus or current, _copies(request, resolved.request.workload.batch)
+        copy = request.gpus or current
         there = 1 if resolved.whole_layers or resolved.gpus % copy else max(1, resolved.gpus // copy)
+        if copy >= below:
+            break
+        while waiting and waiting[0][0] < (copy,):  # all that follow have at least the GPUs of this copy
+            yield from _if_enough(heappop(waiting)[1], resolved)
+        needed = _copies(request, resolved.request.workload.batch) if copy >= current else 0
         gpus = copy * max(needed, there)
-        if not needed or copy < current or gpus <= resolved.gpus:
+        if not needed or not resolved.gpus < gpus < below:
             continue
         tp = "" if resolved.whole_layers else f" --tp {request.tp}"
         pp = f" --pp {request.pp}" if request.pp > 1 else ""
@@ -411,10 +419,19 @@ def _more_gpus(resolved: ResolvedRequest) -> Iterator[_Change]:
             words = plural(gpus // copy, "replica")
         fields = {"gpus": gpus, "tp": request.tp, "pp": request.pp}
         change = _Change(words, f"--gpus {gpus}{tp}{pp}", fields, cost=_HARDWARE)
-        changes.append(((gpus, needed > there, copy), change))
-    for _, change in sorted(changes, key=lambda each: each[0]):
-        if _works(change, resolved.request):
-            yield change
+        heappush(waiting, ((gpus, needed > there, copy), change))
+    while waiting:
+        yield from _if_enough(heappop(waiting)[1], resolved)
+
+
+def _if_enough(change: _Change, resolved: ResolvedRequest) -> Iterator[_Change]:
+    if resolved.whole_layers or _works(change, resolved.request):  # `_copies` has tried whole layers
+        yield change
+
+
+def _gpus_of(change: _Change) -> int:
+    gpus: int = change.fields["gpus"]
+    return gpus
 
 
 def _may_be_enough(resolved: ResolvedRequest, gpus: int) -> bool:
