@@ -30,7 +30,7 @@ class LayerCacheSpec(NamedTuple):
 
 def layer_by_layer(specs: Sequence[LayerCacheSpec]) -> list[LayerCacheSpec]:
     """Return one entry per layer: 3 equal layers become 3 entries."""
-    return [spec._replace(layers=1) for spec in specs for _ in range(spec.layers)]
+    return [layer for spec in specs for layer in [spec._replace(layers=1)] * spec.layers]
 
 
 def cut(layers: Sequence[Layer], sizes: Sequence[int]) -> list[Sequence[Layer]]:
