@@ -1,17 +1,18 @@
 """An option, declared once: as the annotation of a field of a TypedDict.
 
     class SizeOptions(TypedDict, total=False):
-        batch: Annotated[
-            Count | None, Option("--batch", "-b", metavar="N", parse=COUNT, help="Sequences in the batch. Default: 1.")
-        ]
+        batch: Annotated[Count | None, COUNT, "Sequences in the batch. Default: 1.", With(names=("--batch", "-b"))]
+        padded: Annotated[bool, "Sequences have the length of the longest."]
 
-The command line makes its options of such a class, a function in Python its arguments, and a sweep its axes. The class
-stands where the option is used: those of an engine in the engine's package.
+An annotation has the type, the parser, the help, and `With` further arguments of `Option`. By default the option is
+called like the field. The command line makes its options of such a class, a function in Python its arguments, and a
+sweep its axes. The class stands where the option is used: those of an engine in the engine's package.
 """
 
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from .errors import BadValueError, did_you_mean
@@ -186,14 +187,35 @@ class Option:
         return self.names[0].partition("/")[0]
 
 
+class With(dict[str, Any]):
+    """What an annotation has besides parser and help: other arguments of `Option`, and `names`."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(arguments)
+
+    __hash__ = object.__hash__  # type: ignore[assignment] # so that an Annotated is hashable
+
+
 def options_of(kind: Any) -> dict[str, Option]:
     """Return {field: its option} of a TypedDict, in order; fields without one are left out."""
-    found = {}
-    for field, annotation in kind.__annotations__.items():
-        option = next((part for part in getattr(annotation, "__metadata__", ()) if isinstance(part, Option)), None)
-        if option is not None:
-            found[field] = option
-    return found
+    found = ((field, _declared(field, annotation)) for field, annotation in kind.__annotations__.items())
+    return {field: option for field, option in found if option is not None}
+
+
+@cache
+def _declared(field: str, annotation: Any) -> Option | None:
+    """Return the option that an annotation has, or whose parser, help and other arguments it has; None without one."""
+    arguments: dict[str, Any] = {}
+    for part in getattr(annotation, "__metadata__", ()):
+        if isinstance(part, Option):
+            return part
+        arguments |= part if isinstance(part, With) else {"help" if isinstance(part, str) else "parse": part}
+    if not arguments:
+        return None
+    name = f"--{field.replace('_', '-')}"
+    if arguments.get("parse") is YES_OR_NO:
+        name = f"{name}/--no-{name[2:]}"
+    return Option(*arguments.pop("names", (name,)), **arguments)
 
 
 def as_text(value: object) -> str:

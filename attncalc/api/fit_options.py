@@ -13,7 +13,7 @@ from ..engines.sglang.options import SglangOptions
 from ..engines.transformers.options import TransformersOptions
 from ..engines.vllm.options import VllmOptions
 from ..hardware import Gpu
-from ..options import BYTES, BYTES_OR_ZERO, COUNT, COUNT_OR_ZERO, TEXT, WEIGHTS_DTYPE, Count, Option, Parser, Size
+from ..options import BYTES, BYTES_OR_ZERO, COUNT, COUNT_OR_ZERO, TEXT, WEIGHTS_DTYPE, Count, Option, Parser, Size, With
 from .options import LENGTHS, CacheDtypeOptions, ModelOptions, SizeOptions
 
 
@@ -45,31 +45,26 @@ class TrafficOptions(TypedDict, total=False):
 
     prompt: Annotated[
         Count | None,
-        Option(
-            *("--prompt", "--input-len"),
+        COUNT,
+        "Tokens of a user's prompt, as 4K; with --output-len.",
+        With(
+            names=("--prompt", "--input-len"),
             also=("--isl", "--prompt-len", "--prompt-tokens", "--input-tokens", "--random-input-len"),
-            parse=COUNT,
             common=True,
-            help="Tokens of a user's prompt, as 4K; with --output-len.",
         ),
     ]
     output: Annotated[
         Count | None,
-        Option(
-            "--output-len",
+        COUNT_OR_ZERO,
+        "Tokens of an output, as 1K.",
+        With(
+            names=("--output-len",),
             also=("--osl", "--output-tokens", "--max-tokens", "--max-new-tokens", "--random-output-len"),
-            parse=COUNT_OR_ZERO,
-            help="Tokens of an output, as 1K.",
             common=True,
         ),
     ]
     shared_prefix: Annotated[
-        Count | None,
-        Option(
-            "--shared-prefix",
-            parse=COUNT_OR_ZERO,
-            help="Tokens with which all prompts start, stored once with prefix caching.",
-        ),
+        Count | None, COUNT_OR_ZERO, "Tokens with which all prompts start, stored once with prefix caching."
     ]
 
 
@@ -78,12 +73,9 @@ class UserOptions(TrafficOptions, total=False):
 
     lengths: Annotated[
         str | Sequence[Count] | None,
-        Option(
-            "--lengths",
-            parse=LENGTHS,
-            axis=False,
-            help="Tokens of users' requests, instead of --prompt and --output-len.",
-        ),
+        LENGTHS,
+        "Tokens of users' requests, instead of --prompt and --output-len.",
+        With(axis=False),
     ]
 
 
@@ -92,159 +84,96 @@ class DeploymentOptions(TypedDict, total=False):
 
     engine: Annotated[
         str | None,
-        Option(
-            "--engine",
-            parse=Parser(_engine, "ENGINE"),
-            common=True,
-            help=f"{', '.join(ENGINES)}, or all. Default: vllm; llamacpp for a GGUF file and on a Mac.",
-        ),
+        Parser(_engine, "ENGINE"),
+        f"{', '.join(ENGINES)}, or all. Default: vllm; llamacpp for a GGUF file and on a Mac.",
+        With(common=True),
     ]
     gpu: Annotated[
         str | os.PathLike[str] | Gpu | None,
-        Option(
-            "--gpu",
-            also=("--gpu-type", "--gpu-name", "--hardware"),
-            metavar="GPU",
-            common=True,
-            help="GPU, as h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB, local, cpu or a .yaml file; all for "
-            "one row each.",
-        ),
+        "GPU, as h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB, local, cpu or a .yaml file; all for "
+        "one row each.",
+        With(also=("--gpu-type", "--gpu-name", "--hardware"), metavar="GPU", common=True),
     ]
     gpus: Annotated[
         Count | None,
-        Option(
-            "--gpus",
-            also=("--count", "--num-gpus", "--n-gpus", "--ngpus", "--gpu-count", "--total-gpus"),
-            parse=COUNT,
-            common=True,
-            help="Number of GPUs. Default: tp * pp * dp; more run replicas, which share --batch.",
-        ),
+        COUNT,
+        "Number of GPUs. Default: tp * pp * dp; more run replicas, which share --batch.",
+        With(also=("--count", "--num-gpus", "--n-gpus", "--ngpus", "--gpu-count", "--total-gpus"), common=True),
     ]
     tp: Annotated[
         Count | None,
-        Option(
-            *("--tp", "--tensor-parallel-size", "--tp-size"),
-            also=("-tp",),
-            parse=COUNT,
-            common=True,
-            help="Tensor-parallel GPUs. Default: --gpus divided by --pp.",
-        ),
+        COUNT,
+        "Tensor-parallel GPUs. Default: --gpus divided by --pp.",
+        With(names=("--tp", "--tensor-parallel-size", "--tp-size"), also=("-tp",), common=True),
     ]
     pp: Annotated[
         Count | None,
-        Option(
-            *("--pp", "--pipeline-parallel-size", "--pp-size"),
-            also=("-pp",),
-            parse=COUNT,
-            help="Pipeline stages. Default: 1.",
-        ),
+        COUNT,
+        "Pipeline stages. Default: 1.",
+        With(names=("--pp", "--pipeline-parallel-size", "--pp-size"), also=("-pp",)),
     ]
     dcp: Annotated[
         Count | None,
-        Option(
-            *("--dcp", "--decode-context-parallel-size", "--dcp-size"),
-            also=("-dcp",),
-            parse=COUNT,
-            help="Decode-context-parallel GPUs, which share those of --tp. Default: 1.",
-        ),
+        COUNT,
+        "Decode-context-parallel GPUs, which share those of --tp. Default: 1.",
+        With(names=("--dcp", "--decode-context-parallel-size", "--dcp-size"), also=("-dcp",)),
     ]
     dp: Annotated[
         Count | None,
-        Option(
-            *("--dp", "--data-parallel-size", "--dp-size"),
-            also=("-dp",),
-            parse=COUNT,
-            help="Data-parallel ranks, each with --tp GPUs; with vLLM they divide the experts. Default: 1.",
-        ),
+        COUNT,
+        "Data-parallel ranks, each with --tp GPUs; with vLLM they divide the experts. Default: 1.",
+        With(names=("--dp", "--data-parallel-size", "--dp-size"), also=("-dp",)),
     ]
     attn_dp: Annotated[
         Count | None,
-        Option(
-            *("--attn-dp", "--attn-dp-size", "--attention-data-parallel-size"),
-            parse=COUNT,
-            help="Data-parallel ranks of attention, which share the GPUs of --tp (SGLang). Default: 1.",
-        ),
+        COUNT,
+        "Data-parallel ranks of attention, which share the GPUs of --tp (SGLang). Default: 1.",
+        With(names=("--attn-dp", "--attn-dp-size", "--attention-data-parallel-size")),
     ]
-    enable_dp_attention: Annotated[
-        bool, Option("--enable-dp-attention", help="--dp N is --attn-dp N (SGLang's old name of the option).")
-    ]
+    enable_dp_attention: Annotated[bool, "--dp N is --attn-dp N (SGLang's old name of the option)."]
     enable_expert_parallel: Annotated[
-        bool,
-        Option(
-            "--enable-expert-parallel",
-            also=("--ep", "-ep", "--expert-parallel"),
-            help="Whole experts on each GPU instead of a part of each.",
-        ),
+        bool, "Whole experts on each GPU instead of a part of each.", With(also=("--ep", "-ep", "--expert-parallel"))
     ]
     gpu_memory_utilization: Annotated[
         float | str | None,
-        Option(
-            "--gpu-memory-utilization",
-            also=("--gpu-mem-util", "-gmu"),
-            metavar="SHARE",
-            parse=TEXT,
-            common=True,
-            help="Share of a GPU's memory that the engine takes. Default: the engine's.",
-        ),
+        TEXT,
+        "Share of a GPU's memory that the engine takes. Default: the engine's.",
+        With(also=("--gpu-mem-util", "-gmu"), metavar="SHARE", common=True),
     ]
     reserve: Annotated[
         Size | None,
-        Option(
-            "--reserve",
-            parse=BYTES_OR_ZERO,
-            help="Runtime memory of a GPU: activations, CUDA graphs, libraries. Default: an estimate, shown.",
-        ),
+        BYTES_OR_ZERO,
+        "Runtime memory of a GPU: activations, CUDA graphs, libraries. Default: an estimate, shown.",
     ]
     other_memory: Annotated[
         Size | None,
-        Option(
-            "--other-memory",
-            parse=BYTES_OR_ZERO,
-            help="Memory of a GPU that other programs hold before the start, as 1.2GiB: a desktop, another server.",
-        ),
+        BYTES_OR_ZERO,
+        "Memory of a GPU that other programs hold before the start, as 1.2GiB: a desktop, another server.",
     ]
     weights_dtype: Annotated[
         str | None,
-        Option(
-            "--weights-dtype",
-            also=("--quantization", "--quant", "-q", "--weight-dtype", "--wdtype"),
-            parse=WEIGHTS_DTYPE,
-            common=True,
-            help="Dtype of the matrices of attention and MLPs: fp8, int4, ..., or a type of GGUF files: q4_k_m, ... "
-            "Default: as released.",
-        ),
+        WEIGHTS_DTYPE,
+        "Dtype of the matrices of attention and MLPs: fp8, int4, ..., or a type of GGUF files: q4_k_m, ... "
+        "Default: as released.",
+        With(also=("--quantization", "--quant", "-q", "--weight-dtype", "--wdtype"), common=True),
     ]
     served_model: Annotated[
         str | None,
-        Option(
-            "--served-model",
-            metavar="PATH",
-            parse=TEXT,
-            axis=False,
-            help="What the launch command loads, as /models/Qwen3-8B. Default: MODEL's path or repository.",
-        ),
+        TEXT,
+        "What the launch command loads, as /models/Qwen3-8B. Default: MODEL's path or repository.",
+        With(metavar="PATH", axis=False),
     ]
     kv_memory: Annotated[
         Size | None,
-        Option(
-            *("--kv-memory", "--kv-cache-memory-bytes"),
-            parse=BYTES,
-            help="Memory for the cache that an engine reported, as 5.38GiB; --gpu then sets its defaults only.",
-        ),
+        BYTES,
+        "Memory for the cache that an engine reported, as 5.38GiB; --gpu then sets its defaults only.",
+        With(names=("--kv-memory", "--kv-cache-memory-bytes")),
     ]
     host_bandwidth: Annotated[
-        Size | None,
-        Option(
-            "--host-bandwidth",
-            parse=BYTES,
-            help="Bytes/s from host memory to each GPU, as 50GB, for a cache there. Default: 25GB.",
-        ),
+        Size | None, BYTES, "Bytes/s from host memory to each GPU, as 50GB, for a cache there. Default: 25GB."
     ]
-    disk_size: Annotated[Size | None, Option("--disk-size", parse=BYTES, help="Disk for the cache, as 1TiB.")]
-    disk_bandwidth: Annotated[
-        Size | None,
-        Option("--disk-bandwidth", parse=BYTES, help="Bytes/s from disk to all GPUs, as 12GB. Default: 5GB."),
-    ]
+    disk_size: Annotated[Size | None, BYTES, "Disk for the cache, as 1TiB."]
+    disk_bandwidth: Annotated[Size | None, BYTES, "Bytes/s from disk to all GPUs, as 12GB. Default: 5GB."]
 
 
 class EngineOptions(

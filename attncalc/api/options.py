@@ -7,7 +7,7 @@ from typing import Annotated, TypedDict, get_args
 
 from ..attention import Variant
 from ..engines.options import SplitCacheOptions
-from ..options import CACHE_DTYPE, COUNT, COUNT_OR_ZERO, Count, Option, Parser, choice, dtype_name, options_of
+from ..options import CACHE_DTYPE, COUNT, COUNT_OR_ZERO, Count, Option, Parser, With, choice, dtype_name, options_of
 from ..ranges import split_list
 from ..units import dtype, parse_count
 from ..what_if import parse_pattern
@@ -46,112 +46,69 @@ class WhatIfOptions(TypedDict, total=False):
 
     attention: Annotated[
         str | None,
-        Option(
-            "--attention",
-            parse=Parser(_attention, "KIND"),
-            common=True,
-            help="What if the model had mha, mqa, gqa:N (N KV heads), mla:R (a latent of R) or linear.",
-        ),
+        Parser(_attention, "KIND"),
+        "What if the model had mha, mqa, gqa:N (N KV heads), mla:R (a latent of R) or linear.",
+        With(common=True),
     ]
     layers: Annotated[
         Count | None,
-        Option(
-            "--layers",
-            also=("--n-layer", "--n-layers", "--num-layers", "--num-hidden-layers"),
-            parse=COUNT,
-            help="What if it had N layers.",
-        ),
+        COUNT,
+        "What if it had N layers.",
+        With(also=("--n-layer", "--n-layers", "--num-layers", "--num-hidden-layers")),
     ]
     heads: Annotated[
         Count | None,
-        Option(
-            "--heads",
-            also=("--n-head", "--n-heads", "--num-heads", "--num-attention-heads", "--q-heads"),
-            parse=COUNT,
-            help="What if it had N query heads.",
-        ),
+        COUNT,
+        "What if it had N query heads.",
+        With(also=("--n-head", "--n-heads", "--num-heads", "--num-attention-heads", "--q-heads")),
     ]
     kv_heads: Annotated[
         Count | None,
-        Option(
-            "--kv-heads",
-            also=("--n-kv-head", "--n-kv-heads", "--num-kv-heads", "--num-key-value-heads", "--num-query-groups"),
-            parse=COUNT,
-            help="What if it had N KV heads.",
-        ),
+        COUNT,
+        "What if it had N KV heads.",
+        With(also=("--n-kv-head", "--n-kv-heads", "--num-kv-heads", "--num-key-value-heads", "--num-query-groups")),
     ]
     head_dim: Annotated[
-        Count | None,
-        Option(
-            "--head-dim",
-            also=("--d-head", "--head-size", "--kv-channels"),
-            parse=COUNT,
-            help="What if heads had N elements.",
-        ),
+        Count | None, COUNT, "What if heads had N elements.", With(also=("--d-head", "--head-size", "--kv-channels"))
     ]
     d_model: Annotated[
         Count | None,
-        Option(
-            "--d-model",
-            also=("--hidden-size", "--hidden", "--dmodel", "--n-embd", "--n-embed", "--embedding-dim", "--dim"),
-            parse=COUNT,
-            help="What if it had N elements per token (hidden_size).",
-        ),
+        COUNT,
+        "What if it had N elements per token (hidden_size).",
+        With(also=("--hidden-size", "--hidden", "--dmodel", "--n-embd", "--n-embed", "--embedding-dim", "--dim")),
     ]
     d_ff: Annotated[
         Count | None,
-        Option(
-            "--d-ff",
-            also=("--intermediate-size", "--ffn-hidden-size", "--n-inner", "--ffn-dim", "--mlp-dim"),
-            parse=COUNT,
-            help="What if MLPs, or each expert, had N elements (intermediate_size).",
-        ),
+        COUNT,
+        "What if MLPs, or each expert, had N elements (intermediate_size).",
+        With(also=("--intermediate-size", "--ffn-hidden-size", "--n-inner", "--ffn-dim", "--mlp-dim")),
     ]
     vocab_size: Annotated[
         Count | None,
-        Option(
-            "--vocab-size",
-            also=("--vocab", "--padded-vocab-size", "--n-vocab"),
-            parse=COUNT,
-            help="What if its vocabulary had N tokens.",
-        ),
+        COUNT,
+        "What if its vocabulary had N tokens.",
+        With(also=("--vocab", "--padded-vocab-size", "--n-vocab")),
     ]
-    window: Annotated[
-        Count | None, Option("--window", parse=COUNT, help="What if layers saw the last N tokens: sliding windows.")
-    ]
+    window: Annotated[Count | None, COUNT, "What if layers saw the last N tokens: sliding windows."]
     pattern: Annotated[
         str | None,
-        Option(
-            "--pattern",
-            parse=Parser(parse_pattern, "PATTERN"),
-            axis=False,
-            help="Which layers have the window, as '5 local, 1 global', repeated.",
-        ),
+        Parser(parse_pattern, "PATTERN"),
+        "Which layers have the window, as '5 local, 1 global', repeated.",
+        With(axis=False),
     ]
 
 
 class ReadOptions(TypedDict, total=False):
     """How a model is read."""
 
-    assume_grouped: Annotated[
-        bool,
-        Option(
-            "--assume-grouped", help="Read a config.json of an unknown model_type as plain grouped attention; a guess."
-        ),
-    ]
+    assume_grouped: Annotated[bool, "Read a config.json of an unknown model_type as plain grouped attention; a guess."]
 
 
 class ModelOptions(WhatIfOptions, ReadOptions, total=False):
     """The options that change a model."""
 
     revision: Annotated[
-        str | None,
-        Option(
-            "--revision",
-            metavar="REVISION",
-            axis=False,
-            help="Branch, tag or commit of org/name on the hub. Default: main.",
-        ),
+        str | None, "Branch, tag or commit of org/name on the hub. Default: main.", With(metavar="REVISION", axis=False)
     ]
 
 
@@ -175,28 +132,17 @@ class SizeOptions(TypedDict, total=False):
 
     batch: Annotated[
         Count | None,
-        Option(
-            *("--batch", "-b"),
-            also=("--batch-size", "--bs", "--bsz", "--max-batch-size"),
-            parse=COUNT,
-            help="Sequences in the batch. Default: 1.",
-            common=True,
-        ),
+        COUNT,
+        "Sequences in the batch. Default: 1.",
+        With(names=("--batch", "-b"), also=("--batch-size", "--bs", "--bsz", "--max-batch-size"), common=True),
     ]
     context: Annotated[
         Count | None,
-        Option(
-            *("--context", "-c", "--max-model-len"),
-            also=OTHER_CONTEXTS,
-            parse=COUNT,
-            common=True,
-            help="Tokens of context, as 4096, 128k (128,000) or 128K (131,072). Default: the model's maximum.",
-        ),
+        COUNT,
+        "Tokens of context, as 4096, 128k (128,000) or 128K (131,072). Default: the model's maximum.",
+        With(names=("--context", "-c", "--max-model-len"), also=OTHER_CONTEXTS, common=True),
     ]
-    source_context: Annotated[
-        Count | None,
-        Option("--source-context", parse=COUNT, help="Tokens on the encoder's side. Default: the encoder's maximum."),
-    ]
+    source_context: Annotated[Count | None, COUNT, "Tokens on the encoder's side. Default: the encoder's maximum."]
 
 
 class PaddedSizeOptions(SizeOptions, total=False):
@@ -204,12 +150,9 @@ class PaddedSizeOptions(SizeOptions, total=False):
 
     lengths: Annotated[
         str | Sequence[Count] | None,
-        Option(
-            "--lengths",
-            parse=LENGTHS,
-            axis=False,
-            help="Unpadded lengths of a padded batch, as 512,300,128; instead of -b and -c.",
-        ),
+        LENGTHS,
+        "Unpadded lengths of a padded batch, as 512,300,128; instead of -b and -c.",
+        With(axis=False),
     ]
 
 
@@ -218,24 +161,15 @@ class PassOptions(TypedDict, total=False):
 
     phase: Annotated[
         str,
-        Option(
-            "--phase",
-            parse=choice(*PHASES, metavar="PHASE"),
-            common=True,
-            help="prefill, decode (one step at the context) or train. Default: prefill.",
-        ),
+        choice(*PHASES, metavar="PHASE"),
+        "prefill, decode (one step at the context) or train. Default: prefill.",
+        With(common=True),
     ]
-    past: Annotated[
-        Count,
-        Option("--past", parse=COUNT_OR_ZERO, help="Tokens of the context that are already in the cache. Default: 0."),
-    ]
+    past: Annotated[Count, COUNT_OR_ZERO, "Tokens of the context that are already in the cache. Default: 0."]
     mask: Annotated[
         str | Mask | None,
-        Option(
-            "--mask",
-            parse=Parser(lambda text, name: str(Mask.parse(text)), "MASK"),
-            help="causal, bidirectional or prefix:N. Default: the model's own.",
-        ),
+        Parser(lambda text, name: str(Mask.parse(text)), "MASK"),
+        "causal, bidirectional or prefix:N. Default: the model's own.",
     ]
 
 
@@ -244,13 +178,10 @@ class TrainingOptions(TypedDict, total=False):
 
     recompute: Annotated[
         str,
-        Option(
-            "--recompute",
-            also=("--recompute-granularity", "--ac", "--activation-checkpoint-mode"),
-            parse=choice(*get_args(Recompute)),
-            help="What the backward pass recomputes: none, selective (QK and PV), op (every second matmul, as in "
-            "torchtitan) or full (layers). Default: none.",
-        ),
+        choice(*get_args(Recompute)),
+        "What the backward pass recomputes: none, selective (QK and PV), op (every second matmul, as in "
+        "torchtitan) or full (layers). Default: none.",
+        With(also=("--recompute-granularity", "--ac", "--activation-checkpoint-mode")),
     ]
 
 
@@ -259,12 +190,9 @@ class DtypeOptions(TypedDict, total=False):
 
     dtype: Annotated[
         str | None,
-        Option(
-            "--dtype",
-            also=("--precision", "--torch-dtype"),
-            parse=Parser(lambda text, name: dtype(dtype_name(text), compute=True).name, "DTYPE"),
-            help="Dtype of weights and activations. Default: as released.",
-        ),
+        Parser(lambda text, name: dtype(dtype_name(text), compute=True).name, "DTYPE"),
+        "Dtype of weights and activations. Default: as released.",
+        With(also=("--precision", "--torch-dtype")),
     ]
 
 
@@ -273,12 +201,12 @@ class CacheDtypeOptions(DtypeOptions, total=False):
 
     kv_dtype: Annotated[
         str | None,
-        Option(
-            *("--kv-dtype", "--kv-cache-dtype"),
+        CACHE_DTYPE,
+        "Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: --dtype, or the engine's.",
+        With(
+            names=("--kv-dtype", "--kv-cache-dtype"),
             also=("--cache-dtype", "--cache-type", "--kv-cache-type", "--kv-type"),
-            parse=CACHE_DTYPE,
             common=True,
-            help="Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: --dtype, or the engine's.",
         ),
     ]
 
@@ -287,12 +215,7 @@ class KVCacheOptions(ShardedModelOptions, PaddedSizeOptions, CacheDtypeOptions, 
     """The options of `attncalc kv`."""
 
     engine: Annotated[
-        str,
-        Option(
-            "--engine",
-            metavar="ENGINE",
-            help="How the cache is stored: ideal (a lower bound) or transformers. Default: ideal.",
-        ),
+        str, "How the cache is stored: ideal (a lower bound) or transformers. Default: ideal.", With(metavar="ENGINE")
     ]
 
 
@@ -313,13 +236,8 @@ class CompareOptions(ComparedModelOptions, CacheDtypeOptions, total=False):
 
     attention: Annotated[
         str | Sequence[str] | None,
-        Option(
-            "--attention",
-            metavar="KIND",
-            common=True,
-            help="For one model: one more row, as mla:512; may be repeated.",
-            repeated=True,
-        ),
+        "For one model: one more row, as mla:512; may be repeated.",
+        With(metavar="KIND", common=True, repeated=True),
     ]
     batch: Annotated[Count | None, options_of(SizeOptions)["batch"]]
     context: Annotated[

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypedDict
 from ..engines import ENGINES
 from ..engines.options import VersionOptions
 from ..errors import BadValueError
-from ..options import COUNT, SHARE, TEXT, Count, Option, Parser, choice, options_of
+from ..options import COUNT, SHARE, TEXT, Count, Option, Parser, With, choice, options_of
 from ..quantity import Ratio, ratio
 from ..serving.plan import SORT_KEYS
 from ..units import parse_decimal, truncate
@@ -69,14 +69,9 @@ class LoadOptions(TypedDict, total=False):
     users: Annotated[Count | None, USERS]
     rate: Annotated[
         str | float | None,
-        Option(
-            "--rate",
-            also=("--rps", "--qps", "--request-rate"),
-            metavar="N/s",
-            parse=RATE,
-            common=True,
-            help="Requests per second instead of --users, as 20/s or 1200/min.",
-        ),
+        RATE,
+        "Requests per second instead of --users, as 20/s or 1200/min.",
+        With(also=("--rps", "--qps", "--request-rate"), metavar="N/s", common=True),
     ]
     prompt: Annotated[
         Count | None,
@@ -85,65 +80,38 @@ class LoadOptions(TypedDict, total=False):
         ),
     ]
     output: Annotated[
-        Count | None,
-        options_of(TrafficOptions)["output"].but(parse=TEXT, help="Tokens of an output, as 1K or 100:2K."),
+        Count | None, options_of(TrafficOptions)["output"].but(parse=TEXT, help="Tokens of an output, as 1K or 100:2K.")
     ]
     lengths: Annotated[
         str | os.PathLike[str] | None,
-        Option(
-            "--lengths",
-            metavar="FILE",
-            parse=TEXT,
-            help="A CSV with the tokens of each request instead, in columns prompt and output.",
-        ),
+        TEXT,
+        "A CSV with the tokens of each request instead, in columns prompt and output.",
+        With(metavar="FILE"),
     ]
-    length_columns: Annotated[
-        str | None,
-        Option("--length-columns", metavar="PROMPT,OUTPUT", parse=TEXT, help="The names of these columns."),
-    ]
+    length_columns: Annotated[str | None, TEXT, "The names of these columns.", With(metavar="PROMPT,OUTPUT")]
     percentile: Annotated[
         str | float | None,
-        Option(
-            "--percentile",
-            parse=Parser(_percentile, "P"),
-            help="'worst' is this percentile of the requests' lengths, as 99. Default: the longest.",
-        ),
+        Parser(_percentile, "P"),
+        "'worst' is this percentile of the requests' lengths, as 99. Default: the longest.",
     ]
     shared_prefix: Annotated[Count | None, options_of(TrafficOptions)["shared_prefix"]]
     prefix_hit_rate: Annotated[
-        str | float | None,
-        Option(
-            "--prefix-hit-rate",
-            parse=SHARE,
-            help="Share of the prompts' tokens that are cached: stored once and not prefilled.",
-        ),
+        str | float | None, SHARE, "Share of the prompts' tokens that are cached: stored once and not prefilled."
     ]
     ttft: Annotated[
-        str | float | None,
-        Option("--ttft", metavar="TIME", parse=TIME, common=True, help="Time to the first token, at most, as 2s."),
+        str | float | None, TIME, "Time to the first token, at most, as 2s.", With(metavar="TIME", common=True)
     ]
     tpot: Annotated[
         str | float | None,
-        Option(
-            "--tpot",
-            also=("--itl",),
-            metavar="TIME",
-            parse=TIME,
-            common=True,
-            help="Time per output token, at most, as 50ms: fewer users per replica, or none.",
-        ),
+        TIME,
+        "Time per output token, at most, as 50ms: fewer users per replica, or none.",
+        With(also=("--itl",), metavar="TIME", common=True),
     ]
     efficiency: Annotated[
-        str | float | None,
-        Option(
-            "--efficiency",
-            parse=SHARE,
-            help="Share of the roofline that is reached, as 0.5: times are estimates and no bounds.",
-        ),
+        str | float | None, SHARE, "Share of the roofline that is reached, as 0.5: times are estimates and no bounds."
     ]
     growth: Annotated[
-        str | Sequence[float] | None,
-        Option("--growth", metavar="X,...", parse=TEXT, help="More users, as 1.5,2,3: a line for each size."),
+        str | Sequence[float] | None, TEXT, "More users, as 1.5,2,3: a line for each size.", With(metavar="X,...")
     ]
 
 
@@ -158,18 +126,12 @@ class ChoiceOptions(TypedDict, total=False):
     ]
     max_gpus: Annotated[
         Count | None,
-        Option(
-            *("--max-gpus", "--gpus"),
-            also=options_of(DeploymentOptions)["gpus"].also,
-            parse=COUNT,
-            common=True,
-            help="The most GPUs.",
-        ),
+        COUNT,
+        "The most GPUs.",
+        With(names=("--max-gpus", "--gpus"), also=options_of(DeploymentOptions)["gpus"].also, common=True),
     ]
-    disaggregate: Annotated[
-        bool, Option("--disaggregate", help="Also give pools of GPUs that only prefill or only decode.")
-    ]
-    spread: Annotated[bool, Option("--spread", help="The rest serves all users if one node fails.")]
+    disaggregate: Annotated[bool, "Also give pools of GPUs that only prefill or only decode."]
+    spread: Annotated[bool, "The rest serves all users if one node fails."]
     tp: Annotated[
         Count | Sequence[Count] | None,
         _list_of(DeploymentOptions, "tp", "Tensor-parallel sizes. Default: all that divide the model and a node."),
@@ -205,17 +167,14 @@ class CostOptions(TypedDict, total=False):
     """What GPUs cost, and in which order the answers are."""
 
     price: Annotated[str | Mapping[str, float] | None, PRICE]
-    watts: Annotated[bool, Option("--watts", help="Show the power of the GPUs, and kWh per million tokens.")]
+    watts: Annotated[bool, "Show the power of the GPUs, and kWh per million tokens."]
     sort: Annotated[
         str | None,
-        Option(
-            "--sort",
-            parse=choice(*SORT_KEYS, metavar="KEY"),
-            common=True,
-            help=f"{', '.join(SORT_KEYS)}. Default: price with --price, else gpus.",
-        ),
+        choice(*SORT_KEYS, metavar="KEY"),
+        f"{', '.join(SORT_KEYS)}. Default: price with --price, else gpus.",
+        With(common=True),
     ]
-    all: Annotated[bool, Option("--all", help="Also list rows than which another is better.")]
+    all: Annotated[bool, "Also list rows than which another is better."]
 
 
 class PlanEngineOptions(EngineOptions, total=False):

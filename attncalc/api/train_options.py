@@ -12,7 +12,7 @@ from ..cost.training.optimizers import ALIASES, OPTIMIZERS
 from ..cost.training.setup import Bitsandbytes, Fp8, Loss, Stepping
 from ..errors import AttncalcError, BadValueError
 from ..hardware import Gpu
-from ..options import COUNT, COUNT_OR_ZERO, MONEY, SHARE, TEXT, Count, Option, Parser, choice, options_of
+from ..options import COUNT, COUNT_OR_ZERO, MONEY, SHARE, TEXT, Count, Parser, With, choice, options_of
 from ..ranges import split_list
 from ..units import dtype, parse_count, truncate
 from .options import OTHER_CONTEXTS, DtypeOptions, ModelOptions, SizeOptions, TrainingOptions
@@ -56,28 +56,23 @@ class TrainSizeOptions(TypedDict, total=False):
 
     batch: Annotated[
         Count | None,
-        Option(
-            *("--batch", "-b"),
+        TEXT,
+        f"Sequences of a micro-batch on one GPU, {_AUTO}. Default: 1.",
+        With(
+            names=("--batch", "-b"),
             also=(
                 *("--micro-batch-size", "--batch-size", "--bs", "--bsz", "--mbs", "--per-device-train-batch-size"),
                 *("--train-micro-batch-size-per-gpu", "--local-batch-size"),
             ),
             metavar="N",
-            parse=TEXT,
-            help=f"Sequences of a micro-batch on one GPU, {_AUTO}. Default: 1.",
             common=True,
         ),
     ]
     context: Annotated[
         Count | None,
-        Option(
-            *("--context", "-c"),
-            also=(*OTHER_CONTEXTS, "--max-model-len"),
-            metavar="N",
-            parse=TEXT,
-            common=True,
-            help=f"Tokens of a sequence, as 8K, {_AUTO}. Default: the model's maximum, at most 4096.",
-        ),
+        TEXT,
+        f"Tokens of a sequence, as 8K, {_AUTO}. Default: the model's maximum, at most 4096.",
+        With(names=("--context", "-c"), also=(*OTHER_CONTEXTS, "--max-model-len"), metavar="N", common=True),
     ]
     source_context: Annotated[Count | None, options_of(SizeOptions)["source_context"]]
 
@@ -87,22 +82,15 @@ class AccumulationOptions(TypedDict, total=False):
 
     gradient_accumulation: Annotated[
         Count | None,
-        Option(
-            "--gradient-accumulation",
-            also=("--gradient-accumulation-steps", "--grad-accum", "--accumulation", "--ga", "--gas"),
-            parse=COUNT,
-            common=True,
-            help="Micro-batches of a step. Default: 1.",
-        ),
+        COUNT,
+        "Micro-batches of a step. Default: 1.",
+        With(also=("--gradient-accumulation-steps", "--grad-accum", "--accumulation", "--ga", "--gas"), common=True),
     ]
     global_batch: Annotated[
         Count | None,
-        Option(
-            "--global-batch",
-            also=("--global-batch-size", "--gbs", "--train-batch-size"),
-            parse=COUNT,
-            help="Sequences of a step on all GPUs, instead of --gradient-accumulation.",
-        ),
+        COUNT,
+        "Sequences of a step on all GPUs, instead of --gradient-accumulation.",
+        With(also=("--global-batch-size", "--gbs", "--train-batch-size")),
     ]
 
 
@@ -111,44 +99,37 @@ class GpuOptions(TypedDict, total=False):
 
     gpu: Annotated[
         str | os.PathLike[str] | Gpu | None,
-        Option(
-            "--gpu",
-            also=("--gpu-type", "--gpu-name", "--hardware"),
-            metavar="GPU",
-            common=True,
-            help="GPU, as h100-80gb ('attncalc gpus' lists them), 24GB or local; all for one row each.",
-        ),
+        "GPU, as h100-80gb ('attncalc gpus' lists them), 24GB or local; all for one row each.",
+        With(also=("--gpu-type", "--gpu-name", "--hardware"), metavar="GPU", common=True),
     ]
     gpus: Annotated[
         Count | None,
-        Option(
-            "--gpus",
+        COUNT,
+        "Number of GPUs. Default: those of one copy, tp * pp * cp.",
+        With(
             also=("--num-gpus", "--n-gpus", "--ngpus", "--nproc-per-node", "--num-processes", "--world-size"),
-            parse=COUNT,
             common=True,
-            help="Number of GPUs. Default: those of one copy, tp * pp * cp.",
         ),
     ]
     tp: Annotated[
         Count | None,
-        Option(
-            *("--tp", "--tensor-parallel-size"),
+        COUNT,
+        "Tensor-parallel GPUs. Default: 1.",
+        With(
+            names=("--tp", "--tensor-parallel-size"),
             also=("-tp", "--tp-size", "--tensor-model-parallel-size", "--tensor-parallel-degree"),
-            parse=COUNT,
             common=True,
-            help="Tensor-parallel GPUs. Default: 1.",
         ),
     ]
     pp: Annotated[
         Count | None,
-        Option(
-            "--pp",
+        COUNT,
+        "Pipeline stages, with the 1F1B schedule. Default: 1.",
+        With(
             also=(
                 *("--pipeline-parallel-size", "-pp", "--pp-size", "--pipeline-model-parallel-size"),
                 "--pipeline-parallel-degree",
-            ),
-            parse=COUNT,
-            help="Pipeline stages, with the 1F1B schedule. Default: 1.",
+            )
         ),
     ]
 
@@ -158,46 +139,29 @@ class ShardingOptions(TypedDict, total=False):
 
     zero: Annotated[
         Count | None,
-        Option(
-            "--zero",
-            also=("--zero-stage",),
-            parse=COUNT_OR_ZERO._replace(known=("0", "1", "2", "3")),
-            common=True,
-            help="ZeRO's stage: 0 shards nothing, 1 optimizer states, 2 also gradients, 3 also weights. Default: 0.",
-        ),
+        COUNT_OR_ZERO._replace(known=("0", "1", "2", "3")),
+        "ZeRO's stage: 0 shards nothing, 1 optimizer states, 2 also gradients, 3 also weights. Default: 0.",
+        With(also=("--zero-stage",), common=True),
     ]
-    fsdp: Annotated[
-        bool, Option("--fsdp", help="Shard everything as FSDP: fp32 weights, gathered in --dtype.", common=True)
-    ]
-    sequence_parallel: Annotated[
-        bool, Option("--sequence-parallel", also=("--sp",), help="Divide by --tp what each of its GPUs holds whole.")
-    ]
+    fsdp: Annotated[bool, "Shard everything as FSDP: fp32 weights, gathered in --dtype.", With(common=True)]
+    sequence_parallel: Annotated[bool, "Divide by --tp what each of its GPUs holds whole.", With(also=("--sp",))]
     virtual_stages: Annotated[
         Count | None,
-        Option(
-            "--virtual-stages",
-            also=("--vpp", "--virtual-pipeline-model-parallel-size"),
-            parse=COUNT,
-            help="Stages per GPU of an interleaved pipeline. Default: 1.",
-        ),
+        COUNT,
+        "Stages per GPU of an interleaved pipeline. Default: 1.",
+        With(also=("--vpp", "--virtual-pipeline-model-parallel-size")),
     ]
     cp: Annotated[
         Count | None,
-        Option(
-            "--cp",
-            also=("-cp", "--context-parallel-size", "--context-parallel-degree"),
-            parse=COUNT,
-            help="Context-parallel GPUs. Default: 1.",
-        ),
+        COUNT,
+        "Context-parallel GPUs. Default: 1.",
+        With(also=("-cp", "--context-parallel-size", "--context-parallel-degree")),
     ]
     ep: Annotated[
         Count | None,
-        Option(
-            "--ep",
-            also=("--expert-parallel-size", "-ep", "--expert-model-parallel-size", "--expert-parallel-degree"),
-            parse=COUNT,
-            help="Expert-parallel GPUs. Default: 1.",
-        ),
+        COUNT,
+        "Expert-parallel GPUs. Default: 1.",
+        With(also=("--expert-parallel-size", "-ep", "--expert-model-parallel-size", "--expert-parallel-degree")),
     ]
 
 
@@ -206,52 +170,33 @@ class MemoryOptions(TrainingOptions, total=False):
 
     kernel: Annotated[
         str | None,
-        Option(
-            "--kernel",
-            also=("--attn-implementation", "--attn-impl"),
-            parse=choice(
-                *get_args(TrainingKernel),
-                metavar="KERNEL",
-                sdpa="flash",
-                flash_attention_2="flash",
-                fa2="flash",
-                fa3="flash",
-            ),
-            help="Attention kernel: flash, efficient, cudnn, math, eager. Default: flash; without SDPA eager.",
+        choice(
+            *get_args(TrainingKernel),
+            metavar="KERNEL",
+            sdpa="flash",
+            flash_attention_2="flash",
+            fa2="flash",
+            fa3="flash",
         ),
+        "Attention kernel: flash, efficient, cudnn, math, eager. Default: flash; without SDPA eager.",
+        With(also=("--attn-implementation", "--attn-impl")),
     ]
-    compile: Annotated[
-        bool, Option("--compile", also=("--torch-compile",), help="Element-wise operations are fused and recomputed.")
-    ]
+    compile: Annotated[bool, "Element-wise operations are fused and recomputed.", With(also=("--torch-compile",))]
     loss: Annotated[
         str | None,
-        Option(
-            "--loss",
-            parse=choice(*get_args(Loss), liger="fused", cce="fused"),
-            help="Cross-entropy: full, compiled, chunked (8 chunks) or fused with the head. Default: full.",
-        ),
+        choice(*get_args(Loss), liger="fused", cce="fused"),
+        "Cross-entropy: full, compiled, chunked (8 chunks) or fused with the head. Default: full.",
     ]
-    hold_logits: Annotated[
-        bool, Option("--hold-logits", help="The loop holds the model's output: out = model(...); out.loss.backward().")
-    ]
-    dropout: Annotated[bool, Option("--dropout", help="Dropout is active: its masks are kept.")]
-    expandable_segments: Annotated[
-        bool,
-        Option("--expandable-segments", help="The allocator has PYTORCH_ALLOC_CONF=expandable_segments:True."),
-    ]
+    hold_logits: Annotated[bool, "The loop holds the model's output: out = model(...); out.loss.backward()."]
+    dropout: Annotated[bool, "Dropout is active: its masks are kept."]
+    expandable_segments: Annotated[bool, "The allocator has PYTORCH_ALLOC_CONF=expandable_segments:True."]
     offload: Annotated[
         str | None,
-        Option(
-            "--offload",
-            metavar="PARTS",
-            parse=Parser(_offload, known=("optimizer", "params")),
-            axis=False,
-            help="Parts in host memory: optimizer, params.",
-        ),
+        Parser(_offload, known=("optimizer", "params")),
+        "Parts in host memory: optimizer, params.",
+        With(metavar="PARTS", axis=False),
     ]
-    reference_model: Annotated[
-        bool, Option("--reference-model", also=("--ref-model",), help="A frozen copy beside the model (DPO, GRPO).")
-    ]
+    reference_model: Annotated[bool, "A frozen copy beside the model (DPO, GRPO).", With(also=("--ref-model",))]
 
 
 class OptimizerOptions(DtypeOptions, total=False):
@@ -259,66 +204,38 @@ class OptimizerOptions(DtypeOptions, total=False):
 
     optimizer: Annotated[
         str | None,
-        Option(
-            "--optimizer",
-            also=("--optim",),
-            parse=choice(*OPTIMIZERS, metavar="NAME", **ALIASES),
-            common=True,
-            help=f"{', '.join(OPTIMIZERS)}. Default: adamw.",
-        ),
+        choice(*OPTIMIZERS, metavar="NAME", **ALIASES),
+        f"{', '.join(OPTIMIZERS)}. Default: adamw.",
+        With(also=("--optim",), common=True),
     ]
     optimizer_step: Annotated[
-        str | None,
-        Option(
-            "--optimizer-step",
-            parse=choice(*get_args(Stepping)),
-            help="Implementation of the step: fused, foreach or loop. Default: fused.",
-        ),
+        str | None, choice(*get_args(Stepping)), "Implementation of the step: fused, foreach or loop. Default: fused."
     ]
     optimizer_in_backward: Annotated[
         bool,
-        Option(
-            "--optimizer-in-backward",
-            also=("--optimizer-in-bwd",),
-            help="Step each weight as soon as its gradient is there, and free the gradient.",
-        ),
+        "Step each weight as soon as its gradient is there, and free the gradient.",
+        With(also=("--optimizer-in-bwd",)),
     ]
     param_dtype: Annotated[
-        str | None,
-        Option(
-            "--param-dtype",
-            parse=Parser(_dtype, "DTYPE"),
-            help="Dtype of trained weights. Default: --dtype; fp32 with --fsdp.",
-        ),
+        str | None, Parser(_dtype, "DTYPE"), "Dtype of trained weights. Default: --dtype; fp32 with --fsdp."
     ]
     master_weights: Annotated[
         bool | None,
-        Option(
-            "--master-weights/--no-master-weights",
-            help="Keep an fp32 copy of 16-bit weights. Default: yes; but not with LoRA, nor without --zero with "
-            f"{' or '.join(name for name, optimizer in OPTIMIZERS.items() if optimizer.in_place)}.",
-        ),
+        "Keep an fp32 copy of 16-bit weights. Default: yes; but not with LoRA, nor without --zero with "
+        f"{' or '.join(name for name, optimizer in OPTIMIZERS.items() if optimizer.in_place)}.",
+        With(names=("--master-weights/--no-master-weights",)),
     ]
     fp8: Annotated[
         str | None,
-        Option(
-            "--fp8",
-            parse=choice(*get_args(Fp8)),
-            help="What Transformer Engine keeps in fp8: inputs of layers' matrices, or weights too. Default: none.",
-        ),
+        choice(*get_args(Fp8)),
+        "What Transformer Engine keeps in fp8: inputs of layers' matrices, or weights too. Default: none.",
     ]
     grad_dtype: Annotated[
         str | None,
-        Option(
-            "--grad-dtype",
-            parse=Parser(_dtype, "DTYPE"),
-            help="Dtype of gradients. Default: --param-dtype; with --tp or --pp, and ZeRO 0 or 1, Megatron's fp32.",
-        ),
+        Parser(_dtype, "DTYPE"),
+        "Dtype of gradients. Default: --param-dtype; with --tp or --pp, and ZeRO 0 or 1, Megatron's fp32.",
     ]
-    optimizer_dtype: Annotated[
-        str | None,
-        Option("--optimizer-dtype", parse=Parser(_dtype, "DTYPE"), help="Dtype of moments. Default: fp32."),
-    ]
+    optimizer_dtype: Annotated[str | None, Parser(_dtype, "DTYPE"), "Dtype of moments. Default: fp32."]
 
 
 class FrozenOptions(TypedDict, total=False):
@@ -326,13 +243,9 @@ class FrozenOptions(TypedDict, total=False):
 
     weights_dtype: Annotated[
         str | None,
-        Option(
-            "--weights-dtype",
-            also=("--quantization",),
-            parse=choice(*QUANTIZED, metavar="DTYPE", fp4="nf4", int4="nf4", **{"4bit": "nf4", "8bit": "int8"}),
-            common=True,
-            help="Frozen matrices in nf4 (QLoRA) or int8. Default: --dtype.",
-        ),
+        choice(*QUANTIZED, metavar="DTYPE", fp4="nf4", int4="nf4", **{"4bit": "nf4", "8bit": "int8"}),
+        "Frozen matrices in nf4 (QLoRA) or int8. Default: --dtype.",
+        With(also=("--quantization",), common=True),
     ]
 
 
@@ -341,36 +254,20 @@ class LoraTrainOptions(TypedDict, total=False):
 
     lora: Annotated[
         str | None,
-        Option(
-            "--lora",
-            metavar="r=N,...",
-            parse=TEXT,
-            axis=False,
-            common=True,
-            help="Train adapters only: r=16, or r=8,targets=q+v,dropout=0.05. Default targets: all linear layers.",
-        ),
+        TEXT,
+        "Train adapters only: r=16, or r=8,targets=q+v,dropout=0.05. Default targets: all linear layers.",
+        With(metavar="r=N,...", axis=False, common=True),
     ]
     no_kbit_upcast: Annotated[
-        bool,
-        Option(
-            "--no-kbit-upcast",
-            help="Leave what is not quantized in --dtype, as Unsloth and torchtune do; peft casts it to fp32.",
-        ),
+        bool, "Leave what is not quantized in --dtype, as Unsloth and torchtune do; peft casts it to fp32."
     ]
-    autocast: Annotated[
-        bool,
-        Option("--autocast", help="Adapters in fp32 keep 16-bit inputs, as with bf16=True of transformers' Trainer."),
-    ]
-    double_quant: Annotated[bool, Option("--double-quant", help="Quantize the scales of nf4 too.")]
+    autocast: Annotated[bool, "Adapters in fp32 keep 16-bit inputs, as with bf16=True of transformers' Trainer."]
+    double_quant: Annotated[bool, "Quantize the scales of nf4 too."]
     bitsandbytes: Annotated[
         str | None,
-        Option(
-            "--bitsandbytes",
-            metavar="VERSION",
-            parse=Parser(_version, "VERSION"),
-            axis=False,
-            help="Its version. Before 0.43.2, matmuls in nf4 keep their inputs, as in int8. Default: a newer one.",
-        ),
+        Parser(_version, "VERSION"),
+        "Its version. Before 0.43.2, matmuls in nf4 keep their inputs, as in int8. Default: a newer one.",
+        With(metavar="VERSION", axis=False),
     ]
 
 
@@ -378,21 +275,15 @@ class DurationOptions(TypedDict, total=False):
     """How long it takes."""
 
     tokens: Annotated[
-        Count | None,
-        Option(
-            "--tokens", parse=Parser(_tokens, "N"), common=True, help="Tokens to train on, as 15T or 300B, with --mfu."
-        ),
+        Count | None, Parser(_tokens, "N"), "Tokens to train on, as 15T or 300B, with --mfu.", With(common=True)
     ]
-    mfu: Annotated[
-        float | str | None,
-        Option("--mfu", parse=SHARE, axis=False, common=True, help="Share of the GPUs' peak FLOP/s, as 0.4."),
-    ]
+    mfu: Annotated[float | str | None, SHARE, "Share of the GPUs' peak FLOP/s, as 0.4.", With(axis=False, common=True)]
 
 
 class HourPriceOptions(TypedDict, total=False):
     """What a GPU costs."""
 
-    price: Annotated[float | str | None, Option("--price", parse=MONEY, axis=False, help="Price of a GPU-hour.")]
+    price: Annotated[float | str | None, MONEY, "Price of a GPU-hour.", With(axis=False)]
 
 
 class StepOptions(

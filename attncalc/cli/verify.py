@@ -18,7 +18,7 @@ from ..config.gpus import gpu
 from ..cost.kernels import KERNELS as TORCH_KERNELS
 from ..errors import AttncalcError, CannotCheckError, NotSupportedError, did_you_mean
 from ..model import ModelSpec
-from ..options import COUNT, TEXT, Count, Option, Parser, options_of, parsed
+from ..options import COUNT, TEXT, Count, Parser, With, options_of, parsed
 from ..records import NamedTuple
 from ..units import parse_decimal, truncate
 from . import COMMANDS
@@ -78,88 +78,51 @@ def _minutes(text: str, name: str) -> float:
 class _VerifyOptions(TypedDict, total=False):
     """What is run, on which device, and how long it may take."""
 
-    device: Annotated[
-        str, Option("--device", metavar="DEVICE", help="auto, cpu, cuda, cuda:1, xpu or mps. Default: auto.")
-    ]
+    device: Annotated[str, "auto, cpu, cuda, cuda:1, xpu or mps. Default: auto.", With(metavar="DEVICE")]
     simulate: Annotated[
         str,
-        Option(
-            "--simulate",
-            metavar="GPU",
-            help="Instead of a device: check shapes and memory on a GPU that is not there: cuda, or a GPU's name.",
-        ),
+        "Instead of a device: check shapes and memory on a GPU that is not there: cuda, or a GPU's name.",
+        With(metavar="GPU"),
     ]
-    dtype: Annotated[
-        str, Option("--dtype", metavar="DTYPE", help="fp32, fp16 or bf16. Default: as released; on a CPU fp32.")
-    ]
+    dtype: Annotated[str, "fp32, fp16 or bf16. Default: as released; on a CPU fp32.", With(metavar="DTYPE")]
     batch: Annotated[Count, options_of(SizeOptions)["batch"]]
     context: Annotated[
         Count,
-        Option(
-            *("--context", "-c", "--max-model-len"),
-            parse=COUNT,
-            help="Tokens of context. Default: what the device runs quickly. Shortened if it does not fit.",
-        ),
+        COUNT,
+        "Tokens of context. Default: what the device runs quickly. Shortened if it does not fit.",
+        With(names=("--context", "-c", "--max-model-len")),
     ]
-    source_context: Annotated[
-        Count,
-        Option("--source-context", parse=COUNT, help="Tokens on the encoder's side. Default: the same as --context."),
-    ]
+    source_context: Annotated[Count, COUNT, "Tokens on the encoder's side. Default: the same as --context."]
     kernel: Annotated[
         str,
-        Option(
-            "--kernel",
-            parse=TEXT._replace(metavar="KERNEL", known=KERNELS),
-            help=f"{', '.join(KERNELS[:-1])} or {KERNELS[-1]}. Default: all that the device runs.",
-        ),
+        TEXT._replace(metavar="KERNEL", known=KERNELS),
+        f"{', '.join(KERNELS[:-1])} or {KERNELS[-1]}. Default: all that the device runs.",
     ]
-    seed: Annotated[
-        str, Option("--seed", parse=Parser(_seed, "N"), help="Seed of the random weights and tokens. Default: 0.")
-    ]
+    seed: Annotated[str, Parser(_seed, "N"), "Seed of the random weights and tokens. Default: 0."]
     attention: Annotated[str, options_of(ModelOptions)["attention"]]
-    smoke: Annotated[
-        bool,
-        Option("--smoke", help="Instead: a check of 30 seconds on any device, with a line to paste into an issue."),
-    ]
-    scaling: Annotated[bool, Option("--scaling", help="Instead: measure time and peak memory over doubling contexts.")]
+    smoke: Annotated[bool, "Instead: a check of 30 seconds on any device, with a line to paste into an issue."]
+    scaling: Annotated[bool, "Instead: measure time and peak memory over doubling contexts."]
     tp: Annotated[
         Count,
-        Option(
-            *("--tp", "--tensor-parallel-size"),
-            parse=COUNT,
-            help="Instead: split each layer over N GPUs, or processes on a CPU, and check what each rank holds.",
-        ),
+        COUNT,
+        "Instead: split each layer over N GPUs, or processes on a CPU, and check what each rank holds.",
+        With(names=("--tp", "--tensor-parallel-size")),
     ]
-    train: Annotated[
-        bool,
-        Option(
-            "--train",
-            help="Instead: train one layer of each kind, and check what it saves, its states and the peak.",
-        ),
-    ]
+    train: Annotated[bool, "Instead: train one layer of each kind, and check what it saves, its states and the peak."]
     against: Annotated[
         str,
-        Option(
-            "--against",
-            metavar="LIBRARY",
-            help="Instead: build the model's own class of LIBRARY (transformers), without weights, and compare.",
-        ),
+        "Instead: build the model's own class of LIBRARY (transformers), without weights, and compare.",
+        With(metavar="LIBRARY"),
     ]
     minutes: Annotated[
         str,
-        Option(
-            "--minutes",
-            parse=Parser(_minutes, "N"),
-            help="Time that it may take: contexts are shortened. Default: 1; 10 without a model and for --record.",
-        ),
+        Parser(_minutes, "N"),
+        "Time that it may take: contexts are shortened. Default: 1; 10 without a model and for --record.",
     ]
     record: Annotated[
         str,
-        Option(
-            "--record",
-            metavar="DIR",
-            help="Instead: measure what the device can do in --minutes, and write a page and its JSON into DIR.",
-        ),
+        "Instead: measure what the device can do in --minutes, and write a page and its JSON into DIR.",
+        With(metavar="DIR"),
     ]
 
 

@@ -7,7 +7,7 @@ Each engine's own are in its `options.py`.
 
 from typing import Annotated, TypedDict
 
-from ..options import COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, TEXT, YES_OR_NO, Count, Option
+from ..options import COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, TEXT, YES_OR_NO, Count, With
 from ..records import dataclass
 from ..units import DType
 from .base import EngineArgs
@@ -18,12 +18,9 @@ class VersionOptions(TypedDict, total=False):
 
     engine_version: Annotated[
         str | None,
-        Option(
-            "--engine-version",
-            metavar="VERSION",
-            parse=TEXT,
-            help="Version of the engine, as 0.9.2, or b11258 of llama.cpp. Default: the newest known one.",
-        ),
+        TEXT,
+        "Version of the engine, as 0.9.2, or b11258 of llama.cpp. Default: the newest known one.",
+        With(metavar="VERSION"),
     ]
 
 
@@ -31,12 +28,10 @@ class SplitCacheOptions(TypedDict, total=False):
     """The dtypes of K and V one by one: llama.cpp."""
 
     kv_dtype_k: Annotated[
-        str | None,
-        Option(*("--kv-dtype-k", "--cache-type-k", "-ctk"), parse=DTYPE_OR_AUTO, help="Dtype of K alone."),
+        str | None, DTYPE_OR_AUTO, "Dtype of K alone.", With(names=("--kv-dtype-k", "--cache-type-k", "-ctk"))
     ]
     kv_dtype_v: Annotated[
-        str | None,
-        Option(*("--kv-dtype-v", "--cache-type-v", "-ctv"), parse=DTYPE_OR_AUTO, help="Dtype of V alone."),
+        str | None, DTYPE_OR_AUTO, "Dtype of V alone.", With(names=("--kv-dtype-v", "--cache-type-v", "-ctv"))
     ]
 
 
@@ -44,25 +39,15 @@ class PagedOptions(TypedDict, total=False):
     """Blocks of tokens, prefixes and recurrent states: vLLM and SGLang."""
 
     block_size: Annotated[
-        Count | None,
-        Option(
-            *("--block-size", "--page-size"),
-            parse=COUNT,
-            help="Tokens per block (vLLM) or page (SGLang).",
-        ),
+        Count | None, COUNT, "Tokens per block (vLLM) or page (SGLang).", With(names=("--block-size", "--page-size"))
     ]
     prefix_caching: Annotated[
         bool | None,
-        Option(
-            *("--prefix-caching/--no-prefix-caching", "--enable-prefix-caching/--no-enable-prefix-caching"),
-            parse=YES_OR_NO,
-            help="Whether prefixes are cached. Default: the engine's.",
-        ),
+        YES_OR_NO,
+        "Whether prefixes are cached. Default: the engine's.",
+        With(names=("--prefix-caching/--no-prefix-caching", "--enable-prefix-caching/--no-enable-prefix-caching")),
     ]
-    mamba_ssm_cache_dtype: Annotated[
-        str | None,
-        Option("--mamba-ssm-cache-dtype", parse=DTYPE_OR_AUTO, help="Dtype of recurrent states."),
-    ]
+    mamba_ssm_cache_dtype: Annotated[str | None, DTYPE_OR_AUTO, "Dtype of recurrent states."]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,39 +71,24 @@ class DraftOptions(TypedDict, total=False):
 
     speculative_tokens: Annotated[
         Count | None,
-        Option(
-            *("--speculative-tokens", "--num-speculative-tokens"),
-            parse=COUNT_OR_ZERO,
-            help="Tokens that a drafter proposes per step.",
-        ),
+        COUNT_OR_ZERO,
+        "Tokens that a drafter proposes per step.",
+        With(names=("--speculative-tokens", "--num-speculative-tokens")),
     ]
     speculative_layers: Annotated[
         Count | None,
-        Option(
-            "--speculative-layers",
-            parse=COUNT_OR_ZERO,
-            help="Layers of the drafter, each like the model's last attention layer: 1 for multi-token prediction.",
-        ),
+        COUNT_OR_ZERO,
+        "Layers of the drafter, each like the model's last attention layer: 1 for multi-token prediction.",
     ]
     speculative_model: Annotated[
         str | None,
-        Option(
-            *("--speculative-model", "--speculative-draft-model-path", "--model-draft", "-md"),
-            metavar="MODEL",
-            help="The draft model: a smaller model, or a config.json of EAGLE or DFlash.",
-        ),
+        "The draft model: a smaller model, or a config.json of EAGLE or DFlash.",
+        With(names=("--speculative-model", "--speculative-draft-model-path", "--model-draft", "-md"), metavar="MODEL"),
     ]
 
 
 class LoraOptions(TypedDict, total=False):
     """Buffers for LoRA adapters: vLLM and SGLang."""
 
-    enable_lora: Annotated[bool, Option("--enable-lora", help="Buffers for LoRA adapters, which count as weights.")]
-    max_lora_rank: Annotated[
-        Count | None,
-        Option(
-            "--max-lora-rank",
-            parse=COUNT,
-            help="Rank of the buffers for adapters. vLLM's default: 16.",
-        ),
-    ]
+    enable_lora: Annotated[bool, "Buffers for LoRA adapters, which count as weights."]
+    max_lora_rank: Annotated[Count | None, COUNT, "Rank of the buffers for adapters. vLLM's default: 16."]

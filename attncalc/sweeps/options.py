@@ -9,15 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, TypedDict
 
 from ..api.fit_options import PRICE, USERS
-from ..options import COUNT, TEXT, Count, Option
+from ..options import COUNT, TEXT, Count, With
 
 
 class RowOptions(TypedDict, total=False):
     """Which figures rows have, how many users all GPUs serve and what these cost, and which rows are kept."""
 
-    train: Annotated[
-        bool, Option("--train", help="Rows of a training step, with the options of `attncalc train`.", common=True)
-    ]
+    train: Annotated[bool, "Rows of a training step, with the options of `attncalc train`.", With(common=True)]
     users: Annotated[
         Count | None,
         USERS.but(
@@ -29,23 +27,14 @@ class RowOptions(TypedDict, total=False):
     price: Annotated[str | Mapping[str, float] | None, PRICE.but(axis=False, common=False)]
     where: Annotated[
         str | Sequence[str] | None,
-        Option(
-            "--where",
-            metavar="CONDITION",
-            parse=TEXT,
-            axis=False,
-            repeated=True,
-            help="Keep rows of which this is true: 'verdict == fits', 'concurrency >= 8'; may be repeated.",
-        ),
+        TEXT,
+        "Keep rows of which this is true: 'verdict == fits', 'concurrency >= 8'; may be repeated.",
+        With(metavar="CONDITION", axis=False, repeated=True),
     ]
     sort: Annotated[
         str | None,
-        Option(
-            "--sort",
-            metavar="COLUMN",
-            parse=TEXT,
-            axis=False,
-            help="Sort the rows by a column, the smallest first; -COLUMN is the largest first.",
-        ),
+        TEXT,
+        "Sort the rows by a column, the smallest first; -COLUMN is the largest first.",
+        With(metavar="COLUMN", axis=False),
     ]
-    top: Annotated[Count | None, Option("--top", parse=COUNT, axis=False, help="Keep so many rows, the first ones.")]
+    top: Annotated[Count | None, COUNT, "Keep so many rows, the first ones.", With(axis=False)]

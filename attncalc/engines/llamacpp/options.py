@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Annotated
 
 from ...errors import AttncalcError, NotSupportedError
-from ...options import BYTES, COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, Count, Option, Parser, Size, count_or_zero
+from ...options import BYTES, COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, Count, Parser, Size, With, count_or_zero
 from ...records import NamedTuple, dataclass
 from ...units import DType, dtype, list_tip, parse_decimal, truncate
 from ..base import EngineArgs
@@ -110,120 +110,76 @@ class LlamacppOptions(SplitCacheOptions, total=False):
 
     n_gpu_layers: Annotated[
         Count | None,
-        Option(
-            *("--n-gpu-layers", "--gpu-layers", "-ngl"),
-            metavar="N",
-            parse=Parser(_gpu_layers),
-            help="Layers on GPUs; the output layer counts as one. auto: the most that fit. Default: all.",
-            common=True,
-            needs_gpu=True,
-        ),
+        Parser(_gpu_layers),
+        "Layers on GPUs; the output layer counts as one. auto: the most that fit. Default: all.",
+        With(names=("--n-gpu-layers", "--gpu-layers", "-ngl"), metavar="N", common=True, needs_gpu=True),
     ]
     n_cpu_moe: Annotated[
         Count | None,
-        Option(
-            *("--n-cpu-moe", "-ncmoe"),
-            parse=COUNT_OR_ZERO,
-            help="The routed experts of the first N layers on the host.",
-            needs_gpu=True,
-        ),
+        COUNT_OR_ZERO,
+        "The routed experts of the first N layers on the host.",
+        With(names=("--n-cpu-moe", "-ncmoe"), needs_gpu=True),
     ]
-    cpu_moe: Annotated[bool, Option("--cpu-moe", "-cmoe", help="All experts on the host.", needs_gpu=True)]
+    cpu_moe: Annotated[bool, "All experts on the host.", With(names=("--cpu-moe", "-cmoe"), needs_gpu=True)]
     override_tensor: Annotated[
         str | None,
-        Option(
-            *("--override-tensor", "-ot"),
-            metavar="PATTERN=CPU,...",
-            parse=Parser(_overrides),
-            axis=False,
-            help="Routed experts on the host, as '.ffn_.*_exps.=CPU'.",
-            needs_gpu=True,
-        ),
+        Parser(_overrides),
+        "Routed experts on the host, as '.ffn_.*_exps.=CPU'.",
+        With(names=("--override-tensor", "-ot"), metavar="PATTERN=CPU,...", axis=False, needs_gpu=True),
     ]
     tensor_split: Annotated[
         str | Sequence[float] | None,
-        Option(
-            *("--tensor-split", "-ts"),
-            metavar="N,N,...",
-            parse=Parser(_shares),
-            axis=False,
-            help="Share of the layers on each GPU, as 3,1.",
-            needs_gpu=True,
-        ),
+        Parser(_shares),
+        "Share of the layers on each GPU, as 3,1.",
+        With(names=("--tensor-split", "-ts"), metavar="N,N,...", axis=False, needs_gpu=True),
     ]
     ram: Annotated[
         Size | None,
-        Option(
-            "--ram",
-            also=("--host-memory", "--system-memory", "--cpu-memory"),
-            parse=BYTES,
-            common=True,
-            help="Host memory for what is not on GPUs, as 32GB. Default: this machine's with --gpu local or cpu.",
-            needs_gpu=True,
-        ),
+        BYTES,
+        "Host memory for what is not on GPUs, as 32GB. Default: this machine's with --gpu local or cpu.",
+        With(also=("--host-memory", "--system-memory", "--cpu-memory"), common=True, needs_gpu=True),
     ]
     ram_bandwidth: Annotated[
         Size | None,
-        Option(
-            "--ram-bandwidth",
-            also=("--memory-bandwidth",),
-            parse=BYTES,
-            help="Bytes/s of host memory, as 60GB, for what decode reads there. Default: 89.6GB.",
-            needs_gpu=True,
-        ),
+        BYTES,
+        "Bytes/s of host memory, as 60GB, for what decode reads there. Default: 89.6GB.",
+        With(also=("--memory-bandwidth",), needs_gpu=True),
     ]
-    no_kv_offload: Annotated[bool, Option("--no-kv-offload", "-nkvo", help="The cache in host memory.", needs_gpu=True)]
+    no_kv_offload: Annotated[
+        bool, "The cache in host memory.", With(names=("--no-kv-offload", "-nkvo"), needs_gpu=True)
+    ]
     mmproj: Annotated[
         str | os.PathLike[str] | None,
-        Option(
-            *("--mmproj", "-mm"),
-            metavar="FILE",
-            axis=False,
-            help="The projector of a multimodal model, a GGUF file: its weights are on the first GPU.",
-            needs_gpu=True,
-        ),
+        "The projector of a multimodal model, a GGUF file: its weights are on the first GPU.",
+        With(names=("--mmproj", "-mm"), metavar="FILE", axis=False, needs_gpu=True),
     ]
     kv_dtype_k_draft: Annotated[
         str | None,
-        Option(
-            *("--kv-dtype-k-draft", "--cache-type-k-draft", "-ctkd"),
-            parse=DTYPE_OR_AUTO,
-            help="Dtype of K of the drafter's cache. Default: fp16.",
-        ),
+        DTYPE_OR_AUTO,
+        "Dtype of K of the drafter's cache. Default: fp16.",
+        With(names=("--kv-dtype-k-draft", "--cache-type-k-draft", "-ctkd")),
     ]
     kv_dtype_v_draft: Annotated[
         str | None,
-        Option(
-            *("--kv-dtype-v-draft", "--cache-type-v-draft", "-ctvd"),
-            parse=DTYPE_OR_AUTO,
-            help="Dtype of V of the drafter's cache. Default: fp16.",
-        ),
+        DTYPE_OR_AUTO,
+        "Dtype of V of the drafter's cache. Default: fp16.",
+        With(names=("--kv-dtype-v-draft", "--cache-type-v-draft", "-ctvd")),
     ]
     sequences: Annotated[
         Count | None,
-        Option(
-            *("--sequences", "--parallel", "-np"),
-            parse=COUNT,
-            help="Slots. Default: --batch. Without --batch they share --context, as in llama.cpp.",
-        ),
+        COUNT,
+        "Slots. Default: --batch. Without --batch they share --context, as in llama.cpp.",
+        With(names=("--sequences", "--parallel", "-np")),
     ]
     ubatch: Annotated[
-        Count | None,
-        Option(*("--ubatch", "--ubatch-size", "-ub"), parse=COUNT, help="Tokens per pass. Default: 512."),
+        Count | None, COUNT, "Tokens per pass. Default: 512.", With(names=("--ubatch", "--ubatch-size", "-ub"))
     ]
     flash_attn: Annotated[
-        str | None, Option("--flash-attn", "-fa", metavar="MODE", help="Flash attention: on, off or auto.")
+        str | None, "Flash attention: on, off or auto.", With(names=("--flash-attn", "-fa"), metavar="MODE")
     ]
-    n_outputs_max: Annotated[
-        Count | None,
-        Option(
-            "--n-outputs-max",
-            parse=COUNT,
-            help="Rows of logits per pass. Default: one per slot, as llama-server.",
-        ),
-    ]
-    kv_unified: Annotated[bool, Option("--kv-unified", "-kvu", help="All slots share one buffer.")]
-    swa_full: Annotated[bool, Option("--swa-full", help="Store sliding windows as full attention.")]
+    n_outputs_max: Annotated[Count | None, COUNT, "Rows of logits per pass. Default: one per slot, as llama-server."]
+    kv_unified: Annotated[bool, "All slots share one buffer.", With(names=("--kv-unified", "-kvu"))]
+    swa_full: Annotated[bool, "Store sliding windows as full attention."]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Annotated, TypedDict
 
 from ...errors import AttncalcError
-from ...options import COUNT, TEXT, Count, Option, Parser
+from ...options import COUNT, TEXT, Count, Parser, With
 from ...records import dataclass
 from ...units import truncate
 from ..options import PagedArgs
@@ -40,98 +40,47 @@ class SglangOptions(TypedDict, total=False):
 
     mem_fraction_static: Annotated[
         float | str | None,
-        Option(
-            "--mem-fraction-static",
-            also=("--mem-fraction",),
-            metavar="SHARE",
-            parse=TEXT,
-            help="SGLang's name of --gpu-memory-utilization.",
-        ),
+        TEXT,
+        "SGLang's name of --gpu-memory-utilization.",
+        With(also=("--mem-fraction",), metavar="SHARE"),
     ]
     max_running_requests: Annotated[
-        Count | None,
-        Option(
-            "--max-running-requests",
-            parse=COUNT,
-            help="Maximum concurrent requests, which sizes the pools of recurrent states.",
-        ),
+        Count | None, COUNT, "Maximum concurrent requests, which sizes the pools of recurrent states."
     ]
     swa_full_tokens_ratio: Annotated[
-        float | str | None,
-        Option(
-            "--swa-full-tokens-ratio",
-            metavar="RATIO",
-            parse=TEXT,
-            help="Tokens of sliding-window layers per token of full layers.",
-        ),
+        float | str | None, TEXT, "Tokens of sliding-window layers per token of full layers.", With(metavar="RATIO")
     ]
     mamba_full_memory_ratio: Annotated[
-        float | str | None,
-        Option(
-            "--mamba-full-memory-ratio",
-            metavar="RATIO",
-            parse=TEXT,
-            help="Memory of recurrent states over that of the KV cache.",
-        ),
+        float | str | None, TEXT, "Memory of recurrent states over that of the KV cache.", With(metavar="RATIO")
     ]
-    chunked_prefill_size: Annotated[
-        Count | None,
-        Option("--chunked-prefill-size", parse=COUNT, help="Tokens of a prefill chunk. Default: by the GPU."),
-    ]
-    max_mamba_cache_size: Annotated[
-        Count | None,
-        Option("--max-mamba-cache-size", parse=COUNT, help="Slots of recurrent states, of all ranks."),
-    ]
+    chunked_prefill_size: Annotated[Count | None, COUNT, "Tokens of a prefill chunk. Default: by the GPU."]
+    max_mamba_cache_size: Annotated[Count | None, COUNT, "Slots of recurrent states, of all ranks."]
     enable_hierarchical_cache: Annotated[
         bool,
-        Option(
-            *("--enable-hierarchical-cache", "--enable-hicache"),
-            help="A cache in host memory too; --hicache-ratio and --hicache-size ask for it as well.",
-        ),
+        "A cache in host memory too; --hicache-ratio and --hicache-size ask for it as well.",
+        With(names=("--enable-hierarchical-cache", "--enable-hicache")),
     ]
     hicache_ratio: Annotated[
         float | str | None,
-        Option(
-            "--hicache-ratio",
-            metavar="RATIO",
-            parse=TEXT,
-            help="Host memory of a GPU's cache over its memory for the cache. Default: 2.",
-        ),
+        TEXT,
+        "Host memory of a GPU's cache over its memory for the cache. Default: 2.",
+        With(metavar="RATIO"),
     ]
-    hicache_size: Annotated[
-        Count | None,
-        Option("--hicache-size", metavar="GB", parse=COUNT, help="Host memory of each GPU's cache, in GB (10^9)."),
-    ]
+    hicache_size: Annotated[Count | None, COUNT, "Host memory of each GPU's cache, in GB (10^9).", With(metavar="GB")]
     attention_backend: Annotated[
         str | None,
-        Option(
-            "--attention-backend",
-            metavar="NAME",
-            parse=TEXT,
-            help="Default: by GPU and model. aiter, AMD's default, takes 15 % of the share.",
-        ),
+        TEXT,
+        "Default: by GPU and model. aiter, AMD's default, takes 15 % of the share.",
+        With(metavar="NAME"),
     ]
-    max_loras_per_batch: Annotated[
-        Count | None,
-        Option(
-            "--max-loras-per-batch",
-            parse=COUNT,
-            help="Adapters of a batch, with --enable-lora. Default: 8.",
-        ),
-    ]
+    max_loras_per_batch: Annotated[Count | None, COUNT, "Adapters of a batch, with --enable-lora. Default: 8."]
     lora_target_modules: Annotated[
         str | None,
-        Option(
-            "--lora-target-modules",
-            metavar="NAME,...",
-            parse=Parser(_modules),
-            axis=False,
-            help="Modules with buffers for adapters: all, or names as q_proj,o_proj.",
-        ),
+        Parser(_modules),
+        "Modules with buffers for adapters: all, or names as q_proj,o_proj.",
+        With(metavar="NAME,...", axis=False),
     ]
-    disable_hybrid_swa_memory: Annotated[
-        bool, Option("--disable-hybrid-swa-memory", help="Store sliding windows as full attention.")
-    ]
+    disable_hybrid_swa_memory: Annotated[bool, "Store sliding windows as full attention."]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

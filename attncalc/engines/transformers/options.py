@@ -4,7 +4,7 @@
 
 from typing import Annotated, TypedDict
 
-from ...options import COUNT, Count, Option
+from ...options import COUNT, Count, With
 from ...records import dataclass
 from ..base import EngineArgs
 
@@ -12,17 +12,8 @@ from ..base import EngineArgs
 class TransformersOptions(TypedDict, total=False):
     """Arguments of transformers alone."""
 
-    cache_implementation: Annotated[
-        str | None, Option("--cache-implementation", metavar="NAME", help="dynamic, static or quantized.")
-    ]
-    residual_length: Annotated[
-        Count | None,
-        Option(
-            "--residual-length",
-            parse=COUNT,
-            help="Newest tokens that a quantized cache keeps in the model's dtype.",
-        ),
-    ]
+    cache_implementation: Annotated[str | None, "dynamic, static or quantized.", With(metavar="NAME")]
+    residual_length: Annotated[Count | None, COUNT, "Newest tokens that a quantized cache keeps in the model's dtype."]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -4,12 +4,12 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, TypedDict
 
 from ...errors import AttncalcError
-from ...options import COUNT, YES_OR_NO, Count, Option, Parser
+from ...options import COUNT, YES_OR_NO, Count, Parser, With
 from ...records import dataclass
 from ...units import GIB, parse_bytes, truncate
 from ..options import PagedArgs
@@ -35,6 +35,9 @@ def _gibibytes(text: str, name: str) -> int:
     if text.strip() in ("0", "0.0"):
         return 0
     return parse_bytes(text if text[-1:].isalpha() else f"{text}GiB", name)
+
+
+_GIBIBYTES = Parser(_gibibytes, "GIB")
 
 
 def _backend(text: str, name: str) -> str:
@@ -98,125 +101,64 @@ VARIABLES = {
 """{environment variable of vLLM (envs.py), which is 1 or 0: the argument here}."""
 
 
-def _switch(name: str, meaning: str) -> Option:
-    return Option(f"--{name}/--no-{name}", parse=YES_OR_NO, help=meaning)
-
-
-def _json(name: str, parse: Callable[[str, str], str], meaning: str) -> Option:
-    return Option(f"--{name}", metavar="JSON", parse=Parser(parse), axis=False, help=meaning)
-
-
 class VllmOptions(TypedDict, total=False):
     """Arguments of vLLM alone."""
 
-    max_num_batched_tokens: Annotated[
-        Count | None,
-        Option("--max-num-batched-tokens", parse=COUNT, help="Tokens per step. Default: by the GPU."),
-    ]
-    max_num_seqs: Annotated[
-        Count | None,
-        Option("--max-num-seqs", parse=COUNT, help="Sequences per step. Default: by the GPU.", common=True),
-    ]
-    enforce_eager: Annotated[bool, Option("--enforce-eager", help="No CUDA graphs, which take memory from 0.20 on.")]
+    max_num_batched_tokens: Annotated[Count | None, COUNT, "Tokens per step. Default: by the GPU."]
+    max_num_seqs: Annotated[Count | None, COUNT, "Sequences per step. Default: by the GPU.", With(common=True)]
+    enforce_eager: Annotated[bool, "No CUDA graphs, which take memory from 0.20 on."]
     allow_long_max_model_len: Annotated[
-        bool,
-        Option(
-            "--allow-long-max-model-len",
-            help="VLLM_ALLOW_LONG_MAX_MODEL_LEN=1, which allows a context beyond the model's maximum.",
-        ),
+        bool, "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1, which allows a context beyond the model's maximum."
     ]
-    disable_hybrid_kv_cache_manager: Annotated[
-        bool, Option("--disable-hybrid-kv-cache-manager", help="Store sliding windows as full attention.")
-    ]
-    swap_space: Annotated[
-        float | str | None,
-        Option(
-            "--swap-space", metavar="GIB", parse=Parser(_gibibytes), help="Before V1: host memory for swapped blocks."
-        ),
-    ]
-    cpu_offload_gb: Annotated[
-        float | str | None,
-        Option("--cpu-offload-gb", metavar="GIB", parse=Parser(_gibibytes), help="Weights of each GPU in host memory."),
-    ]
+    disable_hybrid_kv_cache_manager: Annotated[bool, "Store sliding windows as full attention."]
+    swap_space: Annotated[float | str | None, _GIBIBYTES, "Before V1: host memory for swapped blocks."]
+    cpu_offload_gb: Annotated[float | str | None, _GIBIBYTES, "Weights of each GPU in host memory."]
     kv_offloading_size: Annotated[
-        float | str | None,
-        Option(
-            "--kv-offloading-size",
-            metavar="GIB",
-            parse=Parser(_gibibytes),
-            help="Host memory for blocks of the cache, of all GPUs together.",
-        ),
+        float | str | None, _GIBIBYTES, "Host memory for blocks of the cache, of all GPUs together."
     ]
     kv_offloading_backend: Annotated[
         str | None,
-        Option(
-            "--kv-offloading-backend",
-            parse=Parser(_backend, "NAME"),
-            axis=False,
-            help="native or lmcache, which stores MLA's latents on one GPU's part of the size. Default: native.",
-        ),
+        Parser(_backend, "NAME"),
+        "native or lmcache, which stores MLA's latents on one GPU's part of the size. Default: native.",
+        With(axis=False),
     ]
-    language_model_only: Annotated[
-        bool, Option("--language-model-only", help="Text only: no towers, and no images in the profile.")
-    ]
+    language_model_only: Annotated[bool, "Text only: no towers, and no images in the profile."]
     limit_mm_per_prompt: Annotated[
         str | Mapping[str, int] | None,
-        _json("limit-mm-per-prompt", _limits, 'Images, videos and audios per prompt, as \'{"image": 0, "video": 0}\'.'),
+        Parser(_limits, "JSON"),
+        'Images, videos and audios per prompt, as \'{"image": 0, "video": 0}\'.',
+        With(axis=False),
     ]
     engram_config: Annotated[
         str | Mapping[str, bool] | None,
-        _json(
-            "engram-config", _engram, "Tables of n-grams in host memory, as '{\"cpu_offload\": true}' (DeepSeek-V4.1)."
-        ),
+        Parser(_engram, "JSON"),
+        "Tables of n-grams in host memory, as '{\"cpu_offload\": true}' (DeepSeek-V4.1).",
+        With(axis=False),
     ]
     speculative_config: Annotated[
         str | Mapping[str, Any] | None,
-        _json(
-            "speculative-config",
-            _speculation,
-            'Further keys of the printed command, as \'{"method": "eagle3"}\'; they change no figure.',
-        ),
+        Parser(_speculation, "JSON"),
+        'Further keys of the printed command, as \'{"method": "eagle3"}\'; they change no figure.',
+        With(axis=False),
     ]
-    skip_mm_profiling: Annotated[bool, Option("--skip-mm-profiling", help="No images in the profile of the memory.")]
+    skip_mm_profiling: Annotated[bool, "No images in the profile of the memory."]
     max_cudagraph_capture_size: Annotated[
-        Count | None,
-        Option(
-            "--max-cudagraph-capture-size",
-            parse=COUNT,
-            help="The largest batch with a CUDA graph. Default: 2 --max-num-seqs, at most 512 or 1,024.",
-        ),
+        Count | None, COUNT, "The largest batch with a CUDA graph. Default: 2 --max-num-seqs, at most 512 or 1,024."
     ]
-    flashinfer_sampler: Annotated[
-        bool | None, _switch("flashinfer-sampler", "VLLM_USE_FLASHINFER_SAMPLER. Default: by version and GPU.")
-    ]
+    flashinfer_sampler: Annotated[bool | None, YES_OR_NO, "VLLM_USE_FLASHINFER_SAMPLER. Default: by version and GPU."]
     estimate_cudagraphs: Annotated[
-        bool | None,
-        _switch(
-            "estimate-cudagraphs",
-            "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS: subtract CUDA graphs. Default: from 0.20 on.",
-        ),
+        bool | None, YES_OR_NO, "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS: subtract CUDA graphs. Default: from 0.20 on."
     ]
-    allreduce_symm_mem: Annotated[
-        bool | None, _switch("allreduce-symm-mem", "VLLM_ALLREDUCE_USE_SYMM_MEM: symmetric memory. Default: on.")
-    ]
-    v2_model_runner: Annotated[
-        bool | None, _switch("v2-model-runner", "VLLM_USE_V2_MODEL_RUNNER. Default: by version and model.")
-    ]
+    allreduce_symm_mem: Annotated[bool | None, YES_OR_NO, "VLLM_ALLREDUCE_USE_SYMM_MEM: symmetric memory. Default: on."]
+    v2_model_runner: Annotated[bool | None, YES_OR_NO, "VLLM_USE_V2_MODEL_RUNNER. Default: by version and model."]
     warm_start: Annotated[
         bool | None,
-        Option(
-            "--warm-start/--cold-start",
-            parse=YES_OR_NO,
-            help="A later start, with compiled graphs in vLLM's cache. Default: the first, and both in the range.",
-        ),
+        YES_OR_NO,
+        "A later start, with compiled graphs in vLLM's cache. Default: the first, and both in the range.",
+        With(names=("--warm-start/--cold-start",)),
     ]
-    max_loras: Annotated[
-        Count | None,
-        Option("--max-loras", parse=COUNT, help="Adapters of a step, with --enable-lora. Default: 1."),
-    ]
-    offline: Annotated[
-        bool, Option("--offline", help="Python's class LLM instead of the server, with larger steps by default.")
-    ]
+    max_loras: Annotated[Count | None, COUNT, "Adapters of a step, with --enable-lora. Default: 1."]
+    offline: Annotated[bool, "Python's class LLM instead of the server, with larger steps by default."]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
