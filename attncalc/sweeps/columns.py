@@ -57,23 +57,9 @@ OF_FIT: dict[str, str | None] = {**VERDICT, **FIT, **BOUNDS, **USERS, **NEED}
 COST_DEFAULTS = ("kv_cache", "kv_cache_per_token", "params_total", "flops_prefill", "flops_decode")
 FIT_DEFAULTS = (
     *COST_DEFAULTS,
-    "fits",
-    "verdict",
-    "weights",
-    "kv_memory",
-    "kv_memory_low",
-    "kv_memory_high",
-    "kv_tokens",
-    "concurrency",
-    "max_batch",
-    "max_context",
-    "replicas",
-    "concurrency_all_replicas",
-    "max_batch_all_replicas",
-    "kv_tokens_all_replicas",
-    "prefill_time_bound",
-    "decode_time_bound",
-    "decode_tokens_per_second_bound",
+    *("fits", "verdict", "weights", "kv_memory", "kv_memory_low", "kv_memory_high", "kv_tokens", "concurrency"),
+    *("max_batch", "max_context", "replicas", "concurrency_all_replicas", "max_batch_all_replicas"),
+    *("kv_tokens_all_replicas", "prefill_time_bound", "decode_time_bound", "decode_tokens_per_second_bound"),
 )
 TRAIN_DEFAULTS = (
     *("weights", "optimizer_states", "gradients", "activations", "logits", "temporary", "communication"),

@@ -16,28 +16,8 @@ from ..model import ModelSpec
 from ..options import as_text, parsed
 from ..records import NamedTuple
 from ..what_if import what_if
-from .axes import (
-    AXES,
-    FIT_AXES,
-    INNER,
-    ONLY_TRAIN,
-    PASS_AXES,
-    TRAFFIC_AXES,
-    TRAIN,
-    Axis,
-    cell,
-    option_name,
-)
-from .columns import (
-    BOUNDS,
-    COSTS,
-    ERROR,
-    MEMORY,
-    NEED,
-    PASS,
-    USERS,
-    unit_of,
-)
+from .axes import AXES, FIT_AXES, INNER, ONLY_TRAIN, PASS_AXES, TRAFFIC_AXES, TRAIN, Axis, cell, option_name
+from .columns import BOUNDS, COSTS, ERROR, MEMORY, NEED, PASS, USERS, unit_of
 from .costs import ANY, Costs
 from .fits import NOBODY, Fits, Need
 from .selection import ALL_ROWS, Selection

@@ -129,17 +129,11 @@ WORDS = LaunchWords(
     program=re.compile(r"(?:.*/)?llama-(?:server|cli|run|simple)(?:\.exe)?|(?:.*/)?llama\.cpp:\S+"),
     models=("-m", "--model", "-hf", "-hfr", "--hf-repo"),
     names={
-        "-c": lambda tokens: () if tokens == "0" else ("--context", tokens),  # 0: the model's own
-        "--ctx-size": lambda tokens: () if tokens == "0" else ("--context", tokens),
-        "-fa": lambda mode: ("--flash-attn", mode or "on"),
-        "--flash-attn": lambda mode: ("--flash-attn", mode or "on"),
-        "-b": ignored,
-        "--batch-size": ignored,
-        "-tb": ignored,
-        "--threads-batch": ignored,
-        "--cache-ram": ignored,
-        "--slot-save-path": ignored,
-        "--defrag-thold": ignored,
+        # 0: the model's own
+        **dict.fromkeys(("-c", "--ctx-size"), lambda tokens: () if tokens == "0" else ("--context", tokens)),
+        **dict.fromkeys(("-fa", "--flash-attn"), lambda mode: ("--flash-attn", mode or "on")),
+        **dict.fromkeys(("-b", "--batch-size", "-tb", "--threads-batch", "--cache-ram", "--cache-reuse"), ignored),
+        **dict.fromkeys(("--slot-save-path", "--defrag-thold"), ignored),
         **dict.fromkeys(("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"), "--speculative-model"),
         "--spec-draft-model": "--speculative-model",
         "--spec-type": lambda types: ("--speculative-layers", "1") if "mtp" in types else (),
@@ -148,7 +142,6 @@ WORDS = LaunchWords(
         "--spec-draft-type-v": "--kv-dtype-v-draft",
         **dict.fromkeys(("--spec-draft-n-min", "--draft-min", "--draft-n-min"), ignored),
         **dict.fromkeys(("--spec-draft-p-min", "--draft-p-min", "--spec-draft-p-split", "--draft-p-split"), ignored),
-        "--cache-reuse": ignored,
     },
     flags={
         **dict.fromkeys(("--cont-batching", "-cb", "--context-shift", "--slots", "--no-slots"), ()),

@@ -85,6 +85,15 @@ def _algorithm_words(name: str) -> tuple[str, ...]:
     return () if name.upper() == "NGRAM" else ("--speculative-layers", "1")
 
 
+_IGNORED = (
+    *("--speculative-num-steps", "--speculative-eagle-topk", "--tokenizer-path", "--max-prefill-tokens"),
+    *("--schedule-policy", "--nnodes", "--node-rank"),
+)
+"""Options with a value that change no figure."""
+_IGNORED_FLAGS = (
+    *("--trust-remote-code", "--enable-metrics", "--enable-torch-compile", "--skip-tokenizer-init"),
+    *("--enable-cache-report", "--enable-mixed-chunk", "--disable-overlap-schedule", "--skip-server-warmup"),
+)
 WORDS = LaunchWords(
     example="python -m sglang.launch_server --model-path MODEL",
     program=re.compile(
@@ -95,20 +104,11 @@ WORDS = LaunchWords(
         "--quantization": lambda method: ("--weights-dtype", "fp8") if method == "fp8" else (),
         "--mamba-ssm-dtype": "--mamba-ssm-cache-dtype",
         "--tensor-parallel-size": "--tp",
-        "--ep-size": only_if_several("--enable-expert-parallel"),
-        "--expert-parallel-size": only_if_several("--enable-expert-parallel"),
-        "--ep": only_if_several("--enable-expert-parallel"),
+        **dict.fromkeys(("--ep-size", "--expert-parallel-size", "--ep"), only_if_several("--enable-expert-parallel")),
         "--speculative-num-draft-tokens": "--speculative-tokens",
-        "--speculative-algorithm": _algorithm_words,
-        "--speculative-algo": _algorithm_words,
+        **dict.fromkeys(("--speculative-algorithm", "--speculative-algo"), _algorithm_words),
         "--speculative-draft-model-path": lambda path: () if path == DRAFT_MODEL else ("--speculative-model", path),
-        "--speculative-num-steps": ignored,
-        "--speculative-eagle-topk": ignored,
-        "--tokenizer-path": ignored,
-        "--max-prefill-tokens": ignored,
-        "--schedule-policy": ignored,
-        "--nnodes": ignored,
-        "--node-rank": ignored,
+        **dict.fromkeys(_IGNORED, ignored),
     },
     unmodelled=(
         *("--cuda-graph-max-bs", "--cuda-graph-bs", "--disable-cuda-graph", "--cuda-graph-max-bs-decode"),
@@ -120,14 +120,7 @@ WORDS = LaunchWords(
         "--disable-radix-cache": ("--no-prefix-caching",),
         "--enable-dp-attention": ("--enable-dp-attention",),
         "--enable-ep-moe": ("--enable-expert-parallel",),
-        "--trust-remote-code": (),
-        "--enable-metrics": (),
-        "--enable-torch-compile": (),
-        "--skip-tokenizer-init": (),
-        "--enable-cache-report": (),
-        "--enable-mixed-chunk": (),
-        "--disable-overlap-schedule": (),
-        "--skip-server-warmup": (),
+        **dict.fromkeys(_IGNORED_FLAGS, ()),
     },
 )
 """How `sglang.launch_server` is read (python/sglang/srt/server_args.py)."""

@@ -151,6 +151,18 @@ def _of_image(version: str) -> tuple[str, ...]:
     return ("--flashinfer-sampler",) if samples else ()
 
 
+_IGNORED = (
+    *("--tokenizer", "--tokenizer-mode", "--api-server-count", "--override-generation-config", "--max-logprobs"),
+    *("--max-seq-len-to-capture", "--max-log-len", "--mm-processor-kwargs", "--mm-encoder-attn-backend"),
+    *("--mm-processor-cache-gb", "--max-num-partial-prefills", "--max-parallel-loading-workers"),
+    "--distributed-executor-backend",
+)
+"""Options with a value that change no figure; --mm-processor-cache-gb is of the host."""
+_IGNORED_FLAGS = (
+    *("--trust-remote-code", "--enable-chunked-prefill", "--no-enable-chunked-prefill", "--enable-auto-tool-choice"),
+    *("--disable-log-requests", "--disable-log-stats", "--no-enable-log-requests", "--enable-reasoning"),
+    *("--enable-prompt-tokens-details", "--async-scheduling", "--disable-custom-all-reduce", "--enable-eplb"),
+)
 WORDS = LaunchWords(
     example="vllm serve MODEL",
     program=re.compile(
@@ -164,40 +176,15 @@ WORDS = LaunchWords(
         "-q": _read_quantization,
         "--speculative-config": _read_speculation,
         "-sc": _read_speculation,
-        "--tokenizer": ignored,
-        "--tokenizer-mode": ignored,
-        "--api-server-count": ignored,
-        "--override-generation-config": ignored,
-        "--max-seq-len-to-capture": ignored,
-        "--max-log-len": ignored,
         "--kv-transfer-config": _read_connector,
-        "--max-logprobs": ignored,
-        "--mm-processor-kwargs": ignored,
-        "--mm-processor-cache-gb": ignored,  # of the host
-        "--mm-encoder-attn-backend": ignored,
-        "--max-num-partial-prefills": ignored,
-        "--max-parallel-loading-workers": ignored,
-        "--distributed-executor-backend": ignored,
+        **dict.fromkeys(_IGNORED, ignored),
     },
     unmodelled=(
         *("--compilation-config", "-cc", "--cuda-graph-sizes", "--attention-backend", "VLLM_ATTENTION_BACKEND"),
         *("VLLM_ALLREDUCE_USE_FLASHINFER", "VLLM_USE_NCCL_SYMM_MEM", "VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE"),
         *("VLLM_SPARSE_INDEXER_MAX_LOGITS_MB", "VLLM_FUSED_MOE_CHUNK_SIZE"),
     ),
-    flags={
-        "--trust-remote-code": (),
-        "--enable-chunked-prefill": (),
-        "--no-enable-chunked-prefill": (),
-        "--enable-auto-tool-choice": (),
-        "--disable-log-requests": (),
-        "--disable-log-stats": (),
-        "--no-enable-log-requests": (),
-        "--enable-reasoning": (),
-        "--enable-prompt-tokens-details": (),
-        "--async-scheduling": (),
-        "--disable-custom-all-reduce": (),
-        "--enable-eplb": (),
-    },
+    flags=dict.fromkeys(_IGNORED_FLAGS, ()),
     environment={
         "LMCACHE_CONFIG_FILE": _read_lmcache,
         "LMCACHE_MAX_LOCAL_CPU_SIZE": lambda size: (*_LMCACHE_TIERS["cpu"], f"{size}{OF_EACH_GPU}"),
