@@ -11,7 +11,7 @@ from ..records import dataclass
 from ..workload import Mask, Run
 from .grouped import Grouped
 from .indexer import pooled_pairs
-from .kind import BOOLEAN, MULTIPLY_ADD, CacheSpec, Matrix, plain_fields
+from .kind import MULTIPLY_ADD, CacheSpec, Matrix, flag, plain_fields
 from .picked import Blocks, Selected
 from .span import FULL, Span, pairs
 
@@ -30,10 +30,8 @@ class BlockSparse(Grouped):
     index_head_dim: int = documented("width of an indexer's head")
     index_block_size: int = documented("tokens of a block")
     index_topk_blocks: int = documented("blocks that the indexer picks for a query")
-    index_averages: bool = documented(
-        "whether it scores the average key of whole blocks; the tokens after the last one are always seen",
-        default=False,
-        schema=BOOLEAN,
+    index_averages: bool = flag(
+        "whether it scores the average key of whole blocks; the tokens after the last one are always seen"
     )
 
     @classmethod

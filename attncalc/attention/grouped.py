@@ -23,6 +23,7 @@ from .kind import (
     Widths,
     extra_projections,
     extra_vectors,
+    flag,
     gate,
     gate_width,
     give_one_of,
@@ -73,40 +74,24 @@ class Grouped:
             ]
         },
     )
-    fused: bool = documented("q, k and v are one matrix", default=False, schema=BOOLEAN)
+    fused: bool = flag("q, k and v are one matrix")
     qk_norm: Literal["head", "full", "l2"] | None = documented(
         "norm on q and k: head = one gain of d_head for all heads, full = one gain over the width of all heads, "
         "l2 = per head and without a gain (Llama 4 Scout)",
         default=None,
         schema={"enum": ["head", "full", "l2"]},
     )
-    sinks: bool = documented(
-        "a learned logit per query head beside those of the keys (gpt-oss)",
-        default=False,
-        schema=BOOLEAN,
-    )
+    sinks: bool = flag("a learned logit per query head beside those of the keys (gpt-oss)")
     extra_vectors: int | None = extra_vectors()
     gate: bool | Literal["head"] = gate()
-    shares_kv: bool = documented(
-        "reads the keys and values of an earlier layer: has no W_k and W_v, and no cache (Gemma 3n)",
-        default=False,
-        schema=BOOLEAN,
-    )
-    v_from_k: bool = documented(
-        "W_k computes the values too, and both are cached: there is no W_v (Gemma 4's full layers)",
-        default=False,
-        schema=BOOLEAN,
-    )
+    shares_kv: bool = flag("reads the keys and values of an earlier layer: has no W_k and W_v, and no cache (Gemma 3n)")
+    v_from_k: bool = flag("W_k computes the values too, and both are cached: there is no W_v (Gemma 4's full layers)")
     d_input: int | None = documented(
         "width of the input of q, k and v (Zamba concatenates the layer's input and the embedding)",
         left_out="d_model",
         default=None,
     )
-    repeats_kv: bool = documented(
-        "transformers' class caches K and V once per query head (Falcon)",
-        default=False,
-        schema=BOOLEAN,
-    )
+    repeats_kv: bool = flag("transformers' class caches K and V once per query head (Falcon)")
     extra_projections: tuple[Matrix, ...] = extra_projections()
     extra_states: tuple[Matrix, ...] = documented(
         "states of a fixed size beside K and V, replicated on every device, by name: [rows, columns] (Zaya)",

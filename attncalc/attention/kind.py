@@ -91,6 +91,11 @@ def matrices_from_shapes(
     return tuple(Matrix(name, shape[0], math.prod(shape[1:]), applied_to=applied_to) for name, shape in shapes.items())
 
 
+def flag(meaning: str, left_out: str = "") -> Any:
+    """Return the dataclass field of what is true or false, by default false."""
+    return documented(meaning, default=False, left_out=left_out, schema=BOOLEAN)
+
+
 def gate() -> Any:
     """Return the dataclass field of a gate on the output."""
     return documented(

@@ -12,7 +12,6 @@ from ..records import dataclass
 from ..workload import Mask, Run
 from .indexer import Indexer
 from .kind import (
-    BOOLEAN,
     MULTIPLY_ADD,
     QK_AND_PV,
     CacheSpec,
@@ -20,6 +19,7 @@ from .kind import (
     Widths,
     extra_projections,
     extra_vectors,
+    flag,
     gate,
     gate_width,
     matrices_from_shapes,
@@ -59,11 +59,7 @@ class Latent:
     )
     extra_vectors: int | None = extra_vectors()
     gate: bool | Literal["head"] = gate()
-    shares_kv: bool = documented(
-        "reads the latents of an earlier layer: has no W_kv_a and no cache (Mistral Large 4)",
-        default=False,
-        schema=BOOLEAN,
-    )
+    shares_kv: bool = flag("reads the latents of an earlier layer: has no W_kv_a and no cache (Mistral Large 4)")
     extra_projections: tuple[Matrix, ...] = extra_projections()
     index_topk: int | None = documented("keys that an indexer picks for a query", left_out="all of them", default=None)
     index_n_heads: int | None = documented("heads of the layer's own indexer", left_out="it has none", default=None)

@@ -7,7 +7,7 @@ import dataclasses
 from ..quantity import Constant, ceil_div, documented, minimum
 from ..records import dataclass
 from ..workload import Mask, Run
-from .kind import BOOLEAN, CacheSpec, Matrix, state_dtype
+from .kind import CacheSpec, Matrix, flag, state_dtype
 from .recurrent import UPDATE_AND_READ, Recurrent, convolution, convolution_and_state, projection, split_evenly
 from .saved import FP32, MASK, Forward, SavedTensor, matrix_input, norm_tensors
 
@@ -36,13 +36,9 @@ class GatedDeltaNet(Recurrent):
     d_v: int = documented("width of a value head")
     d_conv: int = documented("width of the convolution")
     n_k_heads: int | None = documented("heads of queries and keys", left_out="n_heads", default=None)
-    channel_decay: bool = documented(
-        "one decay per channel of a key (KDA), not per head", default=False, schema=BOOLEAN
-    )
+    channel_decay: bool = flag("one decay per channel of a key (KDA), not per head")
     gate_rank: int | None = documented("rank of the matrices of the decay and the gate", left_out="full", default=None)
-    full_gate: bool = documented(
-        "the matrix of the gate is full, although gate_rank is given (Kimi K3)", default=False, schema=BOOLEAN
-    )
+    full_gate: bool = flag("the matrix of the gate is full, although gate_rank is given (Kimi K3)")
     state_dtype: str | None = state_dtype()
 
     source = "Yang et al. 2024, arXiv:2412.06464 (gated delta net); arXiv:2510.26692 (KDA)"
@@ -265,7 +261,7 @@ class ShortConvolution(Recurrent):
 
     d_inner: int = documented("channels of the convolution")
     d_conv: int = documented("width of the convolution")
-    conv_bias: bool = documented("the convolution has a bias", default=False, schema=BOOLEAN)
+    conv_bias: bool = flag("the convolution has a bias")
 
     name = "short convolution"
     description = "short convolutions"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..quantity import Constant, ceil_div, documented
 from ..records import dataclass
 from ..workload import Mask, Run
-from .kind import BOOLEAN, CacheSpec, Matrix, state_dtype
+from .kind import CacheSpec, Matrix, flag, state_dtype
 from .recurrent import UPDATE_AND_READ, Recurrent, convolution, convolution_and_state, projection, split_evenly
 from .saved import FP32, Forward, SavedTensor, matrix_input, norm_tensors
 
@@ -31,9 +31,9 @@ class Mamba(Recurrent):
     d_state: int = documented("width of a channel's or head's state")
     d_conv: int = documented("width of the convolution")
     dt_rank: int = documented("rank of the projection of the step size")
-    conv_bias: bool = documented("the convolution has a bias", default=False, schema=BOOLEAN)
-    proj_bias: bool = documented("the projections in and out have biases", default=False, schema=BOOLEAN)
-    dt_norms: bool = documented("norms on the step size, B and C (Jamba)", default=False, schema=BOOLEAN)
+    conv_bias: bool = flag("the convolution has a bias")
+    proj_bias: bool = flag("the projections in and out have biases")
+    dt_norms: bool = flag("norms on the step size, B and C (Jamba)")
     state_dtype: str | None = state_dtype()
 
     name = "Mamba"
@@ -116,9 +116,9 @@ class Mamba2(Recurrent):
     d_state: int = documented("width of a channel's or head's state")
     d_conv: int = documented("width of the convolution")
     n_groups: int = documented("groups that share B and C")
-    conv_bias: bool = documented("the convolution has a bias", default=False, schema=BOOLEAN)
-    proj_bias: bool = documented("the projections in and out have biases", default=False, schema=BOOLEAN)
-    inner_norm: bool = documented("a gated norm before the projection out", default=False, schema=BOOLEAN)
+    conv_bias: bool = flag("the convolution has a bias")
+    proj_bias: bool = flag("the projections in and out have biases")
+    inner_norm: bool = flag("a gated norm before the projection out")
     state_dtype: str | None = state_dtype()
 
     name = "Mamba-2"

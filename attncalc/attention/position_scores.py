@@ -9,7 +9,7 @@ from ..quantity import documented, minimum
 from ..records import dataclass
 from ..workload import Mask, Run
 from .grouped import Grouped
-from .kind import BOOLEAN, MULTIPLY_ADD, Matrix, Table
+from .kind import MULTIPLY_ADD, Matrix, Table, flag
 from .span import Span
 
 _PRODUCTS: Mapping[str, Any] = {"type": "array", "uniqueItems": True, "items": {"enum": ["c2p", "p2c"]}}
@@ -35,14 +35,12 @@ class PositionScores(Grouped):
     position_rows: int | None = documented(
         "rows of the table of relative positions", left_out="one per distance, for each sequence", default=None
     )
-    position_rows_grow: bool = documented(
-        "a sequence uses only two rows per token, and at most position_rows (DeBERTa v1)", default=False, schema=BOOLEAN
-    )
+    position_rows_grow: bool = flag("a sequence uses only two rows per token, and at most position_rows (DeBERTa v1)")
     position_bias: tuple[str, ...] = documented(
         "products whose projection of the table has a bias", default=(), schema=_PRODUCTS
     )
-    shares_position_projections: bool = documented(
-        "W_q and W_k project the table too: it has no matrices of its own (DeBERTa v3)", default=False, schema=BOOLEAN
+    shares_position_projections: bool = flag(
+        "W_q and W_k project the table too: it has no matrices of its own (DeBERTa v3)"
     )
 
     @classmethod

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..errors import AttncalcError
-from ..quantity import documented
 from ..records import dataclass
 from .compressed import KEY_AND_GATE, Compressed, Unpooled
-from .kind import BOOLEAN, CacheSpec, Matrix, Table
+from .kind import CacheSpec, Matrix, Table, flag
 from .picked import Pools
 
 
@@ -23,12 +22,7 @@ class SharedPools(Compressed):
     Raises AttncalcError as `Compressed` does, or if an owner has no indexer.
     """
 
-    owns_pools: bool = documented(
-        "whether the layer computes and caches the pools",
-        left_out="it reads an earlier layer's",
-        default=False,
-        schema=BOOLEAN,
-    )
+    owns_pools: bool = flag("whether the layer computes and caches the pools", left_out="it reads an earlier layer's")
 
     source = "DeepSeek-V4.1, transformers' modeling_deepseek_v41.py"
 
