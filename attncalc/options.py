@@ -64,14 +64,7 @@ def _cache_dtype(text: str, name: str) -> str:
     return "fp8_e5m2" if given == "fp8" and "e5m2" in format_of_fp8 else given
 
 
-_WEIGHT_TYPES = {
-    "q2": "q2_k",
-    "q3": "q3_k_m",
-    "q4": "q4_k_m",
-    "q5": "q5_k_m",
-    "q6": "q6_k",
-    "q8": "q8_0",
-}
+_WEIGHT_TYPES = {"q2": "q2_k", "q3": "q3_k_m", "q4": "q4_k_m", "q5": "q5_k_m", "q6": "q6_k", "q8": "q8_0"}
 """What people call types of weights: a number of bits is the usual mixture of llama.cpp."""
 _KNOWN_WEIGHTS = tuple(dict.fromkeys([*DTYPES, *FILE_TYPES]))
 

@@ -159,8 +159,7 @@ def fit_request(
         return request
     if request.engine == "all":
         raise AttncalcError(
-            "--context auto cannot be combined with --engine all",
-            "name one engine: each has another longest context",
+            "--context auto cannot be combined with --engine all", "name one engine: each has another longest context"
         )
     return with_longest_context(request)
 

@@ -158,10 +158,7 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
 
 
 def _requests(
-    model: ModelLike,
-    options: Mapping[str, Any],
-    traffic: Traffic,
-    choices: Sequence[tuple[Gpu, str, str]],
+    model: ModelLike, options: Mapping[str, Any], traffic: Traffic, choices: Sequence[tuple[Gpu, str, str]]
 ) -> Iterator[FitRequest]:
     """Yield a model's request for each GPU and dtype of cache and weights, as `fit` reads its options."""
     spec = read_model(model, options, ModelOptions)

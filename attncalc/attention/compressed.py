@@ -115,10 +115,7 @@ class Compressed:
     def _check_indexer(self) -> None:
         index = (self.index_topk, self.index_n_heads, self.index_head_dim)
         if any(index) and not (all(index) and self.compress_rate):
-            raise AttncalcError(
-                "index_topk: needs index_n_heads, index_head_dim and compress_rate",
-                "give all four",
-            )
+            raise AttncalcError("index_topk: needs index_n_heads, index_head_dim and compress_rate", "give all four")
 
     @property
     def label(self) -> str:

@@ -67,12 +67,7 @@ class Grouped:
     bias: tuple[str, ...] = documented(
         "projections that have a bias: true for all, or a list of q, k, v, o",
         default=(),
-        schema={
-            "anyOf": [
-                BOOLEAN,
-                {"type": "array", "uniqueItems": True, "items": {"enum": ["q", "k", "v", "o"]}},
-            ]
-        },
+        schema={"anyOf": [BOOLEAN, {"type": "array", "uniqueItems": True, "items": {"enum": ["q", "k", "v", "o"]}}]},
     )
     fused: bool = flag("q, k and v are one matrix")
     qk_norm: Literal["head", "full", "l2"] | None = documented(

@@ -50,8 +50,7 @@ class Latent:
     kv_lora_rank: int = documented("width of the cached latent of K and V")
     d_nope: int = documented("width of a head's part without rotary position (qk_nope_head_dim)")
     d_rope: int = documented(
-        "width of a head's rotary part, whose key all heads share (qk_rope_head_dim)",
-        schema={**COUNT, "minimum": 0},
+        "width of a head's rotary part, whose key all heads share (qk_rope_head_dim)", schema={**COUNT, "minimum": 0}
     )
     d_v: int = documented("width of a value head (v_head_dim)")
     q_lora_rank: int | None = documented(

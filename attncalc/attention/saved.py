@@ -268,12 +268,7 @@ def matrix_input(
 ) -> SavedTensor:
     """Return the input of matrices that read the residual stream after a norm."""
     return SavedTensor(
-        name,
-        f"the gradients of {', '.join(input_of)}",
-        f.bytes * f.tokens * width,
-        part,
-        input_of,
-        is_replicated=True,
+        name, f"the gradients of {', '.join(input_of)}", f.bytes * f.tokens * width, part, input_of, is_replicated=True
     )
 
 

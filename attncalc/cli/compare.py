@@ -28,8 +28,7 @@ class ModelsOptions(Options):
     """Which models."""
 
     models: Annotated[
-        list[str] | None,
-        typer.Argument(help="One model, or several to compare with each other.", metavar="MODEL..."),
+        list[str] | None, typer.Argument(help="One model, or several to compare with each other.", metavar="MODEL...")
     ] = None
     preset: o.Preset = None
 

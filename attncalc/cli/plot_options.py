@@ -95,11 +95,7 @@ class PlotFileOptions(Options):
                 )
 
     def draw_beside(
-        self,
-        picture: "Picture",
-        names: tuple[str, ...],
-        output: ReportOptions,
-        write: Callable[[], T],
+        self, picture: "Picture", names: tuple[str, ...], output: ReportOptions, write: Callable[[], T]
     ) -> T | None:
         """Draw the charts of these names, and return what `write` returns, which writes the answer.
 
@@ -126,8 +122,7 @@ class PlotOptions(PlotFileOptions):
     """Whether the answer is drawn, where, and which of its charts."""
 
     show: Annotated[
-        Text,
-        option("--show", metavar="NAME,...", help="The charts to draw, by name; a wrong name lists all."),
+        Text, option("--show", metavar="NAME,...", help="The charts to draw, by name; a wrong name lists all.")
     ] = None
 
     def __init__(self, **values: Any) -> None:

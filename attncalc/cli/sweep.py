@@ -32,8 +32,7 @@ class _Columns(Options):
     """Which figures."""
 
     columns: Annotated[
-        o.Text,
-        o.option("--columns", metavar="NAME,...", help="Figures as JSON calls them: kv_cache, concurrency, ..."),
+        o.Text, o.option("--columns", metavar="NAME,...", help="Figures as JSON calls them: kv_cache, concurrency, ...")
     ] = None
     show: Annotated[o.Text, o.option("--show", metavar="NAME", help="The figure of a grid, as concurrency.")] = None
     jobs: Annotated[
@@ -93,11 +92,7 @@ _HEADINGS = {"Training": (StepOptions,), "Options": (TrainingOptions,), **GROUPS
 
 @app.command(help=COMMANDS["sweep"], epilog=EPILOG, headings=_HEADINGS)
 def sweep(
-    models: o.NamedModels,
-    options: SweepOptions,
-    columns: _Columns,
-    plot: PlotFileOptions,
-    output: RowOutputOptions,
+    models: o.NamedModels, options: SweepOptions, columns: _Columns, plot: PlotFileOptions, output: RowOutputOptions
 ) -> None:
     plot.check(output, excludes={f"--{name}": bool(options.get(name)) for name in ("where", "sort", "top")})
     from ..sweeps.call import sweep as sweep_of

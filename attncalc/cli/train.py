@@ -33,11 +33,7 @@ EPILOG = "For example: attncalc train llama3-8b --gpu rtx-4090 --lora r=16 --wei
 
 @app.command(help=COMMANDS["train"], epilog=EPILOG, headings=GROUPS)
 def train(
-    model: o.NamedModel,
-    options: TrainOptions,
-    screen: ScreenOptions,
-    plot: PlotOptions,
-    output: o.CheckedOutputOptions,
+    model: o.NamedModel, options: TrainOptions, screen: ScreenOptions, plot: PlotOptions, output: o.CheckedOutputOptions
 ) -> None:
     plot.check(output, excludes={"--gpu all": options.get("gpu") == "all"})
     trained = model.name_or_sizes(options)

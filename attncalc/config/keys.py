@@ -172,18 +172,14 @@ _SCHEME_KEYS: dict[str, Schema] = {
 _MODEL_KEYS: dict[str, Schema] = {
     "title": _key(TEXT, "name of the model for people", "the file's name"),
     "sources": _key(
-        _SOME_TEXTS,
-        "sources of the facts: a paper and its table, a config, a source file; built-in presets have them",
+        _SOME_TEXTS, "sources of the facts: a paper and its table, a config, a source file; built-in presets have them"
     ),
     "max_context_of": {
         "description": "longest contexts of releases with the same sizes that state another one: {org/name: tokens}",
         "type": "object",
         "additionalProperties": _size_from(1),
     },
-    "notes": _key(
-        _TEXTS,
-        "what a reader of the figures must know; every screen prints it",
-    ),
+    "notes": _key(_TEXTS, "what a reader of the figures must know; every screen prints it"),
     "assumed": _key(TEXT, "assumption behind every figure; every screen starts with it"),
     "model_type": _key(
         {
@@ -233,11 +229,7 @@ _MODEL_KEYS: dict[str, Schema] = {
         "{name: [parameters, those of them that tensor parallelism divides]}",
         "type": "object",
         "propertyNames": {"pattern": f"^{_NAME}$"},
-        "additionalProperties": {
-            "type": "array",
-            "minItems": 2,
-            "items": _size_from(0),
-        },
+        "additionalProperties": {"type": "array", "minItems": 2, "items": _size_from(0)},
     },
     "tower_items": _of_towers(
         "the largest image, video or sound that a tower encodes: vLLM measures its memory",

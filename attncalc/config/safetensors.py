@@ -206,8 +206,7 @@ def _tensor(label: str, name: str, entry: Any) -> _Tensor:
         raise _broken(label, f"{tensor} has no valid dtype, shape and data_offsets")
     if dtype not in BITS:
         raise AttncalcError(
-            f"{label}: {tensor} has the dtype '{truncate(dtype)}', which is not known",
-            f"known: {', '.join(BITS)}",
+            f"{label}: {tensor} has the dtype '{truncate(dtype)}', which is not known", f"known: {', '.join(BITS)}"
         )
     elements = math.prod(shape)
     if elements * BITS[dtype] != 8 * (offsets[1] - offsets[0]):

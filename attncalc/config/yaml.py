@@ -108,8 +108,7 @@ def _scalar(node: yaml.Node, file: str, line: int) -> Any:
     is_decimal = digits.isdecimal() and not digits.startswith("0")
     if (value is None and node.value) or (type(value) is int and value and not is_decimal):
         raise AttncalcError(
-            f"{file}:{line}: '{truncate(node.value)}' cannot be read as a value",
-            "write a number, a word or true/false",
+            f"{file}:{line}: '{truncate(node.value)}' cannot be read as a value", "write a number, a word or true/false"
         )
     return value
 

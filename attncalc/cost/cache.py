@@ -161,9 +161,5 @@ def _layer_cache(
 def _total(groups: tuple[LayerCache, ...]) -> Quantity:
     parts = []
     for g in groups:
-        parts += [
-            Part(g.group, g.context),
-            Part(f"{g.group}_source", g.source),
-            Part(f"{g.group}_state", g.state),
-        ]
+        parts += [Part(g.group, g.context), Part(f"{g.group}_source", g.source), Part(f"{g.group}_state", g.state)]
     return sum_over_groups("kv_cache", "bytes of the cache", parts)

@@ -36,8 +36,7 @@ def growth(model: ModelSpec, workload: Workload) -> Growth:
 
     def growth_of(name: str, before: Quantity, after: Quantity) -> Ratio:
         return ratio(
-            named(after, f"{name}_at_2T", "FLOP at twice the context"),
-            named(before, name, "FLOP at this context"),
+            named(after, f"{name}_at_2T", "FLOP at twice the context"), named(before, name, "FLOP at this context")
         )
 
     return Growth(

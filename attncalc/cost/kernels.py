@@ -122,12 +122,7 @@ def moments(s: Shape, machine: Machine) -> dict[str, list[Moment]]:
         alignment=EFFICIENT_ALIGNMENT,
         scratch=() if machine.rocm else _accumulator(s),
     )
-    return {
-        "math": _math(s),
-        "flash": flash,
-        "efficient": efficient,
-        "cudnn": _fused(s, bias=True),
-    }
+    return {"math": _math(s), "flash": flash, "efficient": efficient, "cudnn": _fused(s, bias=True)}
 
 
 def _tensor(name: str, meaning: str, size: int, *, inside: bool = False) -> HeldTensor:

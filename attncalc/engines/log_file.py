@@ -75,8 +75,7 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
         return log
     if any("See root cause above" in line for line in _ends(lines)):
         raise AttncalcError(
-            f"{truncate(name)} lacks the cause of a failed start",
-            "give the lines above it too: vLLM prints it first",
+            f"{truncate(name)} lacks the cause of a failed start", "give the lines above it too: vLLM prints it first"
         )
     if other := next((title for title, sign in _OTHERS.items() if any(map(sign.search, _ends(lines)))), None):
         raise AttncalcError(

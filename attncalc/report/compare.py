@@ -126,10 +126,7 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
             *_model_notes([(own[0].model, _longest([row.workload for row in own])) for own in rows]),
         ),
         titles=titles if len(set(titles.values())) == len(models) else {},
-        extra={
-            "crossovers": [_crossover(names, found) for names, of_pair in pairs for found in of_pair],
-            "checks": [],
-        },
+        extra={"crossovers": [_crossover(names, found) for names, of_pair in pairs for found in of_pair], "checks": []},
         draw=lambda: compare_picture(rows, lines),
     )
 

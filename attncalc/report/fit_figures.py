@@ -46,11 +46,7 @@ WEIGHT_PARTS = FigureRows(
             ("weights_mla_workspace", "FlashInfer's MLA workspace", "a buffer of FlashInfer for MLA"),
             ("weights_expert_padding", "padding of MXFP4 experts", "padding of MXFP4 experts"),
             ("weights_layer_inputs", "buffer of per-layer inputs", "a buffer of Gemma 3n's and 4's inputs per layer"),
-            (
-                "weights_streams",
-                "buffers of streams and picked tokens",
-                "DeepSeek-V4's buffers per step",
-            ),
+            ("weights_streams", "buffers of streams and picked tokens", "DeepSeek-V4's buffers per step"),
             ("weights_vocab_padding", "padding of the vocabulary", "padding of the vocabulary"),
             ("weights_lora", "buffers for LoRA adapters", "the buffers for the adapters of --enable-lora"),
             ("weights_on_host", "moved to the host", "minus those that --cpu-offload-gb moves to host memory"),

@@ -32,10 +32,7 @@ TERMS = {
         ("cache", "kv", "kvcache", "key-value-cache"),
         "A decoder computes a key and a value for each token, layer and KV head. Later tokens read them again, so they "
         "are kept: that is the KV cache. It grows with the batch and the context, and not with the query heads.",
-        (
-            "L * B * T * 2 * n_kv_heads * d_head * bytes",
-            "L layers, B sequences, T tokens of each; 2: keys and values",
-        ),
+        ("L * B * T * 2 * n_kv_heads * d_head * bytes", "L layers, B sequences, T tokens of each; 2: keys and values"),
         ("Bytes for 4 tokens, 1 layer, 2 KV heads of 8 elements in fp16 (2 bytes):", "1 * 1 * 4 * 2 * 2 * 8 * 2 = 256"),
         "attncalc kv llama2-70b --explain",
         "Pope et al. 2022, arXiv:2211.05102",
@@ -109,10 +106,7 @@ TERMS = {
         "The model reads the whole prompt in one pass and fills the cache. Each weight is used for every token of the "
         "prompt, so a long prefill is bound by FLOP/s. Its time is most of the time to the first token (TTFT).",
         ("about 2 * parameters * T FLOP, and the scores, which grow with T * T",),
-        (
-            "FLOP of a model of 100 parameters and a prompt of 4 tokens, without scores:",
-            "2 * 100 * 4 = 800",
-        ),
+        ("FLOP of a model of 100 parameters and a prompt of 4 tokens, without scores:", "2 * 100 * 4 = 800"),
         "attncalc flops llama2-70b --phase prefill",
     ),
     "decode": Term(

@@ -128,10 +128,7 @@ def memory_figures(model: ModelSpec, layer: LayerActivations, of: str = "") -> t
 def _tables(
     layers: tuple[LayerActivations, ...], largest: LayerActivations, doubled: LayerActivations
 ) -> tuple[Table, ...]:
-    rows = [
-        ("score matrix", largest.score_matrix),
-        ("  per head", largest.score_matrix_per_head),
-    ]
+    rows = [("score matrix", largest.score_matrix), ("  per head", largest.score_matrix_per_head)]
     cells = [(name, human(size, BYTES), exact(size, BYTES)) for name, size in rows]
     if largest.score_matrix:  # a ratio, as `kv` has it: exact bytes on the screen are figures of JSON
         times = int(doubled.score_matrix) / int(largest.score_matrix)

@@ -254,12 +254,7 @@ class Deployment:
         return symbol("max_sequences", limit, "concurrent sequences that the engine runs")
 
     def _most(
-        self,
-        name: str,
-        meaning: str,
-        tightest: int,
-        size: Callable[[int], tuple[int, int]],
-        end: End = "expected",
+        self, name: str, meaning: str, tightest: int, size: Callable[[int], tuple[int, int]], end: End = "expected"
     ) -> Quantity | None:
         """Return the largest number whose `size`, a batch and a context, has room; None without a limit.
 

@@ -12,16 +12,7 @@ from ..engines.startup_log import LogMemory, LogRefusal, StartupLog, share_below
 from ..model import ModelSpec
 from ..units import BYTES, count, truncate
 from .fit import FitResult, fit
-from .log_cause import (
-    STAGES,
-    Diagnosis,
-    diagnose_alone,
-    free_memory,
-    free_share,
-    missing_memory,
-    size,
-    taken_by_others,
-)
+from .log_cause import STAGES, Diagnosis, diagnose_alone, free_memory, free_share, missing_memory, size, taken_by_others
 from .log_check import logged_weights, without_gpu
 from .request import FitRequest, LoggedExcess
 from .suggestions import Suggestion, suggestions, tried

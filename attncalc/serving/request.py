@@ -494,8 +494,7 @@ def _check_parallelism(request: FitRequest, of: Engine[Any]) -> None:
         )
     if request.attn_dp > 1 and request.dp > 1:
         raise AttncalcError(
-            "--attn-dp cannot be combined with --dp",
-            "SGLang has either ranks of attention or replicas",
+            "--attn-dp cannot be combined with --dp", "SGLang has either ranks of attention or replicas"
         )
 
 

@@ -37,10 +37,7 @@ class ShownSweep(Sweep):
 
 
 def sweep(
-    models: ModelLike | Sequence[ModelLike],
-    *,
-    columns: str | Sequence[str] | None = None,
-    **options: Any,
+    models: ModelLike | Sequence[ModelLike], *, columns: str | Sequence[str] | None = None, **options: Any
 ) -> ShownSweep:
     """Return the rows of every combination of the values, as dicts that are computed while they are read.
 

@@ -122,12 +122,7 @@ def is_scaled(case: Case) -> bool:
 
 
 def plan_within_limit(
-    model: ModelSpec,
-    request: VerifyRequest,
-    device: Device,
-    *,
-    processes: int = 1,
-    weight_copies: int = 1,
+    model: ModelSpec, request: VerifyRequest, device: Device, *, processes: int = 1, weight_copies: int = 1
 ) -> tuple[Plan, list[float]]:
     """Return a plan that fits in memory and in the request's time, and the expected seconds of its steps.
 
@@ -159,12 +154,7 @@ class _Estimate:
     """The expected seconds of the layers of one request."""
 
     def __init__(
-        self,
-        model: ModelSpec,
-        request: VerifyRequest,
-        device: Device,
-        ceiling: Ceiling,
-        kernels: Kernels | None,
+        self, model: ModelSpec, request: VerifyRequest, device: Device, ceiling: Ceiling, kernels: Kernels | None
     ) -> None:
         self.request, self.device, self.ceiling, self.kernels = request, device, ceiling, kernels
         self.size = request.torch_dtype.itemsize

@@ -23,8 +23,7 @@ _DEFAULT_TAGS = ("Q4_K_M", "Q8_0")
 _NOT_MODELS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 _LATER_SHARD = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf", re.IGNORECASE)
 _TAG = re.compile(
-    r"[-._/](?P<tag>(?:UD-)?(?:I?Q\d\w*|TQ\d\w*|B?F16|F32|MXFP4\w*|NVFP4\w*))(?:-00001-of-\d{5})?\.gguf",
-    re.IGNORECASE,
+    r"[-._/](?P<tag>(?:UD-)?(?:I?Q\d\w*|TQ\d\w*|B?F16|F32|MXFP4\w*|NVFP4\w*))(?:-00001-of-\d{5})?\.gguf", re.IGNORECASE
 )
 
 

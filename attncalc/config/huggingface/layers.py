@@ -35,8 +35,7 @@ def pattern_of_layers(rules: Mapping[str, Any], fields: Fields, n_layers: Any) -
         raise AttncalcError(f"{' or '.join(names) or 'the number of layers'} is missing", "add it to the config")
     if type(n_layers) is not int or not 1 <= n_layers <= MAX_LAYERS:
         raise AttncalcError(
-            f"the number of layers is {truncate(repr(n_layers))}",
-            f"it must be a whole number from 1 to {MAX_LAYERS:,}",
+            f"the number of layers is {truncate(repr(n_layers))}", f"it must be a whole number from 1 to {MAX_LAYERS:,}"
         )
     layers = []
     layers_by_kind: dict[tuple[str, ...], Layer] = {}

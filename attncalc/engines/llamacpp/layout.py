@@ -236,8 +236,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
     pooled = has_pools(cache_specs)
     if pooled and not release.has_compressed_attention:
         raise AttncalcError(
-            f"llama.cpp {release.name} has no compressed attention (DeepSeek-V4)",
-            "use --engine-version b9842 or later",
+            f"llama.cpp {release.name} has no compressed attention (DeepSeek-V4)", "use --engine-version b9842 or later"
         )
     if not (release.has_latents or release.fork) and any(cached.role == "latent" for cached in cache_specs):
         raise AttncalcError(

@@ -101,8 +101,7 @@ def _check_layers(layers: Sequence[tuple[int, LayerCacheSpec]], args: VllmArgs) 
         raise AttncalcError(*NO_CACHE)
     if len({stage for stage, _ in layers}) < args.pp:
         raise AttncalcError(
-            f"--pp {args.pp}: vLLM does not start, because a stage would have no layer with a cache",
-            "use fewer stages",
+            f"--pp {args.pp}: vLLM does not start, because a stage would have no layer with a cache", "use fewer stages"
         )
     has_source = any(cached.per == "source token" for _, layer in layers for cached in layer.cached)
     if has_source and not args.version.has_cross_attention:

@@ -38,10 +38,7 @@ def roofline_chart(bounds: Roofline) -> Roof:
     """
     math = bounds.math
     time = "at least" if bounds.prefill_expected is None else "with expected experts"
-    steps = {
-        "prefill": bounds.prefill_expected or bounds.prefill,
-        "decode": bounds.decode_expected or bounds.decode,
-    }
+    steps = {"prefill": bounds.prefill_expected or bounds.prefill, "decode": bounds.decode_expected or bounds.decode}
     return Roof(
         "roofline",
         f"Roofline of one {bounds.gpu.title}",

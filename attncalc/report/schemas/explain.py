@@ -27,6 +27,6 @@ SCHEMA = p.document(
                     "source": p.text("the paper; '' for none"),
                 },
             ),
-        ),
+        )
     },
 )

@@ -139,11 +139,7 @@ def _planned(
     """Return what fits on the device, on which `processes` ranks run."""
     with device.session(request.seed):
         plan, steps = plan_within_limit(
-            model,
-            request,
-            device,
-            processes=1 if device.type == "cuda" else processes,
-            weight_copies=WEIGHT_COPIES,
+            model, request, device, processes=1 if device.type == "cuda" else processes, weight_copies=WEIGHT_COPIES
         )
     on_progress.expect(steps)
     on_progress(f"{model.name} over {request.tp} processes")

@@ -324,10 +324,7 @@ class TrainedModel(nn.Module):
     def __init__(self, model: ModelSpec) -> None:
         super().__init__()
         if model.encoder or not model.head or model.head.kind != "lm" or not model.vocab_size:
-            raise CannotCheckError(
-                f"verify --train runs decoders with an lm head, which {model.title} is not",
-                AGAINST,
-            )
+            raise CannotCheckError(f"verify --train runs decoders with an lm head, which {model.title} is not", AGAINST)
         stack = model.main
         self.embedding = nn.Embedding(model.vocab_size, stack.d_model)
         table = stack.learned_positions
