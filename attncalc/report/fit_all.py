@@ -21,7 +21,7 @@ from .fit_figures import FIGURES, answer_figures, detail_figures, term_figures
 from .fit_notes import fit_notes
 from .fit_tables import Figures, limit
 from .lists import WIDTH
-from .report import Column, Figure, Report, Table, heading, unit_column, workload_facts
+from .report import Column, Figure, Report, Table, column_table, heading, unit_column, workload_facts
 from .roofline import roofline_section
 from .text import table_lines
 from .users import users_section
@@ -150,13 +150,9 @@ def _table(engines: Sequence[_Supported]) -> Table:
         (Column("max.\nbatch"), [limit(engine.figures["max_batch"]) for engine in engines]),
         (Column("max.\ncontext"), [limit(engine.figures["max_context"]) for engine in engines]),
     ]
-    narrow, wide = _table_of(columns), _table_of([*columns[:2], sizes("KV\nmemory", "kv_memory"), *columns[2:]])
+    narrow, wide = column_table(columns), column_table([*columns[:2], sizes("KV\nmemory", "kv_memory"), *columns[2:]])
     several = len({engine.figures["kv_memory"].whole for engine in engines}) > 1
     return wide if several and max(map(len, table_lines(wide))) <= WIDTH else narrow
-
-
-def _table_of(columns: Sequence[tuple[Column, list[str]]]) -> Table:
-    return Table(tuple(column for column, _ in columns), tuple(zip(*(cells for _, cells in columns), strict=True)))
 
 
 def _verdict_of(engine: _Supported) -> Verdict:

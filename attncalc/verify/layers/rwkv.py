@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import group_norm, silu
 
 from ...attention.rwkv import Rwkv, Rwkv5
 from .recurrent import RecurrentLayer, State, per_token, project
+
+
+def _mixed(x: Tensor, state: State, time_mix: Tensor) -> Iterator[Tensor]:
+    """Yield each token mixed with the one before it, once per row of `time_mix`."""
+    last = state.get("last token", x, x.shape[0], 2, x.shape[-1])
+    previous = torch.cat((last[:, :1], x[:, :-1]), 1)
+    return (x * mix + previous * (1 - mix) for mix in time_mix)
 
 
 class RwkvLayer(RecurrentLayer):
@@ -24,9 +33,7 @@ class RwkvLayer(RecurrentLayer):
         self.W_o = nn.Linear(kind.d_inner, d_model, bias=False)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
-        last = state.get("last token", x, x.shape[0], 2, x.shape[-1])
-        previous = torch.cat((last[:, :1], x[:, :-1]), 1)
-        mixed = (x * mix + previous * (1 - mix) for mix in self.time_mix)
+        mixed = _mixed(x, state, self.time_mix)
         k, v, r = (linear(tokens) for linear, tokens in zip((self.W_k, self.W_v, self.W_r), mixed, strict=True))
         decay, first = -torch.exp(self.decay_and_first[0].float()), self.decay_and_first[1].float()
         empty = x.new_zeros((x.shape[0], 3, k.shape[-1]), dtype=torch.float32)
@@ -59,9 +66,7 @@ class Rwkv5Layer(RecurrentLayer):
         self.W_o = nn.Linear(kind.d_inner, d_model, bias=False)
 
     def forward(self, x: Tensor, state: State) -> Tensor:
-        last = state.get("last token", x, x.shape[0], 2, x.shape[-1])
-        previous = torch.cat((last[:, :1], x[:, :-1]), 1)
-        mixed = (x * mix + previous * (1 - mix) for mix in self.time_mix)
+        mixed = _mixed(x, state, self.time_mix)
         linears = (self.W_k, self.W_v, self.W_r, self.W_gate)
         k, v, r, gate = (linear(tokens) for linear, tokens in zip(linears, mixed, strict=True))
         k, v, r = (t.float().unflatten(-1, (-1, self.d_head)) for t in (k, v, r))
