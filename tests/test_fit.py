@@ -13,7 +13,7 @@ from tables import each
 
 from attncalc import AttncalcError, ModelSpec, Workload, load
 from attncalc.attention.linear import Lightning
-from attncalc.config.gpus import gpu
+from attncalc.config.gpus import gpu, gpu_with
 from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.params import params
 from attncalc.engines import find_engine
@@ -22,6 +22,8 @@ from attncalc.engines.stages import split_into_stages
 from attncalc.hardware import Gpu
 from attncalc.quantity import quantity, ratio
 from attncalc.serving import devices as devices_module
+from attncalc.serving import fit as fit_module
+from attncalc.serving.answer import Answer
 from attncalc.serving.fit import fit, min_gpus, possible_verdict
 from attncalc.serving.memory_budget import memory_budget
 from attncalc.serving.request import FitRequest, resolve
@@ -449,6 +451,25 @@ def test_a_search_computes_no_more_gpus_after_one_without_room(monkeypatch: pyte
     request = FitRequest(load("kimi-k2"), Workload.decode(context=4096), "llamacpp", gpu("rtx-4090"), gpus=16)
     assert possible_verdict(request) == "does_not_fit"
     assert [part.main.n_layers for part in parts if part] == [4]
+
+
+def test_a_refusal_computes_each_number_of_gpus_once_and_none_that_is_not_suggested(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two GPUs are enough for 128K tokens of gpt-oss with its experts on the host; one is not, in no dtype of it."""
+    asked = []
+
+    def counted(request: FitRequest) -> Any:
+        asked.append((request.gpus, request.weights_dtype))
+        return possible(request)
+
+    possible = fit_module._possible_verdict
+    monkeypatch.setattr(fit_module, "_possible_verdict", counted)
+    workload, args = Workload.decode(context=131_072), {"n_cpu_moe": 99}
+    answer = Answer.to(FitRequest(load("gpt-oss-120b"), workload, "llamacpp", gpu_with("8GB"), engine_args=args))
+    assert answer.fewest_gpus == 2
+    assert "--gpus 2" in [change.flag for change in answer.changes]
+    assert [number for number in asked if number[0]] == [(1, None), (2, None)]
 
 
 def test_every_suggestion_fits_with_the_options_it_names() -> None:

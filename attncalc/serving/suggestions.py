@@ -408,7 +408,8 @@ def _more_gpus(resolved: ResolvedRequest, below: int = NO_LIMIT) -> Iterator[_Ch
             break
         while waiting and waiting[0][0] < (copy,):  # all that follow have at least the GPUs of this copy
             yield from _if_enough(heappop(waiting)[1], resolved)
-        needed = _copies(request, resolved.request.workload.batch) if copy >= current else 0
+        is_less = copy < current or (resolved.whole_layers and copy == current)
+        needed = 0 if is_less else _copies(request, resolved.request.workload.batch)
         gpus = copy * max(needed, there)
         if not needed or not resolved.gpus < gpus < below:
             continue
