@@ -442,9 +442,14 @@ class ModelSpec(Keeper):
             raise AttncalcError(
                 f"--attention {truncate(text)}: {kinds[0].label} has no KV heads to exchange", "leave out --attention"
             )
-        assumptions = dict.fromkeys(text for text in map(variant.assumption, kinds) if text)
-        notes = (*self.notes, f"As {variant.title}: {'; '.join(assumptions)}.") if assumptions else self.notes
+        notes = (*self.notes, *self.notes_of(variant))
         return dataclasses.replace(self.with_variant(variant), notes=notes, stored=None)
+
+    def notes_of(self, variant: Variant) -> list[str]:
+        """Return a note on what has to be assumed to make this model's attention a variant, if anything has."""
+        kinds = [kind for stack in self.stacks for group in stack.layers for kind in group.attentions]
+        assumptions = dict.fromkeys(text for text in map(variant.assumption, kinds) if text)
+        return [f"As {variant.title}: {'; '.join(assumptions)}."] if assumptions else []
 
     def with_variant(self, variant: Variant) -> ModelSpec:
         """Return the model with every attention that has KV heads as `variant`."""

@@ -24,7 +24,7 @@ NO_UNIT = ""
 MIB, GIB = 2**20, 2**30
 
 _SI_PREFIXES = {"Z": 10**21, "E": 10**18, "P": 10**15, "T": 10**12, "G": 10**9, "M": 10**6, "k": 10**3, "": 1}
-_SCALES: dict[str, dict[str, float]] = {
+SCALES: dict[str, dict[str, float]] = {
     BYTES: {f"{prefix}iB" if prefix else "B": 1024 ** (10 - i) for i, prefix in enumerate([*"QRYZEPTGMK", ""])},
     **{unit: {f"{p}{unit}": n for p, n in _SI_PREFIXES.items()} for unit in (FLOP, FLOP_PER_SECOND, BYTES_PER_SECOND)},
     PARAMS: {"trillion": 10**12, "billion": 10**9, "million": 10**6, "thousand": 10**3, "": 1},
@@ -155,7 +155,7 @@ def common_unit(largest: float, unit: str) -> tuple[str, float]:
 
     The unit of parameters below 1,000 is ''.
     """
-    multiples = [*_SCALES.get(unit, {unit: 1}).items()]
+    multiples = [*SCALES.get(unit, {unit: 1}).items()]
     return next((multiple for multiple in multiples if largest >= multiple[1]), multiples[-1])
 
 
@@ -171,7 +171,7 @@ def _decimals(number: int, factor: int, digits: int = 2) -> str:
 def human(number: int, unit: str) -> str:
     """Return a figure rounded for people: '1.25 GiB', '606.88 TFLOP', '68.98 billion', '4,096'."""
     number = int(number)
-    if unit not in _SCALES:
+    if unit not in SCALES:
         return count(number)
     name, factor = common_unit(abs(number), unit)
     is_whole = unit == BYTES and factor < GIB and number % factor == 0
@@ -220,7 +220,7 @@ def column(numbers: Sequence[int], unit: str) -> tuple[str, list[str]]:
     """
     whole = [int(number) for number in numbers]
     smallest, largest = min(filter(None, whole), default=0), max(whole, default=0)
-    multiples = [(name, int(size)) for name, size in _SCALES[unit].items()]
+    multiples = [(name, int(size)) for name, size in SCALES[unit].items()]
     large = [(name, size) for name, size in multiples if largest < size * 10**6] or multiples[:1]
     name, factor = next((multiple for multiple in large if smallest >= multiple[1]), large[-1])
     is_whole = factor < GIB and all(number % factor == 0 for number in whole)
@@ -359,8 +359,8 @@ def parse_amount(text: str, option: str) -> Amount:
     if match and (match["whole"] or match["fraction"]):
         name, fraction, power = match["unit"], match["fraction"] or "", int(match["power"] or 0)
         factor, unit = _bytes_of(name), BYTES if name and name not in _SUFFIXES else NO_UNIT
-        if name in _SCALES[FLOP]:
-            factor, unit = int(_SCALES[FLOP][name]), FLOP
+        if name in SCALES[FLOP]:
+            factor, unit = int(SCALES[FLOP][name]), FLOP
         digits = int((match["whole"] or "").replace(",", "").replace("_", "") + fraction)
         numerator = digits * factor * 10 ** max(power, 0)
         denominator = 10 ** (len(fraction) + max(-power, 0))

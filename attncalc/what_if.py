@@ -1,4 +1,4 @@
-"""A model with other sizes: `--layers 16`, `--kv-heads 4`, `--window 4096`, `--pattern '5 local, 1 global'`.
+"""A model with other sizes: `--layers 16`, `--kv-heads 4`, `--window 4096`, `--pattern '3 linear, 1 global'`.
 
 Without a model, the sizes alone describe one: `model_of_sizes`.
 
@@ -13,31 +13,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from .attention import FULL, Attention, Grouped, Sliding
+from .attention import FULL, Attention, Grouped, Sliding, Variant
 from .errors import AttncalcError, MissingError
 from .model import MAX_LAYERS, Layers, ModelSpec
 from .units import count, parse_count, truncate
 
-_LOCAL, _GLOBAL = ("local", "sliding", "window"), ("global", "full")
-_EXAMPLE = "write '5 local, 1 global'"
+LOCAL, GLOBAL = "local", "global"
+_SPANS = {LOCAL: LOCAL, "sliding": LOCAL, "window": LOCAL, GLOBAL: GLOBAL, "full": GLOBAL}
+_EXAMPLE = "write '5 local, 1 global', '3 linear, 1 global' or '3 linear, 1 mla:512'"
 SIZES = frozenset({"layers", "heads", "kv_heads", "head_dim", "d_model", "d_ff", "vocab_size"})
 """The sizes that describe a model without another."""
 
 
-def parse_pattern(text: str, name: str) -> tuple[bool, ...]:
-    """Return whether each layer of a pattern is local: (True, True, False) for '2 local, 1 global'.
+def parse_pattern(text: str, name: str) -> tuple[str, ...]:
+    """Return what each layer of a pattern is: ('linear', 'linear', 'global') for '2 linear, 1 global'.
 
-    Raises AttncalcError if the text is no pattern, or has more layers than a model may have.
+    A layer is LOCAL, GLOBAL or has an attention of its own ('linear', 'gqa:4', 'mla:512'). Raises AttncalcError if the
+    text is no pattern, or has more layers than a model may have.
     """
-    layers: list[bool] = []
+    layers: list[str] = []
     for part in text.split(","):
-        match = re.fullmatch(r"(?:(\d{1,9}) ?)?([a-z]+)", part.strip().lower())
-        if match is None or match[2] not in (*_LOCAL, *_GLOBAL):
-            raise AttncalcError(f"{name}: '{truncate(part.strip())}' is neither local nor global", _EXAMPLE)
-        number = parse_count(match[1] or "1", name)
+        match = re.fullmatch(r"(?:(\d{1,9}) ?)?([a-z]+(?::\d+)?)", part.strip().lower())
+        if match is None or not (match[2] in _SPANS or Variant.is_named(match[2])):
+            raise AttncalcError(f"{name}: '{truncate(part.strip())}' is no kind of layer", _EXAMPLE)
+        kind, number = _SPANS.get(match[2], match[2]), parse_count(match[1] or "1", name)
         if len(layers) + number > MAX_LAYERS:
             raise AttncalcError(f"{name}: more than {MAX_LAYERS:,} layers", _EXAMPLE)
-        layers += [match[2] in _LOCAL] * number
+        layers += [kind] * number
     return tuple(layers)
 
 
@@ -53,7 +55,7 @@ def what_if(
     d_ff: int | None = None,
     vocab_size: int | None = None,
     window: int | None = None,
-    pattern: Sequence[bool] | None = None,
+    pattern: Sequence[str] | None = None,
 ) -> ModelSpec:
     """Return the model with other sizes.
 
@@ -68,7 +70,7 @@ def what_if(
         d_ff: Elements of an MLP, or of each expert.
         vocab_size: Tokens of the vocabulary.
         window: Tokens that a layer sees, of all layers or of the local ones of the pattern.
-        pattern: Whether each layer of a repeating pattern is local.
+        pattern: What each layer of a repeating pattern is: LOCAL, GLOBAL, or the attention that it has instead.
 
     Raises AttncalcError if the model has no such sizes, or they contradict.
     """
@@ -83,7 +85,7 @@ def what_if(
     if layers:
         changed = _with_layers(changed, layers)
     if window or pattern:
-        changed = _with_windows(changed, window, pattern)
+        changed = _with_pattern(changed, window, pattern or (LOCAL,))
     return changed if changed is model else dataclasses.replace(changed, stored=None)
 
 
@@ -143,23 +145,29 @@ def _period(layers: Sequence[Layers]) -> int:
     return 1
 
 
-def _with_windows(model: ModelSpec, window: int | None, pattern: Sequence[bool] | None) -> ModelSpec:
+def _with_pattern(model: ModelSpec, window: int | None, pattern: Sequence[str]) -> ModelSpec:
+    """Return the model with its layers as in a repeating pattern; `window` is that of the local ones."""
     windows = {group.attention.span.reach for group in model.main.layers if hasattr(group.attention, "span")}
     if not windows:
         raise AttncalcError("--window: no layer of this model can have a window", "leave it out")
     released = [reach for reach in windows if reach]
-    if window is None and pattern and any(pattern) and len(released) != 1:
+    if window is None and LOCAL in pattern and len(released) != 1:
         raise AttncalcError("--pattern needs --window", "give the tokens that a local layer sees, as --window 4096")
     local = Sliding(int(window or released[0])) if window or released else FULL
-    is_local = pattern or (True,)
+    variants = {text: Variant.parse(text) for text in dict.fromkeys(pattern) if text not in _SPANS}
 
-    def spanned(i: int, layer: Layers) -> Layers:
-        if not hasattr(layer.attention, "span"):
-            return layer
-        span = local if is_local[i % len(is_local)] else FULL
-        return dataclasses.replace(layer, attention=layer.attention.with_span(span))
+    def changed(i: int, kind: Attention) -> Attention:
+        text = pattern[i % len(pattern)]
+        if not hasattr(kind, "span"):
+            return kind
+        spanned = kind.with_span(local if text == LOCAL else FULL)
+        return variants[text].apply(spanned) if text in variants else spanned
 
-    return _with_stack(model, [spanned(i, layer) for i, layer in enumerate(_one_by_one(model))])
+    layers = [
+        dataclasses.replace(layer, attention=changed(i, layer.attention)) for i, layer in enumerate(_one_by_one(model))
+    ]
+    notes = [note for variant in variants.values() for note in model.notes_of(variant)]
+    return dataclasses.replace(_with_stack(model, layers), notes=(*model.notes, *notes))
 
 
 def _with_attentions(model: ModelSpec, change: Callable[[Attention], Attention]) -> ModelSpec:

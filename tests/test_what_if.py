@@ -108,9 +108,9 @@ def test_a_sweep_and_the_command_agree(ask: Ask) -> None:
         ({"kv_heads": 5}, "n_kv_heads: 5 does not divide n_heads 32"),
         ({"layers": 2001}, "--layers 2,001 is more than 2,000"),
         ({"pattern": "1 local"}, "--pattern needs --window"),
-        ({"pattern": "1 round"}, "'1 round' is neither local nor global"),
+        ({"pattern": "1 round"}, "'1 round' is no kind of layer"),
         ({"pattern": "3000 local"}, "more than 2,000 layers"),
-        ({"pattern": ""}, "'' is neither local nor global"),
+        ({"pattern": ""}, "'' is no kind of layer"),
         ({"heads": 0}, "--heads"),
     ],
 )
@@ -133,9 +133,18 @@ def test_latent_attention_takes_the_heads_of_the_attention_that_it_replaces() ->
 
 
 def test_a_model_without_windows_keeps_its_pattern_of_full_layers() -> None:
-    assert parse_pattern("2 sliding, full", "--pattern") == (True, True, False)
+    assert parse_pattern("2 sliding, full", "--pattern") == ("local", "local", "global")
     model = load("llama3.1-8b")
-    assert what_if(model, pattern=(False,)).main == model.main
+    assert what_if(model, pattern=("global",)).main == model.main
+
+
+def test_a_pattern_may_give_layers_another_attention() -> None:
+    # of 32 layers 8 keep their cache: 8 * 2 * 8 heads * 128 * 2 B per token; 24 have states
+    hybrid = kv_cache("llama3.1-8b", pattern="3 linear, 1 global", context=4096)
+    assert hybrid.per_token == 8 * 2 * 8 * 128 * 2
+    # 24 layers with a latent of 512 and a rotary key of half a head's 128
+    latent = kv_cache("llama3.1-8b", pattern="3 mla:512, 1 gqa:4", context=1)
+    assert latent.total == 24 * (512 + 64) * 2 + 8 * 2 * 4 * 128 * 2
 
 
 @each(

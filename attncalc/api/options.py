@@ -93,7 +93,7 @@ class WhatIfOptions(TypedDict, total=False):
     pattern: Annotated[
         str | None,
         Parser(parse_pattern, "PATTERN"),
-        "Which layers have the window, as '5 local, 1 global', repeated.",
+        "Kinds of layers, repeated: '5 local, 1 global' has windows, '3 linear, 1 mla:512' other attention.",
         With(axis=False),
     ]
 

@@ -14,7 +14,7 @@ from ..units import count
 from ..workload import Workload
 from .charts.compare import compare_picture
 from .compare_rows import rows_at
-from .compare_tables import context_tables, model_tables, variant_table
+from .compare_tables import context_tables, model_table, variant_table
 from .fail_if import Condition, checks_of
 from .notes import FAILED, WARNING, context_notes, device_notes, kind_notes, model_notes
 from .report import Report, heading, workload_facts
@@ -120,7 +120,7 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
         workload_facts(models[0], first.workload),
         tuple(first.figures.values()),
         tuple((row.facts(released=True), tuple(row.figures.values())) for own in rows for row in own),
-        context_tables(rows) if contexts[1:] else model_tables([row for (row,) in rows]),
+        context_tables(rows) if contexts[1:] else (model_table([row for (row,) in rows]),),
         (
             *(_cheaper_note(names, found) for names, found in pairs if found),
             *_model_notes([(own[0].model, _longest([row.workload for row in own])) for own in rows]),
@@ -184,7 +184,13 @@ def _variant_notes(model: ModelSpec, workloads: Sequence[Workload], compared: Se
     if model.main.has_cache and not workloads[1:]:
         legend += " FLOP/byte: of a decode step, per byte of weights and cache."
     notes = [*context_notes(model, _longest(workloads)), legend, *_decode_notes([model, *compared])]
-    notes += [note for variant in (model, *compared) for note in model_notes(variant)]
+    notes += model_notes(model)
+    assumed: dict[str, list[str]] = {}  # the variants of which an assumption is true
+    for note in (note for variant in compared for note in variant.notes[len(model.notes) :]):
+        name, _, text = note.partition(": ")
+        assumed.setdefault(text, []).append(name.removeprefix("As "))
+    for text, names in assumed.items():
+        notes.append(f"As {names[0]} to {names[-1]}: {text}" if names[1:] else f"As {names[0]}: {text}")
     if any(device_notes(variant) for variant in compared):
         notes.append(
             f"With {model.tp} devices, several devices store the same KV head if there are fewer than {model.tp}, and "

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..units import NO_UNIT, column, count
 from .compare_rows import FIGURES, Row, attention_of
 from .figures import AT_CONTEXT, NO_WINDOW_FULL, PER_TOKEN
-from .lists import WIDTH
 from .report import Column, Figure, Table, column_table, unit_column
 
 _VARIANT_COLUMNS = {
@@ -45,7 +44,7 @@ def variant_table(rows: Sequence[Row], released: int) -> Table:
     return column_table([(Column("", "left"), names), *_columns(rows, headers)], frozenset({released}))
 
 
-def model_tables(rows: Sequence[Row]) -> tuple[Table, ...]:
+def model_table(rows: Sequence[Row]) -> Table:
     """Return one line per figure: its label with its unit, and a cell for each model; the first has their names."""
     lines = [
         ("", *(row.name for row in rows)),
@@ -65,7 +64,7 @@ def model_tables(rows: Sequence[Row]) -> tuple[Table, ...]:
         else:
             unit, cells = _cells(figures)
             lines.append((f"{label}, {unit}", *cells))
-    return _split(lines)
+    return _by_model(lines)
 
 
 def context_tables(rows: Sequence[Sequence[Row]], released: int | None = None) -> tuple[Table, ...]:
@@ -84,7 +83,7 @@ def context_tables(rows: Sequence[Sequence[Row]], released: int | None = None) -
             by_model = [cells[i : i + len(contexts)] for i in range(0, len(cells), len(contexts))]
             title = f"{figures[0].label}, {unit}" if unit else figures[0].label
             lines = [(title, *contexts), *((name, *own) for name, own in zip(names, by_model, strict=True))]
-            tables += (table._replace(above="context") for table in _split(lines, strong))
+            tables.append(_by_model(lines, strong, above="context"))
     constant = {
         key: header
         for key, header in _CONSTANT.items()
@@ -134,18 +133,7 @@ def _ratio_cells(figures: Sequence[Figure]) -> list[str]:
     return [f"{value:,.{digits}f}" for value in numbers]
 
 
-def _split(lines: Sequence[Sequence[str]], strong: frozenset[int] = frozenset()) -> tuple[Table, ...]:
-    """Return the lines, of which the first is the header, as tables that fit the width, each with the first column.
-
-    A column that does not fit alone gets a table of its own, which is wider.
-    """
-    labels, *columns = zip(*lines, strict=True)
-    room = WIDTH - 2 - max(map(len, labels))
-    column_width = 2 + max(len(cell) for cells in columns for cell in cells)
-    per_table = max(1, room // column_width)
-    tables = []
-    for start in range(0, len(columns), per_table):
-        header, *body = zip(labels, *columns[start : start + per_table], strict=True)
-        first, *others = header
-        tables.append(Table((Column(first, "left"), *map(Column, others)), tuple(body), strong))
-    return tuple(tables)
+def _by_model(lines: Sequence[Sequence[str]], strong: frozenset[int] = frozenset(), above: str = "") -> Table:
+    """Return the lines, of which the first is the header, as a table that a narrow screen may divide."""
+    (first, *others), *body = map(tuple, lines)
+    return Table((Column(first, "left"), *map(Column, others)), tuple(body), strong, above=above, is_divisible=True)

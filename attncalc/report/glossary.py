@@ -164,6 +164,17 @@ TERMS = {
         "attncalc flops gpt3 --explain",
         "Vaswani et al. 2017, arXiv:1706.03762",
     ),
+    "softmax": Term(
+        "Softmax",
+        ("softmax-attention", "weights-of-attention"),
+        "It turns the scores of a query into weights that add up to 1. It costs a few FLOP per score, against "
+        "4 * d_head of the two products, so attncalc does not count it. It needs a whole row of scores, or the running "
+        "maximum and sum of flash attention.",
+        ("weight of key i = exp(s_i - max s) / sum of exp(s_j - max s)",),
+        ("Weights of two equal scores, and their sum:", "1 / 2 = 0.5", "0.5 + 0.5 = 1"),
+        "attncalc explain scores",
+        "Vaswani et al. 2017, arXiv:1706.03762",
+    ),
     "flop": Term(
         "FLOP",
         ("flops", "gflop", "tflops", "multiply-add", "mac"),
@@ -248,6 +259,74 @@ TERMS = {
         "attncalc kv qwen3-next-80b-a3b",
         "Gu and Dao 2023, arXiv:2312.00752; Katharopoulos et al. 2020, arXiv:2006.16236",
     ),
+    "offload": Term(
+        "Layers on the host",
+        ("offloading", "partial-offload", "gpu-layers", "ngl", "num-gpu", "cpu-offload"),
+        "llama.cpp and Ollama keep layers that do not fit on the GPU in host memory. Each token reads them at the "
+        "host's bandwidth, which is 5 to 20 times lower, so a few layers on the host decide the speed.",
+        ("time of a token >= GPU bytes / its bandwidth + host bytes / its bandwidth",),
+        ("Seconds: 900 bytes on a GPU of 100 bytes/s, 100 on a host of 10 bytes/s:", "900 / 100 + 100 / 10 = 19"),
+        "attncalc fit llama3.1-70b --weights-dtype q4_k_m --gpu 24GB --ram 64GB",
+    ),
+    "training-memory": Term(
+        "Memory of training",
+        ("training", "train", "fine-tuning", "finetuning", "optimizer", "optimizer-states", "adamw", "adam"),
+        "Training keeps weights, a gradient per weight, the optimizer's states, and what the forward pass saves for "
+        "the backward pass. AdamW has two moments per weight; in mixed precision there is a copy in fp32.",
+        ("weights + gradients + optimizer states + activations",),
+        (
+            "Bytes per parameter in bf16, with a copy and moments in fp32:",
+            "2 + 2 + 4 + 4 + 4 = 16",
+        ),
+        "attncalc train llama3.1-8b --gpu h100",
+        "Rajbhandari et al. 2020, arXiv:1910.02054",
+    ),
+    "zero": Term(
+        "ZeRO and FSDP",
+        ("fsdp", "deepspeed", "zero-1", "zero-2", "zero-3", "ddp", "sharded-data-parallel", "full-shard"),
+        "Data parallelism (DDP) has all states on every GPU. ZeRO divides them: stage 1 the optimizer states, stage 2 "
+        "the gradients too, stage 3 the weights too. FSDP's full sharding is stage 3. Activations are not divided.",
+        ("bytes per GPU = 16 * parameters / GPUs at stage 3",),
+        (
+            "100 parameters with AdamW on 4 GPUs, stage 0, 1 and 3:",
+            "100 * (2 + 2 + 12) = 1600",
+            "100 * (2 + 2 + 12 / 4) = 700",
+            "100 * (2 + 2 + 12) / 4 = 400",
+        ),
+        "attncalc train llama3.1-8b --gpu 8xh100 --zero 3",
+        "Rajbhandari et al. 2020, arXiv:1910.02054; Zhao et al. 2023, arXiv:2304.11277",
+    ),
+    "activations": Term(
+        "Activations and recomputation",
+        ("activation", "gradient-checkpointing", "activation-checkpointing", "recompute", "recomputation"),
+        "The forward pass saves what the backward pass reads: inputs of matrices, of norms and of attention. It grows "
+        "with batch times sequence. Recomputation (gradient checkpointing) saves only the input of each layer and runs "
+        "the layer again: the memory of one layer instead of all, for a third more FLOPs.",
+        ("with recomputation: L * B * T * d_model * bytes, and one layer's activations",),
+        ("Bytes of the inputs of 3 layers, for 4 tokens of 8 elements in bf16:", "3 * 1 * 4 * 8 * 2 = 192"),
+        "attncalc train llama3.1-8b --gpu h100 --recompute full",
+        "Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022, arXiv:2205.05198",
+    ),
+    "lora": Term(
+        "LoRA and QLoRA",
+        ("qlora", "adapter", "adapters", "peft", "nf4", "low-rank"),
+        "LoRA freezes the weights and trains two narrow matrices beside each of some matrices. Only these have "
+        "gradients and optimizer states; activations stay almost as large. QLoRA stores the frozen weights in 4 bits.",
+        ("trained parameters of a matrix = r * (inputs + outputs)",),
+        ("Trained parameters beside a matrix of 8 x 8, with r = 2, instead of 64:", "2 * (8 + 8) = 32"),
+        "attncalc train llama3.1-8b --gpu 24GB --lora r=16 --weights-dtype nf4 --recompute full",
+        "Hu et al. 2021, arXiv:2106.09685; Dettmers et al. 2023, arXiv:2305.14314",
+    ),
+    "mfu": Term(
+        "Model FLOPs utilization (MFU)",
+        ("model-flops-utilization", "hfu", "training-time", "gpu-hours"),
+        "The FLOPs that the model needs, per second, divided by the GPUs' peak. Recomputed FLOPs do not count. Good "
+        "runs on many GPUs reach 0.3 to 0.5. It turns FLOPs into days.",
+        ("days = 6 * parameters * tokens / (MFU * peak * GPUs) / 86,400", "and the scores, which 6 N D leaves out"),
+        ("Seconds for 100 parameters and 50 tokens at half of a peak of 600 FLOP/s:", "6 * 100 * 50 / (600 / 2) = 100"),
+        "attncalc train llama3.1-8b --gpu 8xh100 --zero 3 --tokens 1B --mfu 0.4",
+        "Chowdhery et al. 2022, arXiv:2204.02311",
+    ),
     "units": Term(
         "Units",
         ("gib", "gb", "k", "128k", "bytes", "binary", "prefix"),
@@ -259,21 +338,28 @@ TERMS = {
     ),
 }
 """{name: term}."""
+_ASKING = re.findall(
+    r"\w+", "vs versus and or why what how is are does do the a an between from difference differ explain work so big"
+)
+"""Words of a question beside its terms."""
 
 
 def find_terms(words: str) -> list[str]:
-    """Return the names of the terms in these words: ['mha', 'mqa'] for 'MHA vs MQA'.
+    """Return the names of the terms in a question: ['mha', 'mqa'] for 'MHA vs MQA' or 'how does MHA differ from MQA'.
 
-    Raises AttncalcError if a word belongs to none.
+    Raises AttncalcError if there is no term, or another word that is none.
     """
-    asked = re.sub(r"[\s_]+", "-", words.strip().lower())
+    asked = re.sub(r"[\s_]+", "-", words.strip().lower().rstrip("?"))
     names = {name: name for name in TERMS} | {other: name for name, term in TERMS.items() for other in term.also}
-    known = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
-    if re.fullmatch(rf"({known})(-(?:(vs|versus|and|or)-)?({known}))*", asked):
-        return list(dict.fromkeys(names[name] for name in re.findall(rf"(?<![a-z])({known})(?![a-z])", asked)))
-    raise AttncalcError(
-        f"no explanation of '{truncate(words)}'", f"{did_you_mean(asked, names)}known: {', '.join(TERMS)}"
-    )
+    known = "|".join(re.escape(name) for name in sorted((*names, *_ASKING), key=len, reverse=True))
+    found: list[str] = []
+    if re.fullmatch(rf"({known})(-({known}))*", asked):
+        found = [names[name] for name in re.findall(rf"(?<![a-z])({known})(?![a-z])", asked) if name in names]
+    if not found:
+        raise AttncalcError(
+            f"no explanation of '{truncate(words)}'", f"{did_you_mean(asked, names)}known: {', '.join(TERMS)}"
+        )
+    return list(dict.fromkeys(found))
 
 
 def term_report(name: str) -> Report:

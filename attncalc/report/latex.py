@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import IO
 
+from ..units import SCALES, column
 from .characters import printable
 from .explain import explain_figures
 from .formats import Rows
@@ -76,14 +77,26 @@ def render(report: Report, *, explain: bool = False) -> str:
 
 
 def write(rows: Rows, file: IO[str]) -> None:
-    """Write the rows of a sweep as one tabular; numbers are aligned to the right."""
-    align = "".join("l" if unit is None else "r" for unit in rows.units)
+    """Write the rows of a sweep as one tabular. A column has one unit, and one without any cell is left out."""
+    columns = zip(rows.names, rows.units, zip(*rows.rows, strict=True), strict=True)
+    kept = [(name.replace("_", " "), unit, cells) for name, unit, cells in columns if {*cells} - {None}]
+    align = "".join("l" if unit is None else "r" for _, unit, _ in kept)
+    headers, texts = zip(*(_in_one_unit(*column) for column in kept), strict=True)
+    lines = [" & ".join(cells) for cells in (headers, *zip(*texts, strict=True))]
     file.write("% Load \\usepackage{booktabs} in the preamble.\n")
-    file.write(f"\\begin{{tabular}}{{{align}}}\n\\toprule\n")
-    file.write(f"{' & '.join(map(escape, rows.names))} \\\\\n\\midrule\n")
-    for row in rows.rows:
-        file.write(f"{' & '.join('' if cell is None else _figure(cell) for cell in row)} \\\\\n")
+    file.write(f"\\begin{{tabular}}{{{align}}}\n\\toprule\n{lines[0]} \\\\\n\\midrule\n")
+    file.writelines(f"{line} \\\\\n" for line in lines[1:])
     file.write("\\bottomrule\n\\end{tabular}\n")
+
+
+def _in_one_unit(name: str, unit: str | None, cells: Sequence[object]) -> tuple[str, list[str]]:
+    """Return the header of a column, with its unit, and its cells."""
+    numbers = [cell for cell in cells if isinstance(cell, int)]
+    if unit not in SCALES or len(numbers) + cells.count(None) < len(cells):
+        return escape(name), ["" if cell is None else _figure(cell) for cell in cells]
+    scaled, texts = column(numbers, unit)
+    in_order = iter(texts)
+    return f"{escape(name)}, {escape(scaled)}", ["" if cell is None else next(in_order) for cell in cells]
 
 
 def _figure(cell: object) -> str:

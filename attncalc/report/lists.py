@@ -38,6 +38,24 @@ def wrapped(text: str, hanging: str = "  ", width: int = WIDTH) -> list[str]:
     return textwrap.wrap(text, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
 
 
+def divided(table: Table, width: int) -> list[Table]:
+    """Return a table, in parts of at most `width` columns if it is divisible; each part has the first column.
+
+    A column that does not fit beside the first is a part of its own, which is wider.
+    """
+    if not table.is_divisible:
+        return [table]
+    labels, *columns = zip([column.header for column in table.columns], *table.rows, strict=True)
+    room = width - 2 - max(map(len, labels))
+    per_part = max(1, room // (2 + max(len(cell) for cells in columns for cell in cells)))
+    parts = []
+    for start in range(0, len(columns), per_part):
+        end = start + per_part
+        rows = tuple((row[0], *row[start + 1 : end + 1]) for row in table.rows)
+        parts.append(table._replace(columns=(table.columns[0], *table.columns[start + 1 : end + 1]), rows=rows))
+    return parts
+
+
 def list_lines(table: Table, width: int) -> list[str]:
     """Return each row with its labels before its cells, in lines of at most `width` columns."""
     if table.code:

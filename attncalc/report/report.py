@@ -99,6 +99,7 @@ class Table(NamedTuple):
     strong: frozenset[int] = frozenset()  # indices of the rows to print in bold on a terminal
     code: bool = False  # whether the rows are lines of a shell command
     above: str = ""  # what the headers of all columns but the first are, such as contexts; LaTeX prints it above them
+    is_divisible: bool = False  # whether a screen without room for all columns shows the table in parts
 
     @property
     def header_rows(self) -> tuple[tuple[str, ...], ...]:
@@ -186,12 +187,12 @@ class Report(NamedTuple):
 
     @property
     def figures_to_explain(self) -> tuple[Figure, ...]:
-        """The figures that --explain prints: each formula once, and none without symbols (a plain 0 or 1)."""
+        """The figures that --explain prints: each formula once, and none that is a symbol or a number alone."""
         seen: set[tuple[str, str]] = set()
         figures = []
         for figure in (*self.all_figures, *self.terms):
             key = (figure.formula.text, figure.formula.substituted)
-            if figure.formula.symbols and key not in seen:
+            if figure.formula.symbols and len(figure.formula.cells) > 1 and key not in seen:
                 figures.append(figure)
             seen.add(key)
         return tuple(figures)

@@ -101,7 +101,7 @@ def roofline_section(answer: Answer, *, with_variants: bool = True) -> Section:
     layers: Variants = ()
     if with_variants and bounds.host is None:
         tables, layers = roofline_variants(resolved.model, bounds.workload, bounds, resolved.weights_dtype)
-    legend = ("* as released; the others are the same model with other attention, a what-if.",) if tables else ()
+    legend = ("* the model itself; the others are what-ifs: the same model with other attention.",) if tables else ()
     variants = [{**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers]
     return section._replace(
         tables=(*section.tables, *tables),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from .bar import Bar, Kind, Line, Piece
 from .explain import explain_figures
-from .lists import WIDTH, list_lines, wrapped
+from .lists import WIDTH, divided, list_lines, wrapped
 from .notes import ALERTS
 from .report import Report, Table
 
@@ -44,7 +44,7 @@ def layout(
             for label, *lines in explain_figures(report.figures_to_explain, min(width, 120))
         ]
     else:
-        blocks += [_table_lines(table, width) for table in report.tables]
+        blocks += [_table_lines(part, width) for table in report.tables for part in divided(table, width)]
     blocks += [[line for note in notes for line in _note_lines(note, text_width)] for notes in report.note_blocks]
     return [*blocks, *(_table_lines(table, width) for table in report.footer)]
 
