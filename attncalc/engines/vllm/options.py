@@ -16,10 +16,6 @@ from ..options import PagedArgs
 from .versions import VllmVersion, vllm_version
 
 _MOST_ITEMS = 10**6
-_UNIFIED = ("gb10", "strix halo")
-"""GPUs that have the defaults of small ones in every version, by their names: logs of 0.27.1 (GB10) and of 0.28
-(Strix Halo) have 2,048 tokens and 256 sequences, though they see 119.6 and 80 GiB. On a GB10, NVML has no memory to
-report; get_batch_defaults then assumes 0."""
 _LONG_CONTEXT = 32 * 1024
 """Tokens of context beyond which V0 splits prompts by default (_set_default_args_v0)."""
 
@@ -254,5 +250,5 @@ class VllmArgs(PagedArgs):
     def _has_large_gpu(self) -> bool:
         """Whether vLLM takes the device for an H100 or better; an unknown device counts as one."""
         memory = 70 * GIB if self.device_memory is None else self.device_memory
-        slower = (*_UNIFIED, *self.version.gpus_with_small_defaults)
+        slower = self.version.gpus_with_small_defaults
         return memory >= 70 * GIB and not any(name in self.device.lower() for name in slower)

@@ -195,9 +195,14 @@ class VllmVersion(Version):
     # Defaults
 
     gpus_with_small_defaults: Switch[tuple[str, ...]] = by_version(
-        {(): (), (0, 9): ("a100",), (0, 33): ("a100", "gb10")}, "engine/arg_utils.py"
+        {(): ("gb10",), (0, 9): ("gb10", "a100"), (0, 24): ("gb10", "a100", "strix halo")},
+        "get_batch_defaults in engine/arg_utils.py, get_device_total_memory in platforms/",
     )
-    """GPUs of 70 GiB and more that have the defaults of smaller ones."""
+    """GPUs of 70 GiB and more that have the defaults of smaller ones, by their names.
+
+    NVML has no memory of a GB10 to report. Of a Strix Halo vLLM asked torch, and asks amdsmi from 0.24 on, which counts
+    the part that the firmware reserves: a log of 0.15 has 8,192 tokens, and one of 0.28 has 2,048.
+    """
     has_default_for_160_gib = since((0, 28), "engine/arg_utils.py")
     """Devices of 160 GiB and more have their own default of max_num_batched_tokens."""
 
