@@ -44,6 +44,7 @@ STARTS_FRESH = {
     "fresh-4": "<!-- tools/accuracy.py writes the fourth set -->",
     "fresh-5": "<!-- tools/accuracy.py writes the fifth set -->",
     "fresh-6": "<!-- tools/accuracy.py writes the sixth set -->",
+    "fresh-7": "<!-- tools/accuracy.py writes the seventh set -->",
 }
 """The markers of the start-ups that were held out, by group."""
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}
@@ -124,7 +125,7 @@ def every_fresh_row(rows: list[Row]) -> Iterator[str]:
     yield "|---|---|---|---:|---:|---:|---:|---:|---|"
     for row in sorted(rows, key=lambda row: (bool(row.facts.get("doubtful")), row.facts["id"])):
         facts, prediction = row.facts, row.prediction
-        name = re.sub(r"^(fresh|second|third|fourth|fifth|sixth)-", "", facts["id"])
+        name = re.sub(r"^(fresh|second|third|fourth|fifth|sixth|seventh)-", "", facts["id"])
         missing = facts.get("note", "").removeprefix("not known: ") if facts.get("doubtful") else ""
         yield (
             f"| {name} | {TITLES[facts['engine']]} {facts['version']} | {where(facts)} | "
