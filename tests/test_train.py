@@ -460,6 +460,7 @@ def test_the_commands_of_the_page_fit_on_a_screen(ask: Ask) -> None:
         "llama3-70b --gpu h100-80gb --gpus 64 --tp 8 --pp 2 --sequence-parallel -b 1 --gradient-accumulation 16",
         "qwen3-8b --gpu rtx-4090 --lora r=16 --weights-dtype nf4 -c 2048",
         "llama3-8b --gpu all --lora r=16 --weights-dtype nf4 --context auto",
+        "llama3-8b -c 8192",
     ):
         lines = ask("train", *command.split()).out.splitlines()
         assert len(lines) <= 23, command
@@ -506,6 +507,25 @@ def test_what_no_change_alone_makes_fit_is_offered_with_adapters_the_host_or_mor
         "--recompute full --gpus 32",
     ]
     assert all(change.result.verdict == "fits" for change in changes(run))
+
+
+def test_without_a_gpu_the_fewest_are_those_that_fit_where_half_as_many_do_not(ask: Ask) -> None:
+    document = json.loads(ask("train", "llama3-8b", "--json").out)
+    full = {row["gpu"]: row["gpus"] for row in document["fewest_gpus"] if row["tuned"] == "full"}
+    flags = "--recompute full --loss fused --expandable-segments".split()  # as the screen says
+    for name, number in full.items():
+        several = ["--gpus", str(number), "--zero", "3"]
+        assert ask("train", "llama3-8b", "--gpu", name, *several, *flags).out.startswith("FITS")
+        half = ["--gpus", str(number // 2), "--zero", "3"]
+        assert not ask("train", "llama3-8b", "--gpu", name, *half, *flags).out.startswith("FITS")
+    (last,) = (line for line in ask("train", "deepseek-v3").out.splitlines() if line.startswith("  rtx-4090"))
+    assert last.split()[-3:] == ["-", "-", "-"]
+
+
+def test_how_many_gpus_are_enough_stays_on_a_screen_without_room_for_all_changes(ask: Ask) -> None:
+    shown = ask("train", *"llama3-70b --gpu h100 --gpus 8 --fsdp -b 4".split()).out
+    assert "--gpus 32" in shown
+    assert "--offload" not in shown  # dropped: --full shows it
 
 
 def test_changes_that_keep_the_result_are_combined_before_sequences_get_shorter() -> None:

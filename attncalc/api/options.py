@@ -181,7 +181,12 @@ class TrainingOptions(TypedDict, total=False):
         choice(*get_args(Recompute)),
         "What the backward pass recomputes: none, selective (QK and PV), op (every second matmul, as in "
         "torchtitan) or full (layers). Default: none.",
-        With(also=("--recompute-granularity", "--ac", "--activation-checkpoint-mode")),
+        With(
+            also=(
+                *("--recompute-granularity", "--activations-checkpoint-granularity"),
+                *("--ac", "--activation-checkpoint-mode"),
+            )
+        ),
     ]
 
 

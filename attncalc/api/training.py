@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..config import ModelLike
 from ..config.gpus import gpu as gpu_of
 from ..config.gpus import gpu_names
-from ..cost.training.fits import TrainResult, changes, train_result
+from ..cost.training.fits import TrainResult, changes, fewest_gpus, train_result, ways_to_tune
 from ..cost.training.work import duration, work
 from ..report.fit import VERDICTS
 from ..report.report import Report
@@ -22,6 +22,9 @@ from .train_request import TrainRequest, read_train_request, with_auto
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+_USUAL_GPUS = ("rtx-4090", "l40s", "h100-80gb", "h200")
 
 
 class Train(Result, TrainResult):
@@ -74,7 +77,10 @@ def request_answer(request: TrainRequest, *, with_changes: bool = True, plain: b
     if request.tokens and run.gpu and request.mfu:
         time = duration(run, of_work, request.tokens, request.mfu, run.gpu.peak(run.dtype), request.price)
     needs_changes = with_changes and result.verdict in ("may_not_fit", "does_not_fit")
-    return Answer(result, of_work, time, request.auto, changes(run) if needs_changes else ())
+    usual = map(gpu_of, _USUAL_GPUS) if with_changes and run.gpu is None and run.gpus == 1 else ()
+    ways = ways_to_tune(run).items()
+    fewest = tuple((gpu, {way: fewest_gpus(one, gpu) for way, one in ways}) for gpu in usual)
+    return Answer(result, of_work, time, request.auto, changes(run) if needs_changes else (), fewest)
 
 
 def request_report(request: TrainRequest, *, full: bool = False) -> Report:

@@ -10,7 +10,7 @@ from ..attention.linear import GatedDeltaNet
 from ..attention.mamba import Mamba, Mamba2
 from ..cost.training.activations import has_windows
 from ..cost.training.classes import class_math, saves_more
-from ..cost.training.fits import VARIED, Change, TrainResult, overhead, reserved, stage_sizes
+from ..cost.training.fits import FEWEST_WITH, VARIED, Change, TrainResult, overhead, reserved, stage_sizes
 from ..cost.training.setup import Fp8, Training
 from ..cost.training.states import States
 from ..cost.training.step import Cached
@@ -81,6 +81,8 @@ class Answer(NamedTuple):
     time: Duration | None  # how long it takes; None if not asked
     auto: str  # what was searched for
     changes: tuple[Change, ...]  # changes that make it fit
+    # Without a GPU, the fewest of common ones for each way to tune; None if 1,024 are not enough
+    fewest: tuple[tuple[Gpu, dict[str, int | None]], ...] = ()
 
 
 def train_report(of: Answer, *, full: bool = False) -> Report:
@@ -107,7 +109,7 @@ def train_report(of: Answer, *, full: bool = False) -> Report:
     shorter = report._replace(tables=(_budget_table(of, figures, with_parts=False), *tables))
     rows = _change_rows(of.changes) if of.changes and height(shorter) > HEIGHT else []
     while height(shorter) > HEIGHT and len(rows) > 1:
-        rows.pop()
+        rows.pop(-2 if len(rows) > 2 else -1)  # the last is how many GPUs, or the only one
         shorter = shorter._replace(tables=(shorter.tables[0], _changes_table(rows)))
     return shorter
 
@@ -128,6 +130,8 @@ def _picture(of: Answer) -> Picture | None:
 def _further_tables(of: Answer, figures: dict[str, Figure], *, full: bool) -> Iterator[Table]:
     """Yield the changes that make it fit, the work of a step, and with `full` the stages."""
     result, run = of.result, of.result.run
+    if of.fewest:
+        yield _fewest_table(of)
     if of.changes:
         yield _changes_table(_change_rows(of.changes))
     elif result.verdict in ("may_not_fit", "does_not_fit"):
@@ -283,7 +287,7 @@ def verdict_text(of: Answer) -> str:
     low, high = gib(result.low), gib(result.high)
     on_each = " on each GPU" if run.gpus > 1 else ""
     if result.verdict is None or run.gpu is None:
-        return f"A step needs {low} to {high} GiB{on_each}: with --gpu, train answers whether it fits."
+        return f"NEEDS {low} to {high} GiB{on_each}: --gpu answers whether it fits."
     what = ""
     if of.auto and result.verdict == "fits":
         value = run.workload.context if of.auto == "context" else run.workload.batch
@@ -367,6 +371,15 @@ def _changes_table(rows: Sequence[list[tuple[str, ...]]]) -> Table:
     return Table(columns, tuple(row for of_change in rows for row in of_change))
 
 
+def _fewest_table(of: Answer) -> Table:
+    columns = [Column("fewest, up to 1,024 GPUs", "left"), *map(Column, of.fewest[0][1])]
+    rows = (
+        (f"{gpu.name}, {gib(gpu.memory)} GiB", *(count(n) if n else "-" for n in numbers.values()))
+        for gpu, numbers in of.fewest
+    )
+    return Table(tuple(columns), tuple(rows))
+
+
 def _work_table(of: Answer, figures: dict[str, Figure]) -> Table:
     rows = [
         ("a step", f"{count(of.result.run.tokens)} tokens", figures["flops_per_step"].human),
@@ -405,6 +418,8 @@ def _notes(of: Answer) -> Iterator[str]:
     copies = run.master_weights and dtype(run.grad_dtype).bits == 16 and budget.held("temporary")
     of_step = ", with fp32 copies of the gradients" if copies and budget.peak.name == "optimizer step" else ""
     yield f"Memory peaks during the {budget.peak.name}{of_step}.{stage}"
+    if of.fewest:
+        yield f"Fewest with {FEWEST_WITH}."
     yield from _weights_notes(run, budget.states)
     if of.auto and result.verdict != "fits":
         yield f"Not even the smallest {of.auto} is sure to fit."
@@ -512,7 +527,7 @@ def _kernel_warnings(run: Training) -> Iterator[str]:
 
 def _short_notes(of: Answer, notes: tuple[str, ...]) -> Iterator[str]:
     yield notes[0]
-    yield from (note for note in notes[1:] if note.startswith("warning"))
+    yield from (note for note in notes[1:] if note.startswith(("warning", "Fewest")))
     yield f"--full adds FLOPs, stages and {plural(len(notes) - 1, 'note')}; --explain shows every formula."
 
 
@@ -562,6 +577,11 @@ def _extra(of: Answer) -> dict[str, Any]:
         "suggestions": [
             {"change": change.cost, "flag": change.flag, "needed_low": result.low, "needed_high": result.high}
             for change, result in ((change, change.result) for change in of.changes)
+        ],
+        "fewest_gpus": [
+            {"gpu": gpu.name, "tuned": way, "gpus": number}
+            for gpu, numbers in of.fewest
+            for way, number in numbers.items()
         ],
         "price": of.time.money if of.time else None,
     }
@@ -645,6 +665,17 @@ def schema() -> dict[str, Any]:
                         "flag": p.text("what to type"),
                         "needed_low": p.whole("bytes that it needs then, at least"),
                         "needed_high": p.whole("bytes that it needs then, at most"),
+                    },
+                ),
+            ),
+            "fewest_gpus": p.listed(
+                "without --gpu, the fewest of common GPUs; else []",
+                p.fields(
+                    "a GPU, and a way to tune",
+                    {
+                        "gpu": p.text("the GPU"),
+                        "tuned": p.choice("what is trained", "full", "LoRA", "QLoRA"),
+                        "gpus": p.or_null(p.whole("the fewest", 1), "if 1,024 are not enough"),
                     },
                 ),
             ),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from ...errors import AttncalcError
+from ...hardware import Gpu
 from ...model import plural
 from ...records import NamedTuple
 from ...search import first_true
@@ -185,11 +186,31 @@ def changes(run: Training) -> tuple[Change, ...]:
     return tuple(Change(f"{together.flag} {change.flag}", change.cost, change.run) for change in more)
 
 
+FEWEST_WITH = "--recompute full, --loss fused, --expandable-segments, --zero 3"
+
+
+def fewest_gpus(run: Training, gpu: Gpu) -> int | None:
+    """Return the fewest GPUs of a kind, of 1, 2, 4, ... 1,024, that are enough with changes that keep the result.
+
+    None if not even these are.
+    """
+    one = dataclasses.replace(run, gpu=gpu)
+    for more in (Change("", "", one), *_try(_more_gpus, one)):
+        if _fits(_all_of(more.run, _SAME_TRAINING).run):
+            return more.run.gpus
+    return None
+
+
+def ways_to_tune(run: Training) -> dict[str, Training]:
+    """Return {name: run}: as asked, and cheaper ways with adapters: full, LoRA, QLoRA."""
+    runs = (run, *(change.run for change in _try(_lora, run)))
+    return {"full" if one.lora is None else "QLoRA" if one.weights_dtype else "LoRA": one for one in runs}
+
+
 def _with_more_gpus(run: Training) -> Iterator[Change]:
     """Yield the fewest GPUs that are enough together with changes that keep the result, and the optimizer."""
-    kinds = [kind for kind in _SAME_RESULT if kind is not _eight_bit]
     for more in _try(_more_gpus, run):
-        together = _fewest(more.run, kinds)
+        together = _fewest(more.run, _SAME_TRAINING)
         if _fits(together.run):
             yield Change(f"{together.flag} {more.flag}".lstrip(), more.cost, together.run)
             return
@@ -253,9 +274,7 @@ def _chunked_loss(run: Training) -> Iterator[Change]:
 
 def _expandable(run: Training) -> Iterator[Change]:
     if not run.expandable_segments:
-        yield _with(
-            run, "--expandable-segments", "PYTORCH_ALLOC_CONF=expandable_segments:True", expandable_segments=True
-        )
+        yield _with(run, "--expandable-segments", "set PYTORCH_ALLOC_CONF", expandable_segments=True)
 
 
 def _no_upcast(run: Training) -> Iterator[Change]:
@@ -349,3 +368,5 @@ _KINDS: tuple[_Kind, ...] = (
 """The kinds of changes, the cheapest first."""
 _SAME_RESULT = _KINDS[: _KINDS.index(_shorter)]
 """Those after which the same is trained, on sequences of the same length."""
+_SAME_TRAINING = tuple(kind for kind in _SAME_RESULT if kind is not _eight_bit)
+"""Those with the same optimizer too."""
