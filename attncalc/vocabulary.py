@@ -167,8 +167,9 @@ IDEAS = (
     Idea("liger liger-kernel use-liger-kernel", "train --loss fused", lacks="Liger's other kernels are not counted"),
     Idea(
         "lora dora peft adapter adapters lora-rank lora-r r rank",
-        "train --lora r=RANK | fit --enable-lora --max-lora-rank RANK",
-        "train --lora r=16 | fit --enable-lora",
+        "train --lora r=RANK",
+        "train --lora r=16",
+        "vLLM's adapters are --enable-lora with --max-lora-rank 16",
     ),
     Idea(
         "qlora load-in-4bit bnb-4bit bnb nf4",

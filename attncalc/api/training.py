@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-_USUAL_GPUS = ("rtx-4090", "l40s", "h100-80gb", "h200")
+_USUAL_GPUS = ("rtx-4090", "h100-80gb", "h200")
 
 
 class Train(Result, TrainResult):
