@@ -161,7 +161,7 @@ IDEAS = (
     ),
     Idea(
         "unsloth",
-        "train --recompute full --lora r=16 --weights-dtype nf4 --no-kbit-upcast",
+        "train --recompute full --lora r=16 --weights-dtype nf4 --no-kbit-upcast --autocast",
         lacks="Unsloth's own kernels are not counted",
     ),
     Idea("liger liger-kernel use-liger-kernel", "train --loss fused", lacks="Liger's other kernels are not counted"),

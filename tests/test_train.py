@@ -108,6 +108,7 @@ def test_a_pipeline_has_all_parameters_and_layers_once() -> None:
     total = sum(t.total for stage in run.stages for t in stage_tensors(run, stage, stage.model.plain()))
     assert total == int(params(run.model).total)
     assert [stage.in_flight[0] for stage in run.stages] == [4, 3, 2, 1]
+    assert [stage.is_first for stage in run.stages] == [True, False, False, False]
 
 
 def test_an_interleaved_pipeline_keeps_the_papers_factor_more() -> None:
@@ -115,6 +116,23 @@ def test_an_interleaved_pipeline_keeps_the_papers_factor_more() -> None:
     run = run_of("llama3-70b", gpus=4, pp=4, virtual_stages=5, gradient_accumulation=8)
     above, below = run.stages[0].in_flight
     assert above / below == 4 * (1 + 3 / (4 * 5))
+
+
+def test_two_virtual_stages_keep_11_of_8_times_the_layers_that_4_stages_keep_of_one_micro_batch() -> None:
+    split = {"gpus": 4, "pp": 4}
+    plain = run_of("llama3-70b", **split)
+    interleaved = run_of("llama3-70b", **split, virtual_stages=2, gradient_accumulation=4)
+    kept = stage_budget(plain, plain.stages[0]).activations  # of the same 20 layers
+    assert stage_budget(interleaved, interleaved.stages[0]).activations == {
+        part: -(-11 * size // 2) for part, size in kept.items()
+    }
+
+
+def test_stages_hold_the_hidden_states_that_they_receive_and_send() -> None:
+    run = run_of("llama3-70b", gpus=2, pp=2, dtype="bf16")
+    assert ("communication", 2 * 2048 * 8192 * 2) in held_at(
+        run, "backward pass of the MLP's product in the last layer"
+    )
 
 
 def test_the_plain_and_the_symbolic_budget_are_equal() -> None:
@@ -528,6 +546,11 @@ def test_how_many_gpus_are_enough_stays_on_a_screen_without_room_for_all_changes
     assert "--offload" not in shown  # dropped: --full shows it
 
 
+def test_a_smaller_micro_batch_has_as_many_sequences_in_a_step() -> None:
+    run = read_train_request("qwen3-8b", {"gpu": "h100", "lora": "r=16", "batch": 2, "gradient_accumulation": 8}).run
+    assert "-b 1 --gradient-accumulation 16" in [change.flag for change in changes(run)]
+
+
 def test_changes_that_keep_the_result_are_combined_before_sequences_get_shorter() -> None:
     # none of them suffices alone; -b 2 is not needed besides
     found = changes(
@@ -535,7 +558,7 @@ def test_changes_that_keep_the_result_are_combined_before_sequences_get_shorter(
             "llama3-8b", {"gpu": "rtx-4090", "lora": "r=16", "weights_dtype": "nf4", "context": 4096, "batch": 4}
         ).run
     )
-    assert found[0].flag == "--loss fused --no-kbit-upcast --recompute full"
+    assert found[0].flag == "--loss fused --no-kbit-upcast --autocast --recompute full"
     assert found[1].flag.startswith("-c ")
 
 
@@ -668,6 +691,10 @@ def test_experts_are_sharded_over_the_ranks_that_hold_the_same_ones() -> None:
     run = run_of("mixtral-8x7b", gpus=16, ep=8, zero=1)  # an expert per layer on a GPU, the same on 2 GPUs
     others = int(params(run.model).total) - experts
     assert states(run, run.stages[0]).moments == 8 * (others // 16 + experts // 8 // 2)
+    quantized = {"lora": Lora(8, ("W_q",)), "weights_dtype": "nf4", "master_weights": False, "param_dtype": "fp32"}
+    runs = (run_of("mixtral-8x7b", gpus=gpus, zero=3, **quantized) for gpus in (1, 8))
+    one, eight = (states(run, run.stages[0]).experts_left for run in runs)
+    assert 0 < eight < one // 8  # scales, which are whole on each GPU, are subtracted
 
 
 def test_fsdp_on_two_gpus_has_whole_gradients_until_they_are_reduced() -> None:
@@ -703,6 +730,7 @@ def test_copies_and_shards_of_the_states_are_whole_models_and_shares() -> None:
         return states(run, run.stages[0])
 
     assert held(references=2).references == 2 * 8_030_261_248 * 2  # in bf16
+    assert held().trained == 8_030_261_248
     one, shard = (int(held(gpus=8, zero=zero, optimizer="adafactor").moments) for zero in (0, 1))
     assert shard == -(-one // 8)
 

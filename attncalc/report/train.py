@@ -108,8 +108,9 @@ def train_report(of: Answer, *, full: bool = False) -> Report:
         return report
     shorter = report._replace(tables=(_budget_table(of, figures, with_parts=False), *tables))
     rows = _change_rows(of.changes) if of.changes and height(shorter) > HEIGHT else []
+    keeps_last = run.lora is None  # how many GPUs are enough
     while height(shorter) > HEIGHT and len(rows) > 1:
-        rows.pop(-2 if len(rows) > 2 else -1)  # the last is how many GPUs, or the only one
+        rows.pop(-2 if keeps_last and len(rows) > 2 else -1)
         shorter = shorter._replace(tables=(shorter.tables[0], _changes_table(rows)))
     return shorter
 
@@ -503,7 +504,7 @@ def _kernel_warnings(run: Training) -> Iterator[str]:
             "warning: torch.compile of the whole model recomputes all layers at once: a step on an H200 held 15 % more "
             "than is counted. Compile each layer instead: --compile without --loss compiled."
         )
-    keeps_fp32 = run.lora and run.param_dtype == "fp32" != run.dtype and not (run.weights_dtype or run.autocast)
+    keeps_fp32 = run.lora and run.param_dtype == "fp32" != run.dtype and not (run.autocasts_adapters or run.autocast)
     if keeps_fp32 and run.workload.recompute == "none":
         yield "Adapters in fp32 keep fp32 inputs. --autocast counts those of 16 bits, as with the Trainer's bf16=True."
     if run.workload.recompute == "selective" and run.kernel not in ("math", "eager") and run.fp8 == "none":

@@ -279,7 +279,9 @@ def _expandable(run: Training) -> Iterator[Change]:
 
 def _no_upcast(run: Training) -> Iterator[Change]:
     if run.weights_dtype and run.kbit_upcast:
-        yield _with(run, "--no-kbit-upcast", "embedding and head in 16 bits", kbit_upcast=False)
+        autocast = run.param_dtype == "fp32" and run.autocasts_adapters  # which --no-kbit-upcast alone would leave out
+        flag = "--no-kbit-upcast" + " --autocast" * autocast
+        yield _with(run, flag, "embedding and head in 16 bits", kbit_upcast=False, autocast=autocast)
 
 
 def _flash(run: Training) -> Iterator[Change]:
