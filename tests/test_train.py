@@ -184,6 +184,10 @@ def test_a_layer_with_adapters_keeps_more_with_some_options(options: dict[str, A
 def test_recomputation_of_ops_keeps_every_second_matmul(compiled: bool, elements: int) -> None:
     run = run_of("llama3-8b", 2, 1024, "op", dtype="bf16", compile=compiled)
     assert layer_bytes(run) == 2 * 1024 * 2 * elements
+    tp = dataclasses.replace(run, gpus=2, tp=2, sequence_parallel=True)
+    (layer,) = stage_budget(tp, tp.stages[0]).saved.layers
+    scattered = [tensor for tensor in layer.kept if tensor.name == "output of the reduce-scatter"]
+    assert len(scattered) == (1 if compiled else 2)
     assert most_loaded(run).allocated == most_loaded(run, plain=True).allocated
 
 
@@ -731,6 +735,7 @@ def test_copies_and_shards_of_the_states_are_whole_models_and_shares() -> None:
 
     assert held(references=2).references == 2 * 8_030_261_248 * 2  # in bf16
     assert held().trained == 8_030_261_248
+    assert held(gpus=8, zero=3, references=1).references == pytest.approx(held(references=1).references / 8, rel=1e-6)
     one, shard = (int(held(gpus=8, zero=zero, optimizer="adafactor").moments) for zero in (0, 1))
     assert shard == -(-one // 8)
 
@@ -739,3 +744,4 @@ def test_a_step_has_the_flops_of_all_micro_batches_and_two_thirds_with_frozen_we
     one = int(work(run_of("llama3-8b")).per_step)
     assert int(work(run_of("llama3-8b", gpus=8, gradient_accumulation=4)).per_step) == 8 * 4 * one
     assert int(work(run_of("llama3-8b", lora=Lora(8, ("W_q",)))).per_step) == one * 2 // 3
+    assert work(run_of("llama3-8b", gpus=8)).six_n_d == 8 * 6 * 8_030_261_248 * 2048
