@@ -165,12 +165,7 @@ IDEAS = (
         lacks="Unsloth's own kernels are not counted",
     ),
     Idea("liger liger-kernel use-liger-kernel", "train --loss fused", lacks="Liger's other kernels are not counted"),
-    Idea(
-        "lora dora peft adapter adapters lora-rank lora-r r rank",
-        "train --lora r=RANK",
-        "train --lora r=16",
-        "vLLM's adapters are --enable-lora with --max-lora-rank 16",
-    ),
+    Idea("lora dora peft adapter adapters lora-rank lora-r r rank", "train --lora r=RANK", "train --lora r=16"),
     Idea(
         "qlora load-in-4bit bnb-4bit bnb nf4",
         "train --lora r=RANK --weights-dtype nf4",

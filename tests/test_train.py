@@ -119,7 +119,7 @@ def test_an_interleaved_pipeline_keeps_the_papers_factor_more() -> None:
 
 
 def test_two_virtual_stages_keep_11_of_8_times_the_layers_that_4_stages_keep_of_one_micro_batch() -> None:
-    split = {"gpus": 4, "pp": 4}
+    split: dict[str, Any] = {"gpus": 4, "pp": 4}
     plain = run_of("llama3-70b", **split)
     interleaved = run_of("llama3-70b", **split, virtual_stages=2, gradient_accumulation=4)
     kept = stage_budget(plain, plain.stages[0]).activations  # of the same 20 layers
@@ -695,8 +695,8 @@ def test_experts_are_sharded_over_the_ranks_that_hold_the_same_ones() -> None:
     run = run_of("mixtral-8x7b", gpus=16, ep=8, zero=1)  # an expert per layer on a GPU, the same on 2 GPUs
     others = int(params(run.model).total) - experts
     assert states(run, run.stages[0]).moments == 8 * (others // 16 + experts // 8 // 2)
-    quantized = {"lora": Lora(8, ("W_q",)), "weights_dtype": "nf4", "master_weights": False, "param_dtype": "fp32"}
-    runs = (run_of("mixtral-8x7b", gpus=gpus, zero=3, **quantized) for gpus in (1, 8))
+    fields: dict[str, Any] = {"lora": Lora(8, ("W_q",)), "weights_dtype": "nf4", "param_dtype": "fp32", "zero": 3}
+    runs = (run_of("mixtral-8x7b", gpus=gpus, master_weights=False, **fields) for gpus in (1, 8))
     one, eight = (states(run, run.stages[0]).experts_left for run in runs)
     assert 0 < eight < one // 8  # scales, which are whole on each GPU, are subtracted
 

@@ -165,9 +165,6 @@ def _tip(found: Reading, words: Words, args: Sequence[str], *, works: bool) -> s
     """Return the command that the arguments mean if it works, and what else to know."""
     command = found.args[0]
     notes = [note for note in (*found.notes, *found.lacks) if f"'attncalc {command} " not in note]
-    if words.command == command:  # notes about options of other commands are for those who typed another one
-        names = [(note, re.findall(r"--[a-z][a-z-]*", note)) for note in notes]
-        notes = [note for note, options in names if not options or any(words.has(one, command) for one in options)]
     if len(found.unread) >= len(args):
         return f"known: {', '.join(words.commands)}"
     for word in map(truncate, found.unread):
