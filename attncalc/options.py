@@ -1,7 +1,7 @@
 """An option, declared once: as the annotation of a field of a TypedDict.
 
     class SizeOptions(TypedDict, total=False):
-        batch: Annotated[Count | None, COUNT, "Sequences in the batch. Default: 1.", With(names=("--batch", "-b"))]
+        batch: Annotated[Count | None, COUNT, "Sequences in the batch. Default: 1.", With(names="--batch -b")]
         padded: Annotated[bool, "Sequences have the length of the longest."]
 
 An annotation has the type, the parser, the help, and `With` further arguments of `Option`. By default the option is
@@ -181,10 +181,10 @@ class Option:
 
 
 class With(dict[str, Any]):
-    """What an annotation has besides parser and help: other arguments of `Option`, and `names`."""
+    """What an annotation has besides parser and help: other arguments of `Option`, with names separated by blanks."""
 
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(arguments)
+    def __init__(self, *, names: str = "", also: str = "", **arguments: Any) -> None:
+        super().__init__(arguments, names=names.split(), also=tuple(also.split()))
 
     __hash__ = object.__hash__  # type: ignore[assignment] # so that an Annotated is hashable
 
@@ -208,7 +208,7 @@ def _declared(field: str, annotation: Any) -> Option | None:
     name = f"--{field.replace('_', '-')}"
     if arguments.get("parse") is YES_OR_NO:
         name = f"{name}/--no-{name[2:]}"
-    return Option(*arguments.pop("names", (name,)), **arguments)
+    return Option(*arguments.pop("names", ()) or (name,), **arguments)
 
 
 def as_text(value: object) -> str:

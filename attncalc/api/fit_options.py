@@ -48,8 +48,8 @@ class TrafficOptions(TypedDict, total=False):
         COUNT,
         "Tokens of a user's prompt, as 4K; with --output-len.",
         With(
-            names=("--prompt", "--input-len"),
-            also=("--isl", "--prompt-len", "--prompt-tokens", "--input-tokens", "--random-input-len"),
+            names="--prompt --input-len",
+            also="--isl --prompt-len --prompt-tokens --input-tokens --random-input-len",
             common=True,
         ),
     ]
@@ -58,8 +58,8 @@ class TrafficOptions(TypedDict, total=False):
         COUNT_OR_ZERO,
         "Tokens of an output, as 1K.",
         With(
-            names=("--output-len",),
-            also=("--osl", "--output-tokens", "--max-tokens", "--max-new-tokens", "--random-output-len"),
+            names="--output-len",
+            also="--osl --output-tokens --max-tokens --max-new-tokens --random-output-len",
             common=True,
         ),
     ]
@@ -92,53 +92,53 @@ class DeploymentOptions(TypedDict, total=False):
         str | os.PathLike[str] | Gpu | None,
         "GPU, as h100-80gb ('attncalc gpus' lists them), 2xh100, 24GB, local, cpu or a .yaml file; all for "
         "one row each.",
-        With(also=("--gpu-type", "--gpu-name", "--hardware"), metavar="GPU", common=True),
+        With(also="--gpu-type --gpu-name --hardware", metavar="GPU", common=True),
     ]
     gpus: Annotated[
         Count | None,
         COUNT,
         "Number of GPUs. Default: tp * pp * dp; more run replicas, which share --batch.",
-        With(also=("--count", "--num-gpus", "--n-gpus", "--ngpus", "--gpu-count", "--total-gpus"), common=True),
+        With(also="--count --num-gpus --n-gpus --ngpus --gpu-count --total-gpus", common=True),
     ]
     tp: Annotated[
         Count | None,
         COUNT,
         "Tensor-parallel GPUs. Default: --gpus divided by --pp.",
-        With(names=("--tp", "--tensor-parallel-size", "--tp-size"), also=("-tp",), common=True),
+        With(names="--tp --tensor-parallel-size --tp-size", also="-tp", common=True),
     ]
     pp: Annotated[
         Count | None,
         COUNT,
         "Pipeline stages. Default: 1.",
-        With(names=("--pp", "--pipeline-parallel-size", "--pp-size"), also=("-pp",)),
+        With(names="--pp --pipeline-parallel-size --pp-size", also="-pp"),
     ]
     dcp: Annotated[
         Count | None,
         COUNT,
         "Decode-context-parallel GPUs, which share those of --tp. Default: 1.",
-        With(names=("--dcp", "--decode-context-parallel-size", "--dcp-size"), also=("-dcp",)),
+        With(names="--dcp --decode-context-parallel-size --dcp-size", also="-dcp"),
     ]
     dp: Annotated[
         Count | None,
         COUNT,
         "Data-parallel ranks, each with --tp GPUs; with vLLM they divide the experts. Default: 1.",
-        With(names=("--dp", "--data-parallel-size", "--dp-size"), also=("-dp",)),
+        With(names="--dp --data-parallel-size --dp-size", also="-dp"),
     ]
     attn_dp: Annotated[
         Count | None,
         COUNT,
         "Data-parallel ranks of attention, which share the GPUs of --tp (SGLang). Default: 1.",
-        With(names=("--attn-dp", "--attn-dp-size", "--attention-data-parallel-size")),
+        With(names="--attn-dp --attn-dp-size --attention-data-parallel-size"),
     ]
     enable_dp_attention: Annotated[bool, "--dp N is --attn-dp N (SGLang's old name of the option)."]
     enable_expert_parallel: Annotated[
-        bool, "Whole experts on each GPU instead of a part of each.", With(also=("--ep", "-ep", "--expert-parallel"))
+        bool, "Whole experts on each GPU instead of a part of each.", With(also="--ep -ep --expert-parallel")
     ]
     gpu_memory_utilization: Annotated[
         float | str | None,
         TEXT,
         "Share of a GPU's memory that the engine takes. Default: the engine's.",
-        With(also=("--gpu-mem-util", "-gmu"), metavar="SHARE", common=True),
+        With(also="--gpu-mem-util -gmu", metavar="SHARE", common=True),
     ]
     reserve: Annotated[
         Size | None,
@@ -155,7 +155,7 @@ class DeploymentOptions(TypedDict, total=False):
         WEIGHTS_DTYPE,
         "Dtype of the matrices of attention and MLPs: fp8, int4, ..., or a type of GGUF files: q4_k_m, ... "
         "Default: as released.",
-        With(also=("--quantization", "--quant", "-q", "--weight-dtype", "--wdtype"), common=True),
+        With(also="--quantization --quant -q --weight-dtype --wdtype", common=True),
     ]
     served_model: Annotated[
         str | None,
@@ -167,7 +167,7 @@ class DeploymentOptions(TypedDict, total=False):
         Size | None,
         BYTES,
         "Memory for the cache that an engine reported, as 5.38GiB; --gpu then sets its defaults only.",
-        With(names=("--kv-memory", "--kv-cache-memory-bytes")),
+        With(names="--kv-memory --kv-cache-memory-bytes"),
     ]
     host_bandwidth: Annotated[
         Size | None, BYTES, "Bytes/s from host memory to each GPU, as 50GB, for a cache there. Default: 25GB."

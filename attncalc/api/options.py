@@ -13,15 +13,12 @@ from ..units import dtype, parse_count
 from ..what_if import parse_pattern
 from ..workload import Mask, Recompute
 
-OTHER_CONTEXTS = (
-    *(
-        f"--{first}{word}{last}"
-        for first in ("", "max-", "model-max-")
-        for word in ("context", "ctx", "seq", "sequence")
-        for last in ("", "-len", "-length", "-size", "-window")
-        if first + word + last != "context"
-    ),
-    *("--num-ctx", "--n-ctx", "--seqlen", "--max-seqlen", "--cutoff-len"),
+OTHER_CONTEXTS = "--num-ctx --n-ctx --seqlen --max-seqlen --cutoff-len " + " ".join(
+    f"--{first}{word}{last}"
+    for first in ("", "max-", "model-max-")
+    for word in ("context", "ctx", "seq", "sequence")
+    for last in ("", "-len", "-length", "-size", "-window")
+    if first + word + last != "context"
 )
 """Other tools' names of --context: '--ctx-size', '--max-seq-length'."""
 PHASES = ("prefill", "decode", "train")
@@ -54,40 +51,37 @@ class WhatIfOptions(TypedDict, total=False):
         Count | None,
         COUNT,
         "What if it had N layers.",
-        With(also=("--n-layer", "--n-layers", "--num-layers", "--num-hidden-layers")),
+        With(also="--n-layer --n-layers --num-layers --num-hidden-layers"),
     ]
     heads: Annotated[
         Count | None,
         COUNT,
         "What if it had N query heads.",
-        With(also=("--n-head", "--n-heads", "--num-heads", "--num-attention-heads", "--q-heads")),
+        With(also="--n-head --n-heads --num-heads --num-attention-heads --q-heads"),
     ]
     kv_heads: Annotated[
         Count | None,
         COUNT,
         "What if it had N KV heads.",
-        With(also=("--n-kv-head", "--n-kv-heads", "--num-kv-heads", "--num-key-value-heads", "--num-query-groups")),
+        With(also="--n-kv-head --n-kv-heads --num-kv-heads --num-key-value-heads --num-query-groups"),
     ]
     head_dim: Annotated[
-        Count | None, COUNT, "What if heads had N elements.", With(also=("--d-head", "--head-size", "--kv-channels"))
+        Count | None, COUNT, "What if heads had N elements.", With(also="--d-head --head-size --kv-channels")
     ]
     d_model: Annotated[
         Count | None,
         COUNT,
         "What if it had N elements per token (hidden_size).",
-        With(also=("--hidden-size", "--hidden", "--dmodel", "--n-embd", "--n-embed", "--embedding-dim", "--dim")),
+        With(also="--hidden-size --hidden --dmodel --n-embd --n-embed --embedding-dim --dim"),
     ]
     d_ff: Annotated[
         Count | None,
         COUNT,
         "What if MLPs, or each expert, had N elements (intermediate_size).",
-        With(also=("--intermediate-size", "--ffn-hidden-size", "--n-inner", "--ffn-dim", "--mlp-dim")),
+        With(also="--intermediate-size --ffn-hidden-size --n-inner --ffn-dim --mlp-dim"),
     ]
     vocab_size: Annotated[
-        Count | None,
-        COUNT,
-        "What if its vocabulary had N tokens.",
-        With(also=("--vocab", "--padded-vocab-size", "--n-vocab")),
+        Count | None, COUNT, "What if its vocabulary had N tokens.", With(also="--vocab --padded-vocab-size --n-vocab")
     ]
     window: Annotated[Count | None, COUNT, "What if layers saw the last N tokens: sliding windows."]
     pattern: Annotated[
@@ -134,13 +128,13 @@ class SizeOptions(TypedDict, total=False):
         Count | None,
         COUNT,
         "Sequences in the batch. Default: 1.",
-        With(names=("--batch", "-b"), also=("--batch-size", "--bs", "--bsz", "--max-batch-size"), common=True),
+        With(names="--batch -b", also="--batch-size --bs --bsz --max-batch-size", common=True),
     ]
     context: Annotated[
         Count | None,
         COUNT,
         "Tokens of context, as 4096, 128k (128,000) or 128K (131,072). Default: the model's maximum.",
-        With(names=("--context", "-c", "--max-model-len"), also=OTHER_CONTEXTS, common=True),
+        With(names="--context -c --max-model-len", also=OTHER_CONTEXTS, common=True),
     ]
     source_context: Annotated[Count | None, COUNT, "Tokens on the encoder's side. Default: the encoder's maximum."]
 
@@ -181,12 +175,7 @@ class TrainingOptions(TypedDict, total=False):
         choice(*get_args(Recompute)),
         "What the backward pass recomputes: none, selective (QK and PV), op (every second matmul, as in "
         "torchtitan) or full (layers). Default: none.",
-        With(
-            also=(
-                *("--recompute-granularity", "--activations-checkpoint-granularity"),
-                *("--ac", "--activation-checkpoint-mode"),
-            )
-        ),
+        With(also="--recompute-granularity --activations-checkpoint-granularity --ac --activation-checkpoint-mode"),
     ]
 
 
@@ -197,7 +186,7 @@ class DtypeOptions(TypedDict, total=False):
         str | None,
         Parser(lambda text, name: dtype(dtype_name(text), compute=True).name, "DTYPE"),
         "Dtype of weights and activations. Default: as released.",
-        With(also=("--precision", "--torch-dtype")),
+        With(also="--precision --torch-dtype"),
     ]
 
 
@@ -209,8 +198,8 @@ class CacheDtypeOptions(DtypeOptions, total=False):
         CACHE_DTYPE,
         "Dtype of the cache: fp32, fp16, bf16, fp8, int8, int4, fp4, ... Default: --dtype, or the engine's.",
         With(
-            names=("--kv-dtype", "--kv-cache-dtype"),
-            also=("--cache-dtype", "--cache-type", "--kv-cache-type", "--kv-type"),
+            names="--kv-dtype --kv-cache-dtype",
+            also="--cache-dtype --cache-type --kv-cache-type --kv-type",
             common=True,
         ),
     ]

@@ -71,7 +71,7 @@ class LoadOptions(TypedDict, total=False):
         str | float | None,
         RATE,
         "Requests per second instead of --users, as 20/s or 1200/min.",
-        With(also=("--rps", "--qps", "--request-rate"), metavar="N/s", common=True),
+        With(also="--rps --qps --request-rate", metavar="N/s", common=True),
     ]
     prompt: Annotated[
         Count | None,
@@ -105,7 +105,7 @@ class LoadOptions(TypedDict, total=False):
         str | float | None,
         TIME,
         "Time per output token, at most, as 50ms: fewer users per replica, or none.",
-        With(also=("--itl",), metavar="TIME", common=True),
+        With(also="--itl", metavar="TIME", common=True),
     ]
     efficiency: Annotated[
         str | float | None, SHARE, "Share of the roofline that is reached, as 0.5: times are estimates and no bounds."
@@ -128,7 +128,7 @@ class ChoiceOptions(TypedDict, total=False):
         Count | None,
         COUNT,
         "The most GPUs.",
-        With(names=("--max-gpus", "--gpus"), also=options_of(DeploymentOptions)["gpus"].also, common=True),
+        With(names="--max-gpus --gpus", also=" ".join(options_of(DeploymentOptions)["gpus"].also), common=True),
     ]
     disaggregate: Annotated[bool, "Also give pools of GPUs that only prefill or only decode."]
     spread: Annotated[bool, "The rest serves all users if one node fails."]

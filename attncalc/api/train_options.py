@@ -59,11 +59,9 @@ class TrainSizeOptions(TypedDict, total=False):
         TEXT,
         f"Sequences of a micro-batch on one GPU, {_AUTO}. Default: 1.",
         With(
-            names=("--batch", "-b"),
-            also=(
-                *("--micro-batch-size", "--batch-size", "--bs", "--bsz", "--mbs", "--per-device-train-batch-size"),
-                *("--train-micro-batch-size-per-gpu", "--local-batch-size"),
-            ),
+            names="--batch -b",
+            also="--micro-batch-size --batch-size --bs --bsz --mbs --per-device-train-batch-size "
+            "--train-micro-batch-size-per-gpu --local-batch-size",
             metavar="N",
             common=True,
         ),
@@ -72,7 +70,7 @@ class TrainSizeOptions(TypedDict, total=False):
         Count | None,
         TEXT,
         f"Tokens of a sequence, as 8K, {_AUTO}. Default: the model's maximum, at most 4096.",
-        With(names=("--context", "-c"), also=(*OTHER_CONTEXTS, "--max-model-len"), metavar="N", common=True),
+        With(names="--context -c", also=f"{OTHER_CONTEXTS} --max-model-len", metavar="N", common=True),
     ]
     source_context: Annotated[Count | None, options_of(SizeOptions)["source_context"]]
 
@@ -84,13 +82,13 @@ class AccumulationOptions(TypedDict, total=False):
         Count | None,
         COUNT,
         "Micro-batches of a step. Default: 1.",
-        With(also=("--gradient-accumulation-steps", "--grad-accum", "--accumulation", "--ga", "--gas"), common=True),
+        With(also="--gradient-accumulation-steps --grad-accum --accumulation --ga --gas", common=True),
     ]
     global_batch: Annotated[
         Count | None,
         COUNT,
         "Sequences of a step on all GPUs, instead of --gradient-accumulation.",
-        With(also=("--global-batch-size", "--gbs", "--train-batch-size")),
+        With(also="--global-batch-size --gbs --train-batch-size"),
     ]
 
 
@@ -100,24 +98,21 @@ class GpuOptions(TypedDict, total=False):
     gpu: Annotated[
         str | os.PathLike[str] | Gpu | None,
         "GPU, as h100-80gb ('attncalc gpus' lists them), 24GB or local; all for one row each.",
-        With(also=("--gpu-type", "--gpu-name", "--hardware"), metavar="GPU", common=True),
+        With(also="--gpu-type --gpu-name --hardware", metavar="GPU", common=True),
     ]
     gpus: Annotated[
         Count | None,
         COUNT,
         "Number of GPUs. Default: those of one copy, tp * pp * cp.",
-        With(
-            also=("--num-gpus", "--n-gpus", "--ngpus", "--nproc-per-node", "--num-processes", "--world-size"),
-            common=True,
-        ),
+        With(also="--num-gpus --n-gpus --ngpus --nproc-per-node --num-processes --world-size", common=True),
     ]
     tp: Annotated[
         Count | None,
         COUNT,
         "Tensor-parallel GPUs. Default: 1.",
         With(
-            names=("--tp", "--tensor-parallel-size"),
-            also=("-tp", "--tp-size", "--tensor-model-parallel-size", "--tensor-parallel-degree"),
+            names="--tp --tensor-parallel-size",
+            also="-tp --tp-size --tensor-model-parallel-size --tensor-parallel-degree",
             common=True,
         ),
     ]
@@ -125,12 +120,7 @@ class GpuOptions(TypedDict, total=False):
         Count | None,
         COUNT,
         "Pipeline stages, with the 1F1B schedule. Default: 1.",
-        With(
-            also=(
-                *("--pipeline-parallel-size", "-pp", "--pp-size", "--pipeline-model-parallel-size"),
-                "--pipeline-parallel-degree",
-            )
-        ),
+        With(also="--pipeline-parallel-size -pp --pp-size --pipeline-model-parallel-size --pipeline-parallel-degree"),
     ]
 
 
@@ -141,27 +131,27 @@ class ShardingOptions(TypedDict, total=False):
         Count | None,
         COUNT_OR_ZERO._replace(known=("0", "1", "2", "3")),
         "ZeRO's stage: 0 shards nothing, 1 optimizer states, 2 also gradients, 3 also weights. Default: 0.",
-        With(also=("--zero-stage",), common=True),
+        With(also="--zero-stage", common=True),
     ]
     fsdp: Annotated[bool, "Shard everything as FSDP: fp32 weights, gathered in --dtype.", With(common=True)]
-    sequence_parallel: Annotated[bool, "Divide by --tp what each of its GPUs holds whole.", With(also=("--sp",))]
+    sequence_parallel: Annotated[bool, "Divide by --tp what each of its GPUs holds whole.", With(also="--sp")]
     virtual_stages: Annotated[
         Count | None,
         COUNT,
         "Stages per GPU of an interleaved pipeline. Default: 1.",
-        With(also=("--vpp", "--virtual-pipeline-model-parallel-size")),
+        With(also="--vpp --virtual-pipeline-model-parallel-size"),
     ]
     cp: Annotated[
         Count | None,
         COUNT,
         "Context-parallel GPUs. Default: 1.",
-        With(also=("-cp", "--context-parallel-size", "--context-parallel-degree")),
+        With(also="-cp --context-parallel-size --context-parallel-degree"),
     ]
     ep: Annotated[
         Count | None,
         COUNT,
         "Expert-parallel GPUs. Default: 1.",
-        With(also=("--expert-parallel-size", "-ep", "--expert-model-parallel-size", "--expert-parallel-degree")),
+        With(also="--expert-parallel-size -ep --expert-model-parallel-size --expert-parallel-degree"),
     ]
 
 
@@ -179,9 +169,9 @@ class MemoryOptions(TrainingOptions, total=False):
             fa3="flash",
         ),
         "Attention kernel: flash, efficient, cudnn, math, eager. Default: flash; without SDPA eager.",
-        With(also=("--attn-implementation", "--attn-impl")),
+        With(also="--attn-implementation --attn-impl"),
     ]
-    compile: Annotated[bool, "Element-wise operations are fused and recomputed.", With(also=("--torch-compile",))]
+    compile: Annotated[bool, "Element-wise operations are fused and recomputed.", With(also="--torch-compile")]
     loss: Annotated[
         str | None,
         choice(*get_args(Loss), liger="fused", cce="fused"),
@@ -196,7 +186,7 @@ class MemoryOptions(TrainingOptions, total=False):
         "Parts in host memory: optimizer, params.",
         With(metavar="PARTS", axis=False),
     ]
-    reference_model: Annotated[bool, "A frozen copy beside the model (DPO, GRPO).", With(also=("--ref-model",))]
+    reference_model: Annotated[bool, "A frozen copy beside the model (DPO, GRPO).", With(also="--ref-model")]
 
 
 class OptimizerOptions(DtypeOptions, total=False):
@@ -206,7 +196,7 @@ class OptimizerOptions(DtypeOptions, total=False):
         str | None,
         choice(*OPTIMIZERS, metavar="NAME", **ALIASES),
         f"{', '.join(OPTIMIZERS)}. Default: adamw.",
-        With(also=("--optim",), common=True),
+        With(also="--optim", common=True),
     ]
     optimizer_step: Annotated[
         str | None, choice(*get_args(Stepping)), "Implementation of the step: fused, foreach or loop. Default: fused."
@@ -214,7 +204,7 @@ class OptimizerOptions(DtypeOptions, total=False):
     optimizer_in_backward: Annotated[
         bool,
         "Step each weight as soon as its gradient is there, and free the gradient.",
-        With(also=("--optimizer-in-bwd",)),
+        With(also="--optimizer-in-bwd"),
     ]
     param_dtype: Annotated[
         str | None, Parser(_dtype, "DTYPE"), "Dtype of trained weights. Default: --dtype; fp32 with --fsdp."
@@ -223,7 +213,7 @@ class OptimizerOptions(DtypeOptions, total=False):
         bool | None,
         "Keep an fp32 copy of 16-bit weights. Default: yes; but not with LoRA, nor without --zero with "
         f"{' or '.join(name for name, optimizer in OPTIMIZERS.items() if optimizer.in_place)}.",
-        With(names=("--master-weights/--no-master-weights",)),
+        With(names="--master-weights/--no-master-weights"),
     ]
     fp8: Annotated[
         str | None,
@@ -245,7 +235,7 @@ class FrozenOptions(TypedDict, total=False):
         str | None,
         choice(*QUANTIZED, metavar="DTYPE", fp4="nf4", int4="nf4", **{"4bit": "nf4", "8bit": "int8"}),
         "Frozen matrices in nf4 (QLoRA) or int8. Default: --dtype.",
-        With(also=("--quantization",), common=True),
+        With(also="--quantization", common=True),
     ]
 
 

@@ -90,7 +90,7 @@ class _VerifyOptions(TypedDict, total=False):
         Count,
         COUNT,
         "Tokens of context. Default: what the device runs quickly. Shortened if it does not fit.",
-        With(names=("--context", "-c", "--max-model-len")),
+        With(names="--context -c --max-model-len"),
     ]
     source_context: Annotated[Count, COUNT, "Tokens on the encoder's side. Default: the same as --context."]
     kernel: Annotated[
@@ -106,7 +106,7 @@ class _VerifyOptions(TypedDict, total=False):
         Count,
         COUNT,
         "Instead: split each layer over N GPUs, or processes on a CPU, and check what each rank holds.",
-        With(names=("--tp", "--tensor-parallel-size")),
+        With(names="--tp --tensor-parallel-size"),
     ]
     train: Annotated[bool, "Instead: train one layer of each kind, and check what it saves, its states and the peak."]
     against: Annotated[

@@ -28,10 +28,10 @@ class SplitCacheOptions(TypedDict, total=False):
     """The dtypes of K and V one by one: llama.cpp."""
 
     kv_dtype_k: Annotated[
-        str | None, DTYPE_OR_AUTO, "Dtype of K alone.", With(names=("--kv-dtype-k", "--cache-type-k", "-ctk"))
+        str | None, DTYPE_OR_AUTO, "Dtype of K alone.", With(names="--kv-dtype-k --cache-type-k -ctk")
     ]
     kv_dtype_v: Annotated[
-        str | None, DTYPE_OR_AUTO, "Dtype of V alone.", With(names=("--kv-dtype-v", "--cache-type-v", "-ctv"))
+        str | None, DTYPE_OR_AUTO, "Dtype of V alone.", With(names="--kv-dtype-v --cache-type-v -ctv")
     ]
 
 
@@ -39,13 +39,13 @@ class PagedOptions(TypedDict, total=False):
     """Blocks of tokens, prefixes and recurrent states: vLLM and SGLang."""
 
     block_size: Annotated[
-        Count | None, COUNT, "Tokens per block (vLLM) or page (SGLang).", With(names=("--block-size", "--page-size"))
+        Count | None, COUNT, "Tokens per block (vLLM) or page (SGLang).", With(names="--block-size --page-size")
     ]
     prefix_caching: Annotated[
         bool | None,
         YES_OR_NO,
         "Whether prefixes are cached. Default: the engine's.",
-        With(names=("--prefix-caching/--no-prefix-caching", "--enable-prefix-caching/--no-enable-prefix-caching")),
+        With(names="--prefix-caching/--no-prefix-caching --enable-prefix-caching/--no-enable-prefix-caching"),
     ]
     mamba_ssm_cache_dtype: Annotated[str | None, DTYPE_OR_AUTO, "Dtype of recurrent states."]
 
@@ -73,7 +73,7 @@ class DraftOptions(TypedDict, total=False):
         Count | None,
         COUNT_OR_ZERO,
         "Tokens that a drafter proposes per step.",
-        With(names=("--speculative-tokens", "--num-speculative-tokens")),
+        With(names="--speculative-tokens --num-speculative-tokens"),
     ]
     speculative_layers: Annotated[
         Count | None,
@@ -83,7 +83,7 @@ class DraftOptions(TypedDict, total=False):
     speculative_model: Annotated[
         str | None,
         "The draft model: a smaller model, or a config.json of EAGLE or DFlash.",
-        With(names=("--speculative-model", "--speculative-draft-model-path", "--model-draft", "-md"), metavar="MODEL"),
+        With(names="--speculative-model --speculative-draft-model-path --model-draft -md", metavar="MODEL"),
     ]
 
 

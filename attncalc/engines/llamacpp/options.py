@@ -112,73 +112,69 @@ class LlamacppOptions(SplitCacheOptions, total=False):
         Count | None,
         Parser(_gpu_layers),
         "Layers on GPUs; the output layer counts as one. auto: the most that fit. Default: all.",
-        With(names=("--n-gpu-layers", "--gpu-layers", "-ngl"), metavar="N", common=True, needs_gpu=True),
+        With(names="--n-gpu-layers --gpu-layers -ngl", metavar="N", common=True, needs_gpu=True),
     ]
     n_cpu_moe: Annotated[
         Count | None,
         COUNT_OR_ZERO,
         "The routed experts of the first N layers on the host.",
-        With(names=("--n-cpu-moe", "-ncmoe"), needs_gpu=True),
+        With(names="--n-cpu-moe -ncmoe", needs_gpu=True),
     ]
-    cpu_moe: Annotated[bool, "All experts on the host.", With(names=("--cpu-moe", "-cmoe"), needs_gpu=True)]
+    cpu_moe: Annotated[bool, "All experts on the host.", With(names="--cpu-moe -cmoe", needs_gpu=True)]
     override_tensor: Annotated[
         str | None,
         Parser(_overrides),
         "Routed experts on the host, as '.ffn_.*_exps.=CPU'.",
-        With(names=("--override-tensor", "-ot"), metavar="PATTERN=CPU,...", axis=False, needs_gpu=True),
+        With(names="--override-tensor -ot", metavar="PATTERN=CPU,...", axis=False, needs_gpu=True),
     ]
     tensor_split: Annotated[
         str | Sequence[float] | None,
         Parser(_shares),
         "Share of the layers on each GPU, as 3,1.",
-        With(names=("--tensor-split", "-ts"), metavar="N,N,...", axis=False, needs_gpu=True),
+        With(names="--tensor-split -ts", metavar="N,N,...", axis=False, needs_gpu=True),
     ]
     ram: Annotated[
         Size | None,
         BYTES,
         "Host memory for what is not on GPUs, as 32GB. Default: this machine's with --gpu local or cpu.",
-        With(also=("--host-memory", "--system-memory", "--cpu-memory"), common=True, needs_gpu=True),
+        With(also="--host-memory --system-memory --cpu-memory", common=True, needs_gpu=True),
     ]
     ram_bandwidth: Annotated[
         Size | None,
         BYTES,
         "Bytes/s of host memory, as 60GB, for what decode reads there. Default: 89.6GB.",
-        With(also=("--memory-bandwidth",), needs_gpu=True),
+        With(also="--memory-bandwidth", needs_gpu=True),
     ]
-    no_kv_offload: Annotated[
-        bool, "The cache in host memory.", With(names=("--no-kv-offload", "-nkvo"), needs_gpu=True)
-    ]
+    no_kv_offload: Annotated[bool, "The cache in host memory.", With(names="--no-kv-offload -nkvo", needs_gpu=True)]
     mmproj: Annotated[
         str | os.PathLike[str] | None,
         "The projector of a multimodal model, a GGUF file: its weights are on the first GPU.",
-        With(names=("--mmproj", "-mm"), metavar="FILE", axis=False, needs_gpu=True),
+        With(names="--mmproj -mm", metavar="FILE", axis=False, needs_gpu=True),
     ]
     kv_dtype_k_draft: Annotated[
         str | None,
         DTYPE_OR_AUTO,
         "Dtype of K of the drafter's cache. Default: fp16.",
-        With(names=("--kv-dtype-k-draft", "--cache-type-k-draft", "-ctkd")),
+        With(names="--kv-dtype-k-draft --cache-type-k-draft -ctkd"),
     ]
     kv_dtype_v_draft: Annotated[
         str | None,
         DTYPE_OR_AUTO,
         "Dtype of V of the drafter's cache. Default: fp16.",
-        With(names=("--kv-dtype-v-draft", "--cache-type-v-draft", "-ctvd")),
+        With(names="--kv-dtype-v-draft --cache-type-v-draft -ctvd"),
     ]
     sequences: Annotated[
         Count | None,
         COUNT,
         "Slots. Default: --batch. Without --batch they share --context, as in llama.cpp.",
-        With(names=("--sequences", "--parallel", "-np")),
+        With(names="--sequences --parallel -np"),
     ]
-    ubatch: Annotated[
-        Count | None, COUNT, "Tokens per pass. Default: 512.", With(names=("--ubatch", "--ubatch-size", "-ub"))
-    ]
+    ubatch: Annotated[Count | None, COUNT, "Tokens per pass. Default: 512.", With(names="--ubatch --ubatch-size -ub")]
     flash_attn: Annotated[
-        str | None, "Flash attention: on, off or auto.", With(names=("--flash-attn", "-fa"), metavar="MODE")
+        str | None, "Flash attention: on, off or auto.", With(names="--flash-attn -fa", metavar="MODE")
     ]
     n_outputs_max: Annotated[Count | None, COUNT, "Rows of logits per pass. Default: one per slot, as llama-server."]
-    kv_unified: Annotated[bool, "All slots share one buffer.", With(names=("--kv-unified", "-kvu"))]
+    kv_unified: Annotated[bool, "All slots share one buffer.", With(names="--kv-unified -kvu")]
     swa_full: Annotated[bool, "Store sliding windows as full attention."]
 
 

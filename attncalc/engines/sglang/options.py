@@ -42,7 +42,7 @@ class SglangOptions(TypedDict, total=False):
         float | str | None,
         TEXT,
         "SGLang's name of --gpu-memory-utilization.",
-        With(also=("--mem-fraction",), metavar="SHARE"),
+        With(also="--mem-fraction", metavar="SHARE"),
     ]
     max_running_requests: Annotated[
         Count | None, COUNT, "Maximum concurrent requests, which sizes the pools of recurrent states."
@@ -58,7 +58,7 @@ class SglangOptions(TypedDict, total=False):
     enable_hierarchical_cache: Annotated[
         bool,
         "A cache in host memory too; --hicache-ratio and --hicache-size ask for it as well.",
-        With(names=("--enable-hierarchical-cache", "--enable-hicache")),
+        With(names="--enable-hierarchical-cache --enable-hicache"),
     ]
     hicache_ratio: Annotated[
         float | str | None,

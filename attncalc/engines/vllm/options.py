@@ -151,7 +151,7 @@ class VllmOptions(TypedDict, total=False):
         bool | None,
         YES_OR_NO,
         "A later start, with compiled graphs in vLLM's cache. Default: the first, and both in the range.",
-        With(names=("--warm-start/--cold-start",)),
+        With(names="--warm-start/--cold-start"),
     ]
     max_loras: Annotated[Count | None, COUNT, "Adapters of a step, with --enable-lora. Default: 1."]
     offline: Annotated[bool, "Python's class LLM instead of the server, with larger steps by default."]
