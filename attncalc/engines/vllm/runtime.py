@@ -110,7 +110,7 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
         total = symbol("libraries", 225 * thousandth, "bytes measured outside PyTorch on one GPU")
         total = total + layers * symbol("per_layer", 8 * GIB // 10000, "bytes measured per layer")
     else:
-        low, expected = (120, 100 if version.v0 else 130) if _is_measured(facts) else (430, 560)
+        low, expected = (430, 560) if facts.gpu.vendor == "AMD" else (120, 100 if version.v0 else 130)
         total = symbol("libraries", expected * thousandth, "bytes measured outside PyTorch")
     if version.counts_other_processes:
         high += 200 + _gaps(facts) // thousandth
