@@ -10,7 +10,7 @@ from ..attention.linear import GatedDeltaNet
 from ..attention.mamba import Mamba, Mamba2
 from ..cost.training.activations import has_windows
 from ..cost.training.classes import class_math, saves_more
-from ..cost.training.fits import FEWEST_WITH, VARIED, Change, TrainResult, overhead, reserved, stage_sizes
+from ..cost.training.fits import FEWEST_WITH, VARIED, Change, TrainResult, all_changes, overhead, reserved, stage_sizes
 from ..cost.training.setup import Fp8, Training
 from ..cost.training.states import States
 from ..cost.training.step import Cached
@@ -136,7 +136,7 @@ def _further_tables(of: Answer, figures: dict[str, Figure], *, full: bool) -> It
     if of.changes:
         yield _changes_table(_change_rows(of.changes))
     elif result.verdict in ("may_not_fit", "does_not_fit"):
-        yield Table((LABEL,), (("No change makes it fit, alone or combined.",),))
+        yield _without_change(run)
     if full or of.time or result.verdict in (None, "fits"):
         yield _work_table(of, figures)
     if full and len(run.stages) > 1:
@@ -358,7 +358,7 @@ _NARROWEST_CHANGE = 24
 def _change_rows(found: Sequence[Change]) -> list[list[tuple[str, ...]]]:
     """Return the rows of each change: its options, which may take several, what it needs and what it costs."""
     results = [change.result for change in found]
-    numbers = [(gib_range(one.low, one.high), change.cost) for one, change in zip(results, found, strict=True)]
+    numbers = [(gib_range(one.low, one.high), change.costs) for one, change in zip(results, found, strict=True)]
     room = WIDTH - 6 - sum(max(map(len, column)) for column in zip(*numbers, strict=True))
     rows: list[list[tuple[str, ...]]] = []
     for change, cells in zip(found, numbers, strict=True):
@@ -379,6 +379,15 @@ def _fewest_table(of: Answer) -> Table:
         for gpu, numbers in of.fewest
     )
     return Table(tuple(columns), tuple(rows))
+
+
+def _without_change(run: Training) -> Table:
+    """Return what the run needs with all changes, which are not enough."""
+    most = all_changes(run)
+    needs = (
+        f"No change is sure to make it fit. All together, it needs {gib_range(most.result.low, most.result.high)} GiB:"
+    )
+    return Table((LABEL,), ((needs,), *((f"  {line}",) for line in option_lines(most.flag, WIDTH - 4))))
 
 
 def _work_table(of: Answer, figures: dict[str, Figure]) -> Table:
@@ -576,7 +585,7 @@ def _extra(of: Answer) -> dict[str, Any]:
             for tensor in layer.tensors
         ],
         "suggestions": [
-            {"change": change.cost, "flag": change.flag, "needed_low": result.low, "needed_high": result.high}
+            {"change": change.costs, "flag": change.flag, "needed_low": result.low, "needed_high": result.high}
             for change, result in ((change, change.result) for change in of.changes)
         ],
         "fewest_gpus": [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 from typing import Any, Literal
 
 from ...errors import AttncalcError
@@ -11,7 +12,7 @@ from ...hardware import Gpu
 from ...model import plural
 from ...records import NamedTuple
 from ...search import first_true
-from ...units import GIB, MIB
+from ...units import BYTES, GIB, MIB, human
 from .classes import class_math
 from .setup import Lora, Training
 from .step import Cached, StageBudget, budgets, most_loaded
@@ -157,33 +158,33 @@ class Change(NamedTuple):
         """Whether the changed run fits, and what it needs."""
         return train_result(self.run, plain=True)
 
+    @property
+    def costs(self) -> str:
+        """What it costs, with the host's memory."""
+        on_host = int(self.result.budget.states.on_host) * self.run.gpus
+        return f"{self.cost}, {human(on_host, BYTES)} of RAM" if on_host else self.cost
+
 
 def changes(run: Training) -> tuple[Change, ...]:
     """Return changes that are sure to make a run fit, the cheapest first; () if it fits already, or none does.
 
     Each kind is tried alone. If none that keeps what is trained, and how long it is, is enough, these are tried
-    together; then together with each of the others, such as more GPUs; and at last all.
+    together; then together with each of the others, such as more GPUs; then with pairs of these, and more.
     """
     if run.gpu is None or _fits(run):
         return ()
-    found = {kind: change for kind in _KINDS for change in _first_fitting(kind, run)}
-    if found.keys() & {*_SAME_RESULT}:
+    found: dict[tuple[_Kind, ...], Change] = {
+        (kind,): change for kind in _KINDS for change in _first_fitting(kind, run)
+    }
+    if any((kind,) in found for kind in _SAME_RESULT):
         return tuple(found.values())
-    together = _fewest(run, _SAME_RESULT)
-    if _fits(together.run):
-        return (together, *found.values())
-    for kind in _KINDS[len(_SAME_RESULT) : -1]:
-        if kind not in found and _fits((together := _fewest(run, (*_SAME_RESULT, kind))).run):
-            found[kind] = together
-    for change in () if _more_gpus in found else _with_more_gpus(run):
-        found[_more_gpus] = change
-    if found:
-        return tuple(found[kind] for kind in _KINDS if kind in found)
-    together = _fewest(run, _KINDS[:-1])
-    if _fits(together.run):
-        return (together,)
-    more = _first_fitting(_more_gpus, together.run)
-    return tuple(Change(f"{together.flag} {change.flag}", change.cost, change.run) for change in more)
+    for number in range(len(_OTHERS) + 1):
+        for kinds in combinations(_OTHERS, number):
+            for change in () if kinds in found else _together(run, kinds):
+                found[kinds] = change
+        if () in found or found.keys() - {(), (_more_gpus,)}:
+            break
+    return tuple(found[kinds] for kinds in sorted(found, key=lambda kinds: [*map(_KINDS.index, kinds)]))
 
 
 FEWEST_WITH = "--recompute full, --loss fused, --expandable-segments, --zero 3"
@@ -207,13 +208,38 @@ def ways_to_tune(run: Training) -> dict[str, Training]:
     return {"full" if one.lora is None else "QLoRA" if one.weights_dtype else "LoRA": one for one in runs}
 
 
-def _with_more_gpus(run: Training) -> Iterator[Change]:
-    """Yield the fewest GPUs that are enough together with changes that keep the result, and the optimizer."""
-    for more in _try(_more_gpus, run):
-        together = _fewest(more.run, _SAME_TRAINING)
-        if _fits(together.run):
-            yield Change(f"{together.flag} {more.flag}".lstrip(), more.cost, together.run)
+def all_changes(run: Training) -> Change:
+    """Return every kind of change together, with more GPUs or without, whichever needs less."""
+    rest = _OTHERS[::-1]
+    return min(
+        (_all_of(run, (*_SAME_RESULT, *kinds)) for kinds in (rest, rest[1:])), key=lambda change: change.result.high
+    )
+
+
+def _together(run: Training, others: Sequence[_Kind]) -> Iterator[Change]:
+    """Yield the least changes of these kinds that are enough with those that keep the result.
+
+    More GPUs need no other optimizer.
+    """
+    kinds = _SAME_TRAINING if _more_gpus in others else _SAME_RESULT
+    options = _combined(run, others[::-1])  # a context is the longest with the other changes
+    for change in options if options and _fits(_all_of(options[-1].run, kinds).run) else ():
+        found = _fewest(change.run, kinds)
+        if _fits(found.run):
+            yield _joined(found, change, found.run)
             return
+
+
+def _combined(run: Training, kinds: Sequence[_Kind]) -> list[Change]:
+    """Return every combination of the changes of these kinds, the last of each kind at the end."""
+    if not kinds:
+        return [Change("", "", run)]
+    firsts = [*_try(kinds[0], run)]
+    return [_joined(one, more, more.run) for one in firsts for more in _combined(one.run, kinds[1:])]
+
+
+def _joined(one: Change, other: Change, run: Training) -> Change:
+    return Change(f"{one.flag} {other.flag}".strip(), other.cost or one.cost, run)
 
 
 def _fewest(run: Training, kinds: Sequence[_Kind]) -> Change:
@@ -230,7 +256,7 @@ def _all_of(run: Training, kinds: Sequence[_Kind]) -> Change:
     found = Change("", "", run)
     for kind in kinds:
         for change in [*_try(kind, found.run)][-1:]:
-            found = Change(f"{found.flag} {change.flag}".lstrip(), change.cost, change.run)
+            found = _joined(found, change, change.run)
     return found
 
 
@@ -308,16 +334,25 @@ def _eight_bit(run: Training) -> Iterator[Change]:
             yield _with(run, flag, "8-bit moments, weights of 16 bits", optimizer="adam8bit", master_weights=False)
 
 
+def _double_quant(run: Training) -> Iterator[Change]:
+    if run.weights_dtype == "nf4" and not run.double_quant:
+        yield _with(run, "--double-quant", "scales in 8 bits", double_quant=True)
+
+
 def _more_sharding(run: Training) -> Iterator[Change]:
     for zero in range(run.zero + 1, 4):
         if run.ranks > 1:
-            yield _with(run, f"--zero {zero}", "more communication", zero=zero)
+            flag = "--fsdp" if zero == 3 and run.lora else f"--zero {zero}"
+            yield _with(run, flag, "more communication", zero=zero)
 
 
 def _shorter(run: Training) -> Iterator[Change]:
-    context = longest_context(run)
-    if context and context < run.workload.context:
-        yield Change(f"-c {context}", "shorter sequences", run.with_workload(context=context))
+    """Yield the longest context that fits; without one, halves of it, which may fit with other changes."""
+    context = run.workload.context
+    longest = longest_context(run)
+    for shorter in (longest,) if longest else [context >> n for n in range(1, context.bit_length() - 7)]:
+        if shorter < context:
+            yield Change(f"-c {shorter}", "shorter sequences", run.with_workload(context=shorter))
 
 
 def _lora(run: Training) -> Iterator[Change]:
@@ -334,20 +369,24 @@ def _lora(run: Training) -> Iterator[Change]:
 def _offload(run: Training) -> Iterator[Change]:
     if "optimizer" not in run.offload and run.lora is None:
         yield _with(run, "--offload optimizer", "slow steps", offload=run.offload | {"optimizer"})
+    if "params" not in run.offload and run.ranks > 1 and run.pp == 1:
+        parts = run.offload | ({"params"} if run.lora else {"optimizer", "params"})
+        sharded = "" if run.zero == 3 else "--fsdp " if run.lora else "--zero 3 "
+        yield _with(run, f"{sharded}--offload {','.join(sorted(parts))}", "slow steps", offload=parts, zero=3)
 
 
 def _more_gpus(run: Training) -> Iterator[Change]:
     """Yield more GPUs that shard everything, up to 1,024."""
-    copy = run.tp * run.pp * run.cp
-    gpus = run.gpus
-    while gpus < 1024:
-        gpus = gpus * 2
-        zero = max(run.zero, 1 if run.pp > 1 else 3)
-        flag = f"--gpus {gpus}" + (f" --zero {zero}" if zero != run.zero else "")
-        if gpus % copy == 0:
-            yield _with(run, flag, plural(gpus - run.gpus, "more GPU"), gpus=gpus, zero=zero)
+    copy, zero = run.tp * run.pp * run.cp, max(run.zero, 1 if run.pp > 1 else 3)
+    sharded = "" if zero == run.zero else " --fsdp" if run.lora and zero == 3 else f" --zero {zero}"
+    for gpus in USUAL_GPUS:
+        if gpus > run.gpus and gpus % copy == 0:
+            more = plural(gpus - run.gpus, "more GPU")
+            yield _with(run, f"--gpus {gpus}{sharded}", more, gpus=gpus, zero=zero)
 
 
+USUAL_GPUS = (2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+"""Numbers of GPUs that people have: whole machines of 8 from 8 on."""
 ALL_LINEAR = (
     *("W_q", "W_k", "W_v", "W_o", "W_qkv", "W_q_a", "W_q_b", "W_kv_a", "W_kv_b"),
     *("W_gate", "W_up", "W_down"),
@@ -358,6 +397,7 @@ _KINDS: tuple[_Kind, ...] = (
     _flash,
     _chunked_loss,
     _no_upcast,
+    _double_quant,
     _smaller_batch,
     _recompute,
     _more_sharding,
@@ -372,3 +412,5 @@ _SAME_RESULT = _KINDS[: _KINDS.index(_shorter)]
 """Those after which the same is trained, on sequences of the same length."""
 _SAME_TRAINING = tuple(kind for kind in _SAME_RESULT if kind is not _eight_bit)
 """Those with the same optimizer too."""
+_OTHERS = _KINDS[len(_SAME_RESULT) :]
+"""Those that change what is trained, or need other machines."""
