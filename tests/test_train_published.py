@@ -25,7 +25,7 @@ from attncalc.cost.training.setup import Training
 from attncalc.cost.training.states import states
 from attncalc.cost.training.step import Cached, most_loaded, stage_budget
 
-_LORA: Any = {"batch": 4, "context": 2048, "lora": "r=16"}
+_LORA: Any = {"recompute": "none", "batch": 4, "context": 2048, "lora": "r=16"}
 
 
 def test_measured_lora_runs_are_within_1_percent_and_on_average_within_0_2() -> None:

@@ -108,7 +108,8 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
         context,
         source=read_source(spec, values.get("source_context")),
         dtype=values.get("dtype"),
-        recompute=values.get("recompute", "none"),
+        # as peft's prepare_model_for_kbit_training(use_gradient_checkpointing=True), Unsloth and torchtune have it
+        recompute=values.get("recompute", "full" if "weights_dtype" in values else "none"),
     )
     zero = _zero(values)
     lora = _lora(values["lora"], spec) if "lora" in values else None

@@ -12,7 +12,7 @@ from ...hardware import Gpu
 from ...model import plural
 from ...records import NamedTuple
 from ...search import first_true
-from ...units import BYTES, GIB, MIB, human
+from ...units import GIB, MIB, count
 from .classes import class_math
 from .setup import Lora, Training
 from .step import Cached, StageBudget, budgets, most_loaded
@@ -162,7 +162,7 @@ class Change(NamedTuple):
     def costs(self) -> str:
         """What it costs, with the host's memory."""
         on_host = int(self.result.budget.states.on_host) * self.run.gpus
-        return f"{self.cost}, {human(on_host, BYTES)} of RAM" if on_host else self.cost
+        return f"{self.cost}, {count(-(-on_host // GIB))} GiB RAM" if on_host else self.cost
 
 
 def changes(run: Training) -> tuple[Change, ...]:
@@ -182,7 +182,7 @@ def changes(run: Training) -> tuple[Change, ...]:
         for kinds in combinations(_OTHERS, number):
             for change in () if kinds in found else _together(run, kinds):
                 found[kinds] = change
-        if () in found or found.keys() - {(), (_more_gpus,)}:
+        if () in found or (number and found.keys() - {(_more_gpus,)}):
             break
     return tuple(found[kinds] for kinds in sorted(found, key=lambda kinds: [*map(_KINDS.index, kinds)]))
 
@@ -359,11 +359,13 @@ def _lora(run: Training) -> Iterator[Change]:
     if run.lora is None:
         lora = Lora(16, ALL_LINEAR)
         base = dataclasses.replace(run, lora=lora, master_weights=False, param_dtype="fp32", grad_dtype="fp32")
-        yield Change("--lora r=16", "only adapters are trained", base)
+        yield Change("--lora r=16", "adapters only", base)
     if run.weights_dtype is None:
         base = run if run.lora else base
         flag = "--weights-dtype nf4" if run.lora else "--lora r=16 --weights-dtype nf4"
-        yield Change(flag, "only adapters, 4-bit weights", dataclasses.replace(base, weights_dtype="nf4"))
+        if run.workload.recompute == "none":
+            base, flag = base.with_workload(recompute="full"), f"--recompute full {flag}"
+        yield Change(flag, "adapters only, 4-bit", dataclasses.replace(base, weights_dtype="nf4"))
 
 
 def _offload(run: Training) -> Iterator[Change]:
