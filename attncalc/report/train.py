@@ -10,7 +10,17 @@ from ..attention.linear import GatedDeltaNet
 from ..attention.mamba import Mamba, Mamba2
 from ..cost.training.activations import has_windows
 from ..cost.training.classes import class_math, saves_more
-from ..cost.training.fits import FEWEST_WITH, VARIED, Change, TrainResult, all_changes, overhead, reserved, stage_sizes
+from ..cost.training.fits import (
+    FEWEST_WITH,
+    VARIED,
+    Change,
+    TrainResult,
+    all_changes,
+    overhead,
+    reserved,
+    stage_sizes,
+    train_result,
+)
 from ..cost.training.setup import Fp8, Training
 from ..cost.training.states import States
 from ..cost.training.step import Cached
@@ -285,15 +295,32 @@ def _heading(of: Answer) -> Iterator[str]:
 def verdict_text(of: Answer) -> str:
     """Return the answer as a sentence: 'FITS: needs 61.2 to 68.3 of 79.1 GiB.'"""
     result, run = of.result, of.result.run
-    low, high = gib(result.low), gib(result.high)
+    needs = gib_range(result.low, result.high)
     on_each = " on each GPU" if run.gpus > 1 else ""
     if result.verdict is None or run.gpu is None:
-        return f"NEEDS {low} to {high} GiB{on_each}: --gpu answers whether it fits."
+        return f"NEEDS {needs} GiB{on_each}: --gpu answers whether it fits."
+    memory, verdict = f"of {gib(run.gpu.memory)} GiB", VERDICTS[result.verdict]
+    if run.gpus == 1 and run.lora is None:
+        for change in of.changes:
+            if change.run.gpus > 1 and change.run.offload == run.offload:
+                each = gib_range(change.result.low, change.result.high)
+                enough = f"{count(change.run.gpus)} are enough: {change.flag} needs {each} {memory} on each."
+                return f"{verdict} on one GPU. {enough}"
     what = ""
     if of.auto and result.verdict == "fits":
         value = run.workload.context if of.auto == "context" else run.workload.batch
         what = f" up to {'context' if of.auto == 'context' else 'batch'} {count(value)}"
-    return f"{VERDICTS[result.verdict]}{what}: needs {low} to {high} of {gib(run.gpu.memory)} GiB{on_each}."
+    return f"{verdict}{what}: needs {needs} {memory}{on_each}.{_if_sharded(result)}"
+
+
+def _if_sharded(result: TrainResult) -> str:
+    """Return what plain data parallelism would need with shards, unless it fits."""
+    run = result.run
+    if result.verdict == "fits" or run.zero or run.gpus == 1 or run.dp < run.gpus:
+        return ""
+    sharded = train_result(dataclasses.replace(run, zero=3), plain=True)
+    flag = "--fsdp" if run.lora else "--zero 3"
+    return f" Nothing is sharded: with {flag} it needs {gib_range(sharded.low, sharded.high)}."
 
 
 def hardware_text(gpu: Gpu | None, gpus: int) -> str:
@@ -348,7 +375,7 @@ def _budget_rows(of: Answer, figures: dict[str, Figure], *, with_parts: bool) ->
     low, high = result.low - budget.allocated, result.high - budget.allocated
     outside = "allocator, CUDA context" + (", NCCL" if run.gpus > 1 else "")
     yield (outside, f"{low / GIB:.2f} GiB", f"to {high / GIB:.2f} GiB")
-    yield ("needed", f"{result.low / GIB:.2f} GiB", f"to {result.high / GIB:.2f} GiB")
+    yield ("needed", human(result.low, BYTES), f"to {human(result.high, BYTES)}")
 
 
 _NARROWEST_CHANGE = 24

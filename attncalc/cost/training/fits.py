@@ -191,7 +191,7 @@ FEWEST_WITH = "--recompute full, --loss fused, --expandable-segments, --zero 3"
 
 
 def fewest_gpus(run: Training, gpu: Gpu) -> int | None:
-    """Return the fewest GPUs of a kind, of 1, 2, 4, ... 1,024, that are enough with changes that keep the result.
+    """Return the fewest GPUs of a kind, of 1 and USUAL_GPUS, that are enough with changes that keep the result.
 
     None if not even these are.
     """
