@@ -189,3 +189,53 @@ def test_the_screen_begins_with_what_is_missing(ask: Ask, tmp_path: Path) -> Non
     answer = ask("fit", "--log", str(log))
     assert "DID NOT START: one request of 40,960 tokens needs 5.63 GiB, 4.50 GiB are left" in answer.out
     assert "vllm serve Qwen/Qwen3-8B --kv-cache-dtype fp8" in answer.out
+
+
+# SGLang's own line; 70.6 B parameters in fp8 are 65.7 GiB, and the embeddings, in bf16, have 2 GiB more.
+FP8_BY_SIZE = """\
+[2025-09-10 09:11:33] Load weight begin. avail mem=78.81 GB
+[2025-09-10 09:12:40] Load weight end. type=LlamaForCausalLM, avail mem=11.92 GB, mem usage=66.89 GB.
+[2025-09-10 09:12:40] RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.
+"""
+
+
+def test_a_dtype_found_by_the_size_of_the_weights_is_in_the_command_and_in_each_view(ask: Ask, tmp_path: Path) -> None:
+    result = diagnosis(ask, tmp_path, FP8_BY_SIZE, "llama3.1-70b", "--gpu", "h100")
+    log = tmp_path / "start.log"
+    full = ask("fit", "llama3.1-70b", "--gpu", "h100", "--log", str(log), "--full").out
+    assert "weights in fp8" in full
+    assert "in the range" in full
+    two = next(change for change in result["suggestions"] if change["flag"] == "--gpus 2 --tp 2")
+    assert "--quantization fp8" in two["launch_command"]
+
+
+@pytest.mark.parametrize("words", [("fit", "LOG", "--gpu", "h100"), ("LOG",), ("fit", "qwen3-14b", "LOG")])
+def test_a_log_in_the_place_of_a_model_is_read_as_a_log(ask: Ask, tmp_path: Path, words: tuple[str, ...]) -> None:
+    log = tmp_path / "start.log"
+    log.write_text(TOO_SMALL)
+    answer = ask(*(word.replace("LOG", str(log)) for word in words))
+    assert answer.code == 1
+    assert "DID NOT START" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("message", "advice"),
+    [
+        (
+            "ValueError: Total number of attention heads (40) must be divisible by tensor parallel size (3).",
+            "2 or 4 or 8",
+        ),
+        ("RuntimeError: Failed to infer device type", "nvidia-smi"),
+    ],
+)
+def test_a_start_refused_for_another_reason_than_memory_has_advice(
+    ask: Ask, tmp_path: Path, message: str, advice: str
+) -> None:
+    result = diagnosis(ask, tmp_path, message, "qwen2.5-14b", "--gpu", "h100")
+    assert advice in str(result["refusal"]["advice"])
+
+
+def test_a_number_of_gpus_is_the_tensor_parallel_size_of_a_log_without_one(ask: Ask, tmp_path: Path) -> None:
+    result = diagnosis(ask, tmp_path, FP8_BY_SIZE, "llama3.1-70b", "--gpu", "2xh100")
+    # bf16 over two GPUs is as large as fp8 on one
+    assert result["suggestions"][-1]["flag"] == "--gpus 4 --tp 4"

@@ -15,6 +15,7 @@ import typer
 from ..api.fit_options import ALL, GROUPS, FitOptions, UserOptions
 from ..api.fit_request import read_fit_request, read_quants
 from ..config import ModelLike, load
+from ..config.user_files import piped_in
 from ..errors import AttncalcError
 from ..serving.answer import Answer
 from ..serving.request import FitRequest, resolve
@@ -82,6 +83,9 @@ def fit(
     output: o.CheckedOutputOptions,
 ) -> None:
     options = with_tokens_of_output(options, output)
+    if start.log is None and _is_log(model, options):
+        model.model, start.log = None, Path(model.model or "-")
+        sys.stderr.write(f"note: read as --log {truncate(start.log)}: a start-up log is no model\n")
     plot.check(output, excludes={"--log": start.log is not None, "--quants": screen.quants})
     if screen.quants:
         _check_quants(options, start, screen)
@@ -110,10 +114,21 @@ def fit(
         request = found
     if screen.roofline and request.gpu is None:
         raise AttncalcError(*_BOUNDS_NEED)
-    accepted(*() if request.engine == "all" else (partial(Answer.to, request),))
+    accepted(*() if log or request.engine == "all" else (partial(Answer.to, request),))
     report = _report(request, log, screen, output)
     plot.write(report, output, needs=_PICTURE_NEEDS)
     raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)
+
+
+def _is_log(model: o.NamedModel, options: FitOptions) -> bool:
+    """Return whether MODEL is a start-up log, or one is piped in without MODEL or GPU."""
+    is_piped = model.model == "-" or ("gpu" not in options and not model.describes(options))
+    if not is_piped and not os.path.isfile(model.model or ""):
+        return False
+    from ..engines.log_file import is_log
+    from .fit_log import is_log_file
+
+    return is_log(piped_in()) if is_piped else is_log_file(model.model or "")
 
 
 def _show_what_fits(

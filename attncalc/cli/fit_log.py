@@ -19,7 +19,7 @@ from ..config.hub import parse_repository
 from ..config.presets import of_gguf_file, preset_at, preset_of, presets, unquantized
 from ..config.user_files import open_file, read_standard_input
 from ..engines import find_engine
-from ..engines.log_file import read_log
+from ..engines.log_file import is_log, read_log
 from ..engines.startup_log import StartupLog
 from ..errors import AttncalcError
 from ..hardware import DESKTOP, Gpu
@@ -34,6 +34,8 @@ from .options import NamedModel
 
 LIMIT = 1 << 26
 """Bytes of a log that are read: 64 MiB, a thousand start-ups."""
+_BEGINNING = 1 << 16
+"""Bytes by which a log is recognised."""
 _NOT_WITH_A_LOG = ("kv_memory", "gpus", "reserve", "other_memory")
 _TIP = "give a file with what the engine printed when it started"
 
@@ -78,12 +80,21 @@ def read_logged_request(
             raise
         text = error.message
         given = options.get("gpu")
-        device = _gpu_in_log(log, str(given) if given else None)
+        device = _gpu_in_log(log, str(given) if given else None)[1]
         _note_others(log, device)
         return log, UnknownModel(f"{text[0].upper()}{text[1:]}.", device)
     merged = _with_options_in_log(options, log, model)
     _note_others(log, merged["gpu"])
     return log, fit_request(model, merged, {"served_model": log.served}, is_logged=True)
+
+
+def is_log_file(path: str) -> bool:
+    """Return whether a file is a start-up log, by its suffix or by its first lines."""
+    if path.endswith((".json", ".yaml", ".yml", ".gguf", ".safetensors")) or not Path(path).is_file():
+        return False
+    with contextlib.suppress(OSError), open_file(Path(path)) as file:
+        return path.endswith(".log") or is_log(file.read(_BEGINNING))
+    return False
 
 
 def _note_others(log: StartupLog, device: Gpu | None) -> None:
@@ -126,7 +137,7 @@ def _content(path: Path) -> bytes:
 def _with_options_in_log(options: Mapping[str, Any], log: StartupLog, model: ModelSpec) -> dict[str, Any]:
     """Return the options, with those in the log for what the command line leaves out.
 
-    Raises AttncalcError if the GPU is given with a number.
+    A number of GPUs, as in '2xh100', is --tp if neither the log nor an option divides the model.
     """
     texts = _with_drafter(dict(log.settings), options)
     if model.stored and model.stored.kind == "GGUF":  # the file has the types of its tensors
@@ -142,9 +153,11 @@ def _with_options_in_log(options: Mapping[str, Any], log: StartupLog, model: Mod
     own = merged.get("dtype")
     if own and is_dtype(own) and dtype(own).name == model.dtype:  # the weights are as released
         del merged["dtype"]
-    merged["gpu"] = _gpu_in_log(log, options.get("gpu"))
-    if find_engine(log.engine).splits_by_layer and merged["gpu"] and log.devices > 1:
-        merged["gpus"] = log.devices
+    number, merged["gpu"] = _gpu_in_log(log, options.get("gpu"))
+    if find_engine(log.engine).splits_by_layer and merged["gpu"] and (number or log.devices) > 1:
+        merged["gpus"] = number or log.devices
+    elif number and merged.keys().isdisjoint(("tp", "pp", "dp")):
+        merged["tp"] = number
     return merged
 
 
@@ -212,31 +225,24 @@ def _letters(name: str) -> str:
     return "".join(filter(str.isalnum, name.lower()))
 
 
-def _gpu_in_log(log: StartupLog, text: str | None) -> Gpu | None:
-    """Return the GPU of --gpu, or else of the log, with the memory in the log; None if nothing is known.
+def _gpu_in_log(log: StartupLog, text: str | None) -> tuple[int | None, Gpu | None]:
+    """Return the number in --gpu, as of '2xh100', and the GPU of --gpu, or else of the log, with the memory in the log.
 
-    Raises AttncalcError if that of --gpu is unknown, or has a number, as '2xh100'.
+    None if nothing is known. Raises AttncalcError if that of --gpu is unknown.
     """
-    known = None
-    if text is not None:
-        number, known = gpus_of(text)
-        if number is not None:
-            raise AttncalcError(
-                f"--gpu {truncate(text)} cannot be combined with --log",
-                "leave one of them out: with a log, fit compares the log's own figures",
-            )
-    elif log.gpu is not None:
+    number, known = gpus_of(text) if text is not None else (None, None)
+    if known is None and log.gpu is not None:
         words = [word for word in log.gpu.split() if word not in ("NVIDIA", "GeForce", "AMD", "Radeon")]
         with contextlib.suppress(AttncalcError):
             known = gpu(" ".join(words)) if words and all(re.fullmatch(r"\w+", word) for word in words) else None
     size = find_engine(log.engine).logged_gpu_memory(log)
     if size is None or size <= 0:
-        return known
+        return number, known
     if known is not None:
-        return dataclasses.replace(known, memory=size, measured=True, is_own=True)
+        return number, dataclasses.replace(known, memory=size, measured=True, is_own=True)
     title = log.gpu or f"GPU of {size / GIB:.2f} GiB"
     printed = f"{log.gpu} {log.refusal.line if log.refusal else ''}"
     vendor = "AMD" if any(sign in printed for sign in ("AMD", "Radeon", "HIP")) else "NVIDIA"
-    return Gpu(
+    return number, Gpu(
         "logged", title, vendor, memory_gb=max(1, size // 10**9), memory=size, bandwidth=1, flops=(), is_own=True
     )

@@ -243,7 +243,9 @@ class _Trial:
             item = Item("option", hyphens(item.text), item.typed, value=item.value)  # this command has it
         if item.is_guess and (self._command not in _OF_WORDS or item.typed.startswith("-")):
             self._doubts.append(item)
-        is_usual = item.kind == "option" or (item.kind == "model" and item.text in (item.typed, item.value))
+        is_usual = (item.kind == "option" and item.typed.startswith("-")) or (
+            item.kind == "model" and item.text in (item.typed, item.value)
+        )
         self._is_new |= item.is_guess or not is_usual
         if self._command in _OF_WORDS and item.kind not in ("option", "filler"):
             self._add_word(item)
@@ -383,7 +385,7 @@ class _Trial:
             and not unread
         )
         needs_model = self._command not in ("gpus", *_OF_WORDS) and not self._arguments and not lists_models
-        missing = ["MODEL"] if needs_model and not has_sizes else []
+        missing = ["MODEL"] if needs_model and not has_sizes and "--log" not in self._found else []
         needs = OF_SIZES if needs_model and has_sizes else ()
         given = {*self._found, *map(" ".join, self._found.values())}
         for if_given, options, example in (*needs, *NEEDS.get(self._command, ())):

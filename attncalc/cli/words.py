@@ -23,6 +23,7 @@ from ..options import WEIGHTS_DTYPE, Parser
 from ..records import NamedTuple
 from ..vocabulary import FILLER, IDEAS, NUMBERS, PLACEHOLDERS, Idea, Phrases
 from .command import names_of
+from .fit_log import is_log_file
 from .pasted import changes_nothing
 
 _PATTERNS = {
@@ -264,6 +265,8 @@ class Words:
             item = Item("gpu", gpu, joined)
         elif bits:
             item = Item("dtype", {"16": "bf16", "32": "fp32"}.get(bits[1], f"int{bits[1]}"), joined)
+        elif len(text) == 1 and is_log_file(joined):
+            item = Item("option", "--log", joined, value=joined)
         elif len(text) == 1:
             is_absent = joined.endswith(_FILES) and not Path(joined).exists()  # the configuration of another tool
             is_model = kind is not None and not is_absent

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import select
 import sys
 from pathlib import Path
 from typing import BinaryIO, TextIO
@@ -11,6 +14,8 @@ from ..errors import AttncalcError
 
 _read: list[TextIO] = []
 """The standard input that has been read, if it has."""
+_PATIENCE = 0.5
+"""Seconds to wait for the first bytes of a pipe: a program before it starts as fast as this one."""
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -24,6 +29,16 @@ def _without_waiting(path: str, flags: int) -> int:
     if hasattr(os, "O_NONBLOCK"):
         os.set_blocking(descriptor, True)
     return descriptor
+
+
+def piped_in() -> bytes:
+    """Return the first bytes of standard input, which stay to be read; b"" for a terminal, or if nothing comes."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # closed, replaced, or of a system without select
+        buffer = sys.stdin.buffer
+        is_open = sys.stdin not in _read and not sys.stdin.isatty()
+        if is_open and isinstance(buffer, io.BufferedReader) and select.select([buffer], [], [], _PATIENCE)[0]:
+            return buffer.peek()
+    return b""
 
 
 def read_standard_input(limit: int) -> bytes:

@@ -60,6 +60,12 @@ _SAMPLE = 10_000
 """Lines at the beginning and at the end by which the engine is recognised: a server's log can have millions."""
 
 
+def is_log(data: bytes) -> bool:
+    """Return whether some of the first lines are those of an engine's log."""
+    lines, signs = _written_lines(data), [find_engine(engine).log_signs for engine in ENGINES]
+    return any(sign.search(line) for sign in signs if sign for line in lines)
+
+
 def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     """Return the contents of a log. The error names the file, `name`.
 

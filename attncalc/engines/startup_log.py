@@ -504,6 +504,12 @@ _MESSAGE = re.compile(r"\b(?:\w{1,40}\.){0,4}\w{0,40}(?:Error|Exception): (?!Eng
 """The message of an exception, but not of one that only follows from another."""
 
 
+INDIVISIBLE = re.compile(r"attention heads \((\d{1,6})\) must be divisible by tensor parallel size \((\d{1,6})\)")
+NO_DEVICE = re.compile(r"Failed to infer device type|No CUDA GPUs are available|Found no NVIDIA driver")
+REFUSED = re.compile(f"{INDIVISIBLE.pattern}|{NO_DEVICE.pattern}")
+"""Messages, not about memory, that need no other line of the start."""
+
+
 def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | None:
     """Return where a log ends that has neither a cache nor a message about memory; None without a line of a start."""
     found: dict[str, re.Match[str]] = {}
@@ -516,11 +522,13 @@ def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | Non
     if killed := found.get("killed"):
         held = Printed(found["held"][1], found["held"][0], 1024) if "held" in found else None
         return LogRefusal("out_of_memory", killed.string, held, where="killed")
+    message = found.get("message")
+    if message and REFUSED.search(message.string):
+        return LogRefusal("unfinished", message[0], where="other")
     if (step := found.get("step")) is None:
         return None
     reached = step.groupdict()
     if reached.get("error"):
-        message = found.get("message")
         return LogRefusal("unfinished", message[0] if message else step.string, where="other" if message else "error")
     loaded, files = (Printed(reached[name], step[0]) if reached.get(name) else None for name in ("loaded", "files"))
     return LogRefusal("unfinished", step.string, loaded, files, "loading" if reached.get("loading") else "")

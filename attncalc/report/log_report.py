@@ -47,12 +47,17 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
     if request.workload.context > (request.model.max_context or request.workload.context):
         # an engine that wrote a log was not refused for its context
         request = request.with_engine_args(**find_engine(log.engine).long_context_options)
+    asked, request = request, with_logged_weights(request, log)
+    is_by_size = request is not asked
     comparison = compare(request, log)
     request = request.with_engine_args(engine_version=comparison.request.engine_args.get("engine_version"))
-    asked, request = request, with_logged_weights(request, log) if log.refusal else request
-    weights_dtype = request.weights_dtype if request != asked else log.checkpoint_dtype
+    # a folder has a checkpoint of that dtype; a repository with a preset's name is as released
+    is_stored = is_by_size and log.served and (named is None or log.served.startswith(("/", ".", "~")))
+    weights_dtype = request.weights_dtype if is_stored else log.checkpoint_dtype
     given = _Given(log.settings.get("gpu_memory_utilization"), weights_dtype, is_within=log.within is not None)
     diagnosis = diagnose(request, log, comparison.memory, comparison.checks, named)
+    if is_by_size and diagnosis and diagnosis.cause != "other_model":
+        diagnosis = diagnosis._replace(notes=(_by_size(request, log), *diagnosis.notes))
     answer = Answer.to(comparison.request)
     other_model = "" if diagnosis or comparison.agrees else named_otherwise(request.model, log, named)
     printed = None if comparison.agrees else log.logged.get("kv_tokens")
@@ -78,7 +83,7 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
         tables += (*users.tables, *cache_tables(answer, figures, detail_figures(answer.result, figures)))
         shown = tuple(dict.fromkeys((*notes, *fit_notes(answer), *users.notes)))
     report = report._replace(
-        heading=model_heading(answer.result) if diagnosis is None or full else _short_heading(request, answer),
+        heading=model_heading(answer.result) if diagnosis is None else _heading(request, answer, full=full),
         verdict=None,
         shown_notes=shown,
         tables=tuple(tables),
@@ -90,14 +95,19 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
     return report if diagnosis is None or full else _within_a_screen(report, diagnosis, given)
 
 
-def _short_heading(request: FitRequest, answer: Answer) -> tuple[str, ...]:
-    """Return the heading with the request's GPUs, and without the model's attention if that takes several lines."""
+def _by_size(request: FitRequest, log: StartupLog) -> str:
+    of_ranks = "" if "tp" in log.settings else ", or --tp if the log is of one of several GPUs,"
+    return f"Weights in {request.weights_dtype}: by their size in the log. --weights-dtype{of_ranks} sets another."
+
+
+def _heading(request: FitRequest, answer: Answer, *, full: bool) -> tuple[str, ...]:
+    """Return the heading with the request's GPUs. The short one lacks the attention if that takes several lines."""
     resolved = resolve(request) if request.gpu else answer.resolved
     first, *others = heading(
         request.model, f"{resolved.engine.title} on {hardware(resolved)}", *request_facts(resolved)
     )
     version = ", ".join(answer.result.layout.facts)
-    return (first if len(first) <= WIDTH else request.model.title, *others, *filter(None, (version,)))
+    return (first if full or len(first) <= WIDTH else request.model.title, *others, *filter(None, (version,)))
 
 
 def _within_a_screen(report: Report, diagnosis: Diagnosis, given: _Given) -> Report:
@@ -243,7 +253,7 @@ class _Given(NamedTuple):
     """What the engine was started with, which a command must not change."""
 
     share: str | None  # the share in the log, with which it had its memory; a request without a GPU has none
-    weights_dtype: str | None  # the dtype by the log's weights or the model's name: the checkpoint has it
+    weights_dtype: str | None  # the dtype of the log's checkpoint, by its name or its size: it needs no option
     is_within: bool  # whether another program started it: then no command of the engine starts it
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from ..engines import find_engine
-from ..engines.startup_log import Advice, LogRefusal, StartupLog, least
+from ..engines.startup_log import INDIVISIBLE, NO_DEVICE, Advice, LogRefusal, StartupLog, least
 from ..hardware import Gpu
 from ..model import plural
 from ..records import NamedTuple
@@ -148,8 +148,15 @@ def _unfinished(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagn
     """Return where the log ends, and the memory that it has for the cache until then."""
     stage, left = STAGES[refusal.where], least(log.available)
     if refusal.where == "other":
-        reason = f"{stage.failed}: {truncate(refusal.line, _LONGEST_MESSAGE)}"
-        return Diagnosis(refusal.line, stage.cause, reason)
+        advice: tuple[Advice, ...] = ()
+        if heads := INDIVISIBLE.search(refusal.line):
+            sizes = " or ".join(str(tp) for tp in (1, 2, 4, 8, 16) if int(heads[1]) % tp == 0)
+            advice = (Advice(f"a number that divides the {heads[1]} heads", f"--tensor-parallel-size {sizes}"),)
+        elif NO_DEVICE.search(refusal.line):
+            words = "a container needs --gpus all, and torch a build for this GPU"
+            advice = (Advice(f"the engine sees no GPU: nvidia-smi must list it there; {words}"),)
+        reason = refusal.line if advice else f"{stage.failed}: {truncate(refusal.line, _LONGEST_MESSAGE)}"
+        return Diagnosis(refusal.line, stage.cause, reason, advice=advice)
     where = stage.failed if refusal.where else "The log ends before the cache has its size, without an error"
     files = f", {refusal.tried.text} of {refusal.free.text} files" if refusal.tried and refusal.free else ""
     room = f": {size(left.bytes)} were left for the cache" if left else ""

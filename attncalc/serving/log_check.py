@@ -114,14 +114,14 @@ def with_logged_weights(request: FitRequest, log: StartupLog) -> FitRequest:
     """Return the request with the dtype of the weights that their size in the log shows.
 
     A log often names a quantized checkpoint only by its folder. The request is unchanged if it names a dtype, has no
-    GPU, or agrees with the log.
+    GPU, or agrees with the log, and if the engine started: its cache does not depend on the weights.
     """
-    loaded = logged_weights(log)
+    loaded = logged_weights(log) if log.refusal else None
     if loaded is None or request.gpu is None or request.weights_dtype or released_dtype(request.model):
         return request
     engine = find_engine(log.engine)
     for name in (None, *engine.narrower_weight_dtypes):
-        changed = dataclasses.replace(request, weights_dtype=name)
+        changed = dataclasses.replace(request, weights_dtype=name) if name else request
         with contextlib.suppress(AttncalcError):
             held = memory_budget(resolve(changed)).weights
             if held and abs(int(held.total) - loaded) <= _SAME_WEIGHTS * loaded:

@@ -10,7 +10,7 @@ from ..check import Check
 from ..engines import find_engine
 from ..engines.startup_log import LogMemory, LogRefusal, StartupLog, share_below
 from ..model import ModelSpec
-from ..units import BYTES, count, truncate
+from ..units import BYTES, GIB, count, truncate
 from .fit import FitResult, fit
 from .log_cause import STAGES, Diagnosis, diagnose_alone, free_memory, free_share, missing_memory, size, taken_by_others
 from .log_check import logged_weights, without_gpu
@@ -202,11 +202,7 @@ def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | No
     note = "The log does not say how much memory was left: the changes rest on the estimate."
     weights, gpu = estimate.budget.weights, estimate.resolved.gpu
     if excess is not None:
-        more = "larger" if excess > 0 else "smaller"
-        note = (
-            f"The log's weights and runtime memory are {size(abs(excess))} {more} than the estimate; the changes are "
-            "computed with the log's."
-        )
+        note = _measured(excess)
     elif weights and gpu:
         resolved = estimate.resolved
         each = " on each GPU" if resolved.devices > 1 or (resolved.whole_layers and resolved.gpus > 1) else ""
@@ -233,6 +229,15 @@ def _before_the_cache(estimate: FitResult, refusal: LogRefusal, excess: int | No
         advice = alone.advice if needed <= room and not changes else ()
         return alone._replace(changes=changes, notes=(note,), tried=words, advice=advice)
     return Diagnosis(refusal.line, cause, reason, needed, room, changes, (note,), words)
+
+
+def _measured(excess: int) -> str:
+    """Return that the changes are computed with the log's figures, and how far these are from the estimate."""
+    if abs(excess) < GIB // 20:
+        return "The changes are computed with the log's weights and runtime memory."
+    more = "larger" if excess > 0 else "smaller"
+    sizes = f"The log's weights and runtime memory are {size(abs(excess))} {more} than the estimate"
+    return f"{sizes}; the changes are computed with the log's."
 
 
 def _changes(result: FitResult) -> tuple[Suggestion, ...]:

@@ -430,7 +430,7 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     smaller_file = Advice("a smaller file: fewer bits per weight")
     if refusal is None:
         return ()
-    fewer_layers = Advice("fewer layers on the GPU", f"-ngl {max(0, int(layers) - 2) if layers else 'N'}")
+    fewer_layers = Advice(f"fewer layers on the GPU{f' than {layers}' if layers else ''}", "-ngl N")
     is_short = context is not None and int(context) <= _SHORT
     shorter = () if is_short else (Advice("a shorter context", f"-c {int(context) // 2 if context else 2 * _SHORT}"),)
     one_slot = () if log.settings.get("batch") == "1" else (Advice("one slot", "-np 1"),)

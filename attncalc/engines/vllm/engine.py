@@ -17,6 +17,7 @@ from ..ds_mla import has_pools
 from ..engine import Engine, HostCache, Refusal, SmallerStep
 from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
 from ..runtime import Limits
+from ..startup_log import REFUSED
 from .encoder import reads
 from .held_weights import extra_weights, has_mla, padded_vocabulary
 from .launch import WORDS, launch
@@ -58,7 +59,7 @@ class Vllm(Engine[VllmArgs]):
         r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling|stored in KV cache|GPU memory utilization"
         r"|Running: \d+ reqs|EngineCore|VllmWorker|warming up sampler"
         r"|derived max_model_len|(?:CUDA|HIP|XPU) (?:error: )?out of memory|CUBLAS_STATUS_ALLOC|Cuda failure 2"
-        r"|Killed process|OOMKilled|code 137"
+        rf"|Killed process|OOMKilled|code 137|{REFUSED.pattern}"
     )
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)
