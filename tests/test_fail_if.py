@@ -232,8 +232,18 @@ def test_a_name_on_standard_error_is_escaped(ask: Ask, tmp_path: Path) -> None:
 
 
 def checks(ask: Ask, *arguments: str) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = json.loads(ask("compare", *arguments, "--json").out)["checks"]
+    listed: list[dict[str, Any]] = json.loads(ask("compare", *arguments, "--json").out)["fail_if"]
     return listed
+
+
+@each("command", ["kv gpt2", "params gpt2", "flops gpt2", "memory gpt2", "fit gpt2 --gpu h100", "train gpt2"])
+def test_every_command_has_its_checks_in_json(ask: Ask, command: str) -> None:
+    first = json.loads(ask(*command.split(), "--json").out)
+    figure = next(result for result in first["results"] if result["value"])
+    answer = ask(*command.split(), "--json", "--fail-if", f"{figure['name']} > 0")
+    (check,) = json.loads(answer.out)["fail_if"]
+    assert (answer.code, check["name"], check["value"]) == (1, figure["name"], figure["value"])
+    assert (first["fail_if"], check["passed"]) == ([], False)
 
 
 def test_json_has_every_check(ask: Ask, old_and_new: list[str]) -> None:
@@ -242,6 +252,7 @@ def test_json_has_every_check(ask: Ask, old_and_new: list[str]) -> None:
         {
             "model": "new",
             "context": 64,
+            "of": "new",
             "condition": "kv_cache_per_token > +0%",
             "name": "kv_cache_per_token",
             "value": PER_TOKEN_MHA,
@@ -254,6 +265,7 @@ def test_json_has_every_check(ask: Ask, old_and_new: list[str]) -> None:
         {
             "model": "new",
             "context": 64,
+            "of": "new",
             "condition": "kv_cache_ratio > 2.5",
             "name": "kv_cache_ratio",
             "value": 2,

@@ -232,14 +232,22 @@ RUNS = {
     "kv": [
         "presets/kinds/chunked.yaml",
         "presets/kinds/recurrent.yaml",
-        "t5-base --tp 4",
+        "t5-base --tp 4 --fail-if kv_cache>1",
         "llama2-70b --lengths 512,300 --kv-dtype int4 --engine transformers",
     ],
-    "params": ["gpt2 --tp 2", "docs/examples/qwen3-next-80b-a3b"],
-    "flops": ["gpt2 --phase train", "gemma3-27b --past 100 -c 300", "t5-base --phase decode --mask prefix:3"],
-    "memory": ["gpt2 --phase decode", "gemma3-27b --past 100 -c 300", "llama2-70b --attention mla:512"],
+    "params": ["gpt2 --tp 2 --fail-if params_total>1", "docs/examples/qwen3-next-80b-a3b"],
+    "flops": [
+        "gpt2 --phase train --fail-if flops_total>1",
+        "gemma3-27b --past 100 -c 300",
+        "t5-base --phase decode --mask prefix:3",
+    ],
+    "memory": [
+        "gpt2 --phase decode --fail-if score_matrix>1",
+        "gemma3-27b --past 100 -c 300",
+        "llama2-70b --attention mla:512",
+    ],
     "train": [
-        "gpt2",
+        "gpt2 --fail-if weights>1",
         "llama3-8b --gpu a100-80gb --gpus 4 --zero 3 --tokens 1B --mfu 0.4 --price 2",
         "llama3-8b --gpu all --lora r=16",
         "llama3-8b --gpu a100-80gb",
@@ -255,7 +263,7 @@ RUNS = {
     "explain": ["", "units", "mha vs gqa"],
     "families": [""],
     "fit": [
-        "llama2-70b --gpu h100 --gpus 4",
+        "llama2-70b --gpu h100 --gpus 4 --fail-if weights>1",
         "llama2-70b --gpu h100",
         "llama2-70b --kv-memory 40GiB --engine all",
         "llama2-70b --kv-memory 40GiB --engine-version 0.7 --swap-space 4GiB",
@@ -291,7 +299,10 @@ RUNS = {
     "vram": ["qwen3-8b --quants", "deepseek-v3 --tp 8"],
     "what_fits": ["gpt2 --gpu all", "--gpu 2GB"],
     "diagnosis": [f"--log {LOGS}/doctor/pasted-vllm-3090-180k.log"],
-    "plan": ["gpt2 --users 9 --prompt 500 --output-len 9 --gpu t4,l4 --price t4=0.5,l4=0.7 --growth 2 --disaggregate"],
+    "plan": [
+        "gpt2 --users 9 --prompt 99 --output-len 9 --gpu t4,l4 --price t4=0.5,l4=0.7 --growth 2 --disaggregate",
+        "gpt2 --users 9 --prompt 99 --output-len 9 --gpu t4 --fail-if gpus>1",
+    ],
     "sweep": ["gpt2 llama2-7b -c 1K,2K --tp 1,5 --gpu t4", "gpt2 --phase prefill,train --columns flops_total,model"],
     "verify": [
         "transformer-base -c 8 --kernel math",

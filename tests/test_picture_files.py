@@ -215,7 +215,7 @@ def test_a_picture_and_a_report_are_written_together(ask: Ask, tmp_path: Path) -
     picture, report = tmp_path / "x.PNG", tmp_path / "x.json"
     assert ask("compare", "gpt2", "--plot", str(picture), "-o", str(report)) == (0, "", "")
     assert picture.read_bytes().startswith(STARTS[".png"])
-    assert json.loads(report.read_text())["schema"] == "attncalc.compare/1"
+    assert json.loads(report.read_text())["schema"] == "attncalc.compare/2"
     as_json = ask("compare", "gpt2", "--plot", str(tmp_path / "y.svg"), "--json")
     assert json.loads(as_json.out) == json.loads(report.read_text())
 

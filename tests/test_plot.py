@@ -337,7 +337,7 @@ def test_a_report_in_a_file_leaves_standard_output_to_the_characters(ask: Ask, t
     answer = ask("compare", "gpt2", "-o", file, "--plot")
     assert "▒" in answer.out
     with open(file) as report:
-        assert json.load(report)["schema"] == "attncalc.compare/1"
+        assert json.load(report)["schema"] == "attncalc.compare/2"
 
 
 def test_an_encoding_without_blocks_gets_ascii() -> None:

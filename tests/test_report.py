@@ -22,6 +22,7 @@ from attncalc.report import json as as_json
 from attncalc.report import markdown, text
 from attncalc.report.compare import compare_models, compare_variants
 from attncalc.report.explain import align_formula, explain_figures
+from attncalc.report.fail_if import COMMANDS
 from attncalc.report.figures import FigureRow, FigureRows, Given, ratio_row
 from attncalc.report.flops import flops_report
 from attncalc.report.kv import kv_report
@@ -71,7 +72,8 @@ def test_json_has_one_shape_for_all_models_and_workloads() -> None:
     for report in reports():
         document = json.loads(as_json.render(report))
         shared = ["schema", "attncalc", "model", "workload", "results", "layers", "notes"]
-        assert list(document) == [*shared, *report.extra]
+        checked = ["fail_if"] * (report.command in COMMANDS)
+        assert list(document) == [*shared, *checked, *report.extra]
         # only the parts of a layer (W_q, W_kv_a, conv, ...) differ between models
         names = [r["name"] for r in document["results"] if "_W_" not in r["name"] and not r["name"].endswith("_norm")]
         names = [name for name in names if name not in PARTS]

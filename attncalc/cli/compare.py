@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import Annotated
 
 import typer
@@ -13,7 +12,6 @@ from ..api.options import CompareOptions
 from ..errors import AttncalcError
 from ..report.compare import checked, wide
 from ..report.fail_if import parse_condition
-from ..report.notes import FAILED
 from . import COMMANDS
 from . import options as o
 from .command import Options, command_app
@@ -73,10 +71,7 @@ def compare(
         options = {**options, "attention": [*(options.get("attention") or ()), *kinds]}
     report = checked(comparison_report(read_models(names, options), options), conditions)
     plot.write(wide(report) if checks.wide else report, output)
-    if output.quiet:
-        failed = (note for note in report.notes if note.startswith(FAILED))
-        sys.stderr.write("".join(f"{note}\n" for note in failed))
-    raise typer.Exit(0 if all(check["passed"] for check in report.extra["checks"]) else 1)
+    output.exit_if_failed(report)
 
 
 def _split(word: str) -> list[str]:

@@ -271,6 +271,14 @@ class QuietOutputOptions(OutputOptions):
         if not self.quiet or self.output is not None:
             super().show(report, picture_too=picture_too)
 
+    def exit_if_failed(self, report: Report) -> None:
+        """Exit with 1 if a condition of --fail-if is true; without an answer, name it on standard error."""
+        failed = [note for note in report.notes if note.startswith(FAILED)]
+        if self.quiet and self.output is None:
+            sys.stderr.write("".join(f"{note}\n" for note in failed))
+        if failed:
+            raise typer.Exit(1)
+
 
 class CheckedOutputOptions(QuietOutputOptions):
     """Where the answer goes, and what CI checks of it."""
@@ -296,17 +304,13 @@ class CheckedOutputOptions(QuietOutputOptions):
             self._conditions = tuple(map(parse_condition, self.fail_if))
 
     def show(self, report: Report, *, picture_too: bool = False) -> None:
-        """Write the report, and name the conditions that are true on standard error; then the exit code is 1.
+        """Write the report with its conditions; if one is true, the exit code is 1.
 
         Raises AttncalcError as `ReportOptions.show` does, and if a condition does not apply to the figures.
         """
-        failures = []
         if self._conditions:
-            from ..report.fail_if import failures_of
+            from ..report.fail_if import limited
 
-            failures = failures_of(self._conditions, report)
+            report = limited(report, self._conditions)
         super().show(report, picture_too=picture_too)
-        for failure in failures:
-            sys.stderr.write(f"{FAILED}{failure}\n")
-        if failures:
-            raise typer.Exit(1)
+        self.exit_if_failed(report)

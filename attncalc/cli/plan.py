@@ -27,7 +27,7 @@ def plan(models: o.NamedModels, options: PlanOptions, plot: PlotOptions, output:
 
     request = read_plan(models.names_or_sizes(options), options)
     accepted()
-    with progress() as show:
+    with progress(plain=output.plain) as show:
         found = request.plan(show)
     plot.write(plan_report(found), output, ("GPUs that serve the users", "give more GPUs, or fewer users"))
     if not found.found.complete:

@@ -106,7 +106,8 @@ def sweep(
     force = output.force and (plot.plot is None or goes_to_file(output.output))
 
     def write() -> int:
-        return write_sweep(screen, form, output=output.output, force=force, jobs=columns.processes())
+        jobs = columns.processes()
+        return write_sweep(screen, form, output=output.output, force=force, plain=output.plain, jobs=jobs)
 
     if plot.plot is None:
         raise typer.Exit(write())

@@ -190,7 +190,7 @@ def verify(
     if "against" in values:
         _check_against(values["against"], model, asked)
         accepted()
-        verified = _compare_with_transformers(model.name(), values)
+        verified = _compare_with_transformers(model.name(), values, plain=output.plain)
     else:
         _check_combinations(model, values)
         specs = [load(name) for name in CATALOGUE]
@@ -206,7 +206,7 @@ def verify(
             timed=model.is_given,
             minutes=values.get("minutes", DEFAULT_MINUTES if model.is_given else CATALOGUE_MINUTES),
         )
-        verified = _run(specs, settings, _device(values))
+        verified = _run(specs, settings, _device(values), plain=output.plain)
         if (rank := torchrun_rank()) and rank.number:
             return  # rank 0 has the same result, writes it, and exits with its code
 
@@ -245,7 +245,7 @@ def _smoke(base: "VerifyOptions", device: "Device", output: VerifyOutputOptions)
     options = base._replace(
         context=SMOKE_CONTEXT, dtype=base.dtype or main_dtype(device), timed=False, minutes=SMOKE_MINUTES
     )
-    verified = _run([load(SMOKE_MODEL)], options, device)
+    verified = _run([load(SMOKE_MODEL)], options, device, plain=output.plain)
     line = smoke_line(verified.models[0], machine_facts(device))
     output.show(verify_report(verified.models[0], verified.device, full=output.full, to_paste=line))
     _end(verified)
@@ -265,7 +265,7 @@ def _device(values: Mapping[str, Any]) -> "Device":
     return simulated_device(None if simulated == "cuda" else gpu(simulated))
 
 
-def _run(specs: list[ModelSpec], options: "VerifyOptions", device: "Device") -> Verified:
+def _run(specs: list[ModelSpec], options: "VerifyOptions", device: "Device", *, plain: bool) -> Verified:
     """Verify each model on a device.
 
     Of several models, one that cannot be verified gets no checks and a note, and one that the time does not reach is
@@ -282,7 +282,7 @@ def _run(specs: list[ModelSpec], options: "VerifyOptions", device: "Device") -> 
     asked = [(spec, resolve(spec, options, device)) for spec in specs]
     results: dict[int, VerifyResult] = {}
     ended: KeyboardInterrupt | AttncalcError | None = None
-    with progress() as show:
+    with progress(plain=plain) as show:
         try:
             for i, result in verify_several(asked, device, Progress(show)):
                 results[i] = result
@@ -303,7 +303,7 @@ def _run(specs: list[ModelSpec], options: "VerifyOptions", device: "Device") -> 
     )
 
 
-def _compare_with_transformers(name: str, values: Mapping[str, Any]) -> Verified:
+def _compare_with_transformers(name: str, values: Mapping[str, Any], *, plain: bool) -> Verified:
     """Compare the figures of a config.json with the transformers class of it. Raises AttncalcError for a preset."""
     spec, config = load_with_config(name)
     if config is None:
@@ -322,7 +322,7 @@ def _compare_with_transformers(name: str, values: Mapping[str, Any]) -> Verified
     source = read_source(spec, values["source_context"]) if "source_context" in values else None
     workload = resolve_workload(spec, values.get("batch"), values.get("context"), source, values.get("dtype"))
     compared = compare_training if "train" in values else compare_with_transformers
-    with progress() as on_progress:
+    with progress(plain=plain) as on_progress:
         comparison = compared(spec, config, workload, on_progress)
     return Verified([VerifiedModel(spec, comparison.workload, (), comparison.result)], comparison.device_facts)
 

@@ -9,14 +9,14 @@ from typing import Any
 from ..attention import Variant
 from ..cost.cheaper import LONGEST, Cheaper, cheaper
 from ..errors import AttncalcError
-from ..model import ModelSpec, plural
+from ..model import ModelSpec
 from ..units import count
 from ..workload import Workload
 from .charts.compare import compare_picture
 from .compare_rows import rows_at
 from .compare_tables import context_tables, model_table, variant_table
-from .fail_if import Condition, checks_of
-from .notes import FAILED, WARNING, context_notes, device_notes, kind_notes, model_notes
+from .fail_if import Condition, checks_of, with_outcomes
+from .notes import WARNING, context_notes, device_notes, kind_notes, model_notes
 from .report import Report, heading, workload_facts
 
 _SUBJECTS = {"kv_cache": "its KV cache is", "flops_decode": "its decode step takes"}
@@ -92,7 +92,7 @@ def compare_variants(
         ),
         context_tables(rows, released) if contexts[1:] else (variant_table([row for (row,) in rows], released),),
         _variant_notes(model, at_contexts, compared),
-        extra={"crossovers": [], "checks": []},
+        extra={"crossovers": []},
         draw=lambda: compare_picture(rows, lines, released),
     )
 
@@ -126,13 +126,13 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
             *_model_notes([(own[0].model, _longest([row.workload for row in own])) for own in rows]),
         ),
         titles=titles if len(set(titles.values())) == len(models) else {},
-        extra={"crossovers": [_crossover(names, found) for names, of_pair in pairs for found in of_pair], "checks": []},
+        extra={"crossovers": [_crossover(names, found) for names, of_pair in pairs for found in of_pair]},
         draw=lambda: compare_picture(rows, lines),
     )
 
 
 def checked(report: Report, conditions: Sequence[Condition] = ()) -> Report:
-    """Return a comparison with its `checks`: every condition on each model after the first, which is the baseline.
+    """Return a comparison with its `fail_if`: every condition on each model after the first, which is the baseline.
 
     A single model is checked itself, as released. Each context is checked on its own. Raises AttncalcError if a figure
     is unknown or does not apply, or a limit is in another unit or lacks a baseline.
@@ -141,18 +141,13 @@ def checked(report: Report, conditions: Sequence[Condition] = ()) -> Report:
     per_model = len({facts["context"] for facts, _ in rows})
     others = rows[per_model:]
     baselines = [figures for _, figures in rows[:per_model]] if others else [None] * per_model
-    checks, failures = [], []
+    tested = []
     for i, (facts, figures) in enumerate(others or rows):
         model = facts["name"] if others else report.model["name"]
         label = f"{model} at context {facts['context']}" if per_model > 1 else model
-        for check in checks_of(conditions, figures, baselines[i % per_model]):
-            checks.append({"model": model, "context": facts["context"], **check.facts()})
-            if not check.passed:
-                failures.append(f"{FAILED}{check.sentence(label)}")
-    answer = f"PASSES: {plural(len(checks), 'check')}." if checks else ""
-    if failures:
-        answer = f"FAILS: {len(failures)} of {plural(len(checks), 'check')}."
-    return report._replace(answer=answer, notes=(*failures, *report.notes), extra={**report.extra, "checks": checks})
+        for outcome in checks_of(conditions, figures, baselines[i % per_model]):
+            tested.append((label, model, facts["context"], outcome))
+    return with_outcomes(report, tested)
 
 
 def wide(report: Report) -> Report:

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Sequence
 from ..quantity import Symbol
 from .report import Figure
 
+_NARROWEST = 16
+"""Columns of the narrowest column of meanings; with less, they go on below the symbol."""
+
 
 def explain_figures(figures: Iterable[Figure], width: int = 80) -> list[list[str]]:
     """Return the lines that explain each figure, no wider than `width` unless a single name is.
@@ -68,5 +71,6 @@ def _legend(entries: Sequence[tuple[str, str, str]], width: int) -> list[str]:
     lines: list[str] = []
     for name, value, meaning in entries:
         start = f"    {name:<{names}}  {value:>{values}}  " if values else f"    {name:<{names}}  "
-        lines += _wrapped(f"{start}{meaning}", width, " " * len(start))
+        hanging = len(start) if len(start) + _NARROWEST <= width else 6
+        lines += _wrapped(f"{start}{meaning}", width, " " * hanging)
     return lines

@@ -9,10 +9,15 @@ from fractions import Fraction
 from typing import Any
 
 from ..errors import AttncalcError, did_you_mean
+from ..model import plural
 from ..quantity import Quantity
 from ..records import NamedTuple
 from ..units import BYTES, FLOP, Amount, exact, human, parse_amount, truncate
+from .notes import FAILED
 from .report import Figure, Report
+
+COMMANDS = frozenset({"compare", "fit", "flops", "kv", "memory", "params", "plan", "train"})
+"""The commands that have --fail-if, and `fail_if` in JSON."""
 
 OPERATORS: dict[str, Callable[[Fraction, Fraction], bool]] = {
     ">=": operator.ge,
@@ -86,6 +91,7 @@ class Outcome(NamedTuple):
     def facts(self) -> dict[str, Any]:
         """Return the result as plain data, for JSON."""
         return {
+            "of": self.figure.of,
             "condition": self.condition.text,
             "name": self.figure.name,
             "value": self.figure.value,
@@ -143,20 +149,30 @@ def checks_of(
     ]
 
 
-def failures_of(conditions: Sequence[Condition], report: Report) -> list[str]:
-    """Return each condition that is true of a figure of the report, in words.
+def limited(report: Report, conditions: Sequence[Condition]) -> Report:
+    """Return a report with each condition tested on its figures; one of each kind of layer is tested for every kind.
 
-    A figure of each kind of layer is tested for every kind. Raises AttncalcError as `checks_of` does.
+    Raises AttncalcError as `checks_of` does.
     """
-    figures = report.figures
-    checks_of(conditions, {figure.name: figure for figure in figures})
-    pairs = ((condition, figure) for condition in conditions for figure in figures if figure.name == condition.name)
+    checks_of(conditions, {figure.name: figure for figure in report.figures})
+    pairs = ((one, figure) for one in conditions for figure in report.figures if figure.name == one.name)
+    model, context = report.model.get("name", f"the {report.command}"), report.workload.get("context")
     outcomes = (condition.test(figure) for condition, figure in pairs)
-    return [
-        outcome.sentence(outcome.figure.of or report.model.get("name", f"the {report.command}"))
-        for outcome in outcomes
-        if not outcome.passed
-    ]
+    return with_outcomes(report, [(one.figure.of or model, model, context, one) for one in outcomes])
+
+
+def with_outcomes(report: Report, tested: Sequence[tuple[str, str, int | None, Outcome]]) -> Report:
+    """Return a report with the outcomes of its conditions: (what was tested in words, model, context, outcome)."""
+    failures = [f"{FAILED}{outcome.sentence(words)}" for words, _, _, outcome in tested if not outcome.passed]
+    answer = f"PASSES: {plural(len(tested), 'check')}." if tested else ""
+    if failures:
+        answer = f"FAILS: {len(failures)} of {plural(len(tested), 'check')}."
+    return report._replace(
+        answer=" ".join(filter(None, (answer, report.answer))),
+        notes=(*failures, *report.notes),
+        shown_notes=None if report.shown_notes is None else (*failures, *report.shown_notes),
+        fail_if=tuple({"model": model, "context": context, **outcome.facts()} for _, model, context, outcome in tested),
+    )
 
 
 def _value(figure: Figure) -> str:

@@ -6,6 +6,7 @@ import json
 from typing import IO, Any
 
 from .. import __version__
+from . import fail_if
 from .formats import Rows
 from .jsonl import escape
 from .report import Figure, Report
@@ -28,6 +29,7 @@ def render(report: Report, *, explain: bool = False) -> str:
         "results": [result(figure, assumed) for figure in report.figures],
         "layers": [{**facts, "results": [result(f, assumed) for f in figures]} for facts, figures in report.layers],
         "notes": list(report.notes),
+        **({"fail_if": list(report.fail_if)} if report.command in fail_if.COMMANDS else {}),
         **report.extra,
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

@@ -13,17 +13,17 @@ LINE_SECONDS = 30.0
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
+def progress(*, plain: bool = False) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows the current step.
 
-    A bar on a terminal disappears at the end. In a pipe or a file, with NO_COLOR or TERM=dumb there is a line each
+    A bar on a terminal disappears at the end. `plain`, in a pipe, with NO_COLOR or TERM=dumb there is a line each
     LINE_SECONDS, however long a step takes, and none before the first LINE_SECONDS are over, so that short runs print
     nothing.
     """
     if sys.stderr is None:
         yield lambda _: None
         return
-    if not sys.stderr.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+    if plain or not sys.stderr.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         with _lines() as show:
             yield show
         return

@@ -142,6 +142,7 @@ class Report(NamedTuple):
         bar: A bar below the heading.
         shown_notes: The notes that a screen shows, without blank lines between them; None for all of them.
         titles: {name in a cell: the title that LaTeX prints instead}.
+        fail_if: The conditions of --fail-if and what they were tested on, for JSON.
         draw: Returns what --plot draws; `picture` calls it, since most screens are printed without.
     """
 
@@ -163,6 +164,7 @@ class Report(NamedTuple):
     bar: Bar | None = None
     shown_notes: tuple[str, ...] | None = None
     titles: Mapping[str, str] = MappingProxyType({})
+    fail_if: tuple[Mapping[str, Any], ...] = ()
     draw: Callable[[], Picture | None] = lambda: None
 
     @property

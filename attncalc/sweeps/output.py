@@ -21,7 +21,9 @@ from .grid import check_screen, context_warning, sweep_report
 from .sweep import Row, Sweep
 
 
-def write_sweep(sweep: Sweep, form: Format | None, *, output: Path | None, force: bool, jobs: int = 1) -> int:
+def write_sweep(
+    sweep: Sweep, form: Format | None, *, output: Path | None, force: bool, plain: bool = False, jobs: int = 1
+) -> int:
     """Write the rows to a file or to standard output, and return the exit code.
 
     It is 0 if a cell has figures, and 128 and the number of the signal after Ctrl-C or SIGTERM. On standard output the
@@ -38,7 +40,7 @@ def write_sweep(sweep: Sweep, form: Format | None, *, output: Path | None, force
     if form is None:
         check_screen(sweep)
         report = sweep_report(sweep, sweep.selection.of(watch.watched(_rows(sweep, jobs, str)), sweep.names))
-        write(report, form="table", explain=False, output=output, force=force)
+        write(report, form="table", explain=False, output=output, force=force, plain=plain)
     else:
         selected = sweep.selection.of(watch.watched(_rows(sweep, jobs, form.escape)), sweep.names)
         rows = Rows(sweep.names, sweep.units, selected, _facts(sweep, form.escape))

@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-VERSIONS: dict[str, int] = {}
+VERSIONS: dict[str, int] = {"compare": 2}
 """The version of each schema whose version is not 1. It grows if a script could break (docs/json.md): `{"fit": 2}`."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...units import BYTES, BYTES_PER_SECOND, FLOP, FLOP_PER_SECOND, NO_UNIT, PARAMS, PER_SECOND, SECONDS, TOKENS
+from ..fail_if import COMMANDS, OPERATORS
 from ..figures import FigureRow
 from . import schema_name
 
@@ -220,6 +221,24 @@ def layer(meaning: str, facts: Properties, results: Schema) -> Schema:
     return fields(meaning, {**facts, "results": results})
 
 
+_CONDITION = fields(
+    "a condition of --fail-if and a figure that it was tested on",
+    {
+        "model": text("name of the model"),
+        "context": or_null(whole("tokens per sequence", 1), "if it depends on none"),
+        "of": text("the kind of layer, GPU or variant; '' for the whole model"),
+        "condition": text("the condition as it was given"),
+        "name": text("name of the figure"),
+        "value": number("the model's figure"),
+        "baseline": or_null(number("the first model's figure"), "if the limit is not a change from it"),
+        "operator": choice("how the two are compared", *OPERATORS),
+        "limit": number("what the figure is compared with"),
+        "unit": choice("unit of the three numbers", BYTES, FLOP, PARAMS, NO_UNIT),
+        "passed": flag("whether the condition does not hold"),
+    },
+)
+
+
 def document(
     command: str,
     meaning: str,
@@ -248,6 +267,7 @@ def document(
         "results": results,
         "layers": listed("one entry per kind of layer, or per row of the answer", layers),
         "notes": NOTES,
+        **({"fail_if": listed("the results of --fail-if; [] without it", _CONDITION)} if command in COMMANDS else {}),
         **(extra or {}),
     }
     return schema_document(command, meaning, keys, {"figure": FIGURE, **(definitions or {})})
