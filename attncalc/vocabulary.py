@@ -40,6 +40,7 @@ class Idea(NamedTuple):
     alone: str = ""  # what to type instead if no value is beside it
     note: str = ""  # what else to know about it
     lacks: str = ""  # what attncalc does not count of it, which is always said
+    example: str = ""  # instead of `alone`: one with a value of ours, which a person has to choose
 
     @property
     def takes(self) -> str:
@@ -49,7 +50,7 @@ class Idea(NamedTuple):
 
     def fragments(self, value: str | None) -> list[Fragment]:
         """Return the alternatives, with the value in its place."""
-        text = self.means if value is not None or not self.takes else self.alone
+        text = self.means if value is not None or not self.takes else self.alone or self.example
         found = []
         for part in filter(None, text.split(" | ")):
             words = part.split()
@@ -69,6 +70,8 @@ class Idea(NamedTuple):
         return found
 
 
+NO_FIGURE = "it changes no figure"
+"""The note about words that may be left out, with their values."""
 _OTHER_FIGURES = "--json has every figure; 'attncalc sweep MODEL --columns kv_cache,params_total' chooses some"
 
 IDEAS = (
@@ -105,7 +108,7 @@ IDEAS = (
     Idea(
         "how-many-gpus what-gpu capacity",
         "fit --gpu GPU | plan --gpu GPU | train --gpu GPU",
-        "fit | plan --gpu all | train --gpu h100",
+        "fit | plan --gpu all | train",
     ),
     Idea("lms lm-studio gguf-parser koboldcpp kobold jan gpt4all llama.cpp", "fit --engine llamacpp"),
     Idea(
@@ -142,11 +145,20 @@ IDEAS = (
         "what-model biggest-model largest-model coding-model",
         "presets | fit",
     ),
-    Idea("show info inspect cat", "presets show"),
+    Idea("show info inspect cat", "presets show | explain"),
     Idea("bandwidth memory-bandwidth", "gpus"),
     Idea("gpu-list list-gpus hardware nvidia-smi rocm-smi query-gpu list-devices", "gpus | fit"),
     Idea("gpus devices accelerators", "--gpus N", "gpus | fit"),
-    Idea("glossary terms define definition meaning-of what-is whats what", "explain"),
+    Idea("glossary terms define definition meaning-of what-is whats what why how-does how-do", "explain"),
+    Idea("oom out-of-memory out-of-vram out-of-ram run-out-of-memory cuda-oom", "fit"),
+    Idea("ttft tpot itl time-to-first-token time-per-token", "--ttft VALUE", "fit --roofline"),
+    Idea("no-gpu without-gpu no-gpus cpu-only", "fit --gpu cpu"),
+    Idea("attention", "--attention VALUE", "explain | flops | memory"),
+    Idea("flash flash-attention flash-attn sdpa", "memory | explain | flops"),
+    Idea("per-layer a-layer", "kv | params | explain"),
+    Idea(
+        "ps ollama-ps", note="a row of its table is a question: attncalc llama3.1:8b 46e0c10c039e 6.7 GB 100% GPU 4096"
+    ),
     Idea("pull download", note="a built-in model needs no download"),
     Idea(
         "check assert ci gate validate fail exit-code strict assert-fits threshold max-kv-gb limit",
@@ -214,9 +226,9 @@ IDEAS = (
         note="--tokens 10B --mfu 0.4 has the time of so many tokens",
     ),
     Idea(
-        "lr learning-rate weight-decay warmup seed log logging save eval data dataset output-dir packing wandb "
-        "lora-alpha lora-dropout target-modules alpha threads beam-width library-name port name",
-        note="it changes no figure",
+        "lr learning-rate weight-decay warmup seed log logging save data dataset output-dir wandb "
+        "lora-alpha alpha threads library-name library port name",
+        note=NO_FIGURE,
     ),
     # The load, and the hardware
     Idea(
@@ -245,10 +257,10 @@ IDEAS = (
     Idea(
         "lmcache kv-offload kv-offloading offload-kv offload-kv-cache cache-offload kv-cache-offload",
         "fit --kv-offloading-size N",
-        "fit --kv-offloading-size 64",
-        "SGLang's is --hicache-size, and llama.cpp's -nkvo; --disk-size adds a disk",
+        note="SGLang's is --hicache-size, and llama.cpp's -nkvo; --disk-size adds a disk",
+        example="fit --kv-offloading-size 64",
     ),
-    Idea("hicache hierarchical-cache", "fit --hicache-size N", "fit --hicache-size 64"),
+    Idea("hicache hierarchical-cache", "fit --hicache-size N", example="fit --hicache-size 64"),
     Idea("num-gpu", "fit -ngl N", note="Ollama's num_gpu is -ngl; --gpus is the number of GPUs"),
     Idea("num-layers-per-virtual-pipeline-stage", note="--virtual-stages 2 gives each GPU two stages"),
     Idea("nodes hosts machines nnodes num-nodes num-machines", note="--gpus is the number of GPUs of all nodes"),
@@ -287,7 +299,7 @@ IDEAS = (
         "full-attention dense-attention causal-attention",
         note="the model's own attention needs no option, and --window 4096 is a sliding window",
     ),
-    Idea("sliding-window window-attention swa", "--window N", "--window 4096"),
+    Idea("sliding-window window-attention swa", "--window N", example="--window 4096"),
     Idea("csv", "--format csv"),
     Idea("markdown", "--format markdown"),
     Idea("export save-to", "--output VALUE"),
@@ -308,7 +320,27 @@ able we us via like let llm llms recommend suggest best active export gguf gb gi
 FILLER = frozenset(_FILLER.split())
 """Words of a sentence that say nothing here. 'not', 'no' and 'without' are none of them."""
 
-NUMBERS = {"one": "1", "single": "1", "two": "2", "dual": "2", "three": "3", "four": "4", "six": "6", "eight": "8"}
+_NEGATIONS = "no not never without except excluding minus non instead false off none null disabled"
+NEGATIONS = frozenset(_NEGATIONS.split())
+_COUNTS = "half double twice triple quarter third dozen million both pair couple"
+COUNTS = frozenset(_COUNTS.split())
+"""Words that change what others mean: they are never left out."""
+
+NUMBERS = {
+    "one": "1",
+    "single": "1",
+    "five": "5",
+    "ten": "10",
+    "twenty": "20",
+    "hundred": "100",
+    "thousand": "1000",
+    "two": "2",
+    "dual": "2",
+    "three": "3",
+    "four": "4",
+    "six": "6",
+    "eight": "8",
+}
 
 SAME = {
     **dict.fromkeys(("seq", "sequence", "ctx", "seqlen", "cutoff", "session"), "context"),
@@ -335,10 +367,15 @@ class Phrases(dict[tuple[str, ...], Idea]):
         """Return what exactly these words mean."""
         return self.get(parts_of(name))
 
+    def same_as(self, name: str) -> Idea | None:
+        """Return what the name of an option means, if its parts mean that too: --max-seq-length is --context."""
+        parts = parts_of(name)
+        return self.get(parts) or self._alike.get(_essence(parts) or parts)
+
     def like(self, name: str) -> Idea | None:
         """Return what an unknown name means: in other words, spelled wrong, or with more words."""
         parts = parts_of(name)
-        if idea := self.get(parts) or self._alike.get(_essence(parts) or parts):
+        if idea := self.same_as(name):
             return idea
         for phrase, idea in self.items():
             if len(parts) == len(phrase) and all(map(_is_alike, parts, phrase)):
@@ -363,11 +400,14 @@ def _is_alike(part: str, known: str) -> bool:
     return is_start or difflib.SequenceMatcher(None, part, known).ratio() > 0.75
 
 
+ASSUMED = ("--prompt", "--output-len", "--mfu", "--layers", "--gpu all")
+"""Options whose example is assumed without a value, as it is a usual one: an answer names it."""
 ON_GPU = ("options of a GPU",)
 """Stands for the options that mean nothing without --gpu, as -ngl."""
 NEEDS = {
     "fit": (
-        (("--roofline", "--context auto"), ("--gpu", "--log"), "--gpu h100"),
+        (("--context auto",), ("--gpu", "--log"), "--gpu all"),
+        (("--roofline",), ("--gpu", "--log"), "--gpu h100"),
         (("--ram",), ("--gpu",), "--gpu cpu"),
         (ON_GPU, ("--gpu",), "--gpu h100"),
         (("--output-len", "--shared-prefix"), ("--prompt",), "--prompt 4K"),
@@ -384,12 +424,12 @@ NEEDS = {
         ((), ("--users", "--rate"), "--users 100"),
         ((), ("--prompt", "--lengths"), "--prompt 4K"),
         ((), ("--output-len", "--lengths"), "--output-len 1K"),
-        ((), ("--gpu",), "--gpu h100"),
+        ((), ("--gpu",), "--gpu all"),
     ),
 }
 """{command: (if one of these is given, it needs one of these options, an example)}; () is always."""
 OF_SIZES = (
-    ((), ("--layers",), "--layers 32"),
+    ((), ("--layers",), "--layers 1"),
     ((), ("--heads", "--kv-heads"), "--heads 32"),
     ((), ("--head-dim", "--d-model"), "--head-dim 128"),
 )

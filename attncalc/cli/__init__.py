@@ -18,7 +18,7 @@ import typer.core
 import typer.main
 
 from .. import __version__
-from ..errors import AttncalcError, BadValueError, MissingError, NoSuchModelError
+from ..errors import AttncalcError, BadValueError, MissingError, NetworkError, NoSuchModelError
 from ..units import truncate
 from .command import COMPLETE, Group, NotUnderstoodError, command_app, own_error, write_records
 
@@ -176,21 +176,31 @@ def run() -> int:
     return code if isinstance(code, int) else 0
 
 
-def _run(args: list[str]) -> Any:
-    """Run a command line. If it is no usual one, run what its words mean, if that is without doubt."""
+def _run(args: list[str], *, is_read: bool = False) -> Any:
+    """Run a command line. If it is no usual one, run what its words mean, if that is without doubt.
+
+    `is_read` is whether it is what words mean.
+    """
     try:
         return app(args, standalone_mode=False, prog_name="attncalc")
     except (AttncalcError, typer.TyperException) as raised:
         error = own_error(raised)
-        if not isinstance(error, NotUnderstoodError | NoSuchModelError | MissingError | BadValueError):
+        can_read = isinstance(error, NotUnderstoodError | NoSuchModelError | MissingError | BadValueError)
+        if not isinstance(error, NetworkError) and (is_read or not can_read):
             raise
-    from .reading import answer
+    from .reading import answer, with_built_in
 
-    found = ["--version"] if args in (["version"], ["v"]) else answer(args, typer.main.get_command(app), error)
+    if isinstance(error, NetworkError):
+        found = with_built_in(args, error)
+    else:
+        is_version = args in (["version"], ["v"])
+        found = (["--version"], []) if is_version else answer(args, typer.main.get_command(app), error)
     if isinstance(found, AttncalcError):
         raise found
-    sys.stderr.write(_lines_for(sys.stderr, f"read as: attncalc {truncate(shlex.join(found), 400)}", "    "))
-    return app(found, standalone_mode=False, prog_name="attncalc")
+    meant, beside = found
+    lines = [f"read as: attncalc {truncate(shlex.join(meant), 400)}", *beside]
+    sys.stderr.write("".join(_lines_for(sys.stderr, line, "    ") for line in lines))
+    return _run(meant, is_read=True)
 
 
 class _NoOutput(io.TextIOBase):

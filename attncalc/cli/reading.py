@@ -9,38 +9,37 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from ..api.fit_options import EngineOptions
-from ..config.presets import hint, presets
+from ..config.presets import hint, preset_of, presets, unquantized
 from ..errors import AttncalcError, MissingError
-from ..options import options_of
+from ..options import WEIGHTS_DTYPE, options_of
 from ..records import NamedTuple
 from ..units import parse_count, truncate
-from ..vocabulary import FILLER, NEEDS, OF_SIZES, ON_GPU, Idea
-from ..what_if import SIZES
+from ..vocabulary import ASSUMED, FILLER, NEEDS, NO_FIGURE, OF_SIZES, ON_GPU, Idea
 from .command import NotUnderstoodError
 from .trial import problem_of
-from .words import Item, Words, gpu_in, hyphens, is_context, is_valid, kind_of, placeholder
+from .words import OF_MODEL, Item, Words, gpu_in, hyphens, is_context, is_valid, kind_of, placeholder
 
 _SEVERAL = ("compare", "sweep", "plan")
 """Commands that take several models."""
 _OF_WORDS = ("explain", "presets")
 """Commands that take any words."""
-_DTYPE_OF = {"kv": "--kv-dtype", "compare": "--kv-dtype", "memory": "--dtype"}
+_DTYPE_OF = {"kv": "--kv-dtype", "compare": "--kv-dtype", "sweep": "--kv-dtype", "memory": "--dtype"}
 _SUBJECTS = ("model", "gpu", "dtype", "attention", "number", "size", "filler")
 """Kinds of words that are no command."""
+_OTHER_MODELS = "'attncalc presets' lists the built-in models; other models: 'attncalc kv org/name' or a config.json"
 _MOST_TRIALS = 3
 _ANY_MODEL = "llama3.1-8b"
 """The model with which a command without one is tried."""
 _WITH_SIZE = {"gqa": "gqa:8", "mla": "mla:512"}
 """Kinds of attention that need a size, with a usual one."""
-_SIZES = {f"--{name.replace('_', '-')}" for name in SIZES}
-"""Options that can describe a model."""
 _OF_ONE = {"--quants", "--roofline", "--log"}
 """Options of `fit` about one model; without them and with a GPU it lists the models that fit."""
+_FOR_PROGRAMS = frozenset(("--json", "--format", "--output", "-o", "--fail-if", "--quiet"))
+"""Options of an answer that a program reads."""
 _OF_RELEASED = ("compare", "sweep")
 """Commands in which they do not: these need a model that they change."""
 
@@ -50,13 +49,30 @@ class Reading(NamedTuple):
 
     args: tuple[str, ...]  # the arguments
     unread: tuple[str, ...]  # the words that have no place in it
+    left_out: tuple[str, ...]  # those that can change no figure
     missing: tuple[str, ...]  # examples of what it lacks
+    assumed: tuple[str, ...]  # options with usual values, which it has without being asked
     notes: tuple[str, ...]  # what else to know
     lacks: tuple[str, ...]  # what attncalc does not count of what was typed
     replaced: tuple[str, ...]  # the options that stand for unknown ones
     doubts: tuple[Item, ...]  # what is unknown, or spelled wrong
     is_sure: bool  # whether it can be run without asking
-    is_new: bool  # whether it differs from what was typed
+    is_new: bool  # whether it differs from what was typed, or assumes something
+
+    @property
+    def is_for_program(self) -> bool:
+        """Whether its answer is read by a program, as JSON."""
+        return not _FOR_PROGRAMS.isdisjoint(self.args)
+
+    @property
+    def beside(self) -> list[str]:
+        """Lines about the reading, beside the command."""
+        found = [("not read", ", ".join(self.left_out)), ("assumed", ", ".join(self.assumed))]
+        return [
+            f"{name}: {truncate(text, 300)}"
+            for name, text in (*found, *(("note", each) for each in self.lacks))
+            if text
+        ]
 
     @property
     def whole(self) -> list[str]:
@@ -71,8 +87,9 @@ class Reading(NamedTuple):
         return truncate(f"attncalc {shlex.join(self.whole)}", 300)
 
 
-def answer(args: Sequence[str], root: Any, error: AttncalcError) -> list[str] | AttncalcError:
-    """Return the arguments that those of a failed command mean, or the error with the best tip.
+def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[str], list[str]] | AttncalcError:
+    """Return the arguments that those of a failed command mean, with what to say beside them; or the error with the
+    best tip.
 
     Only a command that works is returned or named in a tip. If none does, the error has the reason as a further one.
     """
@@ -80,7 +97,8 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> list[str] | 
 
     is_unknown = isinstance(error, NotUnderstoodError)
     if is_unknown and launches(args):
-        return _about_launch(args, root, error)
+        launch = _about_launch(args, root, error)
+        return launch if isinstance(launch, AttncalcError) else (launch, [])
     asked = args[1:] if args[:1] == ["help"] else args
     words = Words(root, asked)
     if "--" in args or (words.command in _OF_WORDS and error.tip):
@@ -93,6 +111,26 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> list[str] | 
     if asked is args and (is_unknown or ((found.is_new or lacks) and not found.unread)):
         whole = [one for one in readings if is_unknown or not one.unread]
         return _tried(whole, words, asked, root, error)
+    return error
+
+
+def with_built_in(args: Sequence[str], error: AttncalcError) -> tuple[list[str], list[str]] | AttncalcError:
+    """Return the arguments with the built-in model of the same name, if the hub cannot be reached; or the error.
+
+    A program gets the error: the model on the hub may differ.
+    """
+    found = [*args]
+    for i, word in enumerate(args):
+        name, _, tag = word.partition(":")
+        copy = unquantized(name) if "/" in name else None
+        preset = copy[0] if copy else preset_of(name.rpartition("/")[2]) if "/" in name else None
+        if preset is None or word.startswith("-") or not _FOR_PROGRAMS.isdisjoint(args):
+            continue
+        found[i] = preset
+        dtype = tag.lower() or (copy[1] if copy else "")
+        if dtype and args[0] in ("fit", "train") and "--weights-dtype" not in args:
+            found[1:1] = ["--weights-dtype", dtype]
+        return found, [f"note: {truncate(error.message, 150)}; the built-in {preset} has that name"]
     return error
 
 
@@ -116,20 +154,22 @@ def _with_further(message: str, tip: str, *problems: AttncalcError) -> AttncalcE
 
 def _tried(
     readings: Sequence[Reading], words: Words, args: Sequence[str], root: Any, error: AttncalcError
-) -> list[str] | AttncalcError:
-    """Return the arguments of the first reading that works, or the error with the best tip."""
+) -> tuple[list[str], list[str]] | AttncalcError:
+    """Return the arguments of the first reading that works, or the error with the best tip.
+
+    It is run if nothing in it is a guess. A program's answer also has the command that was typed, and all words.
+    """
     trials = (
         (one, problem_of(root, [_ANY_MODEL if each == "MODEL" else each for each in one.whole]))
         for i, one in enumerate(readings)
-        if i == 0 or one.args[0] != "sweep"  # whose rows would have the error
+        if i == 0 or one.args[0] not in ("sweep", "explain")  # whose rows would have the error, or which has no words
     )
     first = next(trials)
     found, problem = first if first[1] is None else next((trial for trial in trials if trial[1] is None), first)
     is_same = words.command in (None, found.args[0])
-    if found.is_sure and found.is_new and is_same:
-        if problem is None:
-            sys.stderr.write("".join(f"note: {lack}\n" for lack in found.lacks))
-        return problem or [*found.args]
+    is_strict = found.is_for_program and bool(found.left_out or found.assumed or not is_same)
+    if found.is_sure and found.is_new and not is_strict and (is_same or problem is None):
+        return problem or ([*found.args], found.beside)
     if not isinstance(error, NotUnderstoodError):
         if problem:
             return error
@@ -154,7 +194,7 @@ def _message(found: Reading, words: Words, args: Sequence[str], error: AttncalcE
             return f"{item.typed} cannot be '{truncate(item.value)}'" if item.value else f"{item.typed} needs a value"
     if options:
         return f"no such option: {', '.join(dict.fromkeys(item.typed for item in options))}"
-    unread = [*found.unread, *(item.typed for item in found.doubts)]
+    unread = [*found.unread, *found.left_out, *(item.typed for item in found.doubts)]
     if unread:
         return f"not understood: {truncate(', '.join(dict.fromkeys(unread)))}"
     missing = " and ".join(example.split()[0].replace("MODEL", "a model") for example in found.missing)
@@ -165,9 +205,11 @@ def _tip(found: Reading, words: Words, args: Sequence[str], *, works: bool) -> s
     """Return the command that the arguments mean if it works, and what else to know."""
     command = found.args[0]
     notes = [note for note in (*found.notes, *found.lacks) if f"'attncalc {command} " not in note]
-    if len(found.unread) >= len(args):
-        return f"known: {', '.join(words.commands)}"
-    for word in map(truncate, found.unread):
+    unread = [*found.unread, *(word for word in found.left_out if " (" not in word)]
+    if len(unread) >= len(args):
+        names_model = re.fullmatch(r"(?=.*\d)[A-Za-z][\w.]*[-:.\d][\w.:-]*", args[0])
+        return f"{hint(args[0])}{_OTHER_MODELS}" if names_model else f"known: {', '.join(words.commands)}"
+    for word in map(truncate, unread):
         is_name = re.fullmatch(r"\d+(\.\d+)?[bB]|[a-z]{3,}", word) and any(one.matches(word) for one in presets())
         models = hint(word).rstrip("? ") or (f"'attncalc presets {word}' lists models" if is_name else "")
         is_model = "MODEL" in found.missing or models.startswith("which one")
@@ -196,9 +238,10 @@ def _read(words: Words, args: Sequence[str]) -> list[Reading]:
         for item in items:
             trial.add(item)
         readings.append(trial.reading())
-        if not readings[-1].unread:
+        if not readings[-1].unread + readings[-1].left_out:
             break
-    return sorted(readings, key=lambda found: len(found.unread))[:_MOST_TRIALS]
+    readings.sort(key=lambda found: (len(found.unread), "MODEL" in found.missing, len(found.left_out)))
+    return readings[:_MOST_TRIALS]
 
 
 def _likely(command: str | None, items: Sequence[Item]) -> list[str]:
@@ -206,7 +249,9 @@ def _likely(command: str | None, items: Sequence[Item]) -> list[str]:
     models = sum(item.kind == "model" and not item.is_guess for item in items)
     firsts = (item.idea.fragments(item.value)[:1] for item in items if item.idea)
     meant = [one.command for first in firsts for one in first if one.command]
-    of_gpu = [item for item in items if item.value and item.idea and item.idea.takes == "GPU"]  # 'my 24GB card'
+    of_gpu = [
+        item for item in items if item.value and item.idea and item.idea.means.startswith("--gpu ")
+    ]  # 'my 24GB card'
     has_gpu = bool(of_gpu) or any(item.kind in ("gpu", "size") or item.text == "--gpu" for item in items)
     is_gpu = not models and {*meant} <= {"compare", "gpus", "explain"}
     order = [command] if command else [] if has_gpu or models else ["explain"]
@@ -218,6 +263,10 @@ def _likely(command: str | None, items: Sequence[Item]) -> list[str]:
         order += ["plan"] * any(item.idea and " | plan " in item.idea.alone for item in items)  # 'how many GPUs'
     order += [one for one in meant if one in ("train", "compare")]
     order += [*(one for one in meant if one in ("plan", "gpus")), "fit"] * has_gpu
+    if any(item.idea and "--kv-dtype" in item.idea.means for item in items):  # 'kv cache qwen3-8b fp8 vs fp16'
+        order += ["sweep"] * (
+            sum(item.kind == "dtype" or is_valid(WEIGHTS_DTYPE.parse, item.value or "?", "") for item in items) > 1
+        )
     usual = ["kv", "fit", "flops", "memory", "train", "sweep", "plan", "params"]
     if any(item.kind == "dtype" for item in items):
         usual = [one for one in usual if one not in _DTYPE_OF]  # 'llama3-8b fp8' asks for no cache
@@ -228,26 +277,31 @@ class _Trial:
     """One command, with what the words mean for it."""
 
     def __init__(self, command: str, options: dict[str, Any], *, is_new: bool) -> None:
-        self._command, self._options, self._is_new = command, options, is_new
+        self._command, self._options, self._is_new, self._is_typed = command, options, is_new, not is_new
         self._found: dict[str, tuple[str, ...]] = {}
         self._arguments: list[str] = []
         self._unread: list[str] = []
+        self._left_out: list[str] = []
+        self._assumed: list[str] = []
         self._notes: list[str] = []
         self._lacks: list[str] = []
         self._replaced: list[str] = []
         self._doubts: list[Item] = []
+        self._has_example = False
 
     def add(self, item: Item) -> None:
         """Find a place for an item."""
         if item.idea and item.typed.startswith("-") and self._takes(hyphens(item.text), *filter(None, (item.value,))):
             item = Item("option", hyphens(item.text), item.typed, value=item.value)  # this command has it
-        if item.is_guess and (self._command not in _OF_WORDS or item.typed.startswith("-")):
+        if item.is_guess and not item.is_exact and (self._command not in _OF_WORDS or item.typed.startswith("-")):
             self._doubts.append(item)
         is_usual = (item.kind == "option" and item.typed.startswith("-")) or (
             item.kind == "model" and item.text in (item.typed, item.value)
         )
         self._is_new |= item.is_guess or not is_usual
-        if self._command in _OF_WORDS and item.kind not in ("option", "filler"):
+        if item.kind == "plain" and self._command != "presets":
+            self._left_out.append(item.typed)
+        elif self._command in _OF_WORDS and item.kind not in ("option", "filler"):
             self._add_word(item)
         elif item.idea:
             self._add_idea(item, item.idea)
@@ -258,12 +312,18 @@ class _Trial:
 
     def _add_word(self, item: Item) -> None:
         """Add a word of 'explain' or 'presets'."""
-        if item.idea and self._command in [one.command for one in item.idea.fragments(None)]:
-            self._arguments[:0] = ["show"] * (item.idea.means == "presets show")
+        words = [item.typed, *(item.idea.words.split() if item.idea and self._command == "explain" else ())]
+        term = next((word for word in words if _is_term(word)), None)
+        is_own = item.idea is not None and self._command in [one.command for one in item.idea.fragments(None)]
+        if self._command == "presets" and not (self._is_typed or is_own or item.kind in ("model", "unknown", "plain")):
+            self._unread.append(item.typed)
+        elif self._command == "explain" and term:
+            self._arguments.append(term)
+        elif item.idea and is_own:
+            self._arguments[:0] = ["show"] * (self._command == "presets" and item.idea.means.startswith("presets show"))
             self._arguments += [item.value] if item.value else []
         else:
-            words = [item.typed, *(item.idea.words.split() if item.idea and self._command == "explain" else ())]
-            self._arguments.append(next((word for word in words if _is_term(word)), item.typed))
+            self._arguments.append(item.typed)
 
     def _add_argument(self, item: Item) -> bool:
         """Add an item that is an argument of this command, and return whether it is one."""
@@ -275,6 +335,8 @@ class _Trial:
         self._arguments += [item.text] * (item.text not in self._arguments)
         if item.kind == "model" and item.is_guess and (models := hint(item.typed)).startswith("which one"):
             self._notes.append(models.rstrip("? "))
+        if item.kind == "model" and item.is_exact and item.text not in (item.typed, item.value):
+            self._assumed.append(f"{item.text} for {item.typed}")
         return True
 
     def _slot(self, item: Item) -> tuple[str, ...] | None:
@@ -332,23 +394,34 @@ class _Trial:
         fragments = idea.fragments(_size(item.value) if item.value and idea.takes == "SIZE" else item.value)
         is_many = item.value is not None and kind_of(item.value) == "billions"
         is_read = False
+        text = f"{item.typed} {item.value}" if item.value and item.is_guess else item.typed
         for one in fragments:
             fits = one.command in ("", self._command) and all(self._takes(*pair) for pair in one.options)
             if fits and not (is_many and ("--tokens", item.value) not in one.options):
                 is_example = item.value is None and idea.takes != ""
+                before = {*self._found}
                 results = [self._set(*pair, is_example=is_example) for pair in one.options]
                 is_read = all(results)
+                if is_example:
+                    new = [pair for name, pair in self._found.items() if name not in before]
+                    self._has_example |= bool(new and idea.example)
+                    self._assumed += [" ".join(pair) for pair in new if re.search(r"=\d", pair[-1])]
+                elif not _is_whole(item, one.options):
+                    self._doubts.append(item)
                 self._replaced += [pair[0] for pair in one.options if item.is_guess and is_read]
                 break
         is_command = any(one.command in (self._command, "fit", "explain") and not one.options for one in fragments)
         is_nothing = not fragments and (idea.note != "" or item.text.lower() in FILLER)
         if not is_read and not is_command and not is_nothing:
-            self._unread.append(f"{item.typed} {item.value}" if item.value and item.is_guess else item.typed)
+            self._unread.append(text)
             self._notes += [f"did you mean '{idea.means.split()[0]}'?"] * (item.is_guess and bool(item.takes))
         self._lacks += [idea.lacks] if idea.lacks else []
         if idea.note and (item.is_guess or not idea.means):
             self._notes.append(idea.note if idea.means else f"leave out {truncate(item.typed)}: {idea.note}")
-            self._doubts += [] if item.is_guess else [item]
+        if is_nothing and idea.note == NO_FIGURE:
+            self._left_out.append(f"{text} ({idea.note})")
+        elif is_nothing and idea.note:
+            self._doubts += [item] * (item not in self._doubts)
 
     def _within_context(self, examples: list[str]) -> list[str]:
         """Return the examples with the prompt or the output that the context leaves.
@@ -367,6 +440,7 @@ class _Trial:
             left = parse_count(context, "") - parse_count(other, "")
             if left <= 0:
                 del self._found["--context"]
+                self._has_example = True
                 self._notes.append("prompt and output are the context: leave out --context")
             elif left < parse_count(usual, ""):
                 return [*examples[:i], f"{name} {left}", *examples[i + 1 :]]
@@ -375,18 +449,25 @@ class _Trial:
     def reading(self) -> Reading:
         """Return the command with everything that was added."""
         unread = [*self._unread]
+        assumed = [*self._assumed]
         if self._command == "explain":
-            unread += [] if _is_term(" ".join(self._arguments)) else self._arguments or ["?"]
-        has_sizes = self._command not in _OF_RELEASED and not _SIZES.isdisjoint(self._found)
+            self._arguments, others = _terms_in(self._arguments)
+            unread += [word for word in others if not self._arguments or re.search(r"\d", word)]
+            self._left_out += [word for word in others if word not in unread]
+            unread += [] if self._arguments else ["?"]
+        has_sizes = self._command not in _OF_RELEASED and not OF_MODEL.isdisjoint(self._found)
         lists_models = (
             self._command == "fit"
             and {"--gpu", "--ram"} & {*self._found}
             and _OF_ONE.isdisjoint(self._found)
-            and not unread
+            and not unread + self._left_out
         )
         needs_model = self._command not in ("gpus", *_OF_WORDS) and not self._arguments and not lists_models
         missing = ["MODEL"] if needs_model and not has_sizes and "--log" not in self._found else []
         needs = OF_SIZES if needs_model and has_sizes else ()
+        layers = self._found.get("--n-gpu-layers", ("", ""))[1]
+        if "--gpu" not in self._found and layers in ("99", "999", "-1", "all"):
+            self._left_out.append(" ".join(self._found.pop("--n-gpu-layers")) + " (all layers are the default)")
         given = {*self._found, *map(" ".join, self._found.values())}
         for if_given, options, example in (*needs, *NEEDS.get(self._command, ())):
             is_needed = not if_given or given & (_need_gpu() if if_given == ON_GPU else {*if_given})
@@ -394,17 +475,45 @@ class _Trial:
                 missing.append(example)
                 given.add(example.split()[0])
         missing = self._within_context(missing)
+        if not self._has_example and all(example.startswith(ASSUMED) for example in missing):
+            assumed, missing = [*assumed, *missing], []
+        words = [word for pair in self._found.values() for word in pair]
+        words += [word for example in assumed[len(self._assumed) :] for word in example.split()]
         return Reading(
-            (self._command, *self._arguments, *(word for pair in self._found.values() for word in pair)),
+            (self._command, *self._arguments, *words),
             tuple(unread),
+            tuple(self._left_out),
             tuple(missing),
+            tuple(assumed),
             tuple(dict.fromkeys(self._notes)),
-            tuple(self._lacks),
+            tuple(dict.fromkeys(self._lacks)),
             tuple(self._replaced),
             tuple(self._doubts),
-            is_sure=not (unread or missing or self._doubts),
-            is_new=self._is_new,
+            is_sure=not (unread or missing or self._doubts or self._has_example),
+            is_new=self._is_new or bool(assumed),
         )
+
+
+def _terms_in(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the words that are terms of the glossary, the longest first, and the others."""
+    terms: list[str] = []
+    others: list[str] = []
+    i = 0
+    while i < len(words):
+        length = next((n for n in range(len(words) - i, 0, -1) if _is_term(" ".join(words[i : i + n]))), 0)
+        terms += words[i : i + length]
+        others += [] if length else [words[i]]
+        i += length or 1
+    return terms, others
+
+
+def _is_whole(item: Item, options: Sequence[tuple[str, ...]]) -> bool:
+    """Return whether the options of an idea have all that was typed: its value, and for a context a likely number."""
+    values = [value for _, *rest in options for value in rest]
+    is_likely = (
+        ("--context", item.value) not in options or not item.value or not item.is_guess or is_context(item.value)
+    )
+    return is_likely and (item.value is None or any(item.value.lower() in value.lower() for value in values))
 
 
 def _need_gpu() -> set[str]:

@@ -5,14 +5,24 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from ..config import base_of_recipe
+from ..config import base_of_recipe, load
 from ..config.gpus import gpu_names, gpus_of
-from ..config.presets import of_other_machine, of_size, preset_names, preset_of, starting_with, with_file_type
+from ..config.presets import (
+    of_other_machine,
+    of_size,
+    preset_names,
+    preset_of,
+    presets,
+    starting_with,
+    unquantized,
+    with_file_type,
+)
 from ..config.source import LIMIT
 from ..config.yaml import parse_document
 from ..cost.training.optimizers import OPTIMIZERS
@@ -21,7 +31,8 @@ from ..engines.pasted import could_matter
 from ..errors import AttncalcError
 from ..options import WEIGHTS_DTYPE, Parser
 from ..records import NamedTuple
-from ..vocabulary import FILLER, IDEAS, NUMBERS, PLACEHOLDERS, Idea, Phrases
+from ..vocabulary import COUNTS, FILLER, IDEAS, NEGATIONS, NO_FIGURE, NUMBERS, PLACEHOLDERS, Idea, Phrases
+from ..what_if import SIZES
 from .command import names_of
 from .fit_log import is_log_file
 from .pasted import changes_nothing
@@ -41,6 +52,9 @@ _PROGRAM = r"(?i).*(launch|serve|chat|generat|build).*"
 _GLUE = frozenset(("of", "is", "at", "in", "to", "a", "an", "as", "with"))
 """Words between an idea and its value: 'a batch of 8'."""
 _MOST_IDEAS = 6
+OF_MODEL = {f"--{name.replace('_', '-')}" for name in SIZES}
+"""Options that can describe a model."""
+_YES = ("true", "yes", "on", "1")
 _NAMED = ("gpu", "dtype", "attention")
 """Kinds of words that need no option before them to be understood."""
 _OPTION = re.compile(r"--?[A-Za-z]")
@@ -49,12 +63,15 @@ _OPTION = re.compile(r"--?[A-Za-z]")
 class Item(NamedTuple):
     """A word, or several that belong together, and what it is."""
 
-    kind: str  # 'model', 'gpu', 'dtype', 'attention', 'idea', 'option', 'filler', 'unknown' or a kind of value
+    # 'model', 'gpu', 'dtype', 'attention', 'idea', 'option', 'filler', a kind of value, 'unknown', or 'plain' if it is
+    # unknown and can change no figure
+    kind: str
     text: str  # what it is in attncalc's words
     typed: str  # what was typed
     idea: Idea | None = None
     value: str | None = None  # the value of its option or idea
     is_guess: bool = False  # whether it is an unknown option, or is spelled wrong
+    is_exact: bool = False  # whether it is a guess without doubt: another name of the same
 
     @property
     def takes(self) -> tuple[str, ...]:
@@ -81,7 +98,10 @@ class Words:
         names = [(name, Idea(name, f"train --optimizer {name}")) for name in OPTIMIZERS]
         names += [(name, Idea(name, name)) for name in self.commands]
         names += [
-            (name, Idea(name, f"{option.opts[0]} {placeholder(option)}".rstrip()))
+            (
+                name,
+                Idea(name, f"{option.opts[0]} {placeholder(option)}".rstrip(), "params" * (option.opts[0] in OF_MODEL)),
+            )
             for name, option in known.items()
             if not is_valid(WEIGHTS_DTYPE.parse, name.lstrip("-"), "")  # 'fp8' alone is the dtype
         ]
@@ -124,8 +144,20 @@ class Words:
             if item.value is not None and not equals:
                 rest.pop()
                 item = item._replace(value=_continued(item.value, rest))
+            elif (
+                value
+                and item.kind == "idea"
+                and item.is_exact
+                and item.value is None
+                and not item.typed.endswith(value)
+            ):
+                is_yes = value.lower() in _YES or ("offload" in name and value == "cpu")
+                rest = rest[:-1] if is_yes and not equals else rest
+                item = item._replace(is_exact=is_yes or (not equals and preset_of(value) is not None))
             items.append(item)
-        return _with_models(self._with_all_gpus(_with_values([*items, *self._classified(bare)])))
+        found = _with_models(self._with_all_gpus(_with_values([*items, *self._classified(bare)])))
+        found = _with_own_context(found)
+        return [_negation(item, found[i + 1 :]) for i, item in enumerate(found)]
 
     def _with_all_gpus(self, items: Sequence[Item]) -> list[Item]:
         """Return the items with the number of all GPUs: '--nnodes 2 --nproc_per_node 8', 'train --dp 8 --tp 2'."""
@@ -185,28 +217,28 @@ class Words:
         if given and parser and not is_valid(parser.parse, given, name):  # '--gpus 8xH100', '--dtype int4'
             meant = self._of_phrase([given])
             if meant and meant.kind in (*_NAMED, "idea"):
-                return meant._replace(typed=name, value=given, is_guess=True)
+                return meant._replace(typed=name, value=given, is_guess=True, is_exact=meant.kind in _NAMED)
         return Item("option", hyphens(name), name, value=given)
 
     def _unknown_option(self, name: str, value: str, idea: Idea | None) -> Item:
-        if idea and (option := self._known.get(idea.words)):  # '--dtypes' is '--dtype'
-            item = self._known_option(idea.words, value, option)
-            if item.kind in _NAMED:
-                return item._replace(typed=name, is_guess=True)
-        dtype = self._of_phrase([name.lstrip("-")])
-        if idea is None and dtype and dtype.kind in ("dtype", "attention"):
-            return dtype._replace(typed=name, is_guess=True)
+        """Return what an option is that no command has. It is exact if the vocabulary has that name."""
         known = self._of_phrase([value]) if value else None
         kind = known.kind if known else "unknown"
-        if idea is None and known and known.kind in _NAMED:
-            return known._replace(typed=name, value=value, is_guess=True)
-        if idea is None and could_matter(name) and known is None:
-            return Item("unknown", name, f"{name} {value}".rstrip(), value=value or None, is_guess=True)
-        why = "it changes no figure" if changes_nothing(name) else "nothing here is like it"
-        is_known, idea = idea is not None, self._of_file(value, idea) if idea else Idea(name, note=why)
+        if idea is None:
+            return self._unlike_any(name, value, known)
+        is_exact = idea is self._phrases.same_as(name)
+        if option := self._known.get(idea.words):  # '--dtypes' is '--dtype'
+            item = self._known_option(idea.words, value, option)
+            if item.kind in _NAMED:
+                return item._replace(typed=name, is_guess=True, is_exact=is_exact)
+        is_open = idea.takes or (idea.means and " -" not in idea.means)
+        if is_open and known and known.idea and known.idea.means.startswith(f"{idea.means.split()[0]} -"):
+            return known._replace(typed=f"{name} {value}", is_guess=True, is_exact=is_exact)  # '--deepspeed zero3'
+        idea = self._of_file(value, idea)
         if idea.means.startswith("--preset") and value:
-            return Item("model", _named(value), name, value=value, is_guess=True)
-        if idea.takes == "DTYPE" and (of_bits := self._of_phrase([re.sub(r"^(\d+)(\.0)?$", r"\1bit", value)])):
+            return Item("model", _named(value), name, value=value, is_guess=True, is_exact=is_exact)
+        is_bits = idea.takes == "DTYPE" and re.search("bit|quant|type|precision|bpw", name)
+        if is_bits and (of_bits := self._of_phrase([re.sub(r"^(\d+)(\.0)?$", r"\1bit", value)])):
             kind, value = of_bits.kind, of_bits.text  # '4' and '4bit' are int4
         if idea.takes:
             takes = idea.takes == "VALUE" or kind in PLACEHOLDERS[idea.takes]
@@ -214,8 +246,23 @@ class Words:
             is_plain = kind == "number" and idea.means in self.commands  # '--epochs 3'
             takes = is_plain or (kind == "unknown" and "presets" in idea.means) or value.endswith(_FILES)
         else:
-            takes = is_known or kind not in ("idea", "option")
-        return Item("idea", name, name, idea, value if takes and value else None, is_guess=True)
+            takes = True
+        is_exact |= idea.note == NO_FIGURE
+        return Item("idea", name, name, idea, value if takes and value else None, is_guess=True, is_exact=is_exact)
+
+    def _unlike_any(self, name: str, value: str, known: Item | None) -> Item:
+        """Return what an option is that no word of the vocabulary is like, from its value or as a note."""
+        dtype = self._of_phrase([name.lstrip("-")])
+        if dtype and dtype.kind in ("dtype", "attention"):
+            return dtype._replace(typed=name, is_guess=True, is_exact=True)
+        if known and known.kind in _NAMED:
+            return known._replace(typed=name, value=value, is_guess=True)
+        if could_matter(name) and known is None:
+            return Item("unknown", name, f"{name} {value}".rstrip(), value=value or None, is_guess=True)
+        is_exact = changes_nothing(name)
+        idea = Idea(name, note=NO_FIGURE if is_exact else "nothing here is like it")
+        takes = known is None or known.kind not in ("idea", "option")
+        return Item("idea", name, name, idea, value if takes and value else None, is_guess=True, is_exact=is_exact)
 
     def _of_file(self, name: str, idea: Idea) -> Idea:
         """Return what the name of a file says of an idea: '--deepspeed ds_config_zero3.json'."""
@@ -234,6 +281,9 @@ class Words:
             length, item = next(found, None) or (1, self._guessed(text[i], is_first=i == 0 and not self.command))
             i += length
             is_number = item.kind == "gpu" and items and re.fullmatch(r"\d{1,4}", items[-1].text)
+            is_mac = item.idea and item.typed.lower().startswith("mac") and items and re.match("m[1-9]", items[-1].text)
+            if is_mac:  # 'm3 macbook air 16gb' is an M3 with 16GB
+                continue
             if is_number and (len(items) < 2 or not items[-2].takes):  # '8 h100', not 'batch 8 h100'
                 item = item._replace(text=f"{items.pop().text}x{item.text}".removeprefix("1x"))
             items.append(item)
@@ -259,7 +309,7 @@ class Words:
             item = Item(kind or "", lower.replace("-", ":") if kind == "attention" else joined, joined)
         elif idea:
             item = Item("idea", joined, joined, idea)
-        elif preset and (len(text) > 1 or preset == joined or re.search(r"\d|/", joined)):
+        elif preset and (len(text) > 1 or preset == joined or re.search(r"\d|/|-", joined)):
             item = Item("model", preset if len(text) > 1 else joined, typed)
         elif gpu:
             item = Item("gpu", gpu, joined)
@@ -289,12 +339,20 @@ class Words:
         """Return what a word that is spelled wrong probably is."""
         size = re.search(r"\d+(?:\.\d+)?[bB]\b", word)
         models = of_size(size[0]) if size else preset_names()
-        known = [*("-".join(phrase) for phrase in self._phrases), *models, *gpu_names()]
+        known = [*("-".join(phrase) for phrase in self._phrases), *models, *gpu_names(), *NEGATIONS]
         family = starting_with(word) if re.search(r"[A-Za-z].*\d", word) else []  # deepseek-v4 is not deepseek-v3
         close = family[:1] or difflib.get_close_matches(word.lower(), known if len(word) > 3 else (), 1, 0.75)
         close = close or difflib.get_close_matches(word.lower(), self.commands if is_first else (), 1, 0.6)
+        names = [name for name in models if re.match(rf"{re.escape(word.lower())}[\d.-]", name)]
+        is_family = len(word) > 2 and word.isalpha() and bool(names)  # 'llama' is not 'ollama'
+        if is_family or word.lower() in NEGATIONS:
+            return Item("unknown", word, word, is_guess=True)
         found = self._of_phrase(close) if close else self._of_program(word, is_first=is_first)
-        return found._replace(typed=word, is_guess=True) if found else Item("unknown", word, word, is_guess=True)
+        if found:
+            return found._replace(typed=word, is_guess=True)
+        return (
+            Item("plain", word, word) if _is_plain(word) and not close else Item("unknown", word, word, is_guess=True)
+        )
 
     def _of_program(self, name: str, *, is_first: bool) -> Item | None:
         """Return what a program does, by its name: 'pretrain_gpt.py', 'estimate_zero3_model_states_mem_needs'."""
@@ -333,7 +391,15 @@ def _with_magnitudes(args: Sequence[str]) -> list[str]:
 
 
 def _recipe(word: str) -> list[str]:
-    """Return the model and the method in the name of a recipe of torchtune: 'llama3_1/8B_lora_single_device'."""
+    """Return the model and the method in the name of a recipe of torchtune: 'llama3_1/8B_lora_single_device'; and the
+    model and its dtype in the name of a quantized copy: 'Qwen3-4B-MLX-8bit'.
+    """
+    is_free = not re.search(r"(?i)/|gguf$", word) and preset_of(with_file_type(word)[0]) is None
+    copy = unquantized(word) if is_free else None
+    if copy:
+        parts = word.split("-")
+        names = ("-".join(parts[:n]) for n in range(len(parts), 0, -1))  # the release, as it may have another context
+        return [next((name for name in names if preset_of(name) == copy[0]), copy[0]), f"--weights-dtype={copy[1]}"]
     match = re.fullmatch(r"(?i)([^/]+/\d+(?:_\d)?B)_(\w+)", word)
     known = match and preset_of(match[1])
     return [match[1], *re.findall(r"q?lora|dora", match[2])] if match and known else [word]
@@ -399,6 +465,44 @@ def _of_word(word: str) -> Item | None:
     return item
 
 
+def _with_own_context(items: Sequence[Item]) -> list[Item]:
+    """Return the items with the model's own context for llama.cpp's '-c 0'."""
+    model = next((preset_of(with_file_type(item.text)[0]) for item in items if item.kind == "model"), None)
+    if model is None or not any(item.value == "0" for item in items):
+        return [*items]
+    own = str(load(model).max_context)
+    is_context = [item.value == "0" and item.text in ("-c", "--ctx-size", "--context", "--num-ctx") for item in items]
+    return [
+        item._replace(value=own, is_guess=True, is_exact=True) if is_own else item
+        for item, is_own in zip(items, is_context, strict=True)
+    ]
+
+
+def _negation(item: Item, following: Sequence[Item]) -> Item:
+    """Return a word without meaning for a 'not' that is one: 'why does it not fit'; 'not fp8' has a meaning."""
+    after = next((one for one in following if one.kind not in ("filler", "plain")), None)
+    means_little = (
+        item.text in ("no", "not", "never")
+        and following[:1]
+        and (after is None or (after.idea and not any(one.options for one in after.idea.fragments(after.value))))
+    )
+    return item._replace(kind="plain", is_guess=False) if means_little else item
+
+
+@cache
+def _parts_of_names() -> frozenset[str]:
+    """Return the words in the names of models and GPUs: 'mini', 'super'."""
+    names = [*gpu_names(), *(text for one in presets() for text in (one.name, one.title, *one.repositories))]
+    return frozenset(re.findall("[a-z]+", " ".join(names).lower()))
+
+
+def _is_plain(word: str) -> bool:
+    """Return whether an unknown word can change no figure: no name of a model, a GPU or an option, and no number."""
+    lower = word.lower()
+    is_word = re.fullmatch(r"[a-z]+(?:['-][a-z]+)*", lower) and not word.isupper()
+    return bool(is_word) and not could_matter(lower) and lower not in NEGATIONS | COUNTS | _parts_of_names()
+
+
 def is_valid(parse: Any, *values: str) -> bool:
     try:
         parse(*values)
@@ -452,7 +556,8 @@ def _with_models(items: Sequence[Item]) -> list[Item]:
         if before and of_family:
             found.pop()
         typed = f"{before.typed} {item.typed}" if before and of_family else item.typed
-        found.append(Item("model", (of_family or sizes)[0], typed, is_guess=True))
+        is_exact = before is not None and bool(of_family)  # 'llama 70b' is the newest
+        found.append(Item("model", (of_family or sizes)[0], typed, is_guess=True, is_exact=is_exact))
     return found
 
 

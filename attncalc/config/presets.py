@@ -272,9 +272,11 @@ def _by_words() -> dict[tuple[str, ...], set[str]]:
 
     The names of a preset are its own, its title, and the last parts of its repositories, also with the size that the
     title has in parentheses: 'DeepSeek-R1 671B'. 'Llama 3.1/3.3 70B' are two titles. A distilled model is also named
-    by its teacher, as in Ollama's library: 'deepseek-r1:14b', 'deepseek-r1:14b-qwen-distill'.
+    by its teacher, as in Ollama's library: 'deepseek-r1:14b', 'deepseek-r1:14b-qwen-distill'. Without another model
+    of that name, the date of a release may be left out, and a size may be at the end.
     """
     known: dict[tuple[str, ...], set[str]] = {}
+    others: dict[tuple[str, ...], set[str]] = {}
     for preset in presets():
         titles = [" ".join(parts) for parts in product(*(word.split("/") for word in preset.title.split()))]
         size = re.search(r"\(([\d.]+[BMT])\)", preset.title)
@@ -286,7 +288,11 @@ def _by_words() -> dict[tuple[str, ...], set[str]]:
             names += [f"{name} {size[1]}" for name in released]
         for name in names:
             known.setdefault(_name_words(name), set()).add(preset.name)
-    return known
+        undated = [re.sub(r"-\d{4}$", "", name) for name in released]
+        size_last = [re.sub(rf"-({_SIZE})-(.*)", r"-\2-\1", name) for name in (preset.name, *released)]
+        for name in (*undated, *size_last):
+            others.setdefault(_name_words(name), set()).add(preset.name)
+    return others | known
 
 
 def _name_words(name: str) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ from .case import Case, Result
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 """What a terminal is told about colours; nothing else may control it."""
+READING = ("note: ", "read as: ", "not read: ", "assumed: ")
+"""How lines about a reading of the words begin."""
 INTERNAL = re.compile(r"<class |<function | object at 0x|Traceback|\bAttncalcError\b|\bdataclass\b|\bNoneType\b")
 """What only the code of attncalc should see."""
 LONGEST_ERROR = 1500
@@ -55,7 +57,7 @@ def _check_error(result: Result, *, with_rows: bool) -> None:
         assert not result.out, result.out
         assert not result.written, result.written
     whole = result.err.replace("\n    ", " ")  # a terminal has lines of its width
-    lines = [line for line in whole.splitlines() if not line.startswith(("warning", "note: ", "read as: "))]
+    lines = [line for line in whole.splitlines() if not line.startswith(("warning", *READING))]
     mistakes = list(zip(lines[::2], lines[1::2], strict=False))
     assert 0 < len(mistakes) <= MAX_MISTAKES, result.err
     assert [line[:7] for line in lines] == ["error: ", "  tip: "] * len(mistakes), result.err
@@ -67,7 +69,7 @@ def _check_error(result: Result, *, with_rows: bool) -> None:
 
 def _check_answer(case: Case, result: Result) -> None:
     """An answer is readable; in JSON, each formula gives its value."""
-    beside = ("warning: ", "failed: ", "note: ", "read as: ")
+    beside = ("warning: ", "failed: ", *READING)
     assert all(line.startswith(beside) for line in result.err.replace("\n    ", " ").splitlines()), result.err
     assert result.out or result.written or "--quiet" in case.arguments, "nothing was printed"
     if "--plot" not in case.arguments:  # which draws the answer beside it
