@@ -121,7 +121,9 @@ FACTS: tuple[tuple[str, Any, str], ...] = (
 
 SAVES_MORE = {
     "zaya": 1.5,
-    **dict.fromkeys(("gemma3n", "minimax_m3_vl"), 1.35),
+    "beam": 1.45,
+    **dict.fromkeys(("flint", "gemma3n", "minimax_m3_vl"), 1.35),
+    "doge": 1.1,
 }
 """Classes whose layers save more than the formulas count, and how many times as much."""
 
