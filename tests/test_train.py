@@ -94,9 +94,9 @@ def test_states_are_those_of_zero(zero: int, expected: float) -> None:
     assert size == pytest.approx(expected * int(params(run.model).total), rel=1e-6)
 
 
-@each("name", preset_names())
-def test_tensors_have_all_parameters(name: str) -> None:
-    model = load(name)
+@each("model", [*preset_names(), dataclasses.replace(GPT3, head=Head("lm", bias=True))])
+def test_tensors_have_all_parameters(model: ModelSpec | str) -> None:
+    model = load(model) if isinstance(model, str) else model
     source = 1 if model.encoder or any(layers.cross for _, layers in model.groups()) else None
     run = Training(model, Workload.train(1, 1, source=source))
     tensors = stage_tensors(run, run.stages[0], model.plain())
