@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import typer.main
 from hypothesis import settings
 
 gc.set_threshold(20_000, 20, 20)  # collecting garbage as often as by default takes a seventh of the time
@@ -36,10 +38,14 @@ from schemas import check_answer  # noqa: E402
 
 from attncalc import tracing  # noqa: E402
 from attncalc.cli import run  # noqa: E402
+from attncalc.cli.command import COMPLETE  # noqa: E402
 from attncalc.config.folder import LocalFile  # noqa: E402
 from attncalc.errors import CannotCheckError  # noqa: E402
 
 tracing.CHECKED = True
+_built = cache(lambda app, _, build=typer.main.get_command: build(app))
+# once for all tests: it takes up to 5 ms
+typer.main.get_command = lambda typer_instance: _built(typer_instance, COMPLETE in os.environ)
 
 
 def pytest_report_header() -> str:
