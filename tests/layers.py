@@ -56,11 +56,12 @@ def saved(text: str, folder: Path) -> str:
     return str(path)
 
 
-def one_per_kind() -> tuple[str, ...]:
-    """Return small presets of the catalogue that together have each kind of layer: others differ in numbers only."""
+def one_per_kind(*, options: bool) -> tuple[str, ...]:
+    """Return small presets of the catalogue that together have each kind of layer, with each of its options or not."""
 
     def kind_of(case: Case) -> tuple[str, ...]:
-        return case.kind.label, re.sub(r"\d+|0x\w+", "n", repr(case.kind)), case.mask.kind, case.stack.input
+        kind = re.sub(r"\d+|0x\w+", "n", repr(case.kind)) if options else type(case.kind).__name__
+        return case.kind.label, kind, case.mask.kind, case.stack.input
 
     models = {name: load(name) for name in CATALOGUE}
     kinds = {name: set(map(kind_of, cases(model))) for name, model in models.items()}

@@ -152,18 +152,6 @@ def allocated(
     return allocations
 
 
-@each("kernel", ["math", "flash", "efficient", "cudnn"])
-@each("widths", [(64, 64), (128, 128), (192, 128), (256, 256), (576, 512), (84, 84)])
-def test_every_supported_call_runs_on_a_fake_gpu(kernel: str, widths: tuple[int, int]) -> None:
-    """Prefill and decode, MHA and GQA: the output has its shape and dtype, and every tensor is freed with it."""
-    for dtype, n_kv_heads, mask, queries in product(DTYPES, (8, 2), ("none", "causal", "matrix"), (37, 1)):
-        call = {"n_kv_heads": n_kv_heads, "d_qk": widths[0], "d_v": widths[1], "mask": mask}
-        if refused(kernel, H100, dtype, **call) or (mask == "causal" and queries == 1):
-            continue
-        heads = (8, 8 if kernel == "efficient" else n_kv_heads)
-        assert allocated(kernel, heads=heads, widths=widths, dtype=dtype, mask=mask, shape=(2, queries, 37)).peak > 0
-
-
 SEEDS = {"math": 0, "flash": 16 + 8, "efficient": 8 + 8, "cudnn": 8 + 8}
 """Bytes of the random numbers' seed and offset, which predictions leave out."""
 
@@ -174,7 +162,7 @@ SEEDS = {"math": 0, "flash": 16 + 8, "efficient": 8 + 8, "cudnn": 8 + 8}
 def test_a_kernels_tensors_have_the_predicted_size(kernel: str, dtype: str, widths: tuple[int, int]) -> None:
     """`attncalc memory` and torch agree to the byte on what torch's dispatcher sees of a kernel."""
     masks, heads = ("none", "causal", "matrix"), ((8, 8), (8, 2), (1, 1))
-    shapes = ((1, 40, 40), (3, 37, 37), (3, 40, 37), (1, 37, 40), (3, 1, 40), (1, 1, 37))
+    shapes = ((1, 40, 40), (3, 37, 37), (1, 37, 40), (3, 1, 40), (1, 1, 37))
     for mask, (n, n_kv), (B, S, T) in product(masks, heads, shapes):
         call = {"n_heads": n, "n_kv_heads": n_kv, "d_qk": widths[0], "d_v": widths[1], "mask": mask}
         if refused(kernel, H100, dtype, **call) or (mask == "causal" and S != T):

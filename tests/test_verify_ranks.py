@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from asking import REPOSITORY
-from layers import GROUPED, saved
+from layers import GROUPED, MAMBA, ZOO, saved
 
 from attncalc.verify import need_torch
 
@@ -79,28 +79,33 @@ def test_a_lost_rank_is_one_error_line_on_rank_0(tmp_path: Path) -> None:
         assert re.fullmatch(rf"error: {error}\n  tip: .+\n", (tmp_path / loss).read_text())
 
 
-def test_only_rank_0_of_torchrun_prints(tmp_path: Path) -> None:
-    """MQA over 2 processes: both ranks hold its KV head."""
-    ran = _torchrun(tmp_path, "--tp", "2", "--attention", "mqa", "--json", "-o", "one.json")
+def test_each_rank_of_torchrun_holds_its_part_and_only_rank_0_prints(tmp_path: Path) -> None:
+    """Recurrent layers are not split, and both ranks hold the KV head of MQA."""
+    text = ZOO.replace("n_layers: 8", "n_layers: 10").replace("[window,", "[plain, mamba, window,")
+    text += f"  plain: {{ n_kv_heads: 2 }}\n  mamba: {{ {MAMBA} }}\n"
+    ran = _torchrun(tmp_path, text, "--tp", "2", "--json", "-o", "one.json")
     assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
-    checks = {check["name"]: check for check in json.loads((tmp_path / "one.json").read_text())["checks"]}
-    assert all(check["ok"] for check in checks.values())
-    # one KV head of 8 on each rank: 12 tokens * 2 * 8 * 4 B
-    assert checks["cache_per_rank"]["measured"] == 12 * 2 * 8 * 4
-    assert checks["params_W_q_per_rank"]["measured"] == 32 * 32 // 2
+    answer = json.loads((tmp_path / "one.json").read_text())
+    assert all(check["ok"] for check in answer["checks"])
+    measured = {(check["of"], check["name"]): check["measured"] for check in answer["checks"]}
+    # one KV head of 8, and of 64, on each rank: 12 tokens * 2 * 4 B
+    assert measured["plain", "cache_per_rank"] == 12 * 2 * 4 * 8
+    assert measured["mqa", "cache_per_rank"] == 12 * 2 * 4 * 64
+    assert measured["plain", "params_W_q_per_rank"] == 32 * 32 // 2
+    assert any("mamba: Mamba is not split here" in note for note in answer["notes"])
 
 
 def test_torchrun_with_another_number_of_processes_is_one_error(tmp_path: Path) -> None:
-    ran = _torchrun(tmp_path, "--tp", "4")
+    ran = _torchrun(tmp_path, GROUPED, "--tp", "4")
     assert re.findall(r"error:.*\n.*\n", ran.stderr) == [
         "error: torchrun started 2 processes, and --tp is 4\n  tip: give --tp 2\n"
     ]
 
 
-def _torchrun(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def _torchrun(folder: Path, model: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Run `verify` in two processes of torchrun."""
     started = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "attncalc", "verify")
-    return _python(folder, *started, saved(GROUPED, folder), "-c", "12", "--device", "cpu", *options)
+    return _python(folder, *started, saved(model, folder), "-c", "12", "--device", "cpu", *options)
 
 
 def _python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
