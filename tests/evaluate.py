@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Mapping
 from fractions import Fraction
-from math import ceil, floor
+from math import ceil
 from typing import Any
 
 
@@ -19,7 +19,7 @@ def evaluate(text: str, symbols: Mapping[str, int] | None = None) -> Fraction:
         left, right = (evaluate(side, symbols) for side in condition.split(relation))
         assert {" > ": left > right, " >= ": left >= right, " <= ": left <= right}[relation]
         return Fraction((symbols or {})[name])
-    return _value(ast.parse(text, mode="eval").body, symbols or {})
+    return Fraction(_value(ast.parse(text, mode="eval").body, symbols or {}))
 
 
 def text_of(figure: Any) -> str:
@@ -34,21 +34,22 @@ def text_of(figure: Any) -> str:
     return text
 
 
-def _value(node: ast.expr, symbols: Mapping[str, int]) -> Fraction:
+def _value(node: ast.expr, symbols: Mapping[str, int]) -> int | Fraction:
+    """Return an int as long as nothing is divided, which takes a third of the time."""
     match node:
         case ast.Constant(value=int(number)):
-            return Fraction(number)
+            return number
         case ast.Name(id=name):
-            return Fraction(symbols[name])
+            return symbols[name]
         case ast.BinOp(left=left, op=op, right=right):
             return _operate(op, _value(left, symbols), _value(right, symbols))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, symbols)
         case ast.Call(func=ast.Name(id="int"), args=[argument]):
-            return Fraction(int(_float(argument, symbols)))
+            return int(_float(argument, symbols))
         case ast.Call(func=ast.Name(id=function), args=arguments):
             values = [_value(argument, symbols) for argument in arguments]
-            return {"min": min(values), "max": max(values), "ceil": Fraction(ceil(values[0]))}[function]
+            return {"min": min(values), "max": max(values), "ceil": ceil(values[0])}[function]
         case _:
             raise AssertionError(f"a formula cannot hold {ast.dump(node)}")
 
@@ -64,7 +65,7 @@ def _float(node: ast.expr, symbols: Mapping[str, int]) -> float:
             return float(_value(node, symbols))
 
 
-def _operate(op: ast.operator, a: Fraction, b: Fraction) -> Fraction:
+def _operate(op: ast.operator, a: int | Fraction, b: int | Fraction) -> int | Fraction:
     match op:
         case ast.Add():
             return a + b
@@ -73,10 +74,10 @@ def _operate(op: ast.operator, a: Fraction, b: Fraction) -> Fraction:
         case ast.Mult():
             return a * b
         case ast.Div():
-            return a / b
+            return Fraction(a) / b
         case ast.FloorDiv():
-            return Fraction(floor(a / b))
+            return a // b
         case ast.Mod():
-            return a - b * floor(a / b)
+            return a % b
         case _:
             raise AssertionError(f"a formula cannot hold {op}")

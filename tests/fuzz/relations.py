@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .case import WRITERS, Case, Result, run_case
@@ -28,13 +28,13 @@ EXACT = re.compile(r"(\d{1,3}(?:,\d{3})+) (?:B|FLOP)(?![\w/])")
 NUMBER = re.compile(r"\d[\d,.]*")
 
 
-def check_relations(case: Case, result: Result, which: int | None = None) -> None:
+def check_relations(case: Case, result: Result, relations: Sequence[Relation]) -> None:
     """Raise AssertionError if the answer contradicts that of a similar case.
 
     Args:
         case: A case that was answered.
         result: Its answer.
-        which: The number of the relation to check, modulo their number; None for all of them.
+        relations: The relations to check; without any, the answer in JSON is.
     """
     arguments = tuple(argument for argument in case.arguments if argument != "--quiet")
     case = case._replace(arguments=arguments, environment=_quiet(case), terminal=False)
@@ -48,8 +48,7 @@ def check_relations(case: Case, result: Result, which: int | None = None) -> Non
     if answer.code > 1:
         return
     data = check_json(answer.out, case.arguments[0])
-    chosen = RELATIONS if which is None else (RELATIONS[which % len(RELATIONS)],)
-    for relation in chosen:
+    for relation in relations:
         if relation in _OF_FORMATS or not re.match(r"attncalc\.(vram|what_fits)/", data["schema"]):  # of no one GPU
             relation(as_json, answer, data)
 
