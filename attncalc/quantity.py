@@ -15,6 +15,7 @@ of this module, since Python's own would lose the formula or the exactness.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Mapping
@@ -462,17 +463,21 @@ def symbolic(spec: Spec) -> Spec:
         if all(map(operator.is_, items, spec)):
             return spec
         return type(spec)(*items) if hasattr(spec, "_fields") else type(spec)(items)
-    if not dataclasses.is_dataclass(spec) or isinstance(spec, type):
-        return spec
     changes: dict[str, Any] = {}
-    for field in dataclasses.fields(spec):
-        value = getattr(spec, field.name)
-        if type(value) is int and "meaning" in field.metadata:
-            name = field.metadata["symbol"] or field.name
-            changes[field.name] = symbol(name, value, field.metadata["meaning"])
+    for field, name, meaning in _documented_fields(type(spec)):  # type: ignore[arg-type] # a class can be hashed
+        value = getattr(spec, field)
+        if type(value) is int and meaning:
+            changes[field] = symbol(name, value, meaning)
         elif (changed := symbolic(value)) is not value:
-            changes[field.name] = changed
-    return dataclasses.replace(spec, **changes) if changes else spec
+            changes[field] = changed
+    return dataclasses.replace(spec, **changes) if changes else spec  # type: ignore[type-var]
+
+
+@functools.cache
+def _documented_fields(kind: type) -> list[tuple[str, str, str]]:
+    """Return the name of each field of a dataclass, its symbol and its meaning, which is '' without `documented`."""
+    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    return [(f.name, f.metadata.get("symbol") or f.name, f.metadata.get("meaning", "")) for f in fields]
 
 
 def documented(

@@ -115,7 +115,10 @@ else:
             return dict(zip(self._fields, self, strict=True))
 
         def _replace(self, **changes):
-            return type(self)(**{**self._asdict(), **changes})
+            made = self._make(map(changes.pop, self._fields, self))
+            if changes:
+                raise TypeError(f"Got unexpected field names: {list(changes)!r}")
+            return made
 
         def __getnewargs__(self):
             return tuple(self)
