@@ -504,8 +504,7 @@ def test_an_unknown_dtype_or_kernel_is_an_error_of_the_plan() -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no signals to another process")
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGKILL", -9)])
-def test_an_interrupted_record_keeps_its_runs(tmp_path: Path, name: str, code: int) -> None:
+def test_an_interrupted_record_keeps_its_runs(tmp_path: Path) -> None:
     """The second step says that it has begun, and would take a minute."""
     script = f"""
 import sys, time
@@ -534,15 +533,15 @@ main()
     with started("-c", script) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "begun\n"
-        os.kill(running.pid, signal.Signals[name])
+        os.kill(running.pid, signal.SIGINT)
         out, err = running.communicate(timeout=60)
-    assert (running.returncode, out) == (code, "")
+    assert (running.returncode, out) == (130, "")
     (data,) = (tmp_path / "out").glob("*.json")
     document = json.loads(data.read_text())
     assert [run["arguments"] for run in document["runs"]] == ["tiny --context 8"]
     assert [step["arguments"] for step in document["skipped"]] == ["tiny --context 9"]
     assert data.with_suffix(".md").read_text() == record_page(document)
-    assert (f"interrupted: 1 run is in {data.with_suffix('.md')}" in err) == (name != "SIGKILL")
+    assert f"interrupted: 1 run is in {data.with_suffix('.md')}" in err
     assert "Traceback" not in err
 
 
