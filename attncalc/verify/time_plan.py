@@ -107,7 +107,7 @@ def _simulated_token(case: Case, request: VerifyRequest, device: Device) -> floa
         layer.prefill(SAMPLE_TOKENS, UNUSED_KERNEL)
         return (time.perf_counter() - started) / SAMPLE_TOKENS
 
-    return device.once(("simulated token", case.kind, case.stack.d_model, request.batch, request.dtype), measure)
+    return device.kept(("simulated token", case.kind, case.stack.d_model, request.batch, request.dtype), measure)
 
 
 def doubling_contexts(longest: int) -> tuple[int, ...]:

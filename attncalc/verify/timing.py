@@ -59,7 +59,7 @@ def known_ceiling(device: Device, dtype: torch.dtype) -> Ceiling:
     """Return the ceiling that was measured first on this device, or measure it. A simulated device has no limit."""
     if not device.has_values:
         return Ceiling(math.inf, math.inf)
-    return device.once(("ceiling", dtype), lambda: measure_ceiling(device, dtype))
+    return device.kept(("ceiling", dtype), lambda: measure_ceiling(device, dtype))
 
 
 def with_bound(times: list[Timing], ceiling: Ceiling) -> list[Timing]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 
 from ...hardware import Gpu
-from ...records import dataclass
+from ...records import Keeper, dataclass
 from ..runtime import DeviceMemory, RuntimeFacts
 from .buffers import TYPES, Buffer, StateRows, stream_cells
 from .compute_buffer import ComputeBuffer
@@ -32,7 +31,7 @@ def mib(size: int, width: int = 7) -> str:
 
 
 @dataclass(frozen=True)
-class Start:
+class Start(Keeper):
     """A start of the server, and the lines of its log about the caches."""
 
     args: LlamacppArgs
@@ -55,13 +54,7 @@ class Start:
 
     def lines(self, context: int) -> tuple[str, ...]:
         """Return the lines of a start with slots of `context` tokens each. Every device of a request asks for them."""
-        if context not in self._kept:
-            self._kept[context] = tuple(self._lines(context))
-        return self._kept[context]
-
-    @cached_property
-    def _kept(self) -> dict[int, tuple[str, ...]]:
-        return {}
+        return self.kept(context, lambda: tuple(self._lines(context)))
 
     def _lines(self, context: int) -> Iterator[str]:
         args, slots = self.args, self.args.slots

@@ -67,7 +67,7 @@ def kernel_equals_reference(kernel: str, kind: Attention, env: Environment) -> I
             for mask in masks[once:]:
                 sinks = env.normal(kind.n_heads) if isinstance(kind, Grouped) and kind.sinks else None
                 key = ("equals reference", kernel, widths, mask.causal, dtype, sinks is not None)
-                error = env.device.once(key, partial(_error, kernel, widths, mask, dtype, env, sinks))
+                error = env.device.kept(key, partial(_error, kernel, widths, mask, dtype, env, sinks))
                 if error is not None:
                     errors.append(error)
                     heads.append(f"{widths.n_heads}/{widths.n_kv_heads}{' causal' if mask.causal else ''}")
@@ -137,7 +137,7 @@ def masks(kernel: str, kind: Attention, env: Environment) -> Iterator[Check]:
         widths = kind.widths()._replace(n_heads=2, n_kv_heads=1)
         run = partial(_influential_pairs, kernel, widths, mask_span, mask, real_lengths, env)
         key = ("influential pairs", kernel, widths, mask_span, mask, real_lengths)
-        count = env.device.once(key, partial(_first_that_runs, run))
+        count = env.device.kept(key, partial(_first_that_runs, run))
         if count is not None:
             measured += count
             predicted += sum(pairs(mask_span, Run(1, n, n), mask) for n in real_lengths)
@@ -188,7 +188,7 @@ def probabilities(kernel: str, kind: Attention, env: Environment) -> Iterator[Ch
     """
     widths = kind.widths()._replace(n_heads=2, n_kv_heads=1)
     run = partial(_first_that_runs, partial(_weight_error, kernel, widths, env))
-    result = env.device.once(("weights", kernel, widths), run)
+    result = env.device.kept(("weights", kernel, widths), run)
     if result is not None:
         error, dtype = result
         limit = 1e-5 if dtype == torch.float32 else 2 * torch.finfo(dtype).eps

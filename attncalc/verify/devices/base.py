@@ -5,21 +5,20 @@ from __future__ import annotations
 import gc
 import time
 import warnings
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ...attention import Widths
 from ...cost.kernels import Machine
-from ...records import NamedTuple
+from ...records import Keeper, NamedTuple
 from ..errors import explained
 from ..masks import KernelMask
 from ..torch_versions import version_notes
 
-Result = TypeVar("Result")
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -44,8 +43,8 @@ class Block(NamedTuple):
     where: str
 
 
-class Device:
-    """A device that layers run on."""
+class Device(Keeper):
+    """A device that layers run on. It keeps checks that many layers share: those of a kernel with the same heads."""
 
     kernels: tuple[str, ...]  # the kernels that may run on it
     runs_extra_kernels: ClassVar[bool] = False  # whether it runs EXTRA_KERNELS too, where they are installed
@@ -61,7 +60,6 @@ class Device:
         self.name = name  # its name on screens: 'cpu (2 threads)', 'cuda:0 (NVIDIA H100)'
         self.is_chosen = False  # whether it was chosen among several, and not named
         self.notes = version_notes(str(torch.__version__))  # what a reader should know about the device
-        self._known: dict[Hashable, Any] = {}
         if not gc.isenabled():  # then `empty_cache` collects, and need not look at all objects of torch
             gc.freeze()
 
@@ -103,17 +101,6 @@ class Device:
         """Return unused memory to the device, of tensors in reference cycles too."""
         if not gc.isenabled():  # the command runs without automatic collections
             gc.collect()
-
-    def once(self, key: Hashable, compute: Callable[[], Result]) -> Result:
-        """Return what `compute` returned when it was first called for this key.
-
-        Many layers have the same heads, for which a kernel is checked once: Llama 3, Mistral and Qwen3 8B have 32 query
-        heads and 8 KV heads of width 128.
-        """
-        if key not in self._known:
-            self._known[key] = compute()
-        result: Result = self._known[key]
-        return result
 
     def peak(self, run: Callable[[], Tensor]) -> PeakMemory:
         """Return the peak memory of `run`, which must have been run before: libraries keep memory of a first run."""
