@@ -6,7 +6,7 @@ Each engine's `log.py` reads it, with the functions of this file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from ..check import Check
@@ -537,19 +537,21 @@ def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | Non
 # The comparison with predicted figures
 
 
-def size_checks(log: StartupLog, predicted: dict[str, Printed], given: str = "") -> tuple[Check, ...]:
-    """Return the checks of printed figures with predicted ones that are rounded alike; not of the given one."""
-    return tuple(
-        Check(
-            "log",
-            name,
-            SIZES[name],
-            predicted[name].bytes,
-            log.logged[name].bytes,
-            2 * log.logged[name].half,  # both are rounded
-            BYTES if name.endswith("_size") else TOKENS,
-            "both are rounded" if name.endswith("_size") else "exact",
-        )
-        for name in SIZES
-        if name in log.logged and name in predicted and name != given
-    )
+def size_checks(
+    log: StartupLog, predicted: Mapping[str, Printed], given: str = "", *, ends: Sequence[Mapping[str, Printed]] = ()
+) -> tuple[Check, ...]:
+    """Return the checks of printed figures with predicted ones that are rounded alike; not of the given one.
+
+    `ends` are the figures predicted from the least and from the most memory, if the log's memory is rounded.
+    """
+
+    def check(name: str) -> Check:
+        printed, expected, is_size = log.logged[name], predicted[name].bytes, name.endswith("_size")
+        tolerance, note = 2 * printed.half, "both are rounded" if is_size else "exact"
+        if ends:
+            tolerance = max(abs(end[name].bytes - expected) for end in ends)
+            note = "the log's memory is rounded"
+        unit = BYTES if is_size else TOKENS
+        return Check("log", name, SIZES[name], expected, printed.bytes, tolerance, unit, note)
+
+    return tuple(check(name) for name in SIZES if name in log.logged and name in predicted and name != given)

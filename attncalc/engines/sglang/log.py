@@ -11,9 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from ...check import Check
 from ...search import first_true
-from ...units import GIB, TOKENS, count
+from ...units import GIB, count
 from ..base import CacheLayout
 from ..startup_log import (
     COUNT,
@@ -301,7 +300,9 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: 
     """
     if available := least(log.available):
         memory = LogMemory(available.bytes, available.line, available.half)
-        return memory, _token_checks(log, memory, layout, context)
+        rounded = (memory.printed + step * memory.half for step in (0, -1, 1))
+        expected, *ends = (figures_of(" ".join(layout.pool(size, context).log_lines)) for size in rounded)
+        return memory, size_checks(log, expected, ends=ends)
     named = {"state_slots": "state_slots", "full_kv_tokens": "kv_tokens", "kv_tokens": "kv_tokens"}
     given = next((name for name in ("kv_tokens", "full_kv_tokens", "state_slots") if name in log.logged), None)
     if given is None:
@@ -330,26 +331,6 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: SglangArgs, context: 
 
 def _bytes_of_pools(figures: Mapping[str, Printed]) -> int:
     return sum(figure.bytes for name, figure in figures.items() if name.endswith("_size"))
-
-
-def _token_checks(log: StartupLog, memory: LogMemory, layout: CacheLayout, context: int) -> tuple[Check, ...]:
-    """Return the checks of tokens with those of the printed memory, within its rounding."""
-    ends = (memory.printed + step * memory.half for step in (-1, 0, 1))
-    low, middle, high = (figures_of(" ".join(layout.pool(end, context).log_lines)) for end in ends)
-    return tuple(
-        Check(
-            "log",
-            name,
-            SIZES[name],
-            middle[name].bytes,
-            log.logged[name].bytes,
-            max(high[name].bytes - middle[name].bytes, middle[name].bytes - low[name].bytes),
-            TOKENS,
-            "the log's memory is rounded",
-        )
-        for name in SIZES
-        if name in log.logged and name in middle
-    )
 
 
 def _with_as_many_slots(log: StartupLog, layout: CacheLayout, context: int) -> tuple[int, int] | None:
