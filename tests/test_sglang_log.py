@@ -214,7 +214,7 @@ def test_releases_are_those_whose_lines_the_log_may_have() -> None:
     assert log_of().releases == RELEASES
     assert log_of(f"{end}, mem usage=14.39 GB.").releases == RELEASES
     assert log_of(f"{end}.", f"[TP0] {graphs}").releases == ("0.4.0", "0.3.6")
-    assert log_of("ServerArgs(attn_dp_size=1)").releases == ("0.5.23",)
+    assert log_of("ServerArgs(attn_dp_size=1)").releases == ("0.5.23", "0.5.22")
     assert log_of("sglang version 0.5.9", f"{end}.").releases == ()
 
 
