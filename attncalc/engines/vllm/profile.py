@@ -198,8 +198,8 @@ class Profile:
             widest = symbol("heads", heads_width, "elements of q, k, v and attention's output on one device")
         per_width = self.tokens * self.width
         result = per_width * widest + per_width * self.d_model * 15 // 4 + self._matmul_workspace
-        if int(self._ranks) > 1:
-            result = result + self._ranks * per_width * self.d_model
+        if self._gathered > self.tokens:
+            result = result + self._gathered * self.width * self.d_model
         if self.facts.weights_dtype in ("fp8", "int8") and mlp_width:
             result = result + self.tokens * d_ff
         expanded = maximum(self._expanded_latents(), self._indexer_logits())
@@ -290,8 +290,11 @@ class Profile:
         return max(mixtures, key=lambda mlp: int(mlp.d_ff), default=None)
 
     @cached_property
-    def _ranks(self) -> int:
-        return symbol("ranks", expert_ranks(self.facts), "data-parallel ranks whose tokens the experts have")
+    def _gathered(self) -> int:
+        """The tokens that the experts have: those of all data-parallel ranks that divide them."""
+        ranks = expert_ranks(self.facts)
+        of_all = symbol("ranks", ranks, "data-parallel ranks whose tokens the experts have")
+        return self.tokens * of_all if ranks > 1 else self.tokens
 
     @cached_property
     def experts(self) -> Quantity:
@@ -307,7 +310,7 @@ class Profile:
         mlp, whole = self._mixture, self.facts.whole
         if mlp is None or (whole.experts_dtype == "mxfp4" and self.facts.gpu.compute_capability == HOPPER):
             return quantity(0)
-        tokens: int = self.tokens * self._ranks
+        tokens = self._gathered
         if self._version.largest_experts_chunk is not None:
             tokens = minimum(tokens, symbol("chunk_size", self._version.largest_experts_chunk, "tokens in one chunk"))
         picked = symbol("n_experts_per_token", mlp.n_experts_per_token or 1, "experts that a token is routed to")
@@ -325,7 +328,8 @@ class Profile:
             return RuntimePart("gathered_latents", "sparse MLA's workspace", size // 2, gathered, size * 5 // 4, source)
         if not self._version.keeps_experts_workspace or not self.experts:
             return None
-        low, high = int(self.experts) * 9 // (10 * int(self._ranks)), int(self.experts) * 5 // 4
+        ranks = int(self._gathered) // int(self.tokens)
+        low, high = int(self.experts) * 9 // (10 * ranks), int(self.experts) * 5 // 4
         if not self._runs_cutlass:  # it may be asked for
             high += int(self._copies_for_cutlass)
         source = f"vLLM {name}, model_executor/layers/fused_moe/modular_kernel.py"
