@@ -111,7 +111,6 @@ DTYPE_OR_AUTO = DTYPE._replace(parse=lambda text, name: None if text == "auto" e
 CACHE_DTYPE = Parser(_cache_dtype, "DTYPE")
 WEIGHTS_DTYPE = Parser(_weights_dtype, "DTYPE", known=_KNOWN_WEIGHTS)
 """A dtype or a type of GGUF files: 'q4_k_m'."""
-DECIMAL = Parser(lambda text, name: ratio(*parse_decimal(text, name)))
 SHARE = Parser(lambda text, name: ratio(*parse_decimal(text, name, upper=1)), "SHARE")
 MONEY = Parser(lambda text, name: ratio(*parse_price(text, name)), "MONEY")
 """A number above 0, exactly; a share is at most 1; money may have a sign and a unit: '$2.49/hr'."""

@@ -105,7 +105,7 @@ def test_the_compute_buffer_has_the_indexers_scores_of_all_heads_up_to_b9988(
     ("options", "error"),
     [
         ({"engine_version": "b9600"}, "b9600 has no compressed attention"),
-        ({"engine_version": "ik"}, "is not supported for ik_llama.cpp"),
+        ({"engine_version": "ik"}, "does not know how ik_llama.cpp stores"),
         ({"kv_dtype_v": dtype("q8_0")}, "stores compressed attention's keys as K, so V has no type"),
     ],
 )

@@ -222,6 +222,7 @@ FAILED = "ggml_backend_cuda_buffer_type_alloc_buffer: cudaMalloc failed: out of 
             "cache",
             512 * MIB,
         ),
+        (["Failed to initialize the context: failed to allocate buffer for rs cache"], "cache", None),  # of LM Studio
         (
             [CACHE, "failed to allocate CUDA0 buffer of size 1048577", "failed to allocate compute pp buffers"],
             "compute",

@@ -341,7 +341,7 @@ def test_a_pattern_moves_the_experts_of_its_layers(tmp_path: Path) -> None:
     file = load(file_of(tmp_path, "mixtral-8x7b", "Q8_0"))
     whole, some = (device_memory(resolve(request(file, override_tensor=p))) for p in (None, "(up|down)_exps=CPU"))
     assert whole[0].model_buffer - some[0].model_buffer == 32 * 2 * experts // 2 * 34 // 32
-    with pytest.raises(AttncalcError, match="a part of a layer's experts is only known of a GGUF file"):
+    with pytest.raises(AttncalcError, match="a part of a layer's experts, which is computed for a GGUF file only"):
         fit(request(model, override_tensor="(up|down)_exps=CPU"))
 
 
@@ -499,7 +499,7 @@ def test_auto_is_the_most_layers_that_fit(ask: Ask) -> None:
         (("--tensor-split", "0"), "--tensor-split: all shares are 0"),
         (("--tensor-split", "a"), "--tensor-split: 'a' is not a number"),
         (("--cpu-moe", "--n-cpu-moe", "3"), "--cpu-moe cannot be combined with --n-cpu-moe"),
-        (("-ot", "(exps=CPU"), "--override-tensor: '(exps' is not a pattern"),
+        (("-ot", "(exps=CPU"), "--override-tensor: '(exps=CPU' has no pattern"),
         (("-ot", "exps=CUDA1"), "only routed experts can be moved, to the CPU"),
         (("-ot", "blk.1.*=CPU"), "only routed experts can be moved, to the CPU"),
     ],

@@ -286,6 +286,8 @@ def test_vllm_starts_only_with_a_block_for_each_sequence(
 
 
 def test_too_few_blocks_for_states_at_one_end_of_the_range_may_not_start(ask: Ask) -> None:
-    asked = ("fit", "qwen3.6-27b", "-c", "4096", "--gpu", "h100", "--engine-version", "0.28.0", "--max-num-seqs", "370")
-    shown = " ".join(ask(*asked).out.split())
+    asked = ("fit", "qwen3.6-27b", "-c", "4096", "--gpu", "h100", "--engine-version", "0.28.0", "--max-num-seqs")
+    shown = " ".join(ask(*asked, "370").out.split())
     assert shown.startswith("MAY NOT FIT: a step may have 370 sequences, and the cache may have only ")
+    # expected are 382 blocks: more sequences need another GPU
+    assert [results(ask(*asked, sequences, "--json"))["min_gpus"] for sequences in ("370", "390")] == [1, 2]

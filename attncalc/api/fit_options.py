@@ -166,7 +166,7 @@ class DeploymentOptions(TypedDict, total=False):
     kv_memory: Annotated[
         Size | None,
         BYTES,
-        "Memory for the cache that an engine reported, as 5.38GiB; --gpu then sets its defaults only.",
+        "Memory for the cache that an engine reported, as 5.38GiB; --gpu and --other-memory do not change it.",
         With(names="--kv-memory --kv-cache-memory-bytes"),
     ]
     host_bandwidth: Annotated[

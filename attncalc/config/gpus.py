@@ -165,10 +165,12 @@ def _hint(text: str) -> str:
 def _with_memory(known: Gpu, text: str) -> Gpu:
     """Return a GPU with the memory that software sees on one machine: Windows and WSL show all of it, Linux less.
 
+    Drivers of memory that is shared with the host may count a little of it twice: 128.5 GiB of a Strix Halo's 128.
+
     Raises AttncalcError if it is no size, or larger than the GPU.
     """
     size = parse_bytes(text, "--gpu")
-    if not 0 < size <= known.memory_gb * 2**30:
+    if not 0 < size <= known.memory_gb * GIB + (GIB if known.shares_with_host else 0):
         why = f"--gpu {known.name}: it has {known.memory_gb} GB, not {truncate(text)}"
         raise BadValueError(why, _EXAMPLE_OF_MEMORY)
     return dataclasses.replace(known, name=f"{known.name}:{text}", memory=size, measured=True, is_own=True)

@@ -12,7 +12,6 @@ from ..attention import CacheSpec
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import ceil_div
-from ..records import NamedTuple
 
 KEY_BYTES = 448 + 8 + 2 * 64
 """Bytes of a key of 512 elements: 448 in fp8 with 8 B of scales, and 64 rotary ones in 16 bits."""
@@ -25,21 +24,9 @@ ALIGNMENT = 576
 """Bytes that a page is a multiple of by default."""
 
 
-class KeyFormat(NamedTuple):
-    """How keys are stored: the bytes of one, and what the bytes of a page are a multiple of."""
-
-    key: int = KEY_BYTES
-    alignment: int = ALIGNMENT
-
-    def page(self, keys: int, *, padded: bool = True) -> int:
-        """Return the bytes of a page: 64 keys of 584 B are 37,376 B, padded to 37,440."""
-        return padded_page(keys * self.key, self.alignment) if padded else keys * self.key
-
-
-SHARED_KEYS = KeyFormat(_KEY_WIDTH + _KEY_WIDTH // 32, 512)
-"""DeepSeek-V4.1's keys on Blackwell data-center GPUs: in fp8, with a scale per 32 elements."""
-SHARED_POOLED_KEYS = KeyFormat(_KEY_WIDTH // 2 + _KEY_WIDTH // 16, 256)
-"""DeepSeek-V4.1's pools there: in fp4, with a scale per 16 elements."""
+SHARED_KEYS, SHARED_POOLED_KEYS = (_KEY_WIDTH + _KEY_WIDTH // 32, 512), (_KEY_WIDTH // 2 + _KEY_WIDTH // 16, 256)
+"""DeepSeek-V4.1 on Blackwell data-center GPUs: bytes of a key in fp8 and of a pool in fp4, with scales per 32 and per
+16 elements, and the bytes that a page of them is a multiple of."""
 
 
 def has_pools(model: ModelSpec) -> bool:
@@ -53,7 +40,7 @@ def index_key_bytes(width: int, *, fp4: bool = False) -> int:
 
 
 def padded_page(page: int, alignment: int = ALIGNMENT) -> int:
-    """Return the bytes of a page with its padding."""
+    """Return the bytes of a page of keys with its padding: 64 keys of 584 B are 37,376 B, padded to 37,440."""
     return alignment * ceil_div(page, alignment)
 
 

@@ -420,7 +420,8 @@ def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
         if possible_verdict(request) in (None, "does_not_fit"):
             continue
         deployment = Deployment(resolve(request))
-        if deployment.has_room(batch, context):
+        missing = any(device.missing_blocks(context, "expected") for device in deployment.devices)
+        if deployment.has_room(batch, context) and not missing:
             tightest = min(deployment.devices, key=lambda device: device.slack(batch, context))
             available = named(tightest.budget.kv_memory, "kv_memory_at", "bytes for the cache with so many")
             needed = named(tightest.needed(batch, context), "needed_at", "bytes that the batch needs then")

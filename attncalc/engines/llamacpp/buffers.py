@@ -256,7 +256,8 @@ def check_supported(cached: CacheSpec, types: tuple[DType, DType], *, fork: bool
     if cached.per == "source token":
         raise NotSupportedError(f"{cached.name} of a source is not supported for llama.cpp", _USE_IDEAL)
     if cached.role == "other" or (fork and cached.role in (*_STATE_ROLES, "indexer", *POOLING_ROLES)):
-        raise NotSupportedError(f"{cached.name} is not supported for {'ik_' if fork else ''}llama.cpp", _USE_IDEAL)
+        engine = f"{'ik_' if fork else ''}llama.cpp"
+        raise NotSupportedError(f"attncalc does not know how {engine} stores this cache: {cached.name}", _USE_IDEAL)
     if cached.role in POOLING_ROLES and cached.role != "shared" and pool_size(cached) not in _POOL_NAMES:
         raise NotSupportedError(
             f"llama.cpp does not have pools of {pool_size(cached)} tokens (DeepSeek-V4.1: pull request 28696 is open)",

@@ -40,7 +40,7 @@ from .options import LlamacppArgs
 _START = re.compile(r"main: build|build: \d|version: \d|ggml_cuda_init: found|llama_model_loader: loaded meta data")
 _FAILED_LINE = re.compile(
     r"cudaMalloc failed: out of memory|(?:failed|unable) to allocate (?:\w{1,20}|'[^']{1,40}') buffer"
-    r"|failed to allocate (?:buffer for kv cache|compute (?:pp )?buffers|buffer(?:, size = | of size ))"
+    r"|failed to allocate (?:buffer for (?:kv|rs) cache|compute (?:pp )?buffers|buffer(?:, size = | of size ))"
     r"|Device memory allocation of size \d{1,18} failed|(?:CUDA|ROCm) error: out of memory"
     r"|reported out-of-memory during startup|kIOGPUCommandBufferCallbackErrorOutOfMemory"
     r"|command buffer \d{1,6} failed with status 5"
@@ -379,7 +379,7 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
         where = "host"
     elif ready:
         where = "serving"
-    elif re.search(r'(?<!")kv cache', after):
+    elif re.search(r'(?<!")kv cache|for rs cache', after):
         where = "cache"
     else:
         where = next((name for name, pattern in _STAGES.items() if re.search(pattern, around)), where)

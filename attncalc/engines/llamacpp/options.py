@@ -5,7 +5,7 @@
 import os
 import re
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache
 from typing import Annotated
 
 from ...errors import AttncalcError, NotSupportedError
@@ -54,26 +54,21 @@ def _shares(text: str, name: str) -> tuple[float, ...]:
 ALL_LAYERS = 1_000
 """More layers than any model has: the value of n_cpu_moe for --cpu-moe."""
 _EXPERTS = ("gate", "up", "down")
-_OTHER_TENSORS = (
+_OTHERS = (
     *("attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "attn_norm", "ffn_norm", "ssm_in", "ssm_out"),
     *("ffn_gate_inp", "ffn_gate", "ffn_up", "ffn_down", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"),
 )
 
 
 def _overrides(text: str, name: str) -> str:
-    """Return the text, if each of its patterns moves routed experts to the CPU and nothing else.
-
-    Raises AttncalcError for another pattern or buffer.
-    """
+    """Return the text. Raises AttncalcError unless each pattern moves routed experts to the CPU, and nothing else."""
     for entry in text.split(","):
-        pattern, _, buffer = entry.partition("=")
         try:
-            expression = re.compile(pattern)
+            patterns, blocks = patterns_of(entry), [f"blk.{i}." for i in range(ALL_LAYERS)]
         except re.error:
-            raise AttncalcError(f"{name}: '{truncate(pattern)}' is not a pattern", "write it as exps=CPU") from None
-        blocks = [f"blk.{i}." for i in range(ALL_LAYERS)]
-        others = any(expression.search(f"{block}{other}.weight") for block in blocks for other in _OTHER_TENSORS)
-        if others or buffer.upper() != "CPU" or not any(host_experts(block, [expression]) for block in blocks):
+            raise AttncalcError(f"{name}: '{truncate(entry)}' has no pattern", "write it as exps=CPU") from None
+        others = any(p.search(f"{block}{other}.weight") for p in patterns for block in blocks for other in _OTHERS)
+        if others or not entry.upper().endswith("=CPU") or not any(host_experts(block, patterns) for block in blocks):
             raise NotSupportedError(
                 f"{name} '{truncate(entry)}' is not supported: only routed experts can be moved, to the CPU",
                 "write it as exps=CPU, or use --n-cpu-moe N, -ngl N or -ts",
@@ -86,9 +81,10 @@ def host_experts(block: str, patterns: Sequence[re.Pattern[str]]) -> int:
     return sum(any(p.search(f"{block}ffn_{part}_exps.weight") for p in patterns) for part in _EXPERTS)
 
 
-def patterns_of(text: str) -> Sequence[re.Pattern[str]]:
+@cache
+def patterns_of(text: str | None) -> Sequence[re.Pattern[str]]:
     """Return the patterns of --override-tensor."""
-    return [re.compile(entry.partition("=")[0]) for entry in text.split(",") if entry]
+    return [re.compile(entry.partition("=")[0]) for entry in (text or "").split(",") if entry]
 
 
 def first_layers(text: str) -> int | None:
@@ -219,24 +215,19 @@ class LlamacppArgs(EngineArgs):
         """The version, and what depends on it. Raises AttncalcError if it is unknown."""
         return llamacpp_version(self.engine_version)
 
-    @cached_property
-    def patterns(self) -> Sequence[re.Pattern[str]]:
-        return patterns_of(self.override_tensor or "")
-
     @property
     def moves_experts(self) -> bool:
         """Whether an option moves routed experts to the host."""
-        return bool(self.n_cpu_moe or self.patterns)
+        return bool(self.n_cpu_moe or self.override_tensor)
 
     def has_experts_on_host(self, layer: int) -> bool:
         """Return whether a layer's routed experts are on the host. Raises AttncalcError if only a part of them is."""
-        moved = len(_EXPERTS) if layer < self.n_cpu_moe else host_experts(f"blk.{layer}.", self.patterns)
+        if layer < self.n_cpu_moe:
+            return True
+        moved = host_experts(f"blk.{layer}.", patterns_of(self.override_tensor))
         if moved not in (0, len(_EXPERTS)):
-            raise NotSupportedError(
-                f"--override-tensor {truncate(self.override_tensor or '')}: a part of a layer's experts is only known "
-                "of a GGUF file",
-                "give the GGUF file as MODEL, or use --n-cpu-moe N",
-            )
+            why = f"--override-tensor {truncate(self.override_tensor or '')} moves a part of a layer's experts, which"
+            raise NotSupportedError(f"{why} is computed for a GGUF file only", "give the file, or use --n-cpu-moe N")
         return bool(moved)
 
     @property

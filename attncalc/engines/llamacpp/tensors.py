@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from ...ggml import TYPES_BY_NAME
 from ...units import dtype
+from .options import LlamacppArgs, patterns_of
 from .placement import HOST, Placement, block_count, place_blocks, placement_of
 
 if TYPE_CHECKING:
     from ...checkpoint import StoredTensor
     from ...model import ModelSpec
-    from .options import LlamacppArgs
 
 _BLOCK = re.compile(r"blk\.(\d{1,6})\.")
 _EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
@@ -45,7 +45,7 @@ def tensors_by_device(
     """
     blocks = block_count(layers, args)
     placed = place_blocks(blocks, args)
-    used = {*placed.layers, placed.output}
+    used, overrides = {*placed.layers, placed.output}, patterns_of(args.override_tensor)
     devices: dict[int, list[StoredTensor]] = {device: [] for device in range(HOST, args.gpus)}
     tied = has_head and all(tensor.name != "output.weight" for tensor in contents)
     for tensor in contents:
@@ -53,7 +53,7 @@ def tensors_by_device(
         if match:
             block = int(match[1])
             if block < (len(placed.layers) if predicts else layers):
-                is_moved = block < args.n_cpu_moe or any(p.search(tensor.name) for p in args.patterns)
+                is_moved = block < args.n_cpu_moe or any(p.search(tensor.name) for p in overrides)
                 on_host = is_moved and _EXPERTS.search(tensor.name)
                 devices[HOST if on_host else placed.layers[block]].append(tensor)
         elif tensor.name in _INPUT:

@@ -30,16 +30,17 @@ from ...records import NamedTuple, dataclass
 from ...units import BYTES, GIB, TOKENS, dtype, parse_decimal
 from ..base import Detail
 from ..ds_mla import (
+    ALIGNMENT,
     KEY_BYTES,
     LARGE_POOL,
     SHARED_KEYS,
     SHARED_POOLED_KEYS,
     SHARED_POOLS,
     SMALL_POOL,
-    KeyFormat,
     check_stored,
     has_shared_pools,
     index_key_bytes,
+    padded_page,
 )
 from ..pipeline import LayerCacheSpec, cut_into_stages
 from .options import SglangArgs
@@ -220,23 +221,28 @@ def _ring(size: int, args: SglangArgs) -> int:
 
 
 def _stage_bytes(stage: Sequence[LayerCacheSpec], args: SglangArgs, *, shares_pools: bool) -> StageBytes:
-    version, fp32, keys, pooled = args.version, dtype("fp32"), KeyFormat(), KeyFormat()
-    pads_pools = version.reserves_shared_pages if shares_pools else version.counts_padded_pages
-    if shares_pools and version.reserves_shared_pages and args.is_blackwell and args.tp == args.attn_dp:
+    version, fp32, keys, pooled = args.version, dtype("fp32"), (KEY_BYTES, ALIGNMENT), (KEY_BYTES, ALIGNMENT)
+    reserves = shares_pools and version.reserves_shared_pages
+    if reserves and args.is_blackwell and args.tp == args.attn_dp:
         keys, pooled = SHARED_KEYS, SHARED_POOLED_KEYS  # flashmla_mega (arg_groups/deepseek_v4_hook.py)
+
+    def paged(rows: int, stored: tuple[int, int], *, padded: bool) -> int:
+        return padded_page(rows * stored[0], stored[1]) if padded else rows * stored[0]
+
+    padded, index_page = version.counts_padded_pages, 128 if args.is_blackwell else 64  # dsv41_index_page_size
     layers = sum(spec.layers for spec in stage)
     windows = layers + (0 if version.counts_windows_by_stage else 1)  # that of multi-token prediction
     page, request, padding, reserved = 0, 0, 0, 0
-    window_page = windows * keys.page(_PAGE, padded=version.counts_padded_pages)
+    window_page = windows * paged(_PAGE, keys, padded=padded)
     for spec in stage:
         for c in spec.cached:
             size = int(getattr(c.span, "size", 1))
             if c.role == "pools":
-                pools = spec.layers * pooled.page(_PAGE // size, padded=pads_pools)
+                pools = spec.layers * paged(_PAGE // size, pooled, padded=reserves if shares_pools else padded)
                 page, reserved = page + pools, reserved + size * pools
             elif c.role == "index_pools":
                 key = spec.layers * index_key_bytes(int(c.width), fp4=shares_pools)
-                page, reserved = page + _PAGE // size * key, reserved + (_PAGE // size + _index_page(args)) * key
+                page, reserved = page + _PAGE // size * key, reserved + (_PAGE // size + index_page) * key
             elif c.role == "unpooled":
                 row = spec.layers * c.rows * fp32.row_bytes(int(c.width))
                 ring = _ring(size, args) * row
@@ -244,14 +250,7 @@ def _stage_bytes(stage: Sequence[LayerCacheSpec], args: SglangArgs, *, shares_po
                     request, padding = request + ring, padding + size * row
                 else:
                     window_page += ring * (1 if version.keeps_unpooled_by_page else _PAGE // LARGE_POOL)
-    if not (shares_pools and version.reserves_shared_pages):
-        reserved = 0
-    return StageBytes(layers, int(page), int(window_page), int(request), int(padding), int(reserved))
-
-
-def _index_page(args: SglangArgs) -> int:
-    """Return the keys of a page of an indexer with keys in fp4 (dsv41_index_page_size)."""
-    return 128 if args.is_blackwell else 64
+    return StageBytes(layers, int(page), int(window_page), int(request), int(padding), int(reserves and reserved))
 
 
 def _window_cap(args: SglangArgs, window: int, requests: int) -> int:

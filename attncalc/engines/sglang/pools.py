@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...attention import CacheSpec, Chunked, Full, Sliding
 from ...attention.kind import POOLING_ROLES
-from ...attention.picked import Selected
+from ...attention.picked import Picked, Selected
 from ...errors import AttncalcError, NotSupportedError
 from ...quantity import renamed, symbol_like
 from ...records import NamedTuple
@@ -152,8 +152,11 @@ def _check_supported(cached: CacheSpec) -> None:
     # an indexer selects among latents only
     spans = (Full, Sliding, Chunked, Selected) if cached.role == "latent" else (Full, Sliding, Chunked)
     unsupported = None
-    if cached.role in ("other", *POOLING_ROLES):
-        raise NotSupportedError(f"attncalc does not know how SGLang stores this cache: {cached.name}", _OTHER_ENGINE)
+    if cached.role in ("other", *POOLING_ROLES) or (cached.role != "latent" and isinstance(cached.span, Picked)):
+        of = f" of {cached.span.description}" if isinstance(cached.span, Picked) else ""
+        raise NotSupportedError(
+            f"attncalc does not know how SGLang stores this cache: {cached.name}{of}", _OTHER_ENGINE
+        )
     if cached.per == "source token":
         unsupported = f"{cached.name} of a source"
     elif cached.per == "token" and not isinstance(cached.span, spans):

@@ -203,7 +203,7 @@ def _pooling_specs(
     key, pooled_key, alignment, stride = KEY_BYTES, KEY_BYTES, ALIGNMENT, 1
     if shares_pools and args.is_blackwell:
         key, alignment = SHARED_KEYS
-        pooled_key = SHARED_POOLED_KEYS.key if args.version.has_pools_in_fp4 else key
+        pooled_key = SHARED_POOLED_KEYS[0] if args.version.has_pools_in_fp4 else key
         stride = math.lcm(key, pooled_key) if args.version.packs_whole_rows else 1
     for c in cached:
         if not isinstance(c.span, Pools):
