@@ -58,6 +58,8 @@ _OTHERS = (
     *("attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "attn_norm", "ffn_norm", "ssm_in", "ssm_out"),
     *("ffn_gate_inp", "ffn_gate", "ffn_up", "ffn_down", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"),
 )
+_TABLE = "per_layer_token_embd.weight"
+"""Tables of embeddings, which are on the host in any case."""
 
 
 def _overrides(text: str, name: str) -> str:
@@ -68,7 +70,8 @@ def _overrides(text: str, name: str) -> str:
         except re.error:
             raise AttncalcError(f"{name}: '{truncate(entry)}' has no pattern", "write it as exps=CPU") from None
         others = any(p.search(f"{block}{other}.weight") for p in patterns for block in blocks for other in _OTHERS)
-        if others or not entry.upper().endswith("=CPU") or not any(host_experts(block, patterns) for block in blocks):
+        moved = any(host_experts(block, patterns) for block in blocks) or any(p.search(_TABLE) for p in patterns)
+        if others or not moved or not entry.upper().endswith("=CPU"):
             raise NotSupportedError(
                 f"{name} '{truncate(entry)}' is not supported: only routed experts can be moved, to the CPU",
                 "write it as exps=CPU, or use --n-cpu-moe N, -ngl N or -ts",

@@ -360,7 +360,7 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     refusal = log.refusal
     if refusal is None:
         return ()
-    fewer_weights = Advice("weights in fewer bits, or more GPUs", more_gpus(log, "--tp"))
+    fewer_weights = Advice("more GPUs, or else weights in fewer bits", more_gpus(log, "--tp"))
     if refusal.kind == "overloaded":
         larger = larger_share(log, _SHARE_OPTION, "0.92", 0)
         return for_load(log, "--max-running-requests", "fp8_e4m3", *larger, Advice("more GPUs", fewer_weights.option))

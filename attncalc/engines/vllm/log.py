@@ -480,7 +480,7 @@ def _for_an_allocation(log: StartupLog, refusal: LogRefusal) -> tuple[Advice, ..
 
 
 def _fewer_weights(log: StartupLog) -> Advice:
-    return Advice("weights in fewer bits, or more GPUs", more_gpus(log, "-tp"))
+    return Advice("more GPUs, or else weights in fewer bits", more_gpus(log, "-tp"))
 
 
 def _smaller_steps(log: StartupLog) -> tuple[Advice, ...]:
