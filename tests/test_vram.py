@@ -115,7 +115,7 @@ def test_ollamas_own_context_is_kept_and_said(ask: Ask, monkeypatch: pytest.Monk
     monkeypatch.setenv("OLLAMA_CONTEXT_LENGTH", "16384")
     answer = " ".join(ask("fit", "llama3.1:8b").out.split())
     assert "1 request of 16,384 tokens" in answer
-    assert "--context 16384 and --weights-dtype q4_k_m: as Ollama runs" in answer
+    assert "--context 16384 --weights-dtype q4_k_m: as Ollama runs" in answer
 
 
 def test_only_gpu_all_can_be_refused(ask: Ask) -> None:

@@ -85,9 +85,8 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
             found["context"] = default_context(words, options["gpu"], options.get("gpus"), model)
         option, value = words.placed
         found |= {field: value for field, known in names.items() if known.name == option and field not in options}
-    *most, last = [f"{names[field].name} {value}" for field, value in found.items()]
-    all_of_them = f"{', '.join(most)} and {last}" if most else last
-    return found, f"{all_of_them}: as Ollama runs {model}. With --engine {DEFAULT_ENGINE} it is the model as released."
+    shown = " ".join(f"{names[field].name} {value}" for field, value in found.items())
+    return found, f"{shown}: as Ollama runs {model}; --engine {DEFAULT_ENGINE} runs it as released."
 
 
 def _of_variables(words: LaunchWords, options: Mapping[str, Any]) -> dict[str, str]:

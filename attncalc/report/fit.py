@@ -274,10 +274,8 @@ def _on_gpus(resolved: ResolvedRequest) -> str:
     """Return where the layers are if some are on the host: ', 42 of 80 layers on the GPU, 20.7 GiB on the host'."""
     layers = resolved.model.main.n_layers
     placed = sum(part.main.n_layers for part in resolved.engine.parts(resolved.model, resolved.args))
-    if placed >= layers:
-        return ""
-    host = sum(device.total for device in device_memory(resolved) if device.name == "host")
-    return f", {placed} of {layers} layers on the GPU, {human(host, BYTES)} on the host"
+    host = sum(device.total for device in device_memory(resolved) if device.name == "host") if placed < layers else 0
+    return f", {placed} of {layers} layers on the GPU, {human(host, BYTES)} on the host" if host else ""
 
 
 def _held(budget: MemoryBudget, cache: int) -> str:
