@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from attncalc import AttncalcError, Workload, load
 from attncalc.checkpoint import CheckpointWeights, StoredDtype
 from attncalc.config.gpus import gpu
+from attncalc.cost.flops import flops
 from attncalc.cost.params import params
 from attncalc.engines.expert_parallel import divide_experts, divide_for_attention
 from attncalc.mlp import Mlp
@@ -56,6 +57,13 @@ def test_each_rank_has_attention_and_its_part_of_the_experts() -> None:
 def test_without_expert_parallelism_ranks_divide_the_width_of_each_expert() -> None:
     whole = int(params(DEEPSEEK).total)
     assert on_device(DEEPSEEK, dp=8, expert_parallel=False) == whole - 58 * 256 * EXPERT * 7 // 8
+
+
+def test_a_rank_computes_as_many_pairs_of_token_and_expert_as_without_others() -> None:
+    # 8 ranks with a token each: 8 x the pairs, of which each computes an eighth
+    divided = divide_experts(MIXTRAL, 1, 8, expert_parallel=True)
+    alone, ranks = (flops(model, Workload.decode(1, 4096)) for model in (MIXTRAL, divided))
+    assert int(ranks.total) == int(alone.total)
 
 
 def test_experts_that_do_not_divide_are_rounded_up() -> None:
