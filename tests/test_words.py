@@ -17,16 +17,16 @@ PLAIN: dict[str, str] = {
     r"\balive at the peak\b": "held at the peak",
     r"\bnot bound by memory from\b": "compute-bound from batch",
     r"\bis there already\b": "already exists",
-    r"\b(models|GPUs|figures) that are here\b": "built-in models, known GPUs",
+    r"\b(models|gpus|figures) that are here\b": "built-in models, known GPUs",
     r"\bcannot make anything of\b": "... is missing",
     r"\bno layout of \w+ is known here\b": "... needs ...",
     r"\bbelongs? to another kind\b": "does not apply to",
     r"\bthat stands? beside\b": "shown, beside",
     r"\bwhat would fit\b": "suggestions",
     r"\b(hold|held) (it|them) to\b": "compare with, check against",
-    r"\bin the engine's words\b|\bin an engine's own words\b": "as the engine logs it",
+    r"\bin (the engine's words|an engine's own words)\b": "as the engine logs it",
 }
-"""{phrase: what to write instead}."""
+"""{phrase in lower case: what to write instead}."""
 
 
 def files() -> list[Path]:
@@ -37,8 +37,10 @@ def files() -> list[Path]:
 def phrases(text: str) -> list[str]:
     """Return each phrase of PLAIN in the text, with what to write instead."""
     joined = re.sub(r'" *\n *f?"', "", text)  # a string that goes on in the next line
-    folded = " ".join(re.sub(r"(?m)^\s*#:? ?", " ", joined).split())
-    matches = ((re.search(pattern, folded, re.IGNORECASE), plain) for pattern, plain in PLAIN.items())
+    folded = " ".join(re.sub(r"(?m)^\s*#:? ?", " ", joined).split()).lower()
+    # without a \b in front, a search is for letters first, which takes a tenth of the time
+    likely = ((pattern, plain) for pattern, plain in PLAIN.items() if re.search(pattern.removeprefix(r"\b"), folded))
+    matches = ((re.search(pattern, folded), plain) for pattern, plain in likely)
     return [f"'{match[0].strip()}': write '{plain}'" for match, plain in matches if match]
 
 
