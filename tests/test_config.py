@@ -172,7 +172,6 @@ INVALID = {
     "a window of 0": ("window: 0", "", "window: 0 is below 1", ""),
     "too many layers": ("encoder: {n_layers: 2001}", "", "n_layers: 2001 is above 2,000", ""),
     "KV heads that do not divide": ("n_kv_heads: 3", "", "3 does not divide n_heads 4", "1, 2, 4"),
-    "heads that do not divide": ("", "n_heads", "'n_heads' is missing", ""),
     "an unknown dtype": ("dtype: fp17", "", "dtype: 'fp17' is not known", "did you mean"),
     "a key twice": ("d_ff: 12", "", "tiny.yaml:10: d_ff: given twice", "keep one"),
     "aliases are not supported": (

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from attncalc.plot.picture.style import spread
 from attncalc.plot.scale import Axis, Scale, exact_count, is_geometric, scale
-from attncalc.units import BYTES, FLOP, NO_UNIT, PARAMS, SECONDS, TOKENS, common_unit, parse_count, short
+from attncalc.units import BYTES, FLOP, NO_UNIT, PARAMS, PER_SECOND, SECONDS, TOKENS, common_unit, parse_count, short
 
 GIB = 2**30
 CACHE = Axis("KV cache", BYTES)
@@ -131,6 +131,15 @@ def test_names_that_have_space_stay_where_they_are() -> None:
         (2_000_000, TOKENS, "2 million"),
         (0.25, NO_UNIT, "0.25"),
         (7e10, PARAMS, "70 billion"),
+        (999_999, TOKENS, "999,999"),
+        (10**6, TOKENS, "1 million"),
+        (999.4, PER_SECOND, "999"),
+        (999.5, PER_SECOND, "1,000"),
+        (1023, BYTES, "1,023 B"),
+        (1024, BYTES, "1 KiB"),
+        (1, SECONDS, "1 s"),
+        (0.5, SECONDS, "500 ms"),
+        (1e-9, SECONDS, "0.001 us"),
     ],
 )
 def test_a_short_figure_has_at_most_three_digits(value: float, unit: str, text: str) -> None:
@@ -147,6 +156,14 @@ def test_a_short_figure_has_at_most_three_digits(value: float, unit: str, text: 
         (12, PARAMS, ("", 1)),
         (3e15, FLOP, ("PFLOP", 10**15)),
         (9000, TOKENS, ("tokens", 1)),
+        (999, FLOP, ("FLOP", 1)),
+        (1000, FLOP, ("kFLOP", 1000)),
+        (0, BYTES, ("B", 1)),
+        (1024, BYTES, ("KiB", 1024)),
+        (1, SECONDS, ("s", 1.0)),
+        (1e-9, SECONDS, ("us", 1e-6)),
+        (999, PARAMS, ("", 1)),
+        (1000, PARAMS, ("thousand", 1000)),
     ],
 )
 def test_figures_of_an_axis_share_the_unit_of_the_largest(largest: float, unit: str, shown: tuple[str, float]) -> None:

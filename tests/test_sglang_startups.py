@@ -15,7 +15,7 @@ from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import find_engine
 from attncalc.engines.runtime import RuntimeFacts, RuntimeMemory
 from attncalc.engines.sglang.options import SglangArgs
-from attncalc.engines.sglang.share import decode_graphs, for_vision
+from attncalc.engines.sglang.share import for_vision
 from attncalc.serving.fit import fit
 from attncalc.serving.memory_budget import memory_budget
 from attncalc.serving.request import FitRequest, resolve
@@ -245,12 +245,6 @@ def test_a_share_that_leaves_too_little_is_a_warning() -> None:
     assert "smaller --mem-fraction-static" in warning
     # 4 GiB of the table of requests at 512K do not fit into 6%
     assert warnings((94, 100), context=524288)
-
-
-@pytest.mark.parametrize(("largest", "sizes"), [(4, 3), (256, 36), (512, 52)])
-def test_as_many_graphs_as_logged(largest: int, sizes: int) -> None:
-    """Logs: 3 sizes (1, 2, 4), 36 sizes to 256 and 52 sizes to 512."""
-    assert decode_graphs(largest) == sizes
 
 
 @pytest.mark.parametrize(("memory_gib", "logged"), [(80, 1.00), (180, 1.44)])

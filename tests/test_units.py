@@ -12,11 +12,8 @@ from attncalc.units import (
     MAX_COUNT,
     NO_UNIT,
     PARAMS,
-    PER_SECOND,
-    SECONDS,
     TOKENS,
     column,
-    common_unit,
     dtype,
     duration,
     exact,
@@ -26,7 +23,6 @@ from attncalc.units import (
     parse_bytes,
     parse_count,
     parse_decimal,
-    short,
     truncate,
 )
 
@@ -108,42 +104,6 @@ def test_a_column_has_one_unit(numbers: list[int], unit: str, shown: tuple[str, 
 )
 def test_a_duration_has_the_next_unit_from_its_limit(seconds: float, text: str) -> None:
     assert duration(seconds) == text
-
-
-@each(
-    ("value", "unit", "text"),
-    [
-        (999, TOKENS, "999"),
-        (999_999, TOKENS, "999,999"),
-        (10**6, TOKENS, "1 million"),
-        (999.4, PER_SECOND, "999"),
-        (999.5, PER_SECOND, "1,000"),
-        (1023, BYTES, "1,023 B"),
-        (1024, BYTES, "1 KiB"),
-        (1, SECONDS, "1 s"),
-        (0.5, SECONDS, "500 ms"),
-        (1e-9, SECONDS, "0.001 us"),
-    ],
-)
-def test_a_short_figure_changes_its_unit_at_the_limit(value: float, unit: str, text: str) -> None:
-    assert short(value, unit) == text
-
-
-@pytest.mark.parametrize(
-    ("largest", "unit", "shown"),
-    [
-        (999, FLOP, ("FLOP", 1)),
-        (1000, FLOP, ("kFLOP", 1000)),
-        (0, BYTES, ("B", 1)),
-        (1024, BYTES, ("KiB", 1024)),
-        (1, SECONDS, ("s", 1.0)),
-        (1e-9, SECONDS, ("us", 1e-6)),
-        (999, PARAMS, ("", 1)),
-        (1000, PARAMS, ("thousand", 1000)),
-    ],
-)
-def test_the_unit_of_an_axis_changes_at_its_size(largest: float, unit: str, shown: tuple[str, float]) -> None:
-    assert common_unit(largest, unit) == shown
 
 
 @pytest.mark.parametrize(
