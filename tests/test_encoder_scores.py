@@ -13,7 +13,6 @@ from attncalc import Workload, flops, params
 from attncalc.errors import AttncalcError
 
 torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 
 HEADS, D_HEAD, LAYERS = 4, 12, 2
 D = HEADS * D_HEAD
@@ -61,6 +60,7 @@ LONGT5: dict[str, Any] = {
 
 def class_of(config: dict[str, Any]) -> Any:
     fields = {key: value for key, value in config.items() if key not in ("model_type", "architectures")}
+    transformers = pytest.importorskip("transformers")  # here, as importing it takes a second
     hf_config = transformers.AutoConfig.for_model(config["model_type"], **fields)
     return getattr(transformers, config["architectures"][0])(hf_config).eval().requires_grad_(False)
 

@@ -198,15 +198,15 @@ def test_text_in_pdf_is_text() -> None:
 
 def test_an_existing_picture_is_kept_without_force(ask: Ask, tmp_path: Path) -> None:
     file = tmp_path / "x.svg"
-    assert ask("compare", "gpt2", "--plot", str(file)).code == 0
+    assert ask("sweep", "gpt2", "-c", "1K,2K", "--plot", str(file)).code == 0
     first = file.read_bytes()
-    answer = ask("compare", "gpt3", "--plot", str(file))
+    answer = ask("sweep", "gpt3", "-c", "1K,2K", "--plot", str(file))
     assert (answer.code, answer.out) == (2, "")
     assert (
         answer.err == f"error: {file}: already exists\n  tip: --force overwrites it\n" or "already exists" in answer.err
     )
     assert file.read_bytes() == first
-    assert ask("compare", "gpt3", "--plot", str(file), "--force").code == 0
+    assert ask("sweep", "gpt3", "-c", "1K,2K", "--plot", str(file), "--force").code == 0
     assert file.read_bytes() != first
     assert os.listdir(tmp_path) == ["x.svg"]
 
