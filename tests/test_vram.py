@@ -118,6 +118,13 @@ def test_ollamas_own_context_is_kept_and_said(ask: Ask, monkeypatch: pytest.Monk
     assert "--context 16384 --weights-dtype q4_k_m: as Ollama runs" in answer
 
 
+def test_all_gpus_are_asked_whether_they_hold_all_layers(ask: Ask) -> None:
+    """Ollama runs a 70B on one of them with layers on the host."""
+    assert ask("fit", "llama3.3:70b", "--gpu", "rtx-4090").out.startswith("FITS")
+    rows = ask("fit", "llama3.3:70b", "--gpu", "all", "--full").out.splitlines()
+    assert next(row for row in rows if row.startswith("  rtx-4090 ")).endswith("does not fit")
+
+
 def test_only_gpu_all_can_be_refused(ask: Ask) -> None:
     assert ask("fit", "llama3.1-405b").code == 0
     answer = ask("fit", "llama3.1-405b", "--gpu", "all")

@@ -106,7 +106,8 @@ def _on_each_gpu(model: ModelLike, options: FitOptions) -> of_vram.WhatFits:
     needs, problems = [], []
     for kind in sorted(map(gpu, gpu_names()), key=lambda one: one.memory):
         try:
-            request = read_fit_request(model, {**options, "gpu": kind})
+            # without Ollama's default, which leaves on the host what is too large
+            request = read_fit_request(model, {**options, "n_gpu_layers": options.get("n_gpu_layers"), "gpu": kind})
             needs.append(quick_need(with_useful_context(request, options)))
         except AttncalcError as error:  # its engine cannot split the model so, for example
             problems.append(error)
