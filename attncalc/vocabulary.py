@@ -130,7 +130,7 @@ IDEAS = (
     Idea(
         "cost costs price pricing budget money cost-per-hour price-per-hour per-hour hourly usd dollars",
         "plan --price VALUE | --price VALUE",
-        "plan | train",
+        "plan | train --mfu 0.4",
         "--price is per GPU-hour",
     ),
     Idea(
@@ -173,7 +173,8 @@ IDEAS = (
     ),
     Idea(
         "unsloth",
-        "train --recompute full --lora r=16 --weights-dtype nf4 --no-kbit-upcast --autocast",
+        # unsloth/models/llama.py: get_peft_model(use_gradient_checkpointing="unsloth"), unsloth_fused_ce_loss
+        "train --recompute full --loss fused --lora r=16 --weights-dtype nf4 --no-kbit-upcast --autocast",
         lacks="Unsloth's own kernels are not counted",
     ),
     Idea("liger liger-kernel use-liger-kernel", "train --loss fused", lacks="Liger's other kernels are not counted"),
@@ -219,11 +220,11 @@ IDEAS = (
     Idea(
         "epoch epochs num-train-epochs training-time time-to-train",
         "train",
-        note="an epoch of 100M tokens is --tokens 100M, and --mfu 0.4 gives its time",
+        note="an epoch of 100M tokens is --tokens 100M, which has its time",
     ),
     Idea(
         "steps iters max-steps days weeks hours deadline",
-        note="--tokens 10B --mfu 0.4 has the time of so many tokens",
+        note="--tokens 10B has the time of so many tokens",
     ),
     Idea(
         "lr learning-rate weight-decay warmup seed log logging save data dataset output-dir wandb "
@@ -415,7 +416,6 @@ NEEDS = {
     ),
     "train": (
         (("--tokens", "--mfu", "--price"), ("--gpu",), "--gpu h100"),
-        (("--tokens", "--price"), ("--mfu",), "--mfu 0.4"),
         (("--mfu", "--price"), ("--tokens",), "--tokens 1B"),
         (("--sequence-parallel",), ("--tp",), "--tp 2"),
         (("--virtual-stages",), ("--pp",), "--pp 2"),

@@ -335,7 +335,7 @@ def test_each_change_makes_it_fit() -> None:
         ({"optimizer": "adamx"}, "--optimizer cannot be 'adamx'"),
         ({"zero": 4}, "--zero cannot be 4"),
         ({"context": "auto"}, "--context auto needs --gpu"),
-        ({"tokens": "15T"}, "--tokens needs --gpu and --mfu"),
+        ({"tokens": "15T"}, "--tokens needs --gpu"),
         ({"tokens": "15T", "gpu": "all"}, "--tokens cannot be combined with --gpu all"),
         ({"mfu": 0.4}, "--mfu needs --tokens"),
         ({"sequence_parallel": True}, "--sequence-parallel needs --tp"),
@@ -515,6 +515,18 @@ def test_days_follow_from_flops_and_mfu(ask: Ask) -> None:
     assert values["training_seconds"] == pytest.approx(seconds, rel=1e-3)
     assert document["price"] == pytest.approx(2 * 8 * seconds / 3600)
     assert values["flops_hardware"] > values["flops_per_step"]
+
+
+def test_without_mfu_40_percent_are_assumed_in_the_first_lines_and_small_sums_have_two_digits(ask: Ask) -> None:
+    # 10,000,000 tokens of 32,166,641,664 FLOP at 0.4 x 165.2 TFLOP/s: 4,868 s = 1.352 hours, at 0.4 an hour 0.54
+    command = ["train", "llama3.1-8b", "--lora", "r=16", "--weights-dtype", "nf4", "--gpu", "rtx-4090"]
+    command += ["--tokens", "10M", "--price", "0.4"]
+    first = " ".join(ask(*command).out.split("\n\n")[0].split())
+    assert (
+        "10,000,000 tokens take 1.4 hours: 1.35 GPU-hours, price 0.54, at 40 % MFU (assumed; --mfu sets it)." in first
+    )
+    document = json.loads(ask(*command, "--json").out)
+    assert (document["mfu"], document["mfu_assumed"]) == (0.4, True)
 
 
 def test_dataclasses_of_a_run_are_replaced_with_checks() -> None:

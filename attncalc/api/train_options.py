@@ -264,10 +264,13 @@ class LoraTrainOptions(TypedDict, total=False):
 class DurationOptions(TypedDict, total=False):
     """How long it takes."""
 
-    tokens: Annotated[
-        Count | None, Parser(_tokens, "N"), "Tokens to train on, as 15T or 300B, with --mfu.", With(common=True)
+    tokens: Annotated[Count | None, Parser(_tokens, "N"), "Tokens to train on, as 15T or 300B.", With(common=True)]
+    mfu: Annotated[
+        float | str | None,
+        SHARE,
+        "Share of the GPUs' peak FLOP/s. Default: 0.4, assumed.",
+        With(axis=False, common=True),
     ]
-    mfu: Annotated[float | str | None, SHARE, "Share of the GPUs' peak FLOP/s, as 0.4.", With(axis=False, common=True)]
 
 
 class HourPriceOptions(TypedDict, total=False):

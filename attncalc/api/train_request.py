@@ -25,6 +25,8 @@ from .inputs import DEFAULT_CONTEXT, read_model, read_source
 from .options import ModelOptions
 from .train_options import TRAINED, TrainOptions
 
+USUAL_MFU = 0.4
+"""The share of the peak FLOP/s by default. Llama 3 had 38 to 43 % (arXiv:2407.21783, table 4)."""
 USUAL_CONTEXT = 4096
 """Tokens of a sequence by default, if the model has as many."""
 _PROJECTIONS = re.compile(r"^(?:w_)?(.+?)(?:_proj)?$")
@@ -62,8 +64,8 @@ def read_train_request(model: ModelLike, options: TrainOptions) -> TrainRequest:
     mfu, price, tokens = values.get("mfu"), values.get("price"), values.get("tokens")
     if tokens and all_gpus:
         raise AttncalcError("--tokens cannot be combined with --gpu all", "give one GPU: --gpu h100-80gb")
-    if tokens and (run.gpu is None or mfu is None):
-        raise MissingError("--tokens needs --gpu and --mfu", "give the GPU and the share of its peak, as --mfu 0.4")
+    if tokens and run.gpu is None:
+        raise MissingError("--tokens needs --gpu", "give the GPU, as --gpu 8xh100")
     for name, value in (("mfu", mfu), ("price", price)):
         if value is not None and not tokens:
             raise MissingError(f"--{name} needs --tokens", "give the tokens to train on, as --tokens 15T")

@@ -18,7 +18,7 @@ from ..units import BYTES, human
 from .arguments import takes
 from .results import Result, model_subject, workload_subject
 from .train_options import TrainOptions
-from .train_request import TrainRequest, read_train_request, with_auto
+from .train_request import USUAL_MFU, TrainRequest, read_train_request, with_auto
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -74,8 +74,10 @@ def request_answer(request: TrainRequest, *, with_changes: bool = True, plain: b
     """
     run, time = request.run, None
     result, of_work = train_result(run, plain=plain), work(run)
-    if request.tokens and run.gpu and request.mfu:
-        time = duration(run, of_work, request.tokens, request.mfu, run.gpu.peak(run.dtype), request.price)
+    if request.tokens and run.gpu:
+        mfu, peak = request.mfu or USUAL_MFU, run.gpu.peak(run.dtype)
+        time = duration(run, of_work, request.tokens, mfu, peak, request.price)
+        time = time._replace(assumes_mfu=request.mfu is None)
     needs_changes = with_changes and result.verdict in ("may_not_fit", "does_not_fit")
     usual = map(gpu_of, _USUAL_GPUS) if with_changes and run.gpu is None and run.gpus == 1 else ()
     ways = ways_to_tune(run).items()

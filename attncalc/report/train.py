@@ -287,6 +287,13 @@ def _gpu_row(of: Answer) -> GpuRow:
 def _heading(of: Answer) -> Iterator[str]:
     run = of.result.run
     yield verdict_text(of)
+    if of.time:
+        how = " (assumed; --mfu sets it)" if of.time.assumes_mfu else ""
+        money = " (--price 2 adds the price)" if of.time.money is None else f", price {_amount(of.time.money)}"
+        yield (
+            f"{count(of.time.tokens)} tokens take {days_text(of.time.seconds)}: {_amount(of.time.gpu_hours)} GPU-hours"
+            f"{money}, at {100 * of.time.mfu:g} % MFU{how}."
+        )
     yield ", ".join(filter(None, _facts(run)))
     if run.model.assumed:
         yield f"ASSUMED: {run.model.assumed}"
@@ -425,17 +432,13 @@ def _work_table(of: Answer, figures: dict[str, Figure]) -> Table:
     if of.work.hardware != of.work.per_step:
         rows.append(("a step with recomputation", "", figures["flops_hardware"].human))
     if of.time:
-        rows += [
-            (
-                f"{count(of.time.tokens)} tokens at {100 * of.time.mfu:g} % MFU",
-                days_text(of.time.seconds),
-                human(of.time.total, FLOP),
-            ),
-            ("GPU-hours", count(round(of.time.gpu_hours)), ""),
-        ]
-        if of.time.money is not None:
-            rows.append(("price", f"{of.time.money:,.0f}", ""))
+        rows.append((f"{count(of.time.tokens)} tokens", "", human(of.time.total, FLOP)))
     return Table((LABEL, Column(), Column()), tuple(rows))
+
+
+def _amount(value: float) -> str:
+    """Return hours or money, with two digits below 100."""
+    return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
 
 
 def days_text(seconds: float) -> str:
@@ -621,6 +624,8 @@ def _extra(of: Answer) -> dict[str, Any]:
             for way, number in numbers.items()
         ],
         "price": of.time.money if of.time else None,
+        "mfu": of.time.mfu if of.time else None,
+        "mfu_assumed": of.time.assumes_mfu if of.time else None,
     }
 
 
@@ -717,5 +722,7 @@ def schema() -> dict[str, Any]:
                 ),
             ),
             "price": p.or_null(p.number("price of the GPU-hours"), "without --price"),
+            "mfu": p.or_null(p.number("the share of the peak FLOP/s"), "without --tokens"),
+            "mfu_assumed": p.or_null(p.flag("whether it is the default, and not given"), "without --tokens"),
         },
     )

@@ -31,6 +31,7 @@ class Duration(NamedTuple):
     seconds: float  # seconds on all GPUs
     gpu_hours: float  # hours of all GPUs together
     money: float | None  # their price; None without one
+    assumes_mfu: bool = False  # whether the share is a usual one, and not given
 
 
 def work(run: Training) -> Work:
