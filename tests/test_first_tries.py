@@ -76,14 +76,74 @@ def test_there_are_tries_of_many_kinds_of_user() -> None:
     assert sum(map(len, TRIES.values())) >= 380
 
 
-def test_a_trainers_configuration_is_its_options(ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+RECIPES = {
+    "axolotl.yml": """
+base_model: llama3-8b
+adapter: qlora
+lora_r: 32
+lora_dropout: 0.05
+sequence_len: 4096
+liger_fused_linear_cross_entropy: true
+optimizer: paged_adamw_32bit
+datasets: [{path: x}]
+gradient_checkpointing: true
+""",
+    "factory.yaml": """
+model_name_or_path: llama3-8b
+finetuning_type: lora
+lora_rank: 8
+lora_target: all
+cutoff_len: 2048
+deepspeed: examples/deepspeed/ds_z3_config.json
+""",
+    "torchtune.yaml": """
+model:
+  _component_: torchtune.models.llama3_1.qlora_llama3_1_8b
+  lora_attn_modules: ['q_proj', 'output_proj']
+  apply_lora_to_mlp: True
+  lora_rank: 8
+tokenizer: {max_seq_len: 2048}
+loss: {_component_: torchtune.modules.loss.LinearCrossEntropyLoss}
+""",
+    "ds_z3.json": """{"bf16": {"enabled": "auto"}, "train_micro_batch_size_per_gpu": "auto",
+"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}}""",
+    "accelerate.yaml": """
+distributed_type: FSDP
+fsdp_config: {fsdp_sharding_strategy: FULL_SHARD, fsdp_activation_checkpointing: true, fsdp_offload_params: false}
+mixed_precision: bf16
+num_processes: 4
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("line", "meaning"),
+    [
+        (
+            "train axolotl.yml",
+            "llama3-8b --weights-dtype nf4 --context 4096 --loss fused --optimizer paged_adamw_32bit --recompute full "
+            "--lora r=32,dropout=0.05",
+        ),
+        ("axolotl train axolotl.yml -c 1K", "llama3-8b -c 1K --weights-dtype nf4 --loss fused"),
+        ("train factory.yaml", "llama3-8b --context 2048 --zero 3 --recompute full --lora r=8,targets=all"),
+        (
+            "train torchtune.yaml",
+            "llama3_1/8B --weights-dtype nf4 --no-kbit-upcast --context 2048 --loss chunked --lora "
+            "r=8,targets=q_proj+o_proj+gate+up+down",
+        ),
+        ("train llama3-8b --gpus 4 --deepspeed ds_z3.json", "llama3-8b --gpus 4 --zero 3 --offload optimizer,params"),
+        ("train llama3-8b --config_file accelerate.yaml", "llama3-8b --fsdp --recompute full --dtype bf16 --gpus 4"),
+    ],
+)
+def test_a_trainers_file_is_its_options(
+    line: str, meaning: str, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
-    text = "base_model: llama3-8b\nadapter: qlora\nlora_r: 32\nsequence_len: 4096\ndatasets: [x]\nflash: false\n"
-    Path("axolotl.yml").write_text(text, encoding="utf-8")
-    command = "attncalc train llama3-8b --lora r=32 --sequence-len 4096"
-    for line in ("axolotl.yml", "train axolotl.yml"):
-        answer = ask(*line.split())
-        assert (answer.code, command in answer.err) == (0, True)
+    for name, text in RECIPES.items():
+        Path(name).write_text(text, encoding="utf-8")
+    answer = ask(*line.split())
+    assert answer.err.startswith(f"read as: attncalc train {meaning}")
+    assert answer.code == 0
 
 
 MAY_MATTER = """

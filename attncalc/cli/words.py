@@ -11,7 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ..config import base_of_recipe, load
+from ..config import load
 from ..config.gpus import gpu_names, gpus_of
 from ..config.presets import (
     of_other_machine,
@@ -23,8 +23,6 @@ from ..config.presets import (
     unquantized,
     with_file_type,
 )
-from ..config.source import LIMIT
-from ..config.yaml import parse_document
 from ..cost.training.optimizers import OPTIMIZERS
 from ..engines import ENGINES
 from ..engines.pasted import could_matter
@@ -36,6 +34,7 @@ from ..what_if import SIZES
 from .command import names_of
 from .fit_log import is_log_file
 from .pasted import changes_nothing
+from .recipes import options_of_file
 
 _PATTERNS = {
     "number": r"\d[\d_,]*[kKmM]?|\d[\dkKmM]*(?:(?:[,:]|\.\.)[\dx]+[kKmM]?)+",
@@ -127,7 +126,8 @@ class Words:
         bare: list[str] = []
         typed = _with_magnitudes(_without_python(_listed_by_ollama(args)))
         parts = (part for word in typed for part in _recipe(word))
-        rest = [*reversed([part for word in parts for part in self._of_configuration(word)])]
+        words, of_files = self._of_files([*parts])
+        rest = [*reversed(words)]
         while rest:
             word = rest.pop()
             if not _OPTION.match(word):
@@ -155,7 +155,8 @@ class Words:
                 rest = rest[:-1] if is_yes and not equals else rest
                 item = item._replace(is_exact=is_yes or (not equals and preset_of(value) is not None))
             items.append(item)
-        found = _with_models(self._with_all_gpus(_with_values([*items, *self._classified(bare)])))
+        found = self._with_all_gpus(_with_values([*items, *self._classified(bare)]))
+        found = _with_models([*found, *(one for one in of_files if not self._opposed(one, found))])
         found = _with_own_context(found)
         return [_negation(item, found[i + 1 :]) for i, item in enumerate(found)]
 
@@ -182,23 +183,33 @@ class Words:
         others = [item for item in items if all(item is not one for one in replaced)]
         return [*others, Item("option", "--gpus", replaced[-1].typed, value=str(gpus), is_guess=True)]
 
-    def _of_configuration(self, word: str) -> list[str]:
-        """Return the keys of a trainer's configuration as options, as far as attncalc has them."""
-        if not word.endswith((".yaml", ".yml")) or not Path(word).is_file() or Path(word).stat().st_size > LIMIT:
-            return [word]
-        try:
-            data = parse_document(Path(word).read_bytes(), word).data
-        except (AttncalcError, OSError):
-            return [word]
-        if base_of_recipe(data) is None:
-            return [word]
-        found = ["train"] * (self.command is None)
-        for key, value in data.items():
-            option, idea = self._known.get(hyphens(f"--{key}")), self._phrases.of(key)
-            is_given = value not in (None, False, "", "auto") and isinstance(value, bool | int | float | str)
-            if is_given and (option or (idea and idea.means)):
-                found += [f"--{key}"] if value is True else [f"--{key}", str(value)]
-        return found
+    def _of_files(self, words: Sequence[str]) -> tuple[list[str], list[Item]]:
+        """Return the words without the files of other trainers, and the options in these: '--deepspeed ds_z3.json'."""
+        rest: list[str] = []
+        found: dict[str, str] = {}
+        for word in words:
+            options = options_of_file(word)
+            if options is None:
+                rest.append(word)
+                continue
+            found = options | found
+            if rest and _OPTION.match(rest[-1]):
+                rest.pop()
+        if found and self.command is None:
+            rest.insert(0, "train")
+        items = []
+        for name, value in found.items():
+            kind, text = ("model", value) if name == "--preset" else ("option", name)
+            typed = value if kind == "model" else f"{name} {value}"
+            items.append(Item(kind, text, typed, None, value or None, is_guess=True, is_exact=True))
+        return rest, items
+
+    def _opposed(self, item: Item, items: Sequence[Item]) -> bool:
+        """Return whether an option of a file is also among the items."""
+        own = getattr(self._known.get(item.text), "opts", None)
+        return any(
+            item.kind == one.kind == "model" or own == getattr(self._known.get(one.text), "opts", ()) for one in items
+        )
 
     def _option(self, name: str, value: str) -> Item:
         """Return what an option is, known or not, with its value if it has one."""

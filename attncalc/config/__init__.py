@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -204,8 +205,11 @@ def _parse_config(source: Source) -> dict[str, Any] | None:
 
 
 def base_of_recipe(data: Mapping[str, Any]) -> str | None:
-    """Return the model that a configuration of Axolotl, LLaMA-Factory or TRL trains; None of any other file."""
-    base = data.get("base_model") or data.get("model_name_or_path")
+    """Return the model that a configuration of Axolotl, LLaMA-Factory, TRL or torchtune trains, or None."""
+    base, model = data.get("base_model") or data.get("model_name_or_path"), data.get("model")
+    component = str(model.get("_component_")) if isinstance(model, Mapping) else ""
+    if found := re.fullmatch(r"torchtune\.models\.(\w+)\.(?:q?lora_)?\1_(\d+(?:_\d)?b)\w*", component):
+        return f"{found[1]}/{found[2].upper()}"
     return truncate(base) if isinstance(base, str) else None
 
 
