@@ -240,7 +240,8 @@ def _read(words: Words, args: Sequence[str]) -> list[Reading]:
         readings.append(trial.reading())
         if not readings[-1].unread + readings[-1].left_out:
             break
-    readings.sort(key=lambda found: (len(found.unread), "MODEL" in found.missing, len(found.left_out)))
+    asks = any(item.idea and item.idea.means == "explain" for item in items)  # 'why is the kv cache big'
+    readings.sort(key=lambda one: (len(one.unread), asks and "MODEL" in one.missing, len(one.left_out)))
     return readings[:_MOST_TRIALS]
 
 
