@@ -453,9 +453,10 @@ class _Trial:
         assumed = [*self._assumed]
         if self._command == "explain":
             self._arguments, others = _terms_in(self._arguments)
-            unread += [word for word in others if not self._arguments or re.search(r"[^A-Za-z' -]", word)]
-            self._left_out += [word for word in others if word not in unread]
-            unread += [] if self._arguments else ["?"]
+            if self._arguments and not re.search(r"[^A-Za-z' -]", "".join(others)):
+                self._left_out += others
+            else:
+                unread += [*self._arguments, *others] or ["?"]
         has_sizes = self._command not in _OF_RELEASED and not OF_MODEL.isdisjoint(self._found)
         lists_models = (
             self._command == "fit"
