@@ -248,8 +248,9 @@ def _read(words: Words, args: Sequence[str]) -> list[Reading]:
 def _likely(command: str | None, items: Sequence[Item]) -> list[str]:
     """Return the commands that may be meant, the likeliest first."""
     models = sum(item.kind == "model" and not item.is_guess for item in items)
-    firsts = (item.idea.fragments(item.value)[:1] for item in items if item.idea)
-    meant = [one.command for first in firsts for one in first if one.command]
+    # the idea that says most comes first: 'how big is the kv cache' asks for the cache
+    ideas = sorted((item.idea.fragments(item.value) for item in items if item.idea), key=len)
+    meant = [one.command for fragments in ideas for one in fragments[:1] if one.command]
     of_gpu = [
         item for item in items if item.value and item.idea and item.idea.means.startswith("--gpu ")
     ]  # 'my 24GB card'
