@@ -529,6 +529,10 @@ def test_without_mfu_40_percent_are_assumed_in_the_first_lines_and_small_sums_ha
     assert (document["mfu"], document["mfu_assumed"]) == (0.4, True)
 
 
+def test_lora_without_a_value_has_rank_16(ask: Ask) -> None:
+    assert "LoRA r=16" in ask("train", "gpt2", "--lora", "--gpu", "24GB").out
+
+
 def test_dataclasses_of_a_run_are_replaced_with_checks() -> None:
     run = run_of("llama3-8b", gpus=2, tp=2)
     with pytest.raises(AttncalcError, match="not a multiple"):

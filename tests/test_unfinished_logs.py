@@ -156,3 +156,14 @@ def test_sglang_starts_with_a_pool_below_the_context(ask: Ask) -> None:
     assert [change["flag"] for change in result["suggestions"]] == ["--mem-fraction-static 0.82"]
     assert "up to 25,200 tokens" in ask("fit", "--gpu", "rtx-4090", "--log", "-", stdin=log).out
     jsonschema.validate(result, schema("fit"))
+
+
+def test_a_log_of_training_is_no_engines(ask: Ask) -> None:
+    failed = "Tried to allocate 1.96 GiB. GPU 0 has a total capacity of 23.52 GiB of which 1.31 GiB is free."
+    log = (
+        f"{{'loss': 1.84, 'epoch': 0.01}}\n    trainer.train()\ntorch.OutOfMemoryError: CUDA out of memory. {failed}\n"
+    )
+    answer = ask("fit", "--log", "-", stdin=log)
+    assert (answer.code, answer.out) == (2, "")
+    assert "is a log of training, in which 1.96 GiB could not be allocated" in answer.err
+    assert "'attncalc train MODEL --gpu 23.52GiB'" in answer.err

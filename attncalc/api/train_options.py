@@ -245,8 +245,8 @@ class LoraTrainOptions(TypedDict, total=False):
     lora: Annotated[
         str | None,
         TEXT,
-        "Train adapters only: r=16, or r=8,targets=q+v,dropout=0.05. Default targets: all linear layers.",
-        With(metavar="r=N,...", axis=False, common=True),
+        "Train adapters only: r=16 (default), or r=8,targets=q+v,dropout=0.05. Default targets: all linear layers.",
+        With(metavar="[r=N,...]", axis=False, common=True),
     ]
     no_kbit_upcast: Annotated[
         bool, "Leave what is not quantized in --dtype, as Unsloth and torchtune do; peft casts it to fp32."

@@ -56,6 +56,11 @@ _OTHERS = {
     "MLX": re.compile(r"\bmlx_(?:lm|vlm)\b"),
 }
 """Engines whose logs are not read, by a sign of each."""
+_TRAINING = re.compile(
+    r"\btrainer\.train\(|transformers/trainer\.py|loss\.backward\(|optimizer\.step\(|\{'(?:train_)?loss': "
+    r"|\b(?:axolotl|llamafactory|torchtune|unsloth|trl)/|deepspeed/runtime/engine\.py"
+)
+"""Signs of a training run."""
 _SAMPLE = 10_000
 """Lines at the beginning and at the end by which the engine is recognised: a server's log can have millions."""
 
@@ -77,6 +82,14 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     _check_servers(written, name)
     lines = _without_prefix(written)
     log = _read_lines(lines, engine)
+    if (log is None or log.is_assumed) and any(map(_TRAINING.search, _ends(lines))):
+        failed = re.search(r"Tried to allocate ([\d.]+ \wiB).{1,80}? capacity of ([\d.]+) GiB", " ".join(_ends(lines)))
+        what = f", in which {failed[1]} could not be allocated" if failed else ""
+        gpu = f"{failed[2]}GiB" if failed else "GPU"
+        raise AttncalcError(
+            f"{truncate(name)} is a log of training{what}",
+            f"'attncalc train MODEL --gpu {gpu}' has what a step needs, and changes with which it fits",
+        )
     if log:
         return log
     if any("See root cause above" in line for line in _ends(lines)):
