@@ -585,13 +585,21 @@ def test_qlora_of_70b_fits_two_gpus_of_24_gb_with_changes_together() -> None:
     found = changes(
         read_train_request("llama3.1-70b", options_of("--gpu 2xrtx-4090 --lora r=16 --weights-dtype nf4")).run
     )
-    assert found[0].flag == "--loss fused --no-kbit-upcast --autocast --fsdp --offload params"
+    assert found[0].flag == "--loss fused --no-kbit-upcast --autocast --double-quant --fsdp --offload params"
     assert found[0].result.verdict == "fits"
+
+
+def test_scales_of_nf4_stay_on_the_gpu_when_parameters_are_offloaded() -> None:
+    # an fp32 scale per 64 elements, and for each of 32 x 7 matrices a table of 16 values
+    elements = 32 * 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336)
+    options = options_of("--gpu 2xh100 --lora r=16 --weights-dtype nf4 --offload params --zero 3")
+    held = most_loaded(read_train_request("llama3-8b", options).run, plain=True).states
+    assert (int(held.weights), int(held.frozen_weights)) == (0, elements // 64 * 4 + 32 * 7 * 64)
 
 
 def test_if_no_change_is_enough_the_screen_has_what_all_of_them_need(ask: Ask) -> None:
     out = " ".join(ask("train", "llama3.1-405b", "--gpu", "8GB").out.split())
-    assert "No change is sure to make it fit. All together, it needs 16.2 to 29.5 GiB: --expandable-segments" in out
+    assert "No change is sure to make it fit. All together, it needs 17.6 to 31.1 GiB: --gpus 1024" in out
 
 
 @each(("options", "recompute"), [("", "full"), ("--recompute none", "none")])

@@ -212,7 +212,7 @@ def all_changes(run: Training) -> Change:
     """Return every kind of change together, with more GPUs or without, whichever needs less."""
     rest = _OTHERS[::-1]
     return min(
-        (_all_of(run, (*_SAME_RESULT, *kinds)) for kinds in (rest, rest[1:])), key=lambda change: change.result.high
+        (_all_of(run, (*kinds, *_SAME_RESULT)) for kinds in (rest, rest[1:])), key=lambda change: change.result.high
     )
 
 

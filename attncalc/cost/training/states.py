@@ -74,8 +74,9 @@ def states(run: Training, stage: Stage) -> States:
             on_host.append(("gradients", gradients))
             gradients = quantity(0)
     if "params" in run.offload:
-        on_host += [("weights", weights), ("frozen", frozen_weights)]
-        weights = frozen_weights = quantity(0)
+        scales = _scales(run, frozen)  # which are the module's, and no parameters that FSDP moves
+        on_host += [("weights", weights), ("frozen", quantity(frozen_weights - scales))]
+        weights, frozen_weights = quantity(0), scales
     references = quantity(0)
     if run.references:
         whole = sharded(tensors, run.zero >= 3, "N_model")
@@ -183,6 +184,14 @@ def _frozen_weights(run: Training, frozen: list[ParamTensor], sharded: Callable[
                 "a weight that is not quantized",
             ),
         )
+    )
+
+
+def _scales(run: Training, frozen: list[ParamTensor]) -> Quantity:
+    if not run.weights_dtype:
+        return quantity(0)
+    return symbol(
+        "scales", _quantized(run, frozen, run.weights_dtype)[1], f"bytes of the scales of {run.weights_dtype}"
     )
 
 
