@@ -122,6 +122,8 @@ if not TYPE_CHECKING:  # a type checker would accept any name
                 "presets": "preset_names",
                 "gpus": "gpu_names",
                 "from_config": "load",
+                "kv_cache_bytes": "int(kv_cache(...).total)",
+                "kv_bytes": "int(kv_cache(...).total)",
             }.get(name) or next((known for known in sorted(__all__, key=len)[::-1] if known in name.lower()), None)
             tip = f"; use {hint}" if hint else ""
             raise AttributeError(f"module 'attncalc' has no attribute '{name}'{tip}")

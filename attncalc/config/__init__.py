@@ -317,6 +317,8 @@ def _repository_source(model: str) -> Source:
             "an address looks like https://huggingface.co/org/name; fetch other files, and give their path",
         )
     if repository is None:
+        if model.startswith((".", "/", "~")):
+            raise NoSuchModelError(f"no such file or folder: {truncate(model, 120)}", "check the path")
         from .huggingface import unsupported_model_types
 
         name = model.lower().replace(".", "").replace("-", "_")
