@@ -32,6 +32,8 @@ antirez/llama.cpp-deepseek-v4-flash#11) and 15,055 of 16,311 (RTX 5060 Ti, lmstu
 memory), with llama.cpp's own CUDA context.
 """
 _AT_DESKS = ("GeForce", "Radeon RX")
+_AT_DESKS_GB = 32
+"""The most memory of a card in a desktop, on which models mostly run from GGUF files."""
 _OTHER_DRIVERS, _WINDOWS = 250 * MIB, 500 * MIB
 """The most bytes that NVIDIA's other drivers show beyond the least that a log has, and that Windows and WSL show.
 
@@ -154,6 +156,16 @@ class Gpu:
         """Whether it may show a desktop: a card for games, or one of which only the marketed memory is known."""
         given_as_marketed = not self.vendor and not self.measured and not self.is_cpu
         return given_as_marketed or any(series in self.title for series in _AT_DESKS)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether its machine has no further one: a Mac, or a laptop."""
+        return self.vendor == "Apple" or "Laptop" in self.title
+
+    @property
+    def runs_files(self) -> bool:
+        """Whether models mostly run from GGUF files on it: a card in a desktop or laptop, or a Mac."""
+        return self.vendor == "Apple" or (self.shows_desktop and self.memory_gb <= _AT_DESKS_GB)
 
     @property
     def more_memory(self) -> int:

@@ -101,7 +101,7 @@ IDEAS = (
     ),
     Idea(
         "fits hf-mem estimate-memory estimate calculate calculator accelerate run serve serving inference deploy "
-        "launch load host chat can-run quantize requirements which-gpu how-big-a-gpu ollama ollama-show",
+        "launch load host chat can-run quantize requirements which-gpu how-big-a-gpu ollama-show",
         "fit",
     ),
     Idea("cheapest cheapest-gpu best-gpu", "plan --gpu all", note="--price h100=2.49,h200=3.79 ranks by price"),
@@ -110,7 +110,8 @@ IDEAS = (
         "fit --gpu GPU | plan --gpu GPU | train --gpu GPU",
         "fit | plan --gpu all | train",
     ),
-    Idea("lms lm-studio gguf-parser koboldcpp kobold jan gpt4all llama.cpp", "fit --engine llamacpp"),
+    Idea("ollama lms lm-studio koboldcpp kobold jan gpt4all", "fit --engine ollama"),
+    Idea("gguf-parser llama.cpp", "fit --engine llamacpp"),
     Idea(
         "context longest-context max-context maximum-context max-context-length longest-context-length max-len max-ctx "
         "context-length biggest-context largest-context max-seq-len how-much-context",

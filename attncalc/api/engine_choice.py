@@ -10,12 +10,16 @@ from typing import Any
 from ..config import load
 from ..config.gpus import gpus_of
 from ..config.presets import preset_of, with_file_type
-from ..engines import DEFAULT_ENGINE, ENGINES, find_engine
+from ..cost.params import params
+from ..engines import DEFAULT_ENGINE, ENGINES, RUNNERS, find_engine, is_runner
 from ..engines.pasted import LaunchWords
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
+from ..model import ModelSpec
 from ..options import options_of
 from ..records import NamedTuple
+from ..serving.weight_format import released_dtype
+from ..units import GIB, dtype
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 
 NOT_OLLAMA = frozenset({"engine", "tp", "pp", "dp", "dcp", "attn_dp", "gpu_memory_utilization"})
@@ -60,14 +64,16 @@ def _has(engine: str, field: str) -> bool:
 def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the options that a name in Ollama's library implies, and a note about them; {} and '' for another name.
 
-    `gemma2:9b` is run by llama.cpp with weights in q4_k_m, and with a context by the memory of the GPUs. Options that
-    are given decide instead, then Ollama's environment variables. An engine or a dtype that Ollama lacks means that
-    only the model is named so.
+    `gemma2:9b` is run by llama.cpp with weights in q4_k_m, and with a context by the memory of the GPUs; so is any
+    model with --engine ollama. Options that are given decide instead, then Ollama's environment variables. An engine or
+    a dtype that Ollama lacks means that only the model is named so.
     """
     name, file_type = with_file_type(model)
-    weights = options.get("weights_dtype")
-    is_tag = re.fullmatch(r"[\w.-]+:[\w.-]+", name) and preset_of(name)
-    if not is_tag or not NOT_OLLAMA.isdisjoint(options) or (weights and str(weights).lower() not in FILE_TYPES):
+    weights, runner = options.get("weights_dtype"), is_runner(options.get("engine"))
+    is_known = preset_of(name) is not None and not os.path.exists(name)
+    is_tag = re.fullmatch(r"[\w.-]+:[\w.-]+", name) and is_known
+    of_others = NOT_OLLAMA & options.keys() - {"engine" if runner else ""}
+    if not (is_tag or runner) or of_others or (weights and str(weights).lower() not in FILE_TYPES):
         return {}, ""
     engine, words = next(
         (engine, words) for engine in ENGINES for words in find_engine(engine).commands if words.context
@@ -76,17 +82,45 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     if choice and choice.engine != engine:
         return {}, ""
     found: dict[str, Any] = {"engine": engine, **_of_variables(words, options)}
-    if not weights and not file_type and (implied := words.of_model(model)):
+    if not weights and not file_type and is_known and (implied := words.of_model(model.rpartition("/")[2])):
         found["weights_dtype"] = implied[1]
     of_context = {"context", "kv_memory", *UserOptions.__annotations__}
     names = options_of(FitOptions)
+    if of_context.isdisjoint({*options, *found}):
+        device = options.get("gpu") or "1GiB"  # without one, the least that Ollama takes
+        found["context"] = default_context(words, device, options.get("gpus"), model)
     if options.get("gpu") is not None:
-        if of_context.isdisjoint({*options, *found}):
-            found["context"] = default_context(words, options["gpu"], options.get("gpus"), model)
         option, value = words.placed
         found |= {field: value for field, known in names.items() if known.name == option and field not in options}
     shown = " ".join(f"{names[field].name} {value}" for field, value in found.items())
     return found, f"{shown}: as Ollama runs {model}; --engine {DEFAULT_ENGINE} runs it as released."
+
+
+def desktop_options(model: ModelSpec, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return q4_k_m and llama.cpp for weights that take over 3/4 of a desktop's or laptop's card, or a Mac; and a note.
+
+    {} and '' if the options name other weights, or another engine.
+    """
+    engine, weights = RUNNERS["ollama"], "q4_k_m"
+    others = (NOT_OLLAMA - {"engine"}) | {"weights_dtype", "dtype", "prompt", "lengths", "kv_memory"}
+    given = {name for name, value in options.items() if value is not None}
+    choice, kv_dtype = engine_of_options(options), str(options.get("kv_dtype", "auto")).lower()
+    is_open = given.isdisjoint(others) and (choice is None or choice.engine == engine) and not released_dtype(model)
+    is_llamacpp = str(options.get("engine", engine)) in (engine, "llama.cpp")
+    is_llamacpp = is_llamacpp and kv_dtype in ("auto", "fp16", "f16", "bf16", *FILE_TYPES)
+    if not (is_open and is_llamacpp and "gpu" in given) or model.stored:
+        return {}, ""
+    number, gpu = (None, options["gpu"]) if isinstance(options["gpu"], Gpu) else gpus_of(str(options["gpu"]))
+    size = int(params(model).total) * dtype(model.dtype).bits // 8
+    if (number or int(options.get("gpus") or 1)) > 1 or not gpu.runs_files or 4 * size <= 3 * gpu.memory:
+        return {}, ""
+    names = {"engine": engine} if "engine" not in given and gpu.vendor != "Apple" else {}
+    room = "are larger than the GPU" if size > gpu.memory else "leave little of the GPU"
+    note = f"the weights as released, {size / GIB:.1f} GiB, {room}"
+    found = {**names, "weights_dtype": weights}
+    text = " and ".join(f"--{name.replace('_', '-')} {value}" for name, value in found.items())
+    other = f"; --engine {DEFAULT_ENGINE} is the model as released" if names else ""
+    return found, f"{text}: {note}. --quants lists other types{other}."
 
 
 def _of_variables(words: LaunchWords, options: Mapping[str, Any]) -> dict[str, str]:

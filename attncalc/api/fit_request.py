@@ -23,7 +23,7 @@ from ..serving.offload import with_auto_offload
 from ..serving.request import FitRequest, resolve
 from ..serving.traffic import Traffic
 from ..units import BYTES, count, human, is_auto, truncate
-from .engine_choice import engine_of_options, ollama_options
+from .engine_choice import desktop_options, engine_of_options, ollama_options
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 from .inputs import read_model, read_workload, with_revision
 from .options import CacheDtypeOptions, ModelOptions, SizeOptions, WhatIfOptions
@@ -46,11 +46,15 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     spec = read_model(model, options, ModelOptions)
     check_offload(options)
     served = served_fields(model, spec, options)
+    if not implied:
+        implied, note = desktop_options(spec, options)
+        options = {**options, **implied}  # type: ignore[typeddict-item]
     request = fit_request(spec, options, served)
     if note:
         request = request.with_workload(assumed=(*request.workload.assumed, note))
     has_type = request.weights_dtype in FILE_TYPES or (spec.stored is not None and spec.stored.kind == "GGUF")
     is_given = any(options.get(name) is not None for name in ("context", "kv_memory"))
+    has_type = has_type or (request.gpu is not None and request.gpu.runs_files and not options.get("batch"))
     if not has_type or request.gpu is None or is_given or request.traffic or request.engine == "all":
         return request
     return _which_context(request) if find_engine(request.engine).typed_files else request

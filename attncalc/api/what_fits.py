@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 TYPES_OF_FILES = ("q8_0", "q6_k", "q5_k_m", "q4_k_m")
 TYPES = ("fp8", "int4")
 """Narrower weights that are tried, the widest first: types of GGUF files, and dtypes of other engines' checkpoints."""
-_AT_DESKS_GB = 32
-"""The most memory of a card in a desktop, on which models mostly run from GGUF files."""
 
 
 class WhatFits(Result, of_vram.WhatFits):
@@ -162,9 +160,8 @@ def _models(options: FitOptions) -> list[ModelSpec]:
 def _engine(request: FitRequest, options: FitOptions) -> str:
     """Return the engine: on a card of a desktop the one that loads GGUF files, if no option excludes it."""
     weights, of_others = options.get("weights_dtype"), {name for name in NOT_OLLAMA if options.get(name) is not None}
-    at_desk = request.gpu and request.gpu.shows_desktop and request.gpu.memory_gb <= _AT_DESKS_GB
     is_open = not of_others and engine_of_options(options) is None and (weights is None or weights in FILE_TYPES)
-    if at_desk and is_open:
+    if request.gpu and request.gpu.runs_files and is_open:
         return next(name for name in ENGINES if find_engine(name).typed_files)
     return request.engine
 

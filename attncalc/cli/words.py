@@ -24,7 +24,7 @@ from ..config.presets import (
     with_file_type,
 )
 from ..cost.training.optimizers import OPTIMIZERS
-from ..engines import ENGINES
+from ..engines import ENGINES, RUNNERS
 from ..engines.pasted import could_matter
 from ..errors import AttncalcError
 from ..options import WEIGHTS_DTYPE, Parser
@@ -465,7 +465,7 @@ def _of_word(word: str) -> Item | None:
         item = Item("number", tokens[1], word)
     elif several := re.fullmatch(r"x(\d{1,4})|(\d{1,4})x", lower):
         item = Item("option", "--gpus", word, value=several[1] or several[2])
-    elif lower in ENGINES:
+    elif lower in (*ENGINES, *RUNNERS):
         item = Item("option", "--engine", word, value=lower)
     elif lower in NUMBERS:
         item = Item("number", NUMBERS[lower], word)

@@ -29,6 +29,8 @@ ENGINES = {
 }
 """The engines by name, each with its module, which is imported on first use."""
 DEFAULT_ENGINE = "vllm"
+RUNNERS = {"ollama": "llamacpp", "lmstudio": "llamacpp"}
+"""{program that starts an engine with defaults of its own: the engine}."""
 PROGRAMS = {
     *("vllm", "vllm.entrypoints.openai.api_server", "sglang", "sglang.launch_server"),
     *("llama-server", "llama-cli", "ollama"),
@@ -51,7 +53,7 @@ def find_engine(name: str) -> Engine[Any]:
     """Return the engine of that name, as people write it too: 'llama.cpp'. Raises AttncalcError if there is none."""
     name = _plain(name)
     if name not in ENGINES:
-        raise _unknown(name, ENGINES)
+        raise _unknown(name, (*ENGINES, *RUNNERS))
     found: Engine[Any] = import_module(ENGINES[name], __name__).ENGINE
     return found
 
@@ -75,8 +77,14 @@ def per_layer_engine(name: str) -> PerLayerEngine[Any]:
     return found
 
 
+def is_runner(name: object) -> bool:
+    """Return whether it is a program that starts an engine with defaults of its own, as Ollama."""
+    return "".join(filter(str.isalnum, str(name).lower())) in RUNNERS
+
+
 def _plain(name: str) -> str:
-    return "".join(filter(str.isalnum, name.lower()))
+    plain = "".join(filter(str.isalnum, name.lower()))
+    return RUNNERS.get(plain, plain)
 
 
 def _unknown(name: str, known: Iterable[str]) -> AttncalcError:

@@ -19,6 +19,10 @@ from .roofline import roofline_section
 from .users import users_section
 
 
+_RARE = ("q5_1", "q5_0", "q4_1", "q4_0")
+"""Types that few publish: K-quants of the same size lose less."""
+
+
 class _Quant(NamedTuple):
     name: str  # its type, or its file
     answer: Answer
@@ -33,8 +37,10 @@ def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: in
     `fit` does.
     """
     wanted = context or USEFUL_CONTEXT
-    quants = sorted(map(_quant, requests), key=lambda one: -one.figures["weights"].whole)
-    best = next((one for one in quants if one.longest >= wanted), None)
+    quants = sorted(map(_quant, requests), key=lambda one: (-one.figures["weights"].whole, one.name in _RARE))
+    holding = [one for one in quants if one.longest >= wanted]
+    best = next((one for one in holding if one.name not in _RARE), next(iter(holding), None))
+    which = "the largest" if best in holding[:1] else "the largest usual one"
     chosen = best or max(quants, key=lambda one: one.longest)
     answer, fits = chosen.answer, best is not None
     resolved = answer.resolved
@@ -50,7 +56,7 @@ def fit_quants_report(requests: Sequence[tuple[str, FitRequest]], *, context: in
         tokens = context if fits and context else chosen.longest
         command = command_table(launch_command(Answer.to(resolved.request.with_workload(context=tokens)).resolved))
     bounds = roofline_section(answer, with_variants=False)
-    verdict = _verdict(chosen, wanted, fits=fits)
+    verdict = _verdict(chosen, wanted, which if fits else "")
     on_gpu = "" if resolved.args.on_cpu else "Weights are those on the GPU. "
     return Report(
         "fit",
@@ -78,9 +84,9 @@ def _quant(named: tuple[str, FitRequest]) -> _Quant:
     return _Quant(name, answer, answer_figures(answer), sure_limits(answer.resolved)[0])
 
 
-def _verdict(chosen: _Quant, wanted: int, *, fits: bool) -> str:
-    if fits:
-        return f"FITS: {chosen.name} is the largest that holds {count(wanted)} tokens."
+def _verdict(chosen: _Quant, wanted: int, which: str) -> str:
+    if which:
+        return f"FITS: {chosen.name} is {which} that holds {count(wanted)} tokens."
     if chosen.longest:
         return f"DOES NOT FIT: {chosen.name} holds {count(chosen.longest)} tokens, and none {count(wanted)}."
     return "DOES NOT FIT: the weights of every quant are larger than the memory."

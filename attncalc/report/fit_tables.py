@@ -114,7 +114,7 @@ def _longest_context(answer: Answer, figures: Figures) -> tuple[str, str, str]:
 def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, str]]:
     """Yield the fewest GPUs, with the options that split the model over them: '--tp 4 --pp 2'."""
     resolved, fewest = answer.resolved, figures["min_gpus"]
-    if resolved.share is None or (resolved.gpu and resolved.gpu.is_cpu):
+    if resolved.share is None or (resolved.gpu and (resolved.gpu.is_cpu or resolved.gpu.is_alone)):
         return
     pp, dp, attn_dp = resolved.args.pp, resolved.dp, resolved.args.attn_dp
     options = {"tp": fewest.whole // (pp * dp), "pp": pp, "dp": dp, "attn-dp": attn_dp}

@@ -432,8 +432,13 @@ def min_gpus(resolved: ResolvedRequest) -> Quantity | None:
 def with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
     """Yield the request on each number of GPUs that can hold the model once, the fewest first; none without a GPU.
 
-    The batch is that of one replica.
+    The batch is that of one replica. A Mac and a laptop have one.
     """
+    found = _with_other_gpus(resolved)
+    yield from (one for one in found if one.gpus == 1) if resolved.gpu and resolved.gpu.is_alone else found
+
+
+def _with_other_gpus(resolved: ResolvedRequest) -> Iterator[FitRequest]:
     request, copies = resolved.request, resolved.replicas // (resolved.dp * resolved.args.attn_dp)
     if copies > 1:
         batch = resolved.workload.batch * resolved.replicas // copies

@@ -28,8 +28,8 @@ class Suggestion(NamedTuple):
     change: str  # the change in words: 'weights in fp8'
     flag: str  # the options to type: '--weights-dtype fp8'
     result: FitResult  # what fits after the change
-    # What it costs: 0 for options that users do not notice, then a narrower cache, narrower weights, layers on the
-    # host, less work, and 5 for other hardware
+    # What it costs: 0 for options that users do not notice, then a narrower cache, narrower weights, less work, what is
+    # slow or loses much (layers on the host, a cache of 4 bits, weights of fewer), and 5 for other hardware
     cost: int = 0
 
     @property
@@ -53,8 +53,10 @@ class _Change(NamedTuple):
         return dataclasses.replace(changed, **self.fields)
 
 
-_CACHE, _WEIGHTS, _HOST, _WORK, _HARDWARE = range(1, 6)
+_CACHE, _WEIGHTS, _WORK, _HOST, _HARDWARE = range(1, 6)
 """The costs of changes, which order them; that of several is the largest. 0 is for what users do not notice."""
+_ROUGH = _HOST
+"""The cost of so few bits that answers suffer: a cache of 4, weights of less than 4."""
 _Kind = Callable[[ResolvedRequest], Iterator[_Change]]
 """Returns changes of one kind, from the smallest to the largest."""
 
@@ -323,7 +325,8 @@ def _narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
         if dtype(name).bits < bits:
             flag = f"--kv-dtype {name}"
             workload = {"kv_dtype": name}
-            yield _Change(f"a cache in {name}", flag, workload=workload, engine_args=of_k_or_v, cost=_CACHE)
+            cost = _CACHE if dtype(name).bits >= 8 else _ROUGH
+            yield _Change(f"a cache in {name}", flag, workload=workload, engine_args=of_k_or_v, cost=cost)
 
 
 def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -336,7 +339,8 @@ def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
     for name in resolved.engine.narrower_weight_dtypes:
         if weight_bits(name) < bits:
             flag = f"--weights-dtype {name}"
-            yield _Change(f"weights in {name}", flag, {"weights_dtype": name}, cost=_WEIGHTS)
+            cost = _WEIGHTS if weight_bits(name) >= 4 else _ROUGH
+            yield _Change(f"weights in {name}", flag, {"weights_dtype": name}, cost=cost)
 
 
 def _on_host(resolved: ResolvedRequest, option: str) -> Iterator[_Change]:
