@@ -18,7 +18,6 @@ from .report import Column, Report, Table, column_table, unit_column, workload_f
 from .roofline import roofline_section
 from .users import users_section
 
-
 _RARE = ("q5_1", "q5_0", "q4_1", "q4_0")
 """Types that few publish: K-quants of the same size lose less."""
 

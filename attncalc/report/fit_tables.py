@@ -46,23 +46,28 @@ def precise_range(low: int, high: int) -> str:
 
 
 def capacity_table(answer: Answer, figures: Figures) -> Table:
-    """Return what fits: requests of this context, the longest context, and tokens; also in all replicas together."""
+    """Return what fits: requests of this context, the longest context, and tokens; also in all replicas together.
+
+    Each with the least and with the most memory for the cache, as the changes count with the least.
+    """
     resolved, traffic = answer.resolved, answer.resolved.request.traffic
-    rows = [
-        (f"concurrent requests of {count(resolved.workload.context)} tokens", figures["max_batch"]),
-        ("tokens in the cache", figures["kv_tokens"]),
+    low, high = answer.limits
+    rows: list[tuple[str, int | None, int | None]] = [
+        (f"concurrent requests of {count(resolved.workload.context)} tokens", low.max_batch, high.max_batch),
+        ("tokens in the cache", low.kv_tokens, high.kv_tokens),
     ]
-    if traffic:
+    least, most = users(resolved, "low"), users(resolved, "high")
+    if traffic and least and most:
         rows += [
-            (f"users on average, {described(traffic)}", figures["concurrent_average"]),
-            ("users at worst", figures["concurrent_worst"]),
+            (f"users on average, {described(traffic)}", least.average, most.average),
+            ("users at worst", least.worst, most.worst),
         ]
     if resolved.replicas > 1:
-        copy, longest = copy_name(resolved), figures["max_context"]
+        copy, longest = copy_name(resolved), _longest_context(answer, figures)
         columns = (LABEL, Column(f"per {copy}"), Column(f"all {plural(resolved.replicas, copy)}"))
-        in_all = [(label, limit(figure), _total(figure, resolved.replicas)) for label, figure in rows]
-        return Table(columns, (*in_all, (longest.label, limit(longest), "")))
-    cells = [(label, limit(figure), "") for label, figure in rows]
+        in_all = [(label, _span(*ends), _span(*ends, times=resolved.replicas)) for label, *ends in rows]
+        return Table(columns, (*in_all, (*longest[:2], "")))
+    cells = [(label, _span(*ends), "") for label, *ends in rows]
     cells[1] = (*cells[1][:2], _dcp_gain(figures) if answer.without_dcp else _fixed_part(answer, figures))
     if traffic:
         cells[-2] = (*cells[-2][:2], shared(traffic))
@@ -102,13 +107,20 @@ def copy_name(resolved: ResolvedRequest) -> str:
     return "rank" if resolved.dp > 1 or resolved.ranks > 1 else "replica"
 
 
-def _total(figure: Figure, replicas: int) -> str:
-    return "no limit" if figure.quantity is None else count(figure.whole * replicas)
+def _span(low: int | None, high: int | None, *, times: int = 1) -> str:
+    """Return a range, one number, or 'no limit'."""
+    if low is None or high is None:
+        return "no limit"
+    ends = dict.fromkeys((count(low * times), count(high * times)))
+    return " to ".join(ends)
 
 
 def _longest_context(answer: Answer, figures: Figures) -> tuple[str, str, str]:
-    longest, maximum = figures["max_context"], answer.resolved.request.model.max_context
-    return longest.label, limit(longest), f"the model's own: {count(maximum)}" if maximum else ""
+    maximum, (low, high), label = answer.resolved.request.model.max_context, answer.limits, figures["max_context"].label
+    if maximum and (low.max_context or maximum) >= maximum:
+        return label, count(maximum), "the model's own"
+    longest = _span(low.max_context, high.max_context)
+    return label, longest, f"of its {count(maximum)}" if maximum else ""
 
 
 def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, str]]:

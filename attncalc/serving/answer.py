@@ -11,7 +11,7 @@ from ..errors import AttncalcError
 from ..quantity import Quantity, ceil_div
 from ..workload import Workload
 from .devices import device_memory
-from .fit import FitResult, fit, min_gpus
+from .fit import Deployment, FitResult, Limits, fit, min_gpus
 from .offload import least_offload
 from .request import FitRequest, ResolvedRequest
 from .suggestions import AttentionRanks, Suggestion, suggestions, with_attention_ranks
@@ -99,6 +99,13 @@ class Answer:
     def changes(self) -> tuple[Suggestion, ...]:
         """The changes that would make it fit, the cheapest first; () if it does."""
         return suggestions(self.result)
+
+    @cached_property
+    def limits(self) -> tuple[Limits, Limits]:
+        """What fits with the least memory for the cache, and with the most."""
+        deployment, workload = Deployment(self.resolved), self.resolved.workload
+        low, high = (deployment.limits(workload.batch, workload.context, end) for end in ("low", "high"))
+        return low, high
 
     @cached_property
     def users(self) -> Users | None:

@@ -98,6 +98,14 @@ class FitResult(NamedTuple):
         return self.verdict != "does_not_fit"
 
 
+class Limits(NamedTuple):
+    """What fits with one end of the memory for the cache, in one replica; None without a limit."""
+
+    kv_tokens: int | None
+    max_batch: int | None
+    max_context: int | None
+
+
 class MostSequences(NamedTuple):
     """The most sequences of one context that fit."""
 
@@ -235,12 +243,24 @@ class Deployment:
         request = self.resolved.request.with_workload(batch=batch, context=context)
         return self.resolved._replace(workload=workload, request=request)
 
-    def max_context(self, batch: int, tightest: int) -> Quantity | None:
+    def max_context(self, batch: int, tightest: int, end: End = "expected") -> Quantity | None:
         """Return the longest context of `batch` sequences; None without a limit.
 
         The device with the index `tightest` has short names in the formula.
         """
-        return self._most("T", "tokens of each sequence", tightest, lambda tokens: (batch, tokens))
+        return self._most("T", "tokens of each sequence", tightest, lambda tokens: (batch, tokens), end)
+
+    def limits(self, batch: int, context: int, end: End) -> Limits:
+        """Return the limits with one end of the memory for the cache."""
+        memories = [max(0, device.budget.room(end)) for device in self.devices]
+        pools = [layout.pool(memory, context) for layout, memory in zip(self.layouts, memories, strict=True)]
+        tokens = min(int(pool.tokens) for pool in pools)
+        most, longest = self.max_batch(context, 0, end), self.max_context(batch, 0, end)
+        return Limits(
+            None if tokens == NO_LIMIT else tokens,
+            None if most is None else int(most),
+            None if longest is None else int(longest),
+        )
 
     def max_batch(self, context: int, tightest: int, end: End = "expected") -> Quantity | None:
         """Return the most sequences of `context` tokens: what fits, or the engine's own limit; None without a limit.
