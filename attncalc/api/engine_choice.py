@@ -110,7 +110,7 @@ def desktop_options(model: ModelSpec, options: Mapping[str, Any]) -> tuple[dict[
     is_llamacpp = is_llamacpp and kv_dtype in ("auto", "fp16", "f16", "bf16", *FILE_TYPES)
     if not (is_open and is_llamacpp and "gpu" in given) or model.stored:
         return {}, ""
-    number, gpu = (None, options["gpu"]) if isinstance(options["gpu"], Gpu) else gpus_of(str(options["gpu"]))
+    number, gpu = gpus_of(str(options["gpu"]))
     size = int(params(model).total) * dtype(model.dtype).bits // 8
     if (number or int(options.get("gpus") or 1)) > 1 or not gpu.runs_files or 4 * size <= 3 * gpu.memory:
         return {}, ""

@@ -46,7 +46,8 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     spec = read_model(model, options, ModelOptions)
     check_offload(options)
     served = served_fields(model, spec, options)
-    if not implied:
+    is_named = isinstance(options.get("gpu"), str)  # and not one of all GPUs, whose answers are compared
+    if not implied and is_named:
         implied, note = desktop_options(spec, options)
         options = {**options, **implied}  # type: ignore[typeddict-item]
     request = fit_request(spec, options, served)
@@ -54,7 +55,7 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
         request = request.with_workload(assumed=(*request.workload.assumed, note))
     has_type = request.weights_dtype in FILE_TYPES or (spec.stored is not None and spec.stored.kind == "GGUF")
     is_given = any(options.get(name) is not None for name in ("context", "kv_memory"))
-    has_type = has_type or (request.gpu is not None and request.gpu.runs_files and not options.get("batch"))
+    has_type = has_type or bool(is_named and request.gpu and request.gpu.runs_files and not options.get("batch"))
     if not has_type or request.gpu is None or is_given or request.traffic or request.engine == "all":
         return request
     return _which_context(request) if find_engine(request.engine).typed_files else request

@@ -90,9 +90,9 @@ def _fixed_part(answer: Answer, figures: Figures) -> str:
 
 
 def _dcp_gain(figures: Figures) -> str:
-    """Return the tokens beside those without --dcp: '3.80 x those without --dcp'; '' if none fit without it."""
+    """Return the tokens beside those without --dcp: '3.80 x by --dcp'; '' if none fit without it."""
     before = figures["kv_tokens_without_dcp"].whole
-    return f"{figures['kv_tokens'].whole / before:.2f} x those without --dcp" if before else ""
+    return f"{figures['kv_tokens'].whole / before:.2f} x by --dcp" if before else ""
 
 
 def limits_table(answer: Answer, figures: Figures) -> Table:
