@@ -511,8 +511,8 @@ def test_a_share_of_cached_tokens_is_stored_once(ask: Ask) -> None:
 
 
 @each(("words", "message"), [
-    ("", "--users is required"),
-    ("--users 500", "--gpu is required"),
+    ("", "--users, --gpu and --prompt are required"),
+    ("--users 500", "--gpu and --prompt are required"),
     ("--users 500 --gpu h100", "--prompt is required"),
     ("--users 500 --gpu h100 --prompt 3K", "--prompt needs --output-len"),
     ("--users 0 --gpu h100 --prompt 3K --output-len 1", "--users: '0' is not a whole number"),

@@ -132,7 +132,7 @@ def fit_request(
     With `is_logged` an engine was started so: its share is then its default, unless one is given. Raises AttncalcError
     if an option cannot be parsed, a name in it is unknown, or two options exclude each other.
     """
-    values = parsed(options, _ServingOptions)
+    values = _with_ram_of_mac(parsed(options, _ServingOptions))
     deployment, note = _deployment(model, values, is_logged=is_logged)
     traffic = _traffic(_of(UserOptions, values), options)
     engine_args = _engine_args(_of(EngineOptions, values)) | _found_ram(values, deployment)
@@ -167,6 +167,20 @@ def fit_request(
             "--context auto cannot be combined with --engine all", "name one engine: each has another longest context"
         )
     return with_longest_context(request)
+
+
+def _with_ram_of_mac(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with a Mac of the memory in --ram, which is the GPU's too: '--gpu m2 --ram 16GB'."""
+    from ..config.gpus import gpus_of, with_ram
+
+    text, ram = values.get("gpu"), values.get("ram")
+    if ram is None or not isinstance(text, str):
+        return {**values}
+    number, device = gpus_of(text)
+    if device.vendor != "Apple":
+        return {**values}
+    rest = {name: value for name, value in values.items() if name != "ram"}
+    return rest | {"gpu": with_ram(device, ram)} | ({"gpus": number} if number else {})
 
 
 def _of(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:

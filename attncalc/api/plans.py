@@ -112,10 +112,18 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     load, costs = parsed(options, LoadOptions), parsed(options, CostOptions)
     if "users" in load and "rate" in load:
         raise AttncalcError("--users cannot be combined with --rate", "give one of them")
-    if "users" not in load and "rate" not in load:
-        raise MissingError("--users is required", "for example --users 500, or --rate 20/s")
-    if options.get("gpu") is None:
-        raise MissingError("--gpu is required", "for example --gpu h100,h200, or --gpu all")
+    examples = {
+        "--users": "users" not in load and "rate" not in load and "--users 500",
+        "--gpu": options.get("gpu") is None and "--gpu h100,h200",
+        "--prompt": load.keys().isdisjoint(("prompt", "lengths")) and "--prompt 3K --output-len 500",
+    }
+    if missing := {name: example for name, example in examples.items() if example}:
+        names = " and ".join(filter(None, (", ".join([*missing][:-1]), [*missing][-1])))
+        others = " (--rate 20/s, --gpu all and --lengths FILE work too)" if len(missing) > 1 else ""
+        raise MissingError(
+            f"{names} {'is' if len(missing) == 1 else 'are'} required",
+            f"for example {' '.join(missing.values())}{others}",
+        )
     if options.get("disaggregate") and options.get("spread"):
         raise AttncalcError("--disaggregate cannot be combined with --spread", "leave one of them out")
     traffic = read_traffic(load)

@@ -548,8 +548,8 @@ def _of_mac(item: Item, value: str) -> str:
     """Return a Mac of that memory, of which a GPU has less: 'mac 24gb'. The chip changes the speed only."""
     if not re.match(r"(?i)mac(book|[ -]|$)", item.typed) or kind_of(value) != "size":
         return value
-    macs = (gpu_in(f"{chip}-{value.lower()}") for chip in ("m4", "m4-pro", "m4-max", "m3-ultra", "m1"))
-    return next(filter(None, macs), value)
+    mac = f"mac {value}"
+    return gpus_of(mac)[1].name if gpu_in(mac) else value
 
 
 def _with_models(items: Sequence[Item]) -> list[Item]:

@@ -49,6 +49,9 @@ _SEEN_OF_SLICE = (9, 10)
 """The least part of its share of the memory that software sees in a slice: 16.00 GiB of an H200's 139.8 / 8."""
 _SLICE_SOURCE = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html"
 
+_MAC = r"(?i)\b(?:mac(?:[ -]?book)?|imac)(?:[ -](?:air|pro|mini|studio))?(?![a-z])"
+_CHIPS = ("m4", "m4-pro", "m4-max", "m3-ultra", "m3", "m3-pro", "m3-max", "m2-max", "m2-ultra", "m1-ultra")
+"""Chips of Macs, of which the first that is sold with a memory stands for it: the chip changes the speed only."""
 _TRADEMARKS = r"\((r|tm)\)"
 _VENDOR_WORDS = frozenset(
     {"nvidia", "amd", "intel", "apple", "tesla", "geforce", "instinct", "radeon", "gpu", "graphics"}
@@ -230,6 +233,8 @@ def gpus_of(text: str) -> tuple[int | None, Gpu]:
     Raises AttncalcError as `gpu` does, if this machine has no GPU, and if the number or the memory is not possible.
     """
     text = re.sub(_FOLLOWING_MEMORY, "", text.strip())
+    if re.search(_MAC, text):
+        text = _chip_of_mac(re.sub(_MAC, " ", text).strip(" -,"))
     if text.lower() == CPU:
         return None, cpu()
     if text.lower() == LOCAL:
@@ -242,6 +247,27 @@ def gpus_of(text: str) -> tuple[int | None, Gpu]:
         number *= parse_count(several["nodes"], f"--gpu {truncate(text)}")
     kind = several["kind"] if several else text
     return number, gpu_with(kind) if re.fullmatch(_MEMORY, kind) else gpu(kind)
+
+
+def _chip_of_mac(text: str) -> str:
+    """Return the chip of a Mac: 'm2 16gb' as it is, and of '16gb' one with that memory.
+
+    Raises AttncalcError if neither is given, or no Mac has that memory.
+    """
+    if not re.fullmatch(_MEMORY, text) and text:
+        return text
+    size = "".join(text.lower().split())
+    found = next((name for chip in _CHIPS if (name := f"{chip}-{size}") in _known()), None)
+    if found is None:
+        why = f"no Mac with {text} is known" if text else "which Mac"
+        raise BadValueError(why, "give its chip or its memory, as --gpu m3-pro-36gb or --gpu 'mac 16GB'")
+    return found
+
+
+def with_ram(known: Gpu, memory: int) -> Gpu:
+    """Return a Mac's chip with that memory of the machine. Raises AttncalcError if it is not sold so."""
+    chip = re.sub(r"-\d+gb$", "", known.name)
+    return gpu(f"{chip}-{round(memory / 10**9 if memory % 10**9 == 0 else memory / GIB)}gb")
 
 
 def gpu_with(memory: str) -> Gpu:

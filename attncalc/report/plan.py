@@ -12,7 +12,7 @@ from ..plot.chart import Picture
 from ..quantity import ceil_div, named, quantity, ratio, symbol
 from ..serving.host_read import host_bandwidth, uses_host
 from ..serving.launch import launch_command
-from ..serving.plan import Candidate, Demand, Plan, Pool, Pools, Row, Size
+from ..serving.plan import LEAST_TOKENS_PER_SECOND, Candidate, Demand, Plan, Pool, Pools, Row, Size
 from ..serving.published import published_range
 from ..serving.request import resolve
 from ..units import NO_UNIT, PER_SECOND, SECONDS, count, quotient
@@ -458,6 +458,8 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
         yield "warning: interrupted; these are the rows that were found until then."
     pruned = f"; {count(found.pruned)} more cannot hold the weights" if found.pruned else ""
     yield f"Searched: {count(found.tried)} splits of {plural(len(_gpus(plan)), 'kind')} of GPU{pruned}."
+    if any(row.is_slow for row in plan.rows):
+        yield f"Rows with less than {LEAST_TOKENS_PER_SECOND} tokens/s per user come after the others."
     worst = "" if "worst" in hidden else "; worst: with all of it"
     yield f"users: on average, with half of the output{worst}."
     times = "TPOT (per token) is" if "TTFT" in hidden else "TTFT (first token) and TPOT (per token) are"

@@ -27,6 +27,8 @@ from .weights import weights
 MOST_CANDIDATES = 1_000_000
 """Candidates of the largest plan."""
 SORT_KEYS = ("gpus", "price", "price-per-token", "time-per-token", "headroom")
+LEAST_TOKENS_PER_SECOND = 5
+"""What a user who reads along needs at least: some 250 words per minute."""
 NO_USERS_LIMIT = 1 << 20
 """Requests with which an engine without a limit is bounded."""
 
@@ -147,6 +149,12 @@ class Row(NamedTuple):
         tokens = symbol("tokens", of_one.numerator, "output tokens of one replica")
         seconds = symbol("seconds", of_one.denominator, "per so many s")
         return ratio(tokens * symbol("replicas", self.replicas, "replicas"), seconds)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether a user gets fewer tokens per second than people read, by the upper bound."""
+        speed = self.tokens_per_second
+        return speed is not None and float(speed) < LEAST_TOKENS_PER_SECOND * self.asked
 
     @property
     def price(self) -> Ratio | None:
@@ -550,7 +558,10 @@ def _sizes(found: Found, demand: Demand, factor: float, sort: str) -> list[Size]
 
 
 def sorted_rows(found: Iterable[Row], sort: str) -> list[Row]:
-    """Return the rows by one of SORT_KEYS, and then by GPUs and headroom. Those that may not fit are last."""
+    """Return the rows by one of SORT_KEYS, and then by GPUs and headroom.
+
+    Those that are too slow to read along are after the others, and those that may not fit are last.
+    """
 
     def key(one: Row) -> tuple[float, ...]:
         split, unknown = one.candidate.split, float("inf")
@@ -562,6 +573,16 @@ def sorted_rows(found: Iterable[Row], sort: str) -> list[Row]:
             "time-per-token": tpot,
             "headroom": -one.headroom,
         }[sort]
-        return (one.candidate.verdict != "fits", first, one.gpus, one.nodes, tpot, split.pp, split.dp, -one.headroom)
+        return (
+            one.candidate.verdict != "fits",
+            one.is_slow,
+            first,
+            one.gpus,
+            one.nodes,
+            tpot,
+            split.pp,
+            split.dp,
+            -one.headroom,
+        )
 
     return sorted(found, key=key)
