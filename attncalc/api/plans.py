@@ -118,10 +118,10 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
         "--prompt": load.keys().isdisjoint(("prompt", "lengths")) and "--prompt 3K --output-len 500",
     }
     if missing := {name: example for name, example in examples.items() if example}:
-        names = " and ".join(filter(None, (", ".join([*missing][:-1]), [*missing][-1])))
+        lacking = " and ".join(filter(None, (", ".join([*missing][:-1]), [*missing][-1])))
         others = " (--rate 20/s, --gpu all and --lengths FILE work too)" if len(missing) > 1 else ""
         raise MissingError(
-            f"{names} {'is' if len(missing) == 1 else 'are'} required",
+            f"{lacking} {'is' if len(missing) == 1 else 'are'} required",
             f"for example {' '.join(missing.values())}{others}",
         )
     if options.get("disaggregate") and options.get("spread"):

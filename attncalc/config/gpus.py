@@ -259,8 +259,8 @@ def _chip_of_mac(text: str) -> str:
     size = "".join(text.lower().split())
     found = next((name for chip in _CHIPS if (name := f"{chip}-{size}") in _known()), None)
     if found is None:
-        why = f"no Mac with {text} is known" if text else "which Mac"
-        raise BadValueError(why, "give its chip or its memory, as --gpu m3-pro-36gb or --gpu 'mac 16GB'")
+        why = f"no Mac with {text} is known" if text else "a Mac needs its chip or its memory"
+        raise BadValueError(why, "for example --gpu m3-pro-36gb or --gpu 'mac 16GB'")
     return found
 
 
