@@ -16,10 +16,10 @@ from ..engines.pasted import LaunchWords
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
-from ..options import options_of
+from ..options import Option, options_of
 from ..records import NamedTuple
 from ..serving.weight_format import released_dtype
-from ..units import GIB, dtype
+from ..units import GIB, dtype, is_auto, parse_count
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 
 NOT_OLLAMA = frozenset({"engine", "tp", "pp", "dp", "dcp", "attn_dp", "gpu_memory_utilization"})
@@ -92,8 +92,23 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     if options.get("gpu") is not None:
         option, value = words.placed
         found |= {field: value for field, known in names.items() if known.name == option and field not in options}
-    shown = " ".join(f"{names[field].name} {value}" for field, value in found.items())
-    return found, f"{shown}: as Ollama runs {model}; --engine {DEFAULT_ENGINE} runs it as released."
+    *most, last = [f"{names[field].name} {value}" for field, value in found.items()]
+    all_of_them = f"{', '.join(most)} and {last}" if most else last
+    text = f"{all_of_them}: as Ollama runs {model}{_for_its_server(words, options, names)}."
+    return found, f"{text} With --engine {DEFAULT_ENGINE} it is the model as released."
+
+
+def _for_its_server(words: LaunchWords, options: Mapping[str, Any], names: Mapping[str, Option]) -> str:
+    """Return how Ollama's server gets the options that are given: after 'OLLAMA_CONTEXT_LENGTH=16384 ollama serve'."""
+    given = {option.name: options.get(field) for field, option in names.items()}
+    variables = {name: given[known] for name, known in words.environment.items() if isinstance(known, str)}
+    needed = {name: value for name, value in variables.items() if value is not None and not is_auto(value)}
+    if "OLLAMA_CONTEXT_LENGTH" in needed:
+        needed["OLLAMA_CONTEXT_LENGTH"] = parse_count(str(needed["OLLAMA_CONTEXT_LENGTH"]), "--context")
+    if "OLLAMA_KV_CACHE_TYPE" in needed:  # a quantized cache needs it
+        needed["OLLAMA_FLASH_ATTENTION"] = 1
+    texts = [f"{name}={value}" for name, value in needed.items()]
+    return f" after '{' '.join(texts)} ollama serve'" if texts else ""
 
 
 def desktop_options(model: ModelSpec, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -102,7 +117,7 @@ def desktop_options(model: ModelSpec, options: Mapping[str, Any]) -> tuple[dict[
     {} and '' if the options name other weights, or another engine.
     """
     engine, weights = RUNNERS["ollama"], "q4_k_m"
-    others = (NOT_OLLAMA - {"engine"}) | {"weights_dtype", "dtype", "prompt", "lengths", "kv_memory"}
+    others = (NOT_OLLAMA - {"engine"}) | {"gpus", "weights_dtype", "dtype", "prompt", "lengths", "kv_memory"}
     given = {name for name, value in options.items() if value is not None}
     choice, kv_dtype = engine_of_options(options), str(options.get("kv_dtype", "auto")).lower()
     is_open = given.isdisjoint(others) and (choice is None or choice.engine == engine) and not released_dtype(model)
@@ -112,7 +127,7 @@ def desktop_options(model: ModelSpec, options: Mapping[str, Any]) -> tuple[dict[
         return {}, ""
     number, gpu = gpus_of(str(options["gpu"]))
     size = int(params(model).total) * dtype(model.dtype).bits // 8
-    if (number or int(options.get("gpus") or 1)) > 1 or not gpu.runs_files or 4 * size <= 3 * gpu.memory:
+    if (number or 1) > 1 or not gpu.runs_files or 4 * size <= 3 * gpu.memory:
         return {}, ""
     names = {"engine": engine} if "engine" not in given and gpu.vendor != "Apple" else {}
     room = "are larger than the GPU" if size > gpu.memory else "leave little of the GPU"

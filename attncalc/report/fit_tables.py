@@ -71,7 +71,8 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
     cells[1] = (*cells[1][:2], _dcp_gain(figures) if answer.without_dcp else _fixed_part(answer, figures))
     if traffic:
         cells[-2] = (*cells[-2][:2], shared(traffic))
-    return Table((LABEL, Column(), LABEL), (*cells, _longest_context(answer, figures), *_fewest_gpus(answer, figures)))
+    rows_below = (_longest_context(answer, figures), *_fewest_gpus(answer, figures), *_speed(answer))
+    return Table((LABEL, Column(), LABEL), (*cells, *rows_below))
 
 
 def _fixed_part(answer: Answer, figures: Figures) -> str:
@@ -93,6 +94,16 @@ def _dcp_gain(figures: Figures) -> str:
     """Return the tokens beside those without --dcp: '3.80 x by --dcp'; '' if none fit without it."""
     before = figures["kv_tokens_without_dcp"].whole
     return f"{figures['kv_tokens'].whole / before:.2f} x by --dcp" if before else ""
+
+
+def _speed(answer: Answer) -> Iterator[tuple[str, str, str]]:
+    """Yield the bound of the tokens per second if layers are on the host, whose memory is what is slow."""
+    if not (answer.resolved.engine.is_placed(answer.resolved.args) and answer.has_bounds):
+        return
+    bounds, _ = answer.bounds
+    if bounds and bounds.host and bounds.tokens_per_second:
+        host = f"host: {bounds.host.bandwidth / 10**9:.1f} GB/s"
+        yield "tokens/s, at most", f"{float(bounds.tokens_per_second):,.1f}", host
 
 
 def limits_table(answer: Answer, figures: Figures) -> Table:
