@@ -1,6 +1,7 @@
 """Which engine is meant if --engine is not given."""
 
 import pytest
+from asking import Ask
 
 import attncalc
 from attncalc.api.engine_choice import engine_of_options, ollama_options
@@ -58,3 +59,41 @@ def test_a_name_of_ollama_with_options_that_ollama_lacks_is_only_a_name(options:
 def test_other_names_are_not_of_ollama() -> None:
     for name in ("gemma2-9b", "qwen3-8b:q8_0", "org/gemma2:9b", "C:model"):
         assert ollama_options(name, {}) == ({}, "")
+
+
+@pytest.mark.parametrize("engine", ["ollama", "LM Studio", "lmstudio"])
+def test_ollama_is_an_engine_with_its_own_weights_and_context(ask: Ask, engine: str) -> None:
+    answer = ask("fit", "llama3.1-8b", "--gpu", "16GB", "--engine", engine)
+    assert "4,096 tokens of context" in answer.out
+    assert "llama.cpp, weights in q4_k_m" in answer.out
+
+
+def test_weights_that_fill_a_desktops_card_are_q4_k_m_in_llamacpp_with_a_context_that_fits(ask: Ask) -> None:
+    # 14.8 B parameters in bf16 are 27.5 GiB
+    small, server = ask("fit", "qwen2.5-14b", "--gpu", "12GB"), ask("fit", "qwen2.5-14b", "--gpu", "h100")
+    assert "llama.cpp, weights in q4_k_m" in small.out
+    assert small.out.startswith("FITS")
+    assert "the weights as released, 27.5 GiB, are larger than the GPU" in " ".join(small.out.split())
+    assert "vLLM" in server.out
+    assert "vLLM" in ask("fit", "qwen2.5-14b", "--gpu", "12GB", "--engine", "vllm").out
+
+
+@pytest.mark.parametrize(
+    ("gpu", "title"),
+    [
+        (("MacBook Air M2 16GB",), "Apple M2 16GB"),
+        (("mac 16gb",), "Apple M4 16GB"),
+        (("m2", "--ram", "16GB"), "M2 16GB"),
+    ],
+)
+def test_a_mac_is_named_by_its_chip_and_memory_and_has_no_further_one(
+    ask: Ask, gpu: tuple[str, ...], title: str
+) -> None:
+    answer = ask("fit", "llama3.1-70b", "--gpu", *gpu)
+    assert title in answer.out
+    assert "--gpus" not in answer.out
+
+
+def test_a_shorter_context_is_suggested_before_a_cache_of_4_bits(ask: Ask) -> None:
+    answer = ask("fit", "qwen2.5-14b", "--gpu", "12GB", "-c", "32k").out
+    assert answer.index("--context 14336") < answer.index("--kv-dtype q4_0")

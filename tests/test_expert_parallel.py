@@ -178,7 +178,7 @@ def test_a_latent_model_says_what_dcp_would_give(ask: Ask, engine: str) -> None:
     assert "Copies of the latents" not in with_dcp
     # the tokens without it are those of the request without it
     assert divided["kv_tokens_without_dcp"] == results(ask(*asked, "--json"))["kv_tokens"]
-    assert "x those without --dcp" in with_dcp
+    assert "x by --dcp" in with_dcp
 
 
 def test_half_of_the_gpus_that_divide_the_tokens_leave_half_as_many_copies(ask: Ask) -> None:

@@ -548,3 +548,13 @@ def test_bad_input_is_one_error_and_a_tip(ask: Ask, words: str, message: str) ->
     error, tip = answer.err.splitlines()
     assert message in error
     assert tip.startswith("  tip: ")
+
+
+def test_a_row_too_slow_to_read_along_is_after_the_others(ask: Ask) -> None:
+    # M3 Ultra: 819 GB/s / 141 GB of weights are 6 steps per second, and 100 users' caches are read beside them
+    answer = ask(
+        "plan", "llama3.1-70b", "--users", "100", "--prompt", "4K", "--output-len", "1K", "--gpu", "m3-ultra-512gb,h200"
+    )
+    rows = [line for line in answer.out.splitlines() if line.startswith(("  m3-ultra", "  h200"))]
+    assert [row.split()[0] for row in rows][-1] == "m3-ultra-512gb"
+    assert "less than 5 tokens/s per user" in answer.out

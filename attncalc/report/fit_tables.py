@@ -48,7 +48,7 @@ def precise_range(low: int, high: int) -> str:
 def capacity_table(answer: Answer, figures: Figures) -> Table:
     """Return what fits: requests of this context, the longest context, and tokens; also in all replicas together.
 
-    Each with the least and with the most memory for the cache, as the changes count with the least.
+    Each with the least and with the most memory for the cache; in replicas with the least, as in the changes.
     """
     resolved, traffic = answer.resolved, answer.resolved.request.traffic
     low, high = answer.limits
@@ -64,8 +64,9 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
         ]
     if resolved.replicas > 1:
         copy, longest = copy_name(resolved), _longest_context(answer, figures)
-        columns = (LABEL, Column(f"per {copy}"), Column(f"all {plural(resolved.replicas, copy)}"))
-        in_all = [(label, _span(*ends), _span(*ends, times=resolved.replicas)) for label, *ends in rows]
+        header = LABEL._replace(header="at least")
+        columns = (header, Column(f"per {copy}"), Column(f"all {plural(resolved.replicas, copy)}"))
+        in_all = [(label, _span(least, least), _total(least, resolved.replicas)) for label, least, _ in rows]
         return Table(columns, (*in_all, (*longest[:2], "")))
     cells = [(label, _span(*ends), "") for label, *ends in rows]
     cells[1] = (*cells[1][:2], _dcp_gain(figures) if answer.without_dcp else _fixed_part(answer, figures))
@@ -76,7 +77,7 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
 
 
 def _fixed_part(answer: Answer, figures: Figures) -> str:
-    """Return what each request takes whatever its length: '93% of a request is fixed', '+ 99.38 MiB per request'.
+    """Return what each request takes whatever its length: '93% of a request is fixed', '+ 99.38 MiB each'.
 
     So vLLM, whose tokens are concurrency times length, has fewer of them for a shorter length, and fewer than the
     longest context: several requests have several windows, and one long request has one.
@@ -87,7 +88,7 @@ def _fixed_part(answer: Answer, figures: Figures) -> str:
         return f"{1 - grows / request:.0%} of a request is fixed"
     longest, fixed = figures["max_context"], pool.figure("kv_fixed_bytes_per_sequence")
     more = fixed and longest.quantity and longest.whole > figures["kv_tokens"].whole
-    return f"+ {human(int(fixed), BYTES)} per request" if more else ""
+    return f"+ {human(int(fixed), BYTES)} each" if more else ""
 
 
 def _dcp_gain(figures: Figures) -> str:
@@ -118,12 +119,15 @@ def copy_name(resolved: ResolvedRequest) -> str:
     return "rank" if resolved.dp > 1 or resolved.ranks > 1 else "replica"
 
 
-def _span(low: int | None, high: int | None, *, times: int = 1) -> str:
+def _total(number: int | None, replicas: int) -> str:
+    return "no limit" if number is None else count(number * replicas)
+
+
+def _span(low: int | None, high: int | None) -> str:
     """Return a range, one number, or 'no limit'."""
     if low is None or high is None:
         return "no limit"
-    ends = dict.fromkeys((count(low * times), count(high * times)))
-    return " to ".join(ends)
+    return " to ".join(dict.fromkeys((count(low), count(high))))
 
 
 def _longest_context(answer: Answer, figures: Figures) -> tuple[str, str, str]:
