@@ -210,7 +210,7 @@ def test_layers_are_in_order_and_complete(layers: int, gpus: int, n_gpu_layers: 
 
 def test_auto_is_llama_cpps_number_of_layers_with_all_engines(ask: Ask) -> None:
     """The output and as many layers of 0.43 GB as fit beside 1 GiB of cache: the other engines take no such number."""
-    command = ("fit", "llama3-8b", "--gpu", "12GB", "--context", "8192", "--n-gpu-layers", "auto")
+    command = ("fit", "llama3-8b", "--gpu", "12GB", "--context", "8192", "--n-gpu-layers", "auto", "--dtype", "bf16")
     one, every = ask(*command, "--engine", "llamacpp", "--json"), ask(*command, "--engine", "all", "--json")
     assert results(every)["concurrency"] == results(one)["concurrency"]
     assert "FITS with llama.cpp." in json.loads(every.out)["summary"]

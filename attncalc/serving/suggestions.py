@@ -28,8 +28,8 @@ class Suggestion(NamedTuple):
     change: str  # the change in words: 'weights in fp8'
     flag: str  # the options to type: '--weights-dtype fp8'
     result: FitResult  # what fits after the change
-    # What it costs: 0 for options that users do not notice, then a narrower cache, narrower weights, less work, what is
-    # slow or loses much (layers on the host, a cache of 4 bits, weights of fewer), and 5 for other hardware
+    # What it costs: 0 for options that users do not notice, then a narrower cache, narrower weights, less work, layers
+    # on the host, so few bits that answers suffer (a cache of 4, weights of fewer), and 6 for other hardware
     cost: int = 0
 
     @property
@@ -53,10 +53,8 @@ class _Change(NamedTuple):
         return dataclasses.replace(changed, **self.fields)
 
 
-_CACHE, _WEIGHTS, _WORK, _HOST, _HARDWARE = range(1, 6)
+_CACHE, _WEIGHTS, _WORK, _HOST, _ROUGH, _HARDWARE = range(1, 7)
 """The costs of changes, which order them; that of several is the largest. 0 is for what users do not notice."""
-_ROUGH = _HOST
-"""The cost of so few bits that answers suffer: a cache of 4, weights of less than 4."""
 _Kind = Callable[[ResolvedRequest], Iterator[_Change]]
 """Returns changes of one kind, from the smallest to the largest."""
 
