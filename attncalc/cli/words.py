@@ -453,6 +453,8 @@ def gpu_in(text: str) -> str | None:
             number, gpu = gpus_of(name)
         except AttncalcError:
             continue
+        if "mac" in name:
+            return gpu.name  # its chip
         is_size = re.fullmatch(r"[\d.]+ gi?b", name) is not None
         return f"{number}x{gpu.name}" if number and " " in name else name.replace(" ", "" if is_size else "-")
     return None
