@@ -96,7 +96,7 @@ def test_the_arguments_of_a_step_repeat_it(ask: Ask, monkeypatch: pytest.MonkeyP
     """Each row of the page can be typed: the command line makes the step's options of it."""
     seen: list[VerifyOptions] = []
 
-    def capture(specs: list[ModelSpec], options: VerifyOptions, device: object) -> Any:
+    def capture(specs: list[ModelSpec], options: VerifyOptions, *_: object, **__: object) -> Any:
         seen.append(options)
         raise CannotCheckError("captured")
 
