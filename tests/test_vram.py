@@ -96,11 +96,12 @@ def test_it_fits_a_terminal_of_24_rows(ask: Ask, model: str) -> None:
 
 
 def test_gpu_all_has_the_answer_of_each_gpu(ask: Ask) -> None:
-    answer = ask("fit", MODEL, "--gpu", "all", "-c", "32K", "--json")
+    asked = ("fit", MODEL, "-c", "32K", "--dtype", "bf16", "--json")
+    answer = ask(*asked, "--gpu", "all")
     rows = {row["gpu"]: row["verdict"] for row in json.loads(answer.out)["layers"]}
     assert len(rows) == len(attncalc.gpu_names())
     for name in ("rtx-4060", "rtx-4090", "h100-80gb", "m2-24gb"):
-        alone = json.loads(ask("fit", MODEL, "-c", "32K", "--gpu", name, "--json").out)
+        alone = json.loads(ask(*asked, "--gpu", name).out)
         assert rows[name] == alone["verdict"]
 
 

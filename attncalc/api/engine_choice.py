@@ -92,10 +92,9 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     if options.get("gpu") is not None:
         option, value = words.placed
         found |= {field: value for field, known in names.items() if known.name == option and field not in options}
-    *most, last = [f"{names[field].name} {value}" for field, value in found.items()]
-    all_of_them = f"{', '.join(most)} and {last}" if most else last
-    text = f"{all_of_them}: as Ollama runs {model}{_for_its_server(words, options, names)}."
-    return found, f"{text} With --engine {DEFAULT_ENGINE} it is the model as released."
+    shown = " ".join(f"{names[field].name} {value}" for field, value in found.items())
+    text = f"{shown}: as Ollama runs {model}{_for_its_server(words, options, names)}"
+    return found, f"{text}; --engine {DEFAULT_ENGINE} runs it as released."
 
 
 def _for_its_server(words: LaunchWords, options: Mapping[str, Any], names: Mapping[str, Option]) -> str:
