@@ -253,6 +253,7 @@ IDEAS = (
         "card cards device accelerator graphics-card instance machine laptop desktop pc workstation mac macbook "
         "macbook-pro macbook-air mac-mini mac-studio node",
         "--gpu GPU",
+        "fit",
     ),
     Idea("ram system-ram host-ram cpu-ram ddr", "--ram SIZE", "fit"),
     Idea("gpu-offload layers-on-gpu", "fit -ngl N", note="-ngl 20 puts 20 layers on the GPU; by default all that fit"),
@@ -266,7 +267,7 @@ IDEAS = (
     Idea("num-gpu", "fit -ngl N", note="Ollama's num_gpu is -ngl; --gpus is the number of GPUs"),
     Idea("num-layers-per-virtual-pipeline-stage", note="--virtual-stages 2 gives each GPU two stages"),
     Idea("nodes hosts machines nnodes num-nodes num-machines", note="--gpus is the number of GPUs of all nodes"),
-    Idea("shard shards num-shard tensor-parallel ways", "--tp N"),
+    Idea("shard shards num-shard tensor-parallel ways", "--tp N", "fit"),
     Idea("ep-size enable-ep", "--ep N | --enable-expert-parallel"),
     Idea("utilization util fraction share gpu-util cache-max-entry-count", "--gpu-memory-utilization SHARE"),
     Idea("max-num-seqs max-running-requests", "--max-num-seqs N | --max-running-requests N | --batch N"),

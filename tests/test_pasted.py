@@ -370,7 +370,7 @@ def test_an_unknown_option_names_the_command_that_has_it(ask: Ask, command: str)
     assert answer.code == 2
     assert answer.err == (
         "error: no such option: --rps\n"
-        "  tip: 'plan' has --rps: attncalc plan llama3.1-8b --rps 2 --prompt 4K --output-len 1K --gpu h100\n"
+        "  tip: 'plan' has --rps: attncalc plan llama3.1-8b --rps 2 --prompt 4K --output-len 1K --gpu all\n"
     )
 
 

@@ -31,7 +31,7 @@ INVALID = {
     "an unknown command": ("kb",),
     "an unknown option": ("kv", "gpt2", "--contxt", "3"),
     "an option without its value": ("kv", "gpt2", "-b"),
-    "too many arguments": ("kv", "gpt2", "gpt3"),
+    "too many arguments": ("kv", "gpt2", "gpt3", "--json"),
     "a batch of zero": ("kv", "gpt2", "-b", "0"),
     "a negative context": ("kv", "gpt2", "-c", "-5"),
     "a float": ("kv", "gpt2", "-c", "1e6"),
@@ -93,7 +93,7 @@ def test_a_list_for_one_number_is_an_error_that_names_sweep(ask: Ask) -> None:
         "fit gpt2 --gpu h100 --gpu-memory-utilization 0,9",
         "fit gpt2 --gpu h100 --engine llamacpp --n-gpu-layers 1,2",
     ):
-        answer = ask(*command.split())
+        answer = ask(*command.split(), "--json")
         assert answer.code == 2, command
         assert "attncalc sweep gpt2" in answer.err or "lists of values belong to sweep" in answer.err, command
     # 1 and 24 are not the lengths that were meant

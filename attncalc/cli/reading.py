@@ -257,6 +257,7 @@ def _likely(command: str | None, items: Sequence[Item]) -> list[str]:
     has_gpu = bool(of_gpu) or any(item.kind in ("gpu", "size") or item.text == "--gpu" for item in items)
     is_gpu = not models and {*meant} <= {"compare", "gpus", "explain"}
     order = [command] if command else [] if has_gpu or models else ["explain"]
+    order += ["presets"] * (not command and all(item.kind == "unknown" for item in items))  # 'qwen'
     asks_gpu = command == "gpus" or "gpus" in meant or any(item.text.lower() == "gpu" for item in items)
     order += ["fit" if models else "gpus"] * asks_gpu
     order += ["gpus"] * (is_gpu and any(item.kind == "gpu" for item in items))

@@ -393,7 +393,7 @@ def _with_magnitudes(args: Sequence[str]) -> list[str]:
     """Return the arguments with '1T' for '1 trillion'."""
     found: list[str] = []
     for word in args:
-        magnitude = {"billion": "B", "trillion": "T"}.get(word.lower())
+        magnitude = {"thousand": "k", "million": "m", "billion": "B", "trillion": "T"}.get(word.lower())
         if magnitude and found and re.fullmatch(r"\d+(?:\.\d+)?", found[-1]):
             found[-1] += magnitude
         else:
@@ -495,7 +495,7 @@ def _negation(item: Item, following: Sequence[Item]) -> Item:
     """Return a word without meaning for a 'not' that is one: 'why does it not fit'; 'not fp8' has a meaning."""
     after = next((one for one in following if one.kind not in ("filler", "plain")), None)
     means_little = (
-        item.text in ("no", "not", "never")
+        item.text in ("not", "never")
         and following[:1]
         and (after is None or (after.idea and not any(one.options for one in after.idea.fragments(after.value))))
     )
@@ -531,10 +531,11 @@ def _with_values(items: Sequence[Item]) -> list[Item]:
     """
     takers = [i for i, item in enumerate(items) if item.takes][:_MOST_IDEAS]
 
-    def cost(chosen: Sequence[int | None]) -> tuple[int, int]:
+    def cost(chosen: Sequence[int | None]) -> tuple[float, int]:
         left = [item for i, item in enumerate(items) if i not in chosen and item.kind in ("number", "share", "time")]
         before = sum(j is not None and j < i for i, j in zip(takers, chosen, strict=True))
-        return chosen.count(None) + sum(not is_context(item.text) for item in left), before
+        without = (0.5 if "gpu" in items[i].takes else 1 for i, j in zip(takers, chosen, strict=True) if j is None)
+        return sum(without) + sum(not is_context(item.text) for item in left), before
 
     choices = product(*([*_beside(i, items), None] for i in takers))
     chosen = min((one for one in choices if len({*one} - {None}) == len(one) - one.count(None)), key=cost)
