@@ -92,7 +92,7 @@ def test_devices_are_the_most_that_any_line_has(lines: list[str], devices: int) 
         ("print_info: file type   = Q2_K - Medium", {"weights_dtype": "q2_k"}),
         ("print_info: file type   = Q6_K", {"weights_dtype": "q6_k"}),
         ("llm_load_print_meta: model ftype      = mostly Q4_K - Small", {"weights_dtype": "q4_k_s"}),
-        ("print_info: file type   = IQ4_XS - 4.25 bpw", {}),
+        ("print_info: file type   = IQ4_XS - 4.25 bpw", {"weights_dtype": "iq4_xs"}),
         ("print_info: file type   = MOSTLY", {}),
         ("common_init_from_params: failed to load model '/models/Qwen3-14B-Q4_K_M.gguf'", {"weights_dtype": "q4_k_m"}),
         ("llama-server -m a-Q8_0-00001-of-00002.gguf", {"weights_dtype": "q8_0"}),

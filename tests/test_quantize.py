@@ -1,6 +1,7 @@
 """GGUF files of every type, held to the sizes that llama.cpp printed of published files."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from tables import each
@@ -14,7 +15,9 @@ from attncalc.errors import AttncalcError
 from attncalc.ggml import FILE_TYPES
 from attncalc.serving.launch import launch_command
 from attncalc.serving.request import FitRequest, resolve
+from attncalc.units import dtype
 
+MODELS = Path(__file__).parent / "data" / "engine-logs" / "models"
 WORKLOAD = Workload.decode(1, 4096)
 
 PUBLISHED = [
@@ -27,6 +30,7 @@ PUBLISHED = [
     ("qwen2.5-7b", "q3_k_m", "3.54 GiB", 3.99),
     ("phi-4", "q4_k_m", "8.43 GiB", 4.94),  # Q, K and V in one tensor
     ("qwen3-30b-a3b", "q4_k_m", "17.28 GiB", 4.86),  # 128 experts
+    ("llama2-70b", "iq4_xs", "34.30 GiB", 4.27),
 ]
 TENSORS = [
     # llama.cpp's 'type q4_K: 193 tensors'; the Llamas have one more in F32, the factors of their rotary positions
@@ -53,6 +57,16 @@ def test_tensors_have_the_published_types(name: str, file_type: str, types: dict
     stored = quantized(load(name), file_type).stored
     assert stored
     assert Counter(tensor.dtype for tensor in stored.contents) == types
+
+
+def test_gemmas_table_of_layer_inputs_is_quantized_and_on_the_host() -> None:
+    """262,144 rows of 42 * 256 and 2,560 elements, 34 bytes per 32, and a norm; a log's file has 7.62 GiB."""
+    model = quantized(load(str(MODELS / "gemma-4-e4b.json")), "q8_0")
+    buffers = model_buffers(model, LlamacppArgs(dtype("fp16"), dtype("fp16")))
+    assert buffers["CPU_Mapped"] == 262144 * (42 * 256 + 2560) // 32 * 34 + 4 * 2560
+    assert model.stored
+    assert abs(model.stored.size / 2**30 - 7.62) < 0.25
+    assert {t.dtype for t in model.stored.contents if "model_proj" in t.name} == {"BF16"}
 
 
 def test_half_of_the_layers_have_more_bits() -> None:

@@ -25,7 +25,7 @@ def test_the_largest_that_holds_the_context_is_chosen(ask: Ask) -> None:
     answer = quants(ask, "qwen3-14b", "--gpu", "12GB", "-c", "16K")
     assert answer["summary"] == "FITS: q4_k_m is the largest that holds 16,384 tokens."
     assert answer["launch_command"] == "llama-server -m Qwen3-14B-Q4_K_M.gguf -c 16384 -np 1 -ngl 999"
-    assert {layer["name"] for layer in answer["layers"]} == set(FILE_TYPES)
+    assert {layer["name"] for layer in answer["layers"]} == set(FILE_TYPES) - {"q5_1", "q4_1"}
     # each quant has the figures of fit with it alone
     alone = json.loads(ask("fit", "qwen3-14b", "--gpu", "12GB", "-c", "16K", "--weights-dtype", "q6_k", "--json").out)
     same = next(layer for layer in answer["layers"] if layer["name"] == "q6_k")

@@ -108,6 +108,8 @@ def read_quants(model: ModelLike, options: FitOptions) -> list[tuple[str, FitReq
     spec, found, problem = read_model(model, options, ModelOptions), [], None
     served = None if isinstance(model, str) else UNNAMED
     for name in FILE_TYPES:
+        if name in ("q5_1", "q4_1"):  # larger than newer types of the same quality
+            continue
         try:
             request = read_fit_request(spec, {**options, "weights_dtype": name})
             resolve(request)

@@ -20,7 +20,7 @@ from ...quantization import MIXERS
 from ...records import NamedTuple
 from .placement import TWO_LAYERS_PER_BLOCK
 
-_FALLBACKS = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
+_FALLBACKS = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
 """The types of matrices whose rows are no multiple of 256."""
 _NAMES = {
     "W_q": "attn_q",
@@ -31,6 +31,8 @@ _NAMES = {
     "W_gate": "attn_gate",
     "W_kv_a": "attn_kv_a_mqa",
 }
+_TABLES = {"layers_embedding": "per_layer_token_embd", "layers_projection": "per_layer_model_proj"}
+"""Gemma 3n's and 4's inputs of each layer: a table, which is on the host, and a projection, which stays in 16 bits."""
 _ROLES = {"mlp": "", "experts": "_exps", "shared_experts": "_shexp"}
 _FUSED = ("phi3", "phimoe", "gpt2", "gpt_neox", "falcon", "bloom", "mpt", "chatglm", "dbrx")
 """The model_types of which GGUF files have Q, K and V in one tensor."""
@@ -89,7 +91,10 @@ def _tensors(model: ModelSpec) -> Iterator[_Tensor]:
     if stack.learned_positions:
         yield _Tensor("position_embd.weight", stack.d_model, stack.learned_positions, quantized=False)
     for matrix in model.extra:
-        yield _Tensor(f"{matrix.name}.weight", matrix.rows, matrix.cols, quantized=matrix.applied_to is not None)
+        is_table = matrix.name == "layers_embedding"
+        row, rows = (matrix.cols, matrix.rows) if is_table else (matrix.rows, matrix.cols)
+        name = f"{_TABLES.get(matrix.name, matrix.name)}.weight"
+        yield _Tensor(name, row, rows, quantized=is_table or matrix.applied_to is not None)
     layer = 0
     for group in stack.layers:
         for _ in range(group.count):
@@ -180,6 +185,8 @@ class _Mixture:
             unfit = tensor.row % TYPES_BY_NAME[self.base].block
             return "Q8_0" if unfit or self.base == "Q8_0" else "Q6_K"
         found: str | None = None
+        if name == "per_layer_model_proj":
+            return "BF16"
         if name == "attn_v":
             found = self._of_values(self._next("attn_v"))
         elif name == "attn_k" and self.experts == 8:
@@ -202,6 +209,7 @@ class _Mixture:
             "q2_k": "Q4_K" if self.shared >= 4 else "Q3_K",
             "q3_k_m": "Q5_K" if i < 2 else "Q4_K",
             "q3_k_l": "Q5_K",
+            "iq4_xs": "Q5_K" if self.shared >= 4 else self.base,
             "q4_k_s": "Q5_K" if i < 4 else self.base,
             **dict.fromkeys(("q4_k_m", "q5_k_m"), "Q6_K" if _has_more_bits(i, self.n_v) else self.base),
         }.get(self.file_type, self.base)
@@ -220,7 +228,7 @@ class _Mixture:
 
     def _of_output(self) -> str:
         if self.experts == 8:
-            return "Q5_K" if self.file_type in ("q2_k", "q3_k_s", "q3_k_m", "q4_k_s", "q4_k_m") else self.base
+            return "Q5_K" if self.file_type in ("q2_k", "q3_k_s", "q3_k_m", "iq4_xs", "q4_k_s", "q4_k_m") else self.base
         return {"q2_k": "Q3_K", "q3_k_m": "Q4_K", "q3_k_l": "Q5_K"}.get(self.file_type, self.base)
 
 
