@@ -125,6 +125,13 @@ def test_a_seventh_set_is_predicted() -> None:
     assert outside == ["seventh-19-qwen3-vl-30b-a100"]
 
 
+def test_an_eighth_set_is_predicted() -> None:
+    rows = [row for row in ROWS if row["group"] == "fresh-8"]
+    assert len(rows) == 8
+    assert [row["id"] for row in rows if not _is_in(predict(row), logged_size(row))] == []
+    assert median(abs(predict(row).kv_memory - logged_size(row)) for row in rows if not row.get("doubtful")) < 0.13
+
+
 def _is_in(found: Prediction, size: float) -> bool:
     return found.low - ROUNDING <= size <= found.high + ROUNDING
 

@@ -45,6 +45,7 @@ STARTS_FRESH = {
     "fresh-5": "<!-- tools/accuracy.py writes the fifth set -->",
     "fresh-6": "<!-- tools/accuracy.py writes the sixth set -->",
     "fresh-7": "<!-- tools/accuracy.py writes the seventh set -->",
+    "fresh-8": "<!-- tools/accuracy.py writes the eighth set -->",
 }
 """The markers of the start-ups that were held out, by group."""
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}
@@ -125,7 +126,7 @@ def every_fresh_row(rows: list[Row]) -> Iterator[str]:
     yield "|---|---|---|---:|---:|---:|---:|---:|---|"
     for row in sorted(rows, key=lambda row: (bool(row.facts.get("doubtful")), row.facts["id"])):
         facts, prediction = row.facts, row.prediction
-        name = re.sub(r"^(fresh|second|third|fourth|fifth|sixth|seventh)-", "", facts["id"])
+        name = re.sub(r"^(fresh|second|third|fourth|fifth|sixth|seventh|eighth)-", "", facts["id"])
         missing = facts.get("note", "").removeprefix("not known: ") if facts.get("doubtful") else ""
         yield (
             f"| {name} | {TITLES[facts['engine']]} {facts['version']} | {where(facts)} | "
