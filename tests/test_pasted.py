@@ -383,3 +383,11 @@ def test_any_words_become_options_or_one_error(words: list[str]) -> None:
         found = expand(["--gpu", "h100"], words, OPTIONS)
         assert found[:2] == ["--gpu", "h100"]
         assert "--engine" in found
+
+
+@each("own", [("qwen3-8b",), ("-p", "qwen3-8b")])
+def test_model_replaces_that_of_the_command(ask: Ask, own: tuple[str, ...]) -> None:
+    answer = ask("fit", *own, "--gpu", "h100", "--full", "--", "vllm", "serve", "/mnt/x", "--max-model-len", "8192")
+    assert answer.code == 0
+    assert "Qwen3 8B on one" in answer.out
+    assert "vllm serve /mnt/x --max-model-len 8192" in answer.out

@@ -64,7 +64,7 @@ def changes_nothing(name: str) -> bool:
 def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, Option]) -> list[str]:
     """Return the arguments of `attncalc fit`, with a pasted command as options; a note names those that are not used.
 
-    `before` has the arguments before the command, which replace the same options of the command. The command is its
+    `before` has the arguments before the command, which replace its model and the same options. The command is its
     words, or one text with all of them.
 
     Raises AttncalcError if it starts no known engine, or an unknown option may change memory.
@@ -89,7 +89,9 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
     reader.choose_drafter(model)
     before = reader.only_used_gpus(before)
     reader.add_up_gpus(before)
-    named, file_type = model or _first_argument(before, options), None
+    own = _first_argument(before, options)
+    model = reader.not_replaced(model, own)
+    named, file_type = model or own, None
     if model:
         named, file_type = of_other_machine(model)
         if model != named:
@@ -183,6 +185,12 @@ class _Reader:
         if _DRAFT_MODEL in self.found:
             name, file_type = of_other_machine(self.found[_DRAFT_MODEL][1])
             self.found[_DRAFT_MODEL] = (_DRAFT_MODEL, f"{name}:{file_type}" if file_type else name)
+
+    def not_replaced(self, model: str | None, own: str | None) -> str | None:
+        """Return the command's model; None if MODEL replaces it, and then the launch command still loads it."""
+        if model and own:
+            self.add(("--served-model", model))
+        return None if own else model
 
     def only_used_gpus(self, before: Sequence[str]) -> list[str]:
         """Return the arguments before the command with as many GPUs as it uses; a note names the others.
