@@ -104,6 +104,7 @@ MORE = [
     "batch_per_replica",
     "agrees",
     "checks",
+    "fail_if",
     "estimates",
     "refusal",
     "load",

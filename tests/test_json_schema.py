@@ -412,7 +412,7 @@ def test_every_kind_of_attention_has_known_facts_and_every_fact_has_a_kind() -> 
 
 
 @pytest.mark.parametrize(
-    "command", ["kv no-such-model", "fit gpt2 -c auto", "gpus h100000", "presets no-such", "verify gpt2 -c 0"]
+    "command", ["kv no-such-model", "fit gpt2 -c auto", "gpus h100000", "presets no-such", "verify gpt2 -b 0"]
 )
 def test_an_error_prints_no_json(ask: Ask, command: str) -> None:
     answer = ask(*command.split(), "--json")

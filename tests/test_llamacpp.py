@@ -324,11 +324,15 @@ def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any], me
         ((DEEPSEEK,), {"k": "q8_0"}, "latent as K"),
         ((kv(2, 2, 64), kv(2, 2, 64, Sliding(8)), kv(2, 2, 64, Sliding(9))), {}, "one window size per model.* 8 and 9"),
         ((kv(2, 2, 64), kv(2, 2, 64, Chunked(4096))), {}, "chunks of 8,192 tokens, not of 4,096"),
-        ((LayerCacheSpec(2, (CacheSpec("pools", 1, 64),)),), {}, "pools is not supported"),
+        (
+            (LayerCacheSpec(2, (CacheSpec("pools", 1, 64),)),),
+            {},
+            "does not know how llama.cpp stores this cache: pools",
+        ),
         (
             (LayerCacheSpec(2, (CacheSpec("K and V", 2, 64, per="source token", role="kv"),)),),
             {"source": 9},
-            "K and V of a source is not supported",
+            "does not know how llama.cpp stores this cache: K and V of a source",
         ),
         ((recurrent(2, 8, 8),), {"engine_version": "ik"}, "not supported for ik_llama.cpp"),
     ],

@@ -433,11 +433,14 @@ def test_what_the_log_has_beyond_the_estimate_moves_the_room(difference: int) ->
     assert found.notes[0].startswith(f"The log's weights and runtime memory are 1.00 GiB {word} than the estimate")
 
 
-@pytest.mark.parametrize(("difference", "word"), [(1, "larger"), (-1, "smaller")])
-def test_one_byte_beyond_the_estimate_is_larger_or_smaller(difference: int, word: str) -> None:
+@pytest.mark.parametrize(("difference", "word"), [(GIB // 20, "51.2 MiB larger"), (-GIB // 20, "51.2 MiB smaller")])
+def test_a_difference_that_matters_is_named(difference: int, word: str) -> None:
+    """A twentieth of a GiB does, and a byte less does not."""
     asked, refusal = request(gpu=H100), TOO_SMALL._replace(kind="no_memory")
-    found = diagnosed(asked, log(refusal=refusal), fit(asked).budget.room() - difference)
-    assert found.notes[0].startswith(f"The log's weights and runtime memory are 1 B {word} than the estimate")
+    room = fit(asked).budget.room()
+    assert f" are {word} than the estimate" in diagnosed(asked, log(refusal=refusal), room - difference).notes[0]
+    less = difference - (1 if difference > 0 else -2)
+    assert "estimate" not in diagnosed(asked, log(refusal=refusal), room - less).notes[0]
 
 
 def test_a_request_that_fits_contradicts_a_log_that_says_it_does_not() -> None:

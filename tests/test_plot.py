@@ -305,7 +305,7 @@ def test_show_chooses_charts_in_its_order(ask: Ask) -> None:
         (("fit", "gpt2", "--log", "tests/data/engine-logs/excerpts/vllm-gemma3-27b-0.11rc.log", "--plot"), "--log"),
         (("verify", "gpt2", "--plot"), "--plot needs --scaling"),
         (("verify", "--record", "d", "--plot"), "--plot cannot be combined with --record"),
-        (("kv", "gpt2", "--plot"), "no such option"),
+        (("kv", "gpt2", "--plot", "--json"), "no such option"),
     ],
 )
 def test_wrong_options_are_an_error_with_a_tip(ask: Ask, arguments: tuple[str, ...], error: str) -> None:

@@ -65,8 +65,8 @@ def test_as_much_as_must_be_on_the_host_must_fit_there() -> None:
 
 
 def test_no_change_needs_more_than_the_host_has(ask: Ask) -> None:
-    asked = ("fit", "mixtral-8x7b", "--engine", "llamacpp", "--gpu", "rtx-4090", "-c", "8192", "--json")
-    without, small = (json.loads(ask(*asked, *ram).out)["suggestions"] for ram in ((), ("--ram", "8GB")))
+    command = "fit mixtral-8x7b --engine llamacpp --gpu rtx-4090 -c 8192 --weights-dtype bf16 --json"
+    without, small = (json.loads(ask(*command.split(), *ram).out)["suggestions"] for ram in ((), ("--ram", "8GB")))
     offloads = [any("--n-" in change["flag"] for change in changes) for changes in (without, small)]
     assert offloads == [True, False]
 
