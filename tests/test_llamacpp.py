@@ -332,7 +332,7 @@ def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any], me
         (
             (LayerCacheSpec(2, (CacheSpec("K and V", 2, 64, per="source token", role="kv"),)),),
             {"source": 9},
-            "does not know how llama.cpp stores this cache: K and V of a source",
+            "K and V of a source is not supported",
         ),
         ((recurrent(2, 8, 8),), {"engine_version": "ik"}, "not supported for ik_llama.cpp"),
     ],

@@ -433,7 +433,7 @@ def test_what_the_log_has_beyond_the_estimate_moves_the_room(difference: int) ->
     assert found.notes[0].startswith(f"The log's weights and runtime memory are 1.00 GiB {word} than the estimate")
 
 
-@pytest.mark.parametrize(("difference", "word"), [(GIB // 20, "51.2 MiB larger"), (-GIB // 20, "51.2 MiB smaller")])
+@pytest.mark.parametrize(("difference", "word"), [(GIB // 20, "51.20 MiB larger"), (-GIB // 20, "51.20 MiB smaller")])
 def test_a_difference_that_matters_is_named(difference: int, word: str) -> None:
     """A twentieth of a GiB does, and a byte less does not."""
     asked, refusal = request(gpu=H100), TOO_SMALL._replace(kind="no_memory")

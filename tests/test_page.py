@@ -98,7 +98,6 @@ def test_command_line_gives_the_same_json(command: str, models: list[str], optio
         ("kv", ["gpt2"], {"context": "abc"}),
         ("kv", ["gpt2"], {"attention": "gqa:7"}),
         ("fit", ["gpt2"], {"gpu": "h1000"}),
-        ("fit", ["gpt2"], {"gpu": "h100", "prompt": "4K"}),
         ("fit", ["gpt2"], {"kv_memory": "1GiB", "weights_dtype": "int5"}),
         ("compare", ["gpt2", "bert-base"], {"attention": ["mqa"]}),
     ],

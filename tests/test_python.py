@@ -439,7 +439,7 @@ def test_a_notebook_shows_the_tables_of_the_command() -> None:
     assert "2.00 GiB" in Cells(attncalc.activations("llama2-70b", context=4096)._repr_html_()).cells
     fitting = attncalc.fit("qwen3-8b", gpu="h100", context=8192)
     low, high = map(int, Cells(fitting._repr_html_()).cells[1].split(" to "))
-    assert low <= fitting.max_batch <= high
+    assert low <= int(fitting.max_batch or 0) <= high
 
 
 def test_a_notebook_shows_a_model_as_a_table_and_escapes_its_title() -> None:

@@ -122,7 +122,7 @@ def desktop_options(model: ModelSpec, options: Mapping[str, Any]) -> tuple[dict[
     is_open = given.isdisjoint(others) and (choice is None or choice.engine == engine) and not released_dtype(model)
     is_llamacpp = str(options.get("engine", engine)) in (engine, "llama.cpp")
     is_llamacpp = is_llamacpp and kv_dtype in ("auto", "fp16", "f16", "bf16", *FILE_TYPES)
-    if not (is_open and is_llamacpp and "gpu" in given) or model.stored:
+    if not (is_open and is_llamacpp and "gpu" in given) or model.stored or model.unread_quantization:
         return {}, ""
     number, gpu = gpus_of(str(options["gpu"]))
     size = int(params(model).total) * dtype(model.dtype).bits // 8

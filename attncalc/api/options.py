@@ -174,7 +174,7 @@ class TrainingOptions(TypedDict, total=False):
         str,
         choice(*get_args(Recompute)),
         "What the backward pass recomputes: none, selective (QK and PV), op (every second matmul, as in "
-        "torchtitan) or full (layers: gradient checkpointing). Default: none, or full in 'train' with quantized weights.",
+        "torchtitan) or full (layers: gradient checkpointing). Default: none; 'train' on quantized weights: full.",
         With(also="--recompute-granularity --activations-checkpoint-granularity --ac --activation-checkpoint-mode"),
     ]
 

@@ -171,10 +171,10 @@ def _tried(
     if found.is_sure and found.is_new and not is_strict and (is_same or problem is None):
         return problem or ([*found.args], found.beside)
     if not isinstance(error, NotUnderstoodError):
-        if problem or "MODEL" in found.missing:
+        if problem or ("MODEL" in found.missing and found.unread):  # 'kv no-such-model'
             return error
         if found.missing and is_same and isinstance(error, MissingError):
-            return AttncalcError(error.message, f"for example: {found.command}")
+            return error if "MODEL" in found.missing else AttncalcError(error.message, f"for example: {found.command}")
     tip = _tip(found, words, args, works=problem is None)
     return _with_further(_message(found, words, args, error), tip, *([problem] if problem else []))
 

@@ -214,8 +214,11 @@ def limits_hold(case: Case, result: Result, data: Data) -> None:
         return
     if data["engine"] == "vllm" and not _has(case, "--allow-long-max-model-len"):
         case = case._replace(arguments=(*case.arguments, "--allow-long-max-model-len"))
+    of_context = ("-c", "--context", "--max-model-len")
+    if not _has(case, *of_context):  # llama.cpp's is the longest for the batch
+        case = case._replace(arguments=(*case.arguments, "-c", str(data["workload"]["context"])))
     for name, options in (
-        ("max_context", ("-c", "--context", "--max-model-len")),
+        ("max_context", of_context),
         ("max_batch", ("-b", "--batch")),
     ):
         most = (_values(data).get(name) or 0) * (data["dp"] if name == "max_batch" else 1)  # -b is of all replicas
