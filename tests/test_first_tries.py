@@ -107,6 +107,7 @@ loss: {_component_: torchtune.modules.loss.LinearCrossEntropyLoss}
 """,
     "ds_z3.json": """{"bf16": {"enabled": "auto"}, "train_micro_batch_size_per_gpu": "auto",
 "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}}""",
+    "loop.json": '{"zero_optimization": {"stage": 3}, "deepspeed": "loop.json"}',
     "accelerate.yaml": """
 distributed_type: FSDP
 fsdp_config: {fsdp_sharding_strategy: FULL_SHARD, fsdp_activation_checkpointing: true, fsdp_offload_params: false}
@@ -132,6 +133,7 @@ num_processes: 4
             "r=8,targets=q_proj+o_proj+gate+up+down",
         ),
         ("train llama3-8b --gpus 4 --deepspeed ds_z3.json", "llama3-8b --gpus 4 --zero 3 --offload optimizer,params"),
+        ("train llama3-8b --gpus 4 --deepspeed loop.json", "llama3-8b --gpus 4 --zero 3"),  # which names itself
         ("train llama3-8b --config_file accelerate.yaml", "llama3-8b --fsdp --recompute full --dtype bf16 --gpus 4"),
     ],
 )

@@ -66,8 +66,11 @@ _MARKS = ("zero_optimization.", "distributed_type")
 """Beginnings of keys that only DeepSpeed's and accelerate's files have."""
 
 
-def options_of_file(path: str) -> dict[str, str] | None:
-    """Return {option of `attncalc train`: value} of a trainer's file; None of any other file."""
+def options_of_file(path: str, *, is_named: bool = False) -> dict[str, str] | None:
+    """Return {option of `attncalc train`: value} of a trainer's file; None of any other file.
+
+    A file that another names (`is_named`) names no further one: two could name each other.
+    """
     file = Path(path)
     if file.suffix not in (".yaml", ".yml", ".json") or not file.is_file() or file.stat().st_size > LIMIT:
         return None
@@ -78,6 +81,8 @@ def options_of_file(path: str) -> dict[str, str] | None:
     flat, base = dict(_flat(data)), base_of_recipe(data)
     if base is None and not any(key.startswith(_MARKS) for key in flat):
         return None
+    if is_named:
+        flat.pop("deepspeed", None)
     found: dict[str, str] = {"--preset": base} if base else {}
     for key, value in flat.items():
         for option, text in _meant(_OF_KEY.get(key, {}), value, file):
@@ -141,7 +146,7 @@ def _of_component(name: str) -> Iterator[tuple[str, str]]:
 def _of_deepspeed(name: str, file: Path) -> Iterator[tuple[str, str]]:
     """Yield what a DeepSpeed file means that another file names; if it is not here, its name."""
     beside = next((str(path) for path in (Path(name), file.parent / name) if path.is_file()), None)
-    found = beside and options_of_file(beside)
+    found = beside and options_of_file(beside, is_named=True)
     yield from (found or {}).items()
     if not found and (stage := re.search(r"z(?:ero)?_?([123])", name)):
         yield "--zero", stage[1]
