@@ -334,7 +334,7 @@ def test_formulas_evaluate_to_their_figures(name: str, given: dict[str, Any], me
             {"source": 9},
             "K and V of a source is not supported",
         ),
-        ((recurrent(2, 8, 8),), {"engine_version": "ik"}, "not supported for ik_llama.cpp"),
+        ((recurrent(2, 8, 8),), {"engine_version": "ik"}, "does not know how ik_llama.cpp stores this cache"),
     ],
 )
 def test_unsupported_combinations_are_errors(

@@ -171,7 +171,7 @@ def _tried(
     if found.is_sure and found.is_new and not is_strict and (is_same or problem is None):
         return problem or ([*found.args], found.beside)
     if not isinstance(error, NotUnderstoodError):
-        if problem or ("MODEL" in found.missing and found.unread):  # 'kv no-such-model'
+        if problem or ("MODEL" in found.missing and (found.unread or found.left_out)):  # 'kv no-such-model'
             return error
         if found.missing and is_same and isinstance(error, MissingError):
             return error if "MODEL" in found.missing else AttncalcError(error.message, f"for example: {found.command}")
