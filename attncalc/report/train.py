@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -11,7 +12,6 @@ from ..attention.mamba import Mamba, Mamba2
 from ..cost.training.activations import has_windows
 from ..cost.training.classes import class_math, saves_more
 from ..cost.training.fits import (
-    FEWEST_WITH,
     VARIED,
     Change,
     TrainResult,
@@ -91,8 +91,8 @@ class Answer(NamedTuple):
     time: Duration | None  # how long it takes; None if not asked
     auto: str  # what was searched for
     changes: tuple[Change, ...]  # changes that make it fit
-    # Without a GPU, the fewest of common ones for each way to tune; None if 1,024 are not enough
-    fewest: tuple[tuple[Gpu, dict[str, int | None]], ...] = ()
+    # Without a GPU, the fewest of common ones for each way to tune, with their changes; None if 1,024 are not enough
+    fewest: tuple[tuple[Gpu, dict[str, Change | None]], ...] = ()
 
 
 def train_report(of: Answer, *, full: bool = False) -> Report:
@@ -409,8 +409,8 @@ def _changes_table(rows: Sequence[list[tuple[str, ...]]]) -> Table:
 def _fewest_table(of: Answer) -> Table:
     columns = [Column("fewest, up to 1,024 GPUs", "left"), *map(Column, of.fewest[0][1])]
     rows = (
-        (f"{gpu.name}, {gib(gpu.memory)} GiB", *(count(n) if n else "-" for n in numbers.values()))
-        for gpu, numbers in of.fewest
+        (f"{gpu.name}, {gib(gpu.memory)} GiB", *(count(one.run.gpus) if one else "-" for one in by_way.values()))
+        for gpu, by_way in of.fewest
     )
     return Table(tuple(columns), tuple(rows))
 
@@ -458,8 +458,7 @@ def _notes(of: Answer) -> Iterator[str]:
     copies = run.master_weights and dtype(run.grad_dtype).bits == 16 and budget.held("temporary")
     of_step = ", with fp32 copies of the gradients" if copies and budget.peak.name == "optimizer step" else ""
     yield f"Memory peaks during the {budget.peak.name}{of_step}.{stage}"
-    if of.fewest:
-        yield f"Fewest with {FEWEST_WITH}."
+    yield from _fewest_notes(of)
     yield from _weights_notes(run, budget.states)
     if of.auto and result.verdict != "fits":
         yield f"Not even the smallest {of.auto} is sure to fit."
@@ -501,6 +500,16 @@ def _notes(of: Answer) -> Iterator[str]:
         )
     yield from run.workload.assumed
     yield from run.model.notes
+
+
+def _fewest_notes(of: Answer) -> Iterator[str]:
+    """Yield with which changes the fewest GPUs are enough, for each way to tune; a screen has the first."""
+    for i, way in enumerate(of.fewest[0][1] if of.fewest else ()):
+        changed = (one.flag for _, by_way in of.fewest if (one := by_way[way]))
+        flags = dict.fromkeys(flag for text in changed for flag in re.split(" (?=--)", text) if flag)
+        used = ", ".join(flag for flag in flags if not flag.startswith("--gpus"))
+        if used:
+            yield f"{f'For {way}' if i else 'Fewest'} with {used}."
 
 
 def _weights_notes(run: Training, states: States) -> Iterator[str]:
@@ -619,9 +628,9 @@ def _extra(of: Answer) -> dict[str, Any]:
             for change, result in ((change, change.result) for change in of.changes)
         ],
         "fewest_gpus": [
-            {"gpu": gpu.name, "tuned": way, "gpus": number}
-            for gpu, numbers in of.fewest
-            for way, number in numbers.items()
+            {"gpu": gpu.name, "tuned": way, "gpus": one and one.run.gpus}
+            for gpu, by_way in of.fewest
+            for way, one in by_way.items()
         ],
         "price": of.time.money if of.time else None,
         "mfu": of.time.mfu if of.time else None,

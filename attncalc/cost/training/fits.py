@@ -187,18 +187,16 @@ def changes(run: Training) -> tuple[Change, ...]:
     return tuple(found[kinds] for kinds in sorted(found, key=lambda kinds: [*map(_KINDS.index, kinds)]))
 
 
-FEWEST_WITH = "--recompute full, --loss fused, --expandable-segments, --zero 3"
-
-
-def fewest_gpus(run: Training, gpu: Gpu) -> int | None:
-    """Return the fewest GPUs of a kind, of 1 and USUAL_GPUS, that are enough with changes that keep the result.
+def fewest_gpus(run: Training, gpu: Gpu) -> Change | None:
+    """Return the fewest GPUs of a kind, of 1 and USUAL_GPUS, that are enough with changes that keep the training.
 
     None if not even these are.
     """
     one = dataclasses.replace(run, gpu=gpu)
     for more in (Change("", "", one), *_try(_more_gpus, one)):
-        if _fits(_all_of(more.run, _SAME_TRAINING).run):
-            return more.run.gpus
+        with_all = _all_of(more.run, _SAME_TRAINING)
+        if _fits(with_all.run):
+            return _joined(with_all, more, with_all.run)
     return None
 
 
