@@ -17,6 +17,7 @@ from ..config import load
 from ..config.gpus import gpu, gpus_of
 from ..config.hub import parse_repository
 from ..config.presets import of_gguf_file, preset_at, preset_of, presets, unquantized
+from ..config.source import DOCUMENTS
 from ..config.user_files import open_file, read_standard_input
 from ..engines import find_engine
 from ..engines.log_file import is_log, read_log
@@ -90,7 +91,7 @@ def read_logged_request(
 
 def is_log_file(path: str) -> bool:
     """Return whether a file is a start-up log, by its suffix or by its first lines."""
-    if path.endswith((".json", ".yaml", ".yml", ".gguf", ".safetensors")) or not Path(path).is_file():
+    if path.endswith((*DOCUMENTS, ".gguf", ".safetensors")) or not Path(path).is_file():
         return False
     with contextlib.suppress(OSError), open_file(Path(path)) as file:
         return path.endswith(".log") or is_log(file.read(_BEGINNING))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import base_of_recipe
-from ..config.source import LIMIT
+from ..config.source import DOCUMENTS, LIMIT
 from ..config.yaml import parse_document
 from ..errors import AttncalcError
 
@@ -72,7 +72,7 @@ def options_of_file(path: str, *, is_named: bool = False) -> dict[str, str] | No
     A file that another names (`is_named`) names no further one: two could name each other.
     """
     file = Path(path)
-    if file.suffix not in (".yaml", ".yml", ".json") or not file.is_file() or file.stat().st_size > LIMIT:
+    if file.suffix not in DOCUMENTS or not file.is_file() or file.stat().st_size > LIMIT:
         return None
     try:
         data = parse_document(file.read_bytes(), path).data

@@ -23,6 +23,7 @@ from ..config.presets import (
     unquantized,
     with_file_type,
 )
+from ..config.source import DOCUMENTS
 from ..cost.training.optimizers import OPTIMIZERS
 from ..engines import ENGINES, RUNNERS
 from ..engines.pasted import could_matter
@@ -46,7 +47,6 @@ _PATTERNS = {
     "model": r"[\w.-]+/[\w.-]+|\.{0,2}/\S+|\S+\.(?:gguf|json|yaml)",
 }
 """{kind of word: its pattern}, beside those that a table knows."""
-_FILES = (".json", ".yaml", ".yml")
 _PROGRAM = r"(?i).*(launch|serve|chat|generat|build).*"
 _GLUE = frozenset(("of", "is", "at", "in", "to", "a", "an", "as", "with"))
 """Words between an idea and its value: 'a batch of 8'."""
@@ -255,7 +255,7 @@ class Words:
             takes = idea.takes == "VALUE" or kind in PLACEHOLDERS[idea.takes]
         elif idea.means:
             is_plain = kind == "number" and idea.means in self.commands  # '--epochs 3'
-            takes = is_plain or (kind == "unknown" and "presets" in idea.means) or value.endswith(_FILES)
+            takes = is_plain or (kind == "unknown" and "presets" in idea.means) or value.endswith(DOCUMENTS)
         else:
             takes = True
         is_exact |= idea.note == NO_FIGURE
@@ -277,7 +277,7 @@ class Words:
 
     def _of_file(self, name: str, idea: Idea) -> Idea:
         """Return what the name of a file says of an idea: '--deepspeed ds_config_zero3.json'."""
-        found = self._of_program(name, is_first=True) if name.endswith(_FILES) else None
+        found = self._of_program(name, is_first=True) if name.endswith(DOCUMENTS) else None
         named = found.idea if found else None
         return named if named and named.means.startswith(f"{idea.means} -") else idea
 
@@ -329,7 +329,7 @@ class Words:
         elif len(text) == 1 and is_log_file(joined):
             item = Item("option", "--log", joined, value=joined)
         elif len(text) == 1:
-            is_absent = joined.endswith(_FILES) and not Path(joined).exists()  # the configuration of another tool
+            is_absent = joined.endswith(DOCUMENTS) and not Path(joined).exists()  # the configuration of another tool
             is_model = kind is not None and not is_absent
             item = self._of_pair(joined) or (Item("model", joined, joined) if is_model else _of_word(joined))
         return item

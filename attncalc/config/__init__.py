@@ -23,7 +23,7 @@ from .build import build_model
 from .document import Document
 from .plain import ConfigObject
 from .presets import compiled_preset, hint, of_release, preset_config, preset_names, preset_of, preset_text, unquantized
-from .source import LIMIT, OTHER_LAYOUTS, PARAMS, Source, repository_source
+from .source import DOCUMENTS, LIMIT, OTHER_LAYOUTS, PARAMS, Source, repository_source
 from .user_files import open_file, read_standard_input
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ def _preset_source(preset: str) -> Source:
 
 def _gguf_source(model: str) -> Source | None:
     """Return the GGUF files that the path `model` leads to; None if it leads to something else."""
-    if model.endswith((".json", ".yaml", ".yml")) or not os.path.exists(model):
+    if model.endswith(DOCUMENTS) or not os.path.exists(model):
         return None
     from .gguf.files import local_gguf, local_sources, model_name
 

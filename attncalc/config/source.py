@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .folder import ByteSource, Folder
     from .hub import Repository
 
+DOCUMENTS = (".json", ".yaml", ".yml")
+"""Suffixes of files that are read as JSON or YAML."""
 LIMIT = 1 << 22
 """Bytes that a model file may have; the longest config.json has some tens of thousands."""
 
