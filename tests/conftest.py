@@ -22,6 +22,8 @@ from hypothesis import settings
 gc.set_threshold(20_000, 20, 20)  # collecting garbage as often as by default takes a seventh of the time
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a mistyped model name like a/b must not reach the hub
+# transformers would warn into the output of the test that imports it first, which is closed in later tests
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # more of them wait for each other in a loop: 2 took 4 times as long
 os.environ.setdefault("ATTNCALC_DEBUG", "1")  # a bug must fail a test, and not look like an error of the input
 settings.register_profile("attncalc", deadline=None, max_examples=40, derandomize=True)
