@@ -1,7 +1,7 @@
-"""Write the tables of predicted and logged memory into docs/accuracy.md.
+"""Write the tables of predicted and measured figures into the pages of docs/accuracy.
 
-    python tools/accuracy.py          (writes "Memory for the cache" and "Start-ups that nobody had seen")
-    python tools/accuracy.py --check  (fails if they are not up to date)
+    python tools/accuracy.py          (writes what stands between "<!-- tools/accuracy.py writes NAME -->" and "end")
+    python tools/accuracy.py --check  (fails if a table is not up to date)
 
 It predicts every row of tests/data/startups, of any engine, from model, GPU and options.
 """
@@ -12,7 +12,7 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
@@ -31,23 +31,10 @@ from measurements import Measurement, examples, measurements  # noqa: E402
 from attncalc.config.gpus import gpu  # noqa: E402
 from attncalc.report.fit import VERDICTS  # noqa: E402
 
-PAGE = ROOT / "docs" / "accuracy.md"
-START, END = "<!-- tools/accuracy.py writes this -->", "<!-- end -->"
-START_TRAINING = "<!-- tools/accuracy.py writes the runs -->"
-START_CLASSES = "<!-- tools/accuracy.py writes the classes of transformers -->"
-START_SERVED = "<!-- tools/accuracy.py writes the classes of published runs -->"
-START_PLANNED = "<!-- tools/accuracy.py writes aiconfigurator's examples -->"
-STARTS_FRESH = {
-    "fresh": "<!-- tools/accuracy.py writes these too -->",
-    "fresh-2": "<!-- tools/accuracy.py writes the second set -->",
-    "fresh-3": "<!-- tools/accuracy.py writes the third set -->",
-    "fresh-4": "<!-- tools/accuracy.py writes the fourth set -->",
-    "fresh-5": "<!-- tools/accuracy.py writes the fifth set -->",
-    "fresh-6": "<!-- tools/accuracy.py writes the sixth set -->",
-    "fresh-7": "<!-- tools/accuracy.py writes the seventh set -->",
-    "fresh-8": "<!-- tools/accuracy.py writes the eighth set -->",
-}
-"""The markers of the start-ups that were held out, by group."""
+PAGES = ROOT / "docs" / "accuracy"
+END = "<!-- end -->"
+FRESH = ("fresh", *(f"fresh-{number}" for number in range(2, 9)))
+"""The groups of start-ups that were held out, in the order of their collection."""
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}
 ROUNDING = 0.006
 """GiB: a log prints two decimals."""
@@ -86,20 +73,20 @@ class Row:
         return None if weights is None else self.prediction.with_weights(weights).kv_memory - self.logged
 
 
-def section() -> str:
-    """Return the text between the markers."""
-    known = [row for row in startups() if "kv_memory" in row["logged"] and row["group"] not in STARTS_FRESH]
-    rows = [row for row in map(Row, known) if row.prediction.verdict != "refused"]
-    return "\n".join([START, "", *distribution(rows), "", *every_row(rows), "", END])
+def known() -> list[str]:
+    """Return the tables of start-ups that are in no group below."""
+    rows = [row for row in startups() if "kv_memory" in row["logged"] and row["group"] not in FRESH]
+    predicted = [row for row in map(Row, rows) if row.prediction.verdict != "refused"]
+    return [*distribution(predicted), "", *every_row(predicted)]
 
 
-def fresh_section(group: str) -> str:
-    """Return the text between the markers of a held-out group: as predicted before anything was mended with it."""
+def fresh(group: str) -> list[str]:
+    """Return the tables of a held-out group: as predicted before anything was mended with it."""
     rows = [Row(row) for row in startups() if row["group"] == group and "held_out" in row]
     for row in rows:
         low, expected, high = row.facts["held_out"]
         row.now, row.prediction = row.error, row.prediction._replace(low=low, kv_memory=expected, high=high)
-    return "\n".join([STARTS_FRESH[group], "", *fresh_distribution(rows), "", *every_fresh_row(rows), "", END])
+    return [*fresh_distribution(rows), "", *every_fresh_row(rows)]
 
 
 def fresh_distribution(rows: list[Row]) -> Iterator[str]:
@@ -185,17 +172,12 @@ def every_row(rows: list[Row]) -> Iterator[str]:
         )
 
 
-def served_section() -> str:
-    """Return the text between the markers of published runs."""
-    return "\n".join([START_SERVED, "", *served(), "", END])
-
-
 def served() -> Iterator[str]:
     """Yield one line per class of published runs, then how many runs lie in the range of others."""
     yield "| class | runs | pages | of the upper bound: median | highest | of the planning figure: median | range |"
     yield "|---|---:|---:|---:|---:|---:|---:|"
-    classes = json.loads(serving_classes.text())["classes"]
-    table: dict[tuple[str, ...], Any] = {(row["model"], row["load"], row["gpus"]): row for row in classes}
+    rows = json.loads(serving_classes.text())["classes"]
+    table: dict[tuple[str, ...], Any] = {(row["model"], row["load"], row["gpus"]): row for row in rows}
     for of, members in sorted(serving_classes.by_class(measurements()).items()):
         row = table.get(tuple(of))
         bounds = [run.of_bound for run in members]
@@ -209,11 +191,6 @@ def served() -> Iterator[str]:
     yield "|---|---:|---:|"
     yield "| a third of the pages, drawn by a hash of their names | {} | {} |".format(*serving_classes.held_out())
     yield "| each publisher, with the classes of all others | {} | {} |".format(*serving_classes.of_new_publishers())
-
-
-def planned_section() -> str:
-    """Return the text between the markers of aiconfigurator's examples."""
-    return "\n".join([START_PLANNED, "", *planned(), "", END])
 
 
 def planned() -> Iterator[str]:
@@ -242,8 +219,8 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
-def training_section() -> str:
-    """Return the text between the markers of training runs."""
+def training() -> list[str]:
+    """Return the tables of training runs."""
     measured, published = list(fitcheck_runs()), list(published_runs())
     errors = [abs(run.error_of_tensors) for run in measured]
     within = sum(abs(run.error) < 0.01 for run in measured)
@@ -251,7 +228,7 @@ def training_section() -> str:
     nearest = sum(abs(run.error) < 0.002 for run in on_a_gpu)
     held_out = [run.first / run.measured - 1 for run in on_a_gpu if run.first]
     nearest_first = sum(abs(error) < 0.001 for error in held_out)
-    lines = [
+    return [
         f"{len(on_a_gpu)} runs on an {ON_A_GPU['gpu']}: {nearest} are within 0.2 %. {len(held_out)} were held out, of "
         f"which {nearest_first} were within 0.1 % at first.",
         "",
@@ -281,23 +258,22 @@ def training_section() -> str:
             for run in measured
         ),
     ]
-    return "\n".join([START_TRAINING, "", *lines, "", END])
 
 
-def classes_section() -> str:
-    """Return the text between the markers of transformers' classes: which save exactly what the formulas say."""
+def classes() -> list[str]:
+    """Return what transformers' classes save: which save exactly what the formulas say, and why others do not."""
     exact: list[str] = []
     others: dict[str, list[str]] = {}
-    classes = {name: row for name, row in ROWS.items() if "," not in name}
-    for name, row in classes.items():
+    whole = {name: row for name, row in ROWS.items() if "," not in name}
+    for name, row in whole.items():
         cause = cause_of(name)
         if not cause:
             exact.append(row["class"])
             continue
         error = "" if "not known" in cause or "cannot be cut" in cause else worst_error(name)
         others.setdefault(cause, []).append(f"{row['class']}{error}")
-    lines = [
-        f"Of {len(classes)} classes, the layers of {len(exact)} save exactly what the formulas say:",
+    return [
+        f"Of {len(whole)} classes, the layers of {len(exact)} save exactly what the formulas say:",
         "",
         textwrap.fill(", ".join(map(short_name, exact)) + ".", 120, break_on_hyphens=False),
         "",
@@ -305,7 +281,6 @@ def classes_section() -> str:
         "|---|---|",
         *(f"| {', '.join(map(short_name, names))} | {cause} |" for cause, names in others.items()),
     ]
-    return "\n".join([START_CLASSES, "", *lines, "", END])
 
 
 def short_name(name: str) -> str:
@@ -333,23 +308,30 @@ def run_line(run: Measured, digits: int = 1) -> str:
     )
 
 
+SECTIONS: dict[str, Callable[[], Iterable[str]]] = {
+    "startups": known,
+    **{group: partial(fresh, group) for group in FRESH},
+    "runs": training,
+    "classes": classes,
+    "served": served,
+    "planned": planned,
+}
+"""The lines of a table by the name in its marker."""
+
+
 def main() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    written = text
-    sections: dict[str, Callable[[], str]] = {
-        START: section,
-        **{mark: partial(fresh_section, group) for group, mark in STARTS_FRESH.items()},
-        START_TRAINING: training_section,
-        START_CLASSES: classes_section,
-        START_SERVED: served_section,
-        START_PLANNED: planned_section,
-    }
-    for marker, new in ((marker, write()) for marker, write in sections.items()):
-        start = written.index(marker)
-        written = written[:start] + new + written[written.index(END, start) + len(END) :]
-    if "--check" in sys.argv:
-        sys.exit(0 if written == text else f"{PAGE.name} is not up to date: run python tools/accuracy.py")
-    PAGE.write_text(written, encoding="utf-8")
+    for page in sorted(PAGES.glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        written = re.sub(
+            rf"(<!-- tools/accuracy.py writes (\S+) -->\n).*?{END}",
+            lambda match: "\n".join([match[1], *SECTIONS[match[2]](), "", END]),
+            text,
+            flags=re.DOTALL,
+        )
+        if "--check" not in sys.argv:
+            page.write_text(written, encoding="utf-8")
+        elif written != text:
+            sys.exit(f"{page.name} is not up to date: run python tools/accuracy.py")
 
 
 if __name__ == "__main__":
