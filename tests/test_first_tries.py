@@ -96,6 +96,15 @@ lora_target: all
 cutoff_len: 2048
 deepspeed: examples/deepspeed/ds_z3_config.json
 """,
+    "dpo.yaml": """
+base_model: llama3-8b
+rl: dpo
+adapter: lora
+micro_batch_size: 2
+learning_rate: 1e-5
+lora_modules_to_save: [lm_head]
+activation_offloading: true
+""",
     "torchtune.yaml": """
 model:
   _component_: torchtune.models.llama3_1.qlora_llama3_1_8b
@@ -126,6 +135,12 @@ num_processes: 4
             "--lora r=32,dropout=0.05",
         ),
         ("axolotl train axolotl.yml -c 1K", "llama3-8b -c 1K --weights-dtype nf4 --loss fused"),
+        # pairs of a chosen and a rejected answer
+        (
+            "train dpo.yaml",
+            "llama3-8b --reference-model --batch 4 --lora r=16\n"
+            "note: not read of dpo.yaml: lora_modules_to_save, activation_offloading\n",
+        ),
         ("train factory.yaml", "llama3-8b --context 2048 --zero 3 --recompute full --lora r=8,targets=all"),
         (
             "train torchtune.yaml",

@@ -523,10 +523,18 @@ def test_without_mfu_40_percent_are_assumed_in_the_first_lines_and_small_sums_ha
     command += ["--tokens", "10M", "--price", "0.4"]
     first = " ".join(ask(*command).out.split("\n\n")[0].split())
     assert (
-        "10,000,000 tokens take 1.4 hours: 1.35 GPU-hours, price 0.54, at 40 % MFU (assumed; --mfu sets it)." in first
+        "10,000,000 tokens take 1.4 hours: 1.35 GPU-hours, price 0.54, at 40 % MFU of 165.20 TFLOP/s (assumed; --mfu "
+        "sets it)." in first
     )
     document = json.loads(ask(*command, "--json").out)
     assert (document["mfu"], document["mfu_assumed"]) == (0.4, True)
+
+
+def test_a_time_in_fp32_names_the_faster_dtype(ask: Ask) -> None:
+    # an A100 has 19.5 TFLOP/s in fp32 and 312 in bf16
+    answer = ask("train", "gpt2", "--gpu", "8xa100", "--tokens", "10B").out
+    assert "warning: The time is that of matmuls in fp32. bf16 has 16 x the FLOP/s" in answer
+    assert "in fp32" not in ask("train", "gpt2", "--gpu", "8xa100", "--tokens", "10B", "--dtype", "bf16").out
 
 
 def test_lora_without_a_value_has_rank_16(ask: Ask) -> None:
@@ -809,6 +817,7 @@ def test_copies_and_shards_of_the_states_are_whole_models_and_shares() -> None:
         return states(run, run.stages[0])
 
     assert held(references=2).references == 2 * 8_030_261_248 * 2  # in bf16
+    assert held(references=1, lora=Lora(16, ("W_q",))).references == 0  # the model with its adapters switched off
     assert held().trained == 8_030_261_248
     assert held(gpus=8, zero=3, references=1).references == pytest.approx(held(references=1).references / 8, rel=1e-6)
     one, shard = (int(held(gpus=8, zero=zero, optimizer="adafactor").moments) for zero in (0, 1))

@@ -186,7 +186,9 @@ class MemoryOptions(TrainingOptions, total=False):
         "Parts in host memory: optimizer, params.",
         With(metavar="PARTS", axis=False),
     ]
-    reference_model: Annotated[bool, "A frozen copy beside the model (DPO, GRPO).", With(also="--ref-model")]
+    reference_model: Annotated[
+        bool, "A frozen copy beside the model (DPO, GRPO); with --lora none.", With(also="--ref-model")
+    ]
 
 
 class OptimizerOptions(DtypeOptions, total=False):

@@ -1,6 +1,6 @@
 """Files of Axolotl, LLaMA-Factory, TRL, torchtune, DeepSpeed and accelerate as options of `attncalc train`.
 
-Keys that change no memory are left out: data, learning rates, logging.
+Keys that change no memory are left out: data, learning rates, logging. Others that are not known are named.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ..config import base_of_recipe
 from ..config.source import DOCUMENTS, LIMIT
 from ..config.yaml import parse_document
 from ..errors import AttncalcError
+from ..units import truncate
 
 _RECOMPUTE = {"false": "--recompute none", "": "--recompute full"}
 _FSDP = {"no_shard": "", "2": "--zero 2", "shard_grad_op": "--zero 2", "": "--fsdp"}
@@ -39,11 +40,22 @@ _KEYS: dict[str, dict[str, str]] = {
     "bf16 bf16.enabled": {"false": "", "": "--dtype bf16"},
     "fp16 fp16.enabled": {"false": "", "": "--dtype fp16"},
     "mixed_precision": {"bf16": "--dtype bf16", "fp16": "--dtype fp16"},
+    "float16": {"true": "--dtype fp16"},
     "dtype": {"": "--dtype {}"},
+    "compile": {"true": "--compile"},
+    "torch_compile": {"true": "--compile --loss compiled"},
+    "use_muon": {"true": "--optimizer muon"},
+    "attn_implementation flash_attn": {"eager": "--kernel eager", "disabled": "--kernel eager", "": ""},
     "liger_fused_linear_cross_entropy use_liger_kernel enable_liger_kernel cut_cross_entropy": {"true": "--loss fused"},
     "chunked_cross_entropy": {"true": "--loss chunked"},
     "eager_attention": {"true": "--kernel eager"},
-    "rl stage": {"dpo": "--reference-model", "kto": "--reference-model", "grpo": "--reference-model"},
+    "rl stage": {
+        **dict.fromkeys(("dpo", "ipo"), "pairs --reference-model"),
+        **dict.fromkeys(("orpo", "simpo", "rm"), "pairs"),
+        **dict.fromkeys(("sft", "pt", "grpo"), ""),
+        "kto": "--reference-model",
+    },
+    "trl.beta": {"0.0": "", "0": "", "": "--reference-model"},
     "deepspeed": {"": "deepspeed {}"},
     "fsdp": {"": "--fsdp"},
     "distributed_type": {"fsdp": "--fsdp"},
@@ -55,12 +67,30 @@ _KEYS: dict[str, dict[str, str]] = {
         "": "optimizer",
     },
     "zero_optimization.offload_param.device deepspeed_config.offload_param_device": {"none": "", "": "params"},
-    "tensor_parallel_size tensor_parallel_degree": {"": "--tp {}"},
+    "tensor_parallel_size tensor_parallel_degree tensor_model_parallel_size": {"": "--tp {}"},
+    "pipeline_model_parallel_size": {"": "--pp {}"},
+    "expert_parallel_size expert_model_parallel_size": {"": "--ep {}"},
     "context_parallel_size sequence_parallel_degree": {"": "--cp {}"},
     "num_processes": {"": "--gpus {}"},
-    "model._component_ loss._component_ optimizer._component_": {"": "component {}"},
+    "model._component_ loss._component_ optimizer._component_ plugins": {"": "component {}"},
+    # as is counted
+    "sample_packing packed pad_to_sequence_len tf32 flash_attention lora_target_linear num_generations "
+    "fsdp_version fsdp_config.fsdp_version fsdp_config.reshard_after_forward": {"": ""},
 }
 """{keys: {value: what it is as options, or as parts of one}}; '' stands for every other value."""
+UNREAD = "unread"
+"""The key of a sentence with the keys that are not read, beside the options."""
+_NO_MEMORY = re.compile(
+    r"(?i)data|dir$|path|file|log|report|wandb|mlflow|comet|swanlab|tensorboard|monitor|name|project|run_|hub|tokens?\b"
+    r"|tokenizer|(^|_)token|template|chat|prompt|sample|split|shuffle|column|eval|val_|test_|predict|generat|metric|seed"
+    r"|lr_|_lr|lr$|learning|warmup|decay|beta|eps|momentum|epoch|step|patience|watchdog|early|(?<!to_)sav(e|ing)|resume|export"
+    r"|infer|trust|type$|backend$|machine|rdzv|network|environment|main_|timeout|host|port$|device|worker|pin_memory|clip"
+    r"|max_grad|scale|hysteresis|overwrite|plot|do_train|strict|temperature|top_|reward|coef|state_dict|wrap|sync|reuse"
+    r"|prefetch|orig_params|limit_all|efficient_loading|low_cpu|overlap|contiguous|round_robin|scatter|allgather_part"
+    r"|untested|downcast|revision|processor|tag$|verbose|pref_|label|unused|reentrant|profil|alpha|base_model"
+    r"|checkpointer|model_name_or_path|_comment|gather_16bit|max_completion"
+)
+"""Parts of the names of keys that change no memory."""
 _OF_KEY = {key: values for keys, values in _KEYS.items() for key in keys.split()}
 _MARKS = ("zero_optimization.", "distributed_type")
 """Beginnings of keys that only DeepSpeed's and accelerate's files have."""
@@ -88,15 +118,26 @@ def options_of_file(path: str, *, is_named: bool = False) -> dict[str, str] | No
         for option, text in _meant(_OF_KEY.get(key, {}), value, file):
             joint = {"--offload": ",", "targets": "+"}.get(option)
             found[option] = joint.join((found[option], text)) if joint and option in found else text
+    if unread := [key for key, value in flat.items() if value and not (key in _OF_KEY or _NO_MEMORY.search(key))]:
+        found[UNREAD] = f"not read of {truncate(file.name, 40)}: {', '.join(unread)}"
     if "finetuning_type" in flat:  # LLaMA-Factory: disable_gradient_checkpointing is False by default
         found.setdefault("--recompute", "full")
+    _join(found)
+    return found
+
+
+def _join(found: dict[str, str]) -> None:
+    """Make options of parts of one."""
+    if "pairs" in found:  # chosen and rejected answers
+        del found["pairs"]
+        batch = found.get("--batch", "1")
+        found["--batch"] = str(2 * int(batch)) if batch.isdecimal() else batch
     lora = {name: found.pop(name) for name in ("lora", "r", "targets", "dropout") if name in found}
     if "lora" in lora or "r" in lora or "--weights-dtype" in found:
         parts = {"r": "16", **lora}
         found["--lora"] = ",".join(f"{name}={parts[name]}" for name in ("r", "targets", "dropout") if name in parts)
     if found.get("--zero") == "2":
         found.pop("--fsdp", None)
-    return found
 
 
 def _flat(data: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -137,6 +178,8 @@ def _of_component(name: str) -> Iterator[tuple[str, str]]:
     if name.startswith("torchtune.models."):
         yield from [("lora", "")] * ("lora_" in name)
         yield from [("--weights-dtype", "nf4"), ("--no-kbit-upcast", "")] * (".qlora_" in name)
+    elif "CutCrossEntropy" in name:
+        yield "--loss", "fused"
     elif name.endswith(("LinearCrossEntropyLoss", "CEWithChunkedOutputLoss")):
         yield "--loss", "chunked"
     elif "8bit" in name:

@@ -35,7 +35,7 @@ from ..what_if import SIZES
 from .command import names_of
 from .fit_log import is_log_file
 from .pasted import changes_nothing
-from .recipes import options_of_file
+from .recipes import UNREAD, options_of_file
 
 _PATTERNS = {
     "number": r"\d[\d_,]*[kKmM]?|\d[\dkKmM]*(?:(?:[,:]|\.\.)[\dx]+[kKmM]?)+",
@@ -197,7 +197,8 @@ class Words:
                 rest.pop()
         if found and self.command is None:
             rest.insert(0, "train")
-        items = []
+        unread = found.pop(UNREAD, "")
+        items = [Item("idea", "train", "", Idea("train", "train", lacks=unread))] if unread else []
         for name, value in found.items():
             kind, text = ("model", value) if name == "--preset" else ("option", name)
             typed = value if kind == "model" else f"{name} {value}"

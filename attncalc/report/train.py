@@ -292,7 +292,7 @@ def _heading(of: Answer) -> Iterator[str]:
         money = " (--price 2 adds the price)" if of.time.money is None else f", price {_amount(of.time.money)}"
         yield (
             f"{count(of.time.tokens)} tokens take {days_text(of.time.seconds)}: {_amount(of.time.gpu_hours)} GPU-hours"
-            f"{money}, at {100 * of.time.mfu:g} % MFU{how}."
+            f"{money}, at {100 * of.time.mfu:g} % MFU of {human(of.time.peak, FLOP)}/s{how}."
         )
     yield ", ".join(filter(None, _facts(run)))
     if run.model.assumed:
@@ -468,6 +468,12 @@ def _notes(of: Answer) -> Iterator[str]:
             f"The exact FLOPs are {share:.2f} x 6 N D, which leaves out the scores of attention and counts the "
             "embedding as a matmul."
         )
+    half = dict(run.gpu.flops).get("bf16", 0) if of.time and run.gpu and run.dtype == "fp32" else 0
+    if of.time and half > of.time.peak:
+        yield (
+            f"warning: The time is that of matmuls in fp32. bf16 has {half / of.time.peak:.0f} x the FLOP/s: "
+            "--dtype bf16 --param-dtype fp32 is autocast, as in nanoGPT."
+        )
     if run.zero and run.ranks == 1:
         name = "--fsdp" if run.is_fsdp else f"--zero {run.zero}"
         why = "tp and pp use all GPUs" if run.gpus > 1 else "there is one GPU"
@@ -518,6 +524,9 @@ def _weights_notes(run: Training, states: States) -> Iterator[str]:
         yield f"{run.in_optimizer.in_place} updates weights of 16 bits in place; --master-weights counts fp32 copies."
     if run.keeps_quantized_inputs:
         yield "Matmuls of quantized matrices keep their inputs, as bitsandbytes' in int8 and, before 0.43.2, in 4 bits."
+    if run.references:
+        copies = "With adapters the reference is the model without them: there is no copy. " if run.lora else ""
+        yield f"{copies}A pair of answers (DPO) is two sequences of --batch."
     if run.weights_dtype and states.experts_left:
         yield (
             f"warning: bitsandbytes does not quantize the experts that transformers 5 stacks: they would take "
@@ -576,7 +585,7 @@ def _kernel_warnings(run: Training) -> Iterator[str]:
 
 def _short_notes(of: Answer, notes: tuple[str, ...]) -> Iterator[str]:
     yield notes[0]
-    yield from (note for note in notes[1:] if note.startswith(("warning", "Fewest")))
+    yield from (note for note in notes[1:] if note.startswith(("warning", "Fewest", "With adapters", "A pair")))
     yield f"--full adds FLOPs, stages and {plural(len(notes) - 1, 'note')}; --explain shows every formula."
 
 

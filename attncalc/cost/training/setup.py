@@ -77,7 +77,7 @@ class Training:
     weights_dtype: str | None = None  # dtype of frozen matrices: 'nf4', 'int8'; None for the dtype of the activations
     double_quant: bool = False  # whether the scales of nf4 are quantized too
     bitsandbytes: Bitsandbytes = BITSANDBYTES  # the version of bitsandbytes, which quantizes
-    references: int = 0  # frozen copies of the model beside it (DPO, GRPO)
+    references: int = 0  # reference models (DPO, GRPO): frozen copies, but none with adapters
     dropout: bool = False  # whether dropout is active
     # Whether the allocator's segments grow: PYTORCH_ALLOC_CONF=expandable_segments:True
     expandable_segments: bool = False

@@ -78,7 +78,7 @@ def states(run: Training, stage: Stage) -> States:
         on_host += [("weights", weights), ("frozen", quantity(frozen_weights - scales))]
         weights, frozen_weights = quantity(0), scales
     references = quantity(0)
-    if run.references:
+    if run.references and run.lora is None:  # else the model with its adapters switched off, as in TRL
         whole = sharded(tensors, run.zero >= 3, "N_model")
         references = quantity(
             symbol("references", run.references, "frozen copies of the model")

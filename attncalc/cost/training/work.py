@@ -27,6 +27,7 @@ class Duration(NamedTuple):
 
     tokens: int  # tokens
     mfu: float  # the share of the GPUs' peak FLOP/s
+    peak: int  # the peak FLOP/s of a GPU in the activations' dtype
     total: int  # model FLOPs of all tokens
     seconds: float  # seconds on all GPUs
     gpu_hours: float  # hours of all GPUs together
@@ -52,4 +53,4 @@ def duration(run: Training, of: Work, tokens: int, mfu: float, peak: int, price:
     total = int(of.per_step) * tokens // run.tokens
     seconds = total / (peak * mfu * run.gpus)
     hours = seconds * run.gpus / 3600
-    return Duration(tokens, mfu, total, seconds, hours, None if price is None else hours * price)
+    return Duration(tokens, mfu, peak, total, seconds, hours, None if price is None else hours * price)
