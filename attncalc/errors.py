@@ -60,3 +60,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     close = difflib.get_close_matches(word.lower(), sorted(known), n=1, cutoff=0.6)
     return f"did you mean '{close[0]}'? " if close else ""
+
+
+def known_tip(word: str, known: Iterable[str]) -> str:
+    """Return the tip for a word that is not known: 'did you mean 'h200'? known: h100, h200'."""
+    known = list(known)
+    return f"{did_you_mean(word, known)}known: {', '.join(known)}"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from .errors import BadValueError, did_you_mean
+from .errors import BadValueError, did_you_mean, known_tip
 from .ggml import FILE_TYPES
 from .quantity import ratio
 from .records import NamedTuple
@@ -88,9 +88,7 @@ def choice(*known: str, metavar: str = "WHAT", **also: str) -> Parser:
     def parse(text: str, name: str) -> str:
         given = also.get(text.lower(), text.lower())
         if given not in known:
-            raise BadValueError(
-                f"{name} cannot be '{truncate(text)}'", f"{did_you_mean(given, known)}known: {', '.join(known)}"
-            )
+            raise BadValueError(f"{name} cannot be '{truncate(text)}'", known_tip(given, known))
         return given
 
     return Parser(parse, metavar, known=known)

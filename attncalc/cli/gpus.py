@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..config.gpus import gpu_names, gpus_of
-from ..errors import AttncalcError, did_you_mean
+from ..errors import AttncalcError, known_tip
 from ..hardware import Gpu
 from ..report.gpus import SORT_KEYS, gpu_report, gpus_report
 from ..units import truncate
@@ -44,10 +44,7 @@ def gpus(
     ] = None,
 ) -> None:
     if sort is not None and sort not in SORT_KEYS:
-        raise AttncalcError(
-            f"--sort: there is no column '{truncate(sort)}'",
-            f"{did_you_mean(sort, SORT_KEYS)}known: {', '.join(SORT_KEYS)}",
-        )
+        raise AttncalcError(f"--sort: there is no column '{truncate(sort)}'", known_tip(sort, SORT_KEYS))
     if names and names[0] in _VERBS:
         names = names[1:]
     if names and len(names) == 1 and sort is None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import AttncalcError, did_you_mean
+from ..errors import AttncalcError, known_tip
 from ..report.schemas import schema
 from ..units import truncate
 from . import COMMANDS
@@ -76,5 +76,4 @@ def _schema(name: str) -> dict[str, Any]:
 
         return gpu_schema()
     known = SCHEMAS | FILES
-    hint = did_you_mean(name, known)
-    raise AttncalcError(f"there is no schema '{truncate(name)}'", f"{hint}known: {', '.join(known)}")
+    raise AttncalcError(f"there is no schema '{truncate(name)}'", known_tip(name, known))

@@ -16,7 +16,7 @@ from ..check import VerifyResult
 from ..config import load, load_with_config
 from ..config.gpus import gpu
 from ..cost.kernels import KERNELS as TORCH_KERNELS
-from ..errors import AttncalcError, CannotCheckError, NotSupportedError, did_you_mean
+from ..errors import AttncalcError, CannotCheckError, NotSupportedError, known_tip
 from ..model import ModelSpec
 from ..options import COUNT, TEXT, Count, Parser, With, options_of, parsed
 from ..records import NamedTuple
@@ -330,8 +330,7 @@ def _compare_with_transformers(name: str, values: Mapping[str, Any], *, plain: b
 def _check_against(library: str, model: o.NamedModelOptions, given: Iterable[str]) -> None:
     """Raise AttncalcError if the library is unknown, the model is missing, or an option does not apply."""
     if library != "transformers":
-        hint = did_you_mean(library, ["transformers"])
-        raise NotSupportedError(f"--against {truncate(library)} is not supported", f"{hint}known: transformers")
+        raise NotSupportedError(f"--against {truncate(library)} is not supported", known_tip(library, ["transformers"]))
     if not model.is_given:
         raise AttncalcError(
             "--against needs a model", "give a built-in model, a config.json, or a folder that contains one"

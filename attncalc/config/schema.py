@@ -12,7 +12,7 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from ..errors import AttncalcError, did_you_mean
+from ..errors import AttncalcError, did_you_mean, known_tip
 from ..units import truncate
 from .data_files import presets_folder
 from .document import Document, KeyPath
@@ -69,8 +69,7 @@ def _check(document: Document, path: KeyPath, value: Any, schema: Schema) -> Mis
         yield document.error(path, f"{_as_written(value)} is not {_TYPES[schema['type']][1]}", tip)
         return
     if "enum" in schema and (not isinstance(value, str) or value not in schema["enum"]):
-        hint = did_you_mean(str(value), schema["enum"])
-        yield document.error(path, f"{_as_written(value)} is not known", f"{hint}known: {', '.join(schema['enum'])}")
+        yield document.error(path, f"{_as_written(value)} is not known", known_tip(str(value), schema["enum"]))
         return
     if isinstance(value, int):
         yield from _check_number(document, path, value, schema, tip)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AttncalcError, BadValueError, did_you_mean
+from ..errors import AttncalcError, BadValueError, known_tip
 from ..ggml import FILE_TYPES
 from ..units import truncate
 
@@ -88,7 +88,4 @@ def _plain(name: str) -> str:
 
 
 def _unknown(name: str, known: Iterable[str]) -> AttncalcError:
-    known = list(known)
-    return BadValueError(
-        f"there is no engine '{truncate(name)}'", f"{did_you_mean(name, known)}known: {', '.join(known)}"
-    )
+    return BadValueError(f"there is no engine '{truncate(name)}'", known_tip(name, known))

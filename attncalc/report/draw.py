@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from ..errors import AttncalcError, did_you_mean
+from ..errors import AttncalcError, known_tip
 from ..plot.chart import Picture
 from ..units import truncate
 from .characters import printable
@@ -23,8 +23,7 @@ def chosen(picture: Picture, names: tuple[str, ...] | None) -> tuple[str, ...]:
     known = tuple(dict.fromkeys(chart.name for chart in picture.charts))
     for name in names:
         if name not in known:
-            hint = did_you_mean(name, known)
-            raise AttncalcError(f"--show: there is no chart '{truncate(name)}'", f"{hint}known: {', '.join(known)}")
+            raise AttncalcError(f"--show: there is no chart '{truncate(name)}'", known_tip(name, known))
     return names
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from ..errors import AttncalcError, did_you_mean
+from ..errors import AttncalcError, known_tip
 from ..model import plural
 from ..quantity import Quantity
 from ..records import NamedTuple
@@ -139,10 +139,8 @@ def checks_of(
     """
     for condition in conditions:
         if condition.name not in figures:
-            raise AttncalcError(
-                f"--fail-if: there is no figure '{truncate(condition.name)}'",
-                f"{did_you_mean(condition.name, figures)}known: {', '.join(figures)}",
-            )
+            what = f"--fail-if: there is no figure '{truncate(condition.name)}'"
+            raise AttncalcError(what, known_tip(condition.name, figures))
     return [
         condition.test(figures[condition.name], None if baseline is None else baseline[condition.name])
         for condition in conditions

@@ -16,7 +16,7 @@ from ..engines import DEFAULT_ENGINE, ENGINES, find_engine
 from ..engines.base import DraftModel, EngineArgs
 from ..engines.engine import Engine, Refusal
 from ..engines.runtime import Limits
-from ..errors import AttncalcError, MissingError, did_you_mean
+from ..errors import AttncalcError, MissingError, known_tip
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
@@ -445,10 +445,8 @@ def _engine_args(of: Engine[Any], request: FitRequest) -> dict[str, Any]:
         known = {name for each in map(find_engine, ENGINES) for group in each.options for name in group.__annotations__}
         for name in given:
             if name not in known:
-                raise AttncalcError(
-                    f"engine_args: there is no argument '{truncate(name)}'",
-                    f"{did_you_mean(name, known)}known: {', '.join(sorted(known))}",
-                ) from None
+                what = f"engine_args: there is no argument '{truncate(name)}'"
+                raise AttncalcError(what, known_tip(name, sorted(known))) from None
         raise
     if request.draft and given.get("speculative_layers"):
         raise AttncalcError(

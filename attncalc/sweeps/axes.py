@@ -22,7 +22,7 @@ from ..api.options import (
 )
 from ..api.train_options import StepOptions, TrainOptions
 from ..engines import ENGINES
-from ..errors import AttncalcError, did_you_mean
+from ..errors import AttncalcError, known_tip
 from ..options import Option, options_of
 from ..ranges import parse_counts
 from ..records import NamedTuple
@@ -101,9 +101,7 @@ def read_axes(given: Mapping[str, Any], *, with_train: bool = False) -> tuple[Ax
     """
     for name in given:
         if name not in AXES:
-            raise AttncalcError(
-                f"a sweep has no axis '{truncate(name)}'", f"{did_you_mean(name, AXES)}known: {', '.join(AXES)}"
-            )
+            raise AttncalcError(f"a sweep has no axis '{truncate(name)}'", known_tip(name, AXES))
     options = {**AXES, "weights_dtype": TRAIN["weights_dtype"]} if with_train else AXES
     asked = {name: option for name, option in options.items() if given.get(name) is not None}
     axes = tuple(Axis(name, _values(given[name], name, option)) for name, option in asked.items())

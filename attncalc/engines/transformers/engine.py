@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ...attention import FULL, CacheSpec
 from ...attention.kind import POOLING_ROLES
-from ...errors import AttncalcError, NotSupportedError, did_you_mean
+from ...errors import AttncalcError, NotSupportedError, known_tip
 from ...quantity import ceil_div, minimum, quantity, symbol_like
 from ...units import DType, truncate
 from ...workload import Workload
@@ -79,10 +79,8 @@ class Transformers(PerLayerEngine[TransformersArgs]):
         check_specs(specs, args)
         name = args.cache_implementation or "dynamic"
         if name not in _IMPLEMENTATIONS:
-            raise NotSupportedError(
-                f"--cache-implementation {truncate(name)} is not supported",
-                f"{did_you_mean(name, _IMPLEMENTATIONS)}known: {', '.join(_IMPLEMENTATIONS)}",
-            )
+            what = f"--cache-implementation {truncate(name)}"
+            raise NotSupportedError(f"{what} is not supported", known_tip(name, _IMPLEMENTATIONS))
         if args.residual_length is not None and (name != "quantized" or args.kv_dtype.name == "fp8"):
             raise AttncalcError(
                 "--residual-length needs the 4-bit quantized cache", "add --cache-implementation quantized, without fp8"
