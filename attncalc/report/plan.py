@@ -22,7 +22,7 @@ from .figures import FigureRow, FigureRows, ratio_row
 from .fit_tables import command_table
 from .lists import WIDTH
 from .report import Column, Figure, Report, Table, column_table, number
-from .text import HEIGHT, height, table_lines
+from .text import HEIGHT, first_that_fits, table_lines
 from .users import described, shared
 
 _Columns = dict[str, tuple[Column, list[str]]]
@@ -287,20 +287,18 @@ def _nothing(plan: Plan, model: str) -> str:
 def _on_one_screen(report: Report, plan: Plan) -> Report:
     """Return the report with as many rows as a screen has room for: those of the best of each GPU first."""
     rows = _best_of_each_group_first(plan.rows)
-    shown = min(len(rows), HEIGHT)
-    while True:
+
+    def screen(shown: int) -> Report:
         chosen = sorted(rows[:shown], key=plan.rows.index)
         left = len(rows) - shown
         columns, hidden = _fitting(_columns(plan, chosen)) if chosen else ({}, [])
         columns_left = f"column{'s' if len(hidden) > 1 else ''} {', '.join(hidden)}" if hidden else ""
         rest = filter(None, (plural(left, "row") if left else "", columns_left))
         more = [f"Left out: {text}; -o plan.csv writes all."] if (text := " and ".join(rest)) else []
-        screen = report._replace(
-            tables=tuple(_tables(plan, chosen, columns)), shown_notes=(*more, *_notes(plan, hidden))
-        )
-        if shown <= 1 or height(screen) <= HEIGHT:
-            return screen
-        shown -= 1
+        tables = tuple(_tables(plan, chosen, columns))
+        return report._replace(tables=tables, shown_notes=(*more, *_notes(plan, hidden)))
+
+    return first_that_fits(map(screen, range(min(len(rows), HEIGHT), 0, -1) or [0]))
 
 
 def _best_of_each_group_first(rows: Sequence[Row]) -> list[Row]:

@@ -50,6 +50,10 @@ class Figure(NamedTuple):
         """The number as an int; 0 for a ratio and for a figure that does not apply."""
         return int(self.quantity) if isinstance(self.quantity, Quantity) else 0
 
+    def without_formula(self, of: str) -> Figure:
+        """Return an integer figure of `of` alone, whose formula another figure has already; a ratio as it is."""
+        return self._replace(quantity=Quantity(self.whole), of=of) if isinstance(self.quantity, Quantity) else self
+
     @property
     def exact(self) -> str:
         """The number in its base unit: '1,342,177,280 B'."""

@@ -26,6 +26,14 @@ def height(report: Report) -> int:
     return sum(map(len, blocks)) + len(blocks) - 1  # an empty line between two blocks
 
 
+def first_that_fits(screens: Iterable[Report], lines: int = HEIGHT) -> Report:
+    """Return the first of these screens, which get shorter, that has at most so many lines; or else the last one."""
+    for screen in screens:
+        if height(screen) <= lines:
+            break
+    return screen
+
+
 def layout(
     report: Report, *, explain: bool = False, width: int = WIDTH, with_bar: bool = False
 ) -> list[Sequence[Line]]:

@@ -15,7 +15,7 @@ from .fit import VERDICTS, request_facts
 from .fit_figures import FIGURES as FIT_FIGURES
 from .fit_figures import term_figures
 from .report import LABEL, Column, Figure, Report, Table, column_table, workload_facts
-from .text import HEIGHT, height
+from .text import first_that_fits
 
 FIGURES = FigureRows(
     weights=FIT_FIGURES["weights"]._replace(null_if=""),
@@ -32,17 +32,21 @@ FIGURES = FigureRows(
 
 def vram_report(found: Vram, *, full: bool = False) -> Report:
     """Return the memory that is needed, for several contexts, and the GPUs that have it."""
-    asked, shown = found.asked, found.gpus
-    report = _report(asked, _answer(asked), tuple(_notes(found)))._replace(
-        layers=tuple(
-            ({**_gpu_facts(gpu.need), "fewest_gpus": _numbers(found, gpu)}, _figures_of_gpu(gpu.need))
-            for gpu in found.gpus
-        ),
+    asked, resolved = found.asked, found.asked.resolved
+    model, answer, notes = resolved.request.model, _answer(asked), tuple(_notes(found))
+    report = Report(
+        "vram",
+        (answer, subject(asked, resolved.engine.title), *([f"ASSUMED: {model.assumed}"] if model.assumed else [])),
+        resolved.model.facts(),
+        workload_facts(resolved.model, resolved.whole_workload, resolved.engine.name),
+        needed_figures(asked),
+        tuple((_gpu_facts(found, gpu), _figures_of(gpu)) for gpu in found.gpus),
+        notes=notes,
         terms=term_figures(asked.budget),
-    )
-    report = report._replace(
         extra={
-            **report.extra,
+            "answer": answer,
+            "engine": resolved.engine.name,
+            "gpus": resolved.gpus,
             "contexts": [_context_facts(one) for one in found.needs],
             "quants": [{"gpu_gb": gb, "weights_dtype": quant} for gb, quant in found.quants],
             "quant_contexts": [
@@ -50,39 +54,14 @@ def vram_report(found: Vram, *, full: bool = False) -> Report:
                 for quant, contexts in found.quant_contexts
                 for (gb, _), context in zip(found.quants, contexts, strict=True)
             ],
-        }
-    )
-    if found.quant_contexts:
-        return report._replace(tables=(_table(found, ()), _quant_contexts_table(found)))
-    while True:
-        quants = [_quants_table(found)] if any(quant for _, quant in found.quants) else []
-        report = report._replace(tables=(_table(found, shown), *quants))
-        if full or len(shown) < 2 or height(report) <= HEIGHT:
-            return report
-        shown = shown[1:]
-
-
-def _report(of: Need, answer: str, notes: tuple[str, ...]) -> Report:
-    """Return a report without tables and layers."""
-    resolved = of.resolved
-    model = resolved.request.model
-    return Report(
-        "vram",
-        (answer, subject(of, resolved.engine.title), *([f"ASSUMED: {model.assumed}"] if model.assumed else [])),
-        resolved.model.facts(),
-        workload_facts(resolved.model, resolved.whole_workload, resolved.engine.name),
-        needed_figures(of),
-        notes=notes,
-        extra={
-            "answer": answer,
-            "engine": resolved.engine.name,
-            "gpus": resolved.gpus,
-            "contexts": [],
-            "quants": [],
-            "quant_contexts": [],
         },
         shown_notes=notes,
     )
+    if found.quant_contexts:
+        return report._replace(tables=(_table(found, ()), _quant_contexts_table(found)))
+    quants = [_quants_table(found)] if any(quant for _, quant in found.quants) else []
+    left_out = range(1 if full else max(1, len(found.gpus)))
+    return first_that_fits(report._replace(tables=(_table(found, found.gpus[n:]), *quants)) for n in left_out)
 
 
 def _answer(of: Need) -> str:
@@ -121,8 +100,8 @@ def _table(found: Vram, gpus: Sequence[UsualGpu]) -> Table:
     rows = [
         ("KV cache, GiB", *(f"{int(one.cache) / GIB:.2f}" for one in needs)),
         ("needed at most, GiB", *(gib(one.high) for one in needs)),
-        ("smallest GPU, GiB", *(gib(_memory(one)) for one in needs)),
-        *((f"{gpu.name}, {gib(_memory(gpu.need))} GiB", *numbers(gpu)) for gpu in gpus),
+        ("smallest GPU, GiB", *(gib(one.memory) for one in needs)),
+        *((f"{gpu.name}, {gib(gpu.need.memory)} GiB", *numbers(gpu)) for gpu in gpus),
     ]
     headers = [f"{count(tokens)}\ntokens" for tokens in found.contexts]
     return Table((LABEL, *map(Column, headers)), tuple(rows))
@@ -170,25 +149,14 @@ def needed_figures(of: Need) -> tuple[Figure, ...]:
     )
 
 
-def _figures_of_gpu(of: Need) -> tuple[Figure, ...]:
-    """Return the figures on one kind of GPU, without formulas: these are as in the whole answer."""
-    return tuple(figure._replace(quantity=Quantity(figure.whole), of=_gpu_name(of)) for figure in needed_figures(of))
+def _figures_of(gpu: UsualGpu) -> tuple[Figure, ...]:
+    return tuple(figure.without_formula(gpu.need.gpu_name) for figure in needed_figures(gpu.need))
 
 
-def _memory(of: Need) -> int:
-    return int(of.budget.memory or 0)
-
-
-def _gpu_name(of: Need) -> str:
-    return of.resolved.gpu.name if of.resolved.gpu else ""
-
-
-def _gpu_facts(of: Need) -> dict[str, Any]:
-    return {"gpu": _gpu_name(of), "gpus": of.resolved.gpus, "verdict": of.verdict}
-
-
-def _numbers(found: Vram, gpu: UsualGpu) -> list[dict[str, int | None]]:
-    return [{"context": context, "gpus": number} for context, number in zip(found.contexts, gpu.fewest, strict=True)]
+def _gpu_facts(found: Vram, gpu: UsualGpu) -> dict[str, Any]:
+    need, fewest = gpu.need, zip(found.contexts, gpu.fewest, strict=True)
+    numbers = [{"context": context, "gpus": number} for context, number in fewest]
+    return {"gpu": need.gpu_name, "gpus": need.resolved.gpus, "verdict": need.verdict, "fewest_gpus": numbers}
 
 
 def _context_facts(of: Need) -> dict[str, int]:
@@ -198,7 +166,7 @@ def _context_facts(of: Need) -> dict[str, int]:
         "needed_low": of.low,
         "needed": int(of.total),
         "needed_high": of.high,
-        "gpu_memory": _memory(of),
+        "gpu_memory": of.memory,
     }
 
 

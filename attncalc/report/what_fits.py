@@ -21,7 +21,7 @@ from .fit import VERDICTS, hardware
 from .gpu_rows import GROUPED, GpuRow, best_verdict, gpu_table, verdict_of_all
 from .report import LABEL, Column, Figure, Report, Table, column_table, workload_facts
 from .roofline import FIGURES as BOUNDS
-from .text import HEIGHT, height
+from .text import HEIGHT, first_that_fits
 from .vram import FIGURES as NEEDED
 from .vram import needed_figures, subject
 
@@ -81,13 +81,9 @@ def what_fits_report(found: WhatFits, *, full: bool = False, is_screen: bool = F
     )
     if found.models is None:
         return report._replace(tables=(_table_of_gpus(found.needs, full=full),))
-    shown = [*rows]
-    while True:
-        more = len(shown) < len(rows) or found.untried > 0
-        report = report._replace(tables=(_table_of_models(shown, more=more),))
-        if full or len(shown) < 2 or height(report) <= HEIGHT:
-            return report
-        shown.pop()
+    shown = [len(rows)] if full else range(len(rows), 0, -1)
+    tables = (_table_of_models(rows[:n], more=n < len(rows) or found.untried > 0) for n in shown)
+    return first_that_fits(report._replace(tables=(table,)) for table in tables)
 
 
 def _with_limits(of: Need) -> _Row:
@@ -106,16 +102,14 @@ def _subject(found: WhatFits) -> str:
     if found.models is None:
         return subject(first, named)
     on_cpu = first.resolved.args.on_cpu
-    memory = "" if on_cpu else f" ({gib(int(first.budget.memory or 0))} GiB)"
+    memory = "" if on_cpu else f" ({gib(first.memory)} GiB)"
     return subject(first, named, of=f"On {hardware(first.resolved)}{memory}")
 
 
 def _table_of_gpus(needs: Sequence[Need], *, full: bool) -> Table:
     def row(of: Need) -> GpuRow:
-        resolved, memory = of.resolved, int(of.budget.memory or 0)
-        return GpuRow(
-            _gpu_name(of), memory, of.low, of.high, of.verdict, int(resolved.workload.context), resolved.engine.title
-        )
+        context, engine = int(of.resolved.workload.context), of.resolved.engine.title
+        return GpuRow(of.gpu_name, of.memory, of.low, of.high, of.verdict, context, engine)
 
     rows = [*map(row, needs)]
     searched = "context" if any(row.most != rows[0].most for row in rows) else ""
@@ -168,7 +162,7 @@ def _notes(found: WhatFits, *, full: bool) -> Iterator[str]:
 def _command(of: Need) -> str:
     """Return the command that answers for one model alone."""
     request, gpus = of.resolved.request, of.resolved.gpus
-    dtype, gpu = request.weights_dtype, f"{gpus}x" * (gpus > 1) + _gpu_name(of)
+    dtype, gpu = request.weights_dtype, f"{gpus}x" * (gpus > 1) + of.gpu_name
     is_typed = dtype in FILE_TYPES
     words = ["attncalc fit", f"{request.model.name}:{dtype}" if is_typed else request.model.name, "--gpu", gpu]
     words += ["--ram", str(of.budget.memory)] if of.resolved.args.on_cpu else []
@@ -186,15 +180,8 @@ def _figures(row: _Row) -> tuple[Figure, ...]:
 
 
 def _without_formulas(row: _Row) -> tuple[Figure, ...]:
-    name = f"{row.need.resolved.request.model.name} on {_gpu_name(row.need)}"
-    return tuple(
-        figure._replace(quantity=Quantity(figure.whole), of=name) if isinstance(figure.quantity, Quantity) else figure
-        for figure in _figures(row)
-    )
-
-
-def _gpu_name(of: Need) -> str:
-    return of.resolved.gpu.name if of.resolved.gpu else ""
+    name = f"{row.need.resolved.request.model.name} on {row.need.gpu_name}"
+    return tuple(figure.without_formula(name) for figure in _figures(row))
 
 
 def _weights(of: Need) -> str:
@@ -205,7 +192,7 @@ def _facts(of: Need) -> dict[str, Any]:
     resolved = of.resolved
     return {
         "model": resolved.request.model.name,
-        "gpu": _gpu_name(of),
+        "gpu": of.gpu_name,
         "gpus": resolved.gpus,
         "engine": resolved.engine.name,
         "weights_dtype": _weights(of),

@@ -30,6 +30,15 @@ class Need(NamedTuple):
     verdict: Verdict  # whether all GPUs have room
 
     @property
+    def gpu_name(self) -> str:
+        return self.resolved.gpu.name if self.resolved.gpu else ""
+
+    @property
+    def memory(self) -> int:
+        """The bytes of that GPU; 0 without one."""
+        return int(self.budget.memory or 0)
+
+    @property
     def weights(self) -> Weights:
         assert self.budget.weights is not None
         return self.budget.weights
