@@ -13,27 +13,9 @@ from fractions import Fraction
 
 from ...ggml import FILE_TYPES
 from ...units import GIB, dtype, is_dtype
+from .. import startup_log as logs
 from ..base import CacheLayout
-from ..startup_log import (
-    MIB,
-    READY,
-    SIZE_MIB,
-    Advice,
-    LogChecks,
-    LogMemory,
-    LogRefusal,
-    Printed,
-    Program,
-    StartupLog,
-    first,
-    last_start,
-    least,
-    option,
-    printed,
-    read_settings,
-    size_checks,
-    unfinished,
-)
+from ..startup_log import MIB, SIZE_MIB, Advice, LogChecks, LogMemory, LogRefusal, Printed, Program, StartupLog
 from .layout import LlamaCppLayout
 from .options import LlamacppArgs
 
@@ -94,12 +76,12 @@ _SETTINGS = {
 }
 _WHOLE = r"\d{1,12}(?![\w.])"
 _OPTIONS = {
-    "n_ctx": option("ctx-size|c", _WHOLE),
-    "sequences": option("parallel|np", _WHOLE),
-    "ubatch": option("ubatch-size|ub", _WHOLE),
-    "flash_attn": option("flash-attn|fa", "on|off"),
-    "kv_dtype_k": option("cache-type-k|ctk"),
-    "kv_dtype_v": option("cache-type-v|ctv"),
+    "n_ctx": logs.option("ctx-size|c", _WHOLE),
+    "sequences": logs.option("parallel|np", _WHOLE),
+    "ubatch": logs.option("ubatch-size|ub", _WHOLE),
+    "flash_attn": logs.option("flash-attn|fa", "on|off"),
+    "kv_dtype_k": logs.option("cache-type-k|ctk"),
+    "kv_dtype_v": logs.option("cache-type-v|ctv"),
 }
 """The options of a pasted command, for what the engine's own lines lack."""
 _FLASH = {"1": "on", "enabled": "on", "on": "on", "0": "off", "disabled": "off", "off": "off", "auto": "auto"}
@@ -188,7 +170,7 @@ _KINDS = {
 
 def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of a cache nor a message why there is none."""
-    whole, starts = last_start(_without_trials(list(lines)), _START, _OUTCOME)
+    whole, starts = logs.last_start(_without_trials(list(lines)), _START, _OUTCOME)
     drafter = _DRAFT.search(whole)
     text, drafted = (whole[: drafter.start()], whole[drafter.end() :]) if drafter else (whole, "")
     logged = figures_of(whole)
@@ -199,24 +181,24 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         settings["speculative_model"] = drafter["file"]
     refusal = _refusal(whole, logged)
     if refusal is None and not logged.keys() - {"n_ctx"}:
-        refusal = unfinished(lines, _LOAD)
+        refusal = logs.unfinished(lines, _LOAD)
         if refusal is None:
             return None
-    path, free = first(_FILE, text), _free_memory(text)
+    path, free = logs.first(_FILE, text), _free_memory(text)
     return StartupLog(
         engine="llamacpp",
         version=_version(text),
-        model=first(_NAME, text) or path,
+        model=logs.first(_NAME, text) or path,
         path=path,
         settings=settings,
         flags=frozenset({"kv_unified"} if _UNIFIED.search(text) else ()),
         logged=logged,
         budget=_budget(text, drafted, free),
         refusal=refusal,
-        gpu=first(_DEVICE, text),
-        devices=max(int(first(_DEVICES, text) or 0), len(free), len(_buffers("model", text))),
+        gpu=logs.first(_DEVICE, text),
+        devices=max(int(logs.first(_DEVICES, text) or 0), len(free), len(_buffers("model", text))),
         starts=starts,
-        architecture=first(_ARCHITECTURE, text),
+        architecture=logs.first(_ARCHITECTURE, text),
         within=_OLLAMA_PROGRAM if _OLLAMA_SIGN.search(text) else None,
     )
 
@@ -227,8 +209,8 @@ def _budget(text: str, drafted: str, free: dict[str, Printed]) -> dict[str, Prin
         "model_buffer": _ollama_size("model weights", text, on_host=False) or _most(_buffers("model", text)),
         "compute_buffer": _most(_buffers("compute", text)),
         "draft_compute_buffer": _most(_buffers("compute", drafted)),
-        "host_compute_buffer": next(iter(printed(_HOST_COMPUTE, text, MIB)[-1:]), None),
-        "free_memory": least(free.values()),
+        "host_compute_buffer": next(iter(logs.printed(_HOST_COMPUTE, text, MIB)[-1:]), None),
+        "free_memory": logs.least(free.values()),
     }
     return {name: figure for name, figure in found.items() if figure}
 
@@ -302,10 +284,10 @@ def _ollama_size(name: str, text: str, *, on_host: bool = True) -> Printed | Non
 
 
 def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
-    settings = read_settings(_SETTINGS, text)
+    settings = logs.read_settings(_SETTINGS, text)
     if not has_cache:
         settings = {name: value for name, value in settings.items() if not name.startswith("kv_dtype")}
-    pasted = read_settings(_OPTIONS, text)
+    pasted = logs.read_settings(_OPTIONS, text)
     if "context" in settings:
         pasted.pop("n_ctx", None)
     settings = pasted | settings
@@ -328,7 +310,7 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
 
 def _weights_dtype(text: str) -> dict[str, str]:
     """Return the setting that the file's type decides; {} without one, or for a model that is so as released."""
-    weights, bits = first(_WEIGHT_TYPE, text), float(first(_BITS_PER_WEIGHT, text) or 0)
+    weights, bits = logs.first(_WEIGHT_TYPE, text), float(logs.first(_BITS_PER_WEIGHT, text) or 0)
     name = re.sub(r" - (\w)\w*", r"_\1", weights or "").lower()  # 'Q4_K - Medium' is q4_k_m
     name = name if name in FILE_TYPES or is_dtype(name) else name.removesuffix("_m")  # 'Q2_K - Medium'
     if is_dtype(name) and 0 < bits < 0.8 * dtype(name).bits:  # 'F16' with experts in MXFP4, as gpt-oss is released
@@ -337,12 +319,12 @@ def _weights_dtype(text: str) -> dict[str, str]:
         return {"weights_dtype": name}
     if weights and bits:
         return {"weights_dtype": [_WEIGHTS[0], *(name for name in _WEIGHTS if dtype(name).bits <= bits)][-1]}
-    in_name = (first(_TYPE_IN_NAME, text) or "").lower()
+    in_name = (logs.first(_TYPE_IN_NAME, text) or "").lower()
     return {"weights_dtype": in_name} if not weights and in_name in FILE_TYPES else {}
 
 
 def _version(text: str) -> str | None:
-    build = first(_VERSION, text) or first(_BUILD_NAME, text)
+    build = logs.first(_VERSION, text) or logs.first(_BUILD_NAME, text)
     return f"b{int(build)}" if build and int(build) else None
 
 
@@ -358,7 +340,7 @@ def _buffers(kind: str, text: str) -> dict[str, Printed]:
 def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
     text = text.rpartition(_RETRY)[2]
     # Ollama tries fewer layers until an allocation succeeds
-    ready = next(iter(READY.finditer(text)), None)
+    ready = next(iter(logs.READY.finditer(text)), None)
     match = _FAILED_LINE.search(text, ready.end() if ready else 0)
     if match is None:
         return None if logged or ready else _not_fitted(text)
@@ -412,13 +394,13 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: LlamacppArgs, context
         size = layout.in_ollama(context, kept) if isinstance(layout, LlamaCppLayout) else None
         if size is not None:
             predicted["all_kv_size"] = Printed(str(size), ollama.line)
-        return LogMemory(ollama.bytes, "the printed size"), size_checks(log, predicted)
+        return LogMemory(ollama.bytes, "the printed size"), logs.size_checks(log, predicted)
     without = {"draft_kv_size"} - predicted.keys()  # of a drafter that is not known
     total = sum(figure.bytes for name, figure in log.logged.items() if name.endswith("_size") and name not in without)
     if not total:
         total = sum(figure.bytes for name, figure in predicted.items() if name.endswith("_size"))
         return LogMemory(total, "the cache as computed"), ()
-    return LogMemory(total, "the printed sizes"), size_checks(log, predicted)
+    return LogMemory(total, "the printed sizes"), logs.size_checks(log, predicted)
 
 
 # What a log alone suggests

@@ -17,40 +17,9 @@ from ...check import Check
 from ...errors import AttncalcError
 from ...search import first_true
 from ...units import BYTES, GIB, TOKENS, count
+from .. import startup_log as logs
 from ..base import CacheLayout
-from ..startup_log import (
-    COUNT,
-    OUT_OF_MEMORY,
-    TOO_LONG,
-    Advice,
-    LogChecks,
-    LogMemory,
-    LogRefusal,
-    Printed,
-    StartupLog,
-    busiest,
-    first,
-    for_load,
-    for_the_models_context,
-    gib,
-    in_calls,
-    larger_share,
-    last_start,
-    least,
-    more_gpus,
-    option,
-    overload,
-    printed,
-    read_budget,
-    read_flags,
-    read_settings,
-    read_weights_dtype,
-    smaller_share,
-    too_long,
-    torch_out_of_memory,
-    unfinished,
-    without_load,
-)
+from ..startup_log import COUNT, OUT_OF_MEMORY, TOO_LONG, Advice, LogChecks, LogMemory, LogRefusal, Printed, StartupLog
 from .options import DRAFTER_KEYS, VllmArgs, json_object
 
 _LABELS = {
@@ -104,26 +73,26 @@ _OUTCOME = re.compile(
     rf"|{OUT_OF_MEMORY}|{_RELEASED.pattern}|{TOO_LONG.pattern}"
 )
 _STAGES = {
-    "encoder": re.compile(in_calls(r"get_multimodal_embeddings|embed_multimodal|vit_\w{1,40}|vision_\w{1,40}")),
-    "profile": re.compile(in_calls("profile_run|determine_available_memory|determine_num_available_blocks")),
+    "encoder": re.compile(logs.in_calls(r"get_multimodal_embeddings|embed_multimodal|vit_\w{1,40}|vision_\w{1,40}")),
+    "profile": re.compile(logs.in_calls("profile_run|determine_available_memory|determine_num_available_blocks")),
     "graphs": re.compile(
-        in_calls("capture_model|_capture_cudagraphs")
+        logs.in_calls("capture_model|_capture_cudagraphs")
         + r"|Capturing the model for CUDA graphs(?!.{0,4000}?Graph capturing finished)"
         r"|try setting VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"
     ),
-    "sampler": re.compile(in_calls("_dummy_sampler_run|apply_top_k_top_p") + r"|warming up sampler"),
-    "pool": re.compile(in_calls("_?allocate_kv_cache(?:_tensors)?|initialize_kv_cache|initialize_from_config")),
+    "sampler": re.compile(logs.in_calls("_dummy_sampler_run|apply_top_k_top_p") + r"|warming up sampler"),
+    "pool": re.compile(logs.in_calls("_?allocate_kv_cache(?:_tensors)?|initialize_kv_cache|initialize_from_config")),
     "weights": re.compile(
-        in_calls("load_model|create_weights|process_weights_after_loading|_?initialize_model|_init_executor")
+        logs.in_calls("load_model|create_weights|process_weights_after_loading|_?initialize_model|_init_executor")
         + r"|= executor_class\("
     ),
 }
 """Functions of vLLM in the traceback of an allocation that failed. A profile calls the sampler too, so it is first."""
-_AVAILABLE = gib(
+_AVAILABLE = logs.gib(
     r"Available KV cache memory: SIZE|memory reserved for KV Cache is SIZE|kv_cache_size=SIZE"
     r"|larger than the available KV cache memory \(SIZE\)|reserved SIZE memory for KV Cache as specified"
 )
-_IN_USE = gib(r"Current kv cache memory in use is SIZE\.?")
+_IN_USE = logs.gib(r"Current kv cache memory in use is SIZE\.?")
 _SHARE_OPTION, _LARGEST = "--gpu-memory-utilization", "0.95"
 _OWN = re.compile(r"(?i)vllm|engine|worker|KV cache|desired (?:GPU memory )?utilization")
 """Words of vLLM's lines, by which an allocation that failed is vLLM's."""
@@ -146,25 +115,25 @@ _LOAD = re.compile(
     r".{0,40}?KV cache usage: (?P<percent>\d{1,3}(?:\.\d{1,9})?)%"
 )
 _PREEMPTION = re.compile(r"reempt(?:ed|ing)\b")
-_NEEDED = gib(r"SIZE KV cache is needed")
+_NEEDED = logs.gib(r"SIZE KV cache is needed")
 _BUDGET = {
-    "weights": gib(
+    "weights": logs.gib(
         r"(?:Model loading|Loading model weights) took SIZE|model weights take SIZE|SIZE for weight\b"
         r"|weights memory: SIZE"
     ),
-    "activations": gib(
+    "activations": logs.gib(
         r"PyTorch activation peak memory takes SIZE|SIZE for peak activation|torch peak memory increase: SIZE"
     ),
-    "outside_torch": gib(
+    "outside_torch": logs.gib(
         r"non_torch_memory takes SIZE|SIZE for non-torch memory|non-torch forward increase memory: SIZE"
         r"|non_torch_memory=SIZE"
     ),
-    "weights_and_outside": gib(r"SIZE for consumed memory"),
-    "cuda_graphs": gib(r"Estimated CUDA graph memory: SIZE|SIZE \(estimated\)"),
-    "captured_graphs": gib(
+    "weights_and_outside": logs.gib(r"SIZE for consumed memory"),
+    "cuda_graphs": logs.gib(r"Estimated CUDA graph memory: SIZE|SIZE \(estimated\)"),
+    "captured_graphs": logs.gib(
         r"SIZE for CUDAGraph memory|CUDA graph pool memory: SIZE|Graph capturing finished in \d{1,9} secs?, took SIZE"
     ),
-    "gpu_memory": gib(
+    "gpu_memory": logs.gib(
         r"Free memory on (?:device )?(?:\S{1,20} )?\(\d{1,6}(?:\.\d{1,9})?/SIZE\)|total_gpu_memory \(SIZE\)"
         r"|total_gpu_memory=SIZE|has (?:a total capacity of )?SIZE of which|SIZE total(?: capacity)?;"
     ),
@@ -219,14 +188,14 @@ _SETTINGS = {
 """The settings that are read, by the names of `VllmArgs` and `attncalc fit`."""
 _WHOLE, _SHARE = r"\d{1,12}(?![\w.])", r"[01]?\.\d{1,6}"
 _OPTIONS = {
-    "tp": option("tensor-parallel-size|tp", _WHOLE),
-    "pp": option("pipeline-parallel-size|pp", _WHOLE),
-    "dp": option("data-parallel-size|dp", _WHOLE),
-    "context": option("max-model-len|max_model_len", _WHOLE),
-    "max_num_batched_tokens": option("max-num-batched-tokens", _WHOLE),
-    "max_num_seqs": option("max-num-seqs", _WHOLE),
-    "kv_dtype": option("kv-cache-dtype"),
-    "gpu_memory_utilization": option("gpu-memory-utilization", _SHARE),
+    "tp": logs.option("tensor-parallel-size|tp", _WHOLE),
+    "pp": logs.option("pipeline-parallel-size|pp", _WHOLE),
+    "dp": logs.option("data-parallel-size|dp", _WHOLE),
+    "context": logs.option("max-model-len|max_model_len", _WHOLE),
+    "max_num_batched_tokens": logs.option("max-num-batched-tokens", _WHOLE),
+    "max_num_seqs": logs.option("max-num-seqs", _WHOLE),
+    "kv_dtype": logs.option("kv-cache-dtype"),
+    "gpu_memory_utilization": logs.option("gpu-memory-utilization", _SHARE),
 }
 """The options of a pasted command, for what the engine's own lines lack."""
 _FLAGS = {
@@ -251,19 +220,19 @@ _QUANTIZATION = re.compile(r"(?<!\w)'?quantization'?[=:] ?'?(?!None)(\w{1,40})")
 
 def read_log(lines: Sequence[str]) -> StartupLog | None:
     """Return the contents of the log; None if it has neither the size of the cache nor a message why there is none."""
-    text, starts = last_start(without_load(lines, _LOAD), _START, _OUTCOME)
+    text, starts = logs.last_start(logs.without_load(lines, _LOAD), _START, _OUTCOME)
     # as in Python and in JSON: max_model_len=30_000, "kv_cache_dtype": "fp8"
     text = re.sub(r"(?<=\d)_(?=\d{3}\b)", "", text).replace('"', "'")
     engine = _ENGINE.search(text)
-    version = first(_BANNER, text) or first(_ANY_VERSION, text)
+    version = logs.first(_BANNER, text) or logs.first(_ANY_VERSION, text)
     if engine:
         version = "v0" if engine["engine"] == "V0" else engine["version"]
     settings = _settings(text)
-    found = {name: printed(pattern, text) for name, pattern in _FIGURES.items()}
-    found["kv_bytes_per_sequence"] = printed(_NEEDED, text, GIB)
+    found = {name: logs.printed(pattern, text) for name, pattern in _FIGURES.items()}
+    found["kv_bytes_per_sequence"] = logs.printed(_NEEDED, text, GIB)
     found["concurrency"] = [Printed(match[2], match[0]) for match in _CONCURRENCY.finditer(text)]
-    logged = {name: figure for name, figures in found.items() if (figure := least(figures))}
-    if contexts := printed(_CONCURRENCY, text):
+    logged = {name: figure for name, figures in found.items() if (figure := logs.least(figures))}
+    if contexts := logs.printed(_CONCURRENCY, text):
         settings["context"] = contexts[-1].text
     if blocks := _CPU_BLOCKS.search(text):
         version = "v0"
@@ -271,25 +240,25 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
     if too_long := re.search(_TOO_LONG, text):
         version = "v0"
         logged["kv_tokens"] = Printed(too_long[2].replace(",", ""), too_long[0])
-    available = printed(_AVAILABLE, text, GIB) or printed(_IN_USE, text, GIB)
+    available = logs.printed(_AVAILABLE, text, GIB) or logs.printed(_IN_USE, text, GIB)
     refusal = LogRefusal("too_small", too_long[0]) if too_long else _refusal(text, logged, available)
-    load = busiest(lines, _START, _LOAD, _PREEMPTION)
+    load = logs.busiest(lines, _START, _LOAD, _PREEMPTION)
     if refusal is None and not logged.keys() & {"kv_tokens", "concurrency"}:
         has_size = available or logged.keys() & {"kv_blocks", "kv_memory"}
-        ended = unfinished(lines, _START)
+        ended = logs.unfinished(lines, _START)
         if not has_size or (ended and ended.where in ("error", "killed")):
-            refusal = overload(load) or ended
+            refusal = logs.overload(load) or ended
             if refusal is None:
                 return None
     return StartupLog(
         engine="vllm",
         version=version,
-        model=first(_MODEL, text) or first(_OTHER_MODEL, text),
+        model=logs.first(_MODEL, text) or logs.first(_OTHER_MODEL, text),
         settings=settings,
-        flags=read_flags(_FLAGS, text),
+        flags=logs.read_flags(_FLAGS, text),
         available=tuple(available),
         logged=logged,
-        budget=read_budget(_BUDGET, text),
+        budget=logs.read_budget(_BUDGET, text),
         refusal=refusal,
         starts=starts,
         load=load,
@@ -299,7 +268,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
 
 def _settings(text: str) -> dict[str, str]:
     # a later mention of a setting may be its drafter's
-    settings = read_settings(_OPTIONS, text) | read_settings(_SETTINGS, text)
+    settings = logs.read_settings(_OPTIONS, text) | logs.read_settings(_SETTINGS, text)
     for name, (yes, no) in _ANSWERS.items():
         if yes.search(text) or no.search(text):
             settings[name] = str(no.search(text) is None)
@@ -317,7 +286,7 @@ def _settings(text: str) -> dict[str, str]:
             settings["speculative_config"] = json.dumps({key: value for key, value in keys if key not in DRAFTER_KEYS})
     if (ranks := _RANKS.search(text)) and not settings.keys() & {"tp", "pp"}:
         settings["tp"] = ranks[1]
-    return settings | read_weights_dtype(_QUANTIZATION, text)
+    return settings | logs.read_weights_dtype(_QUANTIZATION, text)
 
 
 def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) -> LogRefusal | None:
@@ -333,7 +302,7 @@ def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) ->
         return LogRefusal("too_many_sequences", too_many[0], asked, blocks)
     sized = [*available, *(logged[name] for name in ("kv_blocks",) if name in logged)]
     is_sized = any(figure.number > 0 for figure in sized)
-    failed = torch_out_of_memory(text, "sampler" if started else "rest" if is_sized else "", _STAGES)
+    failed = logs.torch_out_of_memory(text, "sampler" if started else "rest" if is_sized else "", _STAGES)
     if failed or started:
         return failed
     if occupied := re.search(_OCCUPIED, text):
@@ -341,7 +310,7 @@ def _refusal(text: str, logged: dict[str, Printed], available: list[Printed]) ->
     empty = re.search(_NO_MEMORY, text)
     none_left = next((figure.line for figure in available if figure.number <= 0), None)
     message = empty[0] if empty else none_left
-    return LogRefusal("no_memory", message) if message else too_long(text)
+    return LogRefusal("no_memory", message) if message else logs.too_long(text)
 
 
 # The figures beside the predicted ones
@@ -381,7 +350,7 @@ def _logged_memory(log: StartupLog, layout: CacheLayout, context: int) -> LogMem
     if "kv_memory" in log.logged:
         exact = int(log.logged["kv_memory"].text)
         return LogMemory(exact, f"{count(exact)} B of the log")
-    if available := least(log.available):
+    if available := logs.least(log.available):
         return LogMemory(available.bytes, available.line, available.half)
     details = {detail.name: int(detail.quantity) for detail in layout.pool(0, context).details}
     if "kv_blocks" in log.logged or (log.refusal and "kv_tokens" in log.logged):
@@ -433,14 +402,14 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     if refusal is None or refusal.kind == "occupied":
         return ()
     if refusal.kind in ("out_of_memory", "too_long"):
-        longer = for_the_models_context(refusal, "--max-model-len", "VLLM_ALLOW_LONG_MAX_MODEL_LEN")
+        longer = logs.for_the_models_context(refusal, "--max-model-len", "VLLM_ALLOW_LONG_MAX_MODEL_LEN")
         return longer if refusal.kind == "too_long" else _for_an_allocation(log, refusal)
     if refusal.kind == "too_many_sequences" and refusal.free:
         words = "as many sequences as the cache has blocks of states for"
         return (Advice(words, f"--max-num-seqs {int(refusal.free.number)}", True), *_larger_share(log))
-    more = Advice("more GPUs", more_gpus(log, "-tp"))
+    more = Advice("more GPUs", logs.more_gpus(log, "-tp"))
     if refusal.kind == "overloaded":
-        return for_load(log, "--max-num-seqs", "fp8", *_larger_share(log), more)
+        return logs.for_load(log, "--max-num-seqs", "fp8", *_larger_share(log), more)
     if refusal.kind == "too_small":
         others = () if _CPU_SPACE in refusal.line else (*_smaller_steps(log), more)
         return (*_for_one_request(log), *others)
@@ -453,7 +422,7 @@ def _for_an_allocation(log: StartupLog, refusal: LogRefusal) -> tuple[Advice, ..
     steps, more = _smaller_steps(log), _fewer_weights(log)
     sequences = int(log.settings.get("max_num_seqs", "256"))
     fewer = f"--max-num-seqs {max(1, sequences // 4)}"
-    smaller = smaller_share(log, _SHARE_OPTION, "0.85")
+    smaller = logs.smaller_share(log, _SHARE_OPTION, "0.85")
     changes = {
         "weights": (more,),
         "profile": (*steps, more._replace(change="more GPUs")),
@@ -480,12 +449,12 @@ def _for_an_allocation(log: StartupLog, refusal: LogRefusal) -> tuple[Advice, ..
 
 
 def _fewer_weights(log: StartupLog) -> Advice:
-    return Advice("more GPUs, or else weights in fewer bits", more_gpus(log, "-tp"))
+    return Advice("more GPUs, or else weights in fewer bits", logs.more_gpus(log, "-tp"))
 
 
 def _smaller_steps(log: StartupLog) -> tuple[Advice, ...]:
     """Return smaller steps than the log has; () if they are as small, or if more memory is missing than they free."""
-    needed, available = log.logged.get("kv_bytes_per_sequence"), least(log.available)
+    needed, available = log.logged.get("kv_bytes_per_sequence"), logs.least(log.available)
     if needed and available and needed.bytes - available.bytes > _FREED_BY_STEPS:
         return ()
     most = {"max_num_seqs": 16, "max_num_batched_tokens": 2048}
@@ -507,7 +476,7 @@ def _for_one_request(log: StartupLog) -> Iterator[Advice]:
     longest = log.logged.get("max_context") or log.logged.get("kv_tokens")
     if longest and 0 < int(longest.text) < int(log.settings.get("context", longest.text)):
         yield Advice("the longest context that fits, as the log has it", f"--max-model-len {int(longest.text)}", True)
-    needed, available = log.logged.get("kv_bytes_per_sequence"), least(log.available)
+    needed, available = log.logged.get("kv_bytes_per_sequence"), logs.least(log.available)
     if needed and available:
         is_half = available.bytes - available.half >= needed.bytes / 2
     else:
@@ -523,9 +492,9 @@ def _for_one_request(log: StartupLog) -> Iterator[Advice]:
 
 
 def _larger_share(log: StartupLog) -> tuple[Advice, ...]:
-    needed, available = log.logged.get("kv_bytes_per_sequence"), least(log.available)
+    needed, available = log.logged.get("kv_bytes_per_sequence"), logs.least(log.available)
     total, share = log.budget.get("gpu_memory"), log.settings.get("gpu_memory_utilization")
     missing = max(0, (needed.bytes if needed else 0) - available.bytes) if available else 0
     is_known = missing and total and total.number and share
     enough = Fraction(share) + Fraction(missing, total.bytes) if is_known and total and share else 0
-    return larger_share(log, _SHARE_OPTION, _LARGEST, enough, 0 if enough else missing)
+    return logs.larger_share(log, _SHARE_OPTION, _LARGEST, enough, 0 if enough else missing)
