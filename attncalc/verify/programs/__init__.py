@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from ...check import VerifyResult
 from ...model import ModelSpec
 from ...units import count
@@ -36,18 +38,7 @@ def verify(model: ModelSpec, request: VerifyRequest, device: Device, on_progress
 
 
 def _run(model: ModelSpec, request: VerifyRequest, device: Device, on_progress: Progress) -> VerifyResult:
-    if request.program == "scaling":
-        from .scaling import verify_scaling
-
-        return verify_scaling(model, request, device, on_progress)
-    if request.program == "tensor_parallel":
-        from .tensor_parallel import verify_tensor_parallel
-
-        return verify_tensor_parallel(model, request, device, on_progress)
-    if request.program == "training":
-        from .training import verify_training
-
-        return verify_training(model, request, device, on_progress)
-    from .layers import verify_layers
-
-    return verify_layers(model, request, device, on_progress)
+    """Run the program: `verify_layers` in layers.py, for example, which is imported only then."""
+    module = import_module(f".{request.program}", __name__)
+    result: VerifyResult = getattr(module, f"verify_{request.program}")(model, request, device, on_progress)
+    return result
