@@ -18,7 +18,7 @@ from attncalc.cost.cache import layer_cache_specs
 from attncalc.cost.params import params
 from attncalc.engines import find_engine
 from attncalc.engines.base import Pool
-from attncalc.engines.stages import split_into_stages
+from attncalc.engines.pipeline import split_into_stages
 from attncalc.hardware import Gpu
 from attncalc.quantity import quantity, ratio
 from attncalc.serving import devices as devices_module

@@ -29,7 +29,7 @@ from attncalc.verify.cases import cases  # noqa: E402
 from attncalc.verify.checks.behaviour import equals_torch_mha  # noqa: E402
 from attncalc.verify.checks.memory import peak_checks  # noqa: E402
 from attncalc.verify.checks.numerics import Environment, numerics  # noqa: E402
-from attncalc.verify.devices import PeakMemory, find_device, nvml, simulated_device  # noqa: E402
+from attncalc.verify.devices import PeakMemory, cuda, find_device, simulated_device  # noqa: E402
 from attncalc.verify.devices.cuda import LONGEST_SLEEP, SHORTEST_SLEEP  # noqa: E402
 from attncalc.verify.errors import CannotRunError, refusal  # noqa: E402
 from attncalc.verify.kernels import BACKENDS, efficient_shares_kv_heads, only, sdpa  # noqa: E402
@@ -295,7 +295,7 @@ def test_the_freest_gpu_is_found_without_a_context_on_each(on_box: OnBox, monkey
         return free
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", mem_get_info)
-    monkeypatch.setattr(nvml, "free_memory", lambda index: [5, 70, 6][index])
+    monkeypatch.setattr(cuda, "free_memory", lambda index: [5, 70, 6][index])
     assert find_device("cuda").torch.index == 1
     assert set(asked) == {1}
 
@@ -318,7 +318,7 @@ def test_the_driver_is_asked_by_the_gpus_uuid(monkeypatch: pytest.MonkeyPatch) -
     for uuid, free in (("1234", 70), ("5678", None)):
         properties = SimpleNamespace(uuid=uuid)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index, facts=properties: facts)
-        assert nvml.free_memory(0) == free
+        assert cuda.free_memory(0) == free
 
 
 @pytest.mark.parametrize(

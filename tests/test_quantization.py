@@ -21,7 +21,7 @@ from attncalc.config.huggingface import convert_config
 from attncalc.config.huggingface.quantized.released import _METHODS, released
 from attncalc.cost.experts import Routing
 from attncalc.cost.params import params
-from attncalc.engines.stages import split_into_stages
+from attncalc.engines.pipeline import split_into_stages
 from attncalc.quantization import Quantization, Scheme, pattern_problem
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.weight_format import multiplied_as, released_dtype

@@ -19,8 +19,8 @@ from attncalc.engines.expert_parallel import (
     divide_for_attention,
     without_routed,
 )
+from attncalc.engines.pipeline import parts_of, split_into_stages
 from attncalc.engines.runtime import RuntimeMemory
-from attncalc.engines.stages import parts_of, split_into_stages
 from attncalc.engines.transformers.engine import ENGINE as TRANSFORMERS
 from attncalc.quantity import symbol
 from attncalc.serving.fit import (

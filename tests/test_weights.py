@@ -17,9 +17,8 @@ from attncalc.cost.intensity import weights_read
 from attncalc.cost.params import params
 from attncalc.engines import find_engine
 from attncalc.engines.base import EngineArgs
-from attncalc.engines.pipeline import stage_sizes
+from attncalc.engines.pipeline import split_into_stages, stage_sizes
 from attncalc.engines.runtime import Limits
-from attncalc.engines.stages import split_into_stages
 from attncalc.serving.memory_budget import memory_budget
 from attncalc.serving.request import FitRequest, parse_share, resolve
 from attncalc.serving.weight_format import multiplied_as

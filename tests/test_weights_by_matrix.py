@@ -20,7 +20,7 @@ from attncalc.cost.params import params
 from attncalc.engines import find_engine
 from attncalc.engines.base import DraftModel
 from attncalc.engines.engine import ExtraWeights
-from attncalc.engines.stages import split_into_stages
+from attncalc.engines.pipeline import split_into_stages
 from attncalc.engines.vllm.options import VllmArgs
 from attncalc.model import Tower
 from attncalc.quantity import Quantity

@@ -63,7 +63,7 @@ class ClassRow(NamedTuple):
 def class_rows(name: str) -> Iterator[ClassRow]:
     """Yield the measured ways of a class beside the formulas. Raises NotSupportedError if a kind is not known."""
     from attncalc.verify.training.checks import size_on, training_run
-    from attncalc.verify.training.layers import layer_groups, layers_of_one, leading
+    from attncalc.verify.transformers.training_check import layer_groups, layers_of_one, leading
 
     row, config = ROWS[name], config_of(name)
     whole = spec_of(config)

@@ -25,7 +25,7 @@ from typing import Any
 
 import training_oracle
 
-from attncalc.verify.training.layers import shortened
+from attncalc.verify.transformers.training_check import shortened
 
 ROOT = Path(__file__).parent.parent
 STEPS = 3

@@ -77,8 +77,8 @@ def print_tensors(config: dict[str, Any], *, eager: bool) -> None:
 
     from attncalc.cost.training.activations import stage_saved
     from attncalc.verify.training.checks import size_on, training_run
-    from attncalc.verify.training.layers import few_layers, layer_groups, leading, shortened
     from attncalc.verify.transformers.training import layer_path, training_step
+    from attncalc.verify.transformers.training_check import few_layers, layer_groups, leading, shortened
 
     spec = spec_of(config)
     layers = few_layers(spec)
@@ -112,8 +112,8 @@ def measure(config: dict[str, Any], size: str = "") -> dict[str, Any]:
     """Return what each layer of a class saves, '' outside of layers. Raises any error of attncalc or of the class."""
     import torch
 
-    from attncalc.verify.training.layers import few_layers, layers_of_one, shortened
     from attncalc.verify.transformers.training import training_step
+    from attncalc.verify.transformers.training_check import few_layers, layers_of_one, shortened
 
     spec = spec_of(config)
     layers = few_layers(spec)

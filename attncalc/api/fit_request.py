@@ -335,7 +335,7 @@ def _engine_args(args: dict[str, Any]) -> dict[str, Any]:
         del args["override_tensor"]
         args["n_cpu_moe"] = max(moved, args.get("n_cpu_moe", 0))
     if "mmproj" in args:
-        from ..config.gguf.projector import projector_bytes
+        from ..config.gguf.model import projector_bytes
 
         path = os.fspath(args["mmproj"])
         args["mmproj"] = Projector(path, projector_bytes(path))

@@ -12,7 +12,7 @@ from ..errors import AttncalcError
 from ..quantity import Quantity, symbol
 from ..records import NamedTuple
 from ..units import DType
-from .pipeline import stage_sizes
+from .pipeline import split_into_stages, stage_sizes
 
 if TYPE_CHECKING:
     import re
@@ -207,8 +207,6 @@ class Engine(Generic[Args]):
 
         Raises AttncalcError if the model cannot be cut so.
         """
-        from .stages import split_into_stages  # `attncalc kv` needs no stages
-
         return split_into_stages(model, args.pp, self.stage_sizes)
 
     def held(self, part: ModelSpec, args: Args) -> ModelSpec:

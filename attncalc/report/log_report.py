@@ -15,8 +15,7 @@ from ..serving.answer import Answer
 from ..serving.launch import launch_command
 from ..serving.log_cause import Diagnosis, diagnose_alone
 from ..serving.log_check import Estimate, LogComparison, compare, with_logged_weights
-from ..serving.log_doctor import NAME_THE_LOGS_MODEL, diagnose, named_otherwise
-from ..serving.log_load import LoadState, load_state
+from ..serving.log_doctor import NAME_THE_LOGS_MODEL, LoadState, diagnose, load_state, named_otherwise
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..units import BYTES, count, human, truncate
 from .fit import answer_report, hardware, model_heading, request_facts
@@ -26,7 +25,7 @@ from .fit_notes import fit_notes
 from .fit_tables import cache_tables, command_table, lines_table, precise_range
 from .lists import WIDTH, wrapped
 from .report import LABEL, Column, Report, Table, heading, times
-from .text import height
+from .text import first_that_fits
 from .users import users_section
 
 _REQUESTS = "concurrent requests"
@@ -95,6 +94,12 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
     return report if diagnosis is None or full else _within_a_screen(report, diagnosis, given)
 
 
+def _within_a_screen(report: Report, diagnosis: Diagnosis, given: _Given) -> Report:
+    """Return the report with as many changes as a screen has room for, and at least with the first."""
+    changes = (_changes(diagnosis, given, most) for most in range(_MOST_CHANGES, 0, -1))
+    return first_that_fits((report._replace(tables=(*report.tables, *tables)) for tables in changes), _ROWS)
+
+
 def _by_size(request: FitRequest, log: StartupLog) -> str:
     of_ranks = "" if "tp" in log.settings else ", or --tp if the log is of one of several GPUs,"
     return f"Weights in {request.weights_dtype}: by their size in the log. --weights-dtype{of_ranks} sets another."
@@ -108,15 +113,6 @@ def _heading(request: FitRequest, answer: Answer, *, full: bool) -> tuple[str, .
     )
     version = ", ".join(answer.result.layout.facts)
     return (first if full or len(first) <= WIDTH else request.model.title, *others, *filter(None, (version,)))
-
-
-def _within_a_screen(report: Report, diagnosis: Diagnosis, given: _Given) -> Report:
-    """Return the report with as many changes as a screen has room for, and at least with the first."""
-    for most in range(_MOST_CHANGES, 0, -1):
-        shown = report._replace(tables=(*report.tables, *_changes(diagnosis, given, most)))
-        if height(shown) <= _ROWS:
-            break
-    return shown
 
 
 def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:

@@ -1,4 +1,4 @@
-"""Why an engine did not start, by its log and the model, and the changes with which it would."""
+"""Why an engine did not start, by its log and the model, and the changes with which it would; how a server copes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from fractions import Fraction
 
 from ..check import Check
 from ..engines import find_engine
-from ..engines.startup_log import LogMemory, LogRefusal, StartupLog, share_below
+from ..engines.startup_log import Load, LogMemory, LogRefusal, StartupLog, share_below
 from ..model import ModelSpec
+from ..records import NamedTuple
 from ..units import BYTES, GIB, count, truncate
 from .fit import FitResult, fit
 from .log_cause import STAGES, Diagnosis, diagnose_alone, free_memory, free_share, missing_memory, size, taken_by_others
 from .log_check import logged_weights, without_gpu
-from .request import FitRequest, LoggedExcess
-from .suggestions import Suggestion, suggestions, tried
+from .request import FitRequest, LoggedExcess, resolve
+from .suggestions import Suggestion, narrower_caches, suggestions, tried
 
 _TOLERANCE = 0.05
 """The part of a logged figure by which the predicted one may differ: versions differ by a block or by padding."""
@@ -343,3 +344,50 @@ def _reason(result: FitResult, room: int) -> tuple[str, str]:
     if needed <= room:
         return "out_of_memory", f"{needs} {size(needed)}, and {size(room)} are left for the cache."
     return "kv_too_small", missing_memory(needs, needed, room)
+
+
+class LoadState(NamedTuple):
+    """How a server copes with its requests."""
+
+    load: Load  # what the log prints
+    tokens_per_request: int  # tokens that a running request holds on average
+    fitting: int  # how many such requests the cache holds
+    # The changes with which the cache holds more, the cheapest first: a narrower cache, and others if they make it hold
+    # all that run and wait. () if it does already
+    changes: tuple[Suggestion, ...]
+
+
+def load_state(request: FitRequest, log: StartupLog, memory: LogMemory | None, tokens: int) -> LoadState | None:
+    """Return the state of the load; None if the log has none, or no memory for the cache.
+
+    Args:
+        request: The request with the GPU, if it is known; without one only changes of the cache can be computed.
+        log: What the engine printed.
+        memory: The memory for the cache that it printed, or that follows from its figures.
+        tokens: The tokens that the cache holds in that memory.
+
+    Raises AttncalcError as `fit` does.
+    """
+    load = log.load
+    if load is None or memory is None:
+        return None
+    request = dataclasses.replace(request, traffic=None)  # the requests are those of the log
+    per_request = max(1, min(request.workload.context, round(load.usage * tokens / load.running)))
+    if request.gpu:
+        estimate = fit(request)
+        excess = LoggedExcess(estimate.budget.room() - memory.printed, estimate.resolved.devices)
+        logged = dataclasses.replace(request, logged_excess=excess)
+    else:
+        logged = without_gpu(request, memory.printed)
+    requests = (load.running + load.waiting) * resolve(logged).replicas  # a log counts those of one replica
+    everything = fit(logged.with_workload(batch=requests, context=per_request))
+    return LoadState(load, per_request, tokens // per_request, _more_room(everything))
+
+
+def _more_room(everything: FitResult) -> tuple[Suggestion, ...]:
+    """Return the changes for these requests: not for fewer or for shorter ones."""
+    if everything.verdict == "fits":
+        return ()
+    narrower = narrower_caches(everything)[:1]
+    others = [change for change in suggestions(everything) if not change.flag.startswith(("--context", "--batch"))]
+    return (*narrower, *(change for change in others if change.flag not in {known.flag for known in narrower}))

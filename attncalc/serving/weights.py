@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cost.params import params
 from ..engines.engine import ExtraWeights, HeldWeights
-from ..engines.stages import split_into_stages
+from ..engines.pipeline import split_into_stages
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..quantity import Quantity, ceil_div, named, quantity, symbol, total

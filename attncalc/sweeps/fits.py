@@ -1,4 +1,4 @@
-"""What fits of one model with one set of options, as functions of batch and context."""
+"""What fits of one model with one set of options, or what a training step needs, by batch and context."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from ..api.fit_request import check_offload, fit_request
+from ..api.train_options import TrainOptions
+from ..api.train_request import TrainRequest, read_train_request
+from ..api.training import request_answer
 from ..engines.base import CacheLayout
 from ..engines.engine import AUTO
 from ..model import ModelSpec
@@ -16,6 +19,7 @@ from ..quantity import Quantity, Ratio
 from ..records import NamedTuple
 from ..report.fit_figures import fit_figures, totals
 from ..report.roofline import roofline_figures
+from ..report.train import train_figures
 from ..report.users import user_figures
 from ..serving.answer import Answer, bounds_of
 from ..serving.fit import Deployment, FitResult
@@ -184,3 +188,24 @@ def _values(result: FitResult, names: Sequence[str]) -> dict[str, Any]:
     values: dict[str, Any] = {figure.name: figure.value for figure in fit_figures(Answer(result), searched=names)}
     values |= {"fits": result.fits, "verdict": result.verdict, "replicas": result.resolved.replicas}
     return values | {f"{name}_all_replicas": value for name, value in totals(result).items()}
+
+
+class Trains:
+    """The figures of `train` of one model, for any batch and context."""
+
+    def __init__(self, model: ModelSpec, options: Mapping[str, Any], columns: Sequence[str], need: Need) -> None:
+        self._model, self._options, self._columns, self._prices = model, options, columns, need.prices
+        self._request: TrainRequest | None = None
+
+    def figures(self, batch: int, context: int) -> tuple[Any, ...]:
+        """Return the figures. Raises AttncalcError as `train` does."""
+        if self._request is None:
+            options = cast("TrainOptions", {**self._options, "batch": batch, "context": context})
+            self._request = read_train_request(self._model, options)
+        request = self._request.at(batch, context)
+        price = self._prices.get(request.run.gpu.name) if request.run.gpu else None
+        request = request._replace(price=price and float(price))
+        of = request_answer(request, with_changes=False, plain=True)
+        values: dict[str, Any] = {figure.name: figure.value for figure in train_figures(of)}
+        values |= {"verdict": of.result.verdict, "fits": of.result.fits, "price": of.time and of.time.money}
+        return tuple([values[name] for name in self._columns])

@@ -19,9 +19,8 @@ from ..what_if import what_if
 from .axes import AXES, FIT_AXES, INNER, ONLY_TRAIN, PASS_AXES, TRAFFIC_AXES, TRAIN, Axis, cell, option_name
 from .columns import BOUNDS, COSTS, ERROR, MEMORY, NEED, PASS, USERS, unit_of
 from .costs import ANY, Costs
-from .fits import NOBODY, Fits, Need
+from .fits import NOBODY, Fits, Need, Trains
 from .selection import ALL_ROWS, Selection
-from .trains import Trains
 
 Row = tuple[Any, ...]
 """The values of a row, in the order of `Sweep.names`."""

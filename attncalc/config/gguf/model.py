@@ -1,10 +1,14 @@
-"""The headers of a model's GGUF files become a model file: the keys of every layer, and the tensors outside them."""
+"""The headers of a model's GGUF files become a model file: the keys of every layer, and the tensors outside them.
+
+The projector of a multimodal model is a file of its own, which llama.cpp loads with --mmproj.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ...checkpoint import CheckpointWeights, StoredDtype, StoredTensor
@@ -16,6 +20,7 @@ from ..folder import ByteSource
 from ..huggingface.layers import Layer, shortest_pattern
 from .architectures import ARCHITECTURES, Architecture, unsupported_reason
 from .block import Block, BlockFacts, as_key
+from .files import local_sources
 from .header import GgufHeader, GgufTensor, read_headers
 from .keys import Keys
 from .layers import read_block
@@ -317,3 +322,18 @@ class _Reader:
                 f"Multi-token prediction has {count(number)} layer{'s'[: number != 1]}, which llama.cpp loads only for "
                 "speculation. Their parameters are counted, their cache is not."
             )
+
+
+def projector_bytes(path: str) -> int:
+    """Return the bytes of all tensors in a projector's file. Raises AttncalcError if it is no such file."""
+    name, tip = truncate(path, 200), "give the file that llama-server gets, as --mmproj mmproj-model-f16.gguf"
+    try:
+        is_file = Path(path).is_file()
+    except (OSError, ValueError):  # a name that is too long, or has a NUL
+        is_file = False
+    if not is_file:
+        raise AttncalcError(f"--mmproj {name}: there is no such file", tip)
+    headers = read_headers(local_sources(Path(path)))
+    if headers[0].metadata.get("general.architecture") != "clip":
+        raise AttncalcError(f"--mmproj {name}: it is not a projector, whose architecture is clip", tip)
+    return stored_weights(headers).size

@@ -7,7 +7,7 @@ import itertools
 
 from ...model import Layers, ModelSpec
 from ..expert_parallel import without_routed
-from ..stages import parts_of
+from ..pipeline import parts_of
 from .options import LlamacppArgs
 from .placement import HOST, placement_of
 from .tensors import cuda_bytes, mapped_bytes, tensors_of

@@ -12,7 +12,7 @@ from ...hardware import Gpu
 from ...units import BYTES, human, truncate
 from ..errors import NO_IMAGE, failure_tip, first_line
 from ..ranks import torchrun_rank
-from . import nvml
+from . import cuda
 from .base import DTYPES, Block, Device, PeakMemory
 from .cpu import Cpu
 from .cuda import Cuda
@@ -108,7 +108,7 @@ def _freest_gpu(number: int) -> Cuda:
 
 def _free_memory(index: int) -> int:
     """Return the free bytes of a GPU, without opening a context on it if that is possible; -1 if it cannot be used."""
-    free = nvml.free_memory(index)
+    free = cuda.free_memory(index)
     try:
         return Cuda(index).free() if free is None else free
     except RuntimeError:
