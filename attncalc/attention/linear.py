@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from ..quantity import Constant, ceil_div, documented, minimum
 from ..records import dataclass
 from ..workload import Mask, Run
 from .kind import CacheSpec, Matrix, flag, state_dtype
-from .recurrent import UPDATE_AND_READ, Recurrent, convolution, convolution_and_state, projection, split_evenly
+from .recurrent import UPDATE_AND_READ, Recurrent, convolution, convolution_and_state, projection
 from .saved import FP32, MASK, Forward, SavedTensor, matrix_input, norm_tensors
 
 _DT_AND_A = Constant(2, "vectors of a head: dt and A")
@@ -42,6 +40,7 @@ class GatedDeltaNet(Recurrent):
     state_dtype: str | None = state_dtype()
 
     source = "Yang et al. 2024, arXiv:2412.06464 (gated delta net); arXiv:2510.26692 (KDA)"
+    splits = (("n_k_heads", "heads"), ("n_heads", "heads"))
 
     @property
     def label(self) -> str:
@@ -173,10 +172,6 @@ class GatedDeltaNet(Recurrent):
             SavedTensor("output", "the gradient of W_o", f.bytes * values, input_of=("W_o",)),
         )
 
-    def shard(self, tp: int) -> GatedDeltaNet:
-        keys = None if self.n_k_heads is None else split_evenly(self.n_k_heads, tp, "heads")
-        return dataclasses.replace(self, n_heads=split_evenly(self.n_heads, tp, "heads"), n_k_heads=keys)
-
 
 def _gate(name: str, d_model: int, rank: int | None, width: int) -> tuple[Matrix, ...]:
     """Return one full matrix, or two of a low rank."""
@@ -198,6 +193,7 @@ class Lightning(Recurrent):
 
     name = "lightning"
     source = "Qin et al. 2024, arXiv:2401.04658 (lightning attention)"
+    splits = (("n_heads", "heads"),)
 
     @property
     def headline(self) -> str:
@@ -247,9 +243,6 @@ class Lightning(Recurrent):
             SavedTensor("output", "the gradient of W_o", inside, input_of=("W_o",)),
         )
 
-    def shard(self, tp: int) -> Lightning:
-        return dataclasses.replace(self, n_heads=split_evenly(self.n_heads, tp, "heads"))
-
 
 @dataclass(frozen=True)
 class ShortConvolution(Recurrent):
@@ -266,6 +259,7 @@ class ShortConvolution(Recurrent):
     name = "short convolution"
     description = "short convolutions"
     source = "LFM2, transformers' modeling_lfm2.py (short convolution)"
+    splits = (("d_inner", "channels"),)
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         return (
@@ -290,6 +284,3 @@ class ShortConvolution(Recurrent):
             SavedTensor("output of the convolution", "the second product", inside),
             SavedTensor("output", "the gradient of W_out", inside, input_of=("W_out",)),
         )
-
-    def shard(self, tp: int) -> ShortConvolution:
-        return dataclasses.replace(self, d_inner=split_evenly(self.d_inner, tp, "channels"))

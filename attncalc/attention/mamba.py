@@ -39,6 +39,7 @@ class Mamba(Recurrent):
     name = "Mamba"
     description = "Mamba layers"
     source = "Gu and Dao 2023, arXiv:2312.00752 (Mamba)"
+    splits = (("d_inner", "channels"),)
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         norms = (Matrix("dt_b_c_norms", self.dt_rank + B_AND_C * self.d_state),) if self.dt_norms else ()
@@ -98,9 +99,6 @@ class Mamba(Recurrent):
         yield SavedTensor("dt", "the scan", inside)
         yield SavedTensor("gate", "the scan", inside)
         yield SavedTensor("gated output", "the gradient of W_out", inside, input_of=("W_out",))
-
-    def shard(self, tp: int) -> Mamba:
-        return dataclasses.replace(self, d_inner=split_evenly(self.d_inner, tp, "channels"))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -25,6 +26,8 @@ class Recurrent:
 
     name: ClassVar[str]  # the kind's short name
     description: ClassVar[str]  # the layers in words
+    # The fields that tensor parallelism divides evenly, with what each counts
+    splits: ClassVar[tuple[tuple[str, str], ...]] = ()
     span = FULL
 
     @property
@@ -55,6 +58,11 @@ class Recurrent:
 
     def with_span(self: R, span: Span) -> R:
         return self
+
+    def shard(self: R, tp: int) -> R:
+        whole = {name: getattr(self, name) for name, _ in self.splits}
+        parts = {name: split_evenly(whole[name], tp, noun) for name, noun in self.splits if whole[name] is not None}
+        return dataclasses.replace(self, **parts)  # type: ignore[type-var]  # each kind is a dataclass
 
     def facts(self) -> dict[str, Any]:
         return {"kind": self.label, **plain_fields(self)}
@@ -113,6 +121,3 @@ class NoAttention(Recurrent):
 
     def notes(self, past: bool) -> tuple[str, ...]:
         return ()
-
-    def shard(self, tp: int) -> NoAttention:
-        return self

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from ..quantity import documented, exact_div
 from ..records import dataclass
 from ..workload import Mask, Run
 from .kind import CacheSpec, Matrix
-from .recurrent import Recurrent, convolution, projection, split_evenly
+from .recurrent import Recurrent, convolution, projection
 from .saved import FP32, MASK, Forward, SavedTensor, matrix_input
 
 
@@ -27,6 +25,7 @@ class RgLru(Recurrent):
     name = "RG-LRU"
     description = "RG-LRU layers"
     source = "De et al. 2024, arXiv:2402.19427 (Griffin)"
+    splits = (("d_inner", "channels"), ("n_heads", "blocks"))
 
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         width = exact_div(self.d_inner, self.n_heads)
@@ -80,9 +79,4 @@ class RgLru(Recurrent):
             SavedTensor("states of all tokens", "the next state", steps * f.S),
             SavedTensor("decays of all tokens in fp32", "the next state", steps * (f.S - 1)),
             SavedTensor("output", "the gradient of W_out", inside, input_of=("W_out",)),
-        )
-
-    def shard(self, tp: int) -> RgLru:
-        return dataclasses.replace(
-            self, d_inner=split_evenly(self.d_inner, tp, "channels"), n_heads=split_evenly(self.n_heads, tp, "blocks")
         )

@@ -28,6 +28,7 @@ class Rwkv(Recurrent):
     name = "RWKV"
     description = "RWKV time mixing"
     source = "Peng et al. 2023, arXiv:2305.13048 (RWKV-4)"
+    splits = (("d_inner", "channels"),)
 
     @classmethod
     def from_keys(cls, keys: Mapping[str, Any], d_model: int, span: Span) -> Rwkv:
@@ -52,9 +53,6 @@ class Rwkv(Recurrent):
             CacheSpec("last token", 2, self.d_inner, per="sequence"),
             CacheSpec("state", 3, self.d_inner, per="sequence", dtype="fp32"),
         )
-
-    def shard(self, tp: int) -> Rwkv:
-        return dataclasses.replace(self, d_inner=split_evenly(self.d_inner, tp, "channels"))
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from ..quantity import documented
 from ..records import dataclass
 from ..workload import Mask, Run
 from .kind import CacheSpec, Matrix
-from .recurrent import Recurrent, projection, split_evenly
+from .recurrent import Recurrent, projection
 
 
 @dataclass(frozen=True)
@@ -25,6 +23,7 @@ class MLstm(Recurrent):
 
     name = "mLSTM"
     source = "Beck et al. 2024, arXiv:2405.04517 (xLSTM)"
+    splits = (("n_heads", "heads"),)
 
     @property
     def headline(self) -> str:
@@ -53,6 +52,3 @@ class MLstm(Recurrent):
             CacheSpec("normaliser", self.n_heads, self.d_head, per="sequence"),
             CacheSpec("largest exponent", self.n_heads, 1, per="sequence"),
         )
-
-    def shard(self, tp: int) -> MLstm:
-        return dataclasses.replace(self, n_heads=split_evenly(self.n_heads, tp, "heads"))
