@@ -110,8 +110,9 @@ IDEAS = (
         "fit --gpu GPU | plan --gpu GPU | train --gpu GPU",
         "fit | plan --gpu all | train",
     ),
-    Idea("ollama lms lm-studio koboldcpp kobold jan gpt4all", "fit --engine ollama"),
-    Idea("gguf-parser llama.cpp", "fit --engine llamacpp"),
+    Idea("ollama", "fit --engine ollama"),
+    Idea("lms lm-studio", "fit --engine lmstudio"),
+    Idea("gguf-parser llama.cpp koboldcpp kobold jan gpt4all", "fit --engine llamacpp"),
     Idea(
         "context longest-context max-context maximum-context max-context-length longest-context-length max-len max-ctx "
         "context-length biggest-context largest-context max-seq-len how-much-context",

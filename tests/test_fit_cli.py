@@ -135,7 +135,7 @@ def test_the_budget_subtracts_weights_and_reserve(ask: Ask) -> None:
     for line, label, number in zip(lines, labels, numbers, strict=True):
         assert line.strip().startswith(label)
         assert f" {number} " in line
-    assert answer.out.startswith("FITS: 1 request of 4,096 tokens needs 320 MiB on each GPU, 37.07 GiB are free.\n")
+    assert answer.out.startswith("FITS: 118 concurrent requests. 1 request of 4,096 tokens needs 320 MiB on each\n")
     # 37.07 GiB hold 118 sequences of 320 MiB
     assert re.search(r"concurrent requests of 4,096 tokens +118\n", answer.out)
     assert (answer.code, answer.err) == (0, "")
@@ -254,8 +254,8 @@ def test_more_gpus_than_the_model_needs_run_replicas(ask: Ask) -> None:
     ("batch", "verdict"),
     [
         (500, "DOES NOT FIT: 500 requests of 4,096 tokens, 125 on each of 4 replicas, need 70.31 GiB on each GPU,"),
-        (10, "FITS: 10 requests of 4,096 tokens, at most 3 on each of 4 replicas, need 1.69 GiB on each GPU,"),
-        (1, "FITS: 1 request of 4,096 tokens needs 576 MiB,"),
+        (10, "FITS: 452 concurrent requests. 10 requests of 4,096 tokens, at most 3 on each of 4 replicas, need 1.69"),
+        (1, "FITS: 452 concurrent requests. 1 request of 4,096 tokens needs 576 MiB,"),
     ],
 )
 def test_the_verdict_has_the_batch_and_the_part_of_each_replica(ask: Ask, batch: int, verdict: str) -> None:

@@ -181,7 +181,7 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
         ("vllm serve /models/mine/", ["/models/mine/", "--engine", "vllm"]),
         (
             "OLLAMA_CONTEXT_LENGTH=8192 ollama run llama3.1:8b",
-            ["llama3.1:8b", "--context", "8192", "--weights-dtype", "q4_k_m", "--engine", "llamacpp"],
+            ["llama3.1:8b", "--context", "8192", "--weights-dtype", "q4_k_m", "--engine", "ollama"],
         ),
         (
             "LLAMA_ARG_CTX_SIZE=8192 LLAMA_ARG_N_PARALLEL=2 LLAMA_ARG_CPU_MOE=1 LLAMA_ARG_MODEL=x.gguf "
@@ -190,7 +190,7 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
         ),
         ("CUDA_VISIBLE_DEVICES=0,1 llama-server -m x.gguf", ["x.gguf", "--gpus", "2", "--engine", "llamacpp"]),
         ("CUDA_VISIBLE_DEVICES=0,1 vllm serve a/b", ["a/b", "--engine", "vllm"]),  # vLLM takes one without -tp
-        ("ollama run gpt-oss:20b", ["gpt-oss:20b", "--engine", "llamacpp"]),
+        ("ollama run gpt-oss:20b", ["gpt-oss:20b", "--engine", "ollama"]),
     ],
 )
 def test_a_command_becomes_options(command: str, expected: list[str]) -> None:

@@ -12,14 +12,15 @@ from ..config.gpus import gpus_of
 from ..config.presets import preset_of, with_file_type
 from ..cost.params import params
 from ..engines import DEFAULT_ENGINE, ENGINES, RUNNERS, find_engine, is_runner
+from ..engines.engine import AUTO
 from ..engines.pasted import LaunchWords
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
-from ..options import Option, options_of
+from ..options import options_of
 from ..records import NamedTuple
 from ..serving.weight_format import released_dtype
-from ..units import GIB, dtype, is_auto, parse_count
+from ..units import GIB, dtype
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 
 NOT_OLLAMA = frozenset({"engine", "tp", "pp", "dp", "dcp", "attn_dp", "gpu_memory_utilization"})
@@ -88,26 +89,31 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     names = options_of(FitOptions)
     if of_context.isdisjoint({*options, *found}):
         device = options.get("gpu") or "1GiB"  # without one, the least that Ollama takes
+        device = "1GiB" if _is_lm_studio(options) else device  # it always takes as many
         found["context"] = default_context(words, device, options.get("gpus"), model)
     if options.get("gpu") is not None:
         option, value = words.placed
         found |= {field: value for field, known in names.items() if known.name == option and field not in options}
     shown = " ".join(f"{names[field].name} {value}" for field, value in found.items())
-    text = f"{shown}: as Ollama runs {model}{_for_its_server(words, options, names)}"
-    return found, f"{text}; --engine {DEFAULT_ENGINE} runs it as released."
+    title = "LM Studio" if _is_lm_studio(options) else "Ollama"
+    return found, f"{shown}: as {title} runs {model}; --engine {DEFAULT_ENGINE} runs it as released."
 
 
-def _for_its_server(words: LaunchWords, options: Mapping[str, Any], names: Mapping[str, Option]) -> str:
-    """Return how Ollama's server gets the options that are given: after 'OLLAMA_CONTEXT_LENGTH=16384 ollama serve'."""
-    given = {option.name: options.get(field) for field, option in names.items()}
-    variables = {name: given[known] for name, known in words.environment.items() if isinstance(known, str)}
-    needed = {name: value for name, value in variables.items() if value is not None and not is_auto(value)}
-    if "OLLAMA_CONTEXT_LENGTH" in needed:
-        needed["OLLAMA_CONTEXT_LENGTH"] = parse_count(str(needed["OLLAMA_CONTEXT_LENGTH"]), "--context")
-    if "OLLAMA_KV_CACHE_TYPE" in needed:  # a quantized cache needs it
-        needed["OLLAMA_FLASH_ATTENTION"] = 1
-    texts = [f"{name}={value}" for name, value in needed.items()]
-    return f" after '{' '.join(texts)} ollama serve'" if texts else ""
+def name_for_ollama(model: str, options: Mapping[str, Any]) -> str | None:
+    """Return a model's name in Ollama's library: 'qwen3:8b' of qwen3-8b; None for a file, and for LM Studio.
+
+    With a number of layers too: an environment variable for it is missing.
+    """
+    name, _ = with_file_type(model)
+    size = re.fullmatch(r"([\w.-]+)-(\d+(?:\.\d+)?b(?:-a\d+b)?)", name)
+    is_placed = options.get("n_gpu_layers") not in (None, AUTO)
+    if is_placed or _is_lm_studio(options) or preset_of(name) is None:
+        return None
+    return model if ":" in name else f"{size[1]}:{size[2]}" if size else None
+
+
+def _is_lm_studio(options: Mapping[str, Any]) -> bool:
+    return "studio" in str(options.get("engine")).lower()
 
 
 def desktop_options(model: ModelSpec, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:

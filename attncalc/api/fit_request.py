@@ -23,7 +23,7 @@ from ..serving.offload import with_auto_offload
 from ..serving.request import FitRequest, resolve
 from ..serving.traffic import Traffic
 from ..units import BYTES, count, human, is_auto, truncate
-from .engine_choice import desktop_options, engine_of_options, ollama_options
+from .engine_choice import desktop_options, engine_of_options, name_for_ollama, ollama_options
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 from .inputs import read_model, read_workload, with_revision
 from .options import CacheDtypeOptions, ModelOptions, SizeOptions, WhatIfOptions
@@ -42,10 +42,11 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     Raises AttncalcError if there is no such model, or as `fit_request` does.
     """
     implied, note = options_of_name(model, options)
+    of_ollama = {"ollama": name_for_ollama(str(model), options) if note else None}
     options = {**options, **implied}  # type: ignore[typeddict-item]
     spec = read_model(model, options, ModelOptions)
     check_offload(options)
-    served = served_fields(model, spec, options)
+    served = served_fields(model, spec, options) | of_ollama
     is_named = isinstance(options.get("gpu"), str)  # and not one of all GPUs, whose answers are compared
     if not implied and is_named:
         implied, note = desktop_options(spec, options)

@@ -108,7 +108,7 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
         sys.stderr.write(f"note: --context {context} is the command's default\n")
     if reader.has("--engine") and start.engine not in before:  # another engine's command has no such keys
         reader.found.pop("--speculative-config", None)
-    reader.add(("--engine", start.engine))
+    reader.add(("--engine", start.words.runner or start.engine))
     reader.note()
     return [
         *before,

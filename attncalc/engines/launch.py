@@ -44,6 +44,7 @@ class LaunchFacts(NamedTuple):
     replicas: int  # groups of GPUs with requests of their own
     ranks: int  # data-parallel ranks that divide the experts, or the replicas of another model
     expert_parallel: bool  # whether each GPU has whole experts
+    ollama: str | None  # the model's name in Ollama's library, if Ollama runs it
     released_part: float = 0.0  # the part of the GPU's memory that the weights as released take; 0 if it is unknown
 
 

@@ -46,6 +46,7 @@ class LaunchWords(NamedTuple):
     placed: tuple[str, ...] = ()  # an option with the layers that it places on a GPU, and its value
     # From the bytes of a GPU's memory to the default tokens of context, if that decides them
     context: Callable[[int], int] | None = None
+    runner: str = ""  # a program that starts the engine with defaults of its own, by its name for --engine
 
 
 def only_if_several(*options: str) -> Reading:

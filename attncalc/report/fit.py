@@ -14,6 +14,7 @@ from ..serving.launch import launch_command
 from ..serving.memory_budget import MemoryBudget
 from ..serving.request import FitRequest, ResolvedRequest
 from ..serving.suggestions import Suggestion, best_of_each_cost
+from ..serving.users import users
 from ..units import BYTES, count, human
 from .bar import Bar, gib, gib_range
 from .fit_facts import engine_facts, fit_facts
@@ -31,12 +32,13 @@ from .fit_tables import (
     limits_table,
     lines_table,
     log_table,
+    span,
 )
 from .notes import is_decisive
 from .report import Report, Section, Table, heading, workload_facts
 from .text import HEIGHT, height
 from .tiers import tiers_table
-from .users import users_section
+from .users import described, users_section
 
 if TYPE_CHECKING:
     from ..plot.chart import Chart, Picture
@@ -64,16 +66,16 @@ def answer_report(
     notes = tuple(dict.fromkeys((*fit_notes(answer), *per_user.notes)))
     report = Report(
         "fit",
-        _heading(result),
+        _heading(answer),
         resolved.model.facts(),
         workload_facts(resolved.model, resolved.whole_workload, resolved.engine.name),
         (*figures.values(), *bounds.figures),
         ((engine_facts(result), (*figures.values(), *details)),),
         notes=tuple(dict.fromkeys((*notes, *bounds.notes))),
         terms=(*term_figures(result.budget), *per_user.terms, *bounds.terms),
-        extra={**fit_facts(answer, verdict(result)), "users": per_user.extra, "roofline": bounds.extra},
+        extra={**fit_facts(answer, verdict(answer)), "users": per_user.extra, "roofline": bounds.extra},
         footer=log_table(result) if full else (),
-        verdict="may_not_fit" if result.longest_request else result.verdict,
+        verdict="may_not_fit" if result.longest_request or (result.fits and _on_gpus(resolved)) else result.verdict,
         bar=bar,
         draw=lambda: _picture(answer, bar),
     )
@@ -157,9 +159,9 @@ def shown_notes(
 # The heading, the bar and the picture
 
 
-def _heading(result: FitResult) -> tuple[str, ...]:
+def _heading(answer: Answer) -> tuple[str, ...]:
     """Return the verdict, then the model and where it runs."""
-    resolved = result.resolved
+    result, resolved = answer.result, answer.resolved
     version = f" {result.layout.version}" if f"version {result.layout.version}" in result.layout.facts else ""
     split, experts, *_, weights, cache = request_facts(resolved)
     split = ", ".join(filter(None, (split, experts)))
@@ -167,7 +169,7 @@ def _heading(result: FitResult) -> tuple[str, ...]:
     replicas = f"{count(copies)} replicas" if copies > 1 else ""
     facts = (place(resolved), replicas, split, f"{resolved.engine.title}{version}", weights, cache)
     assumed = [f"ASSUMED: {resolved.model.assumed}"] if resolved.model.assumed else []
-    return (verdict(result), ", ".join(filter(None, facts)), *assumed)
+    return (verdict(answer), ", ".join(filter(None, facts)), *assumed)
 
 
 def model_heading(result: FitResult) -> tuple[str, ...]:
@@ -215,15 +217,15 @@ def request_facts(resolved: ResolvedRequest) -> tuple[str, ...]:
     )
 
 
-def verdict(result: FitResult) -> str:
+def verdict(found: Answer) -> str:
     """Return the verdict as a sentence: 'FITS: ...', 'MAY NOT FIT: ...', 'DOES NOT FIT: ...' or 'STARTS with ...'."""
-    resolved, workload = result.resolved, result.resolved.workload
+    result, resolved, workload = found.result, found.resolved, found.resolved.workload
     budget, maximum, requests = result.budget, result.layout.max_sequences, resolved.request.workload.batch
     batch = f"{plural(requests, 'request')} of {count(workload.context)} tokens"
     per_replica = _per_replica(resolved)
     if result.refusal:
         return f"DOES NOT START: {result.refusal.reason}."
-    answer, longest = VERDICTS[result.verdict], result.longest_request
+    answer, longest, on_gpus = VERDICTS[result.verdict], result.longest_request, _on_gpus(resolved)
     if longest:
         starts = "STARTS" if budget.kv_memory_low else "MAY START"
         about = "about " if budget.kv_memory_low < budget.kv_memory_high else ""
@@ -233,17 +235,47 @@ def verdict(result: FitResult) -> str:
         return f"{answer}: {batch}{each} runs at most {count(maximum)}."
     if beside := _beside_the_cache(result):
         return f"{answer}: {beside}."
-    if used := _used(result):
+    used, speed = _used(result), _speed(found)
+    start = f"{answer}:"
+    if on_gpus and result.verdict == "fits":
+        start, on_gpus, speed = f"RUNS PARTLY ON THE CPU: {on_gpus}{speed};", "", ""
+    if used:
         uses = "needs" if result.verdict == "does_not_fit" else "uses"
-        return f"{answer}: {uses} {used} with {count(workload.context)} tokens of context{_on_gpus(resolved)}."
+        tokens = f"{count(workload.context)} tokens of context"
+        return f"{start} {uses} {used} with {', '.join(filter(None, (tokens, on_gpus)))}{speed}."
     if result.verdict == "does_not_fit" and not budget.kv_memory_high and (held := _held(budget, 0)):
         each = " on each GPU" if resolved.devices > 1 else ""
-        return f"{answer}: needs {held}{each} without any cache."
+        return f"{start} needs {held}{each} without any cache."
     needed = human(result.needed, BYTES) if result.needed else "no KV cache"
     needed += " on each GPU" if result.needed and (resolved.devices > 1 or per_replica) else ""
-    free = _free(budget, "" if " GiB" in needed else " GiB")
+    free = f"{_free(budget, '' if ' GiB' in needed else ' GiB')} free"
     each = f"{per_replica}," if per_replica else ""
-    return f"{answer}: {batch}{each} {_need(requests)} {needed}, {free} free."
+    if start == "FITS:" and (room := _room(found)):
+        start = f"FITS: {room}."
+    return f"{start} {batch}{each} {_need(requests)} {needed}, {free}."
+
+
+def _room(answer: Answer) -> str:
+    """Return how many requests, or users with theirs, run concurrently: '39 to 43 concurrent requests'; '' if any."""
+    resolved, (low, high) = answer.resolved, answer.limits
+    least, most, what, of = low.max_batch, high.max_batch, "concurrent request", ""
+    if (on_average := users(resolved, "low")) and (at_most := users(resolved, "high")):
+        least, most, what, of = on_average.average, at_most.average, "user", f" of {described(on_average.traffic)}"
+    if least is None or most is None:
+        return ""
+    least, most = least * resolved.replicas, most * resolved.replicas
+    return f"{span(least, most)} {what}{'s' * (most > 1)}{of}"
+
+
+def _speed(answer: Answer) -> str:
+    """Return the bound of a lone request's tokens per second, or of one whose layers are partly on the host."""
+    resolved = answer.resolved
+    if not answer.result.fits or not (resolved.is_alone or _on_gpus(resolved)):
+        return ""
+    bounds, _ = answer.bounds
+    speed = float(bounds.tokens_per_second) if bounds and bounds.tokens_per_second else 0.0
+    host = f" (host memory: {bounds.host.bandwidth / 10**9:.1f} GB/s)" if bounds and bounds.host else ""
+    return f", at most {speed:,.{1 if speed < 10 else 0}f} tokens/s{host}" if speed else ""
 
 
 def _beside_the_cache(result: FitResult) -> str:
@@ -271,11 +303,12 @@ def _used(result: FitResult) -> str:
 
 
 def _on_gpus(resolved: ResolvedRequest) -> str:
-    """Return where the layers are if some are on the host: ', 42 of 80 layers on the GPU, 20.7 GiB on the host'."""
+    """Return where the layers are if some are on the host: '42 of 80 layers on the GPU, 20.7 GiB on the host'."""
     layers = resolved.model.main.n_layers
     placed = sum(part.main.n_layers for part in resolved.engine.parts(resolved.model, resolved.args))
     host = sum(device.total for device in device_memory(resolved) if device.name == "host") if placed < layers else 0
-    return f", {placed} of {layers} layers on the GPU, {human(host, BYTES)} on the host" if host else ""
+    gpus = "the GPU" if resolved.gpus == 1 else "GPUs"
+    return f"{placed} of {layers} layers on {gpus}, {human(host, BYTES)} on the host" if host else ""
 
 
 def _held(budget: MemoryBudget, cache: int) -> str:
@@ -343,7 +376,7 @@ def _picture(answer: Answer, bar: Bar | None) -> Picture | None:
     weights = result.budget.weights
     return picture(
         place(resolved),
-        verdict(result),
+        verdict(answer),
         [", ".join(filter(None, facts)), batch_fact(bounds) if bounds else ""],
         charts,
         [chart.name for chart in charts],

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from ..hardware import DESKTOP, Gpu
 from ..model import plural
 from ..serving.answer import Answer
-from ..serving.fit import FitResult
+from ..serving.fit import Deployment, FitResult
 from ..serving.launch import launch_command
-from ..serving.request import ResolvedRequest
+from ..serving.request import ResolvedRequest, resolve
 from ..units import BYTES, GIB, count, human
 from .notes import WARNING, context_notes, device_notes, model_notes
 from .tiers import tier_notes
@@ -53,7 +53,7 @@ def fit_notes(answer: Answer) -> tuple[str, ...]:
     has_types = resolved.engine.typed_files and model.stored is None and resolved.request.weights_dtype is None
     if has_types and result.verdict != "fits":
         notes.append("--quants lists types of GGUF files by the context that they hold.")
-    notes += [*tier_notes(answer), *_command_notes(resolved)]
+    notes += [*_whole_notes(result), *tier_notes(answer), *_command_notes(resolved)]
     if result.layout.bound == "lower":
         notes.append("Bytes are a lower bound: the tokens themselves, without pages and fragmentation.")
     notes += [*_latent_notes(answer), *result.layout.notes]
@@ -72,6 +72,17 @@ def _host_memory_notes(result: FitResult) -> Iterator[str]:
         used, there = human(result.host_needed, BYTES), human(result.host.limit, BYTES)
         what = f"{there} of host memory" if result.request.ram_is_given else f"--ram {there}{source}"
         yield f"{what} is the limit of what is not on GPUs, {used} here. Other programs are not counted."
+
+
+def _whole_notes(result: FitResult) -> Iterator[str]:
+    """Yield the context with which all layers fit on the GPUs, if some are on the host now and it fits so."""
+    resolved, request = result.resolved, result.request
+    if not request.engine_args.get("n_gpu_layers") or not result.fits:
+        return
+    whole = request.with_engine_args(n_gpu_layers=None)
+    longest = Deployment(resolve(whole)).limits(resolved.workload.batch, resolved.workload.context, "low").max_context
+    if longest and longest < resolved.workload.context:
+        yield f"--context {longest} or less keeps all layers on {'GPUs' if resolved.gpus > 1 else 'the GPU'}."
 
 
 def _command_notes(resolved: ResolvedRequest) -> Iterator[str]:

@@ -66,13 +66,13 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
         copy, longest = copy_name(resolved), _longest_context(answer, figures)
         header = LABEL._replace(header="at least")
         columns = (header, Column(f"per {copy}"), Column(f"all {plural(resolved.replicas, copy)}"))
-        in_all = [(label, _span(least, least), _total(least, resolved.replicas)) for label, least, _ in rows]
+        in_all = [(label, span(least, least), _total(least, resolved.replicas)) for label, least, _ in rows]
         return Table(columns, (*in_all, (*longest[:2], "")))
-    cells = [(label, _span(*ends), "") for label, *ends in rows]
+    cells = [(label, span(*ends), "") for label, *ends in rows]
     cells[1] = (*cells[1][:2], _dcp_gain(figures) if answer.without_dcp else _fixed_part(answer, figures))
     if traffic:
         cells[-2] = (*cells[-2][:2], shared(traffic))
-    rows_below = (_longest_context(answer, figures), *_fewest_gpus(answer, figures), *_speed(answer))
+    rows_below = (_longest_context(answer, figures), *_fewest_gpus(answer, figures))
     return Table((LABEL, Column(), LABEL), (*cells, *rows_below))
 
 
@@ -97,16 +97,6 @@ def _dcp_gain(figures: Figures) -> str:
     return f"{figures['kv_tokens'].whole / before:.2f} x by --dcp" if before else ""
 
 
-def _speed(answer: Answer) -> Iterator[tuple[str, str, str]]:
-    """Yield the bound of the tokens per second if layers are on the host, whose memory is what is slow."""
-    if not (answer.resolved.engine.is_placed(answer.resolved.args) and answer.has_bounds):
-        return
-    bounds, _ = answer.bounds
-    if bounds and bounds.host and bounds.tokens_per_second:
-        host = f"host: {bounds.host.bandwidth / 10**9:.1f} GB/s"
-        yield "tokens/s, at most", f"{float(bounds.tokens_per_second):,.1f}", host
-
-
 def limits_table(answer: Answer, figures: Figures) -> Table:
     """Return the longest context, the largest batch and the fewest GPUs."""
     batch = figures["max_batch"]
@@ -123,7 +113,7 @@ def _total(number: int | None, replicas: int) -> str:
     return "no limit" if number is None else count(number * replicas)
 
 
-def _span(low: int | None, high: int | None) -> str:
+def span(low: int | None, high: int | None) -> str:
     """Return a range, one number, or 'no limit'."""
     if low is None or high is None:
         return "no limit"
@@ -134,14 +124,15 @@ def _longest_context(answer: Answer, figures: Figures) -> tuple[str, str, str]:
     maximum, (low, high), label = answer.resolved.request.model.max_context, answer.limits, figures["max_context"].label
     if maximum and (low.max_context or maximum) >= maximum:
         return label, count(maximum), "the model's own"
-    longest = _span(low.max_context, high.max_context)
+    longest = span(low.max_context, high.max_context)
     return label, longest, f"of its {count(maximum)}" if maximum else ""
 
 
 def _fewest_gpus(answer: Answer, figures: Figures) -> Iterator[tuple[str, str, str]]:
     """Yield the fewest GPUs, with the options that split the model over them: '--tp 4 --pp 2'."""
     resolved, fewest = answer.resolved, figures["min_gpus"]
-    if resolved.share is None or (resolved.gpu and (resolved.gpu.is_cpu or resolved.gpu.is_alone)):
+    is_trivial = resolved.gpus == 1 == fewest.whole
+    if is_trivial or resolved.share is None or (resolved.gpu and (resolved.gpu.is_cpu or resolved.gpu.is_alone)):
         return
     pp, dp, attn_dp = resolved.args.pp, resolved.dp, resolved.args.attn_dp
     options = {"tp": fewest.whole // (pp * dp), "pp": pp, "dp": dp, "attn-dp": attn_dp}

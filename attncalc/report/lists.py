@@ -117,10 +117,16 @@ def _whole_rows(table: Table, header: str) -> list[tuple[str, ...]]:
 
 
 def command_lines(command: str, width: int) -> list[str]:
-    """Return a command in lines of at most `width` columns that end with a backslash, so that they can be pasted."""
-    first, *others = option_lines(command, width - 6)  # without the indent and ' \\'
-    lines = [first, *(f"    {line}" for line in others)]
-    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
+    """Return a command in lines of at most `width` columns that end with a backslash, so that they can be pasted.
+
+    One that starts another in the background ends with '&'.
+    """
+    found: list[str] = []
+    for part in command.split(" & "):
+        first, *others = option_lines(part, width - 6)  # without the indent and ' \\'
+        lines = [first, *(f"    {line}" for line in others)]
+        found += [*(f"{line} \\" for line in lines[:-1]), f"{lines[-1]} &"]
+    return [*found[:-1], found[-1].removesuffix(" &")]
 
 
 def option_lines(command: str, width: int) -> list[str]:

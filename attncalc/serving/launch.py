@@ -40,11 +40,12 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
         replicas=resolved.replicas,
         ranks=resolved.dp if request.model.has_experts else resolved.replicas,
         expert_parallel=request.enable_expert_parallel,
+        ollama=request.ollama,
         released_part=_released_part(resolved),
     )
     try:
         words = resolved.engine.launch(facts)
-        return None if words is None else shlex.join(map(str, words))
+        return None if words is None else shlex.join(map(str, words)).replace(" '&' ", " & ")
     except NoCommandError:
         return None
 

@@ -20,8 +20,12 @@ _TYPE = re.compile(r"[-_.](?:UD-)?(?:I?Q\d\w*|B?F16|F32|MXFP4\w*)$", re.IGNORECA
 
 
 def launch(facts: LaunchFacts) -> Flags:
-    """Yield the words of llama-server's command. Its -c is the context of all slots together."""
+    """Yield the words of llama-server's command, or of Ollama's. Its -c is the context of all slots together."""
     args: LlamacppArgs = facts.args
+    if facts.ollama and (variables := _of_ollama(facts, facts.ollama)):
+        yield from (*(f"{name}={value}" for name, value in variables.items()), "ollama", "serve", "&")
+        yield from ("ollama", "run", facts.ollama)
+        return
     yield "llama-server"
     yield from _gguf_file(facts)
     yield from flag("--mmproj", args.mmproj and args.mmproj.path)
@@ -40,6 +44,24 @@ def launch(facts: LaunchFacts) -> Flags:
         yield "-kvu"
     if args.swa_full:
         yield "--swa-full"
+
+
+def _of_ollama(facts: LaunchFacts, name: str) -> dict[str, str | int]:
+    """Return the variables of Ollama's server (envconfig/config.go); {} if it has none for something.
+
+    Then its library lacks the type of the weights, or it sets no such option.
+    """
+    args: LlamacppArgs = facts.args
+    types = {_GGUF_NAMES.get(each.name, each.name).lower() for each in args.types}
+    (kv_type, *other_types), (*_, of_tag) = types, _type_in_tag(name) or (None,)
+    others = (args.mmproj, args.ubatch, args.n_cpu_moe, args.override_tensor, args.tensor_split, args.no_kv_offload)
+    has_others = any((*other_types, *others, args.swa_full, args.kv_unified, args.has_draft_context))
+    if has_others or facts.weights_given not in (of_tag, name.lower().rpartition("-")[2]):
+        return {}
+    found: dict[str, str | int] = {"OLLAMA_CONTEXT_LENGTH": facts.context}
+    found |= {"OLLAMA_NUM_PARALLEL": args.slots} if args.slots > 1 else {}
+    found |= {"OLLAMA_KV_CACHE_TYPE": kv_type} if kv_type != "f16" else {}
+    return found | ({"OLLAMA_FLASH_ATTENTION": 1} if kv_type != "f16" or args.flash_attn == "on" else {})
 
 
 def _placement(facts: LaunchFacts) -> Flags:
@@ -204,5 +226,6 @@ OLLAMA_WORDS = LaunchWords(
     of_model=_type_in_tag,
     placed=("--n-gpu-layers", AUTO),
     context=_ollama_context,
+    runner="ollama",
 )
 """How `ollama run` is read: it starts llama.cpp with options of its own."""
