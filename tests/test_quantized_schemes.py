@@ -49,20 +49,13 @@ def torchao(kind: Any, **kwargs: Any) -> dict[str, Any]:
     return {"quant_method": "torchao", "quant_type": kind, "quant_type_kwargs": kwargs}
 
 
-def gptq(**fields: Any) -> dict[str, Any]:
-    return {"quant_method": "gptq", **fields}
+def of(method: str, /, **fields: Any) -> dict[str, Any]:
+    return {"quant_method": method, **fields}
 
 
-def auto_round(**fields: Any) -> dict[str, Any]:
-    return {"quant_method": "auto-round", **fields}
-
-
-def mlx(**fields: Any) -> dict[str, Any]:
-    return {"quant_method": "mlx", **fields}
-
-
-def exl(version: int, **fields: Any) -> dict[str, Any]:
-    return {"quant_method": f"exl{version}", **fields}
+def of_weights(*scheme: Any, **fields: Any) -> Scheme:
+    """Return a scheme of the weights alone."""
+    return Scheme(*scheme, **fields, weight_only=True)
 
 
 NO_LISTS: list[Any] = [[], "a", None]
@@ -72,7 +65,7 @@ FP8 = {"num_bits": 8, "type": "float", "strategy": "channel"}
 FP4 = {"num_bits": 4, "type": "float"}
 HEAD = ("Linear", "lm_head")
 MLX = ("Linear", "embed_tokens", "lm_head", "mlp.gate")
-GPTQ = Scheme("int4", 4, 128, zero_bits=4, row_bits=32, weight_only=True)
+GPTQ = of_weights("int4", 4, 128, zero_bits=4, row_bits=32)
 
 
 def linear(*scheme: Any, **fields: Any) -> Scheme:
@@ -80,65 +73,58 @@ def linear(*scheme: Any, **fields: Any) -> Scheme:
     return Scheme(*scheme, **fields)._replace(targets=HEAD, weight_only=True)
 
 
-SCHEMES: dict[str, tuple[dict[str, Any], list[Scheme]]] = {
+SCHEMES: dict[str, tuple[dict[str, Any], Scheme | list[Scheme]]] = {
     # compressed-tensors: integers of 2 to 8 bits, called int4 up to 4 bits
     **{
         f"{bits}-bit integers": (
             compressed({**INT4, "num_bits": bits}),
-            [linear("int4" if bits <= 4 else "int8", bits, 32)],
+            linear("int4" if bits <= 4 else "int8", bits, 32),
         )
         for bits in range(2, 9)
     },
-    "a type left out": (compressed({"num_bits": 8, "strategy": "channel"}), [linear("int8", 8)]),
-    "fp8 with dynamic inputs": (compressed(FP8, {"dynamic": True}), [Scheme("fp8", 8, targets=HEAD)]),
-    "fp8 with static inputs": (compressed(FP8, {"dynamic": False}), [Scheme("fp8", 8, targets=HEAD, fixed=2)]),
+    "a type left out": (compressed({"num_bits": 8, "strategy": "channel"}), linear("int8", 8)),
+    "fp8 with dynamic inputs": (compressed(FP8, {"dynamic": True}), Scheme("fp8", 8, targets=HEAD)),
+    "fp8 with static inputs": (compressed(FP8, {"dynamic": False}), Scheme("fp8", 8, targets=HEAD, fixed=2)),
     "static inputs with zero points": (
         compressed({**FP8, "type": "int"}, {"dynamic": False, "symmetric": False}),
-        [Scheme("int8", 8, targets=HEAD, fixed=3)],
+        Scheme("int8", 8, targets=HEAD, fixed=3),
     ),
     "dynamic inputs with zero points": (
         compressed({**FP8, "type": "int"}, {"dynamic": True, "symmetric": False}),
-        [Scheme("int8", 8, targets=HEAD)],
+        Scheme("int8", 8, targets=HEAD),
     ),
-    "packed": (compressed(INT4, format="pack-quantized"), [linear("int4", 4, 32, fixed=16)]),
+    "packed": (compressed(INT4, format="pack-quantized"), linear("int4", 4, 32, fixed=16)),
     "packed, by the group's own format": (
-        {
-            "quant_method": "compressed-tensors",
-            "format": "dense",
-            "config_groups": {"a": {"weights": INT4, "format": "pack-quantized"}},
-        },
-        [linear("int4", 4, 32, fixed=16)],
+        of("compressed-tensors", format="dense", config_groups={"a": {"weights": INT4, "format": "pack-quantized"}}),
+        linear("int4", 4, 32, fixed=16),
     ),
     "packed with static inputs": (
         compressed(INT4, {"dynamic": False}, format="pack-quantized"),
-        [Scheme("int4", 4, 32, targets=HEAD, fixed=18)],
+        Scheme("int4", 4, 32, targets=HEAD, fixed=18),
     ),
-    "zero points": (compressed({**INT4, "symmetric": False}), [linear("int4", 4, 32, zero_bits=4)]),
+    "zero points": (compressed({**INT4, "symmetric": False}), linear("int4", 4, 32, zero_bits=4)),
     **{
-        f"the order {order}": (
-            compressed({**INT4, "actorder": order}),
-            [linear("int4", 4, 32, row_bits=bits)],
-        )
+        f"the order {order}": (compressed({**INT4, "actorder": order}), linear("int4", 4, 32, row_bits=bits))
         for order, bits in ((None, 0), (False, 0), ("weight", 0), ("static", 0), ("group", 32), (True, 32))
     },
-    "one scale per matrix": (compressed({**FP8, "strategy": "tensor"}), [linear("fp8", 8, block=0)]),
-    "no strategy": (compressed({"num_bits": 8, "type": "float"}), [linear("fp8", 8, block=0)]),
-    "no strategy, and a group": (compressed({"num_bits": 8, "type": "float", "group_size": 1}), [linear("fp8", 8, 1)]),
+    "one scale per matrix": (compressed({**FP8, "strategy": "tensor"}), linear("fp8", 8, block=0)),
+    "no strategy": (compressed({"num_bits": 8, "type": "float"}), linear("fp8", 8, block=0)),
+    "no strategy, and a group": (compressed({"num_bits": 8, "type": "float", "group_size": 1}), linear("fp8", 8, 1)),
     "no strategy, and no group": (
         compressed({"num_bits": 8, "type": "float", "group_size": -1}),
-        [linear("fp8", 8, block=0)],
+        linear("fp8", 8, block=0),
     ),
-    "the largest group": (compressed({**INT4, "group_size": 10**6}), [linear("int4", 4, 10**6)]),
-    "a group of all": (compressed({**INT4, "group_size": -1}), [linear("int4", 4, 0)]),
-    "tensor groups": (compressed({**INT4, "strategy": "tensor_group", "group_size": 16}), [linear("int4", 4, 16)]),
-    "blocks": (compressed({**FP8, "strategy": "block", "block_structure": [64, 32]}), [linear("fp8", 8, 32, 64)]),
-    "blocks without a strategy": (compressed({**FP8, "block_structure": [64, 32]}), [linear("fp8", 8, 32, 64)]),
-    "NVFP4": (compressed(FP4, {"dynamic": "local"}), [Scheme("fp4", 4, 16, scale_bits=8, fixed=8, targets=HEAD)]),
-    "NVFP4 of weights": (compressed({**FP4, "group_size": 16}), [linear("fp4", 4, 16, scale_bits=8, fixed=4)]),
+    "the largest group": (compressed({**INT4, "group_size": 10**6}), linear("int4", 4, 10**6)),
+    "a group of all": (compressed({**INT4, "group_size": -1}), linear("int4", 4, 0)),
+    "tensor groups": (compressed({**INT4, "strategy": "tensor_group", "group_size": 16}), linear("int4", 4, 16)),
+    "blocks": (compressed({**FP8, "strategy": "block", "block_structure": [64, 32]}), linear("fp8", 8, 32, 64)),
+    "blocks without a strategy": (compressed({**FP8, "block_structure": [64, 32]}), linear("fp8", 8, 32, 64)),
+    "NVFP4": (compressed(FP4, {"dynamic": "local"}), Scheme("fp4", 4, 16, scale_bits=8, fixed=8, targets=HEAD)),
+    "NVFP4 of weights": (compressed({**FP4, "group_size": 16}), linear("fp4", 4, 16, scale_bits=8, fixed=4)),
     **{
         f"MXFP4 by {name}": (
             compressed({**FP4, **weights}, {"dynamic": True}, **others),
-            [Scheme("mxfp4", 4, 32, scale_bits=8, targets=HEAD)],
+            Scheme("mxfp4", 4, 32, scale_bits=8, targets=HEAD),
         )
         for name, weights, others in (
             ("its group", {"group_size": 32}, {}),
@@ -148,82 +134,65 @@ SCHEMES: dict[str, tuple[dict[str, Any], list[Scheme]]] = {
     },
     "MXFP8": (
         compressed({**FP8, "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"}, {"dynamic": True}),
-        [Scheme("fp8", 8, 32, scale_bits=8, targets=HEAD)],
+        Scheme("fp8", 8, 32, scale_bits=8, targets=HEAD),
     ),
     "activations alone": (
-        {
-            "quant_method": "compressed-tensors",
-            "config_groups": {"a": {"weights": None}, "b": {"weights": FP8, "targets": None}},
-        },
-        [linear("fp8", 8)],
+        of("compressed-tensors", config_groups={"a": {"weights": None}, "b": {"weights": FP8, "targets": None}}),
+        linear("fp8", 8),
     ),
     "a group of single modules goes first": (
-        {
-            "quant_method": "compressed-tensors",
-            "config_groups": {"a": {"weights": FP8}, "b": {"weights": INT4, "targets": ["Embedding", "re:.*down"]}},
-        },
-        [
-            Scheme("int4", 4, 32, targets=("embed_tokens", "re:.*down"), weight_only=True),
-            linear("fp8", 8),
-        ],
+        of(
+            "compressed-tensors",
+            config_groups={"a": {"weights": FP8}, "b": {"weights": INT4, "targets": ["Embedding", "re:.*down"]}},
+        ),
+        [of_weights("int4", 4, 32, targets=("embed_tokens", "re:.*down")), linear("fp8", 8)],
     ),
     # GPTQ
     **{
         f"GPTQ of {bits} bits": (
-            gptq(bits=bits, group_size=64),
-            [Scheme("int4" if bits <= 4 else "int8", bits, 64, zero_bits=bits, row_bits=32, weight_only=True)],
+            of("gptq", bits=bits, group_size=64),
+            of_weights("int4" if bits <= 4 else "int8", bits, 64, zero_bits=bits, row_bits=32),
         )
         for bits in range(2, 9)
     },
-    "GPTQ's defaults": (gptq(), [GPTQ]),
-    "GPTQ with one group": (gptq(group_size=-1), [Scheme("int4", 4, 0, zero_bits=4, row_bits=32, weight_only=True)]),
-    "GPTQ, version 2": (gptq(checkpoint_format="gptq_v2"), [GPTQ]),
-    "Marlin by a flag": (gptq(is_marlin_format=True, bits=8), [Scheme("int8", 8, 128, weight_only=True)]),
-    "Marlin by its format": (gptq(format="marlin"), [Scheme("int4", 4, 128, weight_only=True)]),
-    "GPTQ of the head": (gptq(lm_head=True), [GPTQ._replace(targets=HEAD)]),
+    "GPTQ's defaults": (of("gptq"), GPTQ),
+    "GPTQ with one group": (of("gptq", group_size=-1), of_weights("int4", 4, 0, zero_bits=4, row_bits=32)),
+    "GPTQ, version 2": (of("gptq", checkpoint_format="gptq_v2"), GPTQ),
+    "Marlin by a flag": (of("gptq", is_marlin_format=True, bits=8), of_weights("int8", 8, 128)),
+    "Marlin by its format": (of("gptq", format="marlin"), of_weights("int4", 4, 128)),
+    "GPTQ of the head": (of("gptq", lm_head=True), GPTQ._replace(targets=HEAD)),
     "GPTQ of some modules": (
-        gptq(modules_in_block_to_quantize=[["a", "b"], "c"]),
-        [GPTQ._replace(targets=("a", "b", "c"))],
+        of("gptq", modules_in_block_to_quantize=[["a", "b"], "c"]),
+        GPTQ._replace(targets=("a", "b", "c")),
     ),
-    **{
-        f"GPTQ of the modules {given!r}": (
-            gptq(modules_in_block_to_quantize=given),
-            [GPTQ],
-        )
-        for given in NO_LISTS
-    },
+    **{f"GPTQ of the modules {given!r}": (of("gptq", modules_in_block_to_quantize=given), GPTQ) for given in NO_LISTS},
     "GPTQModel's rules": (
-        gptq(lm_head=True, dynamic={"+:.*up": {"bits": 8}, ".*down": {"group_size": 32}, "-:.*q": {}, ".*k": 5}),
+        of("gptq", lm_head=True, dynamic={"+:.*up": {"bits": 8}, ".*down": {"group_size": 32}, "-:.*q": {}, ".*k": 5}),
         [
-            Scheme("int4", 4, 32, zero_bits=4, row_bits=32, weight_only=True, targets=("re:.*down",)),
-            Scheme("int8", 8, 128, zero_bits=8, row_bits=32, weight_only=True, targets=("re:.*up",)),
-            Scheme("int4", 4, 128, zero_bits=4, row_bits=32, weight_only=True, targets=HEAD),
+            of_weights("int4", 4, 32, zero_bits=4, row_bits=32, targets=("re:.*down",)),
+            of_weights("int8", 8, 128, zero_bits=8, row_bits=32, targets=("re:.*up",)),
+            of_weights("int4", 4, 128, zero_bits=4, row_bits=32, targets=HEAD),
         ],
     ),
     # AWQ
-    "AWQ's defaults": ({"quant_method": "awq"}, [Scheme("int4", 4, 128, zero_bits=4, weight_only=True)]),
-    "AWQ of 8 bits": (
-        {"quant_method": "awq", "bits": 8, "group_size": 64},
-        [Scheme("int8", 8, 64, zero_bits=8, weight_only=True)],
-    ),
-    "AWQ by its older names": (
-        {"quant_method": "awq", "w_bit": 8, "q_group_size": 64},
-        [Scheme("int8", 8, 64, zero_bits=8, weight_only=True)],
-    ),
+    "AWQ's defaults": (of("awq"), of_weights("int4", 4, 128, zero_bits=4)),
+    "AWQ of 8 bits": (of("awq", bits=8, group_size=64), of_weights("int8", 8, 64, zero_bits=8)),
+    "AWQ by its older names": (of("awq", w_bit=8, q_group_size=64), of_weights("int8", 8, 64, zero_bits=8)),
     # AutoRound
-    "AutoRound's defaults": (auto_round(), [Scheme("int4", 4, 128, zero_bits=4, weight_only=True)]),
+    "AutoRound's defaults": (of("auto-round"), of_weights("int4", 4, 128, zero_bits=4)),
     **{
         f"AutoRound of {bits} bits": (
-            auto_round(bits=bits, packing_format="auto_round:auto_awq"),
-            [Scheme("int4" if bits <= 4 else "int8", bits, 128, zero_bits=bits, weight_only=True)],
+            of("auto-round", bits=bits, packing_format="auto_round:auto_awq"),
+            of_weights("int4" if bits <= 4 else "int8", bits, 128, zero_bits=bits),
         )
         for bits in range(2, 9)
     },
-    "AutoRound's MXFP4": (auto_round(data_type="mx_fp"), [Scheme("mxfp4", 4, 32, scale_bits=8)]),
-    "AutoRound's MXFP8": (auto_round(data_type="mx_fp_rceil", bits=8), [Scheme("fp8", 8, 32, scale_bits=8)]),
-    "AutoRound's NVFP4": (auto_round(data_type="nv_fp4"), [Scheme("fp4", 4, 16, scale_bits=8, fixed=8)]),
+    "AutoRound's MXFP4": (of("auto-round", data_type="mx_fp"), Scheme("mxfp4", 4, 32, scale_bits=8)),
+    "AutoRound's MXFP8": (of("auto-round", data_type="mx_fp_rceil", bits=8), Scheme("fp8", 8, 32, scale_bits=8)),
+    "AutoRound's NVFP4": (of("auto-round", data_type="nv_fp4"), Scheme("fp4", 4, 16, scale_bits=8, fixed=8)),
     "AutoRound's other bits": (
-        auto_round(
+        of(
+            "auto-round",
             group_size=64,
             extra_config={
                 "0": 8,
@@ -236,102 +205,87 @@ SCHEMES: dict[str, tuple[dict[str, Any], list[Scheme]]] = {
             },
         ),
         [
-            Scheme("int8", 8, 64, zero_bits=8, weight_only=True, targets=("a", "d")),
-            Scheme("int4", 4, 32, zero_bits=4, weight_only=True, targets=("c",)),
-            Scheme("int4", 4, 64, zero_bits=4, weight_only=True),
+            of_weights("int8", 8, 64, zero_bits=8, targets=("a", "d")),
+            of_weights("int4", 4, 32, zero_bits=4, targets=("c",)),
+            of_weights("int4", 4, 64, zero_bits=4),
         ],
     ),
     # bitsandbytes
-    "LLM.int8": ({"quant_method": "bitsandbytes", "load_in_8bit": True}, [Scheme("int8", 8, scale_bits=32, fixed=1)]),
+    "LLM.int8": (of("bitsandbytes", load_in_8bit=True), Scheme("int8", 8, scale_bits=32, fixed=1)),
     "LLM.int8 by its older name": (
-        {"quant_method": "bitsandbytes", "_load_in_8bit": True, "load_in_4bit": True},
-        [Scheme("int8", 8, scale_bits=32, fixed=1)],
+        of("bitsandbytes", _load_in_8bit=True, load_in_4bit=True),
+        Scheme("int8", 8, scale_bits=32, fixed=1),
     ),
-    "NF4": ({"quant_method": "bitsandbytes", "load_in_4bit": True}, [Scheme("int4", 4, 64, scale_bits=32, fixed=144)]),
-    "NF4 by its older name": (
-        {"quant_method": "bitsandbytes", "_load_in_4bit": True},
-        [Scheme("int4", 4, 64, scale_bits=32, fixed=144)],
-    ),
+    "NF4": (of("bitsandbytes", load_in_4bit=True), Scheme("int4", 4, 64, scale_bits=32, fixed=144)),
+    "NF4 by its older name": (of("bitsandbytes", _load_in_4bit=True), Scheme("int4", 4, 64, scale_bits=32, fixed=144)),
     "NF4 with skipped modules": (
-        {"quant_method": "bitsandbytes", "load_in_4bit": True, "llm_int8_skip_modules": ["x"]},
-        [Scheme("int4", 4, 64, scale_bits=32, fixed=144, targets=HEAD)],
+        of("bitsandbytes", load_in_4bit=True, llm_int8_skip_modules=["x"]),
+        Scheme("int4", 4, 64, scale_bits=32, fixed=144, targets=HEAD),
     ),
     # HQQ
     **{
         f"HQQ of {bits} bits": (
             hqq(nbits=bits, group_size=32),
-            [Scheme("int4" if bits <= 4 else "int8", bits, 32, zero_bits=16, fixed=68, weight_only=True)],
+            of_weights("int4" if bits <= 4 else "int8", bits, 32, zero_bits=16, fixed=68),
         )
         for bits in (1, 2, 4, 8)
     },
-    "HQQ of 3 bits": (hqq(nbits=3), [Scheme("int4", 32, 64, zero_bits=16, fixed=68, per=10, weight_only=True)]),
-    "HQQ without a group": (
-        hqq(nbits=4, group_size=None),
-        [Scheme("int4", 4, 128, zero_bits=16, fixed=68, weight_only=True)],
-    ),
-    "HQQ's bits at the top": (
-        {"quant_method": "hqq", "nbits": 8},
-        [Scheme("int8", 8, 64, zero_bits=16, fixed=68, weight_only=True)],
-    ),
+    "HQQ of 3 bits": (hqq(nbits=3), of_weights("int4", 32, 64, zero_bits=16, fixed=68, per=10)),
+    "HQQ without a group": (hqq(nbits=4, group_size=None), of_weights("int4", 4, 128, zero_bits=16, fixed=68)),
+    "HQQ's bits at the top": (of("hqq", nbits=8), of_weights("int8", 8, 64, zero_bits=16, fixed=68)),
     "HQQ of each name": (
-        {
-            "quant_method": "hqq",
-            "quant_config": {
+        of(
+            "hqq",
+            quant_config={
                 "a": {"weight_quant_params": {"nbits": 8}},
                 "b": {"weight_quant_params": {"nbits": 8}},
                 "c": {"weight_quant_params": None},
                 "d": 4,
             },
-        },
-        [Scheme("int8", 8, 64, zero_bits=16, fixed=68, weight_only=True, targets=("a", "b"))],
+        ),
+        of_weights("int8", 8, 64, zero_bits=16, fixed=68, targets=("a", "b")),
     ),
-    "EETQ": ({"quant_method": "eetq"}, [Scheme("int8", 8, weight_only=True)]),
+    "EETQ": (of("eetq"), of_weights("int8", 8)),
     "BitNet": (
-        {"quant_method": "bitnet"},
-        [Scheme("int4", 2, scale_bits=0, fixed=2, words="2-bit elements, 16 bits of scale per matrix")],
+        of("bitnet"),
+        Scheme("int4", 2, scale_bits=0, fixed=2, words="2-bit elements, 16 bits of scale per matrix"),
     ),
     "BitNet with offline weights": (
-        {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"},
-        [Scheme("int4", 2, scale_bits=0, fixed=2, words="2-bit elements, 16 bits of scale per matrix")],
+        of("bitnet", linear_class="autobitlinear", quantization_mode="offline"),
+        Scheme("int4", 2, scale_bits=0, fixed=2, words="2-bit elements, 16 bits of scale per matrix"),
     ),
     # torchao
-    "torchao's int4": (torchao("int4_weight_only"), [Scheme("int4", 4, 128, zero_bits=16, weight_only=True)]),
+    "torchao's int4": (torchao("int4_weight_only"), of_weights("int4", 4, 128, zero_bits=16)),
     "torchao's int4 in groups": (
         torchao("Int4WeightOnlyConfig", group_size=32),
-        [Scheme("int4", 4, 32, zero_bits=16, weight_only=True)],
+        of_weights("int4", 4, 32, zero_bits=16),
     ),
     "torchao's int8 has no groups": (
         torchao("int8_weight_only", group_size=32),
-        [Scheme("int8", 8, scale_bits=32, zero_bits=8, weight_only=True)],
+        of_weights("int8", 8, scale_bits=32, zero_bits=8),
     ),
     "torchao's int8 with inputs": (
         torchao("int8_dynamic_activation_int8_weight"),
-        [Scheme("int8", 8, scale_bits=32, zero_bits=8)],
+        Scheme("int8", 8, scale_bits=32, zero_bits=8),
     ),
-    "torchao's fp8": (torchao("float8_weight_only"), [Scheme("fp8", 8, scale_bits=32, weight_only=True)]),
-    "torchao's fp8 with inputs": (
-        torchao("float8_dynamic_activation_float8_weight"),
-        [Scheme("fp8", 8, scale_bits=32)],
-    ),
+    "torchao's fp8": (torchao("float8_weight_only"), of_weights("fp8", 8, scale_bits=32)),
+    "torchao's fp8 with inputs": (torchao("float8_dynamic_activation_float8_weight"), Scheme("fp8", 8, scale_bits=32)),
     "torchao's intx": (
         torchao("IntxWeightOnlyConfig", granularity={"_data": {"group_size": 16}}),
-        [Scheme("int8", 8, 16, zero_bits=8, weight_only=True)],
+        of_weights("int8", 8, 16, zero_bits=8),
     ),
     "torchao's intx with inputs": (
         torchao("Int8DynamicActivationIntxWeightConfig", weight_granularity={"_data": {"group_size": 16}}),
-        [Scheme("int8", 8, 16, zero_bits=8)],
+        Scheme("int8", 8, 16, zero_bits=8),
     ),
-    "torchao's intx without a group": (
-        torchao("IntxWeightOnlyConfig"),
-        [Scheme("int8", 8, 32, zero_bits=8, weight_only=True)],
-    ),
+    "torchao's intx without a group": (torchao("IntxWeightOnlyConfig"), of_weights("int8", 8, 32, zero_bits=8)),
     "torchao's intx with inputs and without a group": (
         torchao("Int8DynamicActivationIntxWeightConfig"),
-        [Scheme("int8", 8, 32, zero_bits=8)],
+        Scheme("int8", 8, 32, zero_bits=8),
     ),
     "torchao's objects": (
         torchao({"default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 64}}}),
-        [Scheme("int4", 4, 64, zero_bits=16, weight_only=True)],
+        of_weights("int4", 4, 64, zero_bits=16),
     ),
     **{
         f"torchao's {field}": (
@@ -349,83 +303,69 @@ SCHEMES: dict[str, tuple[dict[str, Any], list[Scheme]]] = {
                     }
                 }
             ),
-            [
-                Scheme("int4", 4, 128, zero_bits=16, weight_only=True, targets=("a",)),
-                Scheme("fp8", 8, scale_bits=32, weight_only=True),
-            ],
+            [of_weights("int4", 4, 128, zero_bits=16, targets=("a",)), of_weights("fp8", 8, scale_bits=32)],
         )
         for field in ("fqn_to_config", "module_fqn_to_config")
     },
     # floating point
-    "fp8 with dynamic scales": ({"quant_method": "fp8"}, [Scheme("fp8", 8, block=0, scale_bits=32)]),
+    "fp8 with dynamic scales": (of("fp8"), Scheme("fp8", 8, block=0, scale_bits=32)),
     "fp8 with static scales": (
-        {"quant_method": "fp8", "activation_scheme": "static"},
-        [Scheme("fp8", 8, block=0, scale_bits=32, fixed=4)],
+        of("fp8", activation_scheme="static"),
+        Scheme("fp8", 8, block=0, scale_bits=32, fixed=4),
     ),
-    "fp8 in blocks": (
-        {"quant_method": "fp8", "weight_block_size": [64, 32]},
-        [Scheme("fp8", 8, 32, 64, scale_bits=32)],
-    ),
-    "the largest blocks": (
-        {"quant_method": "fp8", "weight_block_size": [65536, 1]},
-        [Scheme("fp8", 8, 1, 65536, scale_bits=32)],
-    ),
+    "fp8 in blocks": (of("fp8", weight_block_size=[64, 32]), Scheme("fp8", 8, 32, 64, scale_bits=32)),
+    "the largest blocks": (of("fp8", weight_block_size=[65536, 1]), Scheme("fp8", 8, 1, 65536, scale_bits=32)),
     "fp8 and experts in NVFP4": (
-        {"quant_method": "fp8", "moe_quant_algo": "nvfp4"},
-        [
-            Scheme("fp4", 4, 16, scale_bits=8, fixed=8, targets=("experts",)),
-            Scheme("fp8", 8, block=0, scale_bits=32),
-        ],
+        of("fp8", moe_quant_algo="nvfp4"),
+        [Scheme("fp4", 4, 16, scale_bits=8, fixed=8, targets=("experts",)), Scheme("fp8", 8, block=0, scale_bits=32)],
     ),
-    "MXFP8's method": ({"quant_method": "mxfp8"}, [Scheme("fp8", 8, 32, scale_bits=8)]),
-    "FBGEMM": ({"quant_method": "fbgemm_fp8"}, [Scheme("fp8", 8, scale_bits=32)]),
+    "MXFP8's method": (of("mxfp8"), Scheme("fp8", 8, 32, scale_bits=8)),
+    "FBGEMM": (of("fbgemm_fp8"), Scheme("fp8", 8, scale_bits=32)),
     **{
-        f"modelopt's {name}": ({"quant_method": "modelopt", "quant_algo": name}, [scheme])
+        f"modelopt's {name}": (of("modelopt", quant_algo=name), scheme)
         for name, scheme in {
             "FP8": Scheme("fp8", 8, block=0, scale_bits=32, fixed=4),
             "FP8_PER_CHANNEL_PER_TOKEN": Scheme("fp8", 8, scale_bits=32),
             "FP8_PB_WO": Scheme("fp8", 8, 128, 128, scale_bits=32),
-            "W8A16": Scheme("int8", 8, scale_bits=32, weight_only=True),
+            "W8A16": of_weights("int8", 8, scale_bits=32),
             "W8A8_SQ_PER_CHANNEL": Scheme("int8", 8, scale_bits=32, row_bits=16),
             "nvfp4": Scheme("fp4", 4, 16, scale_bits=8, fixed=8),
             "NVFP4_AWQ": Scheme("fp4", 4, 16, scale_bits=8, fixed=8, row_bits=16),
-            "W4A16_NVFP4": Scheme("fp4", 4, 16, scale_bits=8, fixed=4, weight_only=True),
+            "W4A16_NVFP4": of_weights("fp4", 4, 16, scale_bits=8, fixed=4),
             "MXFP4": Scheme("mxfp4", 4, 32, scale_bits=8),
-            "W4A16_MXFP4": Scheme("mxfp4", 4, 32, scale_bits=8, weight_only=True),
+            "W4A16_MXFP4": of_weights("mxfp4", 4, 32, scale_bits=8),
             "MXFP8": Scheme("fp8", 8, 32, scale_bits=8),
         }.items()
     },
-    "transformers' NVFP4": ({"quant_method": "nvfp4"}, [Scheme("fp4", 4, 16, scale_bits=8, fixed=8)]),
-    "modelopt without a method": ({"quant_algo": "MXFP8"}, [Scheme("fp8", 8, 32, scale_bits=8)]),
+    "transformers' NVFP4": (of("nvfp4"), Scheme("fp4", 4, 16, scale_bits=8, fixed=8)),
+    "modelopt without a method": ({"quant_algo": "MXFP8"}, Scheme("fp8", 8, 32, scale_bits=8)),
     "modelopt's mixed precision": (
-        {
-            "quant_method": "modelopt",
-            "quant_algo": "MIXED_PRECISION",
-            "quantized_layers": {"a": {"quant_algo": "MXFP8"}, "b": {"quant_algo": "mxfp4"}},
-        },
-        [
-            Scheme("fp8", 8, 32, scale_bits=8, targets=("a",)),
-            Scheme("mxfp4", 4, 32, scale_bits=8, targets=("b",)),
-        ],
+        of(
+            "modelopt",
+            quant_algo="MIXED_PRECISION",
+            quantized_layers={"a": {"quant_algo": "MXFP8"}, "b": {"quant_algo": "mxfp4"}},
+        ),
+        [Scheme("fp8", 8, 32, scale_bits=8, targets=("a",)), Scheme("mxfp4", 4, 32, scale_bits=8, targets=("b",))],
     ),
-    "modelopt's groups": (  # with fp32 scales, and without the lm head
-        {
-            "quant_method": "modelopt",
-            "quant_algo": "MIXED_PRECISION",
-            "config_groups": {
+    # with fp32 scales, and without the lm head
+    "modelopt's groups": (
+        of(
+            "modelopt",
+            quant_algo="MIXED_PRECISION",
+            config_groups={
                 "a": {"weights": {**FP8, "strategy": "tensor"}, "input_activations": {"dynamic": False}},
                 "b": {"weights": {**FP8, "strategy": "group", "group_size": 32}, "targets": ["x"]},
                 "c": {"weights": {**FP8, "type": "int"}, "targets": ["y"]},
             },
-        },
+        ),
         [
-            Scheme("fp8", 8, 32, weight_only=True, targets=("x",)),
-            Scheme("int8", 8, weight_only=True, targets=("y",)),
+            of_weights("fp8", 8, 32, targets=("x",)),
+            of_weights("int8", 8, targets=("y",)),
             Scheme("fp8", 8, block=0, scale_bits=32, fixed=4),
         ],
     ),
     **{
-        f"Quark's {stored} {scheme}": (quark({"dtype": stored, "qscheme": scheme}), [expected])
+        f"Quark's {stored} {scheme}": (quark({"dtype": stored, "qscheme": scheme}), expected)
         for stored, scheme, expected in (
             ("fp8_e4m3", "per_tensor", Scheme("fp8", 8, block=0, scale_bits=32)),
             ("fp8_e4m3", "per_channel", Scheme("fp8", 8, scale_bits=32)),
@@ -435,74 +375,61 @@ SCHEMES: dict[str, tuple[dict[str, Any], list[Scheme]]] = {
     },
     "Quark's MXFP4": (
         quark({"dtype": "fp4", "qscheme": "per_group", "group_size": 32}),
-        [Scheme("mxfp4", 4, 32, scale_bits=8)],
+        Scheme("mxfp4", 4, 32, scale_bits=8),
     ),
     "Quark's modules alone": (
-        {"quant_method": "quark", "layer_quant_config": {"a": {"weight": {"dtype": "int8", "qscheme": "per_channel"}}}},
-        [Scheme("int8", 8, scale_bits=32, targets=("a",))],
+        of("quark", layer_quant_config={"a": {"weight": {"dtype": "int8", "qscheme": "per_channel"}}}),
+        Scheme("int8", 8, scale_bits=32, targets=("a",)),
     ),
     # MLX
     **{
         f"MLX of {bits} bits": (
-            mlx(bits=bits, group_size=32),
-            [Scheme("int4" if bits <= 4 else "int8", bits, 32, zero_bits=16, weight_only=True, targets=MLX)],
+            of("mlx", bits=bits, group_size=32),
+            of_weights("int4" if bits <= 4 else "int8", bits, 32, zero_bits=16, targets=MLX),
         )
         for bits in (2, 3, 4, 5, 6, 8)
     },
-    "MLX's defaults": (mlx(), [Scheme("int4", 4, 64, zero_bits=16, weight_only=True, targets=MLX)]),
+    "MLX's defaults": (of("mlx"), of_weights("int4", 4, 64, zero_bits=16, targets=MLX)),
     **{
-        f"MLX's {mode}": (
-            mlx(mode=mode),
-            [Scheme(dtype, bits, group, scale_bits=8, weight_only=True, targets=MLX)],
-        )
+        f"MLX's {mode}": (of("mlx", mode=mode), of_weights(dtype, bits, group, scale_bits=8, targets=MLX))
         for mode, dtype, bits, group in (("mxfp4", "mxfp4", 4, 32), ("mxfp8", "fp8", 8, 32), ("nvfp4", "fp4", 4, 16))
     },
     "MLX's own entries": (
-        mlx(bits=4, a={"bits": 8}, b=False, c=True),
-        [
-            Scheme("int8", 8, 64, zero_bits=16, weight_only=True, targets=("a",)),
-            Scheme("int4", 4, 64, zero_bits=16, weight_only=True, targets=MLX),
-        ],
+        of("mlx", bits=4, a={"bits": 8}, b=False, c=True),
+        [of_weights("int8", 8, 64, zero_bits=16, targets=("a",)), of_weights("int4", 4, 64, zero_bits=16, targets=MLX)],
     ),
     # EXL2 and EXL3: average bits per 10,000 elements; below 6 they are called int4
     **{
         f"EXL2 of {bits} bits": (
-            exl(2, bits=bits),
-            [
-                Scheme(
-                    *(dtype, round(bits * 10_000)),
-                    scale_bits=0,
-                    per=10_000,
-                    words=f"{bits:g} bits per weight on average",
-                    weight_only=True,
-                )
-            ],
+            of("exl2", bits=bits),
+            of_weights(
+                *(dtype, round(bits * 10000)), scale_bits=0, per=10000, words=f"{bits:g} bits per weight on average"
+            ),
         )
         for bits, dtype in ((0.5, "int4"), (4.65, "int4"), (5.99, "int4"), (6, "int8"), (8.5, "int8"), (16, "int8"))
     },
     "EXL3 with a head": (
-        exl(3, bits=3.0, head_bits=6),
+        of("exl3", bits=3.0, head_bits=6),
         [
-            Scheme(
-                *(dtype, bits * 10_000),
+            of_weights(
+                *(dtype, bits * 10000),
                 scale_bits=16,
                 row_bits=16,
-                per=10_000,
+                per=10000,
                 words=f"{bits} bits per weight on average",
-                weight_only=True,
                 targets=(target,),
             )
             for dtype, bits, target in (("int8", 6, "lm_head"), ("int4", 3, "Linear"))
         ],
     ),
 }
-"""{case: (quantization_config, its schemes)}."""
+"""{case: (quantization_config, its schemes or the only one)}."""
 
 
 @each("case", SCHEMES)
 def test_a_config_has_its_methods_schemes(case: str) -> None:
     config, expected = SCHEMES[case]
-    assert schemes(config) == expected
+    assert schemes(config) == (expected if isinstance(expected, list) else [expected])
 
 
 def test_experts_may_have_a_dtype_of_their_own() -> None:
@@ -531,29 +458,26 @@ IGNORED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "compressed-tensors": (compressed(FP8, ignore=["a", "a", "b"]), ["a", "b"]),
     "nothing": (compressed(FP8), []),
     "one name": (compressed(FP8, ignore="a"), ["a"]),
-    "GPTQModel's rules": (gptq(modules_to_not_convert=["b"], dynamic={"-:.*q": {}, "+:.*k": {}}), ["b", "re:.*q"]),
-    "AWQ": ({"quant_method": "awq", "modules_to_not_convert": ["a"]}, ["a"]),
-    "AutoRound": (auto_round(extra_config={"a": {"bits": 16}, "b": {"bits": 32}, "c": {"bits": 8}}), ["a", "b"]),
-    "bitsandbytes": (
-        {"quant_method": "bitsandbytes", "load_in_8bit": True, "llm_int8_skip_modules": ["a"]},
-        ["a"],
+    "GPTQModel's rules": (
+        of("gptq", modules_to_not_convert=["b"], dynamic={"-:.*q": {}, "+:.*k": {}}),
+        ["b", "re:.*q"],
     ),
+    "AWQ": (of("awq", modules_to_not_convert=["a"]), ["a"]),
+    "AutoRound": (of("auto-round", extra_config={"a": {"bits": 16}, "b": {"bits": 32}, "c": {"bits": 8}}), ["a", "b"]),
+    "bitsandbytes": (of("bitsandbytes", load_in_8bit=True, llm_int8_skip_modules=["a"]), ["a"]),
     "HQQ": (hqq(nbits=4), ["lm_head"]),
     "HQQ's own": ({**hqq(nbits=4), "skip_modules": ["a"]}, ["a"]),
-    "EETQ": ({"quant_method": "eetq", "modules_to_not_convert": ["a"]}, ["a"]),
-    "BitNet": ({"quant_method": "bitnet", "modules_to_not_convert": ["a"]}, ["a"]),
+    "EETQ": (of("eetq", modules_to_not_convert=["a"]), ["a"]),
+    "BitNet": (of("bitnet", modules_to_not_convert=["a"]), ["a"]),
     "torchao": ({**torchao("int8_weight_only"), "modules_to_not_convert": ["a"]}, ["a"]),
-    "fp8": ({"quant_method": "fp8", "modules_to_not_convert": ["a"], "ignored_layers": ["b"]}, ["a"]),
-    "fp8 by another name": ({"quant_method": "fp8", "ignored_layers": ["b"]}, ["b"]),
-    "NVFP4 experts": (
-        {"quant_method": "fp8", "moe_quant_algo": "NVFP4", "ignore": ["mtp.0", "head", "x", "lm_head"]},
-        ["mtp.0", "head"],
-    ),
-    "MXFP8": ({"quant_method": "mxfp8", "ignored_layers": ["b"]}, ["b"]),
-    "modelopt": ({"quant_method": "modelopt", "quant_algo": "FP8", "exclude_modules": ["a"], "ignore": ["b"]}, ["a"]),
-    "modelopt by another name": ({"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["b"]}, ["b"]),
-    "modelopt by a third": ({"quant_method": "modelopt", "quant_algo": "FP8", "modules_to_not_convert": ["c"]}, ["c"]),
-    "FBGEMM": ({"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["a"]}, ["a"]),
+    "fp8": (of("fp8", modules_to_not_convert=["a"], ignored_layers=["b"]), ["a"]),
+    "fp8 by another name": (of("fp8", ignored_layers=["b"]), ["b"]),
+    "NVFP4 experts": (of("fp8", moe_quant_algo="NVFP4", ignore=["mtp.0", "head", "x", "lm_head"]), ["mtp.0", "head"]),
+    "MXFP8": (of("mxfp8", ignored_layers=["b"]), ["b"]),
+    "modelopt": (of("modelopt", quant_algo="FP8", exclude_modules=["a"], ignore=["b"]), ["a"]),
+    "modelopt by another name": (of("modelopt", quant_algo="FP8", ignore=["b"]), ["b"]),
+    "modelopt by a third": (of("modelopt", quant_algo="FP8", modules_to_not_convert=["c"]), ["c"]),
+    "FBGEMM": (of("fbgemm_fp8", modules_to_not_convert=["a"]), ["a"]),
     "Quark": (
         {
             **quark({"dtype": "int8", "qscheme": "per_channel"}),
@@ -562,8 +486,8 @@ IGNORED: dict[str, tuple[dict[str, Any], list[str]]] = {
         },
         ["a", "b", "c"],
     ),
-    "keys that are switched off": (gptq(modules_to_not_convert=["a"], outliers=None, rotation=False), ["a"]),
-    "MLX": (mlx(bits=4, a=False, b=True, c={"bits": 8}), ["a"]),
+    "keys that are switched off": (of("gptq", modules_to_not_convert=["a"], outliers=None, rotation=False), ["a"]),
+    "MLX": (of("mlx", bits=4, a=False, b=True, c={"bits": 8}), ["a"]),
     "as many names as are read": (compressed(FP8, ignore=[str(i) for i in range(1000)]), [str(i) for i in range(1000)]),
     "the longest name": (compressed(FP8, ignore=["a" * MAX_NAME]), ["a" * MAX_NAME]),
 }
@@ -593,18 +517,18 @@ UNREAD: dict[str, tuple[Any, str]] = {
         f"the format {form}": (compressed(INT4, format=form), f"format {form}")
         for form in ("marlin-24", "sparse-24-bitmask", "sparse-bitmask")
     },
-    "a key that no library has": (gptq(bits=4, outliers=8), "the key outliers"),
+    "a key that no library has": (of("gptq", bits=4, outliers=8), "the key outliers"),
     "rotations, which have matrices": (
         compressed(INT4, transform_config={"config_groups": {"R1": {}}}),
         "the key tran",
     ),
     "embeddings with bits of their own": (
-        {"quant_method": "torchao", "quant_type": "int8_weight_only", "untie_embedding_weights": True},
+        of("torchao", quant_type="int8_weight_only", untie_embedding_weights=True),
         "the key untie_embedding_weights",
     ),
     "bits of one kind of layer": ({**quark(FP8), "layer_type_quant_config": {"Linear": {}}}, "the key layer_type"),
     "a key inside modelopt's own": (
-        {"quant_method": "modelopt", "quantization": {"quant_algo": "FP8", "outliers": 8}},
+        of("modelopt", quantization={"quant_algo": "FP8", "outliers": 8}),
         "the key outliers",
     ),
     "an argument that is not known": (compressed({**INT4, "outliers": 8}), "the key outliers"),
@@ -620,21 +544,21 @@ UNREAD: dict[str, tuple[Any, str]] = {
     ),
     "weights that are no object": (compressed([1]), "weights that are not an object"),
     "no weights": (compressed(None), "no scheme, or too many"),
-    **{f"GPTQ of {bits} bits": (gptq(bits=bits), f"{bits} bits") for bits in (1, 9)},
-    **{f"AWQ of {bits} bits": ({"quant_method": "awq", "bits": bits}, f"{bits} bits") for bits in (3, 5, 7, 9)},
-    **{f"AutoRound of {bits} bits": (auto_round(bits=bits), f"{bits} bits") for bits in (1, 9)},
-    "AutoRound of 15 bits in a module": (auto_round(extra_config={"a": {"bits": 15}}), "15 bits"),
-    "AutoRound's floats": (auto_round(data_type="fp"), "data_type fp"),
-    "AutoRound's MXFP of 5 bits": (auto_round(data_type="mx_fp", bits=5), "data_type mx_fp"),
+    **{f"GPTQ of {bits} bits": (of("gptq", bits=bits), f"{bits} bits") for bits in (1, 9)},
+    **{f"AWQ of {bits} bits": (of("awq", bits=bits), f"{bits} bits") for bits in (3, 5, 7, 9)},
+    **{f"AutoRound of {bits} bits": (of("auto-round", bits=bits), f"{bits} bits") for bits in (1, 9)},
+    "AutoRound of 15 bits in a module": (of("auto-round", extra_config={"a": {"bits": 15}}), "15 bits"),
+    "AutoRound's floats": (of("auto-round", data_type="fp"), "data_type fp"),
+    "AutoRound's MXFP of 5 bits": (of("auto-round", data_type="mx_fp", bits=5), "data_type mx_fp"),
     "AutoRound for llm-compressor": (
-        auto_round(packing_format="auto_round:llm_compressor"),
+        of("auto-round", packing_format="auto_round:llm_compressor"),
         "packing_format auto_round:llm_compressor",
     ),
-    "AutoRound's other packing": (auto_round(packing_format="gguf"), "packing_format gguf"),
-    "bitsandbytes without bits": ({"quant_method": "bitsandbytes"}, "neither 4 nor 8 bits"),
+    "AutoRound's other packing": (of("auto-round", packing_format="gguf"), "packing_format gguf"),
+    "bitsandbytes without bits": (of("bitsandbytes"), "neither 4 nor 8 bits"),
     **{f"HQQ of {bits} bits": (hqq(nbits=bits), f"{bits} bits") for bits in (0, 5, 7, 9)},
     "BitNet's online weights": (
-        {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "online"},
+        of("bitnet", linear_class="autobitlinear", quantization_mode="online"),
         "weights that are quantized when they ",
     ),
     "torchao without a type": (torchao({"default": 1}), "quant_type"),
@@ -643,29 +567,26 @@ UNREAD: dict[str, tuple[Any, str]] = {
         torchao({"default": {"_type": "X", "_data": {"fqn_to_config": {"a": None}}}}),
         "no scheme, or too many",
     ),
-    **{
-        f"the block {block}": ({"quant_method": "fp8", "weight_block_size": block}, "a block of ")
-        for block in NO_BLOCKS
-    },
-    "modelopt without an algorithm": ({"quant_method": "modelopt"}, "quant_algo missing"),
+    **{f"the block {block}": (of("fp8", weight_block_size=block), "a block of ") for block in NO_BLOCKS},
+    "modelopt without an algorithm": (of("modelopt"), "quant_algo missing"),
     "modelopt's int4 groups": (
-        {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "config_groups": {"a": {"weights": INT4}}},
+        of("modelopt", quant_algo="MIXED_PRECISION", config_groups={"a": {"weights": INT4}}),
         "4-bit integers",
     ),
-    "Quark without a scheme": ({"quant_method": "quark"}, "no scheme"),
+    "Quark without a scheme": (of("quark"), "no scheme"),
     "Quark's weights": (quark(8), "weights that are not an object"),
     "Quark's groups of 16": (quark({"dtype": "fp4", "qscheme": "per_group", "group_size": 16}), "fp4 per_group"),
     "Quark's groups of 64": (quark({"dtype": "fp4", "qscheme": "per_group", "group_size": 64}), "fp4 per_group"),
     "Quark's fp4 per tensor": (quark({"dtype": "fp4", "qscheme": "per_tensor", "group_size": 32}), "fp4 per_tensor"),
     "Quark's int8 per group": (quark({"dtype": "int8", "qscheme": "per_group"}), "int8 per_group"),
-    **{f"MLX of {bits} bits": (mlx(bits=bits), f"{bits} bits") for bits in (1, 7, 9)},
-    "MLX's mode": (mlx(mode="fp"), "mode fp"),
-    **{f"{bits} average bits": (exl(2, bits=bits), f"bits {bits}") for bits in (0.49, 16.01, True, float("nan"))},
-    "no average bits": (exl(3, head_bits=6), "no bits"),
+    **{f"MLX of {bits} bits": (of("mlx", bits=bits), f"{bits} bits") for bits in (1, 7, 9)},
+    "MLX's mode": (of("mlx", mode="fp"), "mode fp"),
+    **{f"{bits} average bits": (of("exl2", bits=bits), f"bits {bits}") for bits in (0.49, 16.01, True, float("nan"))},
+    "no average bits": (of("exl3", head_bits=6), "no bits"),
     "one name too many": (compressed(FP8, ignore=["a"] * (MAX_MODULES + 1)), "its list of modules"),
     "a name that is too long": (compressed(FP8, ignore=["a" * (MAX_NAME + 1)]), "a module's name that is too long"),
     "one scheme too many": (
-        mlx(bits=8, **{f"m{i}": {"bits": 4, "group_size": i + 1} for i in range(MAX_SCHEMES)}),
+        of("mlx", bits=8, **{f"m{i}": {"bits": 4, "group_size": i + 1} for i in range(MAX_SCHEMES)}),
         "no scheme, or too many",
     ),
 }
@@ -682,7 +603,7 @@ def test_a_value_outside_its_limits_is_named_and_not_read(case: str) -> None:
 
 
 def test_as_many_schemes_and_names_as_are_allowed_are_read() -> None:
-    config = mlx(bits=8, **{f"m{i}": {"bits": 4, "group_size": i + 1} for i in range(MAX_SCHEMES - 1)})
+    config = of("mlx", bits=8, **{f"m{i}": {"bits": 4, "group_size": i + 1} for i in range(MAX_SCHEMES - 1)})
     assert len(schemes(config)) == MAX_SCHEMES
     assert ignored(compressed(FP8, ignore=["a"] * MAX_MODULES)) == ["a"]
 
