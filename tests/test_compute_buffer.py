@@ -4,7 +4,7 @@ test_llamacpp_buffers.py compares whole buffers with those of ggml's allocator a
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from tables import each
@@ -139,208 +139,132 @@ def test_moments_of_a_dense_model(changes: dict[str, Any], expected: dict[str, i
     ) or (not changes.get("first", True))
 
 
-KINDS: list[tuple[str, ModelSpec, dict[str, Any], str, int, tuple[int, int]]] = [
-    (
-        "K and V of one width are one tensor of which each is half",
-        model(Grouped(HEADS, KV_HEADS, D_QK), None),
-        {"k_copied": True},
-        "attention_bytes",
-        MASK_F16 + CELLS * KV * 2 + (2 * H + 2 * D) * U,
-        CLOSE,
+class Moment(NamedTuple):
+    """A moment of a pass over a model."""
+
+    whole: ModelSpec
+    name: str
+    size: int  # its bytes
+    spread: tuple[int, int] = CLOSE
+    changes: dict[str, Any] = {}  # what differs from GRAPH
+
+
+def attention(kind: Any, size: int, spread: tuple[int, int] = CLOSE, **changes: Any) -> Moment:
+    return Moment(model(kind, None), "attention_bytes", size, spread, changes)
+
+
+def mlp(mlp: Mlp, size: int, spread: tuple[int, int] = CLOSE, **changes: Any) -> Moment:
+    return Moment(model(mlp=mlp), "mlp_bytes", size, spread, changes)
+
+
+KINDS = {
+    "K and V of one width are one tensor of which each is half": attention(
+        Grouped(HEADS, KV_HEADS, D_QK), MASK_F16 + CELLS * KV * 2 + (2 * H + 2 * D) * U, k_copied=True
     ),
-    (
-        "a sliding window reads its own cells",
-        model(Grouped(HEADS, KV_HEADS, D_QK, D_V, span=Sliding(16)), None),
-        {"k_copied": True, "window_cells": WINDOW},
-        "attention_bytes",
+    "a sliding window reads its own cells": attention(
+        Grouped(HEADS, KV_HEADS, D_QK, D_V, span=Sliding(16)),
         (CELLS + WINDOW) * N * 2 + WINDOW * KV * 2 + (2 * H + 2 * D) * U,
         (95, 150),
+        k_copied=True,
+        window_cells=WINDOW,
     ),
-    (
-        "full attention beside windows reads all cells",
-        model(Grouped(HEADS, KV_HEADS, D_QK, D_V, span=Full()), None),
-        {"flash": False, "window_cells": WINDOW},
-        "attention_bytes",
+    "full attention beside windows reads all cells": attention(
+        Grouped(HEADS, KV_HEADS, D_QK, D_V, span=Full()),
         HEADS * CELLS * U + (CELLS + WINDOW) * N * 4 + (2 * H + 2 * KV + 2 * D) * U,
         GAPS,
+        flash=False,
+        window_cells=WINDOW,
     ),
-    (
-        "without flash attention a gate is as wide as Q",
-        model(Grouped(HEADS, KV_HEADS, D_QK, D_V, gate=True), None),
-        {"flash": False},
-        "attention_bytes",
+    "without flash attention a gate is as wide as Q": attention(
+        Grouped(HEADS, KV_HEADS, D_QK, D_V, gate=True),
         HEADS * CELLS * U + MASK_F32 + (3 * H + 2 * KV + 2 * D) * U,
         GAPS,
+        flash=False,
     ),
-    (
-        "beside copies a gate has three times its width",
-        model(Grouped(HEADS, KV_HEADS, D_QK, D_V, gate=True), None),
-        {"v_copied": True},
-        "attention_bytes",
+    "beside copies a gate has three times its width": attention(
+        Grouped(HEADS, KV_HEADS, D_QK, D_V, gate=True),
         MASK_F16 + CELLS * KV_HEADS * D_V * 2 + (5 * H + 2 * D) * U,
-        CLOSE,
+        v_copied=True,
     ),
-    (
-        "an MLP without a gate has one tensor",
-        model(mlp=Mlp(300)),
-        {},
-        "mlp_bytes",
-        MASK_F16 + (300 + 2 * D + Q_PLACE) * U,
-        CLOSE,
+    "an MLP without a gate has one tensor": mlp(Mlp(300), MASK_F16 + (300 + 2 * D + Q_PLACE) * U),
+    "the outputs of 4 experts fit into the place of gate and up": mlp(
+        Mlp(60, gated=True, n_experts=8, n_experts_per_token=4), MASK_F16 + (3 * 4 * 60 + 2 * D + Q_PLACE) * U
     ),
-    (
-        "the outputs of 4 experts fit into the place of gate and up",
-        model(mlp=Mlp(60, gated=True, n_experts=8, n_experts_per_token=4)),
-        {},
-        "mlp_bytes",
-        MASK_F16 + (3 * 4 * 60 + 2 * D + Q_PLACE) * U,
-        CLOSE,
+    "gate and up of the experts are as wide as Q's place, which one of them takes": mlp(
+        Mlp(96, gated=True, n_experts=8, n_experts_per_token=2), MASK_F16 + (2 * 2 * 96 + 2 * D + Q_PLACE) * U
     ),
-    (
-        "gate and up of the experts are as wide as Q's place, which one of them takes",
-        model(mlp=Mlp(96, gated=True, n_experts=8, n_experts_per_token=2)),
-        {},
-        "mlp_bytes",
-        MASK_F16 + (2 * 2 * 96 + 2 * D + Q_PLACE) * U,
-        CLOSE,
+    "narrower ones have room there too": mlp(
+        Mlp(80, gated=True, n_experts=8, n_experts_per_token=2), MASK_F16 + (2 * 2 * 80 + 2 * D + Q_PLACE) * U
     ),
-    (
-        "narrower ones have room there too",
-        model(mlp=Mlp(80, gated=True, n_experts=8, n_experts_per_token=2)),
-        {},
-        "mlp_bytes",
-        MASK_F16 + (2 * 2 * 80 + 2 * D + Q_PLACE) * U,
-        CLOSE,
+    "outputs wider than gate and up have a place of their own": mlp(
+        Mlp(49, gated=True, n_experts=8, n_experts_per_token=5), MASK_F16 + (3 * 5 * 49 + 5 * D + 2 * D + Q_PLACE) * U
     ),
-    (
-        "outputs wider than gate and up have a place of their own",
-        model(mlp=Mlp(49, gated=True, n_experts=8, n_experts_per_token=5)),
-        {},
-        "mlp_bytes",
-        MASK_F16 + (3 * 5 * 49 + 5 * D + 2 * D + Q_PLACE) * U,
-        CLOSE,
+    "outputs as wide as gate and up do not": mlp(
+        Mlp(50, gated=True, n_experts=8, n_experts_per_token=5), MASK_F16 + (3 * 5 * 50 + 2 * D + Q_PLACE) * U
     ),
-    (
-        "outputs as wide as gate and up do not",
-        model(mlp=Mlp(50, gated=True, n_experts=8, n_experts_per_token=5)),
-        {},
-        "mlp_bytes",
-        MASK_F16 + (3 * 5 * 50 + 2 * D + Q_PLACE) * U,
-        CLOSE,
-    ),
-    (
-        "with shared experts the layer's input is needed again",
-        model(mlp=Mlp(60, gated=True, n_experts=8, n_experts_per_token=4, n_shared_experts=2)),
-        {},
-        "mlp_bytes",
+    "with shared experts the layer's input is needed again": mlp(
+        Mlp(60, gated=True, n_experts=8, n_experts_per_token=4, n_shared_experts=2),
         MASK_F16 + (3 * 4 * 60 + 3 * D + Q_PLACE) * U,
         GAPS,
     ),
-    (
-        "shared experts that are wider decide",
-        model(mlp=Mlp(60, gated=True, n_experts=8, n_experts_per_token=4, n_shared_experts=7)),
-        {},
-        "mlp_bytes",
+    "shared experts that are wider decide": mlp(
+        Mlp(60, gated=True, n_experts=8, n_experts_per_token=4, n_shared_experts=7),
         MASK_F16 + (3 * 7 * 60 + 3 * D + Q_PLACE) * U,
         GAPS,
     ),
-    (
-        "the width of all shared experts may be given",
-        model(mlp=Mlp(60, gated=True, n_experts=8, n_experts_per_token=4, d_ff_shared=500)),
-        {},
-        "mlp_bytes",
+    "the width of all shared experts may be given": mlp(
+        Mlp(60, gated=True, n_experts=8, n_experts_per_token=4, d_ff_shared=500),
         MASK_F16 + (3 * 500 + 3 * D + Q_PLACE) * U,
         GAPS,
     ),
-    (
-        "old builds: gate, up and activation of the experts",
-        model(mlp=Mlp(200, gated=True, n_experts=8, n_experts_per_token=4)),
-        {"release": OLD},
-        "mlp_bytes",
+    "old builds: gate, up and activation of the experts": mlp(
+        Mlp(200, gated=True, n_experts=8, n_experts_per_token=4),
         MASK_F32 + (3 * 4 * 200 + 4 * D) * U,
         GAPS,
+        release=OLD,
     ),
-    (
-        "old builds: twice the outputs of the experts",
-        model(mlp=Mlp(20, gated=True, n_experts=8, n_experts_per_token=4)),
-        {"release": OLD},
-        "mlp_bytes",
-        MASK_F32 + (2 * 4 * D + 6 * D) * U,
-        GAPS,
+    "old builds: twice the outputs of the experts": mlp(
+        Mlp(20, gated=True, n_experts=8, n_experts_per_token=4), MASK_F32 + (2 * 4 * D + 6 * D) * U, GAPS, release=OLD
     ),
-    (
-        "MLA: the query, the same in the latent's width with the rotary part, the output",
-        model(Latent(HEADS, 50, 12, 6, 9), None),
-        {},
-        "attention_bytes",
-        MASK_F16 + (HEADS * (18 + 50 + 56) + 4 * D) * U,
-        CLOSE,
+    "MLA: the query, the same in the latent's width with the rotary part, the output": attention(
+        Latent(HEADS, 50, 12, 6, 9), MASK_F16 + (HEADS * (18 + 50 + 56) + 4 * D) * U
     ),
-    (
-        "MLA without flash attention has scores",
-        model(Latent(HEADS, 50, 12, 6, 9), None),
-        {"flash": False},
-        "attention_bytes",
+    "MLA without flash attention has scores": attention(
+        Latent(HEADS, 50, 12, 6, 9),
         HEADS * CELLS * U + MASK_F32 + (HEADS * (18 + 50 + 56) + 4 * D) * U,
         LATENT,
+        flash=False,
     ),
-    (
-        "MLA copies the latent, and V without the rotary part",
-        model(Latent(HEADS, 50, 12, 6, 9), None),
-        {"k_copied": True, "streams": 3},
-        "attention_bytes",
+    "MLA copies the latent, and V without the rotary part": attention(
+        Latent(HEADS, 50, 12, 6, 9),
         MASK_F16 + (56 + 50) * CELLS * 3 * 2 + (HEADS * (18 + 50 + 56) + 4 * D) * U,
         LATENT,
+        k_copied=True,
+        streams=3,
     ),
-    (
-        "old builds copy no latents",
-        model(Latent(HEADS, 50, 12, 6, 9), None),
-        {"k_copied": True, "release": OLD},
-        "attention_bytes",
-        MASK_F32 + (HEADS * (18 + 50 + 56) + 4 * D) * U,
-        LATENT,
+    "old builds copy no latents": attention(
+        Latent(HEADS, 50, 12, 6, 9), MASK_F32 + (HEADS * (18 + 50 + 56) + 4 * D) * U, LATENT, k_copied=True, release=OLD
     ),
-    (
-        "MLA's logits have a wider range",
-        model(Latent(HEADS, 50, 12, 6, 9), vocab_size=10**6),
-        {},
-        "logits_bytes",
-        ROWS * 10**6 * 4 + D * U,
-        LATENT,
+    "MLA's logits have a wider range": Moment(
+        model(Latent(HEADS, 50, 12, 6, 9), vocab_size=10**6), "logits_bytes", ROWS * 10**6 * 4 + D * U, LATENT
     ),
-    (
-        "an indexer has a mask, scores and the picked keys of the 6 layers",
-        model(Latent(HEADS, 50, 12, 6, 9, index_topk=7, index_n_heads=2, index_head_dim=5), None),
-        {},
-        "attention_bytes",
+    "an indexer has a mask, scores and the picked keys of the 6 layers": attention(
+        Latent(HEADS, 50, 12, 6, 9, index_topk=7, index_n_heads=2, index_head_dim=5),
         2 * CELLS * U + (HEADS * (18 + 2 * 56) + 2 * D + 6 * 7) * U,
         INDEXED,
     ),
-    (
-        "a delta net has three tensors as wide as its convolution",
-        model(GatedDeltaNet(4, 8, 10, 3), None),
-        {},
-        "attention_bytes",
-        MASK_F16 + (3 * (2 * 4 * 8 + 4 * 10) + 2 * D) * U,
-        LINEAR,
+    "a delta net has three tensors as wide as its convolution": attention(
+        GatedDeltaNet(4, 8, 10, 3), MASK_F16 + (3 * (2 * 4 * 8 + 4 * 10) + 2 * D) * U, LINEAR
     ),
-    (
-        "Mamba has five",
-        model(Mamba(200, 8, 3, 5), None),
-        {},
-        "attention_bytes",
-        MASK_F16 + (5 * 200 + 2 * D) * U,
-        LINEAR,
-    ),
-]
+    "Mamba has five": attention(Mamba(200, 8, 3, 5), MASK_F16 + (5 * 200 + 2 * D) * U, LINEAR),
+}
 
 
-@each(("case", "whole", "changes", "name", "size", "spread"), KINDS)
-def test_moments_of_other_layers(
-    case: str, whole: ModelSpec, changes: dict[str, Any], name: str, size: int, spread: tuple[int, int]
-) -> None:
+@each("case", KINDS)
+def test_moments_of_other_layers(case: str) -> None:
+    whole, name, size, spread, changes = KINDS[case]
     terms, found = buffer(whole, **changes)
-    assert terms[name] == size, case
+    assert terms[name] == size
     release = changes.get("release", NEW)
     embeddings = D * U if release is NEW else 0
     assert found.expected == size + embeddings // 2  # the other moments are smaller
@@ -348,14 +272,13 @@ def test_moments_of_other_layers(
     assert found.high == size * spread[1] // 100 + embeddings + terms.get("converted_mask_bytes", 0)
 
 
-@each(("case", "whole", "changes", "name", "size", "spread"), KINDS)
-def test_inputs_of_each_layer_count_in_each_moment(
-    case: str, whole: ModelSpec, changes: dict[str, Any], name: str, size: int, spread: tuple[int, int]
-) -> None:
+@each("case", KINDS)
+def test_inputs_of_each_layer_count_in_each_moment(case: str) -> None:
     """Gemma 3n's 66 elements per token; the range is as wide as the moment's and as theirs."""
+    whole, name, size, spread, changes = KINDS[case]
     extra = (Matrix("layers_projection", D, 66, applied_to="queries"),)
     terms, found = buffer(dataclasses.replace(whole, extra=extra), **changes)
-    assert terms[name] == size + 66 * U, case
+    assert terms[name] == size + 66 * U
     low, high = min(spread[0], LATENT[0]), max(spread[1], LATENT[1])
     assert found.low == terms[name] * low // 100
     more = D * U if changes.get("release", NEW) is NEW else terms.get("converted_mask_bytes", 0)
