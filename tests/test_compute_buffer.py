@@ -145,8 +145,8 @@ class Moment(NamedTuple):
     whole: ModelSpec
     name: str
     size: int  # its bytes
-    spread: tuple[int, int] = CLOSE
-    changes: dict[str, Any] = {}  # what differs from GRAPH
+    spread: tuple[int, int]
+    changes: dict[str, Any]  # what differs from GRAPH
 
 
 def attention(kind: Any, size: int, spread: tuple[int, int] = CLOSE, **changes: Any) -> Moment:
@@ -246,7 +246,7 @@ KINDS = {
         Latent(HEADS, 50, 12, 6, 9), MASK_F32 + (HEADS * (18 + 50 + 56) + 4 * D) * U, LATENT, k_copied=True, release=OLD
     ),
     "MLA's logits have a wider range": Moment(
-        model(Latent(HEADS, 50, 12, 6, 9), vocab_size=10**6), "logits_bytes", ROWS * 10**6 * 4 + D * U, LATENT
+        model(Latent(HEADS, 50, 12, 6, 9), vocab_size=10**6), "logits_bytes", ROWS * 10**6 * 4 + D * U, LATENT, {}
     ),
     "an indexer has a mask, scores and the picked keys of the 6 layers": attention(
         Latent(HEADS, 50, 12, 6, 9, index_topk=7, index_n_heads=2, index_head_dim=5),
