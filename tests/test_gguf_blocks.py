@@ -142,13 +142,24 @@ class Case(NamedTuple):
         return [keys for _, keys in read_block(block(self.tensors, self.metadata, **self.facts))]
 
 
+def grouped(tensors: Tensors | None = None, metadata: Any = NOTHING, facts: Any = NOTHING, **keys: Any) -> Case:
+    """Grouped attention of heads of 16 and an MLP, with these tensors and keys too."""
+    return Case({**QKV, **(tensors or {}), **MLP}, {**HEADS, "d_head": 16, **DENSE, **keys}, metadata, facts)
+
+
+def dense(tensors: Tensors, facts: Any = NOTHING, **keys: Any) -> Case:
+    return Case({**MLP, **tensors}, {"attention": "none", **DENSE, **keys}, facts=facts)
+
+
+def sparse(tensors: Tensors, **keys: Any) -> Case:
+    return Case({**EXPERTS, **tensors}, {"attention": "none", **SPARSE, **keys})
+
+
 READ: dict[str, Case] = {
     # grouped attention
-    "grouped": Case({**QKV, **MLP}, {**HEADS, "d_head": 16, **DENSE}),
-    "an output projection of linear layers": Case(
-        {"attn_output": (64, D), **MLP},
-        {"attention": "none", **DENSE, "extra_matrices": {"attn_output": [64, D]}},
-        facts={"n_kv_heads": 0},
+    "grouped": grouped(),
+    "an output projection of linear layers": dense(
+        {"attn_output": (64, D)}, extra_matrices={"attn_output": [64, D]}, facts={"n_kv_heads": 0}
     ),
     "one head": Case(
         {"attn_q": (D, 16), "attn_k": (D, 16), "attn_v": (D, 16), "attn_output": (16, D), **MLP},
@@ -174,60 +185,39 @@ READ: dict[str, Case] = {
         {**QKV, "attn_q": (D, 32), "attn_k": (D, 16), **MLP}, {**HEADS, "d_head": 8, "d_v": 16, **DENSE}
     ),
     "V is K": Case({**without(QKV, "attn_v"), **MLP}, {**HEADS, "d_head": 16, "v_from_k": True, **DENSE}),
-    "a gate in the matrix of queries": Case(
-        {**QKV, "attn_q": (D, 128), **MLP}, {**HEADS, "d_head": 16, "gate": True, **DENSE}
+    "a gate in the matrix of queries": grouped({"attn_q": (D, 128)}, gate=True),
+    "a gate per element": grouped({"attn_gate": (D, 64)}, gate=True),
+    "a gate per head": grouped({"attn_gate": (D, 4)}, gate="head"),
+    "biases": grouped({"attn_q.bias": (64,), "attn_v.bias": (32,), "attn_output.bias": (D,)}, bias=["q", "v", "o"]),
+    "sinks": grouped({"attn_sinks": (4,)}, sinks=True),
+    "norms per head": grouped({"attn_q_norm": (16,), "attn_k_norm": (16,)}, qk_norm="head"),
+    "norms per head with biases": grouped(
+        {f"attn_{a}_norm{b}": (16,) for a in "qk" for b in ("", ".bias")}, qk_norm="head", extra_vectors=32
     ),
-    "a gate per element": Case({**QKV, "attn_gate": (D, 64), **MLP}, {**HEADS, "d_head": 16, "gate": True, **DENSE}),
-    "a gate per head": Case({**QKV, "attn_gate": (D, 4), **MLP}, {**HEADS, "d_head": 16, "gate": "head", **DENSE}),
-    "biases": Case(
-        {**QKV, "attn_q.bias": (64,), "attn_v.bias": (32,), "attn_output.bias": (D,), **MLP},
-        {**HEADS, "d_head": 16, "bias": ["q", "v", "o"], **DENSE},
+    "norms of all heads": grouped({"attn_q_norm": (64,), "attn_k_norm": (32,)}, qk_norm="full"),
+    "norms of all heads with a bias": grouped(
+        {"attn_q_norm": (64,), "attn_k_norm": (32,), "attn_k_norm.bias": (32,)}, qk_norm="full", extra_vectors=32
     ),
-    "sinks": Case({**QKV, "attn_sinks": (4,), **MLP}, {**HEADS, "d_head": 16, "sinks": True, **DENSE}),
-    "norms per head": Case(
-        {**QKV, "attn_q_norm": (16,), "attn_k_norm": (16,), **MLP}, {**HEADS, "d_head": 16, "qk_norm": "head", **DENSE}
-    ),
-    "norms per head with biases": Case(
-        {**QKV, **{f"attn_{a}_norm{b}": (16,) for a in "qk" for b in ("", ".bias")}, **MLP},
-        {**HEADS, "d_head": 16, "qk_norm": "head", "extra_vectors": 32, **DENSE},
-    ),
-    "norms of all heads": Case(
-        {**QKV, "attn_q_norm": (64,), "attn_k_norm": (32,), **MLP}, {**HEADS, "d_head": 16, "qk_norm": "full", **DENSE}
-    ),
-    "norms of all heads with a bias": Case(
-        {**QKV, "attn_q_norm": (64,), "attn_k_norm": (32,), "attn_k_norm.bias": (32,), **MLP},
-        {**HEADS, "d_head": 16, "qk_norm": "full", "extra_vectors": 32, **DENSE},
-    ),
-    "norms of all heads and of more": Case(
-        {**QKV, "attn_q_norm": (64,), "attn_k_norm": (33,), **MLP},
-        {**HEADS, "d_head": 16, "extra_vectors": 97, **DENSE},
-    ),
-    "norms of another kind": Case(
-        {**QKV, "attn_q_norm": (64,), "attn_k_norm": (16,), "attn_q_norm.bias": (5,), **MLP},
-        {**HEADS, "d_head": 16, "extra_vectors": 85, **DENSE},
+    "norms of all heads and of more": grouped({"attn_q_norm": (64,), "attn_k_norm": (33,)}, extra_vectors=97),
+    "norms of another kind": grouped(
+        {"attn_q_norm": (64,), "attn_k_norm": (16,), "attn_q_norm.bias": (5,)}, extra_vectors=85
     ),
     **{
-        f"norms of {q} and {k} elements": Case(
-            {**QKV, **({"attn_q_norm": (q,)} if q else {}), "attn_k_norm": (k,), **MLP},
-            {**HEADS, "d_head": 16, "extra_vectors": q + k, **DENSE},
+        f"norms of {q} and {k} elements": grouped(
+            {**({"attn_q_norm": (q,)} if q else {}), "attn_k_norm": (k,)}, extra_vectors=q + k
         )
         for q, k in ((0, 16), (8, 16), (16, 8), (16, 32), (48, 32), (80, 32))
     },
-    "only keys with a norm": Case(
-        {**QKV, "attn_k_norm": (32,), **MLP}, {**HEADS, "d_head": 16, "extra_vectors": 32, **DENSE}
-    ),
-    "a window": Case({**QKV, **MLP}, {**HEADS, "d_head": 16, "window": 9, **DENSE}, facts={"window": 9}),
-    "a chunk": Case({**QKV, **MLP}, {**HEADS, "d_head": 16, "chunk": 9, **DENSE}, facts={"window": 9, "chunked": True}),
-    "widths of windows of their own": Case(
-        {**QKV, **MLP},
-        {**HEADS, "d_head": 16, "window": 9, **DENSE},
+    "only keys with a norm": grouped({"attn_k_norm": (32,)}, extra_vectors=32),
+    "a window": grouped(window=9, facts={"window": 9}),
+    "a chunk": grouped(chunk=9, facts={"window": 9, "chunked": True}),
+    "widths of windows of their own": grouped(
+        window=9,
         metadata={"attention.key_length": 99, "attention.key_length_swa": 16, "attention.value_length_swa": 16},
         facts={"window": 9},
     ),
-    "widths of windows in a layer without": Case(
-        {**QKV, **MLP},
-        {**HEADS, "d_head": 16, **DENSE},
-        metadata={"attention.key_length_swa": 99, "attention.key_length": 16},
+    "widths of windows in a layer without": grouped(
+        metadata={"attention.key_length_swa": 99, "attention.key_length": 16}
     ),
     "the cache of an earlier layer": Case(
         {"attn_q": (D, 64), "attn_q.bias": (64,), "attn_q_norm": (16,), "attn_output": (64, D), **MLP},
@@ -236,9 +226,11 @@ READ: dict[str, Case] = {
         facts={"shares_kv": True},
     ),
     # 2 * 64 * 32 + 16
-    "the cache of an earlier layer, and matrices that nothing uses": Case(
-        {**QKV, "attn_q_norm": (16,), "attn_k_norm": (16,), **MLP},
-        {**HEADS, "d_head": 16, "shares_kv": True, "qk_norm": "head", "extra_vectors": 4112, **DENSE},
+    "the cache of an earlier layer, and matrices that nothing uses": grouped(
+        {"attn_q_norm": (16,), "attn_k_norm": (16,)},
+        shares_kv=True,
+        qk_norm="head",
+        extra_vectors=4112,
         facts={"shares_kv": True},
     ),
     "the cache of an earlier layer, norms of all heads": Case(
@@ -314,7 +306,7 @@ READ: dict[str, Case] = {
         metadata={"shortconv.l_cache": 3},
     ),
     # MLPs
-    "only an MLP": Case(MLP, {"attention": "none", **DENSE}),
+    "only an MLP": dense({}),
     "neither": Case({}, {"attention": "none", "mlp": "none"}, facts={"n_kv_heads": 0}),
     "a plain MLP": Case({"ffn_up": (D, 100), "ffn_down": (100, D)}, {"attention": "none", "mlp": "plain", "d_ff": 100}),
     "gate and up in one matrix": Case({"ffn_up": (D, 200), "ffn_down": (100, D)}, {"attention": "none", **DENSE}),
@@ -322,15 +314,9 @@ READ: dict[str, Case] = {
         {"ffn_up": (D, 100), "ffn_down": (100, D), "ffn_up.bias": (100,), "ffn_down.bias": (D,)},
         {"attention": "none", "mlp": "plain", "d_ff": 100, "mlp_bias": True},
     ),
-    "an MLP with biases": Case(
-        {**MLP, "ffn_up.bias": (100,), "ffn_gate.bias": (100,), "ffn_down.bias": (D,)},
-        {"attention": "none", **DENSE, "mlp_bias": True},
-    ),
-    "an MLP with one bias": Case(
-        {**MLP, "ffn_down.bias": (D,)},
-        {"attention": "none", **DENSE, "extra_vectors_per_layer": {"ffn_down_bias": [D]}},
-    ),
-    "experts": Case(EXPERTS, {"attention": "none", **SPARSE}),
+    "an MLP with biases": dense({"ffn_up.bias": (100,), "ffn_gate.bias": (100,), "ffn_down.bias": (D,)}, mlp_bias=True),
+    "an MLP with one bias": dense({"ffn_down.bias": (D,)}, extra_vectors_per_layer={"ffn_down_bias": [D]}),
+    "experts": sparse({}),
     "experts in one matrix": Case(
         {**without(EXPERTS, "ffn_gate_exps", "ffn_up_exps"), "ffn_gate_up_exps": (D, 40, 6)},
         {"attention": "none", **SPARSE, "n_experts_per_token": 6},
@@ -343,33 +329,21 @@ READ: dict[str, Case] = {
         facts={"experts_used": 1},
     ),
     **{
-        f"experts with {name}": Case({**EXPERTS, name: (6,)}, {"attention": "none", **SPARSE, "router_bias": True})
+        f"experts with {name}": sparse({name: (6,)}, router_bias=True)
         for name in ("ffn_gate_inp.bias", "exp_probs_b.bias", "exp_probs_b")
     },
-    "experts with biases": Case(
-        {**EXPERTS, "ffn_up_exps.bias": (20, 6), "ffn_gate_exps.bias": (20, 6), "ffn_down_exps.bias": (D, 6)},
-        {"attention": "none", **SPARSE, "mlp_bias": True},
+    "experts with biases": sparse(
+        {"ffn_up_exps.bias": (20, 6), "ffn_gate_exps.bias": (20, 6), "ffn_down_exps.bias": (D, 6)}, mlp_bias=True
     ),
-    "shared experts": Case(
-        {**EXPERTS, "ffn_gate_shexp": (D, 30), "ffn_up_shexp": (D, 30), "ffn_down_shexp": (30, D)},
-        {"attention": "none", **SPARSE, "d_ff_shared": 30},
+    "shared experts": sparse(
+        {"ffn_gate_shexp": (D, 30), "ffn_up_shexp": (D, 30), "ffn_down_shexp": (30, D)}, d_ff_shared=30
     ),
-    "shared experts with biases": Case(
-        {
-            **EXPERTS,
-            "ffn_up_shexp": (D, 60),
-            "ffn_down_shexp": (30, D),
-            "ffn_up_shexp.bias": (60,),
-            "ffn_down_shexp.bias": (D,),
-        },
-        {
-            "attention": "none",
-            **SPARSE,
-            "d_ff_shared": 30,
-            "extra_vectors_per_layer": {"ffn_up_shexp_bias": [60], "ffn_down_shexp_bias": [D]},
-        },
+    "shared experts with biases": sparse(
+        {"ffn_up_shexp": (D, 60), "ffn_down_shexp": (30, D), "ffn_up_shexp.bias": (60,), "ffn_down_shexp.bias": (D,)},
+        d_ff_shared=30,
+        extra_vectors_per_layer={"ffn_up_shexp_bias": [60], "ffn_down_shexp_bias": [D]},
     ),
-    "an MLP beside the experts": Case({**EXPERTS, **MLP}, {"attention": "none", **SPARSE, "d_ff_shared": 100}),
+    "an MLP beside the experts": sparse(MLP, d_ff_shared=100),
     "experts of a latent": Case(
         {
             **{f"ffn_{name}_exps": (16, 20, 6) for name in ("gate", "up")},
@@ -395,25 +369,18 @@ READ: dict[str, Case] = {
         {"attention": "none", **SPARSE, "d_latent": 80, "extra_matrices": {"ffn_latent_down": [D, 80]}},
     ),
     # other tensors
-    "a wider norm": Case(
-        {**MLP, "inner_norm": (100,)}, {"attention": "none", **DENSE, "extra_vectors_per_layer": {"norms": [100]}}
+    "a wider norm": dense({"inner_norm": (100,)}, extra_vectors_per_layer={"norms": [100]}),
+    "a norm of another width": dense(
+        {"post_norm": (D,), "inner_norm": (12,), "other_norm.bias": (3,)},
+        norms_per_layer=1,
+        extra_vectors_per_layer={"norms": [15]},
     ),
-    "a norm of another width": Case(
-        {**MLP, "post_norm": (D,), "inner_norm": (12,), "other_norm.bias": (3,)},
-        {"attention": "none", **DENSE, "norms_per_layer": 1, "extra_vectors_per_layer": {"norms": [15]}},
+    "Gemma 3n's matrices": dense(
+        {"laurel_l": (D, 18), "laurel_r": (18, D), "altup_correct_scale": (D,)},
+        extra_matrices={"laurel_l": [D, 18], "laurel_r": [18, D]},
+        extra_vectors_per_layer={"altup_correct_scale": [D]},
     ),
-    "Gemma 3n's matrices": Case(
-        {**MLP, "laurel_l": (D, 18), "laurel_r": (18, D), "altup_correct_scale": (D,)},
-        {
-            "attention": "none",
-            **DENSE,
-            "extra_matrices": {"laurel_l": [D, 18], "laurel_r": [18, D]},
-            "extra_vectors_per_layer": {"altup_correct_scale": [D]},
-        },
-    ),
-    "a scale": Case(
-        {**MLP, "ffn_up.scale": (1,)}, {"attention": "none", **DENSE, "extra_vectors_per_layer": {"ffn_up_scale": [1]}}
-    ),
+    "a scale": dense({"ffn_up.scale": (1,)}, extra_vectors_per_layer={"ffn_up_scale": [1]}),
 }
 """{case: a block and the keys of its layer}."""
 

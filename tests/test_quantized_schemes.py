@@ -55,7 +55,7 @@ def of(method: str, /, **fields: Any) -> dict[str, Any]:
 
 def of_weights(*scheme: Any, **fields: Any) -> Scheme:
     """Return a scheme of the weights alone."""
-    return Scheme(*scheme, **fields, weight_only=True)
+    return Scheme(*scheme, **fields)._replace(weight_only=True)
 
 
 NO_LISTS: list[Any] = [[], "a", None]
