@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from typing import NamedTuple
 else:
     import dataclasses
-    from collections import Counter, namedtuple
+    from collections import ChainMap, Counter, namedtuple
     from operator import attrgetter
 
     _calls = Counter()
@@ -144,16 +144,14 @@ else:
             from inspect import Parameter, Signature
 
             required = dataclasses.MISSING
+            types = ChainMap(*(getattr(base, "__annotations__", {}) for base in kind.__mro__))
             if dataclasses.is_dataclass(kind):
                 fields = [
                     (f.kw_only, f.name, f.default_factory if f.default is required else f.default, f.type)
                     for f in dataclasses.fields(kind)
                 ]
             else:
-                fields = [
-                    (False, name, kind._field_defaults.get(name, required), kind.__annotations__[name])
-                    for name in kind._fields
-                ]
+                fields = [(False, name, kind._field_defaults.get(name, required), types[name]) for name in kind._fields]
             return Signature(
                 Parameter(
                     name,

@@ -69,6 +69,7 @@ def test_records_answer_as_those_of_the_standard_library(kind: int) -> None:
         copy.copy(K(1, 7))|copy.deepcopy(K(1, 7))|dataclasses.is_dataclass(K)|K.__match_args__|K.y
         K(1)._replace(y=9)|K(1)._asdict()|K._make([4, 5])|K._fields|K._field_defaults
         list(inspect.signature(K).parameters)|inspect.signature(K).parameters['y'].default
+        list(inspect.signature(type('Heir', (K,), {})).parameters)
     """
     for question in filter(None, (part.strip() for line in questions.splitlines() for part in line.split("|"))):
         assert outcome(OURS[kind], question) == outcome(THEIRS[kind], question), question
