@@ -14,7 +14,7 @@ from typing import Any
 
 from ..api.fit_options import EngineOptions
 from ..config.presets import hint, preset_of, presets, unquantized
-from ..errors import AttncalcError, MissingError
+from ..errors import AttncalcError, BadValueError, MissingError
 from ..options import WEIGHTS_DTYPE, options_of
 from ..records import NamedTuple
 from ..units import parse_count, truncate
@@ -167,7 +167,8 @@ def _tried(
     first = next(trials)
     found, problem = first if first[1] is None else next((trial for trial in trials if trial[1] is None), first)
     is_same = words.command in (None, found.args[0])
-    is_strict = found.is_for_program and bool(found.left_out or found.assumed or not is_same)
+    is_doubtful = found.left_out or found.assumed or not is_same or isinstance(error, BadValueError)
+    is_strict = found.is_for_program and bool(is_doubtful)
     if found.is_sure and found.is_new and not is_strict and (is_same or problem is None):
         return problem or ([*found.args], found.beside)
     if not isinstance(error, NotUnderstoodError):

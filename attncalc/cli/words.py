@@ -484,10 +484,12 @@ def _with_own_context(items: Sequence[Item]) -> list[Item]:
     model = next((preset_of(with_file_type(item.text)[0]) for item in items if item.kind == "model"), None)
     if model is None or not any(item.value == "0" for item in items):
         return [*items]
-    own = str(load(model).max_context)
-    is_context = [item.value == "0" and item.text in ("-c", "--ctx-size", "--context", "--num-ctx") for item in items]
+    own = load(model).max_context
+    is_context = [
+        own and item.value == "0" and item.text in ("-c", "--ctx-size", "--context", "--num-ctx") for item in items
+    ]
     return [
-        item._replace(value=own, is_guess=True, is_exact=True) if is_own else item
+        item._replace(value=str(own), is_guess=True, is_exact=True) if is_own else item
         for item, is_own in zip(items, is_context, strict=True)
     ]
 
