@@ -13,6 +13,7 @@ class AttncalcError(Exception):
         tip: what to do about it, in one line.
         code: the exit code; 2 for a wrong input.
         further: other mistakes of the same file.
+        printed: the message and the tip of the command line, if those of a call in Python name arguments instead.
     """
 
     code = 2
@@ -21,6 +22,7 @@ class AttncalcError(Exception):
         super().__init__(message)
         self.message = message
         self.tip = tip
+        self.printed: tuple[str, str] | None = None
         self.further: tuple[AttncalcError, ...] = ()
 
     def __str__(self) -> str:  # what Python prints below a traceback

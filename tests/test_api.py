@@ -91,9 +91,9 @@ def test_fit_answers_as_the_command_does(ask: Ask, engine: str, place: str) -> N
 
 
 def test_fit_without_a_memory_is_an_error() -> None:
-    with pytest.raises(AttncalcError, match="--gpu or --kv-memory is required"):
+    with pytest.raises(AttncalcError, match="gpu or kv_memory is required"):
         fit(FitRequest(load("gpt2"), Workload.decode(1, 100)))
-    with pytest.raises(AttncalcError, match="--reserve cannot be combined with --kv-memory"):
+    with pytest.raises(AttncalcError, match="reserve cannot be combined with kv_memory"):
         fit(FitRequest(load("gpt2"), Workload.decode(1, 100), kv_memory=2**30, reserve=2**20))
 
 

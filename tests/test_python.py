@@ -20,6 +20,7 @@ import attncalc.api.comparison
 import attncalc.api.costs
 import attncalc.api.fits
 from attncalc import AttncalcError, FitRequest, ModelSpec, Quantity, Workload, gpu, load, preset_names
+from attncalc.api.arguments import in_python
 from attncalc.api.costs import Activations, Flops, KVCache, Params
 from attncalc.api.fit_options import FitOptions
 from attncalc.api.fits import FitResult, Roofline, Users
@@ -63,6 +64,11 @@ def error_of(call: Callable[[], object]) -> str:
     except AttncalcError as error:
         return f"error: {error.message}\n  tip: {error.tip}\n"
     return ""
+
+
+def as_arguments(printed: str) -> str:
+    """Return what the command line prints for an error with the arguments of a call instead of options."""
+    return "".join(map(in_python, printed.splitlines(keepends=True)))
 
 
 # Figures
@@ -118,7 +124,8 @@ def test_a_call_gives_the_figures_or_the_error_of_its_command(
     if answer.code == 0:
         assert call(model, **arguments).to_dict() == results(answer)
     else:
-        assert error_of(lambda: call(model, **arguments).to_dict()) == answer.err
+        error, *_ = error_of(lambda: call(model, **arguments).to_dict()).splitlines()
+        assert error == as_arguments(answer.err).splitlines()[0]  # the tip of the command line may be the whole command
 
 
 fit_arguments = {
@@ -156,7 +163,7 @@ def test_fit_gives_the_figures_or_the_error_of_its_command(
     answer = ask("fit", model, *as_options(arguments), "--json")
     if answer.code == 2:
         error, *_ = error_of(lambda: attncalc.fit(model, **arguments).to_dict()).splitlines()
-        assert error == answer.err.splitlines()[0]  # the tip of the command line may be the whole command
+        assert error == as_arguments(answer.err).splitlines()[0]  # the tip of the command line may be the whole command
         return
     document, result = json.loads(answer.out), attncalc.fit(model, **arguments)
     assert result.to_dict() == {"fits": document["fits"], "verdict": document["verdict"], **results(answer)}
@@ -201,9 +208,9 @@ def test_compare_gives_the_rows_or_the_error_of_its_command(
 ) -> None:
     answer = ask("compare", *models, *as_options(arguments), "--json")
     if answer.code:
-        message, tip = error_of(lambda: attncalc.compare(*models, **arguments)), answer.err.splitlines()[-1]
-        assert message.splitlines()[0] == answer.err.splitlines()[0]
-        assert not models or message.splitlines()[-1] == tip
+        message, printed = error_of(lambda: attncalc.compare(*models, **arguments)), as_arguments(answer.err)
+        assert message.splitlines()[0] == printed.splitlines()[0]
+        assert not models or message.splitlines()[-1] == printed.splitlines()[-1]
         return
     comparison = attncalc.compare(*models, **arguments)
     assert comparison.to_dict() == results(answer)
@@ -289,6 +296,16 @@ def test_results_are_those_of_the_cost_functions() -> None:
     assert layer.score_matrix == 2**31  # 64 heads * 4096 * 4096 scores in 2 bytes
 
 
+def test_each_figure_of_a_result_is_an_attribute_that_completion_lists() -> None:
+    result = attncalc.fit("gpt2", gpu="l4")
+    figures = result.to_dict()
+    assert {name: getattr(result, name) for name in figures} == figures
+    assert {*figures, "launch_command"} <= {*dir(result)}
+    assert result.launch_command == "vllm serve openai-community/gpt2 --max-model-len 1024"
+    with pytest.raises(AttributeError, match=r"no attribute 'kv_token'; did you mean 'kv_tokens'.*concurrency"):
+        _ = UNTYPED.fit("gpt2", gpu="l4").kv_token
+
+
 def test_type_checkers_know_what_a_call_takes_and_returns() -> None:
     """Mypy checks this function: a `type: ignore` that is not needed is an error there."""
     by_options: KVCache = attncalc.kv_cache("gpt2", context="1K", kv_dtype="fp8", engine="ideal")
@@ -365,16 +382,20 @@ def test_help_and_completion_list_the_options(name: str) -> None:
         (lambda: UNTYPED.kv_cache("gpt2", 4096), "a workload cannot be given as '4096'", "context=4096"),
         (lambda: UNTYPED.kv_cache(4096), "a model cannot be given as '4096', of class int", "PretrainedConfig"),
         (lambda: UNTYPED.kv_cache({"hidden_size": 3}), "config: model_type is missing", "attncalc presets families"),
-        (lambda: UNTYPED.kv_cache("gpt2", attention=3), "--attention: '3' is not a text", "command line"),
-        (lambda: UNTYPED.fit("gpt2", gpu="l4", enforce_eager="no"), "--enforce-eager: 'no' is not True or F", "line"),
-        (lambda: UNTYPED.users("gpt2", gpu="l4"), "users needs --prompt and --output", "tokens of a request"),
-        (lambda: UNTYPED.roofline("gpt2", kv_memory="1GiB"), "roofline needs --gpu", "bandwidth bound the times"),
+        (lambda: UNTYPED.kv_cache("gpt2", attention=3), "attention: '3' is not a text", "quotes"),
+        (lambda: UNTYPED.fit("gpt2", gpu="l4", enforce_eager="no"), "enforce_eager: 'no' is not True or F", "one"),
+        (lambda: UNTYPED.users("gpt2", gpu="l4"), "users needs prompt and output", "tokens of a request"),
+        (lambda: UNTYPED.roofline("gpt2", kv_memory="1GiB"), "roofline needs gpu", "as gpu='h100-80gb'"),
         (
             lambda: UNTYPED.fit(FitRequest(load("gpt2"), Workload.decode(1, 9), kv_memory=9), tp=2),
             "tp cannot be combined with a FitRequest",
             "field",
         ),
-        (lambda: UNTYPED.kv_cache(load("gpt2"), revision="main"), "--revision needs org/name on the hub", "leave"),
+        (lambda: UNTYPED.kv_cache(load("gpt2"), revision="main"), "revision needs org/name on the hub", "leave"),
+        (lambda: UNTYPED.fit("gpt2", gpu="l4", tp=5), "tp=5 does not divide 12 query", "give tp=1, 2, 3, 4, 6 or 12"),
+        (lambda: UNTYPED.plan("gpt2", users=9, gpu="l4"), "prompt is required", "example prompt='3K', output=500"),
+        (lambda: UNTYPED.sweep("gpt2", context=-1), "context: '-1' is not a whole", "digits"),
+        (lambda: UNTYPED.what_fits("l4"), "what_fits takes a model with gpu='all'", "fit(model, gpu=GPU)"),
     ],
 )
 def test_a_wrong_argument_is_an_error_with_a_tip(call: Callable[[], object], message: str, tip: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from ..errors import AttncalcError, did_you_mean
@@ -29,16 +31,17 @@ def takes(kind: Any) -> Callable[[F], F]:
         @functools.wraps(function)
         def call(*values: Any, **options: Any) -> Any:
             options = {name if name in known else other_names.get(name, name): value for name, value in options.items()}
-            for name, value in options.items():
-                if name not in known:
-                    hint = _meant(name, kind, function.__name__) or did_you_mean(name, known)
-                    raise UnknownArgumentError(
-                        f"{function.__name__} has no argument '{truncate(name)}'",
-                        f"{hint}help(attncalc.{function.__name__}) lists them all",
-                    )
-                if name in kinds:
-                    _check_type(name, value, kinds[name])
-            return function(*values, **options)
+            with errors_in_python():
+                for name, value in options.items():
+                    if name not in known:
+                        hint = _meant(name, kind, function.__name__) or did_you_mean(name, known)
+                        raise UnknownArgumentError(
+                            f"{function.__name__} has no argument '{truncate(name)}'",
+                            f"{hint}help(attncalc.{function.__name__}) lists them all",
+                        )
+                    if name in kinds:
+                        _check_type(name, value, kinds[name])
+                return function(*values, **options)
 
         signature = inspect.signature(function)
         own = [p for p in signature.parameters.values() if p.kind != inspect.Parameter.VAR_KEYWORD]
@@ -89,6 +92,33 @@ def _as_argument(name: str) -> str:
     return name.lstrip("-").replace("-", "_")
 
 
+@contextlib.contextmanager
+def errors_in_python() -> Iterator[None]:
+    """Name arguments instead of options in the errors of a call: `tp=4` for '--tp 4'."""
+    try:
+        yield
+    except AttncalcError as error:
+        for one in (error, *error.further):
+            one.printed = one.printed or (one.message, one.tip)
+            one.message, one.tip = in_python(one.message), in_python(one.tip)
+        raise
+
+
+def in_python(text: str) -> str:
+    """Return a text with the arguments of a call instead of options; a command in it stays as it is."""
+
+    def argument(match: re.Match[str]) -> str:
+        name, value = match.groups()
+        argument = "output" if name == "output-len" else name.replace("-", "_")
+        return f"{argument}={value if value.isdecimal() else repr(value)}" if value else argument
+
+    if "attncalc " in text:
+        return text
+    # a value has a digit: '--prompt 3K' and not '--prompt and'
+    named = re.sub(r"--([a-z][a-z-]*[a-z])(?:[ =](?=[^ ]*\d)([\w./:,-]*\w))?", argument, text)
+    return re.sub(r"(=\S*[^ ,]) (?=\w+=)", r"\1, ", named)
+
+
 def without_metadata(hint: Any) -> Any:
     """Return the type of an annotation: `int | str` for `Annotated[int | str, parse_count]` and for itself.
 
@@ -105,7 +135,5 @@ def _check_type(name: str, value: object, kind: Any) -> None:
     allowed = tuple(get_origin(one) or one for one in kinds)
     is_dtype = str in kinds and str(value).startswith("torch.")
     if isinstance(value, bytes) or not (isinstance(value, allowed) or is_dtype):
-        wanted = "True or False" if bool in kinds else "a text"
-        raise AttncalcError(
-            f"--{name.replace('_', '-')}: '{truncate(value)}' is not {wanted}", "give it as on the command line"
-        )
+        wanted, tip = ("True or False", "give one of them") if bool in kinds else ("a text", "put it in quotes")
+        raise AttncalcError(f"{name}: '{truncate(value)}' is not {wanted}", tip)

@@ -59,21 +59,22 @@ class Comparison(Result):
 
 
 @takes(CompareOptions)
-def compare(*models: ModelLike, **options: Unpack[CompareOptions]) -> Comparison:
+def compare(*models: ModelLike | Sequence[ModelLike], **options: Unpack[CompareOptions]) -> Comparison:
     """Return one model's attention as MHA, every GQA and MQA, or several models side by side.
 
     >>> compare("llama2-70b", attention="mla:512", context=4096)
     Comparison(llama2-70b: 8 rows)
 
     Args:
-        models: One model or several, each as in `load`.
+        models: One model or several, each as in `load`; or one list of them.
         options: The options of `attncalc compare`.
 
     Raises AttncalcError if a model or an option is not valid.
     """
     if not models:
         raise MissingError("a model is required", "name one, or several to compare with each other")
-    comparison = Comparison(read_models(models, options), options)
+    several = [one for each in models for one in (each if isinstance(each, list | tuple) else (each,))]
+    comparison = Comparison(read_models(several, options), options)
     len(comparison)  # raises the errors now instead of when it is shown
     return comparison
 

@@ -18,6 +18,7 @@ from ..serving import roofline as of_roofline
 from ..serving import users as of_users
 from ..serving.answer import Answer, lower_bounds
 from ..serving.cache_read import ONE_DEVICE, ServingConfig
+from ..serving.launch import launch_command
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..units import SECONDS, count
 from ..workload import Workload
@@ -32,6 +33,15 @@ if TYPE_CHECKING:
 
 class FitResult(Result, of_fit.FitResult):
     """What fits, as `attncalc fit` prints it."""
+
+    if TYPE_CHECKING:  # figures that most callers need; `dir` lists them all
+        concurrency: float
+        kv_tokens: int | None
+
+    @property
+    def launch_command(self) -> str | None:
+        """The command that starts the engine; None if there is none."""
+        return launch_command(self.resolved)
 
     def __reduce__(self) -> tuple[Any, ...]:  # the engine's defaults have functions, which cannot be pickled
         return fit, (self.request,)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..errors import did_you_mean
 from ..model import ModelSpec
 from ..report.report import Report, context_fact
 from ..units import count
@@ -26,7 +27,7 @@ class ShownReport(Report):
 
 
 class Result:
-    """A result that knows the report of its command.
+    """A result that knows the report of its command. Each figure of `to_dict` is an attribute too: `result.kv_cache`.
 
     It is a mixin: a subclass is the result of a cost function, which `knowing` tells what was asked.
 
@@ -57,6 +58,20 @@ class Result:
         """
         figures = {figure.name: figure.value for figure in self.report.figures}
         return {name: figures[name] for name in self.FIGURES or figures}
+
+    if not TYPE_CHECKING:  # a type checker would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or "_make_report" not in vars(self):  # what copy, pickle and notebooks look for
+                raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+            figures = self.to_dict()
+            if name in figures:
+                return figures[name]
+            tip = did_you_mean(name, dir(self)) + f"figures: {', '.join(figures)}"
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'; {tip}")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.to_dict()]
 
     def __eq__(self, other: object) -> bool:
         """Return whether the other result has the same question and figures."""

@@ -245,7 +245,7 @@ class LoraTrainOptions(TypedDict, total=False):
     """Adapters beside frozen weights."""
 
     lora: Annotated[
-        str | None,
+        int | str | None,
         TEXT,
         "Train adapters only: r=16 (default), or r=8,targets=q+v,dropout=0.05. Default targets: all linear layers.",
         With(metavar="[r=N,...]", axis=False, common=True),

@@ -79,7 +79,10 @@ def find_what_fits(model: ModelLike | None, options: FitOptions, most: int | Non
         raise AttncalcError("--engine all needs a model and one GPU", "name them, or name one engine")
     if model is not None:
         if options.get("gpu") != ALL:
-            raise AttncalcError("what_fits with a model needs gpu='all'", "attncalc.fit(model, gpu=...) asks about one")
+            raise AttncalcError(
+                "what_fits takes a model with gpu='all' only",
+                "leave the model out, or ask fit(model, gpu=GPU)",
+            )
         return _on_each_gpu(model, options)
     if options.get("gpu") in (None, ALL):
         raise MissingError("a model or a GPU is required", "name one of them, as --gpu rtx-4090")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..api.arguments import errors_in_python
 from ..api.results import ShownReport
 from ..config import ModelLike, load
 from ..config.prices import read_prices
@@ -36,6 +37,7 @@ class ShownSweep(Sweep):
         return self.report._repr_html_() if len(self) <= MAX_ROWS else None
 
 
+@errors_in_python()
 def sweep(
     models: ModelLike | Sequence[ModelLike], *, columns: str | Sequence[str] | None = None, **options: Any
 ) -> ShownSweep:

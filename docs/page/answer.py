@@ -127,7 +127,8 @@ def curve() -> str:
 
 def _error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, AttncalcError):
-        return {"error": error.message, "tip": error.tip, "is_model": isinstance(error, NoSuchModelError)}
+        message, tip = error.printed or (error.message, error.tip)
+        return {"error": message, "tip": tip, "is_model": isinstance(error, NoSuchModelError)}
     if isinstance(error, AsksHubError):
         return {
             "error": f"{error} is not a built-in model",
