@@ -297,10 +297,6 @@ IDEAS = (
         note="--speculative-model names a draft model",
     ),
     Idea("draft draft-model drafter spec-model", "--speculative-model VALUE"),
-    Idea(
-        "cuda-graph cuda-graph-max-bs",
-        note="it sizes SGLang's CUDA graphs, which attncalc estimates: --reserve 4GiB replaces the whole estimate",
-    ),
     # The answer
     Idea("path model-file gguf repo", "--preset VALUE"),
     Idea("hf-file hff", note="the type of weights may follow the repository: org/name-GGUF:Q4_K_M"),

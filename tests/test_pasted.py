@@ -296,9 +296,7 @@ def test_sglang_s_options_of_graphs_and_kernels_are_named_and_experts_divided(as
     command = ["sglang", "serve", "--model-path", "deepseek-v3", *words, "--moe-a2a-backend", "deepep", *drafted]
     answer = ask("fit", "--gpu", "b200", "--full", "--", *command)
     may = "(which may change the runtime memory)"
-    options = [
-        f"{name} {may}" for name in ("--cuda-graph-backend-decode", "--cuda-graph-bs-decode", "--moe-a2a-backend")
-    ]
+    options = [f"{name} {may}" for name in ("--cuda-graph-backend-decode", "--cuda-graph-bs-decode")]
     assert answer.err == f"note: not used: {', '.join(options)}\n"
     assert "tp 8, ep 8" in answer.out
     assert "the drafter" in answer.out

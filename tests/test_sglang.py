@@ -441,6 +441,53 @@ def test_a_drafter_copies_states_per_proposed_token() -> None:
     assert states._replace(max_sequences=1).token_memory(30_000, 7) == 30_000 - 8 * 1000 - 4 * 1000
 
 
+def test_versions_take_the_copies_of_states_from_other_parts_of_the_memory() -> None:
+    """Qwen3.5-35B-A3B on a GB10 with 16 drafted tokens (file 51954681097, a nightly build of April 2026).
+
+    0.75 * 112.95 GiB free - 20.44 of weights = 64.27 GiB. The copies for 48 requests are taken first: 46.1 GiB. 9 / 19
+    of the rest are 143 slots, "ssm_state size: 8.44GB" with one more, and 35 requests of 4 slots have copies, also with
+    one more: 36 * 16 * 60 MiB = 33.75 GiB, as logged. The rest holds 278K tokens of 10 layers and 8 of the drafter.
+    """
+    layers = (30, GDN), (18, Grouped(16, 2, 256))
+    slot = 30 * (32 * 128 * 128 * 4 + 8192 * 3 * 2)
+    memory = 6427 * GIB // 100
+    old = layout_of(*layers, speculative_tokens=16, engine_version="0.5.11")
+    pool = old.pool(memory, 4096)
+    assert old.states is not None
+    assert pool.log_lines[0].startswith(
+        "Mamba Cache is allocated. max_mamba_cache_size: 143, conv_state size: 0.20GB, ssm_state size: 8.44GB"
+    )
+    assert (old.states._running(143) + 1) * 16 * 60 / 1024 == 33.75
+    assert pool.tokens == (memory - (48 * 16 + 143) * slot) // (18 * 2048) == 280_786
+    # up to 0.5.6 each slot has its copies; from 0.5.13 on the requests that have slots, from 0.5.17 on with one more
+    found = {
+        version: layout_of(*layers, speculative_tokens=16, engine_version=version).pool(memory, 4096)
+        for version in ("0.5.6", "0.5.7", "0.5.13", "0.5.17")
+    }
+    slots = {version: {d.name: d.quantity for d in pool.details}["state_slots"] for version, pool in found.items()}
+    share = memory * 9 // 19
+    assert slots == {
+        "0.5.6": share // (17 * slot),
+        "0.5.7": 143,
+        "0.5.13": share * 5 // (slot * (5 + 16)),
+        "0.5.17": (share - 17 * slot) * 5 // (slot * (5 + 16)),
+    }
+
+
+def test_requests_take_fewer_slots_of_states_in_old_versions() -> None:
+    """Qwen3.5-9B on two RTX 4090 with 0.5.10 has 186 slots and max_running_requests=62, so 3 per request."""
+
+    def per_sequence(version: str, **given: Any) -> int:
+        states = layout_of((1, MHA), (1, GDN), engine_version=version, **given).states
+        assert states is not None
+        return states.per_sequence
+
+    assert [per_sequence(version) for version in ("0.5.10", "0.5.13", "0.5.14")] == [3, 3, 5]
+    assert per_sequence("0.5.10", mamba_radix_cache_strategy="extra_buffer") == 5
+    assert per_sequence("0.5.23", mamba_radix_cache_strategy="no_buffer") == 3
+    assert [per_sequence(version, speculative_tokens=4) for version in ("0.5.11", "0.5.12")] == [4, 5]
+
+
 def test_windows_beside_states_are_stored_like_full_attention() -> None:
     assert layout_of((1, MHA), (1, MHA.with_span(Sliding(8))), (1, GDN)).pools.swa is None
 
@@ -474,12 +521,20 @@ def test_the_search_for_slots_starts_near_its_result() -> None:
     st.sampled_from([1, 2, 48]),
     st.integers(1, 2000),
     st.integers(1, 6),
+    st.sampled_from([{}, {"padding": 0}, {"padding": 0, "reserved": 77}]),
 )
 def test_any_memory_from_needed_on_is_enough(
-    slot: int, share: str, per_sequence: int, drafted_tokens: int, max_sequences: int, tokens: int, sequences: int
+    slot: int,
+    share: str,
+    per_sequence: int,
+    drafted_tokens: int,
+    max_sequences: int,
+    tokens: int,
+    sequences: int,
+    more: dict[str, int],
 ) -> None:
     states = StatePool(
-        slot, Fraction(share), per_sequence, drafted_tokens, max_sequences if drafted_tokens else None, None
+        slot, Fraction(share), per_sequence, drafted_tokens, max_sequences if drafted_tokens else None, None, **more
     )
 
     def holds(memory: int) -> bool:

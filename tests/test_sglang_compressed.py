@@ -213,7 +213,7 @@ def test_fit_compares_a_log_with_the_tokens_of_its_memory(ask: Ask, tmp_path: Pa
     )
     answer = ask("fit", FLASH, "--log", str(log), "--context", "32K")
     assert "AGREES: all figures are within the log's rounding." in answer.out
-    assert "version 0.5.19," in answer.out
+    assert "version 0.5.20," in answer.out
 
 
 def test_fit_suggests_fewer_running_requests(ask: Ask) -> None:

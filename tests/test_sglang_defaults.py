@@ -13,8 +13,8 @@ from attncalc.engines.sglang.share import chunked_prefill_size, decode_graphs, l
 from attncalc.units import dtype
 
 GIB = 2**30
-OLD, NEW = "0.5.9", "0.5.10"
-"""The last version without graphs of prefills, and the first with them."""
+OLD, NEW = "0.5.9", "0.5.20"
+"""A version without graphs of prefills, and the first with larger steps for GPUs below 35 GiB."""
 
 
 def args_of(**given: Any) -> SglangArgs:
@@ -41,7 +41,10 @@ def test_a_given_chunk_decides_the_share_and_the_step() -> None:
     ("version", "sizes"),
     [
         (NEW, {below(20): 2048, 20 * GIB: 4096, below(60): 4096, 60 * GIB: 8192, below(160): 8192, 160 * GIB: 16384}),
-        (OLD, {below(35): 2048, 35 * GIB: 4096, below(60): 4096, 60 * GIB: 8192, below(160): 8192, 160 * GIB: 16384}),
+        (
+            "0.5.19",
+            {below(35): 2048, 35 * GIB: 4096, below(60): 4096, 60 * GIB: 8192, below(160): 8192, 160 * GIB: 16384},
+        ),
     ],
 )
 def test_tokens_of_a_prefill_chunk(version: str, sizes: dict[int, int]) -> None:
@@ -56,9 +59,9 @@ def test_tokens_of_a_prefill_chunk(version: str, sizes: dict[int, int]) -> None:
     ("version", "tp", "sizes"),
     [
         (NEW, 3, {below(20): 8, below(35): 48, below(60): 32, below(160): 256, 160 * GIB: 512}),
-        (OLD, 3, {below(20): 8, below(35): 24, below(60): 32, below(160): 256, 160 * GIB: 512}),
+        ("0.5.19", 3, {below(20): 8, below(35): 24, below(60): 32, below(160): 256, 160 * GIB: 512}),
         (NEW, 4, {below(20): 8, below(60): 160, 60 * GIB: 512}),
-        (OLD, 4, {below(20): 8, below(35): 80, below(60): 160, 60 * GIB: 512}),
+        ("0.5.19", 4, {below(20): 8, below(35): 80, below(60): 160, 60 * GIB: 512}),
     ],
 )
 def test_most_sequences_of_a_captured_decode_step(version: str, tp: int, sizes: dict[int, int]) -> None:
@@ -152,6 +155,32 @@ def test_each_captured_prefill_size_has_8_mib(chunk: int, sizes: int) -> None:
     assert prefill_graphs_mib(args_of(attentions=frozenset({"GQA"})), chunk) == 8 * sizes
 
 
+@each(
+    ("given", "first", "last"),
+    [
+        ({}, "0.5.10", None),
+        ({"device": "AMD Toy"}, None, None),
+        ({"dcp": 2}, None, None),
+        ({"attentions": frozenset({"CSA"})}, None, None),
+        ({"speculative_tokens": 4}, "0.5.11", None),
+        ({"attn_dp": 2}, "0.5.15", None),
+        ({"enable_lora": True}, "0.5.15", None),
+        ({"hicache_ratio": "2"}, "0.5.15", None),
+        ({"model_type": "qwen3_next"}, "0.5.15", None),
+        ({"vision_params": 1, "model_type": "qwen3_5"}, "0.5.15", None),
+        ({"vision_params": 1, "model_type": "gemma4"}, "0.5.15", "0.5.15"),
+    ],
+)
+def test_which_versions_reserve_for_graphs_of_prefills(
+    given: dict[str, Any], first: str | None, last: str | None
+) -> None:
+    """A drafter, DP attention, LoRA, HiCache, some models and towers had none while prefills were compiled."""
+    versions = [f"0.5.{n}" for n in range(9, 24)]
+    reserved = [name for name in versions if prefill_graphs_mib(args_of(engine_version=name, **given), 2048)]
+    expected = versions[versions.index(first) : versions.index(last or "0.5.23") + 1] if first else []
+    assert reserved == expected
+
+
 # The share.
 
 
@@ -172,6 +201,16 @@ def share(memory_mib: int, left_mib: int) -> str:
         (24, 1, {"engine_version": OLD, "speculative_tokens": 1}, 512 + 2048 * 3 // 2 + 128 + 24 * 2 + 2048),
         (24, 1, {"engine_version": OLD, "speculative_layers": 1}, 512 + 2048 * 3 // 2 + 128 + 24 * 2 + 2048),
         (24, 1, {"speculative_layers": 1}, 512 + 4096 * 3 // 2 + 128 + 48 * 2 + 8 * 50),
+        # up to 0.5.19 GPUs with less than 35 GiB have chunks of 2,048 tokens and 24 sequences
+        (24, 1, {"engine_version": "0.5.19"}, 512 + 2048 * 3 // 2 + 128 + 24 * 2 + 8 * 42),
+        # the share counts --max-running-requests from 0.5.22 on, and a limit of the graphs always
+        (24, 1, {"engine_version": "0.5.21", "max_running_requests": 2}, 512 + 4096 * 3 // 2 + 128 + 48 * 2 + 8 * 50),
+        (24, 1, {"max_running_requests": 2}, 512 + 4096 * 3 // 2 + 128 + 2 * 2 + 8 * 50),
+        (24, 1, {"engine_version": "0.5.21", "cuda_graph_max_bs": 2}, 512 + 4096 * 3 // 2 + 128 + 2 * 2 + 8 * 50),
+        # DeepEP: 2 GiB, and 1 GiB with graphs of prefills
+        (24, 1, {"moe_a2a_backend": "deepep"}, 512 + 4096 * 3 // 2 + 128 + 48 * 2 + 8 * 50 + 3072),
+        (24, 4, {"moe_a2a_backend": "deepep", "pp": 4}, 512 + 4096 * 3 // 2 + 4 * 128 + 48 * 2 + 2048),
+        (24, 1, {"engine_version": "0.5.15", "moe_a2a_backend": "deepep"}, 512 + 2048 * 3 // 2 + 128 + 48 + 8 * 42),
         # DP attention: 3 MiB for each of 48 sequences per rank, and 4.5 if more than 300 are captured
         (24, 2, {"tp": 2, "attn_dp": 2}, 512 + 4096 * 3 // 2 + 2 * 128 + 48 * 2 + 8 * 50 + 3 * 48 * 2),
         (170, 2, {"tp": 2, "attn_dp": 2}, 512 + 16384 * 3 // 2 + 2 * 128 + 512 * 2 + 8 * 74 + 9 * 512),
@@ -189,7 +228,7 @@ def share(memory_mib: int, left_mib: int) -> str:
         ),
         # nvidia-smi shows 500 MiB more than PyTorch sees
         (24, 1, {"device": "NVIDIA Toy"}, 512 + 4096 * 3 // 2 + 128 + 48 * 2 + 8 * 50),
-        (24, 1, {"device": "AMD Toy"}, 512 + 4096 * 3 // 2 + 128 + 48 * 2 + 8 * 50),
+        (24, 1, {"device": "AMD Toy"}, 512 + 4096 * 3 // 2 + 128 + 48 * 2),
         # above 60 GiB at least 10 GiB are left: with a chunk of 8,192 tokens that is more than enough
         (64, 1, {"engine_version": OLD}, 512 + 8192 * 3 // 2 + 128 + 256 * 2),
     ],
@@ -205,7 +244,7 @@ def test_the_share_leaves_a_chunk_devices_and_graphs(gib: int, devices: int, giv
 
 def test_more_than_60_gib_leave_10_gib() -> None:
     """nvidia-smi shows 500 MiB more than the 4,096-token chunk depends on: 61,440 MiB and one more."""
-    given: dict[str, Any] = {"device": "NVIDIA Toy", "engine_version": OLD, "max_running_requests": 1}
+    given: dict[str, Any] = {"device": "NVIDIA Toy", "engine_version": OLD, "cuda_graph_max_bs": 1}
     left = 512 + 4096 * 3 // 2 + 128 + 2
     at = 60 * 1024 - 500
     assert ENGINE.share(args_of(device_memory=at * 2**20, **given), 1) == share(60 * 1024, left)
@@ -217,7 +256,8 @@ def test_more_than_60_gib_leave_10_gib() -> None:
 def test_a_vision_tower_and_old_versions_have_their_own_rules() -> None:
     # a tower like ViT-L: 0.95 of the share
     vit = 12 * 24 * 1024**2
-    text, vision = (ENGINE.share(args_of(device_memory=24 * GIB, vision_params=n), 1) for n in (0, vit))
+    args = (args_of(device_memory=24 * GIB, engine_version=OLD, vision_params=n) for n in (0, vit))
+    text, vision = (ENGINE.share(given, 1) for given in args)
     assert float(vision) == pytest.approx(0.95 * float(text), abs=1e-4)
     # 0.4.9: 24 - 2.9 GiB of 24, less 4 GiB for DP attention, less 2 GiB for a drafter; 0.9 with a tower
     old: dict[str, Any] = {"device_memory": 24 * GIB, "engine_version": "0.4.9"}

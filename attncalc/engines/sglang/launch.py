@@ -111,9 +111,9 @@ WORDS = LaunchWords(
         **dict.fromkeys(_IGNORED, ignored),
     },
     unmodelled=(
-        *("--cuda-graph-max-bs", "--cuda-graph-bs", "--disable-cuda-graph", "--cuda-graph-max-bs-decode"),
+        *("--cuda-graph-bs", "--disable-cuda-graph"),
         *("--cuda-graph-bs-decode", "--cuda-graph-backend-decode", "--cuda-graph-backend-prefill"),
-        *("--moe-a2a-backend", "--moe-runner-backend", "--fp8-gemm-backend", "--fp4-gemm-backend"),
+        *("--moe-runner-backend", "--fp8-gemm-backend", "--fp4-gemm-backend"),
         *("--enable-flashinfer-trtllm-moe", "--disable-shared-experts-fusion"),
     ),
     flags={

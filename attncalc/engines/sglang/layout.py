@@ -17,7 +17,7 @@ from ...attention import Chunked, Sliding
 from ...errors import AttncalcError
 from ...units import parse_decimal, truncate
 from ..pipeline import LayerCacheSpec
-from .options import SglangArgs
+from .options import STATE_SLOTS, SglangArgs
 from .pools import HYBRID_MODEL_TYPES, ModelPools, drafted_rows, model_pools
 from .slots import SglangLayout, StatePool
 from .versions import VERSION
@@ -107,8 +107,7 @@ def _state_pool(pools: ModelPools, args: SglangArgs, max_sequences: int | None) 
             "SGLang stores a copy of the states per drafted token, so --speculative-tokens is required",
             "add --speculative-tokens N",
         )
-    # with the radix cache a sequence takes 3 slots, and 2 more if the cache copies states while the sequence runs
-    per_sequence = 1 if not args.radix_cache else 5 if pools.buffered else 3
+    per_sequence = _slots_per_sequence(pools, args)
     fixed_slots = None if args.radix_cache else max_sequences
     if args.max_mamba_cache_size:
         fixed_slots = args.max_mamba_cache_size // args.attn_dp
@@ -119,14 +118,36 @@ def _state_pool(pools: ModelPools, args: SglangArgs, max_sequences: int | None) 
                 f"give at least {per_sequence * args.attn_dp}",
             )
         max_sequences = running if max_sequences is None else min(max_sequences, running)
+    slot, drafted, reserved = max((stage.convolution + stage.ssm for stage in pools.stages), key=int), 0, 0
+    if args.speculative_tokens and args.version.copies_states == "per slot":
+        slot = slot * (1 + args.speculative_tokens)
+    elif args.speculative_tokens and args.version.copies_states == "at first":
+        reserved = slot * (max_sequences or 0) * args.speculative_tokens
+    else:
+        drafted = args.speculative_tokens
     return StatePool(
-        slot=max((stage.convolution + stage.ssm for stage in pools.stages), key=int),
+        slot=slot,
         ratio=Fraction(*parse_decimal(args.mamba_full_memory_ratio or "0.9", "--mamba-full-memory-ratio")),
         per_sequence=per_sequence,
-        drafted_tokens=args.speculative_tokens,
+        drafted_tokens=drafted,
         max_sequences=max_sequences,
         fixed_slots=fixed_slots,
+        padding=int(args.version.pads_states),
+        reserved=reserved,
     )
+
+
+def _slots_per_sequence(pools: ModelPools, args: SglangArgs) -> int:
+    """Return the slots of states that a sequence may take (_calculate_mamba_ratio).
+
+    With the radix cache it takes 3. If the cache copies states while the sequence runs (extra_buffer), it takes 2 more,
+    or 1 if a step does not overlap the next one. Multi-token prediction with the radix cache needs these copies.
+    """
+    if not args.radix_cache:
+        return 1
+    copies = pools.buffered and (args.version.buffers_states or args.has_drafter)
+    slots = STATE_SLOTS[args.mamba_radix_cache_strategy or "auto"] or (5 if copies else 3)
+    return min(slots, 4) if args.has_drafter and not args.version.overlaps_drafter else slots
 
 
 def _notes(

@@ -100,6 +100,7 @@ _SETTINGS = {
     "swa_full_tokens_ratio": _argument("swa_full_tokens_ratio", r"\d{0,6}\.?\d{1,9}"),
     "mamba_full_memory_ratio": _argument("mamba_full_memory_ratio", r"\d{0,6}\.?\d{1,9}"),
     "mamba_ssm_cache_dtype": _argument("mamba_ssm_dtype"),
+    "mamba_radix_cache_strategy": _argument("mamba_(?:radix_cache|scheduler)_strategy"),
     "speculative_tokens": _argument("speculative_num_draft_tokens", r"\d{1,6}"),
 }
 _ALGORITHM = _argument("speculative_algorithm")

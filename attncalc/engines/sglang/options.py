@@ -19,6 +19,8 @@ LORA_MODULES = {
     **{name: name for name in ("o_proj", "down_proj", "q_b_proj", "kv_b_proj", "embed_tokens", "lm_head")},
 }
 """Modules of LoRA adapters, and what SGLang makes of their names (get_normalized_target_modules in lora/utils.py)."""
+STATE_SLOTS = {"no_buffer": 3, "extra_buffer": 5, "extra_buffer_lazy": 4, "auto": None}
+"""Slots of recurrent states that a request may take with the radix cache, by --mamba-radix-cache-strategy."""
 _REQUESTS_DRAFTING = 48
 """Concurrent requests with a drafter, unless --max-running-requests is given."""
 
@@ -33,6 +35,12 @@ def _modules(text: str, name: str) -> str:
             f"write all, or names of {', '.join(LORA_MODULES)}",
         )
     return " ".join(modules)
+
+
+def _strategy(text: str, name: str) -> str:
+    if text not in STATE_SLOTS:
+        raise AttncalcError(f"{name}: '{truncate(text)}' is not a strategy", f"write {', '.join(STATE_SLOTS)}")
+    return text
 
 
 class SglangOptions(TypedDict, total=False):
@@ -54,6 +62,24 @@ class SglangOptions(TypedDict, total=False):
         float | str | None, TEXT, "Memory of recurrent states over that of the KV cache.", With(metavar="RATIO")
     ]
     chunked_prefill_size: Annotated[Count | None, COUNT, "Tokens of a prefill chunk. Default: by the GPU."]
+    cuda_graph_max_bs: Annotated[
+        Count | None,
+        COUNT,
+        "Largest batch captured as a CUDA graph. Default: by the GPU.",
+        With(names="--cuda-graph-max-bs --cuda-graph-max-bs-decode"),
+    ]
+    moe_a2a_backend: Annotated[
+        str | None,
+        TEXT,
+        "How experts exchange tokens; for deepep the default share leaves 2 to 3 GiB.",
+        With(metavar="NAME"),
+    ]
+    mamba_radix_cache_strategy: Annotated[
+        str | None,
+        Parser(_strategy),
+        "Slots of states per request: no_buffer 3, extra_buffer 5, extra_buffer_lazy 4.",
+        With(names="--mamba-radix-cache-strategy --mamba-scheduler-strategy", metavar="NAME", axis=False),
+    ]
     max_mamba_cache_size: Annotated[Count | None, COUNT, "Slots of recurrent states, of all ranks."]
     enable_hierarchical_cache: Annotated[
         bool,
@@ -91,6 +117,9 @@ class SglangArgs(PagedArgs):
     swa_full_tokens_ratio: str | None = None
     mamba_full_memory_ratio: str | None = None
     chunked_prefill_size: int | None = None
+    cuda_graph_max_bs: int | None = None
+    moe_a2a_backend: str | None = None
+    mamba_radix_cache_strategy: str | None = None
     max_mamba_cache_size: int | None = None
     enable_hierarchical_cache: bool = False
     hicache_ratio: str | None = None

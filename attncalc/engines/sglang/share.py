@@ -1,7 +1,7 @@
 """SGLang's default share of a GPU's memory (--mem-fraction-static), and the tokens and CUDA graphs that decide it.
 
-Source: SGLang's server_args.py of 0.3.6 to 0.5.16, and memory_hook.py and cuda_graph_hook.py in srt/arg_groups of
-0.5.23.
+Source: SGLang's server_args.py of 0.3.6 to 0.5.18, and memory_hook.py and cuda_graph_hook.py in srt/arg_groups of
+0.5.19 to 0.5.23.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ _GRAPH_STEPS: tuple[_Steps, _Steps] = (((20, 8), (35, 48), (60, 32), (160, 256))
 """(GiB, cuda_graph_max_bs for GPUs with less memory than that), with tp below 4 and from 4."""
 _OLD_GRAPH_STEPS: tuple[_Steps, _Steps] = (((20, 8), (35, 24), (60, 32), (160, 256)), ((20, 8), (35, 80), (60, 160)))
 _LARGEST_GRAPHS = 512
+_CAPTURED_TOWERS = ("kimi_k25", "kimi_k3", "minimax_m3", "muse_glimmer", "qwen3_5", "qwen3_5_moe")
+"""The model_types with towers whose prefills are captured (multimodal_breakable_cuda_graph_supported_model_archs)."""
 _WITH_DEPTH = ("qwen2_5_vl", "qwen3", "glm4v", "glm_ocr")
 """Beginnings of the model_types whose vision_config has no num_hidden_layers."""
 _OWN_TOWERS = {"kimi_k25": (27, 1152)}
@@ -45,15 +47,21 @@ def chunked_prefill_size(args: SglangArgs) -> int:
     """Return the tokens of a prefill chunk: as given, or the default for the device."""
     if args.chunked_prefill_size:
         return args.chunked_prefill_size
-    steps = _CHUNK_STEPS if args.version.captures_prefill else _OLD_CHUNK_STEPS
+    steps = _CHUNK_STEPS if args.version.has_larger_steps else _OLD_CHUNK_STEPS
     return _by_device_memory(args.device_memory, steps, _LARGEST_CHUNK)
 
 
 def largest_graph(args: SglangArgs) -> int:
-    """Return the most sequences of a decode step that are captured as a CUDA graph (cuda_graph_max_bs)."""
-    below_tp4, from_tp4 = _GRAPH_STEPS if args.version.captures_prefill else _OLD_GRAPH_STEPS
-    graphs = _by_device_memory(args.device_memory, below_tp4 if args.tp < 4 else from_tp4, _LARGEST_GRAPHS)
+    """Return the most sequences of a decode step that are captured as a CUDA graph."""
+    graphs = _cuda_graph_max_bs(args)
     return min(graphs, args.max_running_requests or graphs)
+
+
+def _cuda_graph_max_bs(args: SglangArgs) -> int:
+    """Return the limit of captured sequences: as given, or the default for the device."""
+    below_tp4, from_tp4 = _GRAPH_STEPS if args.version.has_larger_steps else _OLD_GRAPH_STEPS
+    default = _by_device_memory(args.device_memory, below_tp4 if args.tp < 4 else from_tp4, _LARGEST_GRAPHS)
+    return args.cuda_graph_max_bs or default
 
 
 def decode_graphs(largest: int) -> int:
@@ -63,14 +71,11 @@ def decode_graphs(largest: int) -> int:
 
 
 def prefill_graphs_mib(args: SglangArgs, chunk: int) -> int:
-    """Return the MiB reserved for "breakable" prefill graphs on NVIDIA GPUs: 8 per captured size up to `chunk`.
+    """Return the MiB reserved for graphs of prefills: 8 per captured size up to `chunk`, 0 if there are none.
 
-    There are none with pipeline stages, nor with KDA.
-
-    Source: reserve_for_graph_mb (memory_hook.py), generate_prefill_cuda_graph_batch_sizes and
-    apply_cuda_graph_compatibility (cuda_graph_hook.py).
+    Source: reserve_for_graph_mb (memory_hook.py) and generate_prefill_cuda_graph_batch_sizes (cuda_graph_hook.py).
     """
-    if args.pp > 1 or "KDA" in args.attentions:
+    if not _captures_prefill(args):
         return 0
     if "MLA" in args.attentions:
         return 1536
@@ -81,12 +86,30 @@ def prefill_graphs_mib(args: SglangArgs, chunk: int) -> int:
     return 8 * sizes
 
 
+def _captures_prefill(args: SglangArgs) -> bool:
+    """Return whether graphs of prefills are captured: compiled ones up to 0.5.14, and "breakable" ones since.
+
+    Source: _handle_piecewise_cuda_graph (server_args.py, 0.5.10 to 0.5.13), and what disables each kind of graph in
+    apply_cuda_graph_compatibility (later versions).
+    """
+    version, is_split = args.version, args.pp > 1 or args.dcp > 1
+    if not version.captures_prefill or is_split or args.device.startswith("AMD"):
+        return False
+    if args.attentions & {"KDA", "CSA", "CSA2"}:
+        return False
+    has_towers = args.vision_params and not version.captures_prefill_of_all_towers
+    if version.captures_breakable_prefill:
+        return not has_towers or args.model_type in _CAPTURED_TOWERS
+    has_other = args.attn_dp > 1 or args.enable_lora or args.caches_on_host or args.moe_a2a_backend
+    has_drafter = args.has_drafter and not version.compiles_prefill_with_drafter
+    return not (has_towers or has_other or has_drafter or args.model_type in version.models_not_compiled)
+
+
 def mem_fraction_static(args: SglangArgs, devices: int) -> str:
     """Return the default of --mem-fraction-static (handle_gpu_memory_settings), as a decimal; `devices` is tp * pp.
 
-    It is computed before a drafter limits SGLang to 48 concurrent sequences, so only an explicit
-    --max-running-requests reduces the graphs. One case is left out: paths that contain "llama-2" get fewer prefill
-    graphs.
+    It is computed before a drafter limits SGLang to 48 concurrent sequences. One case is left out: paths that contain
+    "llama-2" get fewer prefill graphs.
     """
     memory_mib = (args.device_memory or 0) // 2**20 + (_DRIVER_MIB if args.device.startswith("NVIDIA") else 0)
     return for_vision(args, _share_of_text(args, memory_mib, devices))
@@ -113,13 +136,15 @@ def _share_of_text(args: SglangArgs, memory_mib: int, devices: int) -> str:
 
 def _left_mib(args: SglangArgs, memory_mib: int, devices: int) -> int:
     """Return the MiB that 0.5.3 and later versions leave outside the share."""
-    chunk, graphs = chunked_prefill_size(args), largest_graph(args)
-    left_mib = 512 + max(chunk, 2048) * 3 // 2 + devices * 128 + graphs * 2
+    chunk, graphs = chunked_prefill_size(args), _cuda_graph_max_bs(args)
+    if args.version.limits_graphs_of_share:
+        graphs = largest_graph(args)
+    left_mib = 512 + max(chunk, 2048) * 3 // 2 + devices * 128 + graphs * 2 + prefill_graphs_mib(args, chunk)
     if args.attn_dp > 1:
         left_mib += graphs * args.attn_dp * (9 if graphs > 300 else 6) // 2
-    if args.version.captures_prefill:
-        left_mib += prefill_graphs_mib(args, chunk)
-    return max(left_mib, 10 * 1024) if memory_mib > 60 * 1024 else left_mib
+    is_deepep = args.version.leaves_for_deepep and args.moe_a2a_backend == "deepep"
+    left_mib += 1024 * (is_deepep and _captures_prefill(args))
+    return (max(left_mib, 10 * 1024) if memory_mib > 60 * 1024 else left_mib) + 2048 * is_deepep
 
 
 def _old_left_mib(args: SglangArgs, memory_mib: int, devices: int) -> int:

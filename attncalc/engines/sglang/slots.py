@@ -46,9 +46,8 @@ _FIXED = "bytes that do not depend on the tokens"
 class StatePool(NamedTuple):
     """The pool of recurrent states (_handle_max_mamba_cache).
 
-    With the ratio r it gets r / (1 + r) of the memory, in whole slots, of which one is never given to a sequence. With
-    a drafter every running sequence also has a copy of its states per drafted token, and one more set of copies is
-    never given to a sequence.
+    With the ratio r it gets r / (1 + r) of the memory, in whole slots. With a drafter every running sequence also has a
+    copy of its states per drafted token. One slot and one set of copies are never given to a sequence: `padding`.
     """
 
     slot: int  # bytes of the states of all layers, once
@@ -57,6 +56,8 @@ class StatePool(NamedTuple):
     drafted_tokens: int  # tokens that a drafter proposes
     max_sequences: int | None  # concurrent sequences, if they are limited
     fixed_slots: int | None  # the number of slots, if an option sets it instead of the ratio
+    padding: int = 1  # 1 if the pool's share has the slot that no sequence gets, else 0
+    reserved: int = 0  # bytes of all copies, if they are taken from the memory before it is divided
 
     def slots(self, memory: int) -> Quantity:
         """Return the slots of that memory (max_mamba_cache_size), without the one that no sequence gets."""
@@ -64,24 +65,31 @@ class StatePool(NamedTuple):
             return quantity(self.fixed_slots)
         # r / (1 + r) as a quotient of whole numbers: 9 / 19 for 0.9
         numerator, denominator = self.ratio.numerator, self.ratio.numerator + self.ratio.denominator
-        slot = self._named_slot
+        slot, share = self._named_slot, self._without_reserved(memory) * numerator
         if not self.drafted_tokens:
-            slots = memory * numerator // (denominator * slot) - 1
+            slots = share // (denominator * slot)
+            slots = slots - 1 if self.padding else slots
         else:
             # slots + 1 + (slots / per_sequence + 1) * drafted_tokens, times slot, is the pool's share
-            reserved = denominator * slot * (1 + self.drafted_tokens)
+            if self.padding:
+                share = share - denominator * slot * (1 + self.drafted_tokens)
             per_slot = denominator * slot * (self.per_sequence + self.drafted_tokens)
-            slots = (memory * numerator - reserved) * self.per_sequence // per_slot
+            slots = share * self.per_sequence // per_slot
         return max(quantity(slots), quantity(0))
 
     def token_memory(self, memory: int, slots: int) -> Quantity:
         """Return the bytes that are left for tokens: 0 if no slot fits, or if the states need more than there is."""
         if not slots:
             return quantity(0)
-        left = memory - (slots + 1) * self._named_slot
+        left = self._without_reserved(memory) - (slots + 1 if self.padding else slots) * self._named_slot
         if self.drafted_tokens:
-            left = left - (self._running(int(slots)) + 1) * self.drafted_tokens * self._named_slot
+            left = left - (self._running(int(slots)) + self.padding) * self.drafted_tokens * self._named_slot
         return max(quantity(left), quantity(0))
+
+    def _without_reserved(self, memory: int) -> int:
+        if not self.reserved:
+            return memory
+        return memory - renamed(self.reserved, "state_copies", "bytes of the copies of states for a drafter")
 
     def needed(self, token_bytes: int, sequences: int) -> int:
         """Return the least memory such that the tokens and states of the sequences fit in it and in any larger one."""
@@ -89,6 +97,7 @@ class StatePool(NamedTuple):
             memory = int(token_bytes) + self._state_bytes(self.fixed_slots)
         else:
             memory = self._least_memory(int(token_bytes), int(sequences) * self.per_sequence)
+        memory += int(self.reserved)
         meaning = "the least memory that holds both the tokens and the states"
         return symbol_like(token_bytes, "kv_memory", memory, meaning)
 
@@ -120,24 +129,25 @@ class StatePool(NamedTuple):
 
         It solves _least_memory_with(n) - _state_bytes(n) >= token_bytes for n, without their rounding.
         """
-        slot, drafted = int(self.slot), self.drafted_tokens
+        slot, drafted, padding = int(self.slot), self.drafted_tokens, self.padding
         slots_per_n = 1 + Fraction(drafted, self.per_sequence)
-        enough = (Fraction(token_bytes, slot) * self.ratio - 1 - drafted) / slots_per_n
+        enough = (Fraction(token_bytes, slot) * self.ratio - padding * (1 + drafted)) / slots_per_n
         if self.max_sequences is not None:
             # the same equation with the copies of max_sequences sequences, beyond which they no longer grow
             share = 1 + 1 / self.ratio
-            fixed = Fraction(token_bytes, slot) + 1 + drafted * (self.max_sequences + 1) - share * (1 + drafted)
+            fixed = Fraction(token_bytes, slot) + drafted * self.max_sequences - padding * (share - 1) * (1 + drafted)
             enough = min(enough, fixed / (share * slots_per_n - 1))
         return max(slots, ceil(enough))
 
     def _least_memory_with(self, slots: int) -> int:
         slots_per_n = 1 + Fraction(self.drafted_tokens, self.per_sequence)
-        return ceil((1 + 1 / self.ratio) * int(self.slot) * (slots * slots_per_n + 1 + self.drafted_tokens))
+        padding = self.padding * (1 + self.drafted_tokens)
+        return ceil((1 + 1 / self.ratio) * int(self.slot) * (slots * slots_per_n + padding))
 
     def _state_bytes(self, slots: int) -> int:
         """Return the bytes of the pool with that number of slots, with a drafter's copies."""
-        copies = (self._running(slots) + 1) * self.drafted_tokens if self.drafted_tokens else 0
-        return (slots + 1 + copies) * int(self.slot)
+        copies = (self._running(slots) + self.padding) * self.drafted_tokens if self.drafted_tokens else 0
+        return (slots + self.padding + copies) * int(self.slot)
 
     def _running(self, slots: int) -> int:
         """Return how many sequences that number of slots is enough for."""

@@ -12,8 +12,9 @@ VERSION = "0.5.23"
 """The version whose source the pools are from."""
 _OLDEST = (0, 3, 6)
 RELEASES = (
-    *(VERSION, "0.5.22", "0.5.19", "0.5.18", "0.5.17", "0.5.15", "0.5.14", "0.5.13", "0.5.12", "0.5.11", "0.5.10"),
-    *("0.5.5", "0.5.3", "0.4.7.post1", "0.4.6.post2", "0.4.5.post3", "0.4.4.post4", "0.4.0", "0.3.6"),
+    *(VERSION, "0.5.22", "0.5.20", "0.5.19", "0.5.18", "0.5.17", "0.5.16", "0.5.15", "0.5.14", "0.5.13", "0.5.12"),
+    *("0.5.11", "0.5.10", "0.5.7", "0.5.5", "0.5.3", "0.4.7.post1", "0.4.6.post2", "0.4.5.post3", "0.4.4.post4"),
+    *("0.4.0", "0.3.6"),
 )
 """Releases that a log without a version may come from, the newest first: one for each combination of the behaviours
 below."""
@@ -33,6 +34,23 @@ class SglangVersion(Version):
     """The pool is divided by all 656 bytes of an fp8 latent with an indexer; before, by 576."""
     captures_prefill = since((0, 5, 10), "disable_piecewise_cuda_graph in server_args.py")
     """CUDA graphs of prefills are on by default, and reserved for."""
+    compiles_prefill_with_drafter = since((0, 5, 11), "_handle_piecewise_cuda_graph in server_args.py")
+    """A drafter does not disable the graphs of prefills."""
+    models_not_compiled = by_version(
+        {(): ("deepseek_v32", "glm_moe_dsa", "qwen3_next"), (0, 5, 13): ("qwen3_next",)},
+        "piecewise_cuda_graph_disabled_model_archs in configs/model_config.py",
+    )
+    """The model_types without graphs of prefills while these are compiled."""
+    captures_breakable_prefill = since((0, 5, 15), "default_prefill_backend in cuda_graph_config.py")
+    """Graphs of prefills are not compiled, and so there are more models and options with them."""
+    captures_prefill_of_all_towers = between((0, 5, 15), (0, 5, 16), "apply_cuda_graph_compatibility")
+    """Models with towers have graphs of prefills; before none has, and later some have."""
+    has_larger_steps = since((0, 5, 20), "handle_gpu_memory_settings in arg_groups/memory_hook.py")
+    """GPUs with less than 35 GiB have chunks of 4,096 tokens, and larger graphs."""
+    limits_graphs_of_share = since((0, 5, 22), "handle_gpu_memory_settings in arg_groups/memory_hook.py")
+    """The default share counts no more graphs than concurrent requests."""
+    leaves_for_deepep = since((0, 5, 16), "reserve_for_deepep_a2a_mb in server_args.py")
+    """The default share leaves memory for DeepEP's buffers."""
     counts_padded_pages = since((0, 5, 21), "_get_paged_kv_bytes_per_token in pool_configurator.py")
     """Pages of compressed attention are counted with their padding."""
     counts_windows_by_stage = since((0, 5, 13), "DSV4PoolConfigurator in pool_configurator.py")
@@ -69,6 +87,17 @@ class SglangVersion(Version):
     """kv_cache_quant_algo of fp8's configs is read."""
     reads_compressed_tensors_cache_dtype = since((0, 5, 19), "kv_cache_quant_algo in compressed_tensors.py")
     """kv_cache_scheme is read."""
+    copies_states = by_version(
+        {(): "per slot", (0, 5, 7): "at first", (0, 5, 13): "per request"}, "handle_max_mamba_cache in model_executor"
+    )
+    """Where the copies of states for drafted tokens come from: they enlarge each slot, or are taken from the memory
+    before it is divided, for as many requests as may run, or are part of the states' share."""
+    pads_states = since((0, 5, 17), "_handle_max_mamba_cache in mem_cache/kv_cache_configurator.py")
+    """The share of the states includes the slot that no sequence gets."""
+    buffers_states = since((0, 5, 14), "_handle_mamba_radix_cache in server_args.py")
+    """By default the radix cache copies states while a request runs (--mamba-radix-cache-strategy extra_buffer)."""
+    overlaps_drafter = since((0, 5, 12), "SGLANG_ENABLE_SPEC_V2 in environ.py")
+    """A step with a drafter overlaps the next one."""
     reserves_for_aiter = since((0, 4, 6, 2), "measured: logs of 0.5.7 and 0.5.19 have it, one of 0.3.3 not")
     """The share is multiplied by 0.85 if AITER computes attention and the context is longer than 8,192 tokens.
 
