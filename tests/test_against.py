@@ -2,12 +2,12 @@
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from asking import Answer, Ask
+from breaks import Break, Patch, replaced, scores, wider, wider_cache
 from tables import each
 
 import attncalc.cli.verify
@@ -16,7 +16,6 @@ from attncalc.attention import Sliding
 from attncalc.attention.mamba import Mamba
 from attncalc.config import load
 
-Patch = pytest.MonkeyPatch
 LLAMA = {
     "model_type": "llama",
     "architectures": ["LlamaForCausalLM"],
@@ -325,50 +324,18 @@ def test_every_format_works(ask: Ask, tmp_path: Path, form: str) -> None:
         assert max(map(len, answer.out.splitlines())) <= 80 or form != "table"
 
 
-def _wider_matrix(kind: type[Any], matrix: str) -> Callable[[Patch], None]:
-    def mutate(patch: Patch) -> None:
-        true = kind.matrices
-
-        def wrong(self: Any, d_model: int, d_source: int) -> Any:
-            return tuple(m._replace(cols=m.cols + 1) if m.name == matrix else m for m in true(self, d_model, d_source))
-
-        patch.setattr(kind, "matrices", wrong)
-
-    return mutate
-
-
-def _wider_cache(kind: type[Any]) -> Callable[[Patch], None]:
-    def mutate(patch: Patch) -> None:
-        true = kind.cache
-        patch.setattr(kind, "cache", lambda self: tuple(c._replace(width=c.width + 1) for c in true(self)))
-
-    return mutate
-
-
-def _doubled_scores(kind: type[Any]) -> Callable[[Patch], None]:
-    def mutate(patch: Patch) -> None:
-        true = kind.score_flops
-        patch.setattr(kind, "score_flops", lambda self, run, mask: 2 * true(self, run, mask))
-
-    return mutate
-
-
-def _wider_window(patch: Patch) -> None:
-    patch.setattr(Sliding, "reach", property(lambda self: self.window + 1))
-
-
 LAYER = ("params_attention_layer", "params_attention", "params_total", "flops_prefill_projections")
-BREAKS: dict[str, tuple[str, Callable[[Patch], None], tuple[str, ...]]] = {
-    "W_k": ("llama", _wider_matrix(Grouped, "W_k"), LAYER),
-    "W_v across": ("bart", _wider_matrix(Grouped, "W_v"), LAYER),
-    "W_kv_b": ("deepseek", _wider_matrix(Latent, "W_kv_b"), LAYER),
-    "W_x": ("jamba", _wider_matrix(Mamba, "W_x"), LAYER),
-    "A_log, which has no FLOPs": ("jamba", _wider_matrix(Mamba, "A_log"), LAYER[:3]),
-    "cache": ("llama", _wider_cache(Grouped), ("kv_cache_128",)),
-    "caches of both": ("bart", _wider_cache(Grouped), ("kv_cache_64", "cross_attention_cache_64")),
-    "state": ("jamba", _wider_cache(Mamba), ("recurrent_state_32",)),
-    "scores": ("bert", _doubled_scores(Grouped), ("flops_prefill_scores",)),
-    "window": ("gemma3", _wider_window, ("kv_cache_128",)),
+BREAKS: dict[str, tuple[str, Break, tuple[str, ...]]] = {
+    "W_k": ("llama", wider(Grouped, "W_k"), LAYER),
+    "W_v across": ("bart", wider(Grouped, "W_v"), LAYER),
+    "W_kv_b": ("deepseek", wider(Latent, "W_kv_b"), LAYER),
+    "W_x": ("jamba", wider(Mamba, "W_x"), LAYER),
+    "A_log, which has no FLOPs": ("jamba", wider(Mamba, "A_log"), LAYER[:3]),
+    "cache": ("llama", wider_cache(Grouped), ("kv_cache_128",)),
+    "caches of both": ("bart", wider_cache(Grouped), ("kv_cache_64", "cross_attention_cache_64")),
+    "state": ("jamba", wider_cache(Mamba), ("recurrent_state_32",)),
+    "scores": ("bert", scores(Grouped, lambda flops: 2 * flops), ("flops_prefill_scores",)),
+    "window": ("gemma3", replaced(Sliding, "reach", property(lambda self: self.window + 1)), ("kv_cache_128",)),
 }
 
 

@@ -3,17 +3,17 @@
 import dataclasses
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from asking import Ask
+from breaks import Break, Patch, matrices_with, replaced, scores, wider, with_a_parameter_more, wrapped
 from layers import ENCODER, FUSED, GROUPED, LATENT, MHA, OPTIONS, WINDOW, saved
 from tables import each
 
-from attncalc import Grouped, Latent, kv_cache, load, params
+from attncalc import Grouped, Latent, load
 from attncalc.attention import Full, Sliding
 from attncalc.check import Check
 from attncalc.engines import ideal
@@ -22,7 +22,7 @@ from attncalc.verify import need_torch
 
 need_torch()
 import torch  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
+from torch import Tensor  # noqa: E402
 
 import attncalc.cost.kernels  # noqa: E402
 from attncalc.verify import kernels, real_layer  # noqa: E402
@@ -39,267 +39,165 @@ from attncalc.verify.request import VerifyRequest  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("untimed")
 
-Patch = pytest.MonkeyPatch
-BREAKS: dict[str, tuple[str, Callable[[Patch], None], tuple[str, ...]]] = {}
-"""Mutations by name: the model, a function that makes something wrong, the checks that must fail."""
+
+def forgetting(true: Any, self: Cache, *new: Tensor) -> Any:
+    rows = true(self, *new)
+    if new[0].shape[1] == 1 and self.tokens_seen > 1:
+        self._rows[0][:, 0] = 0
+    return rows
 
 
-def breaks(model: str, *names: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
-    def register(mutate: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        BREAKS[mutate.__name__] = (model, mutate, names)
-        return mutate
-
-    return register
+def projecting_twice(true: Any, self: GroupedLayer, projected: Tensor, norm_name: str, width: int) -> Any:
+    if norm_name == "q_norm":
+        self.W_o(projected)
+    return true(self, projected, norm_name, width)
 
 
-@breaks(GROUPED, "params_W_v", "params_layer")
-def formula_of_a_matrix(patch: Patch) -> None:
-    true = Grouped.matrices
-
-    def wrong(self: Grouped, d_model: int, d_source: int) -> Any:
-        return tuple(m._replace(cols=m.cols + 1) if m.name == "W_v" else m for m in true(self, d_model, d_source))
-
-    patch.setattr(Grouped, "matrices", wrong)
+def holding_a_copy(true: Any, self: Any, x: Tensor, *given: Any) -> Any:
+    copies = x.clone(), x.clone()
+    out = true(self, x, *given)
+    del copies
+    return out
 
 
-@breaks(GROUPED, "params_more", "params_layer")
-def layer_with_an_extra_parameter(patch: Patch) -> None:
-    true = GroupedLayer.__init__
-
-    def wrong(self: Any, *given: Any, **named_: Any) -> None:
-        true(self, *given, **named_)
-        self.more = nn.Parameter(torch.zeros(3))
-
-    patch.setattr(GroupedLayer, "__init__", wrong)
-
-
-@breaks(LATENT, "params_W_kv_a", "params_layer")
-def formula_without_the_rotary_key(patch: Patch) -> None:
-    true = Latent.matrices
-
-    def wrong(self: Latent, d_model: int, d_source: int) -> Any:
-        return true(dataclasses.replace(self, d_rope=0), d_model, d_source)
-
-    patch.setattr(Latent, "matrices", wrong)
-
-
-@breaks(WINDOW, "cache_prefill", "cache_decode")
-def ring_with_an_extra_row(patch: Patch) -> None:
-    patch.setattr(cache, "ring_size", lambda span: span.window + 1)
-
-
-@breaks(WINDOW, "cache_prefill", "cache_decode")
-def formula_of_a_window(patch: Patch) -> None:
-    patch.setattr(Sliding, "cached_tokens", lambda self, n: min(n, self.window - 1))
-
-
-@breaks(GROUPED, "cache_prefill", "cache_decode")
-def formula_of_the_cache(patch: Patch) -> None:
-    true = ideal._row_bytes
-    patch.setattr(ideal, "_row_bytes", lambda cached, stored: true(cached, stored) // 2)
-
-
-@breaks(GROUPED, "cache_holds_every_token", "decode_equals_prefill", "token_by_token")
-def cache_that_forgets(patch: Patch) -> None:
-    true = Cache.extend
-
-    def wrong(self: Cache, *new: Tensor) -> tuple[Tensor, ...]:
-        rows = true(self, *new)
-        if new[0].shape[1] == 1 and self.tokens_seen > 1:
-            self._rows[0][:, 0] = 0
-        return rows
-
-    patch.setattr(Cache, "extend", wrong)
-
-
-@breaks(WINDOW, "token_by_token")
-def ring_that_is_too_short(patch: Patch) -> None:
-    patch.setattr(cache, "ring_size", lambda span: span.window - 1)
-
-
-@breaks(GROUPED, "flops_prefill_math", "flops_decode_math")
-def formula_of_the_scores(patch: Patch) -> None:
-    true = Grouped.score_flops
-    patch.setattr(Grouped, "score_flops", lambda self, run, mask: true(self, run, mask) // 2)
-
-
-@breaks(GROUPED, "flops_prefill_math", "flops_prefill_flash", "flops_decode_math", "flops_decode_flash")
-def layer_that_projects_twice(patch: Patch) -> None:
-    true = GroupedLayer._heads
-
-    def wrong(self: GroupedLayer, projected: Tensor, norm_name: str, width: int) -> Tensor:
-        if norm_name == "q_norm":
-            self.W_o(projected)
-        return true(self, projected, norm_name, width)
-
-    patch.setattr(GroupedLayer, "_heads", wrong)
-
-
-@breaks(GROUPED, "pairs")
-def formula_of_the_triangle(patch: Patch) -> None:
-    patch.setattr(Full, "causal_pairs", lambda self, n: n * n // 2)
-
-
-@breaks(GROUPED, "peak_prefill_math", "peak_prefill_flash", "peak_decode_flash")
-def layer_that_holds_a_copy(patch: Patch) -> None:
-    true = GroupedLayer.attend_and_project
-
-    def wrong(self: Any, x: Tensor, *given: Any) -> Tensor:
-        copies = x.clone(), x.clone()
-        out = true(self, x, *given)
-        del copies
-        return out
-
-    patch.setattr(GroupedLayer, "attend_and_project", wrong)
-
-
-@breaks(GROUPED, "peak_prefill_math", "peak_prefill_flash")
-def formula_of_the_queries_memory(patch: Patch) -> None:
-    true = attncalc.cost.kernels._projected
-    patch.setattr(attncalc.cost.kernels, "_projected", lambda s: true(s)[1:])
-
-
-@breaks(GROUPED, "math_equals_reference_fp32", "flash_equals_reference_fp16", "flash_equals_reference_bf16")
-def kernel_with_another_scale(patch: Patch) -> None:
-    true = kernels.sdpa
-    wrong = lambda kernel, q, k, v, mask, scale, sinks=None: true(kernel, q, k, v, mask, 1.1 * scale, sinks)  # noqa: E731
-    patch.setattr(numerics, "sdpa", wrong)
-
-
-@breaks(GROUPED, "math_masks", "flash_masks")
-def kernel_without_its_mask(patch: Patch) -> None:
-    true = kernels.sdpa
-    wrong = lambda kernel, q, k, v, mask, scale, sinks=None: true(kernel, q, k, v, NO_MASK, scale, sinks)  # noqa: E731
-    patch.setattr(real_layer, "sdpa", wrong)
-
-
-@breaks(GROUPED, "reference_masks")
-def padding_that_is_visible(patch: Patch) -> None:
-    patch.setattr(numerics, "padded", lambda matrix, lengths: matrix.expand(len(lengths), 1, -1, -1))
-
-
-@breaks(GROUPED, "reference_weights_sum_to_1")
-def weights_that_sum_to_more(patch: Patch) -> None:
-    true = kernels.weights
-    patch.setattr(kernels, "weights", lambda *given: 1.001 * true(*given))
-
-
-@breaks(GROUPED, "math_weights_sum_to_1")
-def weights_with_a_negative_one(patch: Patch) -> None:
+def with_a_negative_weight(true: Any, *given: Any) -> Any:
     """The weights still sum to 1."""
-    true = kernels.sdpa
-
-    def wrong(*given: Any) -> Tensor:
-        output = true(*given)
-        output[..., -1, :2] += torch.tensor([-2.0, 2.0])
-        return output
-
-    patch.setattr(real_layer, "sdpa", wrong)
+    output = true(*given)
+    output[..., -1, :2] += torch.tensor([-2.0, 2.0])
+    return output
 
 
-@breaks(GROUPED, "spread_scaled")
-def layer_without_its_scale(patch: Patch) -> None:
-    patch.setattr(grouped, "math", SimpleNamespace(sqrt=lambda _: 1.0))
+def without_the_rotary_part(true: Any, self: LatentLayer, *given: Tensor) -> Any:
+    queries = true(self, *given)
+    queries[..., self.rank :] = 0
+    return queries
 
 
-@breaks(LATENT, "spread_scaled")
-def latent_layer_without_its_scale(patch: Patch) -> None:
-    patch.setattr(LatentLayer, "_scale", 1.0)
+def with_another_order(order: str, fused: bool) -> Break:
+    """Mistake q, k and v of a layer for one another."""
+
+    def wrong(true: Any, self: GroupedLayer, x: Tensor, source: Tensor) -> tuple[Tensor, ...]:
+        found = dict(zip("qkv", true(self, x, source), strict=True))
+        return tuple(found[name] for name in (order if fused <= self.fused else "qkv"))
+
+    return wrapped(GroupedLayer, "heads", wrong)
 
 
-@breaks(GROUPED, "spread_unscaled")
-def scores_that_are_scaled_twice(patch: Patch) -> None:
-    true = kernels.scores
-    patch.setattr(behaviour, "scores", lambda q, k, scale: true(q, k, 0.5 * scale))
+def less_cache(true: Any, *given: Any) -> Any:
+    figures = true(*given)
+    figures.total = quantity(figures.total - 1)
+    return figures
 
 
-@breaks(MHA, "equals_torch_mha", "equals_definition")
-def layer_that_swaps_queries_and_keys(patch: Patch) -> None:
-    true = GroupedLayer.heads
-
-    def wrong(self: GroupedLayer, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = true(self, x, source)
-        return k, q, v
-
-    patch.setattr(GroupedLayer, "heads", wrong)
-
-
-@breaks(FUSED, "equals_torch_mha", "equals_definition")
-def fused_layer_that_splits_in_another_order(patch: Patch) -> None:
-    true = GroupedLayer.heads
-
-    def wrong(self: GroupedLayer, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = true(self, x, source)
-        return (v, q, k) if self.fused else (q, k, v)
-
-    patch.setattr(GroupedLayer, "heads", wrong)
-
-
-@breaks(OPTIONS, "equals_definition")
-def norm_that_only_scales(patch: Patch) -> None:
-    patch.setattr(base.RMSNorm, "forward", lambda self, x: x * self.weight)
-
-
-@breaks(OPTIONS, "equals_definition")
-def gate_of_another_shape(patch: Patch) -> None:
-    patch.setattr(torch.Tensor, "sigmoid_", torch.Tensor.tanh_)
-
-
-@breaks(OPTIONS, "equals_definition")
-def sinks_that_are_left_out(patch: Patch) -> None:
-    true = kernels.weights
-    patch.setattr(kernels, "weights", lambda *given: true(*given[:4]))
-
-
-@breaks(LATENT, "equals_definition")
-def latent_layer_that_swaps_keys_and_values(patch: Patch) -> None:
-    true = LatentLayer._latent
-    patch.setattr(LatentLayer, "_latent", lambda self, x: true(self, x).roll(1, -1))
-
-
-@breaks(GROUPED, "shuffled")
-def layer_that_knows_positions(patch: Patch) -> None:
-    true = GroupedLayer.heads
-
-    def wrong(self: GroupedLayer, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return true(self, x + torch.arange(x.shape[1])[None, :, None], source)
-
-    patch.setattr(GroupedLayer, "heads", wrong)
-
-
-@breaks(LATENT, "absorbed_equals_expanded", "decode_equals_prefill")
-def absorbed_without_its_rotary_part(patch: Patch) -> None:
-    true = LatentLayer._absorbed_queries
-
-    def wrong(self: LatentLayer, q: Tensor, w_k: Tensor) -> Tensor:
-        queries = true(self, q, w_k)
-        queries[..., self.rank :] = 0
-        return queries
-
-    patch.setattr(LatentLayer, "_absorbed_queries", wrong)
-
-
-@breaks(GROUPED, "params_attention")
-def sum_of_the_parameters(patch: Patch) -> None:
-    true = params
-
-    def wrong(model: Any) -> Any:
-        figures = true(model)
-        return figures._replace(attention=quantity(figures.attention + 1))
-
-    patch.setattr(layers, "params", wrong)
-
-
-@breaks(GROUPED, "kv_cache")
-def sum_of_the_cache(patch: Patch) -> None:
-    true = kv_cache
-
-    def wrong(model: Any, workload: Any) -> Any:
-        figures = true(model, workload)
-        figures.total = quantity(figures.total - 1)
-        return figures
-
-    patch.setattr(layers, "kv_cache", wrong)
+CACHE = {"cache_prefill", "cache_decode"}
+FLOPS = {f"flops_{phase}_{kernel}" for phase in ("prefill", "decode") for kernel in ("math", "flash")}
+DEFINITION = {"equals_definition"}
+BREAKS: dict[str, tuple[str, Break, set[str]]] = {
+    "formula of a matrix": (GROUPED, wider(Grouped, "W_v"), {"params_W_v", "params_layer"}),
+    "layer with an extra parameter": (GROUPED, with_a_parameter_more(GroupedLayer), {"params_more", "params_layer"}),
+    "formula without the rotary key": (LATENT, matrices_with(Latent, d_rope=0), {"params_W_kv_a", "params_layer"}),
+    "ring with an extra row": (WINDOW, replaced(cache, "ring_size", lambda span: span.window + 1), CACHE),
+    "formula of a window": (WINDOW, replaced(Sliding, "cached_tokens", lambda self, n: min(n, self.window - 1)), CACHE),
+    "formula of the cache": (GROUPED, wrapped(ideal, "_row_bytes", lambda true, *given: true(*given) // 2), CACHE),
+    "cache that forgets": (
+        GROUPED,
+        wrapped(Cache, "extend", forgetting),
+        {"cache_holds_every_token", "decode_equals_prefill", "token_by_token"},
+    ),
+    "ring that is too short": (WINDOW, replaced(cache, "ring_size", lambda span: span.window - 1), {"token_by_token"}),
+    "formula of the scores": (
+        GROUPED,
+        scores(Grouped, lambda flops: flops // 2),
+        {"flops_prefill_math", "flops_decode_math"},
+    ),
+    "layer that projects twice": (GROUPED, wrapped(GroupedLayer, "_heads", projecting_twice), FLOPS),
+    "formula of the triangle": (GROUPED, replaced(Full, "causal_pairs", lambda self, n: n * n // 2), {"pairs"}),
+    "layer that holds a copy": (
+        GROUPED,
+        wrapped(GroupedLayer, "attend_and_project", holding_a_copy),
+        {"peak_prefill_math", "peak_prefill_flash", "peak_decode_flash"},
+    ),
+    "formula of the queries' memory": (
+        GROUPED,
+        wrapped(attncalc.cost.kernels, "_projected", lambda true, s: true(s)[1:]),
+        {"peak_prefill_math", "peak_prefill_flash"},
+    ),
+    "kernel with another scale": (
+        GROUPED,
+        wrapped(numerics, "sdpa", lambda true, *given, **more: true(*given[:5], 1.1 * given[5], *given[6:], **more)),
+        {"math_equals_reference_fp32", "flash_equals_reference_fp16", "flash_equals_reference_bf16"},
+    ),
+    "kernel without its mask": (
+        GROUPED,
+        wrapped(real_layer, "sdpa", lambda true, *given, **more: true(*given[:4], NO_MASK, *given[5:], **more)),
+        {"math_masks", "flash_masks"},
+    ),
+    "padding that is visible": (
+        GROUPED,
+        replaced(numerics, "padded", lambda matrix, lengths: matrix.expand(len(lengths), 1, -1, -1)),
+        {"reference_masks"},
+    ),
+    "weights that sum to more": (
+        GROUPED,
+        wrapped(kernels, "weights", lambda true, *given: 1.001 * true(*given)),
+        {"reference_weights_sum_to_1"},
+    ),
+    "weights with a negative one": (
+        GROUPED,
+        wrapped(real_layer, "sdpa", with_a_negative_weight),
+        {"math_weights_sum_to_1"},
+    ),
+    "layer without its scale": (
+        GROUPED,
+        replaced(grouped, "math", SimpleNamespace(sqrt=lambda _: 1.0)),
+        {"spread_scaled"},
+    ),
+    "latent layer without its scale": (LATENT, replaced(LatentLayer, "_scale", 1.0), {"spread_scaled"}),
+    "scores that are scaled twice": (
+        GROUPED,
+        wrapped(behaviour, "scores", lambda true, q, k, scale: true(q, k, 0.5 * scale)),
+        {"spread_unscaled"},
+    ),
+    "layer that swaps queries and keys": (MHA, with_another_order("kqv", False), {"equals_torch_mha", *DEFINITION}),
+    "fused layer that splits in another order": (
+        FUSED,
+        with_another_order("vqk", True),
+        {"equals_torch_mha", *DEFINITION},
+    ),
+    "norm that only scales": (OPTIONS, replaced(base.RMSNorm, "forward", lambda self, x: x * self.weight), DEFINITION),
+    "gate of another shape": (OPTIONS, replaced(torch.Tensor, "sigmoid_", torch.Tensor.tanh_), DEFINITION),
+    "sinks that are left out": (
+        OPTIONS,
+        wrapped(kernels, "weights", lambda true, *given: true(*given[:4])),
+        DEFINITION,
+    ),
+    "latent layer that swaps keys and values": (
+        LATENT,
+        wrapped(LatentLayer, "_latent", lambda true, self, x: true(self, x).roll(1, -1)),
+        DEFINITION,
+    ),
+    "layer that knows positions": (
+        GROUPED,
+        wrapped(
+            GroupedLayer,
+            "heads",
+            lambda true, self, x, source: true(self, x + torch.arange(x.shape[1])[None, :, None], source),
+        ),
+        {"shuffled"},
+    ),
+    "absorbed without its rotary part": (
+        LATENT,
+        wrapped(LatentLayer, "_absorbed_queries", without_the_rotary_part),
+        {"absorbed_equals_expanded", "decode_equals_prefill"},
+    ),
+    "sum of the parameters": (
+        GROUPED,
+        wrapped(layers, "params", lambda true, of: (f := true(of))._replace(attention=quantity(f.attention + 1))),
+        {"params_attention"},
+    ),
+    "sum of the cache": (GROUPED, wrapped(layers, "kv_cache", less_cache), {"kv_cache"}),
+}
+"""{what is wrong: the model, how it is made wrong, the checks that must fail}."""
 
 
 def failing(ask: Ask, *arguments: str) -> set[str]:
@@ -312,9 +210,9 @@ def failing(ask: Ask, *arguments: str) -> set[str]:
 
 @each("name", BREAKS)
 def test_a_mutation_fails_its_checks(ask: Ask, tmp_path: Path, monkeypatch: Patch, name: str) -> None:
-    model, mutate, names = BREAKS[name]
-    mutate(monkeypatch)
-    assert failing(ask, saved(model, tmp_path), "-c", "24") >= set(names)
+    model, make_wrong, names = BREAKS[name]
+    make_wrong(monkeypatch)
+    assert failing(ask, saved(model, tmp_path), "-c", "24") >= names
 
 
 def test_without_a_mutation_every_check_agrees(ask: Ask, tmp_path: Path) -> None:
@@ -324,7 +222,7 @@ def test_without_a_mutation_every_check_agrees(ask: Ask, tmp_path: Path) -> None
 
 def test_a_lost_token_fails_in_half_precision(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
     """One token of 60 changes an output by less than bf16's rounding, so its row in the cache is compared too."""
-    cache_that_forgets(monkeypatch)
+    wrapped(Cache, "extend", forgetting)(monkeypatch)
     assert "cache_holds_every_token" in failing(ask, saved(GROUPED, tmp_path), "-c", "60", "--dtype", "bf16")
 
 
@@ -356,7 +254,8 @@ def test_every_check_of_a_model_can_fail(ask: Ask, tmp_path: Path) -> None:
 
 
 def test_a_wrong_peak_fails_in_scaling(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
-    formula_of_the_queries_memory(monkeypatch)
+    _, make_wrong, _ = BREAKS["formula of the queries' memory"]
+    make_wrong(monkeypatch)
     assert "peak_prefill_24_flash" in failing(ask, saved(GROUPED, tmp_path), "-c", "24", "--scaling")
 
 
@@ -393,7 +292,8 @@ def test_a_rank_with_a_wrong_output_fails(tmp_path: Path) -> None:
 def test_the_screen_shows_whole_what_disagrees(
     ask: Ask, tmp_path: Path, monkeypatch: Patch, more: tuple[str, ...]
 ) -> None:
-    formula_of_the_triangle(monkeypatch)
+    _, make_wrong, _ = BREAKS["formula of the triangle"]
+    make_wrong(monkeypatch)
     answer = ask("verify", saved(GROUPED, tmp_path), "-c", "24", "--device", "cpu", *more)
     assert answer.code == 1
     # 24 * 25 / 2 = 300, not 24 * 24 / 2 = 288

@@ -1,12 +1,12 @@
 """`verify --train`: what real layers save for the backward pass, gradients, optimizer states, and the step's peak."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from asking import Ask
+from breaks import Break, replaced, wrapped
 from layers import GROUPED, LATENT, MHA, OPTIONS, WINDOW, saved
 from tables import each
 
@@ -16,7 +16,7 @@ from attncalc.verify import need_torch
 need_torch()
 import torch  # noqa: E402
 
-from attncalc.cost.training import activations, states, step, tensors  # noqa: E402
+from attncalc.cost.training import activations, states, step  # noqa: E402
 from attncalc.cost.training.optimizers import OPTIMIZERS  # noqa: E402
 from attncalc.quantity import quantity  # noqa: E402
 from attncalc.verify.programs import training  # noqa: E402
@@ -142,72 +142,50 @@ def test_each_tensor_that_a_formula_leaves_out_is_noticed(
     assert left_out > 20
 
 
-def wrong_loss(patch: pytest.MonkeyPatch) -> None:
-    true = checks.loss_bytes
-    patch.setattr(checks, "loss_bytes", lambda run, saved: quantity(true(run, saved) - 8))
+def frozen(true: Any, *given: Any) -> Any:
+    model = true(*given)
+    model.head.weight.requires_grad_(False)
+    return model
 
 
-def wrong_moments(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(OPTIMIZERS, "adamw", OPTIMIZERS["adamw"]._replace(moments=1))
+def holding_a_copy(true: Any, *given: Any) -> Any:
+    copy = torch.ones(200_000)
+    result = true(*given)
+    del copy
+    return result
 
 
-def wrong_parameters(patch: pytest.MonkeyPatch) -> None:
-    true = tensors.stage_tensors
-    patch.setattr(states, "stage_tensors", lambda *given: list(true(*given))[1:])
-
-
-def wrong_gradients(patch: pytest.MonkeyPatch) -> None:
-    true = states.states
-    patch.setattr(checks, "states", lambda *given: true(*given)._replace(gradients=quantity(0)))
-
-
-def wrong_peak_of_the_loss(patch: pytest.MonkeyPatch) -> None:
-    true = step._loss
-    patch.setattr(step, "_loss", lambda *given: true(*given)[:1])
-
-
-def layer_that_saves_a_copy(patch: pytest.MonkeyPatch) -> None:
-    true = trained.Norm.forward
-    patch.setattr(trained.Norm, "forward", lambda self, x: true(self, x) * torch.ones_like(x))
-
-
-def layers_that_are_not_recomputed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(trained.TrainedModel, "set_recompute", lambda self, recompute: None)
-
-
-def weights_without_gradients(patch: pytest.MonkeyPatch) -> None:
-    true = training._build
-
-    def frozen(*given: Any) -> Any:
-        model = true(*given)
-        model.head.weight.requires_grad_(False)
-        return model
-
-    patch.setattr(training, "_build", frozen)
-
-
-def step_that_holds_a_copy(patch: pytest.MonkeyPatch) -> None:
-    true = training._step
-
-    def wrong(model: Any, *given: Any) -> Any:
-        copy = torch.ones(200_000)
-        result = true(model, *given)
-        del copy
-        return result
-
-    patch.setattr(training, "_step", wrong)
-
-
-BREAKS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[str]]] = {
-    "loss": (wrong_loss, {"saved_flash_outside", "saved_math_outside", "saved_recompute_outside"}),
-    "moments": (wrong_moments, {"train_optimizer_states"}),
-    "parameters": (wrong_parameters, {"train_parameters", "train_gradients", "train_optimizer_states"}),
-    "gradients": (wrong_gradients, {"train_gradients"}),
-    "peak of the loss": (wrong_peak_of_the_loss, {"peak_train_flash", "peak_train_recompute"}),
-    "a layer that saves a copy": (layer_that_saves_a_copy, {"saved_flash decoder", "saved_math decoder"}),
-    "no recomputation": (layers_that_are_not_recomputed, {"saved_recompute decoder"}),
-    "a frozen head": (weights_without_gradients, {"train_gradients", "train_optimizer_states"}),
-    "a held copy": (step_that_holds_a_copy, {"peak_train_flash", "peak_train_math"}),
+BREAKS: dict[str, tuple[Break, set[str]]] = {
+    "loss": (
+        wrapped(checks, "loss_bytes", lambda true, run, saved: quantity(true(run, saved) - 8)),
+        {"saved_flash_outside", "saved_math_outside", "saved_recompute_outside"},
+    ),
+    "moments": (
+        lambda patch: patch.setitem(OPTIMIZERS, "adamw", OPTIMIZERS["adamw"]._replace(moments=1)),
+        {"train_optimizer_states"},
+    ),
+    "parameters": (
+        wrapped(states, "stage_tensors", lambda true, *given: list(true(*given))[1:]),
+        {"train_parameters", "train_gradients", "train_optimizer_states"},
+    ),
+    "gradients": (
+        wrapped(checks, "states", lambda true, *given: true(*given)._replace(gradients=quantity(0))),
+        {"train_gradients"},
+    ),
+    "peak of the loss": (
+        wrapped(step, "_loss", lambda true, *given: true(*given)[:1]),
+        {"peak_train_flash", "peak_train_recompute"},
+    ),
+    "a layer that saves a copy": (
+        wrapped(trained.Norm, "forward", lambda true, self, x: true(self, x) * torch.ones_like(x)),
+        {"saved_flash decoder", "saved_math decoder"},
+    ),
+    "no recomputation": (
+        replaced(trained.TrainedModel, "set_recompute", lambda self, recompute: None),
+        {"saved_recompute decoder"},
+    ),
+    "a frozen head": (wrapped(training, "_build", frozen), {"train_gradients", "train_optimizer_states"}),
+    "a held copy": (wrapped(training, "_step", holding_a_copy), {"peak_train_flash", "peak_train_math"}),
 }
 
 
@@ -215,8 +193,8 @@ BREAKS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[str]]] = {
 def test_a_wrong_formula_or_step_fails_its_checks(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    mutate, names = BREAKS[name]
-    mutate(monkeypatch)
+    make_wrong, names = BREAKS[name]
+    make_wrong(monkeypatch)
     assert failing(ask, GROUPED.replace("2000", "16000"), tmp_path).keys() >= names
 
 
