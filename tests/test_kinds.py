@@ -45,41 +45,43 @@ class Case(NamedTuple):
 GATED_DELTA = {"n_heads": 6, "d_head": 16, "d_v": 10, "d_conv": 4, "n_k_heads": 2}
 LATENT = {"n_heads": 6, "kv_lora_rank": 32, "d_nope": 8, "d_rope": 4, "d_v": 9}
 GROUPED = {"n_heads": 6, "n_kv_heads": 2, "d_head": 10}
+MAMBA = {"d_inner": 30, "d_state": 7, "d_conv": 4, "dt_rank": 11}
+MAMBA_2 = {"n_heads": 6, "d_head": 5, "d_state": 7, "d_conv": 4, "n_groups": 3}
+OF_GROUPED = {"W_q": D_MODEL * 60, "W_k": D_MODEL * 20, "W_v": D_MODEL * 20, "W_o": 60 * D_MODEL}
+OF_MAMBA = {
+    "W_in": D_MODEL * 2 * 30,
+    "conv": 30 * 4,
+    "W_x": 30 * (11 + 2 * 7),
+    "W_dt": 11 * 30 + 30,  # its bias is always there
+    "A_log": 30 * 7,
+    "D": 30,
+    "W_out": 30 * D_MODEL,
+}
+OF_DELTA = {
+    "W_q": D_MODEL * 2 * 16,
+    "W_k": D_MODEL * 2 * 16,
+    "W_v": D_MODEL * 6 * 10,
+    "conv": (2 * 2 * 16 + 6 * 10) * 4,
+    "W_beta": D_MODEL * 6,
+    "norm": 10,
+    "W_o": 6 * 10 * D_MODEL,
+}
 CASES = {
     # the state is updated and read: 2 multiply-adds per element
     "mamba": Case(
         "mamba",
-        {"d_inner": 30, "d_state": 7, "d_conv": 4, "dt_rank": 11},
-        {
-            "W_in": D_MODEL * 2 * 30,
-            "conv": 30 * 4,
-            "W_x": 30 * (11 + 2 * 7),
-            "W_dt": 11 * 30 + 30,  # its bias is always there
-            "A_log": 30 * 7,
-            "D": 30,
-            "W_out": 30 * D_MODEL,
-        },
+        MAMBA,
+        OF_MAMBA,
         2 * 2 * 5 * 30 * 7,
         [(30, 4, None), (30, 7, "fp32")],
     ),
     "mamba with all options": Case(
         "mamba",
+        {**MAMBA, "conv_bias": True, "proj_bias": True, "dt_norms": True},
         {
-            "d_inner": 30,
-            "d_state": 7,
-            "d_conv": 4,
-            "dt_rank": 11,
-            "conv_bias": True,
-            "proj_bias": True,
-            "dt_norms": True,
-        },
-        {
+            **OF_MAMBA,
             "W_in": D_MODEL * 2 * 30 + 2 * 30,
             "conv": 30 * 4 + 30,
-            "W_x": 30 * (11 + 2 * 7),
-            "W_dt": 11 * 30 + 30,
-            "A_log": 30 * 7,
-            "D": 30,
             "dt_b_c_norms": 11 + 7 + 7,
             "W_out": 30 * D_MODEL + D_MODEL,
         },
@@ -89,7 +91,7 @@ CASES = {
     # the convolution has 6 * 5 inner channels, and B and C of 3 groups, which are 7 wide
     "mamba2": Case(
         "mamba2",
-        {"n_heads": 6, "d_head": 5, "d_state": 7, "d_conv": 4, "n_groups": 3},
+        MAMBA_2,
         {
             "W_in": D_MODEL * (30 + 30 + 2 * 3 * 7 + 6),
             "conv": (30 + 2 * 3 * 7) * 4,
@@ -101,16 +103,7 @@ CASES = {
     ),
     "mamba2 with all options": Case(
         "mamba2",
-        {
-            "n_heads": 6,
-            "d_head": 5,
-            "d_state": 7,
-            "d_conv": 4,
-            "n_groups": 3,
-            "conv_bias": True,
-            "proj_bias": True,
-            "inner_norm": True,
-        },
+        {**MAMBA_2, "conv_bias": True, "proj_bias": True, "inner_norm": True},
         {
             "W_in": (D_MODEL + 1) * (30 + 30 + 2 * 3 * 7 + 6),
             "conv": (30 + 2 * 3 * 7) * (4 + 1),
@@ -125,18 +118,7 @@ CASES = {
     "delta": Case(
         "delta",
         GATED_DELTA,
-        {
-            "W_q": D_MODEL * 2 * 16,
-            "W_k": D_MODEL * 2 * 16,
-            "W_v": D_MODEL * 6 * 10,
-            "conv": (2 * 2 * 16 + 6 * 10) * 4,
-            "W_beta": D_MODEL * 6,
-            "W_decay": D_MODEL * 6,
-            "dt_A": 2 * 6,
-            "W_gate": D_MODEL * 6 * 10,
-            "norm": 10,
-            "W_o": 6 * 10 * D_MODEL,
-        },
+        {**OF_DELTA, "W_decay": D_MODEL * 6, "dt_A": 2 * 6, "W_gate": D_MODEL * 6 * 10},
         3 * 2 * 5 * 6 * 16 * 10,
         [(2 * 2 * 16 + 6 * 10, 4, None), (6 * 16, 10, "fp32")],
     ),
@@ -144,18 +126,12 @@ CASES = {
         "delta",
         {**GATED_DELTA, "channel_decay": True, "gate_rank": 3},
         {
-            "W_q": D_MODEL * 2 * 16,
-            "W_k": D_MODEL * 2 * 16,
-            "W_v": D_MODEL * 6 * 10,
-            "conv": (2 * 2 * 16 + 6 * 10) * 4,
-            "W_beta": D_MODEL * 6,
+            **OF_DELTA,
             "W_decay_a": D_MODEL * 3,
             "W_decay_b": 3 * 2 * 16,
             "dt_A": 2 * 16 + 6,  # a step size per channel of the keys, and A per head
             "W_gate_a": D_MODEL * 3,
             "W_gate_b": 3 * 6 * 10,
-            "norm": 10,
-            "W_o": 6 * 10 * D_MODEL,
         },
         3 * 2 * 5 * 6 * 16 * 10,
         [(2 * 2 * 16 + 6 * 10, 4, None), (6 * 16, 10, "fp32")],
@@ -235,7 +211,7 @@ CASES = {
     "grouped": Case(
         "grouped",
         GROUPED,
-        {"W_q": D_MODEL * 60, "W_k": D_MODEL * 20, "W_v": D_MODEL * 20, "W_o": 60 * D_MODEL},
+        OF_GROUPED,
         2 * 6 * 5 * 7 * (10 + 10),
         [(2 * 2, 10, None)],
     ),
@@ -264,14 +240,7 @@ CASES = {
     "grouped with further matrices and states": Case(
         "grouped",
         {**GROUPED, "extra_projections": {"mixer": [3, 5, 7]}, "extra_states": {"last": [2, 11]}, "gate": "head"},
-        {
-            "W_q": D_MODEL * 60,
-            "W_k": D_MODEL * 20,
-            "W_v": D_MODEL * 20,
-            "W_gate": D_MODEL * 6,
-            "mixer": 3 * 5 * 7,
-            "W_o": 60 * D_MODEL,
-        },
+        {**OF_GROUPED, "W_gate": D_MODEL * 6, "mixer": 3 * 5 * 7},
         2 * 6 * 5 * 7 * (10 + 10),
         [(2 * 2, 10, None), (2, 11, None)],
     ),
@@ -279,7 +248,7 @@ CASES = {
     "differential": Case(
         "differential",
         GROUPED,
-        {"W_q": D_MODEL * 60, "W_k": D_MODEL * 20, "W_v": D_MODEL * 20, "W_o": 60 * D_MODEL, "lambdas": 4 * 10},
+        {**OF_GROUPED, "lambdas": 4 * 10},
         2 * 2 * 6 * 5 * 7 * (10 + 10),
         [(2 * 2, 10, None)],
     ),
@@ -287,15 +256,7 @@ CASES = {
     "relative": Case(
         "relative",
         {**GROUPED, "d_rel": 3, "rel_extent": 17, "d_conv": 4, "layer_channels": 100},
-        {
-            "W_q": D_MODEL * 60,
-            "W_k": D_MODEL * 20,
-            "W_v": D_MODEL * 20,
-            "W_o": 60 * D_MODEL,
-            "W_rel": D_MODEL * 6 * 3,
-            "rel_table": 3 * 17,
-            "conv": 40 * 4,
-        },
+        {**OF_GROUPED, "W_rel": D_MODEL * 6 * 3, "rel_table": 3 * 17, "conv": 40 * 4},
         2 * 6 * 5 * 7 * (10 + 10),
         [(2 * 2, 10, None), (40 + 100, 4, "fp32")],
     ),
@@ -303,7 +264,7 @@ CASES = {
     "pictures": Case(
         "pictures",
         GROUPED,
-        {"W_q": D_MODEL * 60, "W_k": D_MODEL * 20, "W_v": D_MODEL * 20, "W_o": 60 * D_MODEL},
+        OF_GROUPED,
         0,
         [],
     ),
