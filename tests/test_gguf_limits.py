@@ -452,12 +452,6 @@ def test_the_first_of_several_missing_files_is_named(tmp_path: Path) -> None:
         local_sources(tmp_path / "a-00001-of-00003.gguf")
 
 
-def test_two_models_in_a_folder_are_an_error(tmp_path: Path) -> None:
-    write(tmp_path, "a.gguf", "b.gguf")
-    with pytest.raises(AttncalcError, match=r"the folder has 2 GGUF models: a\.gguf, b\.gguf\n"):
-        local_gguf(str(tmp_path))
-
-
 @pytest.mark.parametrize(("number", "listed"), [(5, "e.gguf"), (6, "e.gguf, ..."), (7, "e.gguf, ...")])
 def test_a_folder_with_many_models_lists_five(tmp_path: Path, number: int, listed: str) -> None:
     write(tmp_path, *(f"{letter}.gguf" for letter in "abcdefg"[:number]))

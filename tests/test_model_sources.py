@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from asking import Ask, refusal
+from asking import refusal
 
 import attncalc.config
 from attncalc import AttncalcError, load
@@ -171,12 +171,6 @@ def test_standard_input_has_at_most_4_mib(monkeypatch: pytest.MonkeyPatch, size:
 def test_without_standard_input_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     assert error("-").message == "there is no standard input"
-
-
-def test_standard_input_is_read_once(ask: Ask) -> None:
-    answer = ask("compare", "-", "-", stdin=json.dumps(CONFIG))
-    assert (answer.code, answer.out) == (2, "")
-    assert answer.err.startswith("error: standard input can be read only once, and '-' is given twice\n")
 
 
 # What a name leads to, before it is parsed

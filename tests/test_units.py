@@ -263,7 +263,13 @@ def test_an_amount_is_exact(text: str, amount: tuple[int, int, str]) -> None:
     assert tuple(parse_amount(text, "--fail-if")) == amount
 
 
-@pytest.mark.parametrize("text", [str(MAX_COUNT + 1), "1e31", f"{MAX_COUNT}.5", "10e29.", "e5", "5 parsecs", "-1"])
+TOO_LARGE = (str(MAX_COUNT + 1), "1e31", f"{MAX_COUNT}.5", "1e999")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [*TOO_LARGE, "", "x", "1x", "1 2", "e5", ".", "1.", "10e29.", "-1", "--1", "1__0", "1,00", "∞", "१", "5 parsecs"],
+)
 def test_other_amounts_are_errors_that_name_the_option(text: str) -> None:
     with pytest.raises(AttncalcError, match=r"^--fail-if: "):
         parse_amount(text, "--fail-if")

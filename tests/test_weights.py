@@ -20,7 +20,7 @@ from attncalc.engines.base import EngineArgs
 from attncalc.engines.pipeline import split_into_stages, stage_sizes
 from attncalc.engines.runtime import Limits
 from attncalc.serving.memory_budget import memory_budget
-from attncalc.serving.request import FitRequest, parse_share, resolve
+from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.weight_format import multiplied_as
 from attncalc.serving.weights import weights
 from attncalc.serving.weights_read import bytes_read
@@ -277,18 +277,6 @@ def on_gpu(engine: str, memory: int, device: str = "", **given: Any) -> EngineAr
 )
 def test_the_share_an_engine_takes_is_its_own_default(engine: str, version: str | None, text: str) -> None:
     assert find_engine(engine).share(on_gpu(engine, 80 * GIB, engine_version=version), 1) == text
-
-
-@pytest.mark.parametrize("text", ["0", "1.1", "-0.5", "", ".", "half", "1e-1", "0.0", "0.5.5"])
-def test_a_wrong_share_is_an_error(text: str) -> None:
-    with pytest.raises(AttncalcError, match="not a number above 0 and at most 1"):
-        parse_share(text, "--gpu-memory-utilization")
-
-
-@pytest.mark.parametrize(("text", "parts"), [("0.92", (92, 100)), ("1", (1, 1)), (".5", (5, 10)), ("1.0", (10, 10))])
-def test_a_share_is_exact(text: str, parts: tuple[int, int]) -> None:
-    share = parse_share(text, "")
-    assert (share.numerator, share.denominator) == parts
 
 
 def test_each_engine_has_its_own_limits_of_a_pass() -> None:
