@@ -208,12 +208,7 @@ IDEAS = (
     ),
     Idea("dpo kto", "train --reference-model", note="a pair of answers is two sequences: -b 2"),
     Idea("orpo simpo", "train", note="a pair of answers is two sequences: -b 2"),
-    Idea(
-        "grpo rloo",
-        "train",
-        lacks="the engine that generates answers is not counted; with a KL term (beta) give --reference-model",
-    ),
-    Idea("ppo rlhf", "train --reference-model", lacks="the engine that generates answers is not counted"),
+    Idea("grpo ppo rloo rlhf", "train", lacks="neither generation of answers nor a --reference-model is counted"),
     Idea("fsdp fsdp2 fully-shard full-shard hsdp", "train --fsdp"),
     Idea("offload-optimizer", "train --offload optimizer"),
     Idea("offload-param offload-params", "train --offload params"),

@@ -533,8 +533,41 @@ def test_without_mfu_40_percent_are_assumed_in_the_first_lines_and_small_sums_ha
 def test_a_time_in_fp32_names_the_faster_dtype(ask: Ask) -> None:
     # an A100 has 19.5 TFLOP/s in fp32 and 312 in bf16
     answer = ask("train", "gpt2", "--gpu", "8xa100", "--tokens", "10B").out
-    assert "warning: The time is that of matmuls in fp32. bf16 has 16 x the FLOP/s" in answer
-    assert "in fp32" not in ask("train", "gpt2", "--gpu", "8xa100", "--tokens", "10B", "--dtype", "bf16").out
+    assert "warning: Autocast (--dtype bf16 --param-dtype fp32) has 16 x the FLOP/s of fp32." in " ".join(
+        answer.split()
+    )
+    assert "Autocast" not in ask("train", "gpt2", "--gpu", "8xa100", "--tokens", "10B", "--dtype", "bf16").out
+
+
+def test_a_gpu_alone_lists_the_largest_models_of_each_way_to_tune(ask: Ask) -> None:
+    answer = ask("train", "--gpu", "rtx-4090", "-c", "2K")
+    assert answer.out.startswith("FITS: up to qwen3.6-35b-a3b (QLoRA), ")
+    rows = [line.split() for line in answer.out.split("\n\n")[1].splitlines()[1:]]
+    assert [row[1] for row in rows] == 5 * ["QLoRA"] + 5 * ["LoRA"] + 5 * ["full"]
+    model, _, low, _, high = rows[6]
+    flags = ["--lora", "r=16", "--recompute", "full", "--loss", "fused", "--expandable-segments", "-c", "2K"]
+    assert f"needs {low} to {high} of 23.5 GiB" in ask("train", model, "--gpu", "rtx-4090", *flags).out
+    document = json.loads(ask("train", "--gpu", "rtx-4090", "-c", "2K", "--json").out)
+    assert {row["tuned"] for row in document["layers"]} == {"full", "LoRA", "QLoRA"}
+    assert ask("train", "--gpu", "rtx-4090", "--zero", "7").err.startswith("error: --zero cannot be 7")
+    assert ask("train", "--gpu", "0.3GiB").err.startswith("error: no built-in model is sure to fit")
+
+
+def test_an_out_of_memory_error_is_explained_and_has_the_gpu(ask: Ask) -> None:
+    log = (
+        "step 1\nCUDA out of memory. Tried to allocate 1.96 GiB. GPU 0 has a total capacity of 23.64 GiB of which 1.21 "
+        "GiB is free. Process 7 has 22.42 GiB memory in use. Of the allocated memory 19.99 GiB is allocated by "
+        "PyTorch, and 1.04 GiB is reserved by PyTorch but unallocated."
+    )
+    answer = ask("train", "llama3-8b", "--lora", "r=16", "--log", "-", stdin=log)
+    assert answer.out.startswith("DOES NOT FIT: needs 57.6 to 64.5 of 23.6 GiB.")
+    assert answer.err == (  # 23.64 - 1.21 - 19.99 - 1.04 = 1.40; 1.21 + 1.04 > 1.96
+        "note: 1.96 GiB were asked for, and of 23.64 GiB 1.21 GiB were free: tensors held 19.99 GiB, PyTorch 1.04 GiB "
+        "besides, others 1.40 GiB; what PyTorch held besides is enough with --expandable-segments\n"
+    )
+    others = ask("train", "llama3-8b", "--log", "-", stdin=log.replace("1.04 GiB", "0 bytes")).err
+    assert others.endswith("PyTorch 0 bytes besides, others 2.44 GiB; nvidia-smi lists the others\n")
+    assert ask("train", "llama3-8b", "--log", "-", stdin="step 1").err.startswith("error: - has no error")
 
 
 def test_lora_without_a_value_has_rank_16(ask: Ask) -> None:

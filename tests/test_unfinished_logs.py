@@ -165,5 +165,5 @@ def test_a_log_of_training_is_no_engines(ask: Ask) -> None:
     )
     answer = ask("fit", "--log", "-", stdin=log)
     assert (answer.code, answer.out) == (2, "")
-    assert "is a log of training, in which 1.96 GiB could not be allocated" in answer.err
-    assert "'attncalc train MODEL --gpu 23.52GiB'" in answer.err
+    assert "is a log of training" in answer.err
+    assert "'attncalc train MODEL --log -'" in answer.err

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..config import ModelLike
 from ..config.gpus import gpu as gpu_of
 from ..config.gpus import gpu_names
-from ..cost.training.fits import TrainResult, changes, fewest_gpus, train_result, ways_to_tune
+from ..config.presets import preset_names
+from ..cost.params import params
+from ..cost.training.fits import TrainResult, changes, fewest_gpus, train_result, ways_to_tune, widest_tuned
 from ..cost.training.work import duration, work
+from ..errors import AttncalcError
 from ..report.fit import VERDICTS
 from ..report.report import Report
-from ..report.train import Answer, gpus_report, hardware_text, train_report
+from ..report.train import Answer, gpus_report, hardware_text, models_report, train_report
 from ..units import BYTES, human
 from .arguments import takes
 from .results import Result, model_subject, workload_subject
@@ -83,6 +87,21 @@ def request_answer(request: TrainRequest, *, with_changes: bool = True, plain: b
     ways = ways_to_tune(run).items()
     fewest = tuple((gpu, {way: fewest_gpus(one, gpu) for way, one in ways}) for gpu in usual)
     return Answer(result, of_work, time, request.auto, changes(run) if needs_changes else (), fewest)
+
+
+def trainable_report(options: TrainOptions, *, full: bool = False) -> Report:
+    """Return the built-in models that can be trained on a GPU, the largest first. Raises AttncalcError if none can."""
+    found: list[Answer] = []
+    for name in preset_names():
+        with suppress(AttncalcError):  # a kind without a training path, or a model that is shorter, for example
+            request = read_train_request(name, options)
+            if change := widest_tuned(request.run):
+                answer = request_answer(request._replace(run=change.run), with_changes=False, plain=True)
+                found.append(answer._replace(changes=(change,)))
+    if not found:
+        read_train_request(preset_names()[-1], options)  # raises the error of an option
+        raise AttncalcError("no built-in model is sure to fit", "give shorter sequences, as -c 512, or a larger GPU")
+    return models_report(sorted(found, key=lambda of: -int(params(of.result.run.model).total)), full=full)
 
 
 def request_report(request: TrainRequest, *, full: bool = False) -> Report:

@@ -65,7 +65,7 @@ def read_logged_request(
         raise AttncalcError(
             "--engine all cannot be combined with --log", "leave --engine out: the log names the engine"
         )
-    log = read_log(_content(path), str(path), engine)
+    log = read_log(content(path), str(path), engine)
     if engine not in (None, log.engine):
         raise AttncalcError(
             f"--engine {truncate(engine)} cannot be combined with a log of {find_engine(log.engine).title}",
@@ -116,7 +116,7 @@ def _note_others(log: StartupLog, device: Gpu | None) -> None:
         )
 
 
-def _content(path: Path) -> bytes:
+def content(path: Path) -> bytes:
     """Return the file's bytes. Raises AttncalcError if it cannot be read, or is longer than LIMIT."""
     name = "standard input" if str(path) == "-" else truncate(path)
     try:

@@ -40,21 +40,13 @@ _KEYS: dict[str, dict[str, str]] = {
     "bf16 bf16.enabled": {"false": "", "": "--dtype bf16"},
     "fp16 fp16.enabled": {"false": "", "": "--dtype fp16"},
     "mixed_precision": {"bf16": "--dtype bf16", "fp16": "--dtype fp16"},
-    "float16": {"true": "--dtype fp16"},
     "dtype": {"": "--dtype {}"},
     "compile": {"true": "--compile"},
     "torch_compile": {"true": "--compile --loss compiled"},
-    "use_muon": {"true": "--optimizer muon"},
-    "attn_implementation flash_attn": {"eager": "--kernel eager", "disabled": "--kernel eager", "": ""},
     "liger_fused_linear_cross_entropy use_liger_kernel enable_liger_kernel cut_cross_entropy": {"true": "--loss fused"},
     "chunked_cross_entropy": {"true": "--loss chunked"},
-    "eager_attention": {"true": "--kernel eager"},
-    "rl stage": {
-        **dict.fromkeys(("dpo", "ipo"), "pairs --reference-model"),
-        **dict.fromkeys(("orpo", "simpo", "rm"), "pairs"),
-        **dict.fromkeys(("sft", "pt", "grpo"), ""),
-        "kto": "--reference-model",
-    },
+    "eager_attention attn_implementation": {"true": "--kernel eager", "eager": "--kernel eager"},
+    "rl stage": {"dpo": "pairs --reference-model", "kto": "--reference-model", "orpo": "pairs", "rm": "pairs"},
     "trl.beta": {"0.0": "", "0": "", "": "--reference-model"},
     "deepspeed": {"": "deepspeed {}"},
     "fsdp": {"": "--fsdp"},
@@ -81,14 +73,13 @@ _KEYS: dict[str, dict[str, str]] = {
 UNREAD = "unread"
 """The key of a sentence with the keys that are not read, beside the options."""
 _NO_MEMORY = re.compile(
-    r"(?i)data|dir$|path|file|log|report|wandb|mlflow|comet|swanlab|tensorboard|monitor|name|project|run_|hub|tokens?\b"
-    r"|tokenizer|(^|_)token|template|chat|prompt|sample|split|shuffle|column|eval|val_|test_|predict|generat|metric|seed"
-    r"|lr_|_lr|lr$|learning|warmup|decay|beta|eps|momentum|epoch|step|patience|watchdog|early|(?<!to_)sav(e|ing)|resume|export"
-    r"|infer|trust|type$|backend$|machine|rdzv|network|environment|main_|timeout|host|port$|device|worker|pin_memory|clip"
-    r"|max_grad|scale|hysteresis|overwrite|plot|do_train|strict|temperature|top_|reward|coef|state_dict|wrap|sync|reuse"
-    r"|prefetch|orig_params|limit_all|efficient_loading|low_cpu|overlap|contiguous|round_robin|scatter|allgather_part"
-    r"|untested|downcast|revision|processor|tag$|verbose|pref_|label|unused|reentrant|profil|alpha|base_model"
-    r"|checkpointer|model_name_or_path|_comment|gather_16bit|max_completion"
+    r"(?i)data|dir$|path|file|log|report|wandb|swanlab|name|project|run_|hub|tokens?\b|tokenizer|(^|_)token|template|chat"
+    r"|prompt|sample|split|shuffle|eval|val_|test_|predict|generat|metric|seed|lr_|_lr|lr$|learning|warmup|decay|beta|eps"
+    r"|momentum|epoch|step|patience|watchdog|(?<!to_)sav(e|ing)|resume|export|infer|trust|type$|backend$|machine|rdzv"
+    r"|network|environment|main_|timeout|host|port$|device|worker|pin_memory|clip|max_grad|scale|hysteresis|overwrite"
+    r"|plot|do_|strict|temperature|top_|reward|coef|state_dict|wrap|sync|reuse|prefetch|orig_params|all_gathers|t_loading"
+    r"|overlap|contiguous|round_robin|scatter|untested|downcast|revision|processor|pref_|label|unused|reentrant|profil"
+    r"|alpha|base_model|_comment|gather_16bit|max_completion"
 )
 """Parts of the names of keys that change no memory."""
 _OF_KEY = {key: values for keys, values in _KEYS.items() for key in keys.split()}
@@ -128,10 +119,8 @@ def options_of_file(path: str, *, is_named: bool = False) -> dict[str, str] | No
 
 def _join(found: dict[str, str]) -> None:
     """Make options of parts of one."""
-    if "pairs" in found:  # chosen and rejected answers
-        del found["pairs"]
-        batch = found.get("--batch", "1")
-        found["--batch"] = str(2 * int(batch)) if batch.isdecimal() else batch
+    if found.pop("pairs", None) is not None and (batch := found.get("--batch", "1")).isdecimal():
+        found["--batch"] = str(2 * int(batch))  # chosen and rejected answers
     lora = {name: found.pop(name) for name in ("lora", "r", "targets", "dropout") if name in found}
     if "lora" in lora or "r" in lora or "--weights-dtype" in found:
         parts = {"r": "16", **lora}

@@ -3,14 +3,19 @@
 # typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
 # objects already, and need not be evaluated from strings.
 
+import re
+import sys
 from functools import partial
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 import typer
 
 from ..api.train_options import GROUPS, TrainOptions
 from ..api.train_request import read_train_request
-from ..api.training import request_answer, request_report
+from ..api.training import request_answer, request_report, trainable_report
+from ..errors import AttncalcError
+from ..units import GIB, parse_amount, truncate
 from . import COMMANDS
 from . import options as o
 from .command import Options, command_app
@@ -25,9 +30,14 @@ class ScreenOptions(Options):
 
     LAST: ClassVar[bool] = True
 
+    log: Annotated[Path | None, o.option("--log", metavar="FILE", help="A log with CUDA's out-of-memory error.")] = None
     full: Annotated[bool, typer.Option("--full", help="Also show FLOPs, stages and all notes.")] = False
 
 
+_ERROR = re.compile(
+    r"(?s)Tried to allocate (S)\. .{0,20}? capaci?ty of (S) of which (S) is free.{0,900}?memory (S) is allocated by "
+    r"PyTorch.{0,80}?, and (S) is reserved".replace("S", r"\d{1,12}(?:\.\d\d)? (?:bytes|[KMG]iB)")
+)
 EPILOG = "For example: attncalc train llama3-8b --gpu rtx-4090 --lora r=16 --weights-dtype nf4 -c 2048"
 
 
@@ -36,6 +46,11 @@ def train(
     model: o.NamedModel, options: TrainOptions, screen: ScreenOptions, plot: PlotOptions, output: o.CheckedOutputOptions
 ) -> None:
     plot.check(output, excludes={"--gpu all": options.get("gpu") == "all"})
+    options = _with_log(screen.log, options) if screen.log else options
+    if "gpu" in options and options["gpu"] != "all" and not (screen.log or model.describes(options)):
+        accepted()
+        output.show(trainable_report(options, full=screen.full))
+        raise typer.Exit
     trained = model.name_or_sizes(options)
     o.note_file_types(trained)
     request = read_train_request(trained, options)
@@ -43,3 +58,20 @@ def train(
     report = request_report(request, full=screen.full)
     plot.write(report, output)
     raise typer.Exit(1 if report.verdict == "does_not_fit" else 0)
+
+
+def _with_log(log: Path, options: TrainOptions) -> TrainOptions:
+    """Return the options with the GPU of an error, whose figures are explained. Raises AttncalcError without one."""
+    from .fit_log import content
+
+    match = _ERROR.search(content(log).decode(errors="replace"))
+    if match is None:
+        raise AttncalcError(f"{truncate(log)} has no error 'Tried to allocate ...' of PyTorch", "give those lines too")
+    amounts = [parse_amount(size.replace(" bytes", "B"), "a size") for size in match.groups()]
+    asked, total, free, tensors, idle = (amount.numerator // amount.denominator for amount in amounts)
+    others = max(0, total - free - tensors - idle)
+    means = "; what PyTorch held besides is enough with --expandable-segments" * (asked <= free + idle)
+    means += "; nvidia-smi lists the others" * (others > 3 * GIB // 2)  # a CUDA context and NCCL take less
+    figures = "{} were asked for, and of {} {} were free: tensors held {}, PyTorch {} besides".format(*match.groups())
+    sys.stderr.write(f"note: {figures}, others {others / GIB:.2f} GiB{means}\n")
+    return {"gpu": f"{total / GIB:.2f}GiB", **options}

@@ -83,12 +83,10 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     lines = _without_prefix(written)
     log = _read_lines(lines, engine)
     if (log is None or log.is_assumed) and any(map(_TRAINING.search, _ends(lines))):
-        failed = re.search(r"Tried to allocate ([\d.]+ \wiB).{1,80}? capacity of ([\d.]+) GiB", " ".join(_ends(lines)))
-        what = f", in which {failed[1]} could not be allocated" if failed else ""
-        gpu = f"{failed[2]}GiB" if failed else "GPU"
+        how = f"--log {truncate(name)}" if any("Tried to allocate" in line for line in _ends(lines)) else "--gpu GPU"
         raise AttncalcError(
-            f"{truncate(name)} is a log of training{what}",
-            f"'attncalc train MODEL --gpu {gpu}' has what a step needs, and changes with which it fits",
+            f"{truncate(name)} is a log of training",
+            f"'attncalc train MODEL {how}' has what a step needs, and changes with which it fits",
         )
     if log:
         return log

@@ -21,7 +21,7 @@ from ..cost.training.fits import (
     stage_sizes,
     train_result,
 )
-from ..cost.training.setup import Fp8, Training
+from ..cost.training.setup import WAYS, Fp8, Training
 from ..cost.training.states import States
 from ..cost.training.step import Cached
 from ..cost.training.work import Duration, Work
@@ -250,6 +250,22 @@ def _terms(result: TrainResult) -> Iterator[Figure]:
             yield Figure(name, label, value, BYTES, result.run.in_optimizer.source)
 
 
+def models_report(found: Sequence[Answer], *, full: bool = False) -> Report:
+    """Return one row per model that fits on a GPU, the largest first, with the changes that are counted."""
+    by_way = {way: [of.result for of in found if of.result.run.way == way] for way in reversed(WAYS)}
+    largest = ", ".join(f"{every[0].run.model.name} ({way})" for way, every in by_way.items() if every)
+    shown = [one for every in by_way.values() for one in every[: None if full else 5]]
+    rows = tuple((one.run.model.name, one.run.way, gib_range(one.low, one.high)) for one in shown)
+    run = found[0].result.run
+    where = f"On {hardware_text(run.gpu, run.gpus)}, {', '.join(_facts(run)[3:5])}"
+    note = (
+        f"Counted with {found[0].changes[0].flag}, and experts in 4 bits as Unsloth has them. --full lists all. One in "
+        f"detail: attncalc train {run.model.name} --gpu {run.gpu.name if run.gpu else ''}"
+    )
+    table = Table((Column("model", "left"), Column("tuned", "left"), Column("needs, GiB")), rows)
+    return gpus_report(found)._replace(heading=(f"FITS: up to {largest}.", where), tables=(table,), shown_notes=(note,))
+
+
 def gpus_report(runs: Sequence[Answer], *, full: bool = False) -> Report:
     """Return one row per GPU: what the run needs there, with the longest context or largest batch if asked for."""
     first, auto = runs[0], runs[0].auto
@@ -264,8 +280,9 @@ def gpus_report(runs: Sequence[Answer], *, full: bool = False) -> Report:
         workload_facts(run.model, run.workload),
         train_figures(first),
         tuple(
-            ({"gpu": row.name, "verdict": of.result.verdict}, train_figures(of))
+            ({"model": one.model.name, "tuned": one.way, "gpu": row.name, "verdict": row.verdict}, train_figures(of))
             for row, of in sorted(zip(rows, runs, strict=True), key=lambda pair: pair[0].memory)
+            for one in (of.result.run,)
         ),
         (gpu_table(rows, searched=auto, full=full),),
         shown_notes=() if full else (GROUPED,),
@@ -470,10 +487,7 @@ def _notes(of: Answer) -> Iterator[str]:
         )
     half = dict(run.gpu.flops).get("bf16", 0) if of.time and run.gpu and run.dtype == "fp32" else 0
     if of.time and half > of.time.peak:
-        yield (
-            f"warning: The time is that of matmuls in fp32. bf16 has {half / of.time.peak:.0f} x the FLOP/s: "
-            "--dtype bf16 --param-dtype fp32 is autocast, as in nanoGPT."
-        )
+        yield f"warning: Autocast (--dtype bf16 --param-dtype fp32) has {half / of.time.peak:.0f} x the FLOP/s of fp32."
     if run.zero and run.ranks == 1:
         name = "--fsdp" if run.is_fsdp else f"--zero {run.zero}"
         why = "tp and pp use all GPUs" if run.gpus > 1 else "there is one GPU"
@@ -652,13 +666,14 @@ def schema() -> dict[str, Any]:
 
     count_of = {name: p.whole(f"{name}-parallel GPUs", 1) for name in ("dp", "tp", "pp", "cp", "ep")}
     verdict = p.or_null(p.choice("the answer", *VERDICTS), "without a GPU")
+    way = p.choice("what is trained", *WAYS)
     return p.document(
         "train",
         "What a training step needs on each GPU, and its FLOPs.",
-        results=p.figures("the figures, with --gpu all of the first GPU", FIGURES),
+        results=p.figures("the figures, of the first row if there are several", FIGURES),
         layers=p.layer(
-            "a GPU, with --gpu all",
-            {"gpu": p.text("the GPU"), "verdict": verdict},
+            "a GPU, with --gpu all; a model, without one",
+            {"model": p.text("the model"), "tuned": way, "gpu": p.text("the GPU"), "verdict": verdict},
             p.figures("its figures", FIGURES),
         ),
         extra={
@@ -734,7 +749,7 @@ def schema() -> dict[str, Any]:
                     "a GPU, and a way to tune",
                     {
                         "gpu": p.text("the GPU"),
-                        "tuned": p.choice("what is trained", "full", "LoRA", "QLoRA"),
+                        "tuned": way,
                         "gpus": p.or_null(p.whole("the fewest", 1), "if 1,024 are not enough"),
                     },
                 ),

@@ -200,10 +200,15 @@ def fewest_gpus(run: Training, gpu: Gpu) -> Change | None:
     return None
 
 
+def widest_tuned(run: Training) -> Change | None:
+    """Return the changes that keep the training in the first way to tune in which it fits; None if it does in none."""
+    ways = (_all_of(one, _SAME_TRAINING) for one in ways_to_tune(run).values())
+    return next((change for change in ways if _fits(change.run)), None)
+
+
 def ways_to_tune(run: Training) -> dict[str, Training]:
     """Return {name: run}: as asked, and cheaper ways with adapters: full, LoRA, QLoRA."""
-    runs = (run, *(change.run for change in _try(_lora, run)))
-    return {"full" if one.lora is None else "QLoRA" if one.weights_dtype else "LoRA": one for one in runs}
+    return {one.way: one for one in (run, *(change.run for change in _try(_lora, run)))}
 
 
 def all_changes(run: Training) -> Change:

@@ -20,6 +20,7 @@ from .optimizers import OPTIMIZERS, Optimizer
 
 Loss = Literal["full", "compiled", "chunked", "fused"]
 Stepping = Literal["fused", "foreach", "loop"]
+WAYS = ("full", "LoRA", "QLoRA")
 Fp8 = Literal["none", "inputs", "weights"]
 CHUNKS = 8
 """Chunks of the logits of --loss chunked: torchtune's CEWithChunkedOutputLoss(num_output_chunks=8)."""
@@ -169,6 +170,11 @@ class Training:
         So they are after peft's prepare_model_for_kbit_training under autocast, which is the Trainer's bf16=True.
         """
         return bool(self.weights_dtype) and self.kbit_upcast and self.upcasts and dtype(self.dtype).bits == 16
+
+    @property
+    def way(self) -> str:
+        """Return how the model is tuned: full, LoRA or QLoRA."""
+        return WAYS[0 if self.lora is None else 2 if self.weights_dtype else 1]
 
     @property
     def dp(self) -> int:
