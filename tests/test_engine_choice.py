@@ -34,9 +34,9 @@ def test_python_chooses_the_engine_as_the_command_line_does() -> None:
 
 
 def test_the_share_of_another_engine_is_an_error() -> None:
-    with pytest.raises(attncalc.AttncalcError, match="--mem-fraction-static has no effect on engine vllm"):
+    with pytest.raises(attncalc.AttncalcError, match="mem_fraction_static has no effect on engine vllm"):
         attncalc.fit("qwen3-8b", gpu="h100", engine="vllm", mem_fraction_static=0.8)
-    with pytest.raises(attncalc.AttncalcError, match="cannot be combined with --gpu-memory-utilization"):
+    with pytest.raises(attncalc.AttncalcError, match="cannot be combined with gpu_memory_utilization"):
         attncalc.fit("qwen3-8b", gpu="h100", mem_fraction_static=0.8, gpu_memory_utilization=0.8)
 
 

@@ -347,13 +347,13 @@ def test_recomputation_of_ops_repeats_every_second_matmul() -> None:
     # of q, k, v, o, gate, up and down: k, o and up
     step = flops(load("llama3-8b"), Workload.train(2, 64, recompute="op"))
     assert step.recomputation == 32 * 2 * 2 * 64 * 4096 * (1024 + 4096 + 14336)
-    with pytest.raises(AttncalcError, match="--recompute op does not support"):
+    with pytest.raises(AttncalcError, match="recompute='op' does not support"):
         flops(load("mixtral-8x7b"), Workload.train(1, 64, recompute="op"))
 
 
 @each("workload", [{}, {"phase": "decode"}, {"phase": "prefill", "past": 3}])
 def test_only_training_recomputes(workload: dict[str, Any]) -> None:
-    with pytest.raises(AttncalcError, match="--recompute full cannot be combined with --phase"):
+    with pytest.raises(AttncalcError, match="recompute='full' cannot be combined with phase"):
         attncalc.flops("gpt2", recompute="full", context=64, **workload)
 
 

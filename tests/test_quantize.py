@@ -141,7 +141,7 @@ def test_the_command_names_a_file_of_that_type(served: str, command: str) -> Non
 def test_other_engines_refuse_the_types_of_gguf_files() -> None:
     with pytest.raises(AttncalcError, match="vLLM cannot load Llama 3") as error:
         fit("llama3.2-3b", gpu="12GB", engine="vllm", weights_dtype="q4_k_m")
-    assert "--engine llamacpp" in error.value.tip
+    assert "engine='llamacpp'" in error.value.tip
     with pytest.raises(AttncalcError, match="there is no dtype 'q4_k'") as error:
         fit("llama3.2-3b", gpu="12GB", weights_dtype="q4_k")
     assert "q4_k_s" in error.value.tip

@@ -713,10 +713,10 @@ def test_fewer_adapters_of_a_batch_take_less() -> None:
 @each(
     ("model", "options", "message"),
     [
-        ("llama3-8b", {"max_lora_rank": None}, "--enable-lora needs --max-lora-rank"),
-        ("llama3-8b", {"lora_target_modules": None}, "--enable-lora needs --lora-target-modules"),
-        ("llama3-8b", {"enable_lora": False}, "adapters of LoRA need --enable-lora"),
-        ("llama3-8b", {"pp": 2}, "--enable-lora is not supported with --pp"),
+        ("llama3-8b", {"max_lora_rank": None}, "enable_lora needs max_lora_rank"),
+        ("llama3-8b", {"lora_target_modules": None}, "enable_lora needs lora_target_modules"),
+        ("llama3-8b", {"enable_lora": False}, "adapters of LoRA need enable_lora"),
+        ("llama3-8b", {"pp": 2}, "enable_lora is not supported with pp"),
         ("llama3-8b", {"lora_target_modules": "query"}, "'query' is not a module with LoRA adapters"),
         ("llama3-8b", {"lora_target_modules": "all,o_proj"}, "'all' is not a module with LoRA adapters"),
         ("llama3-8b", {"lora_target_modules": " "}, "'' is not a module with LoRA adapters"),

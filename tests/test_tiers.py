@@ -176,24 +176,24 @@ def test_the_command_has_the_tier(ask: Ask, engine: str, options: tuple[str, ...
     [
         (
             {"host_bandwidth": "50GB"},
-            "--host-bandwidth needs a cache in host memory",
-            "add --kv-offloading-size 64, for example",
+            "host_bandwidth needs a cache in host memory",
+            "add kv_offloading_size=64, for example",
         ),
-        ({"disk_bandwidth": "5GB"}, "--disk-bandwidth needs --disk-size", "give the size of the cache on disk: "),
-        ({"disk_size": "1TB", "engine": "llamacpp"}, "--disk-size has no effect on engine llamacpp", "leave it out"),
+        ({"disk_bandwidth": "5GB"}, "disk_bandwidth needs disk_size", "give the size of the cache on disk: "),
+        ({"disk_size": "1TB", "engine": "llamacpp"}, "disk_size has no effect on engine llamacpp", "leave it out"),
         (
             {"kv_offloading_size": 4, "engine_version": "0.11.0"},
-            "vLLM 0.11.0 has no --kv-offloading-size",
-            "use --engine-version 0.11.1 or later",
+            "vLLM 0.11.0 has no kv_offloading_size",
+            "use engine_version='0.11.1' or later",
         ),
         (
             {"engine": "sglang", "hicache_ratio": "much"},
-            "--hicache-ratio: 'much' is not a number above 0",
+            "hicache_ratio: 'much' is not a number above 0",
             "",
         ),
         (
             {"engine": "sglang", "hicache_size": 4, "prefix_caching": False},
-            "SGLang's cache in host memory cannot be combined with --no-prefix-caching",
+            "SGLang's cache in host memory cannot be combined with no_prefix_caching",
             "leave one of them out",
         ),
     ],

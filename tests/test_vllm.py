@@ -98,7 +98,7 @@ def test_bytes_of_a_token_by_kind_and_dtype(cached: tuple[CacheSpec, ...], kv_dt
 def test_fp8_ds_mla_is_an_error_for_a_model_without_sparse_attention(name: str) -> None:
     with pytest.raises(AttncalcError, match="has neither") as caught:
         kv_cache(name, kv_dtype="fp8_ds_mla")
-    assert caught.value.tip == "use --kv-dtype fp8"
+    assert caught.value.tip == "use kv_dtype='fp8'"
     assert kv_cache("deepseek-v3.2", kv_dtype="fp8_ds_mla").total == kv_cache("deepseek-v3.2", kv_dtype="fp8").total
 
 

@@ -214,5 +214,5 @@ def test_engram_config_leaves_the_tables_of_n_grams_in_host_memory() -> None:
     assert on_gpu() == on_gpu(engram_config="{}")
     assert on_gpu() - on_gpu(engram_config={"cpu_offload": True}) == pytest.approx(tables, rel=1e-3)
     for wrong in ('{"offload": true}', '{"cpu_offload": 1}', "true"):
-        with pytest.raises(AttncalcError, match="--engram-config: "):
+        with pytest.raises(AttncalcError, match="engram_config: "):
             on_gpu(engram_config=wrong)

@@ -106,12 +106,12 @@ def test_a_sweep_and_the_command_agree(ask: Ask) -> None:
     ("options", "message"),
     [
         ({"kv_heads": 5}, "n_kv_heads: 5 does not divide n_heads 32"),
-        ({"layers": 2001}, "--layers 2,001 is more than 2,000"),
-        ({"pattern": "1 local"}, "--pattern needs --window"),
+        ({"layers": 2001}, "layers=2001 is more than 2,000"),
+        ({"pattern": "1 local"}, "pattern needs window"),
         ({"pattern": "1 round"}, "'1 round' is no kind of layer"),
         ({"pattern": "3000 local"}, "more than 2,000 layers"),
         ({"pattern": ""}, "'' is no kind of layer"),
-        ({"heads": 0}, "--heads"),
+        ({"heads": 0}, "heads: "),
     ],
 )
 def test_a_size_that_is_not_possible_is_an_error(options: dict[str, Any], message: str) -> None:
@@ -128,7 +128,7 @@ def test_latent_attention_takes_the_heads_of_the_attention_that_it_replaces() ->
     # 2 bytes * (512 + 64) of each token, as DeepSeek-V3 has with 128 heads, too
     sizes: dict[str, Any] = {"layers": 60, "heads": 128, "head_dim": 128}
     assert kv_cache("llama3.1-8b", attention="mla:512", **sizes, context=1).total == 60 * 1152
-    with pytest.raises(AttncalcError, match="--kv-heads: MLA has no such heads"):
+    with pytest.raises(AttncalcError, match="kv_heads: MLA has no such heads"):
         kv_cache("llama3.1-8b", attention="mla:512", kv_heads=4)
 
 

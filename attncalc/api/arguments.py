@@ -110,12 +110,15 @@ def in_python(text: str) -> str:
     def argument(match: re.Match[str]) -> str:
         name, value = match.groups()
         argument = "output" if name == "output-len" else name.replace("-", "_")
+        if value and re.fullmatch(r"\d{1,3}(,\d{3})+", value):
+            value = value.replace(",", "")
         return f"{argument}={value if value.isdecimal() else repr(value)}" if value else argument
 
-    if "attncalc " in text:
+    if re.search("('|: |^)attncalc [a-z]", text):
         return text
-    # a value has a digit: '--prompt 3K' and not '--prompt and'
-    named = re.sub(r"--([a-z][a-z-]*[a-z])(?:[ =](?=[^ ]*\d)([\w./:,-]*\w))?", argument, text)
+    # a value has a digit, or is a word before a verb or the end: '--prompt 3K', '--phase train cannot be combined with'
+    value = r"(?=[^ ]*\d)[\w./:,-]*\w|[a-z_]+(?=$|[:;,.]| (?:cannot|does|is|has|needs) )"
+    named = re.sub(rf"--([a-z][a-z-]*[a-z])(?:[ =]({value}))?", argument, text)
     return re.sub(r"(=\S*[^ ,]) (?=\w+=)", r"\1, ", named)
 
 
