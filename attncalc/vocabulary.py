@@ -104,7 +104,13 @@ IDEAS = (
         "launch load host chat can-run quantize requirements which-gpu how-big-a-gpu ollama-show",
         "fit",
     ),
-    Idea("cheapest cheapest-gpu best-gpu", "plan --gpu all", note="--price h100=2.49,h200=3.79 ranks by price"),
+    Idea("best-gpu", "plan --gpu all", note="--price h100=2.49,h200=3.79 ranks by price"),
+    Idea(
+        "cheapest cheapest-gpu cheap",
+        "fit --gpu GPU | plan --gpu GPU",
+        "fit | plan --gpu all",
+        lacks="prices are not known here: 'attncalc plan MODEL --price h100=2.49,h200=3.79' ranks by yours",
+    ),
     Idea(
         "how-many-gpus what-gpu capacity",
         "fit --gpu GPU | plan --gpu GPU | train --gpu GPU",
@@ -130,7 +136,8 @@ IDEAS = (
         "fit --roofline",
     ),
     Idea(
-        "cost costs price pricing budget money cost-per-hour price-per-hour per-hour hourly usd dollars",
+        "cost costs price pricing budget money cost-per-hour price-per-hour per-hour hourly usd dollars "
+        "cost-per-million-tokens price-per-million-tokens cost-per-token per-million-tokens",
         "plan --price VALUE | --price VALUE",
         "plan | train --mfu 0.4",
         "--price is per GPU-hour",
@@ -151,6 +158,8 @@ IDEAS = (
     Idea("bandwidth memory-bandwidth", "gpus"),
     Idea("gpu-list list-gpus hardware nvidia-smi rocm-smi query-gpu list-devices", "gpus | fit"),
     Idea("gpus devices accelerators", "--gpus N", "gpus | fit"),
+    Idea("preempt preempts preempted preempting preemption preemptions", "explain"),
+    Idea("dp-attention attention-dp data-parallel-attention", "fit --attn-dp N", example="fit --attn-dp 8"),
     Idea("glossary terms define definition meaning-of what-is whats what why how-does how-do", "explain"),
     Idea("oom out-of-memory out-of-vram out-of-ram run-out-of-memory cuda-oom", "fit"),
     Idea("ttft tpot itl time-to-first-token time-per-token", "--ttft VALUE", "fit --roofline"),
@@ -246,8 +255,8 @@ IDEAS = (
         "output outputs generate generation gen-len new-tokens tokens-to-generate num-predict n-predict completion",
         "--output-len N | flops --phase decode",
     ),
-    Idea("decode decoding decode-step", "flops --phase decode"),
-    Idea("prefill", "flops --phase prefill"),
+    Idea("decode decoding decode-step", "flops --phase decode | plan"),
+    Idea("prefill", "flops --phase prefill | plan"),
     Idea("forward forward-only inference-only", note="that is the default; --phase train counts a training step"),
     Idea("rate rps qps requests-per-second req/s requests/s", "--rate VALUE"),
     Idea(
@@ -257,7 +266,12 @@ IDEAS = (
         "fit",
     ),
     Idea("ram system-ram host-ram cpu-ram ddr", "--ram SIZE", "fit"),
-    Idea("gpu-offload layers-on-gpu", "fit -ngl N", note="-ngl 20 puts 20 layers on the GPU; by default all that fit"),
+    Idea(
+        "gpu-offload layers-on-gpu layers-on-the-gpu num-gpu-layers n-gpu-layers gpu-layers how-many-layers ngl",
+        "fit -ngl N",
+        "fit -ngl auto",
+        "-ngl 20 puts 20 layers on the GPU; by default all that fit",
+    ),
     Idea(
         "lmcache kv-offload kv-offloading offload-kv offload-kv-cache cache-offload kv-cache-offload",
         "fit --kv-offloading-size N",
@@ -271,7 +285,7 @@ IDEAS = (
     Idea("shard shards num-shard tensor-parallel ways", "--tp N", "fit"),
     Idea("ep-size enable-ep", "--ep N | --enable-expert-parallel"),
     Idea("utilization util fraction share gpu-util cache-max-entry-count", "--gpu-memory-utilization SHARE"),
-    Idea("max-num-seqs max-running-requests", "--max-num-seqs N | --max-running-requests N | --batch N"),
+    Idea("max-num-seqs max-running-requests", "--max-num-seqs N | --max-running-requests N | --batch N", "fit"),
     Idea("kv-lora-rank latent-dim d-latent", "--attention mla:N"),
     Idea(
         "q-lora-rank qk-rope-head-dim qk-nope-head-dim v-head-dim rope-dim",
@@ -305,7 +319,7 @@ IDEAS = (
     Idea("export save-to", "--output VALUE"),
     Idea("verbose debug details detail", "fit --full | --explain"),
     Idea("explain formula formulas", "--explain | explain"),
-    Idea("no-color no-colour color colour", note="set NO_COLOR=1, or pipe the answer"),
+    Idea("no-color no-colour color colour screen-reader accessible accessibility braille no-unicode ascii", "--plain"),
     Idea("metric metrics column fields select figures", note=_OTHER_FIGURES),
     Idea("unit units in-gib bytes-only", note="figures are in KiB, MiB, GiB or TiB, and --json has bytes"),
 )

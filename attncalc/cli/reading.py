@@ -305,7 +305,7 @@ class _Trial:
         self._is_new |= item.is_guess or not is_usual
         if item.kind == "plain" and self._command != "presets":
             self._left_out.append(item.typed)
-        elif self._command in _OF_WORDS and item.kind not in ("option", "filler"):
+        elif self._command in _OF_WORDS and item.kind != "filler" and not (item.kind == "option" and is_usual):
             self._add_word(item)
         elif item.idea:
             self._add_idea(item, item.idea)
@@ -381,12 +381,18 @@ class _Trial:
         if not self._takes(name, *value):
             return False
         own = self._options[name].opts[0]
+        if own == "--weights-dtype" and "--quants" in self._found:
+            return is_further
         before = self._found.setdefault(own, (name, *value))
         if before[1:] == value or is_example:
             return True
         two = sorted((*before[1:], *value), key=lambda text: kind_of(text) == "size")
         if own == "--gpu" and [kind_of(text) for text in two[1:]] == ["size"] and kind_of(two[0]) != "size":
-            self._found[own] = (name, gpu_in(" ".join(two).lower()) or "-".join(two).lower())  # 'a100' and '80GB'
+            sized = re.sub(r"-\d+gb (?=\d)", " ", " ".join(two).lower())  # an M3 Ultra is the largest until '96gb'
+            self._found[own] = (name, gpu_in(sized) or "-".join(two).lower())  # 'a100' and '80GB'
+        elif own == "--weights-dtype" and all(re.match("i?q\\d", each) for each in two) and self._takes("--quants"):
+            del self._found[own]
+            self._found["--quants"] = ("--quants",)  # 'q4 or q8'
         elif is_further and self._takes_list(name):
             self._found[own] = (before[0], f"{before[1]},{value[0]}")
         else:

@@ -218,6 +218,8 @@ class Words:
         option = self._known.get(hyphens(name))
         if option is not None and option.opts[0] == "--output" and kind_of(value) == "number":  # tokens, and no file
             return self._unknown_option(name, value, self._phrases[("output",)])._replace(text="output")
+        if option is not None and not own and is_valid(WEIGHTS_DTYPE.parse, name.lstrip("-"), ""):
+            return self._unlike_any(name, value, None)  # '--fp8', which `train` has
         if option is not None and (own or idea not in IDEAS):
             return self._known_option(name, value, option)
         return self._unknown_option(name, value, idea or self._phrases.like(name))
@@ -530,15 +532,16 @@ def is_valid(parse: Any, *values: str) -> bool:
 def _with_values(items: Sequence[Item]) -> list[Item]:
     """Return the items with the values of ideas: '8' of 'batch 8', and '500' of '500 users'.
 
-    A number between two ideas belongs to the one that leaves the fewest words without a place.
+    A number between two ideas belongs to the one that leaves the fewest words without a place, and then to the nearer.
     """
     takers = [i for i, item in enumerate(items) if item.takes][:_MOST_IDEAS]
 
-    def cost(chosen: Sequence[int | None]) -> tuple[float, int]:
+    def cost(chosen: Sequence[int | None]) -> tuple[float, int, int]:
         left = [item for i, item in enumerate(items) if i not in chosen and item.kind in ("number", "share", "time")]
-        before = sum(j is not None and j < i for i, j in zip(takers, chosen, strict=True))
+        pairs = [(i, j) for i, j in zip(takers, chosen, strict=True) if j is not None]
+        before, distance = sum(j < i for i, j in pairs), sum(abs(j - i) for i, j in pairs)
         without = (0.5 if "gpu" in items[i].takes else 1 for i, j in zip(takers, chosen, strict=True) if j is None)
-        return sum(without) + sum(not is_context(item.text) for item in left), before
+        return sum(without) + sum(not is_context(item.text) for item in left), distance, before
 
     choices = product(*([*_beside(i, items), None] for i in takers))
     chosen = min((one for one in choices if len({*one} - {None}) == len(one) - one.count(None)), key=cost)

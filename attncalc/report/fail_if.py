@@ -12,7 +12,7 @@ from ..errors import AttncalcError, known_tip
 from ..model import plural
 from ..quantity import Quantity
 from ..records import NamedTuple
-from ..units import BYTES, FLOP, Amount, exact, human, parse_amount, truncate
+from ..units import BYTES, FLOP, NO_UNIT, Amount, exact, human, parse_amount, truncate
 from .notes import FAILED
 from .report import Figure, Report
 
@@ -30,6 +30,8 @@ OPERATORS: dict[str, Callable[[Fraction, Fraction], bool]] = {
 _CONDITION = re.compile(
     r"\s*(?P<name>[A-Za-z_]\w*)\s*(?P<operator>[<>=!]=?)\s*(?P<sign>[+-]?)(?P<amount>[^%]*)(?P<percent>%?)\s*"
 )
+_VERDICT, _VERDICTS = "verdict", ("fits", "may_not_fit", "does_not_fit")
+"""The verdict as a number, 0 to 2, so that 'verdict != FITS' and 'verdict > MAY NOT FIT' are conditions too."""
 _TIP = "write NAME OP VALUE, as 'kv_cache > 8GiB', 'params_total > 7.5e9', or '> +5%' for a change from the first model"
 
 
@@ -104,6 +106,8 @@ class Outcome(NamedTuple):
 
     def sentence(self, model: str) -> str:
         """Return the result in words: 'kv_cache > +0%: new has 512 B, the limit is 256 B; old has 256 B.'."""
+        if self.condition.name == _VERDICT:
+            return f"{self.condition.text}: {model} has '{_VERDICTS[self.figure.whole].replace('_', ' ')}'."
         limit = _words(self.limit, self.figure.unit)
         before = "" if self.baseline is None else f"; {self.baseline.of} has {_value(self.baseline)}"
         return f"{self.condition.text}: {model} has {_value(self.figure)}, the limit is {limit}{before}."
@@ -124,7 +128,10 @@ def parse_condition(text: str, option: str = "--fail-if") -> Condition:
         raise AttncalcError(
             f"{option} '{truncate(text)}': a percentage is a change and needs a sign", "write +5% or -5%"
         )
-    amount = parse_amount(match["amount"], option)
+    word = "_".join(match["amount"].lower().split())
+    if match["name"] == _VERDICT and option == "--fail-if" and word not in _VERDICTS:
+        raise AttncalcError(f"--fail-if: '{truncate(match['amount'])}' is no verdict", f"known: {', '.join(_VERDICTS)}")
+    amount = Amount(_VERDICTS.index(word), 1, NO_UNIT) if word in _VERDICTS else parse_amount(match["amount"], option)
     if match["percent"] and amount.unit:
         raise AttncalcError(f"{option} '{truncate(text)}': a percentage has no unit", "write +5% or +2GiB")
     return Condition(" ".join(text.split()), match["name"], match["operator"], sign, amount, bool(match["percent"]))
@@ -152,8 +159,11 @@ def limited(report: Report, conditions: Sequence[Condition]) -> Report:
 
     Raises AttncalcError as `checks_of` does.
     """
-    checks_of(conditions, {figure.name: figure for figure in report.figures})
-    pairs = ((one, figure) for one in conditions for figure in report.figures if figure.name == one.name)
+    figures = report.figures
+    if (verdict := report.extra.get(_VERDICT)) in _VERDICTS:
+        figures = (*figures, Figure(_VERDICT, "verdict", Quantity(_VERDICTS.index(verdict)), NO_UNIT))
+    checks_of(conditions, {figure.name: figure for figure in figures})
+    pairs = ((one, figure) for one in conditions for figure in figures if figure.name == one.name)
     model, context = report.model.get("name", f"the {report.command}"), report.workload.get("context")
     outcomes = (condition.test(figure) for condition, figure in pairs)
     return with_outcomes(report, [(one.figure.of or model, model, context, one) for one in outcomes])

@@ -212,10 +212,12 @@ TERMS = {
     ),
     "concurrency": Term(
         "Concurrent requests",
-        ("concurrent-requests", "max-batch", "users", "max-num-seqs", "throughput"),
+        ("concurrent-requests", "max-batch", "users", "max-num-seqs", "throughput", "preemption"),
         "How many requests of one length fit in the cache at the same time. What limits them is the memory that "
         "weights and runtime leave, or the engine's own limit of sequences. Real requests are shorter than the longest "
-        "one: --prompt and --output-len count those of your users.",
+        "one: --prompt and --output-len count those of your users. With more, vLLM preempts: it drops the cache of the "
+        "last request and computes it again later. A smaller --max-num-seqs, a narrower --kv-dtype or more memory "
+        "avoid it.",
         ("tokens in the cache / tokens of a request",),
         ("Requests of 200 tokens in a cache of 1,000:", "1000 / 200 = 5"),
         "attncalc fit llama3.1-8b --gpu h100 --prompt 3K --output-len 500",

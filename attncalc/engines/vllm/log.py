@@ -343,7 +343,7 @@ def log_checks(log: StartupLog, layout: CacheLayout, args: VllmArgs, context: in
 
 
 def _logged_memory(log: StartupLog, layout: CacheLayout, context: int) -> LogMemory | None:
-    """Return the least memory that a rank printed; if none did, that of the printed number of blocks.
+    """Return the least memory that a rank printed; if none did, that of the printed number of blocks or tokens.
 
     None if the engine did not get so far. Raises AttncalcError if it did.
     """
@@ -353,7 +353,8 @@ def _logged_memory(log: StartupLog, layout: CacheLayout, context: int) -> LogMem
     if available := logs.least(log.available):
         return LogMemory(available.bytes, available.line, available.half)
     details = {detail.name: int(detail.quantity) for detail in layout.pool(0, context).details}
-    if "kv_blocks" in log.logged or (log.refusal and "kv_tokens" in log.logged):
+    has_tokens = "kv_tokens" in log.logged and (log.refusal or details.get("kv_groups") == 1)  # of blocks alone
+    if "kv_blocks" in log.logged or has_tokens:
         if "kv_blocks" in log.logged:
             blocks = int(log.logged["kv_blocks"].text)
         else:

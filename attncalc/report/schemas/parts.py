@@ -229,7 +229,7 @@ _CONDITION = fields(
         "of": text("the kind of layer, GPU or variant; '' for the whole model"),
         "condition": text("the condition as it was given"),
         "name": text("name of the figure"),
-        "value": number("the model's figure"),
+        "value": number("the model's figure; of verdict 0 if it fits, 1 if it may fit, 2 if not"),
         "baseline": or_null(number("the first model's figure"), "if the limit is not a change from it"),
         "operator": choice("how the two are compared", *OPERATORS),
         "limit": number("what the figure is compared with"),
