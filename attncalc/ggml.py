@@ -76,5 +76,10 @@ TYPES_BY_NAME = {ggml_type.name: ggml_type for ggml_type in GGML_TYPES.values()}
 FILE_TYPES = {
     **{name.lower(): name for name in ("Q8_0", "Q6_K", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_XS", "Q2_K")},
     **{f"q{bits}_k_{size}": f"Q{bits}_K" for bits in (5, 4, 3) for size in "lms" if bits == 3 or size != "l"},
+    **{name.lower(): name for name in ("IQ4_NL", "IQ3_S", "IQ3_XXS", "IQ2_XS", "IQ2_XXS", "IQ1_M", "IQ1_S")},
+    "iq3_m": "IQ3_S",
+    "iq3_xs": "IQ3_S",
+    "iq2_m": "IQ2_S",
+    "iq2_s": "IQ2_XS",
 }
 """{a type of whole files, as llama-quantize names it: the type of most of its tensors}."""

@@ -78,6 +78,10 @@ def _weights_dtype(text: str, name: str) -> str:
         hint = did_you_mean(given, _KNOWN_WEIGHTS)
         if given.startswith(("gptq", "bitsandbytes", "bnb")):  # have several numbers of bits, while AWQ always has 4
             hint = "give the bits of the file's weights, int4 or int8; "
+        elif given.startswith("ud-") or given.endswith(("_xl", "_l")):
+            hint = (
+                "mixtures of other authors differ by model: give the .gguf file, or q4_k_m, about as large as Q4_K_XL; "
+            )
         raise BadValueError(f"there is no dtype '{truncate(text)}'", f"{hint}known: {', '.join(_KNOWN_WEIGHTS)}")
     return _dtype(given, name)
 

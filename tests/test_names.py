@@ -83,7 +83,8 @@ def test_the_type_of_a_gguf_file_may_follow_a_name(name: str, found: tuple[str, 
         ("C:\\models\\gemma-3-27b-it.Q6_K.gguf", ("gemma-3-27b-it", "q6_k")),
         ("Llama-3.3-70B-Instruct-BF16-00001-of-00004.gguf", ("Llama-3.3-70B-Instruct", None)),
         ("qwen3-8b.gguf", ("qwen3-8b", None)),
-        ("Qwen3-8B-IQ3_XXS.gguf", None),  # weights of a type that is not known
+        ("Qwen3-8B-IQ3_XXS.gguf", ("Qwen3-8B", "iq3_xxs")),
+        ("Qwen3-8B-TQ1_0.gguf", None),  # weights of a type that is not known
         ("mine-Q4_K_M.gguf", None),
         ("Qwen3-8B-Q4_K_M", None),
     ],

@@ -32,6 +32,16 @@ PUBLISHED = [
     ("qwen3-30b-a3b", "q4_k_m", "17.28 GiB", 4.86),  # 128 experts
     ("llama2-70b", "iq4_xs", "34.30 GiB", 4.27),
 ]
+FILES = [
+    # GB of files made with an imatrix (bartowski's Llama-3.3-70B-Instruct and Llama-3.1-8B-Instruct), which have about
+    # 10 MB of vocabulary besides
+    (
+        "llama3.1-70b",
+        {"iq4_nl": 40.05, "iq4_xs": 37.90, "iq3_m": 31.94, "iq3_xs": 29.31, "iq3_xxs": 27.47, "iq1_m": 16.75},
+    ),
+    ("llama3.1-70b", {"iq2_m": 24.12, "iq2_s": 22.24, "iq2_xs": 21.14, "iq2_xxs": 19.10}),
+    ("llama3.1-8b", {"iq3_m": 3.78, "iq3_xs": 3.52, "iq2_m": 2.95}),
+]
 TENSORS = [
     # llama.cpp's 'type q4_K: 193 tensors'; the Llamas have one more in F32, the factors of their rotary positions
     ("llama3.1-8b", "q4_k_m", {"F32": 65, "Q4_K": 193, "Q6_K": 33}),
@@ -50,6 +60,14 @@ def test_a_file_has_the_published_size(name: str, file_type: str, size: str, bit
     assert abs(stored.size / unit - float(size.split(maxsplit=1)[0])) <= 0.00501
     assert stored.parameters
     assert round(stored.size * 8 / stored.parameters, 2) == bits
+
+
+@each(("name", "sizes"), FILES)
+def test_iq_types_have_the_published_sizes(name: str, sizes: dict[str, float]) -> None:
+    for file_type, size in sizes.items():
+        stored = quantized(load(name), file_type).stored
+        assert stored
+        assert 0 <= size - stored.size / 1e9 <= 0.012
 
 
 @each(("name", "file_type", "types"), TENSORS)

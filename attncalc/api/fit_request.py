@@ -28,6 +28,11 @@ from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptio
 from .inputs import read_model, read_workload, with_revision
 from .options import CacheDtypeOptions, ModelOptions, SizeOptions, WhatIfOptions
 
+_UNRANKED = {
+    *("q5_1", "q5_0", "q4_1", "q4_0", "q3_k_l", "q3_k_s"),
+    *("iq4_nl", "iq3_s", "iq3_xs", "iq2_s", "iq2_xs", "iq1_m", "iq1_s"),
+}
+"""The types that --quants leaves out: another one is about as large, or better, or answers suffer too much."""
 UNNAMED = "MODEL"
 """The model in a launch command if it has no name or path that an engine could load."""
 
@@ -109,7 +114,7 @@ def read_quants(model: ModelLike, options: FitOptions) -> list[tuple[str, FitReq
     spec, found, problem = read_model(model, options, ModelOptions), [], None
     served = None if isinstance(model, str) else UNNAMED
     for name in FILE_TYPES:
-        if name in ("q5_1", "q4_1"):  # larger than newer types of the same quality
+        if name in _UNRANKED:
             continue
         try:
             request = read_fit_request(spec, {**options, "weights_dtype": name})

@@ -20,8 +20,16 @@ from ...quantization import MIXERS
 from ...records import NamedTuple
 from .placement import TWO_LAYERS_PER_BLOCK
 
-_FALLBACKS = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
+_FALLBACKS = {
+    **dict.fromkeys(("Q2_K", "Q3_K"), "Q4_0"),
+    "Q4_K": "Q5_0",
+    "Q5_K": "Q5_1",
+    "Q6_K": "Q8_0",
+    **dict.fromkeys(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_XS"), "IQ4_NL"),
+}
 """The types of matrices whose rows are no multiple of 256."""
+_LOWEST, _LOW = ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs"), ("iq2_s", "iq2_m")
+"""File types of 1 and 2 bits, which have rules of their own; like all of the IQ types they are made with an imatrix."""
 _NAMES = {
     "W_q": "attn_q",
     "W_k": "attn_k",
@@ -183,22 +191,51 @@ class _Mixture:
         name = tensor.name.removesuffix(".weight").rpartition(".")[2]
         if name == "output" or (name == "token_embd" and self.tied):
             unfit = tensor.row % TYPES_BY_NAME[self.base].block
-            return "Q8_0" if unfit or self.base == "Q8_0" else "Q6_K"
-        found: str | None = None
+            is_low = self.file_type in (*_LOWEST, *_LOW, "iq3_xxs")
+            return "Q8_0" if unfit or self.base == "Q8_0" else "Q5_K" if is_low else "Q6_K"
+        if name == "token_embd":
+            wider = dict.fromkeys(_LOWEST, "Q2_K") | dict.fromkeys((*_LOW, "iq3_xxs"), "IQ3_S")
+            return wider.get(self.file_type, self.base)
         if name == "per_layer_model_proj":
             return "BF16"
+        return (self._of_low if self.file_type in (*_LOWEST, *_LOW) else self._of_matrix)(tensor, name)
+
+    def _of_matrix(self, tensor: _Tensor, name: str) -> str:
+        """Return the type of a matrix of a layer in a file of 3 bits or more."""
+        found: str | None = None
         if name == "attn_v":
             found = self._of_values(self._next("attn_v"))
         elif name == "attn_k" and self.experts == 8:
             found = "Q8_0"
+        elif name in ("attn_q", "attn_k"):
+            found = {"iq3_xxs": "IQ2_S", "iq3_xs": "IQ3_XXS"}.get(self.file_type)
+        elif self.file_type == "iq3_xs" and name.startswith(("ffn_gate", "ffn_up")):
+            layer = int(tensor.name.split(".")[1])
+            found = "IQ3_XXS" if self.layers // 8 <= layer < 7 * self.layers // 8 else None
         elif name.startswith("ffn_down"):
             # A mixture's layers are counted by their numbers: a layer has several ffn_down.
             found = self._of_down(int(tensor.name.split(".")[1]) if self.experts > 1 else self._next("ffn_down"))
         elif name == "attn_output":
             found = self._of_output()
         elif name == "attn_qkv":
-            found = {"q3_k_m": "Q4_K", "q3_k_l": "Q4_K", "q4_k_m": "Q5_K", "q5_k_m": "Q6_K"}.get(self.file_type)
+            found = {"q3_k_m": "Q4_K", "q3_k_l": "Q4_K", "iq3_m": "Q4_K", "q4_k_m": "Q5_K", "q5_k_m": "Q6_K"}.get(
+                self.file_type
+            )
         return found or self.base
+
+    def _of_low(self, tensor: _Tensor, name: str) -> str:
+        """Return the type of a matrix in a file of 1 or 2 bits."""
+        wider = "IQ3_S" if self.file_type in _LOW else "Q2_K"
+        if name in ("attn_v", "attn_qkv"):
+            return "Q4_K" if self.shared >= 4 or self.experts >= 4 else wider
+        if name == "attn_k" and self.experts == 8:
+            return "Q4_K"
+        if name.startswith("ffn_down"):
+            return wider if int(tensor.name.split(".")[1]) < self.layers // 8 else self.base
+        if name == "attn_output":
+            of_one_bit = "IQ2_XXS" if self.file_type in ("iq1_s", "iq1_m") else self.base
+            return "Q5_K" if self.experts == 8 else wider if self.file_type in _LOW else of_one_bit
+        return self.base
 
     def _next(self, name: str) -> int:
         self.seen[name] += 1
@@ -209,7 +246,9 @@ class _Mixture:
             "q2_k": "Q4_K" if self.shared >= 4 else "Q3_K",
             "q3_k_m": "Q5_K" if i < 2 else "Q4_K",
             "q3_k_l": "Q5_K",
-            "iq4_xs": "Q5_K" if self.shared >= 4 else self.base,
+            "iq3_m": "Q4_K",
+            **dict.fromkeys(("iq3_xxs", "iq3_xs", "iq3_s"), "Q4_K" if self.shared >= 4 else self.base),
+            **dict.fromkeys(("iq4_xs", "iq4_nl"), "Q5_K" if self.shared >= 4 else self.base),
             "q4_k_s": "Q5_K" if i < 4 else self.base,
             **dict.fromkeys(("q4_k_m", "q5_k_m"), "Q6_K" if _has_more_bits(i, self.n_v) else self.base),
         }.get(self.file_type, self.base)
@@ -222,14 +261,19 @@ class _Mixture:
             "q2_k": "Q3_K",
             "q3_k_m": "Q5_K" if i < self.layers // 16 else "Q4_K",
             "q3_k_l": "Q5_K",
+            "iq3_m": "Q4_K"
+            if i < self.layers // 8 or (self.experts == 8 and _has_more_bits(i, self.layers))
+            else self.base,
             "q4_k_s": "Q5_K" if i < self.layers // 8 else self.base,
             **dict.fromkeys(("q4_k_m", "q5_k_m"), "Q6_K" if _has_more_bits(i, self.layers) else self.base),
         }.get(self.file_type, self.base)
 
     def _of_output(self) -> str:
         if self.experts == 8:
-            return "Q5_K" if self.file_type in ("q2_k", "q3_k_s", "q3_k_m", "iq4_xs", "q4_k_s", "q4_k_m") else self.base
-        return {"q2_k": "Q3_K", "q3_k_m": "Q4_K", "q3_k_l": "Q5_K"}.get(self.file_type, self.base)
+            wider = ("q2_k", "q3_k_s", "q3_k_m", "q4_k_s", "q4_k_m")
+            return "Q5_K" if self.file_type in wider or self.file_type.startswith("iq") else self.base
+        found = {"q2_k": "Q3_K", "q3_k_m": "Q4_K", "iq3_m": "Q4_K", "iq3_xxs": "IQ3_S", "q3_k_l": "Q5_K"}
+        return found.get(self.file_type, self.base)
 
 
 def _has_more_bits(i: int, n: int) -> bool:
