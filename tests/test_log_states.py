@@ -90,6 +90,34 @@ def test_a_log_of_another_model_gets_no_advice(ask: Ask) -> None:
     assert "5.00 GiB in the log, 1.00 GiB with this model" in result["refusal"]["reason"]
 
 
+def test_the_tokens_of_a_step_follow_from_a_refusal(ask: Ask, tmp_path: Path) -> None:
+    """With 1,024 batched tokens gpt-oss-120b needs 4.54 GiB, with 8,192 it would be 4.79 (vllm-project/vllm#27508)."""
+    (tmp_path / "a.log").write_text(
+        "ValueError: To serve at least one request with the models's max seq len (131072), (4.54 GiB KV cache is "
+        "needed, which is larger than the available KV cache memory (1.71 GiB).\n"
+    )
+    log = ("--log", str(tmp_path / "a.log"), "--engine", "vllm", "--engine-version", "0.11.0")
+    answer = ask("fit", "gpt-oss-120b", *log, "--gpu", "h100")
+    assert "16, 1,024 batched tokens" in answer.out
+    assert "DID NOT START: one request of 131,072 tokens needs 4.54 GiB, 1.71 GiB are left" in answer.out
+
+
+def test_the_padding_of_an_old_build_is_no_other_model(ask: Ask, tmp_path: Path) -> None:
+    """1,056 tokens of 160 KiB are 165 MiB; builds that pad to 256 tokens have 1,280, so 200 MiB."""
+    text = (FOLDER / "llamacpp-qwen3-14b-kv.log").read_text(encoding="utf-8")
+    cache = "llama_kv_cache:      CUDA0 KV buffer size =   165.00 MiB\nggml_backend_cuda"
+    for logged, old in (
+        ("40960", "1056"),
+        ("ggml_backend_cuda", cache),
+        ("6400.00", "9400.00"),
+        ("kv cache", "compute"),
+    ):
+        text = text.replace(logged, old)
+    (tmp_path / "a.log").write_text(text, encoding="utf-8")
+    result = json.loads(ask("fit", "qwen3-14b", "--log", str(tmp_path / "a.log"), "--json").out)
+    assert result["refusal"]["cause"] != "other_model"
+
+
 @each(("name", "model"), [("vllm-weights-oom", "llama2-70b"), ("vllm-occupied-weights", "qwen3-0.6b")])
 def test_a_log_that_names_another_model_gets_no_advice(ask: Ask, name: str, model: str) -> None:
     """Qwen3 32B has 64 layers and LLaMA-2 70B 80; Llama 3.1 8B has 32 and Qwen3 0.6B 28. Their weights would fit."""

@@ -123,6 +123,8 @@ class Engine(Generic[Args]):
     # The share with which it starts on a GPU that uses the host's memory; None if that is its default
     share_of_unified: str | None = None
     fewer_sequences: tuple[int, ...] = ()
+    # Tokens of a step that people set, for a log without them
+    step_sizes: tuple[int, ...] = ()
     without_graphs: str | None = None  # its option that captures no CUDA graphs
     running_option: str = ""  # its option that limits the requests that run concurrently
 

@@ -49,7 +49,7 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
     asked, request = request, with_logged_weights(request, log)
     is_by_size = request is not asked
     comparison = compare(request, log)
-    request = request.with_engine_args(engine_version=comparison.request.engine_args.get("engine_version"))
+    request = request.with_engine_args(**comparison.inferred)
     # a folder has a checkpoint of that dtype; a repository with a preset's name is as released
     is_stored = is_by_size and log.served and (named is None or log.served.startswith(("/", ".", "~")))
     weights_dtype = request.weights_dtype if is_stored else log.checkpoint_dtype

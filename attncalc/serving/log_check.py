@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 from ..check import Check
 from ..cost.cache import layer_cache_specs
@@ -79,6 +80,12 @@ class LogComparison(NamedTuple):
     guessed: bool  # whether neither the log nor an option has the version
 
     @property
+    def inferred(self) -> dict[str, Any]:
+        """The arguments that the figures decide, if the log lacks them."""
+        names = ("engine_version", "max_num_batched_tokens")
+        return {name: given for name, given in self.request.engine_args.items() if name in names}
+
+    @property
     def agrees(self) -> bool:
         """Whether every figure of the cache agrees."""
         return all(check.ok for check in self.checks)
@@ -88,9 +95,22 @@ def compare(request: FitRequest, log: StartupLog) -> LogComparison:
     """Return the log's figures and the predicted ones. `request` must not set a memory; the log's is used.
 
     If the log lacks a version that its figures depend on, the newest version that agrees is taken, or else the newest.
+    Of a failed start without the tokens of a step, on which windows depend, those that agree are taken.
 
     Raises AttncalcError if a running engine's log has neither a memory nor blocks, or no version supports the model.
     """
+    found = _by_version(request, log)
+    if found.agrees or not log.refusal or request.engine_args.get("max_num_batched_tokens"):
+        return found
+    version = found.request.engine_args.get("engine_version")
+    for tokens in find_engine(log.engine).step_sizes:
+        given = request.with_engine_args(engine_version=version, max_num_batched_tokens=tokens)
+        if (other := _comparison(given, log, guessed=found.guessed)).agrees:
+            return other
+    return found
+
+
+def _by_version(request: FitRequest, log: StartupLog) -> LogComparison:
     releases = log.releases or find_engine(log.engine).releases
     if not releases or request.engine_args.get("engine_version") is not None:
         return _comparison(request, log, guessed=False)

@@ -20,6 +20,8 @@ from .suggestions import Suggestion, narrower_caches, suggestions, tried
 
 _TOLERANCE = 0.05
 """The part of a logged figure by which the predicted one may differ: versions differ by a block or by padding."""
+_PADDING = 256
+"""Tokens to which builds of llama.cpp pad a context: 256, or 32 before that, or none."""
 _OTHER_WEIGHTS = 1.4
 """The factor by which logged weights may differ from the estimated ones: towers and drafts may not be counted."""
 NAME_THE_LOGS_MODEL = "Leave MODEL out, or give the model of the log."
@@ -53,7 +55,8 @@ def diagnose(
         return diagnose_alone(log, request.gpu)
     if reason := named_otherwise(request.model, log, named):
         return Diagnosis(refusal.line, "other_model", reason, notes=(NAME_THE_LOGS_MODEL,))
-    if disagreement := next(filter(None, map(_contradiction, checks)), ""):
+    context = request.workload.context
+    if disagreement := next(filter(None, (_contradiction(check, context) for check in checks)), ""):
         return _other_model(request, log, refusal, disagreement, named)
     if refusal.where in ("host", "killed", "slots", "other", "encoder") or refusal.one_buffer:
         return diagnose_alone(log, request.gpu)
@@ -93,9 +96,10 @@ def _sizes(model: ModelSpec) -> str:
     return f"{model.main.n_layers} layers of width {count(model.main.d_model)}"
 
 
-def _contradiction(check: Check) -> str:
-    """Return that a logged figure is further from the predicted one than rounding or a free block explains, or ''."""
-    if check.ok or abs(check.difference) <= _TOLERANCE * abs(check.measured):
+def _contradiction(check: Check, context: int) -> str:
+    """Return that a logged figure is further from the predicted one than rounding or padding explains, or ''."""
+    tolerance = max(_TOLERANCE, _PADDING / context)
+    if check.ok or abs(check.difference) <= tolerance * abs(check.measured):
         return ""
     logged, predicted = (_printed(check, value) for value in (check.measured, check.predicted))
     return f"{check.label} {logged} in the log, {predicted} with this model"

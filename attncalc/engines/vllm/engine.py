@@ -45,6 +45,7 @@ class Vllm(Engine[VllmArgs]):
     larger_shares = ("0.95",)
     share_of_unified = f"0.{FREE_OF_UNIFIED[0]}"
     fewer_sequences = (128, 32, 8)
+    step_sizes = (512, 1024, 2048, 4096, 8192, 16384, 32768)
     without_graphs = "enforce_eager"
     running_option = "--max-num-seqs"
     host_cache_option = "--kv-offloading-size"
