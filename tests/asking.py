@@ -23,6 +23,13 @@ class Answer(NamedTuple):
     out: str
     err: str
 
+    @property
+    def error(self) -> str:
+        """What a command says that could not be run: an error and its tip."""
+        assert (self.code, self.out) == (2, "")
+        assert "\n  tip: " in self.err
+        return self.err
+
 
 Ask = Callable[..., Answer]
 """The type of the `ask` fixture: ask("kv", "gpt2", stdin="")."""

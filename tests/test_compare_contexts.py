@@ -105,9 +105,7 @@ def test_a_constant_is_shown_only_if_it_is_one(ask: Ask) -> None:
     ],
 )
 def test_other_contexts_are_errors(ask: Ask, text: str, error: str) -> None:
-    answer = ask("compare", "gpt2", "-c", text)
-    assert answer.code == 2
-    assert answer.err.startswith(f"error: {error}")
+    assert ask("compare", "gpt2", "-c", text).error.startswith(f"error: {error}")
 
 
 def test_the_long_csv_names_the_context(ask: Ask) -> None:
@@ -140,9 +138,8 @@ def test_wide_leaves_a_figure_that_does_not_apply_empty(ask: Ask) -> None:
 
 @pytest.mark.parametrize("options", [(), ("--json",), ("--format", "markdown"), ("-o", "x.tex")])
 def test_wide_needs_csv_or_tsv(ask: Ask, options: tuple[str, ...]) -> None:
-    answer = ask("compare", "no-such-model", "--wide", *options)
-    assert answer.code == 2
-    assert answer.err.startswith("error: --wide needs --format csv or tsv\n  tip: ")
+    error = ask("compare", "no-such-model", "--wide", *options).error
+    assert error.startswith("error: --wide needs --format csv or tsv\n  tip: ")
 
 
 @pytest.mark.parametrize("models", [("llama2-70b",), ("llama2-70b", "llama3-70b")])

@@ -125,9 +125,7 @@ def test_the_smoke_check_names_what_disagrees(ask: Ask, on_box: OnBox, monkeypat
     "arguments", ["gpt2", "--context 8", "--tp 2", "--minutes 1", "--simulate cuda", "--record out", "--scaling"]
 )
 def test_the_smoke_check_chooses_its_model_and_size(ask: Ask, arguments: str) -> None:
-    answer = ask("verify", "--smoke", *arguments.split())
-    assert (answer.code, answer.out) == (2, "")
-    assert answer.err.startswith("error: --smoke cannot be combined with ")
+    assert ask("verify", "--smoke", *arguments.split()).error.startswith("error: --smoke cannot be combined with ")
 
 
 @pytest.mark.parametrize("box", [Box((T4,)), ROCM, Box(error=ILLEGAL, error_at=3000)], ids=["T4", "ROCm", "broken"])

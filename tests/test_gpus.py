@@ -376,9 +376,7 @@ def test_every_format_shows_a_gpu(ask: Ask, form: str) -> None:
 def test_a_gpu_file_is_shown(ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(MINE)
     assert "My GPU  mine" in ask("gpus", str(tmp_path / "mine.yaml")).out
-    answer = ask("gpus", "no-such-gpu")
-    assert (answer.code, answer.out) == (2, "")
-    assert answer.err.startswith("error: no GPU named 'no-such-gpu', and no such file\n  tip: ")
+    assert ask("gpus", "no-such-gpu").error.startswith("error: no GPU named 'no-such-gpu', and no such file\n  tip: ")
 
 
 CORES_PER_MULTIPROCESSOR = {(6, 0): 64, (7, 0): 64, (7, 5): 64, (8, 0): 64}
@@ -486,9 +484,8 @@ def test_fit_takes_only_the_defaults_of_a_gpu_beside_a_known_memory(ask: Ask) ->
     "option", [("--reserve", "1GiB"), ("--gpu-memory-utilization", "0.9"), ("--weights-dtype", "fp8")]
 )
 def test_options_about_the_rest_of_a_gpu_exclude_a_known_memory(ask: Ask, option: tuple[str, str]) -> None:
-    answer = ask("fit", "qwen3-8b", "--kv-memory", "9GiB", "--gpu", "h100", *option)
-    assert answer.code == 2
-    assert answer.err.startswith(f"error: {option[0]} cannot be combined with --kv-memory")
+    error = ask("fit", "qwen3-8b", "--kv-memory", "9GiB", "--gpu", "h100", *option).error
+    assert error.startswith(f"error: {option[0]} cannot be combined with --kv-memory")
 
 
 def test_a_gpu_can_have_the_memory_that_programs_see() -> None:

@@ -543,9 +543,7 @@ def test_a_rate_limit_says_when_to_try_again(hub: LocalHub, headers: dict[str, s
 
 def test_a_gated_model_is_an_error_of_the_command_line(ask: Ask, hub: LocalHub) -> None:
     hub.behaviours["/revision/main"] = lambda handler: handler.end(403, "GatedRepo")
-    answer = ask("kv", "org/name")
-    assert (answer.code, answer.out) == (2, "")
-    error, tip = answer.err.splitlines()
+    error, tip = ask("kv", "org/name").error.splitlines()
     assert error.startswith("error: org/name: a gated model")
     assert tip.startswith("  tip: accept its terms on http://127.0.0.1")
 

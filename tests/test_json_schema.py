@@ -429,10 +429,9 @@ def test_a_path_that_never_arrives_is_null(ask: Ask, tmp_path: Path) -> None:
 
 
 def test_an_unknown_schema_is_an_error(ask: Ask) -> None:
-    answer = ask("schema", "kvs")
-    assert (answer.code, answer.out) == (2, "")
-    assert "error: there is no schema 'kvs'" in answer.err
-    assert "did you mean 'kv'" in answer.err
+    error = ask("schema", "kvs").error
+    assert "error: there is no schema 'kvs'" in error
+    assert "did you mean 'kv'" in error
 
 
 def test_the_schemas_are_listed_and_those_of_files_are_printed_too(ask: Ask) -> None:

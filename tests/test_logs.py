@@ -267,10 +267,9 @@ def test_a_repository_is_found_in_the_sources_of_presets(ask: Ask, tmp_path: Pat
 def test_an_unknown_model_is_one_error(ask: Ask, tmp_path: Path, name: str) -> None:
     log = tmp_path / "start.log"
     log.write_text(VLLM.replace("Qwen/Qwen3-8B", name))
-    answer = ask("fit", "--log", str(log))
-    assert answer.code == 2
-    assert "the log's model" in answer.err
-    assert "tip: give the model: attncalc fit MODEL --log FILE" in answer.err
+    error = ask("fit", "--log", str(log)).error
+    assert "the log's model" in error
+    assert "tip: give the model: attncalc fit MODEL --log FILE" in error
 
 
 def test_the_whole_budget_is_compared(ask: Ask, tmp_path: Path) -> None:
@@ -329,26 +328,21 @@ def test_the_exact_memory_in_use_is_taken(ask: Ask, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
 def test_a_long_file_is_an_error(ask: Ask) -> None:
-    answer = ask("fit", "qwen3-8b", "--log", "/dev/zero")
-    assert answer.code == 2
-    assert "longer than 67,108,864 bytes" in answer.err
+    assert "longer than 67,108,864 bytes" in ask("fit", "qwen3-8b", "--log", "/dev/zero").error
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
 def test_a_pipe_without_a_writer_does_not_block(ask: Ask, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    answer = ask("fit", "qwen3-8b", "--log", str(pipe))
-    assert answer.code == 2
-    assert "it is empty" in answer.err
+    assert "it is empty" in ask("fit", "qwen3-8b", "--log", str(pipe)).error
 
 
 @pytest.mark.parametrize("name", ["", "none.log"])
 def test_a_file_that_cannot_be_read_is_one_error(ask: Ask, tmp_path: Path, name: str) -> None:
-    answer = ask("fit", "qwen3-8b", "--log", f"{tmp_path}/{name}")
-    assert answer.code == 2
-    assert answer.err.startswith("error: ")
-    assert "Traceback" not in answer.err
+    error = ask("fit", "qwen3-8b", "--log", f"{tmp_path}/{name}").error
+    assert error.startswith("error: ")
+    assert "Traceback" not in error
 
 
 def test_one_long_line_is_read_up_to_a_limit(ask: Ask, tmp_path: Path) -> None:
@@ -360,9 +354,8 @@ def test_one_long_line_is_read_up_to_a_limit(ask: Ask, tmp_path: Path) -> None:
 def test_a_log_of_another_engine_than_requested_is_an_error(ask: Ask, tmp_path: Path) -> None:
     log = tmp_path / "start.log"
     log.write_text(SGLANG)
-    answer = ask("fit", "llama3-8b", "--log", str(log), "--engine", "llamacpp")
-    assert answer.code == 2
-    assert "--engine llamacpp cannot be combined with a log of SGLang" in answer.err
+    error = ask("fit", "llama3-8b", "--log", str(log), "--engine", "llamacpp").error
+    assert "--engine llamacpp cannot be combined with a log of SGLang" in error
 
 
 def test_the_gpu_beside_a_log_decides_the_batched_tokens(ask: Ask, tmp_path: Path) -> None:

@@ -328,10 +328,7 @@ def test_a_path_of_another_machine_is_kept_in_the_printed_command(ask: Ask, comm
     ],
 )
 def test_a_command_that_is_not_understood_is_an_error(ask: Ask, command: list[str], message: str) -> None:
-    answer = ask("fit", "--gpu", "h100", "--", *command)
-    assert (answer.code, answer.out) == (2, "")
-    assert message in answer.err
-    assert "tip:" in answer.err
+    assert message in ask("fit", "--gpu", "h100", "--", *command).error
 
 
 def test_no_other_name_of_an_option_is_a_name_of_another() -> None:
@@ -345,9 +342,8 @@ def test_no_other_name_of_an_option_is_a_name_of_another() -> None:
     "command", [name for name in COMMANDS if name not in ("presets", "schema", "explain", "plan", "train")]
 )
 def test_an_unknown_option_names_the_command_that_has_it(ask: Ask, command: str) -> None:
-    answer = ask(command, "--rps", "2")
-    assert answer.code == 2
-    assert answer.err == (
+    error = ask(command, "--rps", "2").error
+    assert error == (
         "error: no such option: --rps\n"
         "  tip: 'plan' has --rps: attncalc plan llama3.1-8b --rps 2 --prompt 4K --output-len 1K --gpu all\n"
     )

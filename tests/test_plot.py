@@ -277,10 +277,9 @@ def test_a_report_that_cannot_be_written_leaves_no_picture_on_the_screen(ask: As
 
 
 def test_plot_before_a_model_asks_for_a_file(ask: Ask) -> None:
-    answer = ask("compare", "--plot", "gpt2")
-    assert answer.code == 2
-    assert "no picture has the suffix" in answer.err
-    assert "--plot as the last option draws on the terminal" in answer.err
+    error = ask("compare", "--plot", "gpt2").error
+    assert "no picture has the suffix" in error
+    assert "--plot as the last option draws on the terminal" in error
 
 
 def test_show_chooses_charts_in_its_order(ask: Ask) -> None:
@@ -309,10 +308,7 @@ def test_show_chooses_charts_in_its_order(ask: Ask) -> None:
     ],
 )
 def test_wrong_options_are_an_error_with_a_tip(ask: Ask, arguments: tuple[str, ...], error: str) -> None:
-    answer = ask(*arguments)
-    assert (answer.code, answer.out) == (2, "")
-    assert error in answer.err
-    assert "tip: " in answer.err
+    assert error in ask(*arguments).error
 
 
 def test_a_wrong_chart_lists_the_known_ones(ask: Ask) -> None:

@@ -764,9 +764,8 @@ def test_weights_in_fp8_take_a_byte_but_not_those_of_embedding_head_and_norms() 
 
 @each("option", ["--fsdp", "--lora r=16", "--no-master-weights", "--param-dtype fp32"])
 def test_fp8_needs_16_bit_weights_with_an_fp32_copy(ask: Ask, option: str) -> None:
-    answer = ask("train", "llama3-8b", "--fp8", "weights", *option.split())
-    assert answer.code == 2
-    assert "--fp8 weights needs 16-bit weights with an fp32 copy" in answer.err
+    error = ask("train", "llama3-8b", "--fp8", "weights", *option.split()).error
+    assert "--fp8 weights needs 16-bit weights with an fp32 copy" in error
 
 
 def test_zero_2_keeps_a_share_of_the_last_layers_gradients() -> None:

@@ -181,10 +181,7 @@ def test_a_context_beyond_any_memory_is_planned_without_running_it(context: int,
 
 @pytest.mark.parametrize("text", ["0", "-1", "ten", "600000", "0.0", "1e3", "nan"])
 def test_invalid_minutes_are_an_error(ask: Ask, text: str) -> None:
-    answer = ask("verify", "gpt2", "--minutes", text)
-    assert (answer.code, answer.out) == (2, "")
-    assert "--minutes" in answer.err
-    assert "tip:" in answer.err
+    assert "--minutes" in ask("verify", "gpt2", "--minutes", text).error
 
 
 @given(st.integers(4, 10**7), st.integers(1, 64), st.sampled_from(["gpt2", "deepseek-v3", "t5-base", "gemma3-27b"]))

@@ -170,11 +170,9 @@ def test_a_gpu_without_flash_runs_the_other_kernels(ask: Ask) -> None:
     ],
 )
 def test_options_that_need_a_device_are_an_error(ask: Ask, arguments: str, error: str) -> None:
-    answer = ask("verify", *arguments.split())
-    assert answer.code == 2
-    assert error in answer.err
-    assert answer.err.startswith("error: ")
-    assert "\n  tip: " in answer.err
+    said = ask("verify", *arguments.split()).error
+    assert error in said
+    assert said.startswith("error: ")
 
 
 def one_byte_more(name: str) -> Callable[[pytest.MonkeyPatch], None]:

@@ -146,10 +146,9 @@ def test_only_gpu_all_can_be_refused(ask: Ask) -> None:
     ],
 )
 def test_what_needs_a_gpu_or_cannot_run_is_an_error(ask: Ask, options: tuple[str, ...], error: str, tip: str) -> None:
-    answer = ask("fit", MODEL, *options)
-    assert (answer.code, answer.out) == (2, "")
-    assert error in answer.err
-    assert tip in answer.err
+    said = ask("fit", MODEL, *options).error
+    assert error in said
+    assert tip in said
 
 
 def test_explain_shows_the_sum(ask: Ask) -> None:
