@@ -30,6 +30,11 @@ class Answer(NamedTuple):
         assert "\n  tip: " in self.err
         return self.err
 
+    @property
+    def document(self) -> Any:
+        """What a command prints with --json."""
+        return json.loads(self.out)
+
 
 Ask = Callable[..., Answer]
 """The type of the `ask` fixture: ask("kv", "gpt2", stdin="")."""
@@ -70,7 +75,7 @@ def started(*command: str, **settings: Any) -> Iterator[subprocess.Popen[str]]:
 
 def results(answer: Answer) -> dict[str, int]:
     """Return the figures of a JSON answer by name."""
-    return {r["name"]: r["value"] for r in json.loads(answer.out)["results"]}
+    return {r["name"]: r["value"] for r in answer.document["results"]}
 
 
 def refusal(call: Callable[..., object], *args: Any, **options: Any) -> AttncalcError:

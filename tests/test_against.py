@@ -216,7 +216,7 @@ def saved(config: dict[str, Any], folder: Path) -> str:
 
 
 def checks(answer: Answer) -> dict[tuple[str, str], dict[str, Any]]:
-    return {(c["of"], c["name"]): c for c in json.loads(answer.out)["checks"]}
+    return {(c["of"], c["name"]): c for c in answer.document["checks"]}
 
 
 def replace_config(monkeypatch: Patch, config: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import doctest
-import json
 from typing import Annotated, Any, Union
 
 import pytest
@@ -80,7 +79,7 @@ def test_fit_answers_as_the_command_does(ask: Ask, engine: str, place: str) -> N
     result = fit(FitRequest(load("qwen3-8b"), Workload.decode(batch=3, context=5000), engine, **given))
     options = ["--gpu", "h100-80gb", "--gpus", "4"] if place == "gpu" else ["--kv-memory", "8GiB"]
     answer = ask("fit", "qwen3-8b", "-b", "3", "-c", "5000", "--engine", engine, *options, "--json")
-    figures, document = results(answer), json.loads(answer.out)
+    figures, document = results(answer), answer.document
     assert figures["kv_memory"] == result.budget.kv_memory
     assert figures["kv_tokens"] == result.pool.tokens
     assert figures["kv_needed"] == result.needed

@@ -1,7 +1,5 @@
 """From which context one model is cheaper than another."""
 
-import json
-
 import pytest
 from asking import Ask
 from tables import each
@@ -67,16 +65,16 @@ def test_the_screen_and_json_name_the_first_context(ask: Ask) -> None:
     models = ("llama2-70b", "gemma3-27b", "-c", "4096")
     note = "gemma3-27b against llama2-70b: its KV cache is smaller from a context of 1,775; its decode step takes fewer"
     assert note in " ".join(ask("compare", *models).out.split())
-    kv, _ = json.loads(ask("compare", *models, "--json").out)["crossovers"]
+    kv, _ = ask("compare", *models, "--json").document["crossovers"]
     assert kv["ranges"] == [{"context": 1, "cheaper": "llama2-70b"}, {"context": 1775, "cheaper": "gemma3-27b"}]
     assert kv["limit"] == 4096
 
 
 @pytest.mark.parametrize(("contexts", "limit"), [("1K", 32_768), ("64K", 65_536)])
 def test_the_limit_is_the_shorter_maximum_or_the_context_asked_for(ask: Ask, contexts: str, limit: int) -> None:
-    answer = json.loads(ask("compare", "mistral-7b", "llama3.1-8b", "-c", contexts, "--json").out)
+    answer = ask("compare", "mistral-7b", "llama3.1-8b", "-c", contexts, "--json").document
     assert {found["limit"] for found in answer["crossovers"]} == {limit}
 
 
 def test_one_model_has_no_crossovers(ask: Ask) -> None:
-    assert json.loads(ask("compare", "gpt2", "--json").out)["crossovers"] == []
+    assert ask("compare", "gpt2", "--json").document["crossovers"] == []

@@ -1,6 +1,5 @@
 """The command line: answers in every format, and their notes."""
 
-import json
 import re
 from pathlib import Path
 
@@ -21,7 +20,7 @@ def test_the_first_command_of_the_readme(ask: Ask) -> None:
 
 def test_json_has_the_names_that_scripts_rely_on(ask: Ask) -> None:
     answer = ask("kv", "llama2-70b", "-b", "8", "-c", "4096", "--json")
-    document = json.loads(answer.out)
+    document = answer.document
     assert document["schema"] == "attncalc.kv/1"
     assert document["attncalc"] == __version__
     facts = {"d_model": 8192, "n_layers": 80, "vocab_size": 32_000, "max_context": 4096, "dtype": "fp16", "tp": 1}
@@ -51,7 +50,7 @@ def test_every_command_answers_in_every_format(ask: Ask, command: str, form: str
         assert (answer.code, answer.err) == (0, "")
         assert answer.out.endswith("\n")
         if form == "json":
-            json.loads(answer.out)
+            assert answer.document
 
 
 @pytest.mark.parametrize("command", ["kv", "params", "flops", "memory", "compare"])
@@ -81,7 +80,7 @@ def test_options_have_the_engines_names_too(ask: Ask, option: str, same: str) ->
     [("4096", 4096), ("4_096", 4096), ("4,096", 4096), ("4k", 4000), ("4K", 4096), ("1M", 2**20)],
 )
 def test_a_context_may_have_separators_and_a_suffix(ask: Ask, text: str, tokens: int) -> None:
-    assert json.loads(ask("kv", "llama2-7b", "-c", text, "--json").out)["workload"]["context"] == tokens
+    assert ask("kv", "llama2-7b", "-c", text, "--json").document["workload"]["context"] == tokens
 
 
 def test_10_to_the_18_tokens_are_exact(ask: Ask) -> None:
@@ -101,7 +100,7 @@ def test_attention_can_be_replaced_by_another_kind(ask: Ask) -> None:
 def test_compare_marks_the_released_variant(ask: Ask) -> None:
     answer = ask("compare", "llama2-70b")
     assert "GQA-8 *" in answer.out
-    document = json.loads(ask("compare", "llama2-70b", "--json").out)
+    document = ask("compare", "llama2-70b", "--json").document
     assert [row["name"] for row in document["layers"]] == [
         "MHA",
         "GQA-32",
@@ -140,7 +139,7 @@ def test_compare_puts_models_side_by_side(ask: Ask) -> None:
     assert answer.code == 0
     assert "llama2-70b gemma3-27b deepseek-v3" in " ".join(answer.out.split())
     assert "context 4,096" in answer.out
-    both = (json.loads(ask("compare", *names, "--json").out)["layers"][0] for names in (["gpt2"], ["gpt2", "gpt3"]))
+    both = (ask("compare", *names, "--json").document["layers"][0] for names in (["gpt2"], ["gpt2", "gpt3"]))
     one, other = both
     assert set(one) == set(other)
 
@@ -161,7 +160,7 @@ def test_a_context_beyond_the_positions_is_a_warning(ask: Ask) -> None:
     answer = ask("kv", "gpt2", "-c", "4096", "--json")
     assert answer.code == 0
     assert answer.err.startswith("warning: context 4,096 is beyond the learned position table of 1,024")
-    assert json.loads(answer.out)["notes"][0].startswith("warning: ")
+    assert answer.document["notes"][0].startswith("warning: ")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ CONTEXTS = (4096, 32768, 131072)
 
 
 def layers(ask: Ask, *arguments: str) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = json.loads(ask("compare", *arguments, "--json").out)["layers"]
+    listed: list[dict[str, Any]] = ask("compare", *arguments, "--json").document["layers"]
     return listed
 
 
@@ -45,14 +44,14 @@ def test_variants_are_compared_at_each_context(ask: Ask) -> None:
 
 
 def test_one_context_keeps_the_json_of_one_context(ask: Ask) -> None:
-    document = json.loads(ask("compare", *MODELS, "-c", "4K", "--json").out)
+    document = ask("compare", *MODELS, "-c", "4K", "--json").document
     assert [entry["name"] for entry in document["layers"]] == list(MODELS)
     assert document["workload"]["context"] == 4096
     assert document["results"] == document["layers"][0]["results"]
 
 
 def test_the_first_context_is_that_of_workload_and_results(ask: Ask) -> None:
-    document = json.loads(ask("compare", "gemma3-27b", "llama2-70b", "-c", "32K,4K", "--json").out)
+    document = ask("compare", "gemma3-27b", "llama2-70b", "-c", "32K,4K", "--json").document
     assert document["workload"]["context"] == 32768
     assert document["results"] == document["layers"][0]["results"]
     assert document["layers"][0]["context"] == 32768
@@ -152,4 +151,4 @@ def test_the_warning_is_about_the_longest_context(ask: Ask, models: tuple[str, .
 def test_a_source_is_for_the_models_with_an_encoder(ask: Ask) -> None:
     answer = ask("compare", "t5-base", "gpt2", "-c", "128,256", "--source-context", "64", "--json")
     assert answer.code == 0
-    assert json.loads(answer.out)["workload"]["source_context"] == 64
+    assert answer.document["workload"]["source_context"] == 64

@@ -424,8 +424,7 @@ def test_assume_grouped_lists_every_structural_field_that_it_ignored(ask: Ask) -
     structure = {"block_configs": [{"n": 1}], "kv_lora_rank": 4, "my_new_layers": 3, "hybrid_override_pattern": "M*"}
     others = {"tokenizer_type": "bpe", "rope_theta": 1e4, "bos_token_id": 1, "is_new": False}
     unknown = {**LLAMA, "model_type": "an_invention", **structure, **others}
-    answer = ask("kv", "-", "--assume-grouped", "--json", stdin=json.dumps(unknown))
-    assumed = json.loads(answer.out)["model"]["assumed"]
+    assumed = ask("kv", "-", "--assume-grouped", "--json", stdin=json.dumps(unknown)).document["model"]["assumed"]
     assert assumed.endswith(f"Ignored fields: {', '.join(structure)}.")
 
 

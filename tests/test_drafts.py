@@ -353,8 +353,7 @@ def test_a_log_of_sglang_with_a_drafter_is_compared_with_both_models(ask: Ask, t
     """Put together from SGLang's lines. The weights are those of both, with the drafter's embedding of 1.16 GiB."""
     log = tmp_path / "server.log"
     log.write_text(SGLANG_LOG.format(draft=MODELS / "qwen3-8b-eagle3.json"))
-    answer = ask("fit", "qwen3-8b", "--log", str(log), "--engine-version", "0.5.23", "--gpu", "h100", "--json")
-    found = json.loads(answer.out)
+    found = ask("fit", "qwen3-8b", "--log", str(log), "--engine-version", "0.5.23", "--gpu", "h100", "--json").document
     assert all(check["ok"] for check in found["checks"]), found["checks"]
     weights = next(estimate for estimate in found["estimates"] if estimate["name"] == "weights")
     # 15.27 + 0.74 of the drafter + 1.16 GiB of its embedding, and a rope table
@@ -382,7 +381,7 @@ def test_a_log_of_vllm_names_its_drafter(ask: Ask, tmp_path: Path, method: str, 
     log = tmp_path / "server.log"
     log.write_text(VLLM_LOG.format(method=method, draft=draft, tokens=tokens))
     answer = ask("fit", "qwen3-8b", "--log", str(log), "--json")
-    (check,) = [check for check in json.loads(answer.out)["checks"] if check["name"] == "kv_tokens"]
+    (check,) = [check for check in answer.document["checks"] if check["name"] == "kv_tokens"]
     assert check["ok"], check
 
 
@@ -393,7 +392,7 @@ def test_commands_after_a_log_keep_what_it_was_given_of_its_drafter(ask: Ask, tm
     start = f"INFO [utils.py:233] non-default args: {{'model': 'a/target', 'speculative_config': {given}}}\n"
     log.write_text(start + VLLM_LOG.format(method="eagle3", draft="/nowhere/draft", tokens="30,752"))
     for options, kept in (((), True), (("--speculative-model", str(MODELS / "qwen3-0.6b.json")), False)):
-        command = json.loads(ask("fit", "qwen3-8b", "--log", str(log), "--json", *options).out)["launch_command"]
+        command = ask("fit", "qwen3-8b", "--log", str(log), "--json", *options).document["launch_command"]
         assert ('"method": "eagle3", "parallel_drafting": true}' in command) == kept, command
 
 

@@ -1,7 +1,6 @@
 """An engine is one class: what serving, the commands and Python ask of it."""
 
 import csv
-import json
 
 import pytest
 from asking import Ask, results
@@ -26,9 +25,9 @@ def test_an_engine_is_one_file_and_one_line(ask: Ask) -> None:
     left = 40 * 2**30 - figures["weights"]
     assert figures["kv_memory"] == left
     assert figures["kv_tokens"] == left // 147_456
-    assert json.loads(answer.out)["launch_command"] is None
+    assert answer.document["launch_command"] is None
 
-    every = json.loads(ask("fit", "qwen3-8b", "--gpu", "80GB", "--engine", "all", "-c", "4096", "--json").out)
+    every = ask("fit", "qwen3-8b", "--gpu", "80GB", "--engine", "all", "-c", "4096", "--json").document
     assert [layer["name"] for layer in every["layers"]][-1] == "toy"
     rows = ask("sweep", "qwen3-8b", "--gpu", "80GB", "--engine", "toy,ideal", "-c", "4096", "--columns", "kv_tokens")
     assert [row["engine"] for row in csv.DictReader(rows.out.splitlines())] == ["toy", "ideal"]

@@ -1,7 +1,6 @@
 """Data and expert parallelism: the weights, the cache and the GPUs of one data-parallel rank."""
 
 import dataclasses
-import json
 from typing import Any
 
 import pytest
@@ -150,7 +149,7 @@ def test_the_screen_adds_the_ranks_up(ask: Ask) -> None:
     assert ranks.code == 0
     text = " ".join(ranks.out.split())
     assert "at most 32 of 256 experts" in text
-    document = json.loads(ask(*FIT, *FEW, "--dp", "8", "--enable-expert-parallel", "--json").out)
+    document = ask(*FIT, *FEW, "--dp", "8", "--enable-expert-parallel", "--json").document
     assert (document["dp"], document["tp"], document["expert_parallel"], document["replicas"]) == (8, 1, True, 8)
     in_all = document["totals"]["max_batch"]  # as the table says, and not 8 x 9.94
     assert in_all == 8 * 9
@@ -187,7 +186,7 @@ def test_half_of_the_gpus_that_divide_the_tokens_leave_half_as_many_copies(ask: 
 
 def test_every_engine_takes_the_same_gpus(ask: Ask) -> None:
     answer = ask("fit", "mixtral-8x7b", "--gpu", "8xh200", "--dp", "4", "--engine", "all", "--json")
-    engines = {layer["name"]: layer["refused"] for layer in json.loads(answer.out)["layers"]}
+    engines = {layer["name"]: layer["refused"] for layer in answer.document["layers"]}
     assert engines["vllm"] is engines["llamacpp"] is engines["sglang"] is None
 
 
@@ -245,18 +244,18 @@ def test_more_ranks_of_attention_take_more_on_each_device(ranks: int, tp: int, e
 
 def test_each_rank_of_attention_has_a_cache_of_its_own(ask: Ask) -> None:
     command = ("fit", "deepseek-v3", "--gpu", "8xh200", "--engine", "sglang", "--json")
-    document = json.loads(ask(*command, "--attn-dp", "4").out)
+    document = ask(*command, "--attn-dp", "4").document
     assert (document["attn_dp"], document["tp"], document["replicas"]) == (4, 8, 4)
     by_name = {result["name"]: result["value"] for result in document["results"]}
     assert document["totals"]["kv_tokens"] == 4 * by_name["kv_tokens"]
-    assert document == json.loads(ask(*command, "--dp", "4", "--tp", "8", "--enable-dp-attention").out)
+    assert document == ask(*command, "--dp", "4", "--tp", "8", "--enable-dp-attention").document
     # 2 GPUs of a rank store copies of its latent: a token takes as much as without tensor parallelism
     assert by_name["kv_bytes_per_sequence"] == 163840 * 61 * 576 * 2
 
 
 def test_dp_without_dp_attention_runs_replicas_with_sglang(ask: Ask) -> None:
     """--dp-size: "The number of data-parallel replicas of the model"."""
-    document = json.loads(ask("fit", "mixtral-8x7b", "--gpu", "h200", "--engine", "sglang", "--dp", "2", "--json").out)
+    document = ask("fit", "mixtral-8x7b", "--gpu", "h200", "--engine", "sglang", "--dp", "2", "--json").document
     assert (document["replicas"], document["gpus"]) == (2, 2)
     weights = next(result["value"] for result in document["results"] if result["name"] == "weights_model")
     assert weights == 2 * int(params(MIXTRAL).total)
@@ -265,7 +264,7 @@ def test_dp_without_dp_attention_runs_replicas_with_sglang(ask: Ask) -> None:
 def test_replicas_that_do_not_fit_may_fit_as_ranks_of_attention(ask: Ask) -> None:
     """One H200 cannot hold DeepSeek-V3, but 8 can with --dp 8 --tp 8 --enable-dp-attention."""
     command = ("fit", "deepseek-v3", "--gpu", "h200", "--engine", "sglang", "--dp", "8")
-    flags = [change["flag"] for change in json.loads(ask(*command, "--json").out)["suggestions"]]
+    flags = [change["flag"] for change in ask(*command, "--json").document["suggestions"]]
     assert flags[0] == "--tp 8 --enable-dp-attention"
     assert ask(*command, *flags[0].split()).code == 0
 

@@ -223,16 +223,16 @@ def test_a_name_on_standard_error_is_escaped(ask: Ask, tmp_path: Path) -> None:
 
 
 def checks(ask: Ask, *arguments: str) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = json.loads(ask("compare", *arguments, "--json").out)["fail_if"]
+    listed: list[dict[str, Any]] = ask("compare", *arguments, "--json").document["fail_if"]
     return listed
 
 
 @each("command", ["kv gpt2", "params gpt2", "flops gpt2", "memory gpt2", "fit gpt2 --gpu h100", "train gpt2"])
 def test_every_command_has_its_checks_in_json(ask: Ask, command: str) -> None:
-    first = json.loads(ask(*command.split(), "--json").out)
+    first = ask(*command.split(), "--json").document
     figure = next(result for result in first["results"] if result["value"])
     answer = ask(*command.split(), "--json", "--fail-if", f"{figure['name']} > 0")
-    (check,) = json.loads(answer.out)["fail_if"]
+    (check,) = answer.document["fail_if"]
     assert (answer.code, check["name"], check["value"]) == (1, figure["name"], figure["value"])
     assert (first["fail_if"], check["passed"]) == ([], False)
 

@@ -1,6 +1,5 @@
 """`attncalc fit` on the command line: its screen, its JSON, its exit codes and its errors."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ def test_the_budget_subtracts_weights_and_reserve(ask: Ask) -> None:
 
 def test_json_names_what_scripts_rely_on(ask: Ask) -> None:
     answer = ask(*FOUR, "--engine", "ideal", "--reserve", "2GiB", "--json")
-    document = json.loads(answer.out)
+    document = answer.document
     assert document["schema"] == "attncalc.fit/1"
     assert set(document) == MORE
     figures = results(answer)
@@ -72,7 +71,7 @@ WAYS = (
 @pytest.mark.parametrize("command", WAYS, ids=" ".join)
 def test_the_shape_of_json_does_not_depend_on_a_flag(ask: Ask, command: tuple[str, ...]) -> None:
     answer = ask(*command, "--json")
-    document = json.loads(answer.out)
+    document = answer.document
     assert set(document) == MORE
     assert sorted(result["name"] for result in document["results"]) == sorted(NAMES)
     by_name = results(answer)
@@ -85,7 +84,7 @@ def test_the_shape_of_json_does_not_depend_on_a_flag(ask: Ask, command: tuple[st
 
 @each("command", WAYS)
 def test_every_format_has_the_answer(ask: Ask, command: tuple[str, ...]) -> None:
-    verdict = json.loads(ask(*command, "--json").out)["summary"]
+    verdict = ask(*command, "--json").document["summary"]
     for form, more in (("table", ()), ("table", ("--explain",)), ("csv", ()), ("markdown", ("--explain",))):
         answer = ask(*command, "--format", form, *more)
         assert answer.code in (0, 1)
@@ -102,7 +101,7 @@ def suggestions(document: dict[str, Any]) -> dict[str, Any]:
 def test_a_workload_that_does_not_fit_exits_with_1_and_suggestions(ask: Ask) -> None:
     command = ("fit", "llama2-70b", "--engine", "ideal", "--gpu", "h100-80gb", "--gpus", "2", "--batch", "40")
     answer = ask(*command, "--json")
-    document = json.loads(answer.out)
+    document = answer.document
     # 2 x 79.10 - 128.48 = 29.72 GiB for 40 sequences of 1.25 GiB: 23 fit; 4 GPUs have 187.9
     assert (answer.code, document["fits"]) == (1, False)
     assert suggestions(document)["--batch 23"]["max_batch"] == 23
@@ -118,7 +117,7 @@ def test_a_workload_that_does_not_fit_exits_with_1_and_suggestions(ask: Ask) -> 
 
 def test_the_full_screen_ends_with_the_lines_that_the_engine_will_log(ask: Ask) -> None:
     answer = ask(*FOUR, "--reserve", "3GiB", "--full", "--roofline")
-    document = json.loads(ask(*FOUR, "--reserve", "3GiB", "--json").out)
+    document = ask(*FOUR, "--reserve", "3GiB", "--json").document
     assert len(document["notes"]) > 3
     screen = " ".join(answer.out.split())
     assert screen.endswith("vLLM will log: " + " ".join(" ".join(document["log_lines"]).split()))
@@ -165,18 +164,18 @@ def test_the_verdict_has_the_batch_and_the_part_of_each_replica(ask: Ask, batch:
 def test_the_suggested_batch_is_that_of_all_replicas(ask: Ask) -> None:
     """Suggested is 4 times what a replica holds; a sequence more on one of them no longer fits for sure."""
     command = ("fit", "qwen3-8b", "--gpu", "h100", "--gpus", "4", "--tp", "1", "-c", "4K", "--json")
-    changes = json.loads(ask(*command, "--batch", "500").out)["suggestions"]
+    changes = ask(*command, "--batch", "500").document["suggestions"]
     (batch,) = (int(change["flag"].split()[1]) for change in changes if change["flag"].startswith("--batch"))
     assert batch % 4 == 0
-    assert json.loads(ask(*command, "--batch", str(batch)).out)["verdict"] == "fits"
-    assert json.loads(ask(*command, "--batch", str(batch + 1)).out)["verdict"] != "fits"
+    assert ask(*command, "--batch", str(batch)).document["verdict"] == "fits"
+    assert ask(*command, "--batch", str(batch + 1)).document["verdict"] != "fits"
 
 
 def test_replicas_are_totalled(ask: Ask) -> None:
     command = ("fit", "llama2-70b", "--gpu", "h100-80gb", "--gpus", "12", "--tp", "4")
     answer = ask(*command)
-    document = json.loads(ask(*command, "--json").out)
-    one = json.loads(ask(*command[:-4], "--gpus", "4", "--json").out)
+    document = ask(*command, "--json").document
+    one = ask(*command[:-4], "--gpus", "4", "--json").document
     figures = {figure["name"]: figure["value"] for figure in one["results"]}
     tokens = figures["kv_tokens"]
     assert one["totals"] == {name: figures[name] for name in ("concurrency", "max_batch", "kv_tokens")}
@@ -190,13 +189,12 @@ def test_replicas_are_totalled(ask: Ask) -> None:
 
 
 def test_tp_is_the_number_of_gpus_divided_by_the_stages(ask: Ask) -> None:
-    document = json.loads(ask(*FOUR, "--pp", "2", "--json").out)
+    document = ask(*FOUR, "--pp", "2", "--json").document
     assert (document["gpus"], document["tp"], document["pp"], document["replicas"]) == (4, 2, 2, 1)
 
 
 def test_every_engine_has_figures_or_an_error(ask: Ask) -> None:
-    answer = ask("fit", "t5-base", "--engine", "all", "--kv-memory", "1GiB", "--json")
-    layers = json.loads(answer.out)["layers"]
+    layers = ask("fit", "t5-base", "--engine", "all", "--kv-memory", "1GiB", "--json").document["layers"]
     assert [layer["name"] for layer in layers] == list(ENGINES)
     assert all((layer["refused"] is None) == bool(layer["results"]) for layer in layers)
     refused = [layer for layer in layers if layer["refused"]]
@@ -207,13 +205,13 @@ def test_every_engine_has_figures_or_an_error(ask: Ask) -> None:
 
 def test_every_engine_names_its_version(ask: Ask) -> None:
     command = ("fit", "qwen3-8b", "--kv-memory", "8GiB", "--json")
-    layers = json.loads(ask(*command, "--engine", "all").out)["layers"]
+    layers = ask(*command, "--engine", "all").document["layers"]
     versions = {layer["name"]: layer["engine_version"] for layer in layers}
     assert versions["ideal"] is None
     assert versions["sglang"] == "0.5.23"
     assert versions["llamacpp"] == "0.3.36"
     assert versions["transformers"] == "5.23.0"
-    ik = json.loads(ask(*command, "--engine", "llamacpp", "--engine-version", "ik").out)
+    ik = ask(*command, "--engine", "llamacpp", "--engine-version", "ik").document
     assert ik["engine_version"] == ik["layers"][0]["engine_version"] == "ik"
 
 

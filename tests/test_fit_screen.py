@@ -1,7 +1,6 @@
 """The default screen of `attncalc fit`: it starts with the answer, and fits a terminal of 24 rows and 80 columns."""
 
 import io
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -155,7 +154,7 @@ def test_changes_that_do_not_fit_on_the_screen_are_in_full_and_json(ask: Ask) ->
         "9",
     )
     screen, full = ask(*command).out, ask(*command, "--full").out
-    flags = [change["flag"] for change in json.loads(ask(*command, "--json").out)["suggestions"]]
+    flags = [change["flag"] for change in ask(*command, "--json").document["suggestions"]]
     shown = len(rows_of_changes(screen))
     assert shown < len(flags)
     assert f"{len(flags) - shown} changes and" in " ".join(screen.split())
@@ -167,7 +166,7 @@ def test_changes_that_do_not_fit_on_the_screen_are_in_full_and_json(ask: Ask) ->
 def test_users_are_beside_the_other_limits_and_the_changes(ask: Ask) -> None:
     users = ("--prompt", "4K", "--output-len", "1K")
     fits = ask("fit", "qwen3-8b", "--gpu", "h100", *users, "--shared-prefix", "2K")
-    document = json.loads(ask("fit", "qwen3-8b", "--gpu", "h100", *users, "--shared-prefix", "2K", "--json").out)
+    document = ask("fit", "qwen3-8b", "--gpu", "h100", *users, "--shared-prefix", "2K", "--json").document
     by_name = {figure["name"]: figure["value"] for figure in document["results"]}
     rows = [" ".join(line.split()) for line in fits.out.splitlines()]
     shown = re.search(r"users on average, 4,096 \+ 1,024 tokens (\d+) to (\d+) 2,048 shared", " ".join(rows))
@@ -221,7 +220,7 @@ def test_sglang_starts_with_a_pool_that_is_smaller_than_the_context(ask: Ask, op
     command = ("fit", "llama2-70b", "--kv-memory", "5.38GiB", *options.split())
     assert ask(*command).out.startswith(answer)
     facts = ask(*command, "--json")
-    assert json.loads(facts.out)["verdict"] == ("fits" if answer.startswith("FITS") else "does_not_fit")
+    assert facts.document["verdict"] == ("fits" if answer.startswith("FITS") else "does_not_fit")
     assert facts.code == (0 if answer.startswith("FITS") else 1)
 
 

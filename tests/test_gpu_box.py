@@ -1,7 +1,6 @@
 """`verify` on boxes with odd GPUs, in the stand-in for CUDA: old versions of torch, kernels that refuse, ROCm."""
 
 import gc
-import json
 import logging
 import sys
 import weakref
@@ -60,7 +59,7 @@ MIB = 2**20
 def verified(ask: Ask, path: str, *options: str) -> dict[str, Any]:
     """Return the answer of `verify` on the GPU as JSON; none of its checks may disagree."""
     answer = ask("verify", path, "--device", "cuda", "--minutes", "60", "--json", *options)
-    document: dict[str, Any] = json.loads(answer.out)
+    document: dict[str, Any] = answer.document
     assert [check["name"] for check in document["checks"] if not check["ok"]] == []
     assert answer.code == 0
     return document

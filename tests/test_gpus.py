@@ -456,14 +456,14 @@ def test_an_impossible_number_or_memory_is_an_error(text: str) -> None:
 def test_fit_takes_a_number_of_gpus_and_a_memory(ask: Ask) -> None:
     by_name = ask("fit", "qwen3-8b", "--gpu", "2xh100", "--json")
     assert (
-        json.loads(by_name.out)["results"]
-        == json.loads(ask("fit", "qwen3-8b", "--gpu", "h100", "--gpus", "2", "--json").out)["results"]
+        by_name.document["results"]
+        == ask("fit", "qwen3-8b", "--gpu", "h100", "--gpus", "2", "--json").document["results"]
     )
     # --gpus replaces the number: suggestions add it to the command
     assert "4 x NVIDIA H100" in ask("fit", "qwen3-8b", "--gpu", "2xh100", "--gpus", "4").out
     memory = ask("fit", "qwen3-8b", "--gpu", "48GB", "--json")
     assert results(memory)["usable_memory"] == -(-47 * 2**30 * 92 // 100)
-    assert json.loads(memory.out)["roofline"] is None
+    assert memory.document["roofline"] is None
     assert "No roofline" in ask("fit", "qwen3-8b", "--gpu", "80GB", "--roofline").out
 
 

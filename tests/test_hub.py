@@ -301,7 +301,7 @@ def test_kv_of_a_model_on_the_hub_reads_no_weights_and_writes_nothing(ask: Ask, 
     answer = ask("kv", "org/name", "-c", "10", "--json")
     assert (answer.code, answer.err) == (0, "")
     assert results(answer)["kv_cache"] == 10 * 384
-    assert json.loads(answer.out)["model"]["name"] == "name"
+    assert answer.document["model"]["name"] == "name"
     assert hub.paths() == ["/api/models/org/name/revision/main", f"/org/name/resolve/{COMMIT}/config.json"]
     assert list(tmp_path.iterdir()) == []
 
@@ -386,8 +386,7 @@ def test_the_quantization_beside_the_config_is_read(hub: LocalHub) -> None:
 @pytest.mark.parametrize("revision", ["v2", COMMIT, "refs/pr/1"])
 def test_a_revision_is_fetched(ask: Ask, hub: LocalHub, revision: str) -> None:
     for arguments in ([f"org/name@{revision}"], ["org/name", "--revision", revision]):
-        answer = ask("kv", *arguments, "--json")
-        assert json.loads(answer.out)["model"]["name"] == f"name@{revision[:12]}"
+        assert ask("kv", *arguments, "--json").document["model"]["name"] == f"name@{revision[:12]}"
     assert hub.paths()[0] == f"/api/models/org/name/revision/{revision.replace('/', '%2F')}"
 
 
@@ -950,4 +949,4 @@ def test_llama_cpp_loads_the_gguf_file_that_was_read(
     hub.add("org/gguf", **{"m-Q8_0.gguf": content})
     name, options = name.format(folder=tmp_path), options.format(folder=tmp_path)
     answer = ask("fit", name, "--engine", "llamacpp", "--kv-memory", "1GiB", "-c", "64", "--json")
-    assert f"llama-server {options}" in json.loads(answer.out)["launch_command"]
+    assert f"llama-server {options}" in answer.document["launch_command"]

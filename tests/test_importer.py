@@ -317,7 +317,7 @@ def test_assume_grouped_reads_an_unknown_model_type(ask: Ask, tmp_path: Path) ->
     answer = ask("kv", str(tmp_path), "--assume-grouped", "--json", "-c", "10")
     assert answer.code == 0
     assert results(answer)["kv_cache"] == 10 * 3 * 2 * 2 * 8 * 2
-    report = json.loads(answer.out)
+    report = answer.document
     assert "nobody" in report["model"]["assumed"]
     assert "sliding_window" in report["model"]["assumed"]
     assert all(result["source"].startswith("assumed") for result in report["results"])
@@ -388,8 +388,7 @@ def test_presets_add_writes_a_preset_and_does_not_overwrite_it(ask: Ask, tmp_pat
 
 
 def test_the_families_are_listed(ask: Ask) -> None:
-    answer = ask("presets", "families", "--json")
-    listed = json.loads(answer.out)
+    listed = ask("presets", "families", "--json").document
     assert "llama" in listed["read"]
     assert set(listed["refused"]) == set(unsupported_model_types())
     text = ask("presets", "families").out

@@ -340,7 +340,7 @@ def answers(ask: Ask, name: str, folder: Path) -> Iterator[dict[str, Any]]:
     for run in (*models, *RUNS[name]):
         answer = ask(*WORDS.get(name, name).split(), *run.split(), "--json")
         assert answer.code in (0, 1), (run, answer.err)
-        yield json.loads(answer.out)
+        yield answer.document
     if name == "verify":
         yield from (check_answer(as_json.render(report)) for report in verify_reports())
 
@@ -423,7 +423,7 @@ def test_a_path_that_never_arrives_is_null(ask: Ask, tmp_path: Path) -> None:
     # chunks of 16 tokens in every layer: token 0 never reaches token 20
     model = "d_model: 64\nn_layers: 2\nn_heads: 4\nd_ff: 9\nnorm: rmsnorm\nchunk: 16\n"
     (tmp_path / "chunks.yaml").write_text(model)
-    answer = json.loads(ask("flops", str(tmp_path / "chunks.yaml"), "-c", "20", "--json").out)
+    answer = ask("flops", str(tmp_path / "chunks.yaml"), "-c", "20", "--json").document
     values = {figure["name"]: figure["value"] for figure in answer["results"]}
     assert values["attention_longest_path"] is None
 
@@ -438,7 +438,7 @@ def test_the_schemas_are_listed_and_those_of_files_are_printed_too(ask: Ask) -> 
     listed = [line.split()[0] for line in ask("schema").out.splitlines()]
     assert listed == [*SCHEMAS, "model", "gpu"]
     assert ask("schema", "model").out == ask("presets", "schema").out
-    assert json.loads(ask("schema", "gpu").out) == json.loads((REPOSITORY / "presets/gpu.schema.json").read_text())
+    assert ask("schema", "gpu").document == json.loads((REPOSITORY / "presets/gpu.schema.json").read_text())
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -453,7 +453,7 @@ def test_no_other_file_is_published() -> None:
 
 
 def test_a_validator_without_our_shortcut_agrees(ask: Ask) -> None:
-    answer = json.loads(ask("kv", "gemma3-27b", "--json").out)
+    answer = ask("kv", "gemma3-27b", "--json").document
     validator = Draft202012Validator(schema("kv"))
     validator.validate(answer)
     answer["results"][0]["name"] = "cache"

@@ -115,7 +115,7 @@ def test_ranks_divide_the_experts_of_a_mixture_and_replicas_of_it_have_a_command
 )
 def test_the_format_of_an_fp8_cache_stays(ask: Ask, engine: str, given: str, flag: str) -> None:
     asked = ("fit", "qwen3-8b", "--gpu", "a100", "--engine", engine, "--kv-dtype", given, "--json")
-    document = json.loads(ask(*asked).out)
+    document = ask(*asked).document
     assert f" {flag} " in document["launch_command"]
     assert document["workload"]["kv_dtype"] == "fp8"
 
@@ -129,7 +129,7 @@ def test_weights_without_a_command_say_which_checkpoint_has_one(ask: Ask, tmp_pa
     assert "needs a checkpoint" not in ask("fit", "qwen3-8b", *asked, "--weights-dtype", "fp8").out
     (tmp_path / "config.json").write_text(json.dumps(QWEN3_AWQ), encoding="utf-8")
     for options in ((), ("--weights-dtype", "int4"), ("--kv-dtype", "fp8")):
-        document = json.loads(ask("fit", str(tmp_path), *asked, *options, "--json").out)
+        document = ask("fit", str(tmp_path), *asked, *options, "--json").document
         assert document["launch_command"].startswith(f"vllm serve {tmp_path}")
 
 
@@ -148,12 +148,12 @@ def test_the_model_is_the_presets_repository_or_the_path_that_was_given(ask: Ask
     config = (REPOSITORY / "docs/examples/qwen3-next-80b-a3b/config.json").read_text()
     (folder / "config.json").write_text(config)
     for path in (folder, folder / "config.json"):
-        answer = json.loads(ask("fit", str(path), "--kv-memory", "9GiB", "-c", "4096", "--json").out)
+        answer = ask("fit", str(path), "--kv-memory", "9GiB", "-c", "4096", "--json").document
         assert shlex.split(answer["launch_command"])[:3] == ["vllm", "serve", str(folder)]
         assert f"'{folder}'" in answer["launch_command"]
     (tmp_path / "llama.json").write_text(config)
     for name, text in ((str(tmp_path / "llama.json"), ""), ("-", config)):  # vLLM loads folders, not such a file
-        answer = json.loads(ask("fit", name, "--kv-memory", "9GiB", "-c", "4096", "--json", stdin=text).out)
+        answer = ask("fit", name, "--kv-memory", "9GiB", "-c", "4096", "--json", stdin=text).document
         assert shlex.split(answer["launch_command"])[:3] == ["vllm", "serve", "MODEL"]
     for preset, repository in (("gpt-oss-20b", "openai/gpt-oss-20b"), ("falcon-7b", "tiiuae/falcon-7b")):
         assert (command("vllm", preset) or "").split()[2] == repository
@@ -162,7 +162,7 @@ def test_the_model_is_the_presets_repository_or_the_path_that_was_given(ask: Ask
         ("DeepSeek-R1", "deepseek-ai/DeepSeek-R1"),
         ("qwen3-8b", "Qwen/Qwen3-8B"),
     ):
-        answer = json.loads(ask("fit", name, "--kv-memory", "20GiB", "-c", "4096", "--json").out)
+        answer = ask("fit", name, "--kv-memory", "20GiB", "-c", "4096", "--json").document
         assert answer["launch_command"].split()[2] == repository
 
 

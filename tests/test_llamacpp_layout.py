@@ -3,7 +3,6 @@
 Whole models and properties are in test_llamacpp.py.
 """
 
-import json
 from fractions import Fraction
 from typing import Any
 
@@ -213,7 +212,7 @@ def test_a_build_before_mla_stores_k_and_v_of_every_head(ask: Ask) -> None:
     words = ["fit", "deepseek-v3", "--engine", "llamacpp", "--gpu", "8xmi250x", "--weights-dtype", "q4_k_m"]
     words += ["-c", "2048", "-b", "4", "--flash-attn", "off", "--engine-version", "b4900"]
     assert "b4900 stores K and V of every head, not MLA's latents\n  tip: use --attention mha" in ask(*words).err
-    answer = json.loads(ask(*words, "--attention", "mha", "--json").out)
+    answer = ask(*words, "--attention", "mha", "--json").document
     (needed,) = (row["value"] for row in answer["results"] if row["name"] == "kv_needed")
     assert needed == 5120 * MIB == 8 * 8192 * 128 * (192 + 128) * 2
     assert llama_layout(latent(64), engine_version="ik").pool(GIB, 100)

@@ -373,10 +373,10 @@ def test_the_breakdown_is_the_table_of_llama_cpp() -> None:
 
 def test_the_log_has_the_breakdown(ask: Ask) -> None:
     answer = ask("fit", "llama3-70b", "--engine", "llamacpp", "--gpu", "rtx-4090", "-ngl", "12", "--json")
-    lines = [line for line in json.loads(answer.out)["log_lines"] if "breakdown" in line]
+    lines = [line for line in answer.document["log_lines"] if "breakdown" in line]
     assert [line.split("|")[1].strip() for line in lines] == ["memory breakdown [MiB]", "- CUDA0 (RTX 4090)", "- Host"]
     given = ask("fit", "llama3-70b", "--engine", "llamacpp", "--gpu", "rtx-4090", "--reserve", "1GiB", "--json")
-    assert not any("breakdown" in line for line in json.loads(given.out)["log_lines"])
+    assert not any("breakdown" in line for line in given.document["log_lines"])
 
 
 def test_a_log_with_layers_on_the_host_is_compared_with_as_many(ask: Ask, tmp_path: Path) -> None:
@@ -396,7 +396,7 @@ llama_kv_cache: size = 1024.00 MiB (  8192 cells,  32 layers,  1/1 seqs), K (f16
     )
     answer = ask("fit", "--log", str(log), "--json")
     assert answer.code == 0
-    document = json.loads(answer.out)
+    document = answer.document
     assert document["agrees"] is True
     (weights,) = [estimate for estimate in document["estimates"] if estimate["name"] == "weights"]
     assert weights["inside"]
@@ -451,7 +451,7 @@ def test_experts_on_the_host_end_the_copies_of_several_gpus() -> None:
 def test_fit_takes_llama_cpp_for_a_gguf_file(ask: Ask, tmp_path: Path) -> None:
     path = file_of(tmp_path, "llama3-8b", "Q4_K_M")
     answer = ask("fit", str(path), "--gpu", "rtx-4090", "-c", "8192", "--json")
-    document = json.loads(answer.out)
+    document = answer.document
     assert document["engine"] == "llamacpp"
     assert results(answer)["model_buffer"] / MIB == pytest.approx(4403.49, abs=0.01)
     assert document["launch_command"] == f"llama-server -m {path} -c 8192 -np 1 -ngl 999"
@@ -466,7 +466,7 @@ def test_fit_suggests_layers_and_experts_for_the_host(ask: Ask, tmp_path: Path) 
     path = file_of(tmp_path, "mixtral-8x7b", "Q4_K_M")
     answer = ask("fit", str(path), "--gpu", "rtx-4090", "-c", "8192", "--json")
     assert answer.code == 1
-    found, suggestions = results(answer), json.loads(answer.out)["suggestions"]
+    found, suggestions = results(answer), answer.document["suggestions"]
     flags = {suggestion["flag"]: suggestion["launch_command"] for suggestion in suggestions}
     layers, experts = found["max_n_gpu_layers"], found["min_n_cpu_moe"]
     assert flags[f"--n-gpu-layers {layers}"].endswith(f"-ngl {layers}")
@@ -486,7 +486,7 @@ def test_the_screen_has_a_row_per_device(ask: Ask) -> None:
 def test_auto_is_the_most_layers_that_fit(ask: Ask) -> None:
     common = ("fit", "llama3-70b", "--engine", "llamacpp", "--gpu", "h100-80gb", "-c", "8192", "--json")
     layers = results(ask(*common))["max_n_gpu_layers"]
-    assert f"-ngl {layers}" in json.loads(ask(*common, "-ngl", "auto").out)["launch_command"]
+    assert f"-ngl {layers}" in ask(*common, "-ngl", "auto").document["launch_command"]
 
 
 @pytest.mark.parametrize(

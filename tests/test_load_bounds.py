@@ -1,7 +1,6 @@
 """The bounds of a load, and what devices compute and read if data-parallel ranks divide the experts."""
 
 import dataclasses
-import json
 from fractions import Fraction
 
 import pytest
@@ -191,7 +190,7 @@ def test_idle_ranks_have_no_tokens() -> None:
 def test_fit_has_the_bounds_of_a_load_for_ranks(ask: Ask) -> None:
     """The prefill is that of one prompt, the decode step that of 32 requests on each of 8 ranks."""
     asked = "fit deepseek-v3 --gpu h200 --gpus 8 --tp 1 --dp 8 --enable-expert-parallel -c 8K -b 256 --json"
-    found = json.loads(ask(*asked.split(), "--prompt", "4K", "--output-len", "1K").out)
+    found = ask(*asked.split(), "--prompt", "4K", "--output-len", "1K").document
     results = {figure["name"]: figure["value"] for figure in found["results"]}
     request = FitRequest(
         load("deepseek-v3"),

@@ -137,7 +137,6 @@ def test_only_an_engine_that_uses_the_host_is_limited(
 def test_fewer_gpus_than_the_machine_has_may_be_used(ask: Ask, machine: Machine) -> None:
     machine(nvidia_smi=f"{RTX_4090}\n{RTX_4090}")
     numbers = [
-        json.loads(ask("fit", "llama3-8b", "--gpu", "local", *gpus, "--json").out)["gpus"]
-        for gpus in ((), ("--gpus", "1"))
+        ask("fit", "llama3-8b", "--gpu", "local", *gpus, "--json").document["gpus"] for gpus in ((), ("--gpus", "1"))
     ]
     assert numbers == [2, 1]

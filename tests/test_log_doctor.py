@@ -1,6 +1,5 @@
 """`attncalc fit --log` of a start that failed: what is missing, and the changes with which the engine starts."""
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ def diagnosis(ask: Ask, tmp_path: Path, text: str, *options: str) -> dict[str, A
     log.write_text(text)
     answer = ask("fit", *options, "--log", str(log), "--json")
     assert answer.code == 1, answer.err
-    result: dict[str, Any] = json.loads(answer.out)
+    result: dict[str, Any] = answer.document
     assert (result["fits"], result["agrees"]) == (False, False)
     return result
 

@@ -56,7 +56,7 @@ def test_a_process_that_uses_more_than_the_model_needs_ran_another_one(ask: Ask,
     """It used 47.30 GiB before there was a cache; 15 GiB of weights and a few of runtime memory explain half of it."""
     log = tmp_path / "unknown.log"
     log.write_text((FOLDER / "vllm-weights-oom.log").read_text().replace("Qwen/Qwen3-32B", "/models/mine"))
-    refusal = json.loads(ask("fit", "llama3.1-8b", "--log", str(log), "--json").out)["refusal"]
+    refusal = ask("fit", "llama3.1-8b", "--log", str(log), "--json").document["refusal"]
     assert refusal["cause"] == "other_model"
     assert "47.30 GiB were in use before there was a cache" in refusal["reason"]
 
@@ -165,7 +165,7 @@ def test_a_cache_that_is_partly_on_the_host_holds_what_the_server_was_given(ask:
     lines = log.read_text(encoding="utf-8").splitlines()
     without.write_text("\n".join(line for line in lines if "offloaded" not in line), encoding="utf-8")
     for path in (log, without):
-        result = json.loads(ask("fit", "--log", str(path), "--json").out)
+        result = ask("fit", "--log", str(path), "--json").document
         assert next(each["value"] for each in result["results"] if each["name"] == "kv_tokens") == 4096
         assert all(estimate["inside"] for estimate in result["estimates"])
 
@@ -248,10 +248,10 @@ def test_ollamas_own_engine_has_caches_of_its_own(
         f'KvSize:{context} KvCacheType: NumThreads:8}}"\nmsg="kv cache" device=CUDA0 size="{size}"\n'
     )
     words = ("fit", str(known) if known.exists() else model, "--log", "-", "--json")
-    (check,) = json.loads(ask(*words, stdin=log).out)["checks"]
+    (check,) = ask(*words, stdin=log).document["checks"]
     assert (check["ok"], check["predicted"]) == (True, predicted * MIB)
     if architecture != "qwen3next":
-        unknown = json.loads(ask(*words, stdin=log.partition("\n")[2]).out)["checks"]
+        unknown = ask(*words, stdin=log.partition("\n")[2]).document["checks"]
         assert unknown == []
 
 

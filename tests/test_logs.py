@@ -60,7 +60,7 @@ def answer_to(ask: Ask, tmp_path: Path, text: str | bytes, *options: str) -> dic
     log.write_bytes(text.encode() if isinstance(text, str) else text)
     answer = ask("fit", *options, "--log", str(log), "--json")
     assert answer.code in (0, 1), answer.err
-    result: dict[str, Any] = json.loads(answer.out)
+    result: dict[str, Any] = answer.document
     return result
 
 
@@ -368,12 +368,12 @@ def test_the_gpu_beside_a_log_decides_the_batched_tokens(ask: Ask, tmp_path: Pat
     )
     words = ("fit", str(MODELS / "gemma-4-e4b.json"), "--log", str(log), "--context", "32768", "--json")
     version = ("--engine-version", "0.22.1")
-    assert json.loads(ask(*words, *version, "--gpu", "rtx-4090").out)["agrees"]
-    assert not json.loads(ask(*words, *version, "--gpu", "h100-80gb").out)["agrees"]
+    assert ask(*words, *version, "--gpu", "rtx-4090").document["agrees"]
+    assert not ask(*words, *version, "--gpu", "h100-80gb").document["agrees"]
 
 
 def test_slots_with_a_unified_cache_share_one_context(ask: Ask) -> None:
     """A log of Qwen3.6-27B: 16 layers x 131,072 cells x 2 x 4 heads x 256 x 34/32 B are 4,352 MiB, not one per slot."""
     words = ("--gpu", "rtx-5090", "--engine", "llamacpp", "-c", "131072", "-np", "4", "-kvu", "--kv-dtype", "q8_0")
-    lines = json.loads(ask("fit", str(MODELS / "qwen3.5-27b.json"), "--weights-dtype", "q4_k_m", *words, "--json").out)
+    lines = ask("fit", str(MODELS / "qwen3.5-27b.json"), "--weights-dtype", "q4_k_m", *words, "--json").document
     assert any("size = 4352.00 MiB (131072 cells" in line for line in lines["log_lines"])

@@ -279,7 +279,7 @@ def test_a_command_in_one_text_is_read_too(ask: Ask) -> None:
     ],
 )
 def test_the_dashes_before_a_command_may_be_forgotten(ask: Ask, words: list[str]) -> None:
-    assert json.loads(ask("fit", *words, "--json").out)["results"] == fit(ask, "qwen3-8b", "--gpu", "h100")["results"]
+    assert ask("fit", *words, "--json").document["results"] == fit(ask, "qwen3-8b", "--gpu", "h100")["results"]
 
 
 def test_options_that_are_not_used_are_named(ask: Ask) -> None:

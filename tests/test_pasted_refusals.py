@@ -123,8 +123,7 @@ def test_a_log_that_names_no_engine_is_that_of_the_option(ask: Ask, name: str, c
     assert ask_of(ask, name).out.startswith("SGLang  ")
     lines = (FOLDER / f"pasted-{name}.log").read_text(encoding="utf-8").partition("\n")[2]
     assert "vLLM is assumed; --engine names another" in ask("fit", "--log", "-", stdin=lines).out
-    answer = ask("fit", "--log", "-", "--engine", "sglang", "--json", stdin=lines)
-    refusal = json.loads(answer.out)["refusal"]
+    refusal = ask("fit", "--log", "-", "--engine", "sglang", "--json", stdin=lines).document["refusal"]
     assert refusal["cause"] == cause
     assert reason in refusal["reason"]
     assert refusal["advice"][0]["option"] == "--mem-fraction-static 0.75"
@@ -142,7 +141,7 @@ def test_a_log_that_names_no_engine_is_that_of_the_option(ask: Ask, name: str, c
 )
 def test_a_line_that_names_an_engine_counts_more_than_messages_of_cuda(ask: Ask, line: str, engine: str) -> None:
     log = f"CUDA error: out of memory\nCUDA error: out of memory\n{line}\n"
-    result = json.loads(ask("fit", "--log", "-", "--json", stdin=log).out)
+    result = ask("fit", "--log", "-", "--json", stdin=log).document
     assert (result["engine"], result["refusal"]["cause"]) == (engine, "out_of_memory")
 
 
@@ -178,7 +177,7 @@ def test_only_what_the_log_shows_is_known_to_start(ask: Ask) -> None:
 def test_a_larger_share_is_only_advised_if_it_can_be_enough(ask: Ask, tmp_path: Path, log: str, larger: str) -> None:
     text = log.replace("SIZE", "max_model_len=32768 vLLM").replace("...", "larger than the available KV cache")
     (tmp_path / "a.log").write_text(f"Free memory on device cuda:0 {text}.".replace("cuda:0 max", "max"))
-    advice = json.loads(ask("fit", "--log", str(tmp_path / "a.log"), "--json").out)["refusal"]["advice"]
+    advice = ask("fit", "--log", str(tmp_path / "a.log"), "--json").document["refusal"]["advice"]
     changes = [each["change"] for each in advice if each["option"].startswith("--gpu-memory-utilization")]
     assert [larger in change for change in changes] == [True] * bool(larger)
 
@@ -241,7 +240,7 @@ def test_a_quantized_copy_is_known_by_its_name(ask: Ask) -> None:
         "vllm serve /models/Qwen3-32B-FP8 --max-model-len 40960\n"
         "ValueError: (10.0 GiB KV cache is needed, which is larger than the available KV cache memory (3.88 GiB)."
     )
-    result = json.loads(ask("fit", "--gpu", "l40s", "--log", "-", "--json", stdin=log).out)
+    result = ask("fit", "--gpu", "l40s", "--log", "-", "--json", stdin=log).document
     assert (result["model"]["name"], result["refusal"]["cause"]) == ("qwen3-32b", "kv_too_small")
     command = result["suggestions"][0]["launch_command"]
     assert command.startswith("vllm serve /models/Qwen3-32B-FP8 ")
@@ -256,7 +255,7 @@ def test_a_share_in_a_pasted_command_stays_in_the_advised_one(ask: Ask, tmp_path
         "(EngineCore_DP0 pid=6880) ValueError: To serve at least one request with the models's max seq len (131072), "
         "(4.54 GiB KV cache is needed, which is larger than the available KV cache memory (1.71 GiB).\n"
     )
-    result = json.loads(ask("fit", "--log", str(log), "--json").out)
+    result = ask("fit", "--log", str(log), "--json").document
     assert all("--gpu-memory-utilization 0.95" in change["launch_command"] for change in result["suggestions"])
 
 
@@ -267,7 +266,7 @@ def test_weights_that_were_loaded_are_never_called_too_large(ask: Ask, tmp_path:
     log = tmp_path / "start.log"
     layers = "load_tensors: offloaded 61/61 layers to GPU\n"
     log.write_text(layers + (FOLDER / "pasted-llamacpp-metal.log").read_text())
-    refusal = json.loads(ask("fit", *options, "--log", str(log)).out)["refusal"]
+    refusal = ask("fit", *options, "--log", str(log)).document["refusal"]
     assert refusal["cause"] == "other_model"
     assert "the weights were loaded" in refusal["reason"]
 
@@ -283,7 +282,7 @@ def test_weights_are_not_converted_where_the_gpu_cannot_hold_them_first(ask: Ask
     log = str(FOLDER / "vllm-weights-oom.log")
     commands = {}
     for version in ("0.11.0", "0.15.0"):
-        result = json.loads(ask("fit", "--log", log, "--engine-version", version, "--json").out)
+        result = ask("fit", "--log", log, "--engine-version", version, "--json").document
         commands[version] = {change["flag"]: change["launch_command"] for change in result["suggestions"]}
     assert commands["0.11.0"]["--weights-dtype fp8"] is None
     assert "--quantization fp8" in commands["0.15.0"]["--weights-dtype fp8"]

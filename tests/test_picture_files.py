@@ -214,7 +214,7 @@ def test_a_picture_and_a_report_are_written_together(ask: Ask, tmp_path: Path) -
     assert picture.read_bytes().startswith(STARTS[".png"])
     assert json.loads(report.read_text())["schema"] == "attncalc.compare/2"
     as_json = ask("compare", "gpt2", "--plot", str(tmp_path / "y.svg"), "--json")
-    assert json.loads(as_json.out) == json.loads(report.read_text())
+    assert as_json.document == json.loads(report.read_text())
 
 
 @pytest.mark.parametrize("command", [("sweep", "gpt2", "-c", "1K,2K"), ("compare", "gpt2"), FIT])

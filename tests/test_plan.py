@@ -1,6 +1,5 @@
 """`attncalc plan`: rows are what `fit` answers, and no better row is missed."""
 
-import json
 import math
 import shlex
 from pathlib import Path
@@ -73,14 +72,14 @@ def test_the_command_of_a_row_gives_fit_the_same_numbers(ask: Ask) -> None:
         ("deepseek-v3", "h200", -1),
         ("qwen3-8b", "m4-max-128gb", 0),
     ):
-        document = json.loads(ask("plan", model, *LOAD, "--gpu", gpus, "--json").out)
+        document = ask("plan", model, *LOAD, "--gpu", gpus, "--json").document
         best = document["layers"][number]
         figures = {figure["name"]: figure["value"] for figure in best["results"]}
         answer = ask(
             *("fit", "--gpu", best["gpu"], "--prompt", "3K", "--output-len", "500", "--json", "--"),
             *shlex.split(best["launch_command"]),
         )
-        of_fit = json.loads(answer.out)
+        of_fit = answer.document
         assert of_fit["verdict"] == best["verdict"]
         assert of_fit["launch_command"] == best["launch_command"]
         assert of_fit["users"]["concurrent_average_all_replicas"] == figures["users_per_replica"]
@@ -89,12 +88,12 @@ def test_the_command_of_a_row_gives_fit_the_same_numbers(ask: Ask) -> None:
 
 def test_quantized_weights_have_the_command_of_a_checkpoint_that_exists(ask: Ask) -> None:
     words = ("plan", "qwen3-32b", *LOAD, "--gpu", "h100", "--tp", "4", "--all", "--json", "--weights-dtype")
-    rows = {row["weights_dtype"]: row for row in json.loads(ask(*words, "all").out)["layers"]}
+    rows = {row["weights_dtype"]: row for row in ask(*words, "all").document["layers"]}
     assert {name: row["checkpoint"] for name, row in rows.items()} == {
         None: None, "fp8": "Qwen/Qwen3-32B-FP8", "int4": "Qwen/Qwen3-32B-AWQ",
     }  # fmt: skip
     assert rows["int4"]["launch_command"].startswith("vllm serve Qwen/Qwen3-32B-AWQ --max-model-len ")
-    (unknown,) = json.loads(ask(*words, "fp4").out)["layers"]
+    (unknown,) = ask(*words, "fp4").document["layers"]
     assert (unknown["checkpoint"], unknown["launch_command"]) == (None, None)
 
 
@@ -241,13 +240,13 @@ def test_prices_leave_one_table_with_the_best_row_of_each_gpu(ask: Ask) -> None:
 
 def test_published_runs_give_a_range_below_the_bound_unless_efficiency_does(ask: Ask) -> None:
     words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--json")
-    row = json.loads(ask(*words).out)["layers"][0]
+    row = ask(*words).document["layers"][0]
     low, high = row["published_tokens_per_second_low"], row["published_tokens_per_second_high"]
     bound = next(figure["value"] for figure in row["results"] if figure["name"] == "tokens_per_second_bound")
     assert 0 < low < high <= bound
     assert row["published_runs"] >= 1
     assert row["published_sources"]
-    estimated = json.loads(ask(*words, "--efficiency", "0.5").out)["layers"][0]
+    estimated = ask(*words, "--efficiency", "0.5").document["layers"][0]
     assert estimated["published_runs"] is None
 
 
@@ -290,35 +289,35 @@ def test_ctrl_c_prints_what_was_found(ask: Ask, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_growth_has_a_line_for_each_size(ask: Ask) -> None:
-    document = json.loads(ask("plan", "qwen3-8b", *LOAD, "--gpu", "h100", "--growth", "1.5,2", "--json").out)
+    document = ask("plan", "qwen3-8b", *LOAD, "--gpu", "h100", "--growth", "1.5,2", "--json").document
     assert [size["users"] for size in document["growth"]] == [750, 1000]
-    twice = json.loads(ask("plan", "qwen3-8b", "--users", "1000", *LOAD[2:], "--gpu", "h100", "--json").out)
+    twice = ask("plan", "qwen3-8b", "--users", "1000", *LOAD[2:], "--gpu", "h100", "--json").document
     assert document["growth"][1]["gpus"] == next(f["value"] for f in twice["results"] if f["name"] == "gpus")
 
 
 def test_a_larger_size_prefers_the_faster_of_equal_rows(ask: Ask) -> None:
     """1,000 users on H200 take 16 GPUs with tp 4, tp 8 or pp 2; one more sort key than GPUs are the times."""
     words = ("plan", "llama3.1-70b", "--prompt", "3K", "--output-len", "500", "--gpu", "h200", "--json", "--users")
-    sizes = json.loads(ask(*words, "500", "--growth", "2").out)["growth"]
-    best = json.loads(ask(*words, "1000").out)["layers"][0]
+    sizes = ask(*words, "500", "--growth", "2").document["growth"]
+    best = ask(*words, "1000").document["layers"][0]
     assert sizes[0]["split"] == best["split"]
 
 
 def test_watts_are_those_of_all_gpus(ask: Ask) -> None:
     """8 H200 of 700 W are 5.6 kW: 5.6 / 3600 kWh per second, of so many tokens."""
     words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--tp", "8", "--watts")
-    found = figures_of(json.loads(ask(*words, "--json").out))
+    found = figures_of(ask(*words, "--json").document)
     assert found["watts"] == 8 * 700
     assert found["kwh_per_million_tokens"] == pytest.approx(5.6 / 3600 / found["tokens_per_second_bound"] * 10**6)
     assert "  5.60 " in ask(*words).out
-    unknown = figures_of(json.loads(ask("plan", "qwen3-8b", *LOAD, "--gpu", "m4-max-128gb", "--json").out))
+    unknown = figures_of(ask("plan", "qwen3-8b", *LOAD, "--gpu", "m4-max-128gb", "--json").document)
     assert unknown["watts"] is None
 
 
 def test_a_laptop_has_one_gpu_and_a_rack_72(ask: Ask) -> None:
     for device, gpus in (("rtx-4090-laptop", 1), ("m4-max-128gb", 1), ("h200", 8), ("gb200", 72)):
         assert gpu(device).per_node == gpus
-    document = json.loads(ask("plan", "qwen3-8b", *LOAD, "--gpu", "rtx-4090-laptop", "--json").out)
+    document = ask("plan", "qwen3-8b", *LOAD, "--gpu", "rtx-4090-laptop", "--json").document
     found = figures_of(document)
     assert found["nodes"] == found["gpus"] > 1
 
@@ -345,7 +344,7 @@ def test_a_number_of_one_kind_of_gpu_is_the_most_that_plan_takes() -> None:
 def test_prices_from_a_file(ask: Ask, tmp_path: Path) -> None:
     prices = tmp_path / "prices.yaml"
     prices.write_text("h100: 2.5\nh200: 4\n")
-    document = json.loads(ask("plan", "llama3.1-70b", *LOAD, "--gpu", "all", "--price", str(prices), "--json").out)
+    document = ask("plan", "llama3.1-70b", *LOAD, "--gpu", "all", "--price", str(prices), "--json").document
     assert document["search"]["gpus"] == ["h100-80gb", "h200"]
     figures = {figure["name"]: figure["value"] for figure in document["results"]}
     assert figures["price_per_hour"] == figures["gpus"] * {"h100-80gb": 2.5, "h200": 4}[document["layers"][0]["gpu"]]
@@ -366,24 +365,24 @@ def test_rows_in_python_are_those_of_the_csv(ask: Ask) -> None:
 def test_pools_prefill_as_many_prompts_as_the_decoders_finish(ask: Ask) -> None:
     """N users of 500 tokens are N / (TTFT + 499 TPOT) requests/s, whose prompts move a cache of 3,072 tokens each."""
     words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--disaggregate", "--json")
-    (pools,) = json.loads(ask(*words).out)["disaggregated"]
+    (pools,) = ask(*words).document["disaggregated"]
     rate = 500 / (pools["ttft"] + 499 * pools["tpot"])
     assert pools["requests_per_second"] == pytest.approx(rate)
     assert pools["prefill_replicas"] == math.ceil(rate * pools["ttft"])
-    cache = next(f["value"] for f in json.loads(ask("kv", "llama3.1-70b", "-c", "3K", "--json").out)["results"])
+    cache = next(f["value"] for f in ask("kv", "llama3.1-70b", "-c", "3K", "--json").document["results"])
     assert pools["cache_bytes_per_second"] == pytest.approx(rate * cache)
     assert pools["gpus"] == pools["prefill_gpus"] + pools["decode_gpus"]
-    (half,) = json.loads(ask(*words, "--efficiency", "0.5", "--tpot", "60ms").out)["disaggregated"]
+    (half,) = ask(*words, "--efficiency", "0.5", "--tpot", "60ms").document["disaggregated"]
     assert half["tpot"] == pytest.approx(2 * pools["tpot"])
     assert half["prefill_replicas"] == pools["prefill_replicas"]  # half the speed of half as many prompts
 
 
 def test_a_rate_needs_decoders_for_as_many_requests_as_run(ask: Ask) -> None:
     words = ("plan", "llama3.1-70b", "--rate", "20/s", *LOAD[2:], "--gpu", "h200", "--disaggregate", "--json")
-    (pools,) = json.loads(ask(*words).out)["disaggregated"]
+    (pools,) = ask(*words).document["disaggregated"]
     assert pools["requests_per_second"] == 20
     assert pools["prefill_replicas"] == math.ceil(20 * pools["ttft"])
-    assert json.loads(ask(*words, "--ttft", "1ms").out)["disaggregated"] == []
+    assert ask(*words, "--ttft", "1ms").document["disaggregated"] == []
 
 
 # Pictures
@@ -434,19 +433,19 @@ def figures_of(document: dict[str, Any]) -> dict[str, Any]:
 def test_a_rate_takes_as_many_replicas_as_the_bound_of_one_needs(ask: Ask) -> None:
     """100 requests/s of 500 tokens are 50,000 tokens/s: one replica fewer could not serve them even at the bound."""
     words = ("plan", "llama3.1-70b", "--prompt", "3K", "--output-len", "500", "--gpu", "h200", "--tp", "8", "--json")
-    found = figures_of(json.loads(ask(*words, "--rate", "100/s").out))
+    found = figures_of(ask(*words, "--rate", "100/s").document)
     assert found["tokens_per_second_bound"] >= 100 * 500
-    full = figures_of(json.loads(ask(*words, "--users", str(found["users_per_replica"])).out))
+    full = figures_of(ask(*words, "--users", str(found["users_per_replica"])).document)
     assert full["replicas"] == 1
     assert (found["replicas"] - 1) * full["tokens_per_second_bound"] < 100 * 500
-    assert figures_of(json.loads(ask(*words, "--rate", "6000/min").out)) == found
+    assert figures_of(ask(*words, "--rate", "6000/min").document) == found
     assert ask(*words[:-1], "--rate", "100/s").out.startswith("At least ")
     assert "At least" not in ask(*words[:-1], "--rate", "100/s", "--efficiency", "0.5").out
 
 
 def test_a_replica_has_no_more_users_than_the_target_allows(ask: Ask) -> None:
     words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--tp", "8", "--json")
-    free, quick = (json.loads(ask(*words, *more).out) for more in ((), ("--tpot", "10ms")))
+    free, quick = (ask(*words, *more).document for more in ((), ("--tpot", "10ms")))
     assert figures_of(free)["tpot_bound"] > 0.010 >= figures_of(quick)["tpot_bound"]
     assert quick["layers"][0]["limited_by"] == "--tpot"
     assert figures_of(quick)["replicas"] > figures_of(free)["replicas"]
@@ -460,15 +459,15 @@ def test_an_unreachable_target_says_by_how_much(ask: Ask) -> None:
 
 def test_an_efficiency_makes_estimates_of_bounds(ask: Ask) -> None:
     words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--tp", "8", "--json")
-    whole, half = (figures_of(json.loads(ask(*words, "--efficiency", e).out)) for e in ("1", "0.5"))
+    whole, half = (figures_of(ask(*words, "--efficiency", e).document) for e in ("1", "0.5"))
     assert whole["tpot_bound"] is None
     assert half["tpot_estimate"] == pytest.approx(2 * whole["tpot_estimate"])
     assert half["tokens_per_second_estimate"] == pytest.approx(whole["tokens_per_second_estimate"] / 2)
-    assert whole["tokens_per_second_estimate"] <= figures_of(json.loads(ask(*words).out))["tokens_per_second_bound"]
+    assert whole["tokens_per_second_estimate"] <= figures_of(ask(*words).document)["tokens_per_second_bound"]
 
 
 def test_the_price_of_tokens_is_that_of_an_hour_at_full_speed(ask: Ask) -> None:
-    document = json.loads(ask("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--price", "h200=3.79", "--json").out)
+    document = ask("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--price", "h200=3.79", "--json").document
     found = figures_of(document)
     assert found["price_per_hour"] == pytest.approx(8 * 3.79)
     per_hour = found["tokens_per_second_bound"] * 3600
@@ -499,7 +498,7 @@ def test_a_range_is_every_length_between(low: int, more: int, first: int, furthe
 def test_a_share_of_cached_tokens_is_stored_once(ask: Ask) -> None:
     words = ("plan", "llama3.1-70b", *LOAD, "--gpu", "h200", "--tp", "8", "--json")
     without, by_share, by_length = (
-        json.loads(ask(*words, *more).out)
+        ask(*words, *more).document
         for more in ((), ("--prefix-hit-rate", "0.5"), ("--shared-prefix", str(3 * 1024 // 2)))
     )
     assert figures_of(by_share) == figures_of(by_length)

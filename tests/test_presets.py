@@ -1,7 +1,6 @@
 """`attncalc presets`: the list, its filter, and models that are found by a repository in a preset's sources."""
 
 import dataclasses
-import json
 import os
 import re
 import subprocess
@@ -49,7 +48,7 @@ def test_names_that_differ_in_size_are_joined() -> None:
 
 def test_a_word_filters_by_name_title_and_repository(ask: Ask) -> None:
     def found(*words: str) -> list[str]:
-        return [layer["name"] for layer in json.loads(ask("presets", *words, "--json").out)["layers"]]
+        return [layer["name"] for layer in ask("presets", *words, "--json").document["layers"]]
 
     assert found("QWEN2.5") == [f"qwen2.5-{size}b" for size in ("0.5", "1.5", "3", "7", "14", "32", "72")]
     assert found("qwen3", "32b") == ["qwen3-32b", "qwen3-vl-32b"]

@@ -1,6 +1,5 @@
 """`--mmproj`: the projector of a multimodal model on llama.cpp's first GPU."""
 
-import json
 from pathlib import Path
 
 import gguf
@@ -28,7 +27,7 @@ SIZE = 14 * 14 * 3 * 1024 * 2 + 1024 * 4096 * 2 + 4096 * 4
 def test_the_projectors_weights_leave_less_for_the_cache(ask: Ask, projector: Path, gpu: list[str]) -> None:
     without = results(ask(*MODEL, *gpu, "--json"))
     answer = ask(*MODEL, *gpu, "--mmproj", str(projector), "--json")
-    document, found = json.loads(answer.out), results(answer)
+    document, found = answer.document, results(answer)
     if "2xrtx-4090" in gpu:  # on the first GPU only, which is the tightest with it
         assert sum(row["outside_buffers"] for row in document["devices"][:2]) - SIZE == 2 * (30 * 2**30 // 100 * 3 // 2)
     else:
@@ -40,7 +39,7 @@ def test_the_projectors_weights_leave_less_for_the_cache(ask: Ask, projector: Pa
 def test_it_is_read_in_a_pasted_command(ask: Ask, projector: Path) -> None:
     command = ("llama-server", "-m", "llama3.1-8b", "--mmproj", str(projector), "-c", "4096", "-ngl", "99")
     pasted = ask("fit", "--gpu", "24GB", "--json", "--", *command)
-    parts = {part["name"]: part["expected"] for part in json.loads(pasted.out)["runtime"]}
+    parts = {part["name"]: part["expected"] for part in pasted.document["runtime"]}
     assert parts["projector"] == SIZE
 
 

@@ -95,7 +95,7 @@ def test_classes_with_few_runs_have_no_range() -> None:
 @each(("name", "command", "verdict"), RECIPES)
 def test_official_recipes_fit(ask: Ask, name: str, command: str, verdict: str) -> None:
     """All but three, of which tests/data/serving/README.md says why."""
-    found = json.loads(ask(*command.split()[1:], "--json").out)
+    found = ask(*command.split()[1:], "--json").document
     assert found["fits"] == (verdict != "does_not_fit"), name
 
 

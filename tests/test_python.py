@@ -3,7 +3,6 @@
 import functools
 import html.parser
 import itertools
-import json
 import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -165,7 +164,7 @@ def test_fit_gives_the_figures_or_the_error_of_its_command(
         error, *_ = error_of(lambda: attncalc.fit(model, **arguments).to_dict()).splitlines()
         assert error == as_arguments(answer.err).splitlines()[0]  # the tip of the command line may be the whole command
         return
-    document, result = json.loads(answer.out), attncalc.fit(model, **arguments)
+    document, result = answer.document, attncalc.fit(model, **arguments)
     assert result.to_dict() == {"fits": document["fits"], "verdict": document["verdict"], **results(answer)}
     assert answer.code == (0 if result.fits else 1)
     assert result.report.extra["launch_command"] == document["launch_command"]
@@ -214,7 +213,7 @@ def test_compare_gives_the_rows_or_the_error_of_its_command(
         return
     comparison = attncalc.compare(*models, **arguments)
     assert comparison.to_dict() == results(answer)
-    layers = json.loads(answer.out)["layers"]
+    layers = answer.document["layers"]
     rows = [
         {
             "name": row["name"],

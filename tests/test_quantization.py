@@ -462,7 +462,7 @@ def test_what_is_not_read_is_an_error_in_fit_and_no_figure_in_kv(scheme: Any, as
     assert error.startswith("error: the quantization of")
     assert "--weights-dtype" in tip
     assert ask("fit", str(file), "--gpu", "h100-80gb", "--weights-dtype", "int4").code == 0
-    figures = {r["name"]: r["value"] for r in json.loads(ask("kv", str(file), "--json").out)["results"]}
+    figures = {r["name"]: r["value"] for r in ask("kv", str(file), "--json").document["results"]}
     assert figures["weights"] is None
 
 

@@ -17,7 +17,7 @@ from attncalc.ggml import FILE_TYPES
 def quants(ask: Ask, *words: str) -> dict[str, Any]:
     answer = ask("fit", *words, "--quants", "--json")
     assert answer.code in (0, 1), answer.err
-    found: dict[str, Any] = json.loads(answer.out)
+    found: dict[str, Any] = answer.document
     return found
 
 
@@ -29,7 +29,7 @@ def test_the_largest_that_holds_the_context_is_chosen(ask: Ask) -> None:
     assert {"q8_0", "q4_k_m", "iq4_xs", "iq3_m", "iq2_xxs"} < {*names} < {*FILE_TYPES}
     assert len(names) == 13  # without types that are as large as others of the same quality
     # each quant has the figures of fit with it alone
-    alone = json.loads(ask("fit", "qwen3-14b", "--gpu", "12GB", "-c", "16K", "--weights-dtype", "q6_k", "--json").out)
+    alone = ask("fit", "qwen3-14b", "--gpu", "12GB", "-c", "16K", "--weights-dtype", "q6_k", "--json").document
     same = next(layer for layer in answer["layers"] if layer["name"] == "q6_k")
     weights = [next(f["value"] for f in one["results"] if f["name"] == "weights") for one in (alone, same)]
     assert weights[0] == weights[1]

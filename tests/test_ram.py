@@ -1,6 +1,5 @@
 """Host memory as a limit: `--ram` for what llama.cpp does not put on GPUs."""
 
-import json
 from typing import Any
 
 import pytest
@@ -66,7 +65,7 @@ def test_as_much_as_must_be_on_the_host_must_fit_there() -> None:
 
 def test_no_change_needs_more_than_the_host_has(ask: Ask) -> None:
     command = "fit mixtral-8x7b --engine llamacpp --gpu rtx-4090 -c 8192 --weights-dtype bf16 --json"
-    without, small = (json.loads(ask(*command.split(), *ram).out)["suggestions"] for ram in ((), ("--ram", "8GB")))
+    without, small = (ask(*command.split(), *ram).document["suggestions"] for ram in ((), ("--ram", "8GB")))
     offloads = [any("--n-" in change["flag"] for change in changes) for changes in (without, small)]
     assert offloads == [True, False]
 
@@ -119,7 +118,7 @@ def test_a_cpu_has_weights_cache_and_compute_buffer(ask: Ask) -> None:
     # posted for Meta-Llama-3.1-8B-Instruct-Q4_K_M on a CPU (find_string id 17518874791):
     # CPU_Mapped model buffer size = 4685.30 MiB, CPU KV buffer size = 512.00 MiB with 4,096 cells
     answer = ask("fit", "llama3.1-8b:q4_k_m", "--gpu", "cpu", "--ram", "16GiB", "-c", "4096", "--json")
-    document, figures = json.loads(answer.out), results(answer)
+    document, figures = answer.document, results(answer)
     assert (document["engine"], document["gpu"], figures["gpu_memory"]) == ("llamacpp", "cpu", 16 * GIB)
     assert round(figures["weights"] / MIB, 2) == 4685.30
     assert figures["kv_needed"] == 512 * MIB
@@ -138,7 +137,7 @@ def test_a_cpus_compute_buffer_is_as_posted(ask: Ask) -> None:
 
 
 def test_the_command_without_a_gpu_leaves_no_layers_to_one(ask: Ask) -> None:
-    command = json.loads(ask("fit", "llama3.1-8b", "--gpu", "cpu", "--ram", "32GB", "-c", "4096", "--json").out)
+    command = ask("fit", "llama3.1-8b", "--gpu", "cpu", "--ram", "32GB", "-c", "4096", "--json").document
     assert command["launch_command"].endswith("-c 4096 -np 1 -ngl 0 --no-mmap")
     pasted = ask("fit", "--gpu", "cpu", "--ram", "32GB", "--", *command["launch_command"].split())
     assert pasted.out.startswith("FITS: ")
@@ -146,7 +145,7 @@ def test_the_command_without_a_gpu_leaves_no_layers_to_one(ask: Ask) -> None:
 
 def test_a_model_that_is_too_large_for_a_cpu_needs_other_weights_or_less_context(ask: Ask) -> None:
     answer = ask("fit", "llama3.1-8b", "--gpu", "cpu", "--ram", "8GB", "-c", "8192", "--json")
-    flags = [change["flag"] for change in json.loads(answer.out)["suggestions"]]
+    flags = [change["flag"] for change in answer.document["suggestions"]]
     assert (answer.code, flags) == (1, ["--weights-dtype q4_k_m"])
 
 

@@ -1,6 +1,5 @@
 """Recurrent kinds: `verify` compares real layers with their formulas, and fails if one is wrong on purpose."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +72,7 @@ def model(*names: str) -> str:
 
 def verified(ask: Ask, path: str, *options: str) -> dict[str, Any]:
     answer = ask("verify", path, "--device", "cpu", *options, "--json")
-    result: dict[str, Any] = json.loads(answer.out)
+    result: dict[str, Any] = answer.document
     failed = {c["name"] for c in result["checks"] if not c["ok"]}
     assert answer.code == (1 if failed else 0)
     return {**result, "failed": failed}

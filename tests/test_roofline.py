@@ -1,7 +1,6 @@
 """The roofline: arithmetic of a known model, bounds that no split of the work beats, and the compute-bound batch."""
 
 import dataclasses
-import json
 from fractions import Fraction
 
 import pytest
@@ -528,7 +527,7 @@ def test_the_bounds_of_users_are_those_of_a_prompt_and_of_their_average_length(a
     assert found["decode_time_bound"] == decode["decode_time_bound"]
     screen = " ".join(ask(*asked, "--roofline").out.split())
     assert f"one prompt of 4,096 tokens without a cached prefix, and a decode step has {running} requests" in screen
-    given = json.loads(ask(*asked, "-b", "8", "--json").out)["roofline"]
+    given = ask(*asked, "-b", "8", "--json").document["roofline"]
     sizes = [given[name] for name in ("prefill_batch", "prefill_context", "decode_batch", "decode_context")]
     assert sizes == [1, 4096, 8, 4608]
     (row,) = attncalc.sweep(

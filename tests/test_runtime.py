@@ -1,7 +1,6 @@
 """What engines keep beside weights and cache: parts, ranges and verdicts. Whole start-ups are in test_startups.py."""
 
 import dataclasses
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -388,7 +387,7 @@ def test_the_verdict_follows_from_the_range(memory: int, context: int) -> None:
 def test_each_verdict_has_its_words_and_exit_code(ask: Ask, context: str, verdict: str, words: str, code: int) -> None:
     command = ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine-version", "0.19.0", "--context", *context.split())
     answer = ask(*command, "--json")
-    document = json.loads(answer.out)
+    document = answer.document
     assert (answer.code, document["verdict"], document["fits"]) == (code, verdict, code == 0)
     assert document["summary"].startswith(words)
     assert any(note.startswith("warning: ") for note in document["notes"]) is (verdict == "may_not_fit")
@@ -404,18 +403,17 @@ def test_a_reserve_that_is_given_has_no_range(ask: Ask) -> None:
     answer = ask("fit", "qwen3-8b", "--gpu", "rtx-4090", "--reserve", "2GiB", "--json")
     figures = results(answer)
     assert figures["kv_memory_low"] == figures["kv_memory"] == figures["kv_memory_high"]
-    assert json.loads(answer.out)["runtime"] == []
+    assert answer.document["runtime"] == []
 
 
 def test_suggestions_fit_even_with_the_least_memory(ask: Ask) -> None:
     command = ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--engine-version", "0.11.0")
     context = ("--context", "37000")
-    changes = json.loads(ask(*command, *context, "--json").out)["suggestions"]
+    changes = ask(*command, *context, "--json").document["suggestions"]
     flags = [change["flag"].split() for change in changes]
     assert ["--max-num-seqs", "32", "--max-num-batched-tokens", "2048"] in flags
     for flag in flags:
-        answer = ask(*command, *(() if "--context" in flag else context), *flag, "--json")
-        assert json.loads(answer.out)["verdict"] == "fits"
+        assert ask(*command, *(() if "--context" in flag else context), *flag, "--json").document["verdict"] == "fits"
 
 
 # What vLLM refuses, and the longest context
@@ -427,7 +425,7 @@ def test_vllm_refuses_a_context_beyond_the_models_maximum(ask: Ask) -> None:
     assert answer.code == 1
     assert "DOES NOT START: context 40,961 is beyond the model's maximum of 40,960." in answer.out
     assert "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1" in answer.out
-    document = json.loads(ask(*command, "--json").out)
+    document = ask(*command, "--json").document
     assert (document["verdict"], document["fits"]) == ("does_not_fit", False)
     assert [change["flag"] for change in document["suggestions"]] == ["--context 40960"]
     assert ask(*command, "--allow-long-max-model-len").code == 0
@@ -449,11 +447,11 @@ def test_vllm_refuses_tp_that_does_not_divide_the_padded_vocabulary() -> None:
 @pytest.mark.parametrize("text", ["auto", "-1"])
 def test_an_automatic_context_is_the_longest_that_fits(ask: Ask, text: str) -> None:
     command = ("fit", "qwen3-8b", "--gpu", "rtx-4090", "--context")
-    document = json.loads(ask(*command, text, "--json").out)
+    document = ask(*command, text, "--json").document
     assert document["verdict"] == "fits"
     longest = document["workload"]["context"]
-    assert json.loads(ask(*command, str(longest + 16), "--json").out)["verdict"] == "may_not_fit"
-    enough = json.loads(ask("fit", "qwen3-8b", "--gpu", "h100", "--context", text, "--json").out)
+    assert ask(*command, str(longest + 16), "--json").document["verdict"] == "may_not_fit"
+    enough = ask("fit", "qwen3-8b", "--gpu", "h100", "--context", text, "--json").document
     assert enough["workload"]["context"] == 40_960  # the model's maximum
 
 

@@ -392,7 +392,7 @@ def test_a_model_file_without_its_folder_reads_no_weights(ask: Ask, gpt2: Path) 
 
 def test_formulas_of_stored_weights_give_their_values_in_every_format(ask: Ask, gpt2: Path) -> None:
     write(gpt2, model={"a": ("F4", [16]), "b": ("F6_E2M3", [4]), "c": ("F8_E8M0", [3]), "d": ("BF16", [TOTAL])})
-    document = json.loads(ask("params", str(gpt2), "--json").out)
+    document = ask("params", str(gpt2), "--json").document
     stored = {r["name"]: r for r in document["results"] if r["name"].startswith("weights_stored")}
     assert {name: r["value"] for name, r in stored.items()} == {
         "weights_stored": 2 * TOTAL + 8 + 3 + 3,  # 16 * 4 bits, 4 * 6 bits, 3 * 8 bits

@@ -79,7 +79,7 @@ def test_json_lines_have_every_row(ask: Ask) -> None:
 
 
 def test_json_is_a_document_with_every_row(ask: Ask) -> None:
-    document = json.loads(ask(*COMMAND, "--json").out)
+    document = ask(*COMMAND, "--json").document
     assert document["rows"] == ROWS
     assert document["schema"] == "attncalc.sweep/1"
     assert document["axes"] == {

@@ -1,6 +1,5 @@
 """The cache in host memory and on disk: attncalc/serving/tiers.py, and each engine's part of it."""
 
-import json
 from typing import Any
 
 import pytest
@@ -168,7 +167,7 @@ def test_without_a_gpu_a_tier_has_no_prefill_to_compare_with(ask: Ask) -> None:
 )
 def test_the_command_has_the_tier(ask: Ask, engine: str, options: tuple[str, ...], command: str) -> None:
     answer = ask("fit", "llama3-8b", "--engine", engine, "--gpu", "h100", *options, "--json")
-    assert command in json.loads(answer.out)["launch_command"]
+    assert command in answer.document["launch_command"]
 
 
 @each(
@@ -212,6 +211,6 @@ def test_a_sweep_has_the_figures_of_fit(ask: Ask, engine: str, option: str, size
     names = ["gpu_tokens_per_gib", "host_kv_memory", "host_kv_tokens", "host_load_time", "host_faster_from"]
     asked = ("llama3.1-8b", "--engine", engine, "--gpu", "h100", "--context", "8K", "--host-bandwidth", "5GB")
     swept = ask("sweep", *asked, option, ",".join(sizes), "--columns", ",".join(names), "--format", "json")
-    found = [[row[name] for name in names] for row in json.loads(swept.out)["rows"]]
+    found = [[row[name] for name in names] for row in swept.document["rows"]]
     one_by_one = [results(ask("fit", *asked, option, size, "--json")) for size in sizes]
     assert found == [[figures[name] for name in names] for figures in one_by_one]

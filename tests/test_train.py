@@ -1,7 +1,6 @@
 """What training costs: against published formulas, and as a command."""
 
 import dataclasses
-import json
 from typing import Any
 
 import pytest
@@ -509,7 +508,7 @@ def test_the_exit_code_guards_a_run(ask: Ask) -> None:
 
 def test_days_follow_from_flops_and_mfu(ask: Ask) -> None:
     command = "llama3-8b --gpu h100-80gb --gpus 8 --zero 3 --recompute full --tokens 1B --mfu 0.5 --price 2 --json"
-    document = json.loads(ask("train", *command.split()).out)
+    document = ask("train", *command.split()).document
     values = {figure["name"]: figure["value"] for figure in document["results"]}
     seconds = 10**9 * values["flops_per_step"] / values["step_tokens"] / (8 * 0.5 * 989.4e12)
     assert values["training_seconds"] == pytest.approx(seconds, rel=1e-3)
@@ -526,7 +525,7 @@ def test_without_mfu_40_percent_are_assumed_in_the_first_lines_and_small_sums_ha
         "10,000,000 tokens take 1.4 hours: 1.35 GPU-hours, price 0.54, at 40 % MFU of 165.20 TFLOP/s (assumed; --mfu "
         "sets it)." in first
     )
-    document = json.loads(ask(*command, "--json").out)
+    document = ask(*command, "--json").document
     assert (document["mfu"], document["mfu_assumed"]) == (0.4, True)
 
 
@@ -597,7 +596,7 @@ def test_what_no_change_alone_makes_fit_is_offered_with_adapters_the_host_or_mor
 
 
 def test_without_a_gpu_the_fewest_are_those_that_fit_where_half_as_many_do_not(ask: Ask) -> None:
-    document = json.loads(ask("train", "llama3-8b", "--json").out)
+    document = ask("train", "llama3-8b", "--json").document
     full = {row["gpu"]: row["gpus"] for row in document["fewest_gpus"] if row["tuned"] == "full"}
     flags = ["--recompute", "full", "--loss", "fused", "--expandable-segments"]  # as the screen says
     for name, number in full.items():

@@ -1,6 +1,5 @@
 """`attncalc fit --log` of a log without a message about memory: cut, of a killed process, another error or engine."""
 
-import json
 from typing import Any
 
 import jsonschema
@@ -62,7 +61,7 @@ ENDS = [
 def result_of(ask: Ask, log: str, *options: str) -> dict[str, Any]:
     answer = ask("fit", *options, "--log", "-", "--json", stdin=log)
     assert answer.code == 1, answer.err
-    result: dict[str, Any] = json.loads(answer.out)
+    result: dict[str, Any] = answer.document
     return result
 
 

@@ -1,7 +1,6 @@
 """Memory that the host uses too: GB10, Jetson Thor, Strix Halo and Macs."""
 
 import dataclasses
-import json
 
 import pytest
 from asking import Ask
@@ -65,7 +64,7 @@ def test_vllm_has_more_outside_pytorch_on_unified_memory() -> None:
 
 
 def test_json_has_what_a_jetson_may_gain(ask: Ask) -> None:
-    document = json.loads(ask("fit", "qwen3-8b", "--gpu", "jetson-agx-orin", "--json").out)
+    document = ask("fit", "qwen3-8b", "--gpu", "jetson-agx-orin", "--json").document
     (low,) = (part["low"] for part in document["runtime"] if part["name"] == "outside_torch")
     assert low < 0
 

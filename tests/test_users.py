@@ -203,7 +203,7 @@ def test_the_screen_and_json_show_users(ask: Ask) -> None:
     assert "users' requests: 4,096 + 1,024 tokens, 2,048 shared" in screen.out
     answer = ask(*FIT, "--prompt", "4K", "--output-len", "1K", "--json")
     assert (results(answer)["concurrent_average"], results(answer)["concurrent_worst"]) == (34, 31)
-    facts = json.loads(answer.out)["users"]
+    facts = answer.document["users"]
     assert (facts["tokens_average"], facts["tokens_worst"], facts["shares_prefix"]) == (4608, 5120, False)
 
 
@@ -222,7 +222,7 @@ def test_replicas_are_added_up(ask: Ask) -> None:
     answer = ask(
         "fit", "qwen3-8b", "--gpu", "h100", "--gpus", "4", "--tp", "1", "--prompt", "4K", "--output-len", "1K", "--json"
     )
-    document = json.loads(answer.out)
+    document = answer.document
     assert document["users"]["concurrent_average_all_replicas"] == 4 * results(answer)["concurrent_average"]
 
 

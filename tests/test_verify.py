@@ -1,7 +1,6 @@
 """`attncalc verify`: real layers agree with the formulas, and notes name what cannot be checked."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -33,7 +32,7 @@ GIB = 2**30
 
 
 def checks(answer: Answer) -> list[dict[str, Any]]:
-    listed: list[dict[str, Any]] = json.loads(answer.out)["checks"]
+    listed: list[dict[str, Any]] = answer.document["checks"]
     return listed
 
 
@@ -100,7 +99,7 @@ def test_every_format_works(ask: Ask, tmp_path: Path) -> None:
 
 def test_formulas_equal_those_of_other_commands(ask: Ask, tmp_path: Path) -> None:
     path = saved(GROUPED, tmp_path)
-    document = json.loads(ask("verify", path, "-c", "16", "--device", "cpu", "--json").out)
+    document = ask("verify", path, "-c", "16", "--device", "cpu", "--json").document
     results = {r["name"]: r for r in document["layers"][0]["results"]}
     # W_k of 32 x (2 heads of 8); one layer's cache of 16 tokens, 2 heads of 8, K and V, 4 B
     assert (results["params_W_k"]["formula"], results["params_W_k"]["value"]) == (
@@ -114,10 +113,10 @@ def test_formulas_equal_those_of_other_commands(ask: Ask, tmp_path: Path) -> Non
 
 def test_scaling_has_one_row_per_doubling_and_times_are_positive(ask: Ask, tmp_path: Path) -> None:
     path = saved(MHA, tmp_path)
-    document = json.loads(ask("verify", path, "-c", "64", "--device", "cpu", "--scaling", "--json").out)
+    document = ask("verify", path, "-c", "64", "--device", "cpu", "--scaling", "--json").document
     assert [row["context"] for row in document["scaling"] if row["kernel"] == "math"] == [8, 16, 32, 64]
     assert all(row["peak"] == row["peak_predicted"] for row in document["scaling"])
-    timed = json.loads(ask("verify", path, "-c", "64", "--device", "cpu", "--json").out)["times"]
+    timed = ask("verify", path, "-c", "64", "--device", "cpu", "--json").document["times"]
     assert {(t["phase"], t["kernel"]) for t in timed} == {
         (p, k) for p in ("prefill", "decode") for k in ("math", "flash")
     }
@@ -144,7 +143,7 @@ def test_a_kernel_that_does_not_fit_is_left_out_with_a_note(
     assert answer.code == 0
     assert {c["name"] for c in checks(answer) if c["section"] == "peak memory"} >= {"peak_prefill_flash"}
     assert "peak_prefill_math" not in {c["name"] for c in checks(answer)}
-    assert any("decoder, prefill: math is left out, as it needs" in note for note in json.loads(answer.out)["notes"])
+    assert any("decoder, prefill: math is left out, as it needs" in note for note in answer.document["notes"])
 
 
 def test_a_layer_that_cannot_fit_is_exit_code_3(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +269,7 @@ def test_a_kernel_that_fails_at_the_true_size_is_left_out_with_a_note(
     monkeypatch.setattr("attncalc.verify.real_layer.sdpa", fails_at_30_tokens)
     answer = ask("verify", saved(ENCODER, tmp_path), "-c", "30", "--device", "cpu", "--json")
     assert answer.code == 0
-    assert "encoder, prefill: flash does not run 30 tokens." in json.loads(answer.out)["notes"]
+    assert "encoder, prefill: flash does not run 30 tokens." in answer.document["notes"]
     assert "peak_prefill_math" in {c["name"] for c in checks(answer)}
     assert "peak_prefill_flash" not in {c["name"] for c in checks(answer)}
 
@@ -280,7 +279,7 @@ def test_a_failing_flop_counter_is_noted(ask: Ask, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("attncalc.verify.checks.counts.kernel_is_counted", lambda layer_pass, layer: None)
     answer = ask("verify", saved(GROUPED, tmp_path), "-c", "12", "--device", "cpu", "--json")
     assert answer.code == 0
-    assert "decoder: this torch cannot count the FLOPs of flash with grouped heads." in json.loads(answer.out)["notes"]
+    assert "decoder: this torch cannot count the FLOPs of flash with grouped heads." in answer.document["notes"]
 
 
 def test_the_catalogue_names_models_that_cannot_be_verified(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,7 +300,7 @@ def test_scaling_plans_each_context_by_itself(ask: Ask, tmp_path: Path, monkeypa
     monkeypatch.setattr(Cpu, "free", lambda _: 580 * 2**20)
     answer = ask("verify", saved(MHA, tmp_path), "-c", "4096", "--scaling", "--device", "cpu", "--json")
     assert answer.code == 0
-    rows = json.loads(answer.out)["scaling"]
+    rows = answer.document["scaling"]
     assert [row["context"] for row in rows if row["kernel"] == "math"] == [512, 1024, 2048]
     assert [row["context"] for row in rows if row["kernel"] == "flash"] == [512, 1024, 2048, 4096]
 

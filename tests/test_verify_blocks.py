@@ -1,6 +1,5 @@
 """A peak that disagrees names the largest block that its prediction does not have, from a snapshot of the allocator."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +32,7 @@ def event(action: str, address: int, size: int, frames: Any = ()) -> dict[str, A
 def failures(ask: Ask) -> list[str]:
     """Return what each peak that disagrees means."""
     options = ("--kernel", "flash", "-c", "64", "--dtype", "fp16", "--device", "cuda", "--json")
-    checks = json.loads(ask("verify", "gpt2", *options).out)["checks"]
+    checks = ask("verify", "gpt2", *options).document["checks"]
     return [c["failure"] for c in checks if not c["ok"] and c["name"] == "peak_prefill_flash"]
 
 

@@ -1,7 +1,6 @@
 """Each check of `attncalc verify` can fail: a formula, a layer or a cache that is wrong on purpose fails its checks."""
 
 import dataclasses
-import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -203,7 +202,7 @@ BREAKS: dict[str, tuple[str, Break, set[str]]] = {
 def failing(ask: Ask, *arguments: str) -> set[str]:
     """Return the names of the checks that disagree."""
     answer = ask("verify", *arguments, "--device", "cpu", "--json")
-    failed = {c["name"] for c in json.loads(answer.out)["checks"] if not c["ok"]}
+    failed = {c["name"] for c in answer.document["checks"] if not c["ok"]}
     assert answer.code == (1 if failed else 0)
     return failed
 
@@ -246,7 +245,7 @@ def test_every_check_of_a_model_can_fail(ask: Ask, tmp_path: Path) -> None:
     all_names = set()
     for text in (GROUPED, MHA, WINDOW, LATENT):
         answer = ask("verify", saved(text, tmp_path), "-c", "24", "--device", "cpu", "--json")
-        all_names |= {c["name"] for c in json.loads(answer.out)["checks"]}
+        all_names |= {c["name"] for c in answer.document["checks"]}
     one_per_item = ("params_", "peak_", "math_", "flash_", "reference_")
     assert {name for name in all_names - can_fail if not name.startswith(one_per_item)} == set()
     for ending in ("equals_reference_fp32", "equals_reference_fp16", "equals_reference_bf16", "masks", "sum_to_1"):

@@ -1,7 +1,5 @@
 """`attncalc verify` on a GPU: every preset, every kernel, half precision, long contexts. Skipped without one."""
 
-import json
-
 import pytest
 from asking import Ask
 
@@ -17,7 +15,7 @@ pytestmark = pytest.mark.skipif(GPUS == 0, reason="torch sees no CUDA device")
 def disagreeing(ask: Ask, arguments: str) -> list[str]:
     answer = ask("verify", *arguments.split(), "--device", "cuda", "--json")
     assert answer.code in (0, 1), answer.err
-    checks = json.loads(answer.out)["checks"]
+    checks = answer.document["checks"]
     assert checks
     return [f"{c['of']} {c['name']}: {c['predicted']} {c['measured']}" for c in checks if not c["ok"]]
 

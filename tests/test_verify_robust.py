@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import os
 import signal
 import subprocess
@@ -155,7 +154,7 @@ def test_a_context_that_takes_too_long_is_shortened_with_a_note(ask: Ask, tmp_pa
     monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: Ceiling(1e8, 1e7))
     answer = ask("verify", saved(MHA, tmp_path), "-c", "100000", "--minutes", "1", "--device", "cpu", "--json")
     assert answer.code == 0
-    document = json.loads(answer.out)
+    document = answer.document
     note = next(note for note in document["notes"] if "would take about" in note)
     assert note.startswith("Context 100,000 would take about ")
     assert ": shortened to " in note
@@ -328,9 +327,9 @@ def test_memory_taken_after_the_plan_shortens_the_context(ask: Ask, tmp_path: Pa
         "verify", saved(MHA, tmp_path), "-b", "8", "-c", "32768", "--kernel", "flash", "--device", "cpu", "--json"
     )
     assert answer.code == 0, answer.err
-    notes = json.loads(answer.out)["notes"]
+    notes = answer.document["notes"]
     assert any("cpu" in note and "ran out of memory: decoder needs" in note for note in notes)
-    assert json.loads(answer.out)["workload"]["context"] < 32768
+    assert answer.document["workload"]["context"] < 32768
 
 
 @pytest.mark.parametrize(("failures", "left_out"), [(1, False), (2, True)])

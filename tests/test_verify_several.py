@@ -1,6 +1,5 @@
 """`attncalc verify` without a model: the cheapest presets first, within the time, and nothing measured is lost."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -159,7 +158,7 @@ def test_an_interrupt_prints_the_table_of_what_was_measured(ask: Ask, monkeypatc
     )
     answer = ask("verify", "--device", "cpu", "--json")
     assert answer.code == 130
-    assert [check["of"] for check in json.loads(answer.out)["checks"]] == ["gpt2"]
+    assert [check["of"] for check in answer.document["checks"]] == ["gpt2"]
 
 
 def test_an_interrupt_before_any_result_is_one_line(ask: Ask, monkeypatch: Patch) -> None:

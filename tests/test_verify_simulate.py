@@ -1,6 +1,5 @@
 """`attncalc verify --simulate`: layers on a GPU that is not there, and the checks of a GPU's memory."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ MIB = 2**20
 
 def document(answer: Answer) -> dict[str, Any]:
     assert answer.code in (0, 1), answer.err
-    parsed: dict[str, Any] = json.loads(answer.out)
+    parsed: dict[str, Any] = answer.document
     return parsed
 
 

@@ -71,7 +71,7 @@ MODELS = {
 def train(ask: Ask, text: str, folder: Path, *options: str) -> dict[str, dict[str, Any]]:
     """Return the checks by name and group."""
     answer = ask("verify", saved(text, folder), "--train", "--device", "cpu", "-b", "2", "-c", "24", "--json", *options)
-    found = {c["name"] + (f" {c['of']}" if c["of"] else ""): c for c in json.loads(answer.out)["checks"]}
+    found = {c["name"] + (f" {c['of']}" if c["of"] else ""): c for c in answer.document["checks"]}
     assert answer.code == (0 if all(c["ok"] for c in found.values()) else 1)
     return found
 
@@ -233,7 +233,7 @@ def test_a_class_of_transformers_saves_what_the_formula_says(ask: Ask, tmp_path:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**config, **sizes, "num_key_value_heads": 2, "torch_dtype": "bfloat16"}))
     answer = ask("verify", str(path), "--against", "transformers", "--train", "--json", "-c", "64")
-    report = json.loads(answer.out)
+    report = answer.document
     found = {check["name"]: check for check in report["checks"]}
     assert answer.code == 0
     assert found["saved_flash"]["measured"] == found["saved_flash"]["predicted"]

@@ -65,7 +65,7 @@ def test_public_logs_agree(ask: Ask, name: str) -> None:
     entry = ENTRIES[name]
     log = str(FOLDER / "excerpts" / f"{name}.log")
     answer = ask("fit", model_of(entry), "--vllm-log", log, *options(entry), "--json")
-    result = json.loads(answer.out)
+    result = answer.document
     assert result["agrees"], [check for check in result["checks"] if not check["ok"]]
     assert answer.code == 0
     compared = {check["name"] for check in result["checks"]}
@@ -79,7 +79,7 @@ def test_figures_before_a_refusal_of_v0_agree(ask: Ask) -> None:
     (name,) = REFUSED
     entry = ENTRIES[name]
     answer = ask("fit", model_of(entry), "--log", str(FOLDER / "excerpts" / f"{name}.log"), *options(entry), "--json")
-    result = json.loads(answer.out)
+    result = answer.document
     assert (answer.code, result["refusal"]["cause"]) == (1, "kv_too_small")
     assert all(check["ok"] for check in result["checks"])
 
@@ -101,7 +101,7 @@ def test_an_edited_log_disagrees(ask: Ask, tmp_path: Path, name: str, printed: s
     log.write_text(text.replace(printed, edited))
     answer = ask("fit", model_of(entry), "--vllm-log", str(log), *options(entry), "--json")
     assert answer.code == 1
-    assert not json.loads(answer.out)["agrees"]
+    assert not answer.document["agrees"]
 
 
 def test_the_context_is_read_from_the_concurrency_line(ask: Ask, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_the_context_is_read_from_the_concurrency_line(ask: Ask, tmp_path: Path)
         "Available KV cache memory: 1.00 GiB\nGPU KV cache size: 8,192 tokens\n"
         "Maximum concurrency for 4,096 tokens per request: 2.00x\n"
     )
-    answer = json.loads(ask("fit", "llama3-8b", "--vllm-log", str(log), "--json").out)
+    answer = ask("fit", "llama3-8b", "--vllm-log", str(log), "--json").document
     assert answer["workload"]["context"] == 4096
     assert {check["name"]: check["measured"] for check in answer["checks"]} == {"kv_tokens": 8192, "concurrency": 2.0}
 
@@ -131,7 +131,7 @@ def test_rounding_of_the_memory_is_tolerated(ask: Ask, tmp_path: Path) -> None:
     # 1.00 GiB is anything from 0.995 to 1.005: 509 to 514 blocks of 16 tokens
     log.write_text("Available KV cache memory: 1.00 GiB\nGPU KV cache size: 8,224 tokens\n")
     answer = ask("fit", "llama3-8b", "--vllm-log", str(log), "--context", "4096", "--json")
-    (check,) = json.loads(answer.out)["checks"]
+    (check,) = answer.document["checks"]
     assert (answer.code, check["predicted"], check["measured"], check["ok"]) == (0, 8192, 8224, True)
 
 
@@ -143,10 +143,10 @@ def test_options_override_the_log(ask: Ask, tmp_path: Path) -> None:
         "Available KV cache memory: 1.00 GiB\nGPU KV cache size: 32,768 tokens\n"
     )
     # 32 layers x 16 tokens x 2 x 4 heads x 128 x 1 B = 512 KiB: 2,048 blocks
-    answer = json.loads(ask("fit", "--vllm-log", str(log), "--json").out)
+    answer = ask("fit", "--vllm-log", str(log), "--json").document
     assert (answer["agrees"], answer["tp"], answer["engine_version"]) == (True, 2, "0.11.0")
     assert answer["workload"]["context"] == 8192
-    assert not json.loads(ask("fit", "--vllm-log", str(log), "--kv-dtype", "bf16", "--json").out)["agrees"]
+    assert not ask("fit", "--vllm-log", str(log), "--kv-dtype", "bf16", "--json").document["agrees"]
 
 
 def test_a_log_without_a_version_is_compared_with_all_releases(ask: Ask, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Options of vLLM that change its memory: weights on the host, CUDA graphs, the class LLM."""
 
-import json
 from typing import Any
 
 import pytest
@@ -57,7 +56,7 @@ def test_the_screen_has_weights_on_the_host(ask: Ask) -> None:
     assert "-4.00 GiB" in screen
     assert "over PCIe" in " ".join(screen.split())
     assert "--cpu-offload-gb 4" in screen
-    without = json.loads(ask("fit", "llama3-8b", "--gpu", "l4", "--cpu-offload-gb", "0", "--json").out)
+    without = ask("fit", "llama3-8b", "--gpu", "l4", "--cpu-offload-gb", "0", "--json").document
     assert without["fits"] is not None
 
 
@@ -71,7 +70,7 @@ def test_a_log_with_weights_on_the_host_is_compared_without_them(ask: Ask, tmp_p
         "INFO Available KV cache memory: 12.00 GiB\n"
         "INFO GPU KV cache size: 98,304 tokens\n"
     )
-    answer = json.loads(ask("fit", "llama3-8b", "--log", str(log), "--json").out)
+    answer = ask("fit", "llama3-8b", "--log", str(log), "--json").document
     (estimate,) = (estimate for estimate in answer["estimates"] if estimate["name"] == "weights")
     assert estimate["low"] <= 4.96 * GIB <= estimate["high"]
 

@@ -1,7 +1,5 @@
 """`attncalc fit` without a GPU: the memory that a model needs, and the GPUs that have it."""
 
-import json
-
 import pytest
 from asking import Ask, results
 from tables import each
@@ -39,53 +37,51 @@ def test_the_smallest_gpu_is_sure_to_hold_it_and_a_smaller_one_is_not(ask: Ask, 
     memory = results(ask("fit", MODEL, *options, "--json"))["gpu_memory"]
     for size, verdict in ((memory, "fits"), (memory - STEP, "may_not_fit")):
         on_it = ask("fit", MODEL, *options, "-c", "8192", "--gpu", f"{size >> 20}MiB", "--json")
-        assert json.loads(on_it.out)["verdict"] == verdict
+        assert on_it.document["verdict"] == verdict
 
 
 def test_the_fewest_gpus_of_a_kind_hold_each_context(ask: Ask) -> None:
-    kinds = json.loads(ask("fit", MODEL, "--json").out)["layers"]
+    kinds = ask("fit", MODEL, "--json").document["layers"]
     assert [kind["gpu"] for kind in kinds][-1] == "rtx-6000-ada"  # the smallest of which one is always enough
     for kind in kinds:
         for at in kind["fewest_gpus"]:
             number = at["gpus"] or 16  # more than 8 are not tried
             asked = ("fit", MODEL, "-c", str(at["context"]), "--gpu", kind["gpu"], "--json")
-            assert at["gpus"] is None or json.loads(ask(*asked, "--gpus", str(number)).out)["verdict"] == "fits"
+            assert at["gpus"] is None or ask(*asked, "--gpus", str(number)).document["verdict"] == "fits"
             if number > 1:
-                assert json.loads(ask(*asked, "--gpus", str(number // 2)).out)["verdict"] != "fits"
+                assert ask(*asked, "--gpus", str(number // 2)).document["verdict"] != "fits"
 
 
 def test_contexts_are_the_asked_one_32k_and_the_models_own(ask: Ask) -> None:
-    assert [at["context"] for at in json.loads(ask("fit", MODEL, "--json").out)["contexts"]] == [8192, 32768, 131072]
-    assert [at["context"] for at in json.loads(ask("fit", "gpt2", "--json").out)["contexts"]] == [1024]
-    users = json.loads(ask("fit", MODEL, "--prompt", "4K", "--output-len", "1K", "--json").out)
+    assert [at["context"] for at in ask("fit", MODEL, "--json").document["contexts"]] == [8192, 32768, 131072]
+    assert [at["context"] for at in ask("fit", "gpt2", "--json").document["contexts"]] == [1024]
+    users = ask("fit", MODEL, "--prompt", "4K", "--output-len", "1K", "--json").document
     assert users["contexts"][0]["context"] == 4096 + 1024
 
 
 def test_the_largest_type_of_gguf_files_of_each_memory_fits_and_a_larger_one_does_not(ask: Ask) -> None:
-    quants = {
-        quant["gpu_gb"]: quant["weights_dtype"] for quant in json.loads(ask("fit", MODEL, "--json").out)["quants"]
-    }
+    quants = {quant["gpu_gb"]: quant["weights_dtype"] for quant in ask("fit", MODEL, "--json").document["quants"]}
     assert quants == {8: "q6_k", 12: "q8_0", 16: "q8_0", 24: "q8_0"}
     for dtype, fits in (("q6_k", True), ("q8_0", False)):
         answer = ask("fit", MODEL, "--weights-dtype", dtype, "-c", "8192", "--gpu", "rtx-4060", "--json")
-        assert (json.loads(answer.out)["verdict"] == "fits") is fits
+        assert (answer.document["verdict"] == "fits") is fits
 
 
 def test_quants_lists_the_longest_context_of_each_type(ask: Ask) -> None:
-    found = json.loads(ask("fit", MODEL, "--quants", "--json").out)["quant_contexts"]
+    found = ask("fit", MODEL, "--quants", "--json").document["quant_contexts"]
     longest = {(one["weights_dtype"], one["gpu_gb"]): one["context"] for one in found}
     assert (len(longest), longest["q8_0", 8]) == (6 * 4, None)
     for quant, gb, name in (("q6_k", 8, "rtx-4060"), ("q4_k_m", 12, "rtx-4070")):
         asked = ("fit", MODEL, "--weights-dtype", quant, "--gpu", name, "--json")
         for context, fits in ((longest[quant, gb], True), (longest[quant, gb] + 256, False)):  # cells come in 256
-            assert (json.loads(ask(*asked, "-c", str(context)).out)["verdict"] == "fits") is fits
+            assert (ask(*asked, "-c", str(context)).document["verdict"] == "fits") is fits
 
 
 @each("options", [("--weights-dtype", "fp8"), ("--engine", "sglang"), ("--max-num-seqs", "64")])
 def test_types_of_gguf_files_are_not_shown_where_weights_or_engine_are_chosen(
     ask: Ask, options: tuple[str, ...]
 ) -> None:
-    assert json.loads(ask("fit", MODEL, *options, "--json").out)["quants"] == []
+    assert ask("fit", MODEL, *options, "--json").document["quants"] == []
 
 
 @each("model", [MODEL, "deepseek-v3", "kimi-k2", "gemma3-27b", "t5-base", "nemotron-h-56b", "qwen3.6-27b"])
@@ -97,11 +93,10 @@ def test_it_fits_a_terminal_of_24_rows(ask: Ask, model: str) -> None:
 
 def test_gpu_all_has_the_answer_of_each_gpu(ask: Ask) -> None:
     asked = ("fit", MODEL, "-c", "32K", "--dtype", "bf16", "--json")
-    answer = ask(*asked, "--gpu", "all")
-    rows = {row["gpu"]: row["verdict"] for row in json.loads(answer.out)["layers"]}
+    rows = {row["gpu"]: row["verdict"] for row in ask(*asked, "--gpu", "all").document["layers"]}
     assert len(rows) == len(attncalc.gpu_names())
     for name in ("rtx-4060", "rtx-4090", "h100-80gb", "m2-24gb"):
-        alone = json.loads(ask(*asked, "--gpu", name).out)
+        alone = ask(*asked, "--gpu", name).document
         assert rows[name] == alone["verdict"]
 
 

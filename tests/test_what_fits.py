@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -34,7 +33,7 @@ def test_a_models_weights_are_the_widest_that_fit(ask: Ask, found: Any, model: s
     assert need.resolved.request.weights_dtype == dtype
     asked = ("fit", model, "--engine", "llamacpp", "--gpu", GPU, "-c", "8192", "--json")
     for weights in (dtype, wider):
-        answer = json.loads(ask(*asked, "--weights-dtype", weights).out)
+        answer = ask(*asked, "--weights-dtype", weights).document
         assert (answer["verdict"] == "fits") is (weights == dtype)
 
 
@@ -44,7 +43,7 @@ def test_contexts_and_requests_are_the_most_that_surely_fit(ask: Ask, found: Any
     context, requests = rows["qwen2.5-7b"]["max_context"], rows["qwen2.5-7b"]["max_batch"]
     for *others, most in (("-c", context), ("-c", 8192, "-b", requests)):
         for more in (0, 256 if most == context else 1):  # cells come in 256
-            answer = json.loads(ask(*asked, *map(str, others), str(most + more)).out)
+            answer = ask(*asked, *map(str, others), str(most + more)).document
             assert (answer["verdict"] == "fits") is (more == 0)
 
 

@@ -1,6 +1,5 @@
 """A GGUF file without `-c`: the answer is the longest context that fits, with the command that has it."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ OWN = 32768  # Mistral 7B's own context
 
 
 def answer(ask: Ask, path: Path, *options: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(ask("fit", str(path), *options, "--json").out)
+    document: dict[str, Any] = ask("fit", str(path), *options, "--json").document
     return document
 
 
@@ -48,7 +47,7 @@ def test_if_no_context_fits_changes_are_for_a_useful_one(ask: Ask, mistral: Path
 
 def test_slots_share_the_longest_context(ask: Ask, mistral: Path) -> None:
     command = ("llama-server", "-m", str(mistral), "-np", "2", "-ngl", "99")
-    found = json.loads(ask("fit", "--gpu", "8GB", "--json", "--", *command).out)
+    found = ask("fit", "--gpu", "8GB", "--json", "--", *command).document
     assert (found["workload"]["batch"], found["verdict"]) == (2, "fits")
     assert f" -c {2 * found['workload']['context']} -np 2 " in found["launch_command"]
 
