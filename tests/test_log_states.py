@@ -114,7 +114,7 @@ def test_the_padding_of_an_old_build_is_no_other_model(ask: Ask, tmp_path: Path)
     ):
         text = text.replace(logged, old)
     (tmp_path / "a.log").write_text(text, encoding="utf-8")
-    result = json.loads(ask("fit", "qwen3-14b", "--log", str(tmp_path / "a.log"), "--json").out)
+    result = ask("fit", "qwen3-14b", "--log", str(tmp_path / "a.log"), "--json").document
     assert result["refusal"]["cause"] != "other_model"
 
 

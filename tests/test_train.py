@@ -546,7 +546,7 @@ def test_a_gpu_alone_lists_the_largest_models_of_each_way_to_tune(ask: Ask) -> N
     model, _, low, _, high = rows[6]
     flags = ["--lora", "r=16", "--recompute", "full", "--loss", "fused", "--expandable-segments", "-c", "2K"]
     assert f"needs {low} to {high} of 23.5 GiB" in ask("train", model, "--gpu", "rtx-4090", *flags).out
-    document = json.loads(ask("train", "--gpu", "rtx-4090", "-c", "2K", "--json").out)
+    document = ask("train", "--gpu", "rtx-4090", "-c", "2K", "--json").document
     assert {row["tuned"] for row in document["layers"]} == {"full", "LoRA", "QLoRA"}
     assert ask("train", "--gpu", "rtx-4090", "--zero", "7").err.startswith("error: --zero cannot be 7")
     assert ask("train", "--gpu", "0.3GiB").err.startswith("error: no built-in model is sure to fit")
