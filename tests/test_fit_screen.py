@@ -206,7 +206,7 @@ def test_the_first_lines_are_the_verdict_the_place_and_the_bar(monkeypatch: pyte
     ("options", "answer"),
     [
         # 5.38 GiB hold 17,629 tokens of 320 KiB
-        ("--engine sglang --context 17629", "FITS: 1 request of 17,629"),
+        ("--engine sglang --context 17629", "FITS: 1 concurrent request. 1 request of 17,629"),
         (
             "--engine sglang --context 17630",
             "STARTS with requests up to 17,628 tokens: 1 request of 17,630 tokens needs",
