@@ -169,8 +169,7 @@ def of_sizes(options: Mapping[str, Any]) -> ModelLike:
 def _no_model() -> AttncalcError:
     return MissingError(
         "a model is required",
-        "name a preset, as in 'attncalc kv llama2-70b' ('attncalc presets' lists them), or give sizes of your own: "
-        "'attncalc kv --layers 32 --heads 32 --kv-heads 8 --head-dim 128'",
+        "'attncalc presets' lists names; or give sizes: --layers 32 --heads 32 --kv-heads 8 --head-dim 128",
     )
 
 
