@@ -129,9 +129,10 @@ def parse_condition(text: str, option: str = "--fail-if") -> Condition:
             f"{option} '{truncate(text)}': a percentage is a change and needs a sign", "write +5% or -5%"
         )
     word = "_".join(match["amount"].lower().split())
-    if match["name"] == _VERDICT and option == "--fail-if" and word not in _VERDICTS:
+    is_verdict = match["name"] == _VERDICT and option == "--fail-if"  # a sweep's --where compares its words
+    if is_verdict and word not in _VERDICTS:
         raise AttncalcError(f"--fail-if: '{truncate(match['amount'])}' is no verdict", f"known: {', '.join(_VERDICTS)}")
-    amount = Amount(_VERDICTS.index(word), 1, NO_UNIT) if word in _VERDICTS else parse_amount(match["amount"], option)
+    amount = Amount(_VERDICTS.index(word), 1, NO_UNIT) if is_verdict else parse_amount(match["amount"], option)
     if match["percent"] and amount.unit:
         raise AttncalcError(f"{option} '{truncate(text)}': a percentage has no unit", "write +5% or +2GiB")
     return Condition(" ".join(text.split()), match["name"], match["operator"], sign, amount, bool(match["percent"]))
