@@ -548,6 +548,7 @@ def test_a_gpu_alone_lists_the_largest_models_of_each_way_to_tune(ask: Ask) -> N
     assert f"needs {low} to {high} of 23.5 GiB" in ask("train", model, "--gpu", "rtx-4090", *flags).out
     document = ask("train", "--gpu", "rtx-4090", "-c", "2K", "--json").document
     assert {row["tuned"] for row in document["layers"]} == {"full", "LoRA", "QLoRA"}
+    assert ask("train", "--gpu", "rtx-4090", "-c", "auto").err.startswith("error: a model is required")
     assert ask("train", "--gpu", "rtx-4090", "--zero", "7").err.startswith("error: --zero cannot be 7")
     assert ask("train", "--gpu", "0.3GiB").err.startswith("error: no built-in model is sure to fit")
 

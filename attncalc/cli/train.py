@@ -47,9 +47,10 @@ def train(
 ) -> None:
     plot.check(output, excludes={"--gpu all": options.get("gpu") == "all"})
     options = _with_log(screen.log, options) if screen.log else options
-    if "gpu" in options and options["gpu"] != "all" and not (screen.log or model.describes(options)):
+    lists = options.get("gpu", "all") != "all" and not ("tokens" in options or "auto" in map(str, options.values()))
+    if lists and not (screen.log or model.describes(options)):
         accepted()
-        output.show(trainable_report(options, full=screen.full))
+        plot.write(trainable_report(options, full=screen.full), output, needs=("a model", "it draws its memory"))
         raise typer.Exit
     trained = model.name_or_sizes(options)
     o.note_file_types(trained)
@@ -66,7 +67,9 @@ def _with_log(log: Path, options: TrainOptions) -> TrainOptions:
 
     match = _ERROR.search(content(log).decode(errors="replace"))
     if match is None:
-        raise AttncalcError(f"{truncate(log)} has no error 'Tried to allocate ...' of PyTorch", "give those lines too")
+        raise AttncalcError(
+            f"{truncate(log)} has no error 'Tried to allocate ...' of PyTorch 2.1 or later", "give its lines"
+        )
     amounts = [parse_amount(size.replace(" bytes", "B"), "a size") for size in match.groups()]
     asked, total, free, tensors, idle = (amount.numerator // amount.denominator for amount in amounts)
     others = max(0, total - free - tensors - idle)
