@@ -45,6 +45,8 @@ def test_the_version_is_the_engines(lines: tuple[str, ...], version: str | None)
         ("Using max model len 8192", {"context": "8192"}),
         ("The model's max seq len (40960) is larger", {"context": "40960"}),
         ("config: kv_cache_dtype=auto, dtype=auto", {}),
+        ("$ vllm serve qwen3-8b --dtype=float --max-model-len 512", {"dtype": "float", "context": "512"}),
+        ("$ vllm serve qwen3-8b --dtype half", {"dtype": "half"}),
         ("config: kv_cache_dtype=fp8_e4m3", {"kv_dtype": "fp8_e4m3"}),
         ("config: kv_cache_dtype=fp8_ds_mla", {"kv_dtype": "fp8"}),
         ("Using fp8_e4m3 data type to store kv cache. It reduces the GPU memory footprint", {"kv_dtype": "fp8"}),

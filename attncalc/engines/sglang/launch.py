@@ -87,7 +87,7 @@ def _algorithm_words(name: str) -> tuple[str, ...]:
 
 _IGNORED = (
     *("--speculative-num-steps", "--speculative-eagle-topk", "--tokenizer-path", "--max-prefill-tokens"),
-    *("--schedule-policy", "--nnodes", "--node-rank"),
+    *("--schedule-policy", "--nnodes", "--node-rank", "--mm-attention-backend"),
 )
 """Options with a value that change no figure."""
 _IGNORED_FLAGS = (
@@ -111,7 +111,8 @@ WORDS = LaunchWords(
         **dict.fromkeys(_IGNORED, ignored),
     },
     unmodelled=(
-        *("--cuda-graph-bs", "--disable-cuda-graph"),
+        *("--cuda-graph-bs", "--disable-cuda-graph", "--enable-symm-mem", "--enable-torch-symm-mem"),
+        *("--enable-two-batch-overlap", "--moe-dense-tp-size"),
         *("--cuda-graph-bs-decode", "--cuda-graph-backend-decode", "--cuda-graph-backend-prefill"),
         *("--moe-runner-backend", "--fp8-gemm-backend", "--fp4-gemm-backend"),
         *("--enable-flashinfer-trtllm-moe", "--disable-shared-experts-fusion"),

@@ -33,8 +33,9 @@ _OVER_NVLINK = (120, 190, 310)
 """The same with NVLink: 1.3 to 1.67 (H100 and H800), 1.42 (H20), 1.7 to 2.5 (H200), 1.93 (2 x H100)."""
 _OVER_NVLINK_OF_BLACKWELL = (190, 300, 400)
 """The same: 3.0 (4 x B200) and 3.3 (8 x B200)."""
-_OVER_XGMI, _OVER_XGMI_OF_8 = (120, 300, 470), (120, 440, 500)
-"""The same with AMD GPUs: 4.36 to 4.5 in three logs of 8 x MI355X."""
+_OVER_XGMI = (120, 440, 500)
+"""The same with AMD GPUs: 4.36 to 4.5 in three logs of 8 x MI355X. Twice 2 GiB are the buffers of quick reduce, which
+SGLang's images for ROCm switch on for any number of GPUs (ROCM_QUICK_REDUCE_QUANTIZATION=INT8)."""
 AITER_RESERVE = Fraction(15, 100)
 AITER_RESERVED_FROM = 8192
 """Tokens of context beyond which the share leaves that part of itself to AITER's workspace."""
@@ -164,7 +165,7 @@ def _before_share(gpu: Gpu, devices: int) -> tuple[int, int, int]:
     if devices == 1:
         return _AT_A_DESK if gpu.shows_desktop else _ONE_DEVICE
     if gpu.vendor == "AMD":
-        return _OVER_XGMI_OF_8 if devices >= 8 else _OVER_XGMI
+        return _OVER_XGMI
     if gpu.nvlink and gpu.compute_capability and gpu.compute_capability[0] == 10:
         return _OVER_NVLINK_OF_BLACKWELL
     return {True: _OVER_NVLINK, False: _OVER_PCIE, None: _UNKNOWN_LINK}[gpu.nvlink]

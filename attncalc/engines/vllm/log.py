@@ -163,7 +163,7 @@ _SETTINGS = {
         r"kv_cache_dtype'?[=:] ?'?(?!auto|self|\w{0,40}dtype)(fp8(?=_ds_mla)|\w{1,40})"
         r"|Using (fp8)\w* data type to store kv cache|Using DeepSeek's (fp8)_ds_mla KV cache format"
     ),
-    "dtype": re.compile(r"(?<!\w)'?dtype'?[=:] ?'?(?:torch\.)?(b?float16|float32|half|[bf]p?16|fp32)\b"),
+    "dtype": re.compile(r"(?<!\w)'?dtype'?[=:] ?'?(?:torch\.)?(b?float16|float(?:32)?|half|[bf]p?16|fp32)\b"),
     "prefix_caching": re.compile(r"enable_prefix_caching'?[=:] ?(True|False)"),
     "max_num_batched_tokens": _number("max_num_batched_tokens"),
     "max_num_seqs": re.compile(
@@ -195,6 +195,7 @@ _OPTIONS = {
     "max_num_batched_tokens": logs.option("max-num-batched-tokens", _WHOLE),
     "max_num_seqs": logs.option("max-num-seqs", _WHOLE),
     "kv_dtype": logs.option("kv-cache-dtype"),
+    "dtype": logs.option("dtype", r"(?:b?float16|float(?:32)?|half)(?!\w)"),
     "gpu_memory_utilization": logs.option("gpu-memory-utilization", _SHARE),
 }
 """The options of a pasted command, for what the engine's own lines lack."""
