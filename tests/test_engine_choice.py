@@ -2,6 +2,7 @@
 
 import pytest
 from asking import Ask
+from tables import each
 
 import attncalc
 from attncalc.api.engine_choice import engine_of_options, ollama_options
@@ -45,8 +46,25 @@ def test_a_name_of_ollama_is_what_ollama_runs() -> None:
     of_ollama = {"engine": "llamacpp", "weights_dtype": "q4_k_m", "context": "4096"}
     assert found == of_ollama | {"n_gpu_layers": "auto"}  # it leaves on the host what does not fit
     assert "as Ollama runs gemma2:9b" in note
-    # two of 24 GB are above the 47 GiB from which the default is the model's own
-    assert ollama_options("llama3.1:8b", {"gpu": "24GiB", "gpus": 2})[0]["context"] == "131072"
+
+
+OF_OLLAMA = [
+    # by the GPUs' memory, and at most the model's own: PR 1971, 'requested context size too large for model
+    # num_ctx=262144 n_ctx_train=40960'. Tags are Instruct
+    *(("qwen3:30b-a3b-instruct-2507", gpu, {}, context) for gpu, context in (("12GB", "4096"), ("rtx-4090", "32768"))),
+    *(("qwen3:30b-a3b-instruct-2507", gpu, {}, context) for gpu, context in (("2x16GB", "32768"), ("h100", "262144"))),
+    ("llama3.1:8b", "24GiB", {"gpus": 2}, "131072"),  # above 47 GiB
+    *(
+        (model, "h100", {}, own)
+        for model, own in (("qwen3:8b", "40960"), ("llama3:8b", "8192"), ("qwen2.5:72b", "32768"))
+    ),
+    ("qwen3:8b", "h100", {"engine": "lmstudio"}, "4096"),
+]
+
+
+@each(("model", "gpu", "more", "context"), OF_OLLAMA)
+def test_ollamas_context_follows_the_gpus_memory(model: str, gpu: str, more: dict[str, object], context: str) -> None:
+    assert ollama_options(model, {"gpu": gpu, **more})[0]["context"] == context
 
 
 @pytest.mark.parametrize(

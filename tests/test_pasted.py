@@ -162,7 +162,7 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
         ("vllm serve /models/mine/", "/models/mine/ --engine vllm"),
         (
             "OLLAMA_CONTEXT_LENGTH=8192 ollama run llama3.1:8b",
-            "llama3.1:8b --context 8192 --weights-dtype q4_k_m --engine ollama",
+            "llama3.1:8b --context 8192 --engine ollama",
         ),
         (
             "LLAMA_ARG_CTX_SIZE=8192 LLAMA_ARG_N_PARALLEL=2 LLAMA_ARG_CPU_MOE=1 LLAMA_ARG_MODEL=x.gguf "
@@ -176,19 +176,6 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
 )
 def test_a_command_becomes_options(command: str, expected: str) -> None:
     assert expanded(command) == shlex.split(expected)
-
-
-@each(("gpu", "context"), [("12GB", "4096"), ("rtx-4090", "32768"), ("2x16GB", "32768"), ("h100", "262144")])
-def test_ollamas_context_follows_the_gpus_memory(gpu: str, context: str) -> None:
-    words = expanded("ollama run qwen3:30b-a3b-instruct-2507", "--gpu", gpu)
-    assert words[words.index("--context") + 1] == context
-
-
-@each(("model", "context"), [("qwen3:8b", "40960"), ("llama3:8b", "8192"), ("qwen2.5:72b", "32768")])
-def test_ollamas_context_is_at_most_the_models(model: str, context: str) -> None:
-    """PR 1971: 'requested context size too large for model num_ctx=262144 n_ctx_train=40960'. Tags are Instruct."""
-    words = expanded(f"ollama run {model}", "--gpu", "h100")
-    assert words[words.index("--context") + 1] == context
 
 
 @each(

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
-from ..api.engine_choice import default_context
 from ..config import load
 from ..config.gpus import gpus_of
 from ..config.presets import of_other_machine, with_file_type
@@ -98,12 +97,11 @@ def expand(before: Sequence[str], command: Sequence[str], options: Mapping[str, 
             reader.add(("--served-model", model))
             sys.stderr.write(f"note: {truncate(model)} is not here, and is read as {named}, by its name\n")
     if named:
-        reader.add(("--weights-dtype", file_type) if file_type else start.words.of_model(named))
+        reader.add(("--weights-dtype", file_type) if file_type else ())
     elif "--layers" not in before:
         raise MissingError("a model is required", f"name it in the command, as {start.words.example}")
-    reader.add(start.words.placed if reader.has("--gpu") else ())
-    has_context = reader.has("--context") or reader.has("--prompt")
-    if named and not has_context and (context := _default_context(start.words, before, named)):
+    has_default = start.words.runner or any(map(reader.has, ("--context", "--prompt", "--gpu")))
+    if named and not has_default and (context := _own_context(named)):
         reader.add(("--context", context))
         sys.stderr.write(f"note: --context {context} is the command's default\n")
     if reader.has("--engine") and start.engine not in before:  # another engine's command has no such keys
@@ -136,16 +134,10 @@ def _start(words: Sequence[str]) -> _Start | None:
     return found
 
 
-def _default_context(words: LaunchWords, before: Sequence[str], model: str) -> str | None:
-    """Return the tokens of context that an engine takes: by the memory of the GPUs in --gpu, or else the model's own.
-
-    None for the default of `fit`, and if the memory is not known, or the model not yet.
-    """
-    values = dict(pairwise(before)) | dict(word.split("=", 1) for word in before if "=" in word)
-    if "--gpu" in values:
-        return words.context and default_context(words, values["--gpu"], values.get("--gpus"), model)
+def _own_context(model: str) -> str | None:
+    """Return the model's own context, which an engine takes; None if it has none, or is not known yet."""
     with contextlib.suppress(OSError, ValueError, AttncalcError):  # which fit explains
-        own = None if words.context else load(with_file_type(model)[0]).max_context
+        own = load(with_file_type(model)[0]).max_context
         return str(own) if own else None
     return None
 

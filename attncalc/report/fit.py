@@ -245,7 +245,9 @@ def verdict(found: Answer) -> str:
         return f"{start} {uses} {used} with {', '.join(filter(None, (tokens, on_gpus)))}{speed}."
     if result.verdict == "does_not_fit" and not budget.kv_memory_high and (held := _held(budget, 0)):
         each = " on each GPU" if resolved.devices > 1 else ""
-        return f"{start} needs {held}{each} without any cache."
+        enough = [change for change in found.changes if change.needs_hardware]
+        more = f". {enough[0].result.resolved.gpus} GPUs are enough: {enough[0].flag}" if enough else ""
+        return f"{start} needs {held}{each} without any cache{more}."
     needed = human(result.needed, BYTES) if result.needed else "no KV cache"
     needed += " on each GPU" if result.needed and (resolved.devices > 1 or per_replica) else ""
     free = f"{_free(budget, '' if ' GiB' in needed else ' GiB')} free"
