@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from ..engines.options import SplitCacheOptions
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..options import options_of, parsed
-from ..units import DS_MLA, truncate
+from ..units import DS_MLA, count, truncate
 from ..what_if import what_if
 from ..workload import Mask, Workload, WorkloadOptions
 from .options import (
@@ -85,8 +86,11 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
         "dtype": values.get("dtype"),
         "kv_dtype": values.get("kv_dtype"),
         "recompute": values.get("recompute", "none"),
-        "assumed": _assumptions(
-            model, has_context=bool({"context", "lengths"} & values.keys()), has_source="source_context" in values
+        "assumed": (
+            *_assumptions(
+                model, has_context=bool({"context", "lengths"} & values.keys()), has_source="source_context" in values
+            ),
+            *_thousands(options.get("context")),
         ),
     }
     if past and "lengths" in values:
@@ -98,6 +102,15 @@ def read_workload(model: ModelSpec, options: Mapping[str, Any]) -> Workload:
         return Workload.prefill(batch, context, past=past, **of_workload)
     make = Workload.decode if phase == "decode" else Workload.train
     return make(batch, context, **of_workload)
+
+
+def _thousands(context: object) -> list[str]:
+    """Return a note on '32k' tokens, where 32K are often meant; [] for another number."""
+    thousands = int(match[1]) if (match := re.fullmatch(r"(\d{1,6})k", str(context))) else 0
+    if thousands < 4 or thousands & (thousands - 1):  # no power of two
+        return []
+    tokens, binary = count(thousands * 1000), count(thousands * 1024)
+    return [f"-c {context} is {tokens} tokens, as in vLLM; -c {thousands}K is {binary}."]
 
 
 def _one_cache_dtype(values: Mapping[str, Any]) -> str:
