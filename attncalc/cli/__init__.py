@@ -50,7 +50,7 @@ _FIRST_SCREEN = f"""What attention costs: exact, with the formula shown.
 
 {chr(10).join(f"  {name:<8} {text}" for name, text in COMMANDS.items())}
 
-'attncalc help COMMAND' shows its options, and 'attncalc --help' those of all.
+'attncalc help COMMAND' shows its common options, 'attncalc COMMAND --help' all.
 """
 """What `attncalc` alone prints, within 24 rows."""
 SHELLS = ("bash", "zsh", "fish")
@@ -64,7 +64,7 @@ class _Commands(Group):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         if args[:1] == ["help"]:
-            args = [*args[1:], "--help"]
+            args = [*args[1:], "-h" if args[1:] else "--help"]  # the common options: all are up to 360 lines
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -7,8 +7,10 @@ unknown option is a doubt, since a script may have it: then the tip has the comm
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,6 +44,10 @@ _FOR_PROGRAMS = frozenset(("--json", "--format", "--output", "-o", "--fail-if", 
 """Options of an answer that a program reads."""
 _OF_RELEASED = ("compare", "sweep")
 """Commands in which they do not: these need a model that they change."""
+
+
+_MESSAGE = r"[\w.]*(Error|Exception): |(INFO|WARNING|ERROR) [^ ]"
+"""How a line of a log begins that was pasted in the place of a question."""
 
 
 class Reading(NamedTuple):
@@ -96,6 +102,9 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
     from .pasted import launches
 
     is_unknown = isinstance(error, NotUnderstoodError)
+    if is_unknown and re.match(_MESSAGE, text := " ".join(args)):
+        sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
+        return ["explain", "preemption"] if "preempted" in text else ["fit", "--log", "-"], []
     if is_unknown and launches(args):
         launch = _about_launch(args, root, error)
         return launch if isinstance(launch, AttncalcError) else (launch, [])
