@@ -562,12 +562,12 @@ def test_an_out_of_memory_error_is_explained_and_has_the_gpu(ask: Ask) -> None:
     answer = ask("train", "llama3-8b", "--lora", "r=16", "--log", "-", stdin=log)
     assert answer.out.startswith("DOES NOT FIT: needs 57.6 to 64.5 of 23.6 GiB.")
     assert answer.err == (  # 23.64 - 1.21 - 19.99 - 1.04 = 1.40; 1.21 + 1.04 > 1.96
-        "note: 1.96 GiB were asked for, and of 23.64 GiB 1.21 GiB were free: tensors held 19.99 GiB, PyTorch 1.04 GiB "
-        "besides, others 1.40 GiB; what PyTorch held besides is enough with --expandable-segments\n"
+        "note: 1.96 GiB asked for, of 23.64 GiB 1.21 GiB free; tensors held 19.99 GiB, PyTorch 1.04 GiB besides, "
+        "others 1.40 GiB; --expandable-segments is enough\n"
     )
     others = ask("train", "llama3-8b", "--log", "-", stdin=log.replace("1.04 GiB", "0 bytes")).err
     assert others.endswith("PyTorch 0 bytes besides, others 2.44 GiB; nvidia-smi lists the others\n")
-    assert ask("train", "llama3-8b", "--log", "-", stdin="step 1").err.startswith("error: - has no error")
+    assert ask("train", "llama3-8b", "--log", "-", stdin="step 1").err.startswith("error: - has no out-of-memory error")
 
 
 def test_lora_without_a_value_has_rank_16(ask: Ask) -> None:

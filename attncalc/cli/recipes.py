@@ -65,7 +65,6 @@ _KEYS: dict[str, dict[str, str]] = {
     "context_parallel_size sequence_parallel_degree": {"": "--cp {}"},
     "num_processes": {"": "--gpus {}"},
     "model._component_ loss._component_ optimizer._component_ plugins": {"": "component {}"},
-    # as is counted
     "sample_packing packed pad_to_sequence_len tf32 flash_attention lora_target_linear num_generations "
     "fsdp_version fsdp_config.fsdp_version fsdp_config.reshard_after_forward": {"": ""},
 }

@@ -47,8 +47,8 @@ def train(
 ) -> None:
     plot.check(output, excludes={"--gpu all": options.get("gpu") == "all"})
     options = _with_log(screen.log, options) if screen.log else options
-    lists = options.get("gpu", "all") != "all" and not ("tokens" in options or "auto" in map(str, options.values()))
-    if lists and not (screen.log or model.describes(options)):
+    needs_one = screen.log or "tokens" in options or "auto" in map(str, options.values())
+    if options.get("gpu", "all") != "all" and not (needs_one or model.describes(options)):
         accepted()
         plot.write(trainable_report(options, full=screen.full), output, needs=("a model", "it draws its memory"))
         raise typer.Exit
@@ -67,14 +67,12 @@ def _with_log(log: Path, options: TrainOptions) -> TrainOptions:
 
     match = _ERROR.search(content(log).decode(errors="replace"))
     if match is None:
-        raise AttncalcError(
-            f"{truncate(log)} has no error 'Tried to allocate ...' of PyTorch 2.1 or later", "give its lines"
-        )
+        raise AttncalcError(f"{truncate(log)} has no out-of-memory error of PyTorch 2.1 or later", "give its lines too")
     amounts = [parse_amount(size.replace(" bytes", "B"), "a size") for size in match.groups()]
     asked, total, free, tensors, idle = (amount.numerator // amount.denominator for amount in amounts)
     others = max(0, total - free - tensors - idle)
-    means = "; what PyTorch held besides is enough with --expandable-segments" * (asked <= free + idle)
+    means = "; --expandable-segments is enough" * (asked <= free + idle)
     means += "; nvidia-smi lists the others" * (others > 3 * GIB // 2)  # a CUDA context and NCCL take less
-    figures = "{} were asked for, and of {} {} were free: tensors held {}, PyTorch {} besides".format(*match.groups())
+    figures = "{} asked for, of {} {} free; tensors held {}, PyTorch {} besides".format(*match.groups())
     sys.stderr.write(f"note: {figures}, others {others / GIB:.2f} GiB{means}\n")
     return {"gpu": f"{total / GIB:.2f}GiB", **options}
