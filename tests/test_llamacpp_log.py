@@ -103,6 +103,10 @@ def test_devices_are_the_most_that_any_line_has(lines: list[str], devices: int) 
         ("llama_context: n_ctx_per_seq (70000) < n_ctx_train (262144)", {"context": "70000"}),
         ("llama_context: n_ctx_seq     = 8192", {"context": "8192"}),
         (
+            "llama_kv_cache: size = 1.00 MiB ( 4096 cells, 36 layers, 4/2 seqs)",  # 2 * 4096 cells of 4 sequences
+            {"context": "2048", "batch": "4", "sequences": "4"},
+        ),
+        (
             "llama-server -c 16384 -np 2 llama_context: n_ctx_seq (4096) < n_ctx_train",
             {"context": "4096", "sequences": "2"},
         ),

@@ -74,6 +74,10 @@ _SETTINGS = {
     "kv_dtype_k": re.compile(r"\bK \((\w{1,20})\): |type_k = '(\w{1,20})'"),
     "kv_dtype_v": re.compile(r"\bV \((\w{1,20})\): |type_v = '(\w{1,20})'"),
 }
+_CELLS = re.compile(
+    r"llama_kv_cache\w{0,20}: size = .{1,20}\( ?(\d{1,12}) cells, \d{1,6} layers, (\d{1,9})(?:/(\d{1,9}))? seqs\)"
+)
+"""The cells of a stream, the sequences, and the streams."""
 _WHOLE = r"\d{1,12}(?![\w.])"
 _OPTIONS = {
     "n_ctx": logs.option("ctx-size|c", _WHOLE),
@@ -291,6 +295,8 @@ def _settings(text: str, *, has_cache: bool) -> dict[str, str]:
     if "context" in settings:
         pasted.pop("n_ctx", None)
     settings = pasted | settings
+    if not settings.keys() & {"context", "n_ctx"} and (cells := _CELLS.search(text)):  # a log without its beginning
+        settings = {"sequences": cells[2]} | settings | {"n_ctx": str(int(cells[1]) * int(cells[3] or 1))}
     if state := _FLASH.get(settings.pop("flash_attn", "")):
         settings["flash_attn"] = state
     if request := _OLLAMA_REQUEST.search(text):
