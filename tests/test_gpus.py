@@ -154,6 +154,18 @@ def test_names_and_aliases_are_unique_and_found() -> None:
     assert all(gpu(alias).name == name for name in gpu_names() for alias in gpu(name).aliases)
     assert gpu("H100").name == gpu("h100_80gb").name == gpu("H100 80GB HBM3").name == "h100-80gb"
     assert gpu("RTX 4090").name == "rtx-4090"
+    assert gpu("NVIDIA RTX PRO 6000 Blackwell Server Edition").name == "rtx-pro-6000"
+    assert gpu("NVIDIA GH200 480GB").name == "gh200-96gb"  # the memory of its CPU
+
+
+@each(
+    ("name", "tip"),
+    [("Quadro RTX 8000", "give its memory"), ("NVIDIA RTX 5000 Ada Generation", "give its"), ("cuda", "'local' is")],
+)
+def test_an_unknown_gpu_needs_no_name(name: str, tip: str) -> None:
+    with pytest.raises(AttncalcError, match="no GPU named") as caught:
+        gpu(name)
+    assert caught.value.tip.startswith(tip)
 
 
 SOLD = {

@@ -23,6 +23,7 @@ LIMIT = 1 << 16
 CPU, LOCAL = "cpu", "local"
 """The names of the host as a device, and of this machine's GPUs."""
 _TIP = "'attncalc gpus' lists them all; a path to a .yaml works too"
+_BY_MEMORY = "give its memory, as --gpu 24GB; "
 _NOT_LOCAL = "give its name or its memory, as --gpu rtx-4090 or --gpu 12GB; --gpu cpu computes without a GPU"
 _EXAMPLE = "'attncalc gpus h100-80gb' prints an example"
 _EXAMPLE_OF_MEMORY = "give what programs see, as vLLM prints it: --gpu rtx-4090:23.6GiB"
@@ -52,9 +53,13 @@ _SLICE_SOURCE = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/support
 _MAC = r"(?i)\b(?:mac(?:[ -]?book)?|imac)(?:[ -](?:air|pro|mini|studio))?(?![a-z])"
 _CHIPS = ("m4", "m4-pro", "m4-max", "m3-ultra", "m3", "m3-pro", "m3-max", "m2-max", "m2-ultra", "m1-ultra")
 """Chips of Macs, of which the first that is sold with a memory stands for it: the chip changes the speed only."""
+_HINTS = dict.fromkeys(("mps", "metal"), "a Mac is its chip and memory, as m4-pro-24gb. ") | dict.fromkeys(
+    ("cuda", "gpu", "auto", "this", "nvidia-smi"), f"'{LOCAL}' is this machine's GPU. "
+)
 _TRADEMARKS = r"\((r|tm)\)"
 _VENDOR_WORDS = frozenset(
     {"nvidia", "amd", "intel", "apple", "tesla", "geforce", "instinct", "radeon", "gpu", "graphics"}
+    | {"server", "workstation", "edition", "generation"}
 )
 """Words of a driver's names that names here lack."""
 
@@ -121,7 +126,7 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
         is_file = False
     if is_file:
         raise AttncalcError(f"{truncate(text)}: a GPU file is YAML", "name it .yaml")
-    raise BadValueError(f"no GPU named '{truncate(text)}', and no such file", f"{_hint(text)}{_TIP}")
+    raise BadValueError(f"no GPU named '{truncate(text)}', and no such file", f"{_hint(text) or _BY_MEMORY}{_TIP}")
 
 
 @cache
@@ -149,8 +154,8 @@ def _hint(text: str) -> str:
     """Return the start of a tip about a name that no GPU has: those of another memory, or the most similar name."""
     if "," in text:
         return "'attncalc sweep MODEL --gpu a100,h100' compares several. "
-    if text.lower() in ("mps", "metal"):
-        return "a Mac is its chip and memory, as m4-pro-24gb. "
+    if text.lower() in _HINTS:
+        return _HINTS[text.lower()]
     if text.isdigit() and len(text) <= 4:
         return f"a GPU with so much memory is {text}GB. "
     known, words = _known(), _words(text)
@@ -161,6 +166,8 @@ def _hint(text: str) -> str:
     sizes = [name for name in known if chip and _without_memory(_words(name)) == chip != _words(name)]
     if len(sizes) > 1:
         return f"known: {', '.join(sorted(sizes, key=lambda name: int(known[name]['memory_gb'])))}. "
+    if re.match(r"(?i)nvidia|amd|tesla|quadro", text):  # a driver's name is spelled right: an RTX 5000 is no RTX 6000
+        known = {}
     aliases = (alias for data in known.values() for alias in data.get("aliases", ()))
     return did_you_mean("-".join(text.lower().replace("_", " ").split()), [*known, *aliases])
 
