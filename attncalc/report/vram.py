@@ -130,7 +130,8 @@ def _notes(found: Vram) -> Iterator[str]:
         yield f"{resolved.engine.title} takes {share.text} of a GPU's memory ({share.option})."
     best = min(found.gpus, key=lambda gpu: gpu.need.resolved.gpus, default=None)
     name, gpus = (best.name, best.need.resolved.gpus) if best else ("h100-80gb", 1)
-    yield f"--gpu {f'{gpus}x' if gpus > 1 else ''}{name} shows that GPU in detail, --gpu all every known GPU."
+    asked = f"-c {found.contexts[0]} " if found.assumes_context else ""  # --gpu takes the model's own context
+    yield f"{asked}--gpu {f'{gpus}x' if gpus > 1 else ''}{name} shows that GPU in detail, --gpu all every known GPU."
 
 
 def needed_figures(of: Need) -> tuple[Figure, ...]:
