@@ -270,6 +270,15 @@ def test_content_that_is_not_a_mapping_is_an_error(content: bytes, message: str)
         parse_document(content, "x.yaml")
 
 
+@each(("text", "message"), [("# Title\nwords", "is neither a model nor an engine's log"), ("a: 1", "keys are a")])
+def test_a_text_that_is_no_model_says_so_in_one_error(ask: Ask, tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "NOTES.md").write_text(text, encoding="utf-8")
+    answer = ask("fit", str(tmp_path / "NOTES.md"))
+    assert answer.code == 2
+    assert message in answer.err
+    assert answer.err.count("error:") == 1
+
+
 def test_an_alias_bomb_is_an_error_before_it_expands() -> None:
     bomb = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 40))
     with pytest.raises(AttncalcError, match="aliases are not supported"):

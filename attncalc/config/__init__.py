@@ -37,6 +37,7 @@ _QUANTIZATION_FILES = {"hf_quant_config.json": "modelopt", "quantize_config.json
 """{file beside the config.json that describes the quantization: quant_method}; AutoGPTQ's and AutoAWQ's are old."""
 
 _TIP = "'attncalc presets' lists them all; a path to a .yaml or config.json works too"
+_FILE_TIP = "a model is a config.json, a .gguf or a .yaml file: 'attncalc presets show gpt2' prints one"
 _JSON_TIP = "a config.json is one JSON object, as transformers' save_pretrained writes it"
 
 
@@ -128,6 +129,15 @@ def to_model_file(model: str | os.PathLike[str], *, assume_grouped: bool = False
 def _read(model: str, assume_grouped: bool) -> _ModelFile:
     """Return the parsed file that `model` leads to. Raises AttncalcError for an unknown key or a wrong type."""
     source = _locate(model)
+    try:
+        return _parsed(source, model, assume_grouped)
+    except AttncalcError as error:
+        if source.file.endswith(DOCUMENTS) or not re.search(": not (?:JSON|YAML|a mapping)", error.message):
+            raise
+        raise NoSuchModelError(f"{source.file} is neither a model nor an engine's log", _FILE_TIP) from None
+
+
+def _parsed(source: Source, model: str, assume_grouped: bool) -> _ModelFile:
     if source.preset is not None:
         return _ModelFile(source.name, Document(source.file, of_release(source.preset, model), {}), None)
     from .schema import check
@@ -146,6 +156,9 @@ def _read(model: str, assume_grouped: bool) -> _ModelFile:
         document = parse_document(source.content, source.file)
         if base := base_of_recipe(document.data):
             raise NoSuchModelError(f"{source.file} configures training, and has no sizes", f"its model is {base}")
+        if not document.data.keys() & {"d_model", "n_layers", "norm", "title"}:
+            keys = truncate(", ".join(map(str, document.data)), 60)
+            raise NoSuchModelError(f"{source.file} is no model file: its keys are {keys}", _FILE_TIP)
     else:
         document, config = _document_of_config(config, source, assume_grouped)
     check(document)
@@ -348,7 +361,8 @@ def _model_file_in(folder: Path) -> Path:
         if (folder / name).exists():
             return folder / name
     contents = f"{len(files)} model files" if files else "no config.json and no model file"
-    raise AttncalcError(f"{truncate(folder)}: the folder has {contents}", "give the path of a .yaml or config.json")
+    several = f": 'attncalc compare {truncate(folder)}/*.json' reads all" if any(folder.glob("*.json")) else ""
+    raise AttncalcError(f"{truncate(folder)}: the folder has {contents}", f"give the path of a .yaml or .json{several}")
 
 
 __all__ = ["ModelLike", "load", "load_with_config", "preset_names", "preset_text", "to_model_file"]
