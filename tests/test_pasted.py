@@ -269,6 +269,30 @@ def test_the_dashes_before_a_command_may_be_forgotten(ask: Ask, words: list[str]
     assert ask("fit", *words, "--json").document["results"] == fit(ask, "qwen3-8b", "--gpu", "h100")["results"]
 
 
+@each(
+    ("name", "text"),
+    [
+        (
+            "compose.yml",
+            "services:\n  vllm:\n    image: vllm/vllm-openai:latest\n"
+            "    command: >\n      --model Qwen/Qwen3-8B\n      --tensor-parallel-size 2\n",
+        ),
+        (
+            "deployment.yaml",
+            "kind: Service\n---\nkind: Deployment\nspec:\n  containers:\n  - image: vllm/vllm-openai:latest\n"
+            "    command: [/bin/sh, -c]\n    args: [vllm serve Qwen/Qwen3-8B --tensor-parallel-size 2]\n",
+        ),
+        ("vllm.service", "[Service]\nRestart=always\nExecStart=/opt/bin/vllm serve Qwen/Qwen3-8B -tp 2 --port 80\n"),
+        ("run.sh", 'MODEL="Qwen/Qwen3-8B"\nexport TP=2\nnohup vllm serve $MODEL \\\n  -tp ${TP} > out.log 2>&1 &\n'),
+    ],
+)
+def test_a_file_with_a_launch_command_is_that_command(ask: Ask, tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    answer = ask("fit", "--gpu", "l4", str(tmp_path / name))
+    assert answer.out == ask("fit", "--gpu", "l4", "--", "vllm", "serve", "Qwen/Qwen3-8B", "-tp", "2").out
+    assert "tp 2" in answer.out
+
+
 def test_options_that_are_not_used_are_named(ask: Ask) -> None:
     words = ["--trust-remote-code", "--port", "1", "--attention-backend", "FLASHINFER"]
     err = ask("fit", "--gpu", "h100", "--", "vllm", "serve", "Qwen/Qwen3-8B", *words).err

@@ -20,7 +20,7 @@ import typer.main
 from .. import __version__
 from ..errors import AttncalcError, BadValueError, MissingError, NetworkError, NoSuchModelError
 from ..units import truncate
-from .command import COMPLETE, Group, NotUnderstoodError, command_app, own_error, write_records
+from .command import COMPLETE, Group, NotUnderstoodError, command_app, names_of, own_error, write_records
 
 __all__ = ["COMMANDS", "app", "command_app", "run"]
 
@@ -181,6 +181,12 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
 
     `is_read` is whether it is what words mean.
     """
+    if not is_read and args and args[0] not in COMMANDS.keys() - {"fit"} and any(map(os.path.isfile, args)):
+        from .launch_files import with_command
+
+        root: Any = typer.main.get_command(app)
+        if command := with_command(args, names_of(root.get_command(None, "fit"))):
+            return _run_as(command)
     try:
         return app(args, standalone_mode=False, prog_name="attncalc")
     except (AttncalcError, typer.TyperException) as raised:
@@ -197,8 +203,12 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
         found = (["--version"], []) if is_version else answer(args, typer.main.get_command(app), error)
     if isinstance(found, AttncalcError):
         raise found
-    meant, beside = found
-    lines = [f"read as: attncalc {truncate(shlex.join(meant), 400)}", *beside]
+    return _run_as(*found)
+
+
+def _run_as(meant: list[str], beside: list[str] | None = None) -> Any:
+    """Run the command line that was meant, and name it, with further lines below it."""
+    lines = [f"read as: attncalc {truncate(shlex.join(meant), 400)}", *(beside or ())]
     sys.stderr.write("".join(_lines_for(sys.stderr, line, "    ") for line in lines))
     return _run(meant, is_read=True)
 

@@ -1,0 +1,69 @@
+"""Files that hold a launch command: a script, a unit of systemd, the YAML of docker compose or Kubernetes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from ..config.user_files import open_file
+from ..config.yaml import parse_document
+from ..errors import AttncalcError
+from .pasted import launches, without_dashes
+
+_LIMIT = 1 << 16
+"""Bytes of such a file."""
+_OF_A_LOG = re.compile(r"(?m)^.{0,80}\b(?:INFO|WARNING|ERROR)\b|^(?:llama_|load_tensors|print_info|ggml_)")
+_ASSIGNED = re.compile(r"(?m)^\s*(?:export +)?([A-Za-z_]\w*)=[\"']?([^\s\"']+)")
+
+
+def with_command(args: Sequence[str], options: Mapping[str, Any]) -> list[str] | None:
+    """Return the arguments of `fit` with the first launch command of the file that is MODEL, after --, in its place.
+
+    None if no argument is such a file. `options` are those of `fit`.
+    """
+    before = dict(zip(args[1:], args, strict=False))
+    files = (arg for arg in args if os.path.isfile(arg) and getattr(options.get(before.get(arg, "")), "is_flag", True))
+    file, found = next(files, ""), list[list[str]]()
+    # a document of another kind may have anything under the same keys
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttncalcError), open_file(Path(file)) as opened:
+        text = opened.read(_LIMIT).decode("utf-8", "replace")
+        if file.endswith((".yaml", ".yml")):
+            parts = re.split(r"(?m)^---.*$", text)
+            found = [words for part in parts for words in _containers(parse_document(part.encode(), file).data)]
+        elif not _OF_A_LOG.search(text):
+            found = [*_lines(text)]
+    command = next(filter(launches, found), None)
+    return command and ["fit", *(arg for arg in args if arg not in ("fit", file)), "--", *command]
+
+
+def _lines(text: str) -> Iterator[list[str]]:
+    """Yield the words of each line that is a launch command, with the script's own variables replaced."""
+    values = dict(_ASSIGNED.findall(text))
+    for line in text.replace("\\\n", " ").splitlines():
+        with contextlib.suppress(ValueError):  # a quotation mark without its other
+            words = shlex.split(Template(line.removeprefix("ExecStart=")).safe_substitute(values), comments=True)
+            if without_dashes(words) is not None:
+                end = next((i for i, word in enumerate(words) if re.match(r"\d?[>&|]", word)), len(words))
+                yield words[:end]
+
+
+def _containers(value: Any) -> Iterator[list[str]]:
+    """Yield the words of each container in a document: its variables, its image and its command."""
+    if isinstance(value, dict) and "image" in value:
+        variables = value.get("env") or value.get("environment") or []
+        if isinstance(variables, dict):
+            variables = [f"{name}={text}" for name, text in variables.items()]
+        assigned = [one if isinstance(one, str) else f"{one['name']}={one.get('value', '')}" for one in variables]
+        parts = [value.get(key) or [] for key in ("entrypoint", "command", "args")]
+        texts = [str(text) for part in parts for text in ([part] if isinstance(part, str) else part)]
+        # ['sh', '-c', TEXT] has a shell's text
+        yield [*assigned, str(value["image"]), *(word for text in texts for word in shlex.split(text) or [text])]
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _containers(item)
