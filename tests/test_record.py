@@ -587,6 +587,7 @@ def test_records_differ_in_figures_and_outcomes_and_not_in_numerical_errors(tmp_
     for form in ("table", "markdown"):
         answer = ask("verify", "--compare", str(MEASURED / "cpu-2-threads.json"), b, "--format", form)
         assert "peak_prefill_math" in answer.out.replace("\\", "")
+        assert " 0 of " not in answer.out  # only runs that differ
         assert max(map(len, answer.out.splitlines())) <= 80 or form != "table"
 
 

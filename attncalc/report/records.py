@@ -44,18 +44,21 @@ def records_report(a: Document, b: Document, *, full: bool) -> Report:
     }
     records = {"a": _facts(a), "b": _facts(b)}
     answer = _answer(pairs, len(differences))
+    listed = pairs if full else [pair for pair in pairs if pair.differences]
     return Report(
         "records",
         tuple(f"{side.upper()}: {_device(facts)}" for side, facts in records.items()),
         {},
         {},
         (),
-        tables=(_table(pairs),) if pairs else (),
+        tables=(_table(listed),) if listed else (),
         notes=(
             *map(_sentence, shown),
             *([f"{plural(more, 'more difference')}: --full lists them."] if more else []),
             *(f"Only in {side.upper()}: {', '.join(names)}." for side, names in only.items() if names),
-            "ms: the sum over the passes that both records timed. Times are not checked.",
+            "ms: the sum over the passes that both records timed. Times are not checked."
+            if full
+            else f"--full lists {plural(len(pairs), 'run')} with their times, which are not checked.",
         ),
         answer=answer,
         extra={
