@@ -271,7 +271,7 @@ def catalogue_report(
         (
             *failure_notes(result.checks),
             *unverified,
-            *result.limits,
+            *_limits(result),
             *_skipped_notes(result, full, "every check"),
             *_device_notes(device),
         ),
@@ -281,6 +281,14 @@ def catalogue_report(
         checks=result.checks,
         answer=answer,
     )
+
+
+def _limits(result: VerifyResult) -> Iterator[str]:
+    """Yield the limits of several models; one line for all shortened contexts, which the table has."""
+    shortened = [note for note in result.limits if ": shortened to " in note]
+    yield from (note for note in result.limits if note not in shortened)
+    if shortened:
+        yield f"The context of {plural(len(shortened), 'preset')} is shortened; --minutes N sets the time."
 
 
 def _model_table(verified: Sequence[VerifiedModel]) -> Table:
