@@ -139,7 +139,7 @@ class CompareOptions(Options):
     ] = None
 
 
-class VerifyOutputOptions(o.OutputOptions):
+class VerifyOutputOptions(o.QuietOutputOptions):
     """Where the report goes, and how much of it is shown."""
 
     full: Annotated[bool, typer.Option("--full", help="Show every check, and every note on what was not checked.")] = (
