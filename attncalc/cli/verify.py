@@ -254,8 +254,9 @@ def _smoke(base: "VerifyOptions", device: "Device", output: VerifyOutputOptions)
 def _device(values: Mapping[str, Any]) -> "Device":
     """Return the chosen device, or a simulated one. Raises CannotCheckError if this machine has none, or no torch."""
     accepted()
-    from ..verify import need_torch
+    from ..verify import need_cuda, need_torch
 
+    need_cuda(values.get("device", "auto"))
     need_torch()
     from ..verify.devices import find_device, simulated_device
 

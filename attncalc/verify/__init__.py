@@ -18,12 +18,16 @@ Call `need_torch` before importing any of these.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import warnings
+from importlib.metadata import PackageNotFoundError, version
 
 from ..errors import CannotCheckError
 
 INSTALL = "pip install torch"
+WITHOUT_GPU = "--device cpu runs everywhere; --simulate cuda checks CUDA's memory without a GPU"
 INSTALL_BOTH = "pip install 'transformers>=5.23' torch"
 MIN_TRANSFORMERS = (5, 23)
 """The oldest transformers whose classes and caches the figures were compared with."""
@@ -42,6 +46,13 @@ def need_torch() -> str:
         reason = "torch is not installed" if error.name == "torch" else f"torch cannot be imported: {error}"
         raise CannotCheckError(f"verify runs real torch layers, and {reason}", INSTALL) from None
     return str(torch.__version__)
+
+
+def need_cuda(device: str) -> None:
+    """Raise CannotCheckError for a GPU if torch is built for CPUs only, without the seconds that its import takes."""
+    with contextlib.suppress(PackageNotFoundError):
+        if device.startswith("cuda") and "torch" not in sys.modules and (built := version("torch")).endswith("+cpu"):
+            raise CannotCheckError(f"--device {device} is not available: torch {built} is built for CPUs", WITHOUT_GPU)
 
 
 def need_transformers() -> str:

@@ -10,6 +10,7 @@ import torch
 from ...errors import AttncalcError, CannotCheckError
 from ...hardware import Gpu
 from ...units import BYTES, human, truncate
+from .. import WITHOUT_GPU
 from ..errors import NO_IMAGE, failure_tip, first_line
 from ..ranks import torchrun_rank
 from . import cuda
@@ -23,7 +24,6 @@ from .xpu import Xpu, has_xpu, missing_for_xpu
 __all__ = ["DTYPES", "Block", "Device", "PeakMemory", "find_device", "simulated_device"]
 
 FOR_XPU = "torch 2.9 or later from https://download.pytorch.org/whl/xpu; --device cpu runs everywhere"
-WITHOUT_GPU = "--device cpu runs everywhere; --simulate cuda checks CUDA's memory without a GPU"
 
 
 def find_device(name: str) -> Device:
