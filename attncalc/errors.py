@@ -60,11 +60,17 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return 'did you mean 'llama2-70b'? ', or '' if nothing in `known` is close to `word`."""
     import difflib  # imported here, so that only a wrong word pays for it
 
-    close = difflib.get_close_matches(word.lower(), sorted(known), n=1, cutoff=0.6)
+    word, names = word.lower(), sorted(known, key=lambda name: (not name.endswith("_total"), name))
+    whole = [name for name in names if name.startswith(f"{word}_")]  # 'flops' is flops_total, and not flops_mlp
+    numbers = [name for name in names if [*filter(str.isdigit, name)] == [*filter(str.isdigit, word)]]
+    near = (difflib.get_close_matches(word, some, n=1, cutoff=0.6) for some in (numbers, names))  # flash3: flash_attn3
+    close = next(filter(None, (whole, *near)), None)
     return f"did you mean '{close[0]}'? " if close else ""
 
 
 def known_tip(word: str, known: Iterable[str]) -> str:
     """Return the tip for a word that is not known: 'did you mean 'h200'? known: h100, h200'."""
     known = list(known)
-    return f"{did_you_mean(word, known)}known: {', '.join(known)}"
+    hint = did_you_mean(word, known)
+    listed = [*known[:12], "..."] if hint and len(known) > 16 else known
+    return f"{hint}known: {', '.join(listed)}"
