@@ -78,6 +78,10 @@ def test_an_unknown_suffix_is_an_error_that_lists_the_known_ones(ask: Ask, tmp_p
     assert file.read_text().startswith("GPT-2 (124M)  multi")
 
 
+def test_a_format_is_also_called_as_its_files_are(ask: Ask) -> None:
+    assert ask("kv", "gpt2", "--format", "md").out == ask("kv", "gpt2", "--format", "markdown").out
+
+
 @pytest.mark.parametrize("command", [("kv", "no-such-model"), ("verify", "no-such-model"), ("presets", "families")])
 def test_the_format_is_checked_before_anything_is_computed(ask: Ask, command: tuple[str, ...]) -> None:
     assert "no output format has the suffix '.rst'" in ask(*command, "-o", "t.rst").err

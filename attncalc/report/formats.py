@@ -124,6 +124,7 @@ def _chosen(
 ) -> Format | None:
     """Return the format of a name or of a suffix; None for standard output. An error lists `suffixes`."""
     if name is not None:
+        name = next((known.name for known in formats.values() if f".{name}" in known.suffixes), name)  # 'md'
         if name not in formats:
             hint = did_you_mean(name, formats)
             raise BadValueError(f"unknown format '{truncate(name)}'", f"{hint}known formats: {', '.join(formats)}")
