@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from asking import REPOSITORY, Ask, results, shell
+from configs import LLAMA_3_8B
 from tables import each
 
 from attncalc import __version__
@@ -51,6 +52,13 @@ def test_every_command_answers_in_every_format(ask: Ask, command: str, form: str
         assert answer.out.endswith("\n")
         if form == "json":
             assert answer.document
+
+
+def test_a_piped_config_is_the_model_if_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_3_8B), encoding="utf-8")
+    answers = [shell(f"cat {tmp_path}/config.json | attncalc kv {name}") for name in ("", "-")]
+    assert answers[0].returncode == 0
+    assert answers[0].stdout == answers[1].stdout
 
 
 @pytest.mark.parametrize("command", ["kv", "params", "flops", "memory", "compare"])

@@ -15,6 +15,7 @@ from ..api.inputs import read_model, with_revision
 from ..api.options import ModelOptions, ShardedModelOptions, WhatIfOptions
 from ..config import ModelLike
 from ..config.presets import with_file_type
+from ..config.user_files import piped_in
 from ..errors import AttncalcError, MissingError
 from ..model import ModelSpec
 from ..options import options_of, parsed
@@ -162,6 +163,8 @@ def of_sizes(options: Mapping[str, Any]) -> ModelLike:
     """Return the model of the sizes in the options. Raises AttncalcError if they have none."""
     values = parsed(options, WhatIfOptions)
     if not SIZES & values.keys():
+        if piped_in().lstrip().startswith(b"{"):  # cat config.json | attncalc kv
+            return "-"
         raise _no_model()
     return model_of_sizes(values)
 
