@@ -100,7 +100,14 @@ def test_memory_without_tokens_is_no_refusal(ask: Ask) -> None:
     assert (answer.code, "KV memory                               11.00 GiB" in answer.out) == (0, True)
 
 
-@pytest.mark.parametrize(("name", "line"), [("TensorRT-LLM", "[TRT-LLM] [E] Executor"), ("LMDeploy", "[TM][ERROR]")])
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("TensorRT-LLM", "[TRT-LLM] [E] Executor"),
+        ("LMDeploy", "[TM][ERROR]"),
+        ("transformers", "out = model.generate(**inputs)\nCUDA out of memory. Tried to allocate 2.50 GiB."),
+    ],
+)
 def test_engines_whose_logs_are_not_read_are_named(ask: Ask, name: str, line: str) -> None:
     answer = ask("fit", "--log", "-", stdin=line)
     assert (answer.code, f"is a log of {name}, which is not read" in answer.err) == (2, True)

@@ -54,6 +54,7 @@ _OTHERS = {
     "LMDeploy": re.compile(r"lmdeploy|\[TM\]\["),
     "Text Generation Inference": re.compile(r"text[_-]generation[_-](?:launcher|server|router)"),
     "MLX": re.compile(r"\bmlx_(?:lm|vlm)\b"),
+    "transformers": re.compile(r"transformers/generation/|\bmodel\.generate\("),
 }
 """Engines whose logs are not read, by a sign of each."""
 _TRAINING = re.compile(
@@ -88,16 +89,18 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
             f"{truncate(name)} is a log of training",
             f"'attncalc train MODEL {how}' has what a step needs, and changes with which it fits",
         )
+    if (log is None or log.is_assumed) and (
+        other := next((title for title, sign in _OTHERS.items() if any(map(sign.search, _ends(lines)))), None)
+    ):
+        raise AttncalcError(
+            f"{truncate(name)} is a log of {other}, which is not read: logs of vLLM, SGLang, llama.cpp and Ollama are",
+            "without a log, 'attncalc fit MODEL --gpu GPU' computes what fits: --engine vllm, sglang, transformers",
+        )
     if log:
         return log
     if any("See root cause above" in line for line in _ends(lines)):
         raise AttncalcError(
             f"{truncate(name)} lacks the cause of a failed start", "give the lines above it too: vLLM prints it first"
-        )
-    if other := next((title for title, sign in _OTHERS.items() if any(map(sign.search, _ends(lines)))), None):
-        raise AttncalcError(
-            f"{truncate(name)} is a log of {other}, which is not read: logs of vLLM, SGLang, llama.cpp and Ollama are",
-            "without a log, 'attncalc fit MODEL --gpu GPU' computes what fits in an engine that it knows",
         )
     raise AttncalcError(
         f"{truncate(name)} has neither the size of a cache nor a message why there is none, as vLLM, SGLang and "
