@@ -43,7 +43,7 @@ class NotUnderstoodError(AttncalcError):
 
 def lacks_value(name: str, params: Iterable[Any]) -> AttncalcError:
     """Return the error about an option without its value, with what the option means."""
-    tip = next((f"{param.metavar}: {param.help}" for param in params if name in param.opts), "")
+    tip = next((f"{name} {param.metavar}: {param.help}" for param in params if name in param.opts), "")
     auto = " With 'fit', -c auto is the longest that fits." if name == "--context" else ""
     return AttncalcError(f"{name} needs a value", tip + auto)
 
@@ -57,7 +57,7 @@ def own_error(error: Exception) -> AttncalcError:
     if extra := re.fullmatch(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
         words = truncate(extra[1].strip() or "' '", 100)
         return NotUnderstoodError(f"unexpected argument: {words}", f"'{path} --help' lists all options")
-    if lacking := re.fullmatch(r"Option '(\S+)' requires an argument\.?", message):
+    if lacking := re.fullmatch(r"Option '(\S+)' requires (?:an argument|\d+ arguments)\.?", message):
         return lacks_value(lacking[1], context.command.params if context else ())
     message = truncate(message[:1].lower() + message[1:].rstrip("."), 200)
     if path == "attncalc":
