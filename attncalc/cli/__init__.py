@@ -181,6 +181,10 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
 
     `is_read` is whether it is what words mean.
     """
+    if not args:
+        from ..config.user_files import piped_in
+
+        args = ["fit"] if piped_in() else []  # cat server.log | attncalc
     if not is_read and args and args[0] not in COMMANDS.keys() - {"fit"} and any(map(os.path.isfile, args)):
         from .launch_files import with_command
 

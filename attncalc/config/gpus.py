@@ -125,7 +125,7 @@ def gpu(name: str | os.PathLike[str]) -> Gpu:
     except (OSError, ValueError):  # a name that is too long, or has a NUL
         is_file = False
     if is_file:
-        raise AttncalcError(f"{truncate(text)}: a GPU file is YAML", "name it .yaml")
+        raise AttncalcError(f"{truncate(text)}: a GPU file is YAML", f"name it .yaml; {LOCAL} asks nvidia-smi itself")
     raise BadValueError(f"no GPU named '{truncate(text)}', and no such file", f"{_hint(text) or _BY_MEMORY}{_TIP}")
 
 

@@ -47,8 +47,12 @@ def _peak_cells(peaks: Sequence[Check | None], source: str) -> tuple[list[Column
     measured = [check for check in peaks if check]
     if not measured:
         return [], [[] for _ in peaks]
-    unit, numbers = column([n for check in measured for n in (int(check.predicted), int(check.measured))], BYTES)
-    of_check = iter(numbers)
+    peaks_of_all = [n for check in measured for n in (int(check.predicted), int(check.measured))]
+    unit, numbers = column(peaks_of_all, BYTES)
+    # a decode step has KiB beside a prefill's GiB
+    of_check = iter(
+        [text if text.strip("0.") else human(n, BYTES) for n, text in zip(peaks_of_all, numbers, strict=True)]
+    )
     columns = [Column(f"peak, {unit}\npredicted"), Column(f"peak, {unit}\n{source}"), Column("diff")]
     return columns, [[next(of_check), next(of_check), difference(check)] if check else ["-"] * 3 for check in peaks]
 

@@ -100,7 +100,7 @@ def _table(found: Vram, gpus: Sequence[UsualGpu]) -> Table:
     rows = [
         ("KV cache, GiB", *(f"{int(one.cache) / GIB:.2f}" for one in needs)),
         ("needed at most, GiB", *(gib(one.high) for one in needs)),
-        ("smallest GPU, GiB", *(gib(one.memory) for one in needs)),
+        ("GPU that is enough, GiB", *(gib(one.memory) for one in needs)),
         *((f"{gpu.name}, {gib(gpu.need.memory)} GiB", *numbers(gpu)) for gpu in gpus),
     ]
     headers = [f"{count(tokens)}\ntokens" for tokens in found.contexts]
