@@ -319,6 +319,7 @@ IDEAS = (
     Idea("export save-to", "--output VALUE"),
     Idea("verbose debug details detail", "fit --full | --explain"),
     Idea("silent q", "--quiet"),
+    Idea("completions install-completion", note="'attncalc --show-completion bash' prints a shell's script"),
     Idea("fail-if", note="a sweep has --where 'kv_cache > 8GiB'; commands that answer about one model have --fail-if"),
     Idea("explain formula formulas", "--explain | explain"),
     Idea("no-color no-colour color colour screen-reader accessible accessibility braille no-unicode ascii", "--plain"),

@@ -1,5 +1,6 @@
 """The command line: answers in every format, and their notes."""
 
+import json
 import re
 from pathlib import Path
 

@@ -208,9 +208,12 @@ class Command(_Narrow, typer.core.TyperCommand):
             if not is_value and name not in known and not (word[:2] in with_value and word[2:3].isdigit()):
                 from .pasted import changes_nothing
 
-                if not changes_nothing(name):
+                if name == "--offline":  # of `fit` it is vLLM's class
+                    os.environ["HF_HUB_OFFLINE"] = "1"
+                elif not changes_nothing(name):
                     raise NotUnderstoodError(f"no such option: {truncate(name)}")
-                unused.append(name)
+                else:
+                    unused.append(name)
             else:
                 kept.append(word)
             previous = "" if is_value else word

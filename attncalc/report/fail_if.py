@@ -148,7 +148,7 @@ def checks_of(
     for condition in conditions:
         if condition.name not in figures:
             what = f"--fail-if: there is no figure '{truncate(condition.name)}'"
-            raise AttncalcError(what, known_tip(condition.name, figures))
+            raise AttncalcError(what, known_tip(condition.name.replace("parameters", "params"), figures))
     return [
         condition.test(figures[condition.name], None if baseline is None else baseline[condition.name])
         for condition in conditions
