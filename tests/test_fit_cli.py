@@ -216,8 +216,8 @@ def test_every_engine_names_its_version(ask: Ask) -> None:
 
 
 def test_options_have_the_engines_names(ask: Ask) -> None:
-    engines = ("--tensor-parallel-size", "4", "--max-model-len", "4k", "--kv-cache-dtype", "fp8", "--block-size", "32")
-    attncalc_names = ("--tp", "4", "-c", "4000", "--kv-dtype", "fp8", "--page-size", "32")
+    engines = ("--tensor-parallel-size", "4", "--max-model-len", "5k", "--kv-cache-dtype", "fp8", "--block-size", "32")
+    attncalc_names = ("--tp", "4", "-c", "5000", "--kv-dtype", "fp8", "--page-size", "32")
     for command in (("fit", "llama2-70b", "--gpu", "h100"), ("fit", "llama2-70b", "--kv-cache-memory-bytes", "9GiB")):
         assert ask(*command, *engines) == ask(*command, *attncalc_names)
 
