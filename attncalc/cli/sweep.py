@@ -4,6 +4,7 @@
 # objects already, and need not be evaluated from strings.
 
 import sys
+from inspect import unwrap
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -100,7 +101,7 @@ def sweep(
     from ..sweeps.output import write_sweep
 
     form = output.form()
-    rows = sweep_of(models.names(), columns=columns.names(), **options)
+    rows = unwrap(sweep_of)(models.names(), columns=columns.names(), **options)  # errors name options, as typed
     screen = for_screen(rows) if form is None and columns.names() is None else rows
     accepted()
     force = output.force and (plot.plot is None or goes_to_file(output.output))
