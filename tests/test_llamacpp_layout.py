@@ -218,6 +218,14 @@ def test_a_build_before_mla_stores_k_and_v_of_every_head(ask: Ask) -> None:
     assert llama_layout(latent(64), engine_version="ik").pool(GIB, 100)
 
 
+def test_a_build_before_2026_stores_v_of_a_latent_too() -> None:
+    """DeepSeek-R1 with b5614: 61 layers x 32,768 cells x 2 B x 576 elements of K, and 512 of V."""
+    for build, size in (("b5614", 2196 + 1952), ("b7837", 2196)):
+        layout = llama_layout(latent(61), engine_version=build)
+        assert layout.needed(1, 32768) == size * MIB
+        assert lines_of(layout, 32768, "size")[0].endswith(f"V (f16): {size - 2196:7.2f} MiB")
+
+
 def test_the_fork_logs_a_latent_without_v() -> None:
     # 256 cells of 16 * 1,024 elements in f16: 8 MiB of K and 8 MiB of V
     (line,) = llama_layout(kv(1, 16, 1024), engine_version="ik").pool(GIB, 100).log_lines

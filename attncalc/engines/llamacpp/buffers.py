@@ -93,6 +93,18 @@ def padded(cells: int) -> int:
     return ceil_div(cells, PADDING) * PADDING
 
 
+def with_v_of_latents(cached: Sequence[CacheSpec]) -> tuple[CacheSpec, ...]:
+    """Return what a layer caches, with K and V for MLA's latent: V is K without its rotary part."""
+    split: list[CacheSpec] = []
+    for spec in cached:
+        if spec.role == "latent":
+            v = spec._replace(name="V of the latent", role="v", width=spec.width - spec.rotary, rotary=0)
+            split += [spec._replace(role="k"), v]
+        else:
+            split.append(spec)
+    return tuple(split)
+
+
 def has_pools(cache_specs: Iterable[CacheSpec]) -> bool:
     """Return whether some layer has pools. Then each slot has its own cells, also with --kv-unified.
 

@@ -34,6 +34,7 @@ from .buffers import (
     reaches,
     state_rows,
     window_tokens,
+    with_v_of_latents,
 )
 from .log_lines import Start
 from .options import DEFAULT_BATCH, MAX_SEQUENCES, LlamacppArgs
@@ -225,6 +226,8 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
     """Return how llama.cpp stores those layers. Raises AttncalcError if it does not support them or the arguments."""
     release = args.release
     _check_args(args)
+    if release.stores_v_of_latents:
+        specs = [spec._replace(cached=with_v_of_latents(spec.cached)) for spec in specs]
     merged = merge_equal(specs)
     cache_specs = [cached for spec in merged for cached in spec.cached]
     if not cache_specs:

@@ -42,6 +42,8 @@ class LlamaCppVersion(Version):
     """DeepSeek-V4 is supported."""
     has_latents = since((5000,), "pull request 12801, of April 2025; an Ollama of that month does not have it")
     """MLA's latents are stored. Before, K and V of every head were."""
+    stores_v_of_latents = between((5000,), (7837,), "pull request 19067, merged on 25 January 2026")
+    """V of MLA's latents is stored too: the latent without its rotary part."""
     scores_each_head = until((10041,), "pull request 25545, merged between b9988 and b10041 in July 2026")
     """CUDA has no kernel for the indexer (GGML_OP_LIGHTNING_INDEXER)."""
     _flash_attention = since((6325,), "pull request 15434, of August 2025")
