@@ -137,6 +137,13 @@ def test_sglang_leaves_memory_for_dflash(version: str, rows: int) -> None:
     assert held(result, "weights_draft_tables") == 0
 
 
+def test_sglang_has_no_rows_of_dflash_beside_windows_before_0_5_18() -> None:
+    """12 full layers of gpt-oss with 8 KV heads of 64, and five of DFlash with 4 of 128."""
+    for version, rows in (("0.5.16", 0), ("0.5.18", 5 * 2048)):
+        result = fitted("sglang", "gpt-oss-20b", draft=DFLASH, speculative_tokens=8, engine_version=version)
+        assert figure(result, "full_bytes_per_token") == 12 * 2048 + rows
+
+
 @each(
     ("model", "options", "row"),
     [

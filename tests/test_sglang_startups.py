@@ -177,7 +177,7 @@ def test_aiter_takes_a_part_of_the_share() -> None:
     triton = kv_memory_on("mi355x", model, attention_backend="triton")
     assert triton - given == pytest.approx(0.15 * 0.6 * free, abs=0.01)
     assert kv_memory_on("mi355x", model, context=8192) == triton
-    assert kv_memory_on("mi355x", model, engine_version="0.4.5") == triton
+    assert kv_memory_on("mi355x", model, engine_version="0.4.6.post2") == triton  # a log of DeepSeek-R1 has all of 0.7
     nvidia = [kv_memory_on("b200", model, attention_backend=backend) for backend in (None, "triton")]
     assert nvidia[0] == nvidia[1]
 

@@ -52,7 +52,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> SglangLayout:
     if states:
         sequences = states.max_sequences
     notes = tuple(_notes(specs, pools, args, states))
-    drafted = drafted_rows(specs, args)
+    drafted = drafted_rows(specs, args, hybrid=pools.swa is not None)
     return SglangLayout(args, pools, states, page, Fraction(*swa_ratio), sequences, notes, *drafted)
 
 

@@ -217,16 +217,18 @@ def _token_row(keys: Sequence[CacheSpec], args: SglangArgs, *, has_indexer: bool
     return TokenRow(total, k, False)
 
 
-def drafted_rows(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> tuple[int, int]:
+def drafted_rows(specs: Sequence[LayerCacheSpec], args: SglangArgs, *, hybrid: bool) -> tuple[int, int]:
     """Return the drafter's layers with rows as large as the model's, and the bytes of a token in all layers of DFlash.
 
     SGLang takes the rows of an EAGLE head or a smaller model for as large as the model's (DefaultPoolConfigurator).
+    While it took DFlash's so, it left them out beside a pool of sliding windows (HybridSWAPoolConfigurator).
     """
     draft, version = args.speculative_model, args.version
     if draft and draft.is_dflash and version.counts_rows_of_dflash:
         rows = [of.layers * _token_row(_keys(of), args, has_indexer=False).total for of in draft.layers]
         return 0, sum(rows)
-    is_counted = version.counts_layers_of_dflash if draft and draft.is_dflash else version.sizes_pools_after_drafter
+    of_dflash = version.counts_layers_of_dflash and not hybrid
+    is_counted = of_dflash if draft and draft.is_dflash else version.sizes_pools_after_drafter
     if not is_counted:
         return 0, 0
     if draft:
