@@ -277,7 +277,7 @@ def parse_decimal(text: str, option: str, *, upper: int | None = None) -> tuple[
     above 0 or is above `upper`.
     """
     share = text.strip().removesuffix("%") if upper == 1 else text.strip()
-    match = re.fullmatch(r"(?a)(\d{0,9})(?:\.(\d{0,12}))?", share.strip())
+    match = re.fullmatch(r"(?a)(\d{0,9})(?:\.(\d{0,20}))?", share.strip())
     whole, fraction = (match[1], match[2] or "") if match else ("", "")
     numerator, denominator = int(whole + fraction or "0"), 10 ** len(fraction)
     if share != text.strip():

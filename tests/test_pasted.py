@@ -94,6 +94,7 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
             "a/b --no-estimate-cudagraphs --v2-model-runner --engine vllm",
         ),
         ("VLLM_ALLOW_LONG_MAX_MODEL_LEN=0 vllm serve a/b", "a/b --engine vllm"),
+        ("VLLM_USE_V1=0 vllm serve a/b", "a/b --engine-version v0 --engine vllm"),
         (
             "docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.9.2 --model a/b",
             "a/b --engine-version 0.9.2 --flashinfer-sampler --engine vllm",
@@ -133,6 +134,7 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
         ("sglang serve a/b --ep-size 8", "a/b --enable-expert-parallel --engine sglang"),
         ("sglang serve a/b --ep-size 1", "a/b --engine sglang"),
         ("llama-server -m x.gguf -c 0 -fa -t 8", "x.gguf --flash-attn on --engine llamacpp"),
+        ("llama-cli -m x.gguf --prompt 'Hello there'", "x.gguf --engine llamacpp"),
         (
             "llama-server -m models/Qwen3-8B-Q4_K_M.gguf",
             "Qwen3-8B --served-model models/Qwen3-8B-Q4_K_M.gguf --weights-dtype q4_k_m --context 40960 "

@@ -226,6 +226,7 @@ def test_commas_only_separate_groups_of_three_digits(text: str) -> None:
         ("1.0", (10, 10)),
         ("0.0001", (1, 10**4)),
         ("45%", (45, 100)),
+        ("0.8717961202189594", (8717961202189594, 10**16)),  # as SGLang prints its share
         (" 0.10 ", (10, 100)),
     ],
 )
@@ -233,7 +234,7 @@ def test_a_decimal_is_exact(text: str, parts: tuple[int, int]) -> None:
     assert parse_decimal(text, "--share", upper=1) == parts
 
 
-@pytest.mark.parametrize("text", ["0", "0.0", "", ".", "1.01", "2", "-1", "1e-3", "0." + "1" * 13, "%", "101%"])
+@pytest.mark.parametrize("text", ["0", "0.0", "", ".", "1.01", "2", "-1", "1e-3", "0." + "1" * 21, "%", "101%"])
 def test_other_decimals_are_errors_that_name_the_option(text: str) -> None:
     with pytest.raises(AttncalcError, match=r"^--share: .* and at most 1"):
         parse_decimal(text, "--share", upper=1)

@@ -148,14 +148,16 @@ _VARIABLES = {
 
 WORDS = LaunchWords(
     example="llama-server -m FILE",
-    program=re.compile(r"(?:.*/)?llama-(?:server|cli|run|simple)(?:\.exe)?|(?:.*/)?llama\.cpp:\S+"),
+    program=re.compile(
+        r"(?:.*/)?llama-(?:server|cli|run|simple|mtmd-cli|speculative)(?:\.exe)?|(?:.*/)?llama\.cpp:\S+"
+    ),
     models=("-m", "--model", "-hf", "-hfr", "--hf-repo"),
     names={
         # 0: the model's own
         **dict.fromkeys(("-c", "--ctx-size"), lambda tokens: () if tokens == "0" else ("--context", tokens)),
         **dict.fromkeys(("-fa", "--flash-attn"), lambda mode: ("--flash-attn", mode or "on")),
         **dict.fromkeys(("-b", "--batch-size", "-tb", "--threads-batch", "--cache-ram", "--cache-reuse"), ignored),
-        **dict.fromkeys(("--slot-save-path", "--defrag-thold"), ignored),
+        **dict.fromkeys(("--slot-save-path", "--defrag-thold", "--prompt"), ignored),
         **dict.fromkeys(("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf"), "--speculative-model"),
         "--spec-draft-model": "--speculative-model",
         "--spec-type": lambda types: ("--speculative-layers", "1") if "mtp" in types else (),

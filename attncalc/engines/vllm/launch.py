@@ -190,6 +190,7 @@ WORDS = LaunchWords(
         "LMCACHE_MAX_LOCAL_CPU_SIZE": lambda size: (*_LMCACHE_TIERS["cpu"], f"{size}{OF_EACH_GPU}"),
         "LMCACHE_MAX_LOCAL_DISK_SIZE": lambda size: (*_LMCACHE_TIERS["disk"], f"{size}{OF_EACH_GPU}"),
         **{variable: _on_or_off(name) for variable, name in VARIABLES.items()},
+        "VLLM_USE_V1": lambda value: ("--engine-version", "v0") if value == "0" else (),
     },
 )
 """How `vllm serve` is read (vllm/engine/arg_utils.py)."""
