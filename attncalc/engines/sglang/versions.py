@@ -98,7 +98,7 @@ class SglangVersion(Version):
     """By default the radix cache copies states while a request runs (--mamba-radix-cache-strategy extra_buffer)."""
     overlaps_drafter = since((0, 5, 12), "SGLANG_ENABLE_SPEC_V2 in environ.py")
     """A step with a drafter overlaps the next one."""
-    reserves_for_aiter = since((0, 4, 7), "measured: logs of 0.5.7 and 0.5.19 have it, one of 0.4.6.post2 not")
+    reserves_for_aiter = since((0, 4, 7, 1), "measured: logs of 0.5.7 and 0.5.19 have it, one of 0.4.6.post2 not")
     """The share is multiplied by 0.85 if AITER computes attention and the context is longer than 8,192 tokens.
 
     model_specific_adjustment in model_executor/model_runner.py has it, and later server_args.py. Pull request 37242 of
