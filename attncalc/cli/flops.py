@@ -1,18 +1,33 @@
 """`attncalc flops`: FLOPs of a prefill, a decode step or a training step."""
 
-from __future__ import annotations
+# typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
+# objects already, and need not be evaluated from strings.
+
+from typing import Annotated, ClassVar
+
+import typer
 
 from ..api.inputs import read_workload
 from ..api.options import FlopsOptions
 from ..report.flops import flops_report
 from . import COMMANDS
 from . import options as o
-from .command import command_app
+from .command import Options, command_app
 
 app = command_app()
 
 
+class ScreenOptions(Options):
+    """What the screen shows besides the FLOPs; JSON and CSV always have every figure."""
+
+    LAST: ClassVar[bool] = True
+
+    full: Annotated[
+        bool, typer.Option("--full", help="Also show one layer beside those of Table 1 of Vaswani et al. 2017.")
+    ] = False
+
+
 @app.command(help=COMMANDS["flops"], epilog="For example: attncalc flops llama2-70b --phase decode --context 32K")
-def flops(model: o.NamedModel, options: FlopsOptions, output: o.CheckedOutputOptions) -> None:
+def flops(model: o.NamedModel, options: FlopsOptions, screen: ScreenOptions, output: o.CheckedOutputOptions) -> None:
     spec = model.read(options)
-    output.show(flops_report(spec, read_workload(spec, {"phase": "prefill", **options})))
+    output.show(flops_report(spec, read_workload(spec, {"phase": "prefill", **options}), full=screen.full))

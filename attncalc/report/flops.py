@@ -126,8 +126,11 @@ OF_LAYERS = FigureRows(
 _PHASES = {"prefill": "prefill", "decode": "one decode step", "train": "training step"}
 
 
-def flops_report(model: ModelSpec, workload: Workload) -> Report:
-    """Return the FLOPs of `workload`: projections, scores (exact and dense), MLP, head, and their growth."""
+def flops_report(model: ModelSpec, workload: Workload, *, full: bool = False) -> Report:
+    """Return the FLOPs of `workload`: projections, scores (exact and dense), MLP, head, and their growth.
+
+    `full` adds one layer beside those of Table 1 of Vaswani et al. 2017 to the screen.
+    """
     counted = flops(model, workload)
     grown = growth(model, workload)
     overtake = crossover(model, workload)
@@ -138,7 +141,7 @@ def flops_report(model: ModelSpec, workload: Workload) -> Report:
     growth_figures = GROWTH.filled(
         growth_total=grown.total, growth_attention_scores=grown.scores, scores_overtake_context=overtake
     )
-    tables += [_layer_table(model, workload, own, types), _growth_table(grown, overtake)]
+    tables += [*([_layer_table(model, workload, own, types)] if full else []), _growth_table(grown, overtake)]
     return Report(
         "flops",
         heading(model, *_workload_line(model, workload)),
@@ -148,6 +151,7 @@ def flops_report(model: ModelSpec, workload: Workload) -> Report:
         layers_with_figures(model, map(_group_figures, counted.groups)),
         tuple(tables),
         _notes(model, workload, counted, overtake),
+        unexplained=frozenset(() if full else COMPLEXITY),
     )
 
 

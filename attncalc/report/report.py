@@ -148,6 +148,7 @@ class Report(NamedTuple):
         titles: {name in a cell: the title that LaTeX prints instead}.
         fail_if: The conditions of --fail-if and what they were tested on, for JSON.
         draw: Returns what --plot draws; `picture` calls it, since most screens are printed without.
+        unexplained: Names of figures that --explain leaves out, as the screen does.
     """
 
     command: str
@@ -170,6 +171,7 @@ class Report(NamedTuple):
     titles: Mapping[str, str] = MappingProxyType({})
     fail_if: tuple[Mapping[str, Any], ...] = ()
     draw: Callable[[], Picture | None] = lambda: None
+    unexplained: frozenset[str] = frozenset()
 
     @property
     def picture(self) -> Picture | None:
@@ -196,7 +198,7 @@ class Report(NamedTuple):
         """The figures that --explain prints: each formula once, and none that is a symbol or a number alone."""
         seen: set[tuple[str, str]] = set()
         figures = []
-        for figure in (*self.all_figures, *self.terms):
+        for figure in (one for one in (*self.all_figures, *self.terms) if one.name not in self.unexplained):
             key = (figure.formula.text, figure.formula.substituted)
             if figure.formula.symbols and len(figure.formula.cells) > 1 and key not in seen:
                 figures.append(figure)
