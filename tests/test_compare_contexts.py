@@ -59,11 +59,13 @@ def test_the_first_context_is_that_of_workload_and_results(ask: Ask) -> None:
 
 def test_the_screen_has_models_down_and_contexts_across(ask: Ask) -> None:
     """LLaMA-2 70B caches 320 KiB per token: 4,096 tokens are 1,280 MiB."""
-    lines = ask("compare", *MODELS, "-c", "4K,32K,128K").out.splitlines()
-    assert lines[1] == "batch 1, 3 contexts from 4,096 to 131,072, prefill and one decode step"
-    assert lines[3].split() == ["KV", "cache,", "MiB", "4,096", "32,768", "131,072"]
-    assert lines[4].split() == ["llama2-70b", "1,280.0", "10,240.0", "40,960.0"]
-    assert lines[6].split()[0] == "deepseek-v3"
+    heading, answer, table, *_ = ask("compare", *MODELS, "-c", "4K,32K,128K").out.split("\n\n")
+    assert heading.splitlines()[1] == "batch 1, 3 contexts from 4,096 to 131,072, prefill and one decode step"
+    assert answer.startswith("gemma3-27b against llama2-70b: its KV cache is smaller from a context of 1,775;")
+    rows = [line.split() for line in table.splitlines()]
+    assert rows[0] == ["KV", "cache,", "MiB", "4,096", "32,768", "131,072"]
+    assert rows[1] == ["llama2-70b", "1,280.0", "10,240.0", "40,960.0"]
+    assert rows[3][0] == "deepseek-v3"
 
 
 def test_the_screen_of_variants_marks_the_released_one(ask: Ask) -> None:

@@ -121,10 +121,8 @@ def compare_models(models: Sequence[ModelSpec], workloads: Sequence[Workload], c
         tuple(first.figures.values()),
         tuple((row.facts(released=True), tuple(row.figures.values())) for own in rows for row in own),
         context_tables(rows) if contexts[1:] else (model_table([row for (row,) in rows]),),
-        (
-            *(_cheaper_note(names, found) for names, found in pairs if found),
-            *_model_notes([(own[0].model, _longest([row.workload for row in own])) for own in rows]),
-        ),
+        _model_notes([(own[0].model, _longest([row.workload for row in own])) for own in rows]),
+        answer="\n".join(_cheaper_note(names, found) for names, found in pairs if found),
         titles=titles if len(set(titles.values())) == len(models) else {},
         extra={"crossovers": [_crossover(names, found) for names, of_pair in pairs for found in of_pair]},
         draw=lambda: compare_picture(rows, lines),

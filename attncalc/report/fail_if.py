@@ -177,7 +177,7 @@ def with_outcomes(report: Report, tested: Sequence[tuple[str, str, int | None, O
     if failures:
         answer = f"FAILS: {len(failures)} of {plural(len(tested), 'check')}."
     return report._replace(
-        answer=" ".join(filter(None, (answer, report.answer))),
+        answer="\n".join(filter(None, (answer, report.answer))),
         notes=(*failures, *report.notes),
         shown_notes=None if report.shown_notes is None else (*failures, *report.shown_notes),
         fail_if=tuple({"model": model, "context": context, **outcome.facts()} for _, model, context, outcome in tested),

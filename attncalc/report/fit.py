@@ -89,7 +89,7 @@ def answer_report(
         tables += [limits_table(answer, figures)] if result.verdict != "fits" else []
         tables += per_user.tables
     return report._replace(
-        tables=(*tables, *(bounds.tables if roofline else ())),
+        tables=(*(bounds.tables if roofline else ()), *tables),
         shown_notes=shown_notes(notes, answer, bounds.notes if roofline else None, full=full),
     )
 

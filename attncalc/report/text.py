@@ -45,7 +45,8 @@ def layout(
     text_width = min(width, WIDTH)
     blocks = [_heading_lines(report, text_width, with_bar)]
     if report.answer:
-        blocks.append(_lines(wrapped(report.answer, width=text_width), "strong"))
+        answers = (wrapped(line, width=text_width) for line in report.answer.split("\n"))
+        blocks.append(_lines((line for lines in answers for line in lines), "strong"))
     if explain:
         blocks += [
             (*_lines([label], "strong"), *_lines(lines))
