@@ -106,7 +106,7 @@ def test_latex_has_each_column_in_one_unit(ask: Ask) -> None:
     text = ask("sweep", "llama2-70b", "--tp", "1,3", "-c", "8K", "--columns", "kv_cache", "--format", "latex").out
     # 80 layers * 8,192 tokens * 2 * 8 heads * 128 * 2 B = 2.5 GiB; 64 heads cannot be divided by 3
     assert text.splitlines()[3:7] == [
-        r"tp & kv cache, GiB & error \\",
+        r"TP & KV cache, GiB & Error \\",
         r"\midrule",
         r"1 & 2.50 &  \\",
         r"3 &  & -{}-tp 3 does not divide 64 query heads \\",
@@ -114,8 +114,10 @@ def test_latex_has_each_column_in_one_unit(ask: Ask) -> None:
 
 
 def test_latex_leaves_out_a_column_without_cells(ask: Ask) -> None:
-    text = ask("sweep", "llama2-70b", "-c", "8K,4K", "--columns", "kv_cache", "--format", "latex").out
-    assert text.splitlines()[3] == r"context & kv cache, GiB \\"
+    text = ask("sweep", "llama2-70b", "gpt2", "-c", "1K,4K", "--columns", "kv_cache", "--format", "latex").out
+    # 80 layers * 4,096 tokens * 2 * 8 heads * 128 * 2 B = 1,280 MiB
+    assert text.splitlines()[3] == r"Model & Context & KV cache, MiB \\"
+    assert r"LLaMA-2 70B & 4,096 & 1,280 \\" in text.splitlines()
 
 
 class Cells(html.parser.HTMLParser):

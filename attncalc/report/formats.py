@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import IO, TYPE_CHECKING, Any, TypeGuard
 
 from ..errors import AttncalcError, BadValueError, did_you_mean
@@ -26,6 +26,7 @@ class Rows(NamedTuple):
     units: Sequence[str | None]  # their units, '' for none; None for a column of text
     rows: Iterable[Row]  # the rows, which are computed while they are read
     facts: dict[str, Any]  # further keys of a JSON document
+    titles: Mapping[str, str] = MappingProxyType({})  # {name of a column or a model: its title in a paper}
 
 
 class Format(NamedTuple):

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import IO
 
-from ..units import SCALES, column
+from ..units import SCALES, column, count
 from .characters import printable
 from .explain import explain_figures
 from .formats import Rows
-from .report import Report, Table
+from .report import Report, Table, number
 
 _WIDTH = 64
 """Columns of typewriter letters in the text width of LaTeX's article."""
@@ -79,7 +79,12 @@ def render(report: Report, *, explain: bool = False) -> str:
 def write(rows: Rows, file: IO[str]) -> None:
     """Write the rows of a sweep as one tabular. A column has one unit, and one without any cell is left out."""
     columns = zip(rows.names, rows.units, zip(*rows.rows, strict=True), strict=True)
-    kept = [(name.replace("_", " "), unit, cells) for name, unit, cells in columns if {*cells} - {None}]
+    titles = {escape(name): escape(title) for name, title in rows.titles.items()}
+    kept = [
+        (titles[escape(name)], unit, [titles.get(cell, cell) for cell in cells] if name == "model" else cells)
+        for name, unit, cells in columns
+        if {*cells} - {None}
+    ]
     align = "".join("l" if unit is None else "r" for _, unit, _ in kept)
     headers, texts = zip(*(_in_one_unit(*column) for column in kept), strict=True)
     lines = [" & ".join(cells) for cells in (headers, *zip(*texts, strict=True))]
@@ -93,14 +98,16 @@ def _in_one_unit(name: str, unit: str | None, cells: Sequence[object]) -> tuple[
     """Return the header of a column, with its unit, and its cells."""
     numbers = [cell for cell in cells if isinstance(cell, int)]
     if unit not in SCALES or len(numbers) + cells.count(None) < len(cells):
-        return escape(name), ["" if cell is None else _figure(cell) for cell in cells]
+        return name, ["" if cell is None else _figure(cell) for cell in cells]
     scaled, texts = column(numbers, unit)
     in_order = iter(texts)
-    return f"{escape(name)}, {escape(scaled)}", ["" if cell is None else next(in_order) for cell in cells]
+    return f"{name}, {escape(scaled)}", ["" if cell is None else next(in_order) for cell in cells]
 
 
 def _figure(cell: object) -> str:
     """Return a cell of a row; of those that `escape` has not passed, only verdicts have a mark."""
+    if isinstance(cell, int | float) and not isinstance(cell, bool):
+        return count(cell) if isinstance(cell, int) else number(cell)
     return str(cell).replace("_", r"\_") if cell in ("may_not_fit", "does_not_fit") else str(cell)
 
 

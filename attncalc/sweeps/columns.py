@@ -122,7 +122,9 @@ def columns_of(*, with_fit: bool) -> tuple[str, ...]:
 
 
 def title_of(name: str) -> str:
-    """Return the title of a column's chart."""
+    """Return the title of a column, in a chart and in a paper."""
+    if len(name) < 4:
+        return name.upper()  # TP
     tables = (train, compare_rows, params, flops, fit_figures, roofline)
     rows: dict[str, FigureRow] = {name: row for table in tables for name, row in table.FIGURES.items()}
     return rows.get(name, FigureRow("", NO_UNIT, "", name=name)).chart_title

@@ -17,6 +17,7 @@ from ..report.watch import Watch
 from ..report.write import new_file, write
 from ..units import count
 from .axes import cell
+from .columns import title_of
 from .grid import check_screen, context_warning, sweep_report
 from .sweep import Row, Sweep
 
@@ -43,7 +44,11 @@ def write_sweep(
         write(report, form="table", explain=False, output=output, force=force, plain=plain)
     else:
         selected = sweep.selection.of(watch.watched(_rows(sweep, jobs, form.escape)), sweep.names)
-        rows = Rows(sweep.names, sweep.units, selected, _facts(sweep, form.escape))
+        models = next(axis.values for axis in sweep.axes if axis.name == "model")
+        of_models = {model.name: model.spec.title for model in models}
+        titles = {name: title_of(name) for name in sweep.names}
+        titles |= of_models if len({*of_models.values()}) == len(of_models) else {}
+        rows = Rows(sweep.names, sweep.units, selected, _facts(sweep, form.escape), titles)
         if goes_to_file(output):
             with new_file(output, force=force, is_binary=form.is_binary) as file:
                 form.write(rows, file)
