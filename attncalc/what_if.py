@@ -33,10 +33,11 @@ def parse_pattern(text: str, name: str) -> tuple[str, ...]:
     """
     layers: list[str] = []
     for part in text.split(","):
-        match = re.fullmatch(r"(?:(\d{1,9}) ?)?([a-z]+(?::\d+)?)", part.strip().lower())
-        if match is None or not (match[2] in _SPANS or Variant.is_named(match[2])):
+        # '3 linear', '3x linear' and 'linear:3' are the same; mla:512 has a size
+        match = re.fullmatch(r"(?:(\d{1,9}) ?[x*]? ?)?((?:gqa|mla):\d+|[a-z]+)(?::(\d{1,9}))?", part.strip().lower())
+        if match is None or (match[1] and match[3]) or not (match[2] in _SPANS or Variant.is_named(match[2])):
             raise AttncalcError(f"{name}: '{truncate(part.strip())}' is no kind of layer", _EXAMPLE)
-        kind, number = _SPANS.get(match[2], match[2]), parse_count(match[1] or "1", name)
+        kind, number = _SPANS.get(match[2], match[2]), parse_count(match[1] or match[3] or "1", name)
         if len(layers) + number > MAX_LAYERS:
             raise AttncalcError(f"{name}: more than {MAX_LAYERS:,} layers", _EXAMPLE)
         layers += [kind] * number

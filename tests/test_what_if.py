@@ -110,6 +110,7 @@ def test_a_sweep_and_the_command_agree(ask: Ask) -> None:
         ({"pattern": "3000 local"}, "more than 2,000 layers"),
         ({"pattern": ""}, "'' is no kind of layer"),
         ({"heads": 0}, "heads: "),
+        ({"pattern": "2 linear:3"}, "'2 linear:3' is no kind of layer"),
     ],
 )
 def test_a_size_that_is_not_possible_is_an_error(options: dict[str, Any], message: str) -> None:
@@ -140,6 +141,7 @@ def test_a_pattern_may_give_layers_another_attention() -> None:
     # of 32 layers 8 keep their cache: 8 * 2 * 8 heads * 128 * 2 B per token; 24 have states
     hybrid = kv_cache("llama3.1-8b", pattern="3 linear, 1 global", context=4096)
     assert hybrid.per_token == 8 * 2 * 8 * 128 * 2
+    assert kv_cache("llama3.1-8b", pattern="linear:3,full:1", context=4096).total == hybrid.total
     # 24 layers with a latent of 512 and a rotary key of half a head's 128
     latent = kv_cache("llama3.1-8b", pattern="3 mla:512, 1 gqa:4", context=1)
     assert latent.total == 24 * (512 + 64) * 2 + 8 * 2 * 4 * 128 * 2

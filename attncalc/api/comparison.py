@@ -116,7 +116,7 @@ def comparison_report(specs: Sequence[ModelSpec], options: Mapping[str, Any]) ->
     of_decoder = {**options, "source_context": None}
     workloads = [read_workload(spec, options if spec.encoder else of_decoder) for spec in specs]
     if len(specs) == 1:
-        further = (attention,) if isinstance(attention, str) else tuple(map(str, attention))
+        further = as_text(attention).split(",") if attention else ()
         return compare_variants(specs[0], workloads[0], further, contexts)
     if attention:
         raise AttncalcError(

@@ -43,7 +43,8 @@ class Variant(NamedTuple):
             return cls(name, parse_count(number, f"--attention {name}"))
         raise AttncalcError(
             f"--attention: unknown kind '{truncate(text)}'",
-            "known: mha, mqa, gqa:N (N KV heads), mla:R (a latent of width R), linear; for example gqa:8 or mla:512",
+            "known: mha, mqa, gqa:N (N KV heads), mla:R (a latent of width R), linear; for example gqa:8 or mla:512; "
+            "a model file has further kinds, as mamba2: 'attncalc presets show nemotron-h-56b'",
         )
 
     @classmethod
