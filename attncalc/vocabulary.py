@@ -61,13 +61,18 @@ class Idea(NamedTuple):
                     options.append((word,))
                 else:
                     filled = (
-                        re.sub(rf"^(r=|mla:)?{self.takes}$", lambda m: f"{m[1] or ''}{value}", word)
+                        re.sub(rf"^(r=|mla:)?{self.takes}$", lambda m: _prefixed(m[1] or "", str(value)), word)
                         if self.takes
                         else word
                     )
                     options[-1:] = [(*options[-1], filled)] if options else [(filled,)]
             found.append(Fragment(command, tuple(options)))
         return found
+
+
+def _prefixed(prefix: str, value: str) -> str:
+    """Return 'mla:128,mla:256' for '128,256'."""
+    return ",".join(f"{prefix}{one}" for one in value.split(","))
 
 
 NO_FIGURE = "it changes no figure"
@@ -81,22 +86,39 @@ IDEAS = (
         "--kv-dtype DTYPE",
         "kv | compare | sweep | fit",
     ),
+    Idea("the-kv-cache a-kv-cache", "kv | compare | sweep | fit | explain"),
+    Idea("bytes-per-token", "kv"),
+    Idea(
+        "double-the-context twice-the-context doubling-the-context twice-as-much-context context-doubles",
+        "kv | flops | memory",
+    ),
     Idea("per-token a-token", "kv | compare | flops --phase decode"),
     Idea("weights weight", "--weights-dtype DTYPE", "params | fit"),
     Idea("parameters parameter params param model-size summary stats describe weight-count", "params"),
     Idea("size count how-big how-large big large biggest largest", "params | kv | memory | flops | fit"),
-    Idea("flop macs gflops tflops compute", "flops"),
+    Idea(
+        "dominate dominates dominant outweigh outweighs cost-more costs-more mlp attention-or-mlp attention-or-the-mlp",
+        "flops | explain",
+    ),
+    Idea(
+        "what-context which-context at-what-context from-what-context from-which-context",
+        "fit --context auto | train --context auto | flops | compare",
+    ),
+    Idea("6nd 6-n-d", "flops --phase train"),
+    Idea("intensity arithmetic-intensity operational-intensity", "compare | fit --roofline | explain"),
+    Idea("flops flop macs gflops tflops compute", "flops | train"),
     Idea("flops-per-token flop-per-token compute-per-token", "flops --phase decode"),
     Idea("activations activation peak activation-memory attention-memory score-matrix", "memory"),
     Idea(
-        "vs versus diff difference-between comparison compare against or compared-to cheaper",
+        "vs versus diff difference-between comparison compare against or compared-to cheaper crossover crossovers "
+        "beat beats break-even",
         "compare | gpus | explain",
     ),
     Idea("vram gpu-memory gpu-mem video-memory", "--gpu SIZE | gpus --sort memory", "fit"),
     Idea(
         "memory mem ram-usage memory-usage memory-requirements memory-required memory-needed memory-need",
         "--gpu SIZE | gpus --sort memory",
-        "fit",
+        "fit | kv | compare | sweep | memory | params",
         "--ram 32GB is the host's memory",
     ),
     Idea(
@@ -160,7 +182,11 @@ IDEAS = (
     Idea("gpus devices accelerators", "--gpus N", "gpus | fit"),
     Idea("preempt preempts preempted preempting preemption preemptions", "explain"),
     Idea("dp-attention attention-dp data-parallel-attention", "fit --attn-dp N", example="fit --attn-dp 8"),
-    Idea("glossary terms define definition meaning-of what-is whats what why how-does how-do", "explain"),
+    Idea("complexity vaswani table-1 vaswani-table", "flops --full | explain"),
+    Idea(
+        "glossary terms define definition meaning-of what-is what-does whats what why how-does how-do how-is how-are",
+        "explain",
+    ),
     Idea("oom out-of-memory out-of-vram out-of-ram run-out-of-memory cuda-oom", "fit"),
     Idea("ttft tpot itl time-to-first-token time-per-token", "--ttft VALUE", "fit --roofline"),
     Idea("no-gpu without-gpu no-gpus cpu-only", "fit --gpu cpu"),
@@ -315,6 +341,7 @@ IDEAS = (
     ),
     Idea("sliding-window window-attention swa", "--window N", example="--window 4096"),
     Idea("csv", "--format csv"),
+    Idea("latex tex", "--format latex"),
     Idea("markdown", "--format markdown"),
     Idea("export save-to", "--output VALUE"),
     Idea("verbose debug details detail", "fit --full | --explain"),
@@ -332,7 +359,7 @@ a an the is are be do does did i my me our you it its this that for with on in a
 has having get give need needs needed require requires required want take takes would will can could should how much
 many which when tell please each there so just exactly about if up gpu gpus model true total long max maximum min
 minimum number running runs hold holds store stores support supports handle card cards machine one's enough possible
-able we us via like let llm llms recommend suggest best active export gguf gb gib
+able we us via like let llm llms recommend suggest best active export gguf gb gib used uses where table
 """
 FILLER = frozenset(_FILLER.split())
 """Words of a sentence that say nothing here. 'not', 'no' and 'without' are none of them."""
@@ -382,7 +409,8 @@ class Phrases(dict[tuple[str, ...], Idea]):
 
     def of(self, name: str) -> Idea | None:
         """Return what exactly these words mean."""
-        return self.get(parts_of(name))
+        parts = parts_of(name)
+        return self.get(parts) or (self.get((*parts[:-1], f"{parts[-1]}s")) if parts[1:] else None)  # '1 kv head'
 
     def same_as(self, name: str) -> Idea | None:
         """Return what the name of an option means, if its parts mean that too: --max-seq-length is --context."""

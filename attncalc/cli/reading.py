@@ -110,9 +110,14 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
         return launch if isinstance(launch, AttncalcError) else (launch, [])
     asked = args[1:] if args[:1] == ["help"] else args
     words = Words(root, asked)
+    asks_formulas = words.command == "explain" and any(item.kind == "model" for item in words.items(asked[1:]))
+    if asks_formulas:
+        args = asked = [*asked[1:], "--explain"]  # 'explain params gpt2' asks for the formulas of that model
+        words, is_unknown = Words(root, asked), True
     if "--" in args or (words.command in _OF_WORDS and error.tip):
         return error if error.tip else AttncalcError(error.message, f"known: {', '.join(words.commands)}")
     readings = _read(words, asked if asked is args else [*asked, "gpt2"])  # a model, as a command has one
+    readings = [one._replace(is_new=True) for one in readings] if asks_formulas else readings
     found = readings[0]
     if is_unknown and asked is not args:
         return AttncalcError(error.message, f"did you mean 'attncalc help {found.args[0]}'?")
@@ -240,12 +245,14 @@ def _tip(found: Reading, words: Words, args: Sequence[str], *, works: bool) -> s
 
 def _read(words: Words, args: Sequence[str]) -> list[Reading]:
     """Return what the arguments may mean, the likeliest first: what leaves the fewest words unread."""
-    items = words.items(args[1:] if words.command else args)
-    items.sort(key=lambda item: item.idea is not None and item.value is None)  # what is given replaces examples
+    typed = words.items(args[1:] if words.command else args)
+    items = sorted(
+        typed, key=lambda item: item.idea is not None and item.value is None
+    )  # what is given replaces examples
     readings: list[Reading] = []
     for command in _likely(words.command, items):
         trial = _Trial(command, words.options(command), is_new=command != words.command)
-        for item in items:
+        for item in typed if command in _OF_WORDS else items:
             trial.add(item)
         readings.append(trial.reading())
         if not readings[-1].unread + readings[-1].left_out:
@@ -312,7 +319,7 @@ class _Trial:
             item.kind == "model" and item.text in (item.typed, item.value)
         )
         self._is_new |= item.is_guess or not is_usual
-        if item.kind == "plain" and self._command != "presets":
+        if item.kind == "plain" and self._command not in _OF_WORDS:
             self._left_out.append(item.typed)
         elif self._command in _OF_WORDS and item.kind != "filler" and not (item.kind == "option" and is_usual):
             self._add_word(item)
@@ -471,7 +478,7 @@ class _Trial:
         assumed = [*self._assumed]
         if self._command == "explain":
             self._arguments, others = _terms_in(self._arguments)
-            if self._arguments and not re.search(r"[^A-Za-z' -]", "".join(others)):
+            if self._arguments and not re.search(r"[^A-Za-z' -]", "".join(one for one in others if len(one) > 1)):
                 self._left_out += others
             else:
                 unread += [*self._arguments, *others] or ["?"]
@@ -533,7 +540,9 @@ def _is_whole(item: Item, options: Sequence[tuple[str, ...]]) -> bool:
     is_likely = (
         ("--context", item.value) not in options or not item.value or not item.is_guess or is_context(item.value)
     )
-    return is_likely and (item.value is None or any(item.value.lower() in value.lower() for value in values))
+    return is_likely and (
+        item.value is None or all(part in "".join(values).lower() for part in item.value.lower().split(","))
+    )
 
 
 def _need_gpu() -> set[str]:

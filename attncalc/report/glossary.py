@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..errors import AttncalcError, did_you_mean
+from ..errors import BadValueError, did_you_mean
 from ..quantity import Quantity
 from ..records import NamedTuple
 from ..units import NO_UNIT, truncate
@@ -147,9 +147,10 @@ TERMS = {
     ),
     "scores": Term(
         "Attention scores",
-        ("score-matrix", "qk", "pv", "attention-matrix"),
-        "QK: each query times each key it sees gives a score. PV: the weights after the softmax times the values give "
-        "the output. The figure `scores` is both. Under a causal mask a token sees itself and those before it.",
+        ("score-matrix", "qk", "pv", "attention-matrix", "quadratic", "attention-quadratic", "squared", "n-squared"),
+        "QK: each query times each key it sees gives a score, so attention is quadratic in the context: it grows with "
+        "T * T. PV: the weights after the softmax times the values give the output. The figure `scores` is both. Under "
+        "a causal mask a token sees itself and those before it.",
         (
             "2 * 2 * n_heads * d_head * pairs",
             "2 FLOP per multiply-add, 2 products (QK and PV)",
@@ -163,6 +164,41 @@ TERMS = {
         ),
         "attncalc flops gpt3 --explain",
         "Vaswani et al. 2017, arXiv:1706.03762",
+    ),
+    "complexity": Term(
+        "Complexity per layer (Table 1 of Vaswani et al.)",
+        ("table-1", "vaswani", "vaswani-table", "vaswani-table-1", "path-length", "big-o", "complexities"),
+        "How the work of one layer grows with n tokens of width d. Self-attention needs one step for all tokens, and "
+        "information passes between any two of them in one; a recurrent layer needs n steps for both.",
+        (
+            "self-attention: n * n * d",
+            "recurrent: n * d * d",
+            "convolutional, of width k: k * n * d * d",
+            "self-attention restricted to r tokens: r * n * d",
+        ),
+        ("For 4 tokens of width 8: self-attention, and recurrent:", "4 * 4 * 8 = 128", "4 * 8 * 8 = 256"),
+        "attncalc flops transformer-base --full",
+        "Vaswani et al. 2017, arXiv:1706.03762, Table 1",
+    ),
+    "rope": Term(
+        "Rotary position embedding (RoPE)",
+        ("rotary", "positions", "position", "positional-encoding", "position-embedding", "position-encoding"),
+        "Pairs of elements of each query and key are rotated by an angle that grows with the position. It has no "
+        "parameters and no matrix product, so it adds nothing to parameters and FLOPs. MLA caches one rotary key for "
+        "all heads. Learned positions, as in GPT-2, are parameters.",
+        ("learned positions: positions * d_model parameters",),
+        ("Parameters of 4 learned positions of width 8:", "4 * 8 = 32"),
+        "attncalc params gpt2 --explain",
+        "Su et al. 2021, arXiv:2104.09864",
+    ),
+    "context": Term(
+        "Context and batch",
+        ("batch", "batch-size", "sequence-length", "seq-len", "context-length", "tokens", "token"),
+        "The context is the number of tokens of one sequence: prompt and output. The batch is the number of sequences "
+        "that run together. The cache grows with both. A larger batch reads the weights once for more tokens.",
+        ("tokens in the cache = B * T",),
+        ("Tokens in the cache of 2 sequences of 4 tokens:", "2 * 4 = 8"),
+        "attncalc kv llama3.1-8b --batch 8 --context 4096",
     ),
     "softmax": Term(
         "Softmax",
@@ -224,7 +260,7 @@ TERMS = {
     ),
     "quantization": Term(
         "Quantization",
-        ("quantized", "quant", "gguf", "fp8", "int4", "awq", "gptq", "q4_k_m"),
+        ("quantized", "quant", "gguf", "fp8", "bf16", "fp16", "fp32", "int4", "awq", "gptq", "q4_k_m"),
         "Weights or cache in fewer bits: 8 or 4 instead of 16. Groups of weights share a scale, which adds a little. "
         "Weights and cache are chosen apart: --weights-dtype and --kv-dtype.",
         ("bytes = elements * (bits + bits of the scales per element) / 8",),
@@ -358,7 +394,7 @@ def find_terms(words: str) -> list[str]:
     if re.fullmatch(rf"({known})(-({known}))*", asked):
         found = [names[name] for name in re.findall(rf"(?<![a-z])({known})(?![a-z])", asked) if name in names]
     if not found:
-        raise AttncalcError(
+        raise BadValueError(
             f"no explanation of '{truncate(words)}'", f"{did_you_mean(asked, names)}known: {', '.join(TERMS)}"
         )
     return list(dict.fromkeys(found))
