@@ -347,6 +347,13 @@ def test_a_pattern_moves_the_experts_of_its_layers(tmp_path: Path) -> None:
 def test_the_cache_is_on_the_host_without_kv_offload() -> None:
     rows = device_memory(resolve(request(load("llama3-8b"), no_kv_offload=True)))
     assert [row.kv_buffer for row in rows] == [0, 32 * 4096 * 2 * 1024 * 2]
+    # So are its scores without flash attention, of 512 tokens and 32 heads: a log has 312 MiB on the GPU, 2,072 here.
+    flash, scores = (
+        device_memory(resolve(request(load("llama3-8b"), no_kv_offload=True, engine_version="b5121", flash_attn=mode)))
+        for mode in ("on", "off")
+    )
+    assert int(scores[1].compute_buffer or 0) - int(flash[1].compute_buffer or 0) == 32 * 4096 * 512 * 4
+    assert scores[0].compute_buffer == flash[0].compute_buffer
 
 
 # Lines of the log

@@ -90,6 +90,8 @@ class Graph(NamedTuple):
     pool_cells: int = 0  # cells of a stream that are pools of 4; 0 without compressed attention
     # Bytes of the lm head on the host, which this GPU copies for many rows of logits; 0 without it
     head_from_host: int = 0
+    attends: bool = True  # whether the GPU computes attention; with the cache on the host, the host does
+    host_attends: bool = False  # whether the host computes the attention of some layers
 
     @property
     def copies(self) -> int:
@@ -166,7 +168,7 @@ def compute_buffer(model: ModelSpec, whole: ModelSpec, graph: Graph) -> ComputeB
         "logits_bytes": _with_copy(_logits(whole, run), graph.head_from_host)
         if has_logits and whole.vocab_size
         else None,
-        "attention_bytes": _largest(_attention(layers, run) for layers in groups),
+        "attention_bytes": _largest(_attention(layers, run) for layers in groups) if graph.attends else None,
         "mlp_bytes": _with_copy(_largest(_mlp(layers, run) for layers in groups), graph.from_host),
     }
     found = {name: peak for name, peak in peaks.items() if peak}
@@ -385,7 +387,7 @@ def _mlp(layers: Layers, run: _Pass) -> _Peak | None:
 
 
 def _host(whole: ModelSpec, graph: Graph, d: int, tokens: int) -> Quantity:
-    """Return the bytes of the host's buffer: the inputs of a pass, which are masks and token embeddings."""
+    """Return the bytes of the host's buffer: masks, token embeddings, and scores of layers whose cache is there."""
     cells: int = symbol("cells", graph.full_cells, "cells of a stream")
     if graph.window_cells:
         cells = cells + symbol("window_cells", graph.window_cells, "cells of a sliding window")
@@ -394,4 +396,9 @@ def _host(whole: ModelSpec, graph: Graph, d: int, tokens: int) -> Quantity:
         width += F16  # the indexer has a mask of its own
     embeddings = 1 + graph.copies if graph.release.short_masks else graph.release.host_embeddings
     hidden = (embeddings * d + _per_layer_inputs(whole)) * tokens * F32
-    return quantity(cells * tokens * width * graph.copies + hidden)
+    inputs = cells * tokens * width * graph.copies + hidden
+    if graph.flash or not graph.host_attends:
+        return quantity(inputs)
+    heads = max((int(layers.attention.widths().n_heads) for _, layers in whole.groups()), default=0)
+    scores = symbol("h", heads, "query heads") * symbol("cells", graph.full_cells, "cells of a stream") * tokens * F32
+    return quantity(inputs + scores)

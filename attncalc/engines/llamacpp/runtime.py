@@ -161,6 +161,8 @@ def _graph(facts: RuntimeFacts[LlamacppArgs]) -> Graph:
         pipelined=not (is_partial or args.moves_experts or args.no_kv_offload),
         from_host=layer,
         head_from_host=head,
+        attends=not args.no_kv_offload,
+        host_attends=not args.on_cpu and (is_partial or args.no_kv_offload),
     )
 
 
