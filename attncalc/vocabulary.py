@@ -18,6 +18,7 @@ PLACEHOLDERS = {
     "DTYPE": ("dtype",),
     "SHARE": ("share",),
     "GPU": ("gpu", "size"),
+    "DRAFT": ("model",),
     "VALUE": ("number", "share", "time", "size"),
 }
 """{what stands for a value: the kinds of words that it takes}."""
@@ -69,6 +70,12 @@ class Idea(NamedTuple):
             found.append(Fragment(command, tuple(options)))
         return found
 
+    def votes(self, value: str | None) -> list[tuple[str, float]]:
+        """Return the commands that it speaks for, with their weights: `fit` suits most questions, and counts less."""
+        commands = list(dict.fromkeys(one.command for one in self.fragments(value) if one.command))
+        first = 2 - (commands[:1] == ["fit"])
+        return [(command, first / 2**i) for i, command in enumerate(commands)]
+
 
 def _prefixed(prefix: str, value: str) -> str:
     """Return 'mla:128,mla:256' for '128,256'."""
@@ -82,7 +89,7 @@ _OTHER_FIGURES = "--json has every figure; 'attncalc sweep MODEL --columns kv_ca
 IDEAS = (
     # Questions
     Idea(
-        "kv kv-cache cache cache-size kv-size kv-cache-size size-of-the-kv-cache",
+        "kv kv-cache cache cache-size kv-cache-quantization kv-quantization kv-size kv-cache-size size-of-the-kv-cache",
         "--kv-dtype DTYPE",
         "kv | compare | sweep | fit",
     ),
@@ -92,10 +99,10 @@ IDEAS = (
         "double-the-context twice-the-context doubling-the-context twice-as-much-context context-doubles",
         "kv | flops | memory",
     ),
-    Idea("per-token a-token", "kv | compare | flops --phase decode"),
+    Idea("per-token a-token memory-per-token", "kv | compare | flops --phase decode"),
     Idea("weights weight", "--weights-dtype DTYPE", "params | fit"),
     Idea("parameters parameter params param model-size summary stats describe weight-count", "params"),
-    Idea("size count how-big how-large big large biggest largest", "params | kv | memory | flops | fit"),
+    Idea("size count how-big how-large big large biggest largest", "params | fit | kv | memory | flops"),
     Idea(
         "dominate dominates dominant outweigh outweighs cost-more costs-more mlp attention-or-mlp attention-or-the-mlp",
         "flops | explain",
@@ -110,7 +117,7 @@ IDEAS = (
     Idea("flops-per-token flop-per-token compute-per-token", "flops --phase decode"),
     Idea("activations activation peak activation-memory attention-memory score-matrix", "memory"),
     Idea(
-        "vs versus diff difference-between comparison compare against or compared-to cheaper crossover crossovers "
+        "vs versus diff difference difference-between comparison compare against or compared-to cheaper crossover crossovers "
         "beat beats break-even",
         "compare | gpus | explain",
     ),
@@ -118,7 +125,7 @@ IDEAS = (
     Idea(
         "memory mem ram-usage memory-usage memory-requirements memory-required memory-needed memory-need",
         "--gpu SIZE | gpus --sort memory",
-        "fit | kv | compare | sweep | memory | params",
+        "fit | gpus | kv | compare | sweep | memory | params",
         "--ram 32GB is the host's memory",
     ),
     Idea(
@@ -135,7 +142,7 @@ IDEAS = (
     ),
     Idea(
         "how-many-gpus what-gpu capacity",
-        "fit --gpu GPU | plan --gpu GPU | train --gpu GPU",
+        "plan --gpu GPU | fit --gpu GPU | train --gpu GPU",
         "fit | plan --gpu all | train",
     ),
     Idea("ollama", "fit --engine ollama"),
@@ -148,26 +155,28 @@ IDEAS = (
         "fit --context auto | train --context auto",
     ),
     Idea(
-        "batch max-batch largest-batch requests concurrent-requests sequences slots concurrency concurrent",
+        "batch max-batch max-batch-size largest-batch requests concurrent-requests sequences slots concurrency "
+        "concurrent parallel parallel-requests parallel-sessions sessions conversations chats streams",
         "--batch N",
         "fit",
     ),
     Idea(
-        "roofline speed latency tps tok/s tokens/s tokens-per-second tokens-per-sec throughput time how-fast fast "
+        "roofline speed latency tps tok/s tokens/s tokens-per-second tokens-per-sec throughput how-fast fast "
         "bench benchmark",
         "fit --roofline",
     ),
     Idea(
         "cost costs price pricing budget money cost-per-hour price-per-hour per-hour hourly usd dollars "
-        "cost-per-million-tokens price-per-million-tokens cost-per-token per-million-tokens",
+        "cost-per-million-tokens price-per-million-tokens cost-per-token per-million-tokens per-gpu-hour gpu-hour "
+        "million-tokens",
         "plan --price VALUE | --price VALUE",
         "plan | train --mfu 0.4",
         "--price is per GPU-hour",
     ),
     Idea(
         "users user people customers concurrent-users simultaneous-users",
-        "--users N | fit --batch N | kv --batch N",
-        "fit",
+        "plan --users N | fit --batch N | kv --batch N",
+        "fit --context 8192 | plan | fit",
         "'attncalc plan MODEL --users 100 --prompt 4K --output-len 1K --gpu h100' finds the GPUs for so many users",
     ),
     Idea("plot chart graph draw", "sweep --plot"),
@@ -205,7 +214,8 @@ IDEAS = (
     Idea(
         "train training trainer train-step finetune fine-tune finetuning fine-tuning tune sft pretrain pretraining "
         "backward full-finetune full-finetuning full-fine-tune full-fine-tuning full-parameter trainable axolotl "
-        "torchrun trl llamafactory-cli litgpt torchtitan swift",
+        "fully-finetune fully-fine-tune torchrun trl llamafactory-cli "
+        " llama-factory torchtune megatron megatron-lm nanogpt litgpt torchtitan swift",
         "train | flops --phase train",
     ),
     Idea(
@@ -241,6 +251,7 @@ IDEAS = (
         "fit --dp N | plan --dp N | sweep --dp N | train",
         note="--gpus of train is the number of all GPUs: those that --tp, --pp and --cp leave are data-parallel",
     ),
+    Idea("method finetuning-type", "train"),
     Idea("dpo kto", "train --reference-model", note="a pair of answers is two sequences: -b 2"),
     Idea("orpo simpo", "train", note="a pair of answers is two sequences: -b 2"),
     Idea("grpo ppo rloo rlhf", "train", lacks="neither generation of answers nor a --reference-model is counted"),
@@ -260,7 +271,8 @@ IDEAS = (
         note="an epoch of 100M tokens is --tokens 100M, which has its time",
     ),
     Idea(
-        "steps iters max-steps days weeks hours deadline",
+        "steps iters max-steps days weeks hour hours deadline",
+        "train",
         note="--tokens 10B has the time of so many tokens",
     ),
     Idea(
@@ -278,12 +290,13 @@ IDEAS = (
     Idea("input inputs prompts", "--prompt N"),
     Idea("shared prefix prefix-caching system-prompt", "--shared-prefix N", "fit"),
     Idea(
-        "output outputs generate generation gen-len new-tokens tokens-to-generate num-predict n-predict completion",
+        "output outputs answer answers response responses reply replies generate generation "
+        " gen-len new-tokens tokens-to-generate num-predict n-predict",
         "--output-len N | flops --phase decode",
     ),
-    Idea("decode decoding decode-step", "flops --phase decode | plan"),
-    Idea("prefill", "flops --phase prefill | plan"),
-    Idea("forward forward-only inference-only", note="that is the default; --phase train counts a training step"),
+    Idea("decode decoding decode-step", "flops --phase decode | fit | plan"),
+    Idea("prefill", "flops --phase prefill | fit | plan"),
+    Idea("forward forward-pass forward-only inference-only", "flops | memory"),
     Idea("rate rps qps requests-per-second req/s requests/s", "--rate VALUE"),
     Idea(
         "card cards device accelerator graphics-card instance machine laptop desktop pc workstation mac macbook "
@@ -309,6 +322,7 @@ IDEAS = (
     Idea("num-layers-per-virtual-pipeline-stage", note="--virtual-stages 2 gives each GPU two stages"),
     Idea("nodes hosts machines nnodes num-nodes num-machines", note="--gpus is the number of GPUs of all nodes"),
     Idea("shard shards num-shard tensor-parallel ways", "--tp N", "fit"),
+    Idea("pipeline pipeline-parallel", "--pp N", "fit"),
     Idea("ep-size enable-ep", "--ep N | --enable-expert-parallel"),
     Idea("utilization util fraction share gpu-util cache-max-entry-count", "--gpu-memory-utilization SHARE"),
     Idea("max-num-seqs max-running-requests", "--max-num-seqs N | --max-running-requests N | --batch N", "fit"),
@@ -319,7 +333,7 @@ IDEAS = (
     ),
     Idea("kinds kind variants baseline attn", "--attention VALUE"),
     Idea(
-        "bits bit bpw quant quants quantization quantized precision",
+        "bits bit bpw dtypes quant quants quantization quantized precision",
         "--weights-dtype DTYPE | --kv-dtype DTYPE | --dtype DTYPE",
         "fit --quants",
     ),
@@ -327,11 +341,11 @@ IDEAS = (
         "bytes bytes-per-element", note="--kv-dtype names the cache's type: fp8 has 1 byte per element, bf16 2, fp32 4"
     ),
     Idea(
-        "spec-decode speculative speculation eagle eagle3 mtp",
+        "spec-decode speculative speculative-decoding speculation eagle eagle3 mtp",
         "fit --speculative-layers 1",
         note="--speculative-model names a draft model",
     ),
-    Idea("draft draft-model drafter spec-model", "--speculative-model VALUE"),
+    Idea("draft draft-model drafter spec-model", "--speculative-model DRAFT"),
     # The answer
     Idea("path model-file gguf repo", "--preset VALUE"),
     Idea("hf-file hff", note="the type of weights may follow the repository: org/name-GGUF:Q4_K_M"),
@@ -359,7 +373,7 @@ a an the is are be do does did i my me our you it its this that for with on in a
 has having get give need needs needed require requires required want take takes would will can could should how much
 many which when tell please each there so just exactly about if up gpu gpus model true total long max maximum min
 minimum number running runs hold holds store stores support supports handle card cards machine one's enough possible
-able we us via like let llm llms recommend suggest best active export gguf gb gib used uses where table
+able we us via per self hosted like let llm llms recommend suggest best active export gguf gb gib used uses where table
 """
 FILLER = frozenset(_FILLER.split())
 """Words of a sentence that say nothing here. 'not', 'no' and 'without' are none of them."""
@@ -431,7 +445,7 @@ class Phrases(dict[tuple[str, ...], Idea]):
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    return tuple(part for part in re.split(r"[-_ ]+", name.lower()) if part)
+    return tuple(part for part in re.split(r"[-_ ]+", name.lower().replace("'", "")) if part)
 
 
 def _essence(parts: Sequence[str]) -> tuple[str, ...]:
@@ -445,7 +459,7 @@ def _is_alike(part: str, known: str) -> bool:
     return is_start or difflib.SequenceMatcher(None, part, known).ratio() > 0.75
 
 
-ASSUMED = ("--prompt", "--output-len", "--mfu", "--layers", "--gpu all")
+ASSUMED = ("--users 1", "--gpu h100", "--prompt", "--output-len", "--mfu", "--layers", "--gpu all")
 """Options whose example is assumed without a value, as it is a usual one: an answer names it."""
 ON_GPU = ("options of a GPU",)
 """Stands for the options that mean nothing without --gpu, as -ngl."""
@@ -465,7 +479,7 @@ NEEDS = {
         (("--virtual-stages",), ("--pp",), "--pp 2"),
     ),
     "plan": (
-        ((), ("--users", "--rate"), "--users 100"),
+        ((), ("--users", "--rate"), "--users 1"),
         ((), ("--prompt", "--lengths"), "--prompt 4K"),
         ((), ("--output-len", "--lengths"), "--output-len 1K"),
         ((), ("--gpu",), "--gpu all"),

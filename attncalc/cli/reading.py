@@ -11,13 +11,14 @@ import io
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from ..api.fit_options import EngineOptions
 from ..config.presets import hint, preset_of, presets, unquantized
 from ..errors import AttncalcError, BadValueError, MissingError
-from ..options import WEIGHTS_DTYPE, options_of
+from ..options import options_of
 from ..records import NamedTuple
 from ..units import parse_count, truncate
 from ..vocabulary import ASSUMED, FILLER, NEEDS, NO_FIGURE, OF_SIZES, ON_GPU, Idea
@@ -25,6 +26,8 @@ from .command import NotUnderstoodError
 from .trial import problem_of
 from .words import OF_MODEL, Item, Words, gpu_in, hyphens, is_context, is_valid, kind_of, placeholder
 
+_USUAL = ("kv", "fit", "train", "flops", "memory", "params", "plan", "sweep", "compare", "gpus", "presets", "explain")
+"""Commands that words can mean, the most usual first."""
 _SEVERAL = ("compare", "sweep", "plan")
 """Commands that take several models."""
 _OF_WORDS = ("explain", "presets")
@@ -251,53 +254,44 @@ def _read(words: Words, args: Sequence[str]) -> list[Reading]:
     )  # what is given replaces examples
     readings: list[Reading] = []
     for command in _likely(words.command, items):
-        trial = _Trial(command, words.options(command), is_new=command != words.command)
+        trial = _Trial(command, words.options(command), words.command)
         for item in typed if command in _OF_WORDS else items:
             trial.add(item)
         readings.append(trial.reading())
-        if not readings[-1].unread + readings[-1].left_out:
+        if not readings[-1].unread:
             break
-    asks = any(item.idea and item.idea.means == "explain" for item in items)  # 'why is the kv cache big'
-    readings.sort(key=lambda one: (len(one.unread), asks and "MODEL" in one.missing, len(one.left_out)))
+    readings.sort(key=lambda one: len(one.unread))
     return readings[:_MOST_TRIALS]
 
 
-def _likely(command: str | None, items: Sequence[Item]) -> list[str]:
-    """Return the commands that may be meant, the likeliest first."""
-    models = sum(item.kind == "model" and not item.is_guess for item in items)
-    # the idea that says most comes first: 'how big is the kv cache' asks for the cache
-    ideas = sorted((item.idea.fragments(item.value) for item in items if item.idea), key=len)
-    meant = [one.command for fragments in ideas for one in fragments[:1] if one.command]
-    of_gpu = [
-        item for item in items if item.value and item.idea and item.idea.means.startswith("--gpu ")
-    ]  # 'my 24GB card'
-    has_gpu = bool(of_gpu) or any(item.kind in ("gpu", "size") or item.text == "--gpu" for item in items)
-    is_gpu = not models and {*meant} <= {"compare", "gpus", "explain"}
-    order = [command] if command else [] if has_gpu or models else ["explain"]
-    order += ["presets"] * (not command and all(item.kind == "unknown" for item in items))  # 'qwen'
-    asks_gpu = command == "gpus" or "gpus" in meant or any(item.text.lower() == "gpu" for item in items)
-    order += ["fit" if models else "gpus"] * asks_gpu
-    order += ["gpus"] * (is_gpu and any(item.kind == "gpu" for item in items))
-    order += ["compare"] * (models > 1)
-    if any(item.text == "--users" or (item.idea and item.idea.means.startswith("--users")) for item in items):
-        order += ["plan"] * any(item.idea and " | plan " in item.idea.alone for item in items)  # 'how many GPUs'
-    order += [one for one in meant if one in ("train", "compare")]
-    order += [*(one for one in meant if one in ("plan", "gpus")), "fit"] * has_gpu
-    if any(item.idea and "--kv-dtype" in item.idea.means for item in items):  # 'kv cache qwen3-8b fp8 vs fp16'
-        order += ["sweep"] * (
-            sum(item.kind == "dtype" or is_valid(WEIGHTS_DTYPE.parse, item.value or "?", "") for item in items) > 1
-        )
-    usual = ["kv", "fit", "flops", "memory", "train", "sweep", "plan", "params"]
-    if any(item.kind == "dtype" for item in items):
-        usual = [one for one in usual if one not in _DTYPE_OF]  # 'llama3-8b fp8' asks for no cache
-    return list(dict.fromkeys([*order, *meant, *usual]))
+def _likely(typed: str | None, items: Sequence[Item]) -> list[str]:
+    """Return the commands that may be meant, the likeliest first: each word votes for those that it is said of."""
+    votes = dict.fromkeys(_USUAL, 0.0)
+    kinds = Counter(item.kind for item in items if item.kind != "model" or not item.is_guess)
+    has_gpu = kinds["gpu"] + kinds["size"] > 0 or any(
+        item.value and (item.text == "--gpu" or (item.idea and item.idea.means.startswith("--gpu "))) for item in items
+    )
+    for item in items:
+        if item.kind == "idea" and item.idea:
+            for command, weight in item.idea.votes(item.value):
+                votes[command] = votes.get(command, 0) + weight
+    votes["compare"] += 3 * (kinds["model"] > 1)
+    votes["gpus"] += not kinds["model"] and kinds["gpu"] > 0
+    # 'llama3-8b fp8' asks for no cache, and 'vllm llama3-8b' for all memory
+    votes["fit"] += (kinds["dtype"] > 0) / 2 + any(item.text == "--engine" for item in items)
+    votes["explain"] += 3 * (not kinds["model"] and not has_gpu)
+    votes["presets"] += 9 * all(item.kind == "unknown" for item in items)  # 'qwen'
+    if typed:
+        votes[typed] = 99
+    return sorted(votes, key=lambda command: -votes[command])
 
 
 class _Trial:
     """One command, with what the words mean for it."""
 
-    def __init__(self, command: str, options: dict[str, Any], *, is_new: bool) -> None:
-        self._command, self._options, self._is_new, self._is_typed = command, options, is_new, not is_new
+    def __init__(self, command: str, options: dict[str, Any], typed: str | None) -> None:
+        self._command, self._options, self._typed = command, options, typed
+        self._is_new, self._is_asked = command != typed, command == typed
         self._found: dict[str, tuple[str, ...]] = {}
         self._arguments: list[str] = []
         self._unread: list[str] = []
@@ -315,6 +309,7 @@ class _Trial:
             item = Item("option", hyphens(item.text), item.typed, value=item.value)  # this command has it
         if item.is_guess and not item.is_exact and (self._command not in _OF_WORDS or item.typed.startswith("-")):
             self._doubts.append(item)
+        self._is_asked |= item.idea is not None and self._command in dict(item.idea.votes(item.value))
         is_usual = (item.kind == "option" and item.typed.startswith("-")) or (
             item.kind == "model" and item.text in (item.typed, item.value)
         )
@@ -335,10 +330,13 @@ class _Trial:
         words = [item.typed, *(item.idea.words.split() if item.idea and self._command == "explain" else ())]
         term = next((word for word in words if _is_term(word)), None)
         is_own = item.idea is not None and self._command in [one.command for one in item.idea.fragments(None)]
-        if self._command == "presets" and not (self._is_typed or is_own or item.kind in ("model", "unknown", "plain")):
+        is_name = item.kind in ("model", "unknown", "plain") or self._typed == "presets"
+        if self._command == "presets" and not (is_name or is_own):
             self._unread.append(item.typed)
         elif self._command == "explain" and term:
             self._arguments.append(term)
+        elif item.value and self._command == "explain":
+            self._unread.append(item.typed)
         elif item.idea and is_own:
             self._arguments[:0] = ["show"] * (self._command == "presets" and item.idea.means.startswith("presets show"))
             self._arguments += [item.value] if item.value else []
@@ -431,14 +429,17 @@ class _Trial:
                 if is_example:
                     new = [pair for name, pair in self._found.items() if name not in before]
                     self._has_example |= bool(new and idea.example)
-                    self._assumed += [" ".join(pair) for pair in new if re.search(r"=\d", pair[-1])]
+                    self._assumed += [" ".join(pair) for pair in new if re.search(r"=\d|^\d", pair[-1])]
                 elif not _is_whole(item, one.options):
                     self._doubts.append(item)
                 self._replaced += [pair[0] for pair in one.options if item.is_guess and is_read]
                 break
         is_command = any(one.command in (self._command, "fit", "explain") and not one.options for one in fragments)
         is_nothing = not fragments and (idea.note != "" or item.text.lower() in FILLER)
-        if not is_read and not is_command and not is_nothing:
+        if not is_read and item.is_cue:
+            said = [f"{text} ({idea.note})" if idea.note else text]
+            self._left_out += said * (not is_command and item.text.lower() not in FILLER)
+        elif not is_read and not is_command and not is_nothing:
             self._unread.append(text)
             self._notes += [f"did you mean '{idea.means.split()[0]}'?"] * (item.is_guess and bool(item.takes))
         self._lacks += [idea.lacks] if idea.lacks else []
@@ -482,6 +483,8 @@ class _Trial:
                 self._left_out += others
             else:
                 unread += [*self._arguments, *others] or ["?"]
+        if not (self._arguments or self._found or self._is_asked):
+            unread, self._left_out = [*unread, *self._left_out], []
         has_sizes = self._command not in _OF_RELEASED and not OF_MODEL.isdisjoint(self._found)
         lists_models = (
             self._command == "fit"
@@ -502,7 +505,10 @@ class _Trial:
                 missing.append(example)
                 given.add(example.split()[0])
         missing = self._within_context(missing)
-        if not self._has_example and all(example.startswith(ASSUMED) for example in missing):
+        if "--speculative-model" in self._found:
+            self._found.pop("--speculative-layers", None)
+        is_moved = self._typed not in (None, self._command)
+        if not is_moved and not self._has_example and all(example.startswith(ASSUMED) for example in missing):
             assumed, missing = [*assumed, *missing], []
         words = [word for pair in self._found.values() for word in pair]
         words += [word for example in assumed[len(self._assumed) :] for word in example.split()]

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ _PATTERNS = {
 }
 """{kind of word: its pattern}, beside those that a table knows."""
 _PROGRAM = r"(?i).*(launch|serve|chat|generat|build).*"
-_GLUE = frozenset(("of", "is", "at", "in", "to", "a", "an", "as", "with"))
+_GLUE = frozenset(("of", "is", "at", "in", "to", "a", "an", "as", "with", "token", "tokens"))
 """Words between an idea and its value: 'a batch of 8'."""
 _MOST_IDEAS = 6
 OF_MODEL = {f"--{name.replace('_', '-')}" for name in SIZES}
@@ -77,14 +77,22 @@ class Item(NamedTuple):
         """The kinds of words of which it still needs one as a value."""
         return PLACEHOLDERS.get(self.idea.takes, ()) if self.idea and self.value is None else ()
 
+    @property
+    def is_cue(self) -> bool:
+        """Whether it sets nothing, and only speaks for commands: 'vram' without a number, 'how fast'."""
+        if self.idea is None or self.value is not None or self.typed.startswith("-"):
+            return False
+        fragments = self.idea.fragments(None)
+        return any(not one.options for one in fragments) or bool(self.takes and not fragments)
+
 
 class Words:
     """Reads words, with the options of the commands and the vocabulary."""
 
     def __init__(self, root: Any, args: Sequence[str]) -> None:
         self._root, self.commands = root, root.list_commands(None)
-        first, phrase = "".join(args[:1]).lower(), "-".join(args[:2]).lower()
-        is_phrase = len(args) > 1 and any(phrase in idea.words.split() for idea in IDEAS)
+        first, phrases = "".join(args[:1]).lower(), {"-".join(args[:n]).lower() for n in (2, 3)}
+        is_phrase = len(args) > 1 and any(not phrases.isdisjoint(idea.words.split()) for idea in IDEAS)
         # the command that was typed, or None; 'memory needed' is no command
         self.command = first if first in self.commands and not is_phrase else None
         self._options: dict[str, dict[str, Any]] = {}
@@ -158,6 +166,9 @@ class Words:
         found = self._with_all_gpus(_with_values([*items, *self._classified(bare)]))
         found = _with_models([*found, *(one for one in of_files if not self._opposed(one, found))])
         found = _with_own_context(found)
+        for i, (item, after) in enumerate(pairwise(found)):
+            if after.kind == "plain" and item.kind == "number" and item.typed.isdigit():  # '10000 samples'
+                found[i] = item._replace(kind="unknown")
         return [_negation(item, found[i + 1 :]) for i, item in enumerate(found)]
 
     def _with_all_gpus(self, items: Sequence[Item]) -> list[Item]:
@@ -306,7 +317,8 @@ class Words:
     def _of_phrase(self, text: Sequence[str]) -> Item | None:
         """Return what some adjoining words are together, or None."""
         typed = " ".join(text)
-        joined = _named(typed) if len(text) == 1 else typed
+        is_size = re.fullmatch(r"(?i)[\d.]+ [KMGT]i?B", typed)  # '64 GB'
+        joined = _named(typed) if len(text) == 1 else typed.replace(" ", "") if is_size else typed
         lower = joined.lower()
         kind = kind_of(joined)
         gpu = gpu_in(lower) if kind is None or re.fullmatch(r"\d{4}s?", lower) else None
@@ -355,7 +367,9 @@ class Words:
         models = of_size(size[0]) if size else preset_names()
         known = [*("-".join(phrase) for phrase in self._phrases), *models, *gpu_names(), *NEGATIONS]
         family = starting_with(word) if re.search(r"[A-Za-z].*\d", word) else []  # deepseek-v4 is not deepseek-v3
-        close = family[:1] or difflib.get_close_matches(word.lower(), known if len(word) > 3 else (), 1, 0.75)
+        close = family[:1] or difflib.get_close_matches(
+            word.lower(), known if len(word) > 3 else (), 1, 0.8 if word.isalpha() else 0.75
+        )
         close = close or difflib.get_close_matches(word.lower(), self.commands if is_first else (), 1, 0.6)
         names = [name for name in models if re.match(rf"{re.escape(word.lower())}[\d.-]", name)]
         is_family = len(word) > 2 and word.isalpha() and bool(names)  # 'llama' is not 'ollama'
@@ -363,7 +377,7 @@ class Words:
             return Item("unknown", word, word, is_guess=True)
         found = self._of_phrase(close) if close else self._of_program(word, is_first=is_first)
         if found:
-            return found._replace(typed=word, is_guess=True)
+            return found._replace(typed=word, is_guess=True, is_exact=found.is_cue and not is_first)
         return (
             Item("plain", word, word) if _is_plain(word) and not close else Item("unknown", word, word, is_guess=True)
         )
@@ -466,7 +480,9 @@ def gpu_in(text: str) -> str | None:
 def _of_word(word: str) -> Item | None:
     lower = word.lower()
     item = None
-    if tokens := re.fullmatch(r"(\d[\d_,]*k?)(tokens?|ctx)", lower):
+    if price := re.fullmatch(r"[$€]([\d.]+)(?:/h(?:r|our)?)?", lower):
+        item = Item("option", "--price", word, value=price[1])
+    elif tokens := re.fullmatch(r"(\d[\d_,]*k?)(tokens?|ctx)", lower):
         item = Item("number", tokens[1], word)
     elif several := re.fullmatch(r"x(\d{1,4})|(\d{1,4})x", lower):
         item = Item("option", "--gpus", word, value=several[1] or several[2])
@@ -510,15 +526,15 @@ def _negation(item: Item, following: Sequence[Item]) -> Item:
 @cache
 def _parts_of_names() -> frozenset[str]:
     """Return the words in the names of models and GPUs: 'mini', 'super'."""
-    names = [*gpu_names(), *(text for one in presets() for text in (one.name, one.title, *one.repositories))]
+    names = [*gpu_names(), *(text for one in presets() for text in (one.name, one.title))]
     return frozenset(re.findall("[a-z]+", " ".join(names).lower()))
 
 
 def _is_plain(word: str) -> bool:
     """Return whether an unknown word can change no figure: no name of a model, a GPU or an option, and no number."""
     lower = word.lower()
-    is_word = re.fullmatch(r"[a-z]+(?:['-][a-z]+)*", lower) and not word.isupper()
-    return bool(is_word) and not could_matter(lower) and lower not in NEGATIONS | COUNTS | _parts_of_names()
+    is_word = re.fullmatch(r"[a-z]+(?:['-][a-z]+)*", lower)
+    return bool(is_word) and lower not in NEGATIONS | COUNTS | _parts_of_names()
 
 
 def is_valid(parse: Any, *values: str) -> bool:
@@ -540,7 +556,11 @@ def _with_values(items: Sequence[Item]) -> list[Item]:
         left = [item for i, item in enumerate(items) if i not in chosen and item.kind in ("number", "share", "time")]
         pairs = [(i, j) for i, j in zip(takers, chosen, strict=True) if j is not None]
         before, distance = sum(j < i for i, j in pairs), sum(abs(j - i) for i, j in pairs)
-        without = (0.5 if "gpu" in items[i].takes else 1 for i, j in zip(takers, chosen, strict=True) if j is None)
+        without = (
+            0.5 if "gpu" in items[i].takes or items[i].text in _GLUE else 1
+            for i, j in zip(takers, chosen, strict=True)
+            if j is None
+        )
         return sum(without) + sum(not is_context(item.text) for item in left), distance, before
 
     choices = product(*([*_beside(i, items), None] for i in takers))
@@ -571,13 +591,10 @@ def _with_models(items: Sequence[Item]) -> list[Item]:
         if not sizes:
             found.append(item)
             continue
-        before = found[-1] if found and found[-1].kind == "unknown" else None
-        of_family = of_size(item.text, before.text) if before else []
-        if before and of_family:
-            found.pop()
-        typed = f"{before.typed} {item.typed}" if before and of_family else item.typed
-        is_exact = before is not None and bool(of_family)  # 'llama 70b' is the newest
-        found.append(Item("model", (of_family or sizes)[0], typed, is_guess=True, is_exact=is_exact))
+        before = found[-1].typed if found and found[-1].kind == "unknown" else ""
+        of_family = of_size(item.text, before) if before else []  # 'llama 70b' is the newest
+        typed = f"{found.pop().typed} {item.typed}" if of_family else item.typed
+        found.append(Item("model", (of_family or sizes)[0], typed, is_guess=True, is_exact=True))
     return found
 
 
@@ -585,7 +602,7 @@ def _beside(i: int, items: Sequence[Item]) -> Iterator[int]:
     """Yield the places of the words after and before an idea that may be its value."""
     for step in (1, -1):
         j = i + step
-        while 0 <= j < len(items) and items[j].kind == "filler" and items[j].text.lower() in _GLUE:
+        while 0 <= j < len(items) and items[j].text.lower() in _GLUE and items[j].value is None:
             j += step
         if 0 <= j < len(items) and items[j].kind in items[i].takes:
             yield j
