@@ -19,6 +19,7 @@ PLACEHOLDERS = {
     "SHARE": ("share",),
     "GPU": ("gpu", "size"),
     "DRAFT": ("model",),
+    "KIND": ("attention",),
     "VALUE": ("number", "share", "time", "size"),
 }
 """{what stands for a value: the kinds of words that it takes}."""
@@ -90,7 +91,7 @@ IDEAS = (
     # Questions
     Idea(
         "kv kv-cache cache cache-size kv-cache-quantization kv-quantization kv-size kv-cache-size size-of-the-kv-cache",
-        "--kv-dtype DTYPE",
+        "kv --kv-dtype DTYPE | sweep --kv-dtype DTYPE | --kv-dtype DTYPE",
         "kv | compare | sweep | fit",
     ),
     Idea("the-kv-cache a-kv-cache", "kv | compare | sweep | fit | explain"),
@@ -123,7 +124,8 @@ IDEAS = (
     ),
     Idea("vram gpu-memory gpu-mem video-memory", "--gpu SIZE | gpus --sort memory", "fit"),
     Idea(
-        "memory mem ram-usage memory-usage memory-requirements memory-required memory-needed memory-need",
+        "memory mem ram-usage memory-usage memory-requirements memory-required memory-needed memory-need "
+        "memory-footprint memory-use memory-consumption",
         "--gpu SIZE | gpus --sort memory",
         "fit | gpus | kv | compare | sweep | memory | params",
         "--ram 32GB is the host's memory",
@@ -199,7 +201,7 @@ IDEAS = (
     Idea("oom out-of-memory out-of-vram out-of-ram run-out-of-memory cuda-oom", "fit"),
     Idea("ttft tpot itl time-to-first-token time-per-token", "--ttft VALUE", "fit --roofline"),
     Idea("no-gpu without-gpu no-gpus cpu-only", "fit --gpu cpu"),
-    Idea("attention", "--attention VALUE", "explain | flops | memory"),
+    Idea("attention", "--attention KIND", "explain | flops | memory"),
     Idea("flash flash-attention flash-attn sdpa", "memory | explain | flops"),
     Idea("per-layer a-layer", "kv | params | explain"),
     Idea(
@@ -243,6 +245,7 @@ IDEAS = (
     ),
     Idea("recompute-activations", "train --recompute selective"),
     Idea("distributed-optimizer zero1 zero-1", "train --zero 1"),
+    Idea("adamw-8bit adamw8bit 8bit-adam 8bit-adamw", "train --optimizer adam8bit"),
     Idea("zero2 zero-2", "train --zero 2"),
     Idea("zero3 zero-3", "train --zero 3"),
     Idea("deepspeed ds-config", "train", note="--zero 3 is DeepSpeed's stage 3"),
@@ -291,7 +294,7 @@ IDEAS = (
     Idea("shared prefix prefix-caching system-prompt", "--shared-prefix N", "fit"),
     Idea(
         "output outputs answer answers response responses reply replies generate generation "
-        " gen-len new-tokens tokens-to-generate num-predict n-predict",
+        "gen-len new-tokens tokens-to-generate num-predict n-predict",
         "--output-len N | flops --phase decode",
     ),
     Idea("decode decoding decode-step", "flops --phase decode | fit | plan"),
@@ -299,10 +302,14 @@ IDEAS = (
     Idea("forward forward-pass forward-only inference-only", "flops | memory"),
     Idea("rate rps qps requests-per-second req/s requests/s", "--rate VALUE"),
     Idea(
-        "card cards device accelerator graphics-card instance machine laptop desktop pc workstation mac macbook "
-        "macbook-pro macbook-air mac-mini mac-studio node",
+        "card cards device accelerator graphics-card instance machine laptop desktop pc workstation node",
         "--gpu GPU",
         "fit",
+    ),
+    Idea(
+        "mac macbook macbook-pro macbook-air mac-mini mac-studio",
+        "--gpu GPU",
+        note="a Mac needs its chip or its memory: --gpu 'mac 64GB'",
     ),
     Idea("ram system-ram host-ram cpu-ram ddr", "--ram SIZE", "fit"),
     Idea(
@@ -373,7 +380,8 @@ a an the is are be do does did i my me our you it its this that for with on in a
 has having get give need needs needed require requires required want take takes would will can could should how much
 many which when tell please each there so just exactly about if up gpu gpus model true total long max maximum min
 minimum number running runs hold holds store stores support supports handle card cards machine one's enough possible
-able we us via per self hosted like let llm llms recommend suggest best active export gguf gb gib used uses where table
+able we us via per self hosted full supported like let llm llms recommend suggest best active export gguf gb gib used
+uses where table
 """
 FILLER = frozenset(_FILLER.split())
 """Words of a sentence that say nothing here. 'not', 'no' and 'without' are none of them."""
@@ -424,7 +432,8 @@ class Phrases(dict[tuple[str, ...], Idea]):
     def of(self, name: str) -> Idea | None:
         """Return what exactly these words mean."""
         parts = parts_of(name)
-        return self.get(parts) or (self.get((*parts[:-1], f"{parts[-1]}s")) if parts[1:] else None)  # '1 kv head'
+        plural = (*parts[:-1], f"{parts[-1]}s") if parts[1:] else ()  # '1 kv head'
+        return self.get(parts) or self.get(("".join(parts),)) or self.get(plural)  # 'adamw 8bit' is adamw8bit
 
     def same_as(self, name: str) -> Idea | None:
         """Return what the name of an option means, if its parts mean that too: --max-seq-length is --context."""

@@ -33,8 +33,6 @@ _SEVERAL = ("compare", "sweep", "plan")
 _OF_WORDS = ("explain", "presets")
 """Commands that take any words."""
 _DTYPE_OF = {"kv": "--kv-dtype", "compare": "--kv-dtype", "sweep": "--kv-dtype", "memory": "--dtype"}
-_SUBJECTS = ("model", "gpu", "dtype", "attention", "number", "size", "filler")
-"""Kinds of words that are no command."""
 _OTHER_MODELS = "'attncalc presets' lists the built-in models; other models: 'attncalc kv org/name' or a config.json"
 _MOST_TRIALS = 3
 _ANY_MODEL = "llama3.1-8b"
@@ -67,11 +65,6 @@ class Reading(NamedTuple):
     doubts: tuple[Item, ...]  # what is unknown, or spelled wrong
     is_sure: bool  # whether it can be run without asking
     is_new: bool  # whether it differs from what was typed, or assumes something
-
-    @property
-    def is_for_program(self) -> bool:
-        """Whether its answer is read by a program, as JSON."""
-        return not _FOR_PROGRAMS.isdisjoint(self.args)
 
     @property
     def beside(self) -> list[str]:
@@ -163,12 +156,6 @@ def _about_launch(args: Sequence[str], root: Any, error: AttncalcError) -> list[
     return problem or ["fit", *gpu, *command]
 
 
-def _with_further(message: str, tip: str, *problems: AttncalcError) -> AttncalcError:
-    error = AttncalcError(message, tip)
-    error.further = problems
-    return error
-
-
 def _tried(
     readings: Sequence[Reading], words: Words, args: Sequence[str], root: Any, error: AttncalcError
 ) -> tuple[list[str], list[str]] | AttncalcError:
@@ -185,7 +172,7 @@ def _tried(
     found, problem = first if first[1] is None else next((trial for trial in trials if trial[1] is None), first)
     is_same = words.command in (None, found.args[0])
     is_doubtful = found.left_out or found.assumed or not is_same or isinstance(error, BadValueError)
-    is_strict = found.is_for_program and bool(is_doubtful)
+    is_strict = is_doubtful and not _FOR_PROGRAMS.isdisjoint(found.args)
     if found.is_sure and found.is_new and not is_strict and (is_same or problem is None):
         return problem or ([*found.args], found.beside)
     if not isinstance(error, NotUnderstoodError):
@@ -194,17 +181,14 @@ def _tried(
         if found.missing and is_same and isinstance(error, MissingError):
             return error if "MODEL" in found.missing else AttncalcError(error.message, f"for example: {found.command}")
     tip = _tip(found, words, args, works=problem is None)
-    return _with_further(_message(found, words, args, error), tip, *([problem] if problem else []))
-
-
-def _begins_with_subject(words: Words, args: Sequence[str]) -> bool:
-    """Return whether a question begins as 'qwen3-8b ...' or 'can ...', and not as a command of another tool."""
-    return args[0].startswith("-") or words.items(args[:1])[0].kind in _SUBJECTS
+    whole = AttncalcError(_message(found, words, args, error), tip)
+    whole.further = (problem,) if problem else ()
+    return whole
 
 
 def _message(found: Reading, words: Words, args: Sequence[str], error: AttncalcError) -> str:
     """Return the message of an error. Without a command it is about what is not understood: 'qwen3-8b --vram 8GB'."""
-    if words.command or not _begins_with_subject(words, args):
+    if words.command or len(args) == 1:
         return error.message
     options = [item for item in found.doubts if item.typed.startswith("-")]
     for item in options:
@@ -236,7 +220,7 @@ def _tip(found: Reading, words: Words, args: Sequence[str], *, works: bool) -> s
     other = next((name for name in (*found.replaced, *others) if words.has(name, command)), None)
     if other and words.command not in (None, command):
         text = f"'{command}' has {truncate(other)}" + f": {found.command}" * works
-    elif len(found.replaced) == 1 and (words.command or _begins_with_subject(words, args)):
+    elif len(found.replaced) == 1:
         text = f"did you mean '{found.replaced[0]}'?" + f" As in: {found.command}" * works
     elif not works:
         text = f"'attncalc {command} --help' lists its options"
@@ -268,9 +252,6 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[str]:
     """Return the commands that may be meant, the likeliest first: each word votes for those that it is said of."""
     votes = dict.fromkeys(_USUAL, 0.0)
     kinds = Counter(item.kind for item in items if item.kind != "model" or not item.is_guess)
-    has_gpu = kinds["gpu"] + kinds["size"] > 0 or any(
-        item.value and (item.text == "--gpu" or (item.idea and item.idea.means.startswith("--gpu "))) for item in items
-    )
     for item in items:
         if item.kind == "idea" and item.idea:
             for command, weight in item.idea.votes(item.value):
@@ -279,7 +260,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[str]:
     votes["gpus"] += not kinds["model"] and kinds["gpu"] > 0
     # 'llama3-8b fp8' asks for no cache, and 'vllm llama3-8b' for all memory
     votes["fit"] += (kinds["dtype"] > 0) / 2 + any(item.text == "--engine" for item in items)
-    votes["explain"] += 3 * (not kinds["model"] and not has_gpu)
+    votes["explain"] += 5 * (not kinds["model"])
     votes["presets"] += 9 * all(item.kind == "unknown" for item in items)  # 'qwen'
     if typed:
         votes[typed] = 99
@@ -314,7 +295,7 @@ class _Trial:
             item.kind == "model" and item.text in (item.typed, item.value)
         )
         self._is_new |= item.is_guess or not is_usual
-        if item.kind == "plain" and self._command not in _OF_WORDS:
+        if item.kind == "plain" and self._command != "explain" and self._typed != "presets":
             self._left_out.append(item.typed)
         elif self._command in _OF_WORDS and item.kind != "filler" and not (item.kind == "option" and is_usual):
             self._add_word(item)
@@ -335,7 +316,7 @@ class _Trial:
             self._unread.append(item.typed)
         elif self._command == "explain" and term:
             self._arguments.append(term)
-        elif item.value and self._command == "explain":
+        elif self._command == "explain" and re.search(r"\d", item.value or ""):
             self._unread.append(item.typed)
         elif item.idea and is_own:
             self._arguments[:0] = ["show"] * (self._command == "presets" and item.idea.means.startswith("presets show"))
@@ -424,7 +405,7 @@ class _Trial:
             if fits and not (is_many and ("--tokens", item.value) not in one.options):
                 is_example = item.value is None and idea.takes != ""
                 before = {*self._found}
-                results = [self._set(*pair, is_example=is_example) for pair in one.options]
+                results = [self._set(*pair, is_example=is_example, is_further=True) for pair in one.options]
                 is_read = all(results)
                 if is_example:
                     new = [pair for name, pair in self._found.items() if name not in before]
@@ -475,6 +456,7 @@ class _Trial:
 
     def reading(self) -> Reading:
         """Return the command with everything that was added."""
+        of_gpu = {option.names[0] for option in options_of(EngineOptions).values() if option.needs_gpu}
         unread = [*self._unread]
         assumed = [*self._assumed]
         if self._command == "explain":
@@ -487,7 +469,7 @@ class _Trial:
             unread, self._left_out = [*unread, *self._left_out], []
         has_sizes = self._command not in _OF_RELEASED and not OF_MODEL.isdisjoint(self._found)
         lists_models = (
-            self._command == "fit"
+            self._command in ("fit", "train")
             and {"--gpu", "--ram"} & {*self._found}
             and _OF_ONE.isdisjoint(self._found)
             and not unread + self._left_out
@@ -500,7 +482,7 @@ class _Trial:
             self._left_out.append(" ".join(self._found.pop("--n-gpu-layers")) + " (all layers are the default)")
         given = {*self._found, *map(" ".join, self._found.values())}
         for if_given, options, example in (*needs, *NEEDS.get(self._command, ())):
-            is_needed = not if_given or given & (_need_gpu() if if_given == ON_GPU else {*if_given})
+            is_needed = not if_given or given & (of_gpu if if_given == ON_GPU else {*if_given})
             if is_needed and not given & {*options}:
                 missing.append(example)
                 given.add(example.split()[0])
@@ -547,13 +529,8 @@ def _is_whole(item: Item, options: Sequence[tuple[str, ...]]) -> bool:
         ("--context", item.value) not in options or not item.value or not item.is_guess or is_context(item.value)
     )
     return is_likely and (
-        item.value is None or all(part in "".join(values).lower() for part in item.value.lower().split(","))
+        item.value in (None, "1") or all(part in "".join(values).lower() for part in item.value.lower().split(","))
     )
-
-
-def _need_gpu() -> set[str]:
-    """Return the options that mean nothing without --gpu."""
-    return {option.names[0] for option in options_of(EngineOptions).values() if option.needs_gpu}
 
 
 def _is_term(words: str) -> bool:

@@ -50,6 +50,7 @@ _PATTERNS = {
 _PROGRAM = r"(?i).*(launch|serve|chat|generat|build).*"
 _GLUE = frozenset(("of", "is", "at", "in", "to", "a", "an", "as", "with", "token", "tokens"))
 """Words between an idea and its value: 'a batch of 8'."""
+_EITHER = ("vs", "versus", "or", "and")
 _MOST_IDEAS = 6
 OF_MODEL = {f"--{name.replace('_', '-')}" for name in SIZES}
 """Options that can describe a model."""
@@ -76,6 +77,11 @@ class Item(NamedTuple):
     def takes(self) -> tuple[str, ...]:
         """The kinds of words of which it still needs one as a value."""
         return PLACEHOLDERS.get(self.idea.takes, ()) if self.idea and self.value is None else ()
+
+    @property
+    def means_nothing(self) -> bool:
+        """Whether it changes no figure: 'save', 'port'."""
+        return self.idea is not None and self.idea.note == NO_FIGURE
 
     @property
     def is_cue(self) -> bool:
@@ -110,7 +116,9 @@ class Words:
                 Idea(name, f"{option.opts[0]} {placeholder(option)}".rstrip(), "params" * (option.opts[0] in OF_MODEL)),
             )
             for name, option in known.items()
-            if not is_valid(WEIGHTS_DTYPE.parse, name.lstrip("-"), "")  # 'fp8' alone is the dtype
+            # 'fp8' alone is the dtype, and 'the full context' no option
+            if not is_valid(WEIGHTS_DTYPE.parse, name.lstrip("-"), "")
+            and (name.lstrip("-") not in FILLER or placeholder(option))
         ]
         self._phrases = Phrases(names)
 
@@ -165,34 +173,25 @@ class Words:
             items.append(item)
         found = self._with_all_gpus(_with_values([*items, *self._classified(bare)]))
         found = _with_models([*found, *(one for one in of_files if not self._opposed(one, found))])
-        found = _with_own_context(found)
-        for i, (item, after) in enumerate(pairwise(found)):
-            if after.kind == "plain" and item.kind == "number" and item.typed.isdigit():  # '10000 samples'
-                found[i] = item._replace(kind="unknown")
-        return [_negation(item, found[i + 1 :]) for i, item in enumerate(found)]
+        return _with_neighbours(_with_own_context(found))
 
     def _with_all_gpus(self, items: Sequence[Item]) -> list[Item]:
         """Return the items with the number of all GPUs: '--nnodes 2 --nproc_per_node 8', 'train --dp 8 --tp 2'."""
-        numbers: dict[str, int] = {}
-        used: dict[str, Item] = {}
+        found: dict[str, Item] = {}
         for item in items:
-            names = item.idea.words.split() if item.idea else [getattr(self._known.get(item.text), "opts", [""])[0]]
-            names = ["per-node"] if re.search("per.node", item.typed) else names
             if item.value and item.value.isdecimal():
-                numbers |= dict.fromkeys(names, int(item.value))
-                used |= dict.fromkeys(names, item)
-        words: tuple[str, ...] = ()
-        if {"nnodes", "per-node"} <= numbers.keys():
-            words = ("nnodes", "per-node")
-        elif self.command == "train" and "data-parallel-size" in numbers and "--gpus" not in numbers:
-            words = ("data-parallel-size",)
-        if not words:
+                of_option = getattr(self._known.get(item.text), "opts", [""])
+                name = (item.idea.words.split() if item.idea else of_option)[0]
+                found["per-node" if re.search("per.node", item.typed) else name] = item
+        factors: tuple[str, ...] = ("nodes", "per-node")
+        if self.command == "train" and "--gpus" not in found and "nodes" not in found:
+            factors = ("dp", "--tp", "--pp", "--cp")
+        if found.keys().isdisjoint(factors[:1]) or (factors[0] == "nodes" and "per-node" not in found):
             return [*items]
-        factors = (*words, *(("--tp", "--pp", "--cp") if words[1:] == () else ()))
-        gpus = prod(numbers.get(name, 1) for name in factors)
-        replaced = [used[name] for name in words]
+        number = prod(int(found[name].value or 1) for name in factors if name in found)
+        replaced = [item for name, item in found.items() if name in ("nodes", "per-node", "dp")]
         others = [item for item in items if all(item is not one for one in replaced)]
-        return [*others, Item("option", "--gpus", replaced[-1].typed, value=str(gpus), is_guess=True)]
+        return [*others, Item("option", "--gpus", replaced[-1].typed, value=str(number), is_guess=True)]
 
     def _of_files(self, words: Sequence[str]) -> tuple[list[str], list[Item]]:
         """Return the words without the files of other trainers, and the options in these: '--deepspeed ds_z3.json'."""
@@ -309,8 +308,14 @@ class Words:
             is_mac = item.idea and item.typed.lower().startswith("mac") and items and re.match("m[1-9]", items[-1].text)
             if is_mac:  # 'm3 macbook air 16gb' is an M3 with 16GB
                 continue
-            if is_number and (len(items) < 2 or not items[-2].takes):  # '8 h100', not 'batch 8 h100'
+            before = items[-3].kind if len(items) > 2 else ""
+            # '8 h100' and '300B tokens 8 h100', not 'batch 8 h100'
+            if is_number and (len(items) < 2 or not items[-2].takes or before in items[-2].takes):
                 item = item._replace(text=f"{items.pop().text}x{item.text}".removeprefix("1x"))
+            is_of_nodes = len(items) > 1 and items[-1].kind == "filler" and items[-2].text == "nodes"
+            if item.kind == "gpu" and is_of_nodes and len(items) > 2 and items[-3].kind == "number":
+                item = item._replace(text=f"{items[-3].text}x{item.text}")  # 'two nodes of 8 h100s'
+                del items[-3:]
             items.append(item)
         return items
 
@@ -377,7 +382,9 @@ class Words:
             return Item("unknown", word, word, is_guess=True)
         found = self._of_phrase(close) if close else self._of_program(word, is_first=is_first)
         if found:
-            return found._replace(typed=word, is_guess=True, is_exact=found.is_cue and not is_first)
+            return found._replace(
+                typed=word, is_guess=True, is_exact=(found.is_cue or found.means_nothing) and not is_first
+            )
         return (
             Item("plain", word, word) if _is_plain(word) and not close else Item("unknown", word, word, is_guess=True)
         )
@@ -471,7 +478,7 @@ def gpu_in(text: str) -> str | None:
         except AttncalcError:
             continue
         if "mac" in name:
-            return gpu.name  # its chip
+            return gpu.name if "gb" in name else gpu.name.rpartition("-")[0]  # its chip
         is_size = re.fullmatch(r"[\d.]+ gi?b", name) is not None
         return f"{number}x{gpu.name}" if number and " " in name else name.replace(" ", "" if is_size else "-")
     return None
@@ -512,15 +519,18 @@ def _with_own_context(items: Sequence[Item]) -> list[Item]:
     ]
 
 
-def _negation(item: Item, following: Sequence[Item]) -> Item:
-    """Return a word without meaning for a 'not' that is one: 'why does it not fit'; 'not fp8' has a meaning."""
-    after = next((one for one in following if one.kind not in ("filler", "plain")), None)
-    means_little = (
-        item.text in ("not", "never")
-        and following[:1]
-        and (after is None or (after.idea and not any(one.options for one in after.idea.fragments(after.value))))
-    )
-    return item._replace(kind="plain", is_guess=False) if means_little else item
+def _with_neighbours(items: Sequence[Item]) -> list[Item]:
+    """Return the items with what the next word makes of them."""
+    found = [*items]
+    for i, (item, after) in enumerate(pairwise(found)):
+        if after.kind == "plain" and item.kind == "number" and item.typed.isdigit():  # '10000 samples'
+            found[i] = item._replace(kind="unknown")
+        elif item.text in _EITHER and i and (idea := found[i - 1].idea) and found[i - 1].value:
+            if after.kind in PLACEHOLDERS.get(idea.takes, ()):  # 'batch 1 vs 32', 'kv cache fp8 vs fp16'
+                found[i + 1] = found[i - 1]._replace(value=after.text)
+        elif item.text in ("not", "never") and after.is_cue:  # 'why does it not fit'; 'not fp8' has a meaning
+            found[i] = item._replace(kind="plain", is_guess=False)
+    return found
 
 
 @cache
@@ -586,7 +596,7 @@ def _with_models(items: Sequence[Item]) -> list[Item]:
     if any(item.kind == "model" for item in items):
         return [*items]
     found: list[Item] = []
-    for item in items:
+    for item, after in zip(items, [*items[1:], None], strict=True):
         sizes = item.kind == "billions" and of_size(item.text)
         if not sizes:
             found.append(item)
@@ -594,7 +604,8 @@ def _with_models(items: Sequence[Item]) -> list[Item]:
         before = found[-1].typed if found and found[-1].kind == "unknown" else ""
         of_family = of_size(item.text, before) if before else []  # 'llama 70b' is the newest
         typed = f"{found.pop().typed} {item.typed}" if of_family else item.typed
-        found.append(Item("model", (of_family or sizes)[0], typed, is_guess=True, is_exact=True))
+        is_other = any(one and one.kind == "plain" for one in (*found[-1:], after))  # 'vicuna 13b'
+        found.append(Item("model", (of_family or sizes)[0], typed, is_guess=True, is_exact=not is_other))
     return found
 
 
