@@ -118,8 +118,8 @@ IDEAS = (
     Idea("flops-per-token flop-per-token compute-per-token", "flops --phase decode"),
     Idea("activations activation peak activation-memory attention-memory score-matrix", "memory"),
     Idea(
-        "vs versus diff difference difference-between comparison compare against or compared-to cheaper crossover crossovers "
-        "beat beats break-even",
+        "vs versus diff difference difference-between comparison compare against or compared-to cheaper crossover "
+        "crossovers beat beats break-even",
         "compare | gpus | explain",
     ),
     Idea("vram gpu-memory gpu-mem video-memory", "--gpu SIZE | gpus --sort memory", "fit"),

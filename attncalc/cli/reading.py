@@ -256,6 +256,8 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[str]:
         if item.kind == "idea" and item.idea:
             for command, weight in item.idea.votes(item.value):
                 votes[command] = votes.get(command, 0) + weight
+    has_load = any("--users" in (item.idea.means if item.idea else item.text) for item in items)
+    votes["plan"] -= 1.5 * (not has_load and not any(item.text == "--rate" for item in items))
     votes["compare"] += 3 * (kinds["model"] > 1)
     votes["gpus"] += not kinds["model"] and kinds["gpu"] > 0
     # 'llama3-8b fp8' asks for no cache, and 'vllm llama3-8b' for all memory
@@ -513,21 +515,17 @@ def _terms_in(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the words that are terms of the glossary, the longest first, and the others."""
     terms: list[str] = []
     others: list[str] = []
-    i = 0
-    while i < len(words):
-        length = next((n for n in range(len(words) - i, 0, -1) if _is_term(" ".join(words[i : i + n]))), 0)
-        terms += words[i : i + length]
-        others += [] if length else [words[i]]
-        i += length or 1
+    while words:
+        length = next((n for n in range(len(words), 0, -1) if _is_term(" ".join(words[:n]))), 0)
+        (terms if length else others).extend(words[: length or 1])
+        words = words[length or 1 :]
     return terms, others
 
 
 def _is_whole(item: Item, options: Sequence[tuple[str, ...]]) -> bool:
     """Return whether the options of an idea have all that was typed: its value, and for a context a likely number."""
     values = [value for _, *rest in options for value in rest]
-    is_likely = (
-        ("--context", item.value) not in options or not item.value or not item.is_guess or is_context(item.value)
-    )
+    is_likely = ("--context", item.value) not in options or not item.is_guess or is_context(item.value or "")
     return is_likely and (
         item.value in (None, "1") or all(part in "".join(values).lower() for part in item.value.lower().split(","))
     )

@@ -79,17 +79,13 @@ class Item(NamedTuple):
         return PLACEHOLDERS.get(self.idea.takes, ()) if self.idea and self.value is None else ()
 
     @property
-    def means_nothing(self) -> bool:
-        """Whether it changes no figure: 'save', 'port'."""
-        return self.idea is not None and self.idea.note == NO_FIGURE
-
-    @property
     def is_cue(self) -> bool:
         """Whether it sets nothing, and only speaks for commands: 'vram' without a number, 'how fast'."""
         if self.idea is None or self.value is not None or self.typed.startswith("-"):
             return False
         fragments = self.idea.fragments(None)
-        return any(not one.options for one in fragments) or bool(self.takes and not fragments)
+        is_unset = self.idea.note == NO_FIGURE or (bool(self.takes) and not fragments)
+        return is_unset or any(not one.options for one in fragments)
 
 
 class Words:
@@ -160,19 +156,14 @@ class Words:
             if item.value is not None and not equals:
                 rest.pop()
                 item = item._replace(value=_continued(item.value, rest))
-            elif (
-                value
-                and item.kind == "idea"
-                and item.is_exact
-                and item.value is None
-                and not item.typed.endswith(value)
-            ):
+            elif value and item.value is None and item.idea and item.is_exact and not item.typed.endswith(value):
                 is_yes = value.lower() in _YES or ("offload" in name and value == "cpu")
                 rest = rest[:-1] if is_yes and not equals else rest
                 item = item._replace(is_exact=is_yes or (not equals and preset_of(value) is not None))
             items.append(item)
         found = self._with_all_gpus(_with_values([*items, *self._classified(bare)]))
-        found = _with_models([*found, *(one for one in of_files if not self._opposed(one, found))])
+        given = {self._set_by(one) for one in found}  # replaces what a file sets
+        found = _with_models([*found, *(one for one in of_files if self._set_by(one) not in given)])
         return _with_neighbours(_with_own_context(found))
 
     def _with_all_gpus(self, items: Sequence[Item]) -> list[Item]:
@@ -180,8 +171,7 @@ class Words:
         found: dict[str, Item] = {}
         for item in items:
             if item.value and item.value.isdecimal():
-                of_option = getattr(self._known.get(item.text), "opts", [""])
-                name = (item.idea.words.split() if item.idea else of_option)[0]
+                name = item.idea.words.split()[0] if item.idea else self._set_by(item)
                 found["per-node" if re.search("per.node", item.typed) else name] = item
         factors: tuple[str, ...] = ("nodes", "per-node")
         if self.command == "train" and "--gpus" not in found and "nodes" not in found:
@@ -199,11 +189,10 @@ class Words:
         found: dict[str, str] = {}
         for word in words:
             options = options_of_file(word)
+            found = (options or {}) | found
             if options is None:
                 rest.append(word)
-                continue
-            found = options | found
-            if rest and _OPTION.match(rest[-1]):
+            elif rest and _OPTION.match(rest[-1]):
                 rest.pop()
         if found and self.command is None:
             rest.insert(0, "train")
@@ -215,12 +204,10 @@ class Words:
             items.append(Item(kind, text, typed, None, value or None, is_guess=True, is_exact=True))
         return rest, items
 
-    def _opposed(self, item: Item, items: Sequence[Item]) -> bool:
-        """Return whether an option of a file is also among the items."""
-        own = getattr(self._known.get(item.text), "opts", None)
-        return any(
-            item.kind == one.kind == "model" or own == getattr(self._known.get(one.text), "opts", ()) for one in items
-        )
+    def _set_by(self, item: Item) -> str:
+        """Return what an item sets: 'model', or an option by its first name."""
+        option = self._known.get(item.text)
+        return "model" if item.kind == "model" else option.opts[0] if option else item.typed
 
     def _option(self, name: str, value: str) -> Item:
         """Return what an option is, known or not, with its value if it has one."""
@@ -372,9 +359,8 @@ class Words:
         models = of_size(size[0]) if size else preset_names()
         known = [*("-".join(phrase) for phrase in self._phrases), *models, *gpu_names(), *NEGATIONS]
         family = starting_with(word) if re.search(r"[A-Za-z].*\d", word) else []  # deepseek-v4 is not deepseek-v3
-        close = family[:1] or difflib.get_close_matches(
-            word.lower(), known if len(word) > 3 else (), 1, 0.8 if word.isalpha() else 0.75
-        )
+        cutoff = 0.8 if word.isalpha() else 0.75
+        close = family[:1] or difflib.get_close_matches(word.lower(), known if len(word) > 3 else (), 1, cutoff)
         close = close or difflib.get_close_matches(word.lower(), self.commands if is_first else (), 1, 0.6)
         names = [name for name in models if re.match(rf"{re.escape(word.lower())}[\d.-]", name)]
         is_family = len(word) > 2 and word.isalpha() and bool(names)  # 'llama' is not 'ollama'
@@ -382,9 +368,7 @@ class Words:
             return Item("unknown", word, word, is_guess=True)
         found = self._of_phrase(close) if close else self._of_program(word, is_first=is_first)
         if found:
-            return found._replace(
-                typed=word, is_guess=True, is_exact=(found.is_cue or found.means_nothing) and not is_first
-            )
+            return found._replace(typed=word, is_guess=True, is_exact=found.is_cue and not is_first)
         return (
             Item("plain", word, word) if _is_plain(word) and not close else Item("unknown", word, word, is_guess=True)
         )
