@@ -310,7 +310,8 @@ class _Trial:
 
     def _add_word(self, item: Item) -> None:
         """Add a word of 'explain' or 'presets'."""
-        words = [item.typed, *(item.idea.words.split() if item.idea and self._command == "explain" else ())]
+        means = item.idea.words.split() if item.idea and self._command == "explain" and not item.is_guess else []
+        words = [item.typed, *means]
         term = next((word for word in words if _is_term(word)), None)
         is_own = item.idea is not None and self._command in [one.command for one in item.idea.fragments(None)]
         is_name = item.kind in ("model", "unknown", "plain") or self._typed == "presets"

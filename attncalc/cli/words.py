@@ -368,7 +368,8 @@ class Words:
             return Item("unknown", word, word, is_guess=True)
         found = self._of_phrase(close) if close else self._of_program(word, is_first=is_first)
         if found:
-            return found._replace(typed=word, is_guess=True, is_exact=found.is_cue and not is_first)
+            is_longer = word.lower().startswith(close[0]) if close else False  # 'parallelism' is not 'parallel'
+            return found._replace(typed=word, is_guess=True, is_exact=found.is_cue and not is_first and not is_longer)
         return (
             Item("plain", word, word) if _is_plain(word) and not close else Item("unknown", word, word, is_guess=True)
         )
