@@ -336,7 +336,20 @@ def test_type_checkers_know_what_a_call_takes_and_returns() -> None:
 def names(command: Any) -> set[str]:
     """Return the options of a command in Python's spelling, without those of its screen."""
     parameters = {str(parameter.name) for parameter in typer.main.get_command(command.app).params}
-    screen = {"explain", "format", "json", "output", "force", "fail_if", "quiet", "plain", "wide", "plot", "show"}
+    screen = {
+        "explain",
+        "format",
+        "json",
+        "output",
+        "force",
+        "fail_if",
+        "quiet",
+        "plain",
+        "wide",
+        "plot",
+        "show",
+        "full",
+    }
     return parameters - screen - {"model", "models", "preset"}
 
 

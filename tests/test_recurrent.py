@@ -282,7 +282,7 @@ def test_memory_leaves_out_recurrent_layers(ask: Ask, tmp_path: Path) -> None:
 
 
 def test_a_recurrent_model_takes_one_sequential_step_per_token(ask: Ask, tmp_path: Path) -> None:
-    answer = ask("flops", saved(model("mamba"), tmp_path), "-c", "48")
+    answer = ask("flops", saved(model("mamba"), tmp_path), "-c", "48", "--full")
     rows = [line.split() for line in answer.out.splitlines()]
     assert next(row[-2:] for row in rows if row[:3] == ["this", "model's", "scores"]) == ["48", "48"]
     assert "a recurrent state has a fixed size" in answer.out

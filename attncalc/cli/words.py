@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import pairwise, product
+from itertools import pairwise, product, zip_longest
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -581,7 +581,7 @@ def _with_models(items: Sequence[Item]) -> list[Item]:
     if any(item.kind == "model" for item in items):
         return [*items]
     found: list[Item] = []
-    for item, after in zip(items, [*items[1:], None], strict=True):
+    for item, after in zip_longest(items, items[1:]):
         sizes = item.kind == "billions" and of_size(item.text)
         if not sizes:
             found.append(item)

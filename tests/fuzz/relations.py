@@ -132,8 +132,10 @@ def screen_equals_json(case: Case, result: Result, data: Data) -> None:
 
 def explanation_equals_json(case: Case, result: Result, data: Data) -> None:
     """--explain shows the value of every figure of JSON that has symbols, if its formula is more than one."""
-    answer = run_case(case._replace(arguments=(*case.arguments[:-1], "--explain")))
-    check_result(case._replace(arguments=(*case.arguments[:-1], "--explain")), answer)
+    full = ["--full"] if case.arguments[0] == "flops" else []  # whose Table 1 is shown on demand
+    explained = case._replace(arguments=(*case.arguments[:-1], "--explain", *full))
+    answer = run_case(explained)
+    check_result(explained, answer)
     assert answer.code == result.code, answer
     if data.get("checks"):
         return

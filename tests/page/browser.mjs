@@ -58,7 +58,7 @@ async function check(name, body) {
 await check("a link is a question", async () => {
   await page.goto(`${home}?command=fit&model=qwen3-8b&gpu=h100&context=8192`);
   await answered();
-  expect(await headline(), /^FITS: 1 request of 8,192 tokens/);
+  expect(await headline(), /^FITS: 46 to 49 concurrent requests. 1 request of 8,192 tokens/);
   expect(await text("#tables td"), "46 to 49");
 });
 
@@ -66,7 +66,7 @@ await check("a change is in the answer, in the address and in the command line",
   await page.fill("#context", "16K");
   await page.press("#context", "Tab");
   await settle();
-  expect(await headline(), /^FITS: 1 request of 16,384 tokens/);
+  expect(await headline(), /^FITS: .*1 request of 16,384 tokens/);
   expect(new URL(page.url()).searchParams.get("context"), "16K");
   expect(await text(".line pre"), "attncalc fit qwen3-8b --gpu h100 --context 16K");
 });
