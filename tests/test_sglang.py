@@ -485,7 +485,10 @@ def test_requests_take_fewer_slots_of_states_in_old_versions() -> None:
     assert [per_sequence(version) for version in ("0.5.10", "0.5.13", "0.5.14")] == [3, 3, 5]
     assert per_sequence("0.5.10", mamba_radix_cache_strategy="extra_buffer") == 5
     assert per_sequence("0.5.23", mamba_radix_cache_strategy="no_buffer") == 3
-    assert [per_sequence(version, speculative_tokens=4) for version in ("0.5.11", "0.5.12")] == [4, 5]
+    drafts: dict[str, Any] = {"speculative_tokens": 4}
+    assert [per_sequence(version, **drafts, speculative_layers=1) for version in ("0.5.10", "0.5.11")] == [4, 5]
+    # DFlash and n-grams
+    assert [per_sequence(version, **drafts) for version in ("0.5.13", "0.5.14")] == [4, 5]
 
 
 def test_windows_beside_states_are_stored_like_full_attention() -> None:

@@ -142,12 +142,16 @@ def _slots_per_sequence(pools: ModelPools, args: SglangArgs) -> int:
 
     With the radix cache it takes 3. If the cache copies states while the sequence runs (extra_buffer), it takes 2 more,
     or 1 if a step does not overlap the next one. Multi-token prediction with the radix cache needs these copies.
+    Without layers of a drafter, tokens come from DFlash or n-grams.
     """
     if not args.radix_cache:
         return 1
     copies = pools.buffered and (args.version.buffers_states or args.has_drafter)
     slots = STATE_SLOTS[args.mamba_radix_cache_strategy or "auto"] or (5 if copies else 3)
-    return min(slots, 4) if args.has_drafter and not args.version.overlaps_drafter else slots
+    draft, version = args.speculative_model, args.version
+    is_serial = args.speculative_layers or (draft and not draft.is_dflash)
+    overlaps = version.overlaps_drafter if is_serial else version.overlaps_dflash
+    return min(slots, 4) if args.has_drafter and not overlaps else slots
 
 
 def _notes(

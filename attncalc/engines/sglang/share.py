@@ -22,6 +22,8 @@ _OLD_GRAPH_STEPS: tuple[_Steps, _Steps] = (((20, 8), (35, 24), (60, 32), (160, 2
 _LARGEST_GRAPHS = 512
 _CAPTURED_TOWERS = ("kimi_k25", "kimi_k3", "minimax_m3", "muse_glimmer", "qwen3_5", "qwen3_5_moe")
 """The model_types with towers whose prefills are captured (multimodal_breakable_cuda_graph_supported_model_archs)."""
+_SPARSE = ("deepseek_v32", "glm_moe_dsa")
+"""The model_types with latents and an indexer."""
 _WITH_DEPTH = ("qwen2_5_vl", "qwen3", "glm4v", "glm_ocr")
 """Beginnings of the model_types whose vision_config has no num_hidden_layers."""
 _OWN_TOWERS = {"kimi_k25": (27, 1152)}
@@ -97,12 +99,21 @@ def _captures_prefill(args: SglangArgs) -> bool:
         return False
     if args.attentions & {"KDA", "CSA", "CSA2"}:
         return False
-    has_towers = args.vision_params and not version.captures_prefill_of_all_towers
+    is_captured_tower = version.captures_prefill_of_towers and args.model_type in _CAPTURED_TOWERS
+    has_options = args.attn_dp > 1 or args.enable_lora or args.moe_a2a_backend
+    if (args.vision_params and not is_captured_tower) or (has_options and not version.captures_prefill_with_options):
+        return False
     if version.captures_breakable_prefill:
-        return not has_towers or args.model_type in _CAPTURED_TOWERS
-    has_other = args.attn_dp > 1 or args.enable_lora or args.caches_on_host or args.moe_a2a_backend
+        # Kimi-K2.5's prefills were compiled while those of other latents were not captured
+        return "MLA" not in args.attentions or is_captured_tower or _captures_latents(args)
     has_drafter = args.has_drafter and not version.compiles_prefill_with_drafter
-    return not (has_towers or has_other or has_drafter or args.model_type in version.models_not_compiled)
+    return not (args.caches_on_host or has_drafter or args.model_type in version.models_not_compiled)
+
+
+def _captures_latents(args: SglangArgs) -> bool:
+    """Return whether "breakable" graphs of a model with latents are captured."""
+    captured = args.version.captures_latents
+    return captured == "all" or (captured == "sparse" and args.model_type in _SPARSE)
 
 
 def mem_fraction_static(args: SglangArgs, devices: int) -> str:

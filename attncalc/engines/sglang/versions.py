@@ -42,14 +42,21 @@ class SglangVersion(Version):
     )
     """The model_types without graphs of prefills while these are compiled."""
     captures_breakable_prefill = since((0, 5, 15), "default_prefill_backend in cuda_graph_config.py")
-    """Graphs of prefills are not compiled, and so there are more models and options with them."""
-    captures_prefill_of_all_towers = between((0, 5, 15), (0, 5, 16), "apply_cuda_graph_compatibility")
-    """Models with towers have graphs of prefills; before none has, and later some have."""
+    """Graphs of prefills are not compiled, and so there are more models with them."""
+    captures_prefill_of_towers = since((0, 5, 16), "is_multimodal_breakable_cuda_graph_supported in server_args.py")
+    """Some models with towers have graphs of prefills; before none has."""
+    captures_prefill_with_options = since((0, 5, 17), "_disable_breakable_cudagraph_if_incompatible in server_args.py")
+    """There are graphs of prefills with DP attention, LoRA adapters and a backend that exchanges tokens."""
+    captures_latents = by_version(
+        {(): "all", (0, 5, 15): "none", (0, 5, 17): "sparse", (0, 5, 18): "all"},
+        "_disable_breakable_cudagraph_if_incompatible in server_args.py",
+    )
+    """The models with latents whose prefills have graphs; sparse: those with an indexer."""
     has_larger_steps = since((0, 5, 20), "handle_gpu_memory_settings in arg_groups/memory_hook.py")
     """GPUs with less than 35 GiB have chunks of 4,096 tokens, and larger graphs."""
     limits_graphs_of_share = since((0, 5, 22), "handle_gpu_memory_settings in arg_groups/memory_hook.py")
     """The default share counts no more graphs than concurrent requests."""
-    leaves_for_deepep = since((0, 5, 16), "reserve_for_deepep_a2a_mb in server_args.py")
+    leaves_for_deepep = since((0, 5, 15), "_handle_gpu_memory_settings in server_args.py")
     """The default share leaves memory for DeepEP's buffers."""
     counts_padded_pages = since((0, 5, 21), "_get_paged_kv_bytes_per_token in pool_configurator.py")
     """Pages of compressed attention are counted with their padding."""
@@ -96,8 +103,10 @@ class SglangVersion(Version):
     """The share of the states includes the slot that no sequence gets."""
     buffers_states = since((0, 5, 14), "_handle_mamba_radix_cache in server_args.py")
     """By default the radix cache copies states while a request runs (--mamba-radix-cache-strategy extra_buffer)."""
-    overlaps_drafter = since((0, 5, 12), "SGLANG_ENABLE_SPEC_V2 in environ.py")
-    """A step with a drafter overlaps the next one."""
+    overlaps_drafter = since((0, 5, 11), "SGLANG_ENABLE_SPEC_V2 in environ.py")
+    """A step with a drafter overlaps the next one, unless all tokens are drafted at once."""
+    overlaps_dflash = since((0, 5, 14), "_handle_dflash in arg_groups/speculative_hook.py")
+    """A step overlaps the next one with DFlash and n-grams, too."""
     reserves_for_aiter = since((0, 4, 7, 1), "measured: logs of 0.5.7 and 0.5.19 have it, one of 0.4.6.post2 not")
     """The share is multiplied by 0.85 if AITER computes attention and the context is longer than 8,192 tokens.
 
