@@ -468,7 +468,7 @@ def _is_alike(part: str, known: str) -> bool:
     return is_start or difflib.SequenceMatcher(None, part, known).ratio() > 0.75
 
 
-ASSUMED = ("--gpu h100", "--prompt", "--output-len", "--mfu", "--layers", "--gpu all")
+ASSUMED = ("--prompt", "--output-len", "--mfu", "--layers", "--gpu all")
 """Options whose example is assumed without a value, as it is a usual one: an answer names it."""
 ON_GPU = ("options of a GPU",)
 """Stands for the options that mean nothing without --gpu, as -ngl."""

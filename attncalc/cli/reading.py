@@ -237,15 +237,19 @@ def _read(words: Words, args: Sequence[str]) -> list[Reading]:
         typed, key=lambda item: item.idea is not None and item.value is None
     )  # what is given replaces examples
     readings: list[Reading] = []
+
+    def gaps(one: Reading) -> int:
+        """Return how many words have no place, or one that is doubted; a command that was typed may have doubts."""
+        return len(one.unread) + (0 if words.command else len(one.doubts))
+
     for command in _likely(words.command, items):
         trial = _Trial(command, words.options(command), words.command)
         for item in typed if command in _OF_WORDS else items:
             trial.add(item)
         readings.append(trial.reading())
-        if not readings[-1].unread:
+        if not gaps(readings[-1]):
             break
-    readings.sort(key=lambda one: len(one.unread))
-    return readings[:_MOST_TRIALS]
+    return sorted(readings, key=gaps)[:_MOST_TRIALS]
 
 
 def _likely(typed: str | None, items: Sequence[Item]) -> list[str]:
@@ -261,7 +265,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[str]:
     votes["compare"] += 3 * (kinds["model"] > 1)
     votes["gpus"] += not kinds["model"] and kinds["gpu"] > 0
     # 'llama3-8b fp8' asks for no cache, and 'vllm llama3-8b' for all memory
-    votes["fit"] += (kinds["dtype"] > 0) / 2 + any(item.text == "--engine" for item in items)
+    votes["fit"] += (kinds["dtype"] > 0) / 2 + any(item.text == "--engine" or item.typed == "gpu" for item in items)
     votes["explain"] += 5 * (not kinds["model"])
     votes["presets"] += 9 * all(item.kind == "unknown" for item in items)  # 'qwen'
     if typed:
@@ -285,6 +289,7 @@ class _Trial:
         self._replaced: list[str] = []
         self._doubts: list[Item] = []
         self._has_example = False
+        self._follows_a_model = False
 
     def add(self, item: Item) -> None:
         """Find a place for an item."""
@@ -297,7 +302,9 @@ class _Trial:
             item.kind == "model" and item.text in (item.typed, item.value)
         )
         self._is_new |= item.is_guess or not is_usual
-        if item.kind == "plain" and self._command != "explain" and self._typed != "presets":
+        is_name = self._typed in ("presets", "gpus") or (self._typed in _SEVERAL and self._follows_a_model)
+        self._follows_a_model = item.kind == "model"  # 'compare gpt2 foo': another model, probably
+        if item.kind == "plain" and self._command != "explain" and not is_name:
             self._left_out.append(item.typed)
         elif self._command in _OF_WORDS and item.kind != "filler" and not (item.kind == "option" and is_usual):
             self._add_word(item)
@@ -493,7 +500,8 @@ class _Trial:
         if "--speculative-model" in self._found:
             self._found.pop("--speculative-layers", None)
         is_moved = self._typed not in (None, self._command)
-        if not is_moved and not self._has_example and all(example.startswith(ASSUMED) for example in missing):
+        assumable = ASSUMED if self._typed else (*ASSUMED, "--gpu h100")
+        if not is_moved and not self._has_example and all(example.startswith(assumable) for example in missing):
             assumed, missing = [*assumed, *missing], []
         words = [word for pair in self._found.values() for word in pair]
         words += [word for example in assumed[len(self._assumed) :] for word in example.split()]
