@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 
 class AttncalcError(Exception):
@@ -56,8 +58,23 @@ class CannotCheckError(AttncalcError):
     code = 3
 
 
+_TRIES = ContextVar("_TRIES", default=False)
+
+
+@contextmanager
+def tries() -> Iterator[None]:
+    """Skip the search for similar names, which takes most of the time of an error that nobody sees."""
+    token = _TRIES.set(True)
+    try:
+        yield
+    finally:
+        _TRIES.reset(token)
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return 'did you mean 'llama2-70b'? ', or '' if nothing in `known` is close to `word`."""
+    if _TRIES.get():
+        return ""
     import difflib  # imported here, so that only a wrong word pays for it
 
     word, names = word.lower(), sorted(known, key=lambda name: (not name.endswith("_total"), name))

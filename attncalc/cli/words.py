@@ -27,7 +27,7 @@ from ..config.source import DOCUMENTS
 from ..cost.training.optimizers import OPTIMIZERS
 from ..engines import ENGINES, RUNNERS
 from ..engines.pasted import could_matter
-from ..errors import AttncalcError
+from ..errors import AttncalcError, tries
 from ..options import WEIGHTS_DTYPE, Parser
 from ..records import NamedTuple
 from ..vocabulary import COUNTS, FILLER, IDEAS, NEGATIONS, NO_FIGURE, NUMBERS, PLACEHOLDERS, Idea, Phrases
@@ -459,7 +459,8 @@ def gpu_in(text: str) -> str | None:
     """Return the GPU that a text names, as an option has it: '2xrtx-3090' of '2 x 3090s'."""
     for name in (text, text.removesuffix("s")) if re.search(r"^(?!gpu:)[^=]*\d|^(cpu|local)$", text) else ():
         try:
-            number, gpu = gpus_of(name)
+            with tries():
+                number, gpu = gpus_of(name)
         except AttncalcError:
             continue
         if "mac" in name:
@@ -534,7 +535,8 @@ def _is_plain(word: str) -> bool:
 
 def is_valid(parse: Any, *values: str) -> bool:
     try:
-        parse(*values)
+        with tries():
+            parse(*values)
     except AttncalcError:
         return False
     return True
