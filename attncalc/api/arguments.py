@@ -109,7 +109,7 @@ def in_python(text: str) -> str:
 
     def argument(match: re.Match[str]) -> str:
         name, value = match.groups()
-        argument = "output" if name == "output-len" else name.replace("-", "_")
+        argument = "output" if name == "output-len" else _as_argument(name)
         if value and re.fullmatch(r"\d{1,3}(,\d{3})+", value):
             value = value.replace(",", "")
         return f"{argument}={value if value.isdecimal() else repr(value)}" if value else argument

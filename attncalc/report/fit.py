@@ -235,7 +235,7 @@ def verdict(found: Answer) -> str:
         return f"{answer}: {batch}{each} runs at most {count(maximum)}."
     if beside := _beside_the_cache(result):
         return f"{answer}: {beside}."
-    used, speed = _used(result), _speed(found)
+    used, speed = _used(result), _speed(found, on_gpus)
     start = f"{answer}:"
     if on_gpus and result.verdict == "fits":
         start, on_gpus, speed = f"RUNS PARTLY ON THE CPU: {on_gpus}{speed};", "", ""
@@ -269,10 +269,9 @@ def _room(answer: Answer) -> str:
     return f"{span(least, most)} {what}{'s' * (most > 1)}{of}"
 
 
-def _speed(answer: Answer) -> str:
+def _speed(answer: Answer, on_gpus: str) -> str:
     """Return the bound of a lone request's tokens per second, or of one whose layers are partly on the host."""
-    resolved = answer.resolved
-    if not answer.result.fits or not (resolved.is_alone or _on_gpus(resolved)):
+    if not answer.result.fits or not (answer.resolved.is_alone or on_gpus):
         return ""
     bounds, _ = answer.bounds
     speed = float(bounds.tokens_per_second) if bounds and bounds.tokens_per_second else 0.0

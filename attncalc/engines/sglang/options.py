@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Annotated, TypedDict
 
 from ...errors import AttncalcError
-from ...options import COUNT, TEXT, Count, Parser, With
+from ...options import COUNT, TEXT, Count, Parser, With, choice
 from ...records import dataclass
 from ...units import truncate
 from ..options import PagedArgs
@@ -35,12 +35,6 @@ def _modules(text: str, name: str) -> str:
             f"write all, or names of {', '.join(LORA_MODULES)}",
         )
     return " ".join(modules)
-
-
-def _strategy(text: str, name: str) -> str:
-    if text not in STATE_SLOTS:
-        raise AttncalcError(f"{name}: '{truncate(text)}' is not a strategy", f"write {', '.join(STATE_SLOTS)}")
-    return text
 
 
 class SglangOptions(TypedDict, total=False):
@@ -76,9 +70,9 @@ class SglangOptions(TypedDict, total=False):
     ]
     mamba_radix_cache_strategy: Annotated[
         str | None,
-        Parser(_strategy),
+        choice(*STATE_SLOTS, metavar="NAME"),
         "Slots of states per request: no_buffer 3, extra_buffer 5, extra_buffer_lazy 4.",
-        With(names="--mamba-radix-cache-strategy --mamba-scheduler-strategy", metavar="NAME", axis=False),
+        With(names="--mamba-radix-cache-strategy --mamba-scheduler-strategy", axis=False),
     ]
     max_mamba_cache_size: Annotated[Count | None, COUNT, "Slots of recurrent states, of all ranks."]
     enable_hierarchical_cache: Annotated[
