@@ -760,6 +760,13 @@ def test_weights_in_fp8_take_a_byte_but_not_those_of_embedding_head_and_norms() 
     run = run_of("llama3-8b", dtype="bf16", fp8="weights")
     layers = 32 * 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336)
     assert states(run, run.stages[0]).weights == 2 * 8_030_261_248 - layers
+    for name, transposes in (
+        ("h100-80gb", layers),
+        ("b200", 0),
+    ):  # Transformer Engine: nvte_is_non_tn_fp8_gemm_supported
+        result = train_result(dataclasses.replace(run, gpu=gpu(name)), plain=True)
+        without = reserved(result.run, result.budget.allocated, result.budget.largest, result.budget.cached)
+        assert result.high == without[2] + overhead(run)[2] + transposes
 
 
 @each("option", ["--fsdp", "--lora r=16", "--no-master-weights", "--param-dtype fp32"])

@@ -536,6 +536,11 @@ def _weights_notes(run: Training, states: States) -> Iterator[str]:
     """Yield how weights are stored and updated."""
     if run.updates_in_place and run.in_optimizer.in_place:
         yield f"{run.in_optimizer.in_place} updates weights of 16 bits in place; --master-weights counts fp32 copies."
+    if states.transposes:
+        yield (
+            f"Unless the GPU is a B200 or B300, the range has {human(states.transposes, BYTES)} of transposed weights, "
+            "which Transformer Engine keeps for weights that are created in fp8."
+        )
     if run.keeps_quantized_inputs:
         yield "Matmuls of quantized matrices keep their inputs, as bitsandbytes' in int8 and, before 0.43.2, in 4 bits."
     if run.references:

@@ -100,6 +100,8 @@ def train_result(run: Training, *, plain: bool = False) -> TrainResult:
     budget = most_loaded(run, plain=plain)
     reserves = reserved(run, budget.allocated, budget.largest, budget.cached)
     needed = [size + outside for size, outside in zip(reserves, overhead(run), strict=True)]
+    if run.gpu is None or (run.gpu.compute_capability or (0,))[0] not in (10, 11):  # nvte_is_non_tn_fp8_gemm_supported
+        needed[2] += budget.states.transposes
     verdict: Verdict | None = None
     if run.gpu:
         verdict = (

@@ -34,6 +34,7 @@ class States(NamedTuple):
     layer_bytes: int  # bytes of them, of which quantized matrices are gathered as they are
     outside: int  # elements outside the layers that a rank gathers
     on_host: Quantity  # bytes in host memory
+    transposes: int  # bytes of transposed copies of weights in fp8 (quantizer.set_usage in TE's module/base.py)
     experts_left: int  # bytes that experts would take beyond the quantized ones if they were left in 16 bits
     tensors: list[ParamTensor]  # the model's parameter tensors
     trained_tensors: list[ParamTensor]  # the tensors that are trained
@@ -51,10 +52,12 @@ def states(run: Training, stage: Stage) -> States:
     n_frozen = _of_parts(frozen, "N_frozen", "frozen parameters of a stage on one device")
     held = sharded(trained, run.zero >= 3, "N")
     weights = quantity(held * _bytes(run.param_dtype, "bytes_param", "a trained weight"))
+    transposes = 0
     if run.fp8 == "weights":
         saved = dtype(run.param_dtype).bits // 8 - 1
         matrices = sharded([t for t in trained if t.is_hidden and t.name != "router"], run.zero >= 3, "N_fp8")
         weights = quantity(weights - matrices * symbol("bytes_saved", saved, "bytes that a weight in fp8 saves"))
+        transposes = int(matrices)
     frozen_weights = _frozen_weights(run, frozen, sharded)
     in_optimizer = sharded(trained, run.zero >= 1, "N")
     master = quantity(in_optimizer * symbol("bytes_master", 4, "bytes of an fp32 copy") if run.master_weights else 0)
@@ -100,6 +103,7 @@ def states(run: Training, stage: Stage) -> States:
         layer_bytes=layer_bytes,
         outside=outside,
         on_host=total(named(value, f"host_{name}", f"bytes of {name} on the host") for name, value in on_host),
+        transposes=transposes,
         experts_left=_experts_left(run, frozen),
         tensors=tensors,
         trained_tensors=trained,
