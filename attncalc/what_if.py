@@ -16,11 +16,10 @@ from typing import Any
 from .attention import FULL, Attention, Grouped, Sliding, Variant
 from .errors import AttncalcError, MissingError
 from .model import MAX_LAYERS, Layers, ModelSpec
-from .units import count, parse_count, truncate
+from .units import count, truncate
 
 LOCAL, GLOBAL = "local", "global"
-_SPANS = {LOCAL: LOCAL, "sliding": LOCAL, "window": LOCAL, GLOBAL: GLOBAL, "full": GLOBAL}
-_EXAMPLE = "write '5 local, 1 global', '3 linear, 1 global' or '3 linear, 1 mla:512'"
+_SPANS = {LOCAL: LOCAL, "sliding": LOCAL, "window": LOCAL, "swa": LOCAL, GLOBAL: GLOBAL, "full": GLOBAL}
 SIZES = frozenset({"layers", "heads", "kv_heads", "head_dim", "d_model", "d_ff", "vocab_size"})
 """The sizes that describe a model without another."""
 
@@ -33,15 +32,28 @@ def parse_pattern(text: str, name: str) -> tuple[str, ...]:
     """
     layers: list[str] = []
     for part in text.split(","):
-        # '3 linear', '3x linear' and 'linear:3' are the same; mla:512 has a size
-        match = re.fullmatch(r"(?:(\d{1,9}) ?[x*]? ?)?((?:gqa|mla):\d+|[a-z]+)(?::(\d{1,9}))?", part.strip().lower())
+        # '3 linear', '3x linear' and 'linear:3' are the same; mla:512 has a size; config.json has 'full_attention'
+        word = part.strip().lower().removesuffix("_attention")
+        match = re.fullmatch(r"(?:(\d{1,9}) ?[x*]? ?)?((?:gqa|mla):\d+|[a-z]+)(?::(\d{1,9}))?", word)
         if match is None or (match[1] and match[3]) or not (match[2] in _SPANS or Variant.is_named(match[2])):
-            raise AttncalcError(f"{name}: '{truncate(part.strip())}' is no kind of layer", _EXAMPLE)
-        kind, number = _SPANS.get(match[2], match[2]), parse_count(match[1] or match[3] or "1", name)
+            raise AttncalcError(f"{name}: '{truncate(part.strip())}' is no kind of layer", _written(text))
+        kind, number = _SPANS.get(match[2], match[2]), int(match[1] or match[3] or "1")
         if len(layers) + number > MAX_LAYERS:
-            raise AttncalcError(f"{name}: more than {MAX_LAYERS:,} layers", _EXAMPLE)
+            raise AttncalcError(f"{name}: more than {MAX_LAYERS:,} layers", _written())
         layers += [kind] * number
+    if not layers:
+        raise AttncalcError(f"{name}: '{truncate(text)}' has no layer", _written())
     return tuple(layers)
+
+
+def _written(text: str = "") -> str:
+    """Return how a pattern is written, with the numbers of '3:1' or 'LLLF', whose kinds only the reader knows."""
+    letters = re.fullmatch(r"(([A-Z])\2*)(([A-Z])\4*)", text)
+    numbers = re.fullmatch(r"(\d{1,3}):(\d{1,3})", text)
+    many, few = (len(letters[1]), len(letters[3])) if letters else numbers.groups() if numbers else (3, 1)
+    return (
+        f"write '{many} local, {few} global' for windows, or '{many} linear, {few} global', '{many} linear, {few} mla'"
+    )
 
 
 def what_if(

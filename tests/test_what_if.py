@@ -109,6 +109,9 @@ def test_a_sweep_and_the_command_agree(ask: Ask) -> None:
         ({"pattern": "1 round"}, "'1 round' is no kind of layer"),
         ({"pattern": "3000 local"}, "more than 2,000 layers"),
         ({"pattern": ""}, "'' is no kind of layer"),
+        ({"pattern": "linear:0"}, "'linear:0' has no layer"),
+        ({"pattern": "5:1"}, "write '5 local, 1 global' for windows, or '5 linear, 1 global'"),
+        ({"pattern": "LLLF"}, "write '3 local, 1 global' for windows"),
         ({"heads": 0}, "heads: "),
         ({"pattern": "2 linear:3"}, "'2 linear:3' is no kind of layer"),
     ],
@@ -141,7 +144,8 @@ def test_a_pattern_may_give_layers_another_attention() -> None:
     # of 32 layers 8 keep their cache: 8 * 2 * 8 heads * 128 * 2 B per token; 24 have states
     hybrid = kv_cache("llama3.1-8b", pattern="3 linear, 1 global", context=4096)
     assert hybrid.per_token == 8 * 2 * 8 * 128 * 2
-    assert kv_cache("llama3.1-8b", pattern="linear:3,full:1", context=4096).total == hybrid.total
+    for same in ("linear:3,full:1", "3x linear_attention, full_attention", "linear:1,linear:2,swa:0,full"):
+        assert kv_cache("llama3.1-8b", pattern=same, context=4096).total == hybrid.total
     # 24 layers with a latent of 512 and a rotary key of half a head's 128
     latent = kv_cache("llama3.1-8b", pattern="3 mla:512, 1 gqa:4", context=1)
     assert latent.total == 24 * (512 + 64) * 2 + 8 * 2 * 4 * 128 * 2
