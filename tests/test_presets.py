@@ -18,7 +18,6 @@ from attncalc.attention import KINDS, Attention, Cross
 from attncalc.cli.catalogue import CATALOGUE
 from attncalc.config import load_with_config
 from attncalc.config.presets import Preset, _by_size, _described, preset_of, presets
-from attncalc.report.presets import braced
 
 ROWS, COLUMNS = 24, 80
 MODELS = REPOSITORY / "presets/models"
@@ -31,19 +30,24 @@ def test_the_list_leaves_a_row_for_the_prompt(ask: Ask) -> None:
     assert lines[0] == f"{len(preset_names())} built-in models  'attncalc presets qwen' shows their figures"
 
 
-def test_the_list_has_every_name_as_a_shell_expands_it(ask: Ask) -> None:
-    words = re.findall(r"[\w.-]+(?:\{\S+\})?", ask("presets").out.partition("\n\n")[2])
-    names = []
-    for word in words:
-        start, _, sizes = word.rstrip("}").partition("{")
-        names += [start + size for size in sizes.split(",")]
-    families = {preset.family for preset in presets()} | {"others"}
-    assert set(preset_names()) == {name for name in names if name in preset_names() or name not in families}
+def test_the_list_has_every_name_as_it_is_typed(ask: Ask) -> None:
+    assert sorted(ask("presets").out.partition("\n\n")[2].split()) == sorted(preset_names())
 
 
-def test_names_that_differ_in_size_are_joined() -> None:
-    assert braced(["a-7b", "a-70b", "a2-1.5b", "a2-8x7b", "a2-x"]) == ["a-{7b,70b}", "a2-{1.5b,8x7b}", "a2-x"]
-    assert braced(["a-7b"]) == ["a-7b"]
+@each(
+    ("word", "names"),
+    [
+        ("mla", {"deepseek-v3", "kimi-k2"}),
+        ("hybrid", {"jamba-1.5-mini", "qwen3-next-80b-a3b"}),
+        ("linear", {"qwen3-next-80b-a3b"}),
+        ("window", {"gemma3-27b", "gpt-oss-20b"}),
+        ("MoE", {"mixtral-8x7b", "deepseek-v3"}),
+    ],
+)
+def test_a_word_finds_models_by_their_attention(ask: Ask, word: str, names: set[str]) -> None:
+    found = {layer["name"] for layer in ask("presets", word, "--json").document["layers"]}
+    assert names < found
+    assert not found & {"llama3-8b", "gpt2"}
 
 
 def test_a_word_filters_by_name_title_and_repository(ask: Ask) -> None:

@@ -10,7 +10,7 @@ from ..api.options import ModelOptions
 from ..config import load, preset_text, to_model_file
 from ..config.presets import presets as all_presets
 from ..errors import AttncalcError, did_you_mean
-from ..report.presets import Listed, families_report, presets_report
+from ..report.presets import Listed, attention_words, families_report, presets_report
 from ..units import truncate
 from . import COMMANDS
 from . import options as o
@@ -40,7 +40,10 @@ app = command_app(cls=_Presets)
 Full = Annotated[bool, typer.Option("--full", help="Show the figures of every preset.")]
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[WORD]...", help="List those with each WORD in the name, title or repository."),
+    typer.Argument(
+        metavar="[WORD]...",
+        help="List those with each WORD in the name, title or repository, or with that attention, as mla or hybrid.",
+    ),
 ]
 
 
@@ -60,8 +63,17 @@ def list_presets(output: o.ReportOptions, words: Words = None, full: Full = Fals
 
 
 def _matching(words: list[str]) -> list[Preset]:
-    """Return the presets that have each of the words. Raises AttncalcError if there are none."""
-    found = [preset for preset in all_presets() if all(preset.matches(word) for word in words)]
+    """Return the presets that have each of the words, in a name or as their attention: 'mla', 'hybrid'.
+
+    Raises AttncalcError if there are none.
+    """
+    families = [preset.family for preset in all_presets()]
+
+    def has(preset: Preset, word: str) -> bool:
+        is_family = families.count(word.lower()) > 1  # whose presets are found without reading all files
+        return preset.matches(word) or (not is_family and word.lower() in attention_words(load(preset.name)))
+
+    found = [preset for preset in all_presets() if all(has(preset, word) for word in words)]
     if found:
         return found
     known = {name for preset in all_presets() for name in (preset.family, preset.name)}

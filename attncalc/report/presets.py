@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..attention.recurrent import NoAttention
+from ..attention.recurrent import NoAttention, Recurrent
 from ..cost.cache import kv_cache
 from ..cost.params import params
 from ..model import ModelSpec, plural
@@ -23,8 +23,6 @@ from .report import Column, Report, Table, column_table, unit_column
 _NAMES_TIP = "'attncalc presets qwen' shows their figures"
 _FIGURES_TIP = "'attncalc presets show NAME' prints one"
 _KV_NOTE = "KV per token: bytes that a token adds until a window is full."
-_SIZED = re.compile(r"(.+-)(\d[\d.x]*b.*)")
-"""A name that has the model's size: 'qwen3-' and '30b-a3b'."""
 
 FIGURES = FigureRows(presets=FigureRow("presets", NO_UNIT, "presets"))
 OF_PRESETS = FigureRows(
@@ -95,32 +93,23 @@ def _heading(number: int, words: Sequence[str], names_only: bool) -> str:
 
 
 def _names_table(listed: Sequence[Listed]) -> Table:
-    """Return one row per family with its names. Families of one or two presets share the last row."""
+    """Return one row per family with its names; small families share the last row."""
     families: dict[str, list[str]] = {}
     for preset in listed:
         families.setdefault(preset.family, []).append(preset.model.name)
-    rows = {family: names for family, names in families.items() if len(names) > 2}
-    others = [name for family, names in families.items() if family not in rows for name in names]
-    rows |= {"others": others} if others else {}
-    width = WIDTH - 2 - max(map(len, rows)) - 2
-    table = [
-        (family if i == 0 else "", line)
-        for family, names in rows.items()
-        for i, line in enumerate(textwrap.wrap(" ".join(braced(names)), width, break_on_hyphens=False))
-    ]
-    return Table((Column(align="left"), Column(align="left")), tuple(table))
+    rows = [names for names in families.values() if len(names) > 3]
+    rows.append([name for names in families.values() if len(names) <= 3 for name in names])
+    return Table((Column(align="left"),), tuple((" ".join(names),) for names in rows if names))
 
 
-def braced(names: Sequence[str]) -> list[str]:
-    """Return the names as a shell's braces shorten them: 'gemma2-{2b,9b}' for 'gemma2-2b' and 'gemma2-9b'.
-
-    Only names that differ in their size alone are joined: 'llama4-scout' has none.
-    """
-    series: dict[str, list[str]] = {}
-    for name in names:
-        sized = _SIZED.fullmatch(name)
-        series.setdefault(sized[1] if sized else name, []).append(sized[2] if sized else "")
-    return [start + (f"{{{','.join(sizes)}}}" if len(sizes) > 1 else sizes[0]) for start, sizes in series.items()]
+def attention_words(model: ModelSpec) -> set[str]:
+    """Return what a model's attention is found by: {'mla'}, or {'gdn', 'gqa', 'linear', 'hybrid', 'moe'}."""
+    kinds = [group.attention for group in model.main.layers if not isinstance(group.attention, NoAttention)]
+    recurrent = [isinstance(kind, Recurrent) for kind in kinds]
+    words = [_attention(model), *(kind.headline.split(",")[0] for kind in kinds)]
+    words += ["linear recurrent"] * any(recurrent) + ["hybrid"] * (any(recurrent) and not all(recurrent))
+    words += ["moe"] * any(group.mlp and group.mlp.n_experts for group in model.main.layers)
+    return set(re.findall(r"[\w]+", " ".join(words).lower().replace("mamba-2", "mamba2")))
 
 
 def _figures_table(models: Sequence[ModelSpec], totals: Sequence[Quantity], tokens: Sequence[Quantity]) -> Table:
