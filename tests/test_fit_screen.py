@@ -316,10 +316,13 @@ def test_words_replace_the_bar(plain: bool, environment: dict[str, str]) -> None
     assert "\n  vLLM takes 21.6 of the GPU's 23.5 GiB (--gpu-memory-utilization 0.92)\n" in screen
 
 
-def test_a_pipe_and_plain_print_the_same(ask: Ask) -> None:
+def test_plain_prints_each_number_after_its_name_in_a_terminal_and_a_pipe(ask: Ask) -> None:
     with pytest.MonkeyPatch.context() as patch:
         screen = on_terminal(fit_report(FIT), patch, plain=True)
-    assert screen == ask(*QWEN).out == ask(*QWEN, "--plain").out
+    assert screen == ask(*QWEN, "--plain").out
+    assert "\n  change: --enforce-eager --gpu-memory-utilization 0.95\n    requests, at least: 1\n" in screen
+    # the figures of two models stand together
+    assert "\n  layers\n    gpt2: 12\n    bert-base: 12\n" in ask("compare", "gpt2", "bert-base", "--plain").out
 
 
 def test_markdown_has_the_bar_in_words_and_the_command_as_code() -> None:

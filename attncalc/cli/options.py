@@ -216,7 +216,7 @@ class ReportOptions(Options):
     output: Annotated[Path | None, output_option(*_SUFFIXES)] = None
     force: Force = False
     plain: Annotated[
-        bool, typer.Option("--plain", help="Print words only: no colours, and no bar of block characters.")
+        bool, typer.Option("--plain", help="Print words only: no colours, no bar, and tables as lists.")
     ] = False
 
     def __init__(self, **values: Any) -> None:

@@ -41,13 +41,13 @@ def wrapped(text: str, hanging: str = "  ", width: int = WIDTH) -> list[str]:
 def divided(table: Table, width: int) -> list[Table]:
     """Return a table, in parts of at most `width` columns if it is divisible; each part has the first column.
 
-    A column that does not fit beside the first is a part of its own, which is wider.
+    It is returned whole if a column does not fit beside the first.
     """
     if not table.is_divisible:
         return [table]
     labels, *columns = zip([column.header for column in table.columns], *table.rows, strict=True)
     room = width - 2 - max(map(len, labels))
-    per_part = max(1, room // (2 + max(len(cell) for cells in columns for cell in cells)))
+    per_part = room // (2 + max(len(cell) for cells in columns for cell in cells)) or len(columns)
     parts = []
     for start in range(0, len(columns), per_part):
         end = start + per_part
@@ -83,7 +83,7 @@ def _records(table: Table) -> Iterator[str]:
         indent = " " * (len(label) - len(label.lstrip()))
         values = [cell.strip() for cell in cells]
         if any(headers):
-            named = [(header, value) for header, value in zip(headers[1:], values, strict=True) if value]
+            named = [(header, value) for header, value in zip(headers[1:], values, strict=True) if value.strip("-")]
             has_meaning = len(named) == 2 and not named[1][0]
             if has_meaning:  # '64 MiB: queries'
                 named = [(f"{named[0][1]} {named[0][0]}", named[1][1])]

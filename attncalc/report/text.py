@@ -14,9 +14,12 @@ HEIGHT = 23
 """Lines of a default screen: those of a terminal of 24, less one for the prompt."""
 
 
-def render(report: Report, *, explain: bool = False, width: int = WIDTH) -> str:
-    """Return the report in lines of at most `width` columns; only a longer word makes a longer line."""
-    blocks = ("\n".join(map(as_text, block)) for block in layout(report, explain=explain, width=width))
+def render(report: Report, *, explain: bool = False, width: int = WIDTH, plain: bool = False) -> str:
+    """Return the report in lines of at most `width` columns; only a longer word makes a longer line.
+
+    `plain` shows tables as lists, in which each number comes after its name: a screen reader reads them so.
+    """
+    blocks = ("\n".join(map(as_text, block)) for block in layout(report, explain=explain, width=width, plain=plain))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -35,7 +38,7 @@ def first_that_fits(screens: Iterable[Report], lines: int = HEIGHT) -> Report:
 
 
 def layout(
-    report: Report, *, explain: bool = False, width: int = WIDTH, with_bar: bool = False
+    report: Report, *, explain: bool = False, width: int = WIDTH, with_bar: bool = False, plain: bool = False
 ) -> list[Sequence[Line]]:
     """Return the blocks of lines of a screen, between which a line is empty.
 
@@ -53,9 +56,10 @@ def layout(
             for label, *lines in explain_figures(report.figures_to_explain, min(width, 120))
         ]
     else:
-        blocks += [_table_lines(part, width) for table in report.tables for part in divided(table, width)]
+        parts = (part for table in report.tables for part in ([table] if plain else divided(table, width)))
+        blocks += [_table_lines(part, width, plain) for part in parts]
     blocks += [[line for note in notes for line in _note_lines(note, text_width)] for notes in report.note_blocks]
-    return [*blocks, *(_table_lines(table, width) for table in report.footer)]
+    return [*blocks, *(_table_lines(table, width, plain) for table in report.footer)]
 
 
 def as_text(line: Line) -> str:
@@ -87,9 +91,9 @@ def _note_lines(note: str, width: int) -> list[Line]:
     return _lines(wrapped(note, width=width), "alert" if note.startswith(ALERTS) else None)
 
 
-def _table_lines(table: Table, width: int) -> list[Line]:
+def _table_lines(table: Table, width: int, plain: bool) -> list[Line]:
     headers, lines = len(table.header_rows), table_lines(table)
-    if max(map(len, lines), default=0) > width:
+    if plain or max(map(len, lines), default=0) > width:
         return _lines(list_lines(table, width), "strong" if len(table.strong) == len(table.rows) else None)
     rows = [(Piece(line, "strong" if i in table.strong else None),) for i, line in enumerate(lines[headers:])]
     return [*_lines(lines[:headers]), *rows]

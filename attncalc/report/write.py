@@ -29,12 +29,12 @@ def write(
         form: Name of a format; None takes the format of the suffix of `output`, or else a table.
         explain: Show the formula of every figure in place of the tables.
         output: The file to write; None and '-' are standard output.
-        plain: Print no colours and no bar on a terminal.
+        plain: Print no colours, no bar, and tables as lists.
 
     Raises AttncalcError if the format is unknown, or if the file exists (without force) or cannot be written.
     """
     chosen = choose_format(form, output)
-    if output is None and not force and chosen.name == "table" and sys.stdout.isatty():
+    if output is None and not force and chosen.name == "table" and (plain or sys.stdout.isatty()):
         if not plain:
             from .terminal import print_report
 
@@ -43,7 +43,7 @@ def write(
         from .lists import screen_width
         from .text import render
 
-        deliver(render(report, explain=explain, width=screen_width(sys.stdout)), None, force=False)
+        deliver(render(report, explain=explain, width=screen_width(sys.stdout), plain=True), None, force=False)
         return
     chosen.check(output)
     content = chosen.render(report, explain=explain)
