@@ -19,7 +19,7 @@ MODES = {
     "fit": {
         "vram": "what 'fit --json' prints without --gpu",
         "what_fits": "what 'fit --json' prints without MODEL, and with --gpu all",
-        "diagnosis": "what 'fit --log --json' prints of a failed start whose model is unknown",
+        "diagnosis": "what 'fit --log --json' prints of a failed start of an unknown model",
     },
     "verify": {
         "record": "the JSON file that 'verify --record' writes",

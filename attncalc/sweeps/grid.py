@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -29,11 +30,6 @@ FIT_TABLE_OF_USERS = ("verdict", "decode_time_bound")
 TRAIN_TABLE = ("verdict", "weights", "optimizer_states", "activations", "needed_low", "needed_high")
 """The figures of `train` in a table."""
 TRAIN_TABLE_OF_TIMES = ("verdict", "needed_low", "needed_high", *TIMES)
-_SPLIT_NAMES = (
-    *("kv_", "params_", "flops_", "decode_", "max_", "users_", "gpus_", "price_"),
-    *("optimizer_", "needed_", "training_"),
-)
-"""Beginnings of names that take two lines above a column."""
 _ERRORS = 5
 """Different errors below a grid."""
 _MODELS = 3
@@ -155,7 +151,7 @@ def _table(sweep: Sweep, cells: Sequence[Row]) -> Table:
             texts.append([value or "" for value in values])
             continue
         unit, column_texts = _texts(name, values)
-        header = name.replace("_", "\n", 1) if name.startswith(_SPLIT_NAMES) else name
+        header = "\n".join(textwrap.wrap(name.replace("_", " "), 9, break_long_words=False))
         columns.append(Column(f"{header}\n{unit}" if unit else header, "left" if unit_of(name) is None else "right"))
         texts.append(column_texts)
     return Table(tuple(columns), tuple(zip(*texts, strict=True)))
