@@ -15,7 +15,7 @@ from attncalc.report.json import render
 GPUS = ("h100-80gb", "rtx-4090", "mi300x")
 EVERY = "ATTNCALC_PAGE_ALL" in os.environ
 """Whether all presets are asked about on all GPUs, and all configs, which takes two minutes; else a part of them."""
-PART = 16
+PART = 50
 """One of so many."""
 DATA = Path(__file__).parent / "data"
 CALLS: dict[str, Any] = {"fit": fit, "kv": kv_cache, "compare": compare}

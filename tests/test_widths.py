@@ -36,9 +36,9 @@ def too_wide(text: str, width: int) -> list[str]:
 
 
 def logs() -> Iterator[tuple[str, ...]]:
-    """Yield the command line of every failed start of the test data, and of every third log."""
+    """Yield the command line of every failed start of the test data, and of every tenth log."""
     entries = [entry for entry in json.loads((LOGS / "logs.json").read_text()) if "excerpt" in entry]
-    for entry in entries[::3]:
+    for entry in entries[::10]:
         model = entry["model"]
         model = str(LOGS / model) if model.startswith("models/") else model
         yield (model, "--gpu", "h100", "--log", str(LOGS / entry["excerpt"]))
