@@ -228,6 +228,17 @@ def test_narrower_weights_have_fewer_bits(engine: str, given: str | None, names:
     assert [each.weights_dtype for each in changed.values()] == names
 
 
+@pytest.mark.parametrize(
+    ("engine", "device", "half"), [("vllm", "l4", "bf16"), ("vllm", "t4", "fp16"), ("sglang", "l4", "bf16")]
+)
+def test_fp32_is_given_up_before_weights_are_narrower(engine: str, device: str, half: str) -> None:
+    """The model is released in bf16, for which a T4 has no units."""
+    asked = request(engine, gpu=gpu(device)).with_workload(dtype="fp32")
+    changed = tried(module._narrow_weights, asked)
+    assert list(changed)[:2] == [f"--dtype {half}", f"--dtype {half} --weights-dtype fp8"]
+    assert {each.workload.dtype for each in changed.values()} == {half}
+
+
 def stored(kind: Literal["safetensors", "GGUF"]) -> ModelSpec:
     return model(stored=CheckpointWeights(1, 1, (), 10**8, kind=kind))
 

@@ -426,12 +426,19 @@ def _on_one_device(request: FitRequest, model: ModelSpec, of: Engine[Any], tp: i
 
 def _cast_of_fp32(request: FitRequest, of: Engine[Any]) -> str | None:
     """Return the dtype to which the engine casts a model in fp32; None if it does not, or for another model."""
-    if dtype(request.model.dtype).name != "fp32" or of.dtype_of_fp32 is None:
+    return half_of_fp32(request, of) if dtype(request.model.dtype).name == "fp32" else None
+
+
+def half_of_fp32(request: FitRequest, of: Engine[Any]) -> str | None:
+    """Return the 16-bit dtype to compute in: the released one, or that of the engine's casts; None without casts."""
+    if of.dtype_of_fp32 is None:
         return None
     # A GPU that is only a memory, as '24GB', has no FLOP/s: it is taken for a newer one.
     flops = request.gpu.flops if request.gpu else ()
     has_bf16 = not flops or any(name == "bf16" for name, _ in flops)
-    return of.dtype_of_fp32 if has_bf16 else "fp16"
+    released = dtype(request.model.dtype).name
+    half = of.dtype_of_fp32 if released == "fp32" else released
+    return half if has_bf16 else "fp16"
 
 
 def _engine_args(of: Engine[Any], request: FitRequest) -> dict[str, Any]:

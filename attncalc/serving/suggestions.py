@@ -15,7 +15,7 @@ from ..records import NamedTuple
 from ..units import count, dtype
 from .fit import NO_LIMIT, FitResult, fit, possible_verdict, sure_limits, sure_sequences, with_other_gpus
 from .offload import with_least_offload
-from .request import FitRequest, ResolvedRequest, file_type, parse_share, resolve
+from .request import FitRequest, ResolvedRequest, file_type, half_of_fp32, parse_share, resolve
 from .weight_format import weight_bits
 
 MAX_PAIRS = 2
@@ -333,12 +333,15 @@ def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
     stored = resolved.request.model.stored
     if stored and stored.kind == "GGUF":  # another file has other weights
         return
+    half = half_of_fp32(resolved.request, resolved.engine) if resolved.args.dtype.name == "fp32" else None
+    if half:
+        yield (in_half := _Change(f"computing in {half}", f"--dtype {half}", workload={"dtype": half}, cost=_CACHE))
     bits = weight_bits(file_type(resolved.model) or resolved.weights_dtype or resolved.args.dtype.name)
     for name in resolved.engine.narrower_weight_dtypes:
         if weight_bits(name) < bits:
-            flag = f"--weights-dtype {name}"
             cost = _WEIGHTS if weight_bits(name) >= 4 else _ROUGH
-            yield _Change(f"weights in {name}", flag, {"weights_dtype": name}, cost=cost)
+            change = _Change(f"weights in {name}", f"--weights-dtype {name}", {"weights_dtype": name}, cost=cost)
+            yield _both(in_half, change) if half else change  # kernels of quantized weights compute in 16 bits
 
 
 def _on_host(resolved: ResolvedRequest, option: str) -> Iterator[_Change]:
