@@ -113,10 +113,9 @@ def test_the_logits_are_not_divided_by_tensor_parallelism() -> None:
     assert one.expected == two.expected
 
 
-def test_fewer_sequences_than_the_default_narrow_the_range() -> None:
+def test_fewer_sequences_than_the_default_take_less() -> None:
     assumed, same = parts(on("h100-80gb"))["activations"], parts(on("h100-80gb", max_num_seqs=1024))["activations"]
-    assert assumed.expected == same.expected
-    assert assumed.low < same.low
+    assert assumed == same
     few = parts(on("h100-80gb", max_num_seqs=16))["activations"]
     assert few.expected < same.expected
     assert few.label == "forward pass, 8,192 tokens"
@@ -320,7 +319,7 @@ def test_links_took_less_before_symmetric_memory() -> None:
 
     assert [link(tp, "0.11.2") for tp in (2, 4)] == [0.74, 1.39]
     assert [link(tp, "0.15.0") for tp in (2, 4)] == [2.1, 2.21]
-    assert [link(8, version) for version in ("0.7.3", "0.11.2")] == [2.1, 1.39]
+    assert [link(8, version) for version in ("0.10.1", "0.10.2")] == [2.25, 1.39]
 
 
 def test_kernels_that_tune_themselves_raise_the_high_end_alone() -> None:

@@ -234,7 +234,8 @@ class VllmArgs(PagedArgs):
     @property
     def step_sequences(self) -> int:
         """The concurrent sequences: as given, or the default for the device (256 before V1)."""
-        return self.max_num_seqs or (1024 if self._has_large_gpu and not self.version.v0 else 256)
+        is_large = self._has_large_gpu or self.version.runs_1024_sequences
+        return self.max_num_seqs or (1024 if is_large and not self.version.v0 else 256)
 
     @cached_property
     def is_hopper(self) -> bool:
@@ -249,6 +250,7 @@ class VllmArgs(PagedArgs):
     @property
     def _has_large_gpu(self) -> bool:
         """Whether vLLM takes the device for an H100 or better; an unknown device counts as one."""
-        memory = 70 * GIB if self.device_memory is None else self.device_memory
-        slower = self.version.gpus_with_small_defaults
-        return memory >= 70 * GIB and not any(name in self.device.lower() for name in slower)
+        memory, device = 70 * GIB if self.device_memory is None else self.device_memory, self.device.lower()
+        slower, large = self.version.gpus_with_small_defaults, self.version.gpus_with_large_defaults
+        is_named = any(name in device for name in large) or not (large and device)
+        return memory >= 70 * GIB and is_named and not any(name in device for name in slower)

@@ -101,18 +101,16 @@ class Profile:
         """Return the range: a later start at the low end, and a first one, which compiles the model, at the high end.
 
         The widths that a forward pass holds at once are 3 to 4.5 times d_model by model, 0.75 on both sides of what is
-        expected. Without --max-num-seqs a server may be started with fewer sequences.
+        expected. Public starts of V0 without --max-num-seqs may have had fewer sequences.
         """
         facts, given = self.facts, self._args.max_num_seqs is not None
         margin = facts.whole.main.d_model * facts.limits.tokens * self._args.dtype.bits // 8 * 3 // 4
         fewest = self._sampler_of(flashinfer=True) if self._may_have_flashinfer else self.sampler
-        low = (
-            max(self._pass_bytes - int(self._copies_for_cutlass) - margin, int(fewest) * (2 if given else 1) // 2)
-            - GIB // 10
-        )
+        halves = 2 if self._version.v0 and not given else 1
+        low = max(self._pass_bytes - int(self._copies_for_cutlass) - margin, int(fewest) // halves) - GIB // 10
         if self._args.warm_start is False and self._version.profiles_cold_compiler:
             low = max(low, int(self.compiler) - GIB // 20)
-        high = max(self._pass_bytes + margin, int(self.sampler) * 21 // 20) + GIB * (15 if given else 30) // 100
+        high = max(self._pass_bytes + margin, int(self.sampler) * 21 // 20) + GIB * 15 // 100
         copies = 2 if self._version.splits_workspaces else 1
         if self.compiler:
             high = max(high, copies * int(self.compiler) + GIB // 20)

@@ -112,10 +112,11 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     else:
         low, expected = (430, 560) if facts.gpu.vendor == "AMD" else (120, 100 if version.v0 else 130)
         total = symbol("libraries", expected * thousandth, "bytes measured outside PyTorch")
-    if version.counts_other_processes:
-        high += 200 + _gaps(facts) // thousandth
+    if version.counts_other_processes:  # the process' own context too: four logs have 0.22 to 0.55 GiB more
+        total = total + (0 if version.v0 else symbol("context", 400 * thousandth, "bytes of the CUDA context"))
+        low, high = low + (0 if version.v0 else 200), high + 200 + _gaps(facts) // thousandth
     if not _is_measured(facts):  # a log of a Strix Halo has 0.56 GiB, and seven of AMD's cards suggest 0.4 to 1.6
-        high += 2000
+        high += 1200
     size = quantity(total)
     return RuntimePart(
         "outside_torch",
@@ -175,11 +176,11 @@ def _link(facts: RuntimeFacts[VllmArgs]) -> _Link | None:
     """Return what communication takes, with the libraries; None on one device.
 
     Over NVLink 2.05 GiB from 0.15 on (H100, tp 2 and 4), on GPUs with symmetric memory; no log has it off, so that the
-    range then has 1.4 less. Two logs of 8 GPUs leave at most 0.6 (H200, 0.19) and 1.1 (H100, 0.31). On others, and
-    before, 0.10, 0.74 and 1.38 with two (A100, H200, H20), 0.1 and 1.39 with four (A100, A800), 2.1 with eight and more
-    (A100; 1.8 on AMD GPUs). Over PCIe 0.03 to 0.3 with two GPUs (L40S, RTX 3090 and 4090, GH200, H200 NVL). With more,
-    up to 0.20, -0.2 to 0.2 (eight logs of RTX 3090, L40S and RTX PRO 6000), and 0.85 and 0.97 from 0.27 on (RTX PRO
-    6000, L4).
+    range then has 1.4 less. Two logs of 8 GPUs leave at most 0.6 (H200, 0.19) and 1.1 (H100, 0.31). Three of H100s
+    before 0.10.2 have 2.25 to 2.35 with four and eight. On others, and before, 0.10, 0.74 and 1.38 with two (A100,
+    H200, H20), 0.1 and 1.39 with four (A100, A800), 2.1 with eight and more (A100; 1.8 on AMD GPUs). Over PCIe 0.03 to
+    0.3 with two GPUs (L40S, RTX 3090 and 4090, GH200, H200 NVL). With more, up to 0.20, -0.2 to 0.2 (eight logs of RTX
+    3090, L40S and RTX PRO 6000), and 0.85 and 0.97 from 0.27 on (RTX PRO 6000, L4).
 
     Data-parallel ranks that divide experts have a communicator of their own and one for the experts beside the world's
     and that of tp, and up to 0.10 one to broadcast; the figures above are of two. A log of 16 ranks on GB300 has 2.36,
@@ -194,16 +195,17 @@ def _link(facts: RuntimeFacts[VllmArgs]) -> _Link | None:
     if tp == 1:
         return None
     if not gpu.nvlink:
-        base, most = (230, 680) if tp == 2 else (version.communication_over_pcie, 1700)
-        return _Link(base, base - 50, (2200 if gpu.nvlink is None else most) - base)
+        base, more = (230, 450) if tp == 2 else (version.communication_over_pcie, 900)
+        return _Link(base, base - 50, 2200 - base if gpu.nvlink is None else more)
     if ranks > 1:
         communicators = 3 + (facts.args.tp > 1) + version.broadcasts_to_experts
         base = (740 if tp == 2 else 1390) * communicators // 2
         return _Link(base, base // 2, 2200)
     if not (version.links_take_more and gpu.compute_capability in _SYMMETRIC):
-        of_more = 2100 if version.v0 and tp >= 8 else 1390
+        without_cumem = version.turns_cumem_off and gpu.compute_capability == HOPPER and tp > 2
+        of_more = 2250 if without_cumem else 2100 if version.v0 and tp >= 8 else 1390
         base = 740 if tp == 2 else of_more
-        return _Link(base, base - 40, above)
+        return _Link(base, 600 if without_cumem else base - 40, above)
     if tp > 4:
         return _Link(1390, 1300, 2200)
     is_default = facts.args.allreduce_symm_mem is not False

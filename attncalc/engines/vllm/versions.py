@@ -1,4 +1,4 @@
-"""What changed between vLLM's versions and affects its cache or its log. Read from the sources of 0.8.5 to 0.33.0."""
+"""What changed between vLLM's versions and affects its cache or its log. Read from the sources of 0.8.0 to 0.33.0."""
 
 from __future__ import annotations
 
@@ -15,7 +15,20 @@ V0 = "V0"
 RELEASES = (
     *("0.33.0", "0.32.0", "0.31.0", "0.30.0", "0.29.0", "0.28.0", "0.27.1", "0.26.0", "0.25.1", "0.24.0", "0.23.0"),
     *("0.22.1", "0.21.0", "0.20.2", "0.20.1", "0.20.0", "0.19.1", "0.18.1", "0.17.1", "0.16.0", "0.15.1", "0.14.1"),
-    *("0.13.0", "0.12.0", "0.11.2", "0.11.0", "0.10.2", "0.10.1", "0.10.0", "0.9.2", "0.9.0", "0.8.5"),
+    *(
+        "0.13.0",
+        "0.12.0",
+        "0.11.2",
+        "0.11.0",
+        "0.10.2",
+        "0.10.1",
+        "0.10.0",
+        "0.9.2",
+        "0.9.0",
+        "0.8.5",
+        "0.8.4",
+        "0.8.3",
+    ),
 )
 """Releases that a log without a version may come from, the newest first: at least one for each combination of the
 behaviours below."""
@@ -29,7 +42,7 @@ class VllmVersion(Version):
 
     v0 = until((0, 8), "VLLM_USE_V1 in envs.py")
     """It is the engine before V1."""
-    source_was_read = since((0, 8), "the oldest source that was read is 0.8.5's")
+    source_was_read = since((0, 8), "the oldest source that was read is 0.8.0's")
     utilization = by_version({(): "0.9", (0, 20): "0.92"}, "gpu_memory_utilization in config/cache.py")
 
     # How layers are grouped, and the size of their blocks
@@ -203,6 +216,12 @@ class VllmVersion(Version):
     NVML has no memory of a GB10 to report. Of a Strix Halo vLLM asked torch, and asks amdsmi from 0.24 on, which counts
     the part that the firmware reserves: a log of 0.15 has 8,192 tokens, and one of 0.28 has 2,048.
     """
+    gpus_with_large_defaults: Switch[tuple[str, ...]] = by_version(
+        {(): ("h100", "h200"), (0, 8, 5): ()}, "_set_default_args_v1 in engine/arg_utils.py"
+    )
+    """GPUs that have the defaults of large ones, by their names; with no name, those of 70 GiB and more."""
+    runs_1024_sequences = until((0, 8, 4), "_set_default_args_v1 in engine/arg_utils.py")
+    """V1 runs up to 1,024 sequences on any GPU by default; later 256 on small ones."""
     has_default_for_160_gib = since((0, 28), "engine/arg_utils.py")
     """Devices of 160 GiB and more have their own default of max_num_batched_tokens."""
 
@@ -291,6 +310,8 @@ class VllmVersion(Version):
     """All memory in use is counted as the engine's, that of other processes too."""
     profiles_graphs_early = between((0, 18), (0, 21), "v1/worker/gpu_model_runner.py; the end is measured")
     """Capturing graphs for an estimate leaves memory outside PyTorch, before it is measured."""
+    turns_cumem_off = until((0, 10, 2), "NCCL_CUMEM_ENABLE in env_override.py")
+    """NCCL allocates its buffers without the driver's virtual memory."""
     links_take_more = since((0, 15), "measured")
     """Tensor parallelism over NVLink takes 2 GiB on GPUs with symmetric memory, and 1.4 before.
 
