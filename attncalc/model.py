@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .quantization import Quantization, Role
 
 _GAIN_AND_BIAS = Constant(2, "vectors of a LayerNorm: gain and bias")
+_TABLE_DTYPES = ("BF16", "F16", "F32", "F8_E4M3")
 MAX_LAYERS = 2_000
 """Layers of a stack. The deepest published model has 1,000 (DeepNet, arXiv:2203.00555). More in irregular order would
 take `fit` longer than a user waits."""
@@ -43,6 +44,7 @@ class Layers:
         shares_weights: the weights are those of layers that are counted elsewhere (ALBERT, Zamba).
         extra: further tensors of a layer; a matrix with `applied_to` multiplies every token.
         lookups: tables of which a token reads a few rows, which are the columns here. Tensor parallelism divides them.
+        convolutions: what further convolutions cache. Tensor parallelism does not divide them.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Layers:
     shares_weights: bool = False
     extra: tuple[Matrix, ...] = ()
     lookups: tuple[Matrix, ...] = ()
+    convolutions: tuple[CacheSpec, ...] = ()
 
     @property
     def attentions(self) -> tuple[Attention, ...]:
@@ -62,7 +65,7 @@ class Layers:
 
     def cache(self) -> tuple[CacheSpec, ...]:
         """Return what one layer caches for later tokens."""
-        return tuple(spec for attention in self.attentions for spec in attention.cache())
+        return (*(spec for attention in self.attentions for spec in attention.cache()), *self.convolutions)
 
     def matrices_by_role(self, d_model: int, d_source: int) -> Iterator[tuple[Role, int, Matrix]]:
         """Yield (role, copies, matrix) of one layer's matrices that a quantization may cover.
@@ -460,12 +463,21 @@ class ModelSpec(Keeper):
         return self._map_layers(Layers.with_full_attention)
 
     def without_lookups(self) -> ModelSpec:
-        """Return the model without lookup tables. Raises AttncalcError if it has some, and its files were read."""
-        if not any(layers.lookups for _, layers in self.groups()):
+        """Return the model without lookup tables, with a note. Files have them in the one float that is large enough.
+
+        Raises AttncalcError if it has some, and only an index of its files was read.
+        """
+        tables = sum(int(layers.count * m.params) for _, layers in self.groups() for m in layers.lookups)
+        if not tables:
             return self
-        if self.stored is not None:
-            raise AttncalcError("the sizes of lookup tables are not known from files", "name the model's config.json")
-        return self._map_layers(lambda group: dataclasses.replace(group, lookups=()))
+        stored, note = self.stored, f"Lookup tables of {tables / 10**9:.1f} billion parameters are in host memory."
+        if stored is not None:
+            bits = [of.bits for of in stored.by_dtype if of.name in _TABLE_DTYPES and of.elements >= tables]
+            if not bits:
+                raise AttncalcError("the sizes of lookup tables are not known from files", "name its config.json")
+            stored = stored._replace(size=stored.size - tables * min(bits) // 8)
+        model = self._map_layers(lambda group: dataclasses.replace(group, lookups=()))
+        return dataclasses.replace(model, stored=stored, notes=(*self.notes, note))
 
     def facts(self) -> dict[str, Any]:
         """Return the model as plain data, for JSON."""

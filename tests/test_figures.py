@@ -100,6 +100,7 @@ PUBLISHED = {
     "gemma2-27b": 27_227_128_320,
     "gpt2": 124_439_808,
     "gpt-oss-20b": 20_914_757_184,
+    "qwen3.8-flash-next": 176_943_899_520,  # transformers 5.24's class on the meta device, without the tower
     "gpt-oss-120b": 116_829_156_672,  # 116.83B in the model card's table 1, exactly as transformers' class has
     "granite3.3-8b": 8_170_864_640,
     "granite4-h-tiny": 6_939_037_248,

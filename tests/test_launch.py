@@ -271,6 +271,7 @@ def options(engine: str, model: str = "qwen3-8b", **fields: Any) -> str:
         ("sglang", {"prefix_caching": False}, " --disable-radix-cache"),
         ("sglang", {"prefix_caching": True}, ""),
         ("sglang", {"disable_hybrid_swa_memory": True}, " --disable-hybrid-swa-memory"),
+        ("sglang", {"ple_offload_embedding": False}, " --no-ple-offload-embedding"),
         *(
             (
                 "sglang",

@@ -12,9 +12,10 @@ from evaluate import text_of
 from tables import each
 from test_llamacpp import kv, latent, llama_layout, recurrent
 
-from attncalc import Chunked, Grouped, Sliding
+from attncalc import Chunked, Grouped, Sliding, load
 from attncalc.attention import CacheSpec
 from attncalc.attention.mamba import Mamba2
+from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines.base import CacheLayout, Pool
 from attncalc.engines.llamacpp.layout import LlamaCppLayout
 from attncalc.engines.llamacpp.log_lines import mib
@@ -198,6 +199,18 @@ def test_streams_of_slots_are_logged_together() -> None:
     assert own == ["llama_kv_cache: size =   24.00 MiB (   256 cells, " + tail.format(3)]
     shared = lines_of(llama_layout(layer, sequences=3, kv_unified=True), 250, "size")
     assert shared == ["llama_kv_cache: size =   24.00 MiB (   768 cells, " + tail.format(1)]
+
+
+def test_qwen4_has_cells_of_keys_and_of_averages_and_a_convolution() -> None:
+    """12 layers: 2 heads of 2 x 256 elements, and a key of 128 with its pool's average; f16.
+
+    36 states of (3 x 10,240 + 48 x 128 x 128) x 4 B, and 9 x 10,240 x 4 B of the convolution beside one of them
+    """
+    pool = llama_layout(*layer_cache_specs(load("qwen3.8-flash-next"))).pool(GIB, 4096)
+    found = details(pool)
+    assert (found["kv_bytes_per_cell"], found["indexer_bytes_per_cell"]) == (12 * 2 * 2 * 256 * 2, 12 * 2 * 128 * 2)
+    assert found["state_bytes_per_sequence"] == 36 * (3 * 10_240 + 48 * 128 * 128) * 4 + 9 * 10_240 * 4
+    assert any("llama_memory_hybrid_idx: creating indexer KV cache, size = 4096 cells" in s for s in pool.log_lines)
 
 
 def test_a_single_buffer_is_not_announced() -> None:

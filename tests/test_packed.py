@@ -31,6 +31,9 @@ SLOTS = 22 * 37_440 + 21 * 8_640 + 20 * 1_728  # 1,039,680 B
 GROUP = 21 * 37_440 + 21 * 8_640 + 20 * 1_728  # 1,002,240 B
 
 
+QWEN4: dict[str, Any] = {"name": "qwen3.8-flash-next", "kv_dtype": dtype("bf16")}
+
+
 def in_vllm(version: str, name: str = "deepseek-v4-flash", **options: Any) -> VllmLayout:
     args = VllmArgs(**{"kv_dtype": dtype("fp8"), "dtype": dtype("bf16"), "engine_version": version, **options})
     layout = find_engine("vllm").layout(layer_cache_specs(load(name).plain()), args)
@@ -179,6 +182,31 @@ def test_deepseek_v4_1_takes_the_blocks_of_published_logs() -> None:
     assert in_vllm("0.30.0", **b200).bytes_per_block == 3 * (33_792 + 8_704) + 67_584 + 16_896
 
 
+@each(
+    ("version", "kv", "drafted", "blocks", "tokens"),
+    [  # GB10s in vllm-project/vllm issue 54426, and a log with 569 blocks and three drafted tokens
+        ("0.30.0", "bf16", 2, 539, 780_638),
+        ("0.30.0", "bf16", 2, 744, 1_077_542),
+        ("0.31.0", "fp8", 2, 534, 1_399_848),
+        ("0.31.0", "fp8", 2, 707, 1_853_358),
+        ("0.30.0", "bf16", 3, 569, 806_269),
+    ],
+)
+def test_qwen4_takes_the_blocks_of_logs(version: str, kv: str, drafted: int, blocks: int, tokens: int) -> None:
+    """13 layers with multi-token prediction, whose averages of 4 keys are beside K and V.
+
+    state: 48 x 128 x 128 x 4 B + 10,240 x (3 + 2) x 2 B = 3,248,128 B, 1,586 tokens of 2 x 2 x 256 x 2 B -> 1,600
+    block: 13 x (1,600 x 2,048 + 400 x 256) = 43,929,600 B
+    a request: ceil(262,144 / 1,600) of K and V, 4 in each of 3 groups of states and for the convolution, and a ring
+    164 + 3 x 4 + 4 + 1 = 181 blocks; 539 / 181 x 262,144 = 780,638
+    """
+    options = {**QWEN4, "kv_dtype": dtype(kv), "speculative_tokens": drafted, "speculative_layers": 1}
+    layout = in_vllm(version, **options)
+    if (kv, drafted) == ("bf16", 2):
+        assert (layout.bytes_per_block, layout.blocks_per_request(262_144)) == (43_929_600, 181)
+    assert layout.pool(blocks * int(layout.bytes_per_block), 262_144).tokens == tokens
+
+
 @pytest.mark.parametrize("version", ["0.22.0", "0.26.0", "0.33.0"])
 def test_pipeline_stages_have_the_layers_of_their_groups(version: str) -> None:
     layout = in_vllm(version, pp=2)
@@ -195,6 +223,9 @@ def test_pipeline_stages_have_the_layers_of_their_groups(version: str) -> None:
         ({"version": "0.19.1"}, "has no compressed attention"),
         ({"version": "0.33.0", "kv_dtype": dtype("bf16")}, "in fp8 .fp8_ds_mla., not in bf16"),
         ({"version": "0.29.0", "name": "deepseek-v4.1-flash"}, "does not have DeepSeek-V4.1"),
+        ({"version": "0.28.0", **QWEN4}, "does not have Qwen4"),
+        ({"version": "0.30.0", **QWEN4, "kv_dtype": dtype("fp8")}, "does not store Qwen4's keys and values in fp8"),
+        ({"version": "0.33.0", **QWEN4, "dcp": 2, "tp": 2}, "no --pp and no --dcp for Qwen4"),
         ({"version": "0.33.0", "block_size": 64}, "blocks of compressed attention have 256 tokens"),
         ({"version": "0.33.0", "disable_hybrid_kv_cache_manager": True}, "is not supported for compressed attention"),
         ({"version": "0.33.0", "dcp": 2, "tp": 2}, "does not split the cache of a sliding window"),

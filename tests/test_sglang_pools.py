@@ -7,9 +7,10 @@ import pytest
 from tables import each
 from test_sglang import DSA, GDN, MHA, MLA, engine_args, hybrid_layout, layout_of
 
-from attncalc import AttncalcError, Grouped, Latent, Sliding
+from attncalc import AttncalcError, Grouped, Latent, Sliding, load
 from attncalc.attention.linear import Lightning, ShortConvolution
-from attncalc.attention.picked import Selected
+from attncalc.attention.picked import Blocks, Selected
+from attncalc.cost.cache import layer_cache_specs
 from attncalc.engines import find_engine
 from attncalc.engines.pipeline import LayerCacheSpec
 
@@ -85,8 +86,22 @@ def test_the_error_names_the_unsupported_combination(layers: list[tuple[int, Any
         layout_of(*layers, model_type="gpt_oss")
 
 
+def test_averages_of_keys_take_a_share_of_a_token() -> None:
+    """Qwen4: 12 layers with two heads of K and V and a quarter of a key, in pages of 64 tokens."""
+    specs = layer_cache_specs(load("qwen3.8-flash-next"))
+    layout = find_engine("sglang").layout(specs, engine_args())
+    figures = {detail.name: detail.quantity for detail in layout.pool(10**10, 4096).details}
+    assert figures["kv_bytes_per_token"] == 12 * (2 * 2 * 256 * 2 + 128 * 2 // 4)
+    assert figures["kv_block_size"] == 64
+    with pytest.raises(AttncalcError, match=r"SGLang 0\.5\.19 does not have Qwen4"):
+        find_engine("sglang").layout(specs, engine_args(engine_version="0.5.19"))
+    with pytest.raises(AttncalcError, match="does not split the keys that an indexer averages"):
+        find_engine("sglang").layout(specs, engine_args(tp=2, dcp=2))
+
+
 def test_only_latents_can_be_selected_by_an_indexer() -> None:
-    latent, keys = ([LayerCacheSpec(1, (kind.cache()[0]._replace(span=Selected(16)),))] for kind in (MLA, MHA))
+    spans = ((MLA, Selected(16)), (MHA, Blocks(4, 4)))
+    latent, keys = ([LayerCacheSpec(1, (kind.cache()[0]._replace(span=span),))] for kind, span in spans)
     assert find_engine("sglang").layout(latent, engine_args()).needed(1, 10) == 10 * 1152
     with pytest.raises(AttncalcError, match="does not know how SGLang stores this cache: K and V of"):
         find_engine("sglang").layout(keys, engine_args())

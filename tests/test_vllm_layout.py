@@ -176,7 +176,9 @@ def test_a_stage_without_a_cache_is_refused_and_so_is_a_model_without_one() -> N
 
 
 def test_a_drafters_layers_cache_as_much_as_the_last_attention_layer() -> None:
-    """A token of a layer is 2 x 4 heads x 16 x 2 B."""
+    """A token of a layer is 2 x 4 heads x 16 x 2 B; of DeepSeek-V3.2 a latent of 576 x 2 B and an indexer's key."""
+    indexed = Latent(8, 512, 128, 64, 128, index_topk=16, index_n_heads=8, index_head_dim=128)
+    assert in_vllm(indexed, speculative_layers=1).needed(1, 64) == 2 * 3 * 64 * (1152 + 132)
     for layers, expected in ((0, 2), (1, 3), (2, 4)):
         pool = in_vllm(FULL, speculative_layers=layers).pool(2**20, 512)
         block = next(detail.quantity for detail in pool.details if detail.name == "kv_bytes_per_block")

@@ -209,8 +209,9 @@ def test_engram_config_leaves_the_tables_of_n_grams_in_host_memory() -> None:
         return int(str(answer("deepseek-v4.1-flash", gpu="b200", tp=4, **options).to_dict()["weights"]))
 
     tables = (384_006_168 // 4 + -(-384_016_682 // 4)) * (256 + 8)
-    assert on_gpu() == on_gpu(engram_config="{}")
-    assert on_gpu() - on_gpu(engram_config={"cpu_offload": True}) == pytest.approx(tables, rel=1e-3)
+    on_host = on_gpu(engram_config={"cpu_offload": True})
+    assert on_gpu(engram_config={"cpu_offload": False}) - on_host == pytest.approx(tables, rel=1e-3)
+    assert on_gpu() == on_gpu(engram_config="{}") == on_host  # from 0.30 on
     for wrong in ('{"offload": true}', '{"cpu_offload": 1}', "true"):
         with pytest.raises(AttncalcError, match="engram_config: "):
             on_gpu(engram_config=wrong)

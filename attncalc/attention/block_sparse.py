@@ -64,7 +64,10 @@ class BlockSparse(Grouped):
         return MULTIPLY_ADD * self.index_n_heads * scored * self.index_head_dim + super().score_flops(run, mask)
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        return (*super().cache(), CacheSpec("indexer keys", 1, self.index_head_dim))
+        keys = CacheSpec("indexer keys", 1, self.index_head_dim)
+        if self.index_averages:
+            keys = keys._replace(span=self.span, role="averages")
+        return (*super().cache(), keys)
 
     def notes(self, past: bool) -> tuple[str, ...]:
         return ("The indexer scores every key and picks blocks. Exact scores include its own; activations do not.",)

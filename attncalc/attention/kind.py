@@ -31,7 +31,9 @@ BOOLEAN: Mapping[str, Any] = {"type": "boolean"}
 
 AppliedTo = Literal["queries", "keys", "first", "table"]
 PoolingRole = Literal["shared", "pools", "index_pools", "unpooled", "last_pool"]
-Role = Literal["kv", "k", "v", "latent", "indexer", "convolution", "state", PoolingRole, "other"]
+Role = Literal[
+    "kv", "k", "v", "latent", "indexer", "averages", "convolution", "short_convolution", "state", PoolingRole, "other"
+]
 POOLING_ROLES: tuple[PoolingRole, ...] = get_args(PoolingRole)
 """The roles of compressed attention's caches."""
 
@@ -150,10 +152,11 @@ class CacheSpec(NamedTuple):
     # How often transformers' class stores each row (Falcon's: once per query head). Other engines store it once.
     repeated: int = 1
     # How engines store the tensor: 'kv' (K and V with heads of one width), 'k' or 'v' (if their widths differ),
-    # 'latent' (MLA), 'indexer' (an indexer's keys), 'convolution' (its last tokens, as many as it is wide), 'state', or
-    # 'other' (a tensor that no serving engine's layout supports). Compressed attention has 'shared' (a key that is also
-    # the value), 'pools' and 'index_pools' (one key per pool, of the layer and of its indexer), 'unpooled' (tokens that
-    # are still to be pooled) and 'last_pool' (tokens of the last pool).
+    # 'latent' (MLA), 'indexer' (an indexer's keys), 'averages' (of which they store one average per pool of the span),
+    # 'convolution' (its last tokens, as many as it is wide), 'short_convolution' (one beside the layer's mixer, with
+    # all its tokens), 'state', or 'other' (a tensor that no serving engine's layout supports). Compressed attention has
+    # 'shared' (a key that is also the value), 'pools' and 'index_pools' (one key per pool, of the layer and of its
+    # indexer), 'unpooled' (tokens that are still to be pooled) and 'last_pool' (tokens of the last pool).
     role: Role = "other"
     rotary: int = 0  # how many elements of a latent are the rotary key
     requested_dtype: str | None = None  # the dtype that the model's config requests for a state

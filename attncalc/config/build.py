@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..attention import FULL, KINDS, Chunked, Cross, Grouped, Matrix, Sliding, Span, matrices_from_shapes, required_keys
+from ..attention import FULL, KINDS, CacheSpec, Chunked, Cross, Grouped, Matrix, Sliding, Span, matrices_from_shapes
+from ..attention.kind import required_keys
 from ..errors import AttncalcError, did_you_mean
 from ..mlp import Mlp
 from ..model import Head, Layers, ModelSpec, RopeTable, Stack, Tower, TowerAttention, TowerItem
@@ -241,6 +242,7 @@ def _layers(section: _Section, name: str, keys: Mapping[str, Any], cross: bool) 
             key, rest = "", error.message
         raise section.error(key, rest, error.tip) from None
     section.used |= {"norms_per_layer", "extra_matrices", "extra_vectors_per_layer", "lookup_tables", "shares_weights"}
+    section.used.add("short_convolutions")
     if cross and not isinstance(attention, Grouped):
         raise section.error("attention", "an encoder-decoder can only have grouped attention", "leave out 'encoder'")
     return {
@@ -255,6 +257,10 @@ def _layers(section: _Section, name: str, keys: Mapping[str, Any], cross: bool) 
             *matrices_from_shapes(keys.get("extra_vectors_per_layer", {})),
         ),
         "lookups": tuple(Matrix(name, cols, rows) for name, (rows, cols) in keys.get("lookup_tables", {}).items()),
+        "convolutions": tuple(
+            CacheSpec(m.name.replace("_", " "), m.rows, m.cols, per="sequence", role="short_convolution")
+            for m in matrices_from_shapes(keys.get("short_convolutions", {}))
+        ),
     }
 
 

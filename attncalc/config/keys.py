@@ -124,6 +124,10 @@ _COMMON_LAYER_KEYS: dict[str, Schema] = {
         "description": "tables of a layer of which each token reads a few rows: {name: [rows, columns]}",
         **SHAPES,
     },
+    "short_convolutions": {
+        "description": "what convolutions beside the attention cache per sequence: {name: [channels, tokens]}",
+        **SHAPES,
+    },
     "shares_weights": _key(
         _BOOLEAN, "whether the layers reuse the weights of another layer kind, where they are counted (ALBERT)"
     ),

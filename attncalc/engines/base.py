@@ -90,6 +90,11 @@ class EngineArgs:
         return self.dcp
 
     @property
+    def lookups_on_host(self) -> bool:
+        """Whether tables of which a token reads a few rows are in host memory, if that is not the GPU's too."""
+        return False
+
+    @property
     def caches_on_host(self) -> bool:
         """Whether blocks of the cache are copied to host memory, from where they are loaded again."""
         return False

@@ -353,6 +353,8 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     of.check_split(args)
     _check_tiers(request, of, args)
     model = without_prediction(of.loaded(model, args))
+    if args.lookups_on_host and not (request.gpu and request.gpu.unified):
+        model = model.without_lookups()
     if not file_type(model):  # another change of the weights starts from the model without a file
         request = dataclasses.replace(request, model=model)
     part = _on_one_device(request, model, of, tp)

@@ -7,7 +7,7 @@ Compressed attention (DeepSeek-V4) has a buffer for the windows of all layers, a
 of 128 (HCA) and the indexer's pools, with one cell per pool. They are K only. The tokens to pool are states in f32.
 
 Source: llama.cpp's src/llama-context.cpp (n_ctx_seq), llama-kv-cache.cpp, llama-kv-cache-iswa.cpp,
-llama-memory-recurrent.cpp, llama-kv-cache-dsv4.cpp.
+llama-memory-recurrent.cpp, llama-kv-cache-dsv4.cpp, llama-memory-hybrid-idx.cpp.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TYPES = {"fp32": "f32", "fp16": "f16", "bf16": "bf16"} | {
 """The types that --cache-type-k and --cache-type-v accept, as the log prints them."""
 _CHUNK = 8192
 """The chunk size that the loader of Llama 4 sets."""
-_STATE_ROLES = ("convolution", "state")
+_STATE_ROLES = ("convolution", "short_convolution", "state")
 _TO_POOL = ("unpooled", "last_pool")
 _POOL_NAMES = {4: "csa", 128: "hca"}
 _USE_IDEAL = "use --engine ideal for a lower bound"
@@ -179,11 +179,13 @@ def buffers_of(specs: Sequence[LayerCacheSpec], types: tuple[DType, DType], wind
         for cached in (cached for cached in spec.cached if cached.per == "token" and cached.role not in _TO_POOL):
             windowed = window is not None and cached.span.reach is not None
             name = "swa" if windowed else "kv"
-            if cached.role in ("indexer", "index_pools"):
+            if cached.role in ("indexer", "index_pools", "averages"):
                 name = "indexer"
             elif cached.role == "pools":
                 name = _POOL_NAMES[pool_size(cached)]
-            layers_of[name].append(LayerCacheSpec(spec.layers, (cached,)))
+            # a cell has a key that is averaged, and a place for its pool's average
+            stored = cached._replace(rows=2 * cached.rows) if cached.role == "averages" else cached
+            layers_of[name].append(LayerCacheSpec(spec.layers, (stored,)))
     return tuple(_buffer(name, labels[name], members, types) for name, members in layers_of.items() if members)
 
 
@@ -258,7 +260,8 @@ def state_rows(specs: Sequence[LayerCacheSpec]) -> StateRows | None:
     if not states:
         return None
     convolution, state = (
-        sum(s.layers * int(row(s)) for s in states if s.cached[0].role == role) for role in _STATE_ROLES
+        sum(s.layers * int(row(s)) for s in states if (s.cached[0].role == "state") is is_state)
+        for is_state in (False, True)
     )
     return StateRows(sum_over_layers(states, row, "state_row", "bytes of a row"), convolution, state)
 
@@ -267,7 +270,7 @@ def check_supported(cached: CacheSpec, types: tuple[DType, DType], *, fork: bool
     """Raise AttncalcError if llama.cpp rejects such a layer, or if its layout is not implemented here."""
     if cached.per == "source token":
         raise NotSupportedError(f"{cached.name} of a source is not supported for llama.cpp", _USE_IDEAL)
-    if cached.role == "other" or (fork and cached.role in (*_STATE_ROLES, "indexer", *POOLING_ROLES)):
+    if cached.role == "other" or (fork and cached.role in (*_STATE_ROLES, "indexer", "averages", *POOLING_ROLES)):
         engine = f"{'ik_' if fork else ''}llama.cpp"
         raise NotSupportedError(f"attncalc does not know how {engine} stores this cache: {cached.name}", _USE_IDEAL)
     if cached.role in POOLING_ROLES and cached.role != "shared" and pool_size(cached) not in _POOL_NAMES:
@@ -282,7 +285,7 @@ def check_supported(cached: CacheSpec, types: tuple[DType, DType], *, fork: bool
     if cached.role in ("latent", "shared") and types[0] != types[1]:
         what = "MLA's latent" if cached.role == "latent" else "compressed attention's keys"
         raise AttncalcError(f"llama.cpp stores {what} as K, so V has no type", "use --kv-dtype, one type for both")
-    of_k: tuple[Role, ...] = ("kv", "k", "latent", "indexer", "shared", "pools", "index_pools")
+    of_k: tuple[Role, ...] = ("kv", "k", "latent", "indexer", "averages", "shared", "pools", "index_pools")
     for kv_type, roles in zip(types, (of_k, ("kv", "v")), strict=True):
         if kv_type.group and cached.role in roles and cached.width % kv_type.group:
             raise AttncalcError(

@@ -97,9 +97,10 @@ class Start(Keeper):
         elif self.window:
             kind = "    SWA" if buffer.windowed else "non-SWA"
             yield f"llama_kv_cache_iswa: creating {kind} KV cache, size = {cells} cells"
-        elif len(self.buffers) > 1:
+        elif len(self.buffers) > 1 and not (self.states and buffer.name == "kv"):
             kind = "indexer" if buffer.name == "indexer" else "main"
-            yield f"llama_kv_cache_dsa: creating {kind} KV cache, size = {cells} cells"
+            memory = "memory_hybrid_idx" if self.states else "kv_cache_dsa"
+            yield f"llama_{memory}: creating {kind} KV cache, size = {cells} cells"
 
     def _state_lines(self, states: StateRows) -> Iterator[str]:
         slots, rows = self.args.slots, self.args.state_rows

@@ -103,8 +103,14 @@ def _tensors(model: ModelSpec) -> Iterator[_Tensor]:
         row, rows = (matrix.cols, matrix.rows) if is_table else (matrix.rows, matrix.cols)
         name = f"{_TABLES.get(matrix.name, matrix.name)}.weight"
         yield _Tensor(name, row, rows, quantized=is_table or matrix.applied_to is not None)
+    yield from _tensors_of_layers(model)
+
+
+def _tensors_of_layers(model: ModelSpec) -> Iterator[_Tensor]:
     layer = 0
-    for group in stack.layers:
+    for group in model.main.layers:
+        for lookup in group.lookups:
+            yield _Tensor("per_layer_token_embd.weight", lookup.rows, lookup.cols * group.count)
         for _ in range(group.count):
             if not group.shares_weights:
                 for tensor in _layer(model, group):

@@ -43,6 +43,8 @@ def launch(facts: LaunchFacts) -> Flags:
     yield from flag("--mamba-ssm-dtype", torch_name(args.mamba_ssm_cache_dtype))
     if args.prefix_caching is False:
         yield "--disable-radix-cache"
+    if args.ple_offload_embedding is not None:
+        yield "--ple-offload-embedding" if args.ple_offload_embedding else "--no-ple-offload-embedding"
     yield from _drafts(facts)
 
 
@@ -87,7 +89,14 @@ def _algorithm_words(name: str) -> tuple[str, ...]:
 
 _IGNORED = (
     *("--speculative-num-steps", "--speculative-eagle-topk", "--tokenizer-path", "--max-prefill-tokens"),
-    *("--schedule-policy", "--nnodes", "--node-rank", "--mm-attention-backend"),
+    *(
+        "--ple-offload-backend",
+        "--ple-offload-dir",
+        "--schedule-policy",
+        "--nnodes",
+        "--node-rank",
+        "--mm-attention-backend",
+    ),
 )
 """Options with a value that change no figure."""
 _IGNORED_FLAGS = (

@@ -66,6 +66,8 @@ def _check_dcp(pools: ModelPools, args: SglangArgs) -> None:
             f"SGLang {args.version.name} has no --dcp{what}",
             f"use --engine-version {since} or later, or leave --dcp out",
         )
+    if pools.indexer and not pools.full.latent:
+        raise AttncalcError("--dcp: SGLang does not split the keys that an indexer averages", "leave --dcp out")
     if pools.swa:
         raise AttncalcError(
             "--dcp: SGLang does not split the pool of sliding windows",
@@ -162,7 +164,7 @@ def _notes(
     if args.block_size is None and not pools.indexer:
         yield "SGLang's default is pages of 1 token; some attention backends use 64 or 128: set --block-size for those."
     yield from _window_notes(specs, pools, args)
-    if pools.indexer and args.kv_dtype.name == "fp8":
+    if pools.indexer and pools.full.latent and args.kv_dtype.name == "fp8":
         yield (
             "An fp8 latent is counted with scales and a bf16 rotary key; SGLang's TRT-LLM and TileLang kernels store "
             "neither."

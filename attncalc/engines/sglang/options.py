@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Annotated, TypedDict
 
 from ...errors import AttncalcError
-from ...options import COUNT, TEXT, Count, Parser, With, choice
+from ...options import COUNT, TEXT, YES_OR_NO, Count, Parser, With, choice
 from ...records import dataclass
 from ...units import truncate
 from ..options import PagedArgs
@@ -101,6 +101,9 @@ class SglangOptions(TypedDict, total=False):
         With(metavar="NAME,...", axis=False),
     ]
     disable_hybrid_swa_memory: Annotated[bool, "Store sliding windows as full attention."]
+    ple_offload_embedding: Annotated[
+        bool | None, YES_OR_NO, "Qwen4's tables of n-grams in host memory. Default: in bf16 on NVIDIA GPUs."
+    ]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -122,6 +125,14 @@ class SglangArgs(PagedArgs):
     max_loras_per_batch: int | None = None
     lora_target_modules: str | None = None
     disable_hybrid_swa_memory: bool = False
+    ple_offload_embedding: bool | None = None
+
+    @property
+    def lookups_on_host(self) -> bool:
+        """Whether lookup tables are in host memory (model_overrides/qwen4_exp.py, which has no other model's)."""
+        default = self.dtype.name == "bf16" and not self.device.startswith("AMD")
+        asked = default if self.ple_offload_embedding is None else self.ple_offload_embedding
+        return asked and (self.model_type or "").startswith("qwen4")
 
     @property
     def caches_on_host(self) -> bool:

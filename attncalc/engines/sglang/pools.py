@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...attention import CacheSpec, Chunked, Full, Sliding
+from ...attention import FULL, CacheSpec, Chunked, Full, Sliding
 from ...attention.kind import POOLING_ROLES
-from ...attention.picked import Picked, Selected
+from ...attention.picked import Selected
 from ...errors import AttncalcError, NotSupportedError
-from ...quantity import renamed, symbol_like
+from ...quantity import exact_div, renamed, symbol_like
 from ...records import NamedTuple
 from ...units import dtype
 from ..pipeline import LayerCacheSpec, check_stages, cut_into_stages, merge_equal, sum_over_layers
@@ -90,7 +90,9 @@ def model_pools(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> ModelPools
     states = [cached for cached in cache_specs if cached.per == "sequence"]
     window = _pooled_window(keys, args, has_states=bool(states))
     hybrid = window is not None
-    indexer = next((cached for cached in cache_specs if cached.role == "indexer"), None)
+    indexer = next((cached for cached in cache_specs if cached.role in ("indexer", "averages")), None)
+    if indexer and indexer.role == "averages" and not args.version.has_averaged_keys:
+        raise AttncalcError(f"SGLang {args.version.name} does not have Qwen4", "use --engine-version 0.5.20 or later")
     _check_dtypes(keys, args, has_indexer=indexer is not None, hybrid=hybrid)
     layer_keys = [_keys(spec) for spec in specs if _keys(spec)]
     full_layers = [layer for layer in layer_keys if not (hybrid and _has_window(layer))]
@@ -98,7 +100,7 @@ def model_pools(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> ModelPools
     return ModelPools(
         full=_common_row(full_layers, args, has_indexer=indexer is not None),
         swa=_common_row(swa_layers, args, has_indexer=False) if hybrid else None,
-        indexer=0 if indexer is None else indexer.width + indexer.width // _SCALE_GROUP * 4,
+        indexer=_index_key_bytes(indexer) if indexer else 0,
         window=window or 0,
         states=bool(states),
         buffered=any(cached.role == "state" for cached in states),
@@ -118,6 +120,17 @@ def stage_sizes(layers: int, pp: int) -> list[int]:
     """
     check_stages(layers, pp)
     return [(layers + stage) // pp for stage in range(pp)]
+
+
+def _index_key_bytes(cached: CacheSpec) -> int:
+    """Return the bytes of an indexer's key: in fp8 with scales; of averages in bf16, of which a pool has one.
+
+    Qwen4's keys of 128 elements, averaged over 4 tokens: 64 B. The keys that are still to be averaged are beside the
+    budget, as is the state of its short convolution (mem_cache/qsa_kv_pool.py, ple_state_pool.py).
+    """
+    if cached.role == "indexer":
+        return cached.width + cached.width // _SCALE_GROUP * 4
+    return exact_div(cached.width * dtype("bf16").bits // 8, int(getattr(cached.span, "pool", 1)))
 
 
 def _keys(spec: LayerCacheSpec) -> list[CacheSpec]:
@@ -149,18 +162,15 @@ def _pooled_window(keys: Sequence[CacheSpec], args: SglangArgs, *, has_states: b
 
 
 def _check_supported(cached: CacheSpec) -> None:
-    # an indexer selects among latents only
-    spans = (Full, Sliding, Chunked, Selected) if cached.role == "latent" else (Full, Sliding, Chunked)
+    spans = (Full, Sliding, Chunked, Selected)
     unsupported = None
-    if cached.role in ("other", *POOLING_ROLES) or (cached.role != "latent" and isinstance(cached.span, Picked)):
-        of = f" of {cached.span.description}" if isinstance(cached.span, Picked) else ""
+    if cached.role in ("other", *POOLING_ROLES) or not isinstance(cached.span, spans):
+        of = "" if cached.span == FULL else f" of {cached.span.description}"
         raise NotSupportedError(
             f"attncalc does not know how SGLang stores this cache: {cached.name}{of}", _OTHER_ENGINE
         )
     if cached.per == "source token":
         unsupported = f"{cached.name} of a source"
-    elif cached.per == "token" and not isinstance(cached.span, spans):
-        unsupported = f"{cached.name} of {cached.span.description}"
     elif cached.role == "indexer" and int(cached.width) != _SCALE_GROUP:
         unsupported = f"indexer keys of {int(cached.width)} elements (only {_SCALE_GROUP})"
     if unsupported:
@@ -252,7 +262,7 @@ def _stage_layers(stage: Sequence[LayerCacheSpec], args: SglangArgs, *, hybrid: 
             swa += spec.layers
         elif keys or not has_states:
             full += spec.layers
-        indexers += spec.layers if any(cached.role == "indexer" for cached in spec.cached) else 0
+        indexers += spec.layers if any(cached.role in ("indexer", "averages") for cached in spec.cached) else 0
     return StageLayers(full, swa, indexers, _slot_bytes(stage, "convolution", args), _slot_bytes(stage, "state", args))
 
 

@@ -82,6 +82,8 @@ class SglangVersion(Version):
     """Tokens to pool by 4 are kept once per page of 256 tokens of the window pool; before, per 128 tokens."""
     keeps_unpooled_by_request = since((0, 5, 15), "_get_c128_state_fixed_bytes in pool_configurator.py")
     """Tokens to pool by 128 are kept per request; before, per 128 tokens of the window pool."""
+    has_averaged_keys = since((0, 5, 20), "mem_cache/qsa_kv_pool.py")
+    """Qwen4 is supported."""
     has_dcp = since((0, 5, 15), "dcp_size in server_args.py")
     """Decode context parallelism is available."""
     has_dcp_with_indexer = since((0, 5, 22), "_compute_cell_size in model_executor/pool_configurator.py")

@@ -124,7 +124,7 @@ class VllmLayout:
 
     def _blocks_in_group(self, spec: LayerSpec, context: int) -> int:
         if spec.kind == "mamba":
-            blocks = self.states.per_request if self.states else 1
+            blocks = self.states.per_request if self.states and not spec.title.startswith(UNPOOLED) else 1
             return symbol_like(spec.token_bytes, "state_blocks", blocks, "blocks of a request in a group of states")
         if spec.kind == "cross":
             meaning = "source tokens, on the encoder's side"
@@ -229,7 +229,7 @@ class VllmLayout:
 
     def _packed_details(self, length: int) -> Iterator[Detail]:
         """Yield which of a request's blocks grow with its length, and which with the tokens in flight."""
-        if not is_packed(self.groups):
+        if not any(group.spec.title == POOLS for group in self.groups):
             return
         blocks = dict.fromkeys((POOLS, WINDOWS, UNPOOLED), 0)
         for group in self.groups:

@@ -109,13 +109,11 @@ class Vllm(Engine[VllmArgs]):
         return "language_model_only" if args.version.has_language_model_only else None
 
     def loaded(self, model: ModelSpec, args: VllmArgs) -> ModelSpec:
-        """Return the model without the towers whose inputs are all limited to 0, and without tables in host memory.
+        """Return the model without the towers whose inputs are all limited to 0.
 
         Its files are smaller by the parameters of the towers, which quantizations leave as they are. Source:
         _mark_tower_model in interfaces.py.
         """
-        if args.lookups_on_host:
-            model = model.without_lookups()
         left_out = [tower for tower in model.towers if not reads(args, tower)]
         if not left_out:
             return model

@@ -27,7 +27,7 @@ from ..ds_mla import (
 from .options import TURBOQUANT, VllmArgs
 
 Kind = Literal["full", "mla", "sliding", "chunked", "cross", "mamba"]
-STATE_ROLES = ("convolution", "state")
+STATE_ROLES = ("convolution", "state", "short_convolution")
 _HEAD_ROLES = ("kv", "k", "v")
 _DTYPES = ("fp32", "fp16", "bf16", "fp8", "int8", "int4", "fp4", *TURBOQUANT)
 """Dtypes that vLLM has for K and V. A latent can only have those without scales."""
@@ -43,8 +43,8 @@ _SHARED_RING = 8
 """Tokens to pool that a request of DeepSeek-V4.1 has at least (CompressorStateCache in its compressor.py)."""
 _UNPOOLED_BLOCKS = {SMALL_POOL: 4, LARGE_POOL: 8}
 """Pool size: tokens of a block of unpooled tokens (CompressorStateCache in models/deepseek_v4/compressor.py)."""
-POOLS, WINDOWS, UNPOOLED = "pools", "windows", "tokens to pool"
-"""Titles of compressed attention's specs."""
+POOLS, WINDOWS, UNPOOLED, CONVOLUTION = "pools", "windows", "tokens to pool", "short convolution"
+"""Titles of specs: of compressed attention, of averaged keys, and of a convolution beside the mixer."""
 
 
 class LayerSpec(NamedTuple):
@@ -105,7 +105,7 @@ def layer_specs(
             )
     heads = [c for c in cached if c.role in _HEAD_ROLES and c.per == "token"]
     source_heads = [c for c in cached if c.role in _HEAD_ROLES and c.per == "source token"]
-    states = [c for c in cached if c.role in STATE_ROLES]
+    states = [c for c in cached if c.role in STATE_ROLES and c.role != "short_convolution"]
     has_indexer = any(c.role == "indexer" for c in cached)
     if heads:
         yield _head_spec(heads, args, block_size)
@@ -119,6 +119,7 @@ def layer_specs(
             yield LayerSpec("mla", block_size, index_key_bytes(c.width), _shape([c]))  # for any kv_dtype
     if states:
         yield LayerSpec("mamba", block_size, sum(_state_bytes(c, args) for c in states), _shape(states))
+    yield from _beside_mixer(cached, args, block_size)
     if source_heads:
         yield _head_spec(source_heads, args, block_size)._replace(kind="cross")
     pooling = [c for c in cached if c.role in POOLING_ROLES]
@@ -186,6 +187,39 @@ def _state_bytes(state: CacheSpec, args: VllmArgs) -> int:
         return state.rows * args.dtype.row_bytes(state.width, "state_bytes")
     model_dtype = dtype(state.requested_dtype) if state.requested_dtype else args.dtype
     return state.rows * (args.mamba_ssm_cache_dtype or model_dtype).row_bytes(state.width, "state_bytes")
+
+
+def _beside_mixer(cached: Sequence[CacheSpec], args: VllmArgs, block_size: int) -> Iterator[LayerSpec]:
+    """Yield a short convolution's state, and of an indexer's keys the averages of pools and the keys to average.
+
+    A request has a ring of those: with pools of 4 and 2 drafted tokens, of 8 keys. Keys are in the model's dtype
+    (models/qwen4_exp/common/qsa_cache.py, which also stores three positions with each key of the ring).
+    """
+    for c in cached:
+        if c.role == "short_convolution":
+            size = c.rows * args.dtype.row_bytes(c.width + args.speculative_tokens)
+            yield LayerSpec("mamba", block_size, size, _shape([c]), title=CONVOLUTION)
+        if c.role != "averages":
+            continue
+        _check_averages(args)
+        pool, key = int(getattr(c.span, "pool", 1)), args.dtype.row_bytes(c.width)
+        ring = -(-(pool + args.speculative_tokens) // pool) * pool
+        yield LayerSpec("mla", block_size, key, _shape([c]), rate=pool, title=POOLS)
+        yield LayerSpec("mamba", ring, ring * key, _shape([c]), title=f"{UNPOOLED} by {pool}")
+
+
+def _check_averages(args: VllmArgs) -> None:
+    version = args.version
+    if not version.has_averaged_keys:
+        raise AttncalcError(f"vLLM {version.name} does not have Qwen4", "use --engine-version 0.29.0 or later")
+    allowed = ("fp8",) if version.has_averaged_keys_with_fp8 else ()
+    if args.kv_dtype.name not in (args.dtype.name, *allowed):
+        raise AttncalcError(
+            f"vLLM {version.name} does not store Qwen4's keys and values in {args.kv_dtype.name}",
+            "use --kv-dtype bf16, or from 0.31.0 on fp8",
+        )
+    if args.pp > 1 or args.dcp > 1:
+        raise AttncalcError("vLLM has no --pp and no --dcp for Qwen4", "use --tp")
 
 
 def _pooling_specs(

@@ -15,9 +15,9 @@ from ..ds_mla import has_shared_pools
 from ..pipeline import NO_CACHE, LayerCacheSpec, cut_into_stages, layer_by_layer
 from .blocks import VllmLayout, groups_on_stage
 from .groups import KVCacheGroup, group_layers
-from .layer_spec import POOLING_BLOCK, POOLS, SHARED_POOLING_BLOCK, WINDOWS, Kind, LayerSpec, layer_specs
+from .layer_spec import POOLING_BLOCK, POOLS, SHARED_POOLING_BLOCK, UNPOOLED, WINDOWS, Kind, LayerSpec, layer_specs
 from .options import TURBOQUANT, VllmArgs
-from .packed import is_packed, pack_layers
+from .packed import pack_layers
 from .state_blocks import StateBlocks, align_blocks, state_blocks
 
 _BLOCK_SIZE, _MLA_BLOCK_SIZE = 16, 64
@@ -53,18 +53,17 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
         key: tuple(layer_specs(cached, own, block_size, shares_pools=shares_pools))
         for key, (cached, own) in distinct.items()
     }
-    staged = [
-        (stage, spec)
+    by_layer = [
+        [(stage, spec) for spec in specs_by_id[id(layer.cached), own.kv_dtype]]
         for (stage, layer), own in zip(layers, own_args, strict=True)
-        for spec in specs_by_id[id(layer.cached), own.kv_dtype]
     ]
-    # a drafter's layers cache as much as the model's last attention layer, without pools
-    drafted_from = [(stage, spec) for stage, spec in staged if spec.title == WINDOWS]
-    attention = drafted_from or [(stage, spec) for stage, spec in staged if spec.kind not in ("mamba", "cross")]
-    staged += attention[-1:] * args.speculative_layers
+    staged = [member for members in by_layer for member in members]
+    # a drafter's layers cache as much as the model's last attention layer; in compressed attention without pools
+    drafted = ([(i, s) for i, s in members if _is_drafted(s, has_pools=has_pools)] for members in reversed(by_layer))
+    staged += next(filter(None, drafted), []) * args.speculative_layers
     # a draft model runs on the last stage (v1/spec_decode/llm_base_proposer.py)
-    drafted = layer_by_layer(args.speculative_model.layers) if args.speculative_model else []
-    staged += [(args.pp - 1, spec) for layer in drafted for spec in layer_specs(layer.cached, args, block_size)]
+    of_draft = layer_by_layer(args.speculative_model.layers) if args.speculative_model else []
+    staged += [(args.pp - 1, spec) for layer in of_draft for spec in layer_specs(layer.cached, args, block_size)]
     groups, groups_by_stage = _group_by_stage(staged, args)
     if args.caches_on_host and not args.version.has_kv_offloading:
         raise AttncalcError(
@@ -73,8 +72,15 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     if args.dcp > 1:
         _check_dcp({group.spec.kind for group in groups}, args)
         _check_dcp_of_latents({cached.role for layer in cached_layers for cached in layer.cached}, args)
-    notes = tuple(_notes({spec.kind for _, spec in staged}, args, states, has_pools=is_packed(groups)))
+    kinds = {spec.kind for _, spec in staged if has_pools or spec.title != POOLS}
+    notes = tuple(_notes(kinds, args, states, has_pools=has_pools))
     return VllmLayout(args, groups, groups_by_stage, alignment, states, notes)
+
+
+def _is_drafted(spec: LayerSpec, *, has_pools: bool) -> bool:
+    if has_pools:
+        return spec.title == WINDOWS
+    return spec.title.startswith(UNPOOLED) or spec.kind not in ("mamba", "cross")
 
 
 def _args_of_layers(layers: int, args: VllmArgs, *, is_hybrid: bool) -> list[VllmArgs]:

@@ -128,7 +128,7 @@ class VllmOptions(TypedDict, total=False):
     engram_config: Annotated[
         str | Mapping[str, bool] | None,
         Parser(_engram, "JSON"),
-        "Tables of n-grams in host memory, as '{\"cpu_offload\": true}' (DeepSeek-V4.1).",
+        "Tables of n-grams on the GPU, as '{\"cpu_offload\": false}' (DeepSeek-V4.1, Qwen4).",
         With(axis=False),
     ]
     speculative_config: Annotated[
@@ -190,8 +190,8 @@ class VllmArgs(PagedArgs):
 
     @property
     def lookups_on_host(self) -> bool:
-        """Whether --engram-config moves lookup tables to host memory (nvidia/engram.py in models/deepseek_v41)."""
-        return bool(json.loads(self.engram_config or "{}").get("cpu_offload"))
+        """Whether lookup tables are in host memory (--engram-config; nvidia/engram.py in models/deepseek_v41)."""
+        return bool(json.loads(self.engram_config or "{}").get("cpu_offload", self.version.offloads_lookups))
 
     @property
     def caches_on_host(self) -> bool:

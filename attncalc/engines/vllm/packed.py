@@ -1,8 +1,11 @@
-"""How vLLM packs the layers of compressed attention, whose pages have several sizes, into blocks (DeepSeek-V4).
+"""How vLLM packs layers whose pages have several sizes into blocks (DeepSeek-V4's compressed attention, Qwen4).
 
 The pools of all layers are one group. Windows, and the tokens that are still to be pooled by 4 and by 128, have groups
 of their own, which have about as many layers as there are pages of one size in the group of pools. DeepSeek-V4-Flash
 has 43 windows, 21 layers with pools of 4 and 20 with pools of 128: 43 windows fill 2 groups of at most 22.
+
+Qwen4's pools are in the group of its 12 layers of keys and values. Its 36 states fill 3 groups of 12, and its short
+convolution and the tokens to pool have groups of their own.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from .groups import KVCacheGroup
-from .layer_spec import POOLS, UNPOOLED, LayerSpec
+from .layer_spec import CONVOLUTION, UNPOOLED, LayerSpec
 from .versions import VllmVersion
 
 _Members = list[tuple[int, LayerSpec]]
@@ -26,10 +29,13 @@ def is_packed(groups: Sequence[KVCacheGroup]) -> bool:
 def pack_layers(specs: Sequence[LayerSpec], version: VllmVersion) -> tuple[KVCacheGroup, ...]:
     """Return the groups of the layers, which are in the model's order: that of the pools first."""
     buckets: dict[tuple[object, ...], _Members] = {}
+    page = max(spec.page_bytes for spec in specs if spec.is_full)
     for number, spec in enumerate(specs):
-        key = (spec.kind, int(spec.block_size), spec.window and int(spec.window))
-        buckets.setdefault(key, []).append((number, spec))
-    pools, *others = sorted(buckets.values(), key=lambda members: members[0][1].title != POOLS)
+        is_state = spec.kind == "mamba" and not spec.title.startswith(UNPOOLED)
+        kind = "full" if spec.is_full else spec.title if spec.title == CONVOLUTION else spec.kind
+        members = buckets.setdefault((kind, int(spec.block_size), spec.window and int(spec.window)), [])
+        members.append((number, spec._replace(padded=page) if is_state else spec))
+    pools, *others = sorted(buckets.values(), key=lambda members: not members[0][1].is_full)
     if version.pads_unpooled_pages:
         others = [[(number, _padded(spec, pools)) for number, spec in members] for members in others]
     counts = [_pages(spec for _, spec in members) for members in (pools, *others)]

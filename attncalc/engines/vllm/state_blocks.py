@@ -105,7 +105,7 @@ def align_blocks(
     token_bytes = max((s.token_bytes for s in layers if s.kind not in ("mamba", "cross")), key=int, default=0)
     if not (state_bytes and token_bytes):
         return None
-    version, has_latents = args.version, any(s.kind == "mla" for s in layers)
+    version, has_latents = args.version, any(c.role == "latent" for cached in distinct for c in cached)
     if has_latents and not version.aligns_latents:
         raise NotSupportedError(
             f"vLLM {version.name} does not support MLA beside recurrent layers", "use --engine-version 0.11.1 or later"

@@ -136,6 +136,11 @@ class VllmVersion(Version):
     has_compressed_attention = since((0, 20), "SlidingWindowMLASpec in v1/kv_cache_interface.py")
     """Compressed attention (DeepSeek-V4) has a cache: pools, windows and unpooled tokens."""
     has_shared_pools = since((0, 30), "models/deepseek_v41/attention.py")
+    has_averaged_keys = since((0, 29), "models/qwen4_exp/common/qsa_cache.py")
+    """Qwen4 is supported."""
+    has_averaged_keys_with_fp8 = since((0, 31), "supported_kv_cache_dtypes in models/qwen4_exp/nvidia/qsa.py")
+    offloads_lookups = since((0, 30), "_resolve_and_verify_engram_config in config/vllm.py")
+    """Tables of n-grams are in host memory by default."""
     has_pools_in_fp4 = since((0, 31), "packed_kv_cache_dtype in models/deepseek_v41/nvidia/flash_mla_mega_attn.py")
     packs_whole_rows = since((0, 33), "packed_block_stride_alignment in v1/attention/backends/mla/sparse_swa.py")
     """DeepSeek-V4.1, whose windows fill what a block of the pools holds (_get_packed_kv_cache_groups)."""
