@@ -50,7 +50,7 @@ def values(answer: dict[str, Any]) -> dict[str, Any]:
         "llama3.1-70b --gpu h100 --tp 4 --pp 2 -c 8K --weights-dtype fp8 --block-size 32",
         "llama3.1-8b --gpu l4 -c 200K --allow-long-max-model-len",
         "qwen3-32b --gpu h100 -c 32000 --no-flashinfer-sampler --kv-offloading-size 16",
-        "qwen3-8b --gpu 2xh100 --tp 2 -c 8K --no-v2-model-runner --no-estimate-cudagraphs --no-allreduce-symm-mem",
+        "qwen3-8b --gpu 2xh100 --tp 2 -c 8K --no-v2-model-runner --no-allreduce-symm-mem --fused-moe-chunk-size 8192",
         "qwen3-8b --engine sglang --gpu h100 -c 8K --enable-lora --max-lora-rank 16 --lora-target-modules all",
         "qwen3-30b-a3b --gpu h100 --tp 2 --dp 2 --enable-expert-parallel -c 4K",
         "qwen3-8b --gpu h100 -c 4K --speculative-tokens 3",
@@ -99,9 +99,13 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
             "docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.9.2 --model a/b",
             "a/b --engine-version 0.9.2 --flashinfer-sampler --engine vllm",
         ),
-        # later versions do not sample with FlashInfer where it is installed, and older images have no FlashInfer
+        # later versions do not sample with FlashInfer where it is installed, and images before V1 have an old one
         ("docker run vllm/vllm-openai:v0.11.1 --model a/b", "a/b --engine-version 0.11.1 --engine vllm"),
-        ("docker run vllm/vllm-openai:v0.8.5 --model a/b", "a/b --engine-version 0.8.5 --engine vllm"),
+        ("docker run vllm/vllm-openai:v0.7.3 --model a/b", "a/b --engine-version 0.7.3 --engine vllm"),
+        (
+            "docker run -e VLLM_FUSED_MOE_CHUNK_SIZE=8192 vllm/vllm-openai:v0.8.5 --model a/b",
+            "a/b --fused-moe-chunk-size 8192 --engine-version 0.8.5 --flashinfer-sampler --engine vllm",
+        ),
         (
             "docker run lmsysorg/sglang:v0.5.2-cu126 python3 -m sglang.launch_server --model-path a/b --tp 2",
             "a/b --tp 2 --engine-version 0.5.2 --engine sglang",

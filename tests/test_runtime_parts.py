@@ -293,6 +293,7 @@ def forward(widest: int, workspace: int = SMALL) -> int:
         (model(MLA), {"limits": Limits(N, 2000)}, forward(3 * D_FF) + 2000 * 64 * HEADS * (12 + 9) * 2),
         (model(MLA), {"engine_version": "0.10.0"}, forward(3 * D_FF)),
         (model(SPARSE), {}, forward(3 * D_FF) + 512 * MIB),
+        (model(SPARSE), {"sparse_indexer_max_logits_mb": 256}, forward(3 * D_FF) + 256 * MIB),
         (model(SPARSE), {"engine_version": "0.17.0"}, forward(3 * D_FF) + 4 * 20 * 64 * HEADS * (12 + 9) * 2),
     ],
 )
@@ -525,6 +526,7 @@ def experts(d_ff: int, *, tokens: int = N, activation: int | None = None, d: int
             experts(40, tokens=32_768, activation=40),
         ),
         (model(mlp=MIXTURE), {"limits": Limits(50_000, S), "engine_version": "0.18.0"}, experts(40, tokens=50_000)),
+        (model(mlp=MIXTURE), {"engine_version": "0.17.1", "fused_moe_chunk_size": 7}, experts(40, tokens=7)),
         (model(mlp=MIXTURE, experts_dtype="mxfp4"), {}, experts(40)),
         (model(mlp=MIXTURE, experts_dtype="mxfp4"), {"gpu": HOPPER}, None),
         (
@@ -746,6 +748,7 @@ BLACKWELL = dataclasses.replace(DEVICE, compute_capability=(10, 3))
         (model(experts_dtype="mxfp4"), {"gpu": HOPPER}, graphs(130 * MIB, per_layer=80)),
         (model(experts_dtype="mxfp4"), {}, graphs(50 * MIB)),
         (model(), {"gpu": BLACKWELL}, graphs(394 * MIB)),
+        (model(), {"gpu": BLACKWELL, "flashinfer_workspace_buffer_size": 10 * MIB}, graphs(10 * MIB)),
         (model(MLA), {"gpu": BLACKWELL}, graphs(50 * MIB, per_layer=80)),
         (model(), {"gpu": BLACKWELL, "model_type": "gemma4_text"}, graphs(50 * MIB)),
         (model(), {"gpu": dataclasses.replace(DEVICE, compute_capability=(12, 0))}, graphs(50 * MIB)),

@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 
-from ...options import options_of
+from ...options import COUNT, options_of
 from ...units import GIB, usual_dtype
 from ..launch import (
     DRAFT_MODEL,
@@ -138,16 +138,19 @@ def _read_quantization(method: str) -> tuple[str, ...]:
     return ("--weights-dtype", usual_dtype(method) or "") if method in ("fp8", "bitsandbytes") else ()
 
 
-def _on_or_off(name: str) -> Reading:
-    """Return the reading of a variable that is 1 or 0: the argument's option, or the opposite if it has one."""
-    on, _, off = options_of(VllmOptions)[name].names[0].partition("/")
+def _variable(name: str) -> Reading:
+    """Return the reading of a number, or of 1 or 0: the argument's option, or the opposite if it has one."""
+    option = options_of(VllmOptions)[name]
+    on, _, off = option.names[0].partition("/")
+    if option.parser is COUNT:
+        return lambda value: (on, value)
     return lambda value: (on,) if value.strip().lower() in ("1", "true") else (off,) if off else ()
 
 
 def _of_image(version: str) -> tuple[str, ...]:
-    """Return that FlashInfer samples, if it does where it is installed: images have 0.2.3 or later from 0.9.0 on."""
+    """Return that FlashInfer samples, if it does where it is installed: images of V1 have a version that can."""
     switches = vllm_version(version)
-    samples = switches.number >= (0, 9) and switches.samples_with_installed_flashinfer
+    samples = not switches.v0 and switches.samples_with_installed_flashinfer
     return ("--flashinfer-sampler",) if samples else ()
 
 
@@ -181,15 +184,14 @@ WORDS = LaunchWords(
     },
     unmodelled=(
         *("--compilation-config", "-cc", "--cuda-graph-sizes", "--attention-backend", "VLLM_ATTENTION_BACKEND"),
-        *("VLLM_ALLREDUCE_USE_FLASHINFER", "VLLM_USE_NCCL_SYMM_MEM", "VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE"),
-        *("VLLM_SPARSE_INDEXER_MAX_LOGITS_MB", "VLLM_FUSED_MOE_CHUNK_SIZE"),
+        *("VLLM_ALLREDUCE_USE_FLASHINFER", "VLLM_USE_NCCL_SYMM_MEM"),
     ),
     flags=dict.fromkeys(_IGNORED_FLAGS, ()),
     environment={
         "LMCACHE_CONFIG_FILE": _read_lmcache,
         "LMCACHE_MAX_LOCAL_CPU_SIZE": lambda size: (*_LMCACHE_TIERS["cpu"], f"{size}{OF_EACH_GPU}"),
         "LMCACHE_MAX_LOCAL_DISK_SIZE": lambda size: (*_LMCACHE_TIERS["disk"], f"{size}{OF_EACH_GPU}"),
-        **{variable: _on_or_off(name) for variable, name in VARIABLES.items()},
+        **{variable: _variable(name) for variable, name in VARIABLES.items()},
         "VLLM_USE_V1": lambda value: ("--engine-version", "v0") if value == "0" else (),
     },
 )

@@ -93,8 +93,11 @@ VARIABLES = {
     "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS": "estimate_cudagraphs",
     "VLLM_ALLREDUCE_USE_SYMM_MEM": "allreduce_symm_mem",
     "VLLM_USE_V2_MODEL_RUNNER": "v2_model_runner",
+    "VLLM_FUSED_MOE_CHUNK_SIZE": "fused_moe_chunk_size",
+    "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB": "sparse_indexer_max_logits_mb",
+    "VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE": "flashinfer_workspace_buffer_size",
 }
-"""{environment variable of vLLM (envs.py), which is 1 or 0: the argument here}."""
+"""{environment variable of vLLM (envs.py), a number, or 1 or 0: the argument here}."""
 
 
 class VllmOptions(TypedDict, total=False):
@@ -147,6 +150,11 @@ class VllmOptions(TypedDict, total=False):
     ]
     allreduce_symm_mem: Annotated[bool | None, YES_OR_NO, "VLLM_ALLREDUCE_USE_SYMM_MEM: symmetric memory. Default: on."]
     v2_model_runner: Annotated[bool | None, YES_OR_NO, "VLLM_USE_V2_MODEL_RUNNER. Default: by version and model."]
+    fused_moe_chunk_size: Annotated[Count | None, COUNT, "VLLM_FUSED_MOE_CHUNK_SIZE, up to 0.17. Default: by version."]
+    sparse_indexer_max_logits_mb: Annotated[Count | None, COUNT, "VLLM_SPARSE_INDEXER_MAX_LOGITS_MB. Default: 512."]
+    flashinfer_workspace_buffer_size: Annotated[
+        Count | None, COUNT, "VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE, in bytes. Default: 394 MiB."
+    ]
     warm_start: Annotated[
         bool | None,
         YES_OR_NO,
@@ -180,6 +188,9 @@ class VllmArgs(PagedArgs):
     estimate_cudagraphs: bool | None = None
     allreduce_symm_mem: bool | None = None
     v2_model_runner: bool | None = None
+    fused_moe_chunk_size: int | None = None
+    sparse_indexer_max_logits_mb: int | None = None
+    flashinfer_workspace_buffer_size: int | None = None
     warm_start: bool | None = None
     max_loras: int | None = None
     offline: bool = False

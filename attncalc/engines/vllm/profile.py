@@ -248,7 +248,8 @@ class Profile:
         """Return the bytes of an indexer's logits (sparse_attn_indexer.py); 0 without an indexer."""
         if not self._version.profiles_indexer_logits or not self._has_indexer:
             return 0
-        return symbol("indexer_logits", 512 * MIB, "bytes of the indexer's logits")
+        size = (self._args.sparse_indexer_max_logits_mb or 512) * MIB
+        return symbol("indexer_logits", size, "bytes of the indexer's logits")
 
     def _expanded_latents(self) -> int:
         """Return the bytes of K and V of a chunk of MLA's cached prefix, which the profile allocates; 0 without MLA.
@@ -308,9 +309,10 @@ class Profile:
         mlp, whole = self._mixture, self.facts.whole
         if mlp is None or (whole.experts_dtype == "mxfp4" and self.facts.gpu.compute_capability == HOPPER):
             return quantity(0)
-        tokens = self._gathered
-        if self._version.largest_experts_chunk is not None:
-            tokens = minimum(tokens, symbol("chunk_size", self._version.largest_experts_chunk, "tokens in one chunk"))
+        tokens, chunk = self._gathered, self._version.largest_experts_chunk
+        if chunk is not None:
+            chunk = self._args.fused_moe_chunk_size or chunk
+            tokens = minimum(tokens, symbol("chunk_size", chunk, "tokens in one chunk"))
         picked = symbol("n_experts_per_token", mlp.n_experts_per_token or 1, "experts that a token is routed to")
         d_expert = symbol("d_expert", int(mlp.d_ff), "width of one expert on one device")
         d_model = symbol("d_model", int(mlp.d_latent or whole.main.d_model), "width of the model")

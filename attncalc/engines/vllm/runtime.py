@@ -248,7 +248,8 @@ def _graphs(profile: Profile) -> RuntimePart | None:
     full_graph = (2 * MIB + layers * per_layer) // 3
     first: int = symbol("first", _FIRST_GRAPH if is_hopper else _FIRST_GRAPH_ELSEWHERE, "bytes of the first graph")
     if _uses_flashinfer(facts):
-        first = symbol("workspace", _FLASHINFER_WORKSPACE, "bytes of FlashInfer's workspace")
+        workspace = facts.args.flashinfer_workspace_buffer_size or _FLASHINFER_WORKSPACE
+        first = symbol("workspace", workspace, "bytes of FlashInfer's workspace")
     elif is_hopper:
         splits = symbol("splits", _splits_buffer(profile), "bytes of FlashAttention 3's splits") + 4 * MIB
         first = maximum(splits, first)
