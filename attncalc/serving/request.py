@@ -319,7 +319,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     check_source(model, workload.source)
     if request.traffic:
         request.traffic.check(workload.context)
-    loaded_dtype = workload.dtype or _cast_of_fp32(request, of)
+    loaded_dtype = workload.dtype or (half_of_fp32(request, of) if dtype(model.dtype).name == "fp32" else None)
     model_dtype = dtype(loaded_dtype or model.dtype, compute=True)
     given_args = _engine_args(of, request)
     released_kv = of.checkpoint_cache_dtype(model, given_args.get("engine_version"))
@@ -424,11 +424,6 @@ def _on_one_device(request: FitRequest, model: ModelSpec, of: Engine[Any], tp: i
         here, everywhere = int(params(part).total), int(params(model).total)
         part = dataclasses.replace(part, stored=stored._replace(size=-(-stored.size * here // everywhere)))
     return part.shard(tp // request.attn_dp)
-
-
-def _cast_of_fp32(request: FitRequest, of: Engine[Any]) -> str | None:
-    """Return the dtype to which the engine casts a model in fp32; None if it does not, or for another model."""
-    return half_of_fp32(request, of) if dtype(request.model.dtype).name == "fp32" else None
 
 
 def half_of_fp32(request: FitRequest, of: Engine[Any]) -> str | None:

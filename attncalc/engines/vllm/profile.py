@@ -103,10 +103,10 @@ class Profile:
         The widths that a forward pass holds at once are 3 to 4.5 times d_model by model, 0.75 on both sides of what is
         expected. Public starts of V0 without --max-num-seqs may have had fewer sequences.
         """
-        facts, given = self.facts, self._args.max_num_seqs is not None
+        facts = self.facts
         margin = facts.whole.main.d_model * facts.limits.tokens * self._args.dtype.bits // 8 * 3 // 4
         fewest = self._sampler_of(flashinfer=True) if self._may_have_flashinfer else self.sampler
-        halves = 2 if self._version.v0 and not given else 1
+        halves = 2 if self._version.v0 and self._args.max_num_seqs is None else 1
         low = max(self._pass_bytes - int(self._copies_for_cutlass) - margin, int(fewest) // halves) - GIB // 10
         if self._args.warm_start is False and self._version.profiles_cold_compiler:
             low = max(low, int(self.compiler) - GIB // 20)

@@ -288,9 +288,10 @@ def _uses_flashinfer(facts: RuntimeFacts[VllmArgs]) -> bool:
 
 def _splits_buffer(profile: Profile) -> int:
     """Return the bytes of FlashAttention 3's partial outputs: 256 MiB for 32 heads of 128 and a step of 512 rows."""
-    widths = [layers.attention.widths() for layers in profile.layers]
+    widths, facts = [layers.attention.widths() for layers in profile.layers], profile.facts
     heads = max((int(w.n_heads * w.d_v) for w in widths), default=0)
-    return heads * max(_decode_sizes(profile.facts), default=0) * _SPLITS * 4
+    decodes = (size for size in capture_sizes(facts) if size <= facts.limits.sequences)
+    return heads * max(decodes, default=0) * _SPLITS * 4
 
 
 def capture_sizes(facts: RuntimeFacts[VllmArgs]) -> list[int]:
@@ -308,11 +309,6 @@ def capture_sizes(facts: RuntimeFacts[VllmArgs]) -> list[int]:
     if args.version.captures_largest_step and not args.max_cudagraph_capture_size:
         sizes.add(limits.sequences)
     return sorted(size for size in sizes if size <= largest)
-
-
-def _decode_sizes(facts: RuntimeFacts[VllmArgs]) -> list[int]:
-    """Return the batch sizes of decode steps that are captured whole: those up to max_num_seqs."""
-    return [size for size in capture_sizes(facts) if size <= facts.limits.sequences]
 
 
 # Notes
