@@ -188,10 +188,15 @@ def test_published_totals_with_a_layer_of_multi_token_prediction(name: str, publ
         ("deepseek-v4-flash", "284"),
         ("deepseek-v4-pro", "1573"),  # 1.6T in the model card
         ("glm-5", "744"),
+        ("jamba-1.5-large", "399"),  # 398B in arXiv 2408.12570, rounded down
         ("jamba-1.5-mini", "52"),  # arXiv 2408.12570
         ("kimi-k2", "1026"),  # 1,026,408,235,864 elements in the safetensors files
+        ("kimi-linear-48b", "49"),  # 48B in its name; 49B in the model card
         ("llama4-maverick", "401"),  # 400B in the model card, with the tower
+        ("mamba2-2.7b", "2.7"),
+        ("minimax-m1", "456"),  # arXiv 2506.13585
         ("nemotron-h-56b", "56"),
+        ("nemotron-h-8b", "8.1"),
         ("olmo2-13b", "13.7"),
         ("qwen3-14b", "14.8"),
         ("qwen3-next-80b-a3b", "80"),
@@ -239,6 +244,15 @@ CACHES = {
     "granite4-h-tiny": (4 * 2 * 4 * 128 * 2, 36 * (48 * 64 * 128 * 4 + 4 * (48 * 64 + 2 * 128) * 2)),
     # 4 of 32 layers; 28 with 8,192 columns, each with a state of 16 and a convolution over 4
     "jamba-1.5-mini": (4 * 2 * 8 * 128 * 2, 28 * 8192 * (16 * 4 + 4 * 2)),
+    "jamba-1.5-large": (9 * 2 * 8 * 128 * 2, 63 * 16384 * (16 * 4 + 4 * 2)),
+    # 7 of 27 layers with a latent; 20 with 32 heads of 128 x 128 in fp32, and a convolution over 4 of 3 * 32 * 128
+    "kimi-linear-48b": (7 * (512 + 64) * 2, 20 * (32 * 128 * 128 * 4 + 4 * 3 * 32 * 128 * 2)),
+    # 10 of 80 layers; 70 with 64 heads of 128 x 128 in the dtype of the cache
+    "minimax-m1": (10 * 2 * 8 * 128 * 2, 70 * 64 * 128 * 128 * 2),
+    # 4 of 52 layers; 24 with 128 heads of 64 x 128, and a convolution over 4 of 128 * 64 + 2 * 8 * 128 columns
+    "nemotron-h-8b": (4 * 2 * 8 * 128 * 2, 24 * (128 * 64 * 128 * 4 + 4 * (128 * 64 + 2 * 8 * 128) * 2)),
+    # 64 layers with 80 heads of 64 x 128, and a convolution over 4 of 80 * 64 + 2 * 128 columns
+    "mamba2-2.7b": (0, 64 * (80 * 64 * 128 * 4 + 4 * (80 * 64 + 2 * 128) * 2)),
     # attention and Mamba-2 in each of 44 layers: 24 heads of 128 x 256, a convolution of 24 * 128 + 2 * 256 columns
     "falcon-h1-7b": (44 * 2 * 2 * 128 * 2, 44 * (24 * 128 * 256 * 4 + 4 * (24 * 128 + 2 * 256) * 2)),
 }

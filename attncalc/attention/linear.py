@@ -202,7 +202,7 @@ class Lightning(Recurrent):
     def matrices(self, d_model: int, d_source: int) -> tuple[Matrix, ...]:
         width = self.n_heads * self.d_head
         return (
-            projection("W_qkv", d_model, 3 * width),
+            projection("W_qkv", d_model, Constant(3, "widths: queries, keys and values") * width),
             projection("W_gate", d_model, width),
             Matrix("norm", width),
             projection("W_o", width, d_model),

@@ -26,6 +26,7 @@ CATALOGUE = (
     "llama3-8b",
     "llama3.1-405b",
     "llama4-maverick",
+    "minimax-m1",
     "mistral-7b",
     "mixtral-8x7b",
     "qwen3-8b",
