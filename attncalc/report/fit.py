@@ -64,9 +64,10 @@ def answer_report(
     details, bar = detail_figures(result, figures), _memory_bar(result)
     bounds, per_user = _bounds(answer, with_variants) if with_bounds else Section(()), users_section([answer])
     notes = tuple(dict.fromkeys((*fit_notes(answer), *per_user.notes)))
+    head, *facts = _heading(answer)
     report = Report(
         "fit",
-        _heading(answer),
+        (head, *_times(answer, roofline), *facts),
         resolved.model.facts(),
         workload_facts(resolved.model, resolved.whole_workload, resolved.engine.name),
         (*figures.values(), *bounds.figures),
@@ -98,6 +99,14 @@ def _bounds(answer: Answer, with_variants: bool) -> Section:
     from .roofline import roofline_section  # 3 ms with what it imports
 
     return roofline_section(answer, with_variants=with_variants)
+
+
+def _times(answer: Answer, roofline: bool) -> tuple[str, ...]:
+    """Return the bounds of time in a sentence, if the screen has the roofline and the GPU has bounds."""
+    from .roofline import bounds_text
+
+    bounds, _ = answer.bounds if roofline else (None, "")
+    return (bounds_text(bounds),) if bounds else ()
 
 
 def _answer_tables(answer: Answer, figures: Figures, changes: Sequence[Suggestion]) -> tuple[Table, ...]:
@@ -254,7 +263,7 @@ def verdict(found: Answer) -> str:
     each = f"{per_replica}," if per_replica else ""
     if start == "FITS:" and (room := _room(found)):
         start = f"FITS: {room}."
-    return f"{start} {batch}{each} {_need(requests)} {needed}, {free}."
+    return f"{start} {batch}{each} {'needs' if requests == 1 else 'need'} {needed}, {free}."
 
 
 def _room(answer: Answer) -> str:
@@ -318,10 +327,6 @@ def _held(budget: MemoryBudget, cache: int) -> str:
         return ""
     held = int(budget.weights.total) + cache
     return f"{gib_range(held + budget.reserve.low, held + budget.reserve.high)} of {gib(int(budget.usable))} GiB"
-
-
-def _need(requests: int) -> str:
-    return "needs" if requests == 1 else "need"
 
 
 def _per_replica(resolved: ResolvedRequest) -> str:

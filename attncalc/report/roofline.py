@@ -249,6 +249,16 @@ def _per_second(step: Step, tokens: int) -> str:
     return f"{int(tokens) * step.seconds.denominator / step.seconds.numerator:,.0f}" if tokens else "-"
 
 
+def bounds_text(bounds: Roofline) -> str:
+    """Return the answer: 'Decode step: at least 14.7 ms, memory-bound (58.1 FLOP/byte). Prefill: ...'."""
+    steps = (("Decode step", bounds.decode), ("Prefill", bounds.prefill))
+    return " ".join(
+        f"{name}: at least {_time(step.seconds)}, {step.bound_by}-bound ({number(float(step.intensity))} FLOP/byte)."
+        for name, step in steps
+        if step
+    )
+
+
 def roofline_notes(model: ModelSpec, workload: Workload, bounds: Roofline) -> tuple[str, ...]:
     """Return the notes: what the bounds assume."""
     math, stored = bounds.math.dtype, bounds.weights_dtype.name
