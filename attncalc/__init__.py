@@ -64,52 +64,12 @@ _HOMES = {
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "AttncalcError",
-    "BadValueError",
-    "Chunked",
-    "Cross",
-    "FitRequest",
-    "Full",
-    "Gpu",
-    "Grouped",
-    "Head",
-    "Latent",
-    "Layers",
-    "Mask",
-    "Mlp",
-    "ModelSpec",
-    "NetworkError",
-    "NoSuchModelError",
-    "NotSupportedError",
-    "Quantity",
-    "Ratio",
-    "Sliding",
-    "Stack",
-    "Traffic",
-    "Workload",
-    "activations",
-    "compare",
-    "crossover",
-    "decode_intensity",
-    "dtype",
-    "fit",
-    "flops",
-    "gpu",
-    "gpu_names",
-    "growth",
-    "kv_cache",
-    "load",
-    "params",
-    "plan",
-    "preset_names",
-    "roofline",
-    "sweep",
-    "train",
-    "users",
-    "vram",
-    "what_fits",
-]
+__all__ = ["AttncalcError", "BadValueError", "NetworkError", "NoSuchModelError", "NotSupportedError"]
+__all__ += ["Chunked", "Cross", "Full", "Grouped", "Latent", "Mlp", "Sliding"]
+__all__ += ["Head", "Layers", "Mask", "ModelSpec", "Quantity", "Ratio", "Stack", "Workload"]
+__all__ += ["FitRequest", "Gpu", "Traffic", "dtype", "gpu", "gpu_names", "load", "preset_names"]
+__all__ += ["activations", "compare", "crossover", "decode_intensity", "fit", "flops", "growth", "kv_cache", "params"]
+__all__ += ["plan", "roofline", "sweep", "train", "users", "vram", "what_fits"]
 
 
 if not TYPE_CHECKING:  # a type checker would accept any name
@@ -121,7 +81,9 @@ if not TYPE_CHECKING:  # a type checker would accept any name
                 "memory": "activations",
                 "presets": "preset_names",
                 "gpus": "gpu_names",
+                "models": "preset_names",
                 "from_config": "load",
+                "load_gpu": "gpu",
                 "kv_cache_bytes": "int(kv_cache(...).total)",
                 "kv_bytes": "int(kv_cache(...).total)",
             }.get(name) or next((known for known in sorted(__all__, key=len)[::-1] if known in name.lower()), None)

@@ -89,5 +89,5 @@ def known_tip(word: str, known: Iterable[str]) -> str:
     """Return the tip for a word that is not known: 'did you mean 'h200'? known: h100, h200'."""
     known = list(known)
     hint = did_you_mean(word, known)
-    listed = [*known[:12], "..."] if hint and len(known) > 16 else known
+    listed = [*known[:12], "..."] if len(known) > (16 if hint else 40) else known
     return f"{hint}known: {', '.join(listed)}"

@@ -215,8 +215,8 @@ def _declared(field: str, annotation: Any) -> Option | None:
 def as_text(value: object) -> str:
     """Return an option as the command line has it: '3,1' for (3, 1)."""
     if isinstance(value, list | tuple | range) and not hasattr(value, "_fields"):  # a Mask is a tuple too
-        return ",".join(map(str, value))
-    return str(value)
+        return ",".join(map(as_text, value))
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def parsed(options: Mapping[str, Any], kind: Any) -> dict[str, Any]:

@@ -70,22 +70,10 @@ def what_if(
     window: int | None = None,
     pattern: Sequence[str] | None = None,
 ) -> ModelSpec:
-    """Return the model with other sizes.
+    """Return the model with the sizes of `WhatIfOptions`, in which `parse_pattern` has read the pattern.
 
-    Args:
-        model: The model as released.
-        attention: 'mha', 'mqa', 'gqa:N', 'mla:R' or 'linear'.
-        layers: Layers; further ones continue the order of the released ones.
-        heads: Query heads. MHA stays MHA.
-        kv_heads: Key and value heads.
-        head_dim: Elements of a head.
-        d_model: Elements per token.
-        d_ff: Elements of an MLP, or of each expert.
-        vocab_size: Tokens of the vocabulary.
-        window: Tokens that a layer sees, of all layers or of the local ones of the pattern.
-        pattern: What each layer of a repeating pattern is: LOCAL, GLOBAL, or the attention that it has instead.
-
-    Raises AttncalcError if the model has no such sizes, or they contradict.
+    Further layers continue the order of the released ones, and MHA with other heads stays MHA. Raises AttncalcError if
+    the model has no such sizes, or they contradict.
     """
     changed = model.with_attention(attention) if attention else model
     if heads or kv_heads or head_dim:
@@ -200,14 +188,23 @@ def _with_stack(model: ModelSpec, layers: Sequence[Layers]) -> ModelSpec:
     return dataclasses.replace(model, stacks=(*model.stacks[:-1], dataclasses.replace(model.main, layers=groups)))
 
 
+def no_model() -> AttncalcError:
+    return MissingError(
+        "a model is required",
+        "'attncalc presets' lists names; or give sizes: --layers 32 --heads 32 --kv-heads 8 --head-dim 128",
+    )
+
+
 def model_of_sizes(sizes: Mapping[str, int]) -> dict[str, Any]:
     """Return the keys of a model file for a decoder that is given by its sizes alone.
 
     Args:
         sizes: layers, heads, kv_heads, head_dim, d_model, d_ff and vocab_size, as far as they are known.
 
-    Raises AttncalcError if a size is missing that the others do not decide.
+    Raises AttncalcError if there are none, or a size is missing that the others do not decide.
     """
+    if not SIZES & sizes.keys():
+        raise no_model()
     layers, heads = sizes.get("layers"), sizes.get("heads", sizes.get("kv_heads"))
     head_dim, d_model = sizes.get("head_dim"), sizes.get("d_model")
     if layers is None or heads is None or (head_dim is None and d_model is None):

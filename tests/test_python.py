@@ -321,13 +321,13 @@ def test_type_checkers_know_what_a_call_takes_and_returns() -> None:
     bounds: Roofline = attncalc.roofline("gpt2", gpu="l4")
     assert all((counted, result, together, bounds))
     with pytest.raises(TypeError):
-        attncalc.kv_cache("gpt2", contxt=4096)  # type: ignore[call-overload]
+        attncalc.kv_cache("gpt2", contxt=4096)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         attncalc.params("gpt2", context=4096)  # type: ignore[call-arg]
     with pytest.raises(AttncalcError):
-        attncalc.kv_cache("gpt2", Workload.decode(1, 8), context=4096)  # type: ignore[call-overload]
+        attncalc.kv_cache("gpt2", Workload.decode(1, 8), context=4096)
     with pytest.raises(AttncalcError):
-        attncalc.fit("gpt2", gpu=3.5)  # type: ignore[call-overload]
+        attncalc.fit("gpt2", gpu=3.5)  # type: ignore[arg-type]
 
 
 # Arguments
@@ -558,13 +558,31 @@ def test_a_model_that_was_used_can_be_sent_to_another_process() -> None:
     assert pickle.loads(pickle.dumps(model)) == model
 
 
+def test_an_answer_is_written_in_the_formats_of_its_command(ask: Ask) -> None:
+    models = ["gpt2", "gpt3"]
+    swept, compared = attncalc.sweep(models, context=[512, 1024]), attncalc.compare(*models, context=512)
+    for form in ("csv", "json", "latex", "markdown"):
+        written = [getattr(answer, f"to_{form}")() for answer in (swept, compared, attncalc.params("gpt2"))]
+        asked = [("sweep", *models, "-c", "512,1024"), ("compare", *models, "-c", "512"), ("params", "gpt2")]
+        assert written == [ask(*words, "--format", form).out for words in asked]
+    assert (swept[1], swept[-1]) == ([*swept][1], [*swept][3])
+    assert compared[1]["name"] == "gpt3"
+
+
+def test_sizes_describe_a_model() -> None:
+    # 2 layers * 1,000 tokens * K and V * 4 heads * 64 * 2 B
+    sizes: dict[str, Any] = {"layers": 2, "heads": 8.0, "kv_heads": 4, "head_dim": 64}
+    assert attncalc.kv_cache(**sizes, context=1000).total == 2 * 1000 * 2 * 4 * 64 * 2
+    assert "a model is required" in refusal(attncalc.kv_cache).message
+
+
 def test_pandas_makes_a_table_of_results() -> None:
     pandas = pytest.importorskip("pandas")
     models = ["llama2-70b", "qwen3-8b", "bert-base"]
     table = pandas.DataFrame({name: attncalc.kv_cache(name, context=4096).to_dict() for name in models}).T
     assert table.loc["llama2-70b", "kv_cache"] == 80 * 4096 * 2 * 8 * 128 * 2
     assert list(table.index) == models
-    rows = pandas.DataFrame(attncalc.compare(*models, context=["4K", "8K"]))
+    rows = attncalc.compare(*models, context=["4K", "8K"]).frame()
     assert list(rows["context"]) == [4096, 8192] * 3
     assert rows["kv_cache"][0] == table.loc["llama2-70b", "kv_cache"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from ..units import count
 from .arguments import takes
 from .inputs import DEFAULT_CONTEXT, read_model, read_workload
 from .options import ComparedModelOptions, CompareOptions
-from .results import Result, model_subject
+from .results import ResultRows, model_subject
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -28,7 +28,7 @@ MAX_CONTEXTS = 100
 """The most contexts of one comparison."""
 
 
-class Comparison(Result):
+class Comparison(ResultRows):
     """Figures of variants or models, as `attncalc compare` prints them; `to_dict()` has those of the first model.
 
     Iterating yields `rows`.
@@ -41,12 +41,6 @@ class Comparison(Result):
     def rows(self) -> tuple[dict[str, Any], ...]:
         """One dict per variant or model and context, with `name`, `context` and figures by name, as `--wide` writes."""
         return tuple(dict(record) for record in wide(self.report).records)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def __eq__(self, other: object) -> bool:
         return self.rows == other.rows if isinstance(other, Comparison) else NotImplemented

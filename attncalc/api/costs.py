@@ -7,7 +7,7 @@ defaults. Instead of those that describe a workload it takes a `Workload`. The r
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..config import ModelLike
 from ..cost import activations as of_activations
@@ -88,22 +88,16 @@ class Intensity(Result, of_intensity.Intensity):
         return f"{number(float(self.per_byte))} FLOP per byte"
 
 
-@overload
-def kv_cache(
-    model: ModelLike, workload: Workload, *, engine: str = "ideal", **options: Unpack[ShardedModelOptions]
-) -> KVCache: ...
-@overload
-def kv_cache(model: ModelLike, **options: Unpack[KVCacheOptions]) -> KVCache: ...
 @takes(KVCacheOptions)
-def kv_cache(model: ModelLike, workload: Workload | None = None, **options: Any) -> KVCache:
+def kv_cache(
+    model: ModelLike | None = None, workload: Workload | None = None, **options: Unpack[KVCacheOptions]
+) -> KVCache:
     """Return the KV cache of a model, in bytes on one device.
 
     >>> kv_cache("llama2-70b", context=4096)
     KVCache(llama2-70b, batch 1, context 4,096: 1.25 GiB)
 
-    The options are those of `attncalc kv`. A Workload replaces those that describe one.
-
-    Raises AttncalcError if the model or an option is not valid.
+    It takes the options of `attncalc kv`, or a Workload. Raises AttncalcError if one is not valid.
     """
     engine = options.pop("engine", None) or "ideal"
     spec, size = read_call(model, workload, options)
@@ -120,7 +114,7 @@ def _kv_cache(model: ModelSpec, workload: Workload, engine: str) -> KVCache:
 
 
 @takes(ShardedModelOptions)
-def params(model: ModelLike, **options: Unpack[ShardedModelOptions]) -> Params:
+def params(model: ModelLike | None = None, **options: Unpack[ShardedModelOptions]) -> Params:
     """Return the parameters of a model on one device.
 
     >>> params("gpt2")
@@ -140,20 +134,14 @@ def _pass_subject(model: ModelSpec, workload: Workload) -> str:
     return f"{model_subject(model)}, {workload.phase}, {workload_subject(workload)}"
 
 
-@overload
-def flops(model: ModelLike, workload: Workload, **options: Unpack[ShardedModelOptions]) -> Flops: ...
-@overload
-def flops(model: ModelLike, **options: Unpack[FlopsOptions]) -> Flops: ...
 @takes(FlopsOptions)
-def flops(model: ModelLike, workload: Workload | None = None, **options: Any) -> Flops:
+def flops(model: ModelLike | None = None, workload: Workload | None = None, **options: Unpack[FlopsOptions]) -> Flops:
     """Return the FLOPs of a prefill, a decode step or a training step on one device; by default of a prefill.
 
     >>> flops("llama2-70b", phase="decode", batch=8, context=4096)
     Flops(llama2-70b, decode, batch 8, context 4,096: 1.19 TFLOP)
 
-    The options are those of `attncalc flops`. A Workload replaces those that describe one.
-
-    Raises AttncalcError if the model or an option is not valid, or the model cannot have the mask.
+    It takes the options of `attncalc flops`, or a Workload. Raises AttncalcError if one is not valid.
     """
     spec, size = read_call(model, workload, options, phase="prefill")
     counted = Flops(*of_flops.flops(spec, size))
@@ -161,25 +149,20 @@ def flops(model: ModelLike, workload: Workload | None = None, **options: Any) ->
     return counted
 
 
-@overload
-def activations(
-    model: ModelLike, workload: Workload, machine: Machine | None = None, **options: Unpack[ShardedModelOptions]
-) -> Activations: ...
-@overload
-def activations(model: ModelLike, **options: Unpack[ActivationsOptions]) -> Activations: ...
 @takes(ActivationsOptions)
 def activations(
-    model: ModelLike, workload: Workload | None = None, machine: Machine | None = None, **options: Any
+    model: ModelLike | None = None,
+    workload: Workload | None = None,
+    machine: Machine | None = None,
+    **options: Unpack[ActivationsOptions],
 ) -> Activations:
     """Return the activation memory of one attention layer of each kind, on one device; by default in a prefill.
 
     >>> activations("llama2-70b", context=8192)
     Activations(llama2-70b, prefill, batch 1, context 8,192: score matrix 8.00 GiB, with flash 416 MiB)
 
-    The options are those of `attncalc memory`. A Workload replaces those that describe one. With a machine, the
-    buffers of its kernels are counted too.
-
-    Raises AttncalcError if the model or an option is not valid.
+    It takes the options of `attncalc memory`, or a Workload. With a machine, the buffers of its kernels are
+    counted too. Raises AttncalcError if one is not valid.
     """
     spec, size = read_call(model, workload, options, phase="prefill")
     layers = Activations(of_activations.activations(spec, size, machine))
@@ -187,17 +170,11 @@ def activations(
     return layers
 
 
-@overload
-def growth(model: ModelLike, workload: Workload, **options: Unpack[ShardedModelOptions]) -> Growth: ...
-@overload
-def growth(model: ModelLike, **options: Unpack[FlopsOptions]) -> Growth: ...
 @takes(FlopsOptions)
-def growth(model: ModelLike, workload: Workload | None = None, **options: Any) -> Growth:
+def growth(model: ModelLike | None = None, workload: Workload | None = None, **options: Unpack[FlopsOptions]) -> Growth:
     """Return how much all FLOPs and the exact scores grow when the context doubles; by default of a prefill.
 
-    The options are those of `attncalc flops`. A Workload replaces those that describe one.
-
-    Raises AttncalcError if the model or an option is not valid.
+    It takes the options of `attncalc flops`, or a Workload. Raises AttncalcError if one is not valid.
     """
     spec, size = read_call(model, workload, options, phase="prefill")
     grown = Growth(*of_growth.growth(spec, size))
@@ -205,39 +182,32 @@ def growth(model: ModelLike, workload: Workload | None = None, **options: Any) -
     return grown
 
 
-@overload
-def crossover(model: ModelLike, workload: Workload, **options: Unpack[ShardedModelOptions]) -> Quantity | None: ...
-@overload
-def crossover(model: ModelLike, **options: Unpack[FlopsOptions]) -> Quantity | None: ...
 @takes(FlopsOptions)
-def crossover(model: ModelLike, workload: Workload | None = None, **options: Any) -> Quantity | None:
+def crossover(
+    model: ModelLike | None = None, workload: Workload | None = None, **options: Unpack[FlopsOptions]
+) -> Quantity | None:
     """Return the shortest context at which exact scores cost more than attention's projections; None if they never do.
 
     >>> crossover("llama2-70b")
     18432
 
-    The options are those of `attncalc flops`. A Workload replaces those that describe one.
-
-    Raises AttncalcError if the model or an option is not valid.
+    It takes the options of `attncalc flops`, or a Workload. Raises AttncalcError if one is not valid.
     """
     spec, size = read_call(model, workload, options, phase="prefill")
     return of_growth.crossover(spec, size)
 
 
-@overload
-def decode_intensity(model: ModelLike, workload: Workload, **options: Unpack[ShardedModelOptions]) -> Intensity: ...
-@overload
-def decode_intensity(model: ModelLike, **options: Unpack[IntensityOptions]) -> Intensity: ...
 @takes(IntensityOptions)
-def decode_intensity(model: ModelLike, workload: Workload | None = None, **options: Any) -> Intensity:
+def decode_intensity(
+    model: ModelLike | None = None, workload: Workload | None = None, **options: Unpack[IntensityOptions]
+) -> Intensity:
     """Return the FLOP per byte of a decode step, which reads weights and cache once.
 
     >>> decode_intensity("llama2-70b", batch=8, context=4096)
     Intensity(llama2-70b, batch 8, context 4,096: 8 FLOP per byte)
 
-    The options are those of a decode step in `attncalc compare`. A Workload replaces those that describe one.
-
-    Raises AttncalcError if the model or an option is not valid.
+    It takes the options of `attncalc compare` of a decode step, or a Workload. Raises AttncalcError if one is not
+    valid.
     """
     spec, size = read_call(model, workload, options)
     intensity = Intensity(*of_intensity.decode_intensity(spec, size))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
@@ -79,12 +80,8 @@ class Roofline(Result, of_roofline.Roofline):
         return f"at least {', '.join(times)}"
 
 
-@overload
-def fit(model: FitRequest) -> FitResult: ...
-@overload
-def fit(model: ModelLike, **options: Unpack[FitOptions]) -> FitResult: ...
 @takes(FitOptions)
-def fit(model: ModelLike | FitRequest, **options: Any) -> FitResult:
+def fit(model: ModelLike | FitRequest, **options: Unpack[FitOptions]) -> FitResult:
     """Return what fits on GPUs, or in a memory that an engine reported.
 
     >>> fit("qwen3-8b", gpu="h100", context=8192).fits
@@ -186,7 +183,7 @@ def roofline(
     return bounds
 
 
-def _request(model: ModelLike | FitRequest, options: dict[str, Any]) -> FitRequest:
+def _request(model: ModelLike | FitRequest, options: Mapping[str, Any]) -> FitRequest:
     """Return the request. Raises AttncalcError if it is combined with options."""
     given = {name: value for name, value in options.items() if value is not None}
     if given.get("gpu") == ALL:

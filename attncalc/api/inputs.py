@@ -15,7 +15,7 @@ from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..options import options_of, parsed
 from ..units import DS_MLA, count, truncate
-from ..what_if import what_if
+from ..what_if import model_of_sizes, what_if
 from ..workload import Mask, Workload, WorkloadOptions
 from .options import (
     CacheDtypeOptions,
@@ -36,13 +36,16 @@ class _WorkloadOptions(
     """All options of a workload."""
 
 
-def read_model(model: ModelLike, options: Mapping[str, Any], kind: Any = ShardedModelOptions) -> ModelSpec:
+def read_model(model: ModelLike | None, options: Mapping[str, Any], kind: Any = ShardedModelOptions) -> ModelSpec:
     """Return the model, with another attention and one device's share of it if the options say so.
+
+    Without a model, the options have its sizes.
 
     `kind` is the TypedDict of the options that are of the model. Raises AttncalcError if there is no such model, its
     file is not valid, or it cannot have that attention or be split.
     """
     values = parsed(options, kind)
+    model = model_of_sizes(values) if model is None else model
     spec = load(with_revision(model, values.get("revision")), assume_grouped="assume_grouped" in values)
     changes = {name: values[name] for name in WhatIfOptions.__annotations__ if name in values}
     changed = what_if(spec, **changes)
@@ -157,7 +160,7 @@ def read_source(model: ModelSpec, tokens: int | None) -> int | None:
 
 
 def read_call(
-    model: ModelLike, workload: Workload | None, options: Mapping[str, Any], **defaults: Any
+    model: ModelLike | None, workload: Workload | None, options: Mapping[str, Any], **defaults: Any
 ) -> tuple[ModelSpec, Workload]:
     """Return the model and the workload of a call.
 
@@ -171,7 +174,7 @@ def read_call(
     if not isinstance(workload, Workload):
         raise AttncalcError(
             f"a workload cannot be given as '{truncate(workload)}'",
-            "name the option, as context=4096, or give a Workload",
+            "name the option, as context=4096; compare(a, b) has two models, and from which context one is cheaper",
         )
     for name in given_options:
         if name not in ShardedModelOptions.__annotations__:

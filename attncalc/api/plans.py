@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..config import ModelLike
@@ -30,7 +30,7 @@ from .inputs import read_model
 from .options import ModelOptions
 from .plan_load import read_traffic
 from .plan_options import FIT_OPTIONS, CostOptions, LoadOptions, PlanOptions
-from .results import Result
+from .results import ResultRows
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -59,30 +59,13 @@ class PlanRequest(NamedTuple):
         return plan._replace(pools=disaggregated(found.candidates, self.demand)) if self.disaggregates else plan
 
 
-class PlanResult(Result):
+class PlanResult(ResultRows):
     """The rows of a plan, as `attncalc plan` prints them, the best first. Iterating yields `rows`."""
 
     def __init__(self, plan: Plan) -> None:
         models = dict.fromkeys(request.model.name for request in plan.requests)
         self.plan = plan
         self.knowing(f"{', '.join(models)} for {asked(plan.demand)}", partial(plan_report, plan))
-
-    @cached_property
-    def rows(self) -> tuple[dict[str, Any], ...]:
-        """One dict per row, as the CSV has it."""
-        return tuple(dict(record) for record in self.report.records)
-
-    def frame(self) -> Any:
-        """Return the rows as a pandas DataFrame. Raises ImportError without pandas."""
-        from importlib import import_module
-
-        return import_module("pandas").DataFrame(self.rows)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def _answer(self) -> str:
         return self.report.heading[0]

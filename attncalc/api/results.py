@@ -2,23 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
+from importlib import import_module
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import did_you_mean
 from ..model import ModelSpec
+from ..report.formats import choose_format
 from ..report.report import Report, context_fact
 from ..units import count
 from ..workload import Workload
 
 
-class ShownReport(Report):
+def _to(form: str) -> Callable[[Written], str]:
+    def text(answer: Written) -> str:
+        return str(answer.to(form))
+
+    text.__doc__ = f"Return it in the format '{form}'."
+    return text
+
+
+class Written:
+    """An answer in the formats of `--format`."""
+
+    def to(self, form: str) -> Any:
+        """Return it in a format, as 'csv' or 'latex': text, or the bytes of a spreadsheet."""
+        raise NotImplementedError
+
+    to_csv, to_json, to_latex, to_markdown = _to("csv"), _to("json"), _to("latex"), _to("markdown")
+
+
+class Rows(Written, Iterable[dict[str, Any]]):
+    """Rows, each a dict."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return (list(self) if index < 0 else list(islice(self, index + 1)))[index]
+
+    def frame(self) -> Any:
+        """Return the rows as a pandas DataFrame. Raises ImportError without pandas."""
+        return import_module("pandas").DataFrame(list(self))
+
+    to_pandas = frame
+
+
+class ShownReport(Written, Report):
     """A report that print() shows as the command does, and a notebook as tables."""
 
-    def __str__(self) -> str:
-        from ..report.text import render
+    def to(self, form: str) -> Any:
+        return choose_format(form, None).render(self)
 
-        return render(self)
+    def __str__(self) -> str:
+        return str(self.to("table"))
 
     def _repr_html_(self) -> str:
         from ..report.html import fragment
@@ -26,7 +62,7 @@ class ShownReport(Report):
         return fragment(self)
 
 
-class Result:
+class Result(Written):
     """A result that knows the report of its command. Each figure of `to_dict` is an attribute too: `result.kv_cache`.
 
     It is a mixin: a subclass is the result of a cost function, which `knowing` tells what was asked.
@@ -50,6 +86,9 @@ class Result:
         Raises AttncalcError as the command does.
         """
         return ShownReport(*self._make_report())
+
+    def to(self, form: str) -> Any:
+        return self.report.to(form)
 
     def to_dict(self) -> dict[str, int | float | str | bool | None]:
         """Return {name: number} of the figures, as in `results` of `--json`: integers in base units, floats for ratios.
@@ -93,6 +132,21 @@ class Result:
 
     def _answer(self) -> str:
         raise NotImplementedError
+
+
+class ResultRows(Result, Rows):
+    """A result of several rows. Iterating yields `rows`."""
+
+    @cached_property
+    def rows(self) -> tuple[dict[str, Any], ...]:
+        """One dict per row, as the CSV has it."""
+        return tuple(dict(record) for record in self.report.records)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
 
 def model_subject(model: ModelSpec) -> str:

@@ -16,14 +16,14 @@ from ..api.options import ModelOptions, ShardedModelOptions, WhatIfOptions
 from ..config import ModelLike
 from ..config.presets import with_file_type
 from ..config.user_files import piped_in
-from ..errors import AttncalcError, MissingError
+from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..options import options_of, parsed
 from ..report.formats import FORMATS, choose_format
 from ..report.notes import FAILED
 from ..report.report import Report
 from ..units import truncate
-from ..what_if import SIZES, model_of_sizes
+from ..what_if import SIZES, model_of_sizes, no_model
 from .command import Options, typer_option
 from .trial import accepted
 
@@ -93,7 +93,7 @@ class NamedModel(Options):
             )
         name = self.preset if self.model is None else self.model
         if name is None:
-            raise _no_model()
+            raise no_model()
         return name
 
     def describes(self, options: Mapping[str, Any]) -> bool:
@@ -148,7 +148,7 @@ def model_names(models: list[str] | None, preset: Text) -> list[str]:
     """Return the names that MODEL... and --preset give. Raises AttncalcError if there are none."""
     names = [*(models or []), *([preset] if preset else [])]
     if not names:
-        raise _no_model()
+        raise no_model()
     return names
 
 
@@ -162,18 +162,9 @@ def note_file_types(*models: ModelLike) -> None:
 def of_sizes(options: Mapping[str, Any]) -> ModelLike:
     """Return the model of the sizes in the options. Raises AttncalcError if they have none."""
     values = parsed(options, WhatIfOptions)
-    if not SIZES & values.keys():
-        if piped_in().lstrip().startswith(b"{"):  # cat config.json | attncalc kv
-            return "-"
-        raise _no_model()
+    if not SIZES & values.keys() and piped_in().lstrip().startswith(b"{"):  # cat config.json | attncalc kv
+        return "-"
     return model_of_sizes(values)
-
-
-def _no_model() -> AttncalcError:
-    return MissingError(
-        "a model is required",
-        "'attncalc presets' lists names; or give sizes: --layers 32 --heads 32 --kv-heads 8 --head-dim 128",
-    )
 
 
 class PlainOutputOptions(Options):

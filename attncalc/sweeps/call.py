@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from io import BytesIO, StringIO
 from typing import Any
 
 from ..api.arguments import errors_in_python
-from ..api.results import ShownReport
+from ..api.results import Rows, ShownReport
 from ..config import ModelLike, load
 from ..config.prices import read_prices
 from ..errors import AttncalcError
 from ..options import options_of, parsed
+from ..report.formats import choose_row_format
 from .axes import FLAGS, read_axes
 from .columns import TRAIN as TRAIN_COLUMNS
 from .columns import columns_of, read_columns, read_train_columns
 from .fits import Need
 from .grid import MAX_ROWS, check_screen, sweep_report
 from .options import RowOptions
+from .output import rows_of
 from .selection import read_selection
 from .sweep import LoadedModel, Sweep, has_fit
 
 
-class ShownSweep(Sweep):
+class ShownSweep(Sweep, Rows):
     """A sweep that print() shows as the command does, and a notebook as a table."""
+
+    def to(self, form: str) -> Any:
+        chosen = choose_row_format(form, None, on_terminal=True)
+        if chosen is None:
+            return str(self)
+        file: Any = BytesIO() if chosen.is_binary else StringIO()
+        chosen.write(rows_of(self, chosen, self.selection.of(self.rows(chosen.escape), self.names)), file)
+        return file.getvalue()
 
     @property
     def report(self) -> ShownReport:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -44,11 +44,7 @@ def write_sweep(
         write(report, form="table", explain=False, output=output, force=force, plain=plain)
     else:
         selected = sweep.selection.of(watch.watched(_rows(sweep, jobs, form.escape)), sweep.names)
-        models = next(axis.values for axis in sweep.axes if axis.name == "model")
-        of_models = {model.name: model.spec.title for model in models}
-        titles = {name: title_of(name) for name in sweep.names}
-        titles |= of_models if len({*of_models.values()}) == len(of_models) else {}
-        rows = Rows(sweep.names, sweep.units, selected, _facts(sweep, form.escape), titles)
+        rows = rows_of(sweep, form, selected)
         if goes_to_file(output):
             with new_file(output, force=force, is_binary=form.is_binary) as file:
                 form.write(rows, file)
@@ -57,6 +53,15 @@ def write_sweep(
                 form.write(rows, _standard_output(form))
                 sys.stdout.flush()
     return _exit_code(watch, sweep, screen=form is None)
+
+
+def rows_of(sweep: Sweep, form: Format, rows: Iterable[Row]) -> Rows:
+    """Return the rows with what a format writes beside them."""
+    models = next(axis.values for axis in sweep.axes if axis.name == "model")
+    of_models = {model.name: model.spec.title for model in models}
+    titles = {name: title_of(name) for name in sweep.names}
+    titles |= of_models if len({*of_models.values()}) == len(of_models) else {}
+    return Rows(sweep.names, sweep.units, rows, _facts(sweep, form.escape), titles)
 
 
 def _rows(sweep: Sweep, jobs: int, escape: Callable[[str], str]) -> Iterator[Row]:
