@@ -559,14 +559,13 @@ def test_a_model_that_was_used_can_be_sent_to_another_process() -> None:
 
 
 def test_an_answer_is_written_in_the_formats_of_its_command(ask: Ask) -> None:
-    models = ["gpt2", "gpt3"]
-    swept, compared = attncalc.sweep(models, context=[512, 1024]), attncalc.compare(*models, context=512)
+    swept = attncalc.sweep(models := ["gpt2", "gpt3"], context=[512, 1024])
+    compared = attncalc.compare(*models, context=512)
     for form in ("csv", "json", "latex", "markdown"):
         written = [getattr(answer, f"to_{form}")() for answer in (swept, compared, attncalc.params("gpt2"))]
         asked = [("sweep", *models, "-c", "512,1024"), ("compare", *models, "-c", "512"), ("params", "gpt2")]
         assert written == [ask(*words, "--format", form).out for words in asked]
-    assert (swept[1], swept[-1]) == ([*swept][1], [*swept][3])
-    assert compared[1]["name"] == "gpt3"
+    assert (swept[1], swept[-1], compared[1]["name"]) == ([*swept][1], [*swept][3], "gpt3")
 
 
 def test_sizes_describe_a_model() -> None:
