@@ -37,21 +37,21 @@ _TOWERS = GIB * 45 // 100
 """The most bytes that a model with towers has beyond its weights when it is loaded."""
 _SPLITS = 32
 _LARGEST_GRAPH = 512
-_OF_UNIFIED, _OF_SEVERAL = (2000, 4400, 7000), (2000, 6400, 11000)
-_BESIDE_OTHERS, _OF_JETSON = (-4500, 2000, 7000), (-3300, 500, 7000)
-"""Thousandths of a GiB outside PyTorch, least, expected and most. Six logs of GB10s with at least 0.85 of the memory
-have 2.93 to 6.72; five with less, which leave the rest to other programs, about -4 (0.6), -2.77 (0.49), 0.98 (0.15),
-1.4 (0.4) and 2.05 (0.6); and three logs of Jetsons -3.3 to -1.1. Two starts over two GB10s have 8 GiB, and the machines
-of a third differ by 3.4.
+_OF_UNIFIED, _OF_SEVERAL, _OF_JETSON = (2000, 3400, 6300), (2000, 6400, 11000), (-3300, 500, 7000)
+_BESIDE_OTHERS, _BESIDE_KNOWN = (-3000, 2000, 6300), (900, 2000, 4000)
+"""Thousandths of a GiB outside PyTorch, least, expected and most. 19 logs of a GB10 with at least 0.75 of the memory
+have 2.24 to 6.01, 11 of them less than 3. Of smaller shares, which leave the rest to other programs, five have 0.98 to
+3.23, and one -2.77, whose start overlapped with another's. Three logs of Jetsons have -3.3 to -1.1. Of starts over two
+GB10s the logs have 5.7 to 8.5, and the machines of one differ by 3.4.
 
 vLLM subtracts what the host's available memory fell by: MemorySnapshot.measure (utils/mem_utils.py) takes psutil's
 figure for compute capability 8.7, 11.0 and 12.1, and since pull request 35356 of April 2026 for every integrated GPU of
-NVIDIA. So what the host's programs take or free meanwhile counts too: a GB10 took 31.6 GiB in one start
-(eugr/spark-vllm-docker pull request 286), beyond any useful range; three starts of one command had 16.93, 17.59 and
-18.13 GiB for the cache, and 12.38 to 13.08 with the loader InstantTensor
-(MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204); one command on two machines had 73.13 and 74.76. A Jetson frees caches
-while weights are loaded. RocmPlatform has no is_integrated_gpu (pull request 54776), so that on a Strix Halo HIP's free
-memory counts: a log has 0.56 GiB."""
+NVIDIA. So what the host's programs take or free meanwhile counts too, and the compiler's memory: one command had 40.61
+and 44.03 GiB for the cache within 12 minutes (jethac/dgx-spark-hijinks), another 73.13 and 74.76 on two machines; a
+GB10 took 31.6 GiB in one start (eugr/spark-vllm-docker pull request 286), beyond any useful range. The loader
+InstantTensor takes 4.4 more (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204). A Jetson frees caches while weights are
+loaded. RocmPlatform has no is_integrated_gpu (pull request 54776), so that on a Strix Halo HIP's free memory counts: a
+log has 0.56 GiB."""
 _JETSONS = ((8, 7), (11, 0))
 _LARGEST_DEFAULT_SHARE = 92
 """Percent: the default of gpu_memory_utilization from 0.20 on."""
@@ -94,8 +94,9 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
     label = "outside PyTorch: libraries"
     link, low, high, least = _link(facts), 120, 350, 0
     if facts.gpu.counts_host_memory:
-        is_beside_others = facts.share[0] * 4 < facts.share[1] * 3
-        of_share = _BESIDE_OTHERS if is_beside_others else _OF_SEVERAL if link else _OF_UNIFIED
+        of_share = _OF_SEVERAL if link else _OF_UNIFIED
+        if _is_beside_others(facts):
+            of_share = _BESIDE_OTHERS if facts.gpu.other_memory is None else _BESIDE_KNOWN
         least, expected, most = _OF_JETSON if facts.gpu.compute_capability in _JETSONS else of_share
         total: int = symbol("libraries", expected * thousandth, "bytes by which the host's free memory falls")
         label = "outside PyTorch: libraries, the host"
@@ -126,6 +127,11 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
         int(size) + high * thousandth,
         _MEASURED,
     )
+
+
+def _is_beside_others(facts: RuntimeFacts[VllmArgs]) -> bool:
+    """Return whether the share of unified memory leaves room for other programs, which may end or grow meanwhile."""
+    return facts.gpu.counts_host_memory and facts.share[0] * 4 < facts.share[1] * 3
 
 
 def _loading(facts: RuntimeFacts[VllmArgs]) -> RuntimePart | None:
@@ -331,8 +337,11 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
     if facts.gpu.counts_host_memory:
         notes.append(
             "--kv-cache-memory-bytes sets the cache itself. Else vLLM subtracts what the host's free memory falls by "
-            "while it starts, also by other programs: starts of one command differ by 1 to 2 GiB."
+            "while it starts, also by other programs: starts of one command differ by 1 to 3 GiB. --reserve with the "
+            "sum of an earlier log's peak activation, non-torch memory and CUDA graphs narrows the range."
         )
+        if facts.gpu.other_memory is None and _is_beside_others(facts):
+            notes.append("--other-memory SIZE, what others hold all the while, narrows the range.")
     if facts.share[0] * 100 > facts.share[1] * _LARGEST_DEFAULT_SHARE and not facts.args.enforce_eager:
         left = facts.gpu.memory - facts.gpu.memory * facts.share[0] // facts.share[1]
         notes.append(
