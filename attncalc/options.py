@@ -80,7 +80,8 @@ def _weights_dtype(text: str, name: str) -> str:
             hint = "give the bits of the file's weights, int4 or int8; "
         elif given.startswith("ud-") or given.endswith(("_xl", "_l")):
             hint = (
-                "mixtures of other authors differ by model: give the .gguf file, or q4_k_m, about as large as Q4_K_XL; "
+                "mixtures of other authors differ by model: give the .gguf file. UD-Q4_K_XL is 1 to 9 % larger than "
+                "q4_k_m, UD-Q6_K_XL 6 to 16 % larger than q6_k; "
             )
         raise BadValueError(f"there is no dtype '{truncate(text)}'", f"{hint}known: {', '.join(_KNOWN_WEIGHTS)}")
     return _dtype(given, name)

@@ -56,8 +56,8 @@ PASTED = [
     # 125.65 GiB and 0.912 are in the message
     ("sglang-weights-share", "nothing_left", "Weights of 125.65 GiB", "--mem-fraction-static 0.92"),
     ("vllm-wsl-desktop", "memory_taken", "use 1.64 GiB of the GPU's 31.84 GiB: 30.20 GiB are free", ""),
-    ("vllm-spark-occupied", "memory_taken", "use 82.89 GiB of the GPU's 121.63 GiB: 38.74 GiB are free", ""),
-    ("vllm-gb10-half", "memory_taken", "use 63.69 GiB of the GPU's 119.56 GiB: 55.87 GiB are free", ""),
+    ("vllm-spark-occupied", "memory_taken", "use 82.89 GiB of the GPU's 121.63 GiB: 38.74 GiB are free", "drop_caches"),
+    ("vllm-gb10-half", "memory_taken", "use 63.69 GiB of the GPU's 119.56 GiB: 55.87 GiB are free", "drop_caches"),
     # 61.27 - 17.36 - 0.18 GiB
     ("sglang-npu", "memory_taken", "use 43.73 GiB of the GPU's 61.27 GiB", ""),
     ("vllm-small-model", "cache_too_large", "594 MiB were wanted, 500.69 MiB of 79.18 GiB", "0.85"),

@@ -48,6 +48,8 @@ ENDS = [
     (SGLANG + "Killed", "host_memory", KILLED),
     ("./run.sh: line 22: 103525 Killed  python -m sglang.launch_server --model-path a/b", "host_memory", KILLED),
     ("Error: llama runner process has terminated: signal: killed", "host_memory", KILLED),
+    (SGLANG + "NVRM: Check failed: Out of memory [NV_ERR_NO_MEMORY] @ mem_desc.c:1359", "host_memory", KILLED),
+    ('msg="starting runner" cmd="/usr/bin/ollama runner"\npanic: no tokens to sample from', "other_error", "panic: no"),
     ("llama_model_loader: loaded meta data from a.gguf\nReason: OOMKilled\nExit Code: 137", "host_memory", KILLED),
     # 14,095,848 kB / 2^20 = 13.44 GiB
     (
@@ -130,6 +132,34 @@ def test_sglangs_prefills_and_its_ranks_are_signs_of_its_log(ask: Ask) -> None:
 def test_a_batch_without_slots_asks_for_fewer_requests(ask: Ask) -> None:
     refusal = result_of(ask, "RuntimeError: alloc_req_slots runs out of memory. Please set a smaller number")["refusal"]
     assert (refusal["cause"], refusal["advice"][0]["option"]) == ("cache_full", "--max-running-requests 8")
+    load = "Decode batch. #running-req: 4, #token: 9071, token usage: 0.01, #queue-req: 0,\n"
+    advice = result_of(ask, load + "RuntimeError: alloc_req_slots runs out of memory.")["refusal"]["advice"]
+    assert advice[0]["option"] == "--max-running-requests 2"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "error: the request exceeds the available context size (4096 tokens), try increasing it",
+        'source=runner.go:153 msg="truncating input prompt" limit=4096 prompt=15713 keep=4 new=4096',
+        "This model's maximum context length is 4096 tokens. However, you requested 9220 tokens",
+        "ValueError: The input (9220 tokens) is longer than the model's context length (4096 tokens).",
+    ],
+)
+def test_a_request_beyond_the_context_is_no_refused_start(ask: Ask, line: str) -> None:
+    answer = ask("fit", "--log", "-", stdin=line)
+    assert (answer.code, "a request was longer than its 4096 tokens of context" in answer.err) == (2, True)
+
+
+def test_a_gpu_without_memory_for_cudas_context_is_taken(ask: Ask) -> None:
+    log = "Error: llama runner process has terminated: CUDA error: out of memory\n in function "
+    refusal = result_of(ask, log + "ggml_backend_cuda_device_get_memory at ggml-cuda.cu:2898")["refusal"]
+    assert (refusal["cause"], refusal["advice"][1]["option"]) == ("memory_taken", "CUDA_VISIBLE_DEVICES=N")
+
+
+def test_a_server_that_cannot_load_for_its_compute_buffer_names_it(ask: Ask) -> None:
+    log = "ggml_gallocr_reserve_n: failed to allocate Vulkan0 buffer of size 9\nsrv load_model: failed to load model"
+    assert result_of(ask, log)["refusal"]["cause"] == "compute_too_large"
 
 
 def test_ollamas_llama_server_is_ollama(ask: Ask) -> None:

@@ -57,6 +57,11 @@ _OTHERS = {
     "transformers": re.compile(r"transformers/generation/|\bmodel\.generate\("),
 }
 """Engines whose logs are not read, by a sign of each."""
+_REQUEST_TOO_LONG = re.compile(
+    r"(?:available context size \(|truncating input prompt\" limit=|model's (?:maximum )?context length (?:is |\()"
+    r"|maximum model length of |maximum allowed length \()(\d{1,12})"
+)
+"""What a server that runs says of one request."""
 _TRAINING = re.compile(
     r"\btrainer\.train\(|transformers/trainer\.py|loss\.backward\(|optimizer\.step\(|\{'(?:train_)?loss': "
     r"|\b(?:axolotl|llamafactory|torchtune|unsloth|trl)/|deepspeed/runtime/engine\.py"
@@ -101,6 +106,11 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     if any("See root cause above" in line for line in _ends(lines)):
         raise AttncalcError(
             f"{truncate(name)} lacks the cause of a failed start", "give the lines above it too: vLLM prints it first"
+        )
+    if longest := next(filter(None, map(_REQUEST_TOO_LONG.search, _ends(lines))), None):
+        raise AttncalcError(
+            f"{truncate(name)} is of a server that runs: a request was longer than its {longest[1]} tokens of context",
+            "start it with a longer context: --max-model-len, --context-length, -c or OLLAMA_CONTEXT_LENGTH",
         )
     raise AttncalcError(
         f"{truncate(name)} has neither the size of a cache nor a message why there is none, as vLLM, SGLang and "

@@ -490,17 +490,17 @@ def for_load(log: StartupLog, running_option: str, narrow_cache: str, *others: A
 _KILLED = re.compile(
     r"(?i:exit(?:ed with)? (?:code|status):? ?(?:137|-9)\b)|OOMKilled|oom-kill:|Out of memory: Killed process"
     r"|killed by the OOM killer|code=killed, status=9|signal: killed|SIGKILL|Failed core proc\(s\): \{[^}]{1,200}: -9\b"
-    r"|^Killed$|: \d{1,9} Killed "
+    r"|^Killed$|: \d{1,9} Killed |NV_ERR_NO_MEMORY"
 )
 """What the shell, docker, Kubernetes, systemd, the kernel and the engines say of a process that was killed."""
 _RESIDENT = re.compile(r"anon-rss:(\d{1,15})kB")
 _STEP = re.compile(
-    r"(?P<error>Traceback \(most recent|hit an exception|failed to start|Error executing method|\bERROR \d\d-\d\d )"
+    r"(?P<error>Traceback \(most recent|\bpanic: |hit an exception|failed to start|Error executing|\bERROR \d\d-\d\d )"
     r"|(?P<loading>% Completed \| (?!(\d{1,6})/\3 )(?P<loaded>\d{1,6})/(?P<files>\d{1,6})|Load weight begin"
     r"|Starting to load model|loading model tensors)|% Completed \||Load weight end|[Ll]oading (?:\w{1,20} ){0,2}took"
 )
 """How far a start came: to an error, to so many files of weights, or beyond them."""
-_MESSAGE = re.compile(r"\b(?:\w{1,40}\.){0,4}\w{0,40}(?:Error|Exception): (?!Engine core init|.{0,40}NoneType).{4,}")
+_MESSAGE = re.compile(r"\b(?:[\w.]{0,160}(?:Error|Exception)|panic): (?!Engine core init|.{0,40}NoneType).{4,}")
 """The message of an exception, but not of one that only follows from another."""
 
 

@@ -36,11 +36,12 @@ _FIT = re.compile(_PROJECTED.pattern + r".{0,4000}?(?P<message>failed to fit par
 """The fitting pass, if it may not change what is given: llama.cpp then tries with that."""
 _RETRY = "retrying without pipeline parallelism"
 """What follows an allocation whose failure llama.cpp accepts."""
-_STAGES = {
-    "weights": r"error loading model|failed to load model|allocate 'data",
-    "compute": r"(?:sched|graph|gallocr)_reserve|failed to allocate compute|ggml_metal_|kIOGPU|_cuda_device_malloc",
-}
-"""What was allocated, by the lines around the failure."""
+_STAGES = (
+    (r"(?:sched|graph|gallocr)_reserve|failed to allocate compute", "compute"),  # llama-server then fails to load
+    (r"error loading model|failed to load model|allocate 'data", "weights"),
+    (r"ggml_metal_|kIOGPU|_cuda_device_malloc", "compute"),
+)
+"""What was allocated, by the lines around the failure: the first that is found."""
 _OUTCOME = re.compile(
     r"failed to fit params|KV self size|llama_kv_cache\w*: +size =|llama_memory_recurrent: +size =|msg=\"kv cache\"|"
     + _FAILED_LINE.pattern
@@ -370,8 +371,9 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
     elif re.search(r'(?<!")kv cache|for rs cache', after):
         where = "cache"
     else:
-        where = next((name for name, pattern in _STAGES.items() if re.search(pattern, around)), where)
-    refusal = LogRefusal("out_of_memory", match[0], tried, free, where)
+        where = next((name for pattern, name in _STAGES if re.search(pattern, around)), where)
+    is_taken = "backend_cuda_device_get_memory" in around  # CUDA has no memory for its own context
+    refusal = LogRefusal("occupied" if is_taken else "out_of_memory", match[0], tried, free, where)
     if _ONE_BUFFER.search(around):
         return refusal._replace(one_buffer=True)
     if metal := [*_METAL.finditer(text[: match.end()])]:
@@ -418,6 +420,8 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     smaller_file = Advice("a smaller file: fewer bits per weight")
     if refusal is None:
         return ()
+    if refusal.kind == "occupied":
+        return (Advice("another GPU, if there is one", "CUDA_VISIBLE_DEVICES=N"),)
     fewer_layers = Advice(f"fewer layers on the GPU{f' than {layers}' if layers else ''}", "-ngl N")
     is_short = context is not None and int(context) <= _SHORT
     shorter = () if is_short else (Advice("a shorter context", f"-c {int(context) // 2 if context else 2 * _SHORT}"),)

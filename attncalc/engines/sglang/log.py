@@ -373,9 +373,10 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     if refusal.kind == "no_memory":
         return (*larger_share(log, _SHARE_OPTION, "0.92", _least_share(log)), fewer_weights)
     smaller = smaller_share(log, _SHARE_OPTION, "0.75")
+    fewer = max(1, log.load.running // 2) if log.load else 8
     changes = {
         "killed": (),
-        "slots": (Advice("fewer requests in a batch", "--max-running-requests 8"),),
+        "slots": (Advice("fewer requests in a batch", f"--max-running-requests {fewer}"),),
         "graphs": (smaller, Advice("graphs for smaller batches", "--cuda-graph-max-bs 16")),
         "pool": (smaller,),
         "weights": (fewer_weights,),

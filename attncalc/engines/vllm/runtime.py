@@ -40,18 +40,16 @@ _LARGEST_GRAPH = 512
 _OF_UNIFIED, _OF_SEVERAL, _OF_JETSON = (2000, 3400, 6300), (2000, 6400, 11000), (-3300, 500, 7000)
 _BESIDE_OTHERS, _BESIDE_KNOWN = (-3000, 2000, 6300), (900, 2000, 4000)
 """Thousandths of a GiB outside PyTorch, least, expected and most. 19 logs of a GB10 with at least 0.75 of the memory
-have 2.24 to 6.01, 11 of them less than 3. Of smaller shares, which leave the rest to other programs, five have 0.98 to
-3.23, and one -2.77, whose start overlapped with another's. Three logs of Jetsons have -3.3 to -1.1. Of starts over two
-GB10s the logs have 5.7 to 8.5, and the machines of one differ by 3.4.
+have 2.24 to 6.01, 11 of them less than 3; five with less have 0.98 to 3.23, and one -2.77, beside a server that was
+starting. Three logs of Jetsons have -3.3 to -1.1. Of starts over two GB10s the logs have 5.7 to 8.5.
 
 vLLM subtracts what the host's available memory fell by: MemorySnapshot.measure (utils/mem_utils.py) takes psutil's
 figure for compute capability 8.7, 11.0 and 12.1, and since pull request 35356 of April 2026 for every integrated GPU of
-NVIDIA. So what the host's programs take or free meanwhile counts too, and the compiler's memory: one command had 40.61
-and 44.03 GiB for the cache within 12 minutes (jethac/dgx-spark-hijinks), another 73.13 and 74.76 on two machines; a
-GB10 took 31.6 GiB in one start (eugr/spark-vllm-docker pull request 286), beyond any useful range. The loader
-InstantTensor takes 4.4 more (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204). A Jetson frees caches while weights are
-loaded. RocmPlatform has no is_integrated_gpu (pull request 54776), so that on a Strix Halo HIP's free memory counts: a
-log has 0.56 GiB."""
+NVIDIA. So what all programs take or free meanwhile counts: one command had 40.61 and 44.03 GiB for the cache within 12
+minutes (jethac/dgx-spark-hijinks), and a GB10 took 31.6 GiB in one start (eugr/spark-vllm-docker pull request 286). The
+loader InstantTensor takes 4.4 more (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks#204). A Jetson frees caches while
+weights are loaded. On a Strix Halo HIP's free memory counts, since RocmPlatform has no is_integrated_gpu (pull request
+54776): a log has 0.56 GiB."""
 _JETSONS = ((8, 7), (11, 0))
 _LARGEST_DEFAULT_SHARE = 92
 """Percent: the default of gpu_memory_utilization from 0.20 on."""
