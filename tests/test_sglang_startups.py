@@ -214,8 +214,9 @@ def test_the_pool_of_an_fp8_latent_is_larger_than_its_share_before_0_5_17() -> N
 
 
 def test_a_drafter_makes_the_default_share_smaller() -> None:
-    def share_of(number: str, **drafter: int) -> str:
-        request = FitRequest(load("qwen3-8b"), Workload.decode(1, 4096), engine="sglang", gpu=gpu("h100-80gb"))
+    def share_of(number: str, model: str | None = None, **drafter: int) -> str:
+        draft = load(model) if model else None
+        request = FitRequest(load("qwen3-8b"), Workload.decode(1, 4096), "sglang", gpu=gpu("h100-80gb"), draft=draft)
         resolved = resolve(request.with_engine_args(engine_version=number, **drafter))
         assert resolved.share
         return resolved.share.text
@@ -224,6 +225,9 @@ def test_a_drafter_makes_the_default_share_smaller() -> None:
     assert share_of("0.4.9", speculative_tokens=3) == "0.849"
     assert share_of("0.5.9", speculative_tokens=3) == "0.810"
     assert share_of("0.5.23", speculative_tokens=3) == share_of("0.5.23")
+    # 1 - (13,440 + 6,144) / 81,498 with a smaller model
+    assert share_of("0.5.9", "qwen3-0.6b", speculative_tokens=3) == "0.760"
+    assert share_of("0.5.14", "qwen3-0.6b", speculative_tokens=3) == share_of("0.5.14")
 
 
 def test_the_default_share_is_of_the_memory_that_nvidia_smi_shows() -> None:

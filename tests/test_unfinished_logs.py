@@ -165,10 +165,10 @@ def test_a_server_that_cannot_load_for_its_compute_buffer_names_it(ask: Ask) -> 
 def test_ollamas_llama_server_is_ollama(ask: Ask) -> None:
     log = "llama-server process has terminated: exit status 1: alloc_tensor_range: failed to allocate CUDA0 buffer"
     assert "num_gpu" in result_of(ask, log)["refusal"]["advice"][0]["option"]
-    cut = (
-        "llama-server reported out-of-memory during startup: ggml_backend_cpu_buffer_type_alloc_buffer: failed to allo"
-    )
+    cut = "llama-server reported out-of-memory during startup: ggml_backend_cpu_buffer_type_alloc_buffer: failed to all"
     assert result_of(ask, cut)["refusal"]["cause"] == "host_memory"
+    plan = 'source=device.go:240 msg="model weights" device=CUDA0 size="13.1 GiB"\n'  # which did not fit
+    assert "are there" not in result_of(ask, plan + log)["refusal"]["reason"]
 
 
 def test_data_parallel_ranks_of_a_pasted_command_are_read(ask: Ask) -> None:

@@ -61,7 +61,6 @@ _REQUEST_TOO_LONG = re.compile(
     r"(?:available context size \(|truncating input prompt\" limit=|model's (?:maximum )?context length (?:is |\()"
     r"|maximum model length of |maximum allowed length \()(\d{1,12})"
 )
-"""What a server that runs says of one request."""
 _TRAINING = re.compile(
     r"\btrainer\.train\(|transformers/trainer\.py|loss\.backward\(|optimizer\.step\(|\{'(?:train_)?loss': "
     r"|\b(?:axolotl|llamafactory|torchtune|unsloth|trl)/|deepspeed/runtime/engine\.py"

@@ -64,7 +64,7 @@ def _drafts(facts: LaunchFacts) -> Flags:
     if draft is None and args.model_type in PREDICT_TOKENS:
         yield from ("--speculative-algorithm", "NEXTN")
     else:
-        yield from ("--speculative-algorithm", _algorithm(draft))
+        yield from ("--speculative-algorithm", algorithm(draft))
         yield from ("--speculative-draft-model-path", facts.draft or DRAFT_MODEL)
     if drafts and draft and draft.is_dflash:
         yield from ("--speculative-num-draft-tokens", drafts)
@@ -73,12 +73,12 @@ def _drafts(facts: LaunchFacts) -> Flags:
         yield from ("--speculative-num-draft-tokens", drafts)
 
 
-def _algorithm(draft: DraftModel | None) -> str:
-    if draft is None:
+def algorithm(draft: DraftModel | None) -> str:
+    if draft is None or draft.model is None:
         return "EAGLE3"
     if draft.is_dflash:
         return "DFLASH"
-    names = {matrix.name for matrix in draft.model.extra} if draft.model else set()
+    names = {matrix.name for matrix in draft.model.extra}
     return "STANDALONE" if "fc" not in names else "EAGLE3" if "lm_head" in names else "EAGLE"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from ...units import GIB
+from .launch import algorithm
 from .options import SglangArgs
 
 _CHUNK_STEPS = ((20, 2048), (60, 4096), (160, 8192))
@@ -134,7 +135,8 @@ def _share_of_text(args: SglangArgs, memory_mib: int, devices: int) -> str:
     version = args.version
     if version.share_leaves_gib:
         left_mib = _left_mib if version.share_leaves_mib else _old_left_mib
-        for_drafter = 1024 * version.gib_for_drafter * args.has_drafter
+        is_model = args.speculative_model is not None and algorithm(args.speculative_model) == "STANDALONE"
+        for_drafter = 1024 * (6 if is_model and version.gib_for_drafter else version.gib_for_drafter * args.has_drafter)
         return _share(memory_mib, left_mib(args, memory_mib, devices) + for_drafter)
     if version.gib_of_large_gpus == 18 and memory_mib > _LARGEST_OLD:
         # 0.88 up to 96 GiB; larger GPUs leave 12 % of what they have beyond 48 GiB, and at least 18 GiB
