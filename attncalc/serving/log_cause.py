@@ -195,7 +195,7 @@ def _nothing_left(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Di
 def _memory_taken(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) -> Diagnosis:
     total = log.budget.get("gpu_memory")
     if (gpu and gpu.shares_with_host) or (total and _UNIFIED[0] < total.bytes < _UNIFIED[1]):
-        advice = [Advice("end programs of the host, and drop its page cache", "sudo sysctl vm.drop_caches=3")]
+        advice = [Advice("drop the page cache, and end other programs of the host", "sudo sysctl vm.drop_caches=3")]
     else:
         advice = [Advice("end the other processes: nvidia-smi lists them")]
     if refusal.kind == "occupied":

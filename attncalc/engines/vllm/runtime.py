@@ -334,9 +334,9 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
         )
     if facts.gpu.counts_host_memory:
         notes.append(
-            "--kv-cache-memory-bytes sets the cache itself. Else vLLM subtracts what the host's free memory falls by "
-            "while it starts, also by other programs: starts of one command differ by 1 to 3 GiB. --reserve with the "
-            "sum of an earlier log's peak activation, non-torch memory and CUDA graphs narrows the range."
+            "--kv-cache-memory-bytes sets the cache itself. Else vLLM subtracts what all programs take meanwhile: "
+            "starts of one command differ by 1 to 3 GiB. --reserve takes an earlier log's peak activation + non-torch "
+            "memory + CUDA graphs."
         )
         if facts.gpu.other_memory is None and _is_beside_others(facts):
             notes.append("--other-memory SIZE, what others hold all the while, narrows the range.")
@@ -350,9 +350,8 @@ def _notes(facts: RuntimeFacts[VllmArgs]) -> tuple[str, ...]:
     if facts.gpu.counts_host_memory and facts.share[0] * 100 > facts.share[1] * least:
         wanted = facts.gpu.memory * facts.share[0] // facts.share[1]
         notes.append(
-            f"warning: vLLM starts only if {human(wanted, BYTES)} are free, and the host uses the same memory. A GB10 "
-            f"has {least} to {most} % free at the start; --gpu-memory-utilization 0.{least} starts with the least. "
-            "What the host takes while weights are loaded counts too, several GiB: --kv-cache-memory-bytes avoids that."
+            f"warning: vLLM starts only if {human(wanted, BYTES)} are free, and a GB10 has {least} to {most} %. "
+            f"--gpu-memory-utilization 0.{least} starts with the least."
         )
     notes += [
         f"warning: --tp {facts.args.tp} does not divide the layers of the {tower.name} tower. vLLM may refuse to "
