@@ -244,7 +244,7 @@ def _lora(text: str, spec: ModelSpec) -> Lora:
     Raises AttncalcError for a target that does not exist.
     """
     keys: dict[str, str] = {}
-    text = "r=16" if text == "-" else text  # --lora without a value
+    text = "r=16" if text in ("-", "True") else text  # --lora without a value, or lora=True
     for part in re.split(r",(?=[a-z]+=)", text.strip()) if "=" in text else [f"r={text}"]:
         key, _, value = part.partition("=")
         keys[key.strip()] = value.strip()

@@ -74,7 +74,7 @@ TERMS = {
         "Multi-head latent attention (MLA)",
         ("latent", "multi-head-latent-attention", "deepseek-attention"),
         "The cache has one latent vector and one rotary key per token, for all heads. The keys and values of each head "
-        "are computed from the latent. There is no 2: one vector stands for keys and values.",
+        "are computed from the latent. There is no 2: one vector stands for keys and values. DeepSeek-V3 has 512 + 64.",
         ("L * B * T * (kv_lora_rank + d_rope) * bytes",),
         (
             "Values per token and layer, with a latent of 12 and a rotary key of 4:",
@@ -191,12 +191,22 @@ TERMS = {
         "attncalc params gpt2 --explain",
         "Su et al. 2021, arXiv:2104.09864",
     ),
+    "embedding": Term(
+        "Embedding and head",
+        ("embeddings", "token-embedding", "vocabulary", "vocab", "lm-head", "logits"),
+        "The embedding has a vector for each token of the vocabulary. Looking one up is no product and costs no FLOPs. "
+        "The head multiplies the last layer's output by a matrix of that size: the logits. Tied embeddings share one.",
+        ("parameters of each: V * d_model", "FLOP of the head: 2 * V * d_model per token"),
+        ("Parameters of one, and FLOP per token, with 10 tokens and a width of 8:", "10 * 8 = 80", "2 * 10 * 8 = 160"),
+        "attncalc params gpt2 --explain",
+        "Vaswani et al. 2017, arXiv:1706.03762, 3.4",
+    ),
     "context": Term(
         "Context and batch",
         ("batch", "batch-size", "sequence-length", "seq-len", "context-length", "tokens", "token"),
         "The context is the number of tokens of one sequence: prompt and output. The batch is the number of sequences "
         "that run together. The cache grows with both. A larger batch reads the weights once for more tokens.",
-        ("tokens in the cache = B * T",),
+        ("tokens in the cache = B * T", "of a step: S new tokens attend to T tokens; prefill S = T, decode S = 1"),
         ("Tokens in the cache of 2 sequences of 4 tokens:", "2 * 4 = 8"),
         "attncalc kv llama3.1-8b --batch 8 --context 4096",
     ),
@@ -213,10 +223,10 @@ TERMS = {
     ),
     "flop": Term(
         "FLOP",
-        ("flops", "gflop", "tflops", "multiply-add", "mac"),
+        ("flops", "gflop", "tflops", "multiply-add", "mac", "2"),
         "One multiplication or one addition of two numbers. A multiply-add is 2 FLOP, so a matrix of n weights costs "
-        "2 n FLOP per token. FLOPs are a number of operations; FLOP/s is a speed. A training step costs three times "
-        "the forward pass.",
+        "2 n FLOP per token. (The 2 of a KV cache is keys and values.) FLOPs are a number of operations; FLOP/s is a "
+        "speed. A training step costs three times the forward pass.",
         ("2 * weights * tokens",),
         ("FLOP of a matrix of 3 x 5 weights and 4 tokens:", "2 * 3 * 5 * 4 = 120"),
         "attncalc flops llama2-70b",
@@ -261,8 +271,8 @@ TERMS = {
     "quantization": Term(
         "Quantization",
         ("quantized", "quant", "gguf", "fp8", "bf16", "fp16", "fp32", "int4", "awq", "gptq", "q4_k_m"),
-        "Weights or cache in fewer bits: 8 or 4 instead of 16. Groups of weights share a scale, which adds a little. "
-        "Weights and cache are chosen apart: --weights-dtype and --kv-dtype.",
+        "An element has 4 bytes in fp32, 2 in bf16 and fp16, and 1 in fp8. Quantized weights have 8 or 4 bits, and "
+        "groups of them share a scale. Weights and cache are chosen apart: --weights-dtype and --kv-dtype.",
         ("bytes = elements * (bits + bits of the scales per element) / 8",),
         (
             "Bits of 64 weights in 4 bits, with a scale of 16 bits for each 32:",
@@ -292,8 +302,8 @@ TERMS = {
         ("recurrent", "mamba", "ssm", "linear-attention", "linear", "hybrid", "deltanet"),
         "Layers such as Mamba or linear attention keep a state of a fixed size per sequence instead of a cache that "
         "grows. Hybrid models mix them with a few attention layers.",
-        ("bytes per sequence = layers * elements of a state * bytes",),
-        ("Bytes of 3 layers with states of 100 elements in fp32, at any context:", "3 * 100 * 4 = 1200"),
+        ("bytes per sequence = layers * elements of a state * bytes", "linear attention: n_heads * d_k * d_v elements"),
+        ("Bytes of 3 layers with 2 heads of 4 x 8 in fp32, at any context:", "3 * 2 * 4 * 8 * 4 = 768"),
         "attncalc kv qwen3-next-80b-a3b",
         "Gu and Dao 2023, arXiv:2312.00752; Katharopoulos et al. 2020, arXiv:2006.16236",
     ),
@@ -312,10 +322,7 @@ TERMS = {
         "Training keeps weights, a gradient per weight, the optimizer's states, and what the forward pass saves for "
         "the backward pass. AdamW has two moments per weight; in mixed precision there is a copy in fp32.",
         ("weights + gradients + optimizer states + activations",),
-        (
-            "Bytes per parameter in bf16, with a copy and moments in fp32:",
-            "2 + 2 + 4 + 4 + 4 = 16",
-        ),
+        ("Bytes per parameter in bf16, with a copy and moments in fp32:", "2 + 2 + 4 + 4 + 4 = 16"),
         "attncalc train llama3.1-8b --gpu h100",
         "Rajbhandari et al. 2020, arXiv:1910.02054",
     ),

@@ -129,12 +129,7 @@ def families_report(supported: Sequence[str], unsupported: Mapping[str, str], ve
 
     `version` is that of transformers.
     """
-    columns = 3
     ordered = sorted(supported)
-    height = -(-len(ordered) // columns)
-    padded = [*ordered, *[""] * (height * columns - len(ordered))]
-    rows = tuple(tuple(padded[row + height * column] for column in range(columns)) for row in range(height))
-    left = Column(align="left")
     room = WIDTH - 4 - max(map(len, (*unsupported, "not supported")))
     reasons = tuple(
         (name if i == 0 else "", line)
@@ -151,7 +146,7 @@ def families_report(supported: Sequence[str], unsupported: Mapping[str, str], ve
         {},
         OF_FAMILIES.filled(families_read=quantity(len(supported)), families_refused=quantity(len(unsupported))),
         tables=(
-            Table((Column("supported", "left"), left, left), rows),
+            Table((Column("supported", "left"),), ((" ".join(ordered),),)),
             Table((Column("not supported", "left"), Column("reason", "left")), reasons),
         ),
         extra={"read": ordered, "refused": dict(sorted(unsupported.items()))},
