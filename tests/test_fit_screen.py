@@ -148,10 +148,8 @@ def test_changes_that_do_not_fit_on_the_screen_are_in_full_and_json(ask: Ask) ->
         "8",
         "--tp",
         "4",
-        "--prompt",
-        "400",
-        "--output",
-        "9",
+        *("-c", "131072"),
+        *("--prompt", "400", "--output", "9"),
     )
     screen, full = ask(*command).out, ask(*command, "--full").out
     flags = [change["flag"] for change in ask(*command, "--json").document["suggestions"]]
@@ -164,7 +162,7 @@ def test_changes_that_do_not_fit_on_the_screen_are_in_full_and_json(ask: Ask) ->
 
 
 def test_users_are_beside_the_other_limits_and_the_changes(ask: Ask) -> None:
-    users = ("--prompt", "4K", "--output-len", "1K")
+    users = ("--prompt", "4K", "--output-len", "1K", "-c", "40960")
     fits = ask("fit", "qwen3-8b", "--gpu", "h100", *users, "--shared-prefix", "2K")
     document = ask("fit", "qwen3-8b", "--gpu", "h100", *users, "--shared-prefix", "2K", "--json").document
     by_name = {figure["name"]: figure["value"] for figure in document["results"]}

@@ -368,9 +368,9 @@ def test_a_call_has_the_options_of_its_command(command: Any, kind: Any) -> None:
 
 
 def test_fit_has_the_options_of_its_command() -> None:
-    spellings = {"output_text", "output_len", "enable_prefix_caching"}  # of --output and --prefix-caching
+    spellings = {"output_text", "output_len", "enable_prefix_caching", "offline_inference"}
     screens = {"log", "full", "quants", "roofline"}
-    assert set(FitOptions.__annotations__) == names(fit_command) - spellings - screens | {"output"}
+    assert set(FitOptions.__annotations__) == names(fit_command) - spellings - screens | {"output", "offline"}
 
 
 @pytest.mark.parametrize(
@@ -516,7 +516,7 @@ def test_a_notebook_shows_a_model_as_a_table_and_escapes_its_title() -> None:
         (lambda: attncalc.fit("qwen3-8b", gpu="h100"), "FitResult(qwen3-8b on one NVIDIA H100 80GB SXM, vLLM, batch 1"),
         (
             lambda: attncalc.users("llama3-8b", kv_memory="20GiB", prompt=4096, output=1024),
-            "Users(llama3-8b on one device, vLLM, batch 1, context 8,192, bf16: 35 on average, 31 at worst)",
+            "Users(llama3-8b on one device, vLLM, batch 1, context 5,120, bf16: 35 on average, 31 at worst)",
         ),
     ],
 )

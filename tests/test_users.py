@@ -207,9 +207,10 @@ def test_the_screen_and_json_show_users(ask: Ask) -> None:
     assert (facts["tokens_average"], facts["tokens_worst"], facts["shares_prefix"]) == (4608, 5120, False)
 
 
-def test_users_do_not_change_other_figures(ask: Ask) -> None:
+def test_users_only_set_the_context_of_other_figures(ask: Ask) -> None:
+    """4,096 + 1,024 tokens are a context of 5K."""
     alone, with_users = (
-        results(ask(*FIT, "--json")),
+        results(ask(*FIT, "-c", "5K", "--json")),
         results(ask(*FIT, "--prompt", "4K", "--output-len", "1K", "--json")),
     )
     assert alone["concurrent_average"] is None

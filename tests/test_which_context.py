@@ -56,7 +56,6 @@ def test_slots_share_the_longest_context(ask: Ask, mistral: Path) -> None:
     "options",
     [
         ["--gpu", "8GB", "-c", "32768"],
-        ["--gpu", "8GB", "--prompt", "1K", "--output-len", "1K"],
         ["--kv-memory", "1GiB"],
         ["--gpu", "8GB", "--engine", "all"],
     ],

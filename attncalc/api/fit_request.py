@@ -18,7 +18,7 @@ from ..ggml import FILE_TYPES
 from ..hardware import Gpu
 from ..model import ModelSpec
 from ..options import options_of, parsed
-from ..serving.fit import USEFUL_CONTEXT, possible_verdict, with_longest_context
+from ..serving.fit import NO_LIMIT, USEFUL_CONTEXT, possible_verdict, with_longest_context
 from ..serving.offload import with_auto_offload
 from ..serving.request import FitRequest, resolve
 from ..serving.traffic import Traffic
@@ -143,15 +143,17 @@ def fit_request(
     values = _with_ram_of_mac(parsed(options, _ServingOptions))
     deployment, note = _deployment(model, values, is_logged=is_logged)
     traffic = _traffic(_of(UserOptions, values), options)
+    given = [note] if note else []
     engine_args = _engine_args(_of(EngineOptions, values)) | _found_ram(values, deployment)
     size = {name: options[name] for name in SizeOptions.__annotations__ if options.get(name) is not None}
-    if traffic and "context" not in size and not model.max_context:
-        size["context"] = int(traffic.worst_tokens)
     longest = is_auto(size.get("context"))
     if longest:
         del size["context"]
     if deployment["engine"] != "all":
         size = dict(find_engine(deployment["engine"]).sizes(size, engine_args))
+    if traffic and "context" not in size and not (is_logged or longest):
+        size["context"] = min(int(traffic.worst_tokens), model.max_context or NO_LIMIT)
+        given.append(f"--context {size['context']} is that of these requests; -c sets another.")
     dtypes = {name: options.get(name) for name in CacheDtypeOptions.__annotations__ if options.get(name) != "auto"}
     draft_name = engine_args.pop("speculative_model", None)
     draft = _draft(draft_name) if draft_name else None
@@ -165,9 +167,7 @@ def fit_request(
         ram_is_given="ram" in values,
         **{**served, **deployment},
     )
-    if note:
-        request = request.with_workload(assumed=(*request.workload.assumed, note))
-    request = with_auto_offload(request)
+    request = with_auto_offload(request.with_workload(assumed=(*request.workload.assumed, *given)))
     if not longest:
         return request
     if request.engine == "all":

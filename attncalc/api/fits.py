@@ -108,7 +108,7 @@ def users(model: ModelLike | ResolvedRequest, **options: Any) -> Users | None:
     """Return how many users' requests run concurrently.
 
     >>> users("llama3-8b", kv_memory="20GiB", prompt=4096, output=1024)
-    Users(llama3-8b on one device, vLLM, batch 1, context 8,192, bf16: 35 on average, 31 at worst)
+    Users(llama3-8b on one device, vLLM, batch 1, context 5,120, bf16: 35 on average, 31 at worst)
 
     Args:
         model: As in `load`; or a complete request, without options, for which the answer is None without users.

@@ -19,6 +19,7 @@ from ..ranges import parse_counts, split_list
 from ..records import NamedTuple
 from ..report.plan import asked, plan_report
 from ..serving.disaggregated import disaggregated
+from ..serving.fit import NO_LIMIT
 from ..serving.plan import Demand, Plan, make_plan, search
 from ..serving.plan_space import Space
 from ..serving.request import FitRequest
@@ -156,9 +157,7 @@ def _requests(
     served = served_fields(model, spec, options)
     fields = [name for kind in FIT_OPTIONS for name in options_of(kind)]
     given = {name: options[name] for name in fields if options.get(name) is not None}
-    if "context" not in given:
-        longest = int(traffic.worst_tokens)
-        given["context"] = min(longest, spec.max_context or longest)
+    given.setdefault("context", min(int(traffic.worst_tokens), spec.max_context or NO_LIMIT))
     known = checkpoints(spec.name)
     for gpu, kv_dtype, weights_dtype in choices:
         of_gpu = {**given, "gpu": gpu, **({} if kv_dtype == AUTO else {"kv_dtype": kv_dtype})}

@@ -125,13 +125,12 @@ def read_vram_request(model: ModelLike, options: FitOptions, *, lists_quants: bo
 def with_useful_context(request: FitRequest, options: FitOptions) -> FitRequest:
     """Return the request; if neither a context nor a name that implies one is given, with a useful context.
 
-    With users' requests, that is their length. 'llama3.1:8b' implies OLLAMA_CONTEXT_LENGTH, if that is set.
+    Users' requests imply one, and so does 'llama3.1:8b', OLLAMA_CONTEXT_LENGTH, if that is set.
     """
     default = request.model.max_context or DEFAULT_CONTEXT
-    if options.get("context") is not None or request.workload.context != default:
+    if options.get("context") is not None or request.traffic or request.workload.context != default:
         return request
-    tokens = int(request.traffic.worst_tokens) if request.traffic else USEFUL_CONTEXT
-    return request.with_workload(context=min(tokens, request.workload.context))
+    return request.with_workload(context=min(USEFUL_CONTEXT, request.workload.context))
 
 
 def vram_request_report(request: VramRequest, *, full: bool = False) -> Report:

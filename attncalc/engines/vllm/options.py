@@ -162,7 +162,11 @@ class VllmOptions(TypedDict, total=False):
         With(names="--warm-start/--cold-start"),
     ]
     max_loras: Annotated[Count | None, COUNT, "Adapters of a step, with --enable-lora. Default: 1."]
-    offline: Annotated[bool, "Python's class LLM instead of the server, with larger steps by default."]
+    offline: Annotated[
+        bool,
+        "Python's class LLM instead of the server, with larger steps by default.",
+        With(names="--offline-inference"),
+    ]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
