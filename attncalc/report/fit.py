@@ -76,7 +76,7 @@ def answer_report(
         terms=(*term_figures(result.budget), *per_user.terms, *bounds.terms),
         extra={**fit_facts(answer, verdict(answer)), "users": per_user.extra, "roofline": bounds.extra},
         footer=log_table(result) if full else (),
-        verdict="may_not_fit" if result.longest_request or (result.fits and _on_gpus(resolved)) else result.verdict,
+        verdict="may_not_fit" if result.longest_request or (result.fits and _on_gpus(result)) else result.verdict,
         bar=bar,
         draw=lambda: _picture(answer, bar),
     )
@@ -234,7 +234,7 @@ def verdict(found: Answer) -> str:
     per_replica = _per_replica(resolved)
     if result.refusal:
         return f"DOES NOT START: {result.refusal.reason}."
-    answer, longest, on_gpus = VERDICTS[result.verdict], result.longest_request, _on_gpus(resolved)
+    answer, longest, on_gpus = VERDICTS[result.verdict], result.longest_request, _on_gpus(result)
     if longest:
         starts = "STARTS" if budget.kv_memory_low else "MAY START"
         about = "about " if budget.kv_memory_low < budget.kv_memory_high else ""
@@ -252,18 +252,20 @@ def verdict(found: Answer) -> str:
         uses = "needs" if result.verdict == "does_not_fit" else "uses"
         tokens = f"{count(workload.context)} tokens of context"
         return f"{start} {uses} {used} with {', '.join(filter(None, (tokens, on_gpus)))}{speed}."
-    if result.verdict == "does_not_fit" and not budget.kv_memory_high and (held := _held(budget, 0)):
-        each = " on each GPU" if resolved.devices > 1 else ""
+    more, held = "", _held(budget, 0)
+    if result.verdict == "does_not_fit" and (requests > 1 or not budget.kv_memory_high):
         enough = [change for change in found.changes if change.needs_hardware]
-        more = f". {enough[0].result.resolved.gpus} GPUs are enough: {enough[0].flag}" if enough else ""
-        return f"{start} needs {held}{each} without any cache{more}."
+        more = f" {enough[0].result.resolved.gpus} GPUs are enough: {enough[0].flag}." if enough else ""
+    if result.verdict == "does_not_fit" and not budget.kv_memory_high and held:
+        each = " on each GPU" if resolved.devices > 1 else ""
+        return f"{start} needs {held}{each} without any cache.{more}"
     needed = human(result.needed, BYTES) if result.needed else "no KV cache"
     needed += " on each GPU" if result.needed and (resolved.devices > 1 or per_replica) else ""
     free = f"{_free(budget, '' if ' GiB' in needed else ' GiB')} free"
     each = f"{per_replica}," if per_replica else ""
     if start == "FITS:" and (room := _room(found)):
         start = f"FITS: {room}."
-    return f"{start} {batch}{each} {'needs' if requests == 1 else 'need'} {needed}, {free}."
+    return f"{start} {batch}{each} {'needs' if requests == 1 else 'need'} {needed}, {free}.{more}"
 
 
 def _room(answer: Answer) -> str:
@@ -312,13 +314,20 @@ def _used(result: FitResult) -> str:
     return _held(result.budget, int(result.needed)) if result.resolved.is_alone else ""
 
 
-def _on_gpus(resolved: ResolvedRequest) -> str:
-    """Return where the layers are if some are on the host: '42 of 80 layers on the GPU, 20.7 GiB on the host'."""
-    layers = resolved.model.main.n_layers
+def _on_gpus(result: FitResult) -> str:
+    """Return what is on the host if layers or experts are: '42 of 80 layers on the GPU, 20.7 GiB on the host'."""
+    resolved, layers = result.resolved, result.resolved.model.main.n_layers
     placed = sum(part.main.n_layers for part in resolved.engine.parts(resolved.model, resolved.args))
-    host = sum(device.total for device in device_memory(resolved) if device.name == "host") if placed < layers else 0
-    gpus = "the GPU" if resolved.gpus == 1 else "GPUs"
-    return f"{placed} of {layers} layers on {gpus}, {human(host, BYTES)} on the host" if host else ""
+    experts = min(resolved.request.engine_args.get("n_cpu_moe") or 0, layers)
+    if placed == layers and not experts:
+        return ""
+    on_host = f"experts of {plural(experts, 'layer')}"
+    where = (
+        f"{placed} of {layers} layers on {'the GPU' if resolved.gpus == 1 else 'GPUs'}" if placed < layers else on_host
+    )
+    host = sum(device.total for device in device_memory(resolved) if device.name == "host")
+    of = f" of {human(result.host.limit, BYTES)}" if result.host and resolved.request.ram_is_given else ""
+    return f"{where}, {human(host, BYTES)}{of} on the host" if host else ""
 
 
 def _held(budget: MemoryBudget, cache: int) -> str:

@@ -104,11 +104,7 @@ def _node_notes(resolved: ResolvedRequest) -> Iterator[str]:
     gpu, tp, pp = resolved.gpu, resolved.args.tp, resolved.args.pp
     if gpu is None or tp <= gpu.per_node or resolved.engine.splits_by_layer:
         return
-    inside = (
-        f": --tp {gpu.per_node} --pp {pp * tp // gpu.per_node} keeps each layer in one"
-        if tp % gpu.per_node == 0
-        else ""
-    )
+    inside = f": --tp {gpu.per_node} --pp {pp * tp // gpu.per_node} keeps each layer in one" * (tp % gpu.per_node == 0)
     nodes = plural(-(-tp // gpu.per_node), "node")
     yield f"{WARNING}--tp {tp} crosses {nodes} of {plural(gpu.per_node, 'GPU')}, whose links are slower{inside}."
 
@@ -212,7 +208,7 @@ def _latent_notes(answer: Answer) -> list[str]:
         ways.append(f"DP attention ({ranks.flags}) {_gives(ranks.result)} on all GPUs instead of {count(before)}.")
     elif ranks and not ranks.result:
         note = f"{note} DP attention ({ranks.flags}) does not fit: each GPU would need all weights of attention."
-    if split:
+    if split and split.requests_of_all_replicas:
         ways.append(f"--dcp {tp} {_gives(split)}.")
     # a note that starts with an option is on the default screen
     return [*([" ".join([f"--tp {resolved.args.tp} stores copies of MLA's latents.", *ways])] if ways else []), note]

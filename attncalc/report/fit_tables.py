@@ -9,7 +9,6 @@ from ..quantity import Ratio
 from ..serving.answer import Answer
 from ..serving.fit import FitResult, sure_sequences
 from ..serving.launch import launch_command
-from ..serving.memory_budget import MemoryBudget
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, tried
 from ..serving.users import users
@@ -56,19 +55,17 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
         (f"concurrent requests of {count(resolved.workload.context)} tokens", low.max_batch, high.max_batch),
         ("tokens in the cache", low.kv_tokens, high.kv_tokens),
     ]
-    least, most = users(resolved, "low"), users(resolved, "high")
-    if traffic and least and most:
-        rows += [
-            (f"users on average, {described(traffic)}", least.average, most.average),
-            ("users at worst", least.worst, most.worst),
-        ]
+    fewest, most = users(resolved, "low"), users(resolved, "high")
+    if traffic and fewest and most:
+        rows.append((f"users on average, {described(traffic)}", fewest.average, most.average))
+        rows.append(("users at worst", fewest.worst, most.worst))
     if resolved.replicas > 1:
         copy, longest = copy_name(resolved), _longest_context(answer, figures)
         header = LABEL._replace(header="at least")
         columns = (header, Column(f"per {copy}"), Column(f"all {plural(resolved.replicas, copy)}"))
-        in_all = [(label, span(least, least), _total(least, resolved.replicas)) for label, least, _ in rows]
+        in_all = [(label, span(least, least), span(least, least, resolved.replicas)) for label, least, _ in rows]
         return Table(columns, (*in_all, (*longest[:2], "")))
-    cells = [(label, span(*ends), "") for label, *ends in rows]
+    cells = [(label, span(least, largest), "") for label, least, largest in rows]
     cells[1] = (*cells[1][:2], _dcp_gain(figures) if answer.without_dcp else _fixed_part(answer, figures))
     if traffic:
         cells[-2] = (*cells[-2][:2], shared(traffic))
@@ -109,15 +106,11 @@ def copy_name(resolved: ResolvedRequest) -> str:
     return "rank" if resolved.dp > 1 or resolved.ranks > 1 else "replica"
 
 
-def _total(number: int | None, replicas: int) -> str:
-    return "no limit" if number is None else count(number * replicas)
-
-
-def span(low: int | None, high: int | None) -> str:
-    """Return a range, one number, or 'no limit'."""
+def span(low: int | None, high: int | None, replicas: int = 1) -> str:
+    """Return a range, one number, or 'no limit'; in all replicas."""
     if low is None or high is None:
         return "no limit"
-    return " to ".join(dict.fromkeys((count(low), count(high))))
+    return " to ".join(dict.fromkeys((count(low * replicas), count(high * replicas))))
 
 
 def _longest_context(answer: Answer, figures: Figures) -> tuple[str, str, str]:
@@ -152,7 +145,7 @@ def change_rows(change: Suggestion) -> list[tuple[str, ...]]:
     requests = [sure_sequences(resolved) or None]
     if users_then := users(resolved, "low"):
         requests += [users_then.average, users_then.worst]
-    numbers = ["no limit" if number is None else count(number * resolved.replicas) for number in requests]
+    numbers = [span(number, number, resolved.replicas) for number in requests]
     options, *more = option_lines(change.flag, _WIDEST_CHANGE - 10 * (len(numbers) - 1))
     return [(options, *numbers), *((f"  {line}", *("" for _ in numbers)) for line in more)]
 
@@ -228,14 +221,9 @@ def _budget_table(result: FitResult, figures: Figures) -> Table:
             for part in reserve.runtime.parts
         ]
         runtime = (label, expected, precise_range(reserve.low, reserve.high))
-        rows = [*others, runtime, *parts, (kv_label, kv_memory, _memory_range(budget))]
+        memory = precise_range(budget.kv_memory_low, budget.kv_memory_high) or human(budget.kv_memory_low, BYTES)
+        rows = [*others, runtime, *parts, (kv_label, kv_memory, memory)]
     return Table((LABEL, Column(), Column()), tuple(rows), strong=frozenset({len(rows) - 1}))
-
-
-def _memory_range(budget: MemoryBudget) -> str:
-    """Return the memory for the cache: '4.10 to 4.60 GiB', or one figure without a range."""
-    low, high = budget.kv_memory_low, budget.kv_memory_high
-    return precise_range(low, high) or human(low, BYTES)
 
 
 def _pool_table(result: FitResult, figures: Figures, details: Sequence[Figure]) -> Table:

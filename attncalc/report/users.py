@@ -51,14 +51,9 @@ def users_section(answers: Sequence[Answer]) -> Section:
 
 def user_figures(answer: Users | None, of: str = "") -> tuple[Figure, ...]:
     """Return the figures, whose names scripts rely on. A figure that does not apply has no number."""
-    if answer is None:
-        return FIGURES.filled("", of, concurrent_average=None, concurrent_worst=None)
-    return FIGURES.filled(
-        "",
-        of,
-        concurrent_average=Given(answer.average, source="prompt + output / 2 tokens, in the engine's blocks"),
-        concurrent_worst=Given(answer.worst, source="prompt + output tokens, in the engine's blocks"),
-    )
+    average = answer and Given(answer.average, source="prompt + output / 2 tokens, in the engine's blocks")
+    worst = answer and Given(answer.worst, source="prompt + output tokens, in the engine's blocks")
+    return FIGURES.filled("", of, concurrent_average=average, concurrent_worst=worst)
 
 
 def described(traffic: Traffic) -> str:

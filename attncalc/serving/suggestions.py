@@ -65,7 +65,8 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
     They are ordered by `Suggestion.cost`. On the same GPUs there are two changes that change no answer and no length,
     each kind alone, a narrower cache with narrower weights, and as few as possible together of which fewer are not
     enough; then a shorter context and a smaller batch, more GPUs, and fewer of them with narrower weights. If nothing
-    is enough, these are combined with one change on the same GPUs, or with all. A change that users do not notice comes
+    is enough, these are combined with one change on the same GPUs, or with all. For several requests, less than half of
+    them or of their context is no answer, unless no GPUs are enough. A change that users do not notice comes
     with more GPUs if fewer of them are enough then: 4 with --enforce-eager, and not 64. `with_share` is whether a
     larger share of the GPU's memory is tried.
     """
@@ -90,7 +91,7 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
         gpus += islice(fewer, 1)
     if not (same_gpus or smaller):
         smaller = list(_with(_smaller_workload, everything, request))
-    changes = [*same_gpus, *smaller, *gpus]
+    changes = [*same_gpus, *(change for change in smaller if not (gpus and _is_much_less(change, request))), *gpus]
     found = tuple(_fitting(sorted(changes, key=lambda change: change.cost), request))
     return found or tuple(_with_possible_context(result, with_share=with_share))
 
@@ -468,6 +469,12 @@ def _smaller_workload(resolved: ResolvedRequest) -> Iterator[_Change]:
     if batch:
         batch *= resolved.replicas
         yield _Change(plural(batch, "sequence"), f"--batch {batch}", workload={"batch": batch}, cost=_WORK)
+
+
+def _is_much_less(change: _Change, request: FitRequest) -> bool:
+    context, batch = request.workload.context, request.workload.batch
+    new = {"context": context, "batch": batch, **change.workload}
+    return batch > 1 and (2 * new["context"] < context or 2 * new["batch"] < batch)
 
 
 # Notes of the report
