@@ -47,6 +47,18 @@ def test_conditions_read_texts_and_sizes(where: list[str], expected: set[str]) -
     assert {row["gpu"] for row in rows} == expected
 
 
+def test_rows_of_which_a_condition_is_true_fail(ask: Ask) -> None:
+    """32 layers * 2 * 8 KV heads * 128 * 2 B = 128 KiB per token: 32K tokens are 4 GiB, and 3 ranks are impossible."""
+    words = ("sweep", "llama3.1-8b", "-c", "8K,32K")
+    answer = ask(*words, "--fail-if", "kv_cache > 2GiB")
+    assert (answer.code, answer.err) == (1, f"failed: context 32768: kv_cache is {4 * 2**30}\n")
+    assert ask(*words, "--gpu", "l4", "--fail-if", "verdict == DOES NOT FIT").code == 0  # 32K may fit
+    assert "tp 3, context 8192: " in ask(*words, "--tp", "1,3", "--fail-if", "kv_cache > 9GiB").err
+    assert sweep("llama3.1-8b", gpu="l4", context="32K", fail_if="verdict != fits").failures == [
+        "the row: verdict is may_not_fit"
+    ]
+
+
 def test_the_gpus_and_the_price_of_users_are_those_of_plan() -> None:
     """500 users on 1 replica of 834 need 8 H200, on replicas of 352 two of 4."""
     prices = {"h200": 3.79}
@@ -89,6 +101,7 @@ def test_a_selection_is_a_table_of_80_columns(ask: Ask) -> None:
     ("--where", "--where"),
     ("--where=verdit==fits --gpu h200", "--where: there is no column 'verdit'"),
     ("--where=kv_cache>+5", "a sign means a change from another model"),
+    ("--fail-if=verdit==fits --gpu h200", "--fail-if: there is no column 'verdit'"),
     ("--sort nothing", "--sort: there is no column 'nothing'"),
     ("--sort verdict", "--sort: there is no column 'verdict'"),
     ("--top 0", "--top: '0' is not a whole number"),

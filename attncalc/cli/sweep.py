@@ -33,9 +33,11 @@ class _Columns(Options):
     """Which figures."""
 
     columns: Annotated[
-        o.Text, o.option("--columns", metavar="NAME,...", help="Figures as JSON calls them: kv_cache, concurrency, ...")
+        o.Text,
+        o.option(
+            "--columns", "--show", metavar="NAME,...", help="Figures as JSON calls them: kv_cache, concurrency, ..."
+        ),
     ] = None
-    show: Annotated[o.Text, o.option("--show", metavar="NAME", help="The figure of a grid, as concurrency.")] = None
     jobs: Annotated[
         o.Text,
         o.option("--jobs", "-j", metavar="N", help="Processes that compute rows; pays for long sweeps. Default: 1."),
@@ -49,14 +51,6 @@ class _Columns(Options):
                 f"--jobs {number} is more than {_MAX_JOBS} processes", "give the number of your CPU cores"
             )
         return number
-
-    def names(self) -> str | None:
-        """Return the columns that were named. Raises AttncalcError if both options are given."""
-        if self.columns is not None and self.show is not None:
-            raise AttncalcError(
-                "--show cannot be combined with --columns", "--show NAME is a grid of that figure alone"
-            )
-        return self.columns if self.show is None else self.show
 
 
 class RowOutputOptions(o.ReportOptions):
@@ -101,8 +95,8 @@ def sweep(
     from ..sweeps.output import write_sweep
 
     form = output.form()
-    rows = unwrap(sweep_of)(models.names(), columns=columns.names(), **options)  # errors name options, as typed
-    screen = for_screen(rows) if form is None and columns.names() is None else rows
+    rows = unwrap(sweep_of)(models.names(), columns=columns.columns, **options)  # errors name options, as typed
+    screen = for_screen(rows) if form is None and columns.columns is None else rows
     accepted()
     force = output.force and (plot.plot is None or goes_to_file(output.output))
 
@@ -114,5 +108,5 @@ def sweep(
         raise typer.Exit(write())
     from ..sweeps.picture import for_picture, sweep_picture
 
-    picture = sweep_picture(for_picture(rows, chosen=columns.names() is not None))
+    picture = sweep_picture(for_picture(rows, chosen=columns.columns is not None))
     raise typer.Exit(plot.draw_beside(picture, picture.default, output, write) or 0)

@@ -72,13 +72,14 @@ def sweep(
             attention, dtype, kv_dtype, tp, gpu, gpus, engine, kv_memory, ... Its values are a value, a list, or a text
             as '8K,32K' or '1K:128K:x2'. The others hold for all rows, as enforce_eager=True. With `gpu` or
             `kv_memory`, rows have the figures of `fit` too; with `train=True` those of `train`, whose options are then
-            the axes: zero, optimizer, recompute, ... `where`, `sort` and `top` keep some of the rows.
+            the axes: zero, optimizer, recompute, ... `where`, `sort` and `top` keep some of the rows; `failures` names
+            those of which `fail_if` is true.
 
     Raises AttncalcError if an axis is unknown, a value is not valid, or there are more than 10 million combinations.
     """
     assume_grouped = bool(options.pop("assume_grouped", False))
     of_rows = {name: options.pop(name) for name in options_of(RowOptions) if name in options}
-    chosen = parsed({name: of_rows[name] for name in of_rows if name != "where"}, RowOptions)
+    chosen = parsed({name: of_rows[name] for name in of_rows if name not in ("where", "fail_if")}, RowOptions)
     with_train = bool(chosen.get("train"))
     flags = {name: value for name, value in options.items() if name in FLAGS and value is not None}
     values = {name: value for name, value in options.items() if name not in FLAGS}
@@ -89,7 +90,6 @@ def sweep(
         else axis
         for axis in given
     )
-    where = of_rows.pop("where", None) or ()
     gpus = [gpu for axis in given if axis.name == "gpu" for gpu in axis.values]
     need = Need(chosen.get("users"), read_prices(of_rows["price"], gpus) if chosen.get("price") else {})
     with_users = any(axis.name == "prompt" for axis in given)
@@ -109,8 +109,11 @@ def sweep(
         read = read_columns(columns, with_fit=with_fit, with_users=with_users, need=named)
         figures = columns_of(with_fit=with_fit)
     known = (*figures, *(axis.name for axis in given if axis.varies))
-    conditions = where.split(",") if isinstance(where, str) else where
-    selection = read_selection(conditions, chosen.get("sort"), chosen.get("top"), known)
+    where, fail_if = (
+        given.split(",") if isinstance(given, str) else given or ()
+        for given in (of_rows.get("where"), of_rows.get("fail_if"))
+    )
+    selection = read_selection(where, fail_if, chosen.get("sort"), chosen.get("top"), known)
     return ShownSweep(loaded, read, flags, need, selection, with_train=with_train)
 
 

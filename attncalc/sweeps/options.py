@@ -31,6 +31,12 @@ class RowOptions(TypedDict, total=False):
         "Keep rows of which this is true: 'verdict == fits', 'concurrency >= 8'; may be repeated.",
         With(metavar="CONDITION", axis=False, repeated=True),
     ]
+    fail_if: Annotated[
+        str | Sequence[str] | None,
+        TEXT,
+        "Exit with 1 if this is true of a row: 'verdict != FITS'; may be repeated. Impossible rows fail too.",
+        With(metavar="CONDITION", axis=False, repeated=True),
+    ]
     sort: Annotated[
         str | None,
         TEXT,

@@ -11,7 +11,7 @@ from .. import __version__
 from ..errors import AttncalcError
 from ..report.characters import printable
 from ..report.formats import Format, Rows, goes_to_file
-from ..report.notes import WARNING
+from ..report.notes import FAILED, WARNING
 from ..report.schemas import schema_name
 from ..report.watch import Watch
 from ..report.write import new_file, write
@@ -27,24 +27,24 @@ def write_sweep(
 ) -> int:
     """Write the rows to a file or to standard output, and return the exit code.
 
-    It is 0 if a cell has figures, and 128 and the number of the signal after Ctrl-C or SIGTERM. On standard output the
-    last row then says so. Into a file or on a screen nothing is written: the signal's exception ends the program.
+    It is 0 if a cell has figures, 1 if a row fails, and 128 and the number of the signal after Ctrl-C or SIGTERM. On
+    standard output the last row then says so; into a file or on a screen nothing is written: the exception ends it.
 
     Raises AttncalcError if no cell is possible, the file exists (without force) or cannot be written, or a screen has
     too many cells.
     """
     to_file = goes_to_file(output)
     on_terminal = not to_file and sys.stdout.isatty()
+    failures: list[str] = []
     watch = Watch(len(sweep), shows_progress=form is None or not on_terminal)
     if force and not to_file:
         raise AttncalcError("--force needs --output", "name the file to overwrite with -o FILE")
     if form is None:
         check_screen(sweep)
-        report = sweep_report(sweep, sweep.selection.of(watch.watched(_rows(sweep, jobs, str)), sweep.names))
+        report = sweep_report(sweep, _checked(sweep, watch.watched(_rows(sweep, jobs, str)), failures))
         write(report, form="table", explain=False, output=output, force=force, plain=plain)
     else:
-        selected = sweep.selection.of(watch.watched(_rows(sweep, jobs, form.escape)), sweep.names)
-        rows = rows_of(sweep, form, selected)
+        rows = rows_of(sweep, form, _checked(sweep, watch.watched(_rows(sweep, jobs, form.escape)), failures))
         if goes_to_file(output):
             with new_file(output, force=force, is_binary=form.is_binary) as file:
                 form.write(rows, file)
@@ -52,7 +52,15 @@ def write_sweep(
             with watch.between_rows():
                 form.write(rows, _standard_output(form))
                 sys.stdout.flush()
-    return _exit_code(watch, sweep, screen=form is None)
+    return _exit_code(watch, sweep, failures, screen=form is None)
+
+
+def _checked(sweep: Sweep, rows: Iterator[Row], failures: list[str]) -> Iterator[Row]:
+    """Yield the selected rows, and add those that fail to `failures`, in words."""
+    for row in sweep.selection.of(rows, sweep.names):
+        if failure := sweep.failure_of(row):
+            failures.append(failure)
+        yield row
 
 
 def rows_of(sweep: Sweep, form: Format, rows: Iterable[Row]) -> Rows:
@@ -86,8 +94,8 @@ def _facts(sweep: Sweep, escape: Callable[[str], str]) -> dict[str, Any]:
     }
 
 
-def _exit_code(watch: Watch, sweep: Sweep, *, screen: bool) -> int:
-    """Return the exit code, and warn of cells without figures and of long contexts, unless a screen has warned."""
+def _exit_code(watch: Watch, sweep: Sweep, failures: list[str], *, screen: bool) -> int:
+    """Return the exit code; name rows that fail, and warn of what a screen has not warned of."""
     if watch.signal:
         sys.stderr.write(f"{watch.interrupted}\n")
         return 128 + watch.signal
@@ -98,4 +106,6 @@ def _exit_code(watch: Watch, sweep: Sweep, *, screen: bool) -> int:
         not_possible = f"{WARNING}{cells} are not possible; the column 'error' has the reason" if watch.errors else ""
         for warning in filter(None, (not_possible, context_warning(sweep))):
             sys.stderr.write(printable(warning, sys.stderr.encoding) + "\n")
-    return 0
+    for failure in failures:
+        sys.stderr.write(printable(f"{FAILED}{failure}", sys.stderr.encoding) + "\n")
+    return int(bool(failures))

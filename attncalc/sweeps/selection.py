@@ -26,8 +26,9 @@ class Text(NamedTuple):
     text: str
 
     def holds(self, value: Any) -> bool:
-        """Return whether it is true of a cell; of an empty one it is not."""
-        wanted: Any = _YES.get(self.text.lower()) if isinstance(value, bool) else self.text
+        wanted: Any = _YES.get(self.text.lower()) if isinstance(value, bool) else self.text.lower().replace(" ", "_")
+        if isinstance(value, str):
+            value = value.lower().replace(" ", "_")  # MAY NOT FIT is may_not_fit
         return value is not None and (value == wanted) == (self.operator == "==")
 
 
@@ -38,17 +39,19 @@ class Selection(NamedTuple):
     sort: str | None = None  # the column by which they are sorted, the smallest first; None for their own order
     is_largest_first: bool = False  # whether the largest is first instead
     top: int | None = None  # the most rows; None for all
+    fail_if: tuple[Condition | Text, ...] = ()  # conditions of which none may hold for a row
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return (*(condition.name for condition in self.where), *([self.sort] if self.sort else []))
+        named = (condition.name for condition in (*self.where, *self.fail_if))
+        return (*named, *([self.sort] if self.sort else []))
 
     def of(self, rows: Iterable[tuple[Any, ...]], names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """Yield the rows. Those without the figure that they are sorted by are last."""
         places = [names.index(condition.name) for condition in self.where]
         conditions = list(zip(self.where, places, strict=True))
         kept: Iterable[tuple[Any, ...]] = (
-            row for row in rows if all(_holds(condition, row[place]) for condition, place in conditions)
+            row for row in rows if all(holds(condition, row[place]) for condition, place in conditions)
         )
         if self.sort:
             place = names.index(self.sort)
@@ -62,17 +65,20 @@ class Selection(NamedTuple):
 ALL_ROWS = Selection()
 
 
-def read_selection(where: Sequence[str], sort: str | None, top: int | None, names: Sequence[str]) -> Selection:
+def read_selection(
+    where: Sequence[str], fail_if: Sequence[str], sort: str | None, top: int | None, names: Sequence[str]
+) -> Selection:
     """Return what the options ask for.
 
-    `where` are conditions as 'verdict == fits'; `sort` is a column, with - before it the largest first. Raises
-    AttncalcError if a column is unknown, or a condition cannot be read.
+    `where` and `fail_if` are conditions as 'verdict == fits'; `sort` is a column, with - before it the largest first.
+    Raises AttncalcError if a column is unknown, or a condition cannot be read.
     """
     column = sort.removeprefix("-").strip() if sort else None
-    selection = Selection(tuple(map(_condition, where)), column, bool(sort and sort.startswith("-")), top)
+    conditions, limits = (tuple(map(_condition, given)) for given in (where, fail_if))
+    selection = Selection(conditions, column, bool(sort and sort.startswith("-")), top, limits)
     for name in selection.columns:
         if name not in names and not name.startswith("params_"):
-            option = "--sort" if name == column else "--where"
+            option = "--sort" if name == column else "--where" if where else "--fail-if"
             tip = f"{did_you_mean(name, names)}columns are those of --columns, and the options that vary"
             raise AttncalcError(f"{option}: there is no column '{truncate(name)}'", tip)
     return selection
@@ -91,7 +97,8 @@ def _condition(given: str) -> Condition | Text:
     return condition
 
 
-def _holds(condition: Condition | Text, value: Any) -> bool:
+def holds(condition: Condition | Text, value: Any) -> bool:
+    """Return whether a condition is true of a cell; of an empty one it is not."""
     if isinstance(condition, Text):
         return condition.holds(value)
     if not isinstance(value, int | float):

@@ -15,12 +15,13 @@ from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..options import as_text, parsed
 from ..records import NamedTuple
+from ..serving.fit import NO_LIMIT
 from ..what_if import what_if
 from .axes import AXES, FIT_AXES, INNER, ONLY_TRAIN, PASS_AXES, TRAFFIC_AXES, TRAIN, Axis, cell, option_name
 from .columns import BOUNDS, COSTS, ERROR, MEMORY, NEED, PASS, USERS, unit_of
 from .costs import ANY, Costs
 from .fits import NOBODY, Fits, Need, Trains
-from .selection import ALL_ROWS, Selection
+from .selection import ALL_ROWS, Selection, holds
 
 Row = tuple[Any, ...]
 """The values of a row, in the order of `Sweep.names`."""
@@ -139,6 +140,20 @@ class Sweep:
         for number in range(math.prod(len(axis.values) for axis in self.outer)):
             yield from self.rows_of(self.setting(number), escape)
 
+    def failure_of(self, row: Row) -> str:
+        """Return which condition of --fail-if a row meets, or why it is not possible; '' if it passes."""
+        cells, conditions = dict(zip(self.names, row, strict=True)), self.selection.fail_if
+        met = [f"{name} is {cells[name]}" for name in (one.name for one in conditions if holds(one, cells[one.name]))]
+        if not met and not (conditions and cells[ERROR]):
+            return ""
+        axes = ", ".join(f"{axis.name} {cells[axis.name]}" for axis in self.axes if axis.varies)
+        return f"{axes or 'the row'}: {cells[ERROR] or met[0]}"
+
+    @property
+    def failures(self) -> list[str]:
+        """The rows of which a condition of --fail-if is true, in words."""
+        return list(filter(None, map(self.failure_of, self.selection.of(self.rows(), self.names))))
+
     @property
     def units(self) -> tuple[str | None, ...]:
         """The unit of each column, '' for a number without one, and None for text."""
@@ -174,6 +189,8 @@ class Sweep:
         nothing = (None,) * (len(self._costs) + len(self._fits))
         spec = setting["model"].spec
         default = usual_context(spec) if self.with_train else spec.max_context or DEFAULT_CONTEXT
+        if prompt := setting.get("prompt"):  # as in `fit`
+            default = min(prompt + (setting.get("output") or 0), spec.max_context or NO_LIMIT)
         numbers: list[int] = [batch or 1 for batch in batches or self.values_of("batch")]
         contexts: list[int] = [context or default for context in self.values_of("context")]
         pick = self._pick
