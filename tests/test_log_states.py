@@ -270,7 +270,8 @@ def test_a_full_server_says_how_many_requests_it_holds(ask: Ask) -> None:
     narrower = load["suggestions"][0]
     assert (narrower["flag"], narrower["concurrency"]) == ("--kv-dtype fp8", 74.0)
     assert not any(change["flag"].startswith(("--context", "--batch")) for change in load["suggestions"])
-    assert "LOAD: 37 requests run, 63 wait" in ask_of(ask, "vllm-running", "").out
+    screen = ask_of(ask, "vllm-running", "").out  # why requests wait is answered before what agrees
+    assert screen.index("LOAD: 37 requests run, 63 wait") < screen.index("of 100 run") < screen.index("AGREES")
 
 
 def test_sglangs_retracted_requests_are_a_full_cache(ask: Ask) -> None:

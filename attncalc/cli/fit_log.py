@@ -14,7 +14,7 @@ from ..api.fit_options import FitOptions
 from ..api.fit_request import fit_request
 from ..api.options import ModelOptions, WhatIfOptions
 from ..config import load
-from ..config.gpus import gpu, gpus_of
+from ..config.gpus import gpu, gpu_of_device, gpus_of
 from ..config.hub import parse_repository
 from ..config.presets import of_gguf_file, preset_at, preset_of, presets, unquantized
 from ..config.source import DOCUMENTS
@@ -240,6 +240,7 @@ def _gpu_in_log(log: StartupLog, text: str | None) -> tuple[int | None, Gpu | No
     if size is None or size <= 0:
         return number, known
     if known is not None:
+        known = gpu_of_device(re.sub(r"-\d+gb$", "", known.name), size) or known  # 'a100' of 39.4 GiB is a100-40gb
         return number, dataclasses.replace(known, memory=size, measured=True, is_own=True)
     title = log.gpu or f"GPU of {size / GIB:.2f} GiB"
     printed = f"{log.gpu} {log.refusal.line if log.refusal else ''}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 from ..check import Check
@@ -28,7 +29,7 @@ from .report import LABEL, Column, Report, Table, heading, times
 from .text import first_that_fits
 from .users import users_section
 
-_REQUESTS = "concurrent requests"
+_REQUESTS, _REST = "concurrent requests", "--full adds the figures of the log, the cache and notes."
 _MOST_CHANGES = 7
 """Changes on the screen without --full, if there is room."""
 _ROWS = 23
@@ -64,20 +65,22 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
     load = None if diagnosis or other_model else load_state(request, log, comparison.memory, int(tokens))
     report, notes = answer_report(answer), _notes(comparison, answer.resolved, log)
     verdict = _why(diagnosis, log) if diagnosis else _verdict(comparison, other_model)
-    tables, shown = [lines_table([verdict], strong=True)], None
+    tables = [lines_table([verdict], strong=True)]
+    is_waiting = load and load.load.waiting and comparison.agrees and not full  # the question is why requests wait
+    shown: tuple[str, ...] | None = (_REST,) if is_waiting else None
     if diagnosis and full:
         tables += _changes(diagnosis, given)
     elif diagnosis:
         shown = (*diagnosis.notes, "--full adds the figures of the log, all changes with their commands and notes.")
     if load:
-        tables += _load_tables(load, answer.resolved.engine.running_option)
+        tables = [*_load_tables(load, answer.resolved.engine.running_option), *tables]
     if comparison.checks and shown is None:
         tables.append(_checks_table(comparison))
     if comparison.estimates and shown is None:
         tables.append(_estimates_table(comparison.estimates))
     if other_model:
         shown = (NAME_THE_LOGS_MODEL,)
-    elif diagnosis is None:
+    elif diagnosis is None and not is_waiting:
         users, figures = users_section([answer]), answer_figures(answer)
         tables += (*users.tables, *cache_tables(answer, figures, detail_figures(answer.result, figures)))
         shown = tuple(dict.fromkeys((*notes, *fit_notes(answer), *users.notes)))
@@ -163,15 +166,11 @@ def _facts(
     comparison: LogComparison, diagnosis: Diagnosis | None, load: LoadState | None, log: StartupLog, given: _Given
 ) -> dict[str, Any]:
     """Return the keys of JSON that only a log has."""
-
-    def command(resolved: ResolvedRequest) -> str | None:
-        return _command(resolved, given)
-
     facts = {
         "agrees": comparison.agrees and diagnosis is None,
         "checks": [check.facts() for check in comparison.checks],
         "estimates": [{**estimate._asdict(), "inside": estimate.inside} for estimate in comparison.estimates],
-        "suggestions": changes_facts(diagnosis.changes, command) if diagnosis else [],
+        "suggestions": changes_facts(diagnosis.changes, partial(_command, given=given)) if diagnosis else [],
         "load": load and _load_facts(load),
     }
     if diagnosis is None:
@@ -236,11 +235,8 @@ def _load_tables(state: LoadState, running_option: str) -> list[Table]:
         )
     tables = [lines_table(texts, strong=True)]
     if load.waiting and load.is_full:
-        columns = (
-            Column(f"room for more of the {count(load.running + load.waiting)}", "left"),
-            Column("such requests"),
-        )
-        rows = tuple((change.flag, times(change.result.pool.concurrency, 2)) for change in state.changes)
+        columns = (Column("change", "left"), Column(f"of {count(load.running + load.waiting)} run"))
+        rows = tuple((change.flag, count(int(change.result.pool.concurrency))) for change in state.changes)
         tables.append(Table(columns, rows or (("no change that was tried", ""),)))
     return tables
 
