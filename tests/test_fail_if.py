@@ -188,6 +188,13 @@ def test_quiet_prints_the_limits_that_fail_alone(ask: Ask, old_and_new: list[str
         assert answer.err.count("\n") == 1
 
 
+def test_quiet_json_is_printed_and_may_not_fit_names_its_condition(ask: Ask) -> None:
+    answer = ask("fit", "llama3.1-8b", "--gpu", "l4", "-c", "32K", "--json", "--quiet")
+    assert (answer.code, answer.document["values"]["kv_bytes_per_sequence"]) == (0, 4 * 2**30)  # 128 KiB per token
+    assert answer.err.startswith("note: MAY NOT FIT exits with 0; --fail-if 'verdict != FITS' makes it 1\n")
+    assert ask("kv", "gpt2", "--quiet").out == ""
+
+
 def test_checks_that_pass_exit_with_0(ask: Ask, old_and_new: list[str]) -> None:
     conditions = ("--fail-if", "kv_cache_per_token > +100%", "--fail-if", "params_total > 7.5e9")
     answer = ask("compare", *old_and_new, "-c", "64", *conditions)

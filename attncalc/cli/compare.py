@@ -39,15 +39,7 @@ class ModelsOptions(Options):
 class CheckOptions(Options):
     """What CI checks, and how it stores the figures."""
 
-    fail_if: Annotated[
-        list[str] | None,
-        o.option(
-            "--fail-if",
-            metavar="CONDITION",
-            help="Exit with 1 if a figure is beyond a limit: 'kv_cache > 8GiB', or 'kv_cache > +5%' of the first "
-            "model; may be repeated.",
-        ),
-    ] = None
+    fail_if: o.FailIf = None
     wide: Annotated[
         bool, typer.Option("--wide", help="CSV and TSV: one row per model and context, one column per figure.")
     ] = False
@@ -59,7 +51,7 @@ def compare(
     options: CompareOptions,
     checks: CheckOptions,
     plot: PlotOptions,
-    output: o.QuietOutputOptions,
+    output: o.OutputOptions,
 ) -> None:
     plot.check(output)
     conditions = [parse_condition(text) for text in checks.fail_if or ()]

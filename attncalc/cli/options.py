@@ -61,6 +61,15 @@ def output_option(*suffixes: str) -> typer.models.OptionInfo:
 
 
 Preset = Annotated[Text, option("--preset", "-p", metavar="MODEL", help="The same as MODEL.")]
+FailIf = Annotated[
+    list[str] | None,
+    option(
+        "--fail-if",
+        metavar="CONDITION",
+        help="Exit with 1 if a figure is beyond a limit: 'kv_cache > 8GiB', or of two models 'kv_cache > +5%' of the "
+        "first; may be repeated.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Let -o overwrite a file.")]
 
 
@@ -249,43 +258,37 @@ class _Explained(Options):
 
 
 class OutputOptions(ReportOptions, _Explained):
-    """Where the answer goes, in which format, and whether with formulas."""
+    """Where the answer goes, if anywhere, in which format, and whether with formulas."""
 
+    RARE: ClassVar[frozenset[str]] = ReportOptions.RARE | {"quiet"}
 
-class QuietOutputOptions(OutputOptions):
-    """Where the answer goes, if anywhere."""
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print no table: the exit code tells the answer.")] = False
 
-    RARE: ClassVar[frozenset[str]] = OutputOptions.RARE | {"quiet"}
-
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print no answer: the exit code tells it.")] = False
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing is written: --json, --format and --output ask for something."""
+        return self.quiet and self.output is None and self.form_name is None
 
     def show(self, report: Report, *, picture_too: bool = False) -> None:
-        """Write the report unless it would be printed. Raises AttncalcError as `ReportOptions.show` does."""
-        if not self.quiet or self.output is not None:
+        """Write the report unless people would read it. Raises AttncalcError as `ReportOptions.show` does."""
+        if not self.is_silent:
             super().show(report, picture_too=picture_too)
 
     def exit_if_failed(self, report: Report) -> None:
         """Exit with 1 if a condition of --fail-if is true; without an answer, name it on standard error."""
         failed = [note for note in report.notes if note.startswith(FAILED)]
-        if self.quiet and self.output is None:
+        if self.is_silent:
             sys.stderr.write("".join(f"{note}\n" for note in failed))
         if failed:
             raise typer.Exit(1)
 
 
-class CheckedOutputOptions(QuietOutputOptions):
+class CheckedOutputOptions(OutputOptions):
     """Where the answer goes, and what CI checks of it."""
 
-    RARE: ClassVar[frozenset[str]] = QuietOutputOptions.RARE | {"fail_if"}
+    RARE: ClassVar[frozenset[str]] = OutputOptions.RARE | {"fail_if"}
 
-    fail_if: Annotated[
-        list[str] | None,
-        option(
-            "--fail-if",
-            metavar="CONDITION",
-            help="Exit with 1 if a figure is beyond a limit: 'kv_cache > 8GiB'; may be repeated.",
-        ),
-    ] = None
+    fail_if: FailIf = None
 
     def __init__(self, **values: Any) -> None:
         """Raise AttncalcError if a condition cannot be read."""
@@ -305,5 +308,7 @@ class CheckedOutputOptions(QuietOutputOptions):
             from ..report.fail_if import limited
 
             report = limited(report, self._conditions)
+        elif report.extra.get("verdict") == "may_not_fit" and (self.quiet or self.form_name):  # a program asks
+            sys.stderr.write("note: MAY NOT FIT exits with 0; --fail-if 'verdict != FITS' makes it 1\n")
         super().show(report, picture_too=picture_too)
         self.exit_if_failed(report)

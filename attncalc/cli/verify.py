@@ -139,7 +139,7 @@ class CompareOptions(Options):
     ] = None
 
 
-class VerifyOutputOptions(o.QuietOutputOptions):
+class VerifyOutputOptions(o.OutputOptions):
     """Where the report goes, and how much of it is shown."""
 
     full: Annotated[bool, typer.Option("--full", help="Show every check, and every note on what was not checked.")] = (

@@ -12,19 +12,8 @@ from .notes import WARNING
 from .report import LABEL, Column, Table
 
 SECTIONS = (
-    "parameters",
-    "per rank",
-    "cache",
-    "FLOPs",
-    "saved for backward",
-    "training states",
-    "peak memory",
-    "kernel buffers",
-    "layer behaviour",
-    "kernels vs reference",
-    "mask effect, pairs",
-    "softmax sum error",
-    "model",
+    *("parameters", "per rank", "cache", "FLOPs", "saved for backward", "training states", "peak memory"),
+    *("kernel buffers", "layer behaviour", "kernels vs reference", "mask effect, pairs", "softmax sum error", "model"),
 )
 """The sections of checks, in the order of the screen."""
 PEAKS = "peak memory"

@@ -16,6 +16,7 @@ SCHEMA = p.schema_document(
         "model": p.NOTHING,
         "workload": p.NOTHING,
         "results": _EMPTY,
+        "values": p.VALUES,
         "layers": _EMPTY,
         "notes": p.NOTES,
         "fits": p.flag("false"),

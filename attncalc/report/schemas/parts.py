@@ -213,6 +213,7 @@ WORKLOAD = fields(
     },
 )
 NOTHING = fields("empty: this command has no model and no workload", {})
+VALUES = named_values("the results by name: .values.kv_cache", {"type": ["number", "null"]})
 NOTES = texts("the notes of the screen; a warning starts with 'warning: '")
 
 
@@ -265,6 +266,7 @@ def document(
         "model": model,
         "workload": NOTHING if model is NOTHING else WORKLOAD,
         "results": results,
+        "values": VALUES,
         "layers": listed("one entry per kind of layer, or per row of the answer", layers),
         "notes": NOTES,
         **({"fail_if": listed("the results of --fail-if; [] without it", _CONDITION)} if command in COMMANDS else {}),
