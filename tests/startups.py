@@ -57,6 +57,8 @@ def result_of(row: dict[str, Any]) -> FitResult:
     device = gpu(row["gpu"])
     if "gpu_memory_gib" in row:
         device = dataclasses.replace(device, memory=int(row["gpu_memory_gib"] * GIB), is_own=True)
+    if "other_memory_gib" in row:
+        device = dataclasses.replace(device, other_memory=int(row["other_memory_gib"] * GIB))
     request = FitRequest(
         model(row["model"]),
         Workload.decode(row.get("batch", 1), row["context"], kv_dtype=row.get("kv_dtype")),
