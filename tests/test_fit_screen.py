@@ -299,7 +299,7 @@ def test_words_replace_the_bar(plain: bool, environment: dict[str, str]) -> None
     with pytest.MonkeyPatch.context() as patch:
         screen = on_terminal(fit_report(FIT), patch, plain=plain, **environment)
     assert not set(screen) & set("█▓▒░")
-    assert "\n  weights 15.3, runtime 0.7 to 2.9, KV cache 3.5 to 6.1 GiB\n" in screen
+    assert "\n  weights 15.3, runtime 0.9 to 2.9, KV cache 3.5 to 5.9 GiB\n" in screen
     assert "\n  vLLM takes 21.6 of the GPU's 23.5 GiB (--gpu-memory-utilization 0.92)\n" in screen
 
 
@@ -308,7 +308,6 @@ def test_plain_prints_each_number_after_its_name_in_a_terminal_and_a_pipe(ask: A
         screen = on_terminal(fit_report(FIT), patch, plain=True)
     assert screen == ask(*QWEN, "--plain").out
     assert "\n  change: --enforce-eager --gpu-memory-utilization 0.95\n    requests, at least: 1\n" in screen
-    # the figures of two models stand together
     assert "\n  layers\n    gpt2: 12\n    bert-base: 12\n" in ask("compare", "gpt2", "bert-base", "--plain").out
 
 
