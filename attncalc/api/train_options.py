@@ -267,6 +267,13 @@ class DurationOptions(TypedDict, total=False):
     """How long it takes."""
 
     tokens: Annotated[Count | None, Parser(_tokens, "N"), "Tokens to train on, as 15T or 300B.", With(common=True)]
+    samples: Annotated[
+        Count | None,
+        Parser(_tokens, "N"),
+        "Sequences to train on, each of --context tokens, instead of --tokens.",
+        With(also="--num-samples --dataset-size --examples"),
+    ]
+    epochs: Annotated[Count | None, COUNT, "Passes over these. Default: 1.", With(also="--num-train-epochs")]
     mfu: Annotated[
         float | str | None,
         SHARE,

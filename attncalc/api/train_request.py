@@ -12,7 +12,7 @@ from ..cost.training.activations import check_kinds
 from ..cost.training.classes import class_math
 from ..cost.training.fits import ALL_LINEAR, largest_batch, longest_context
 from ..cost.training.optimizers import OPTIMIZERS
-from ..cost.training.setup import BITSANDBYTES, Lora, Training
+from ..cost.training.setup import Lora, Training
 from ..cost.training.tensors import stage_tensors
 from ..errors import AttncalcError, BadValueError, MissingError, NotSupportedError, did_you_mean
 from ..hardware import Gpu
@@ -61,15 +61,24 @@ def read_train_request(model: ModelLike, options: TrainOptions) -> TrainRequest:
     check_kinds(run)
     if auto and not all_gpus:
         run = with_auto(run, auto)
-    mfu, price, tokens = values.get("mfu"), values.get("price"), values.get("tokens")
-    if tokens and all_gpus:
-        raise AttncalcError("--tokens cannot be combined with --gpu all", "give one GPU: --gpu h100-80gb")
-    if tokens and run.gpu is None:
-        raise MissingError("--tokens needs --gpu", "give the GPU, as --gpu 8xh100")
-    for name, value in (("mfu", mfu), ("price", price)):
-        if value is not None and not tokens:
-            raise MissingError(f"--{name} needs --tokens", "give the tokens to train on, as --tokens 15T")
+    mfu, price, tokens = values.get("mfu"), values.get("price"), _tokens(values, run, all_gpus)
     return TrainRequest(run, auto, all_gpus, tokens, mfu and float(mfu), price and float(price))
+
+
+def _tokens(values: Mapping[str, Any], run: Training, all_gpus: bool) -> int | None:
+    """Return the tokens to train on; None if not asked. Raises AttncalcError if another option is missing."""
+    name, *more = [name for name in ("tokens", "samples") if name in values] or [""]
+    if more:
+        raise AttncalcError("--tokens cannot be combined with --samples", "give one of them")
+    for other in () if name else ("mfu", "price", "epochs"):
+        if other in values:
+            raise MissingError(f"--{other} needs --tokens", "give the tokens to train on, as --tokens 15T")
+    if name and all_gpus:
+        raise AttncalcError(f"--{name} cannot be combined with --gpu all", "give one GPU: --gpu h100-80gb")
+    if name and run.gpu is None:
+        raise MissingError(f"--{name} needs --gpu", "give the GPU, as --gpu 8xh100")
+    each: int = run.workload.context if name == "samples" else 1
+    return each * values[name] * values.get("epochs", 1) if name else None
 
 
 def with_auto(run: Training, auto: str) -> Training:
@@ -126,51 +135,32 @@ def _training(spec: ModelSpec, values: Mapping[str, Any], all_gpus: bool) -> Tra
     master = values.get("master_weights")
     if master and param == "fp32":
         raise AttncalcError("--master-weights has no effect on weights in fp32", "leave it out")
-    optimizer = values.get("optimizer", "adamw")
     if master is None:
-        master = lora is None and (zero > 0 or not OPTIMIZERS[optimizer].in_place)
+        master = lora is None and (zero > 0 or not OPTIMIZERS[values.get("optimizer", "adamw")].in_place)
     is_megatron = (split["tp"] > 1 or split["pp"] > 1) and zero <= 1
-    fp8 = values.get("fp8", "none")
-    if fp8 != "none" and not (master and param != "fp32"):
+    if (fp8 := values.get("fp8", "none")) != "none" and not (master and param != "fp32"):
         raise NotSupportedError(
             f"--fp8 {fp8} needs 16-bit weights with an fp32 copy, as in Megatron",
             "leave it out: torchao's float8 and LoRA keep inputs in 16 bits",
         )
-    return Training(
-        spec,
-        workload,
-        gpu,
-        gpus,
-        **split,
-        virtual_stages=values.get("virtual_stages", 1),
-        sequence_parallel="sequence_parallel" in values,
-        zero=zero,
-        gradient_accumulation=_accumulation(
+    as_given = {name: value for name, value in values.items() if name in Training.__dataclass_fields__}
+    read = {
+        "gpu": gpu,
+        "gpus": gpus,
+        "zero": zero,
+        "gradient_accumulation": _accumulation(
             values, workload.batch, gpus // max(1, split["tp"] * split["pp"] * split["cp"])
         ),
-        kernel=values.get("kernel", "flash" if class_math(spec.model_type).has_sdpa else "eager"),
-        compile="compile" in values,
-        loss=values.get("loss", "full"),
-        param_dtype=param,
-        grad_dtype=values.get("grad_dtype", "fp32" if is_megatron and master else param),
-        optimizer_dtype=values.get("optimizer_dtype", "fp32"),
-        master_weights=param != "fp32" and master,
-        fp8=fp8,
-        optimizer=optimizer,
-        optimizer_step=values.get("optimizer_step", "fused"),
-        optimizer_in_backward="optimizer_in_backward" in values,
-        offload=values.get("offload", frozenset()),
-        lora=lora,
-        weights_dtype=values.get("weights_dtype"),
-        double_quant="double_quant" in values,
-        bitsandbytes=values.get("bitsandbytes", BITSANDBYTES),
-        references=int("reference_model" in values),
-        dropout="dropout" in values,
-        expandable_segments="expandable_segments" in values,
-        kbit_upcast="no_kbit_upcast" not in values,
-        autocast=_autocast(values, computes, param),
-        hold_logits="hold_logits" in values,
-    )
+        "kernel": values.get("kernel", "flash" if class_math(spec.model_type).has_sdpa else "eager"),
+        "param_dtype": param,
+        "grad_dtype": values.get("grad_dtype", "fp32" if is_megatron and master else param),
+        "master_weights": param != "fp32" and master,
+        "lora": lora,
+        "references": int("reference_model" in values),
+        "kbit_upcast": "no_kbit_upcast" not in values,
+        "autocast": _autocast(values, computes, param),
+    }
+    return Training(spec, workload, **as_given | read)
 
 
 def _accumulation(values: Mapping[str, Any], batch: int, dp: int) -> int:
@@ -248,7 +238,7 @@ def _lora(text: str, spec: ModelSpec) -> Lora:
     for part in re.split(r",(?=[a-z]+=)", text.strip()) if "=" in text else [f"r={text}"]:
         key, _, value = part.partition("=")
         keys[key.strip()] = value.strip()
-    if unknown := keys.keys() - {"r", "rank", "targets", "dropout"}:
+    if unknown := keys.keys() - {"r", "rank", "targets", "dropout", "alpha"}:
         raise BadValueError(
             f"--lora has no key '{truncate(min(unknown))}'",
             "give r, targets and dropout: r=16,targets=q+v,dropout=0.05",

@@ -15,7 +15,7 @@ from ..api.train_options import GROUPS, TrainOptions
 from ..api.train_request import read_train_request
 from ..api.training import request_answer, request_report, trainable_report
 from ..errors import AttncalcError
-from ..units import GIB, parse_amount, truncate
+from ..units import BYTES, GIB, human, parse_amount, truncate
 from . import COMMANDS
 from . import options as o
 from .command import Options, command_app
@@ -34,9 +34,13 @@ class ScreenOptions(Options):
     full: Annotated[bool, typer.Option("--full", help="Also show FLOPs, stages and all notes.")] = False
 
 
+_SIZE = r"(\d{1,12}(?:\.\d\d)? (?:bytes|[KMG]iB))"
 _ERROR = re.compile(
-    r"(?s)Tried to allocate (S)\. .{0,20}? capaci?ty of (S) of which (S) is free.{0,900}?memory (S) is allocated by "
-    r"PyTorch.{0,80}?, and (S) is reserved".replace("S", r"\d{1,12}(?:\.\d\d)? (?:bytes|[KMG]iB)")
+    r"(?s)Tried to allocate S\. .{0,20}? capaci?ty of S of which S is free.{0,900}?memory S is allocated by "
+    r"PyTorch.{0,80}?, and S is reserved".replace("S", _SIZE)
+)
+_OLDER_ERROR = re.compile(  # of PyTorch 2.0
+    r"Tried to allocate S \(GPU \d+; S total capacity; S already allocated; S free; S reserved".replace("S", _SIZE)
 )
 EPILOG = "For example: attncalc train llama3-8b --gpu rtx-4090 --lora r=16 --weights-dtype nf4 -c 2048"
 
@@ -47,7 +51,7 @@ def train(
 ) -> None:
     plot.check(output, excludes={"--gpu all": options.get("gpu") == "all"})
     options = _with_log(screen.log, options) if screen.log else options
-    needs_one = screen.log or "tokens" in options or "auto" in map(str, options.values())
+    needs_one = screen.log or {"tokens", "samples"} & options.keys() or "auto" in map(str, options.values())
     if options.get("gpu", "all") != "all" and not (needs_one or model.describes(options)):
         accepted()
         plot.write(trainable_report(options, full=screen.full), output, needs=("a model", "it draws its memory"))
@@ -65,14 +69,19 @@ def _with_log(log: Path, options: TrainOptions) -> TrainOptions:
     """Return the options with the GPU of an error, whose figures are explained. Raises AttncalcError without one."""
     from .fit_log import content
 
-    match = _ERROR.search(content(log).decode(errors="replace"))
+    text = content(log).decode(errors="replace")
+    match = _ERROR.search(text) or _OLDER_ERROR.search(text)
     if match is None:
-        raise AttncalcError(f"{truncate(log)} has no out-of-memory error of PyTorch 2.1 or later", "give its lines too")
+        raise AttncalcError(f"{truncate(log)} has no out-of-memory error of PyTorch", "give its lines too")
     amounts = [parse_amount(size.replace(" bytes", "B"), "a size") for size in match.groups()]
     asked, total, free, tensors, idle = (amount.numerator // amount.denominator for amount in amounts)
+    if match.re is _OLDER_ERROR:  # in another order; what is reserved includes the tensors
+        tensors, free, idle = free, tensors, idle - free
     others = max(0, total - free - tensors - idle)
     means = "; --expandable-segments is enough" * (asked <= free + idle)
     means += "; nvidia-smi lists the others" * (others > 3 * GIB // 2)  # a CUDA context and NCCL take less
-    figures = "{} asked for, of {} {} free; tensors held {}, PyTorch {} besides".format(*match.groups())
-    sys.stderr.write(f"note: {figures}, others {others / GIB:.2f} GiB{means}\n")
+    figures = "{} asked for, of {} {} free; tensors held {}, PyTorch {} besides, others {}".format(
+        *(human(size, BYTES) for size in (asked, total, free, tensors, idle, others))
+    )
+    sys.stderr.write(f"note: {figures}{means}\n")
     return {"gpu": f"{total / GIB:.2f}GiB", **options}

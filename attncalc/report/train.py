@@ -183,6 +183,7 @@ def train_figures(of: Answer) -> tuple[Figure, ...]:
     cached = Cached(
         named(budget.cached.logits, "freed_logits", "bytes of logits in 16 bits, which the allocator holds when freed"),
         named(budget.cached.streams, "streams", "bytes of FSDP's buffers and gradients in streams of their own"),
+        named(budget.cached.transposes, "transposes", "bytes of transposed copies of weights in fp8"),
     )
     reserves = reserved(run, named(allocated, "allocated", "bytes allocated at the peak"), largest, cached)
     needed = [
@@ -199,16 +200,12 @@ def train_figures(of: Answer) -> tuple[Figure, ...]:
         activations=total(
             named(size, f"activations_{part}", f"bytes of activations, {part}") for part, size in parts.items()
         ),
-        activations_attention=parts.get("attention", none),
-        activations_mlp=parts.get("mlp", none),
-        activations_norms=parts.get("norms", none),
+        **{f"activations_{part}": parts.get(part, none) for part in ("attention", "mlp", "norms")},
         activations_outside=outside,
-        logits=at_peak["logits"],
-        temporary=at_peak["temporary"],
+        **{name: at_peak[name] for name in ("logits", "temporary", "communication")},
         gradients_at_peak=at_peak["gradients"],
         activations_at_peak=at_peak["activations"],
         references=states.references,
-        communication=at_peak["communication"],
         workspaces=budget.workspaces,
         allocated=allocated,
         needed_low=needed[0],
@@ -493,7 +490,7 @@ def _notes(of: Answer) -> Iterator[str]:
         why = "tp and pp use all GPUs" if run.gpus > 1 else "there is one GPU"
         yield f"warning: {name} shards nothing: {why}"
     if budget.states.on_host:
-        yield f"{human(budget.states.on_host, BYTES)} per GPU are in host memory."
+        yield f"In host memory: {human(budget.states.on_host, BYTES)} per GPU."
     if run.model.has_experts:
         yield "Tokens are assumed to be spread evenly over the experts."
         experts = max(layers.mlp.n_experts or 0 for _, layers in run.model.groups() if layers.mlp) // run.ep
@@ -538,9 +535,12 @@ def _weights_notes(run: Training, states: States) -> Iterator[str]:
         yield f"{run.in_optimizer.in_place} updates weights of 16 bits in place; --master-weights counts fp32 copies."
     if states.transposes:
         yield (
-            f"Unless the GPU is a B200 or B300, the range has {human(states.transposes, BYTES)} of transposed weights, "
-            "which Transformer Engine keeps for weights that are created in fp8."
+            f"The range has {human(states.transposes, BYTES)} of transposed weights, which Transformer Engine keeps "
+            "for weights that are created in fp8, but on a B200 or B300."
         )
+    if run.optimizer.startswith("paged"):
+        size = human(states.moments, BYTES)
+        yield f"Paged: CUDA moves the optimizer's {size} to the host when the GPU is full."
     if run.keeps_quantized_inputs:
         yield "Matmuls of quantized matrices keep their inputs, as bitsandbytes' in int8 and, before 0.43.2, in 4 bits."
     if run.references:
@@ -604,8 +604,18 @@ def _kernel_warnings(run: Training) -> Iterator[str]:
 
 def _short_notes(of: Answer, notes: tuple[str, ...]) -> Iterator[str]:
     yield notes[0]
-    yield from (note for note in notes[1:] if note.startswith(("warning", "Fewest", "With adapters", "A pair")))
+    yield from (
+        note
+        for note in notes[1:]
+        if note.startswith(("warning", "Fewest", "With adapters", "A pair", "In host", "Paged"))
+    )
     yield f"--full adds FLOPs, stages and {plural(len(notes) - 1, 'note')}; --explain shows every formula."
+
+
+_AS_GIVEN = (
+    *("loss", "compile", "optimizer", "param_dtype", "grad_dtype", "optimizer_dtype", "master_weights", "fp8"),
+    *("weights_dtype", "gradient_accumulation"),
+)
 
 
 def _extra(of: Answer) -> dict[str, Any]:
@@ -622,18 +632,9 @@ def _extra(of: Answer) -> dict[str, Any]:
         "run": {
             "kernel": run.kernel,
             "recompute": run.workload.recompute,
-            "loss": run.loss,
-            "compile": run.compile,
-            "optimizer": run.optimizer,
-            "param_dtype": run.param_dtype,
-            "grad_dtype": run.grad_dtype,
-            "optimizer_dtype": run.optimizer_dtype,
-            "master_weights": run.master_weights,
-            "fp8": run.fp8,
+            **{name: getattr(run, name) for name in _AS_GIVEN},
             "lora_rank": run.lora.rank if run.lora else None,
             "lora_targets": list(run.lora.targets) if run.lora else [],
-            "weights_dtype": run.weights_dtype,
-            "gradient_accumulation": run.gradient_accumulation,
             "offload": sorted(run.offload),
         },
         "peak": budget.peak.name,

@@ -90,9 +90,11 @@ def reserved(run: Training, allocated: int, largest: int, cached: Cached) -> tup
         allocated
     ):
         high = (of_all * allocated + of_largest * largest) // 100
-    for more in filter(None, cached):
+    for more in filter(None, cached[:2]):
         expected += more
-    return low, expected, high + cached.streams if cached.streams else high
+    for more in filter(None, cached[1:]):
+        high += more
+    return low, expected, high
 
 
 def train_result(run: Training, *, plain: bool = False) -> TrainResult:
@@ -100,8 +102,6 @@ def train_result(run: Training, *, plain: bool = False) -> TrainResult:
     budget = most_loaded(run, plain=plain)
     reserves = reserved(run, budget.allocated, budget.largest, budget.cached)
     needed = [size + outside for size, outside in zip(reserves, overhead(run), strict=True)]
-    if run.gpu is None or (run.gpu.compute_capability or (0,))[0] not in (10, 11):  # nvte_is_non_tn_fp8_gemm_supported
-        needed[2] += budget.states.transposes
     verdict: Verdict | None = None
     if run.gpu:
         verdict = (

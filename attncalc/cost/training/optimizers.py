@@ -28,6 +28,8 @@ class Optimizer(NamedTuple):
 OPTIMIZERS: dict[str, Optimizer] = {
     "adamw": Optimizer("AdamW", 2, "plain", "Loshchilov and Hutter 2017, arXiv:1711.05101"),
     "adam8bit": Optimizer("8-bit AdamW", 2, "8bit", "Dettmers et al. 2021, arXiv:2110.02861", "bitsandbytes"),
+    "paged_adamw_8bit": Optimizer("paged 8-bit AdamW", 2, "8bit", "QLoRA, arXiv:2305.14314, 3", "bitsandbytes"),
+    "paged_adamw_32bit": Optimizer("paged AdamW", 2, "plain", "QLoRA, arXiv:2305.14314, 3", "bitsandbytes"),
     "adafactor": Optimizer(
         "Adafactor", 0, "factored", "Shazeer and Stern 2018, arXiv:1804.04235, without momentum", "transformers"
     ),
@@ -45,8 +47,6 @@ ALIASES = {
     "adamw_8bit": "adam8bit",
     "adamw8bit": "adam8bit",
     "adamw_bnb_8bit": "adam8bit",
-    "paged_adamw_8bit": "adam8bit",
-    "paged_adamw_32bit": "adamw",
     "8bit-adam": "adam8bit",
     "sgd_momentum": "momentum",
 }

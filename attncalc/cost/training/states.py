@@ -34,7 +34,7 @@ class States(NamedTuple):
     layer_bytes: int  # bytes of them, of which quantized matrices are gathered as they are
     outside: int  # elements outside the layers that a rank gathers
     on_host: Quantity  # bytes in host memory
-    transposes: int  # bytes of transposed copies of weights in fp8 (quantizer.set_usage in TE's module/base.py)
+    transposes: int  # bytes of transposed copies that Transformer Engine keeps, but on SM 100 to 110 (module/base.py)
     experts_left: int  # bytes that experts would take beyond the quantized ones if they were left in 16 bits
     tensors: list[ParamTensor]  # the model's parameter tensors
     trained_tensors: list[ParamTensor]  # the tensors that are trained
@@ -57,7 +57,8 @@ def states(run: Training, stage: Stage) -> States:
         saved = dtype(run.param_dtype).bits // 8 - 1
         matrices = sharded([t for t in trained if t.is_hidden and t.name != "router"], run.zero >= 3, "N_fp8")
         weights = quantity(weights - matrices * symbol("bytes_saved", saved, "bytes that a weight in fp8 saves"))
-        transposes = int(matrices)
+        if run.gpu is None or (run.gpu.compute_capability or (0,))[0] not in (10, 11):
+            transposes = int(matrices)
     frozen_weights = _frozen_weights(run, frozen, sharded)
     in_optimizer = sharded(trained, run.zero >= 1, "N")
     master = quantity(in_optimizer * symbol("bytes_master", 4, "bytes of an fp32 copy") if run.master_weights else 0)

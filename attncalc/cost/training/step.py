@@ -55,6 +55,7 @@ class Cached(NamedTuple):
     # The logits in 16 bits, which are freed before the loss is differentiated: no larger tensor fits there
     logits: int = 0
     streams: int = 0  # what FSDP allocates in streams of its own at other moments, since streams share no memory
+    transposes: int = 0  # transposed weights, which the upper end of the range has
 
 
 class StageBudget(NamedTuple):
@@ -108,7 +109,7 @@ def stage_budget(run: Training, stage: Stage, *, plain: bool = False) -> StageBu
     in_flight = _in_flight(stage)
     parts = {part: quantity(in_flight(size)) for part, size in kept_parts(run, saved).items() if size}
     moments = tuple(_Moments(run, stage, model, held, saved, parts))
-    cached = _cached(run, model, held, saved, _peak(moments))
+    cached = _cached(run, model, held, saved, _peak(moments))._replace(transposes=held.transposes)
     return StageBudget(stage, held, saved, parts, _workspaces(run), moments, cached)
 
 
