@@ -401,7 +401,6 @@ def test_the_tip_names_numbers_that_divide(model: str, options: dict[str, Any], 
         ("jamba-1.5-mini", "in single operations, which save 9 to 24 x as much"),
         ("granite4-h-tiny", "in single operations, which save 4 to 12 x as much"),
         ("qwen3-next-80b-a3b", "Without flash-linear-attention and causal-conv1d transformers"),
-        ("llama3-8b --compile --loss compiled --recompute full", "recomputes all layers at once"),
     ],
 )
 def test_more_memory_than_is_counted_is_a_warning(ask: Ask, arguments: str, warning: str) -> None:

@@ -42,13 +42,13 @@ def test_measured_lora_runs_are_within_1_percent_and_on_average_within_0_2() -> 
 def test_runs_on_an_h200_are_within_0_2_percent() -> None:
     # 160 runs, of which 13 are off by more, for the reasons in the data
     runs = [run for run in runs_on_a_gpu() if not run.why]
-    assert len(runs) == 147
+    assert len(runs) == 148
     assert {run.name: run.error for run in runs if abs(run.error) > 0.002} == {}
 
 
 def test_a_run_that_is_off_has_its_reason() -> None:
     off = [run for run in runs_on_a_gpu() if run.why]
-    assert len(off) == 13
+    assert len(off) == 12
     assert [run.name for run in off if abs(run.error) < 0.002] == []
 
 

@@ -575,11 +575,6 @@ def _kernel_warnings(run: Training) -> Iterator[str]:
                 f"warning: Without {packages} transformers computes recurrent layers in single operations, which save "
                 f"{times} x as much (measured)."
             )
-    if run.compile and run.loss == "compiled" and run.workload.recompute == "full" and not run.is_fsdp:
-        yield (
-            "warning: torch.compile of the whole model recomputes all layers at once: a step on an H200 held 15 % more "
-            "than is counted. Compile each layer instead: --compile without --loss compiled."
-        )
     keeps_fp32 = run.lora and run.param_dtype == "fp32" != run.dtype and not (run.autocasts_adapters or run.autocast)
     if keeps_fp32 and run.workload.recompute == "none":
         yield "Adapters in fp32 keep fp32 inputs. --autocast counts those of 16 bits, as with the Trainer's bf16=True."

@@ -57,8 +57,7 @@ def states(run: Training, stage: Stage) -> States:
         saved = dtype(run.param_dtype).bits // 8 - 1
         matrices = sharded([t for t in trained if t.is_hidden and t.name != "router"], run.zero >= 3, "N_fp8")
         weights = quantity(weights - matrices * symbol("bytes_saved", saved, "bytes that a weight in fp8 saves"))
-        if run.gpu is None or (run.gpu.compute_capability or (0,))[0] not in (10, 11):
-            transposes = int(matrices)
+        transposes = int(matrices) * (run.gpu is None or (run.gpu.compute_capability or (0,))[0] not in (10, 11))
     frozen_weights = _frozen_weights(run, frozen, sharded)
     in_optimizer = sharded(trained, run.zero >= 1, "N")
     master = quantity(in_optimizer * symbol("bytes_master", 4, "bytes of an fp32 copy") if run.master_weights else 0)

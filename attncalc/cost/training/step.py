@@ -226,14 +226,20 @@ class _Moments:
             return before, [self._moment("backward pass of the embedding", (before,), end)] if end else []
         # A tied table has a gradient of the head already; a step with more micro-batches has those of earlier ones.
         others = int(is_tied) + len(self.always)
-        found = []
-        for name, copies, hidden in (
-            ("backward pass of the embedding", others, self.saved.layers[0].hidden),
+        found, hidden = [], self.saved.layers[0].hidden
+        parts = [
+            ("backward pass of the embedding", others, hidden),
             # the gradient of the head's cast weights, which no other tensor shares, is added to in place
             ("sum of the embedding's gradients", 2 if is_tied and not run.autocasts else others, 0),
-        ):
+        ]
+        if is_tied and run.loss == "compiled" and run.compile and not run.is_fsdp and dtype(run.grad_dtype).bits == 16:
+            # Compiled with the model, both gradients of the table come last, the embedding's as a sum in fp32
+            # (embedding_dense_backward in torch/_decomp/decompositions.py): the logits' gradient stays until then.
+            logits = self.saved.tokens * (self.model.vocab_size or 0) * symbol("bytes_logit", 2, "bytes of a gradient")
+            parts.append(("sum of the compiled embedding's gradients", 2 + 2, quantity(logits + hidden)))
+        for name, copies, others_held in parts:
             tables = symbol("copies_grad", copies, "gradients of the embedding besides the one that stays") * embedding
-            more = Held("temporary", "gradients of the embedding and of its output", quantity(tables + hidden))
+            more = Held("temporary", "gradients of the embedding and of its output", quantity(tables + others_held))
             found.append(self._moment(name, (self.grads, more, *self.mask), end))
         return self.grads if is_tied or self.is_whole else _without(self.grads, embedding), found
 
