@@ -166,7 +166,7 @@ MAY_MATTER = """
 kv llama3-8b not fp8
 fit llama3-8b h100 withuot fp8
 llama3-8b --gup h100
-llama3-8b rtx-2060
+llama3-8b rtx-2050
 kv llama3-8b twice
 kv llama3-8b 7
 kv llama3-8b --pool 3
