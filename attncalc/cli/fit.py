@@ -115,7 +115,8 @@ def fit(
     if screen.roofline and request.gpu is None:
         raise AttncalcError(*_BOUNDS_NEED)
     accepted(*() if log or request.engine == "all" else (partial(Answer.to, request),))
-    report = _report(request, log, screen, output)
+    with_bounds = screen.roofline or output.explain or output.chosen.name != "table" or bool(output.fail_if)
+    report = _report(request, log, screen, with_bounds=with_bounds)
     plot.write(report, output, needs=_PICTURE_NEEDS)
     raise typer.Exit(0 if report.extra["agrees" if log else "fits"] else 1)
 
@@ -217,7 +218,7 @@ def with_tokens_of_output(options: FitOptions, output: o.OutputOptions) -> FitOp
     return {**options, "output": text}
 
 
-def _report(request: FitRequest, log: "StartupLog | None", screen: ScreenOptions, output: o.OutputOptions) -> "Report":
+def _report(request: FitRequest, log: "StartupLog | None", screen: ScreenOptions, *, with_bounds: bool) -> "Report":
     if log:
         from ..report.log_report import log_report
         from .fit_log import model_by_name
@@ -229,5 +230,4 @@ def _report(request: FitRequest, log: "StartupLog | None", screen: ScreenOptions
         return fit_all_report(request, full=screen.full, roofline=screen.roofline)
     from ..report.fit import fit_report
 
-    with_bounds = screen.roofline or output.explain or output.chosen.name != "table"
     return fit_report(request, full=screen.full, roofline=screen.roofline, with_bounds=with_bounds)

@@ -148,7 +148,8 @@ def checks_of(
     for condition in conditions:
         if condition.name not in figures:
             what = f"--fail-if: there is no figure '{truncate(condition.name)}'"
-            raise AttncalcError(what, known_tip(condition.name.replace("parameters", "params"), figures))
+            tip = known_tip(condition.name.replace("parameters", "params"), figures)
+            raise AttncalcError(what, f"{tip}; --json has all as values")
     return [
         condition.test(figures[condition.name], None if baseline is None else baseline[condition.name])
         for condition in conditions
@@ -164,18 +165,16 @@ def limited(report: Report, conditions: Sequence[Condition]) -> Report:
     if (verdict := report.extra.get(_VERDICT)) in _VERDICTS:
         figures = (*figures, Figure(_VERDICT, "verdict", Quantity(_VERDICTS.index(verdict)), NO_UNIT))
     checks_of(conditions, {figure.name: figure for figure in figures})
-    pairs = ((one, figure) for one in conditions for figure in figures if figure.name == one.name)
     model, context = report.model.get("name", f"the {report.command}"), report.workload.get("context")
-    outcomes = (condition.test(figure) for condition, figure in pairs)
+    outcomes = (one.test(figure) for one in conditions for figure in figures if figure.name == one.name)
     return with_outcomes(report, [(one.figure.of or model, model, context, one) for one in outcomes])
 
 
 def with_outcomes(report: Report, tested: Sequence[tuple[str, str, int | None, Outcome]]) -> Report:
     """Return a report with the outcomes of its conditions: (what was tested in words, model, context, outcome)."""
     failures = [f"{FAILED}{outcome.sentence(words)}" for words, _, _, outcome in tested if not outcome.passed]
-    answer = f"PASSES: {plural(len(tested), 'check')}." if tested else ""
-    if failures:
-        answer = f"FAILS: {len(failures)} of {plural(len(tested), 'check')}."
+    checks = plural(len(tested), "check")
+    answer = f"FAILS: {len(failures)} of {checks}." if failures else f"PASSES: {checks}." if tested else ""
     return report._replace(
         answer="\n".join(filter(None, (answer, report.answer))),
         notes=(*failures, *report.notes),
