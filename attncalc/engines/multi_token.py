@@ -9,7 +9,7 @@ from ..model import ModelSpec
 
 LIKE_THE_LAST_LAYER = frozenset(
     {
-        *("deepseek_v3", "deepseek_v32", "glm4_moe", "glm_moe_dsa", "kimi_k2", "mimo"),
+        *("deepseek_v3", "deepseek_v32", "deepseek_v4", "glm4_moe", "glm_moe_dsa", "kimi_k2", "mimo"),
         *("qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
     }
 )
@@ -17,7 +17,7 @@ LIKE_THE_LAST_LAYER = frozenset(
 
 Source: vLLM's deepseek_mtp.py, glm4_moe_mtp.py, mimo_mtp.py, qwen3_next_mtp.py and qwen3_5_mtp.py."""
 PREDICT_TOKENS = LIKE_THE_LAST_LAYER | {
-    *("deepseek_v4", "ernie4_5_moe", "longcat_flash", "mimo_v2", "mimo_v2_flash", "nemotron_h", "step3p5")
+    *("ernie4_5_moe", "longcat_flash", "mimo_v2", "mimo_v2_flash", "nemotron_h", "step3p5")
 }
 """The model_types whose releases have layers for multi-token prediction, which need no draft model."""
 

@@ -63,9 +63,10 @@ def predicting(model: ModelSpec, args: EngineArgs, weights_dtype: str | None) ->
         of_file = stored.size * int(params(layers).total) // int(params(model).total)
         return DraftModel(layers.title, stored.predicting or of_file, layer_cache_specs(layers.plain()), layers)
     given = weights_dtype or model.weights_dtype or model.experts_dtype
-    if given != "fp8":
+    is_fp8 = "fp8" in (given, model.quantization and model.quantization.method)  # DeepSeek-V4's has experts in mxfp4
+    if not is_fp8:
         layers = dataclasses.replace(layers, weights_dtype=None, experts_dtype=None, quantization=None)
-    size = int(weights(layers, weights_dtype="fp8" if given == "fp8" else None).total)
+    size = int(weights(layers, weights_dtype=given if is_fp8 else None).total)
     return DraftModel(layers.title, size, layer_cache_specs(layers.plain()), layers)
 
 

@@ -150,8 +150,7 @@ def _variable(name: str) -> Reading:
 def _of_image(version: str) -> tuple[str, ...]:
     """Return that FlashInfer samples, if it does where it is installed: images of V1 have a version that can."""
     switches = vllm_version(version)
-    samples = not switches.v0 and switches.samples_with_installed_flashinfer
-    return ("--flashinfer-sampler",) if samples else ()
+    return ("--flashinfer-sampler",) if switches.samples_with_installed_flashinfer and not switches.v0 else ()
 
 
 _IGNORED = (
