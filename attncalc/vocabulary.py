@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from .records import NamedTuple
 
@@ -87,336 +88,23 @@ NO_FIGURE = "it changes no figure"
 """The note about words that may be left out, with their values."""
 _OTHER_FIGURES = "--json has every figure; 'attncalc sweep MODEL --columns kv_cache,params_total' chooses some"
 
-IDEAS = (
-    # Questions
-    Idea(
-        "kv kv-cache cache cache-size kv-cache-quantization kv-quantization kv-size kv-cache-size size-of-the-kv-cache",
-        "kv --kv-dtype DTYPE | sweep --kv-dtype DTYPE | --kv-dtype DTYPE",
-        "kv | compare | sweep | fit",
-    ),
-    Idea("the-kv-cache a-kv-cache", "kv | compare | sweep | fit | explain"),
-    Idea("bytes-per-token", "kv"),
-    Idea(
-        "double-the-context twice-the-context doubling-the-context twice-as-much-context context-doubles",
-        "kv | flops | memory",
-    ),
-    Idea("per-token a-token memory-per-token", "kv | compare | flops --phase decode"),
-    Idea("weights weight", "--weights-dtype DTYPE", "params | fit"),
-    Idea("parameters parameter params param model-size summary stats describe weight-count", "params"),
-    Idea("size count how-big how-large big large biggest largest", "params | fit | kv | memory | flops"),
-    Idea(
-        "dominate dominates dominant outweigh outweighs cost-more costs-more mlp attention-or-mlp attention-or-the-mlp",
-        "flops | explain",
-    ),
-    Idea(
-        "what-context which-context at-what-context from-what-context from-which-context",
-        "fit --context auto | train --context auto | flops | compare",
-    ),
-    Idea("6nd 6-n-d", "flops --phase train"),
-    Idea("intensity arithmetic-intensity operational-intensity", "compare | fit --roofline | explain"),
-    Idea("flops flop macs gflops tflops compute", "flops | train"),
-    Idea("flops-per-token flop-per-token compute-per-token", "flops --phase decode"),
-    Idea("activations activation peak activation-memory attention-memory score-matrix", "memory"),
-    Idea(
-        "vs versus diff difference difference-between comparison compare against or compared-to cheaper crossover "
-        "crossovers beat beats break-even",
-        "compare | gpus | explain",
-    ),
-    Idea("vram gpu-memory gpu-mem video-memory", "--gpu SIZE | gpus --sort memory", "fit"),
-    Idea(
-        "memory mem ram-usage memory-usage memory-requirements memory-required memory-needed memory-need "
-        "memory-footprint memory-use memory-consumption",
-        "--gpu SIZE | gpus --sort memory",
-        "fit | gpus | kv | compare | sweep | memory | params",
-        "--ram 32GB is the host's memory",
-    ),
-    Idea(
-        "fits hf-mem estimate-memory estimate calculate calculator accelerate run serve serving inference deploy "
-        "launch load host chat can-run quantize requirements which-gpu how-big-a-gpu ollama-show",
-        "fit",
-    ),
-    Idea("best-gpu", "plan --gpu all", note="--price h100=2.49,h200=3.79 ranks by price"),
-    Idea(
-        "cheapest cheapest-gpu cheap",
-        "fit --gpu GPU | plan --gpu GPU",
-        "fit | plan --gpu all",
-        lacks="prices are not known here: 'attncalc plan MODEL --price h100=2.49,h200=3.79' ranks by yours",
-    ),
-    Idea(
-        "how-many-gpus what-gpu capacity",
-        "plan --gpu GPU | fit --gpu GPU | train --gpu GPU",
-        "fit | plan --gpu all | train",
-    ),
-    Idea("ollama", "fit --engine ollama"),
-    Idea("lms lm-studio", "fit --engine lmstudio"),
-    Idea("gguf-parser llama.cpp koboldcpp kobold jan gpt4all", "fit --engine llamacpp"),
-    Idea(
-        "context longest-context max-context maximum-context max-context-length longest-context-length max-len max-ctx "
-        "context-length biggest-context largest-context max-seq-len how-much-context",
-        "--context N",
-        "fit --context auto | train --context auto",
-    ),
-    Idea(
-        "batch max-batch max-batch-size largest-batch requests concurrent-requests sequences slots concurrency "
-        "concurrent parallel parallel-requests parallel-sessions sessions conversations chats streams",
-        "--batch N",
-        "fit",
-    ),
-    Idea(
-        "roofline speed latency tps tok/s tokens/s tokens-per-second tokens-per-sec throughput how-fast fast "
-        "bench benchmark",
-        "fit --roofline",
-    ),
-    Idea(
-        "cost costs price pricing budget money cost-per-hour price-per-hour per-hour hourly usd dollars "
-        "cost-per-million-tokens price-per-million-tokens cost-per-token per-million-tokens per-gpu-hour gpu-hour "
-        "million-tokens",
-        "plan --price VALUE | --price VALUE",
-        "plan | train --mfu 0.4",
-        "--price is per GPU-hour",
-    ),
-    Idea(
-        "users user people customers concurrent-users simultaneous-users",
-        "plan --users N | fit --batch N | kv --batch N",
-        "fit --context 8192 | plan | fit",
-        "'attncalc plan MODEL --users 100 --prompt 4K --output-len 1K --gpu h100' finds the GPUs for so many users",
-    ),
-    Idea("plot chart graph draw", "sweep --plot"),
-    Idea(
-        "models list ls list-models model-list available-models search filter find tags best-model which-model "
-        "what-model biggest-model largest-model coding-model",
-        "presets | fit",
-    ),
-    Idea("show info inspect cat", "presets show | explain"),
-    Idea("bandwidth memory-bandwidth", "gpus"),
-    Idea("gpu-list list-gpus hardware nvidia-smi rocm-smi query-gpu list-devices", "gpus | fit"),
-    Idea("gpus devices accelerators", "--gpus N", "gpus | fit"),
-    Idea("preempt preempts preempted preempting preemption preemptions", "explain"),
-    Idea("dp-attention attention-dp data-parallel-attention", "fit --attn-dp N", example="fit --attn-dp 8"),
-    Idea("complexity vaswani table-1 vaswani-table", "flops --full | explain"),
-    Idea(
-        "glossary terms define definition meaning-of what-is what-does whats what why how-does how-do how-is how-are",
-        "explain",
-    ),
-    Idea("oom out-of-memory out-of-vram out-of-ram run-out-of-memory cuda-oom", "fit"),
-    Idea("ttft tpot itl time-to-first-token time-per-token", "--ttft VALUE", "fit --roofline"),
-    Idea("no-gpu without-gpu no-gpus cpu-only", "fit --gpu cpu"),
-    Idea("attention", "--attention KIND", "explain | flops | memory"),
-    Idea("flash flash-attention flash-attn sdpa", "memory | explain | flops"),
-    Idea("per-layer a-layer", "kv | params | explain"),
-    Idea(
-        "ps ollama-ps", note="a row of its table is a question: attncalc llama3.1:8b 46e0c10c039e 6.7 GB 100% GPU 4096"
-    ),
-    Idea("pull download", note="a built-in model needs no download"),
-    Idea(
-        "check assert ci gate validate fail exit-code strict assert-fits threshold max-kv-gb limit",
-        note="'fit' exits with 1 if it does not fit; --fail-if 'kv_cache > 8GiB' checks a figure",
-    ),
-    # Training
-    Idea(
-        "train training trainer train-step finetune fine-tune finetuning fine-tuning tune sft pretrain pretraining "
-        "backward full-finetune full-finetuning full-fine-tune full-fine-tuning full-parameter trainable axolotl "
-        "fully-finetune fully-fine-tune torchrun trl llamafactory-cli "
-        " llama-factory torchtune megatron megatron-lm nanogpt litgpt torchtitan swift",
-        "train | flops --phase train",
-    ),
-    Idea(
-        "unsloth",
-        # unsloth/models/llama.py: get_peft_model(use_gradient_checkpointing="unsloth"), unsloth_fused_ce_loss
-        "train --recompute full --loss fused --lora r=16 --weights-dtype nf4 --no-kbit-upcast --autocast",
-        lacks="Unsloth's own kernels are not counted",
-    ),
-    Idea("liger liger-kernel use-liger-kernel", "train --loss fused", lacks="Liger's other kernels are not counted"),
-    Idea("lora dora peft adapter adapters lora-rank lora-r r rank", "train --lora r=RANK", "train --lora r=16"),
-    Idea(
-        "qlora load-in-4bit bnb-4bit bnb nf4",
-        "train --lora r=RANK --weights-dtype nf4",
-        "train --lora r=16 --weights-dtype nf4 | --weights-dtype int4",
-    ),
-    Idea(
-        "load-in-8bit bnb-8bit",
-        "train --lora r=RANK --weights-dtype int8",
-        "train --lora r=16 --weights-dtype int8 | --weights-dtype int8",
-    ),
-    Idea(
-        "gradient-checkpointing activation-checkpointing grad-checkpointing grad-ckpt checkpointing recompute remat "
-        "activation-recompute activation-recomputation activation-checkpoint checkpoint-activations",
-        "train --recompute full",
-    ),
-    Idea("recompute-activations", "train --recompute selective"),
-    Idea("distributed-optimizer zero1 zero-1", "train --zero 1"),
-    Idea("adamw-8bit adamw8bit 8bit-adam 8bit-adamw", "train --optimizer adam8bit"),
-    Idea("zero2 zero-2", "train --zero 2"),
-    Idea("zero3 zero-3", "train --zero 3"),
-    Idea("deepspeed ds-config", "train", note="--zero 3 is DeepSpeed's stage 3"),
-    Idea(
-        "dp dp-size data-parallel-size data-parallel-shard-degree data-parallel-degree dp-shards dp-replicate",
-        "fit --dp N | plan --dp N | sweep --dp N | train",
-        note="--gpus of train is the number of all GPUs: those that --tp, --pp and --cp leave are data-parallel",
-    ),
-    Idea("method finetuning-type", "train"),
-    Idea("dpo kto", "train --reference-model", note="a pair of answers is two sequences: -b 2"),
-    Idea("orpo simpo", "train", note="a pair of answers is two sequences: -b 2"),
-    Idea("grpo ppo rloo rlhf", "train", lacks="neither generation of answers nor a --reference-model is counted"),
-    Idea("fsdp fsdp2 fully-shard full-shard hsdp", "train --fsdp"),
-    Idea("offload-optimizer", "train --offload optimizer"),
-    Idea("offload-param offload-params", "train --offload params"),
-    Idea("grad-accum-steps accumulate-grad-batches", "train --gradient-accumulation N"),
-    Idea(
-        "total-batch-size batch-tokens",
-        note="--global-batch is in sequences: its tokens divided by the context",
-    ),
-    Idea("use-bf16 amp mixed-precision bf16-true", "--dtype bf16"),
-    Idea("bf16-mixed", "train --dtype bf16 --param-dtype fp32"),
-    Idea(
-        "epoch epochs num-train-epochs training-time time-to-train",
-        "train",
-        note="an epoch of 100M tokens is --tokens 100M, which has its time",
-    ),
-    Idea(
-        "steps iters max-steps days weeks hour hours deadline",
-        "train",
-        note="--tokens 10B has the time of so many tokens",
-    ),
-    Idea(
-        "lr learning-rate weight-decay warmup seed log logging save data dataset output-dir wandb "
-        "lora-alpha alpha threads library-name library port name",
-        note=NO_FIGURE,
-    ),
-    # The load, and the hardware
-    Idea(
-        "block-size",
-        "fit --block-size N | --context N",
-        note="nanoGPT's is the context, -c 1024; 'fit' has vLLM's --block-size",
-    ),
-    Idea("tokens token n-tokens num-tokens length len", "--tokens N | --context N", "fit"),
-    Idea("input inputs prompts", "--prompt N"),
-    Idea("shared prefix prefix-caching system-prompt", "--shared-prefix N", "fit"),
-    Idea(
-        "output outputs answer answers response responses reply replies generate generation "
-        "gen-len new-tokens tokens-to-generate num-predict n-predict",
-        "--output-len N | flops --phase decode",
-    ),
-    Idea("decode decoding decode-step", "flops --phase decode | fit | plan"),
-    Idea("prefill", "flops --phase prefill | fit | plan"),
-    Idea("forward forward-pass forward-only inference-only", "flops | memory"),
-    Idea("rate rps qps requests-per-second req/s requests/s", "--rate VALUE"),
-    Idea(
-        "card cards device accelerator graphics-card instance machine laptop desktop pc workstation node",
-        "--gpu GPU",
-        "fit",
-    ),
-    Idea(
-        "mac macbook macbook-pro macbook-air mac-mini mac-studio",
-        "--gpu GPU",
-        note="a Mac needs its chip or its memory: --gpu 'mac 64GB'",
-    ),
-    Idea("ram system-ram host-ram cpu-ram ddr", "--ram SIZE", "fit"),
-    Idea(
-        "gpu-offload layers-on-gpu layers-on-the-gpu num-gpu-layers n-gpu-layers gpu-layers how-many-layers ngl",
-        "fit -ngl N",
-        "fit -ngl auto",
-        "-ngl 20 puts 20 layers on the GPU; by default all that fit",
-    ),
-    Idea(
-        "lmcache kv-offload kv-offloading offload-kv offload-kv-cache cache-offload kv-cache-offload",
-        "fit --kv-offloading-size N",
-        note="SGLang's is --hicache-size, and llama.cpp's -nkvo; --disk-size adds a disk",
-        example="fit --kv-offloading-size 64",
-    ),
-    Idea("hicache hierarchical-cache", "fit --hicache-size N", example="fit --hicache-size 64"),
-    Idea("num-gpu", "fit -ngl N", note="Ollama's num_gpu is -ngl; --gpus is the number of GPUs"),
-    Idea("num-layers-per-virtual-pipeline-stage", note="--virtual-stages 2 gives each GPU two stages"),
-    Idea("nodes hosts machines nnodes num-nodes num-machines", note="--gpus is the number of GPUs of all nodes"),
-    Idea("shard shards num-shard tensor-parallel ways", "--tp N", "fit"),
-    Idea("pipeline pipeline-parallel", "--pp N", "fit"),
-    Idea("ep-size enable-ep", "--ep N | --enable-expert-parallel"),
-    Idea("utilization util fraction share gpu-util cache-max-entry-count", "--gpu-memory-utilization SHARE"),
-    Idea("max-num-seqs max-running-requests", "--max-num-seqs N | --max-running-requests N | --batch N", "fit"),
-    Idea("kv-lora-rank latent-dim d-latent", "--attention mla:N"),
-    Idea(
-        "q-lora-rank qk-rope-head-dim qk-nope-head-dim v-head-dim rope-dim",
-        note="mla:512 has a rotary key of 64; a model file sets other sizes",
-    ),
-    Idea("kinds kind variants baseline attn", "--attention VALUE"),
-    Idea(
-        "bits bit bpw dtypes quant quants quantization quantized precision",
-        "--weights-dtype DTYPE | --kv-dtype DTYPE | --dtype DTYPE",
-        "fit --quants",
-    ),
-    Idea(
-        "bytes bytes-per-element", note="--kv-dtype names the cache's type: fp8 has 1 byte per element, bf16 2, fp32 4"
-    ),
-    Idea(
-        "spec-decode speculative speculative-decoding speculation eagle eagle3 mtp",
-        "fit --speculative-layers 1",
-        note="--speculative-model names a draft model",
-    ),
-    Idea("draft draft-model drafter spec-model", "--speculative-model DRAFT"),
-    # The answer
-    Idea("path model-file gguf repo", "--preset VALUE"),
-    Idea("hf-file hff", note="the type of weights may follow the repository: org/name-GGUF:Q4_K_M"),
-    Idea(
-        "full-attention dense-attention causal-attention",
-        note="the model's own attention needs no option, and --window 4096 is a sliding window",
-    ),
-    Idea("sliding-window window-attention swa", "--window N", example="--window 4096"),
-    Idea("csv", "--format csv"),
-    Idea("latex tex", "--format latex"),
-    Idea("markdown", "--format markdown"),
-    Idea("export save-to", "--output VALUE"),
-    Idea("verbose debug details detail", "fit --full | --explain"),
-    Idea("silent q", "--quiet"),
-    Idea("completions install-completion", note="'attncalc --show-completion bash' prints a shell's script"),
-    Idea("fail-if", note="a sweep has --where 'kv_cache > 8GiB'; commands that answer about one model have --fail-if"),
-    Idea("explain formula formulas", "--explain | explain"),
-    Idea("no-color no-colour color colour screen-reader accessible accessibility braille no-unicode ascii", "--plain"),
-    Idea("metric metrics column fields select figures", note=_OTHER_FIGURES),
-    Idea("unit units in-gib bytes-only", note="figures are in KiB, MiB, GiB or TiB, and --json has bytes"),
+
+def _idea(line: str) -> Idea:
+    """Return the idea of a line of vocabulary.txt."""
+    text, *others = re.split("  (?=alone: |note: |lacks: |example: )", line)
+    words, _, means = text.partition(" =")
+    return Idea(words, means.strip(), **dict(other.split(": ", 1) for other in others))
+
+
+_LINES = Path(__file__).with_name("vocabulary.txt").read_text(encoding="utf-8").splitlines()
+_NAMED = dict(line.split(": ", 1) for line in _LINES if re.match("[A-Z_]+: ", line))
+IDEAS = tuple(_idea(line) for line in _LINES if re.match("[^#A-Z]", line))
+FILLER, NEGATIONS, COUNTS, THIS_MACHINE = (
+    frozenset(_NAMED[name].split()) for name in ("FILLER", "NEGATIONS", "COUNTS", "THIS_MACHINE")
 )
-
-_FILLER = """
-a an the is are be do does did i my me our you it its this that for with on in at to of and by from as using use have
-has having get give need needs needed require requires required want take takes would will can could should how much
-many which when tell please each there so just exactly about if up gpu gpus model true total long max maximum min
-minimum number running runs hold holds store stores support supports handle card cards machine one's enough possible
-able we us via per self hosted full supported like let llm llms recommend suggest best active export gguf gb gib used
-uses where table
-"""
-FILLER = frozenset(_FILLER.split())
-"""Words of a sentence that say nothing here. 'not', 'no' and 'without' are none of them."""
-
-_NEGATIONS = "no not never without except excluding minus non instead false off none null disabled"
-NEGATIONS = frozenset(_NEGATIONS.split())
-_COUNTS = "half double twice triple quarter third dozen million both pair couple"
-COUNTS = frozenset(_COUNTS.split())
-"""Words that change what others mean: they are never left out."""
-
-NUMBERS = {
-    "one": "1",
-    "single": "1",
-    "five": "5",
-    "ten": "10",
-    "twenty": "20",
-    "hundred": "100",
-    "thousand": "1000",
-    "two": "2",
-    "dual": "2",
-    "three": "3",
-    "four": "4",
-    "six": "6",
-    "eight": "8",
-}
-
-SAME = {
-    **dict.fromkeys(("seq", "sequence", "ctx", "seqlen", "cutoff", "session"), "context"),
-    **dict.fromkeys(("bs", "bsz"), "batch"),
-    **dict.fromkeys(("quantize", "quantized", "quantization"), "quant"),
-    "optim": "optimizer",
-    **dict.fromkeys(("len", "length", "size", "max", "num", "n", "number", "total", "avg", "of", "with"), ""),
-    **dict.fromkeys(("to", "per", "use", "enable", "default", "type", "set"), ""),
-}
-"""Parts of options' names that mean the same, or nothing: --max-seq-length is --context."""
+NUMBERS, UNITS, NEWEST, SAME = (
+    dict(pair.split("=") for pair in _NAMED[name].split()) for name in ("NUMBERS", "UNITS", "NEWEST", "SAME")
+)
 
 
 class Phrases(dict[tuple[str, ...], Idea]):
@@ -470,6 +158,8 @@ def _is_alike(part: str, known: str) -> bool:
 
 ASSUMED = ("--prompt", "--output-len", "--mfu", "--layers", "--gpu all")
 """Options whose example is assumed without a value, as it is a usual one: an answer names it."""
+ASSUMED_IN_WORDS = ("--gpu h100", "--users", "--heads", "MODEL")
+"""Further ones that a question assumes without a command."""
 ON_GPU = ("options of a GPU",)
 """Stands for the options that mean nothing without --gpu, as -ngl."""
 NEEDS = {

@@ -165,7 +165,6 @@ def test_a_trainers_file_is_its_options(
 MAY_MATTER = """
 kv llama3-8b not fp8
 fit llama3-8b h100 withuot fp8
-llama3-8b --gup h100
 llama3-8b rtx-2050
 kv llama3-8b twice
 kv llama3-8b 7

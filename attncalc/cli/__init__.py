@@ -200,9 +200,8 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
             raise
     from .reading import answer, with_built_in
 
-    if isinstance(error, NetworkError):
-        found = with_built_in(args, error)
-    else:
+    found = with_built_in(args, error) if isinstance(error, NetworkError | NoSuchModelError) else error
+    if isinstance(found, AttncalcError) and not isinstance(error, NetworkError):
         is_version = args in (["version"], ["v"])
         found = (["--version"], []) if is_version else answer(args, typer.main.get_command(app), error)
     if isinstance(found, AttncalcError):

@@ -12,16 +12,17 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from ..api.fit_options import EngineOptions
-from ..config.presets import hint, preset_of, presets, unquantized
+from ..config import load
+from ..config.presets import hint, preset_at, preset_of, presets, unquantized, with_file_type
 from ..errors import AttncalcError, BadValueError, MissingError
 from ..options import options_of
-from ..records import NamedTuple
 from ..units import parse_count, truncate
-from ..vocabulary import ASSUMED, FILLER, NEEDS, NO_FIGURE, OF_SIZES, ON_GPU, Idea
+from ..vocabulary import ASSUMED, ASSUMED_IN_WORDS, FILLER, NEEDS, NO_FIGURE, OF_SIZES, ON_GPU, Fragment, Idea
 from .command import NotUnderstoodError
 from .trial import problem_of
 from .words import OF_MODEL, Item, Words, gpu_in, hyphens, is_context, is_valid, kind_of, placeholder
@@ -47,46 +48,10 @@ _OF_RELEASED = ("compare", "sweep")
 """Commands in which they do not: these need a model that they change."""
 
 
-_MESSAGE = r"[\w.]*(Error|Exception): |(INFO|WARNING|ERROR) [^ ]"
-"""How a line of a log begins that was pasted in the place of a question."""
-
-
-class Reading(NamedTuple):
-    """A command line that words may mean."""
-
-    args: tuple[str, ...]  # the arguments
-    unread: tuple[str, ...]  # the words that have no place in it
-    left_out: tuple[str, ...]  # those that can change no figure
-    missing: tuple[str, ...]  # examples of what it lacks
-    assumed: tuple[str, ...]  # options with usual values, which it has without being asked
-    notes: tuple[str, ...]  # what else to know
-    lacks: tuple[str, ...]  # what attncalc does not count of what was typed
-    replaced: tuple[str, ...]  # the options that stand for unknown ones
-    doubts: tuple[Item, ...]  # what is unknown, or spelled wrong
-    is_sure: bool  # whether it can be run without asking
-    is_new: bool  # whether it differs from what was typed, or assumes something
-
-    @property
-    def beside(self) -> list[str]:
-        """Lines about the reading, beside the command."""
-        found = [("not read", ", ".join(self.left_out)), ("assumed", ", ".join(self.assumed))]
-        return [
-            f"{name}: {truncate(text, 300)}"
-            for name, text in (*found, *(("note", each) for each in self.lacks))
-            if text
-        ]
-
-    @property
-    def whole(self) -> list[str]:
-        """The arguments of a command that works, with examples of what it lacks."""
-        needs_model = "MODEL" in self.missing
-        examples = [word for example in self.missing if example != "MODEL" for word in example.split()]
-        return [self.args[0], *["MODEL"] * needs_model, *self.args[1:], *examples]
-
-    @property
-    def command(self) -> str:
-        """The whole command."""
-        return truncate(f"attncalc {shlex.join(self.whole)}", 300)
+_WHY = "why|how (do|does|is|are)$"
+"""Words that ask for an explanation."""
+_MESSAGE = r"^[\w.]*(Error|Exception): |^(INFO|WARNING|ERROR) [^ ]|To serve at least one request|Tried to allocate"
+"""What a line of a log has that was pasted in the place of a question."""
 
 
 def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[str], list[str]] | AttncalcError:
@@ -98,9 +63,11 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
     from .pasted import launches
 
     is_unknown = isinstance(error, NotUnderstoodError)
-    if is_unknown and re.match(_MESSAGE, text := " ".join(args)):
+    if is_unknown and re.search(_MESSAGE, text := " ".join(args)):
         sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
         return ["explain", "preemption"] if "preempted" in text else ["fit", "--log", "-"], []
+    if is_unknown and len(args) == 1:
+        args = args[0].split()  # a question in quotation marks
     if is_unknown and launches(args):
         launch = _about_launch(args, root, error)
         return launch if isinstance(launch, AttncalcError) else (launch, [])
@@ -113,27 +80,29 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
     if "--" in args or (words.command in _OF_WORDS and error.tip):
         return error if error.tip else AttncalcError(error.message, f"known: {', '.join(words.commands)}")
     readings = _read(words, asked if asked is args else [*asked, "gpt2"])  # a model, as a command has one
-    readings = [one._replace(is_new=True) for one in readings] if asks_formulas else readings
-    found = readings[0]
+    found = next(readings)
+    found.is_new |= asks_formulas
     if is_unknown and asked is not args:
         return AttncalcError(error.message, f"did you mean 'attncalc help {found.args[0]}'?")
     lacks = isinstance(error, MissingError) and "MODEL" not in found.missing
     if asked is args and (is_unknown or ((found.is_new or lacks) and not found.unread)):
-        whole = [one for one in readings if is_unknown or not one.unread]
-        return _tried(whole, words, asked, root, error)
+        is_open = is_unknown and (found.unread or not found.is_meant)
+        whole = (one for one in chain([found], readings) if is_open or not one.unread)
+        return _tried(islice(whole, _MOST_TRIALS), words, asked, root, error)
     return error
 
 
 def with_built_in(args: Sequence[str], error: AttncalcError) -> tuple[list[str], list[str]] | AttncalcError:
-    """Return the arguments with the built-in model of the same name, if the hub cannot be reached; or the error.
+    """Return the arguments with the built-in model of the same name, if the hub cannot be reached or a folder is not
+    here; or the error.
 
-    A program gets the error: the model on the hub may differ.
+    A program gets the error: the other model may differ.
     """
     found = [*args]
     for i, word in enumerate(args):
-        name, _, tag = word.partition(":")
+        name, _, tag = word.rstrip("/").partition(":")
         copy = unquantized(name) if "/" in name else None
-        preset = copy[0] if copy else preset_of(name.rpartition("/")[2]) if "/" in name else None
+        preset = copy[0] if copy else preset_of(name.rpartition("/")[2]) or preset_at(name) if "/" in name else None
         if preset is None or word.startswith("-") or not _FOR_PROGRAMS.isdisjoint(args):
             continue
         found[i] = preset
@@ -157,24 +126,27 @@ def _about_launch(args: Sequence[str], root: Any, error: AttncalcError) -> list[
 
 
 def _tried(
-    readings: Sequence[Reading], words: Words, args: Sequence[str], root: Any, error: AttncalcError
+    readings: Iterable[Reading], words: Words, args: Sequence[str], root: Any, error: AttncalcError
 ) -> tuple[list[str], list[str]] | AttncalcError:
     """Return the arguments of the first reading that works, or the error with the best tip.
 
     It is run if nothing in it is a guess. A program's answer also has the command that was typed, and all words.
     """
+    any_words = ("sweep", "gpus", *_OF_WORDS)  # rows would have the error; others take any words
     trials = (
         (one, problem_of(root, [_ANY_MODEL if each == "MODEL" else each for each in one.whole]))
         for i, one in enumerate(readings)
-        if i == 0 or one.args[0] not in ("sweep", "explain")  # whose rows would have the error, or which has no words
+        if i == 0 or one.args[0] not in any_words
     )
     first = next(trials)
     found, problem = first if first[1] is None else next((trial for trial in trials if trial[1] is None), first)
     is_same = words.command in (None, found.args[0])
     is_doubtful = found.left_out or found.assumed or not is_same or isinstance(error, BadValueError)
-    is_strict = is_doubtful and not _FOR_PROGRAMS.isdisjoint(found.args)
+    is_strict = is_doubtful and not _FOR_PROGRAMS.isdisjoint(found.args) and "table" not in found.args
+    if problem and words.command is None and not found.doubts:
+        return AttncalcError(problem.message, f"{problem.tip} (read as {truncate(shlex.join(found.whole), 200)})")
     if found.is_sure and found.is_new and not is_strict and (is_same or problem is None):
-        return problem or ([*found.args], found.beside)
+        return problem or (found.args, found.beside)
     if not isinstance(error, NotUnderstoodError):
         if problem or ("MODEL" in found.missing and (found.unread or found.left_out)):  # 'kv no-such-model'
             return error
@@ -190,12 +162,6 @@ def _message(found: Reading, words: Words, args: Sequence[str], error: AttncalcE
     """Return the message of an error. Without a command it is about what is not understood: 'qwen3-8b --vram 8GB'."""
     if words.command or len(args) == 1:
         return error.message
-    options = [item for item in found.doubts if item.typed.startswith("-")]
-    for item in options:
-        if words.has(item.typed, found.args[0]):
-            return f"{item.typed} cannot be '{truncate(item.value)}'" if item.value else f"{item.typed} needs a value"
-    if options:
-        return f"no such option: {', '.join(dict.fromkeys(item.typed for item in options))}"
     unread = [*found.unread, *found.left_out, *(item.typed for item in found.doubts)]
     if unread:
         return f"not understood: {truncate(', '.join(dict.fromkeys(unread)))}"
@@ -206,7 +172,7 @@ def _message(found: Reading, words: Words, args: Sequence[str], error: AttncalcE
 def _tip(found: Reading, words: Words, args: Sequence[str], *, works: bool) -> str:
     """Return the command that the arguments mean if it works, and what else to know."""
     command = found.args[0]
-    notes = [note for note in (*found.notes, *found.lacks) if f"'attncalc {command} " not in note]
+    notes = [note for note in dict.fromkeys((*found.notes, *found.lacks)) if f"'attncalc {command} " not in note]
     unread = [*found.unread, *(word for word in found.left_out if " (" not in word)]
     if len(unread) >= len(args):
         names_model = re.fullmatch(r"(?=.*\d)[A-Za-z][\w.]*[-:.\d][\w.:-]*", args[0])
@@ -220,8 +186,6 @@ def _tip(found: Reading, words: Words, args: Sequence[str], *, works: bool) -> s
     other = next((name for name in (*found.replaced, *others) if words.has(name, command)), None)
     if other and words.command not in (None, command):
         text = f"'{command}' has {truncate(other)}" + f": {found.command}" * works
-    elif len(found.replaced) == 1:
-        text = f"did you mean '{found.replaced[0]}'?" + f" As in: {found.command}" * works
     elif not works:
         text = f"'attncalc {command} --help' lists its options"
     else:
@@ -230,82 +194,115 @@ def _tip(found: Reading, words: Words, args: Sequence[str], *, works: bool) -> s
     return "; ".join((text, *notes)).replace("?;", "?").replace("MODEL", model)
 
 
-def _read(words: Words, args: Sequence[str]) -> list[Reading]:
-    """Return what the arguments may mean, the likeliest first: what leaves the fewest words unread."""
+def _read(words: Words, args: Sequence[str]) -> Iterator[Reading]:
+    """Yield what the arguments may mean, the likeliest first: what leaves the fewest words unread."""
     typed = words.items(args[1:] if words.command else args)
-    items = sorted(
-        typed, key=lambda item: item.idea is not None and item.value is None
-    )  # what is given replaces examples
-    readings: list[Reading] = []
+    # what is given replaces examples
+    items = sorted(typed, key=lambda item: item.idea is not None and item.value is None)
+    others, is_found = list[Reading](), False
 
     def gaps(one: Reading) -> int:
         """Return how many words have no place, or one that is doubted; a command that was typed may have doubts."""
         return len(one.unread) + (0 if words.command else len(one.doubts))
 
-    for command in _likely(words.command, items):
-        trial = _Trial(command, words.options(command), words.command)
+    for command, votes in _likely(words.command, items):
+        reading = Reading(command, words.options(command), words.command, is_meant=votes > 0)
         for item in typed if command in _OF_WORDS else items:
-            trial.add(item)
-        readings.append(trial.reading())
-        if not gaps(readings[-1]):
-            break
-    return sorted(readings, key=gaps)[:_MOST_TRIALS]
+            reading.add(item)
+        if gaps(reading.finish()):
+            others.append(reading)
+        elif reading.is_meant or not is_found:
+            is_found = True
+            yield reading
+    yield from sorted(others, key=gaps)
 
 
-def _likely(typed: str | None, items: Sequence[Item]) -> list[str]:
-    """Return the commands that may be meant, the likeliest first: each word votes for those that it is said of."""
+def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]:
+    """Return the commands that may be meant with their votes, the likeliest first.
+
+    Each word votes for those that it is said of.
+    """
     votes = dict.fromkeys(_USUAL, 0.0)
     kinds = Counter(item.kind for item in items if item.kind != "model" or not item.is_guess)
     for item in items:
         if item.kind == "idea" and item.idea:
             for command, weight in item.idea.votes(item.value):
                 votes[command] = votes.get(command, 0) + weight
-    has_load = any("--users" in (item.idea.means if item.idea else item.text) for item in items)
-    votes["plan"] -= 1.5 * (not has_load and not any(item.text == "--rate" for item in items))
+    named = " ".join(item.idea.means if item.idea else item.text for item in items)
+    votes["plan"] -= 1.5 * (re.search("--(users|rate|price)", named) is None)
     votes["compare"] += 3 * (kinds["model"] > 1)
     votes["gpus"] += not kinds["model"] and kinds["gpu"] > 0
     # 'llama3-8b fp8' asks for no cache, and 'vllm llama3-8b' for all memory
     votes["fit"] += (kinds["dtype"] > 0) / 2 + any(item.text == "--engine" or item.typed == "gpu" for item in items)
-    votes["explain"] += 5 * (not kinds["model"])
+    has_figure = any(re.search(r"\d", item.value or "") for item in items)
+    asks_figure = has_figure and not any(re.match(_WHY, item.typed.lower()) for item in items)
+    votes["explain"] += 5 * (not kinds["model"] and not asks_figure)
     votes["presets"] += 9 * all(item.kind == "unknown" for item in items)  # 'qwen'
     if typed:
         votes[typed] = 99
-    return sorted(votes, key=lambda command: -votes[command])
+    return sorted(votes.items(), key=lambda one: -one[1])
 
 
-class _Trial:
-    """One command, with what the words mean for it."""
+class Reading:
+    """A command line that words may mean: one command, with what each word means for it."""
 
-    def __init__(self, command: str, options: dict[str, Any], typed: str | None) -> None:
+    def __init__(self, command: str, options: dict[str, Any], typed: str | None, *, is_meant: bool) -> None:
         self._command, self._options, self._typed = command, options, typed
-        self._is_new, self._is_asked = command != typed, command == typed
-        self._found: dict[str, tuple[str, ...]] = {}
         self._arguments: list[str] = []
-        self._unread: list[str] = []
-        self._left_out: list[str] = []
-        self._assumed: list[str] = []
-        self._notes: list[str] = []
-        self._lacks: list[str] = []
-        self._replaced: list[str] = []
-        self._doubts: list[Item] = []
-        self._has_example = False
-        self._follows_a_model = False
+        self._found: dict[str, tuple[str, ...]] = {}  # {option: its words}
+        self._is_asked = command == typed  # whether a word is about it
+        self._has_example = self._follows_a_model = False
+        self.args: list[str] = []  # the whole command line
+        self.unread: list[str] = []  # the words that have no place in it
+        self.left_out: list[str] = []  # those that can change no figure
+        self.missing: list[str] = []  # examples of what it lacks
+        self.assumed: list[str] = []  # options with usual values, which it has without being asked
+        self.notes: list[str] = []  # what else to know
+        self.lacks: list[str] = []  # what attncalc does not count of what was typed
+        self.replaced: list[str] = []  # the options that stand for unknown ones
+        self.doubts: list[Item] = []  # what is unknown, or spelled wrong
+        self.is_meant = is_meant  # whether a word speaks for this command
+        self.is_new = command != typed  # whether it differs from what was typed, or assumes something
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it can be run without asking."""
+        return not (self.unread or self.missing or self.doubts or self._has_example)
+
+    @property
+    def beside(self) -> list[str]:
+        """Lines about the reading, beside the command."""
+        lines = {"not read": ", ".join(self.left_out), "assumed": ", ".join(self.assumed)}
+        named = [*lines.items(), *(("note", each) for each in dict.fromkeys(self.lacks))]
+        return [f"{name}: {truncate(text, 300)}" for name, text in named if text]
+
+    @property
+    def whole(self) -> list[str]:
+        """The arguments of a command that works, with examples of what it lacks."""
+        needs_model = "MODEL" in self.missing
+        examples = [word for example in self.missing if example != "MODEL" for word in example.split()]
+        return [self.args[0], *["MODEL"] * needs_model, *self.args[1:], *examples]
+
+    @property
+    def command(self) -> str:
+        """The whole command."""
+        return truncate(f"attncalc {shlex.join(self.whole)}", 300)
 
     def add(self, item: Item) -> None:
         """Find a place for an item."""
         if item.idea and item.typed.startswith("-") and self._takes(hyphens(item.text), *filter(None, (item.value,))):
             item = Item("option", hyphens(item.text), item.typed, value=item.value)  # this command has it
         if item.is_guess and not item.is_exact and (self._command not in _OF_WORDS or item.typed.startswith("-")):
-            self._doubts.append(item)
+            self.doubts.append(item)
         self._is_asked |= item.idea is not None and self._command in dict(item.idea.votes(item.value))
         is_usual = (item.kind == "option" and item.typed.startswith("-")) or (
             item.kind == "model" and item.text in (item.typed, item.value)
         )
-        self._is_new |= item.is_guess or not is_usual
+        self.is_new |= item.is_guess or not is_usual
         is_name = self._typed in ("presets", "gpus") or (self._typed in _SEVERAL and self._follows_a_model)
         self._follows_a_model = item.kind == "model"  # 'compare gpt2 foo': another model, probably
         if item.kind == "plain" and self._command != "explain" and not is_name:
-            self._left_out.append(item.typed)
+            self.left_out.append(item.typed)
         elif self._command in _OF_WORDS and item.kind != "filler" and not (item.kind == "option" and is_usual):
             self._add_word(item)
         elif item.idea:
@@ -313,7 +310,7 @@ class _Trial:
         elif item.kind == "filler" or self._add_argument(item) or (item.text, item.typed.isdigit()) == ("1", False):
             pass
         elif not (slot := self._slot(item)) or not self._set(*slot, is_further=item.kind != "option"):
-            self._unread.append(item.typed)
+            self.unread.append(item.typed)
 
     def _add_word(self, item: Item) -> None:
         """Add a word of 'explain' or 'presets'."""
@@ -323,11 +320,11 @@ class _Trial:
         is_own = item.idea is not None and self._command in [one.command for one in item.idea.fragments(None)]
         is_name = item.kind in ("model", "unknown", "plain") or self._typed == "presets"
         if self._command == "presets" and not (is_name or is_own):
-            self._unread.append(item.typed)
+            self.unread.append(item.typed)
         elif self._command == "explain" and term:
             self._arguments.append(term)
         elif self._command == "explain" and re.search(r"\d", item.value or ""):
-            self._unread.append(item.typed)
+            self.unread.append(item.typed)
         elif item.idea and is_own:
             self._arguments[:0] = ["show"] * (self._command == "presets" and item.idea.means.startswith("presets show"))
             self._arguments += [item.value] if item.value else []
@@ -343,26 +340,30 @@ class _Trial:
             return False
         self._arguments += [item.text] * (item.text not in self._arguments)
         if item.kind == "model" and item.is_guess and (models := hint(item.typed)).startswith("which one"):
-            self._notes.append(models.rstrip("? "))
+            self.notes.append(models.rstrip("? "))
         if item.kind == "model" and item.is_exact and item.text not in (item.typed, item.value):
-            self._assumed.append(f"{item.text} for {item.typed}")
+            self.assumed.append(f"{item.text} for {item.typed}")
         return True
 
     def _slot(self, item: Item) -> tuple[str, ...] | None:
         """Return the option, and its value, that an item is for this command."""
+        of_command = _DTYPE_OF.get(self._command, "--weights-dtype")
         is_plain = self._command == "train" and re.fullmatch(r"(?i)(bf|fp|b?float)\d+", item.text)
         name = {
             "option": item.text,
             "gpu": "--gpu",
             "size": "--gpu",
             "attention": "--attention",
-            "dtype": "--dtype" if is_plain else _DTYPE_OF.get(self._command, "--weights-dtype"),
+            "dtype": "--dtype" if is_plain else "--weights-dtype" if "--gpu" in self._found else of_command,
             "number": "-c" if is_context(item.text) else None,
         }.get(item.kind)
         if item.kind == "option":
             value = item.value
-            is_gpu = name != "--gpu" or all(gpu_in(one.lower()) or one == "all" for one in (value or "").split(","))
+            is_gpu = name != "--gpu" or all(
+                gpu_in(one.lower()) or one in ("all", "local") for one in (value or "").split(",")
+            )
             is_list = value is not None and value.count(",") > item.typed.count(",") and re.search(r"\w,\w", value)
+            is_list = None if name == "--pattern" else is_list
             name = name if is_gpu and (not is_list or self._takes_list(item.text)) else None
         else:
             value = item.text.replace(",", "") if name == "-c" else _WITH_SIZE.get(item.text, item.text)
@@ -391,6 +392,9 @@ class _Trial:
         before = self._found.setdefault(own, (name, *value))
         if before[1:] == value or is_example:
             return True
+        if own == "--attention" and value[0].startswith(f"{before[1]}:"):  # 'mla', with the rank beside it
+            self._found[own] = (name, *value)
+            return True
         two = sorted((*before[1:], *value), key=lambda text: kind_of(text) == "size")
         if own == "--gpu" and [kind_of(text) for text in two[1:]] == ["size"] and kind_of(two[0]) != "size":
             sized = re.sub(r"-\d+gb (?=\d)", " ", " ".join(two).lower())  # an M3 Ultra is the largest until '96gb'
@@ -407,117 +411,117 @@ class _Trial:
     def _add_idea(self, item: Item, idea: Idea) -> None:
         """Add what an idea means for this command."""
         fragments = idea.fragments(_size(item.value) if item.value and idea.takes == "SIZE" else item.value)
-        is_many = item.value is not None and kind_of(item.value) == "billions"
-        is_read = False
         text = f"{item.typed} {item.value}" if item.value and item.is_guess else item.typed
+        noted = f"{text} ({idea.note})" if idea.note else text
+        is_command = any(one.command in (self._command, "fit", "explain") and not one.options for one in fragments)
+        may_matter = item.value or item.takes or item.typed.startswith("-")
+        if self._set_idea(item, idea, fragments):
+            pass
+        elif item.is_cue:
+            self.left_out += [noted] * (not is_command and item.text.lower() not in FILLER)
+        elif not fragments and (idea.note or item.text.lower() in FILLER):
+            self.left_out += [noted] * (idea.note == NO_FIGURE or not may_matter)
+            self.doubts += [item] * (idea.note != NO_FIGURE and bool(may_matter) and item not in self.doubts)
+        elif not is_command:
+            self.unread.append(text)
+            self.notes += [f"did you mean '{idea.means.split()[0]}'?"] * (item.is_guess and bool(item.takes))
+        self.lacks += [idea.lacks] if idea.lacks else []
+        if idea.note and (item.is_guess or not idea.means):
+            self.notes.append(idea.note if idea.means else f"leave out {truncate(item.typed)}: {idea.note}")
+
+    def _set_idea(self, item: Item, idea: Idea, fragments: Sequence[Fragment]) -> bool:
+        """Set the options of the first fragment that this command has, and return whether that is possible."""
+        is_many = item.value is not None and kind_of(item.value) == "billions"
         for one in fragments:
             fits = one.command in ("", self._command) and all(self._takes(*pair) for pair in one.options)
-            if fits and not (is_many and ("--tokens", item.value) not in one.options):
-                is_example = item.value is None and idea.takes != ""
-                before = {*self._found}
-                results = [self._set(*pair, is_example=is_example, is_further=True) for pair in one.options]
-                is_read = all(results)
-                if is_example:
-                    new = [pair for name, pair in self._found.items() if name not in before]
-                    self._has_example |= bool(new and idea.example)
-                    self._assumed += [" ".join(pair) for pair in new if re.search(r"=\d|^\d", pair[-1])]
-                elif not _is_whole(item, one.options):
-                    self._doubts.append(item)
-                self._replaced += [pair[0] for pair in one.options if item.is_guess and is_read]
-                break
-        is_command = any(one.command in (self._command, "fit", "explain") and not one.options for one in fragments)
-        is_nothing = not fragments and (idea.note != "" or item.text.lower() in FILLER)
-        if not is_read and item.is_cue:
-            said = [f"{text} ({idea.note})" if idea.note else text]
-            self._left_out += said * (not is_command and item.text.lower() not in FILLER)
-        elif not is_read and not is_command and not is_nothing:
-            self._unread.append(text)
-            self._notes += [f"did you mean '{idea.means.split()[0]}'?"] * (item.is_guess and bool(item.takes))
-        self._lacks += [idea.lacks] if idea.lacks else []
-        if idea.note and (item.is_guess or not idea.means):
-            self._notes.append(idea.note if idea.means else f"leave out {truncate(item.typed)}: {idea.note}")
-        if is_nothing and idea.note == NO_FIGURE:
-            self._left_out.append(f"{text} ({idea.note})")
-        elif is_nothing and idea.note:
-            self._doubts += [item] * (item not in self._doubts)
-
-    def _within_context(self, examples: list[str]) -> list[str]:
-        """Return the examples with the prompt or the output that the context leaves.
-
-        Without room for it, the context is left out.
-        """
-        of_request = {"--prompt": "--output-len", "--output-len": "--prompt"}
-        context = self._found.get("--context", ("",))[-1]
-        for i, example in enumerate(examples):
-            name, _, usual = example.partition(" ")
-            other = self._found.get(of_request.get(name, ""), ("",))[-1]
-            if name == "--prompt" and not other and (output := [one for one in examples if "--output-len" in one]):
-                other, usual = output[0].split()[1], str(10**30)  # the prompt is the rest of the context
-            if not (is_valid(parse_count, context, "") and is_valid(parse_count, other, "")):
+            if not fits or (is_many and ("--tokens", item.value) not in one.options):
                 continue
-            left = parse_count(context, "") - parse_count(other, "")
-            if left <= 0:
-                del self._found["--context"]
-                self._has_example = True
-                self._notes.append("prompt and output are the context: leave out --context")
-            elif left < parse_count(usual, ""):
-                return [*examples[:i], f"{name} {left}", *examples[i + 1 :]]
-        return examples
+            is_example = item.value is None and idea.takes != ""
+            before = {*self._found}
+            results = [self._set(*pair, is_example=is_example, is_further=True) for pair in one.options]
+            is_set = all(results)
+            if is_example:
+                new = [pair for name, pair in self._found.items() if name not in before]
+                self._has_example |= bool(new and idea.example)
+                self.assumed += [" ".join(pair) for pair in new if re.search(r"=\d|^\d", pair[-1])]
+            elif not _is_whole(item, one.options):
+                self.doubts.append(item)
+            self.replaced += [pair[0] for pair in one.options if item.is_guess and is_set]
+            return is_set
+        return False
 
-    def reading(self) -> Reading:
-        """Return the command with everything that was added."""
-        of_gpu = {option.names[0] for option in options_of(EngineOptions).values() if option.needs_gpu}
-        unread = [*self._unread]
-        assumed = [*self._assumed]
+    def _within_context(self) -> None:
+        """Let the missing prompt or output be what the context leaves. Without room for it, leave out the context."""
+        usual = dict(one.split() for one in self.missing if one.startswith(("--prompt", "--output-len")))
+        context = self._found.get("--context", ("",))[-1]
+        lengths = {name: self._found.get(name, ("",))[-1] for name in ("--output-len", "--prompt")} | usual
+        output, prompt = lengths.values()
+        if not (usual and all(is_valid(parse_count, text, "") for text in (context, output, prompt))):
+            return
+        name, other = ("--prompt", output) if "--prompt" in usual else ("--output-len", prompt)
+        left = parse_count(context, "") - parse_count(other, "")
+        if left <= 0:
+            del self._found["--context"]
+            self._has_example = True
+            self.notes.append("prompt and output are the context: leave out --context")
+        elif len(usual) == 2 or left < parse_count(usual[name], ""):
+            self.missing[self.missing.index(f"{name} {usual[name]}")] = f"{name} {left}"
+
+    def finish(self) -> Reading:
+        """Return the reading, after all items were added."""
         if self._command == "explain":
             self._arguments, others = _terms_in(self._arguments)
             if self._arguments and not re.search(r"[^A-Za-z' -]", "".join(one for one in others if len(one) > 1)):
-                self._left_out += others
+                self.left_out += others
             else:
-                unread += [*self._arguments, *others] or ["?"]
+                self.unread += [*self._arguments, *others] or ["?"]
         if not (self._arguments or self._found or self._is_asked):
-            unread, self._left_out = [*unread, *self._left_out], []
+            self.unread, self.left_out = [*self.unread, *self.left_out], []
+        self._find_missing()
+        if "--speculative-model" in self._found:
+            self._found.pop("--speculative-layers", None)
+        if self._found.get("--context", ("",))[-1] == "0" and self._arguments:  # llama.cpp's own context of the model
+            preset = preset_of(with_file_type(self._arguments[0])[0])
+            own = preset and load(preset).max_context
+            self._found["--context"] = ("--context", str(own or 0))
+            self.is_new |= own is not None
+        if self._command == "sweep" != self._typed and {*self._found}.isdisjoint((*_FOR_PROGRAMS, "--plot")):
+            self._found["--format"] = ("--format", "table")  # for a person
+        examples: list[str] = []
+        assumable = ASSUMED if self._typed or self.unread or self.doubts else (*ASSUMED, *ASSUMED_IN_WORDS)
+        is_moved = self._typed not in (None, self._command)
+        if not is_moved and not self._has_example and all(example.startswith(assumable) for example in self.missing):
+            examples = [one for one in self.missing if one != "MODEL"]
+            model = [_ANY_MODEL] * ("MODEL" in self.missing)
+            self._arguments += model
+            self.assumed, self.missing = [*model, *self.assumed, *examples], []
+        words = [word for pair in (*self._found.values(), *map(str.split, examples)) for word in pair]
+        self.args = [self._command, *self._arguments, *words]
+        self.is_new |= bool(self.assumed)
+        return self
+
+    def _find_missing(self) -> None:
+        """Find what the command lacks, with examples."""
+        of_gpu = {option.names[0] for option in options_of(EngineOptions).values() if option.needs_gpu}
         has_sizes = self._command not in _OF_RELEASED and not OF_MODEL.isdisjoint(self._found)
         lists_models = (
             self._command in ("fit", "train")
             and {"--gpu", "--ram"} & {*self._found}
             and _OF_ONE.isdisjoint(self._found)
-            and not unread + self._left_out
+            and not self.unread + self.left_out
         )
         needs_model = self._command not in ("gpus", *_OF_WORDS) and not self._arguments and not lists_models
-        missing = ["MODEL"] if needs_model and not has_sizes and "--log" not in self._found else []
-        needs = OF_SIZES if needs_model and has_sizes else ()
+        self.missing += ["MODEL"] * (needs_model and not has_sizes and "--log" not in self._found)
         layers = self._found.get("--n-gpu-layers", ("", ""))[1]
         if "--gpu" not in self._found and layers in ("99", "999", "-1", "all"):
-            self._left_out.append(" ".join(self._found.pop("--n-gpu-layers")) + " (all layers are the default)")
+            self.left_out.append(" ".join(self._found.pop("--n-gpu-layers")) + " (all layers are the default)")
         given = {*self._found, *map(" ".join, self._found.values())}
-        for if_given, options, example in (*needs, *NEEDS.get(self._command, ())):
+        for if_given, options, example in (*OF_SIZES * (needs_model and has_sizes), *NEEDS.get(self._command, ())):
             is_needed = not if_given or given & (of_gpu if if_given == ON_GPU else {*if_given})
             if is_needed and not given & {*options}:
-                missing.append(example)
+                self.missing.append(example)
                 given.add(example.split()[0])
-        missing = self._within_context(missing)
-        if "--speculative-model" in self._found:
-            self._found.pop("--speculative-layers", None)
-        is_moved = self._typed not in (None, self._command)
-        assumable = ASSUMED if self._typed else (*ASSUMED, "--gpu h100")
-        if not is_moved and not self._has_example and all(example.startswith(assumable) for example in missing):
-            assumed, missing = [*assumed, *missing], []
-        words = [word for pair in self._found.values() for word in pair]
-        words += [word for example in assumed[len(self._assumed) :] for word in example.split()]
-        return Reading(
-            (self._command, *self._arguments, *words),
-            tuple(unread),
-            tuple(self._left_out),
-            tuple(missing),
-            tuple(assumed),
-            tuple(dict.fromkeys(self._notes)),
-            tuple(dict.fromkeys(self._lacks)),
-            tuple(self._replaced),
-            tuple(self._doubts),
-            is_sure=not (unread or missing or self._doubts or self._has_example),
-            is_new=self._is_new or bool(assumed),
-        )
+        self._within_context()
 
 
 def _terms_in(words: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -6,12 +6,11 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import pairwise, product, zip_longest
+from itertools import combinations, pairwise, product, zip_longest
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from ..config import load
 from ..config.gpus import gpu_names, gpus_of
 from ..config.presets import (
     of_other_machine,
@@ -30,7 +29,20 @@ from ..engines.pasted import could_matter
 from ..errors import AttncalcError, tries
 from ..options import WEIGHTS_DTYPE, Parser
 from ..records import NamedTuple
-from ..vocabulary import COUNTS, FILLER, IDEAS, NEGATIONS, NO_FIGURE, NUMBERS, PLACEHOLDERS, Idea, Phrases
+from ..vocabulary import (
+    COUNTS,
+    FILLER,
+    IDEAS,
+    NEGATIONS,
+    NEWEST,
+    NO_FIGURE,
+    NUMBERS,
+    PLACEHOLDERS,
+    THIS_MACHINE,
+    UNITS,
+    Idea,
+    Phrases,
+)
 from ..what_if import SIZES
 from .command import names_of
 from .fit_log import is_log_file
@@ -149,7 +161,7 @@ class Words:
                 continue
             items += self._classified(bare)
             bare = []
-            name, equals, value = word.partition("=")
+            name, equals, value = word.rstrip("?,;").partition("=")
             if not equals and rest and not _OPTION.match(rest[-1]):
                 value = rest[-1]
             item = self._option(name, value)
@@ -164,7 +176,9 @@ class Words:
         found = self._with_all_gpus(_with_values([*items, *self._classified(bare)]))
         given = {self._set_by(one) for one in found}  # replaces what a file sets
         found = _with_models([*found, *(one for one in of_files if self._set_by(one) not in given)])
-        return _with_neighbours(_with_own_context(found))
+        if len({item.text for item in found if item.kind == "model"}) > 1:  # 'deepseek-v3 mla vs llama2-70b gqa'
+            found = [item for item in found if item.kind != "attention"]
+        return _with_splits(_with_neighbours(found))
 
     def _with_all_gpus(self, items: Sequence[Item]) -> list[Item]:
         """Return the items with the number of all GPUs: '--nnodes 2 --nproc_per_node 8', 'train --dp 8 --tp 2'."""
@@ -224,6 +238,8 @@ class Words:
     def _known_option(self, name: str, value: str, option: Any) -> Item:
         if option.opts[0] == "--preset" and value:
             return Item("model", _named(value), name, value=value)
+        if option.opts[0] == "--gpu" and value in THIS_MACHINE:
+            return Item("option", hyphens(name), name, value="local", is_guess=True, is_exact=True)
         parser, given = self._parsers.get(option.opts[0]), (value or None) if placeholder(option) else None
         if given and parser and not is_valid(parser.parse, given, name):  # '--gpus 8xH100', '--dtype int4'
             meant = self._of_phrase([given])
@@ -235,7 +251,7 @@ class Words:
         """Return what an option is that no command has. It is exact if the vocabulary has that name."""
         known = self._of_phrase([value]) if value else None
         kind = known.kind if known else "unknown"
-        if idea is None:
+        if idea is None or (kind == "gpu" and kind not in PLACEHOLDERS.get(idea.takes, (kind,))):
             return self._unlike_any(name, value, known)
         is_exact = idea is self._phrases.same_as(name)
         if option := self._known.get(idea.words):  # '--dtypes' is '--dtype'
@@ -267,7 +283,7 @@ class Words:
         if dtype and dtype.kind in ("dtype", "attention"):
             return dtype._replace(typed=name, is_guess=True, is_exact=True)
         if known and known.kind in _NAMED:
-            return known._replace(typed=name, value=value, is_guess=True)
+            return known._replace(typed=name, value=value, is_guess=True, is_exact=known.kind == "gpu")
         if could_matter(name) and known is None:
             return Item("unknown", name, f"{name} {value}".rstrip(), value=value or None, is_guess=True)
         is_exact = changes_nothing(name)
@@ -284,13 +300,15 @@ class Words:
     def _classified(self, bare: Sequence[str]) -> list[Item]:
         """Return what words without dashes are, the longest phrases first."""
         items: list[Item] = []
-        text = [word.strip("?!,;'\"").rstrip(":") or word for word in bare]
+        text = [word.strip("?!,;'\"()").rstrip(":") or word for word in bare]
         i = 0
         while i < len(text):
             lengths = range(min(4, len(text) - i), 0, -1)
             found = ((length, item) for length in lengths if (item := self._of_phrase(text[i : i + length])))
             length, item = next(found, None) or (1, self._guessed(text[i], is_first=i == 0 and not self.command))
             i += length
+            if item.idea and item.idea.means == "--gpu local":
+                item = Item("gpu", "local", item.typed)
             is_number = item.kind == "gpu" and items and re.fullmatch(r"\d{1,4}", items[-1].text)
             is_mac = item.idea and item.typed.lower().startswith("mac") and items and re.match("m[1-9]", items[-1].text)
             if is_mac:  # 'm3 macbook air 16gb' is an M3 with 16GB
@@ -309,8 +327,7 @@ class Words:
     def _of_phrase(self, text: Sequence[str]) -> Item | None:
         """Return what some adjoining words are together, or None."""
         typed = " ".join(text)
-        is_size = re.fullmatch(r"(?i)[\d.]+ [KMGT]i?B", typed)  # '64 GB'
-        joined = _named(typed) if len(text) == 1 else typed.replace(" ", "") if is_size else typed
+        joined = _named(typed) if len(text) == 1 else typed
         lower = joined.lower()
         kind = kind_of(joined)
         gpu = gpu_in(lower) if kind is None or re.fullmatch(r"\d{4}s?", lower) else None
@@ -328,7 +345,9 @@ class Words:
         elif idea:
             item = Item("idea", joined, joined, idea)
         elif preset and (len(text) > 1 or preset == joined or re.search(r"\d|/|-", joined)):
-            item = Item("model", preset if len(text) > 1 else joined, typed)
+            is_old = preset in NEWEST and not re.search(rf"^{preset}$|/|0[.]1", lower)  # 'mistral 7b'
+            name = NEWEST[preset] if is_old else preset if len(text) > 1 else joined
+            item = Item("model", name, typed, is_guess=is_old, is_exact=is_old)
         elif gpu:
             item = Item("gpu", gpu, joined)
         elif bits:
@@ -342,10 +361,12 @@ class Words:
         return item
 
     def _of_pair(self, word: str) -> Item | None:
-        """Return what 'ctx=8192', 'tp:2' and 'h100:4' are."""
-        if (pair := re.fullmatch(r"([^=:/]+)([=:])(.+)", word)) is None:
+        """Return what 'ctx=8192', 'tp:2', 'tp2' and 'h100:4' are."""
+        if (pair := re.fullmatch(r"(?i)([^=:/]+)([=:])(.+)|([tpdec]p)()(\d+)", word)) is None:
             return None
-        name, sign, value = pair.groups()
+        name, sign, value = filter(lambda part: part is not None, pair.groups())
+        if name.isupper() and len(name) > 3:  # a variable of a shell
+            return Item("plain", word, word)
         if value.isdigit() and gpu_in(name.lower()):
             return Item("gpu", f"{value}x{name}", word)
         idea = self._phrases.like(name) if sign == "=" else self._phrases.of(name)
@@ -355,11 +376,13 @@ class Words:
 
     def _guessed(self, word: str, *, is_first: bool) -> Item:
         """Return what a word that is spelled wrong probably is."""
+        if word.endswith(".py"):
+            return self._of_program(word, is_first=is_first) or Item("filler", word, word)
         size = re.search(r"\d+(?:\.\d+)?[bB]\b", word)
         models = of_size(size[0]) if size else preset_names()
         known = [*("-".join(phrase) for phrase in self._phrases), *models, *gpu_names(), *NEGATIONS]
         family = starting_with(word) if re.search(r"[A-Za-z].*\d", word) else []  # deepseek-v4 is not deepseek-v3
-        cutoff = 0.8 if word.isalpha() else 0.75
+        cutoff = 0.75 if not word.isalpha() else 0.8 if len(word) > 4 else 0.86
         close = family[:1] or difflib.get_close_matches(word.lower(), known if len(word) > 3 else (), 1, cutoff)
         close = close or difflib.get_close_matches(word.lower(), self.commands if is_first else (), 1, 0.6)
         names = [name for name in models if re.match(rf"{re.escape(word.lower())}[\d.-]", name)]
@@ -369,7 +392,8 @@ class Words:
         found = self._of_phrase(close) if close else self._of_program(word, is_first=is_first)
         if found:
             is_longer = word.lower().startswith(close[0]) if close else False  # 'parallelism' is not 'parallel'
-            return found._replace(typed=word, is_guess=True, is_exact=found.is_cue and not is_first and not is_longer)
+            is_exact = not close or (found.is_cue and not is_first and not is_longer)
+            return found._replace(typed=word, is_guess=True, is_exact=is_exact)
         return (
             Item("plain", word, word) if _is_plain(word) and not close else Item("unknown", word, word, is_guess=True)
         )
@@ -399,10 +423,10 @@ def _listed_by_ollama(args: Sequence[str]) -> Sequence[str]:
 
 
 def _with_magnitudes(args: Sequence[str]) -> list[str]:
-    """Return the arguments with '1T' for '1 trillion'."""
+    """Return the arguments with '1T' for '1 trillion', and '16GB' for '16 gigs'."""
     found: list[str] = []
     for word in args:
-        magnitude = {"thousand": "k", "million": "m", "billion": "B", "trillion": "T"}.get(word.lower())
+        magnitude = UNITS.get(word.lower())
         if magnitude and found and re.fullmatch(r"\d+(?:\.\d+)?", found[-1]):
             found[-1] += magnitude
         else:
@@ -490,21 +514,6 @@ def _of_word(word: str) -> Item | None:
     return item
 
 
-def _with_own_context(items: Sequence[Item]) -> list[Item]:
-    """Return the items with the model's own context for llama.cpp's '-c 0'."""
-    model = next((preset_of(with_file_type(item.text)[0]) for item in items if item.kind == "model"), None)
-    if model is None or not any(item.value == "0" for item in items):
-        return [*items]
-    own = load(model).max_context
-    is_context = [
-        own and item.value == "0" and item.text in ("-c", "--ctx-size", "--context", "--num-ctx") for item in items
-    ]
-    return [
-        item._replace(value=str(own), is_guess=True, is_exact=True) if is_own else item
-        for item, is_own in zip(items, is_context, strict=True)
-    ]
-
-
 def _with_neighbours(items: Sequence[Item]) -> list[Item]:
     """Return the items with what the next word makes of them."""
     found = [*items]
@@ -519,6 +528,33 @@ def _with_neighbours(items: Sequence[Item]) -> list[Item]:
     return found
 
 
+def _with_splits(items: Sequence[Item]) -> list[Item]:
+    """Return the items with lists for two splits of a model: --tp 4,2 --pp 1,2 for 'tp=4 vs tp=2 pp=2'."""
+    either = next((i for i, item in enumerate(items) if i and item.text in _EITHER), 0)
+    names = [_split(item) for item in items]
+    if not (either and names[either - 1] and names[either + 1 : either + 2] > [""]):
+        return [*items]
+    sides = [
+        {name: item.value or "1" for name, item in zip(names[part], items[part], strict=True) if name}
+        for part in (slice(either), slice(either, None))
+    ]
+    both = dict.fromkeys([*sides[0], *sides[1]])
+    found = [item for item, name in zip(items, names, strict=True) if not name and item is not items[either]]
+    for name in both:
+        value = ",".join(side.get(name, "1") for side in sides)
+        found.append(Item("option", f"--{name}", name, value=value, is_guess=True, is_exact=True))
+    numbers = {prod(int(number) for number in side.values()) for side in sides}
+    if len(numbers) == 1 and not any(re.match(r"\d+x|--gpus", item.text) for item in items):
+        found.append(Item("option", "--gpus", items[either].typed, value=str(*numbers), is_guess=True, is_exact=True))
+    return found
+
+
+def _split(item: Item) -> str:
+    """Return 'tp', 'pp' or 'dp' if an item is that number of parts."""
+    match = re.search(r"--([tpd]p)\b", item.idea.means if item.idea else item.text)
+    return match[1] if match and str(item.value).isdecimal() else ""
+
+
 @cache
 def _parts_of_names() -> frozenset[str]:
     """Return the words in the names of models and GPUs: 'mini', 'super'."""
@@ -530,7 +566,8 @@ def _is_plain(word: str) -> bool:
     """Return whether an unknown word can change no figure: no name of a model, a GPU or an option, and no number."""
     lower = word.lower()
     is_word = re.fullmatch(r"[a-z]+(?:['-][a-z]+)*", lower)
-    return bool(is_word) and lower not in NEGATIONS | COUNTS | _parts_of_names()
+    is_formula = re.fullmatch(r"\d[nd]{1,2}", lower) is not None  # 2N
+    return is_formula or (bool(is_word) and lower not in NEGATIONS | COUNTS | _parts_of_names())
 
 
 def is_valid(parse: Any, *values: str) -> bool:
@@ -579,12 +616,18 @@ def _of_mac(item: Item, value: str) -> str:
 
 
 def _with_models(items: Sequence[Item]) -> list[Item]:
-    """Return the items with a model of each size that is no value, if no model is named: '7B', 'llama 70b'."""
-    if any(item.kind == "model" for item in items):
-        return [*items]
+    """Return the items with a model of each 'llama 70b', and if no model is named, of each size: '7B'."""
+    items = [*items]
+    for first, second in combinations([item for item in items if item.kind == "unknown"], 2):
+        if preset := preset_of(name := f"{first.typed} {second.typed}"):  # 'deepseek sparse attention (v3.2)'
+            items[items.index(first)] = Item("model", preset, name, is_guess=True, is_exact=True)
+            items.remove(second)
+    is_named = any(item.kind == "model" for item in items)
     found: list[Item] = []
     for item, after in zip_longest(items, items[1:]):
         sizes = item.kind == "billions" and of_size(item.text)
+        if is_named and sizes and not (found and found[-1].kind == "unknown" and of_size(item.text, found[-1].typed)):
+            sizes = False
         if not sizes:
             found.append(item)
             continue
