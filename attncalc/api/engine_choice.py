@@ -132,10 +132,11 @@ def desktop_options(model: ModelSpec, options: Mapping[str, Any]) -> tuple[dict[
         return {}, ""
     number, gpu = gpus_of(str(options["gpu"]))
     size = int(params(model).total) * dtype(model.dtype).bits // 8
-    if (number or 1) > 1 or not gpu.runs_files or 4 * size <= 3 * gpu.memory:
+    memory = (number or 1) * gpu.memory
+    if (number or 1) > 2 or not gpu.runs_files or 4 * size <= 3 * memory:  # more cards are a server's
         return {}, ""
     names = {"engine": engine} if "engine" not in given and gpu.vendor != "Apple" else {}
-    room = "are larger than the GPU" if size > gpu.memory else "leave little of the GPU"
+    room = "are larger than the GPU" if size > memory else "leave little of the GPU"
     note = f"the weights as released, {size / GIB:.1f} GiB, {room}"
     found = {**names, "weights_dtype": weights}
     text = " and ".join(f"--{name.replace('_', '-')} {value}" for name, value in found.items())
