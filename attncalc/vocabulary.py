@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .records import NamedTuple
+from .units import parse_count
 
 PLACEHOLDERS = {
     "N": ("number", "billions"),
@@ -22,6 +23,7 @@ PLACEHOLDERS = {
     "DRAFT": ("model",),
     "KIND": ("attention",),
     "VALUE": ("number", "share", "time", "size"),
+    "DAILY": ("number",),
 }
 """{what stands for a value: the kinds of words that it takes}."""
 
@@ -54,6 +56,8 @@ class Idea(NamedTuple):
     def fragments(self, value: str | None) -> list[Fragment]:
         """Return the alternatives, with the value in its place."""
         text = self.means if value is not None or not self.takes else self.alone or self.example
+        if self.takes == "DAILY" and value is not None:
+            value = f"{parse_count(value, self.words) / 86_400:.3g}"
         found = []
         for part in filter(None, text.split(" | ")):
             words = part.split()

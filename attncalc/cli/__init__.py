@@ -53,6 +53,8 @@ _FIRST_SCREEN = f"""What attention costs: exact, with the formula shown.
 'attncalc help COMMAND' shows its common options, 'attncalc COMMAND --help' all.
 """
 """What `attncalc` alone prints, within 24 rows."""
+_OTHER_NAMES = {"version": "--version", "v": "--version", "log": "fit --log", "completion": "--show-completion"}
+"""{a word: what it is as an option}."""
 SHELLS = ("bash", "zsh", "fish")
 """Shells for which there is a completion script."""
 DEBUG = "ATTNCALC_DEBUG"
@@ -64,7 +66,7 @@ class _Commands(Group):
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         if args[:1] == ["help"]:
-            args = [*args[1:], "-h" if args[1:] else "--help"]  # the common options: all are up to 360 lines
+            args = [*args[1:], "-h"] if args[1:] else []  # the common options: all are up to 360 lines
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -202,8 +204,11 @@ def _run(args: list[str], *, is_read: bool = False) -> Any:
 
     found = with_built_in(args, error) if isinstance(error, NetworkError | NoSuchModelError) else error
     if isinstance(found, AttncalcError) and not isinstance(error, NetworkError):
-        is_version = args in (["version"], ["v"])
-        found = (["--version"], []) if is_version else answer(args, typer.main.get_command(app), error)
+        name, *rest = args
+        if name in _OTHER_NAMES and len(rest) == (name in ("completion", "log")):
+            found = [*_OTHER_NAMES[name].split(), *rest], []
+        else:
+            found = answer(args, typer.main.get_command(app), error)
     if isinstance(found, AttncalcError):
         raise found
     return _run_as(*found)

@@ -19,6 +19,7 @@ from typing import Any
 from ..api.fit_options import EngineOptions
 from ..config import load
 from ..config.presets import hint, preset_at, preset_of, presets, unquantized, with_file_type
+from ..config.source import DOCUMENTS
 from ..errors import AttncalcError, BadValueError, MissingError
 from ..options import options_of
 from ..units import parse_count, truncate
@@ -67,7 +68,7 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
         sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
         return ["explain", "preemption"] if "preempted" in text else ["fit", "--log", "-"], []
     if is_unknown and len(args) == 1:
-        args = args[0].split()  # a question in quotation marks
+        args = args[0].split() or args  # a question in quotation marks
     if is_unknown and launches(args):
         launch = _about_launch(args, root, error)
         return launch if isinstance(launch, AttncalcError) else (launch, [])
@@ -163,6 +164,8 @@ def _message(found: Reading, words: Words, args: Sequence[str], error: AttncalcE
     if words.command or len(args) == 1:
         return error.message
     unread = [*found.unread, *found.left_out, *(item.typed for item in found.doubts)]
+    if absent := next((word for word in unread if "/" in word or word.endswith((*DOCUMENTS, ".log"))), None):
+        return f"no such file or folder: {truncate(absent)}"
     if unread:
         return f"not understood: {truncate(', '.join(dict.fromkeys(unread)))}"
     missing = " and ".join(example.split()[0].replace("MODEL", "a model") for example in found.missing)
@@ -205,13 +208,15 @@ def _read(words: Words, args: Sequence[str]) -> Iterator[Reading]:
         """Return how many words have no place, or one that is doubted; a command that was typed may have doubts."""
         return len(one.unread) + (0 if words.command else len(one.doubts))
 
-    for command, votes in _likely(words.command, items):
-        reading = Reading(command, words.options(command), words.command, is_meant=votes > 0)
+    likely = _likely(words.command, items)
+    for command, votes in likely:
+        is_meant = votes > 0 or votes == likely[0][1]
+        reading = Reading(command, words.options(command), words.command, is_meant=is_meant)
         for item in typed if command in _OF_WORDS else items:
             reading.add(item)
         if gaps(reading.finish()):
             others.append(reading)
-        elif reading.is_meant or not is_found:
+        elif votes > 0 or not is_found:
             is_found = True
             yield reading
     yield from sorted(others, key=gaps)
@@ -231,7 +236,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     named = " ".join(item.idea.means if item.idea else item.text for item in items)
     votes["plan"] -= 1.5 * (re.search("--(users|rate|price)", named) is None)
     votes["compare"] += 3 * (kinds["model"] > 1)
-    votes["gpus"] += not kinds["model"] and kinds["gpu"] > 0
+    votes["gpus"] += not kinds["model"] and kinds["gpu"] > 0 and (len(items) > 1 or named == "local")
     # 'llama3-8b fp8' asks for no cache, and 'vllm llama3-8b' for all memory
     votes["fit"] += (kinds["dtype"] > 0) / 2 + any(item.text == "--engine" or item.typed == "gpu" for item in items)
     has_figure = any(re.search(r"\d", item.value or "") for item in items)
@@ -362,7 +367,9 @@ class Reading:
             is_gpu = name != "--gpu" or all(
                 gpu_in(one.lower()) or one in ("all", "local") for one in (value or "").split(",")
             )
-            is_list = value is not None and value.count(",") > item.typed.count(",") and re.search(r"\w,\w", value)
+            is_list = (
+                value is not None and value.count(",") > item.typed.count(",") and re.search(r"^[^=]*\w,\w", value)
+            )
             is_list = None if name == "--pattern" else is_list
             name = name if is_gpu and (not is_list or self._takes_list(item.text)) else None
         else:
@@ -540,7 +547,9 @@ def _is_whole(item: Item, options: Sequence[tuple[str, ...]]) -> bool:
     values = [value for _, *rest in options for value in rest]
     is_likely = ("--context", item.value) not in options or not item.is_guess or is_context(item.value or "")
     return is_likely and (
-        item.value in (None, "1") or all(part in "".join(values).lower() for part in item.value.lower().split(","))
+        item.value in (None, "1")
+        or (item.idea and item.idea.takes == "DAILY")
+        or all(part in "".join(values).lower() for part in item.value.lower().split(","))
     )
 
 

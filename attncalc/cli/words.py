@@ -518,7 +518,8 @@ def _with_neighbours(items: Sequence[Item]) -> list[Item]:
     """Return the items with what the next word makes of them."""
     found = [*items]
     for i, (item, after) in enumerate(pairwise(found)):
-        if after.kind == "plain" and item.kind == "number" and item.typed.isdigit():  # '10000 samples'
+        is_counted = after.kind == "plain" or (after.idea is not None and not after.idea.means)
+        if is_counted and item.kind == "number" and item.typed.isdigit():  # '10000 samples'
             found[i] = item._replace(kind="unknown")
         elif item.text in _EITHER and i and (idea := found[i - 1].idea) and found[i - 1].value:
             if after.kind in PLACEHOLDERS.get(idea.takes, ()):  # 'batch 1 vs 32', 'kv cache fp8 vs fp16'
