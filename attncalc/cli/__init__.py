@@ -10,6 +10,7 @@ import io
 import os
 import shlex
 import sys
+from functools import cache
 from importlib import import_module
 from typing import IO, Annotated, Any
 
@@ -61,6 +62,12 @@ DEBUG = "ATTNCALC_DEBUG"
 """The environment variable that shows the traceback of a bug."""
 
 
+@cache
+def _built(name: str, completes: bool) -> Any:
+    """Return a command: a question in words asks for the same ones several times."""
+    return typer.main.get_command(import_module(f".{name}", __name__).app)
+
+
 class _Commands(Group):
     """The commands. Only the one that is run is imported, so that the others do not slow the start."""
 
@@ -73,9 +80,7 @@ class _Commands(Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name in COMMANDS:
-            return typer.main.get_command(import_module(f".{cmd_name}", __name__).app)
-        return None
+        return _built(cmd_name, COMPLETE in os.environ) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if (name := args[0].lower()) in COMMANDS or ctx.resilient_parsing:
