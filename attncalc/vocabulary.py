@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .records import NamedTuple
-from .units import parse_count
 
 PLACEHOLDERS = {
     "N": ("number", "billions"),
@@ -56,8 +55,6 @@ class Idea(NamedTuple):
     def fragments(self, value: str | None) -> list[Fragment]:
         """Return the alternatives, with the value in its place."""
         text = self.means if value is not None or not self.takes else self.alone or self.example
-        if self.takes == "DAILY" and value is not None:
-            value = f"{parse_count(value, self.words) / 86_400:.3g}"
         found = []
         for part in filter(None, text.split(" | ")):
             words = part.split()

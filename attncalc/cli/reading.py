@@ -417,7 +417,10 @@ class Reading:
 
     def _add_idea(self, item: Item, idea: Idea) -> None:
         """Add what an idea means for this command."""
-        fragments = idea.fragments(_size(item.value) if item.value and idea.takes == "SIZE" else item.value)
+        value = _size(item.value) if item.value and idea.takes == "SIZE" else item.value
+        if value and idea.takes == "DAILY":
+            value = f"{parse_count(value, '') / 86_400:.3g}"  # per second
+        fragments = idea.fragments(value)
         text = f"{item.typed} {item.value}" if item.value and item.is_guess else item.typed
         noted = f"{text} ({idea.note})" if idea.note else text
         is_command = any(one.command in (self._command, "fit", "explain") and not one.options for one in fragments)
