@@ -343,6 +343,7 @@ def sampler(per_logit: int, *, rows: int = S, buffer: int = 0, workspace: int = 
         ({"limits": Limits(N, 100)}, sampler(2 + 12, rows=N, buffer=4 * 10 * V)),
         ({"tp": 2}, sampler(2 + 12, buffer=4 * 10 * V)),
         ({"gpu": HOPPER}, sampler(2 + 12, buffer=4 * 10 * V, workspace=LARGE)),
+        ({"runner": "pooling"}, None),  # nothing samples
         ({"last": False}, None),
     ],
 )

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Annotated, Any, TypedDict
 
 from ...errors import AttncalcError
-from ...options import COUNT, YES_OR_NO, Count, Parser, With
+from ...options import COUNT, YES_OR_NO, Count, Parser, With, choice
 from ...records import dataclass
 from ...units import GIB, parse_bytes, truncate
 from ..options import PagedArgs
@@ -22,6 +22,8 @@ _LONG_CONTEXT = 32 * 1024
 TURBOQUANT = ("turboquant_k8v4", "turboquant_4bit_nc", "turboquant_3bit_nc")
 """Dtypes of TurboQuant. turboquant_k3v4_nc is left out: its K and V have 3.5 bits on average."""
 
+_POOLING_TASKS = ("embed", "embedding", "classify", "score", "reward")
+"""Values of --task, as which --runner was known until 0.10."""
 DRAFTER_KEYS = {"num_speculative_tokens": "--speculative-tokens", "model": "--speculative-model"}
 """{key of --speculative-config: the option that figures read instead}."""
 
@@ -162,6 +164,12 @@ class VllmOptions(TypedDict, total=False):
         With(names="--warm-start/--cold-start"),
     ]
     max_loras: Annotated[Count | None, COUNT, "Adapters of a step, with --enable-lora. Default: 1."]
+    runner: Annotated[
+        str | None,
+        choice("auto", "generate", "pooling", metavar="NAME", **dict.fromkeys(_POOLING_TASKS, "pooling")),
+        "pooling: an embedding model, which does not sample.",
+        With(also="--task", axis=False),
+    ]
     offline: Annotated[
         bool,
         "Python's class LLM instead of the server, with larger steps by default.",
@@ -197,6 +205,7 @@ class VllmArgs(PagedArgs):
     flashinfer_workspace_buffer_size: int | None = None
     warm_start: bool | None = None
     max_loras: int | None = None
+    runner: str | None = None
     offline: bool = False
 
     @property

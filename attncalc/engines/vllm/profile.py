@@ -133,6 +133,12 @@ class Profile:
         return self._sampler_of(flashinfer=self._samples_with_flashinfer)
 
     @property
+    def _sampled(self) -> int:
+        """Tokens of the vocabulary of which this stage samples; 0 for a pooling model, whose pooler is small."""
+        samples = self.facts.last and self._args.runner != "pooling"
+        return self.facts.whole.vocab_size or 0 if samples else 0
+
+    @property
     def _has_flashinfer(self) -> bool:
         """Whether FlashInfer's kernels run on this GPU: from compute capability 8.0 on."""
         capability = self.facts.gpu.compute_capability
@@ -157,10 +163,10 @@ class Profile:
         drafter, a draft of each sequence is verified then, beside logits of two tokens and a copy of the last one's.
         """
         facts = self.facts
-        if not facts.last or not facts.whole.vocab_size:
+        if not self._sampled:
             return quantity(0)
         rows = minimum(self.tokens, symbol("max_num_seqs", facts.limits.sequences, "sequences of one step"))
-        vocab = symbol("V", facts.whole.vocab_size, "tokens of the vocabulary")
+        vocab = symbol("V", self._sampled, "tokens of the vocabulary")
         verifies = self._version.verifies_drafts and bool(self._args.speculative_tokens) and not self.v2_runner
         scratch_bytes = VERIFIED if verifies else self._version.sampler_scratch(self.v2_runner, flashinfer)
         scratch = symbol("scratch", scratch_bytes, "bytes per logit that sampling takes")
@@ -370,10 +376,10 @@ class Profile:
     def sampler_states(self) -> RuntimePart | None:
         """Return the second runner's counts of prompt and output tokens: 4 bytes and a bit per logit."""
         facts = self.facts
-        if not facts.last or not facts.whole.vocab_size or not self._version.counts_sampler_states(self.v2_runner):
+        if not self._sampled or not self._version.counts_sampler_states(self.v2_runner):
             return None
         sequences = symbol("max_num_seqs", facts.limits.sequences, "sequences of one step")
-        vocab = symbol("V", facts.whole.vocab_size, "tokens of the vocabulary")
+        vocab = symbol("V", self._sampled, "tokens of the vocabulary")
         size = quantity(sequences * vocab * 33 // 8)
         low = 0 if self._args.max_num_seqs is None else int(size)
         source = f"vLLM {self._version.name}, v1/worker/gpu/sample/penalties.py"
