@@ -121,6 +121,11 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
             """a/b --speculative-tokens 1 --speculative-config '{"method": "mtp"}' --speculative-layers 1 """
             "--engine vllm",
         ),
+        (
+            """vllm serve a/b -sc '{"method": "dspark", "num_speculative_tokens": 7}'""",
+            """a/b --speculative-tokens 7 --speculative-config '{"method": "dspark"}' --speculative-layers 3 """
+            "--engine vllm",
+        ),
         # an algorithm with a draft model is that model; with the model itself it is multi-token prediction
         (
             "sglang serve a/b --speculative-algorithm EAGLE3 --speculative-draft-model-path c/d",

@@ -25,6 +25,7 @@ def read(*lines: str) -> StartupLog:
         (("vLLM version v0.10.1",), "0.10.1"),
         (("Initializing a V1 LLM engine (v0.11.0) with config: dtype=bf16",), "0.11.0"),
         (("Initializing an LLM engine (v0.6.3.post1) with config:",), "0.6.3"),
+        (("Initializing a V1 LLM engine (v0.20.1.dev0+g101584af0.d20260424) with",), "0.20.1.dev0"),
         (("Initializing a V0 LLM engine (v0.8.5) with config:",), "v0"),
         # the engine's own line goes first, and the server's before any other
         (("vLLM API server version 0.8.4", "Initializing a V1 LLM engine (v0.11.0) with"), "0.11.0"),

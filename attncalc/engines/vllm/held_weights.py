@@ -240,7 +240,7 @@ def _mxfp4_tensors(model: ModelSpec, args: VllmArgs, d_model: int, d_ff: int) ->
     device, steps = args.device.lower(), (256, 128)
     if any(name in device for name in ("amd", "mi2", "mi3", "instinct", "radeon")):
         steps = 256, 256
-    elif any(name in device for name in ("intel", "arc ")):
+    elif args.is_intel:
         steps = 1, 1
     d_model, d_ff = _aligned(d_model, steps[0]), _aligned(d_ff, steps[1])
     return [d_model * d_ff, d_model * d_ff // 16, d_model * d_ff // 2, d_model * d_ff // 32]

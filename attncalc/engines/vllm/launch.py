@@ -23,7 +23,7 @@ from ..launch import (
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions
 from ..pasted import OF_EACH_GPU, LaunchWords, Reading, ignored
-from .options import DRAFTER_KEYS, TURBOQUANT, VARIABLES, VllmArgs, VllmOptions, json_object
+from .options import DRAFTER_KEYS, TURBOQUANT, VARIABLES, VllmArgs, VllmOptions, json_object, layers_of_drafter
 from .versions import vllm_version
 
 _CACHE_DTYPES = {
@@ -110,7 +110,7 @@ def _read_speculation(text: str) -> list[str]:
     words += ["--speculative-config", json.dumps(config)] if config else []
     if model and model != DRAFT_MODEL and not str(method).endswith("mtp"):
         return [*words, "--speculative-model", str(model)]
-    return words if method in ("ngram", "suffix") else [*words, "--speculative-layers", "1"]
+    return words if method in ("ngram", "suffix") else [*words, "--speculative-layers", layers_of_drafter(str(method))]
 
 
 def _read_lmcache(path: str) -> tuple[str, ...]:

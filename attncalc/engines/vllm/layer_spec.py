@@ -11,7 +11,7 @@ from ...attention.kind import POOLING_ROLES
 from ...errors import AttncalcError, NotSupportedError
 from ...quantity import ceil_div, exact_div, symbol_like
 from ...records import NamedTuple
-from ...units import DType, dtype
+from ...units import dtype
 from ..ds_mla import (
     ALIGNMENT,
     KEY_BYTES,
@@ -90,11 +90,11 @@ class LayerSpec(NamedTuple):
 
 
 def layer_specs(
-    cached: tuple[CacheSpec, ...], args: VllmArgs, block_size: int, *, shares_pools: bool = False
+    cached: tuple[CacheSpec, ...], args: VllmArgs, block_size: int, *, sparse: bool = False, shares_pools: bool = False
 ) -> Iterator[LayerSpec]:
     """Yield the specs of one layer: K and V, a latent, an indexer's keys, states, K and V of the source, pools.
 
-    With `shares_pools`, layers of the model read pools of others (DeepSeek-V4.1).
+    With `sparse`, another layer has an indexer. With `shares_pools`, layers read pools of others (DeepSeek-V4.1).
 
     Raises AttncalcError if vLLM does not support such a cache, or its layout is not implemented here.
     """
@@ -103,15 +103,15 @@ def layer_specs(
             raise AttncalcError(
                 f"attncalc does not know how vLLM stores this cache: {c.name}", "use --engine ideal for a lower bound"
             )
+    sparse |= any(c.role == "indexer" for c in cached)
     heads = [c for c in cached if c.role in _HEAD_ROLES and c.per == "token"]
     source_heads = [c for c in cached if c.role in _HEAD_ROLES and c.per == "source token"]
     states = [c for c in cached if c.role in STATE_ROLES and c.role != "short_convolution"]
-    has_indexer = any(c.role == "indexer" for c in cached)
     if heads:
         yield _head_spec(heads, args, block_size)
     for c in cached:
         if c.role == "latent":
-            latent_bytes = _latent_bytes(c, args.kv_dtype, has_indexer=has_indexer)
+            latent_bytes = _latent_bytes(c, args, sparse=sparse)
             if args.version.aligns_latent_entries:
                 latent_bytes = _ENTRY_ALIGNMENT * ceil_div(latent_bytes, _ENTRY_ALIGNMENT)
             yield LayerSpec("mla", block_size, latent_bytes, _shape([c]))
@@ -152,15 +152,16 @@ def _head_spec(heads: list[CacheSpec], args: VllmArgs, block_size: int) -> Layer
     return LayerSpec(kind, block_size, token_bytes, _shape(heads), span.reach)
 
 
-def _latent_bytes(latent: CacheSpec, stored: DType, *, has_indexer: bool) -> int:
+def _latent_bytes(latent: CacheSpec, args: VllmArgs, *, sparse: bool) -> int:
     """Return the bytes of one token's latent.
 
-    With an indexer, fp8 means the format fp8_ds_mla: the latent in fp8 with an fp32 scale per 128 elements, and the
-    rotary key in 16 bits: 512 + 512 / 128 * 4 + 64 * 2 = 656 B.
+    In a model with indexers, FlashMLA's fp8 is the format fp8_ds_mla: the latent in fp8 with an fp32 scale per 128
+    elements, and the rotary key in 16 bits: 512 + 512 / 128 * 4 + 64 * 2 = 656 B. FlashInfer's is plain fp8.
     """
+    stored = args.kv_dtype
     if stored.group is not None:
         raise AttncalcError(f"vLLM has no cache of latents in {stored.name}", "known: fp32, fp16, bf16, fp8")
-    if not (has_indexer and stored.name == "fp8"):
+    if not (sparse and stored.name == "fp8") or (args.is_blackwell and args.version.has_sparse_flashinfer):
         return stored.row_bytes(latent.width)
     if latent.width != 576:
         raise AttncalcError(

@@ -20,23 +20,26 @@ from .options import TURBOQUANT, VllmArgs
 from .packed import pack_layers
 from .state_blocks import StateBlocks, align_blocks, state_blocks
 
-_BLOCK_SIZE, _MLA_BLOCK_SIZE = 16, 64
-"""CacheConfig.DEFAULT_BLOCK_SIZE, and that of FlashMLA, which Hopper GPUs use for MLA."""
+_BLOCK_SIZE, _LARGE_BLOCK = 16, 64
+"""CacheConfig.DEFAULT_BLOCK_SIZE, and that of FlashMLA, which Hopper GPUs use for MLA, and of Intel GPUs
+(platforms/xpu.py, from 0.20 on get_preferred_block_size in v1/attention/backends/flash_attn.py)."""
 _Groups = tuple[KVCacheGroup, ...]
 
 
 def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     """Return how vLLM stores those layers. Raises AttncalcError if it does not support them or the arguments."""
+    specs = _with_all_indexers(specs, args)
     stages = enumerate(cut_into_stages(specs, args.pp))
     layers = [(stage, layer) for stage, members in stages for layer in layer_by_layer(members) if layer.cached]
     _check_layers(layers, args)
     cached_layers = [layer for _, layer in layers]
     states = state_blocks(cached_layers, args)
-    has_latents = any(cached.role == "latent" for layer in cached_layers for cached in layer.cached)
-    has_pools = any(cached.role == "pools" for layer in cached_layers for cached in layer.cached)
+    roles = {cached.role for layer in cached_layers for cached in layer.cached}
+    has_latents, has_pools = "latent" in roles, "pools" in roles
     shares_pools = has_pools and has_shared_pools(cached for layer in cached_layers for cached in layer.cached)
     pooling_block = SHARED_POOLING_BLOCK if shares_pools else POOLING_BLOCK
-    default = pooling_block if has_pools else _MLA_BLOCK_SIZE if has_latents and not args.version.v0 else _BLOCK_SIZE
+    has_large_blocks = (has_latents or args.is_intel) and not args.version.v0
+    default = pooling_block if has_pools else _LARGE_BLOCK if has_large_blocks else _BLOCK_SIZE
     requested = args.block_size or default
     alignment = align_blocks(cached_layers, args, states, requested)
     first = cached_layers[0].cached[0]
@@ -50,7 +53,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
         for layer, own in zip(cached_layers, own_args, strict=True)
     }
     specs_by_id = {
-        key: tuple(layer_specs(cached, own, block_size, shares_pools=shares_pools))
+        key: tuple(layer_specs(cached, own, block_size, sparse="indexer" in roles, shares_pools=shares_pools))
         for key, (cached, own) in distinct.items()
     }
     by_layer = [
@@ -58,9 +61,10 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
         for (stage, layer), own in zip(layers, own_args, strict=True)
     ]
     staged = [member for members in by_layer for member in members]
-    # a drafter's layers cache as much as the model's last attention layer; in compressed attention without pools
+    # a drafter's layers cache as much as the model's last attention layer with an indexer, where there are any; in
+    # compressed attention without pools
     drafted = ([(i, s) for i, s in members if _is_drafted(s, has_pools=has_pools)] for members in reversed(by_layer))
-    staged += next(filter(None, drafted), []) * args.speculative_layers
+    staged += max(drafted, key=len) * args.speculative_layers
     # a draft model runs on the last stage (v1/spec_decode/llm_base_proposer.py)
     of_draft = layer_by_layer(args.speculative_model.layers) if args.speculative_model else []
     staged += [(args.pp - 1, spec) for layer in of_draft for spec in layer_specs(layer.cached, args, block_size)]
@@ -71,10 +75,21 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
         )
     if args.dcp > 1:
         _check_dcp({group.spec.kind for group in groups}, args)
-        _check_dcp_of_latents({cached.role for layer in cached_layers for cached in layer.cached}, args)
+        _check_dcp_of_latents(roles, args)
     kinds = {spec.kind for _, spec in staged if has_pools or spec.title != POOLS}
     notes = tuple(_notes(kinds, args, states, has_pools=has_pools))
     return VllmLayout(args, groups, groups_by_stage, alignment, states, notes)
+
+
+def _with_all_indexers(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> Sequence[LayerCacheSpec]:
+    """Return the layers with an indexer's keys beside each latent, if this version stores them where none is used."""
+    keys = next((cached for spec in specs for cached in spec.cached if cached.role == "indexer"), None)
+    if keys is None or not args.version.has_unused_indexers:
+        return specs
+    return [
+        spec._replace(cached=(*spec.cached, keys)) if [c.role for c in spec.cached] == ["latent"] else spec
+        for spec in specs
+    ]
 
 
 def _is_drafted(spec: LayerSpec, *, has_pools: bool) -> bool:
@@ -226,9 +241,9 @@ def _notes(kinds: Set[Kind], args: VllmArgs, states: StateBlocks | None, *, has_
 
 def _latent_notes(args: VllmArgs) -> Iterator[str]:
     if args.block_size is None:
-        yield f"Blocks of {_MLA_BLOCK_SIZE} tokens are those of FlashMLA (Hopper); set --block-size for other kernels."
-    elif args.block_size % _MLA_BLOCK_SIZE and args.version.forces_flashmla:
-        yield f"With FlashMLA (Hopper) vLLM {args.version.name} uses blocks of {_MLA_BLOCK_SIZE}, not --block-size."
+        yield f"Blocks of {_LARGE_BLOCK} tokens are those of FlashMLA (Hopper); set --block-size for other kernels."
+    elif args.block_size % _LARGE_BLOCK and args.version.forces_flashmla:
+        yield f"With FlashMLA (Hopper) vLLM {args.version.name} uses blocks of {_LARGE_BLOCK}, not --block-size."
     if args.version.sparse_latents_in_fp8 and args.kv_dtype.bits == 16:
         yield "vLLM 0.11.0 stores DeepSeek-V3.2's latents in fp8 unless kv_cache_dtype is bfloat16: add --kv-dtype fp8."
 

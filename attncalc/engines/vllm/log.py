@@ -20,7 +20,7 @@ from ...units import BYTES, GIB, TOKENS, count
 from .. import startup_log as logs
 from ..base import CacheLayout
 from ..startup_log import COUNT, OUT_OF_MEMORY, TOO_LONG, Advice, LogChecks, LogMemory, LogRefusal, Printed, StartupLog
-from .options import DRAFTER_KEYS, VllmArgs, json_object
+from .options import DRAFTER_KEYS, VllmArgs, json_object, layers_of_drafter
 
 _LABELS = {
     "kv_block_size": "tokens per block",
@@ -33,9 +33,10 @@ _LABELS = {
 }
 """The figures of the cache, with their labels."""
 _DECIMAL = r"(\d{1,12}(?:\.\d{1,9})?)"
-_ENGINE = re.compile(r"Initializing an? (?:(?P<engine>V[01]) )?LLM engine \(v(?P<version>\d{1,6}(?:\.\d{1,6})+)")
-_BANNER = re.compile(r"vLLM API server version v?(\d{1,6}(?:\.\d{1,6})+)")
-_ANY_VERSION = re.compile(r"(?<!NCCL )\bversion v?(\d{1,6}(?:\.\d{1,6})+)")
+_NUMBER = r"\d{1,6}(?:\.\d{1,6})+(?:\.dev0(?!\d))?"
+_ENGINE = re.compile(rf"Initializing an? (?:(?P<engine>V[01]) )?LLM engine \(v(?P<version>{_NUMBER})")
+_BANNER = re.compile(rf"vLLM API server version v?({_NUMBER})")
+_ANY_VERSION = re.compile(rf"(?<!NCCL )\bversion v?({_NUMBER})")
 _MODEL = re.compile(r"\bmodel='([^']{1,4096})'|'model(?:_tag)?': '([^']{1,4096})'")
 _OTHER_MODEL = re.compile(
     r"Starting to load model ([^\s<'`]{1,4096}?)\.\.\.|vllm serve ([^\s<'`-][^\s<'`]{0,4095})"
@@ -278,9 +279,12 @@ def _settings(text: str) -> dict[str, str]:
     drafters = [*_DRAFTER.finditer(text)]
     if drafters:
         drafter = next((found for found in drafters if found["model"]), drafters[0])
-        settings["speculative_layers"] = "1" if drafter["method"].endswith(("mtp", "eagle", "eagle3")) else "0"
-        if drafter["model"] and not drafter["method"].endswith("mtp"):
-            settings["speculative_model"] = drafter["model"]
+        method, model = drafter["method"], drafter["model"]
+        is_of_release = method.endswith("mtp") or not model or f"config: model='{model}'" in text
+        has_layers = method.endswith(("mtp", "eagle", "eagle3")) or (method == "dspark" and is_of_release)
+        settings["speculative_layers"] = layers_of_drafter(method) if has_layers else "0"
+        if not is_of_release:
+            settings["speculative_model"] = model
     if given := _DRAFTER_GIVEN.search(text):
         with contextlib.suppress(AttncalcError):  # a line that is cut
             keys = json_object(given[1], "speculative_config", "").items()

@@ -28,6 +28,11 @@ DRAFTER_KEYS = {"num_speculative_tokens": "--speculative-tokens", "model": "--sp
 """{key of --speculative-config: the option that figures read instead}."""
 
 
+def layers_of_drafter(method: str) -> str:
+    """Return how many layers a drafter has that is part of the model's release: DSpark has three (dspark.py)."""
+    return "3" if method == "dspark" else "1"
+
+
 def _gibibytes(text: str, name: str) -> int:
     """Return a size in bytes; a bare number is in GiB, as in vLLM's --swap-space."""
     if text.strip() in ("0", "0.0"):
@@ -270,6 +275,11 @@ class VllmArgs(PagedArgs):
     def is_rtx_blackwell(self) -> bool:
         """Whether the device has compute capability 12."""
         return any(name in self.device.lower() for name in ("rtx pro", "rtx 50", "gb10"))
+
+    @cached_property
+    def is_intel(self) -> bool:
+        """Whether the device is a GPU of Intel."""
+        return any(name in self.device.lower() for name in ("intel", "arc "))
 
     @property
     def _has_large_gpu(self) -> bool:

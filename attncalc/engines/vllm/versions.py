@@ -148,6 +148,10 @@ class VllmVersion(Version):
     """On NVIDIA GPUs a block size that FlashMLA does not support becomes 64 tokens."""
     sparse_latents_in_fp8 = between((0, 11, 0), (0, 11, 1), "DeepseekV32ForCausalLM in models/config.py")
     """A model with an indexer uses fp8_ds_mla unless kv_cache_dtype is bfloat16."""
+    has_unused_indexers = until((0, 24), "DeepseekV2MLAAttention in models/deepseek_v2.py")
+    """Layers that use the picked tokens of an earlier layer have an indexer too, with its weights and its cache."""
+    has_sparse_flashinfer = since((0, 19), "_get_backend_priorities in platforms/cuda.py")
+    """On data-center Blackwell GPUs, FlashInfer's kernel is the first choice for a model with indexers in fp8."""
     imports_flashinfer_mla = between((0, 11, 1), (0, 25), "get_valid_backends in platforms/cuda.py; flashinfer_mla.py")
     """The choice of a backend imports all candidates; later, FlashInfer's buffer is allocated when it runs."""
     reads_modelopt_cache_dtype = since((0, 14), "get_kv_cache_quant_algo_string in utils/torch_utils.py")
@@ -397,13 +401,15 @@ def vllm_version(text: str | None) -> VllmVersion:
     if text.lower() == "v0":
         return VllmVersion(V0, (0,))
     # .post1, rc2 or +cu128 may follow
-    match = re.match(r"v?(\d{1,4}(?:\.\d{1,4})+)(?![\d])", text.lower(), re.ASCII)
+    match = re.match(r"v?(\d{1,4}(?:\.\d{1,4})+)(\.dev0(?!\d))?(?!\d)", text.lower(), re.ASCII)
     if match is None:
         raise AttncalcError(
             f"--engine-version: '{truncate(text)}' is not a version of vLLM",
             f"write a version as {_name(NEWEST)} or 0.11.0, or v0 for the old engine",
         )
     number = tuple(int(part) for part in match.group(1).split("."))
+    if match.group(2) and number[-1]:  # setuptools-scm calls a changed copy of 0.20.0 0.20.1.dev0
+        number = (*number[:-1], number[-1] - 1)
     if number < OLDEST:
         raise AttncalcError(
             f"--engine-version {truncate(text)} is too old to be supported",
