@@ -34,6 +34,8 @@ memory), with llama.cpp's own CUDA context.
 _AT_DESKS = ("GeForce", "Radeon RX")
 _AT_DESKS_GB = 32
 """The most memory of a card in a desktop, on which models mostly run from GGUF files."""
+MOST_RAM_AT_DESKS = 128 * GIB
+"""The most memory that a desktop usually has, in four slots."""
 _OTHER_DRIVERS, _WINDOWS = 250 * MIB, 500 * MIB
 """The most bytes that NVIDIA's other drivers show beyond the least that a log has, and that Windows and WSL show.
 
@@ -154,8 +156,7 @@ class Gpu:
     @property
     def shows_desktop(self) -> bool:
         """Whether it may show a desktop: a card for games, or one of which only the marketed memory is known."""
-        given_as_marketed = not self.vendor and not self.measured and not self.is_cpu
-        return given_as_marketed or any(series in self.title for series in _AT_DESKS)
+        return not (self.vendor or self.measured or self.is_cpu) or any(series in self.title for series in _AT_DESKS)
 
     @property
     def is_alone(self) -> bool:

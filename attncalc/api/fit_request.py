@@ -15,11 +15,11 @@ from ..engines import default_engine, find_engine
 from ..engines.llamacpp.options import ALL_LAYERS, Projector, first_layers
 from ..errors import AttncalcError, MissingError
 from ..ggml import FILE_TYPES
-from ..hardware import Gpu
+from ..hardware import MOST_RAM_AT_DESKS, Gpu
 from ..model import ModelSpec
 from ..options import options_of, parsed
-from ..serving.fit import NO_LIMIT, USEFUL_CONTEXT, possible_verdict, with_longest_context
-from ..serving.offload import with_auto_offload
+from ..serving.fit import LEAST_CONTEXT, NO_LIMIT, USEFUL_CONTEXT, possible_verdict, with_longest_context
+from ..serving.offload import with_auto_offload, with_least_offload
 from ..serving.request import FitRequest, resolve
 from ..serving.traffic import Traffic
 from ..units import BYTES, count, human, is_auto, truncate
@@ -64,7 +64,7 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     has_type = has_type or bool(is_named and request.gpu and request.gpu.runs_files and not options.get("batch"))
     if not has_type or request.gpu is None or is_given or request.traffic or request.engine == "all":
         return request
-    return _which_context(request) if find_engine(request.engine).typed_files else request
+    return _partly_on_host(request) or _which_context(request) if find_engine(request.engine).typed_files else request
 
 
 def options_of_name(model: ModelLike, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -100,6 +100,23 @@ def _which_context(request: FitRequest) -> FitRequest:
     return request.with_workload(context=context, assumed=(*request.workload.assumed, note))
 
 
+def _partly_on_host(request: FitRequest) -> FitRequest | None:
+    """Return a desk's request with the layers on the host that LEAST_CONTEXT needs; None if none, or if placed."""
+    context = min(LEAST_CONTEXT, request.workload.context)
+    ram, gpu = request.engine_args.get("ram"), request.gpu
+    least = request.with_workload(context=context).with_engine_args(ram=ram or MOST_RAM_AT_DESKS)
+    names = find_engine(request.engine).offload_options
+    is_placed = any(request.engine_args.get(name) is not None for name in (*names, "override_tensor"))
+    if is_placed or not (gpu and gpu.runs_files) or gpu.unified or possible_verdict(least) == "fits":
+        return None
+    for name in names:
+        if found := with_least_offload(least, name):
+            flags = f"--{name.replace('_', '-')} {found.engine_args[name]} and --context {count(context)}"
+            note = f"{flags} are assumed: all layers on the GPU leave room for less."
+            return found.with_engine_args(ram=ram).with_workload(assumed=(*request.workload.assumed, note))
+    return None
+
+
 def read_quants(model: ModelLike, options: FitOptions) -> list[tuple[str, FitRequest]]:
     """Return (name, request) of each type of GGUF files that llama.cpp has for the model, or of each file of a folder.
 
@@ -108,6 +125,7 @@ def read_quants(model: ModelLike, options: FitOptions) -> list[tuple[str, FitReq
     """
     from ..config.gguf.files import local_models, model_name
 
+    options = {"context": f"{USEFUL_CONTEXT}", **options}
     files = local_models(model) if isinstance(model, str) else []
     if files:
         return [(model_name(path.name), read_fit_request(str(path), options)) for path in files]

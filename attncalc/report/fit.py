@@ -307,11 +307,12 @@ def _beside_the_cache(result: FitResult) -> str:
 
 
 def _used(result: FitResult) -> str:
-    """Return what one request takes of one device that it has alone, as at a desk: '5.6 to 6.0 of 7.6 GiB'.
+    """Return what one request takes of each device that it has alone, as at a desk: '5.6 to 6.0 of 7.6 GiB'.
 
     '' for other requests: a server's memory for the cache is for as many as it holds.
     """
-    return _held(result.budget, int(result.needed)) if result.resolved.is_alone else ""
+    used = _held(result.budget, int(result.needed)) if result.resolved.is_alone else ""
+    return f"{used} on the fullest GPU" if used and result.resolved.gpus > 1 else used
 
 
 def _on_gpus(result: FitResult) -> str:
@@ -321,10 +322,9 @@ def _on_gpus(result: FitResult) -> str:
     experts = min(resolved.request.engine_args.get("n_cpu_moe") or 0, layers)
     if placed == layers and not experts:
         return ""
-    on_host = f"experts of {plural(experts, 'layer')}"
-    where = (
-        f"{placed} of {layers} layers on {'the GPU' if resolved.gpus == 1 else 'GPUs'}" if placed < layers else on_host
-    )
+    where = f"experts of {plural(experts, 'layer')}"
+    if placed < layers:
+        where = f"{placed} of {layers} layers on {'the GPU' if resolved.gpus == 1 else 'GPUs'}"
     host = sum(device.total for device in device_memory(resolved) if device.name == "host")
     of = f" of {human(result.host.limit, BYTES)}" if result.host and resolved.request.ram_is_given else ""
     return f"{where}, {human(host, BYTES)}{of} on the host" if host else ""
@@ -355,13 +355,6 @@ def _free(budget: MemoryBudget, unit: str) -> str:
     return f"{gib_range(low, high)}{unit} are"
 
 
-def _owner(resolved: ResolvedRequest) -> str:
-    """Return what has the memory, as the subject of a sentence."""
-    if resolved.gpu and resolved.gpu.is_cpu:
-        return "the CPU"
-    return "each GPU" if resolved.gpus > 1 else "the GPU"
-
-
 def _memory_bar(result: FitResult) -> Bar | None:
     """Return how weights, runtime memory and cache share one GPU's memory; None without a GPU."""
     budget, resolved = result.budget, result.resolved
@@ -376,7 +369,7 @@ def _memory_bar(result: FitResult) -> Bar | None:
         weights=int(budget.weights.total),
         runtime=(max(0, budget.reserve.low), budget.reserve.high),
         cache=(budget.kv_memory_low, budget.kv_memory_high),
-        owner=_owner(resolved),
+        owner="the CPU" if resolved.gpu and resolved.gpu.is_cpu else "each GPU" if resolved.gpus > 1 else "the GPU",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from itertools import islice
 
 from ..hardware import DESKTOP, Gpu
 from ..model import plural
@@ -11,6 +12,7 @@ from ..serving.answer import Answer
 from ..serving.fit import Deployment, FitResult
 from ..serving.launch import launch_command
 from ..serving.request import ResolvedRequest, resolve
+from ..serving.suggestions import narrower_weights
 from ..units import BYTES, GIB, count, human
 from .notes import WARNING, context_notes, device_notes, model_notes
 from .tiers import tier_notes
@@ -75,14 +77,17 @@ def _host_memory_notes(result: FitResult) -> Iterator[str]:
 
 
 def _whole_notes(result: FitResult) -> Iterator[str]:
-    """Yield the context with which all layers fit on the GPUs, if some are on the host now and it fits so."""
-    resolved, request = result.resolved, result.request
-    if not request.engine_args.get("n_gpu_layers") or not result.fits:
+    """Yield the context and the weights with which all layers fit on the GPUs, if some are on the host now."""
+    resolved, request, engine = result.resolved, result.request, result.resolved.engine
+    placed = [name for name in engine.offload_options if request.engine_args.get(name)]
+    if not placed or not result.fits:
         return
-    whole = request.with_engine_args(n_gpu_layers=None)
+    whole = request.with_engine_args(**dict.fromkeys(placed))
     longest = Deployment(resolve(whole)).limits(resolved.workload.batch, resolved.workload.context, "low").max_context
-    if longest and longest < resolved.workload.context:
-        yield f"--context {longest} or less keeps all layers on {'GPUs' if resolved.gpus > 1 else 'the GPU'}."
+    ways = [change.flag for change in islice(narrower_weights(whole), 1)]
+    ways += [f"--context {longest} or less"] if longest and longest < resolved.workload.context else []
+    if ways:
+        yield f"{' or '.join(ways)} keeps all layers on {'GPUs' if resolved.gpus > 1 else 'the GPU'}."
 
 
 def _command_notes(resolved: ResolvedRequest) -> Iterator[str]:
@@ -169,7 +174,7 @@ def _other_memory_notes(result: FitResult, gpu: Gpu) -> Iterator[str]:
             yield f"{engine.title} starts only if its share is free: other programs leave up to {gpu.free_share(1)}."
     elif gpu.other_memory is None and counts and gpu.shares_with_host:
         yield f"--other-memory SIZE narrows the range: what the host uses when {engine.title} starts."
-    elif gpu.other_memory is None and counts and gpu.shows_desktop and resolved.is_alone:
+    elif gpu.other_memory is None and counts and gpu.shows_desktop and resolved.is_alone and resolved.gpus == 1:
         yield f"--other-memory 1GiB counts a desktop that uses {human(DESKTOP, BYTES)} of this GPU."
     elif gpu.other_memory is None and not counts and gpu.shows_desktop and share and result.fits:
         left = dataclasses.replace(gpu, other_memory=DESKTOP).free_share(share.numerator / share.denominator)

@@ -47,8 +47,11 @@ def precise_range(low: int, high: int) -> str:
 def capacity_table(answer: Answer, figures: Figures) -> Table:
     """Return what fits: requests of this context, the longest context, and tokens; also in all replicas together.
 
-    Each with the least and with the most memory for the cache; in replicas with the least, as in the changes.
+    Each with the least and with the most memory for the cache; in replicas with the least, as in the changes. At a desk
+    the longest context says all.
     """
+    if answer.resolved.is_alone and not answer.resolved.request.traffic:
+        return Table((LABEL, Column(), LABEL), (_longest_context(answer, figures),))
     resolved, traffic = answer.resolved, answer.resolved.request.traffic
     low, high = answer.limits
     rows: list[tuple[str, int | None, int | None]] = [
@@ -66,19 +69,22 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
         in_all = [(label, span(least, least), span(least, least, resolved.replicas)) for label, least, _ in rows]
         return Table(columns, (*in_all, (*longest[:2], "")))
     cells = [(label, span(least, largest), "") for label, least, largest in rows]
-    cells[1] = (*cells[1][:2], _dcp_gain(figures) if answer.without_dcp else _fixed_part(answer, figures))
+    cells[1] = (*cells[1][:2], _about_tokens(answer, figures))
     if traffic:
         cells[-2] = (*cells[-2][:2], shared(traffic))
     rows_below = (_longest_context(answer, figures), *_fewest_gpus(answer, figures))
     return Table((LABEL, Column(), LABEL), (*cells, *rows_below))
 
 
-def _fixed_part(answer: Answer, figures: Figures) -> str:
-    """Return what each request takes whatever its length: '93% of a request is fixed', '+ 99.38 MiB each'.
+def _about_tokens(answer: Answer, figures: Figures) -> str:
+    """Return what --dcp gains in tokens, or what each request takes whatever its length: '+ 99.38 MiB each'.
 
     So vLLM, whose tokens are concurrency times length, has fewer of them for a shorter length, and fewer than the
     longest context: several requests have several windows, and one long request has one.
     """
+    if answer.without_dcp:
+        before = figures["kv_tokens_without_dcp"].whole
+        return f"{figures['kv_tokens'].whole / before:.2f} x by --dcp" if before else ""
     pool = answer.result.pool
     grows, request = pool.figure("kv_blocks_of_pools"), pool.figure("kv_blocks_per_request")
     if grows:
@@ -86,12 +92,6 @@ def _fixed_part(answer: Answer, figures: Figures) -> str:
     longest, fixed = figures["max_context"], pool.figure("kv_fixed_bytes_per_sequence")
     more = fixed and longest.quantity and longest.whole > figures["kv_tokens"].whole
     return f"+ {human(int(fixed), BYTES)} each" if more else ""
-
-
-def _dcp_gain(figures: Figures) -> str:
-    """Return the tokens beside those without --dcp: '3.80 x by --dcp'; '' if none fit without it."""
-    before = figures["kv_tokens_without_dcp"].whole
-    return f"{figures['kv_tokens'].whole / before:.2f} x by --dcp" if before else ""
 
 
 def limits_table(answer: Answer, figures: Figures) -> Table:

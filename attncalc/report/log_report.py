@@ -8,7 +8,7 @@ from typing import Any
 
 from ..check import Check
 from ..engines import find_engine
-from ..engines.startup_log import StartupLog
+from ..engines.startup_log import Load, StartupLog
 from ..hardware import Gpu
 from ..model import ModelSpec, plural
 from ..records import NamedTuple
@@ -57,7 +57,9 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
     given = _Given(log.settings.get("gpu_memory_utilization"), weights_dtype, is_within=log.within is not None)
     diagnosis = diagnose(request, log, comparison.memory, comparison.checks, named)
     if is_by_size and diagnosis and diagnosis.cause != "other_model":
-        diagnosis = diagnosis._replace(notes=(_by_size(request, log), *diagnosis.notes))
+        of_ranks = "" if "tp" in log.settings else ", or --tp if the log is of one of several GPUs,"
+        note = f"Weights in {request.weights_dtype}: by their size in the log. --weights-dtype{of_ranks} sets another."
+        diagnosis = diagnosis._replace(notes=(note, *diagnosis.notes))
     answer = Answer.to(comparison.request)
     other_model = "" if diagnosis or comparison.agrees else named_otherwise(request.model, log, named)
     printed = None if comparison.agrees else log.logged.get("kv_tokens")
@@ -66,7 +68,7 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
     report, notes = answer_report(answer), _notes(comparison, answer.resolved, log)
     verdict = _why(diagnosis, log) if diagnosis else _verdict(comparison, other_model)
     tables = [lines_table([verdict], strong=True)]
-    is_waiting = load and load.load.waiting and comparison.agrees and not full  # the question is why requests wait
+    is_waiting = load and (load.load is None or load.load.waiting) and comparison.agrees and not full
     shown: tuple[str, ...] | None = (_REST,) if is_waiting else None
     if diagnosis and full:
         tables += _changes(diagnosis, given)
@@ -101,11 +103,6 @@ def _within_a_screen(report: Report, diagnosis: Diagnosis, given: _Given) -> Rep
     """Return the report with as many changes as a screen has room for, and at least with the first."""
     changes = (_changes(diagnosis, given, most) for most in range(_MOST_CHANGES, 0, -1))
     return first_that_fits((report._replace(tables=(*report.tables, *tables)) for tables in changes), _ROWS)
-
-
-def _by_size(request: FitRequest, log: StartupLog) -> str:
-    of_ranks = "" if "tp" in log.settings else ", or --tp if the log is of one of several GPUs,"
-    return f"Weights in {request.weights_dtype}: by their size in the log. --weights-dtype{of_ranks} sets another."
 
 
 def _heading(request: FitRequest, answer: Answer, *, full: bool) -> tuple[str, ...]:
@@ -171,7 +168,7 @@ def _facts(
         "checks": [check.facts() for check in comparison.checks],
         "estimates": [{**estimate._asdict(), "inside": estimate.inside} for estimate in comparison.estimates],
         "suggestions": changes_facts(diagnosis.changes, partial(_command, given=given)) if diagnosis else [],
-        "load": load and _load_facts(load),
+        "load": load and load.load and _load_facts(load.load, load),
     }
     if diagnosis is None:
         return facts
@@ -200,16 +197,15 @@ def _verdict(comparison: LogComparison, other_model: str) -> str:
         return f"DIFFERS: {other_model}"
     if not comparison.checks:
         return "NOTHING TO COMPARE: the log has no figures of the cache."
-    if comparison.agrees:
-        return "AGREES: all figures are within the log's rounding."
-    return "DIFFERS: see the figures below."
+    agrees = "AGREES: all figures are within the log's rounding."
+    return agrees if comparison.agrees else "DIFFERS: see the figures below."
 
 
-def _load_facts(state: LoadState) -> dict[str, Any]:
+def _load_facts(load: Load, state: LoadState) -> dict[str, Any]:
     """Return the keys of JSON about the load. A change has no command: it keeps the server's own context."""
     changes = [{**change, "launch_command": None} for change in changes_facts(state.changes)]
     return {
-        **state.load._asdict(),
+        **load._asdict(),
         "tokens_per_request": state.tokens_per_request,
         "requests_that_fit": state.fitting,
         "suggestions": changes,
@@ -221,22 +217,27 @@ def _load_tables(state: LoadState, running_option: str) -> list[Table]:
 
     `running_option` is the engine's that limits the running requests.
     """
-    load, tokens = state.load, count(state.tokens_per_request)
-    texts = [
-        f"LOAD: {plural(load.running, 'request')} run, {count(load.waiting)} wait, {load.usage:.1%} of the cache is "
-        f"used: about {tokens} tokens per request. The cache holds {count(state.fitting)} such requests."
-    ]
-    if load.preempted:
+    load, tokens, texts = state.load, count(state.tokens_per_request), []
+    verdict, of = ("DOES NOT FIT", f" of {count(state.requests)}") if state.fitting < state.requests else ("FITS", "")
+    if load is None:
+        texts.append(f"{verdict}: the logged memory holds {count(state.fitting)}{of} requests of {tokens} tokens.")
+    else:
+        texts.append(
+            f"LOAD: {plural(load.running, 'request')} run, {count(load.waiting)} wait, {load.usage:.1%} of the cache "
+            f"is used: about {tokens} tokens per request. The cache holds {count(state.fitting)}{of} such requests."
+        )
+    if load and load.preempted:
         texts.append(f"Running requests lost their cache and are computed again ({plural(load.preempted, 'line')}).")
-    if load.waiting and not load.is_full:
+    if load and load.waiting and not load.is_full:
         texts.append(
             f"The cache is not full: the limit of running requests is reached ({running_option}), or prompts are "
             "still computed."
         )
     tables = [lines_table(texts, strong=True)]
-    if load.waiting and load.is_full:
-        columns = (Column("change", "left"), Column(f"of {count(load.running + load.waiting)} run"))
-        rows = tuple((change.flag, count(int(change.result.pool.concurrency))) for change in state.changes)
+    if state.fitting < state.requests and (load is None or (load.waiting and load.is_full)):
+        columns = (Column("change", "left"), Column(f"of {count(state.requests)} run"))
+        results = [(change.flag, change.result) for change in state.changes]
+        rows = tuple((flag, count(int(then.pool.concurrency) * then.resolved.replicas)) for flag, then in results)
         tables.append(Table(columns, rows or (("no change that was tried", ""),)))
     return tables
 
@@ -317,9 +318,8 @@ def _cell(check: Check, value: int | float) -> str:
 def _agreement(check: Check) -> str:
     if not check.ok:
         return f"differs by {_cell(check, abs(check.difference))}"
-    if check.unit == BYTES or not check.tolerance:
-        return "agrees"
-    return f"agrees, within {_cell(check, check.tolerance)}"
+    is_exact = check.unit == BYTES or not check.tolerance
+    return "agrees" if is_exact else f"agrees, within {_cell(check, check.tolerance)}"
 
 
 def _estimates_table(estimates: tuple[Estimate, ...]) -> Table:

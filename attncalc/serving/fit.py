@@ -25,6 +25,8 @@ Verdict = Literal["fits", "may_not_fit", "does_not_fit"]
 
 USEFUL_CONTEXT = 8192
 """Tokens of context that are useful if none are asked for."""
+LEAST_CONTEXT = 4096
+"""Tokens of context with which layers go to the host rather than fewer tokens: Ollama's on GPUs below 24 GiB."""
 NO_LIMIT = 2**50
 """A search for the most sequences, or the longest context, stops here and reports that there is no limit."""
 

@@ -101,7 +101,8 @@ def _contradiction(check: Check, context: int) -> str:
     tolerance = max(_TOLERANCE, _PADDING / context)
     if check.ok or abs(check.difference) <= tolerance * abs(check.measured):
         return ""
-    logged, predicted = (_printed(check, value) for value in (check.measured, check.predicted))
+    figures = map(int, (check.measured, check.predicted))
+    logged, predicted = (size(figure) if check.unit == BYTES else count(figure) for figure in figures)
     return f"{check.label} {logged} in the log, {predicted} with this model"
 
 
@@ -114,10 +115,6 @@ def _other_model(
     note = f"{of_model} options that the log lacks, such as --gpu, --tp, --kv-dtype and --context."
     reason = f"The log and {request.model.title} disagree: {disagreement}."
     return Diagnosis(refusal.line, "other_model", reason, notes=(note,))
-
-
-def _printed(check: Check, value: float) -> str:
-    return size(int(value)) if check.unit == BYTES else count(int(value))
 
 
 def _without_gpu(request: FitRequest, log: StartupLog, refusal: LogRefusal, available: int | None) -> Diagnosis:
@@ -351,18 +348,19 @@ def _reason(result: FitResult, room: int) -> tuple[str, str]:
 
 
 class LoadState(NamedTuple):
-    """How a server copes with its requests."""
+    """How a server copes with its requests, or with as many as are asked for."""
 
-    load: Load  # what the log prints
-    tokens_per_request: int  # tokens that a running request holds on average
-    fitting: int  # how many such requests the cache holds
+    load: Load | None  # what the log prints
+    tokens_per_request: int  # tokens that a running request holds on average; the context without a load
+    fitting: int  # how many such requests the caches of all replicas hold
+    requests: int  # how many there are: the batch, or those that run and wait
     # The changes with which the cache holds more, the cheapest first: a narrower cache, and others if they make it hold
-    # all that run and wait. () if it does already
+    # all requests. () if it does already
     changes: tuple[Suggestion, ...]
 
 
 def load_state(request: FitRequest, log: StartupLog, memory: LogMemory | None, tokens: int) -> LoadState | None:
-    """Return the state of the load; None if the log has none, or no memory for the cache.
+    """Return the state of the load; None if there is neither a load nor a batch, or no memory for the cache.
 
     Args:
         request: The request with the GPU, if it is known; without one only changes of the cache can be computed.
@@ -372,20 +370,23 @@ def load_state(request: FitRequest, log: StartupLog, memory: LogMemory | None, t
 
     Raises AttncalcError as `fit` does.
     """
-    load = log.load
-    if load is None or memory is None:
+    load, batch = log.load, request.workload.batch
+    is_asked = batch > int(request.engine_args.get("sequences") or 1)  # and not a log's number of slots
+    if memory is None or not (load or is_asked):
         return None
     request = dataclasses.replace(request, traffic=None)  # the requests are those of the log
-    per_request = max(1, min(request.workload.context, round(load.usage * tokens / load.running)))
+    held = round(load.usage * tokens / load.running) if load else request.workload.context
+    per_request = max(1, min(request.workload.context, held))
     if request.gpu:
         estimate = fit(request)
         excess = LoggedExcess(estimate.budget.room() - memory.printed, estimate.resolved.devices)
         logged = dataclasses.replace(request, logged_excess=excess)
     else:
         logged = without_gpu(request, memory.printed)
-    requests = (load.running + load.waiting) * resolve(logged).replicas  # a log counts those of one replica
+    replicas = resolve(logged).replicas  # a log counts the requests of one
+    requests = (load.running + load.waiting) * replicas if load and not is_asked else batch
     everything = fit(logged.with_workload(batch=requests, context=per_request))
-    return LoadState(load, per_request, tokens // per_request, _more_room(everything))
+    return LoadState(load, per_request, tokens // per_request * replicas, requests, _more_room(everything))
 
 
 def _more_room(everything: FitResult) -> tuple[Suggestion, ...]:

@@ -218,9 +218,9 @@ class ResolvedRequest(NamedTuple):
 
     @property
     def is_alone(self) -> bool:
-        """Whether one request has one device for itself, as at a desk, with an engine that leaves the rest unused."""
+        """Whether one request has all devices for itself, as at a desk, with an engine that leaves the rest unused."""
         slots = self.request.engine_args.get("sequences") or 1
-        return self.engine.splits_by_layer and self.gpu is not None and self.gpus * self.workload.batch * slots == 1
+        return self.engine.splits_by_layer and self.gpu is not None and self.workload.batch * slots == 1
 
     @property
     def replicas(self) -> int:

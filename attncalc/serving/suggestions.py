@@ -82,12 +82,12 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
     if not (gpus or same_gpus):
         one = (changes[-1] for changes in too_small)
         gpus = list(islice(_with(_more_gpus, [*_narrow_cache(resolved), *one, *everything], request), 1))
-    if gpus and _may_be_enough(resolved, _gpus_of(gpus[0])):
+    if gpus and _may_be_enough(resolved, gpus[0].fields["gpus"]):
         unnoticed = [change for kind in _kinds(with_share=False) if kind in _FREE for change in kind(resolved)]
-        fewer = _with(partial(_more_gpus, below=_gpus_of(gpus[0])), unnoticed, request)
-        gpus = [min((*gpus, *fewer), key=_gpus_of)]
+        fewer = _with(partial(_more_gpus, below=gpus[0].fields["gpus"]), unnoticed, request)
+        gpus = [min((*gpus, *fewer), key=lambda change: change.fields["gpus"])]
     if gpus:
-        fewer = _with(partial(_more_gpus, below=_gpus_of(gpus[0])), list(_narrow_weights(resolved)), request)
+        fewer = _with(partial(_more_gpus, below=gpus[0].fields["gpus"]), list(_narrow_weights(resolved)), request)
         gpus += islice(fewer, 1)
     if not (same_gpus or smaller):
         smaller = list(_with(_smaller_workload, everything, request))
@@ -197,6 +197,11 @@ def narrower_caches(result: FitResult) -> tuple[Suggestion, ...]:
     """Return what fits with each narrower dtype of the cache, the widest first, whether it is enough or not."""
     changes = _narrow_cache(result.resolved)
     return tuple(Suggestion(change.words, change.flag, fit(change.apply(result.request))) for change in changes)
+
+
+def narrower_weights(request: FitRequest) -> Iterator[Suggestion]:
+    """Yield the narrower dtypes of the weights with which the request fits, the widest first."""
+    return _fitting(_narrow_weights(resolve(request)), request)
 
 
 def _fitting(changes: Iterable[_Change], request: FitRequest) -> Iterator[Suggestion]:
@@ -434,11 +439,6 @@ def _more_gpus(resolved: ResolvedRequest, below: int = NO_LIMIT) -> Iterator[_Ch
 def _if_enough(change: _Change, resolved: ResolvedRequest) -> Iterator[_Change]:
     if resolved.whole_layers or _works(change, resolved.request):  # `_copies` has tried whole layers
         yield change
-
-
-def _gpus_of(change: _Change) -> int:
-    gpus: int = change.fields["gpus"]
-    return gpus
 
 
 def _may_be_enough(resolved: ResolvedRequest, gpus: int) -> bool:
