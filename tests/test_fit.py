@@ -479,8 +479,9 @@ def test_every_suggestion_fits_with_the_options_it_names() -> None:
     changes = {change.flag: change for change in suggestions(result)}
     assert not result.fits
     assert all(change.result.fits for change in changes.values())
-    # 9.04 GiB are 9 sequences of 1 GiB, or 40 of 0.226 GiB: 1851 tokens of 128 KiB
-    assert {"--batch 9", "--context 1851", "--gpus 4 --tp 4"} <= set(changes)
+    # 9.04 GiB are 9 sequences of 1 GiB, or 40 of 0.226 GiB: 1851 tokens of 128 KiB, less than half of what is asked
+    assert "--gpus 4 --tp 4" in changes
+    assert not {"--batch 9", "--context 1851"} & set(changes)
     assert "--gpus 2 --tp 2" not in changes  # 48 - 14.96 = 33.04 GiB, the whole model once
     assert "--kv-dtype fp8" not in changes  # 20 GiB are not there either
     assert suggestions(fit(request.with_workload(batch=9))) == ()

@@ -325,9 +325,7 @@ def _gpus(text: str, gpus: int | None, ram: int | None) -> dict[str, Any]:
     if ram is not None and text.strip().lower() == CPU:
         return {"gpu": cpu(ram)}
     number, device = gpus_of(text)
-    if number is None:
-        return {"gpu": device}
-    return {"gpu": device, "gpus": gpus or number}  # --gpus 4 replaces the number of 2xh100: a suggestion adds it
+    return {"gpu": device, "gpus": gpus or number, "gpus_there": number}  # --gpus 4 replaces 2 of 2xh100
 
 
 def _draft(name: str) -> ModelSpec:

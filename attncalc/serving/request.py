@@ -71,6 +71,7 @@ class FitRequest(Keeper):
         engine: The name of one of ENGINES.
         gpu: The kind of GPU.
         gpus: Their number; by default as many as hold the model once.
+        gpus_there: How many there are, if `gpus` uses fewer of them.
         kv_memory: Bytes for the cache on one device, as an engine reported them.
         tp: Tensor-parallel devices; by default `gpus` divided by `pp`, and 1 without a GPU.
         pp: Pipeline stages.
@@ -103,6 +104,7 @@ class FitRequest(Keeper):
     engine: str = DEFAULT_ENGINE
     gpu: Gpu | None = None
     gpus: int | None = None
+    gpus_there: int | None = None
     kv_memory: int | None = None
     tp: int | None = None
     pp: int = 1

@@ -318,8 +318,7 @@ def _larger_share(resolved: ResolvedRequest) -> Iterator[_Change]:
     for text in resolved.engine.larger_shares:
         larger, share = parse_share(text, ""), resolved.share
         if share and larger.numerator * share.denominator > share.numerator * larger.denominator:
-            fields = {"gpu_memory_utilization": text}
-            yield _Change(f"{text} of the GPU's memory", f"{share.option} {text}", fields)
+            yield _Change(f"{text} of the GPU's memory", f"{share.option} {text}", {"gpu_memory_utilization": text})
 
 
 def _narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -327,10 +326,8 @@ def _narrow_cache(resolved: ResolvedRequest) -> Iterator[_Change]:
     of_k_or_v = {"kv_dtype_k": None, "kv_dtype_v": None}
     for name in resolved.engine.narrower_cache_dtypes:
         if dtype(name).bits < bits:
-            flag = f"--kv-dtype {name}"
-            workload = {"kv_dtype": name}
             cost = _CACHE if dtype(name).bits >= 8 else _ROUGH
-            yield _Change(f"a cache in {name}", flag, workload=workload, engine_args=of_k_or_v, cost=cost)
+            yield _Change(f"a cache in {name}", f"--kv-dtype {name}", {}, {"kv_dtype": name}, of_k_or_v, cost)
 
 
 def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -408,10 +405,10 @@ def _more_gpus(resolved: ResolvedRequest, below: int = NO_LIMIT) -> Iterator[_Ch
     """Yield larger numbers of GPUs, the fewest first: --gpus 8 --tp 2, with as many replicas as the batch needs.
 
     GPUs of replicas that are there hold fewer copies first. Of equally many GPUs, those of one copy come before
-    further replicas. Only numbers `below` another one are tried.
+    further replicas, if it is in one node. Only numbers `below` another one are tried.
     """
     current = resolved.gpus if resolved.whole_layers else resolved.devices * resolved.dp
-    waiting: list[tuple[tuple[int, bool, int], _Change]] = []
+    waiting: list[tuple[tuple[int, bool, bool, int], _Change]] = []
     for request in with_other_gpus(resolved):
         copy = request.gpus or current
         there = 1 if resolved.whole_layers or resolved.gpus % copy else max(1, resolved.gpus // copy)
@@ -430,8 +427,10 @@ def _more_gpus(resolved: ResolvedRequest, below: int = NO_LIMIT) -> Iterator[_Ch
         if copy == current:
             words = plural(gpus // copy, "replica")
         fields = {"gpus": gpus, "tp": request.tp, "pp": request.pp}
-        change = _Change(words, f"--gpus {gpus}{tp}{pp}", fields, cost=_HARDWARE)
-        heappush(waiting, ((gpus, needed > there, copy), change))
+        cost = 0 if gpus <= (resolved.request.gpus_there or 0) else _HARDWARE
+        change = _Change(words, f"--gpus {gpus}{tp}{pp}", fields, cost=cost)
+        crosses_nodes = resolved.gpu is not None and copy > resolved.gpu.per_node
+        heappush(waiting, ((gpus, crosses_nodes, needed > there, copy), change))
     while waiting:
         yield from _if_enough(heappop(waiting)[1], resolved)
 
