@@ -335,3 +335,14 @@ def test_a_published_share_is_too_small_for_the_weights_of_its_model() -> None:
     assert verdict("0.8") == "does_not_fit"
     assert verdict("0.8", "fp8") == "fits"
     assert verdict("0.88") == "fits"
+
+
+def test_scales_of_experts_in_nvfp4_stay_on_rtx_blackwell_gpus() -> None:
+    """Kimi K2 on 8 GPUs: 60 layers of 384 experts, each with 7,168 x 2,048 / 8 / 16 scales of its down matrix."""
+    model = load(str(DATA.parent / "startups" / "models" / "kimi-k2-thinking-nvfp4.json"))
+    for name, left in (("rtx-pro-6000", 60 * 384 * 7168 * 2048 // 8 // 16), ("b200", 0)):
+        asked = FitRequest(model, Workload.decode(1, 4096, kv_dtype="fp8"), "sglang", gpu=gpu(name), tp=8)
+        reserve = memory_budget(resolve(asked)).reserve
+        assert reserve is not None
+        assert reserve.runtime is not None
+        assert next(int(part.expected) for part in reserve.runtime.parts if part.name == "loading") == left

@@ -107,24 +107,30 @@ def _loading(facts: RuntimeFacts[SglangArgs]) -> RuntimePart:
 
     Quantized weights are packed anew, layer by layer: 1.1 layers at most in four logs. On AMD, experts in 4 bits keep
     the indices of their inputs, and their order, as int32 (compressed_tensors_wNa16_moe.py): 1.27 GiB of Kimi-K2.5 on
-    8 GPUs.
+    8 GPUs. With CUTLASS, which runs experts in NVFP4 on RTX Blackwell GPUs, the scales of down take half of a block of
+    memory and the next layer's matrices the rest: it stays when the scales are copied (modelopt_quant.py).
     """
     is_packed = facts.weights_dtype not in ("bf16", "fp16", "fp32", "mxfp4")
     above = facts.weights * 6 // (5 * facts.model.main.n_layers) if is_packed else 0
     above = max(above, _LOADING_TOWERS if facts.whole.towers else _LOADING)
-    expected = quantity(_expert_indices(facts))
+    expected = quantity(_left_of_experts(facts))
     source = "sgl-project/sglang#36583: temporaries of the loader count as used; 9 public logs have 0.1 to 0.7 GiB less"
     return RuntimePart("loading", "left from loading", int(expected), expected, int(expected) + above, source)
 
 
-def _expert_indices(facts: RuntimeFacts[SglangArgs]) -> int:
-    if facts.gpu.vendor != "AMD" or facts.whole.experts_dtype != "int4":
-        return 0
-    inputs = 0
+def _left_of_experts(facts: RuntimeFacts[SglangArgs]) -> int:
+    gpu, experts_dtype = facts.gpu, facts.whole.experts_dtype or facts.weights_dtype
+    inputs = scales = 0
     for stack, layers in facts.model.plain().groups():
         if layers.mlp and layers.mlp.n_experts:
-            inputs += layers.count * layers.mlp.n_experts * int(stack.d_model + layers.mlp.d_ff)
-    return symbol("inputs", inputs, "inputs of both products of all experts") * symbol("bytes_indices", 8, "two int32")
+            experts, d_model, d_ff = layers.count * layers.mlp.n_experts, int(stack.d_model), int(layers.mlp.d_ff)
+            inputs += experts * (d_model + d_ff)
+            scales += experts * d_model * d_ff // 16
+    if gpu.vendor == "AMD" and experts_dtype == "int4":
+        inputs = symbol("inputs", inputs, "inputs of both products of all experts")
+        return inputs * symbol("bytes_indices", 8, "two int32")
+    runs_cutlass = experts_dtype == "fp4" and gpu.compute_capability and gpu.compute_capability[0] == 12
+    return symbol("scales", scales if runs_cutlass else 0, "bytes of the scales of all experts' down matrices")
 
 
 def _aiter_reserve(facts: RuntimeFacts[SglangArgs], free: Quantity) -> RuntimePart | None:

@@ -23,7 +23,7 @@ from ..launch import (
 from ..multi_token import PREDICT_TOKENS
 from ..options import LoraOptions
 from ..pasted import OF_EACH_GPU, LaunchWords, Reading, ignored
-from .options import DRAFTER_KEYS, TURBOQUANT, VARIABLES, VllmArgs, VllmOptions, json_object, layers_of_drafter
+from .options import DRAFTER_KEYS, DRAFTER_LAYERS, TURBOQUANT, VARIABLES, VllmArgs, VllmOptions, json_object
 from .versions import vllm_version
 
 _CACHE_DTYPES = {
@@ -105,12 +105,12 @@ def _read_speculation(text: str) -> list[str]:
     """
     config = json_object(text, "--speculative-config", "quote it: '{...}'")
     tokens, model = (config.pop(name, None) for name in DRAFTER_KEYS)
-    method = config.get("method")
+    method = str(config.get("method"))
     words = [] if tokens is None else ["--speculative-tokens", str(tokens)]
     words += ["--speculative-config", json.dumps(config)] if config else []
-    if model and model != DRAFT_MODEL and not str(method).endswith("mtp"):
+    if model and model != DRAFT_MODEL and not method.endswith("mtp"):
         return [*words, "--speculative-model", str(model)]
-    return words if method in ("ngram", "suffix") else [*words, "--speculative-layers", layers_of_drafter(str(method))]
+    return words if method in ("ngram", "suffix") else [*words, "--speculative-layers", DRAFTER_LAYERS.get(method, "1")]
 
 
 def _read_lmcache(path: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from ...units import BYTES, GIB, TOKENS, count
 from .. import startup_log as logs
 from ..base import CacheLayout
 from ..startup_log import COUNT, OUT_OF_MEMORY, TOO_LONG, Advice, LogChecks, LogMemory, LogRefusal, Printed, StartupLog
-from .options import DRAFTER_KEYS, VllmArgs, json_object, layers_of_drafter
+from .options import DRAFTER_KEYS, DRAFTER_LAYERS, VllmArgs, json_object
 
 _LABELS = {
     "kv_block_size": "tokens per block",
@@ -282,7 +282,7 @@ def _settings(text: str) -> dict[str, str]:
         method, model = drafter["method"], drafter["model"]
         is_of_release = method.endswith("mtp") or not model or f"config: model='{model}'" in text
         has_layers = method.endswith(("mtp", "eagle", "eagle3")) or (method == "dspark" and is_of_release)
-        settings["speculative_layers"] = layers_of_drafter(method) if has_layers else "0"
+        settings["speculative_layers"] = DRAFTER_LAYERS.get(method, "1") if has_layers else "0"
         if not is_of_release:
             settings["speculative_model"] = model
     if given := _DRAFTER_GIVEN.search(text):

@@ -26,11 +26,8 @@ _POOLING_TASKS = ("embed", "embedding", "classify", "score", "reward")
 """Values of --task, as which --runner was known until 0.10."""
 DRAFTER_KEYS = {"num_speculative_tokens": "--speculative-tokens", "model": "--speculative-model"}
 """{key of --speculative-config: the option that figures read instead}."""
-
-
-def layers_of_drafter(method: str) -> str:
-    """Return how many layers a drafter has that is part of the model's release: DSpark has three (dspark.py)."""
-    return "3" if method == "dspark" else "1"
+DRAFTER_LAYERS = {"dspark": "3"}
+"""{method: layers of a drafter that is part of the model's release (models/deepseek_v4/nvidia/dspark.py)}; else 1."""
 
 
 def _gibibytes(text: str, name: str) -> int:
