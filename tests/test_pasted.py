@@ -123,8 +123,8 @@ def test_what_attncalc_prints_it_also_reads(ask: Ask, options: str) -> None:
         ),
         (
             """vllm serve a/b -sc '{"method": "dspark", "num_speculative_tokens": 7}'""",
-            """a/b --speculative-tokens 7 --speculative-config '{"method": "dspark"}' --speculative-layers 3 """
-            "--engine vllm",
+            """a/b --speculative-tokens 7 --speculative-config '{"method": "dspark"}' --v2-model-runner """
+            "--speculative-layers 3 --engine vllm",
         ),
         # an algorithm with a draft model is that model; with the model itself it is multi-token prediction
         (

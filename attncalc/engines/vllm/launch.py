@@ -108,6 +108,7 @@ def _read_speculation(text: str) -> list[str]:
     method = str(config.get("method"))
     words = [] if tokens is None else ["--speculative-tokens", str(tokens)]
     words += ["--speculative-config", json.dumps(config)] if config else []
+    words += ["--v2-model-runner"] if method == "dspark" else []  # use_v2_model_runner in config/vllm.py
     if model and model != DRAFT_MODEL and not method.endswith("mtp"):
         return [*words, "--speculative-model", str(model)]
     return words if method in ("ngram", "suffix") else [*words, "--speculative-layers", DRAFTER_LAYERS.get(method, "1")]
