@@ -28,12 +28,16 @@ def test_the_first_line_says_what_is_used(ask: Ask, memory: str, context: int, v
 
 
 @each(
-    "options",
-    [["--gpu", "8GB", "-np", "2"], ["--gpu", "8GB", "-b", "2"], ["--gpu", "2xrtx-4090"]],
+    ("options", "words"),
+    [
+        (["--gpu", "8GB", "-np", "2"], " free."),
+        (["--gpu", "8GB", "-b", "2"], " free."),
+        (["--gpu", "2xrtx-4090"], " on the fullest GPU with "),
+    ],
 )
-def test_several_requests_or_gpus_are_a_servers(ask: Ask, options: list[str]) -> None:
+def test_several_requests_are_a_servers_and_two_gpus_are_not(ask: Ask, options: list[str], words: str) -> None:
     answer = ask(*MODEL, *options)
-    assert " free." in " ".join(answer.out.split("Llama")[0].split())
+    assert words in " ".join(answer.out.split("Llama")[0].split())
     assert DESKTOP not in answer.out
 
 

@@ -39,10 +39,10 @@ def test_the_context_is_at_most_the_models_own(ask: Ask, mistral: Path) -> None:
 
 
 def test_if_no_context_fits_changes_are_for_a_useful_one(ask: Ask, mistral: Path) -> None:
-    found = answer(ask, mistral, "--gpu", "4GB")
+    found = answer(ask, mistral, "--gpu", "t4:4GiB")  # at a desk layers would be on the host
     assert (found["verdict"], found["workload"]["context"]) == ("does_not_fit", 8192)
     assert any("--n-gpu-layers" in change["flag"] for change in found["suggestions"])
-    assert "--context 8,192 is assumed: no context fits." in ask("fit", str(mistral), "--gpu", "4GB").out
+    assert "--context 8,192 is assumed: no context fits." in ask("fit", str(mistral), "--gpu", "t4:4GiB").out
 
 
 def test_slots_share_the_longest_context(ask: Ask, mistral: Path) -> None:
