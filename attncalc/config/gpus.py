@@ -160,7 +160,7 @@ def _hint(text: str) -> str:
         return f"a GPU with so much memory is {text}GB. "
     known, words = _known(), _words(text)
     chip = _without_memory(words)
-    of_family = [name for name in known if chip != words and _words(name)[:2] == words[:2]]
+    of_family = [name for name in known if chip != words and _words(name)[: len(chip)] == chip]
     if with_it := [name for name in of_family if _words(name)[-2:] == words[-2:]]:  # 'm3-36gb' is an M3 Pro or Max
         return f"which one: {', '.join(with_it)}? "
     sizes = [name for name in known if chip and _without_memory(_words(name)) == chip != _words(name)]

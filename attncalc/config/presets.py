@@ -43,6 +43,8 @@ _FAMILY_AND_SIZE = r"(?i)[a-z]+\d\w*/\d+(?:_\d)?B"
 """A model of torchtune's recipes: llama3_1/8B."""
 _DISTILLED = r"(.+?)-(?:Distill|\d{4})-([A-Za-z]+)\d*-([\d.]+B)"
 """A repository of a distilled model: DeepSeek-R1-Distill-Qwen-14B, DeepSeek-R1-0528-Qwen3-8B."""
+_OLLAMA_TYPES = {"qat": "q4_0", "fp16": "fp16", "bf16": "bf16"}
+"""Types at the end of tags of Ollama's library: 'gemma3:27b-it-qat'."""
 _TUNED = frozenset({"chat", "hf", "instruct", "it", "latest", "text"})
 """Words that change no size of a model: 'llama3.1:8b-instruct'."""
 
@@ -141,9 +143,11 @@ def with_file_type(name: str) -> tuple[str, str | None]:
     A preset's own name, a path and a repository are returned as they are.
     """
     match = re.fullmatch(r"(?P<name>.+)[:-](?P<type>\w+)", name)
-    if match is None or not re.fullmatch(_FREE_NAME, name) or match["type"].lower() not in FILE_TYPES:
+    tag = match["type"].lower() if match else ""
+    file_type = tag if tag in FILE_TYPES else _OLLAMA_TYPES.get(tag) if ":" in name else None
+    if match is None or not re.fullmatch(_FREE_NAME, name) or file_type is None:
         return name, None
-    return match["name"], match["type"].lower()
+    return match["name"], file_type
 
 
 def of_gguf_file(path: str) -> tuple[str, str | None] | None:
