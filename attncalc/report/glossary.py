@@ -41,7 +41,8 @@ def _term(text: str) -> tuple[str, Term]:
 TERMS = dict(map(_term, Path(__file__).with_name("glossary.txt").read_text("utf-8").strip().split("\n\n")[1:]))
 """{name: term}."""
 _ASKING = re.findall(
-    r"\w+", "vs versus and or why what how is are does do the a an between from difference differ explain work so big"
+    r"\w+",
+    "vs versus and or why what which how is are does do the a an between from difference differ explain work so big",
 )
 """Words of a question beside its terms."""
 
