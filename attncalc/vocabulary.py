@@ -85,9 +85,9 @@ def _prefixed(prefix: str, value: str) -> str:
     return ",".join(f"{prefix}{one}" for one in value.split(","))
 
 
+UNLIKE = "nothing here is like it"  # the note about an option that resembles none, without which a person is answered
 NO_FIGURE = "it changes no figure"
 """The note about words that may be left out, with their values."""
-_OTHER_FIGURES = "--json has every figure; 'attncalc sweep MODEL --columns kv_cache,params_total' chooses some"
 
 
 def _idea(line: str) -> Idea:
@@ -182,6 +182,7 @@ NEEDS = {
         ((), ("--users", "--rate"), "--users 100"),
         ((), ("--prompt", "--lengths"), "--prompt 4K"),
         ((), ("--output-len", "--lengths"), "--output-len 1K"),
+        (("one price",), ("--gpu",), "--gpu h100"),
         ((), ("--gpu",), "--gpu all"),
     ),
 }

@@ -177,6 +177,8 @@ class Command(_Narrow, typer.core.TyperCommand):
                 screen = [arg for arg in args[begin:] if arg in _SCREEN]
                 args = [*args[:begin], *screen, "--", *(arg for arg in args[begin:] if arg not in _SCREEN)]
         end = args.index("--") if "--" in args else len(args)
+        # -q with a value is quantization
+        args = ["--quiet" if word == "-q" and [*args, "-"][i + 1][:1] == "-" else word for i, word in enumerate(args)]
         words = [part for word in args[:end] for part in _without_equals(_own_name(word, known, also), known)]
         words = self._known_words(words)
         if self.name == "fit" and args[end + 1 :]:

@@ -8,6 +8,7 @@ unknown option is a doubt, since a script may have it: then the tip has the comm
 from __future__ import annotations
 
 import io
+import os
 import re
 import shlex
 import sys
@@ -19,14 +20,13 @@ from typing import Any
 from ..api.fit_options import EngineOptions
 from ..config import load
 from ..config.presets import hint, preset_at, preset_of, presets, unquantized, with_file_type
-from ..config.source import DOCUMENTS
 from ..errors import AttncalcError, BadValueError, MissingError
 from ..options import options_of
 from ..units import parse_count, truncate
-from ..vocabulary import ASSUMED, ASSUMED_IN_WORDS, FILLER, NEEDS, NO_FIGURE, OF_SIZES, ON_GPU, Fragment, Idea
+from ..vocabulary import ASSUMED, ASSUMED_IN_WORDS, FILLER, NEEDS, NO_FIGURE, OF_SIZES, ON_GPU, UNLIKE, Fragment, Idea
 from .command import NotUnderstoodError
 from .trial import problem_of
-from .words import OF_MODEL, Item, Words, gpu_in, hyphens, is_context, is_valid, kind_of, placeholder
+from .words import FILES, OF_MODEL, Item, Words, gpu_in, hyphens, is_context, is_valid, kind_of, placeholder
 
 _USUAL = ("kv", "fit", "train", "flops", "memory", "params", "plan", "sweep", "compare", "gpus", "presets", "explain")
 """Commands that words can mean, the most usual first."""
@@ -47,8 +47,6 @@ _FOR_PROGRAMS = frozenset(("--json", "--format", "--output", "-o", "--fail-if", 
 """Options of an answer that a program reads."""
 _OF_RELEASED = ("compare", "sweep")
 """Commands in which they do not: these need a model that they change."""
-
-
 _WHY = "why|how (do|does|is|are)$"
 """Words that ask for an explanation."""
 _MESSAGE = r"^[\w.]*(Error|Exception): |^(INFO|WARNING|ERROR) [^ ]|To serve at least one request|Tried to allocate"
@@ -142,7 +140,7 @@ def _tried(
     first = next(trials)
     found, problem = first if first[1] is None else next((trial for trial in trials if trial[1] is None), first)
     is_same = words.command in (None, found.args[0])
-    is_doubtful = found.left_out or found.assumed or not is_same or isinstance(error, BadValueError)
+    is_doubtful = found.left_out or found.assumed or found.lacks or not is_same or isinstance(error, BadValueError)
     is_strict = is_doubtful and not _FOR_PROGRAMS.isdisjoint(found.args) and "table" not in found.args
     if problem and words.command is None and not found.doubts:
         return AttncalcError(problem.message, f"{problem.tip} (read as {truncate(shlex.join(found.whole), 200)})")
@@ -153,6 +151,9 @@ def _tried(
             return error
         if found.missing and is_same and isinstance(error, MissingError):
             return error if "MODEL" in found.missing else AttncalcError(error.message, f"for example: {found.command}")
+    files = (word for word in found.gaps if "/" in word or word.endswith(FILES))
+    if absent := next((word for word in files if not os.path.exists(word)), None):
+        return AttncalcError(f"no such file or folder: {truncate(absent)}")
     tip = _tip(found, words, args, works=problem is None)
     whole = AttncalcError(_message(found, words, args, error), tip)
     whole.further = (problem,) if problem else ()
@@ -163,11 +164,8 @@ def _message(found: Reading, words: Words, args: Sequence[str], error: AttncalcE
     """Return the message of an error. Without a command it is about what is not understood: 'qwen3-8b --vram 8GB'."""
     if words.command or len(args) == 1:
         return error.message
-    unread = [*found.unread, *found.left_out, *(item.typed for item in found.doubts)]
-    if absent := next((word for word in unread if "/" in word or word.endswith((*DOCUMENTS, ".log"))), None):
-        return f"no such file or folder: {truncate(absent)}"
-    if unread:
-        return f"not understood: {truncate(', '.join(dict.fromkeys(unread)))}"
+    if found.gaps:
+        return f"not understood: {truncate(', '.join(dict.fromkeys(found.gaps)))}"
     missing = " and ".join(example.split()[0].replace("MODEL", "a model") for example in found.missing)
     return f"the question lacks {missing}" if missing else error.message
 
@@ -176,15 +174,18 @@ def _tip(found: Reading, words: Words, args: Sequence[str], *, works: bool) -> s
     """Return the command that the arguments mean if it works, and what else to know."""
     command = found.args[0]
     notes = [note for note in dict.fromkeys((*found.notes, *found.lacks)) if f"'attncalc {command} " not in note]
-    unread = [*found.unread, *(word for word in found.left_out if " (" not in word)]
+    unread, unknown = [*found.unread, *(word for word in found.left_out if " (" not in word)], list[str]()
     if len(unread) >= len(args):
         names_model = re.fullmatch(r"(?=.*\d)[A-Za-z][\w.]*[-:.\d][\w.:-]*", args[0])
         return f"{hint(args[0])}{_OTHER_MODELS}" if names_model else f"known: {', '.join(words.commands)}"
+    if words.command is None and "MODEL" in found.missing and len(found.unread + found.left_out) > 2:
+        return "'attncalc help' has the commands with examples, and 'attncalc explain' the terms that it explains"
     for word in map(truncate, unread):
         is_name = re.fullmatch(r"\d+(\.\d+)?[bB]|[a-z]{3,}", word) and any(one.matches(word) for one in presets())
         models = hint(word).rstrip("? ") or (f"'attncalc presets {word}' lists models" if is_name else "")
-        is_model = "MODEL" in found.missing or models.startswith("which one")
-        notes.append((is_model and models) or f"not understood: {word}")
+        models = models if "MODEL" in found.missing or models.startswith("which one") else ""
+        (notes if models else unknown).append(models or word)
+    notes += [f"not understood: {', '.join(unknown)}"] if unknown else []
     others = [name.partition("=")[0] for name in args if name.startswith("-") and not words.has(name)]
     other = next((name for name in (*found.replaced, *others) if words.has(name, command)), None)
     if other and words.command not in (None, command):
@@ -236,6 +237,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
     named = " ".join(item.idea.means if item.idea else item.text for item in items)
     votes["plan"] -= 1.5 * (re.search("--(users|rate|price)", named) is None)
     votes["compare"] += 3 * (kinds["model"] > 1)
+    votes["fit"] += sum(9 * (item.text == "--log") + bool(with_file_type(item.text)[1]) for item in items)
     votes["gpus"] += not kinds["model"] and kinds["gpu"] > 0 and (len(items) > 1 or named == "local")
     # 'llama3-8b fp8' asks for no cache, and 'vllm llama3-8b' for all memory
     votes["fit"] += (kinds["dtype"] > 0) / 2 + any(item.text == "--engine" or item.typed == "gpu" for item in items)
@@ -257,6 +259,7 @@ class Reading:
         self._found: dict[str, tuple[str, ...]] = {}  # {option: its words}
         self._is_asked = command == typed  # whether a word is about it
         self._has_example = self._follows_a_model = False
+        self._has_answer = False  # whether a phrase has an explanation of its own, beside which numbers are examples
         self.args: list[str] = []  # the whole command line
         self.unread: list[str] = []  # the words that have no place in it
         self.left_out: list[str] = []  # those that can change no figure
@@ -275,10 +278,20 @@ class Reading:
         return not (self.unread or self.missing or self.doubts or self._has_example)
 
     @property
+    def gaps(self) -> list[str]:
+        """The words that are not in it for certain."""
+        return [
+            *self.unread,
+            *(word.partition(" (")[0] for word in self.left_out),
+            *(item.typed for item in self.doubts),
+        ]
+
+    @property
     def beside(self) -> list[str]:
         """Lines about the reading, beside the command."""
         lines = {"not read": ", ".join(self.left_out), "assumed": ", ".join(self.assumed)}
-        named = [*lines.items(), *(("note", each) for each in dict.fromkeys(self.lacks))]
+        lacks = (each for each in dict.fromkeys(self.lacks) if "--price" not in self._found or "prices" not in each)
+        named = [*lines.items(), *(("note", each) for each in lacks)]
         return [f"{name}: {truncate(text, 300)}" for name, text in named if text]
 
     @property
@@ -328,6 +341,7 @@ class Reading:
             self.unread.append(item.typed)
         elif self._command == "explain" and term:
             self._arguments.append(term)
+            self._has_answer |= item.idea is not None and item.idea.means == "explain"
         elif self._command == "explain" and re.search(r"\d", item.value or ""):
             self.unread.append(item.typed)
         elif item.idea and is_own:
@@ -394,6 +408,8 @@ class Reading:
         if not self._takes(name, *value):
             return False
         own = self._options[name].opts[0]
+        if own == "--weights-dtype" and "," in value[0] and self._takes("--quants"):
+            name, own, value = "--quants", "--quants", ()
         if own == "--weights-dtype" and "--quants" in self._found:
             return is_further
         before = self._found.setdefault(own, (name, *value))
@@ -405,7 +421,10 @@ class Reading:
         two = sorted((*before[1:], *value), key=lambda text: kind_of(text) == "size")
         if own == "--gpu" and [kind_of(text) for text in two[1:]] == ["size"] and kind_of(two[0]) != "size":
             sized = re.sub(r"-\d+gb (?=\d)", " ", " ".join(two).lower())  # an M3 Ultra is the largest until '96gb'
-            self._found[own] = (name, gpu_in(sized) or "-".join(two).lower())  # 'a100' and '80GB'
+            known = gpu_in(sized) or ("-".join(two).lower() if re.match(r"(\d+x)?m\d", sized) else "")  # 'a100', '80GB'
+            size = "x".join([*re.findall(r"^(\d+)x", two[0]), two[1]])
+            self._found[own] = (name, known or size)
+            self.assumed += [] if known else [f"{size} for {' '.join(two)}"]  # a changed card
         elif own == "--weights-dtype" and all(re.match("i?q\\d", each) for each in two) and self._takes("--quants"):
             del self._found[own]
             self._found["--quants"] = ("--quants",)  # 'q4 or q8'
@@ -423,15 +442,17 @@ class Reading:
         fragments = idea.fragments(value)
         text = f"{item.typed} {item.value}" if item.value and item.is_guess else item.typed
         noted = f"{text} ({idea.note})" if idea.note else text
-        is_command = any(one.command in (self._command, "fit", "explain") and not one.options for one in fragments)
+        commands = (self._command, "fit", *["explain"] * (not item.typed.startswith("-")))
+        is_command = any(one.command in commands and not one.options for one in fragments)
         may_matter = item.value or item.takes or item.typed.startswith("-")
         if self._set_idea(item, idea, fragments):
             pass
         elif item.is_cue:
             self.left_out += [noted] * (not is_command and item.text.lower() not in FILLER)
         elif not fragments and (idea.note or item.text.lower() in FILLER):
-            self.left_out += [noted] * (idea.note == NO_FIGURE or not may_matter)
-            self.doubts += [item] * (idea.note != NO_FIGURE and bool(may_matter) and item not in self.doubts)
+            is_free = not may_matter or idea.note == NO_FIGURE or (idea.note == UNLIKE and item.value is None)
+            self.left_out += [noted] * is_free
+            self.doubts += [item] * (not is_free and item not in self.doubts)
         elif not is_command:
             self.unread.append(text)
             self.notes += [f"did you mean '{idea.means.split()[0]}'?"] * (item.is_guess and bool(item.takes))
@@ -480,8 +501,11 @@ class Reading:
     def finish(self) -> Reading:
         """Return the reading, after all items were added."""
         if self._command == "explain":
-            self._arguments, others = _terms_in(self._arguments)
-            if self._arguments and not re.search(r"[^A-Za-z' -]", "".join(one for one in others if len(one) > 1)):
+            numbers = [one for one in self._arguments if one.isdigit() and self._has_answer]
+            self._arguments, others = _terms_in([one for one in self._arguments if one not in numbers])
+            others += numbers
+            figures = "".join(one for one in others if len(one) > 1 and not self._has_answer)
+            if self._arguments and not re.search(r"[^A-Za-z' -]", figures):
                 self.left_out += others
             else:
                 self.unread += [*self._arguments, *others] or ["?"]
@@ -500,6 +524,7 @@ class Reading:
         examples: list[str] = []
         assumable = ASSUMED if self._typed or self.unread or self.doubts else (*ASSUMED, *ASSUMED_IN_WORDS)
         is_moved = self._typed not in (None, self._command)
+        is_moved |= "MODEL" in self.missing and len(self.left_out) > 2  # 'will it rain in Paris tomorrow'
         if not is_moved and not self._has_example and all(example.startswith(assumable) for example in self.missing):
             examples = [one for one in self.missing if one != "MODEL"]
             model = [_ANY_MODEL] * ("MODEL" in self.missing)
@@ -526,6 +551,7 @@ class Reading:
         if "--gpu" not in self._found and layers in ("99", "999", "-1", "all"):
             self.left_out.append(" ".join(self._found.pop("--n-gpu-layers")) + " (all layers are the default)")
         given = {*self._found, *map(" ".join, self._found.values())}
+        given |= {"one price"} if re.fullmatch(r"\d{1,2}(\.\d+)?", self._found.get("--price", ("",))[-1]) else set()
         for if_given, options, example in (*OF_SIZES * (needs_model and has_sizes), *NEEDS.get(self._command, ())):
             is_needed = not if_given or given & (of_gpu if if_given == ON_GPU else {*if_given})
             if is_needed and not given & {*options}:

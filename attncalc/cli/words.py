@@ -40,8 +40,10 @@ from ..vocabulary import (
     PLACEHOLDERS,
     THIS_MACHINE,
     UNITS,
+    UNLIKE,
     Idea,
     Phrases,
+    parts_of,
 )
 from ..what_if import SIZES
 from .command import names_of
@@ -63,6 +65,7 @@ _PROGRAM = r"(?i).*(launch|serve|chat|generat|build).*"
 _GLUE = frozenset(("of", "is", "at", "in", "to", "a", "an", "as", "with", "token", "tokens"))
 """Words between an idea and its value: 'a batch of 8'."""
 _EITHER = ("vs", "versus", "or", "and")
+FILES = (*DOCUMENTS, ".log")  # the ends of words that can only be files
 _MOST_IDEAS = 6
 OF_MODEL = {f"--{name.replace('_', '-')}" for name in SIZES}
 """Options that can describe a model."""
@@ -165,6 +168,8 @@ class Words:
             if not equals and rest and not _OPTION.match(rest[-1]):
                 value = rest[-1]
             item = self._option(name, value)
+            if item.kind == "model" and "," in value and not equals:
+                continue  # to the list of '--models gpt2,qwen3-8b'
             if item.value is not None and not equals:
                 rest.pop()
                 item = item._replace(value=_continued(item.value, rest))
@@ -172,7 +177,7 @@ class Words:
                 is_yes = value.lower() in _YES or ("offload" in name and value == "cpu")
                 rest = rest[:-1] if is_yes and not equals else rest
                 item = item._replace(is_exact=is_yes or (not equals and preset_of(value) is not None))
-            items.append(item)
+            items.insert(0 if "base" in name and item.kind == "model" else len(items), item)  # compared with others
         found = self._with_all_gpus(_with_values([*items, *self._classified(bare)]))
         given = {self._set_by(one) for one in found}  # replaces what a file sets
         found = _with_models([*found, *(one for one in of_files if self._set_by(one) not in given)])
@@ -251,7 +256,8 @@ class Words:
         """Return what an option is that no command has. It is exact if the vocabulary has that name."""
         known = self._of_phrase([value]) if value else None
         kind = known.kind if known else "unknown"
-        if idea is None or (kind == "gpu" and kind not in PLACEHOLDERS.get(idea.takes, (kind,))):
+        is_file = value.endswith(FILES) and idea is not None and idea.means.startswith("--attention")  # --baseline
+        if idea is None or is_file or (kind == "gpu" and kind not in PLACEHOLDERS.get(idea.takes, (kind,))):
             return self._unlike_any(name, value, known)
         is_exact = idea is self._phrases.same_as(name)
         if option := self._known.get(idea.words):  # '--dtypes' is '--dtype'
@@ -284,10 +290,14 @@ class Words:
             return dtype._replace(typed=name, is_guess=True, is_exact=True)
         if known and known.kind in _NAMED:
             return known._replace(typed=name, value=value, is_guess=True, is_exact=known.kind == "gpu")
+        if value.endswith(FILES):  # '-f values.yaml'
+            item = known or Item("unknown", value, value)
+            return item._replace(typed=value, value=value, is_guess=True, is_exact=True)
         if could_matter(name) and known is None:
             return Item("unknown", name, f"{name} {value}".rstrip(), value=value or None, is_guess=True)
-        is_exact = changes_nothing(name)
-        idea = Idea(name, note=NO_FIGURE if is_exact else "nothing here is like it")
+        is_near = difflib.get_close_matches(name, self._known, 1, 0.75) or {*parts_of(name)} & (NEGATIONS | COUNTS)
+        idea = Idea(name, note=NO_FIGURE if changes_nothing(name) else "no option has that name" if is_near else UNLIKE)
+        is_exact = idea.note in (NO_FIGURE, UNLIKE)
         takes = known is None or known.kind not in ("idea", "option")
         return Item("idea", name, name, idea, value if takes and value else None, is_guess=True, is_exact=is_exact)
 
@@ -362,6 +372,8 @@ class Words:
 
     def _of_pair(self, word: str) -> Item | None:
         """Return what 'ctx=8192', 'tp:2', 'tp2' and 'h100:4' are."""
+        if re.search(r"layers.*\*|\*.*layers", word):  # '2*layers*kv_heads*head_dim'
+            return Item("idea", word, word, Idea("kv-cache", "explain"))
         if (pair := re.fullmatch(r"(?i)([^=:/]+)([=:])(.+)|([tpdec]p)()(\d+)", word)) is None:
             return None
         name, sign, value = filter(lambda part: part is not None, pair.groups())
@@ -376,6 +388,8 @@ class Words:
 
     def _guessed(self, word: str, *, is_first: bool) -> Item:
         """Return what a word that is spelled wrong probably is."""
+        if word.endswith(FILES):
+            return Item("unknown", word, word, is_guess=True)
         if word.endswith(".py"):
             return self._of_program(word, is_first=is_first) or Item("filler", word, word)
         size = re.search(r"\d+(?:\.\d+)?[bB]\b", word)
@@ -470,7 +484,8 @@ def _continued(value: str, rest: list[str]) -> str:
     """Return a value with the words after it that belong to it: '128 k', and '1k 2k 4k' as a list."""
     if value.isdigit() and rest and rest[-1] in ("k", "K", "m", "M"):
         value += rest.pop()
-    while rest and kind_of(value) == kind_of(rest[-1]) == "number":
+    is_dtype = [is_valid(WEIGHTS_DTYPE.parse, one, "") for one in (value, *rest)]
+    while rest and (kind_of(value) == kind_of(rest[-1]) == "number" or (is_dtype[0] and is_dtype[len(rest)])):
         value += f",{rest.pop()}"
     return value
 
@@ -531,29 +546,16 @@ def _with_neighbours(items: Sequence[Item]) -> list[Item]:
 
 def _with_splits(items: Sequence[Item]) -> list[Item]:
     """Return the items with lists for two splits of a model: --tp 4,2 --pp 1,2 for 'tp=4 vs tp=2 pp=2'."""
-    either = next((i for i, item in enumerate(items) if i and item.text in _EITHER), 0)
-    names = [_split(item) for item in items]
-    if not (either and names[either - 1] and names[either + 1 : either + 2] > [""]):
+    names = ["".join(re.findall(r"--[tpd]p\b", one.idea.means if one.idea else one.text)[:1]) for one in items]
+    either = next((i for i, item in enumerate(items) if item.text in _EITHER), 0)
+    if not (either and names[either - 1] and "".join(names[either + 1 : either + 2])):
         return [*items]
-    sides = [
-        {name: item.value or "1" for name, item in zip(names[part], items[part], strict=True) if name}
-        for part in (slice(either), slice(either, None))
-    ]
-    both = dict.fromkeys([*sides[0], *sides[1]])
-    found = [item for item, name in zip(items, names, strict=True) if not name and item is not items[either]]
-    for name in both:
-        value = ",".join(side.get(name, "1") for side in sides)
-        found.append(Item("option", f"--{name}", name, value=value, is_guess=True, is_exact=True))
-    numbers = {prod(int(number) for number in side.values()) for side in sides}
-    if len(numbers) == 1 and not any(re.match(r"\d+x|--gpus", item.text) for item in items):
-        found.append(Item("option", "--gpus", items[either].typed, value=str(*numbers), is_guess=True, is_exact=True))
+    sides = [dict(zip(names[part], items[part], strict=True)) for part in (slice(either), slice(either, None))]
+    found = [item for i, item in enumerate(items) if not names[i] and i != either]
+    for name in filter(None, dict.fromkeys(names)):
+        value = ",".join((name in side and side[name].value) or "1" for side in sides)
+        found.append(Item("option", name, name, value=value, is_guess=True, is_exact=True))
     return found
-
-
-def _split(item: Item) -> str:
-    """Return 'tp', 'pp' or 'dp' if an item is that number of parts."""
-    match = re.search(r"--([tpd]p)\b", item.idea.means if item.idea else item.text)
-    return match[1] if match and str(item.value).isdecimal() else ""
 
 
 @cache
