@@ -268,7 +268,7 @@ class Words:
         if is_open and known and known.idea and known.idea.means.startswith(f"{idea.means.split()[0]} -"):
             return known._replace(typed=f"{name} {value}", is_guess=True, is_exact=is_exact)  # '--deepspeed zero3'
         idea = self._of_file(value, idea)
-        if idea.means.startswith("--preset") and value:
+        if value and (idea.means.startswith("--preset") or ("," in value and preset_of(value.partition(",")[0]))):
             return Item("model", _named(value), name, value=value, is_guess=True, is_exact=is_exact)
         is_bits = idea.takes == "DTYPE" and re.search("bit|quant|type|precision|bpw", name)
         if is_bits and (of_bits := self._of_phrase([re.sub(r"^(\d+)(\.0)?$", r"\1bit", value)])):
