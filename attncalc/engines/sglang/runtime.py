@@ -108,14 +108,16 @@ def _loading(facts: RuntimeFacts[SglangArgs]) -> RuntimePart:
     Quantized weights are packed anew, layer by layer: 1.1 layers at most in four logs. On AMD, experts in 4 bits keep
     the indices of their inputs, and their order, as int32 (compressed_tensors_wNa16_moe.py): 1.27 GiB of Kimi-K2.5 on
     8 GPUs. With CUTLASS, which runs experts in NVFP4 on RTX Blackwell GPUs, the scales of down take half of a block of
-    memory and the next layer's matrices the rest: it stays when the scales are copied (modelopt_quant.py).
+    memory and the next layer's matrices the rest: it stays when the scales are copied (modelopt_quant.py). One log has
+    this, so the range begins without it.
     """
     is_packed = facts.weights_dtype not in ("bf16", "fp16", "fp32", "mxfp4")
     above = facts.weights * 6 // (5 * facts.model.main.n_layers) if is_packed else 0
     above = max(above, _LOADING_TOWERS if facts.whole.towers else _LOADING)
     expected = quantity(_left_of_experts(facts))
     source = "sgl-project/sglang#36583: temporaries of the loader count as used; 9 public logs have 0.1 to 0.7 GiB less"
-    return RuntimePart("loading", "left from loading", int(expected), expected, int(expected) + above, source)
+    low = int(expected) if facts.gpu.vendor == "AMD" else 0
+    return RuntimePart("loading", "left from loading", low, expected, int(expected) + above, source)
 
 
 def _left_of_experts(facts: RuntimeFacts[SglangArgs]) -> int:
