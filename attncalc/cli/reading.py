@@ -144,7 +144,9 @@ def _tried(
     is_strict = is_doubtful and not _FOR_PROGRAMS.isdisjoint(found.args) and "table" not in found.args
     if problem and words.command is None and not found.doubts:
         return AttncalcError(problem.message, f"{problem.tip} (read as {truncate(shlex.join(found.whole), 200)})")
-    if found.is_sure and found.is_new and not is_strict and (is_same or problem is None):
+    # 'memory gpt2 --dtype int4' is no question of `fit`, but 'kv gpt2 -c 1K,2K' is one of `sweep`
+    is_other = not is_same and isinstance(error, BadValueError) and found.args[0] not in _SEVERAL
+    if found.is_sure and found.is_new and not is_strict and not is_other and (is_same or problem is None):
         return problem or (found.args, found.beside)
     if not isinstance(error, NotUnderstoodError):
         if problem or ("MODEL" in found.missing and (found.unread or found.left_out)):  # 'kv no-such-model'
