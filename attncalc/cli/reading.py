@@ -49,7 +49,10 @@ _OF_RELEASED = ("compare", "sweep")
 """Commands in which they do not: these need a model that they change."""
 _WHY = "why|how (do|does|is|are)$"
 """Words that ask for an explanation."""
-_MESSAGE = r"^[\w.]*(Error|Exception): |^(INFO|WARNING|ERROR) [^ ]|To serve at least one request|Tried to allocate"
+_MESSAGE = (
+    r"^[\w.]*(Error|Exception): |^(INFO|WARNING|ERROR) [^ ]|To serve at least one request|Tried to allocate|"
+    "No available memory for the cache"
+)
 """What a line of a log has that was pasted in the place of a question."""
 
 
