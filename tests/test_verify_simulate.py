@@ -46,7 +46,7 @@ def disagreeing(ask: Ask, *arguments: str) -> list[str]:
     return [f"{c['of']} {c['name']}: {c['predicted']} {c['measured']}" for c in checks if not c["ok"]]
 
 
-RECURRENT = ("granite4-h-tiny", "jamba-1.5-mini", "qwen3-next-80b-a3b")
+RECURRENT = ("granite4-h-tiny", "jamba-1.5-mini", "minimax-m1", "qwen3-next-80b-a3b")
 """The presets of the catalogue whose recurrences are simulated token by token."""
 
 
