@@ -386,10 +386,8 @@ class Reading:
             is_gpu = name != "--gpu" or all(
                 gpu_in(one.lower()) or one in ("all", "local") for one in (value or "").split(",")
             )
-            is_list = (
-                value is not None and value.count(",") > item.typed.count(",") and re.search(r"^[^=]*\w,\w", value)
-            )
-            is_list = None if name == "--pattern" else is_list
+            is_joined = value is not None and value.count(",") > item.typed.count(",")
+            is_list = is_joined and name != "--pattern" and re.search(r"^[^=]*\w,\w", value or "")
             name = name if is_gpu and (not is_list or self._takes_list(item.text)) else None
         else:
             value = item.text.replace(",", "") if name == "-c" else _WITH_SIZE.get(item.text, item.text)

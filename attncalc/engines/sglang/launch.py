@@ -89,14 +89,8 @@ def _algorithm_words(name: str) -> tuple[str, ...]:
 
 _IGNORED = (
     *("--speculative-num-steps", "--speculative-eagle-topk", "--tokenizer-path", "--max-prefill-tokens"),
-    *(
-        "--ple-offload-backend",
-        "--ple-offload-dir",
-        "--schedule-policy",
-        "--nnodes",
-        "--node-rank",
-        "--mm-attention-backend",
-    ),
+    *("--schedule-policy", "--nnodes", "--node-rank", "--mm-attention-backend"),
+    *("--ple-offload-backend", "--ple-offload-dir"),
 )
 """Options with a value that change no figure."""
 _IGNORED_FLAGS = (

@@ -106,7 +106,7 @@ def layer_specs(
     sparse |= any(c.role == "indexer" for c in cached)
     heads = [c for c in cached if c.role in _HEAD_ROLES and c.per == "token"]
     source_heads = [c for c in cached if c.role in _HEAD_ROLES and c.per == "source token"]
-    states = [c for c in cached if c.role in STATE_ROLES and c.role != "short_convolution"]
+    states = [c for c in cached if c.role in ("convolution", "state")]
     if heads:
         yield _head_spec(heads, args, block_size)
     for c in cached:

@@ -135,8 +135,9 @@ class Profile:
     @property
     def _sampled(self) -> int:
         """Tokens of the vocabulary of which this stage samples; 0 for a pooling model, whose pooler is small."""
-        samples = self.facts.last and self._args.runner != "pooling"
-        return self.facts.whole.vocab_size or 0 if samples else 0
+        if not self.facts.last or self._args.runner == "pooling":
+            return 0
+        return self.facts.whole.vocab_size or 0
 
     @property
     def _has_flashinfer(self) -> bool:
