@@ -163,6 +163,8 @@ def _decimals(number: int, factor: int, digits: int = 2) -> str:
     """Return number / factor with `digits` digits, rounded half up, without floats, so that any size is exact."""
     if factor == 1:
         return f"{number:,}"
+    if number < 0:
+        return f"-{_decimals(-number, factor, digits)}"
     tens = 10**digits
     rounded = (2 * tens * number + factor) // (2 * factor)
     return f"{rounded // tens:,}" + (f".{rounded % tens:0{digits}d}" if digits else "")

@@ -60,6 +60,33 @@ ENDS = [
 ]
 
 
+MESSAGES = [
+    (
+        "ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (854)",
+        "too_many_sequences",
+        "1,024 sequences, and the cache has 854",
+    ),
+    (
+        "[2026-02-11 06:45:01] max_total_tokens=20480 is larger than the profiled value -89624. Use the profiled value",
+        "nothing_left",
+        "leave nothing",
+    ),
+    (
+        "[2026-04-16 01:02:09 TP1] Capture CUDA graph failed: CUDA out of memory. Tried to allocate 24.00 MiB. "
+        "GPU 6 has a total capacity of 44.53 GiB of which 448.00 KiB is free.",
+        "cache_too_large",
+        "CUDA graphs: 24 MiB were wanted, 448 KiB of 44.53 GiB were free",
+    ),
+    # 14.36e9 / 2^30 = 13.37 GiB
+    (
+        "Model loading was stopped due to insufficient system resources. Under the current settings, this model "
+        "requires approximately 14.36 GB of memory, and continuing to load it",
+        "out_of_memory",
+        "Weights, cache and buffers did not fit: 13.37 GiB were wanted",
+    ),
+]
+
+
 def result_of(ask: Ask, log: str, *options: str) -> dict[str, Any]:
     answer = ask("fit", *options, "--log", "-", "--json", stdin=log)
     assert answer.code == 1, answer.err
@@ -76,6 +103,18 @@ def test_a_log_without_a_message_says_how_far_the_start_came(ask: Ask, log: str,
     screen = ask("fit", "--log", "-", stdin=log)
     assert screen.out.count("NO RESULT: ") == reason.startswith("The log ends")
     assert len(screen.out.splitlines()) <= 24
+
+
+@each(("message", "cause", "reason"), MESSAGES)
+def test_a_message_alone_is_read(ask: Ask, message: str, cause: str, reason: str) -> None:
+    refusal = result_of(ask, message)["refusal"]
+    assert (refusal["cause"], reason in refusal["reason"]) == (cause, True), refusal["reason"]
+
+
+def test_lm_studio_is_told_in_its_own_words(ask: Ask) -> None:
+    answer = ask("fit", "--log", "-", stdin=MESSAGES[-1][0])
+    assert "LM Studio (llama.cpp)" in answer.out
+    assert "lms load --context-length 8192" in answer.out
 
 
 def test_what_a_cut_log_lacks_is_estimated(ask: Ask) -> None:

@@ -39,6 +39,7 @@ DAY = 86_400
         (GIB - 1, BYTES, "1,024.00 MiB"),
         (GIB, BYTES, "1.00 GiB"),
         (1024**5, BYTES, "1.00 PiB"),
+        (-137 * GIB // 100, BYTES, "-1.37 GiB"),
         (999, FLOP, "999 FLOP"),
         (1000, FLOP, "1.00 kFLOP"),
         (10**12, FLOP, "1.00 TFLOP"),

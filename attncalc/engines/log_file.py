@@ -111,6 +111,11 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
             f"{truncate(name)} is of a server that runs: a request was longer than its {longest[1]} tokens of context",
             "start it with a longer context: --max-model-len, --context-length, -c or OLLAMA_CONTEXT_LENGTH",
         )
+    if any("reempted" in line for line in _ends(lines)):
+        raise AttncalcError(
+            f"{truncate(name)} says that requests are preempted, and neither how many run nor the size of the cache",
+            "'attncalc explain preemption' has what to do; with the lines of the load, --log says how many fit",
+        )
     raise AttncalcError(
         f"{truncate(name)} has neither the size of a cache nor a message why there is none, as vLLM, SGLang and "
         "llama.cpp print them",

@@ -201,6 +201,7 @@ class Program(NamedTuple):
     title: str  # as people write it: 'Ollama'
     names: str  # how it calls the engine's options, as a sentence
     lacks: tuple[str, ...]  # the engine's options that it does not have
+    options: Mapping[str, str]  # {what the engine's advice has: what is typed instead}
 
 
 class StartupLog(NamedTuple):
@@ -329,8 +330,8 @@ def gib(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern.replace("SIZE", SIZE))
 
 
-_TRIED = re.compile(r"Tried to allocate (\d{1,9}(?:\.\d{1,9})?) ([GM])iB")
-_FREE = re.compile(r"(?:of which |; )(\d{1,9}(?:\.\d{1,9})?) ([GM])iB (?:is )?free")
+_TRIED = re.compile(r"Tried to allocate (\d{1,9}(?:\.\d{1,9})?) ([GMK])iB")
+_FREE = re.compile(r"(?:of which |; )(\d{1,9}(?:\.\d{1,9})?) ([GMK])iB (?:is )?free")
 _OLD_LIST = re.compile(
     r"(\d{1,9}\.\d{1,9}) GiB total(?: capacity)?; (\d{1,9}\.\d{1,9}) GiB (?:already )?allocated; "
     r"(\d{1,9}(?:\.\d{1,9})?) ([GM])iB free(?:; (\d{1,9}\.\d{1,9}) GiB reserved)?"
@@ -338,7 +339,7 @@ _OLD_LIST = re.compile(
 """'(NPU 10; 61.27 GiB total; 17.36 GiB allocated; 183 MiB free)', as PyTorch wrote it up to 2.0."""
 _IN_USE = re.compile(r"(this process|Process \d{1,9}) has (\d{1,9}(?:\.\d{1,9})?) ([GM])iB memory in use")
 _BY_TORCH = re.compile(r"Of the allocated memory (\d{1,9}(?:\.\d{1,9})?) ([GM])iB is allocated by PyTorch")
-_UNITS = {"G": GIB, "M": MIB}
+_UNITS = {"G": GIB, "M": MIB, "K": 1024}
 OUT_OF_MEMORY = (
     r"(?:CUDA|HIP|XPU|NPU) (?:error: )?out of memory|torch\.OutOfMemoryError|Failed to load model - not enough"
     r"|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure 2 'out of memory'"

@@ -20,6 +20,8 @@ from .layout import LlamaCppLayout
 from .options import LlamacppArgs
 
 _START = re.compile(r"main: build|build: \d|version: \d|ggml_cuda_init: found|llama_model_loader: loaded meta data")
+_GUARDRAIL = "stopped due to insufficient system resources"
+"""What LM Studio says if its own estimate is larger than the memory."""
 _FAILED_LINE = re.compile(
     r"cudaMalloc failed: out of memory|(?:failed|unable) to allocate (?:\w{1,20}|'[^']{1,40}') buffer"
     r"|failed to allocate (?:buffer for (?:kv|rs) cache|compute (?:pp )?buffers|buffer(?:, size = | of size ))"
@@ -28,6 +30,7 @@ _FAILED_LINE = re.compile(
     r"|command buffer \d{1,6} failed with status 5"
     r"|model requires more system memory \((?P<needed>\d{1,9}(?:\.\d{1,9})?) GiB\) than is available"
     r" \((?P<available>\d{1,9}(?:\.\d{1,9})?) GiB\)|(?P<layout>memory layout cannot be allocated)"
+    rf"|(?P<guardrail>{_GUARDRAIL})(?:\. .{{1,60}} requires approximately (?P<estimate>\d{{1,9}}(?:\.\d{{1,9}})?) GB)?"
 )
 _HOST_BUFFER = re.compile(r"allocate (?:CPU|\w{1,20}_Host) buffer|backend_cpu_buffer|more system memory")
 _ONE_BUFFER = re.compile(r"exceeds device (?:memory allocation|buffer) ?\w{0,8} limit")
@@ -150,20 +153,33 @@ _SHORT = 4096
 """Tokens of a context that is not worth halving."""
 
 
-_OLLAMA_NAMES = {
-    "-c": "/set parameter num_ctx",
-    "-ngl": "/set parameter num_gpu",
-    "-fa on -ctk q8_0 -ctv q8_0": "OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0",
-    "-fa on -ub 256": "OLLAMA_FLASH_ATTENTION=1",
-    "-np 1": "OLLAMA_NUM_PARALLEL=1",
-}
-"""llama.cpp's options as they are typed in `ollama run`, or in the server's environment (docs/faq.md, modelfile.md)."""
 _OLLAMA_PROGRAM = Program(
     "Ollama",
     "Ollama calls --context num_ctx, --n-gpu-layers num_gpu, --batch OLLAMA_NUM_PARALLEL, and --kv-dtype "
     "OLLAMA_KV_CACHE_TYPE.",
     ("--n-cpu-moe", "-ub"),
+    {
+        "-c": "/set parameter num_ctx",
+        "-ngl": "/set parameter num_gpu",
+        "-fa on -ctk q8_0 -ctv q8_0": "OLLAMA_FLASH_ATTENTION=1 OLLAMA_KV_CACHE_TYPE=q8_0",
+        "-fa on -ub 256": "OLLAMA_FLASH_ATTENTION=1",
+        "-np 1": "OLLAMA_NUM_PARALLEL=1",
+    },
 )
+"""llama.cpp's options as they are typed in `ollama run`, or in the server's environment (docs/faq.md, modelfile.md)."""
+_LM_STUDIO = Program(
+    "LM Studio",
+    "LM Studio has --context as Context Length and --n-gpu-layers as GPU Offload; 'lms load --estimate-only' prints "
+    "its own estimate.",
+    ("-ub",),
+    {
+        "-c": "lms load --context-length",
+        "-ngl N": "lms load --gpu 0.5",
+        "-fa on -ctk q8_0 -ctv q8_0": "Flash Attention, K and V Cache Quantization Type Q8_0",
+        "-np 1": "lms load --parallel 1",
+    },
+)
+"""The same in its settings of a model, or of its program lms (lmstudio.ai/docs/cli/load)."""
 _KINDS = {
     "SWA": "swa_kv_size",
     "indexer": "indexer_kv_size",
@@ -204,7 +220,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         devices=max(int(logs.first(_DEVICES, text) or 0), len(free), len(_buffers("model", text))),
         starts=starts,
         architecture=logs.first(_ARCHITECTURE, text),
-        within=_OLLAMA_PROGRAM if _OLLAMA_SIGN.search(text) else None,
+        within=_LM_STUDIO if _GUARDRAIL in text else _OLLAMA_PROGRAM if _OLLAMA_SIGN.search(text) else None,
     )
 
 
@@ -351,18 +367,13 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
     match = _FAILED_LINE.search(text, ready.end() if ready else 0)
     if match is None:
         return None if logged or ready else _not_fitted(text)
-    tried, free, size = None, None, _TRIED.search(text)
-    if match["needed"]:
-        tried, free = (Printed(match[name], match[0], GIB) for name in ("needed", "available"))
-    elif size:
-        in_mib = size[1] or size[2]
-        tried = Printed(in_mib, size[0], MIB) if in_mib else Printed(size[3] or size[4], size[0])
+    tried, free = _tried(text, match)
     # Vulkan's line alone, and that of CUDA's pool, do not say what it was for
     is_open = match[0].startswith("Device memory") or match[0].endswith("error: out of memory")
     where = "compute" if logged else "" if is_open else "weights"
     after = text[match.start() : match.start() + 2000]
     around = text[max(0, match.start() - 200) : match.start()] + after
-    if match["layout"]:
+    if match["layout"] or match["guardrail"]:
         where = "fit"
     elif _HOST_BUFFER.search(around):
         where = "host"
@@ -381,6 +392,18 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
         return refusal._replace(needed=needed, limit=limit)
     most = _RECOMMENDED.search(text)
     return refusal._replace(limit=Printed(most[1], most[0], MIB if most[2] == "MiB" else 10**6)) if most else refusal
+
+
+def _tried(text: str, failed: re.Match[str]) -> tuple[Printed | None, Printed | None]:
+    """Return the size of an allocation that failed, and what was free, if the log has them."""
+    if failed["needed"]:
+        return Printed(failed["needed"], failed[0], GIB), Printed(failed["available"], failed[0], GIB)
+    if failed["estimate"]:
+        return Printed(failed["estimate"], failed[0], 10**9), None
+    if (size := _TRIED.search(text)) is None:
+        return None, None
+    in_mib = size[1] or size[2]
+    return Printed(in_mib, size[0], MIB) if in_mib else Printed(size[3] or size[4], size[0]), None
 
 
 def _not_fitted(text: str) -> LogRefusal | None:
@@ -438,5 +461,6 @@ def log_advice(log: StartupLog) -> tuple[Advice, ...]:
     found = changes.get(refusal.where, (fewer_layers, *shorter))
     if not log.within:
         return found
-    pattern = re.compile("|".join(sorted(map(re.escape, _OLLAMA_NAMES), key=len, reverse=True)))
-    return tuple(each._replace(option=pattern.sub(lambda name: _OLLAMA_NAMES[name[0]], each.option)) for each in found)
+    names = log.within.options
+    pattern = re.compile("|".join(sorted(map(re.escape, names), key=len, reverse=True)))
+    return tuple(each._replace(option=pattern.sub(lambda name: names[name[0]], each.option)) for each in found)

@@ -60,6 +60,7 @@ _START = re.compile(r"server_args=|ServerArgs\(|Init torch distributed begin")
 _NO_MEMORY = (
     r"Not enough memory[.;,]? Please try to increase --mem-fraction-static"
     r"|Loaded weights leave no GPU memory for the KV cache|Not enough GPU memory for hybrid"
+    r"|is larger than the profiled value -\d"
 )
 _UNBALANCED = re.compile(
     r"The memory capacity is unbalanced\.(?: Some .{1,60}processes\.)?(?: \w{1,40}_memory=(\d{1,6}(?:\.\d{1,20})?), "
@@ -73,7 +74,7 @@ _OUTCOME = re.compile(
     rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}|{_UNBALANCED.pattern}|{TOO_LONG.pattern}"
 )
 _STAGES = {
-    "graphs": re.compile(in_calls("init_cuda_graphs|capture_one_batch_size") + r"|Capture cuda graph failed"),
+    "graphs": re.compile(in_calls("init_cuda_graphs|capture_one_batch_size") + r"|(?i:Capture cuda graph failed)"),
     "pool": re.compile(in_calls("init_memory_pool|_create_buffers")),
     "weights": re.compile(in_calls("load_model|create_weights|process_weights_after_loading|_initialize_model")),
 }
