@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tables import each
 
-from attncalc import Grouped, Latent, Layers, Mlp, ModelSpec, Stack
+from attncalc import Grouped, Latent, Layers, Mlp, ModelSpec, Stack, fit
 from attncalc.engines.vllm.engine import ENGINE
 from attncalc.engines.vllm.options import VllmArgs
 from attncalc.quantization import Quantization
@@ -181,3 +181,31 @@ def test_devices_divide_the_padded_vocabulary(vocab: int | None, tp: int, tip: s
     assert (found and found.tip) == tip
     if found:
         assert found.reason == f"--tp {tp} does not divide the padded vocabulary of {-(-(vocab or 0) // 64) * 64}"
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "gpu", "latent"),
+    [
+        # 512 in fp8, 4 scales of 4 B and 64 elements in 16 bits; 576 elements in fp8; 576 in bf16
+        ("vllm", "0.24.0", "rtx-pro-6000", 656),
+        ("vllm", "0.24.0", "gb10", 656),
+        ("vllm", "0.33.0", "b200", 1152),
+        ("sglang", "0.5.10", "b200", 576),
+        ("sglang", "0.5.16", "rtx-pro-6000", 576),
+        ("sglang", "0.5.17", "rtx-pro-6000", 656),
+        ("sglang", "0.5.23", "h200", 1152),
+    ],
+)
+def test_the_default_dtype_of_latents_that_an_indexer_picks(engine: str, version: str, gpu: str, latent: int) -> None:
+    """GLM-5.2: 78 layers, of which 21 have an indexer with keys of 132 B."""
+    answer = fit("glm-5.2", gpu=gpu, tp=8, weights_dtype="fp4", context=64, engine=engine, engine_version=version)
+    assert answer.to_dict()["kv_bytes_per_sequence"] == 64 * (78 * latent + 21 * 132)
+
+
+@pytest.mark.parametrize(("version", "kv_dtype"), [("0.23.0", None), ("0.24.0", "bf16")])
+def test_vllm_has_one_kernel_for_picked_latents_on_rtx_blackwell(version: str, kv_dtype: str | None) -> None:
+    options: dict[str, Any] = {"gpu": "rtx-pro-6000", "tp": 8, "weights_dtype": "fp4", "engine_version": version}
+    refused = fit("glm-5.2", context=64, kv_dtype=kv_dtype, **options)
+    assert refused.verdict == "does_not_fit"
+    assert refused.refusal
+    assert "has no kernel for" in refused.refusal.reason

@@ -63,13 +63,6 @@ def in_vllm(*kinds: Any, count: int = 2, kv: str = "bf16", **options: Any) -> Ca
             ["With FlashMLA (Hopper) vLLM 0.17.1 uses blocks of 64, not --block-size."],
         ),
         ((LATENT,), {"engine_version": "0.7.3"}, [OLD]),
-        (
-            (LATENT,),
-            {"engine_version": "0.11.0", "block_size": 64},
-            ["vLLM 0.11.0 stores DeepSeek-V3.2's latents in fp8 unless"],
-        ),
-        ((LATENT,), {"engine_version": "0.11.0", "block_size": 64, "kv": "fp8"}, []),
-        ((LATENT,), {"engine_version": "0.11.0", "block_size": 64, "kv": "fp32"}, []),
         ((FULL, WINDOW), {}, []),
         ((FULL, WINDOW), {"device_memory": None}, [BATCHED]),
         ((FULL, WINDOW), {"device_memory": None, "max_num_batched_tokens": 2048}, []),
@@ -94,7 +87,7 @@ def test_notes_name_what_the_layout_assumes(kinds: Any, options: dict[str, Any],
     found = [
         note for note in notes if note.startswith((DEVICE, "Blocks of 64", OLD, PREFIX, BATCHED, DRAFTER, STEPS[:30]))
     ]
-    found += [note for note in notes if note.startswith(("With FlashMLA", "vLLM 0.11.0 stores"))]
+    found += [note for note in notes if note.startswith("With FlashMLA")]
     assert len(found) == len(expected), notes
     assert all(note.startswith(start) for note, start in zip(found, expected, strict=True))
 

@@ -52,6 +52,7 @@ def test_the_version_is_the_engines(lines: tuple[str, ...], version: str | None)
         ("config: kv_cache_dtype=fp8_ds_mla", {"kv_dtype": "fp8"}),
         ("Using fp8_e4m3 data type to store kv cache. It reduces the GPU memory footprint", {"kv_dtype": "fp8"}),
         ("Using DeepSeek's fp8_ds_mla KV cache format.", {"kv_dtype": "fp8"}),
+        ("Using fp8_ds_mla KV cache format for FLASHINFER_MLA_SPARSE_SM120 backend.", {"kv_dtype": "fp8"}),
         ("config: enable_prefix_caching=True", {"prefix_caching": "True"}),
         (
             "model without support for prefix caching: disabling, enable_prefix_caching=True",

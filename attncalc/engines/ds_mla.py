@@ -31,7 +31,17 @@ SHARED_KEYS, SHARED_POOLED_KEYS = (_KEY_WIDTH + _KEY_WIDTH // 32, 512), (_KEY_WI
 
 def has_pools(model: ModelSpec) -> bool:
     """Return whether the model has compressed attention."""
-    return any(c.role == "pools" for _, layers in model.groups() for c in layers.cache())
+    return "pools" in cache_roles(model)
+
+
+def picks_latents(model: ModelSpec) -> bool:
+    """Return whether an indexer picks the latents that a query attends to (DeepSeek-V3.2, GLM-5)."""
+    return cache_roles(model) >= {"latent", "indexer"}
+
+
+def cache_roles(model: ModelSpec) -> set[str]:
+    """Return the roles of all that the layers cache."""
+    return {c.role for _, layers in model.groups() for c in layers.cache()}
 
 
 def index_key_bytes(width: int, *, fp4: bool = False) -> int:

@@ -275,10 +275,10 @@ class Engine(Generic[Args]):
         """
         return None
 
-    def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None) -> str | None:
+    def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None, device: str = "") -> str | None:
         """Return the dtype of the cache that a version takes from the checkpoint's quantization (kv_cache_scheme).
 
-        None for the model's dtype.
+        So do models whose cache has one dtype by default, whatever the checkpoint's. None for the model's dtype.
         """
         return None
 

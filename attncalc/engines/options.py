@@ -12,6 +12,8 @@ from ..records import dataclass
 from ..units import DType
 from .base import EngineArgs
 
+_BLACKWELL, _RTX_BLACKWELL = ("b100", "b200", "b300"), ("rtx pro", "rtx 50", "gb10")
+
 
 class VersionOptions(TypedDict, total=False):
     """The engine's version."""
@@ -63,7 +65,22 @@ class PagedArgs(EngineArgs):
     @property
     def is_blackwell(self) -> bool:
         """Whether the device has compute capability 10."""
-        return any(name in self.device.lower() for name in ("b100", "b200", "b300"))
+        return any(name in self.device.lower() for name in _BLACKWELL)
+
+    @property
+    def is_rtx_blackwell(self) -> bool:
+        """Whether the device has compute capability 12."""
+        return is_rtx_blackwell(self.device)
+
+
+def is_blackwell_or_later(device: str) -> bool:
+    """Return whether a device has compute capability 10, 11 or 12."""
+    return any(name in device.lower() for name in (*_BLACKWELL, *_RTX_BLACKWELL, "thor"))
+
+
+def is_rtx_blackwell(device: str) -> bool:
+    """Return whether a device has compute capability 12: 'NVIDIA RTX PRO 6000 Blackwell 96GB'."""
+    return any(name in device.lower() for name in _RTX_BLACKWELL)
 
 
 class DraftOptions(TypedDict, total=False):

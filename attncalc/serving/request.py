@@ -324,14 +324,14 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     loaded_dtype = workload.dtype or (half_of_fp32(request, of) if dtype(model.dtype).name == "fp32" else None)
     model_dtype = dtype(loaded_dtype or model.dtype, compute=True)
     given_args = _engine_args(of, request)
-    released_kv = of.checkpoint_cache_dtype(model, given_args.get("engine_version"))
+    name = request.gpu.title if request.gpu and request.gpu.vendor else ""
+    released_kv = of.checkpoint_cache_dtype(model, given_args.get("engine_version"), name)
     cache_dtype = dtype(workload.kv_dtype or of.cache_dtype or released_kv or model_dtype.name)
     draft = draft_model(request.draft, request.model, of, tp) if request.draft else None
     if draft:
         given_args["speculative_model"] = draft
     device: dict[str, Any] = {}
     if request.gpu:
-        name = request.gpu.title if request.gpu.vendor else ""
         device = {"device_memory": request.gpu.memory, "device": name, "gpus": gpus if of.splits_by_layer else 1}
         device["on_cpu"] = request.gpu.is_cpu
     args: EngineArgs = of.args(

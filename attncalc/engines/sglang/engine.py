@@ -10,10 +10,10 @@ from ...model import ModelSpec
 from ...quantity import Quantity, ceil_div, quantity, symbol, total
 from ...units import GIB, parse_decimal
 from ..base import CacheLayout, Pool
-from ..ds_mla import has_pools
+from ..ds_mla import has_pools, picks_latents
 from ..engine import Engine, ExtraWeights, HeldWeights, HostCache
 from ..multi_token import PREDICT_TOKENS
-from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
+from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, is_blackwell_or_later
 from ..runtime import Limits
 from ..startup_log import StartupLog
 from .launch import WORDS, launch
@@ -64,13 +64,14 @@ class Sglang(Engine[SglangArgs]):
     stage_sizes = staticmethod(stage_sizes)
     share = staticmethod(mem_fraction_static)
 
-    def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None) -> str | None:
+    def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None, device: str = "") -> str | None:
         """Return fp8, or None: an NVFP4 cache is left to --kv-cache-dtype (mem_cache/kv_cache_dtype.py).
 
-        Compressed attention only has fp8 (_deepseek_v4_kv_cache_dtype in arg_groups/overrides.py).
+        Compressed attention only has fp8, and on Blackwell GPUs it is the default of latents that an indexer picks
+        (_deepseek_v4_kv_cache_dtype and _dsa_kv_cache_dtype_default in arg_groups/overrides.py).
         """
         switches, method = sglang_version(version), model.quantization.method if model.quantization else ""
-        if has_pools(model):
+        if has_pools(model) or (is_blackwell_or_later(device) and picks_latents(model)):
             return "fp8"
         is_read = {
             "modelopt": switches.reads_modelopt_cache_dtype,

@@ -164,7 +164,7 @@ def _notes(
     if args.block_size is None and not pools.indexer:
         yield "SGLang's default is pages of 1 token; some attention backends use 64 or 128: set --block-size for those."
     yield from _window_notes(specs, pools, args)
-    if pools.indexer and pools.full.latent and args.kv_dtype.name == "fp8":
+    if pools.indexer and pools.full.latent and args.scales_latents:
         yield (
             "An fp8 latent is counted with scales and a bf16 rotary key; SGLang's TRT-LLM and TileLang kernels store "
             "neither."

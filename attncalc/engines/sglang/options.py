@@ -9,7 +9,7 @@ from ...errors import AttncalcError
 from ...options import COUNT, TEXT, YES_OR_NO, Count, Parser, With, choice
 from ...records import dataclass
 from ...units import truncate
-from ..options import PagedArgs
+from ..options import PagedArgs, is_blackwell_or_later
 from .versions import SglangVersion, sglang_version
 
 LORA_MODULES = {
@@ -142,6 +142,17 @@ class SglangArgs(PagedArgs):
     def version(self) -> SglangVersion:
         """What this version does. Raises AttncalcError if `engine_version` is unknown."""
         return sglang_version(self.engine_version)
+
+    @property
+    def scales_latents(self) -> bool:
+        """Whether latents that an indexer picks are in fp8 with scales and a rotary key in bf16.
+
+        On Blackwell GPUs TRT-LLM's kernel stores neither, except GLM-5 on compute capability 12
+        (_dsa_split_backend_resolution in arg_groups/overrides.py, calculate_mla_kv_cache_dim).
+        """
+        has_scales = self.is_rtx_blackwell and self.model_type == "glm_moe_dsa" and self.version.scales_latents_on_rtx
+        is_raw = self.version.stores_raw_latents and is_blackwell_or_later(self.device)
+        return self.kv_dtype.name == "fp8" and (has_scales or not is_raw)
 
     @property
     def heads_per_dcp(self) -> int:

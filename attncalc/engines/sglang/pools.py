@@ -210,7 +210,7 @@ def _common_row(layers: Sequence[Sequence[CacheSpec]], args: SglangArgs, *, has_
 def _token_row(keys: Sequence[CacheSpec], args: SglangArgs, *, has_indexer: bool) -> TokenRow:
     first, kv = keys[0], args.kv_dtype
     if first.role == "latent":
-        if has_indexer and kv.name == "fp8":
+        if has_indexer and args.scales_latents:
             # fp8 latent with fp32 scales, rotary key in bf16: 512 + 512 / 128 * 4 + 64 * 2 = 656 B
             unrotated = first.width - first.rotary
             stored = unrotated + unrotated // _SCALE_GROUP * 4 + first.rotary * 2

@@ -32,6 +32,10 @@ class SglangVersion(Version):
     """Compressed attention's window pool is sized by the running requests, unless a ratio is given."""
     budgets_scales_of_latents = since((0, 5, 17), "_compute_cell_size in pool_configurator.py; pull request 31992")
     """The pool is divided by all 656 bytes of an fp8 latent with an indexer; before, by 576."""
+    stores_raw_latents = since((0, 5, 10), "_set_default_nsa_backends in server_args.py")
+    """On Blackwell GPUs an fp8 latent with an indexer has no scales, as TRT-LLM's kernel wants it."""
+    scales_latents_on_rtx = since((0, 5, 17), "_dsa_split_backend_resolution in arg_groups/overrides.py")
+    """On compute capability 12, GLM-5's has them: FlashInfer's kernel."""
     captures_prefill = since((0, 5, 10), "disable_piecewise_cuda_graph in server_args.py")
     """CUDA graphs of prefills are on by default, and reserved for."""
     compiles_prefill_with_drafter = since((0, 5, 11), "_handle_piecewise_cuda_graph in server_args.py")

@@ -13,9 +13,9 @@ from ...model import ModelSpec, plural
 from ...quantity import Quantity, quantity, symbol
 from ...units import BYTES, count, dtype, human
 from ..base import CacheLayout
-from ..ds_mla import has_pools
+from ..ds_mla import has_pools, picks_latents
 from ..engine import Engine, HostCache, Refusal, SmallerStep
-from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions
+from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, is_rtx_blackwell
 from ..runtime import Limits
 from ..startup_log import REFUSED
 from .encoder import reads
@@ -68,14 +68,16 @@ class Vllm(Engine[VllmArgs]):
     commands = (WORDS,)
     extra_weights = staticmethod(extra_weights)
 
-    def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None) -> str | None:
+    def checkpoint_cache_dtype(self, model: ModelSpec, version: str | None, device: str = "") -> str | None:
         """Return the dtype of the cache that vLLM takes from the checkpoint; None if it takes the model's.
 
         MLA does not read compressed-tensors' kv_cache_scheme: only `Attention` does, and not `MLAAttention`.
-        Compressed attention only has fp8.
+        Compressed attention only has fp8, as have the latents that an indexer picks on some devices.
         """
         switches, method = vllm_version(version), model.quantization.method if model.quantization else ""
         if switches.stores_pools_in_fp8 and has_pools(model):
+            return "fp8"
+        if picks_latents(model) and (switches.sparse_latents_in_fp8 or is_rtx_blackwell(device)):
             return "fp8"
         if method.startswith("compressed"):
             is_read = switches.reads_compressed_tensors_cache_dtype and not has_mla(model)
@@ -180,6 +182,13 @@ class Vllm(Engine[VllmArgs]):
                 f"context {count(context)} is beyond the model's maximum of {count(maximum)}",
                 f"Use --context {maximum} or less. With VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 (--allow-long-max-model-len "
                 "here) vLLM starts, but positions beyond the maximum may give wrong results.",
+            )
+        has_kernel = args.version.has_sparse_latents_on_rtx and args.kv_dtype.name == "fp8"
+        if args.is_rtx_blackwell and picks_latents(model) and not has_kernel:
+            return Refusal(
+                f"vLLM {args.version.name} has no kernel for {args.kv_dtype.name} latents that an indexer picks on "
+                "GPUs of compute capability 12",
+                "Use vLLM 0.24 or later and leave --kv-dtype out: the default is fp8_ds_mla there.",
             )
         rows = padded_vocabulary(model)
         if rows % args.tp:

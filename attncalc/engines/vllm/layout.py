@@ -244,8 +244,6 @@ def _latent_notes(args: VllmArgs) -> Iterator[str]:
         yield f"Blocks of {_LARGE_BLOCK} tokens are those of FlashMLA (Hopper); set --block-size for other kernels."
     elif args.block_size % _LARGE_BLOCK and args.version.forces_flashmla:
         yield f"With FlashMLA (Hopper) vLLM {args.version.name} uses blocks of {_LARGE_BLOCK}, not --block-size."
-    if args.version.sparse_latents_in_fp8 and args.kv_dtype.bits == 16:
-        yield "vLLM 0.11.0 stores DeepSeek-V3.2's latents in fp8 unless kv_cache_dtype is bfloat16: add --kv-dtype fp8."
 
 
 def _device_notes(kinds: Set[Kind], args: VllmArgs) -> Iterator[str]:

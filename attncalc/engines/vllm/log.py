@@ -162,7 +162,7 @@ _SETTINGS = {
     ),
     "kv_dtype": re.compile(
         r"kv_cache_dtype'?[=:] ?'?(?!auto|self|\w{0,40}dtype)(fp8(?=_ds_mla)|\w{1,40})"
-        r"|Using (fp8)\w* data type to store kv cache|Using DeepSeek's (fp8)_ds_mla KV cache format"
+        r"|Using (fp8)\w* data type to store kv cache|Using (?:DeepSeek's )?(fp8)_ds_mla KV cache format"
     ),
     "dtype": re.compile(r"(?<!\w)'?dtype'?[=:] ?'?(?:torch\.)?(b?float16|float(?:32)?|half|[bf]p?16|fp32)\b"),
     "prefix_caching": re.compile(r"enable_prefix_caching'?[=:] ?(True|False)"),

@@ -269,11 +269,6 @@ class VllmArgs(PagedArgs):
         return any(name in self.device.lower() for name in ("h100", "h200", "h800", "h20", "gh200"))
 
     @cached_property
-    def is_rtx_blackwell(self) -> bool:
-        """Whether the device has compute capability 12."""
-        return any(name in self.device.lower() for name in ("rtx pro", "rtx 50", "gb10"))
-
-    @cached_property
     def is_intel(self) -> bool:
         """Whether the device is a GPU of Intel."""
         return any(name in self.device.lower() for name in ("intel", "arc "))

@@ -148,6 +148,8 @@ class VllmVersion(Version):
     """On NVIDIA GPUs a block size that FlashMLA does not support becomes 64 tokens."""
     sparse_latents_in_fp8 = between((0, 11, 0), (0, 11, 1), "DeepseekV32ForCausalLM in models/config.py")
     """A model with an indexer uses fp8_ds_mla unless kv_cache_dtype is bfloat16."""
+    has_sparse_latents_on_rtx = since((0, 24), "_get_backend_priorities in platforms/cuda.py")
+    """GPUs of compute capability 12 have a kernel for a model with an indexer, for fp8_ds_mla alone, their default."""
     has_unused_indexers = until((0, 24), "DeepseekV2MLAAttention in models/deepseek_v2.py")
     """Layers that use the picked tokens of an earlier layer have an indexer too, with its weights and its cache."""
     has_sparse_flashinfer = since((0, 19), "_get_backend_priorities in platforms/cuda.py")
