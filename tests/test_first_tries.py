@@ -62,7 +62,7 @@ def test_first_tries_work_and_every_tip_names_a_command_that_runs(
         tips = failing_tips(text)
         if code != one.get("code", 0) or missing or tips:
             failed.append((one.get("run") or one["python"], code, missing, tips, text[:300]))
-    assert failed == []
+    assert not failed, failed
 
 
 def test_a_tip_with_a_command_that_does_not_run_is_noticed() -> None:

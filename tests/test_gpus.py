@@ -459,7 +459,7 @@ def test_a_memory_is_rounded_up_to_whole_gb(text: str, gb: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["0xh100", "2x", "x", "0GB", "24G", "2xnothing", "1" * 40 + "xh100", "9" * 99 + "GB", "2x0xh100"]
+    "text", ["0xh100", "2x", "x", "0GB", "24G", "2xnothing", "1" * 40 + "xh100", "9" * 99 + "GB", "2x0xh100", "64KB"]
 )
 def test_an_impossible_number_or_memory_is_an_error(text: str) -> None:
     assert refusal(gpus_of, text).tip

@@ -146,6 +146,14 @@ def test_what_needs_a_gpu_or_cannot_run_is_an_error(ask: Ask, options: tuple[str
     assert tip in said
 
 
+def test_all_layers_on_a_gpu_need_no_gpu(ask: Ask) -> None:
+    """Llama 3.1 8B has 32 layers, and the output layer counts as one: -ngl 33 and 99 divide nothing."""
+    whole, *others = (
+        ask("fit", MODEL, "--engine", "llamacpp", *more).out for more in ((), ("-ngl", "33"), ("-ngl", "99"))
+    )
+    assert others == [whole, whole]
+
+
 def test_explain_shows_the_sum(ask: Ask) -> None:
     assert "weights + kv_needed + reserve" in " ".join(ask("fit", MODEL, "--explain").out.split())
 

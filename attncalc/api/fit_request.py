@@ -50,7 +50,7 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     of_ollama = {"ollama": name_for_ollama(str(model), options) if note else None}
     options = {**options, **implied}  # type: ignore[typeddict-item]
     spec = read_model(model, options, ModelOptions)
-    check_offload(options)
+    check_offload(options, spec)
     served = served_fields(model, spec, options) | of_ollama
     is_named = isinstance(options.get("gpu"), str)  # and not one of all GPUs, whose answers are compared
     if not implied and is_named:
@@ -364,13 +364,17 @@ def _engine_args(args: dict[str, Any]) -> dict[str, Any]:
     return args
 
 
-def check_offload(options: Mapping[str, Any]) -> None:
-    """Raise AttncalcError if an option divides the model between GPUs and host, and there is no GPU."""
+def check_offload(options: Mapping[str, Any], model: ModelSpec) -> None:
+    """Raise AttncalcError if an option divides the model between GPUs and host, and there is no GPU.
+
+    -ngl 99 divides no model of fewer layers: people type it for all of them.
+    """
     if options.get("gpu") is not None:
         return
     for name, option in options_of(EngineOptions).items():
         value = options.get(name)
-        if option.needs_gpu and value is not None and value is not False:
+        is_all = name == "n_gpu_layers" and str(value).isdecimal() and int(str(value)) > model.main.n_layers
+        if option.needs_gpu and value is not None and value is not False and not is_all:
             raise MissingError(f"{option.name} needs --gpu", "give the GPU, as --gpu rtx-4090")
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import AttncalcError, BadValueError, did_you_mean
 from ..hardware import PER_NODE, UNIFIED_MEMORY_SHARE, Gpu
-from ..units import BYTES, GIB, human, parse_bytes, parse_count, truncate
+from ..units import BYTES, GIB, MIB, human, parse_bytes, parse_count, truncate
 from .data_files import file_content, file_names, folder_content, presets_folder
 
 if TYPE_CHECKING:
@@ -280,9 +280,12 @@ def with_ram(known: Gpu, memory: int) -> Gpu:
 def gpu_with(memory: str) -> Gpu:
     """Return a GPU of which only the memory is known: '24GB' is a card as shops name it, '23.5GiB' are the bytes.
 
-    Such a GPU has no bandwidth and no FLOP/s, so there is no roofline. Raises AttncalcError if the text is no size.
+    Such a GPU has no bandwidth and no FLOP/s, so there is no roofline. Raises AttncalcError if the text is no size, or
+    less than any GPU has.
     """
     size = parse_bytes(memory, "--gpu")
+    if size < MIB:
+        raise BadValueError(f"no GPU has {memory}", "give its memory, as --gpu 24GB, or its name; -c 64k is a context")
     binary, memory_gb = "i" in memory.lower(), -(-size // 10**9)
     if re.fullmatch(_CARD, memory):
         size = memory_gb * GIB - max(GIB // 2, memory_gb * GIB // 48)

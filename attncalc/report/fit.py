@@ -281,13 +281,20 @@ def _room(answer: Answer) -> str:
 
 
 def _speed(answer: Answer, on_gpus: str) -> str:
-    """Return the bound of a lone request's tokens per second, or of one whose layers are partly on the host."""
+    """Return the bound of a lone request's tokens per second, or of one whose layers are partly on the host.
+
+    It is that of an empty cache, and that of a full one if it is a tenth lower.
+    """
     if not answer.result.fits or not (answer.resolved.is_alone or on_gpus):
         return ""
     bounds, _ = answer.bounds
-    speed = float(bounds.tokens_per_second) if bounds and bounds.tokens_per_second else 0.0
-    host = f" (host memory: {bounds.host.bandwidth / 10**9:.1f} GB/s)" if bounds and bounds.host else ""
-    return f", at most {speed:,.{1 if speed < 10 else 0}f} tokens/s{host}" if speed else ""
+    first, full = (float(each.tokens_per_second or 0) if each else 0.0 for each in (answer.first_bounds, bounds))
+    if not (bounds and first and full):
+        return ""
+    host = f" (host memory: {bounds.host.bandwidth / 10**9:.1f} GB/s)" if bounds.host else ""
+    texts = [f"{speed:,.{1 if speed < 10 else 0}f}" for speed in (first, full)]
+    when_full = f", {texts[1]} when it is full" if full < 0.9 * first else ""
+    return f", at most {texts[0]} tokens/s{host}{when_full}"
 
 
 def _beside_the_cache(result: FitResult) -> str:

@@ -181,3 +181,9 @@ class Answer:
     @cached_property
     def bounds(self) -> tuple[Roofline | None, str]:
         return bounds_of(self.resolved)
+
+    @cached_property
+    def first_bounds(self) -> Roofline | None:
+        """The bounds of a decode step after the first token, whose cache is still empty."""
+        first = dataclasses.replace(self.resolved.workload, context=1)
+        return bounds_of(self.resolved._replace(workload=first), with_limits=False)[0]

@@ -122,7 +122,7 @@ class Fits:
     def __init__(
         self, model: ModelSpec, options: Mapping[str, Any], columns: Sequence[str], need: Need = NOBODY
     ) -> None:
-        check_offload(options)
+        check_offload(options, model)
         self._model = model
         self._options = options
         self._columns = columns
