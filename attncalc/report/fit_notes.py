@@ -8,6 +8,7 @@ from itertools import islice
 
 from ..hardware import DESKTOP, Gpu
 from ..model import plural
+from ..quantity import Quantity
 from ..serving.answer import Answer
 from ..serving.fit import Deployment, FitResult
 from ..serving.launch import launch_command
@@ -158,6 +159,9 @@ def _memory_notes(result: FitResult) -> Iterator[str]:
         )
     if budget.reserve:
         yield from budget.reserve.runtime.notes
+        if budget.reserve.runtime.missed > GIB:
+            off = human(Quantity(budget.reserve.runtime.missed), BYTES)
+            yield f"Blind predictions of such start-ups were up to {off} off, and the range has that. --log narrows it."
         if engine.whole_prompts and budget.reserve.runtime.parts:
             yield (
                 "A forward pass takes the whole batch, so a larger batch leaves less memory for the cache; "

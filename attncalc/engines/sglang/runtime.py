@@ -19,7 +19,7 @@ from ...hardware import Gpu
 from ...quantity import Quantity, ceil_div, named, quantity, symbol
 from ...units import BYTES, GIB, human
 from ..estimate import largest_tensors
-from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
+from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart, missed
 from .options import SglangArgs
 from .share import decode_graphs, largest_graph
 
@@ -99,7 +99,8 @@ def runtime(facts: RuntimeFacts[SglangArgs]) -> RuntimeMemory:
             f"warning: the host uses the same memory as {facts.gpu.title}. Autotuning at 0.85 left a GB10's host none "
             "(sgl-project/sglang#35860). --mem-fraction-static 0.8 is published as starting."
         )
-    return RuntimeMemory((part, loading, *([for_aiter] if for_aiter else [])), tuple(notes), outside=outside)
+    parts = (part, loading, *([for_aiter] if for_aiter else []))
+    return RuntimeMemory(parts, tuple(notes), outside=outside, missed=missed(facts))
 
 
 def _loading(facts: RuntimeFacts[SglangArgs]) -> RuntimePart:

@@ -13,7 +13,7 @@ from ...hardware import FREE_OF_UNIFIED
 from ...quantity import Quantity, maximum, quantity, symbol
 from ...records import NamedTuple
 from ...units import BYTES, GIB, MIB, count, human
-from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart
+from ..runtime import RuntimeFacts, RuntimeMemory, RuntimePart, missed
 from .encoder import divides_tower, encoder, with_limits_of_profile
 from .held_weights import absorbed_elements
 from .options import VllmArgs
@@ -82,6 +82,7 @@ def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
         tuple(term for term in (*profile.terms(), *terms) if term[2]),
         outside=(later,) if later else (),
         room_outside=room if later else None,
+        missed=0 if _is_controlled(facts) else missed(facts),
     )
 
 
@@ -167,6 +168,13 @@ def _is_measured(facts: RuntimeFacts[VllmArgs]) -> bool:
     return facts.gpu.compute_capability is not None or facts.gpu.vendor == "NVIDIA"
 
 
+def _is_controlled(facts: RuntimeFacts[VllmArgs]) -> bool:
+    """Return whether the controlled starts, of 0.15 to 0.20 on up to four H100s, are of such a version and GPU."""
+    version, devices = facts.args.version, facts.args.tp * facts.args.pp
+    is_version = version.links_take_more and version.links_were_measured
+    return is_version and facts.gpu.compute_capability == HOPPER and devices <= 4
+
+
 class _Link(NamedTuple):
     """What was measured outside PyTorch with tensor parallelism, in thousandths of a GiB."""
 
@@ -213,7 +221,7 @@ def _link(facts: RuntimeFacts[VllmArgs]) -> _Link | None:
     if tp > 4:
         return _Link(1390, 1300, 2200)
     is_default = facts.args.allreduce_symm_mem is not False
-    measured = gpu.compute_capability == HOPPER and version.links_were_measured and is_default
+    measured = _is_controlled(facts) and is_default
     below, above = (100, 200) if measured else (1400, above)
     return _Link(2050, below, above, 6) if tp == 2 else _Link(2080, below, above, 16)
 
