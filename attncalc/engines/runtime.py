@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 Args = TypeVar("Args", bound="EngineArgs")
 Term = tuple[str, str, Quantity]
 """(name, label, figure) of a symbol in a part's formula that has a formula itself; a name with 'bytes' is in bytes."""
-_MISSED, _MISSED_BY_MIXTURES, _MISSED_OF_WEIGHTS = GIB * 3 // 4, GIB * 31 // 10, 16
+_MISSED, _MISSED_BY_MIXTURES = GIB * 3 // 4, GIB * 31 // 10
+_OF_MIXTURES, _OF_DRAFTED = 7, 16
 """By how much blind predictions were off (docs/accuracy/unseen.md): 16 of 17 mixtures on several GPUs by at most 3.04
-GiB, all 5 starts with a drafter by at most 5.8 % of the weights, and others that missed their range mostly by less than
-0.75. Of dense models in 16 bits on one GPU, the kind of most controlled starts, 45 of 49 were in the range."""
+GiB and a seventh of the weights, all 5 starts with a drafter by at most 5.8 % of the weights, and others that missed
+their range mostly by less than 0.75. Of dense models in 16 bits on one GPU, the kind of most controlled starts, 45 of
+49 were in the range."""
 
 
 class Limits(NamedTuple):
@@ -117,14 +119,14 @@ class RuntimeMemory(NamedTuple):
 def missed(facts: RuntimeFacts[Any]) -> int:
     """Return the bytes by which blind predictions of starts like this one were off.
 
-    For example 3.1 GiB for a mixture on several GPUs, and 0.75 for a dense model in fp8 on one.
+    For example 3.1 GiB for a mixture of 60 GiB per GPU on several, and 0.75 for a dense model in fp8 on one.
     """
     several, quantized = facts.args.tp * facts.args.pp > 1, facts.weights_dtype not in ("bf16", "fp16", "fp32")
     mixture = any(layers.mlp and layers.mlp.n_experts for _, layers in facts.whole.groups())
     if facts.args.speculative_tokens:
-        return max(_MISSED, facts.weights // _MISSED_OF_WEIGHTS)
+        return max(_MISSED, facts.weights // _OF_DRAFTED)
     if several and mixture:
-        return _MISSED_BY_MIXTURES
+        return max(_MISSED, min(_MISSED_BY_MIXTURES, facts.weights // _OF_MIXTURES))
     return _MISSED if several or mixture or quantized or facts.whole.towers else 0
 
 
