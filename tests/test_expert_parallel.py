@@ -263,7 +263,7 @@ def test_dp_without_dp_attention_runs_replicas_with_sglang(ask: Ask) -> None:
 
 def test_replicas_that_do_not_fit_may_fit_as_ranks_of_attention(ask: Ask) -> None:
     """One H200 cannot hold DeepSeek-V3, but 8 can with --dp 8 --tp 8 --enable-dp-attention."""
-    command = ("fit", "deepseek-v3", "--gpu", "h200", "--engine", "sglang", "--dp", "8")
+    command = ("fit", "deepseek-v3", "--gpu", "h200", "--engine", "sglang", "--dp", "8", "-c", "64K")
     flags = [change["flag"] for change in ask(*command, "--json").document["suggestions"]]
     assert flags[0] == "--tp 8 --enable-dp-attention"
     assert ask(*command, *flags[0].split()).code == 0

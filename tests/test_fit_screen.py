@@ -144,7 +144,7 @@ def test_changes_that_do_not_fit_on_the_screen_are_in_full_and_json(ask: Ask) ->
     flags = [change["flag"] for change in ask(*command, "--json").document["suggestions"]]
     shown = len(rows_of_changes(screen))
     assert shown < len(flags)
-    assert f"{len(flags) - shown} changes and" in " ".join(screen.split())
+    assert f"{len(flags) - shown} change" in " ".join(screen.split())
     assert len(rows_of_changes(full)) == len(flags)
     # the command is that of the first change
     assert f"with {flags[0]}:" in screen
