@@ -161,6 +161,11 @@ class CacheSpec(NamedTuple):
     rotary: int = 0  # how many elements of a latent are the rotary key
     requested_dtype: str | None = None  # the dtype that the model's config requests for a state
 
+    @property
+    def pool_size(self) -> int:
+        """The tokens of a pool, which are compressed or averaged; 1 without pools."""
+        return int(getattr(self.span, "pool" if self.role == "averages" else "size", 1))
+
 
 class Widths(NamedTuple):
     """The heads and widths of the tensors that enter and leave the attention kernel."""

@@ -56,7 +56,7 @@ def padded_page(page: int, alignment: int = ALIGNMENT) -> int:
 
 def has_shared_pools(cached: Iterable[CacheSpec]) -> bool:
     """Return whether one of these caches has the pools of DeepSeek-V4.1."""
-    return any(c.role == "pools" and int(getattr(c.span, "size", 0)) in SHARED_POOLS for c in cached)
+    return any(c.role == "pools" and c.pool_size in SHARED_POOLS for c in cached)
 
 
 def check_stored(

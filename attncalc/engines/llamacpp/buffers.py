@@ -182,7 +182,7 @@ def buffers_of(specs: Sequence[LayerCacheSpec], types: tuple[DType, DType], wind
             if cached.role in ("indexer", "index_pools", "averages"):
                 name = "indexer"
             elif cached.role == "pools":
-                name = _POOL_NAMES[pool_size(cached)]
+                name = _POOL_NAMES[cached.pool_size]
             # a cell has a key that is averaged, and a place for its pool's average
             stored = cached._replace(rows=2 * cached.rows) if cached.role == "averages" else cached
             layers_of[name].append(LayerCacheSpec(spec.layers, (stored,)))
@@ -216,13 +216,8 @@ def _buffer(name: str, label: str, members: Sequence[LayerCacheSpec], types: tup
         cell=sum_over_layers(members, cell_bytes, f"{name}_bytes", "bytes of a cell"),
         cell_k=sum(member.layers * k_bytes(member.cached[0]) for member in members),
         windowed=name == "swa",
-        rate=pool_size(members[0].cached[0]),
+        rate=1 if members[0].cached[0].role == "averages" else members[0].cached[0].pool_size,
     )
-
-
-def pool_size(cached: CacheSpec) -> int:
-    """Return the tokens of a pool; 1 without pools."""
-    return int(getattr(cached.span, "size", 1))
 
 
 def _compressors(specs: Sequence[LayerCacheSpec]) -> Iterator[Compressor]:
@@ -230,7 +225,7 @@ def _compressors(specs: Sequence[LayerCacheSpec]) -> Iterator[Compressor]:
     layers: dict[tuple[int, int], tuple[int, int, int]] = {}
     for spec in specs:
         for c in (c for c in spec.cached if c.role == "unpooled"):
-            parts, width, size = int(c.rows) // 2, int(c.width), pool_size(c)
+            parts, width, size = int(c.rows) // 2, int(c.width), c.pool_size
             _, _, before = layers.get((size, width), (0, 0, 0))
             layers[size, width] = (parts * size, parts * width, before + spec.layers)
     widest = max((width for _, width in layers), default=0)
@@ -273,9 +268,9 @@ def check_supported(cached: CacheSpec, types: tuple[DType, DType], *, fork: bool
     if cached.role == "other" or (fork and cached.role in (*_STATE_ROLES, "indexer", "averages", *POOLING_ROLES)):
         engine = f"{'ik_' if fork else ''}llama.cpp"
         raise NotSupportedError(f"attncalc does not know how {engine} stores this cache: {cached.name}", _USE_IDEAL)
-    if cached.role in POOLING_ROLES and cached.role != "shared" and pool_size(cached) not in _POOL_NAMES:
+    if cached.role in POOLING_ROLES and cached.role != "shared" and cached.pool_size not in _POOL_NAMES:
         raise NotSupportedError(
-            f"llama.cpp does not have pools of {pool_size(cached)} tokens (DeepSeek-V4.1: pull request 28696 is open)",
+            f"llama.cpp does not have pools of {cached.pool_size} tokens (DeepSeek-V4.1: pull request 28696 is open)",
             _USE_IDEAL,
         )
     if isinstance(cached.span, Chunked) and cached.span.chunk != _CHUNK:

@@ -236,7 +236,7 @@ def _stage_bytes(stage: Sequence[LayerCacheSpec], args: SglangArgs, *, shares_po
     window_page = windows * paged(_PAGE, keys, padded=padded)
     for spec in stage:
         for c in spec.cached:
-            size = int(getattr(c.span, "size", 1))
+            size = c.pool_size
             if c.role == "pools":
                 pools = spec.layers * paged(_PAGE // size, pooled, padded=reserves if shares_pools else padded)
                 page, reserved = page + pools, reserved + size * pools

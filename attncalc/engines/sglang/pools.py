@@ -130,7 +130,7 @@ def _index_key_bytes(cached: CacheSpec) -> int:
     """
     if cached.role == "indexer":
         return cached.width + cached.width // _SCALE_GROUP * 4
-    return exact_div(cached.width * dtype("bf16").bits // 8, int(getattr(cached.span, "pool", 1)))
+    return exact_div(cached.width * dtype("bf16").bits // 8, cached.pool_size)
 
 
 def _keys(spec: LayerCacheSpec) -> list[CacheSpec]:

@@ -203,7 +203,7 @@ def _beside_mixer(cached: Sequence[CacheSpec], args: VllmArgs, block_size: int) 
         if c.role != "averages":
             continue
         _check_averages(args)
-        pool, key = int(getattr(c.span, "pool", 1)), args.dtype.row_bytes(c.width)
+        pool, key = c.pool_size, args.dtype.row_bytes(c.width)
         ring = -(-(pool + args.speculative_tokens) // pool) * pool
         yield LayerSpec("mla", block_size, key, _shape([c]), rate=pool, title=POOLS)
         yield LayerSpec("mamba", ring, ring * key, _shape([c]), title=f"{UNPOOLED} by {pool}")
