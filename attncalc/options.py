@@ -24,6 +24,7 @@ from .units import (
     DTYPES,
     dtype,
     is_dtype,
+    long_option,
     parse_bytes,
     parse_count,
     parse_decimal,
@@ -207,7 +208,7 @@ def _declared(field: str, annotation: Any) -> Option | None:
         arguments |= part if isinstance(part, With) else {"help" if isinstance(part, str) else "parse": part}
     if not arguments:
         return None
-    name = f"--{field.replace('_', '-')}"
+    name = long_option(field)
     if arguments.get("parse") is YES_OR_NO:
         name = f"{name}/--no-{name[2:]}"
     return Option(*arguments.pop("names", ()) or (name,), **arguments)

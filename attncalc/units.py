@@ -304,6 +304,11 @@ def truncate(text: object, limit: int = 40) -> str:
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
+def long_option(field: str) -> str:
+    """Return the name of the option of a field: '--max-model-len' of 'max_model_len', and of '--max_model_len'."""
+    return f"--{field.removeprefix('--').replace('_', '-')}"
+
+
 _SIZES = {
     **{f"{p}ib".lower(): 1024 ** (i + 1) for i, p in enumerate("KMGTPE")},
     **{f"{p}b".lower(): 1000 ** (i + 1) for i, p in enumerate("KMGTPE")},

@@ -20,7 +20,7 @@ from ..model import ModelSpec
 from ..options import options_of
 from ..records import NamedTuple
 from ..serving.weight_format import released_dtype
-from ..units import GIB, dtype
+from ..units import GIB, dtype, long_option
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 
 NOT_OLLAMA = frozenset({"engine", "tp", "pp", "dp", "dcp", "attn_dp", "gpu_memory_utilization"})
@@ -139,7 +139,7 @@ def desktop_options(model: ModelSpec, options: Mapping[str, Any]) -> tuple[dict[
     room = "are larger than the GPU" if size > memory else "leave little of the GPU"
     note = f"the weights as released, {size / GIB:.1f} GiB, {room}"
     found = {**names, "weights_dtype": weights}
-    text = " and ".join(f"--{name.replace('_', '-')} {value}" for name, value in found.items())
+    text = " and ".join(f"{long_option(name)} {value}" for name, value in found.items())
     other = f"; --engine {DEFAULT_ENGINE} is the model as released" if names else ""
     return found, f"{text}: {note}. --quants lists other types{other}."
 

@@ -22,7 +22,7 @@ from ..serving.fit import LEAST_CONTEXT, NO_LIMIT, USEFUL_CONTEXT, possible_verd
 from ..serving.offload import with_auto_offload, with_least_offload
 from ..serving.request import FitRequest, resolve
 from ..serving.traffic import Traffic
-from ..units import BYTES, count, human, is_auto, truncate
+from ..units import BYTES, count, human, is_auto, long_option, truncate
 from .engine_choice import desktop_options, engine_of_options, name_for_ollama, ollama_options
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 from .inputs import read_model, read_workload, with_revision
@@ -111,7 +111,7 @@ def _partly_on_host(request: FitRequest) -> FitRequest | None:
         return None
     for name in names:
         if found := with_least_offload(least, name):
-            flags = f"--{name.replace('_', '-')} {found.engine_args[name]} and --context {count(context)}"
+            flags = f"{long_option(name)} {found.engine_args[name]} and --context {count(context)}"
             note = f"{flags} are assumed: all layers on the GPU leave room for less."
             return found.with_engine_args(ram=ram).with_workload(assumed=(*request.workload.assumed, note))
     return None

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import AttncalcError, MissingError, did_you_mean
 from ..serving.traffic import Traffic
-from ..units import parse_count, truncate
+from ..units import long_option, parse_count, truncate
 
 MOST_REQUESTS = 1_000_000
 """Requests that a CSV may have."""
@@ -45,7 +45,7 @@ def read_traffic(options: Mapping[str, Any]) -> Traffic:
             raise MissingError("--prompt needs --output-len", "give the tokens of an output: --output-len 500")
         for name in ("length_columns", "percentile"):
             if options.get(name) is not None:
-                raise AttncalcError(f"--{name.replace('_', '-')} needs --lengths", "give the CSV of the requests")
+                raise AttncalcError(f"{long_option(name)} needs --lengths", "give the CSV of the requests")
         traffic = _between(_range(str(prompt), "--prompt"), _range(str(output), "--output-len"))
     return traffic._replace(shared_prefix=_shared(options, traffic))
 

@@ -19,7 +19,7 @@ from ..hardware import Gpu
 from ..model import ModelSpec, plural
 from ..options import parsed
 from ..records import NamedTuple
-from ..units import count, is_auto, parse_count, truncate
+from ..units import count, is_auto, long_option, parse_count, truncate
 from ..workload import Workload
 from .inputs import DEFAULT_CONTEXT, read_model, read_source
 from .options import ModelOptions
@@ -200,13 +200,13 @@ def _zero(values: Mapping[str, Any]) -> int:
 def _check_quantization(values: Mapping[str, Any]) -> None:
     for name in ("weights_dtype", "double_quant") if "lora" not in values else ():
         if name in values:
-            option = f"--{name.replace('_', '-')}"
+            option = long_option(name)
             raise AttncalcError(f"{option} needs --lora: quantized weights cannot be trained", "give --lora r=16")
     if "no_kbit_upcast" in values and "weights_dtype" not in values:
         raise AttncalcError("--no-kbit-upcast needs --weights-dtype: nothing is quantized", "give --weights-dtype nf4")
     for name in ("double_quant", "bitsandbytes") if values.get("weights_dtype") != "nf4" else ():
         if name in values:
-            raise AttncalcError(f"--{name.replace('_', '-')} needs --weights-dtype nf4", "give both, or neither")
+            raise AttncalcError(f"{long_option(name)} needs --weights-dtype nf4", "give both, or neither")
 
 
 def _autocast(values: Mapping[str, Any], computes: str, param: str) -> bool:

@@ -19,7 +19,7 @@ import typer.core
 from ..engines import PROGRAMS
 from ..errors import AttncalcError
 from ..options import Option, options_of
-from ..units import truncate
+from ..units import long_option, truncate
 
 ALSO = dict.fromkeys(
     (
@@ -238,7 +238,7 @@ def _own_name(word: str, known: Container[str], also: Mapping[str, str]) -> str:
     name, equals, value = word.partition("=")
     if not name.startswith("-") or name in known:
         return word
-    hyphens = f"--{name[2:].replace('_', '-')}" if name.startswith("--") else name
+    hyphens = long_option(name) if name.startswith("--") else name
     flag = re.sub(r"^--(?:enable|use)-", "--", hyphens)  # '--use-fsdp'
     own = next((own for own in (hyphens, also.get(hyphens), flag, also.get(flag)) if own in known), name)
     return f"{own}{equals}{value}"

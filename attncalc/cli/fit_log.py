@@ -29,7 +29,7 @@ from ..options import parsed
 from ..records import NamedTuple
 from ..serving.request import FitRequest
 from ..serving.weight_format import released_dtype
-from ..units import GIB, dtype, is_dtype, truncate
+from ..units import GIB, dtype, is_dtype, long_option, truncate
 from ..what_if import what_if
 from .options import NamedModel
 

@@ -20,7 +20,7 @@ from ..errors import AttncalcError, MissingError
 from ..model import plural
 from ..options import Option
 from ..records import NamedTuple
-from ..units import truncate
+from ..units import long_option, truncate
 
 _MOST_WORDS = 1_000
 _DRAFT_MODEL, _DRAFT_LAYERS = "--speculative-model", "--speculative-layers"
@@ -230,7 +230,7 @@ class _Reader:
                 model = model or word
                 continue
             name, has_value, value = word.partition("=")
-            name = f"--{name[2:].replace('_', '-')}" if name.startswith("--") else name
+            name = long_option(name) if name.startswith("--") else name
             if name in known.flags:
                 self.use(name, known.flags[name])
                 continue

@@ -20,7 +20,7 @@ from ..errors import AttncalcError, CannotCheckError, NotSupportedError, known_t
 from ..model import ModelSpec
 from ..options import COUNT, TEXT, Count, Parser, With, options_of, parsed
 from ..records import NamedTuple
-from ..units import parse_decimal, truncate
+from ..units import long_option, parse_decimal, truncate
 from . import COMMANDS
 from . import options as o
 from .catalogue import CATALOGUE
@@ -233,7 +233,7 @@ def _check_alone(program: str, allowed: Collection[str], tip: str, given: Iterab
     """Raise AttncalcError if an option is given that is not `allowed`. In the tip, {option} is the option."""
     for name in given:
         if name not in allowed:
-            option = "a model" if name in ("model", "preset") else f"--{name.replace('_', '-')}"
+            option = "a model" if name in ("model", "preset") else long_option(name)
             raise AttncalcError(f"{program} cannot be combined with {option}", tip.format(option=option))
 
 
@@ -347,7 +347,7 @@ def _check_combinations(model: o.NamedModelOptions, given: Container[str]) -> No
             raise AttncalcError(f"--{first} cannot be combined with --{second}", "give one of them")
     for name in ("scaling", "tp", "train", "attention", "source_context"):
         if name in given and not model.is_given:
-            option = f"--{name.replace('_', '-')}"
+            option = long_option(name)
             raise AttncalcError(f"{option} needs a model", "give one, as in 'attncalc verify llama2-70b --scaling'")
     simulated = {
         "device": "a simulation runs on no device",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from ..errors import AttncalcError
 from ..quantity import Quantity, symbol
 from ..records import NamedTuple
-from ..units import DType
+from ..units import DType, long_option
 from .pipeline import split_into_stages, stage_sizes
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from ..hardware import Gpu
 from ..model import ModelSpec
 from ..quantity import ceil_div
 from ..records import Keeper, NamedTuple, dataclass
-from ..units import BYTES, count, dtype, human, is_dtype, parse_decimal, truncate
+from ..units import BYTES, count, dtype, human, is_dtype, long_option, parse_decimal, truncate
 from ..workload import Workload
 from .drafts import draft_model, predicting, without_prediction
 from .traffic import Traffic
@@ -556,7 +556,7 @@ def _check_devices(request: FitRequest) -> None:
     for name in ("gpu_memory_utilization", "reserve", "weights_dtype", *([] if request.gpu else ["gpus"])):
         if getattr(request, name) is not None and not (has_start and name == "gpu_memory_utilization"):
             raise AttncalcError(
-                f"--{name.replace('_', '-')} cannot be combined with --kv-memory",
+                f"{long_option(name)} cannot be combined with --kv-memory",
                 "leave it out, or give --gpu instead" if request.gpu is None else "leave one of them out",
             )
 

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import AttncalcError
 from ..model import plural
 from ..records import NamedTuple
-from ..units import count, dtype
+from ..units import count, dtype, long_option
 from .fit import NO_LIMIT, FitResult, fit, possible_verdict, sure_limits, sure_sequences, with_other_gpus
 from .offload import with_least_offload
 from .request import FitRequest, ResolvedRequest, file_type, half_of_fp32, parse_share, resolve
@@ -309,7 +309,7 @@ def _text_only(resolved: ResolvedRequest) -> Iterator[_Change]:
 
 
 def _with_flag(words: str, option: str) -> _Change:
-    return _Change(words, f"--{option.replace('_', '-')}", engine_args={option: True})
+    return _Change(words, long_option(option), engine_args={option: True})
 
 
 def _larger_share(resolved: ResolvedRequest) -> Iterator[_Change]:
@@ -354,7 +354,7 @@ def _on_host(resolved: ResolvedRequest, option: str) -> Iterator[_Change]:
         if changed:
             layers = changed.engine_args[option]
             words = resolved.engine.offload_options[option].format(plural(layers, "layer"))
-            flag = f"--{option.replace('_', '-')} {layers}"
+            flag = f"{long_option(option)} {layers}"
             yield _Change(words, flag, engine_args={option: layers}, cost=_HOST)
 
 

@@ -16,7 +16,7 @@ from fractions import Fraction
 from ...check import Check
 from ...errors import AttncalcError
 from ...search import first_true
-from ...units import BYTES, GIB, TOKENS, count
+from ...units import BYTES, GIB, TOKENS, count, long_option
 from .. import startup_log as logs
 from ..base import CacheLayout
 from ..startup_log import COUNT, OUT_OF_MEMORY, TOO_LONG, Advice, LogChecks, LogMemory, LogRefusal, Printed, StartupLog
@@ -201,7 +201,7 @@ _OPTIONS = {
 }
 """The options of a pasted command, for what the engine's own lines lack."""
 _FLAGS = {
-    name: re.compile(rf"{name}'?[=:] ?True|--{name.replace('_', '-')}\b")
+    name: re.compile(rf"{name}'?[=:] ?True|{long_option(name)}\b")
     for name in ("enforce_eager", "enable_lora", "enable_expert_parallel", "language_model_only", "skip_mm_profiling")
 }
 _ANSWERS = {
@@ -465,7 +465,7 @@ def _smaller_steps(log: StartupLog) -> tuple[Advice, ...]:
         return ()
     most = {"max_num_seqs": 16, "max_num_batched_tokens": 2048}
     options = [
-        f"--{name.replace('_', '-')} {number}"
+        f"{long_option(name)} {number}"
         for name, number in most.items()
         if int(log.settings.get(name, number + 1)) > number
     ]
