@@ -124,7 +124,7 @@ def fit(
 def _is_log(model: o.NamedModel, options: FitOptions) -> bool:
     """Return whether MODEL is a start-up log, or one is piped in without MODEL."""
     is_piped = model.model == "-" or not model.describes(options)
-    if not is_piped and not os.path.isfile(model.model or ""):
+    if not (piped_in() if is_piped else os.path.isfile(model.model or "")):
         return False
     from ..engines.log_file import is_log
     from .fit_log import is_log_file

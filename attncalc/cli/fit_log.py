@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..api.fit_options import FitOptions
 from ..api.fit_request import fit_request
@@ -20,8 +20,6 @@ from ..config.presets import of_gguf_file, preset_at, preset_of, presets, unquan
 from ..config.source import DOCUMENTS
 from ..config.user_files import open_file, read_standard_input
 from ..engines import find_engine
-from ..engines.log_file import is_log, read_log
-from ..engines.startup_log import StartupLog
 from ..errors import AttncalcError
 from ..hardware import DESKTOP, Gpu
 from ..model import ModelSpec
@@ -32,6 +30,9 @@ from ..serving.weight_format import released_dtype
 from ..units import GIB, dtype, is_dtype, long_option, truncate
 from ..what_if import what_if
 from .options import NamedModel
+
+if TYPE_CHECKING:
+    from ..engines.startup_log import StartupLog
 
 LIMIT = 1 << 26
 """Bytes of a log that are read: 64 MiB, a thousand start-ups."""
@@ -58,8 +59,10 @@ def read_logged_request(
     """
     for name in _NOT_WITH_A_LOG:
         if name in options:
-            option = f"--{name.replace('_', '-')}"
+            option = long_option(name)
             raise AttncalcError(f"{option} cannot be combined with --log", "leave it out: the log has the memory")
+    from ..engines.log_file import read_log
+
     engine = options.get("engine")
     if engine == "all":
         raise AttncalcError(
@@ -93,6 +96,8 @@ def is_log_file(path: str) -> bool:
     """Return whether a file is a start-up log, by its suffix or by its first lines."""
     if path.endswith((*DOCUMENTS, ".gguf", ".safetensors")) or not Path(path).is_file():
         return False
+    from ..engines.log_file import is_log  # compiles patterns, which few words need
+
     with contextlib.suppress(OSError), open_file(Path(path)) as file:
         return path.endswith(".log") or is_log(file.read(_BEGINNING))
     return False

@@ -12,7 +12,6 @@ from typing import Any
 
 from ..config import base_of_recipe
 from ..config.source import DOCUMENTS, LIMIT
-from ..config.yaml import parse_document
 from ..errors import AttncalcError
 from ..units import truncate
 
@@ -94,6 +93,8 @@ def options_of_file(path: str, *, is_named: bool = False) -> dict[str, str] | No
     file = Path(path)
     if file.suffix not in DOCUMENTS or not file.is_file() or file.stat().st_size > LIMIT:
         return None
+    from ..config.yaml import parse_document  # loads a parser of YAML, which other words do not need
+
     try:
         data = parse_document(file.read_bytes(), path).data
     except (AttncalcError, OSError):

@@ -140,6 +140,7 @@ def _by_words() -> dict[tuple[str, ...], tuple[str, ...]]:
     return found
 
 
+@cache
 def _words(name: str) -> tuple[str, ...]:
     """Return the words of a name without its vendor's: ('rtx', '4090') of 'NVIDIA GeForce RTX 4090' and 'rtx4090'."""
     words = re.findall(r"\d+|[a-z]+", re.sub(_TRADEMARKS, "", name.lower()))

@@ -108,6 +108,7 @@ def presets() -> tuple[Preset, ...]:
     )
 
 
+@cache
 def preset_of(name: str) -> str | None:
     """Return the preset that `name` means, or None.
 
@@ -137,6 +138,7 @@ def preset_at(path: str) -> str | None:
     return preset_of(name) if "/" in path and not is_repository else None
 
 
+@cache
 def with_file_type(name: str) -> tuple[str, str | None]:
     """Return a preset's name and the type of a GGUF file at its end: 'q4_k_m' of 'llama3.1-8b:Q4_K_M', or None.
 

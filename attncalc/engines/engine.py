@@ -15,8 +15,6 @@ from ..units import DType, long_option
 from .pipeline import split_into_stages, stage_sizes
 
 if TYPE_CHECKING:
-    import re
-
     from ..attention import CacheSpec
     from ..hardware import Gpu
     from ..model import ModelSpec
@@ -129,7 +127,7 @@ class Engine(Generic[Args]):
     running_option: str = ""  # its option that limits the requests that run concurrently
 
     commands: tuple[LaunchWords, ...] = ()  # how the commands that start it are read
-    log_signs: re.Pattern[str] | None = None  # matches the lines of its log; None for an engine without logs
+    log_signs: str = ""  # a pattern of the lines of its log; "" for an engine without logs
     releases: tuple[str, ...] = ()  # that a log without a version may come from, the newest first
     weights_tolerance: tuple[int, int] = (2, 2)  # hundredths by which logged weights may be below and above
 
@@ -155,7 +153,7 @@ class Engine(Generic[Args]):
 
     def reject(self, *fields: str) -> NoReturn:
         """Raise AttncalcError: these options have no effect on this engine."""
-        options = ", ".join(f"--{field.replace('_', '-')}" for field in sorted(fields))
+        options = ", ".join(long_option(field) for field in sorted(fields))
         raise AttncalcError(
             f"{options} {'have' if len(fields) > 1 else 'has'} no effect on engine {self.name}",
             "leave it out, or choose an engine that has it with --engine",

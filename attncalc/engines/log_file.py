@@ -11,11 +11,14 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any
 
 from ..errors import AttncalcError
 from ..units import truncate
 from . import ENGINES, find_engine
-from .startup_log import StartupLog
+from .engine import Engine
+from .startup_log import REFUSED, StartupLog
 
 LONGEST_LINE = 1 << 16
 """Characters of a line that are read; SGLang's arguments, the longest line of an engine, have some 10,000."""
@@ -72,8 +75,8 @@ _SAMPLE = 10_000
 
 def is_log(data: bytes) -> bool:
     """Return whether some of the first lines are those of an engine's log."""
-    lines, signs = _written_lines(data), [find_engine(engine).log_signs for engine in ENGINES]
-    return any(sign.search(line) for sign in signs if sign for line in lines)
+    lines = _written_lines(data)
+    return any(signs.search(line) for signs in _readers().values() for line in lines)
 
 
 def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
@@ -124,10 +127,16 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     )
 
 
+@cache
+def _readers() -> dict[Engine[Any], re.Pattern[str]]:
+    """Return the engines whose logs are read, each with a pattern of its lines."""
+    known = filter(lambda engine: engine.log_signs, map(find_engine, ENGINES))
+    return {engine: re.compile(f"{engine.log_signs}|{REFUSED.pattern}") for engine in known}
+
+
 def _read_lines(lines: list[str], engine: object = None) -> StartupLog | None:
     ends = _ends(lines)
-    readers = [(known, known.log_signs) for known in map(find_engine, ENGINES) if known.log_signs]
-    signs = [(sum(1 for line in ends if pattern.search(line)), known) for known, pattern in readers]
+    signs = [(sum(1 for line in ends if pattern.search(line)), known) for known, pattern in _readers().items()]
     assumed = None
     for number, known in sorted(signs, key=lambda sign: -sign[0]):
         log = known.read_log(lines) if number else None

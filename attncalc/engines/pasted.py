@@ -13,7 +13,7 @@ Reading = Callable[[str], Sequence[str]]
 
 OF_EACH_GPU = " GiB of each GPU"
 """The end of a size that a reading returns: `attncalc fit` gets the sum."""
-_COULD_MATTER = re.compile(
+_COULD_MATTER = (
     r"batch|cache|context|cp-size|cpu|ctx|dtype|draft|device|ep-size|expert|gpu|graph|kv|layer|len\b|lora|mamba|mem"
     r"|mm-|mmproj|moe|num-(?!prompts)|offload|override|parallel|pool|quant|rope|seq|size|slots|spec|split|swa"
     r"|token(?!izer)|tp|weight|window"
@@ -66,4 +66,4 @@ def visible_gpus(devices: str) -> tuple[str, ...]:
 
 def could_matter(name: str) -> bool:
     """Return whether an option of that name may change the memory that an engine uses."""
-    return _COULD_MATTER.search(name.lower()) is not None
+    return re.search(_COULD_MATTER, name.lower()) is not None

@@ -6,10 +6,9 @@ layout.py computes the cells of the cache, compute_buffer.py what the graph need
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import AttncalcError
 from ...ggml import FILE_TYPES
@@ -20,7 +19,6 @@ from ..engine import AUTO, Engine, SmallerStep
 from ..options import DraftOptions, VersionOptions
 from ..pipeline import LayerCacheSpec
 from ..runtime import Limits
-from ..startup_log import StartupLog
 from .launch import BENCH_WORDS, OLLAMA_WORDS, WORDS, launch
 from .layout import layout
 from .log_lines import breakdown_lines
@@ -30,6 +28,9 @@ from .placement import block_count
 from .quantize import quantized
 from .runtime import runtime
 from .versions import llamacpp_version
+
+if TYPE_CHECKING:
+    from ..startup_log import StartupLog
 
 _FEWER_TOKENS = (256, 128, 64)
 """Tokens of a micro-batch to suggest instead of the default of 512."""
@@ -51,7 +52,7 @@ class Llamacpp(Engine[LlamacppArgs]):
     splits_by_layer = True
     runs_on_cpu = True
     loads_towers = False  # a file of its own, --mmproj
-    log_signs = re.compile(
+    log_signs = (
         r"llama_|load_tensors|print_info|ggml[_-]|llm_load_|sched_reserve|llama-server|msg=.?kv cache|ollama"
         r"|llama runner|buffer for (?:kv|rs) cache|more system memory|memory layout cannot|insufficient system resourc"
     )

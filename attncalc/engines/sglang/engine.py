@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...model import ModelSpec
 from ...quantity import Quantity, ceil_div, quantity, symbol, total
@@ -15,7 +15,6 @@ from ..engine import Engine, ExtraWeights, HeldWeights, HostCache
 from ..multi_token import PREDICT_TOKENS
 from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, is_blackwell_or_later
 from ..runtime import Limits
-from ..startup_log import StartupLog
 from .launch import WORDS, launch
 from .layout import layout
 from .lora import lora_buffers
@@ -24,6 +23,9 @@ from .pools import stage_sizes
 from .runtime import runtime
 from .share import chunked_prefill_size, mem_fraction_static
 from .versions import sglang_version
+
+if TYPE_CHECKING:
+    from ..startup_log import StartupLog
 
 _OUTSIDE = GIB * 55 // 100
 """Bytes that CUDA and communication take before SGLang prints what is free."""
@@ -51,7 +53,7 @@ class Sglang(Engine[SglangArgs]):
     whole_with_dcp = frozenset({"indexer"})
     host_cache_option = "--hicache-size"
     disk_tip = "add SGLang's --hicache-storage-backend file"
-    log_signs = re.compile(
+    log_signs = (
         r"sglang|ServerArgs\(|KV Cache is allocated|Load weight (?:begin|end)|max_total_num_tokens=|Memory pool end"
         r"|mem.fraction.static|Mamba Cache is allocated|(?:Decode|Prefill) batch|derived context_length"
         r"|capacity is unbalanced|alloc_req_slots|profiled value -"

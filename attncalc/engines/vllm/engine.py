@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterator
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
@@ -17,7 +16,6 @@ from ..ds_mla import has_pools, picks_latents
 from ..engine import Engine, HostCache, Refusal, SmallerStep
 from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, is_rtx_blackwell
 from ..runtime import Limits
-from ..startup_log import REFUSED
 from .encoder import reads
 from .held_weights import extra_weights, has_mla, padded_vocabulary
 from .launch import WORDS, launch
@@ -55,12 +53,12 @@ class Vllm(Engine[VllmArgs]):
     has_extra_weights = True
     releases = RELEASES
     long_context_options = MappingProxyType({"allow_long_max_model_len": True})
-    log_signs = re.compile(
+    log_signs = (
         r"vllm|LLM engine|vLLM|KV cache size: \d|# \w+ blocks: \d|KV cache is needed|KV cache memory|Model loading took"
         r"|for the cache blocks|kv_cache_utils|gpu_worker|memory profiling|stored in KV cache|GPU memory utilization"
         r"|Running: \d+ reqs|EngineCore|VllmWorker|warming up sampler|available Mamba cache blocks"
         r"|derived max_model_len|(?:CUDA|HIP|XPU) (?:error: )?out of memory|CUBLAS_STATUS_ALLOC|Cuda failure 2"
-        rf"|Killed process|OOMKilled|code 137|{REFUSED.pattern}"
+        r"|Killed process|OOMKilled|code 137"
     )
     layout = staticmethod(layout)
     runtime = staticmethod(runtime)
