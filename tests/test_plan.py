@@ -262,7 +262,11 @@ def test_nothing_that_fits_is_the_answer_no(ask: Ask) -> None:
     assert answer.out.startswith("NOTHING FITS: ")
     assert answer.code == 1
     few = ask("plan", "llama3.1-70b", *LOAD, "--gpu", "h100", "--max-gpus", "8")
-    assert few.out.startswith("NOTHING FITS: the users need more than 8 GPUs")
+    each = plan("llama3.1-70b", users=1, prompt="3K", output=500, gpu="8xh100", all=True).rows
+    most = max(8 // row["gpus"] * row["users_per_replica"] for row in each)
+    assert few.out.startswith("NOT ENOUGH: 8 x H100 80GB SXM ")
+    assert few.out.splitlines()[0].endswith(f", {most} users")
+    assert few.code == 1
 
 
 def test_a_limit_for_ci(ask: Ask) -> None:

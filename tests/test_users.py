@@ -167,7 +167,7 @@ def test_the_worst_case_is_the_largest_batch_of_that_context(prompt: int, output
 def test_users_fit_on_every_gpu(options: dict[str, Any]) -> None:
     """With pipeline stages or whole layers per GPU the fullest device decides, as for the largest batch."""
     request = FitRequest(QWEN, Workload.decode(1, 5120), gpu=gpu("rtx-4090"), traffic=Traffic(4096, 1024), **options)
-    answer = users(resolve(request))
+    answer = users(resolve(request), "expected")
     assert answer is not None
     assert answer.worst == fit(request).max_batch != 0
 

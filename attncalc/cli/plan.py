@@ -32,4 +32,4 @@ def plan(models: o.NamedModels, options: PlanOptions, plot: PlotOptions, output:
     plot.write(plan_report(found), output, ("GPUs that serve the users", "give more GPUs, or fewer users"))
     if not found.found.complete:
         raise typer.Exit(130)
-    raise typer.Exit(0 if found.rows else 1)
+    raise typer.Exit(0 if found.serves_all else 1)

@@ -272,7 +272,7 @@ def _room(answer: Answer) -> str:
     """Return how many requests, or users with theirs, run concurrently: '39 to 43 concurrent requests'; '' if any."""
     resolved, (low, high) = answer.resolved, answer.limits
     least, most, what, of = low.max_batch, high.max_batch, "concurrent request", ""
-    if (on_average := users(resolved, "low")) and (at_most := users(resolved, "high")):
+    if (on_average := users(resolved)) and (at_most := users(resolved, "high")):
         least, most, what, of = on_average.average, at_most.average, "user", f" of {described(on_average.traffic)}"
     if least is None or most is None:
         return ""

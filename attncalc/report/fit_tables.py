@@ -58,7 +58,7 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
         (f"concurrent requests of {count(resolved.workload.context)} tokens", low.max_batch, high.max_batch),
         ("tokens in the cache", low.kv_tokens, high.kv_tokens),
     ]
-    fewest, most = users(resolved, "low"), users(resolved, "high")
+    fewest, most = users(resolved), users(resolved, "high")
     if traffic and fewest and most:
         rows.append((f"users on average, {described(traffic)}", fewest.average, most.average))
         rows.append(("users at worst", fewest.worst, most.worst))
@@ -143,7 +143,7 @@ def change_rows(change: Suggestion) -> list[tuple[str, ...]]:
     """Return the rows of one change: the options to type, which may take several, and what they allow."""
     resolved = change.result.resolved
     requests = [sure_sequences(resolved) or None]
-    if users_then := users(resolved, "low"):
+    if users_then := users(resolved):
         requests += [users_then.average, users_then.worst]
     numbers = [span(number, number, resolved.replicas) for number in requests]
     options, *more = option_lines(change.flag, _WIDEST_CHANGE - 10 * (len(numbers) - 1))

@@ -217,14 +217,16 @@ def _load_tables(state: LoadState, running_option: str) -> list[Table]:
 
     `running_option` is the engine's that limits the running requests.
     """
-    load, tokens, texts = state.load, count(state.tokens_per_request), []
+    load, texts = state.load, list[str]()
+    tokens = f"{'about ' if load else ''}{count(state.tokens_per_request)} tokens"
     verdict, of = ("DOES NOT FIT", f" of {count(state.requests)}") if state.fitting < state.requests else ("FITS", "")
-    if load is None:
-        texts.append(f"{verdict}: the logged memory holds {count(state.fitting)}{of} requests of {tokens} tokens.")
-    else:
+    if state.is_asked:
+        texts.append(f"{verdict}: the logged memory holds {count(state.fitting)}{of} requests of {tokens}.")
+    if load:
+        holds = "" if state.is_asked else f" The cache holds {count(state.fitting)}{of} such requests."
         texts.append(
             f"LOAD: {plural(load.running, 'request')} run, {count(load.waiting)} wait, {load.usage:.1%} of the cache "
-            f"is used: about {tokens} tokens per request. The cache holds {count(state.fitting)}{of} such requests."
+            f"is used: {tokens} per request.{holds}"
         )
     if load and load.preempted:
         texts.append(f"Running requests lost their cache and are computed again ({plural(load.preempted, 'line')}).")
@@ -234,7 +236,7 @@ def _load_tables(state: LoadState, running_option: str) -> list[Table]:
             "still computed."
         )
     tables = [lines_table(texts, strong=True)]
-    if state.fitting < state.requests and (load is None or (load.waiting and load.is_full)):
+    if state.fitting < state.requests and (state.is_asked or (load and load.waiting and load.is_full)):
         columns = (Column("change", "left"), Column(f"of {count(state.requests)} run"))
         results = [(change.flag, change.result) for change in state.changes]
         rows = tuple((flag, count(int(then.pool.concurrency) * then.resolved.replicas)) for flag, then in results)

@@ -118,7 +118,7 @@ def plan_report(plan: Plan) -> Report:
             "search": _search_facts(plan),
         },
         records=tuple({**facts, **{figure.name: figure.value for figure in figures}} for facts, figures in layers),
-        verdict=best.candidate.verdict if best else "does_not_fit",
+        verdict=best.candidate.verdict if best and plan.serves_all else "does_not_fit",
         draw=lambda: _picture(plan),
     )
     return _on_one_screen(report, plan)
@@ -249,7 +249,7 @@ def _heading(plan: Plan) -> tuple[str, ...]:
     lines = []
     for name in models:
         best = next((row for row in plan.rows if row.candidate.group[0] == name), None)
-        sentence = answer(best) if best else _nothing(plan, name)
+        sentence = f"{'' if plan.serves_all else 'NOT ENOUGH: '}{answer(best)}" if best else _nothing(plan, name)
         lines.append(f"{name}: {sentence}" if len(models) > 1 else sentence[0].upper() + sentence[1:])
     first = plan.requests[0]
     assert first.traffic is not None

@@ -20,10 +20,16 @@ _BLOCKS = "the engine's blocks"
 
 FIGURES = FigureRows(
     concurrent_average=FigureRow(
-        "concurrent users on average", NO_UNIT, "concurrent users of one replica, on average", _NO_USERS
+        "concurrent users on average",
+        NO_UNIT,
+        "concurrent users of one replica, on average, with the least memory",
+        _NO_USERS,
     ),
     concurrent_worst=FigureRow(
-        "concurrent users at worst", NO_UNIT, "concurrent users of one replica, at worst", _NO_USERS
+        "concurrent users at worst",
+        NO_UNIT,
+        "concurrent users of one replica, at worst, with the least memory",
+        _NO_USERS,
     ),
 )
 

@@ -354,6 +354,7 @@ class LoadState(NamedTuple):
     tokens_per_request: int  # tokens that a running request holds on average; the context without a load
     fitting: int  # how many such requests the caches of all replicas hold
     requests: int  # how many there are: the batch, or those that run and wait
+    is_asked: bool  # whether they are the batch
     # The changes with which the cache holds more, the cheapest first: a narrower cache, and others if they make it hold
     # all requests. () if it does already
     changes: tuple[Suggestion, ...]
@@ -386,7 +387,7 @@ def load_state(request: FitRequest, log: StartupLog, memory: LogMemory | None, t
     replicas = resolve(logged).replicas  # a log counts the requests of one
     requests = (load.running + load.waiting) * replicas if load and not is_asked else batch
     everything = fit(logged.with_workload(batch=requests, context=per_request))
-    return LoadState(load, per_request, tokens // per_request * replicas, requests, _more_room(everything))
+    return LoadState(load, per_request, tokens // per_request * replicas, requests, is_asked, _more_room(everything))
 
 
 def _more_room(everything: FitResult) -> tuple[Suggestion, ...]:

@@ -500,7 +500,8 @@ class Pools(NamedTuple):
 class Plan(NamedTuple):
     """The rows that serve the users, the best first."""
 
-    rows: tuple[Row, ...]  # the rows; without --all those than which no other is better
+    # The rows; without --all those than which no other is better. Of too few GPUs, those that serve the most users
+    rows: tuple[Row, ...]
     left_out: int  # how many rows are not among them, because another one is better
     too_large: int  # how many candidates would need more GPUs than allowed, or are too slow
     too_slow: str  # why no candidate is quick enough, in words; '' if one is
@@ -515,13 +516,21 @@ class Plan(NamedTuple):
         """What was asked, per model, GPU and dtype."""
         return self.found.requests
 
+    @property
+    def serves_all(self) -> bool:
+        """Whether the rows serve all users."""
+        return bool(self.rows) and self.rows[0].demand == self.demand
+
 
 def make_plan(found: Found, demand: Demand, *, growth: Sequence[float], sort: str, is_whole: bool) -> Plan:
     """Return the plan for what a search found.
 
     `growth` are factors by which the users may grow; `is_whole` keeps rows than which another is better.
     """
-    every = rows(found.candidates, demand)
+    every, most = rows(found.candidates, demand), demand.max_gpus or 0
+    if not every and demand.users:  # those of the users that so many GPUs serve
+        served = max((most // one.split.gpus * capacity(one, demand) for one in found.candidates), default=0)
+        every = rows(found.candidates, demand._replace(users=int(served))) if served else []
     kept = every if is_whole else not_dominated(every)
     return Plan(
         rows=tuple(sorted_rows(kept, sort)),

@@ -44,10 +44,11 @@ class Users(NamedTuple):
     reserves_context: bool
 
 
-def users(resolved: ResolvedRequest, end: End = "expected", deployment: Deployment | None = None) -> Users | None:
+def users(resolved: ResolvedRequest, end: End = "low", deployment: Deployment | None = None) -> Users | None:
     """Return how many of the request's users run concurrently; None if the request has no traffic.
 
-    `end` is which of the memories for the cache they have; `deployment` is the request's, if it is known already.
+    `end` is which of the memories for the cache they have: by default the least, so that all of them surely run.
+    `deployment` is the request's, if it is known already.
     Raises AttncalcError as `fit` does.
     """
     traffic = resolved.request.traffic
