@@ -101,6 +101,8 @@ def test_a_selection_is_a_table_of_80_columns(ask: Ask) -> None:
     ("--where", "--where"),
     ("--where=verdit==fits --gpu h200", "--where: there is no column 'verdit'"),
     ("--where=kv_cache>+5", "a sign means a change from another model"),
+    ("--fail-if=verdict=fits", "--fail-if 'verdict=fits' is not a condition"),
+    ("--where=context>1 --fail-if=verdit==fits", "--fail-if: there is no column 'verdit'"),
     ("--fail-if=verdit==fits --gpu h200", "--fail-if: there is no column 'verdit'"),
     ("--sort nothing", "--sort: there is no column 'nothing'"),
     ("--sort verdict", "--sort: there is no column 'verdict'"),

@@ -72,7 +72,7 @@ class Options:
     """
 
     LAST: ClassVar[bool] = False  # whether help lists the group after all other options
-    RARE: ClassVar[frozenset[str]] = frozenset()  # options that `-h` leaves out if the command has headings
+    RARE: ClassVar[frozenset[str]] = frozenset()  # options that `-h` leaves out
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update(values)
@@ -140,7 +140,7 @@ class Command(_Narrow, typer.core.TyperCommand):
             record = param.get_help_record(ctx)
             if record is None:
                 continue
-            if self._is_brief and headings:
+            if self._is_brief:
                 if param.name in rare:
                     left_out += 1
                     continue
@@ -252,7 +252,9 @@ def _without_equals(word: str, known: Container[str]) -> tuple[str, ...]:
 
 def _brief(param: Any) -> tuple[str, str]:
     """Return an option or argument in one line: its shortest names, and the first sentence of its help."""
-    first_sentence = re.split(r"[.:;] |\.$", re.sub(r" \([^()]*\)", "", param.help or ""))[0]
+    first_sentence = re.split(r"(?<! al)[.;] |\.$", re.sub(r" \([^()]*\)", "", param.help or ""))[0]
+    start = first_sentence.partition(": ")[0]
+    first_sentence = start if len(start.split()) > 3 else first_sentence  # 'Instead: measure time'
     if param.param_type_name != "option":
         return param.metavar, first_sentence
     short, long = ([name for name in param.opts if name.startswith("--") == is_long][:1] for is_long in (False, True))

@@ -206,7 +206,7 @@ class ReportOptions(Options):
     """
 
     LAST: ClassVar[bool] = True
-    RARE: ClassVar[frozenset[str]] = frozenset({"explain", "format", "force", "plain"})
+    RARE: ClassVar[frozenset[str]] = frozenset({"format", "force", "plain"})
 
     explain = False
     format: Annotated[
@@ -253,7 +253,7 @@ class ReportOptions(Options):
 
 class _Explained(Options):
     explain: Annotated[
-        bool, typer.Option("--explain", help="Show the formula of every figure, with its numbers and source.")
+        bool, typer.Option("--explain", help="Show the formula of every figure: numbers and source.")
     ] = False
 
 

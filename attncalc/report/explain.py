@@ -16,9 +16,11 @@ def explain_figures(figures: Iterable[Figure], width: int = 80) -> list[list[str
     """Return the lines that explain each figure, no wider than `width` unless a single name is.
 
     A source and a constant are explained once. A symbol is explained again if its value differs: L may be the layers of
-    another group.
+    another group. One that is a figure has its own lines.
     """
+    figures = tuple(figures)
     explained: dict[str, Symbol] = {}
+    names = {figure.name for figure in figures}
     constants: set[tuple[str, str]] = set()
     sources = {""}
     blocks = []
@@ -27,7 +29,8 @@ def explain_figures(figures: Iterable[Figure], width: int = 80) -> list[list[str
         rounded = f" = {figure.human}" if figure.human != figure.exact else ""
         lines = _wrapped(f"  {figure.label}{of} = {figure.exact}{rounded}", width, "    ")
         lines += align_formula(figure.formula.cells, width - 4, "    ")
-        legend = [(s.name, f"{s.value:,}", s.meaning) for s in figure.formula.symbols if explained.get(s.name) != s]
+        symbols = [s for s in figure.formula.symbols if s.name not in names and explained.get(s.name) != s]
+        legend = [(s.name, f"{s.value:,}", s.meaning) for s in symbols]
         legend += [
             (name, "", meaning) for name, meaning in figure.formula.constants if (name, meaning) not in constants
         ]

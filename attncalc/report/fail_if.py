@@ -113,10 +113,10 @@ class Outcome(NamedTuple):
         return f"{self.condition.text}: {model} has {_value(self.figure)}, the limit is {limit}{before}."
 
 
-def parse_condition(text: str, option: str = "--fail-if") -> Condition:
+def parse_condition(text: str, option: str = "--fail-if", *, of_rows: bool = False) -> Condition:
     """Return the condition that a text describes, such as 'kv_cache > 8GiB' or 'flops_decode >= +5%'.
 
-    `option` is named in errors.
+    `option` is named in errors; a verdict is no number if `of_rows`, since those of a sweep have it in words.
 
     Raises AttncalcError if it is not a name, an operator and a value.
     """
@@ -129,7 +129,7 @@ def parse_condition(text: str, option: str = "--fail-if") -> Condition:
             f"{option} '{truncate(text)}': a percentage is a change and needs a sign", "write +5% or -5%"
         )
     word = "_".join(match["amount"].lower().split())
-    is_verdict = match["name"] == _VERDICT and option == "--fail-if"  # a sweep's --where compares its words
+    is_verdict = match["name"] == _VERDICT and not of_rows
     if is_verdict and word not in _VERDICTS:
         raise AttncalcError(f"--fail-if: '{truncate(match['amount'])}' is no verdict", f"known: {', '.join(_VERDICTS)}")
     amount = Amount(_VERDICTS.index(word), 1, NO_UNIT) if is_verdict else parse_amount(match["amount"], option)

@@ -88,7 +88,12 @@ def kv_report(model: ModelSpec, workload: Workload, engine: str = "ideal") -> Re
         _tables(model, workload, figures, cache, kv_cache(model, workload.doubled(), engine_name=engine)),
         _notes(model, workload, cache, engine),
         answer="" if cache.total else "An encoder processes all tokens in one pass: it has no KV cache.",
-        unexplained=frozenset(("kv_cache_if_mha", "kv_cache_ratio_if_mha") if cache.if_mha == cache.total else ()),
+        unexplained=frozenset(
+            (
+                *(("kv_cache_if_mha", "kv_cache_ratio_if_mha") if cache.if_mha == cache.total else ()),
+                *(("kv_cache_per_sequence",) if cache.per_sequence == cache.total else ()),
+            )
+        ),
     )
 
 

@@ -15,6 +15,7 @@ from ..units import truncate
 
 _TEXT = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*(?P<operator>[=!]=)\s*(?P<text>[^\s=].*?)\s*")
 _EXAMPLE = "write NAME OP VALUE, as 'verdict == fits' or 'concurrency >= 8'"
+_FAIL_IF = "--fail-if"
 _YES = {"yes": True, "true": True, "no": False, "false": False}
 
 
@@ -74,26 +75,29 @@ def read_selection(
     Raises AttncalcError if a column is unknown, or a condition cannot be read.
     """
     column = sort.removeprefix("-").strip() if sort else None
-    conditions, limits = (tuple(map(_condition, given)) for given in (where, fail_if))
+    conditions, limits = (
+        tuple(_condition(text, option) for text in given) for given, option in ((where, "--where"), (fail_if, _FAIL_IF))
+    )
     selection = Selection(conditions, column, bool(sort and sort.startswith("-")), top, limits)
     for name in selection.columns:
         if name not in names and not name.startswith("params_"):
-            option = "--sort" if name == column else "--where" if where else "--fail-if"
+            is_limit = name not in (column, *(condition.name for condition in conditions))
+            option = "--sort" if name == column else _FAIL_IF if is_limit else "--where"
             tip = f"{did_you_mean(name, names)}columns are those of --columns, and the options that vary"
             raise AttncalcError(f"{option}: there is no column '{truncate(name)}'", tip)
     return selection
 
 
-def _condition(given: str) -> Condition | Text:
+def _condition(given: str, option: str) -> Condition | Text:
     try:
-        condition = parse_condition(given, "--where")
+        condition = parse_condition(given, option, of_rows=True)
     except AttncalcError as error:
         text = _TEXT.fullmatch(given)
         if text is None:
             raise AttncalcError(error.message, _EXAMPLE) from None
         return Text(text["name"], text["operator"], text["text"].strip("'\""))
     if condition.sign:
-        raise AttncalcError(f"--where '{truncate(given)}': a sign means a change from another model", _EXAMPLE)
+        raise AttncalcError(f"{option} '{truncate(given)}': a sign means a change from another model", _EXAMPLE)
     return condition
 
 
