@@ -19,15 +19,10 @@ MAX_CONTEXT = 2**62
 
 
 class Growth(NamedTuple):
-    """The cost at twice the context divided by the cost at this one.
+    """The cost at twice the context divided by the cost at this one."""
 
-    Attributes:
-        total: of all FLOPs.
-        scores: of the exact scores.
-    """
-
-    total: Ratio
-    scores: Ratio
+    total: Ratio  # of all FLOPs
+    scores: Ratio  # of the exact scores
 
 
 def growth(model: ModelSpec, workload: Workload) -> Growth:

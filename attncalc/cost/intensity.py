@@ -15,19 +15,12 @@ from .params import lm_head, outer_norms
 
 
 class Intensity(NamedTuple):
-    """The arithmetic intensity of one decode step, which reads weights and cache once.
+    """The arithmetic intensity of one decode step, which reads weights and cache once."""
 
-    Attributes:
-        weights: bytes of weights.
-        cache: bytes of cache.
-        per_byte: all FLOPs per byte of weights and cache.
-        per_cache_byte: the scores' FLOPs per byte of cache. It does not depend on the batch; query heads that share a
-            KV head raise it.
-    """
-
-    weights: Quantity
-    cache: Quantity
-    per_byte: Ratio
+    weights: Quantity  # bytes of weights
+    cache: Quantity  # bytes of cache
+    per_byte: Ratio  # all FLOPs per byte of weights and cache
+    # The scores' FLOPs per byte of cache. It does not depend on the batch; query heads that share a KV head raise it
     per_cache_byte: Ratio
 
 

@@ -125,53 +125,36 @@ class Section(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The answer of one command.
+    """The answer of one command."""
 
-    Attributes:
-        command: The command's name, which names the JSON schema.
-        heading: The first lines of the screen: the model, then the options that were used.
-        model: Facts of the model, for JSON.
-        workload: Facts of the workload, for JSON.
-        figures: Figures of the whole model; `results` in JSON.
-        layers: Facts and figures of each layer group or variant; `layers` in JSON.
-        tables: Tables of the screen.
-        notes: Sentences below the tables, warnings among them.
-        terms: Terms of the figures' formulas that have a formula themselves; only `--explain` prints them.
-        extra: Further keys of the JSON document, for this command only; `notes` replaces those of the screen.
-        checks: Comparisons of predicted and measured figures; CSV prints them in place of figures.
-        records: Rows of a wide CSV, {column: value} with the same columns each; CSV prints them in place of figures.
-        footer: Tables below the notes, such as the lines that an engine logs.
-        answer: The answer in a sentence, below the heading; "" if the tables give it.
-        verdict: The verdict that begins the heading, by which a terminal colours it; None without one.
-        bar: A bar below the heading.
-        shown_notes: The notes that a screen shows, without blank lines between them; None for all of them.
-        titles: {name in a cell: the title that LaTeX prints instead}.
-        fail_if: The conditions of --fail-if and what they were tested on, for JSON.
-        draw: Returns what --plot draws; `picture` calls it, since most screens are printed without.
-        unexplained: Names of figures that --explain leaves out, as the screen does.
-    """
-
-    command: str
-    heading: tuple[str, ...]
-    model: dict[str, Any]
-    workload: dict[str, Any]
-    figures: tuple[Figure, ...]
+    command: str  # the command's name, which names the JSON schema
+    heading: tuple[str, ...]  # the first lines of the screen: the model, then the options that were used
+    model: dict[str, Any]  # facts of the model, for JSON
+    workload: dict[str, Any]  # facts of the workload, for JSON
+    figures: tuple[Figure, ...]  # figures of the whole model; `results` in JSON
+    # Facts and figures of each layer group or variant; `layers` in JSON
     layers: tuple[tuple[dict[str, Any], tuple[Figure, ...]], ...] = ()
-    tables: tuple[Table, ...] = ()
-    notes: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()  # tables of the screen
+    notes: tuple[str, ...] = ()  # sentences below the tables, warnings among them
+    # Terms of the figures' formulas that have a formula themselves; only `--explain` prints them
     terms: tuple[Figure, ...] = ()
+    # Further keys of the JSON document, for this command only; `notes` replaces those of the screen
     extra: Mapping[str, Any] = MappingProxyType({})
-    checks: tuple[Check, ...] = ()
+    checks: tuple[Check, ...] = ()  # comparisons of predicted and measured figures; CSV prints them in place of figures
+    # Rows of a wide CSV, {column: value} with the same columns each; CSV prints them in place of figures
     records: tuple[Mapping[str, Any], ...] = ()
-    footer: tuple[Table, ...] = ()
-    answer: str = ""
+    footer: tuple[Table, ...] = ()  # tables below the notes, such as the lines that an engine logs
+    answer: str = ""  # the answer in a sentence, below the heading; "" if the tables give it
+    # The verdict that begins the heading, by which a terminal colours it; None without one
     verdict: Verdict | None = None
-    bar: Bar | None = None
+    bar: Bar | None = None  # a bar below the heading
+    # The notes that a screen shows, without blank lines between them; None for all of them
     shown_notes: tuple[str, ...] | None = None
-    titles: Mapping[str, str] = MappingProxyType({})
-    fail_if: tuple[Mapping[str, Any], ...] = ()
+    titles: Mapping[str, str] = MappingProxyType({})  # {name in a cell: the title that LaTeX prints instead}
+    fail_if: tuple[Mapping[str, Any], ...] = ()  # the conditions of --fail-if and what they were tested on, for JSON
+    # Returns what --plot draws; `picture` calls it, since most screens are printed without
     draw: Callable[[], Picture | None] = lambda: None
-    unexplained: frozenset[str] = frozenset()
+    unexplained: frozenset[str] = frozenset()  # names of figures that --explain leaves out, as the screen does
 
     @property
     def picture(self) -> Picture | None:

@@ -19,29 +19,17 @@ from .traffic import Traffic
 
 
 class Users(NamedTuple):
-    """Concurrent requests of one replica.
+    """Concurrent requests of one replica."""
 
-    Attributes:
-        traffic: The requests.
-        average_tokens: Tokens that the engine stores for a request on average.
-        worst_tokens: Tokens that it stores for a request at most.
-        average: Concurrent requests on average; None without a limit.
-        worst: Concurrent requests at worst; None without a limit.
-        average_bytes: Bytes of the cache that so many requests need on average; None without a limit.
-        worst_bytes: Bytes of the cache that so many requests need at worst; None without a limit.
-        shares_prefix: Whether the engine stores the shared prefix once; False without one.
-        reserves_context: Whether the engine reserves the whole context for each request, so that both are equal.
-    """
-
-    traffic: Traffic
-    average_tokens: Quantity
-    worst_tokens: Quantity
-    average: Quantity | None
-    worst: Quantity | None
-    average_bytes: Quantity | None
-    worst_bytes: Quantity | None
-    shares_prefix: bool
-    reserves_context: bool
+    traffic: Traffic  # the requests
+    average_tokens: Quantity  # tokens that the engine stores for a request on average
+    worst_tokens: Quantity  # tokens that it stores for a request at most
+    average: Quantity | None  # concurrent requests on average; None without a limit
+    worst: Quantity | None  # concurrent requests at worst; None without a limit
+    average_bytes: Quantity | None  # bytes of the cache that so many requests need on average; None without a limit
+    worst_bytes: Quantity | None  # bytes of the cache that so many requests need at worst; None without a limit
+    shares_prefix: bool  # whether the engine stores the shared prefix once; False without one
+    reserves_context: bool  # whether the engine reserves the whole context for each request, so that both are equal
 
 
 def users(resolved: ResolvedRequest, end: End = "low", deployment: Deployment | None = None) -> Users | None:

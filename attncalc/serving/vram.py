@@ -69,20 +69,14 @@ class Need(NamedTuple):
 
 
 class WhatFits(NamedTuple):
-    """Which models fit on a GPU, or on which GPUs a model fits.
+    """Which models fit on a GPU, or on which GPUs a model fits."""
 
-    Attributes:
-        needs: What each model that fits needs, the largest first, in its widest weights; the smallest one if none fits.
-            Or what one model needs on each GPU, those with the least memory first.
-        problems: Why it is not possible for each of the others.
-        models: The number of models; None if it is one model on each GPU.
-        untried: How many of them, the smallest, were not tried.
-    """
-
+    # What each model that fits needs, the largest first, in its widest weights; the smallest one if none fits.
+    # Or what one model needs on each GPU, those with the least memory first
     needs: tuple[Need, ...]
-    problems: tuple[str, ...]
-    models: int | None = None
-    untried: int = 0
+    problems: tuple[str, ...]  # why it is not possible for each of the others
+    models: int | None = None  # the number of models; None if it is one model on each GPU
+    untried: int = 0  # how many of them, the smallest, were not tried
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -98,21 +92,15 @@ class UsualGpu(NamedTuple):
 
 
 class Vram(NamedTuple):
-    """The memory that a request needs.
+    """The memory that a request needs."""
 
-    Attributes:
-        needs: What it needs at each context, on the smallest GPU that is sure to hold it; first as asked.
-        gpus: Kinds of GPUs that hold it, those with the least memory first.
-        quants: (a GPU's memory in GB, the largest type of GGUF files that it holds, or None); () if not searched for.
-        assumes_context: Whether the context was not given.
-        quant_contexts: (type of GGUF files, the longest context on each GPU of `quants`, 0 if none fits); () if not
-            asked for.
-    """
-
+    # What it needs at each context, on the smallest GPU that is sure to hold it; first as asked
     needs: tuple[Need, ...]
-    gpus: tuple[UsualGpu, ...]
+    gpus: tuple[UsualGpu, ...]  # kinds of GPUs that hold it, those with the least memory first
+    # (a GPU's memory in GB, the largest type of GGUF files that it holds, or None); () if not searched for
     quants: tuple[tuple[int, str | None], ...]
-    assumes_context: bool
+    assumes_context: bool  # whether the context was not given
+    # (type of GGUF files, the longest context on each GPU of `quants`, 0 if none fits); () if not asked for
     quant_contexts: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @property

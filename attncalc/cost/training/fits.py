@@ -40,23 +40,14 @@ MAX_BATCH = 2**16
 
 
 class TrainResult(NamedTuple):
-    """Whether a run fits.
+    """Whether a run fits."""
 
-    Attributes:
-        run: the run.
-        budget: the memory of one GPU of the most loaded stage.
-        low: the least that a GPU needs, with allocator and CUDA context.
-        expected: what it is expected to need.
-        high: the most.
-        verdict: the answer; None without a GPU.
-    """
-
-    run: Training
-    budget: StageBudget
-    low: int
-    expected: int
-    high: int
-    verdict: Verdict | None
+    run: Training  # the run
+    budget: StageBudget  # the memory of one GPU of the most loaded stage
+    low: int  # the least that a GPU needs, with allocator and CUDA context
+    expected: int  # what it is expected to need
+    high: int  # the most
+    verdict: Verdict | None  # the answer; None without a GPU
 
     @property
     def needs_one_length(self) -> bool:
