@@ -154,6 +154,7 @@ def test_constants_are_those_of_a_profile_of_vllm(tp: int, pp: int, several: boo
     [
         (1, 1, "NVIDIA", True, (25, 55, 100)),
         (2, 1, "NVIDIA", False, (30, 55, 110)),
+        (8, 1, "NVIDIA", False, (40, 90, 130)),
         (1, 2, "NVIDIA", True, (120, 190, 310)),
         (2, 2, "NVIDIA", True, (120, 190, 310)),
         (2, 1, "NVIDIA", None, (30, 120, 310)),
@@ -534,6 +535,11 @@ def experts(d_ff: int, *, tokens: int = N, activation: int | None = None, d: int
             model(mlp=MIXTURE, experts_dtype="mxfp4"),
             {"gpu": dataclasses.replace(DEVICE, compute_capability=(10, 0))},
             experts(40),
+        ),
+        (
+            model(mlp=MIXTURE, weights_dtype="mxfp4"),  # DeepGEMM pads the tokens of 8 experts to 128
+            {"gpu": dataclasses.replace(DEVICE, compute_capability=(12, 0))},
+            experts(40) + 8 * 127 * experts(40, tokens=1) // 3,
         ),
         (model(mlp=MIXTURE, experts_dtype="fp8"), {"gpu": HOPPER}, experts(40)),
         (model(), {}, None),

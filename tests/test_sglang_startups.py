@@ -105,7 +105,8 @@ def test_memory_before_the_share_depends_on_the_link() -> None:
         return round(part.low / GIB * 100), round(int(part.expected) / GIB * 100), round(part.high / GIB * 100)
 
     assert before(1, "h100-80gb") == before(1, "l4") == (25, 55, 100)
-    assert before(2, "l4") == before(8, "rtx-4090") == (30, 55, 110)
+    assert before(2, "l4") == before(4, "rtx-4090") == (30, 55, 110)
+    assert before(8, "rtx-4090") == (40, 90, 130)
     assert before(2, "h100-80gb") == before(8, "h200") == (120, 190, 310)
     assert before(2, "mi355x") == before(8, "mi355x") == (120, 440, 500)
     assert before(2, "24GB") == (30, 120, 310)  # unknown

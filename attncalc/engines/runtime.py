@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 Args = TypeVar("Args", bound="EngineArgs")
 Term = tuple[str, str, Quantity]
 """(name, label, figure) of a symbol in a part's formula that has a formula itself; a name with 'bytes' is in bytes."""
-_MISSED, _MISSED_BY_MIXTURES = GIB * 3 // 4, GIB * 31 // 10
-_OF_MIXTURES, _OF_DRAFTED = 7, 16
+_MISSED, _MISSED_BY_MIXTURES, _OF_MIXTURES, _OF_DRAFTED = GIB * 3 // 4, GIB * 31 // 10, 7, 16
 """By how much blind predictions were off (docs/accuracy/unseen.md): 16 of 17 mixtures on several GPUs by at most 3.04
 GiB and a seventh of the weights, all 5 starts with a drafter by at most 5.8 % of the weights, and others that missed
 their range mostly by less than 0.75. Of dense models in 16 bits on one GPU, the kind of most controlled starts, 45 of

@@ -26,9 +26,9 @@ from .share import decode_graphs, largest_graph
 _ONE_DEVICE, _AT_A_DESK = (25, 55, 100), (25, 55, 130)
 """Hundredths of a GiB that are gone before the share, the least, expected and most: 17 logs have 0.31 to 0.87 GiB, of
 which an H100 has 0.5 to 0.8 and an RTX PRO 6000 0.34 and 0.83. Two RTX 5090 had 1.16, under WSL, and 1.28."""
-_OVER_PCIE = (30, 55, 110)
-"""The same for several devices without NVLink: 0.40 (4 x L4), 0.43 (4 of 24 GB), 0.58 (2 x RTX 4090), 0.98 (8 x RTX PRO
-6000)."""
+_OVER_PCIE, _OVER_PCIE_OF_MANY = (30, 55, 110), (40, 90, 130)
+"""The same for up to four devices without NVLink, and for more: 0.40 (4 x L4), 0.43 (4 of 24 GB), 0.58 (2 x RTX 4090);
+0.83 to 0.98 (five logs of 8 x RTX PRO 6000)."""
 _OVER_NVLINK = (120, 190, 310)
 """The same with NVLink: 1.3 to 1.67 (H100 and H800), 1.42 (H20), 1.7 to 2.5 (H200), 1.93 (2 x H100)."""
 _OVER_NVLINK_OF_BLACKWELL = (190, 300, 400)
@@ -169,7 +169,7 @@ def _uses_aiter(facts: RuntimeFacts[SglangArgs]) -> bool:
 def _before_share(gpu: Gpu, devices: int) -> tuple[int, int, int]:
     """Return the hundredths of a GiB gone before the share: the least, the expected and the most.
 
-    Communication takes as much on 2 devices as on 8, but more if the devices are linked.
+    Communication takes as much on 2 devices as on 8 that are linked, and more than over PCIe.
     """
     if devices == 1:
         return _AT_A_DESK if gpu.shows_desktop else _ONE_DEVICE
@@ -177,7 +177,8 @@ def _before_share(gpu: Gpu, devices: int) -> tuple[int, int, int]:
         return _OVER_XGMI
     if gpu.nvlink and gpu.compute_capability and gpu.compute_capability[0] == 10:
         return _OVER_NVLINK_OF_BLACKWELL
-    return {True: _OVER_NVLINK, False: _OVER_PCIE, None: _UNKNOWN_LINK}[gpu.nvlink]
+    over_pcie = _OVER_PCIE if devices <= 4 else _OVER_PCIE_OF_MANY
+    return {True: _OVER_NVLINK, False: over_pcie, None: _UNKNOWN_LINK}[gpu.nvlink]
 
 
 def _activations(facts: RuntimeFacts[SglangArgs]) -> RuntimePart:

@@ -311,7 +311,8 @@ class Profile:
         distribute them, 1.3 GiB if evenly.
 
         Source: model_executor/layers/fused_moe/. gpt-oss' experts in MXFP4 have none on Hopper, where Triton's own
-        kernels run them.
+        kernels run them. DeepGEMM, which runs those of other models on compute capability 12, pads the tokens of each
+        expert to 128 (deep_gemm_utils.py): 0.5 GiB of DeepSeek-V4-Flash.
         """
         mlp, whole = self._mixture, self.facts.whole
         if mlp is None or (whole.experts_dtype == "mxfp4" and self.facts.gpu.compute_capability == HOPPER):
@@ -325,7 +326,10 @@ class Profile:
         d_model = symbol("d_model", int(mlp.d_latent or whole.main.d_model), "width of the model")
         is_narrow = self._version.shares_experts_buffer or self._runs_cutlass
         activation = d_expert if is_narrow else maximum(d_expert, d_model)
-        return quantity(tokens * picked * (activation + maximum(2 * d_expert, d_model)) * self.width)
+        rows, capability = tokens * picked, self.facts.gpu.compute_capability or HOPPER
+        if whole.weights_dtype == "mxfp4" and capability >= BLACKWELL:  # gpt-oss has an experts_dtype instead
+            rows = rows + 127 * symbol("n_experts", mlp.n_experts or 0, "experts of a layer on one device")
+        return quantity(rows * (activation + maximum(2 * d_expert, d_model)) * self.width)
 
     def workspace(self) -> RuntimePart | None:
         """Return the workspace that lives on after the pass: that of the experts, or of sparse MLA if it is larger."""
