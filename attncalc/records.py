@@ -60,8 +60,10 @@ else:
             check = getattr(kind, "__post_init__", None)
 
             def initialise(self, *args, **given):
-                made = {name: make() for name, make in makers.items()}
-                vars(self).update(_values(kind, positional, {**defaults, **made}, required, args, given))
+                if args or given.keys() != defaults.keys():  # `dataclasses.replace` gives all of them
+                    made = {name: make() for name, make in makers.items()}
+                    given = _values(kind, positional, {**defaults, **made}, required, args, given)
+                vars(self).update(given)
                 if check:
                     check(self)
 

@@ -169,10 +169,12 @@ def smallest(request: FitRequest, gpu: Gpu) -> Need:
                 f"{largest.engine.title} runs at most {count(most)} concurrent requests", f"give -b {most} or fewer"
             )
         raise AttncalcError(f"no GPU of {human(_LARGEST, BYTES)} holds this", "give a shorter -c, or a smaller -b")
-    high = 1
-    while not holds(high):
-        high *= 2
-    return need(on(first_true(holds, high // 2, high) * STEP))
+    weights = Deployment(largest).devices[0].budget.weights
+    low = int(weights.total) // STEP if weights else 0
+    high = low + 1
+    while not holds(high):  # each time a step of twice the size
+        low, high = high, 3 * high - 2 * low
+    return need(on(first_true(holds, low, high) * STEP))
 
 
 def fewest_gpus(request: FitRequest, most: int, above: int = 0) -> FitRequest | None:
