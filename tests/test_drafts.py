@@ -155,9 +155,9 @@ def test_sglang_has_no_rows_of_dflash_beside_windows_before_0_5_18() -> None:
     [
         # of two GPUs each has two of the 8 heads of 128 in 36 layers, and of DFlash's 4 heads one, of every token
         ("qwen3-8b", {"dcp": 2}, 36 * 2 * 512 + 2 * 5 * 512),
-        # 61 latents of 656 B with an indexer's 132 B: these are of every token too
-        ("deepseek-v3.2", {"kv_dtype": "fp8"}, 61 * (656 + 132) + 5 * 256),
-        ("deepseek-v3.2", {"kv_dtype": "fp8", "dcp": 4}, 61 * 656 + 4 * (61 * 132 + 5 * 256)),
+        # 61 latents of 512 + 64 B, on a B200 without scales, with an indexer's 132 B: these are of every token too
+        ("deepseek-v3.2", {"kv_dtype": "fp8"}, 61 * (576 + 132) + 5 * 256),
+        ("deepseek-v3.2", {"kv_dtype": "fp8", "dcp": 4}, 61 * 576 + 4 * (61 * 132 + 5 * 256)),
     ],
 )
 def test_each_gpu_stores_all_rows_of_dflash(model: str, options: dict[str, Any], row: int) -> None:
