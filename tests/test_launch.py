@@ -265,6 +265,7 @@ def options(engine: str, model: str = "qwen3-8b", **fields: Any) -> str:
         ("sglang", {"max_running_requests": 8}, " --max-running-requests 8"),
         ("sglang", {"chunked_prefill_size": 4096}, " --chunked-prefill-size 4096"),
         ("sglang", {"max_mamba_cache_size": 64}, " --max-mamba-cache-size 64"),
+        ("sglang", {"max_total_tokens": 8192}, " --max-total-tokens 8192"),
         ("sglang", {"swa_full_tokens_ratio": "0.5"}, " --swa-full-tokens-ratio 0.5"),
         ("sglang", {"mamba_full_memory_ratio": "0.7"}, " --mamba-full-memory-ratio 0.7"),
         ("sglang", {"mamba_ssm_cache_dtype": "bf16"}, " --mamba-ssm-dtype bfloat16"),

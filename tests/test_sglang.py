@@ -413,6 +413,17 @@ def test_without_the_radix_cache_each_sequence_has_one_slot() -> None:
     assert (alone.per_sequence, alone.fixed_slots) == (1, None)
 
 
+def test_max_total_tokens_caps_the_pool() -> None:
+    """5,000 tokens in pages of 64 are 78 pages: 4,992 tokens, of 80,000 that the memory holds."""
+    engine, capped = find_engine("sglang"), layout_of((1, MHA), block_size=64, max_total_tokens=5000)
+    pool = capped.pool(80_000 * 4096, 2000)
+    assert (pool.tokens, pool.blocks, pool.log_lines[-1]) == (4992, 78, "max_total_num_tokens=4992, ...")
+    assert [engine.admits(capped, 2, context) for context in (2496, 2497)] == [True, False]  # 39 pages, and 40
+    assert capped.pool(640 * 4096, 2000).tokens == 640
+    assert layout_of((1, MHA), block_size=64, max_total_tokens=90_000).pool(80_000 * 4096, 2000).tokens == 80_000
+    assert layout_of((1, MHA), max_total_tokens=1000, dcp=2, tp=2, n_kv_heads=1).pool(80_000 * 4096, 10).tokens == 2000
+
+
 def test_slots_of_states_can_be_given() -> None:
     """64 slots of 3 * 8 * 8 * 4 B and one that no sequence gets; 64 // 5 = 12 sequences with the radix cache."""
     given = layout_of((2, MHA), (3, Lightning(1, 8)), max_mamba_cache_size=64)

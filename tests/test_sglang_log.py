@@ -86,6 +86,7 @@ def test_weights_need_both_figures_of_free_memory() -> None:
         ("max_running_requests=7", "", "max_running_requests", "7"),
         ("max_running_requests=None", "", "max_running_requests", None),
         ("chunked_prefill_size=2048", "", "chunked_prefill_size", "2048"),
+        ("max_total_tokens=131072", "", "max_total_tokens", "131072"),
         ("chunked_prefill_size=-1", "", "chunked_prefill_size", None),
         ("max_mamba_cache_size=64", "", "max_mamba_cache_size", "64"),
         ("max_mamba_cache_size=None", "max_mamba_cache_size: 7", "max_mamba_cache_size", None),

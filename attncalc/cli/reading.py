@@ -313,7 +313,8 @@ class Reading:
 
     def add(self, item: Item) -> None:
         """Find a place for an item."""
-        if item.idea and item.typed.startswith("-") and self._takes(hyphens(item.text), *filter(None, (item.value,))):
+        own = item.idea and not item.idea.lacks and item.typed.startswith("-")
+        if own and self._takes(hyphens(item.text), *filter(None, (item.value,))):
             item = Item("option", hyphens(item.text), item.typed, value=item.value)  # this command has it
         if item.is_guess and not item.is_exact and (self._command not in _OF_WORDS or item.typed.startswith("-")):
             self.doubts.append(item)

@@ -230,7 +230,8 @@ class Words:
 
     def _option(self, name: str, value: str) -> Item:
         """Return what an option is, known or not, with its value if it has one."""
-        own, idea = self.command and self.has(name), self._phrases.of(name)
+        idea = self._phrases.of(name)
+        own = self.command and self.has(name) and not (idea and idea.lacks)  # TGI's --max-total-tokens
         option = self._known.get(hyphens(name))
         if option is not None and option.opts[0] == "--output" and kind_of(value) == "number":  # tokens, and no file
             return self._unknown_option(name, value, self._phrases[("output",)])._replace(text="output")

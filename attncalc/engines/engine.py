@@ -293,6 +293,10 @@ class Engine(Generic[Args]):
         """
         return True
 
+    def admits(self, layout: CacheLayout, batch: int, context: int) -> bool:
+        """Return whether options and the engine's own limits allow so many sequences, whatever the memory."""
+        return layout.max_sequences is None or batch <= layout.max_sequences
+
     def least_blocks(self, layout: CacheLayout) -> int:
         """Return the blocks of the cache without which it does not start, even if a request has room; 0 if any do."""
         return 0

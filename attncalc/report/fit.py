@@ -302,7 +302,10 @@ def _beside_the_cache(result: FitResult) -> str:
     if result.host and result.host_needed is not None and result.host_needed > result.host.limit:
         return f"the host needs {human(result.host_needed, BYTES)} and has {human(result.host.limit, BYTES)}"
     budget, least = result.budget, result.resolved.engine.least_blocks(result.layout)
-    context = int(result.resolved.workload.context)
+    batch, context = result.resolved.workload.batch, int(result.resolved.workload.context)
+    if not result.resolved.engine.admits(result.layout, batch, context):
+        more = f"{plural(batch, 'request')} of {count(context)} tokens"
+        return f"the pool has at most {count(result.pool.tokens)} tokens, for {more}"
     blocks = least and int(result.layout.pool(budget.kv_memory_low, context).blocks or 0)
     if result.needed <= budget.kv_memory_low and blocks < least:
         return f"a step may have {count(least)} sequences, and the cache may have only {count(blocks)} blocks of states"

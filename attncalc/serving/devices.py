@@ -32,8 +32,8 @@ class Device(NamedTuple):
 
     def has_room(self, batch: int, context: int, end: End = "expected") -> bool:
         """Return whether there is room for the sequences, and the engine can run that many."""
-        limit = self.layout.max_sequences
-        return (limit is None or batch <= limit) and self.slack(batch, context, end) >= 0
+        admitted = self.resolved.engine.admits(self.layout, batch, context)
+        return admitted and self.slack(batch, context, end) >= 0
 
     def missing_blocks(self, context: int, end: End) -> tuple[int, int] | None:
         """Return the blocks that the engine needs to start and those it has; None if it has enough."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...model import ModelSpec
 from ...quantity import Quantity, ceil_div, quantity, symbol, total
@@ -26,6 +26,7 @@ from .versions import sglang_version
 
 if TYPE_CHECKING:
     from ..startup_log import StartupLog
+    from .slots import SglangLayout
 
 _OUTSIDE = GIB * 55 // 100
 """Bytes that CUDA and communication take before SGLang prints what is free."""
@@ -89,6 +90,9 @@ class Sglang(Engine[SglangArgs]):
 
     def limits(self, args: SglangArgs) -> Limits:
         return Limits(chunked_prefill_size(args), 256)
+
+    def admits(self, layout: CacheLayout, batch: int, context: int) -> bool:
+        return super().admits(layout, batch, context) and cast("SglangLayout", layout).has_tokens(batch, context)
 
     def fewer_requests(self, args: SglangArgs) -> Sequence[int]:
         """Return fewer requests than the limit with compressed attention, which reserves windows for each of them."""

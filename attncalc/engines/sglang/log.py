@@ -115,7 +115,7 @@ _OPTIONS = {
 """The options of a pasted command, for what the engine's own lines lack."""
 _ARGUMENTS = {
     name: re.compile(rf"(?<!\w){name}=([1-9]\d{{0,9}})(?!\d)")
-    for name in ("chunked_prefill_size", "max_mamba_cache_size")
+    for name in ("chunked_prefill_size", "max_mamba_cache_size", "max_total_tokens")
 }
 _REQUESTS = re.compile(r"max_running_requests'?[=:] ?'?(\w{1,12})")
 _RANKS = _argument("attn_dp_size", r"\d{1,6}")

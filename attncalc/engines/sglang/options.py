@@ -49,6 +49,7 @@ class SglangOptions(TypedDict, total=False):
     max_running_requests: Annotated[
         Count | None, COUNT, "Maximum concurrent requests, which sizes the pools of recurrent states."
     ]
+    max_total_tokens: Annotated[Count | None, COUNT, "Maximum tokens of the pool, whatever the memory."]
     swa_full_tokens_ratio: Annotated[
         float | str | None, TEXT, "Tokens of sliding-window layers per token of full layers.", With(metavar="RATIO")
     ]
@@ -111,6 +112,7 @@ class SglangArgs(PagedArgs):
     """The arguments of SGLang: those of its options have their names. Ratios are decimals, as text."""
 
     max_running_requests: int | None = None
+    max_total_tokens: int | None = None
     swa_full_tokens_ratio: str | None = None
     mamba_full_memory_ratio: str | None = None
     chunked_prefill_size: int | None = None

@@ -216,6 +216,9 @@ class SglangLayout:
             slots = self.states.slots(memory)
             token_memory = self.states.token_memory(memory, slots)
         stage, tokens_here = self._fewest_tokens(token_memory)
+        if self.args.max_total_tokens and self.args.max_total_tokens < tokens_here:
+            most = symbol("max_total_tokens", self.args.max_total_tokens, "most tokens of the pool")
+            tokens_here = quantity(self._whole_pages(most))
         tokens = tokens_here
         if self.args.dcp > 1:
             here = named(tokens_here, "tokens_per_gpu", "tokens that one GPU stores, as SGLang logs them")
@@ -234,6 +237,11 @@ class SglangLayout:
         token_bytes = tokens * cost if per_tokens == 1 else ceil_div(tokens * cost, per_tokens)
         fixed = self._fixed_bytes(stage)
         return symbol_like(tokens, "fixed_bytes", fixed, _FIXED) + token_bytes if fixed else token_bytes
+
+    def has_tokens(self, batch: int, context: int) -> bool:
+        """Return whether --max-total-tokens allows so many (_apply_token_constraints in kv_cache_configurator.py)."""
+        most = self.args.max_total_tokens
+        return not most or self._full_tokens_needed(batch, context) <= self._whole_pages(most)
 
     def _fewest_tokens(self, memory: Quantity) -> tuple[int, Quantity]:
         """Return the stage on which the fewest tokens of the full pool fit, and these tokens."""
