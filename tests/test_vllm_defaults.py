@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tables import each
 
-from attncalc import Grouped, Latent, Layers, Mlp, ModelSpec, Stack, fit
+from attncalc import AttncalcError, Grouped, Latent, Layers, Mlp, ModelSpec, Stack, fit
 from attncalc.engines.vllm.engine import ENGINE
 from attncalc.engines.vllm.options import VllmArgs
 from attncalc.quantization import Quantization
@@ -209,3 +209,40 @@ def test_vllm_has_one_kernel_for_picked_latents_on_rtx_blackwell(version: str, k
     assert refused.verdict == "does_not_fit"
     assert refused.refusal
     assert "has no kernel for" in refused.refusal.reason
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "gpu", "kv_dtype", "head", "index_key"),
+    [
+        # K and V of 128 elements, and in 57 of 60 layers the indexer's key
+        ("vllm", "0.24.0", "h200", None, 512, 256),
+        ("vllm", "0.33.0", "b200", "fp8", 256, 256),
+        ("sglang", "0.5.20", "b200", "fp8", 256, 256),
+        ("sglang", "0.5.21", "b200", "fp8", 256, 128),
+        ("sglang", "0.5.22", "h200", "fp8", 256, 256),
+        ("sglang", "0.5.23", "h200", "fp8", 256, 128),
+    ],
+)
+def test_minimax_m3_stores_a_key_for_its_indexer(
+    engine: str, version: str, gpu: str, kv_dtype: str | None, head: int, index_key: int
+) -> None:
+    options: dict[str, Any] = {"engine": engine, "engine_version": version, "gpu": gpu, "kv_dtype": kv_dtype}
+    answer = fit("minimax-m3", tp=8, weights_dtype="fp4", context=128, **options)
+    assert answer.to_dict()["kv_bytes_per_sequence"] == 128 * (60 * head + 57 * index_key)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"engine_version": "0.23.0"}, "has no MiniMax-M3"),
+        ({"block_size": 64}, "MiniMax-M3 only has blocks of 128"),
+        ({"dcp": 2}, "does not split keys of which an indexer picks blocks"),
+        ({"kv_dtype": "fp8_ds_mla"}, "has neither"),
+        ({"engine": "sglang", "engine_version": "0.5.15"}, "has no MiniMax-M3"),
+        ({"engine": "sglang", "block_size": 64}, "pages of 128 tokens here, not of 64"),
+        ({"engine": "llamacpp", "tp": None, "weights_dtype": "q4_k_m"}, "does not know how llama.cpp stores"),
+    ],
+)
+def test_what_engines_cannot_store_of_minimax_m3_is_an_error(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(AttncalcError, match=message):
+        fit("minimax-m3", gpu="8xh200", **{"tp": 8, "weights_dtype": "fp4", **options})

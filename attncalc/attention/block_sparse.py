@@ -64,7 +64,7 @@ class BlockSparse(Grouped):
         return MULTIPLY_ADD * self.index_n_heads * scored * self.index_head_dim + super().score_flops(run, mask)
 
     def cache(self) -> tuple[CacheSpec, ...]:
-        keys = CacheSpec("indexer keys", 1, self.index_head_dim)
+        keys = CacheSpec("indexer keys", 1, self.index_head_dim, role="indexer")
         if self.index_averages:
             keys = keys._replace(span=self.span, role="averages")
         return (*super().cache(), keys)

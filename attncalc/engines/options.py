@@ -5,6 +5,7 @@ Each engine's own are in its `options.py`.
 
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
+from functools import cached_property
 from typing import Annotated, TypedDict
 
 from ..options import COUNT, COUNT_OR_ZERO, DTYPE_OR_AUTO, TEXT, YES_OR_NO, Count, With
@@ -61,6 +62,11 @@ class PagedArgs(EngineArgs):
     mamba_ssm_cache_dtype: DType | None = None
     enable_lora: bool = False
     max_lora_rank: int | None = None
+
+    @cached_property
+    def is_hopper(self) -> bool:
+        """Whether the device has compute capability 9."""
+        return any(name in self.device.lower() for name in ("h100", "h200", "h800", "h20", "gh200"))
 
     @property
     def is_blackwell(self) -> bool:

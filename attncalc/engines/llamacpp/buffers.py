@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ...attention import CacheSpec, Chunked
 from ...attention.kind import POOLING_ROLES, Role
+from ...attention.picked import Blocks
 from ...errors import AttncalcError, NotSupportedError
 from ...quantity import ceil_div, exact_div, minimum, renamed, symbol_like
 from ...records import NamedTuple
@@ -265,7 +266,9 @@ def check_supported(cached: CacheSpec, types: tuple[DType, DType], *, fork: bool
     """Raise AttncalcError if llama.cpp rejects such a layer, or if its layout is not implemented here."""
     if cached.per == "source token":
         raise NotSupportedError(f"{cached.name} of a source is not supported for llama.cpp", _USE_IDEAL)
-    if cached.role == "other" or (fork and cached.role in (*_STATE_ROLES, "indexer", "averages", *POOLING_ROLES)):
+    of_fork = fork and cached.role in (*_STATE_ROLES, "indexer", "averages", *POOLING_ROLES)
+    # beside the keys of MiniMax-M3's indexer llama.cpp has an unused V (pull request 26338), whose width was not read
+    if cached.role == "other" or of_fork or isinstance(cached.span, Blocks):
         engine = f"{'ik_' if fork else ''}llama.cpp"
         raise NotSupportedError(f"attncalc does not know how {engine} stores this cache: {cached.name}", _USE_IDEAL)
     if cached.role in POOLING_ROLES and cached.role != "shared" and cached.pool_size not in _POOL_NAMES:

@@ -89,11 +89,12 @@ def _check_dcp(pools: ModelPools, args: SglangArgs) -> None:
 def _page(pools: ModelPools, args: SglangArgs) -> int:
     """Return the tokens of a page. Raises AttncalcError if SGLang would override the given size."""
     if pools.indexer:
-        if args.block_size not in {None, 64}:
+        page = 128 if (args.model_type or "").startswith("minimax_m3") else 64
+        if args.block_size not in {None, page}:
             raise AttncalcError(
-                f"SGLang uses pages of 64 tokens with an indexer, not of {args.block_size}", "leave --block-size out"
+                f"SGLang uses pages of {page} tokens here, not of {args.block_size}", "leave --block-size out"
             )
-        return 64
+        return page
     page = args.block_size or 1
     if page != 1 and pools.states and not pools.buffered and args.radix_cache:
         raise AttncalcError(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...attention import FULL, CacheSpec, Chunked, Full, Sliding
 from ...attention.kind import POOLING_ROLES
-from ...attention.picked import Selected
+from ...attention.picked import Blocks, Selected
 from ...errors import AttncalcError, NotSupportedError
 from ...quantity import exact_div, renamed, symbol_like
 from ...records import NamedTuple
@@ -20,6 +20,7 @@ from .options import SglangArgs
 
 _SCALE_GROUP = 128
 """Elements that share an fp32 scale, in an fp8 latent and in an indexer's key."""
+_MINIMAX_M3 = Blocks(128, 16)
 _KEY_ROLES = ("kv", "k", "v", "latent")
 HYBRID_MODEL_TYPES = frozenset(
     {
@@ -93,6 +94,9 @@ def model_pools(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> ModelPools
     indexer = next((cached for cached in cache_specs if cached.role in ("indexer", "averages")), None)
     if indexer and indexer.role == "averages" and not args.version.has_averaged_keys:
         raise AttncalcError(f"SGLang {args.version.name} does not have Qwen4", "use --engine-version 0.5.20 or later")
+    picks_blocks = any(isinstance(cached.span, Blocks) for cached in keys)
+    if picks_blocks and not args.version.has_block_sparse:
+        raise AttncalcError(f"SGLang {args.version.name} has no MiniMax-M3", "use --engine-version 0.5.16 or later")
     _check_dtypes(keys, args, has_indexer=indexer is not None, hybrid=hybrid)
     layer_keys = [_keys(spec) for spec in specs if _keys(spec)]
     full_layers = [layer for layer in layer_keys if not (hybrid and _has_window(layer))]
@@ -100,7 +104,7 @@ def model_pools(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> ModelPools
     return ModelPools(
         full=_common_row(full_layers, args, has_indexer=indexer is not None),
         swa=_common_row(swa_layers, args, has_indexer=False) if hybrid else None,
-        indexer=_index_key_bytes(indexer) if indexer else 0,
+        indexer=_index_key_bytes(indexer, args, picks_blocks=picks_blocks) if indexer else 0,
         window=window or 0,
         states=bool(states),
         buffered=any(cached.role == "state" for cached in states),
@@ -122,12 +126,19 @@ def stage_sizes(layers: int, pp: int) -> list[int]:
     return [(layers + stage) // pp for stage in range(pp)]
 
 
-def _index_key_bytes(cached: CacheSpec) -> int:
+def _index_key_bytes(cached: CacheSpec, args: SglangArgs, *, picks_blocks: bool) -> int:
     """Return the bytes of an indexer's key: in fp8 with scales; of averages in bf16, of which a pool has one.
+
+    MiniMax-M3's, which pick blocks of keys, are in the model's dtype, or on some GPUs in fp8 beside keys in fp8
+    (get_minimax_sparse_index_dtype in mem_cache/memory_pool.py).
 
     Qwen4's keys of 128 elements, averaged over 4 tokens: 64 B. The keys that are still to be averaged are beside the
     budget, as is the state of its short convolution (mem_cache/qsa_kv_pool.py, ple_state_pool.py).
     """
+    if picks_blocks:
+        gpus = args.version.gpus_with_fp8_index_keys
+        in_fp8 = (args.is_blackwell and "blackwell" in gpus) or (args.is_hopper and "hopper" in gpus)
+        return (args.kv_dtype if args.kv_dtype.name == "fp8" and in_fp8 else args.dtype).row_bytes(cached.width)
     if cached.role == "indexer":
         return cached.width + cached.width // _SCALE_GROUP * 4
     return exact_div(cached.width * dtype("bf16").bits // 8, cached.pool_size)
@@ -164,7 +175,8 @@ def _pooled_window(keys: Sequence[CacheSpec], args: SglangArgs, *, has_states: b
 def _check_supported(cached: CacheSpec) -> None:
     spans = (Full, Sliding, Chunked, Selected)
     unsupported = None
-    if cached.role in ("other", *POOLING_ROLES) or not isinstance(cached.span, spans):
+    is_known = isinstance(cached.span, spans) or cached.span == _MINIMAX_M3
+    if cached.role in ("other", *POOLING_ROLES) or not is_known:
         of = "" if cached.span == FULL else f" of {cached.span.description}"
         raise NotSupportedError(
             f"attncalc does not know how SGLang stores this cache: {cached.name}{of}", _OTHER_ENGINE

@@ -32,6 +32,13 @@ class SglangVersion(Version):
     """Compressed attention's window pool is sized by the running requests, unless a ratio is given."""
     budgets_scales_of_latents = since((0, 5, 17), "_compute_cell_size in pool_configurator.py; pull request 31992")
     """The pool is divided by all 656 bytes of an fp8 latent with an indexer; before, by 576."""
+    has_block_sparse = since((0, 5, 16), "models/minimax_m3.py")
+    """MiniMax-M3 is supported."""
+    gpus_with_fp8_index_keys = by_version(
+        {(): "", (0, 5, 21): "blackwell", (0, 5, 23): "blackwell, hopper"},
+        "get_minimax_sparse_index_dtype in mem_cache/memory_pool.py",
+    )
+    """The GPUs on which the keys of MiniMax-M3's indexer are in fp8 beside a cache in fp8."""
     stores_raw_latents = since((0, 5, 10), "_set_default_nsa_backends in server_args.py")
     """On Blackwell GPUs an fp8 latent with an indexer has no scales, as TRT-LLM's kernel wants it."""
     scales_latents_on_rtx = since((0, 5, 17), "_dsa_split_backend_resolution in arg_groups/overrides.py")

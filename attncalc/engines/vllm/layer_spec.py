@@ -115,8 +115,9 @@ def layer_specs(
             if args.version.aligns_latent_entries:
                 latent_bytes = _ENTRY_ALIGNMENT * ceil_div(latent_bytes, _ENTRY_ALIGNMENT)
             yield LayerSpec("mla", block_size, latent_bytes, _shape([c]))
-        if c.role == "indexer":
-            yield LayerSpec("mla", block_size, index_key_bytes(c.width), _shape([c]))  # for any kv_dtype
+        if c.role == "indexer":  # for any kv_dtype; of blocks of keys (MiniMax-M3) in the model's dtype
+            key = args.dtype.row_bytes(c.width) if heads else index_key_bytes(c.width)
+            yield LayerSpec("mla", block_size, key, _shape([c]))
     if states:
         yield LayerSpec("mamba", block_size, sum(_state_bytes(c, args) for c in states), _shape(states))
     yield from _beside_mixer(cached, args, block_size)

@@ -23,6 +23,8 @@ from .state_blocks import StateBlocks, align_blocks, state_blocks
 _BLOCK_SIZE, _LARGE_BLOCK = 16, 64
 """CacheConfig.DEFAULT_BLOCK_SIZE, and that of FlashMLA, which Hopper GPUs use for MLA, and of Intel GPUs
 (platforms/xpu.py, from 0.20 on get_preferred_block_size in v1/attention/backends/flash_attn.py)."""
+_SPARSE_BLOCK = 128
+"""Tokens that MiniMax-M3's indexer picks together (models/minimax_m3/common/sparse_attention.py)."""
 _Groups = tuple[KVCacheGroup, ...]
 
 
@@ -40,6 +42,9 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     pooling_block = SHARED_POOLING_BLOCK if shares_pools else POOLING_BLOCK
     has_large_blocks = (has_latents or args.is_intel) and not args.version.v0
     default = pooling_block if has_pools else _LARGE_BLOCK if has_large_blocks else _BLOCK_SIZE
+    if "indexer" in roles and not has_latents:
+        _check_block_sparse(args)
+        default = _SPARSE_BLOCK
     requested = args.block_size or default
     alignment = align_blocks(cached_layers, args, states, requested)
     first = cached_layers[0].cached[0]
@@ -129,6 +134,15 @@ def _check_layers(layers: Sequence[tuple[int, LayerCacheSpec]], args: VllmArgs) 
         raise AttncalcError(
             f"vLLM {args.version.name} has no cache for cross-attention", "use --engine-version 0.10.2 or later"
         )
+
+
+def _check_block_sparse(args: VllmArgs) -> None:
+    if not args.version.has_block_sparse:
+        raise AttncalcError(f"vLLM {args.version.name} has no MiniMax-M3", "use --engine-version 0.24.0 or later")
+    if args.dcp > 1:
+        raise AttncalcError("--dcp: vLLM does not split keys of which an indexer picks blocks", "leave --dcp out")
+    if args.block_size not in (None, _SPARSE_BLOCK):
+        raise AttncalcError(f"--block-size {args.block_size}: MiniMax-M3 only has blocks of 128", "leave it out")
 
 
 def _check_dcp(kinds: set[Kind], args: VllmArgs) -> None:

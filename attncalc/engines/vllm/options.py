@@ -264,11 +264,6 @@ class VllmArgs(PagedArgs):
         return self.max_num_seqs or (1024 if is_large and not self.version.v0 else 256)
 
     @cached_property
-    def is_hopper(self) -> bool:
-        """Whether the device has compute capability 9."""
-        return any(name in self.device.lower() for name in ("h100", "h200", "h800", "h20", "gh200"))
-
-    @cached_property
     def is_intel(self) -> bool:
         """Whether the device is a GPU of Intel."""
         return any(name in self.device.lower() for name in ("intel", "arc "))

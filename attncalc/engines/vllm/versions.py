@@ -124,6 +124,8 @@ class VllmVersion(Version):
     has_compressed_attention = since((0, 20), "SlidingWindowMLASpec in v1/kv_cache_interface.py")
     """Compressed attention (DeepSeek-V4) has a cache: pools, windows and unpooled tokens."""
     has_shared_pools = since((0, 30), "models/deepseek_v41/attention.py")
+    has_block_sparse = since((0, 24), "models/minimax_m3/common/sparse_attention.py")
+    """MiniMax-M3 is supported."""
     has_averaged_keys = since((0, 29), "models/qwen4_exp/common/qsa_cache.py")
     """Qwen4 is supported."""
     has_averaged_keys_with_fp8 = since((0, 31), "supported_kv_cache_dtypes in models/qwen4_exp/nvidia/qsa.py")
