@@ -157,7 +157,6 @@ def test_published_totals(name: str, published: int) -> None:
         # a correction bias per expert, which is no parameter of transformers' class: in 62 and in 23 layers
         ("minimax-m2.5", 228_689_764_864, 62 * 256),
         ("nemotron3-nano-30b", 31_577_940_288, 23 * 128),
-        # the vision tower, and a correction bias per expert in 57 layers
         ("minimax-m3", 427_040_140_160, 865_567_232 + 57 * 128),
     ],
 )
@@ -222,15 +221,10 @@ CACHES = {
     "glm-4.5": (92 * 2 * 8 * 128 * 2, 0),
     "glm-4.6": (92 * 2 * 8 * 128 * 2, 0),
     "minimax-m2.5": (62 * 2 * 8 * 128 * 2, 0),
-    # and in 57 layers a key of 128 for the indexer
     "minimax-m3": (60 * 2 * 4 * 128 * 2 + 57 * 128 * 2, 0),
-    # 9 of 48 layers, K of 192 and V of 128
     "mimo-v2-flash": (9 * 4 * (192 + 128) * 2, 0),
-    # 4 of 42 layers: 3 of 7 without windows read earlier ones
     "gemma4-e4b": (4 * 2 * 2 * 512 * 2, 0),
-    # 24 of 93 layers; 69 with 96 heads of 128 x 128 in fp32, and a convolution over 4 of 3 * 96 * 128 columns
     "kimi-k3": (24 * (512 + 64) * 2, 69 * 96 * (128 * 128 * 4 + 4 * 3 * 128 * 2)),
-    # 8 of 88 layers; 40 with 128 heads of 64 x 128, and a convolution over 4 of 128 * 64 + 2 * 8 * 128 columns
     "nemotron3-super": (8 * 2 * 2 * 128 * 2, 40 * (128 * 64 * 128 * 4 + 4 * (128 * 64 + 2 * 8 * 128) * 2)),
     "smollm3-3b": (36 * 2 * 4 * 128 * 2, 0),
     # layers * (latent + rotary) * 2 B

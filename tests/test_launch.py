@@ -243,11 +243,7 @@ def options(engine: str, model: str = "qwen3-8b", **fields: Any) -> str:
             " --enable-lora --max-lora-rank 64 --max-loras 4",
         ),
         ("vllm", {"cpu_offload_gb": 5 * 2**29}, " --cpu-offload-gb 2.5"),
-        (
-            "vllm",
-            {"kv_offloading_size": 5 * 2**29},
-            " --kv-offloading-size 2.5 --kv-offloading-backend native",
-        ),
+        ("vllm", {"kv_offloading_size": 5 * 2**29}, " --kv-offloading-size 2.5 --kv-offloading-backend native"),
         ("sglang", {"hicache_size": 30}, " --enable-hierarchical-cache --hicache-size 30"),
         (
             "sglang",

@@ -8,7 +8,7 @@ import pytest
 from asking import Ask
 from tables import each
 
-from attncalc import AttncalcError, Head, Layers, Mlp, ModelSpec, Sliding, Stack, load
+from attncalc import AttncalcError, Head, Layers, Mlp, ModelSpec, Sliding, Stack, fit, load
 from attncalc.attention.compressed import Compressed, WindowAndPools
 from attncalc.attention.picked import Pools
 from attncalc.cost.cache import layer_cache_specs
@@ -222,10 +222,12 @@ def test_pipeline_stages_have_the_layers_of_their_groups(version: str) -> None:
     [
         ({"version": "0.19.1"}, "has no compressed attention"),
         ({"version": "0.33.0", "kv_dtype": dtype("bf16")}, "in fp8 .fp8_ds_mla., not in bf16"),
-        ({"version": "0.29.0", "name": "deepseek-v4.1-flash"}, "does not have DeepSeek-V4.1"),
-        ({"version": "0.28.0", **QWEN4}, "does not have Qwen4"),
+        ({"version": "0.29.0", "name": "deepseek-v4.1-flash"}, "has no DeepSeek-V4.1"),
+        ({"version": "0.28.0", **QWEN4}, "has no Qwen4"),
         ({"version": "0.30.0", **QWEN4, "kv_dtype": dtype("fp8")}, "does not store Qwen4's keys and values in fp8"),
-        ({"version": "0.33.0", **QWEN4, "dcp": 2, "tp": 2}, "no --pp and no --dcp for Qwen4"),
+        ({"version": "0.33.0", **QWEN4, "dcp": 2, "tp": 2}, "--pp and --dcp are not supported for Qwen4"),
+        ({"version": "0.29.0", "name": "glm-5.3-flash"}, "has no GLM-5.3-Flash"),
+        ({"version": "0.33.0", "name": "glm-5.3-flash", "dcp": 2, "tp": 2}, "--pp and --dcp are not supported for GLM"),
         ({"version": "0.33.0", "block_size": 64}, "blocks of compressed attention have 256 tokens"),
         ({"version": "0.33.0", "disable_hybrid_kv_cache_manager": True}, "is not supported for compressed attention"),
         ({"version": "0.33.0", "dcp": 2, "tp": 2}, "does not split the cache of a sliding window"),
@@ -234,6 +236,28 @@ def test_pipeline_stages_have_the_layers_of_their_groups(version: str) -> None:
 def test_what_vllm_cannot_store_is_an_error(options: dict[str, Any], error: str) -> None:
     with pytest.raises(AttncalcError, match=error):
         in_vllm(**options)
+
+
+@pytest.mark.parametrize(
+    ("kv_dtype", "tokens_per_block", "blocks", "tokens"),
+    [("bf16", 2304, 1140, 2_532_577), ("fp8", 4480, 1078, 4_503_445)],
+)
+def test_glm_5_3_flash_holds_the_published_tokens(
+    kv_dtype: str, tokens_per_block: int, blocks: int, tokens: int
+) -> None:
+    """vllm-project/vllm issue 55221: 2 x H200 NVL, 3 drafted tokens of multi-token prediction, 1,048,576 tokens.
+
+    A state of 2,244,608 B fits in 2,304 latents of 1,024 B, or 4,480 of 512 B. A block has pages of 12 layers, with the
+    predicting one. A request takes 456 or 235 blocks, 1 for tokens to pool, and 5 for each of 3 groups of states.
+    """
+    latent = 1024 if kv_dtype == "bf16" else 512
+    page = tokens_per_block * (latent * 12 + 132 * 12 // 4)
+    options: dict[str, Any] = {"tp": 2, "speculative_tokens": 3, "speculative_layers": 1, "kv_dtype": kv_dtype}
+    answer = fit("glm-5.3-flash", kv_memory=blocks * page, engine_version="0.30.0", **options).to_dict()
+    assert (answer["kv_bytes_per_block"], answer["kv_blocks"], answer["kv_tokens"]) == (page, blocks, tokens)
+    needed = fit("glm-5.3-flash", kv_memory=page, engine_version="0.32.0", **options).to_dict()["kv_needed"]
+    # and a checkpoint of each state, and the block that no request gets
+    assert needed == (-(-1_048_576 // tokens_per_block) + 1 + 3 * 6 + 1) * page
 
 
 def test_the_cache_is_fp8_by_default_from_0_30() -> None:

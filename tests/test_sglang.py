@@ -691,11 +691,7 @@ PAIR = 8 * 64 * 2
         # the head's outputs are divided, the embedding is not
         ("llama3-8b", {"lora_target_modules": "lm_head", "tp": 2}, 4096 + 64_128),
         # a pair per expert
-        (
-            "qwen3-30b-a3b",
-            {"lora_target_modules": "o_proj gate_proj"},
-            48 * (4096 + 2048 + 128 * 2 * (2048 + 768)),
-        ),
+        ("qwen3-30b-a3b", {"lora_target_modules": "o_proj gate_proj"}, 48 * (4096 + 2048 + 128 * 2 * (2048 + 768))),
         # the 3 dense layers of DeepSeek-V3 have buffers for 256 experts of 2,048 too, and their own MLP of 18,432
         (
             "deepseek-v3",

@@ -185,7 +185,7 @@ def test_a_shared_prefix_is_stored_once_in_whole_pages() -> None:
         ({"version": "0.5.23", "block_size": 64}, "pages of compressed attention have 256 tokens"),
         ({"version": "0.5.23", "disable_hybrid_swa_memory": True}, "does not apply to compressed attention"),
         ({"version": "0.5.12", "pp": 2}, "of each pipeline stage for all layers"),
-        ({"version": "0.5.20", "name": FLASH_41}, "does not have DeepSeek-V4.1"),
+        ({"version": "0.5.20", "name": FLASH_41}, "has no DeepSeek-V4.1"),
         ({"version": "0.5.23", "name": FLASH_41, "pp": 2}, "does not support --pp for DeepSeek-V4.1"),
     ],
 )

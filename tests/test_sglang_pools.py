@@ -93,7 +93,7 @@ def test_averages_of_keys_take_a_share_of_a_token() -> None:
     figures = {detail.name: detail.quantity for detail in layout.pool(10**10, 4096).details}
     assert figures["kv_bytes_per_token"] == 12 * (2 * 2 * 256 * 2 + 128 * 2 // 4)
     assert figures["kv_block_size"] == 64
-    with pytest.raises(AttncalcError, match=r"SGLang 0\.5\.19 does not have Qwen4"):
+    with pytest.raises(AttncalcError, match=r"SGLang 0\.5\.19 has no Qwen4"):
         find_engine("sglang").layout(specs, engine_args(engine_version="0.5.19"))
     with pytest.raises(AttncalcError, match="does not split the keys that an indexer averages"):
         find_engine("sglang").layout(specs, engine_args(tp=2, dcp=2))

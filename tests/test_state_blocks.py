@@ -90,7 +90,7 @@ DEFAULT = "add --no-prefix-caching"
 @each(
     ("labels", "version", "given", "message", "tip"),
     [
-        (("GDN",), "0.9.2", {}, "recurrent layers need vLLM 0.10.0 or later", "use --engine-version 0.10.0 or later"),
+        (("GDN",), "0.9.2", {}, "vLLM 0.9.2 has no cache for recurrent layers", "use --engine-version 0.10.0 or later"),
         (
             ("KDA",),
             "0.16.0",
@@ -255,7 +255,7 @@ def test_nothing_grows_without_both_states_and_attention() -> None:
 
 def test_latents_beside_states_need_0_11_1() -> None:
     error = refusal(aligned, [*states("KDA"), LATENT], "0.11.0")
-    assert error.message == "vLLM 0.11.0 does not support MLA beside recurrent layers"
+    assert error.message == "vLLM 0.11.0 has no MLA beside recurrent layers"
     assert error.tip == "use --engine-version 0.11.1 or later"
 
 

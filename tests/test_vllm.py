@@ -258,16 +258,12 @@ def test_since_0_18_the_log_has_no_line_for_a_block_that_did_not_grow() -> None:
     ("specs", "given", "wrong"),
     [
         ([LayerCacheSpec(2, ())], {}, "has no cache"),
-        (
-            [LayerCacheSpec(1, (CacheSpec("memory", 4, 4, per="sequence"),))],
-            {},
-            "how vLLM stores this cache: memory",
-        ),
+        ([LayerCacheSpec(1, (CacheSpec("memory", 4, 4, per="sequence"),))], {}, "how vLLM stores this cache: memory"),
         ([full(1)], {"kv_dtype": dtype("q8_0")}, "no cache in q8_0"),
         ([LayerCacheSpec(1, (LATENT,))], {"kv_dtype": dtype("int8")}, "no cache of latents in int8"),
         ([full(1)], {"pp": 2}, r"the number of layers \(1\)"),
         ([window(1, 8), full(1)], {"dcp": 2}, "does not split the cache of a sliding window"),
-        ([GDN, full(1, WIDE)], {"engine_version": "0.9.2"}, "need vLLM 0.10.0 or later"),
+        ([GDN, full(1, WIDE)], {"engine_version": "0.9.2"}, "has no cache for recurrent layers"),
         ([GDN, full(1, WIDE)], {"disable_hybrid_kv_cache_manager": True}, "only layers of one kind"),
         (
             [LayerCacheSpec(3, GDN.cached, "Mamba-2"), full(1)],
@@ -289,11 +285,7 @@ def test_since_0_18_the_log_has_no_line_for_a_block_that_did_not_grow() -> None:
             {"engine_version": "0.16.0", "speculative_tokens": 1},
             "no speculative decoding for these",
         ),
-        (
-            [GDN, LayerCacheSpec(1, (LATENT,))],
-            {"engine_version": "0.11.0"},
-            "does not support MLA beside recurrent layers",
-        ),
+        ([GDN, LayerCacheSpec(1, (LATENT,))], {"engine_version": "0.11.0"}, "has no MLA beside recurrent layers"),
         ([full(1), LayerCacheSpec(1, ())], {"pp": 2}, "a stage would have no layer with a cache"),
         (
             [full(1), LayerCacheSpec(1, (KV._replace(per="source token"),))],

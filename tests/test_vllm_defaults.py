@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tables import each
 
-from attncalc import AttncalcError, Grouped, Latent, Layers, Mlp, ModelSpec, Stack, fit
+from attncalc import AttncalcError, Grouped, Latent, Layers, Mlp, ModelSpec, Stack, fit, load
 from attncalc.engines.vllm.engine import ENGINE
 from attncalc.engines.vllm.options import VllmArgs
 from attncalc.quantization import Quantization
@@ -73,18 +73,6 @@ def test_limits_of_a_step_by_gpu(gib: float | None, device: str, version: str, t
     args = arguments(device=device, device_memory=None if gib is None else int(gib * GIB), engine_version=version)
     assert ENGINE.limits(args) == (tokens, sequences)
     assert dataclasses.replace(args, max_num_seqs=3).step_sequences == 3
-
-
-def test_the_share_of_the_memory_is_larger_from_0_20() -> None:
-    for version, share in (("0.19.1", "0.9"), ("0.20.0", "0.92"), (None, "0.92")):
-        assert ENGINE.share(arguments(engine_version=version), 1) == share
-
-
-@pytest.mark.parametrize(
-    ("version", "checks"), [("0.13.0", False), ("0.14.0", True), ("0.16.0", True), ("0.17.0", False)]
-)
-def test_some_versions_check_the_layers_of_all_stages(version: str, checks: bool) -> None:
-    assert ENGINE.checks_all_layers(arguments(engine_version=version)) == checks
 
 
 # Quantized checkpoints
@@ -183,66 +171,64 @@ def test_devices_divide_the_padded_vocabulary(vocab: int | None, tp: int, tip: s
         assert found.reason == f"--tp {tp} does not divide the padded vocabulary of {-(-(vocab or 0) // 64) * 64}"
 
 
-@pytest.mark.parametrize(
-    ("engine", "version", "gpu", "latent"),
+DSA, M3 = 21 * 132, 57
+"""GLM-5.2: 21 of 78 layers have an indexer with keys of 132 B. MiniMax-M3: 57 of 60, with keys of 128 elements."""
+
+
+@each(
+    ("name", "engine", "version", "gpu", "kv_dtype", "token"),
     [
-        # 512 in fp8, 4 scales of 4 B and 64 elements in 16 bits; 576 elements in fp8; 576 in bf16
-        ("vllm", "0.24.0", "rtx-pro-6000", 656),
-        ("vllm", "0.24.0", "gb10", 656),
-        ("vllm", "0.33.0", "b200", 1152),
-        ("sglang", "0.5.10", "b200", 576),
-        ("sglang", "0.5.16", "rtx-pro-6000", 576),
-        ("sglang", "0.5.17", "rtx-pro-6000", 656),
-        ("sglang", "0.5.23", "h200", 1152),
+        # a latent has 512 elements in fp8, 4 scales of 4 B and 64 elements in 16 bits; or 576 elements in fp8 or bf16
+        ("glm-5.2", "vllm", "0.24.0", "rtx-pro-6000", None, 78 * 656 + DSA),
+        ("glm-5.2", "vllm", "0.24.0", "gb10", None, 78 * 656 + DSA),
+        ("glm-5.2", "sglang", "0.5.16", "rtx-pro-6000", None, 78 * 576 + DSA),
+        ("glm-5.2", "sglang", "0.5.17", "rtx-pro-6000", None, 78 * 656 + DSA),
+        ("glm-5.2", "sglang", "0.5.23", "h200", None, 78 * 1152 + DSA),
+        ("minimax-m3", "vllm", "0.24.0", "h200", None, 60 * 512 + M3 * 256),
+        ("minimax-m3", "vllm", "0.33.0", "b200", "fp8", 60 * 256 + M3 * 256),
+        ("minimax-m3", "sglang", "0.5.21", "b200", "fp8", 60 * 256 + M3 * 128),
+        ("minimax-m3", "sglang", "0.5.22", "h200", "fp8", 60 * 256 + M3 * 256),
+        ("minimax-m3", "sglang", "0.5.23", "h200", "fp8", 60 * 256 + M3 * 128),
+        # 512 elements, and 132 B of the indexer per pool of 4 tokens
+        ("glm-5.3-flash", "sglang", "0.5.23", "h200", None, 11 * (1024 + 33)),
+        ("glm-5.3-flash", "sglang", "0.5.22", "b200", None, 11 * (512 + 33)),
+        ("glm-5.3-flash", "sglang", "0.5.21", "b200", None, 11 * (512 + 132)),
     ],
 )
-def test_the_default_dtype_of_latents_that_an_indexer_picks(engine: str, version: str, gpu: str, latent: int) -> None:
-    """GLM-5.2: 78 layers, of which 21 have an indexer with keys of 132 B."""
-    answer = fit("glm-5.2", gpu=gpu, tp=8, weights_dtype="fp4", context=64, engine=engine, engine_version=version)
-    assert answer.to_dict()["kv_bytes_per_sequence"] == 64 * (78 * latent + 21 * 132)
-
-
-@pytest.mark.parametrize(("version", "kv_dtype"), [("0.23.0", None), ("0.24.0", "bf16")])
-def test_vllm_has_one_kernel_for_picked_latents_on_rtx_blackwell(version: str, kv_dtype: str | None) -> None:
-    options: dict[str, Any] = {"gpu": "rtx-pro-6000", "tp": 8, "weights_dtype": "fp4", "engine_version": version}
-    refused = fit("glm-5.2", context=64, kv_dtype=kv_dtype, **options)
-    assert refused.verdict == "does_not_fit"
-    assert refused.refusal
-    assert "has no kernel for" in refused.refusal.reason
-
-
-@pytest.mark.parametrize(
-    ("engine", "version", "gpu", "kv_dtype", "head", "index_key"),
-    [
-        # K and V of 128 elements, and in 57 of 60 layers the indexer's key
-        ("vllm", "0.24.0", "h200", None, 512, 256),
-        ("vllm", "0.33.0", "b200", "fp8", 256, 256),
-        ("sglang", "0.5.20", "b200", "fp8", 256, 256),
-        ("sglang", "0.5.21", "b200", "fp8", 256, 128),
-        ("sglang", "0.5.22", "h200", "fp8", 256, 256),
-        ("sglang", "0.5.23", "h200", "fp8", 256, 128),
-    ],
-)
-def test_minimax_m3_stores_a_key_for_its_indexer(
-    engine: str, version: str, gpu: str, kv_dtype: str | None, head: int, index_key: int
+def test_the_bytes_of_a_token_beside_an_indexer(
+    name: str, engine: str, version: str, gpu: str, kv_dtype: str | None, token: int
 ) -> None:
-    options: dict[str, Any] = {"engine": engine, "engine_version": version, "gpu": gpu, "kv_dtype": kv_dtype}
-    answer = fit("minimax-m3", tp=8, weights_dtype="fp4", context=128, **options)
-    assert answer.to_dict()["kv_bytes_per_sequence"] == 128 * (60 * head + 57 * index_key)
+    options: dict[str, Any] = {"engine": engine, "engine_version": version, "kv_dtype": kv_dtype, "context": 1024}
+    answer = fit(name, gpu=gpu, tp=8, weights_dtype="fp4", **options)
+    figures = {detail.name: int(detail.quantity) for detail in answer.pool.details}
+    assert figures.get("kv_bytes_per_token", figures.get("kv_bytes_per_sequence", 0) // 1024) == token
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@each(
+    ("name", "options", "message"),
     [
-        ({"engine_version": "0.23.0"}, "has no MiniMax-M3"),
-        ({"block_size": 64}, "MiniMax-M3 only has blocks of 128"),
-        ({"dcp": 2}, "does not split keys of which an indexer picks blocks"),
-        ({"kv_dtype": "fp8_ds_mla"}, "has neither"),
-        ({"engine": "sglang", "engine_version": "0.5.15"}, "has no MiniMax-M3"),
-        ({"engine": "sglang", "block_size": 64}, "pages of 128 tokens here, not of 64"),
-        ({"engine": "llamacpp", "tp": None, "weights_dtype": "q4_k_m"}, "does not know how llama.cpp stores"),
+        ("glm-5.2", {"gpu": "rtx-pro-6000", "engine_version": "0.23.0"}, "has no kernel for fp8"),
+        ("glm-5.2", {"gpu": "rtx-pro-6000", "kv_dtype": "bf16"}, "has no kernel for bf16"),
+        ("glm-5.3-flash", {"gpu": "rtx-pro-6000"}, "has no kernel for fp8"),
+        ("minimax-m3", {"engine_version": "0.23.0"}, "has no MiniMax-M3"),
+        ("minimax-m3", {"block_size": 64}, "MiniMax-M3 only has blocks of 128"),
+        ("minimax-m3", {"dcp": 2}, "does not split keys of which an indexer picks blocks"),
+        ("minimax-m3", {"kv_dtype": "fp8_ds_mla"}, "has neither"),
+        ("minimax-m3", {"engine": "sglang", "engine_version": "0.5.15"}, "has no MiniMax-M3"),
+        ("minimax-m3", {"engine": "sglang", "block_size": 64}, "pages of 128 tokens here, not of 64"),
+        ("minimax-m3", {"engine": "llamacpp", "gpu": "8xh200", "tp": None}, "does not know how llama.cpp stores"),
+        ("glm-5.3-flash", {"engine": "sglang", "kv_dtype": "fp8"}, "in fp8 is only supported on Blackwell GPUs"),
     ],
 )
-def test_what_engines_cannot_store_of_minimax_m3_is_an_error(options: dict[str, Any], message: str) -> None:
+def test_what_engines_do_not_store_beside_an_indexer(name: str, options: dict[str, Any], message: str) -> None:
+    def ask() -> None:
+        refused = fit(name, **{"gpu": "h200", "tp": 8, "weights_dtype": "fp4", **options}).refusal
+        raise AttncalcError(refused.reason if refused else "")
+
     with pytest.raises(AttncalcError, match=message):
-        fit("minimax-m3", gpu="8xh200", **{"tp": 8, "weights_dtype": "fp4", **options})
+        ask()
+
+
+def test_glm_5_3_flash_is_in_fp8_by_default_on_data_center_blackwell_from_0_33() -> None:
+    found = [ENGINE.checkpoint_cache_dtype(load("glm-5.3-flash"), v, "NVIDIA B200") for v in ("0.32.0", "0.33.0")]
+    assert found == [None, "fp8"]

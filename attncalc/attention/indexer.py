@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..records import NamedTuple
 from ..workload import Mask, Run
-from .kind import MULTIPLY_ADD, CacheSpec, Matrix, Role
-from .picked import Pools
+from .kind import MULTIPLY_ADD, CacheSpec, Matrix
+from .picked import Pools, Selected
 from .span import FULL, pairs
 
 
@@ -48,6 +48,7 @@ class Indexer(NamedTuple):
 
     def cache(self) -> CacheSpec:
         """Return its cached keys, one per token; with pools each token also has a gate and a marker."""
-        width = self.d_head if self.pool is None else 2 * self.d_head + 1
-        role: Role = "indexer" if self.pool is None else "other"
-        return CacheSpec("indexer keys", 1, width, dtype=self.dtype, role=role)
+        if self.pool is None:
+            return CacheSpec("indexer keys", 1, self.d_head, dtype=self.dtype, role="indexer")
+        span = Selected(self.pool, self.pool)
+        return CacheSpec("indexer keys", 1, 2 * self.d_head + 1, span=span, dtype=self.dtype, role="gated_averages")

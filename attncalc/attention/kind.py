@@ -31,9 +31,8 @@ BOOLEAN: Mapping[str, Any] = {"type": "boolean"}
 
 AppliedTo = Literal["queries", "keys", "first", "table"]
 PoolingRole = Literal["shared", "pools", "index_pools", "unpooled", "last_pool"]
-Role = Literal[
-    "kv", "k", "v", "latent", "indexer", "averages", "convolution", "short_convolution", "state", PoolingRole, "other"
-]
+HeldRole = Literal["kv", "k", "v", "latent", "indexer", "averages", "gated_averages"]
+Role = Literal[HeldRole, "convolution", "short_convolution", "state", PoolingRole, "other"]
 POOLING_ROLES: tuple[PoolingRole, ...] = get_args(PoolingRole)
 """The roles of compressed attention's caches."""
 
@@ -152,7 +151,8 @@ class CacheSpec(NamedTuple):
     # How often transformers' class stores each row (Falcon's: once per query head). Other engines store it once.
     repeated: int = 1
     # How engines store the tensor: 'kv' (K and V with heads of one width), 'k' or 'v' (if their widths differ),
-    # 'latent' (MLA), 'indexer' (an indexer's keys), 'averages' (of which they store one average per pool of the span),
+    # 'latent' (MLA), 'indexer' (an indexer's keys), 'averages' (of which they store one average per pool of the span;
+    # 'gated_averages', which gates weigh, are for an indexer of latents),
     # 'convolution' (its last tokens, as many as it is wide), 'short_convolution' (one beside the layer's mixer, with
     # all its tokens), 'state', or 'other' (a tensor that no serving engine's layout supports). Compressed attention has
     # 'shared' (a key that is also the value), 'pools' and 'index_pools' (one key per pool, of the layer and of its
@@ -164,7 +164,7 @@ class CacheSpec(NamedTuple):
     @property
     def pool_size(self) -> int:
         """The tokens of a pool, which are compressed or averaged; 1 without pools."""
-        return int(getattr(self.span, "pool" if self.role == "averages" else "size", 1))
+        return int(getattr(self.span, "pool" if self.role.endswith("averages") else "size", 1))
 
 
 class Widths(NamedTuple):

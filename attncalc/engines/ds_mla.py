@@ -36,7 +36,8 @@ def has_pools(model: ModelSpec) -> bool:
 
 def picks_latents(model: ModelSpec) -> bool:
     """Return whether an indexer picks the latents that a query attends to (DeepSeek-V3.2, GLM-5)."""
-    return cache_roles(model) >= {"latent", "indexer"}
+    roles = cache_roles(model)
+    return "latent" in roles and not roles.isdisjoint({"indexer", "gated_averages"})
 
 
 def cache_roles(model: ModelSpec) -> set[str]:

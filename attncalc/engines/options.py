@@ -13,7 +13,13 @@ from ..records import dataclass
 from ..units import DType
 from .base import EngineArgs
 
-_BLACKWELL, _RTX_BLACKWELL = ("b100", "b200", "b300"), ("rtx pro", "rtx 50", "gb10")
+_DEVICES = {
+    9: ("h100", "h200", "h800", "h20", "gh200"),
+    10: ("b100", "b200", "b300"),
+    11: ("thor",),
+    12: ("rtx pro", "rtx 50", "gb10"),
+}
+"""{major compute capability: parts of the devices' names}."""
 
 
 class VersionOptions(TypedDict, total=False):
@@ -64,29 +70,14 @@ class PagedArgs(EngineArgs):
     max_lora_rank: int | None = None
 
     @cached_property
-    def is_hopper(self) -> bool:
-        """Whether the device has compute capability 9."""
-        return any(name in self.device.lower() for name in ("h100", "h200", "h800", "h20", "gh200"))
-
-    @property
-    def is_blackwell(self) -> bool:
-        """Whether the device has compute capability 10."""
-        return any(name in self.device.lower() for name in _BLACKWELL)
-
-    @property
-    def is_rtx_blackwell(self) -> bool:
-        """Whether the device has compute capability 12."""
-        return is_rtx_blackwell(self.device)
+    def capability(self) -> int:
+        """The device's major compute capability."""
+        return capability(self.device)
 
 
-def is_blackwell_or_later(device: str) -> bool:
-    """Return whether a device has compute capability 10, 11 or 12."""
-    return any(name in device.lower() for name in (*_BLACKWELL, *_RTX_BLACKWELL, "thor"))
-
-
-def is_rtx_blackwell(device: str) -> bool:
-    """Return whether a device has compute capability 12: 'NVIDIA RTX PRO 6000 Blackwell 96GB'."""
-    return any(name in device.lower() for name in _RTX_BLACKWELL)
+def capability(device: str) -> int:
+    """Return a device's major compute capability, of 9 and later: 10 for 'NVIDIA B200'; 0 for another."""
+    return next((major for major, names in _DEVICES.items() if any(name in device.lower() for name in names)), 0)
 
 
 class DraftOptions(TypedDict, total=False):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar, overload
 
+from ..errors import AttncalcError
 from ..records import NamedTuple
 
 T = TypeVar("T")
@@ -16,6 +17,13 @@ class Version(NamedTuple):
 
     name: str  # its name, as the engine writes it
     number: Number  # its numbers, which switches compare
+
+    def require(self, switch: str, engine: str, what: str) -> None:
+        """Raise AttncalcError if that switch is off: 'vLLM 0.23.0 has no MiniMax-M3'."""
+        if not getattr(self, switch):
+            first = next(number for number, value in getattr(type(self), switch).steps.items() if value)
+            name = f"b{first[0]}" if len(first) == 1 else ".".join(map(str, (*first, 0)[:3]))
+            raise AttncalcError(f"{engine} {self.name} has no {what}", f"use --engine-version {name} or later")
 
 
 class Switch(Generic[T]):

@@ -97,8 +97,8 @@ def _names_table(listed: Sequence[Listed]) -> Table:
     families: dict[str, list[str]] = {}
     for preset in listed:
         families.setdefault(preset.family, []).append(preset.model.name)
-    rows = [names for names in families.values() if len(names) > 10]
-    rows.append([name for names in families.values() if len(names) <= 10 for name in names])
+    rows = [names for names in families.values() if len(names) > 12]
+    rows.append([name for names in families.values() if len(names) <= 12 for name in names])
     return Table((Column(align="left"),), tuple((" ".join(names),) for names in rows if names))
 
 

@@ -268,7 +268,7 @@ def check_supported(cached: CacheSpec, types: tuple[DType, DType], *, fork: bool
         raise NotSupportedError(f"{cached.name} of a source is not supported for llama.cpp", _USE_IDEAL)
     of_fork = fork and cached.role in (*_STATE_ROLES, "indexer", "averages", *POOLING_ROLES)
     # beside the keys of MiniMax-M3's indexer llama.cpp has an unused V (pull request 26338), whose width was not read
-    if cached.role == "other" or of_fork or isinstance(cached.span, Blocks):
+    if cached.role in ("other", "gated_averages") or of_fork or isinstance(cached.span, Blocks):
         engine = f"{'ik_' if fork else ''}llama.cpp"
         raise NotSupportedError(f"attncalc does not know how {engine} stores this cache: {cached.name}", _USE_IDEAL)
     if cached.role in POOLING_ROLES and cached.role != "shared" and cached.pool_size not in _POOL_NAMES:

@@ -237,10 +237,8 @@ def layout(specs: Sequence[LayerCacheSpec], args: LlamacppArgs) -> LlamaCppLayou
     window = model_window(cache_specs, fork=release.fork)
     states = state_rows(merged)
     pooled = has_pools(cache_specs)
-    if pooled and not release.has_compressed_attention:
-        raise AttncalcError(
-            f"llama.cpp {release.name} has no compressed attention (DeepSeek-V4)", "use --engine-version b9842 or later"
-        )
+    if pooled:
+        release.require("has_compressed_attention", "llama.cpp", "compressed attention (DeepSeek-V4)")
     if not (release.has_latents or release.fork) and any(cached.role == "latent" for cached in cache_specs):
         raise AttncalcError(
             f"llama.cpp {release.name} stores K and V of every head, not MLA's latents", "use --attention mha"

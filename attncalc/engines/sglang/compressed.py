@@ -163,18 +163,13 @@ class CompressedLayout(SglangLayout):
 def compressed_layout(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> CompressedLayout:
     """Return SGLang's pools of compressed attention. Raises AttncalcError if it does not support the arguments."""
     version = args.version
-    if not version.has_compressed_attention:
-        raise AttncalcError(
-            f"SGLang {version.name} has no compressed attention (DeepSeek-V4)", "use --engine-version 0.5.12 or later"
-        )
+    version.require("has_compressed_attention", "SGLang", "compressed attention (DeepSeek-V4)")
     cached = [c for spec in specs for c in spec.cached]
     shares_pools = has_shared_pools(cached)
-    if shares_pools and not version.has_shared_pools:
-        raise AttncalcError(
-            f"SGLang {version.name} does not have DeepSeek-V4.1", "use --engine-version 0.5.21 or later"
-        )
-    if shares_pools and args.pp > 1:
-        raise AttncalcError("SGLang does not support --pp for DeepSeek-V4.1", "use --tp instead")
+    if shares_pools:
+        version.require("has_shared_pools", "SGLang", "DeepSeek-V4.1")
+        if args.pp > 1:
+            raise AttncalcError("SGLang does not support --pp for DeepSeek-V4.1", "use --tp instead")
     check_stored(cached, args.kv_dtype.name, "SGLang", SHARED_POOLS if shares_pools else (SMALL_POOL, LARGE_POOL))
     if args.block_size not in (None, _PAGE):
         raise AttncalcError(
@@ -223,13 +218,13 @@ def _ring(size: int, args: SglangArgs) -> int:
 def _stage_bytes(stage: Sequence[LayerCacheSpec], args: SglangArgs, *, shares_pools: bool) -> StageBytes:
     version, fp32, keys, pooled = args.version, dtype("fp32"), (KEY_BYTES, ALIGNMENT), (KEY_BYTES, ALIGNMENT)
     reserves = shares_pools and version.reserves_shared_pages
-    if reserves and args.is_blackwell and args.tp == args.attn_dp:
+    if reserves and args.capability == 10 and args.tp == args.attn_dp:
         keys, pooled = SHARED_KEYS, SHARED_POOLED_KEYS  # flashmla_mega (arg_groups/deepseek_v4_hook.py)
 
     def paged(rows: int, stored: tuple[int, int], *, padded: bool) -> int:
         return padded_page(rows * stored[0], stored[1]) if padded else rows * stored[0]
 
-    padded, index_page = version.counts_padded_pages, 128 if args.is_blackwell else 64  # dsv41_index_page_size
+    padded, index_page = version.counts_padded_pages, 128 if args.capability == 10 else 64  # dsv41_index_page_size
     layers = sum(spec.layers for spec in stage)
     windows = layers + (0 if version.counts_windows_by_stage else 1)  # that of multi-token prediction
     page, request, padding, reserved = 0, 0, 0, 0

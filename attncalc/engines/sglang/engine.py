@@ -13,7 +13,7 @@ from ..base import CacheLayout, Pool
 from ..ds_mla import has_pools, picks_latents
 from ..engine import Engine, ExtraWeights, HeldWeights, HostCache
 from ..multi_token import PREDICT_TOKENS
-from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, is_blackwell_or_later
+from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, capability
 from ..runtime import Limits
 from .launch import WORDS, launch
 from .layout import layout
@@ -74,7 +74,7 @@ class Sglang(Engine[SglangArgs]):
         (_deepseek_v4_kv_cache_dtype and _dsa_kv_cache_dtype_default in arg_groups/overrides.py).
         """
         switches, method = sglang_version(version), model.quantization.method if model.quantization else ""
-        if has_pools(model) or (is_blackwell_or_later(device) and picks_latents(model)):
+        if has_pools(model) or (capability(device) >= 10 and picks_latents(model)):
             return "fp8"
         is_read = {
             "modelopt": switches.reads_modelopt_cache_dtype,

@@ -9,7 +9,7 @@ from ...errors import AttncalcError
 from ...options import COUNT, TEXT, YES_OR_NO, Count, Parser, With, choice
 from ...records import dataclass
 from ...units import truncate
-from ..options import PagedArgs, is_blackwell_or_later
+from ..options import PagedArgs
 from .versions import SglangVersion, sglang_version
 
 LORA_MODULES = {
@@ -152,8 +152,8 @@ class SglangArgs(PagedArgs):
         On Blackwell GPUs TRT-LLM's kernel stores neither, except GLM-5 on compute capability 12
         (_dsa_split_backend_resolution in arg_groups/overrides.py, calculate_mla_kv_cache_dim).
         """
-        has_scales = self.is_rtx_blackwell and self.model_type == "glm_moe_dsa" and self.version.scales_latents_on_rtx
-        is_raw = self.version.stores_raw_latents and is_blackwell_or_later(self.device)
+        has_scales = self.capability == 12 and self.model_type == "glm_moe_dsa" and self.version.scales_latents_on_rtx
+        is_raw = self.version.stores_raw_latents and self.capability >= 10
         return self.kv_dtype.name == "fp8" and (has_scales or not is_raw)
 
     @property

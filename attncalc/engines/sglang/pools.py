@@ -12,14 +12,16 @@ from ...attention import FULL, CacheSpec, Chunked, Full, Sliding
 from ...attention.kind import POOLING_ROLES
 from ...attention.picked import Blocks, Selected
 from ...errors import AttncalcError, NotSupportedError
-from ...quantity import exact_div, renamed, symbol_like
+from ...quantity import ceil_div, exact_div, renamed, symbol_like
 from ...records import NamedTuple
 from ...units import dtype
+from ..ds_mla import index_key_bytes
 from ..pipeline import LayerCacheSpec, check_stages, cut_into_stages, merge_equal, sum_over_layers
 from .options import SglangArgs
 
 _SCALE_GROUP = 128
 """Elements that share an fp32 scale, in an fp8 latent and in an indexer's key."""
+_INDEX_ROLES = ("indexer", "averages", "gated_averages")
 _MINIMAX_M3 = Blocks(128, 16)
 _KEY_ROLES = ("kv", "k", "v", "latent")
 HYBRID_MODEL_TYPES = frozenset(
@@ -91,12 +93,14 @@ def model_pools(specs: Sequence[LayerCacheSpec], args: SglangArgs) -> ModelPools
     states = [cached for cached in cache_specs if cached.per == "sequence"]
     window = _pooled_window(keys, args, has_states=bool(states))
     hybrid = window is not None
-    indexer = next((cached for cached in cache_specs if cached.role in ("indexer", "averages")), None)
-    if indexer and indexer.role == "averages" and not args.version.has_averaged_keys:
-        raise AttncalcError(f"SGLang {args.version.name} does not have Qwen4", "use --engine-version 0.5.20 or later")
+    indexer = next((cached for cached in cache_specs if cached.role in _INDEX_ROLES), None)
+    if indexer and indexer.role != "indexer":
+        args.version.require("has_averaged_keys", "SGLang", "Qwen4 and GLM-5.3-Flash")
+    if indexer and indexer.role == "gated_averages" and args.scales_latents:
+        raise NotSupportedError("GLM-5.3-Flash in fp8 is only supported on Blackwell GPUs", "use --kv-dtype bf16")
     picks_blocks = any(isinstance(cached.span, Blocks) for cached in keys)
-    if picks_blocks and not args.version.has_block_sparse:
-        raise AttncalcError(f"SGLang {args.version.name} has no MiniMax-M3", "use --engine-version 0.5.16 or later")
+    if picks_blocks:
+        args.version.require("has_block_sparse", "SGLang", "MiniMax-M3")
     _check_dtypes(keys, args, has_indexer=indexer is not None, hybrid=hybrid)
     layer_keys = [_keys(spec) for spec in specs if _keys(spec)]
     full_layers = [layer for layer in layer_keys if not (hybrid and _has_window(layer))]
@@ -137,8 +141,11 @@ def _index_key_bytes(cached: CacheSpec, args: SglangArgs, *, picks_blocks: bool)
     """
     if picks_blocks:
         gpus = args.version.gpus_with_fp8_index_keys
-        in_fp8 = (args.is_blackwell and "blackwell" in gpus) or (args.is_hopper and "hopper" in gpus)
+        in_fp8 = (args.capability == 10 and "blackwell" in gpus) or (args.capability == 9 and "hopper" in gpus)
         return (args.kv_dtype if args.kv_dtype.name == "fp8" and in_fp8 else args.dtype).row_bytes(cached.width)
+    if cached.role == "gated_averages":  # a key and a gate of half that width
+        key, pool = index_key_bytes(cached.width // 2), cached.pool_size
+        return ceil_div(key, pool) if args.version.budgets_pools_of_keys else key
     if cached.role == "indexer":
         return cached.width + cached.width // _SCALE_GROUP * 4
     return exact_div(cached.width * dtype("bf16").bits // 8, cached.pool_size)
@@ -274,7 +281,7 @@ def _stage_layers(stage: Sequence[LayerCacheSpec], args: SglangArgs, *, hybrid: 
             swa += spec.layers
         elif keys or not has_states:
             full += spec.layers
-        indexers += spec.layers if any(cached.role in ("indexer", "averages") for cached in spec.cached) else 0
+        indexers += spec.layers if any(cached.role in _INDEX_ROLES for cached in spec.cached) else 0
     return StageLayers(full, swa, indexers, _slot_bytes(stage, "convolution", args), _slot_bytes(stage, "state", args))
 
 

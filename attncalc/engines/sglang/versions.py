@@ -39,6 +39,8 @@ class SglangVersion(Version):
         "get_minimax_sparse_index_dtype in mem_cache/memory_pool.py",
     )
     """The GPUs on which the keys of MiniMax-M3's indexer are in fp8 beside a cache in fp8."""
+    budgets_pools_of_keys = since((0, 5, 22), "_compute_dsa_indexer_cell_size in model_executor/pool_configurator.py")
+    """GLM-5.3-Flash's pools of 4 tokens count one key of its indexer; before, one per token."""
     stores_raw_latents = since((0, 5, 10), "_set_default_nsa_backends in server_args.py")
     """On Blackwell GPUs an fp8 latent with an indexer has no scales, as TRT-LLM's kernel wants it."""
     scales_latents_on_rtx = since((0, 5, 17), "_dsa_split_backend_resolution in arg_groups/overrides.py")

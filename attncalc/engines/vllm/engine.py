@@ -12,9 +12,9 @@ from ...model import ModelSpec, plural
 from ...quantity import Quantity, quantity, symbol
 from ...units import BYTES, count, dtype, human
 from ..base import CacheLayout
-from ..ds_mla import has_pools, picks_latents
+from ..ds_mla import cache_roles, has_pools, picks_latents
 from ..engine import Engine, HostCache, Refusal, SmallerStep
-from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, is_rtx_blackwell
+from ..options import DraftOptions, LoraOptions, PagedOptions, VersionOptions, capability
 from ..runtime import Limits
 from .encoder import reads
 from .held_weights import extra_weights, has_mla, padded_vocabulary
@@ -75,7 +75,9 @@ class Vllm(Engine[VllmArgs]):
         switches, method = vllm_version(version), model.quantization.method if model.quantization else ""
         if switches.stores_pools_in_fp8 and has_pools(model):
             return "fp8"
-        if picks_latents(model) and (switches.sparse_latents_in_fp8 or is_rtx_blackwell(device)):
+        if picks_latents(model) and (switches.sparse_latents_in_fp8 or capability(device) == 12):
+            return "fp8"
+        if switches.gated_latents_in_fp8 and capability(device) >= 10 and "gated_averages" in cache_roles(model):
             return "fp8"
         if method.startswith("compressed"):
             is_read = switches.reads_compressed_tensors_cache_dtype and not has_mla(model)
@@ -181,8 +183,9 @@ class Vllm(Engine[VllmArgs]):
                 f"Use --context {maximum} or less. With VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 (--allow-long-max-model-len "
                 "here) vLLM starts, but positions beyond the maximum may give wrong results.",
             )
-        has_kernel = args.version.has_sparse_latents_on_rtx and args.kv_dtype.name == "fp8"
-        if args.is_rtx_blackwell and picks_latents(model) and not has_kernel:
+        fits_kernel = args.kv_dtype.name == "fp8" and "indexer" in cache_roles(model)
+        has_kernel = args.version.has_sparse_latents_on_rtx and fits_kernel
+        if args.capability == 12 and picks_latents(model) and not has_kernel:
             return Refusal(
                 f"vLLM {args.version.name} has no kernel for {args.kv_dtype.name} latents that an indexer picks on "
                 "GPUs of compute capability 12",

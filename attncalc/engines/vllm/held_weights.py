@@ -197,7 +197,7 @@ def absorbed_elements(stack: Stack, layers: Layers) -> int:
 
 def _mla_workspace(model: ModelSpec, args: VllmArgs, held: HeldWeights) -> Quantity:
     """Return the buffer that FlashInfer's MLA backend, for capability 9 and 10, allocated when it was imported."""
-    if not (has_mla(model) and args.version.imports_flashinfer_mla and (args.is_hopper or args.is_blackwell)):
+    if not (has_mla(model) and args.version.imports_flashinfer_mla and args.capability in (9, 10)):
         return Quantity(0)
     return symbol("mla_workspace", _FLASHINFER_MLA_WORKSPACE, "bytes of FlashInfer's MLA workspace")
 
@@ -248,7 +248,7 @@ def _mxfp4_tensors(model: ModelSpec, args: VllmArgs, d_model: int, d_ff: int) ->
 
 def _runs_triton(model: ModelSpec, args: VllmArgs) -> bool:
     """Return whether triton_kernels runs the experts: gpt-oss' on Hopper (_get_priority_backends_for_gpt_oss)."""
-    return model.model_type == "gpt_oss" and args.is_hopper
+    return model.model_type == "gpt_oss" and args.capability == 9
 
 
 def _triton_tensors(version: VllmVersion, d_model: int, d_ff: int) -> list[int]:

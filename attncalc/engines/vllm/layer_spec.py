@@ -103,7 +103,7 @@ def layer_specs(
             raise AttncalcError(
                 f"attncalc does not know how vLLM stores this cache: {c.name}", "use --engine ideal for a lower bound"
             )
-    sparse |= any(c.role == "indexer" for c in cached)
+    sparse |= any(c.role in ("indexer", "gated_averages") for c in cached)
     heads = [c for c in cached if c.role in _HEAD_ROLES and c.per == "token"]
     source_heads = [c for c in cached if c.role in _HEAD_ROLES and c.per == "source token"]
     states = [c for c in cached if c.role in ("convolution", "state")]
@@ -162,7 +162,8 @@ def _latent_bytes(latent: CacheSpec, args: VllmArgs, *, sparse: bool) -> int:
     stored = args.kv_dtype
     if stored.group is not None:
         raise AttncalcError(f"vLLM has no cache of latents in {stored.name}", "known: fp32, fp16, bf16, fp8")
-    if not (sparse and stored.name == "fp8") or (args.is_blackwell and args.version.has_sparse_flashinfer):
+    by_flashinfer = (args.capability == 10 and args.version.has_sparse_flashinfer) or not latent.rotary
+    if not (sparse and stored.name == "fp8") or by_flashinfer:
         return stored.row_bytes(latent.width)
     if latent.width != 576:
         raise AttncalcError(
@@ -201,27 +202,29 @@ def _beside_mixer(cached: Sequence[CacheSpec], args: VllmArgs, block_size: int) 
         if c.role == "short_convolution":
             size = c.rows * args.dtype.row_bytes(c.width + args.speculative_tokens)
             yield LayerSpec("mamba", block_size, size, _shape([c]), title=CONVOLUTION)
-        if c.role != "averages":
+        if c.role not in ("averages", "gated_averages"):
             continue
-        _check_averages(args)
+        _check_averages(args, is_gated=c.role == "gated_averages")
         pool, key = c.pool_size, args.dtype.row_bytes(c.width)
+        unpooled = key
+        if c.role == "gated_averages":  # a key and a gate of half that width each
+            key, unpooled = index_key_bytes(c.width // 2), args.dtype.row_bytes(c.width // 2 * 2)
         ring = -(-(pool + args.speculative_tokens) // pool) * pool
         yield LayerSpec("mla", block_size, key, _shape([c]), rate=pool, title=POOLS)
-        yield LayerSpec("mamba", ring, ring * key, _shape([c]), title=f"{UNPOOLED} by {pool}")
+        yield LayerSpec("mamba", ring, ring * unpooled, _shape([c]), title=f"{UNPOOLED} by {pool}")
 
 
-def _check_averages(args: VllmArgs) -> None:
-    version = args.version
-    if not version.has_averaged_keys:
-        raise AttncalcError(f"vLLM {version.name} does not have Qwen4", "use --engine-version 0.29.0 or later")
-    allowed = ("fp8",) if version.has_averaged_keys_with_fp8 else ()
+def _check_averages(args: VllmArgs, *, is_gated: bool) -> None:
+    version, model = args.version, "GLM-5.3-Flash" if is_gated else "Qwen4"
+    version.require("has_gated_averages" if is_gated else "has_averaged_keys", "vLLM", model)
+    allowed = ("fp8",) if version.has_averaged_keys_with_fp8 or is_gated else ()
     if args.kv_dtype.name not in (args.dtype.name, *allowed):
         raise AttncalcError(
-            f"vLLM {version.name} does not store Qwen4's keys and values in {args.kv_dtype.name}",
+            f"vLLM {version.name} does not store {model}'s keys and values in {args.kv_dtype.name}",
             "use --kv-dtype bf16, or from 0.31.0 on fp8",
         )
     if args.pp > 1 or args.dcp > 1:
-        raise AttncalcError("vLLM has no --pp and no --dcp for Qwen4", "use --tp")
+        raise NotSupportedError(f"--pp and --dcp are not supported for {model} in vLLM", "use --tp")
 
 
 def _pooling_specs(
@@ -237,13 +240,13 @@ def _pooling_specs(
 
     _check_pooling(cached, args, shares_pools=shares_pools)
     key, pooled_key, alignment, stride = KEY_BYTES, KEY_BYTES, ALIGNMENT, 1
-    if shares_pools and args.is_blackwell:
+    if shares_pools and args.capability == 10:
         key, alignment = SHARED_KEYS
         pooled_key = SHARED_POOLED_KEYS[0] if args.version.has_pools_in_fp4 else key
         stride = math.lcm(key, pooled_key) if args.version.packs_whole_rows else 1
     for c in cached:
         if not isinstance(c.span, Pools):
-            block = _SHARED_WINDOW_BLOCK if shares_pools and not args.is_rtx_blackwell else _WINDOW_BLOCK
+            block = _SHARED_WINDOW_BLOCK if shares_pools and args.capability != 12 else _WINDOW_BLOCK
             spec = LayerSpec("sliding", block, key, _shape([c]), c.span.reach, title=WINDOWS, stride=stride)
         elif c.role == "unpooled" and shares_pools:  # a ring for the drafted tokens and two more
             ring = max(_SHARED_RING, 1 << (args.speculative_tokens + 1).bit_length())
@@ -264,13 +267,9 @@ def _pooling_specs(
 
 
 def _check_pooling(cached: Sequence[CacheSpec], args: VllmArgs, *, shares_pools: bool) -> None:
-    version = args.version
-    if not version.has_compressed_attention:
-        raise AttncalcError(
-            f"vLLM {version.name} has no compressed attention (DeepSeek-V4)", "use --engine-version 0.20.0 or later"
-        )
-    if shares_pools and not version.has_shared_pools:
-        raise AttncalcError(f"vLLM {version.name} does not have DeepSeek-V4.1", "use --engine-version 0.30.0 or later")
+    args.version.require("has_compressed_attention", "vLLM", "compressed attention (DeepSeek-V4)")
+    if shares_pools:
+        args.version.require("has_shared_pools", "vLLM", "DeepSeek-V4.1")
     check_stored(cached, args.kv_dtype.name, "vLLM", SHARED_POOLS if shares_pools else (SMALL_POOL, LARGE_POOL))
     sizes = (SHARED_POOLING_BLOCK, POOLING_BLOCK) if shares_pools else (POOLING_BLOCK,)
     if args.block_size not in (None, *sizes):

@@ -51,6 +51,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     block_size = symbol_like(
         first.rows * first.width, "block_size", alignment.block_size if alignment else requested, "tokens per block"
     )
+    sparse = not roles.isdisjoint({"indexer", "gated_averages"})
     # equal layers share one tuple: `attncalc fit llama2-70b` makes one spec instead of 80
     own_args = _args_of_layers(len(layers), args, is_hybrid=states is not None)
     distinct = {
@@ -58,7 +59,7 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
         for layer, own in zip(cached_layers, own_args, strict=True)
     }
     specs_by_id = {
-        key: tuple(layer_specs(cached, own, block_size, sparse="indexer" in roles, shares_pools=shares_pools))
+        key: tuple(layer_specs(cached, own, block_size, sparse=sparse, shares_pools=shares_pools))
         for key, (cached, own) in distinct.items()
     }
     by_layer = [
@@ -74,10 +75,8 @@ def layout(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> VllmLayout:
     of_draft = layer_by_layer(args.speculative_model.layers) if args.speculative_model else []
     staged += [(args.pp - 1, spec) for layer in of_draft for spec in layer_specs(layer.cached, args, block_size)]
     groups, groups_by_stage = _group_by_stage(staged, args)
-    if args.caches_on_host and not args.version.has_kv_offloading:
-        raise AttncalcError(
-            f"vLLM {args.version.name} has no --kv-offloading-size", "use --engine-version 0.11.1 or later"
-        )
+    if args.caches_on_host:
+        args.version.require("has_kv_offloading", "vLLM", "--kv-offloading-size")
     if args.dcp > 1:
         _check_dcp({group.spec.kind for group in groups}, args)
         _check_dcp_of_latents(roles, args)
@@ -129,16 +128,12 @@ def _check_layers(layers: Sequence[tuple[int, LayerCacheSpec]], args: VllmArgs) 
         raise AttncalcError(
             f"--pp {args.pp}: vLLM does not start, because a stage would have no layer with a cache", "use fewer stages"
         )
-    has_source = any(cached.per == "source token" for _, layer in layers for cached in layer.cached)
-    if has_source and not args.version.has_cross_attention:
-        raise AttncalcError(
-            f"vLLM {args.version.name} has no cache for cross-attention", "use --engine-version 0.10.2 or later"
-        )
+    if any(cached.per == "source token" for _, layer in layers for cached in layer.cached):
+        args.version.require("has_cross_attention", "vLLM", "cache for cross-attention")
 
 
 def _check_block_sparse(args: VllmArgs) -> None:
-    if not args.version.has_block_sparse:
-        raise AttncalcError(f"vLLM {args.version.name} has no MiniMax-M3", "use --engine-version 0.24.0 or later")
+    args.version.require("has_block_sparse", "vLLM", "MiniMax-M3")
     if args.dcp > 1:
         raise AttncalcError("--dcp: vLLM does not split keys of which an indexer picks blocks", "leave --dcp out")
     if args.block_size not in (None, _SPARSE_BLOCK):
@@ -148,8 +143,7 @@ def _check_block_sparse(args: VllmArgs) -> None:
 def _check_dcp(kinds: set[Kind], args: VllmArgs) -> None:
     # config/parallel.py, config/model.py
     dcp, tp, heads = args.dcp, args.tp, args.n_kv_heads
-    if not args.version.has_dcp:
-        raise AttncalcError(f"vLLM {args.version.name} has no --dcp", "use --engine-version 0.10.2 or later")
+    args.version.require("has_dcp", "vLLM", "--dcp")
     if "sliding" in kinds:
         raise AttncalcError("--dcp: vLLM does not split the cache of a sliding window", "leave --dcp out")
     if tp % dcp:
@@ -176,16 +170,16 @@ def _check_dcp_of_latents(roles: Set[str], args: VllmArgs) -> None:
             )
         return
     on_device = args.device and f" on {args.device}"
-    if args.device and not (args.is_hopper or args.is_blackwell):
+    if args.device and args.capability not in (9, 10):
         raise AttncalcError(
             f"--dcp: vLLM does not split the latents that an indexer picks{on_device}", "leave --dcp out"
         )
-    if not (version.has_dcp_with_indexer_on_hopper if args.is_hopper else version.has_dcp_with_indexer):
+    if not (version.has_dcp_with_indexer_on_hopper if args.capability == 9 else version.has_dcp_with_indexer):
         raise AttncalcError(
             f"--dcp: vLLM {version.name} does not split the latents that an indexer picks{on_device}",
-            f"use --engine-version {'0.29.0' if args.is_hopper else '0.25.0'} or later",
+            f"use --engine-version {'0.29.0' if args.capability == 9 else '0.25.0'} or later",
         )
-    if args.is_hopper and not fp8:
+    if args.capability == 9 and not fp8:
         raise AttncalcError(
             f"--dcp: vLLM splits the latents that an indexer picks only in fp8{on_device}", "use --kv-dtype fp8"
         )

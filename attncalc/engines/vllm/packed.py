@@ -5,7 +5,7 @@ of their own, which have about as many layers as there are pages of one size in 
 has 43 windows, 21 layers with pools of 4 and 20 with pools of 128: 43 windows fill 2 groups of at most 22.
 
 Qwen4's pools are in the group of its 12 layers of keys and values. Its 36 states fill 3 groups of 12, and its short
-convolution and the tokens to pool have groups of their own.
+convolution and the tokens to pool have groups of their own. GLM-5.3-Flash has 11 latents and 34 states, in 4 groups.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def pack_layers(specs: Sequence[LayerSpec], version: VllmVersion) -> tuple[KVCac
     per_group = _layers_per_group(counts, version)
     groups = [pools]
     for members, of_size in zip(others, counts[1:], strict=True):
-        if per_group is None and version.has_shared_pools:  # as many layers as a block of the pools has room for
+        parts = -(-max(of_size.values()) // per_group) if per_group and len(set(of_size.values())) == 1 else 1
+        if version.has_shared_pools and (per_group is None or members[0][1].kind == "mamba"):
+            # as many layers as a block of the pools has room for
             room = sum(spec.page_bytes for _, spec in pools) // members[0][1].page_bytes
-            parts = -(-len(members) // max(1, room))
-        else:
-            parts = -(-max(of_size.values()) // per_group) if per_group and len(set(of_size.values())) == 1 else 1
+            parts = max(parts, -(-len(members) // max(1, room)))
         by_size = [[member for member in members if member[1].page_bytes == page] for page in of_size]
         groups += [sorted(member for layers in by_size for member in layers[i::parts]) for i in range(parts)]
     return tuple(KVCacheGroup(tuple(n for n, _ in members), tuple(spec for _, spec in members)) for members in groups)

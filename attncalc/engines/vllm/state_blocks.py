@@ -12,7 +12,7 @@ from ..pipeline import LayerCacheSpec
 from .layer_spec import STATE_ROLES, layer_specs
 from .options import VllmArgs
 
-_CHECKPOINT_TOKENS = {"GDN": 64, "Mamba-2": 1}
+_CHECKPOINT_TOKENS = {"GDN": 64, "Mamba-2": 1, "KDA": 16}
 """States of which a prefill can store a checkpoint, by the layer's label: the tokens that their blocks are a multiple
 of. That of gated delta nets is FlashInfer's, which Hopper and Blackwell GPUs use."""
 _STORED_PER_CHUNK = {"Mamba", "Mamba-2"}
@@ -39,8 +39,7 @@ def state_blocks(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> StateBlocks
     labels = {spec.label for spec in specs if any(c.role in STATE_ROLES for c in spec.cached)}
     if not labels:
         return None
-    if not version.aligns_states:
-        raise AttncalcError("recurrent layers need vLLM 0.10.0 or later", "use --engine-version 0.10.0 or later")
+    version.require("aligns_states", "vLLM", "cache for recurrent layers")
     has_attention = any(c.role not in STATE_ROLES for spec in specs for c in spec.cached)
     default = version.caches_hybrid_prefixes and has_attention
     prefix_caching = default if args.prefix_caching is None else args.prefix_caching
@@ -49,7 +48,8 @@ def state_blocks(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> StateBlocks
         return StateBlocks(1, 1, prefix_caching=False)
     if not prefix_caching:
         return StateBlocks(1 + args.speculative_tokens, 1, prefix_caching=False)
-    stored = {"GDN": version.checkpoints_deltas, "Mamba-2": version.checkpoints_mamba}
+    gated = version.checkpoints_gated and any(c.role == "gated_averages" for spec in specs for c in spec.cached)
+    stored = {"GDN": version.checkpoints_deltas, "Mamba-2": version.checkpoints_mamba, "KDA": gated}
     checkpoints = all(stored.get(label, False) for label in labels)
     alignment = max(_CHECKPOINT_TOKENS[label] for label in labels) if checkpoints else 1
     return StateBlocks(2 + args.speculative_tokens + int(checkpoints), alignment, prefix_caching=True)
@@ -106,10 +106,8 @@ def align_blocks(
     if not (state_bytes and token_bytes):
         return None
     version, has_latents = args.version, any(c.role == "latent" for cached in distinct for c in cached)
-    if has_latents and not version.aligns_latents:
-        raise NotSupportedError(
-            f"vLLM {version.name} does not support MLA beside recurrent layers", "use --engine-version 0.11.1 or later"
-        )
+    if has_latents:
+        version.require("aligns_latents", "vLLM", "MLA beside recurrent layers")
     kernel = 64 if has_latents else 16
     if version.aligns_to_requested_block:
         kernel = max(requested, version.latent_alignment if has_latents else kernel)

@@ -128,6 +128,12 @@ class VllmVersion(Version):
     """MiniMax-M3 is supported."""
     has_averaged_keys = since((0, 29), "models/qwen4_exp/common/qsa_cache.py")
     """Qwen4 is supported."""
+    has_gated_averages = since((0, 30), "models/glm5next/nvidia/attention.py")
+    """GLM-5.3-Flash is supported."""
+    gated_latents_in_fp8 = since((0, 33), "Glm5NextModelConfig in models/config.py")
+    """Its latents are in fp8 by default on data-center Blackwell GPUs."""
+    checkpoints_gated = since((0, 32), "num_prefill_checkpoint_blocks in models/glm5next/common/kda.py")
+    """A prefill of it can store a checkpoint of a state."""
     has_averaged_keys_with_fp8 = since((0, 31), "supported_kv_cache_dtypes in models/qwen4_exp/nvidia/qsa.py")
     offloads_lookups = since((0, 30), "_resolve_and_verify_engram_config in config/vllm.py")
     """Tables of n-grams are in host memory by default."""
