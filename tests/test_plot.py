@@ -196,8 +196,8 @@ def picture_of(chart: Bars | Lines | Stack | Roof) -> Picture:
     return Picture("title", "", ("caption",), (chart,), (chart.name,))
 
 
-def drawn(chart: Bars | Lines | Stack | Roof) -> str:
-    return text.render(picture_of(chart), (chart.name,))
+def drawn(chart: Bars | Lines | Stack | Roof, width: int = 80) -> str:
+    return text.render(picture_of(chart), (chart.name,), width)
 
 
 def test_a_bar_is_as_long_as_its_value() -> None:
@@ -240,8 +240,9 @@ _VALUES = st.one_of(st.none(), st.just(0.0), st.floats(1e-9, 1e30))
 @given(
     st.lists(st.tuples(st.text(min_size=1, max_size=60), st.lists(_VALUES, min_size=1, max_size=9)), max_size=30),
     st.sampled_from([BYTES, NO_UNIT, TOKENS]),
+    st.sampled_from([40, 80]),
 )
-def test_characters_fit_80_columns(rows: list[tuple[str, list[float | None]]], unit: str) -> None:
+def test_characters_fit_the_screen(rows: list[tuple[str, list[float | None]]], unit: str, width: int) -> None:
     rows = [("".join(char for char in name if char.isprintable()) or "x", values) for name, values in rows]
     series = tuple(Series(name, tuple(enumerate(values, 1))) for name, values in rows)
     lines = Lines("x", "X", Axis("n", NO_UNIT), Axis("y", unit), series)
@@ -249,7 +250,7 @@ def test_characters_fit_80_columns(rows: list[tuple[str, list[float | None]]], u
     charts: list[Lines | Bars] = [lines]
     charts += [Bars("x", "X", Axis("", unit), tuple(bars))] if bars else []
     for chart in charts:
-        assert max(map(len, drawn(chart).splitlines())) <= 80
+        assert max(map(len, drawn(chart, width).splitlines())) <= width
 
 
 @given(st.lists(st.tuples(st.floats(1, 100), st.one_of(st.none(), st.floats(0, 1e9))), max_size=9))

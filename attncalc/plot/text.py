@@ -1,4 +1,4 @@
-"""Charts drawn with characters, in 80 columns.
+"""Charts drawn with characters, in 80 columns or as few as a terminal has.
 
 Only characters that characters.py of the report can replace by ASCII are used. A library would do less here: plotext 6
 has no dependencies, but takes longer to import than a command takes, has no names at the ends of lines, and needs an
@@ -19,33 +19,34 @@ HEIGHT = 14
 """Rows of the lines of a chart."""
 MARKS = "ox+*#@%&=~"
 _CELL = "·"
-_LONGEST = 24
-"""Columns of the longest name of a line or a bar."""
 _FILLS = {"weights": "█", "runtime": "▓", "range": "▒", "cache": "░"}
 
 
-def render(picture: Picture, names: tuple[str, ...]) -> str:
-    """Return the charts of these names as text, between the title and the caption."""
+def render(picture: Picture, names: tuple[str, ...], width: int = WIDTH) -> str:
+    """Return the charts of these names as text of at most `width` columns, between the title and the caption."""
     charts = [chart for name in names for chart in picture.charts if chart.name == name]
-    blocks = [[*_wrapped(picture.title), *_wrapped(picture.subtitle)], *(lines_of(chart) for chart in charts)]
-    blocks.append([line for text in picture.caption for line in _wrapped(text)])
+    blocks = [
+        [*_wrapped(picture.title, width), *_wrapped(picture.subtitle, width)],
+        *(lines_of(chart, width) for chart in charts),
+    ]
+    blocks.append([line for text in picture.caption for line in _wrapped(text, width)])
     return "\n\n".join("\n".join(line.rstrip() for line in lines) for lines in blocks) + "\n"
 
 
-def lines_of(chart: Chart) -> list[str]:
-    """Return the chart as lines of at most WIDTH columns."""
+def lines_of(chart: Chart, width: int = WIDTH) -> list[str]:
+    """Return the chart as lines of at most `width` columns."""
     if isinstance(chart, Bars):
-        return _bars(chart)
+        return _bars(chart, width)
     if isinstance(chart, Stack):
-        return _stack(chart)
-    return _roof(chart) if isinstance(chart, Roof) else _lines(chart)
+        return _stack(chart, width)
+    return _roof(chart, width) if isinstance(chart, Roof) else _lines(chart, width)
 
 
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def cut(text: str, width: int = _LONGEST) -> str:
+def cut(text: str, width: int) -> str:
     """Return `text` in at most `width` characters, with '...' for its middle: the ends of names tell them apart."""
     if len(text) <= width:
         return text
@@ -53,11 +54,11 @@ def cut(text: str, width: int = _LONGEST) -> str:
     return f"{text[: max(0, width - 3) - end]}...{text[len(text) - end :]}"
 
 
-def _bars(chart: Bars) -> list[str]:
+def _bars(chart: Bars, width: int) -> list[str]:
     """Return a line per bar: its name, the bar, its value."""
-    names = [cut(bar.label) + (" *" if bar.strong else "") for bar in chart.bars]
+    names = [cut(bar.label, width * 3 // 10) + (" *" if bar.strong else "") for bar in chart.bars]
     texts = [bar.text for bar in chart.bars]
-    room = WIDTH - 2 - max(map(len, names)) - 2 - max(map(len, texts)) - 2
+    room = width - 2 - max(map(len, names)) - 2 - max(map(len, texts)) - 2
     longest = max((bar.value or 0 for bar in chart.bars), default=0) or 1
     lines = [chart.title]
     for name, bar in zip(names, chart.bars, strict=True):
@@ -66,9 +67,9 @@ def _bars(chart: Bars) -> list[str]:
     return lines
 
 
-def _stack(chart: Stack) -> list[str]:
+def _stack(chart: Stack, columns: int) -> list[str]:
     """Return the bar, a legend and the limits."""
-    width = WIDTH - 6
+    width = columns - 6
     across = scale(
         chart.axis, [*(piece.end for piece in chart.pieces), *(mark.value for mark in chart.marks)], most=9, bar=True
     )
@@ -85,34 +86,42 @@ def _stack(chart: Stack) -> list[str]:
         legend.append(f"{fill} {piece.label} {piece.text}" if piece.label else fill)
     entries = "   ".join(legend).replace("▓   ▒", "▓▒")
     marks = "; ".join(mark.label for mark in chart.marks)
-    return [chart.title, f"  [{''.join(cells)}]", f"   {''.join(feet)}", f"  {entries}", *_wrapped(f"  ^ {marks}")]
+    return [
+        chart.title,
+        f"  [{''.join(cells)}]",
+        f"   {''.join(feet)}",
+        *_wrapped(f"  {entries}", columns),
+        *_wrapped(f"  ^ {marks}", columns),
+    ]
 
 
-def _roof(chart: Roof) -> list[str]:
+def _roof(chart: Roof, width: int) -> list[str]:
     """Return the roof as a line with the steps on it, and their bounds below."""
     steps = [Series(step.label, (), ((step.intensity, step.speed),)) for step in chart.steps]
     across = scale(chart.x, (), most=7, edges=chart.x_range)
     up = scale(chart.y, (), most=5, edges=(chart.x_range[0] * chart.bandwidth, chart.y_range[1]))
-    lines = _drawn(across, up, chart.title, [Series("", chart.roof, ()), *steps], HEIGHT - 2, MARKS[-1] + MARKS)
-    lines.append(f"  roof: {chart.bandwidth_label}, then {chart.peak_label}; {chart.ridge_label}")
+    lines = _drawn(across, up, chart.title, [Series("", chart.roof, ()), *steps], HEIGHT - 2, MARKS[-1] + MARKS, width)
+    lines += _wrapped(f"  roof: {chart.bandwidth_label}, then {chart.peak_label}; {chart.ridge_label}", width)
     return lines + [
         line
         for i, step in enumerate(chart.steps)
-        for line in _wrapped(f"  {MARKS[i]} {step.label}: {', '.join(step.details)}")
+        for line in _wrapped(f"  {MARKS[i]} {step.label}: {', '.join(step.details)}", width)
     ]
 
 
-def _lines(chart: Lines) -> list[str]:
+def _lines(chart: Lines, width: int) -> list[str]:
     across, up = chart.scales(most_x=8, most_y=5)
-    return _drawn(across, up, up.label, list(chart.series), max(HEIGHT, len(chart.series) + 1), MARKS)
+    return _drawn(across, up, up.label, list(chart.series), max(HEIGHT, len(chart.series) + 1), MARKS, width)
 
 
-def _drawn(across: Scale, up: Scale, title: str, series: list[Series], height: int, marks: str) -> list[str]:
+def _drawn(
+    across: Scale, up: Scale, title: str, series: list[Series], height: int, marks: str, columns: int
+) -> list[str]:
     """Return lines in a frame, with ticks at the left and below, and the names of the lines at the right."""
     left = max(len(tick.label) for tick in up.ticks)
-    names = [cut(one.label) for one in series]
+    names = [cut(one.label, columns * 3 // 10) for one in series]
     right = max((len(name) + 3 for name in names if name), default=0)
-    width = WIDTH - 1 - left - 2 - right
+    width = columns - 1 - left - 2 - right
     cells = [[" "] * width for _ in range(height)]
 
     def cell(x: float, y: float) -> tuple[int, int]:
@@ -137,7 +146,7 @@ def _drawn(across: Scale, up: Scale, title: str, series: list[Series], height: i
         name = f" {marks[labels[row] % len(marks)]} {names[labels[row]]}" if row in labels else ""
         frame = "┤" if row in ticks else "│"
         lines.append(f" {ticks.get(row, ''):>{left}}{frame}{''.join(cells[row])}{name}")
-    return [*lines, *_below(across, left, width)]
+    return [*lines, *_below(across, left, width, columns)]
 
 
 def _draw_segment(cells: list[list[str]], start: tuple[int, int], end: tuple[int, int]) -> None:
@@ -160,14 +169,14 @@ def _beside(ends: list[tuple[int, int]], height: int) -> dict[int, int]:
     return dict(zip(rows, (line for _, line in sorted(ends)), strict=True))
 
 
-def _below(across: Scale, left: int, width: int) -> list[str]:
+def _below(across: Scale, left: int, width: int, columns: int) -> list[str]:
     """Return the horizontal axis: the frame with its ticks, their labels, the axis' label."""
     frame, labels = ["─"] * width, [" "] * (width + left + 10)
     free = 0
     for tick in across.ticks:
         column = round(tick.at * (width - 1))
         start = max(0, left + 2 + column - len(tick.label) // 2)
-        start = min(start, WIDTH - len(tick.label))
+        start = min(start, columns - len(tick.label))
         if start < free:
             continue
         frame[column] = "┬"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from ..errors import AttncalcError, known_tip
 from ..plot.chart import Picture
 from ..units import truncate
 from .characters import printable
+from .lists import WIDTH, screen_width
 from .write import deliver, saved
 
 
@@ -43,7 +45,7 @@ def print_picture(picture: Picture, names: tuple[str, ...]) -> None:
     """Draw the charts of these names with characters, on standard output."""
     from ..plot.text import render
 
-    deliver(render(picture, names), None, force=False)
+    deliver(render(picture, names, min(WIDTH, screen_width(sys.stdout))), None, force=False)
 
 
 def _printable(part: Any) -> Any:

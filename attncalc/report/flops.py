@@ -245,7 +245,7 @@ def _main_table(counted: Flops) -> Table:
     values = [value for _, value in rows]
     columns = (
         (LABEL, [label for label, _ in rows]),
-        unit_column("", values, FLOP),
+        unit_column("", values, FLOP, in_lists=False),
         (Column("FLOP"), [count(value) for value in values]),
         (Column("share"), shares),
     )

@@ -74,6 +74,10 @@ def _records(table: Table) -> Iterator[str]:
 
     Of more than _MOST_CELLS the lines would be many, and the cells are one line.
     """
+    shown = [i for i, column in enumerate(table.columns) if column.in_lists]
+    table = table._replace(
+        columns=tuple(table.columns[i] for i in shown), rows=tuple(tuple(row[i] for i in shown) for row in table.rows)
+    )
     headers = [re.sub("\n(?!/)", " ", column.header.replace("-\n", "")).replace("\n", "") for column in table.columns]
     if len(headers) == 1:
         yield from filter(None, (headers[0], *(row[0] for row in table.rows)))

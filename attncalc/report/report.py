@@ -90,6 +90,7 @@ class Column(NamedTuple):
 
     header: str = ""  # its lines above the cells; "" for none
     align: Literal["left", "right"] = "right"  # 'right' for numbers, 'left' for words
+    in_lists: bool = True  # whether a list has it too, and not only the same number in full
 
 
 LABEL = Column(align="left")
@@ -189,10 +190,10 @@ class Report(NamedTuple):
         return tuple(figures)
 
 
-def unit_column(name: str, numbers: Sequence[int], unit: str) -> tuple[Column, list[str]]:
+def unit_column(name: str, numbers: Sequence[int], unit: str, *, in_lists: bool = True) -> tuple[Column, list[str]]:
     """Return a column of figures in one unit, which its header shows below `name`, and the cells."""
     unit_name, cells = column(numbers, unit)
-    return Column(f"{name}\n{unit_name}" if name else unit_name), cells
+    return Column(f"{name}\n{unit_name}" if name else unit_name, in_lists=in_lists), cells
 
 
 def column_table(columns: Iterable[tuple[Column, Sequence[str]]], strong: frozenset[int] = frozenset()) -> Table:
