@@ -420,6 +420,17 @@ def test_a_smaller_batch_is_suggested_after_a_shorter_context() -> None:
     ]
 
 
+def test_a_shorter_context_is_offered_with_a_narrower_cache_and_weights_too() -> None:
+    """Half the cache and half the weights leave more than twice the context."""
+    asked = FitRequest(load("qwen3-vl-8b"), Workload.decode(1, 262_144), gpu=gpu("rtx-4090"))
+    contexts = {
+        change.flag.partition("--context")[0]: change.result.resolved.workload.context
+        for change in suggestions(fit(asked))
+        if "--context" in change.flag
+    }
+    assert 2 * contexts[""] < contexts["--kv-dtype fp8 --weights-dtype fp8 "] < 262_144
+
+
 def test_a_change_that_is_enough_alone_is_not_part_of_a_pair() -> None:
     """96 MiB are missing: a cache in fp8 takes 96 less, weights in int4 only 71, as 33 / 128 of 96 are left."""
     found = flags(on(WEIGHTS + 3 * CACHE // 2, batch=3))

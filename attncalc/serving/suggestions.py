@@ -64,11 +64,11 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
 
     They are ordered by `Suggestion.cost`. On the same GPUs there are two changes that change no answer and no length,
     each kind alone, a narrower cache with narrower weights, and as few as possible together of which fewer are not
-    enough; then a shorter context and a smaller batch, more GPUs, and fewer of them with narrower weights. If nothing
-    is enough, these are combined with one change on the same GPUs, or with all. For several requests, less than half of
-    them or of their context is no answer, unless no GPUs are enough. A change that users do not notice comes
-    with more GPUs if fewer of them are enough then: 4 with --enforce-eager, and not 64. `with_share` is whether a
-    larger share of the GPU's memory is tried.
+    enough; then a shorter context, alone and with both narrower, and a smaller batch, more GPUs, and fewer of them with
+    narrower weights. If nothing is enough, these are combined with one change on the same GPUs, or with all. For
+    several requests, less than half of them or of their context is no answer, unless no GPUs are enough. A change that
+    users do not notice comes with more GPUs if fewer of them are enough then: 4 with --enforce-eager, and not 64.
+    `with_share` is whether a larger share of the GPU's memory is tried.
     """
     if result.verdict == "fits":
         return ()
@@ -91,6 +91,9 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
         gpus += islice(fewer, 1)
     if not (same_gpus or smaller):
         smaller = list(_with(_smaller_workload, everything, request))
+    elif not (same_gpus or result.refusal):  # more of the context
+        narrower = list(map(_both, _narrow_cache(resolved), _narrow_weights(resolved)))[:1]
+        smaller += islice(_with(_smaller_workload, narrower, request), 1)
     changes = [*same_gpus, *(change for change in smaller if not (gpus and _is_much_less(change, request))), *gpus]
     found = tuple(_fitting(sorted(changes, key=lambda change: change.cost), request))
     return found or tuple(_with_possible_context(result, with_share=with_share))
