@@ -165,8 +165,8 @@ class Gpu:
 
     @property
     def runs_files(self) -> bool:
-        """Whether models mostly run from GGUF files on it: a card in a desktop or laptop, or a Mac."""
-        return self.vendor == "Apple" or (self.shows_desktop and self.memory_gb <= _AT_DESKS_GB)
+        """Whether models mostly run from GGUF files on it: a card in a desktop or laptop, a Mac, or a CPU."""
+        return self.vendor == "Apple" or self.is_cpu or (self.shows_desktop and self.memory_gb <= _AT_DESKS_GB)
 
     @property
     def more_memory(self) -> int:

@@ -169,7 +169,7 @@ NEEDS = {
         (("--roofline",), ("--gpu", "--log"), "--gpu h100"),
         (("--ram",), ("--gpu",), "--gpu cpu"),
         (ON_GPU, ("--gpu",), "--gpu h100"),
-        (("--batch",), ("--prompt", "--lengths", "--context", "--log", "--kv-memory"), "--prompt 4K"),
+        (("--batch",), ("--prompt", "--lengths", "--context", "--log"), "--prompt 4K"),
         (("--output-len", "--shared-prefix"), ("--prompt",), "--prompt 4K"),
         (("--prompt",), ("--output-len",), "--output-len 1K"),
     ),

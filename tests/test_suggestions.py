@@ -497,12 +497,15 @@ def test_all_changes_are_combined_with_more_gpus_if_nothing_else_is_enough() -> 
 
 
 def test_all_changes_are_combined_with_a_shorter_context_if_nothing_else_is_enough() -> None:
-    """One head cannot be divided, so more GPUs do not help. Weights in int4 need SMALL, and a token 1 KiB in fp8."""
+    """One head cannot be divided, so more GPUs do not help. A token takes 2 KiB, and 1 KiB in fp8."""
     asked = on(0, of=model(attention=Grouped(1, 1, 128)), weights_dtype="int4")
     weights = fit(asked).budget.weights
     assert weights is not None
     tokens = dataclasses.replace(on(int(weights.total) + 100 * 1024), model=asked.model)
-    assert flags(tokens) == ["--kv-dtype fp8 --weights-dtype int4 --context 100"]
+    assert flags(tokens) == [
+        "--weights-dtype int4 --context 50",
+        "--kv-dtype fp8 --weights-dtype int4 --context 100",
+    ]
 
 
 def test_what_changes_no_answer_comes_before_a_narrower_cache() -> None:

@@ -20,7 +20,7 @@ from ..model import ModelSpec
 from ..options import options_of
 from ..records import NamedTuple
 from ..serving.weight_format import released_dtype
-from ..units import GIB, dtype, long_option
+from ..units import GIB, dtype, long_option, parse_bytes
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 
 NOT_OLLAMA = frozenset({"engine", "tp", "pp", "dp", "dcp", "attn_dp", "gpu_memory_utilization"})
@@ -133,10 +133,12 @@ def desktop_options(model: ModelSpec, options: Mapping[str, Any]) -> tuple[dict[
     number, gpu = gpus_of(str(options["gpu"]))
     size = int(params(model).total) * dtype(model.dtype).bits // 8
     memory = (number or 1) * gpu.memory
+    if gpu.is_cpu and "ram" in given:
+        memory = parse_bytes(str(options["ram"]), "--ram")
     if (number or 1) > 2 or not gpu.runs_files or 4 * size <= 3 * memory:  # more cards are a server's
         return {}, ""
-    names = {"engine": engine} if "engine" not in given and gpu.vendor != "Apple" else {}
-    room = "are larger than the GPU" if size > memory else "leave little of the GPU"
+    names = {"engine": engine} if "engine" not in given and gpu.vendor != "Apple" and not gpu.is_cpu else {}
+    room = f"{'are larger than' if size > memory else 'leave little of'} the {'memory' if gpu.is_cpu else 'GPU'}"
     note = f"the weights as released, {size / GIB:.1f} GiB, {room}"
     found = {**names, "weights_dtype": weights}
     text = " and ".join(f"{long_option(name)} {value}" for name, value in found.items())

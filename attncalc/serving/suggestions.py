@@ -89,11 +89,11 @@ def suggestions(result: FitResult, *, with_share: bool = True) -> tuple[Suggesti
     if gpus:
         fewer = _with(partial(_more_gpus, below=gpus[0].fields["gpus"]), list(_narrow_weights(resolved)), request)
         gpus += islice(fewer, 1)
-    if not (same_gpus or smaller):
-        smaller = list(_with(_smaller_workload, everything, request))
-    elif not (same_gpus or result.refusal):  # more of the context
-        narrower = list(map(_both, _narrow_cache(resolved), _narrow_weights(resolved)))[:1]
-        smaller += islice(_with(_smaller_workload, narrower, request), 1)
+    if not (same_gpus or (smaller and result.refusal)):
+        weights = [] if result.refusal else list(_narrow_weights(resolved))
+        both = list(map(_both, _narrow_cache(resolved), weights))[:1]  # they leave more of the context
+        others = both if smaller else [*weights, *both, *everything]
+        smaller += islice(_with(_smaller_workload, others, request), 2 - bool(smaller))
     changes = [*same_gpus, *(change for change in smaller if not (gpus and _is_much_less(change, request))), *gpus]
     found = tuple(_fitting(sorted(changes, key=lambda change: change.cost), request))
     return found or tuple(_with_possible_context(result, with_share=with_share))
