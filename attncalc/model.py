@@ -320,6 +320,12 @@ class ModelSpec(Keeper):
     rope_tables: tuple[RopeTable, ...] = ()
     first_layer: int = 0
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            tip = "" if name.startswith("_") else "; facts() has its sizes, main.layers its layers"
+            raise AttributeError(f"'ModelSpec' object has no attribute '{name}'{tip}")
+
     def __repr__(self) -> str:
         return f"ModelSpec({self.name}: {self.title}, {self.headline})"
 

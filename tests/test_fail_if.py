@@ -138,7 +138,7 @@ def test_an_amount_has_the_suffixes_of_other_options(text: str, number: int | Fr
         ("kv_cache > +5GiB%", "a percentage has no unit", "write +5% or +2GiB"),
         ("kv_cach > 5", "there is no figure 'kv_cach'", "did you mean 'kv_cache'?"),
         ("kv_cache > 5TFLOP", "kv_cache is not in FLOP", "write a size, as 8GiB"),
-        ("params_total > 7.5B", "params_total is not in B", "write a number without a unit, as 7.5e9"),
+        ("params_total > 7.5GB", "params_total is not in B", "write a number without a unit, as 7.5e9"),
         ("flops_prefill > 1GiB", "flops_prefill is not in B", "write FLOP, as 1.5TFLOP"),
         ("kv_cache > +5%", "needs two models", "name the model to compare with first"),
         ("kv_cache > -5", "needs two models", "write a limit without a sign"),
@@ -196,7 +196,7 @@ def test_quiet_json_is_printed_and_may_not_fit_names_its_condition(ask: Ask) -> 
 
 
 def test_checks_that_pass_exit_with_0(ask: Ask, old_and_new: list[str]) -> None:
-    conditions = ("--fail-if", "kv_cache_per_token > +100%", "--fail-if", "params_total > 7.5e9")
+    conditions = ("--fail-if", "kv_cache_per_token > +100%", "--fail-if", "params_total > 7.5B")
     answer = ask("compare", *old_and_new, "-c", "64", *conditions)
     assert answer.code == 0
     assert "\nPASSES: 2 checks.\n" in answer.out

@@ -301,6 +301,8 @@ def test_each_figure_of_a_result_is_an_attribute_that_completion_lists() -> None
     assert {name: getattr(result, name) for name in figures} == figures
     assert {*figures, "launch_command"} <= {*dir(result)}
     assert result.launch_command == "vllm serve openai-community/gpt2 --max-model-len 1024"
+    with pytest.raises(AttributeError, match=r"no attribute 'layers'; facts\(\) has its sizes"):
+        _ = UNTYPED.load("gpt2").layers
     with pytest.raises(AttributeError, match=r"no attribute 'kv_token'; did you mean 'kv_tokens'.*concurrency"):
         _ = UNTYPED.fit("gpt2", gpu="l4").kv_token
 

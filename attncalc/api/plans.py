@@ -103,10 +103,9 @@ def read_plan(models: Sequence[ModelLike], options: Mapping[str, Any]) -> PlanRe
     }
     if missing := {name: example for name, example in examples.items() if example}:
         lacking = " and ".join(filter(None, (", ".join([*missing][:-1]), [*missing][-1])))
-        others = " (--rate 20/s, --gpu all and --lengths FILE work too)" if len(missing) > 1 else ""
         raise MissingError(
             f"{lacking} {'is' if len(missing) == 1 else 'are'} required",
-            f"for example {' '.join(missing.values())}{others}",
+            f"for example {' '.join(missing.values())} (--rate 20/s, --gpu all and --lengths FILE work too)",
         )
     if options.get("disaggregate") and options.get("spread"):
         raise AttncalcError("--disaggregate cannot be combined with --spread", "leave one of them out")

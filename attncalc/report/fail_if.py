@@ -12,7 +12,7 @@ from ..errors import AttncalcError, known_tip
 from ..model import plural
 from ..quantity import Quantity
 from ..records import NamedTuple
-from ..units import BYTES, FLOP, NO_UNIT, Amount, exact, human, parse_amount, truncate
+from ..units import BYTES, FLOP, NO_UNIT, PARAMS, Amount, exact, human, parse_amount, truncate
 from .notes import FAILED
 from .report import Figure, Report
 
@@ -50,14 +50,15 @@ class Condition(NamedTuple):
 
         Raises AttncalcError if the figure does not apply to the model, is in another unit, or lacks a baseline.
         """
-        if self.amount.unit and self.amount.unit != figure.unit:
+        is_billion = figure.unit == PARAMS and re.search(r"\d ?[bB]$", self.text) is not None
+        if self.amount.unit and self.amount.unit != figure.unit and not is_billion:
             raise AttncalcError(
                 f"--fail-if '{truncate(self.text)}': {self.name} is not in {self.amount.unit}",
                 {BYTES: "write a size, as 8GiB", FLOP: "write FLOP, as 1.5TFLOP"}.get(
                     figure.unit, "write a number without a unit, as 7.5e9"
                 ),
             )
-        limit = Fraction(self.amount.numerator, self.amount.denominator)
+        limit = Fraction(self.amount.numerator, self.amount.denominator) * (10**9 if is_billion else 1)
         if not self.sign:
             baseline = None
         elif baseline is None:
