@@ -331,7 +331,10 @@ def verdict_text(of: Answer) -> str:
     if of.auto and result.verdict == "fits":
         value = run.workload.context if of.auto == "context" else run.workload.batch
         what = f" up to {'context' if of.auto == 'context' else 'batch'} {count(value)}"
-    return f"{verdict}{what}: needs {needs} {memory}{on_each}.{_if_sharded(result)}"
+    after = _if_sharded(result)
+    for change in () if after else of.changes[:1]:
+        after = f" With {change.flag} it needs {gib_range(change.result.low, change.result.high)}."
+    return f"{verdict}{what}: needs {needs} {memory}{on_each}.{after}"
 
 
 def _if_sharded(result: TrainResult) -> str:
