@@ -60,35 +60,20 @@ class LayerFlops(NamedTuple):
 
 
 class Flops(NamedTuple):
-    """FLOPs of one workload on one device.
+    """FLOPs of one workload on one device."""
 
-    Attributes:
-        total: all FLOPs, with exact scores.
-        total_dense: all FLOPs, with dense scores.
-        projections: attention's projections.
-        scores: QK and PV of the pairs that the mask allows.
-        scores_dense: QK and PV of all pairs.
-        qk_dense: QK of all pairs.
-        mlp: the MLPs.
-        head: the lm head or pooler, and matrices outside the layers.
-        recomputation: what activation recomputation adds to a training step, with exact scores.
-        groups: the FLOPs of each layer group.
-        rule: how a training step is counted; '' for other phases.
-        six_n_d: the estimate of a training step, as `six_n_d` returns it.
-    """
-
-    total: Quantity
-    total_dense: Quantity
-    projections: Quantity
-    scores: Quantity
-    scores_dense: Quantity
-    qk_dense: Quantity
-    mlp: Quantity
-    head: Quantity
-    recomputation: Quantity
-    groups: tuple[LayerFlops, ...]
-    rule: str = ""
-    six_n_d: Quantity | None = None
+    total: Quantity  # all FLOPs, with exact scores
+    total_dense: Quantity  # all FLOPs, with dense scores
+    projections: Quantity  # attention's projections
+    scores: Quantity  # QK and PV of the pairs that the mask allows
+    scores_dense: Quantity  # QK and PV of all pairs
+    qk_dense: Quantity  # QK of all pairs
+    mlp: Quantity  # the MLPs
+    head: Quantity  # the lm head or pooler, and matrices outside the layers
+    recomputation: Quantity  # what activation recomputation adds to a training step, with exact scores
+    groups: tuple[LayerFlops, ...]  # the FLOPs of each layer group
+    rule: str = ""  # how a training step is counted; '' for other phases
+    six_n_d: Quantity | None = None  # the estimate of a training step, as `six_n_d` returns it
 
 
 def flops(model: ModelSpec, workload: Workload) -> Flops:

@@ -40,31 +40,18 @@ class LayerParams(NamedTuple):
 
 
 class Params(NamedTuple):
-    """Parameters of a model on one device. A tied matrix counts once, in the embedding.
+    """Parameters of a model on one device. A tied matrix counts once, in the embedding."""
 
-    Attributes:
-        total: all parameters.
-        attention: parameters of attention.
-        attention_weights: attention without biases, norms and sinks.
-        mlp: parameters of the MLPs.
-        embedding: the token table, token types, position tables and lookup tables.
-        head: what the head adds.
-        norm: parameters of the norms.
-        other: further vectors, and tensors outside the layers.
-        active: parameters that one token uses; fewer than `total` for a mixture of experts or lookup tables.
-        groups: the parameters of each layer group.
-    """
-
-    total: Quantity
-    attention: Quantity
-    attention_weights: Quantity
-    mlp: Quantity
-    embedding: Quantity
-    head: Quantity
-    norm: Quantity
-    other: Quantity
-    active: Quantity
-    groups: tuple[LayerParams, ...]
+    total: Quantity  # all parameters
+    attention: Quantity  # parameters of attention
+    attention_weights: Quantity  # attention without biases, norms and sinks
+    mlp: Quantity  # parameters of the MLPs
+    embedding: Quantity  # the token table, token types, position tables and lookup tables
+    head: Quantity  # what the head adds
+    norm: Quantity  # parameters of the norms
+    other: Quantity  # further vectors, and tensors outside the layers
+    active: Quantity  # parameters that one token uses; fewer than `total` for a mixture of experts or lookup tables
+    groups: tuple[LayerParams, ...]  # the parameters of each layer group
 
 
 def params(model: ModelSpec) -> Params:
