@@ -54,10 +54,7 @@ OF_OLLAMA = [
     *(("qwen3:30b-a3b-instruct-2507", gpu, {}, context) for gpu, context in (("12GB", "4096"), ("rtx-4090", "32768"))),
     *(("qwen3:30b-a3b-instruct-2507", gpu, {}, context) for gpu, context in (("2x16GB", "32768"), ("h100", "262144"))),
     ("llama3.1:8b", "24GiB", {"gpus": 2}, "131072"),  # above 47 GiB
-    *(
-        (model, "h100", {}, own)
-        for model, own in (("qwen3:8b", "40960"), ("llama3:8b", "8192"), ("qwen2.5:72b", "32768"))
-    ),
+    *((model, "h100", {}, own) for model, own in (("qwen3:8b", "40960"), ("llama3:8b", "8192"))),
     ("qwen3:8b", "h100", {"engine": "lmstudio"}, "4096"),
 ]
 
@@ -84,6 +81,8 @@ def test_ollama_is_an_engine_with_its_own_weights_and_context(ask: Ask, engine: 
     answer = ask("fit", "llama3.1-8b", "--gpu", "16GB", "--engine", engine)
     assert "4,096 tokens of context" in answer.out
     assert "llama.cpp, weights in q4_k_m" in answer.out
+    partly = ask("fit", "qwen3-32b", "--gpu", "4060", "--engine", engine)  # 20 of 64 layers
+    assert ("lms load qwen3-32b --context-length 4096 --gpu 0.31\n" in partly.out) == (engine != "ollama")
 
 
 def test_weights_that_fill_a_desktops_card_are_q4_k_m_in_llamacpp_with_a_context_that_fits(ask: Ask) -> None:
@@ -94,6 +93,7 @@ def test_weights_that_fill_a_desktops_card_are_q4_k_m_in_llamacpp_with_a_context
     assert "the weights as released, 27.5 GiB, are larger than the GPU" in " ".join(small.out.split())
     assert "vLLM" in server.out
     assert "vLLM" in ask("fit", "qwen2.5-14b", "--gpu", "12GB", "--engine", "vllm").out
+    assert "llama-server -m gpt-oss-20b-MXFP4.gguf" in ask("fit", "gpt-oss-20b", "--gpu", "5060-ti-16gb").out
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,7 @@ def test_weights_that_fill_a_desktops_card_are_q4_k_m_in_llamacpp_with_a_context
         (("m2", "--ram", "16GB"), "M2 16GB"),
     ],
 )
-def test_a_mac_is_named_by_its_chip_and_memory_and_has_no_further_one(
-    ask: Ask, gpu: tuple[str, ...], title: str
-) -> None:
+def test_a_mac_is_named_by_chip_and_memory_and_has_no_further_one(ask: Ask, gpu: tuple[str, ...], title: str) -> None:
     answer = ask("fit", "llama3.1-70b", "--gpu", *gpu)
     assert title in answer.out
     assert "--gpus" not in answer.out

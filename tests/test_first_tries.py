@@ -232,6 +232,7 @@ def test_a_built_in_model_stands_for_one_of_the_hub_that_cannot_be_reached(
     answer = ask("fit", repository, "-c", "4K")
     assert answer.out == ask(*["fit", "--weights-dtype", "int4", "qwen3-14b", "-c", "4K"]).out
     assert "read as: attncalc fit --weights-dtype int4 qwen3-14b -c 4K\nnote: " in answer.err
+    assert f"; MLX runs it: mlx_lm.server --model {repository}\n" in answer.err
     assert ask("fit", repository, "-c", "4K", "--json").code == 2
 
 

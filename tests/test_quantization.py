@@ -23,6 +23,7 @@ from attncalc.cost.experts import Routing
 from attncalc.cost.params import params
 from attncalc.engines.pipeline import split_into_stages
 from attncalc.quantization import Quantization, Scheme, pattern_problem
+from attncalc.serving.launch import launch_command
 from attncalc.serving.request import FitRequest, resolve
 from attncalc.serving.weight_format import multiplied_as, released_dtype
 from attncalc.serving.weights import weights
@@ -264,6 +265,8 @@ def test_mlx_quantizes_the_embedding_too() -> None:
     own = {**mlx, "model.embed_tokens": {"bits": 8, "group_size": 64}, "model.layers.0.mlp.down_proj": False}
     changed = from_config(**{**LLAMA, "tie_word_embeddings": True}, quantization=own)
     assert size(changed) - size(model) == TABLE // 2 + 4096 * 14336 * 23 // 16
+    served = FitRequest(model, Workload.decode(1, 100), "llamacpp", gpu=gpu("m4-16gb"), served_model="org/name-4bit")
+    assert launch_command(resolve(served)) == "mlx_lm.server --model org/name-4bit"
 
 
 def test_a_router_is_quantized_only_by_mlx() -> None:

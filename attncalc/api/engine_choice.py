@@ -10,9 +10,9 @@ from typing import Any
 from ..config import load
 from ..config.gpus import gpus_of
 from ..config.presets import preset_of, with_file_type
-from ..cost.params import params
 from ..engines import DEFAULT_ENGINE, ENGINES, RUNNERS, find_engine, is_runner
 from ..engines.engine import AUTO
+from ..engines.launch import LM_STUDIO
 from ..engines.pasted import LaunchWords
 from ..ggml import FILE_TYPES
 from ..hardware import Gpu
@@ -20,7 +20,8 @@ from ..model import ModelSpec
 from ..options import options_of
 from ..records import NamedTuple
 from ..serving.weight_format import released_dtype
-from ..units import GIB, dtype, long_option, parse_bytes
+from ..serving.weights import weights as weights_of
+from ..units import GIB, long_option, parse_bytes
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 
 NOT_OLLAMA = frozenset({"engine", "tp", "pp", "dp", "dcp", "attn_dp", "gpu_memory_utilization"})
@@ -88,8 +89,8 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
     of_context = {"context", "kv_memory", *UserOptions.__annotations__}
     names = options_of(FitOptions)
     if of_context.isdisjoint({*options, *found}):
-        device = options.get("gpu") or "1GiB"  # without one, the least that Ollama takes
-        device = "1GiB" if _is_lm_studio(options) else device  # it always takes as many
+        # Without a GPU, the least that Ollama takes; LM Studio always takes as many
+        device = (not _is_lm_studio(options) and options.get("gpu")) or "1GiB"
         found["context"] = default_context(words, device, options.get("gpus"), model)
     if options.get("gpu") is not None:
         option, value = words.placed
@@ -100,14 +101,16 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
 
 
 def name_for_ollama(model: str, options: Mapping[str, Any]) -> str | None:
-    """Return a model's name in Ollama's library: 'qwen3:8b' of qwen3-8b; None for a file, and for LM Studio.
+    """Return a model's name in Ollama's library: 'qwen3:8b' of qwen3-8b; None for a file. LM_STUDIO if that runs it.
 
-    With a number of layers too: an environment variable for it is missing.
+    None with a number of layers too: Ollama has no environment variable for it.
     """
+    if _is_lm_studio(options):
+        return LM_STUDIO
     name, _ = with_file_type(model)
     size = re.fullmatch(r"([\w.-]+)-(\d+(?:\.\d+)?b(?:-a\d+b)?)", name)
     is_placed = options.get("n_gpu_layers") not in (None, AUTO)
-    if is_placed or _is_lm_studio(options) or preset_of(name) is None:
+    if is_placed or preset_of(name) is None:
         return None
     return model if ":" in name else f"{size[1]}:{size[2]}" if size else None
 
@@ -119,30 +122,31 @@ def _is_lm_studio(options: Mapping[str, Any]) -> bool:
 def desktop_options(model: ModelSpec, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Return q4_k_m and llama.cpp for weights that take over 3/4 of a desktop's or laptop's card, or a Mac; and a note.
 
-    {} and '' if the options name other weights, or another engine.
+    {} and '' if the options name other weights, or another engine. Weights as released in MXFP4 stay so: files have it.
     """
-    engine, weights = RUNNERS["ollama"], "q4_k_m"
+    engine, released = RUNNERS["ollama"], released_dtype(model)
     others = (NOT_OLLAMA - {"engine"}) | {"gpus", "weights_dtype", "dtype", "prompt", "lengths", "kv_memory"}
     given = {name for name, value in options.items() if value is not None}
     choice, kv_dtype = engine_of_options(options), str(options.get("kv_dtype", "auto")).lower()
-    is_open = given.isdisjoint(others) and (choice is None or choice.engine == engine) and not released_dtype(model)
-    is_llamacpp = str(options.get("engine", engine)) in (engine, "llama.cpp")
-    is_llamacpp = is_llamacpp and kv_dtype in ("auto", "fp16", "f16", "bf16", *FILE_TYPES)
+    is_open = given.isdisjoint(others) and (choice is None or choice.engine == engine) and released in (None, "mxfp4")
+    has_dtype = kv_dtype in ("auto", "fp16", "f16", "bf16", *FILE_TYPES)
+    is_llamacpp = has_dtype and str(options.get("engine", engine)) in (engine, "llama.cpp")
     if not (is_open and is_llamacpp and "gpu" in given) or model.stored or model.unread_quantization:
         return {}, ""
     number, gpu = gpus_of(str(options["gpu"]))
-    size = int(params(model).total) * dtype(model.dtype).bits // 8
+    size = int(weights_of(model, weights_dtype=released).total)
     memory = (number or 1) * gpu.memory
     if gpu.is_cpu and "ram" in given:
         memory = parse_bytes(str(options["ram"]), "--ram")
-    if (number or 1) > 2 or not gpu.runs_files or 4 * size <= 3 * memory:  # more cards are a server's
-        return {}, ""
     names = {"engine": engine} if "engine" not in given and gpu.vendor != "Apple" and not gpu.is_cpu else {}
+    found = names if released else {**names, "weights_dtype": "q4_k_m"}
+    if (number or 1) > 2 or not (found and gpu.runs_files) or 4 * size <= 3 * memory:  # more cards are a server's
+        return {}, ""
     room = f"{'are larger than' if size > memory else 'leave little of'} the {'memory' if gpu.is_cpu else 'GPU'}"
     note = f"the weights as released, {size / GIB:.1f} GiB, {room}"
-    found = {**names, "weights_dtype": weights}
     text = " and ".join(f"{long_option(name)} {value}" for name, value in found.items())
-    other = f"; --engine {DEFAULT_ENGINE} is the model as released" if names else ""
+    of_other = "the answer for vLLM" if released else "the model as released"
+    other = f"; --engine {DEFAULT_ENGINE} is {of_other}" if names else ""
     return found, f"{text}: {note}. --quants lists other types{other}."
 
 

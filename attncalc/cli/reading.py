@@ -111,7 +111,8 @@ def with_built_in(args: Sequence[str], error: AttncalcError) -> tuple[list[str],
         dtype = tag.lower() or (copy[1] if copy else "")
         if dtype and args[0] in ("fit", "train") and "--weights-dtype" not in args:
             found[1:1] = ["--weights-dtype", dtype]
-        return found, [f"note: {truncate(error.message, 150)}; the built-in {preset} has that name"]
+        of_mlx = f"; MLX runs it: mlx_lm.server --model {name}" if "mlx" in name.lower() else ""
+        return found, [f"note: {truncate(error.message, 150)}; the built-in {preset} has that name{of_mlx}"]
     return error
 
 

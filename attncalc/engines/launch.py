@@ -19,6 +19,7 @@ Flags = Iterator[str | int]
 TORCH_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 DRAFT_MODEL = "DRAFT_MODEL"
 """Stands for a draft model, whose name is unknown."""
+LM_STUDIO = "LM Studio"
 
 
 class NoCommandError(Exception):
@@ -44,7 +45,7 @@ class LaunchFacts(NamedTuple):
     replicas: int  # groups of GPUs with requests of their own
     ranks: int  # data-parallel ranks that divide the experts, or the replicas of another model
     expert_parallel: bool  # whether each GPU has whole experts
-    ollama: str | None  # the model's name in Ollama's library, if Ollama runs it
+    ollama: str | None  # the model's name in Ollama's library, if Ollama runs it; LM_STUDIO if that does
     released_part: float = 0.0  # the part of the GPU's memory that the weights as released take; 0 if it is unknown
 
 

@@ -90,7 +90,7 @@ class FitRequest(Keeper):
         served_draft: The path or repository of the draft model, as `served_model`.
         served_model: The path or repository that the engine loads; by default the one in the preset's sources. For
             GGUF files a repository may be 'org/name:Q4_K_M' or 'org/name:FILE'.
-        ollama: The model's name in Ollama's library, if Ollama runs it.
+        ollama: The model's name in Ollama's library, if Ollama runs it; "LM Studio" if that does.
         checkpoint: The repository whose weights are in `weights_dtype`; None if the engine converts them.
         revision: The repository's branch, tag or commit; None for the default branch.
         host_bandwidth: Bytes/s from host memory to one GPU, for a cache in host memory; by default 25 GB/s.

@@ -8,7 +8,7 @@ from ...ggml import FILE_TYPES
 from ...model import ModelSpec
 from ...units import GIB
 from ..engine import AUTO
-from ..launch import DRAFT_MODEL, Flags, LaunchFacts, NoCommandError, flag
+from ..launch import DRAFT_MODEL, LM_STUDIO, Flags, LaunchFacts, NoCommandError, flag
 from ..pasted import LaunchWords, if_on, ignored, visible_gpus
 from .options import LlamacppArgs
 from .placement import block_count
@@ -22,7 +22,13 @@ _TYPE = re.compile(r"[-_.](?:UD-)?(?:I?Q\d\w*|B?F16|F32|MXFP4\w*)$", re.IGNORECA
 def launch(facts: LaunchFacts) -> Flags:
     """Yield the words of llama-server's command, or of Ollama's. Its -c is the context of all slots together."""
     args: LlamacppArgs = facts.args
-    if facts.ollama and (variables := _of_ollama(facts, facts.ollama)):
+    if (quantization := facts.model.quantization) and quantization.method == "mlx":  # no GGUF file
+        yield from ("mlx_lm.server", "--model", facts.served)
+        return
+    if facts.ollama == LM_STUDIO and not _has_others(args) and {each.name for each in args.types} == {"fp16"}:
+        yield from _of_lm_studio(facts)
+        return
+    if facts.ollama not in (None, LM_STUDIO) and (variables := _of_ollama(facts, facts.ollama)):
         yield from (*(f"{name}={value}" for name, value in variables.items()), "ollama", "serve", "&")
         yield from ("ollama", "run", facts.ollama)
         return
@@ -46,6 +52,23 @@ def launch(facts: LaunchFacts) -> Flags:
         yield "--swa-full"
 
 
+def _of_lm_studio(facts: LaunchFacts) -> Flags:
+    """Yield the words of LM Studio's program (lmstudio.ai/docs/cli/load): the GPU has a part of the layers."""
+    args: LlamacppArgs = facts.args
+    blocks = block_count(facts.model.main.n_layers, args)
+    layers = 0 if args.on_cpu else blocks + 1 if args.n_gpu_layers is None else args.n_gpu_layers
+    share = "max" if layers > blocks else str(100 * max(layers - 1, 0) // blocks / 100)
+    model = facts.served.rpartition("/")[2].lower()
+    yield from ("lms", "load", model, "--context-length", facts.context * args.slots, "--gpu", share)
+    yield from flag("--parallel", args.slots, 1)
+
+
+def _has_others(args: LlamacppArgs) -> bool:
+    """Return whether there are options that Ollama and LM Studio's program lack."""
+    others = (args.mmproj, args.ubatch, args.n_cpu_moe, args.override_tensor, args.tensor_split, args.no_kv_offload)
+    return any((*others, args.swa_full, args.kv_unified, args.has_draft_context))
+
+
 def _of_ollama(facts: LaunchFacts, name: str) -> dict[str, str | int]:
     """Return the variables of Ollama's server (envconfig/config.go); {} if it has none for something.
 
@@ -54,9 +77,7 @@ def _of_ollama(facts: LaunchFacts, name: str) -> dict[str, str | int]:
     args: LlamacppArgs = facts.args
     types = {_GGUF_NAMES.get(each.name, each.name).lower() for each in args.types}
     (kv_type, *other_types), (*_, of_tag) = types, _type_in_tag(name) or (None,)
-    others = (args.mmproj, args.ubatch, args.n_cpu_moe, args.override_tensor, args.tensor_split, args.no_kv_offload)
-    has_others = any((*other_types, *others, args.swa_full, args.kv_unified, args.has_draft_context))
-    if has_others or facts.weights_given not in (of_tag, name.lower().rpartition("-")[2]):
+    if other_types or _has_others(args) or facts.weights_given not in (of_tag, name.lower().rpartition("-")[2]):
         return {}
     found: dict[str, str | int] = {"OLLAMA_CONTEXT_LENGTH": facts.context}
     found |= {"OLLAMA_NUM_PARALLEL": args.slots} if args.slots > 1 else {}
