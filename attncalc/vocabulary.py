@@ -103,8 +103,9 @@ IDEAS = tuple(_idea(line) for line in _LINES if re.match("[^#A-Z]", line))
 FILLER, NEGATIONS, COUNTS, THIS_MACHINE = (
     frozenset(_NAMED[name].split()) for name in ("FILLER", "NEGATIONS", "COUNTS", "THIS_MACHINE")
 )
-NUMBERS, UNITS, NEWEST, SAME = (
-    dict(pair.split("=") for pair in _NAMED[name].split()) for name in ("NUMBERS", "UNITS", "NEWEST", "SAME")
+NUMBERS, UNITS, NEWEST, SAME, SYMBOLS, INSTANCES, MESSAGES = (
+    dict(pair.split("=") for pair in _NAMED[name].split())
+    for name in ("NUMBERS", "UNITS", "NEWEST", "SAME", "SYMBOLS", "INSTANCES", "MESSAGES")
 )
 
 
@@ -159,7 +160,7 @@ def _is_alike(part: str, known: str) -> bool:
 
 ASSUMED = ("--prompt", "--output-len", "--mfu", "--layers", "--gpu all")
 """Options whose example is assumed without a value, as it is a usual one: an answer names it."""
-ASSUMED_IN_WORDS = ("--gpu h100", "--gpu cpu", "--users", "--heads", "MODEL")
+ASSUMED_IN_WORDS = ("--gpu h100", "--gpu cpu", "--users", "--heads", "--head-dim", "MODEL")
 """Further ones that a question assumes without a command."""
 ON_GPU = ("options of a GPU",)
 """Stands for the options that mean nothing without --gpu, as -ngl."""

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
@@ -21,8 +21,15 @@ from ..model import plural
 from ..options import Option
 from ..records import NamedTuple
 from ..units import long_option, truncate
+from ..vocabulary import FILLER, MESSAGES
 
 _MOST_WORDS = 1_000
+_EXCEPTION = r"\b\w+(Error|Exception): |^(INFO|WARNING|ERROR) \S"
+_MESSAGE = (
+    rf"{_EXCEPTION}|(?i:error:|failed to|unable to|exceeds?\b|(greater|larger) than|out of memory|no available memory"
+    r"|tried to allocate|malloc|to serve at least|is full|retract|preempted|context length is)"
+)
+"""What a message may have that was pasted in the place of a question."""
 _DRAFT_MODEL, _DRAFT_LAYERS = "--speculative-model", "--speculative-layers"
 
 
@@ -52,6 +59,34 @@ def without_dashes(args: Sequence[str]) -> int | None:
 def launches(words: Sequence[str]) -> bool:
     """Return whether the words start an engine that is known here."""
     return _start(words) is not None
+
+
+def about_message(text: str) -> list[str] | AttncalcError | None:
+    """Return the arguments that answer a message of an engine, or why none do; None if the text has no message."""
+    from ..engines.log_file import read_log
+
+    if not re.search(_MESSAGE, text):
+        return None
+    if term := next((term for word, term in MESSAGES.items() if word in text.lower()), None):
+        return ["explain", term]
+    try:
+        read_log(text.encode(), "the message")
+    except AttncalcError as error:
+        return error if re.search(_EXCEPTION, text) or "neither" not in error.message else None
+    return ["fit", "--log", "-"]
+
+
+def without_gpu(args: Sequence[str], gpu_in: Callable[[str], str | None]) -> tuple[list[str], list[str]]:
+    """Return '--gpu' with the GPU that is named beside a launch command, if one is, and the command."""
+    args = [part for word in args for part in (word.split("=", 1) if word.startswith("--gpu=") else [word])]
+    i = args.index("--gpu") if "--gpu" in args[:-1] else len(args)
+    gpu, rest = args[i : i + 2], [*args[:i], *args[i + 2 :]]
+    for n in (4, 3, 2, 1):  # '... -np 2 on a 4090', '... please'
+        name = " ".join(word for word in rest[-n:] if word.lower() not in FILLER).strip("?!.").lower()
+        beside = gpu_in(name)
+        if n + 1 < len(rest) and not rest[-n - 1].startswith("-") and (beside or not name):
+            gpu, rest = ["--gpu", beside] if beside and not gpu else gpu, rest[:-n]
+    return gpu, rest
 
 
 def changes_nothing(name: str) -> bool:

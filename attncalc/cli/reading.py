@@ -19,6 +19,7 @@ from typing import Any
 
 from ..api.fit_options import EngineOptions
 from ..config import load
+from ..config.gpus import gpus_of
 from ..config.presets import hint, preset_at, preset_of, presets, unquantized, with_file_type
 from ..errors import AttncalcError, BadValueError, MissingError
 from ..options import options_of
@@ -32,6 +33,8 @@ _USUAL = ("kv", "fit", "train", "flops", "memory", "params", "plan", "sweep", "c
 """Commands that words can mean, the most usual first."""
 _SEVERAL = ("compare", "sweep", "plan")
 """Commands that take several models."""
+_SERVED = 1_100_000
+"""The longest context that a server has by default: with a longer one the question is which context fits."""
 _OF_WORDS = ("explain", "presets")
 """Commands that take any words."""
 _DTYPE_OF = {"kv": "--kv-dtype", "compare": "--kv-dtype", "sweep": "--kv-dtype", "memory": "--dtype"}
@@ -45,15 +48,10 @@ _OF_ONE = {"--quants", "--roofline", "--log"}
 """Options of `fit` about one model; without them and with a GPU it lists the models that fit."""
 _FOR_PROGRAMS = frozenset(("--json", "--format", "--output", "-o", "--fail-if", "--quiet"))
 """Options of an answer that a program reads."""
-_OF_RELEASED = ("compare", "sweep")
+_OF_RELEASED = ("compare",)
 """Commands in which they do not: these need a model that they change."""
 _WHY = "why|how (do|does|is|are)$"
 """Words that ask for an explanation."""
-_MESSAGE = (
-    r"^[\w.]*(Error|Exception): |^(INFO|WARNING|ERROR) [^ ]|To serve at least one request|Tried to allocate|"
-    "No available memory for the cache"
-)
-"""What a line of a log has that was pasted in the place of a question."""
 
 
 def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[str], list[str]] | AttncalcError:
@@ -62,14 +60,13 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
 
     Only a command that works is returned or named in a tip. If none does, the error has the reason as a further one.
     """
-    from .pasted import launches
+    from .pasted import about_message, launches
 
-    is_unknown = isinstance(error, NotUnderstoodError)
-    if is_unknown and re.search(_MESSAGE, text := " ".join(args)):
-        sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
-        return ["explain", "preemption"] if "preempted" in text else ["fit", "--log", "-"], []
+    typed, is_unknown = args, isinstance(error, NotUnderstoodError)
     if is_unknown and len(args) == 1:
         args = args[0].split() or args  # a question in quotation marks
+    if is_unknown and (of_message := about_message(text := " ".join(args))):
+        return of_message if isinstance(of_message, AttncalcError) else (_beside_message(of_message, text, root), [])
     if is_unknown and launches(args):
         launch = _about_launch(args, root, error)
         return launch if isinstance(launch, AttncalcError) else (launch, [])
@@ -83,7 +80,7 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
         return error if error.tip else AttncalcError(error.message, f"known: {', '.join(words.commands)}")
     readings = _read(words, asked if asked is args else [*asked, "gpt2"])  # a model, as a command has one
     found = next(readings)
-    found.is_new |= asks_formulas
+    found.is_new |= asks_formulas or (is_unknown and found.args != typed)  # '-c 8 K' is '-c 8K'
     if is_unknown and asked is not args:
         return AttncalcError(error.message, f"did you mean 'attncalc help {found.args[0]}'?")
     lacks = isinstance(error, MissingError) and "MODEL" not in found.missing
@@ -116,10 +113,22 @@ def with_built_in(args: Sequence[str], error: AttncalcError) -> tuple[list[str],
     return error
 
 
+def _beside_message(command: list[str], text: str, root: Any) -> list[str]:
+    """Return the command that answers a message, with the model and the GPU that are named in or beside it."""
+    if command[0] == "fit":
+        sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
+        named = {item.kind: item.text for item in Words(root, text.split()).items(text.split())}
+        is_gpu = not re.match(r"[\d.]+-?[kmgt]i?b", gpu := named.get("gpu", "1gb").lower())
+        command[1:1] = [*filter(preset_of, [named.get("model", "")]), *["--gpu", gpu] * is_gpu]
+    return command
+
+
 def _about_launch(args: Sequence[str], root: Any, error: AttncalcError) -> list[str] | AttncalcError:
     """Return `attncalc fit` of a pasted launch command, whose engine has no option --gpu; or why it does not work."""
-    i = args.index("--gpu") if "--gpu" in args[:-1] else len(args)
-    gpu, command = args[i : i + 2], ["--", *args[:i], *args[i + 2 :]]
+    from .pasted import without_gpu
+
+    gpu, command = without_gpu(args, gpu_in)
+    command = ["--", *command]
     problem = problem_of(root, ["fit", *gpu, *command])
     if problem and not gpu and not problem_of(root, ["fit", "--gpu", "h100", *command]):
         return AttncalcError(
@@ -135,16 +144,17 @@ def _tried(
 
     It is run if nothing in it is a guess. A program's answer also has the command that was typed, and all words.
     """
-    any_words = ("sweep", "gpus", *_OF_WORDS)  # rows would have the error; others take any words
+    any_words = ("gpus", *_OF_WORDS)
     trials = (
         (one, problem_of(root, [_ANY_MODEL if each == "MODEL" else each for each in one.whole]))
         for i, one in enumerate(readings)
-        if i == 0 or one.args[0] not in any_words
+        if i == 0 or not (one.args[0] in any_words or (one.args[0] == "sweep" and "," not in "".join(one.args)))
     )
     first = next(trials)
     found, problem = first if first[1] is None else next((trial for trial in trials if trial[1] is None), first)
     is_same = words.command in (None, found.args[0])
-    is_doubtful = found.left_out or found.assumed or found.lacks or not is_same or isinstance(error, BadValueError)
+    dropped = [word for word in found.left_out if NO_FIGURE not in word]
+    is_doubtful = dropped or found.assumed or found.lacks or not is_same or isinstance(error, BadValueError)
     is_strict = is_doubtful and not _FOR_PROGRAMS.isdisjoint(found.args) and "table" not in found.args
     if problem and words.command is None and not found.doubts:
         return AttncalcError(problem.message, f"{problem.tip} (read as {truncate(shlex.join(found.whole), 200)})")
@@ -215,10 +225,10 @@ def _read(words: Words, args: Sequence[str]) -> Iterator[Reading]:
         """Return how many words have no place, or one that is doubted; a command that was typed may have doubts."""
         return len(one.unread) + (0 if words.command else len(one.doubts))
 
-    likely = _likely(words.command, items)
+    likely, place = _likely(words.command, items), _place(items)
     for command, votes in likely:
         is_meant = votes > 0 or votes == likely[0][1]
-        reading = Reading(command, words.options(command), words.command, is_meant=is_meant)
+        reading = Reading(command, words.options(command), words.command, place, is_meant=is_meant)
         for item in typed if command in _OF_WORDS else items:
             reading.add(item)
         if gaps(reading.finish()):
@@ -227,6 +237,15 @@ def _read(words: Words, args: Sequence[str]) -> Iterator[Reading]:
             is_found = True
             yield reading
     yield from sorted(others, key=gaps)
+
+
+def _place(items: Sequence[Item]) -> str:
+    """Return 'gpu' if a GPU is named, and 'desk' for one of a Mac or of a desktop, where people run GGUF files."""
+    texts = [one.text if one.kind in ("gpu", "size") else one.value or "" for one in items if one.kind != "model"]
+    devices = [gpus_of(text)[1] for text in texts if re.search("[a-zA-Z]", text) and is_valid(gpus_of, text)]
+    at_a_desk = any(one.shows_desktop or one.vendor == "Apple" for one in devices)
+    has_engine = any(item.text == "--engine" for item in items)
+    return "desk" if at_a_desk and not has_engine else "gpu" if devices else ""
 
 
 def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]:
@@ -242,6 +261,7 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
                 votes[command] = votes.get(command, 0) + weight
     named = " ".join(item.idea.means if item.idea else item.text for item in items)
     votes["plan"] -= 1.5 * (re.search("--(users|rate|price)", named) is None)
+    votes["plan"] -= 9 * any(item.is_asked and item.idea and "--batch" in item.idea.means for item in items)
     votes["compare"] += 3 * (kinds["model"] > 1)
     votes["fit"] += sum(9 * (item.text == "--log") + bool(with_file_type(item.text)[1]) for item in items)
     votes["gpus"] += not kinds["model"] and kinds["gpu"] > 0 and (len(items) > 1 or named == "local")
@@ -259,8 +279,8 @@ def _likely(typed: str | None, items: Sequence[Item]) -> list[tuple[str, float]]
 class Reading:
     """A command line that words may mean: one command, with what each word means for it."""
 
-    def __init__(self, command: str, options: dict[str, Any], typed: str | None, *, is_meant: bool) -> None:
-        self._command, self._options, self._typed = command, options, typed
+    def __init__(self, command: str, options: dict[str, Any], typed: str | None, place: str, *, is_meant: bool) -> None:
+        self._command, self._options, self._typed, self._place = command, options, typed, place
         self._arguments: list[str] = []
         self._found: dict[str, tuple[str, ...]] = {}  # {option: its words}
         self._is_asked = command == typed  # whether a word is about it
@@ -326,9 +346,10 @@ class Reading:
         self.is_new |= item.is_guess or not is_usual
         is_name = self._typed in ("presets", "gpus") or (self._typed in _SEVERAL and self._follows_a_model)
         self._follows_a_model = item.kind == "model"  # 'compare gpt2 foo': another model, probably
+        term = self._command == "explain" and item.typed.startswith("-") and _is_term(item.typed.lstrip("-"))
         if item.kind == "plain" and self._command != "explain" and not is_name:
             self.left_out.append(item.typed)
-        elif self._command in _OF_WORDS and item.kind != "filler" and not (item.kind == "option" and is_usual):
+        elif self._command in _OF_WORDS and item.kind != "filler" and (term or item.kind != "option" or not is_usual):
             self._add_word(item)
         elif item.idea:
             self._add_idea(item, item.idea)
@@ -340,14 +361,16 @@ class Reading:
     def _add_word(self, item: Item) -> None:
         """Add a word of 'explain' or 'presets'."""
         means = item.idea.words.split() if item.idea and self._command == "explain" and not item.is_guess else []
-        words = [item.typed, *means]
+        words = [item.typed.lstrip("-"), *means]
         term = next((word for word in words if _is_term(word)), None)
         is_own = item.idea is not None and self._command in [one.command for one in item.idea.fragments(None)]
         is_name = item.kind in ("model", "unknown", "plain") or self._typed == "presets"
         if self._command == "presets" and not (is_name or is_own):
             self.unread.append(item.typed)
-        elif self._command == "explain" and term:
+        elif self._command == "explain" and term and (self._typed or not re.search(r"\d{3}", item.value or "")):
             self._arguments.append(term)
+            is_further = item.typed.startswith("-") and (item.value or "a") not in FILLER
+            self.left_out += [str(item.value)] * is_further
             self._has_answer |= item.idea is not None and item.idea.means == "explain"
         elif self._command == "explain" and re.search(r"\d", item.value or ""):
             self.unread.append(item.typed)
@@ -380,7 +403,7 @@ class Reading:
             "gpu": "--gpu",
             "size": "--gpu",
             "attention": "--attention",
-            "dtype": "--dtype" if is_plain else "--weights-dtype" if "--gpu" in self._found else of_command,
+            "dtype": "--dtype" if is_plain else "--weights-dtype" if self._place else of_command,
             "number": "-c" if is_context(item.text) else None,
         }.get(item.kind)
         if item.kind == "option":
@@ -392,8 +415,11 @@ class Reading:
             is_list = is_joined and name != "--pattern" and re.search(r"^[^=]*\w,\w", value or "")
             name = name if is_gpu and (not is_list or self._takes_list(item.text)) else None
         else:
-            value = item.text.replace(",", "") if name == "-c" else _WITH_SIZE.get(item.text, item.text)
+            text = re.sub(r"^(\w+)(?:\.\.|-)(\w+)$", r"\1:\2:x2", item.text)  # '1k..1M'
+            value = text.replace(",", "") if name == "-c" else _WITH_SIZE.get(item.text, item.text)
             value = _size(value) if item.kind == "size" else value
+            if self._command == "fit" and self._place == "desk" and re.match(r"[3-8][ -]?bit", item.typed.lower()):
+                value = value.replace("int", "q")  # a GGUF file, and no AWQ
         return None if name is None else (name,) if value is None else (name, value)
 
     def _takes(self, name: str, *value: str) -> bool:
@@ -520,10 +546,14 @@ class Reading:
         if "--speculative-model" in self._found:
             self._found.pop("--speculative-layers", None)
         if self._found.get("--context", ("",))[-1] == "0" and self._arguments:  # llama.cpp's own context of the model
-            preset = preset_of(with_file_type(self._arguments[0])[0])
-            own = preset and load(preset).max_context
-            self._found["--context"] = ("--context", str(own or 0))
-            self.is_new |= own is not None
+            own = _own_context(self._arguments[0])
+            self._found["--context"] = ("--context", str(own))
+            self.is_new |= own > 0
+        asks_what_fits = self._command == "fit" and "--gpu" in self._found and not self._typed and self._arguments
+        has_context = not {"--context", "--prompt", "--log"}.isdisjoint(self._found)
+        if asks_what_fits and not has_context and _own_context(self._arguments[0]) > _SERVED:
+            self._found["--context"] = ("--context", "auto")
+            self.assumed.append("--context auto")
         if self._command == "sweep" != self._typed and {*self._found}.isdisjoint((*_FOR_PROGRAMS, "--plot")):
             self._found["--format"] = ("--format", "table")  # for a person
         examples: list[str] = []
@@ -563,6 +593,12 @@ class Reading:
                 self.missing.append(example)
                 given.add(example.split()[0])
         self._within_context()
+
+
+def _own_context(model: str) -> int:
+    """Return the longest context of a built-in model; 0 without one."""
+    preset = preset_of(with_file_type(model)[0])
+    return (preset and load(preset).max_context) or 0
 
 
 def _terms_in(words: Sequence[str]) -> tuple[list[str], list[str]]:

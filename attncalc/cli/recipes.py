@@ -15,72 +15,23 @@ from ..config.source import DOCUMENTS, LIMIT
 from ..errors import AttncalcError
 from ..units import truncate
 
-_RECOMPUTE = {"false": "--recompute none", "": "--recompute full"}
-_FSDP = {"no_shard": "", "2": "--zero 2", "shard_grad_op": "--zero 2", "": "--fsdp"}
-_KEYS: dict[str, dict[str, str]] = {
-    "disable_gradient_checkpointing": {"true": "--recompute none"},
-    "adapter finetuning_type": {"lora": "lora", "qlora": "lora --weights-dtype nf4"},
-    "lora_r lora_rank lora.r model.lora_rank": {"": "r {}"},
-    "lora_target lora_target_modules model.lora_attn_modules": {"": "targets {}"},
-    "model.apply_lora_to_mlp": {"true": "targets gate+up+down"},
-    "model.apply_lora_to_output": {"true": "targets lm_head"},
-    "lora_dropout model.lora_dropout": {"0.0": "", "0": "", "": "dropout {}"},
-    "load_in_4bit": {"true": "--weights-dtype nf4"},
-    "load_in_8bit": {"true": "--weights-dtype int8"},
-    "quantization_bit": {"4": "--weights-dtype nf4", "8": "--weights-dtype int8"},
-    "double_quantization bnb_4bit_use_double_quant": {"true": "--double-quant"},
-    "sequence_len cutoff_len max_seq_length max_length tokenizer.max_seq_len": {"": "--context {}"},
-    "micro_batch_size per_device_train_batch_size train_micro_batch_size_per_gpu batch_size": {"": "--batch {}"},
-    "gradient_accumulation_steps deepspeed_config.gradient_accumulation_steps": {"": "--gradient-accumulation {}"},
-    "gradient_checkpointing enable_activation_checkpointing fsdp_config.fsdp_activation_checkpointing "
-    "fsdp_config.activation_checkpointing": _RECOMPUTE,
-    "optimizer optim": {"": "--optimizer {}"},
-    "optimizer_in_bwd": {"true": "--optimizer-in-backward"},
-    "bf16 bf16.enabled": {"false": "", "": "--dtype bf16"},
-    "fp16 fp16.enabled": {"false": "", "": "--dtype fp16"},
-    "mixed_precision": {"bf16": "--dtype bf16", "fp16": "--dtype fp16"},
-    "dtype": {"": "--dtype {}"},
-    "compile": {"true": "--compile"},
-    "torch_compile": {"true": "--compile --loss compiled"},
-    "liger_fused_linear_cross_entropy use_liger_kernel enable_liger_kernel cut_cross_entropy": {"true": "--loss fused"},
-    "chunked_cross_entropy": {"true": "--loss chunked"},
-    "eager_attention attn_implementation": {"true": "--kernel eager", "eager": "--kernel eager"},
-    "rl stage": {"dpo": "pairs --reference-model", "kto": "--reference-model", "orpo": "pairs", "rm": "pairs"},
-    "trl.beta": {"0.0": "", "0": "", "": "--reference-model"},
-    "deepspeed": {"": "deepspeed {}"},
-    "fsdp": {"": "--fsdp"},
-    "distributed_type": {"fsdp": "--fsdp"},
-    "fsdp_config.fsdp_sharding_strategy fsdp_config.fsdp_reshard_after_forward": _FSDP | {"false": "--zero 2"},
-    "fsdp_config.fsdp_offload_params fsdp_config.offload_params": {"true": "params"},
-    "zero_optimization.stage deepspeed_config.zero_stage": {"": "--zero {}"},
-    "zero_optimization.offload_optimizer.device deepspeed_config.offload_optimizer_device": {
-        "none": "",
-        "": "optimizer",
-    },
-    "zero_optimization.offload_param.device deepspeed_config.offload_param_device": {"none": "", "": "params"},
-    "tensor_parallel_size tensor_parallel_degree tensor_model_parallel_size": {"": "--tp {}"},
-    "pipeline_model_parallel_size": {"": "--pp {}"},
-    "expert_parallel_size expert_model_parallel_size": {"": "--ep {}"},
-    "context_parallel_size sequence_parallel_degree": {"": "--cp {}"},
-    "num_processes": {"": "--gpus {}"},
-    "model._component_ loss._component_ optimizer._component_ plugins": {"": "component {}"},
-    "sample_packing packed pad_to_sequence_len tf32 flash_attention lora_target_linear num_generations "
-    "fsdp_version fsdp_config.fsdp_version fsdp_config.reshard_after_forward": {"": ""},
+
+def _values(text: str) -> dict[str, str]:
+    """Return {value: what it is as options} of a line of recipes.txt."""
+    pairs = (part.split(":", 1) for part in text.split(" | "))
+    return {"" if value == "*" else value: options.strip() for value, options in pairs}
+
+
+_LINES = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+_OF_KEY = {
+    key: _values(text)
+    for keys, equals, text in (line.partition(" = ") for line in _LINES if line[:1] not in ("#", "N"))
+    for key in keys.split()
 }
-"""{keys: {value: what it is as options, or as parts of one}}; '' stands for every other value."""
+_NO_MEMORY = re.compile("(?i)" + "|".join(_LINES[-1].split()[1:]))
+"""Parts of the names of keys that change no memory."""
 UNREAD = "unread"
 """The key of a sentence with the keys that are not read, beside the options."""
-_NO_MEMORY = re.compile(
-    r"(?i)data|dir$|path|file|log|report|wandb|swanlab|name|project|run_|hub|tokens?\b|tokenizer|(^|_)token|template|chat"
-    r"|prompt|sample|split|shuffle|eval|val_|test_|predict|generat|metric|seed|lr_|_lr|lr$|learning|warmup|decay|beta|eps"
-    r"|momentum|epoch|step|patience|watchdog|(?<!to_)sav(e|ing)|resume|export|infer|trust|type$|backend$|machine|rdzv"
-    r"|network|environment|main_|timeout|host|port$|device|worker|pin_memory|clip|max_grad|scale|hysteresis|overwrite"
-    r"|plot|do_|strict|temperature|top_|reward|coef|state_dict|wrap|sync|reuse|prefetch|orig_params|all_gathers|t_loading"
-    r"|overlap|contiguous|round_robin|scatter|untested|downcast|revision|processor|pref_|label|unused|reentrant|profil"
-    r"|alpha|base_model|_comment|gather_16bit|max_completion"
-)
-"""Parts of the names of keys that change no memory."""
-_OF_KEY = {key: values for keys, values in _KEYS.items() for key in keys.split()}
 _MARKS = ("zero_optimization.", "distributed_type")
 """Beginnings of keys that only DeepSpeed's and accelerate's files have."""
 

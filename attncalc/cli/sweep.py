@@ -3,10 +3,12 @@
 # typer reads the annotations when a command is registered. Without `from __future__ import annotations` they are
 # objects already, and need not be evaluated from strings.
 
+import re
 import sys
+from collections.abc import Mapping
 from inspect import unwrap
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -18,6 +20,7 @@ from ..report.formats import ROW_FORMATS, TABLE, Format, choose_row_format, goes
 from ..sweeps.axes import SweepOptions
 from ..sweeps.options import RowOptions
 from ..units import parse_count
+from ..what_if import SIZES
 from . import COMMANDS
 from . import options as o
 from .command import Options, command_app
@@ -78,6 +81,16 @@ class RowOutputOptions(o.ReportOptions):
         return choose_row_format(self.form_name, self.output, on_terminal=sys.stdout.isatty())
 
 
+def _models(named: o.NamedModels, options: Mapping[str, Any]) -> list[Any]:
+    """Return the models; without any, the one of the first of each size, which the rows change.
+
+    Raises AttncalcError without both, as of lists of heads or widths that leave the size of a head open.
+    """
+    sizes = {name: str(options[name]) for name in SIZES & options.keys()}
+    is_open = "head_dim" not in sizes and re.search("[,:]", f"{sizes.get('heads')} {sizes.get('d_model')}")
+    return named.names_or_sizes({} if is_open else {name: re.split("[,:]", text)[0] for name, text in sizes.items()})
+
+
 EPILOG = (
     "Options take lists (8K,32K) and ranges (8:64:8, 1K:128K:x2). "
     "For example: attncalc sweep llama3-70b qwen3-32b -c 8K,32K,128K -b 1,16,64 --kv-dtype bf16,fp8"
@@ -95,7 +108,8 @@ def sweep(
     from ..sweeps.output import write_sweep
 
     form = output.form()
-    rows = unwrap(sweep_of)(models.names(), columns=columns.columns, **options)  # errors name options, as typed
+    found = _models(models, options)
+    rows = unwrap(sweep_of)(found, columns=columns.columns, **options)  # errors name options, as typed
     screen = for_screen(rows) if form is None and columns.columns is None else rows
     accepted()
     force = output.force and (plot.plot is None or goes_to_file(output.output))

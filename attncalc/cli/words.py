@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import combinations, pairwise, product, zip_longest
+from itertools import pairwise, product, zip_longest
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -33,11 +33,13 @@ from ..vocabulary import (
     COUNTS,
     FILLER,
     IDEAS,
+    INSTANCES,
     NEGATIONS,
     NEWEST,
     NO_FIGURE,
     NUMBERS,
     PLACEHOLDERS,
+    SYMBOLS,
     THIS_MACHINE,
     UNITS,
     UNLIKE,
@@ -61,6 +63,11 @@ _PATTERNS = {
     "model": r"[\w.-]+/[\w.-]+|\.{0,2}/\S+|\S+\.(?:gguf|json|yaml)",
 }
 """{kind of word: its pattern}, beside those that a table knows."""
+_ASKED = (
+    r"\b(how many|number of)( (?!(for|on|with|to|at|of|in|can|do|does|per|if|gpus?|cards?|nodes?|vram)\b)"
+    r"(\d+(k| tokens?)( tokens?)?|[a-z]+))*$"
+)
+"""What stands before the number that a question asks for: 'how many parallel 32k' before 'requests'."""
 _PROGRAM = r"(?i).*(launch|serve|chat|generat|build).*"
 _GLUE = frozenset(("of", "is", "at", "in", "to", "a", "an", "as", "with", "token", "tokens"))
 """Words between an idea and its value: 'a batch of 8'."""
@@ -69,6 +76,8 @@ FILES = (*DOCUMENTS, ".log")  # the ends of words that can only be files
 _MOST_IDEAS = 6
 OF_MODEL = {f"--{name.replace('_', '-')}" for name in SIZES}
 """Options that can describe a model."""
+_QUANTS = {name.replace("_", ""): name for name in WEIGHTS_DTYPE.known if "_" in name}
+"""Types of GGUF files without their underscores: 'q5km'."""
 _YES = ("true", "yes", "on", "1")
 _NAMED = ("gpu", "dtype", "attention")
 """Kinds of words that need no option before them to be understood."""
@@ -87,11 +96,13 @@ class Item(NamedTuple):
     value: str | None = None  # the value of its option or idea
     is_guess: bool = False  # whether it is an unknown option, or is spelled wrong
     is_exact: bool = False  # whether it is a guess without doubt: another name of the same
+    is_asked: bool = False  # whether its number is the question: 'how many users'
 
     @property
     def takes(self) -> tuple[str, ...]:
         """The kinds of words of which it still needs one as a value."""
-        return PLACEHOLDERS.get(self.idea.takes, ()) if self.idea and self.value is None else ()
+        is_open = self.idea and self.value is None and not self.is_asked
+        return PLACEHOLDERS.get(self.idea.takes, ()) if self.idea and is_open else ()
 
     @property
     def is_cue(self) -> bool:
@@ -152,7 +163,7 @@ class Words:
         items: list[Item] = []
         bare: list[str] = []
         typed = _with_magnitudes(_without_python(_listed_by_ollama(args)))
-        parts = (part for word in typed for part in _recipe(word))
+        parts = (part for word in typed for unglued in self._unglued(word) for part in _recipe(unglued))
         words, of_files = self._of_files([*parts])
         rest = [*reversed(words)]
         while rest:
@@ -176,7 +187,9 @@ class Words:
             elif value and item.value is None and item.idea and item.is_exact and not item.typed.endswith(value):
                 is_yes = value.lower() in _YES or ("offload" in name and value == "cpu")
                 rest = rest[:-1] if is_yes and not equals else rest
-                item = item._replace(is_exact=is_yes or (not equals and preset_of(value) is not None))
+                meant = self._phrases.of(value)
+                is_same = meant is not None and meant.means.split()[:1] == [item.idea.alone]  # '--stage sft'
+                item = item._replace(is_exact=is_yes or (not equals and (is_same or preset_of(value) is not None)))
             items.insert(0 if "base" in name and item.kind == "model" else len(items), item)  # compared with others
         found = self._with_all_gpus(_with_values([*items, *self._classified(bare)]))
         given = {self._set_by(one) for one in found}  # replaces what a file sets
@@ -184,6 +197,12 @@ class Words:
         if len({item.text for item in found if item.kind == "model"}) > 1:  # 'deepseek-v3 mla vs llama2-70b gqa'
             found = [item for item in found if item.kind != "attention"]
         return _with_splits(_with_neighbours(found))
+
+    def _unglued(self, word: str) -> list[str]:
+        """Return a number and what it counts as two words: '500users', '2gpus'."""
+        match = re.fullmatch(r"(\d[\d_,]*[kKmM]?)([A-Za-z]{3,})", word)
+        idea = self._phrases.of(match[2]) if match else None
+        return [*match.groups()] if match and idea and "number" in PLACEHOLDERS.get(idea.takes, ()) else [word]
 
     def _with_all_gpus(self, items: Sequence[Item]) -> list[Item]:
         """Return the items with the number of all GPUs: '--nnodes 2 --nproc_per_node 8', 'train --dp 8 --tp 2'."""
@@ -235,6 +254,9 @@ class Words:
         option = self._known.get(hyphens(name))
         if option is not None and option.opts[0] == "--output" and kind_of(value) == "number":  # tokens, and no file
             return self._unknown_option(name, value, self._phrases[("output",)])._replace(text="output")
+        form = self._phrases.of(value) if option is None or option.opts[0] == "--output" else None
+        if form and re.match("--(json|format|plain)", form.means):  # '--output json' is no file
+            return Item("idea", name, f"{name} {value}", form, is_guess=True, is_exact=True)
         if option is not None and not own and is_valid(WEIGHTS_DTYPE.parse, name.lstrip("-"), ""):
             return self._unlike_any(name, value, None)  # '--fp8', which `train` has
         if option is not None and (own or idea not in IDEAS):
@@ -269,6 +291,7 @@ class Words:
         if is_open and known and known.idea and known.idea.means.startswith(f"{idea.means.split()[0]} -"):
             return known._replace(typed=f"{name} {value}", is_guess=True, is_exact=is_exact)  # '--deepspeed zero3'
         idea = self._of_file(value, idea)
+        value = known.text if known and kind == "gpu" else value
         if value and (idea.means.startswith("--preset") or ("," in value and preset_of(value.partition(",")[0]))):
             return Item("model", _named(value), name, value=value, is_guess=True, is_exact=is_exact)
         is_bits = idea.takes == "DTYPE" and re.search("bit|quant|type|precision|bpw", name)
@@ -314,9 +337,13 @@ class Words:
         text = [word.strip("?!,;'\"()").rstrip(":") or word for word in bare]
         i = 0
         while i < len(text):
-            lengths = range(min(4, len(text) - i), 0, -1)
+            most = 6 if text[i].lower() in _parts_of_names() else 4  # 'deepseek r1 distill qwen 32b'
+            lengths = range(min(most, len(text) - i), 0, -1)
             found = ((length, item) for length in lengths if (item := self._of_phrase(text[i : i + length])))
-            length, item = next(found, None) or (1, self._guessed(text[i], is_first=i == 0 and not self.command))
+            guess = next(found, None) or self._misspelled(text[i : i + 6])
+            length, item = guess or (1, self._guessed(text[i], is_first=i == 0 and not self.command))
+            if "number" in item.takes and re.search(_ASKED, " ".join(text[:i]).lower()):
+                item = item._replace(is_asked=True)
             i += length
             if item.idea and item.idea.means == "--gpu local":
                 item = Item("gpu", "local", item.typed)
@@ -382,10 +409,26 @@ class Words:
             return Item("plain", word, word)
         if value.isdigit() and gpu_in(name.lower()):
             return Item("gpu", f"{value}x{name}", word)
+        name = SYMBOLS.get(name, name)
         idea = self._phrases.like(name) if sign == "=" else self._phrases.of(name)
         if idea and idea.means.startswith("--preset"):
             return Item("model", value, word)
         return Item("idea", word, word, idea, value) if idea else None
+
+    def _misspelled(self, text: Sequence[str]) -> tuple[int, Item] | None:
+        """Return how many words are a model that is not spelled as its preset, and the model: 'mistal 7b'."""
+        first, *others = text
+        release = re.sub(r"(?i)(-instruct)?-\d+[km]$", "", first)
+        if release != first and preset_of(release):
+            return 1, Item("model", release, first, is_guess=True, is_exact=True)  # 'qwen2.5-14b-1m'
+        if len(first) < 5 or not first.isalpha() or first.lower() in _parts_of_names():
+            return None
+        for family in difflib.get_close_matches(first.lower(), _parts_of_names(), 2, 0.8):
+            for length in range(len(text), 1, -1):
+                item = self._of_phrase([family, *others[: length - 1]])
+                if item and item.kind == "model":
+                    return length, item._replace(typed=" ".join(text[:length]), is_guess=True, is_exact=True)
+        return None
 
     def _guessed(self, word: str, *, is_first: bool) -> Item:
         """Return what a word that is spelled wrong probably is."""
@@ -441,7 +484,7 @@ def _with_magnitudes(args: Sequence[str]) -> list[str]:
     """Return the arguments with '1T' for '1 trillion', and '16GB' for '16 gigs'."""
     found: list[str] = []
     for word in args:
-        magnitude = UNITS.get(word.lower())
+        magnitude = UNITS.get(word, UNITS.get(word.lower()))
         if magnitude and found and re.fullmatch(r"\d+(?:\.\d+)?", found[-1]):
             found[-1] += magnitude
         else:
@@ -482,9 +525,7 @@ def hyphens(name: str) -> str:
 
 
 def _continued(value: str, rest: list[str]) -> str:
-    """Return a value with the words after it that belong to it: '128 k', and '1k 2k 4k' as a list."""
-    if value.isdigit() and rest and rest[-1] in ("k", "K", "m", "M"):
-        value += rest.pop()
+    """Return a value with the words after it that belong to it: '1k 2k 4k' as a list."""
     is_dtype = [is_valid(WEIGHTS_DTYPE.parse, one, "") for one in (value, *rest)]
     while rest and (kind_of(value) == kind_of(rest[-1]) == "number" or (is_dtype[0] and is_dtype[len(rest)])):
         value += f",{rest.pop()}"
@@ -497,6 +538,11 @@ def kind_of(text: str) -> str | None:
 
 def gpu_in(text: str) -> str | None:
     """Return the GPU that a text names, as an option has it: '2xrtx-3090' of '2 x 3090s'."""
+    if instance := INSTANCES.get(text.replace(" ", "-").removeprefix("standard_")):
+        return instance
+    if re.search(r",\S", text):  # 'a100,l40s'
+        several = [gpu_in(one) for one in text.split(",")]
+        return ",".join(map(str, several)) if all(several) else None
     for name in (text, text.removesuffix("s")) if re.search(r"^(?!gpu:)[^=]*\d|^(cpu|local)$", text) else ():
         try:
             with tries():
@@ -515,8 +561,6 @@ def _of_word(word: str) -> Item | None:
     item = None
     if price := re.fullmatch(r"[$€]([\d.]+)(?:/h(?:r|our)?)?", lower):
         item = Item("option", "--price", word, value=price[1])
-    elif tokens := re.fullmatch(r"(\d[\d_,]*k?)(tokens?|ctx)", lower):
-        item = Item("number", tokens[1], word)
     elif several := re.fullmatch(r"x(\d{1,4})|(\d{1,4})x", lower):
         item = Item("option", "--gpus", word, value=several[1] or several[2])
     elif lower in (*ENGINES, *RUNNERS):
@@ -527,6 +571,8 @@ def _of_word(word: str) -> Item | None:
         item = Item("filler", word, word)
     elif is_valid(WEIGHTS_DTYPE.parse, word, ""):
         item = Item("dtype", word, word)
+    elif file_type := _QUANTS.get(re.sub("[_-]", "", lower)):
+        item = Item("dtype", file_type, word)
     return item
 
 
@@ -621,11 +667,6 @@ def _of_mac(item: Item, value: str) -> str:
 
 def _with_models(items: Sequence[Item]) -> list[Item]:
     """Return the items with a model of each 'llama 70b', and if no model is named, of each size: '7B'."""
-    items = [*items]
-    for first, second in combinations([item for item in items if item.kind == "unknown"], 2):
-        if preset := preset_of(name := f"{first.typed} {second.typed}"):  # 'deepseek sparse attention (v3.2)'
-            items[items.index(first)] = Item("model", preset, name, is_guess=True, is_exact=True)
-            items.remove(second)
     is_named = any(item.kind == "model" for item in items)
     found: list[Item] = []
     for item, after in zip_longest(items, items[1:]):
