@@ -172,7 +172,7 @@ def _tried(
         return AttncalcError(f"no such file or folder: {truncate(absent)}")
     tip = _tip(found, words, args, works=problem is None)
     whole = AttncalcError(_message(found, words, args, error), tip)
-    whole.further = (problem,) if problem else ()
+    whole.further = (problem,) if problem and (is_same or found.args[0] == "sweep") else ()
     return whole
 
 
@@ -241,8 +241,9 @@ def _read(words: Words, args: Sequence[str]) -> Iterator[Reading]:
 
 def _place(items: Sequence[Item]) -> str:
     """Return 'gpu' if a GPU is named, and 'desk' for one of a Mac or of a desktop, where people run GGUF files."""
-    texts = [one.text if one.kind in ("gpu", "size") else one.value or "" for one in items if one.kind != "model"]
-    devices = [gpus_of(text)[1] for text in texts if re.search("[a-zA-Z]", text) and is_valid(gpus_of, text)]
+    values = [one.value for one in items if one.value and re.search("[a-zA-Z]", one.value) and one.kind != "model"]
+    texts = [*values, *(one.text for one in items if one.kind in ("gpu", "size"))]
+    devices = [gpus_of(text)[1] for text in texts if is_valid(gpus_of, text)]
     at_a_desk = any(one.shows_desktop or one.vendor == "Apple" for one in devices)
     has_engine = any(item.text == "--engine" for item in items)
     return "desk" if at_a_desk and not has_engine else "gpu" if devices else ""
@@ -337,7 +338,9 @@ class Reading:
         own = item.idea and not item.idea.lacks and item.typed.startswith("-")
         if own and self._takes(hyphens(item.text), *filter(None, (item.value,))):
             item = Item("option", hyphens(item.text), item.typed, value=item.value)  # this command has it
-        if item.is_guess and not item.is_exact and (self._command not in _OF_WORDS or item.typed.startswith("-")):
+        term = self._command == "explain" and item.typed.startswith("-") and _is_term(item.typed.lstrip("-"))
+        is_word = self._command in _OF_WORDS and (term or not item.typed.startswith("-"))
+        if item.is_guess and not item.is_exact and not is_word:
             self.doubts.append(item)
         self._is_asked |= item.idea is not None and self._command in dict(item.idea.votes(item.value))
         is_usual = (item.kind == "option" and item.typed.startswith("-")) or (
@@ -346,7 +349,6 @@ class Reading:
         self.is_new |= item.is_guess or not is_usual
         is_name = self._typed in ("presets", "gpus") or (self._typed in _SEVERAL and self._follows_a_model)
         self._follows_a_model = item.kind == "model"  # 'compare gpt2 foo': another model, probably
-        term = self._command == "explain" and item.typed.startswith("-") and _is_term(item.typed.lstrip("-"))
         if item.kind == "plain" and self._command != "explain" and not is_name:
             self.left_out.append(item.typed)
         elif self._command in _OF_WORDS and item.kind != "filler" and (term or item.kind != "option" or not is_usual):
@@ -415,8 +417,7 @@ class Reading:
             is_list = is_joined and name != "--pattern" and re.search(r"^[^=]*\w,\w", value or "")
             name = name if is_gpu and (not is_list or self._takes_list(item.text)) else None
         else:
-            text = re.sub(r"^(\w+)(?:\.\.|-)(\w+)$", r"\1:\2:x2", item.text)  # '1k..1M'
-            value = text.replace(",", "") if name == "-c" else _WITH_SIZE.get(item.text, item.text)
+            value = item.text.replace(",", "") if name == "-c" else _WITH_SIZE.get(item.text, item.text)
             value = _size(value) if item.kind == "size" else value
             if self._command == "fit" and self._place == "desk" and re.match(r"[3-8][ -]?bit", item.typed.lower()):
                 value = value.replace("int", "q")  # a GGUF file, and no AWQ
@@ -554,6 +555,9 @@ class Reading:
         if asks_what_fits and not has_context and _own_context(self._arguments[0]) > _SERVED:
             self._found["--context"] = ("--context", "auto")
             self.assumed.append("--context auto")
+        if self._place == "desk" and re.match("[35679]x", self._found.get("--gpu", ("",))[-1]):
+            self._found["--engine"] = ("--engine", "llamacpp")  # no 3 GPUs divide the heads
+            self.assumed.append("--engine llamacpp")
         if self._command == "sweep" != self._typed and {*self._found}.isdisjoint((*_FOR_PROGRAMS, "--plot")):
             self._found["--format"] = ("--format", "table")  # for a person
         examples: list[str] = []

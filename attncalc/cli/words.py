@@ -163,6 +163,9 @@ class Words:
         items: list[Item] = []
         bare: list[str] = []
         typed = _with_magnitudes(_without_python(_listed_by_ollama(args)))
+        typed = [re.sub(r"(\d[kKmM]?)\.\.(\d+[kKmM]?)$", r"\1:\2:x2", word) for word in typed]  # '1k..128k'
+        if "out" in typed:  # '500 in 200 out'
+            typed = [{"in": "input", "out": "output-len"}.get(word, word) for word in typed]
         parts = (part for word in typed for unglued in self._unglued(word) for part in _recipe(unglued))
         words, of_files = self._of_files([*parts])
         rest = [*reversed(words)]
@@ -266,8 +269,9 @@ class Words:
     def _known_option(self, name: str, value: str, option: Any) -> Item:
         if option.opts[0] == "--preset" and value:
             return Item("model", _named(value), name, value=value)
-        if option.opts[0] == "--gpu" and value in THIS_MACHINE:
-            return Item("option", hyphens(name), name, value="local", is_guess=True, is_exact=True)
+        gpu = "local" if value in THIS_MACHINE else _instance(value.lower())
+        if option.opts[0] == "--gpu" and gpu:
+            return Item("option", hyphens(name), name, value=gpu, is_guess=True, is_exact=True)
         parser, given = self._parsers.get(option.opts[0]), (value or None) if placeholder(option) else None
         if given and parser and not is_valid(parser.parse, given, name):  # '--gpus 8xH100', '--dtype int4'
             meant = self._of_phrase([given])
@@ -536,14 +540,22 @@ def kind_of(text: str) -> str | None:
     return next((kind for kind, pattern in _PATTERNS.items() if re.fullmatch(pattern, text)), None)
 
 
+def _instance(text: str) -> str | None:
+    """Return the GPUs of a cloud's instance: '8xh100-80gb' of 'p5.48xlarge', '2x8xh100-80gb' of two of them."""
+    number, name = re.fullmatch(r"(\d+ ?x ?)?(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    gpus = INSTANCES.get(name.replace(" ", "-").removeprefix("standard_"))
+    return gpus and f"{(number or '').replace(' ', '')}{gpus}"
+
+
 def gpu_in(text: str) -> str | None:
     """Return the GPU that a text names, as an option has it: '2xrtx-3090' of '2 x 3090s'."""
-    if instance := INSTANCES.get(text.replace(" ", "-").removeprefix("standard_")):
+    if instance := _instance(text):
         return instance
     if re.search(r",\S", text):  # 'a100,l40s'
         several = [gpu_in(one) for one in text.split(",")]
         return ",".join(map(str, several)) if all(several) else None
-    for name in (text, text.removesuffix("s")) if re.search(r"^(?!gpu:)[^=]*\d|^(cpu|local)$", text) else ():
+    is_name = re.search(r"^(?!gpu:)[^=]*\d|^(cpu|local)$|^(strix|jetson|dgx) [a-z ]+$", text)
+    for name in (text, text.removesuffix("s")) if is_name else ():
         try:
             with tries():
                 number, gpu = gpus_of(name)
@@ -690,7 +702,9 @@ def _beside(i: int, items: Sequence[Item]) -> Iterator[int]:
         j = i + step
         while 0 <= j < len(items) and items[j].text.lower() in _GLUE and items[j].value is None:
             j += step
-        if 0 <= j < len(items) and items[j].kind in items[i].takes:
+        idea = items[i].idea
+        counts = idea is not None and "--batch" in idea.means and step == 1  # 'users at 64k'
+        if 0 <= j < len(items) and items[j].kind in items[i].takes and not (counts and "k" in items[j].text.lower()):
             yield j
 
 
