@@ -164,34 +164,13 @@ ASSUMED_IN_WORDS = ("--gpu h100", "--gpu cpu", "--users", "--heads", "--head-dim
 """Further ones that a question assumes without a command."""
 ON_GPU = ("options of a GPU",)
 """Stands for the options that mean nothing without --gpu, as -ngl."""
+_NEEDS = [match for line in _LINES if (match := re.fullmatch(r"NEEDS (\w+): (.*) \? (.*) : (.*)", line))]
 NEEDS = {
-    "fit": (
-        (("--context auto",), ("--gpu", "--log"), "--gpu all"),
-        (("--roofline",), ("--gpu", "--log"), "--gpu h100"),
-        (("--ram",), ("--gpu",), "--gpu cpu"),
-        (ON_GPU, ("--gpu",), "--gpu h100"),
-        (("--batch",), ("--prompt", "--lengths", "--context", "--log"), "--prompt 4K"),
-        (("--output-len", "--shared-prefix"), ("--prompt",), "--prompt 4K"),
-        (("--prompt",), ("--output-len",), "--output-len 1K"),
-    ),
-    "train": (
-        (("--tokens", "--mfu", "--price"), ("--gpu",), "--gpu h100"),
-        (("--mfu", "--price"), ("--tokens",), "--tokens 1B"),
-        (("--sequence-parallel",), ("--tp",), "--tp 2"),
-        (("--virtual-stages",), ("--pp",), "--pp 2"),
-    ),
-    "plan": (
-        ((), ("--users", "--rate"), "--users 100"),
-        ((), ("--prompt", "--lengths"), "--prompt 4K"),
-        ((), ("--output-len", "--lengths"), "--output-len 1K"),
-        (("one price",), ("--gpu",), "--gpu h100"),
-        ((), ("--gpu",), "--gpu all"),
-    ),
+    command: tuple(
+        (tuple(filter(None, one[2].split(","))), one[3].split(), one[4]) for one in _NEEDS if one[1] == command
+    )
+    for command in ("fit", "train", "plan", "sizes")
 }
-"""{command: (if one of these is given, it needs one of these options, an example)}; () is always."""
-OF_SIZES = (
-    ((), ("--layers",), "--layers 1"),
-    ((), ("--heads", "--kv-heads"), "--heads 32"),
-    ((), ("--head-dim", "--d-model"), "--head-dim 128"),
-)
-"""The same for a model that is described by its sizes."""
+"""{command: (if one of these is given, it needs one of these options, an example)}; () is always. 'sizes' is for a
+model that is described by its sizes.
+"""

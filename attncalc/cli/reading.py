@@ -24,7 +24,7 @@ from ..config.presets import hint, preset_at, preset_of, presets, unquantized, w
 from ..errors import AttncalcError, BadValueError, MissingError
 from ..options import options_of
 from ..units import parse_count, truncate
-from ..vocabulary import ASSUMED, ASSUMED_IN_WORDS, FILLER, NEEDS, NO_FIGURE, OF_SIZES, ON_GPU, UNLIKE, Fragment, Idea
+from ..vocabulary import ASSUMED, ASSUMED_IN_WORDS, FILLER, NEEDS, NO_FIGURE, ON_GPU, UNLIKE, Fragment, Idea
 from .command import NotUnderstoodError
 from .trial import problem_of
 from .words import FILES, OF_MODEL, Item, Words, gpu_in, hyphens, is_context, is_valid, kind_of, placeholder
@@ -591,7 +591,10 @@ class Reading:
             self.left_out.append(" ".join(self._found.pop("--n-gpu-layers")) + " (all layers are the default)")
         given = {*self._found, *map(" ".join, self._found.values())}
         given |= {"one price"} if re.fullmatch(r"\d{1,2}(\.\d+)?", self._found.get("--price", ("",))[-1]) else set()
-        for if_given, options, example in (*OF_SIZES * (needs_model and has_sizes), *NEEDS.get(self._command, ())):
+        for if_given, options, example in (
+            *NEEDS["sizes"] * (needs_model and has_sizes),
+            *NEEDS.get(self._command, ()),
+        ):
             is_needed = not if_given or given & (of_gpu if if_given == ON_GPU else {*if_given})
             if is_needed and not given & {*options}:
                 self.missing.append(example)

@@ -82,10 +82,7 @@ class RowOutputOptions(o.ReportOptions):
 
 
 def _models(named: o.NamedModels, options: Mapping[str, Any]) -> list[Any]:
-    """Return the models; without any, the one of the first of each size, which the rows change.
-
-    Raises AttncalcError without both, as of lists of heads or widths that leave the size of a head open.
-    """
+    """Return the models; without any, the one of the first of each size, which the rows change."""
     sizes = {name: str(options[name]) for name in SIZES & options.keys()}
     is_open = "head_dim" not in sizes and re.search("[,:]", f"{sizes.get('heads')} {sizes.get('d_model')}")
     return named.names_or_sizes({} if is_open else {name: re.split("[,:]", text)[0] for name, text in sizes.items()})
