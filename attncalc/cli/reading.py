@@ -21,6 +21,7 @@ from ..api.fit_options import EngineOptions
 from ..config import load
 from ..config.gpus import gpus_of
 from ..config.presets import hint, preset_at, preset_of, presets, unquantized, with_file_type
+from ..engines import ENGINES, find_engine
 from ..errors import AttncalcError, BadValueError, MissingError
 from ..options import options_of
 from ..units import parse_count, truncate
@@ -556,8 +557,9 @@ class Reading:
             self._found["--context"] = ("--context", "auto")
             self.assumed.append("--context auto")
         if self._place == "desk" and re.match("[35679]x", self._found.get("--gpu", ("",))[-1]):
-            self._found["--engine"] = ("--engine", "llamacpp")  # no 3 GPUs divide the heads
-            self.assumed.append("--engine llamacpp")
+            by_layer = next(name for name in ENGINES if find_engine(name).splits_by_layer)  # no 3 GPUs divide the heads
+            self._found["--engine"] = ("--engine", by_layer)
+            self.assumed.append(f"--engine {by_layer}")
         if self._command == "sweep" != self._typed and {*self._found}.isdisjoint((*_FOR_PROGRAMS, "--plot")):
             self._found["--format"] = ("--format", "table")  # for a person
         examples: list[str] = []
