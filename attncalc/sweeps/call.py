@@ -91,22 +91,20 @@ def sweep(
         for axis in given
     )
     gpus = [gpu for axis in given if axis.name == "gpu" for gpu in axis.values]
-    need = Need(chosen.get("users"), read_prices(of_rows["price"], gpus) if chosen.get("price") else {})
-    with_users = any(axis.name == "prompt" for axis in given)
+    prices = read_prices(of_rows["price"], gpus) if chosen.get("price") else {}
+    need = Need(chosen.get("users"), prices, bool(chosen.get("fewest_gpus")))
+    names = {axis.name for axis in given}
+    with_users = "prompt" in names
     if need.users and not with_users:
         raise AttncalcError("--users needs --prompt", "give the tokens of a request: --prompt 3K --output-len 500")
     with_fit = has_fit(given)
     if with_train:
-        read = read_train_columns(
-            columns,
-            with_gpu=any(axis.name == "gpu" for axis in given),
-            with_time=any(axis.name == "tokens" for axis in given),
-            with_price=bool(need.prices),
-        )
+        has = {"with_gpu": "gpu" in names, "with_time": "tokens" in names, "with_price": bool(prices)}
+        read = read_train_columns(columns, **has)
         figures: Iterable[str] = TRAIN_COLUMNS
     else:
-        named = (*(["gpus_needed"] if need.users else []), *(["price_per_hour"] if need.prices else []))
-        read = read_columns(columns, with_fit=with_fit, with_users=with_users, need=named)
+        asked = {"gpus": need.fewest_gpus, "gpus_needed": need.users, "price_per_hour": prices}
+        read = read_columns(columns, with_fit=with_fit, with_users=with_users, need=[*filter(asked.get, asked)])
         figures = columns_of(with_fit=with_fit)
     known = (*figures, *(axis.name for axis in given if axis.varies))
     where, fail_if = (

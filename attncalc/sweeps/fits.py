@@ -22,7 +22,7 @@ from ..report.roofline import roofline_figures
 from ..report.train import train_figures
 from ..report.users import user_figures
 from ..serving.answer import Answer, bounds_of
-from ..serving.fit import Deployment, FitResult
+from ..serving.fit import Deployment, FitResult, min_gpus, with_other_gpus
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..serving.users import Users, users
 from ..tracing import Compiled, LateQuestionError, Remembered
@@ -96,6 +96,7 @@ class Need(NamedTuple):
 
     users: int | None = None  # concurrent users; None if they are not given
     prices: Mapping[str, Ratio] = MappingProxyType({})  # {name of a GPU: price of an hour}
+    fewest_gpus: bool = False  # whether each row has the fewest GPUs that hold it
 
     def figures(self, resolved: ResolvedRequest, of_one: Users | None) -> dict[str, int | float | None]:
         """Return the figures of columns.NEED; None for those that do not apply."""
@@ -141,6 +142,12 @@ class Fits:
 
     def figures(self, batch: int, context: int) -> tuple[Any, ...]:
         """Return the figures. Raises AttncalcError as `fit` does."""
+        if self._need.fewest_gpus and self._request.gpus is None:
+            need, resolved = self._need._replace(fewest_gpus=False), resolve(self._request_at(batch, context))
+            gpus = min_gpus(resolved)
+            fewest = next((one for one in with_other_gpus(resolved) if one.gpus == gpus), resolved.request)
+            split = {"gpus": fewest.gpus or 1, "tp": fewest.tp, "pp": fewest.pp}
+            return Fits(self._model, {**self._options, **split}, self._columns, need).figures(batch, context)
         if not self._is_late:
             try:
                 return self._row(self._remembered(batch, context), batch, context)
@@ -186,7 +193,8 @@ class Fits:
 
 def _values(result: FitResult, names: Sequence[str]) -> dict[str, Any]:
     values: dict[str, Any] = {figure.name: figure.value for figure in fit_figures(Answer(result), searched=names)}
-    values |= {"fits": result.fits, "verdict": result.verdict, "replicas": result.resolved.replicas}
+    resolved = result.resolved
+    values |= {"fits": result.fits, "verdict": result.verdict, "replicas": resolved.replicas, "gpus": resolved.gpus}
     return values | {f"{name}_all_replicas": value for name, value in totals(result).items()}
 
 

@@ -47,11 +47,14 @@ def for_screen(sweep: Sweep) -> Sweep:
     if not sweep.with_fit:
         return sweep
     need = [name for name in ("users_all_replicas", "gpus_needed", "price_per_hour") if name in sweep.columns]
-    return sweep.with_columns([*(FIT_TABLE_OF_USERS if need else FIT_TABLE), *need])
+    verdict, *others = FIT_TABLE_OF_USERS if need else FIT_TABLE
+    return sweep.with_columns([verdict, *(["gpus"] if sweep.need.fewest_gpus else []), *others, *need])
 
 
 def default_figure(sweep: Sweep) -> str:
     """Return the figure of a grid or a picture."""
+    if sweep.need.fewest_gpus:
+        return "gpus"
     if sweep.with_train:
         return DEFAULT_TRAIN_FIGURE
     return DEFAULT_FIT_FIGURE if sweep.with_fit else DEFAULT_FIGURE
@@ -197,4 +200,8 @@ def _notes(sweep: Sweep, cells: Sequence[Row]) -> tuple[str, ...]:
     notes = [f"error in {count(n)} of {count(len(cells))} cells: {text}" for text, n in list(errors.items())[:_ERRORS]]
     if len(errors) > _ERRORS:
         notes.append(f"and {count(len(errors) - _ERRORS)} other errors: --format csv lists them")
+    if sweep.need.fewest_gpus:
+        notes.append("gpus: the fewest that hold the model and the batch; all figures are with as many.")
+    elif sweep.can_have_fewest_gpus and any("does_not_fit" in row for row in cells):
+        notes.append("Without a number of GPUs a row has one: --fewest-gpus gives it as many as it needs.")
     return (warning, *notes) if (warning := context_warning(sweep)) else tuple(notes)

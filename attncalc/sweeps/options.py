@@ -25,6 +25,7 @@ class RowOptions(TypedDict, total=False):
         ),
     ]
     price: Annotated[str | Mapping[str, float] | None, PRICE.but(axis=False, common=False)]
+    fewest_gpus: Annotated[bool, "Give each row the fewest GPUs of its kind that hold the model and the batch."]
     where: Annotated[
         str | Sequence[str] | None,
         TEXT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -17,7 +18,7 @@ from ..options import as_text, parsed
 from ..records import NamedTuple
 from ..serving.fit import NO_LIMIT
 from ..what_if import what_if
-from .axes import AXES, FIT_AXES, INNER, ONLY_TRAIN, PASS_AXES, TRAFFIC_AXES, TRAIN, Axis, cell, option_name
+from .axes import AXES, FIT_AXES, INNER, ONLY_TRAIN, PASS_AXES, TRAFFIC_AXES, TRAIN, Axis, cell, option_name, shown
 from .columns import BOUNDS, COSTS, ERROR, MEMORY, NEED, PASS, USERS, unit_of
 from .costs import ANY, Costs
 from .fits import NOBODY, Fits, Need, Trains
@@ -81,6 +82,9 @@ class Sweep:
             self._check_train()
         else:
             self._check_others()
+        if need.fewest_gpus and not self.can_have_fewest_gpus:
+            tip = "leave these out: --gpu h200,h100"
+            raise AttncalcError("--fewest-gpus needs --gpu without --gpus, --tp, --pp and --train", tip)
 
     @property
     def _given(self) -> list[str]:
@@ -127,6 +131,13 @@ class Sweep:
     @property
     def _question(self) -> tuple[Any, ...]:
         return self.axes, self.columns, self._flags, self.need, self.selection, self.with_train
+
+    @property
+    def can_have_fewest_gpus(self) -> bool:
+        """Whether rows have a GPU, and their number is not given."""
+        of = {axis.name: axis.values for axis in self.axes}
+        is_open = not self.with_train and of.keys().isdisjoint(("gpus", "tp", "pp"))
+        return is_open and not all(re.match(r"\d+x", shown(gpu)) for gpu in of.get("gpu", ()))
 
     def with_columns(self, columns: Sequence[str]) -> Sweep:
         return type(self)(self.axes, columns, self._flags, self.need, self.selection, with_train=self.with_train)
