@@ -273,10 +273,9 @@ def _with(kind: _Kind, changes: Sequence[_Change], request: FitRequest) -> Itera
     """Yield each of the changes together with those of a kind."""
     for change in changes:
         try:
-            resolved = resolve(change.apply(request))
+            yield from (_both(change, other) for other in kind(resolve(change.apply(request))))
         except AttncalcError:  # this engine or this model does not support it
             continue
-        yield from (_both(change, other) for other in kind(resolved))
 
 
 # The changes on the same GPUs, each kind from the smallest change to the largest
