@@ -144,7 +144,9 @@ def test_the_command_without_a_gpu_leaves_no_layers_to_one(ask: Ask) -> None:
 
 
 def test_a_model_that_is_too_large_for_a_cpu_needs_other_weights_or_less_context(ask: Ask) -> None:
-    answer = ask("fit", "llama3.1-8b", "--gpu", "cpu", "--ram", "8GB", "-c", "8192", "--json")
+    answer = ask(
+        "fit", "llama3.1-8b", "--weights-dtype", "bf16", "--gpu", "cpu", "--ram", "8GB", "-c", "8192", "--json"
+    )
     flags = [change["flag"] for change in answer.document["suggestions"]]
     assert (answer.code, flags) == (1, ["--weights-dtype q4_k_m"])
 

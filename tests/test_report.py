@@ -31,7 +31,7 @@ from attncalc.report.presets import Listed, presets_report
 from attncalc.report.report import Figure, Report
 
 PARTS = {f"params_{part}" for part in ("router", "sinks", "conv", "D", "A_log", "dt_A", "dt_A_D", "dt_b_c_norms")} | {
-    f"params_{stage}_positions" for stage in ("pool", "index")
+    f"params_{stage}_positions" for stage in ("pool", "index", "index_pool")
 }
 """Parameters that only some kinds of layers have, besides matrices and norms."""
 
