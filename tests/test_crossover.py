@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from asking import Ask, results
 from hypothesis import given
 from hypothesis import strategies as st
 from specs import grouped
@@ -24,7 +25,7 @@ from attncalc import (
 )
 from attncalc.attention import KINDS, Span
 from attncalc.cost.complexity import attention_layer_complexity, layer_types
-from attncalc.cost.crossover import _scores_and_projections
+from attncalc.cost.crossover import _scores_and_others
 
 
 @st.composite
@@ -43,7 +44,9 @@ def test_the_crossover_is_the_first_context_found_by_a_scan(model: ModelSpec, wo
     first = workload.past + 1 if workload.phase == "prefill" else 1
 
     def scores_cost_more(context: int) -> bool:
-        score_flops, projection_flops = _scores_and_projections(model.plain(), workload.at(context))
+        score_flops, projection_flops = _scores_and_others(
+            model.plain(), workload.at(context), ["attention_projections"]
+        )
         return score_flops > projection_flops
 
     by_scan = next((n for n in range(first, 400) if scores_cost_more(n)), None)
@@ -51,6 +54,14 @@ def test_the_crossover_is_the_first_context_found_by_a_scan(model: ModelSpec, wo
         assert context_found == by_scan
     elif context_found is not None:
         assert scores_cost_more(int(context_found))
+
+
+def test_scores_overtake_the_mlp_later_than_the_projections(ask: Ask) -> None:
+    # 4 * 32 * 128 * T * (T + 1) / 2 FLOP of causal scores per layer, 8,192 * (T + 1) per token, overtake 2 * 41,943,040
+    # of the projections where T + 1 > 10,240, and 2 * 3 * 4,096 * 14,336 of the MLP where T + 1 > 43,008
+    figures = results(ask("flops", "llama3.1-8b", "--json"))
+    found = [figures[f"scores_overtake_{name}context"] for name in ("", "mlp_", "both_")]
+    assert found == [10_240, 43_008, 10_240 + 43_008]
 
 
 def test_the_crossover_inside_a_chunk_is_found() -> None:

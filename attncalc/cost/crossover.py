@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import lcm
 
 from ..attention import Chunked
@@ -12,7 +12,7 @@ from ..records import NamedTuple
 from ..search import first_true
 from ..workload import Workload
 from .common import check_source
-from .flops import flops, projections, scores
+from .flops import flops, mlp_flops, projections, scores
 
 MAX_CONTEXT = 2**62
 """The longest context that the search for a crossover considers."""
@@ -40,8 +40,10 @@ def growth(model: ModelSpec, workload: Workload) -> Growth:
     )
 
 
-def crossover(model: ModelSpec, workload: Workload) -> Quantity | None:
-    """Return the shortest context at which exact scores cost more than attention's projections.
+def crossover(
+    model: ModelSpec, workload: Workload, than: Sequence[str] = ("attention_projections",)
+) -> Quantity | None:
+    """Return the shortest context at which exact scores cost more than attention's projections, 'mlp' or both.
 
     All sequences have that length, and the tokens in the past are those of `workload`. Returns None if the scores
     never cost more: every layer has a window or a chunk.
@@ -50,8 +52,8 @@ def crossover(model: ModelSpec, workload: Workload) -> Quantity | None:
     plain = model.plain()
 
     def scores_cost_more(context: int) -> bool:
-        score_flops, projection_flops = _scores_and_projections(plain, workload.at(context))
-        return score_flops > projection_flops
+        score_flops, other_flops = _scores_and_others(plain, workload.at(context), than)
+        return score_flops > other_flops
 
     past = 0 if workload.phase == "decode" else workload.past
     spans = [layers.attention.span for layers in model.main.layers]
@@ -60,25 +62,28 @@ def crossover(model: ModelSpec, workload: Workload) -> Quantity | None:
     if context is None:
         return None
     if len(list(model.groups())) == 1:
-        sides = _scores_and_projections(model.symbolic(), workload.at(context).symbolic())
+        sides = _scores_and_others(model.symbolic(), workload.at(context).symbolic(), than)
         return least("T", context, "tokens of context", *sides)
-    score_flops, projection_flops = _scores_and_projections(plain, workload.at(context))
+    score_flops, other_flops = _scores_and_others(plain, workload.at(context), than)
     return least(
         "T",
         context,
         "tokens of context",
         named(score_flops, "flops_attention_scores_at_T", "FLOP of the scores at that context"),
-        named(projection_flops, "flops_attention_projections_at_T", "FLOP of the projections at that context"),
+        named(other_flops, f"flops_{'_'.join(than)}_at_T", f"FLOP of {' and '.join(than)} at that context"),
     )
 
 
-def _scores_and_projections(model: ModelSpec, workload: Workload) -> tuple[int, int]:
-    """Return the FLOPs of exact scores and of attention's projections, in all layers."""
-    groups = list(model.groups())
-    return (
-        sum(layers.count * scores(stack, layers, workload) for stack, layers in groups),
-        sum(layers.count * projections(model, stack, layers, workload) for stack, layers in groups),
-    )
+def _scores_and_others(model: ModelSpec, workload: Workload, than: Sequence[str]) -> tuple[int, int]:
+    """Return the FLOPs of exact scores and of the parts that they are compared with, in all layers."""
+    of_scores = of_others = 0
+    for stack, layers in model.groups():
+        of_scores += layers.count * scores(stack, layers, workload)
+        if "attention_projections" in than:
+            of_others += layers.count * projections(model, stack, layers, workload)
+        if "mlp" in than:
+            of_others += layers.count * mlp_flops(stack, layers, workload)
+    return of_scores, of_others
 
 
 def _first_context(scores_cost_more: Callable[[int], bool], past: int, chunks: set[int]) -> int | None:

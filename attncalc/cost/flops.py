@@ -157,7 +157,7 @@ def passes(workload: Workload) -> int:
 
 def _layer_flops(model: ModelSpec, stack: Stack, layers: Layers, workload: Workload) -> LayerFlops:
     layer_passes = passes(workload) * layers.count
-    of_projections, of_mlp = projections(model, stack, layers, workload), _mlp(stack, layers, workload)
+    of_projections, of_mlp = projections(model, stack, layers, workload), mlp_flops(stack, layers, workload)
     exact, dense = scores(stack, layers, workload), scores(stack, layers, workload, dense=True)
     repeated, repeated_scores = ([of_projections, of_mlp] if workload.recompute == "full" else []), 1
     if workload.recompute == "op":
@@ -256,7 +256,8 @@ def qk_dense(stack: Stack, layers: Layers, workload: Workload) -> int:
     return cost
 
 
-def _mlp(stack: Stack, layers: Layers, workload: Workload) -> int:
+def mlp_flops(stack: Stack, layers: Layers, workload: Workload) -> int:
+    """Return the FLOPs of one layer's MLP, and of its other matrices beside attention."""
     weights, mlp, tokens = matmul_weights(layers.extra), layers.mlp, query_tokens(stack, workload)
     if mlp is None:
         return MULTIPLY_ADD * tokens * weights

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..attention import FULL
@@ -56,18 +57,27 @@ FIGURES = FigureRows(
     ),
     flops_total_ratio_6nd=ratio_row("total / 6 N D", "flops_total / flops_6nd", _ONLY_TRAINING, source=QUOTIENT),
 )
+_OVERTAKEN = {
+    "scores_overtake_context": ("projections", ["attention_projections"]),
+    "scores_overtake_mlp_context": ("the MLP", ["mlp"]),
+    "scores_overtake_both_context": ("projections and MLP", ["attention_projections", "mlp"]),
+}
+"""{name of a figure: what scores overtake, in words, and the parts of it}."""
 GROWTH = FigureRows(
     growth_total=ratio_row("twice the context: total FLOP", f"flops_total {_CONTEXT}", source=QUOTIENT),
     growth_attention_scores=ratio_row(
         "twice the context: attention scores", f"flops_attention_scores {_CONTEXT}", source=QUOTIENT
     ),
-    scores_overtake_context=FigureRow(
-        "scores cost more than projections from a context of",
-        TOKENS,
-        "the shortest context at which scores cost more than projections",
-        "if there is none",
-        source="the smallest context for which the condition holds",
-    ),
+    **{
+        name: FigureRow(
+            f"scores cost more than {words} from a context of",
+            TOKENS,
+            f"the shortest context at which scores cost more than {words}",
+            "if there is none",
+            source="the smallest context for which the condition holds",
+        )
+        for name, (words, _) in _OVERTAKEN.items()
+    },
 )
 _STEPS, _PATH = "its sequential operations", "its maximum path length"
 COMPLEXITY = FigureRows(
@@ -133,15 +143,16 @@ def flops_report(model: ModelSpec, workload: Workload, *, full: bool = False) ->
     """
     counted = flops(model, workload)
     grown = growth(model, workload)
-    overtake = crossover(model, workload)
+    overtaken = {
+        name: crossover(model, workload, than) if counted.mlp or "mlp" not in than else None
+        for name, (_, than) in _OVERTAKEN.items()
+    }
     own, types = attention_layer_complexity(model, workload), layer_types(model, workload)
     tables = [_main_table(counted)]
     if is_hybrid(model):
         tables.append(_group_table(counted))
-    growth_figures = GROWTH.filled(
-        growth_total=grown.total, growth_attention_scores=grown.scores, scores_overtake_context=overtake
-    )
-    tables += [*([_layer_table(model, workload, own, types)] if full else []), _growth_table(grown, overtake)]
+    growth_figures = GROWTH.filled(growth_total=grown.total, growth_attention_scores=grown.scores, **overtaken)
+    tables += [*([_layer_table(model, workload, own, types)] if full else []), _growth_table(grown, overtaken)]
     return Report(
         "flops",
         heading(model, *_workload_line(model, workload)),
@@ -150,7 +161,7 @@ def flops_report(model: ModelSpec, workload: Workload, *, full: bool = False) ->
         (*flops_figures(model, counted), *growth_figures, *_layer_figures(own, types)),
         layers_with_figures(model, map(_group_figures, counted.groups)),
         tuple(tables),
-        _notes(model, workload, counted, overtake),
+        _notes(model, workload, counted, overtaken["scores_overtake_context"]),
         unexplained=frozenset(("growth_total", "growth_attention_scores", *(() if full else COMPLEXITY))),
     )
 
@@ -192,23 +203,20 @@ def flops_figures(model: ModelSpec, counted: Flops) -> tuple[Figure, ...]:
 
 
 def _layer_figures(own: ModelLayer, types: LayerTypes) -> tuple[Figure, ...]:
+    of_types = {name: getattr(types, name) for name in ("recurrent", "convolutional", "restricted")}
     return COMPLEXITY.filled(
         VASWANI,
         attention_flops_per_layer=own.flops,
         attention_projections_flops_per_layer=own.projections,
         attention_scores_flops_per_layer=own.scores.flops,
         self_attention_flops_per_layer=types.self_attention.flops,
-        recurrent_flops_per_layer=types.recurrent.flops,
-        convolutional_flops_per_layer=types.convolutional.flops,
-        restricted_flops_per_layer=types.restricted.flops,
         attention_sequential_steps=own.scores.sequential_steps,
         attention_longest_path=own.scores.longest_path,
         recurrent_sequential_steps=types.recurrent.sequential_steps,
-        recurrent_longest_path=types.recurrent.longest_path,
         convolutional_kernel=types.kernel,
-        convolutional_longest_path=types.convolutional.longest_path,
         restricted_neighborhood=types.neighborhood,
-        restricted_longest_path=types.restricted.longest_path,
+        **{f"{name}_flops_per_layer": layer.flops for name, layer in of_types.items()},
+        **{f"{name}_longest_path": layer.longest_path for name, layer in of_types.items()},
     )
 
 
@@ -291,9 +299,10 @@ def _layer_table(model: ModelSpec, workload: Workload, own: ModelLayer, types: L
     return column_table(columns)
 
 
-def _growth_table(grown: Growth, overtake: Quantity | None) -> Table:
+def _growth_table(grown: Growth, overtaken: Mapping[str, Quantity | None]) -> Table:
+    found = {name: count(value) for name, value in overtaken.items() if value is not None}
     rows = (
-        (GROWTH["scores_overtake_context"].label, "none" if overtake is None else count(overtake)),
+        *((GROWTH[name].label, text) for name, text in (found or {"scores_overtake_context": "none"}).items()),
         (GROWTH["growth_total"].label, times(grown.total, 2)),
         (GROWTH["growth_attention_scores"].label, times(grown.scores, 2)),
     )
