@@ -165,10 +165,10 @@ def fit_figures(answer: Answer, of: str = "", *, searched: Container[str] = _SEA
     weights, reserve = budget.weights, budget.reserve
     runtime = "runtime, estimated" if reserve and request.reserve is None else ""
     batch, context = plural(resolved.workload.batch, "request"), count(resolved.workload.context)
-    most_layers = answer.most_gpu_layers if "max_n_gpu_layers" in searched else None
+    most_layers = answer.least_offload("n_gpu_layers") if "max_n_gpu_layers" in searched else None
     without_dcp = answer.without_dcp if "kv_tokens_without_dcp" in searched else None
     tiers = tier_values(answer) if any(name in searched for name in TIERS) else dict.fromkeys(TIERS)
-    fewest_experts = answer.fewest_cpu_moe if "min_n_cpu_moe" in searched else None
+    fewest_experts = answer.least_offload("n_cpu_moe") if "min_n_cpu_moe" in searched else None
     return FIGURES.filled(
         result.layout.source,
         of,

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ..errors import AttncalcError
 from ..hardware import Gpu
 from ..model import plural
 from ..plot.chart import Picture
 from ..quantity import ceil_div, named, quantity, ratio, symbol
+from ..serving.fit import fit, min_gpus
 from ..serving.host_read import host_bandwidth, uses_host
 from ..serving.launch import launch_command
 from ..serving.plan import LEAST_TOKENS_PER_SECOND, Candidate, Demand, Plan, Pool, Pools, Row, Size
 from ..serving.published import published_range
 from ..serving.request import resolve
+from ..serving.suggestions import suggestions
 from ..units import NO_UNIT, PER_SECOND, SECONDS, count, quotient
 from .charts.picture import picture
 from .charts.plan import DEFAULT, plan_charts
@@ -41,6 +45,14 @@ _NO_TIMES = "with drafted tokens, and without the GPU's FLOP/s"
 _NO_SPEED = f"with --efficiency, {_NO_TIMES}"
 _NO_POWER = "if the GPU's file has no power"
 _NO_EFFICIENCY = "without --efficiency"
+_FIRST = "seconds to the first token of a request that waits for no other"
+_ALL = "output tokens per second of all replicas with so many users"
+_SPEED = {
+    "ttft": ("time to the first token", _FIRST, SECONDS, "least", "a lower"),
+    "tpot": ("time per output token", "seconds per output token with so many users", SECONDS, "least", "a lower"),
+    "tokens_per_second": ("tokens/s", _ALL, PER_SECOND, "most", "an upper"),
+}
+"""{a figure of the speed: its label, meaning and unit, and what its bound is}."""
 FIGURES = FigureRows(
     gpus=FigureRow("GPUs", NO_UNIT, "GPUs of all replicas", _NO_ROW),
     nodes=FigureRow("nodes", NO_UNIT, "nodes that they take", _NO_ROW),
@@ -56,33 +68,14 @@ FIGURES = FigureRows(
     headroom=ratio_row(
         "headroom", "the part of the users that could be added: 0.25 if 500 are asked for and 625 served", _NO_LIMIT
     ),
-    ttft_bound=ratio_row(
-        "time to the first token, at least",
-        "seconds to the first token of a request that waits for no other; a lower bound",
-        _NO_SPEED,
-        unit=SECONDS,
-    ),
-    tpot_bound=ratio_row(
-        "time per output token, at least",
-        "seconds per output token with so many users; a lower bound",
-        _NO_SPEED,
-        unit=SECONDS,
-    ),
-    tokens_per_second_bound=ratio_row(
-        "tokens/s, at most",
-        "output tokens per second of all replicas with so many users; an upper bound",
-        _NO_SPEED,
-        unit=PER_SECOND,
-    ),
-    ttft_estimate=ratio_row(
-        "time to the first token", "the time to the first token with --efficiency", _NO_EFFICIENCY, unit=SECONDS
-    ),
-    tpot_estimate=ratio_row(
-        "time per output token", "the time per output token with --efficiency", _NO_EFFICIENCY, unit=SECONDS
-    ),
-    tokens_per_second_estimate=ratio_row(
-        "tokens/s", "output tokens per second of all replicas with --efficiency", _NO_EFFICIENCY, unit=PER_SECOND
-    ),
+    **{
+        f"{name}_bound": ratio_row(f"{label}, at {least}", f"{meaning}; {bound} bound", _NO_SPEED, unit=unit)
+        for name, (label, meaning, unit, least, bound) in _SPEED.items()
+    },
+    **{
+        f"{name}_estimate": ratio_row(label, f"{meaning}, with --efficiency", _NO_EFFICIENCY, unit=unit)
+        for name, (label, meaning, unit, _, _) in _SPEED.items()
+    },
     price_per_million_tokens=ratio_row(
         "price of a million tokens",
         "price of a million output tokens: a lower bound, with --efficiency an estimate",
@@ -151,11 +144,7 @@ def row_facts(row: Row) -> dict[str, Any]:
         "model": resolved.request.model.name,
         "gpu": candidate.gpu.name,
         "split": split.words,
-        "tp": split.tp,
-        "pp": split.pp,
-        "dp": split.dp,
-        "attn_dp": split.attn_dp,
-        "expert_parallel": split.expert_parallel,
+        **{name: getattr(split, name) for name in ("tp", "pp", "dp", "attn_dp", "expert_parallel")},
         "weights_dtype": resolved.request.weights_dtype,
         "checkpoint": resolved.request.checkpoint,
         "kv_dtype": resolved.workload.kv_dtype,
@@ -178,11 +167,9 @@ def _command(candidate: Candidate) -> str | None:
 
 def _published(row: Row) -> dict[str, Any]:
     """Return the tokens/s to expect of a row from published runs; every value None if there are none."""
-    candidate, speed = row.candidate, row.speed
-    if speed is None or row.demand.efficiency is not None:
-        return dict.fromkeys(_PUBLISHED)
-    found = published_range(candidate.resolved, candidate.load(row.requests))
-    if found is None:
+    candidate, speed = row.candidate, None if row.demand.efficiency else row.speed
+    found = speed and published_range(candidate.resolved, candidate.load(row.requests))
+    if speed is None or found is None:
         return dict.fromkeys(_PUBLISHED)
     tokens = row.replicas * float(speed.planning_tokens_per_second)
     values = (found.low * tokens, found.high * tokens, found.runs, str(found.of), ", ".join(found.sources))
@@ -201,9 +188,8 @@ def row_figures(row: Row) -> tuple[Figure, ...]:
     if most is not None:
         served = quantity(replicas * most)
         headroom = ratio(quantity(named(served, "users_all_replicas", "users of all replicas") - users), users)
-    speed = row.speed
-    times = (speed.ttft, speed.tpot, row.tokens_per_second) if speed else (None, None, None)
-    bounds, estimates = ((None, None, None), times) if demand.efficiency else (times, (None, None, None))
+    times = (row.speed.ttft, row.speed.tpot, row.tokens_per_second) if row.speed else (None, None, None)
+    of_speed, with_efficiency = dict(zip(_SPEED, times, strict=True)), demand.efficiency is not None
     return FIGURES.filled(
         gpus=gpus,
         nodes=quantity(row.nodes),
@@ -213,12 +199,8 @@ def row_figures(row: Row) -> tuple[Figure, ...]:
         users_per_replica_worst=None if candidate.worst is None else quantity(candidate.worst),
         users_all_replicas=served,
         headroom=headroom,
-        ttft_bound=bounds[0],
-        tpot_bound=bounds[1],
-        tokens_per_second_bound=bounds[2],
-        ttft_estimate=estimates[0],
-        tpot_estimate=estimates[1],
-        tokens_per_second_estimate=estimates[2],
+        **{f"{name}_bound": None if with_efficiency else value for name, value in of_speed.items()},
+        **{f"{name}_estimate": value if with_efficiency else None for name, value in of_speed.items()},
         price_per_million_tokens=row.price_per_million,
         watts=row.watts,
         kwh_per_million_tokens=row.kwh_per_million,
@@ -281,7 +263,20 @@ def _nothing(plan: Plan, model: str) -> str:
         if plan.too_slow:
             return f"NOTHING IS FAST ENOUGH: {plan.too_slow}"
         return f"NOTHING FITS: the users need more than {plural(plan.demand.max_gpus or 0, 'GPU')}"
-    return "NOTHING FITS: no split over these GPUs holds the weights and one request"
+    return f"NOTHING FITS: no split over these GPUs holds the weights and one request{_what_fits(plan, model)}"
+
+
+def _what_fits(plan: Plan, model: str) -> str:
+    """Return with which dtype one request fits on the first kind of GPU, and on how many of them; '' if not known."""
+    request, gpus = next(one for one in plan.requests if one.model.name == model), plan.demand.max_gpus
+    try:
+        result = fit(dataclasses.replace(request, gpus=gpus or 1))
+    except AttncalcError:  # no split over so many
+        return ""
+    context, more = request.workload.context, min_gpus(result.resolved)
+    kept = [one.flag for one in suggestions(result) if one.result.request.workload.context == context]
+    flags = [*(flag for flag in kept if "--gpus" not in flag)][:1] + ([f"--max-gpus {more}"] if more else [])
+    return f". {' does, or '.join(flags)}{' does' * (len(flags) == 1)}." if flags and gpus else ""
 
 
 def _on_one_screen(report: Report, plan: Plan) -> Report:

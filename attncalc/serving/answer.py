@@ -143,17 +143,8 @@ class Answer:
         """The memories that hold the cache, if it is in host memory or on disk too; else ()."""
         return tiers(self.result)
 
-    @cached_property
-    def most_gpu_layers(self) -> int | None:
-        """llama.cpp's largest -ngl with which it fits; None for other engines, and if none does."""
-        return self._least_offload("n_gpu_layers")
-
-    @cached_property
-    def fewest_cpu_moe(self) -> int | None:
-        """llama.cpp's smallest --n-cpu-moe with which it fits; None for other engines, and if none does."""
-        return self._least_offload("n_cpu_moe")
-
-    def _least_offload(self, option: str) -> int | None:
+    def least_offload(self, option: str) -> int | None:
+        """Return llama.cpp's largest n_gpu_layers or smallest n_cpu_moe with which it fits; None if none does."""
         resolved = self.resolved
         if option not in resolved.engine.offload_options or resolved.share is None:
             return None
