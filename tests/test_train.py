@@ -586,6 +586,9 @@ def test_an_out_of_memory_error_is_explained_and_has_the_gpu(ask: Ask) -> None:
 
 def test_lora_without_a_value_has_rank_16(ask: Ask) -> None:
     assert "LoRA r=16" in ask("train", "gpt2", "--lora", "--gpu", "24GB").out
+    # 28 layers of 64 * (in + out): q and o of 3,072 + 3,072, k and v of 3,072 + 1,024, 3 of the MLP of 3,072 + 8,192
+    lora = ask("train", "llama3.2-3b", "--lora", "r=64").out.split()
+    assert lora[lora.index("trained") + 2 :][:2] == [f"{28 * 64 * (2 * 6144 + 2 * 4096 + 3 * 11_264):,}", "2.94"]
 
 
 def test_dataclasses_of_a_run_are_replaced_with_checks() -> None:

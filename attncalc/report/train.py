@@ -450,6 +450,10 @@ def _work_table(of: Answer, figures: dict[str, Figure]) -> Table:
         rows.append(("a step with recomputation", "", figures["flops_hardware"].human))
     if of.time:
         rows.append((f"{count(of.time.tokens)} tokens", "", human(of.time.total, FLOP)))
+    if of.result.run.lora:
+        trained, frozen = (figures[name].whole or 0 for name in ("params_trained", "params_frozen"))
+        label = f"trained parameters{' of the stage on one GPU' if of.result.run.tp * of.result.run.pp > 1 else ''}"
+        rows.append((label, count(trained), f"{100 * trained / (trained + frozen):.2f} %"))
     return Table((LABEL, Column(), Column()), tuple(rows))
 
 
