@@ -75,12 +75,7 @@ def test_rows_equal_fit(engine: str) -> None:
     quick = [name for name in (*FIT, *BOUNDS) if name not in ("min_gpus", "max_n_gpu_layers", "min_n_cpu_moe")]
     cells = sweep(
         models=["gemma3-4b", "deepseek-v2-lite", "llama3-8b"],
-        columns=[
-            "fits",
-            "verdict",
-            "weights",
-            *(name for name in quick if "all_replicas" not in name and name != "replicas"),
-        ],
+        columns=["fits", "verdict", "weights", *(n for n in quick if "all_replicas" not in n and n != "replicas")],
         engine=engine,
         gpu="h100-80gb,2xrtx-4090",
         batch="1,300",
