@@ -76,6 +76,8 @@ def runtime(facts: RuntimeFacts[VllmArgs]) -> RuntimeMemory:
     numerator, denominator = facts.share
     outside_share = facts.gpu.memory * (denominator - numerator) // denominator - (facts.gpu.other_memory or 0)
     room = outside_share + int(passes[0].expected)
+    if not facts.args.version.v0:  # the sampler runs again after them (compile_or_warm_up_model in gpu_worker.py)
+        room -= int(profile.sampler)
     return RuntimeMemory(
         tuple(part for part in parts if part is not None),
         (*_notes(facts), *profile.notes()),
