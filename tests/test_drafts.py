@@ -92,6 +92,7 @@ def test_the_predicting_layer_of_deepseek_v4_has_experts_in_mxfp4() -> None:
     [
         ("deepseek-v3", 11.5e9),  # "11.5B unique parameters" beside the embedding and head (README_WEIGHTS.md)
         (str(MODELS / "qwen3.5-27b.json"), 424.7e6),
+        ("qwen3.8-flash-next", 2_607_150_848),  # 4.69 GiB of experts and 0.17 others, in bf16
     ],
 )
 def test_layers_for_prediction_have_the_published_parameters(model: str, parameters: float) -> None:

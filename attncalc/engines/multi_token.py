@@ -11,11 +11,13 @@ LIKE_THE_LAST_LAYER = frozenset(
     {
         *("deepseek_v3", "deepseek_v32", "deepseek_v4", "glm4_moe", "glm_moe_dsa", "kimi_k2", "mimo"),
         *("qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
+        *("qwen4_exp", "qwen4_exp_text"),
     }
 )
 """The model_types whose layers for multi-token prediction are like their last layer with full attention.
 
-Source: vLLM's deepseek_mtp.py, glm4_moe_mtp.py, mimo_mtp.py, qwen3_next_mtp.py and qwen3_5_mtp.py."""
+Source: vLLM's deepseek_mtp.py, glm4_moe_mtp.py, mimo_mtp.py, qwen3_next_mtp.py, qwen3_5_mtp.py and
+models/qwen4_exp/nvidia/mtp.py."""
 PREDICT_TOKENS = LIKE_THE_LAST_LAYER | {
     *("ernie4_5_moe", "longcat_flash", "mimo_v2", "mimo_v2_flash", "nemotron_h", "step3p5")
 }
@@ -38,6 +40,8 @@ def prediction_layers(model: ModelSpec, layers: int) -> ModelSpec | None:
         if any(cached.per == "token" for cached in group.cache()):
             break
     d = stack.d_model
+    mixer = [matrix for matrix in model.extra if matrix.name.startswith("stream_mixer")]  # Qwen4's, of several streams
+    d_hidden = max((matrix.rows for matrix in mixer), default=d)
     layer = dataclasses.replace(group, count=layers)
     return dataclasses.replace(
         model,
@@ -47,7 +51,7 @@ def prediction_layers(model: ModelSpec, layers: int) -> ModelSpec | None:
         token_types=None,
         d_embedding=None,
         head=None,
-        extra=(Matrix("eh_proj", 2 * d, d, applied_to="queries"), Matrix("norms", 2, d)),
+        extra=(Matrix("eh_proj", 2 * d, d, applied_to="queries"), Matrix("norms", 1, d + d_hidden), *mixer),
         towers=(),
         rope_tables=(),
         stored=None,
