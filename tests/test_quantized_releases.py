@@ -38,6 +38,11 @@ R1_CORRECTIONS = 59 * 256 * 4
 # Qwen3.6-35B-A3B's prediction layer in bf16: 256 experts and a shared one of 3 * 2,048 * 512 with its gate, a router,
 # attention with a gate (q of 2 * 16 * 256), 2 KV heads of 256, and fc of 4,096 to 2,048.
 QWEN_MTP = 2 * (257 * 3 * 2048 * 512 + 2048 + 256 * 2048 + 2048 * (8192 + 2 * 512 + 4096 + 4096) + 5 * 2048 + 512)
+# Qwen3.8-Flash-Next's in bf16: the same of 3 * 2,560 * 640 with 512 experts, q of 2 * 24 * 256, an indexer of 4 heads
+# and one key of 128, and mixers of 4 streams: two in the layer, with 8 columns to inject, and one after it.
+FLASH_ATTENTION = 2560 * (12_288 + 2 * 512 + 6144 + 5 * 128) + 2 * 256 + 2 * 128
+FLASH_STREAMS = 3 * 10_240 * (2 * 320 + 1) + 10_240 * 8
+FLASH_MTP = 513 * (3 * 2560 * 640 + 2560) + FLASH_ATTENTION + FLASH_STREAMS + 2 * 2560**2 + 2560 + 10_240
 
 BESIDE = {
     "Genz-70b-GPTQ.json": GENZ_BIASES + GENZ_HEADER,
@@ -45,6 +50,8 @@ BESIDE = {
     "deepseek-ai__DeepSeek-R1.json": R1_FP8 + 4 * R1_SCALES + 2 * R1_BF16 + R1_CORRECTIONS,
     "nvidia__Qwen3.6-35B-A3B-NVFP4.json": QWEN_MTP,
     "Molmo-7B-D-NF4.json": 2 * (8_021_025_280 - 7_616_075_264),  # the parameters that are not the language model's
+    # 16 offsets and 16 sizes of the table of n-grams, and 3 multipliers, in int64, beside the prediction layer
+    "RadixArk__Qwen3.8-Flash-Next-NVFP4.json": 2 * FLASH_MTP + 35 * 8,
     "deepseek-ai__DeepSeek-V4-Flash.json": 256 * 3 * 4096 * 2048 * 17 // 32,  # the prediction layer's experts
 }
 """{config: bytes in its files that are no weights of the model as engines load it}."""

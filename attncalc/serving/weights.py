@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 AS_STORED = "as stored"
 """`Weights.dtype` of weights that are as large as the model's files."""
 _ON_DEVICE = "parameters on the device"
+_WITH_TABLES_IN_FP8 = ("fp8", "fp4")
+"""Dtypes whose releases of Qwen3.8-Flash-Next and DeepSeek-V4.1 have lookup tables in fp8, with one scale or few."""
 
 
 class Weights(NamedTuple):
@@ -197,6 +199,7 @@ def _in_one_dtype(model: ModelSpec, form: WeightFormat) -> Weights:
     """Return the weights with the quantized matrices in one dtype."""
     all_params, in_matrices = params(model).total, quantized_total(model, form)
     everything = named(all_params, "params", _ON_DEVICE)
+    tables = total(group.lookups for group in params(model).groups)
     parts = [("params_on_device", _ON_DEVICE, all_params)]
     name, of_them = form.matrices.name, f"of them in {form.quantized}"
     if name == form.rest.name or not in_matrices:
@@ -213,7 +216,11 @@ def _in_one_dtype(model: ModelSpec, form: WeightFormat) -> Weights:
         matrix_bytes = named(exact, "bytes_linear", f"bytes of those matrices in {name}")
     rest = "everything else" if form.experts_only else "embedding, head, routers, norms and biases"
     note = f"Weights: {name} ({layout}) is assumed for the {form.quantized}, {form.rest.name} for {rest}."
-    return Weights(quantity(matrix_bytes + (everything - matrices) * form.width), name, tuple(parts), (note,))
+    rest_bytes: int = (everything - matrices) * form.width
+    if tables and name in _WITH_TABLES_IN_FP8:
+        note = f"{note[:-1]}, and fp8 for lookup tables."
+        rest_bytes = rest_bytes - named(tables, "params_lookups", "of them in lookup tables") * (form.width - 1)
+    return Weights(quantity(matrix_bytes + rest_bytes), name, tuple(parts), (note,))
 
 
 def _as_stored(model: ModelSpec, files: CheckpointWeights, on_device: int, *, whole: bool) -> Weights:

@@ -15,7 +15,7 @@ from ....quantization import Quantization, Scheme
 from ....records import NamedTuple
 from ....units import truncate
 from ...data_files import words
-from .compressed_tensors import compressed_tensors
+from .compressed_tensors import NVFP4, compressed_tensors
 from .fields import Config, Read, UnreadError, checked, modules, section
 from .floats import fbgemm_fp8, fp8, modelopt, mxfp8, quark
 from .integers import auto_round, awq, bitnet, bitsandbytes, eetq, exl2, exl3, gptq, hqq, mlx, torchao
@@ -85,6 +85,9 @@ def released(config: Config, text_config: Config) -> Released | None:
     try:
         _check_keys(method, found)
         schemes, ignored = read({"expert_dtype": config.get("expert_dtype"), "names": names, **found})
+        of_tables = next((str(text_config[key]) for key in _OF_TABLES if text_config.get(key)), method)
+        if names.startswith("qwen4") and of_tables in _TABLES:
+            schemes = [_TABLES[of_tables]._replace(targets=("engram.embed",)), *schemes]
         quantization = Quantization(
             method, checked(schemes), modules(ignored), truncate(config.get("model_type") or "")
         )
@@ -117,6 +120,10 @@ def _check_keys(method: str, found: Config) -> None:
             raise UnreadError(f"the key {truncate(key)}")
 
 
+_OF_TABLES = ("ple_embedding_dtype", "ple_embed_dtype")
+"""Fields with the dtype of Qwen4's table of n-grams, which goes before the modules that are not quantized."""
+_TABLES = {**dict.fromkeys(("fp8", "float8_e4m3fn"), Scheme("fp8", 8, block=0)), "nvfp4": NVFP4}
+"""Source: vLLM's Qwen4ExpPLEEmbeddingMethod (models/qwen4_exp/common/ngram_embedding.py)."""
 _EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", "num_experts_per_tok")
 """Fields that a config with routed experts has."""
 _ATTENTION = ("W_q", "W_qkv", "W_o", "W_q_b")
