@@ -125,3 +125,12 @@ def test_no_larger_share_of_unified_memory_is_suggested(ask: Ask) -> None:
 def test_a_mac_states_its_limit(ask: Ask) -> None:
     said = " ".join(ask("fit", "qwen3-8b", "--gpu", "M3 Max 64GB", "--engine", "llamacpp", "--full").out.split())
     assert "Metal lets the GPU use 48.00 GiB of the Mac's 64 GB by default." in said
+
+
+def test_tables_that_an_engine_would_keep_on_the_host_count_where_that_is_the_same_memory() -> None:
+    """47.7 GiB of Qwen3.8-Flash-Next in fp8, of 16 * 20,000,096 rows of 160."""
+    request = FitRequest(load("qwen3.8-flash-next"), Workload.decode(context=4096), engine="vllm", weights_dtype="fp8")
+    results = [fit(dataclasses.replace(request, gpu=gpu(name))) for name in ("jetson-agx-thor", "rtx-pro-6000")]
+    on_unified, on_a_card = (int(result.budget.weights.total) for result in results if result.budget.weights)
+    assert on_unified - on_a_card == 320_001_536 * 160
+    assert ["a mapped file" in " ".join(result.request.model.notes) for result in results] == [True, False]

@@ -357,6 +357,9 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     model = without_prediction(of.loaded(model, args))
     if args.lookups_on_host and not (request.gpu and request.gpu.unified):
         model = model.without_lookups()
+    elif request.gpu and request.gpu.unified and not of.splits_by_layer and any(g.lookups for _, g in model.groups()):
+        note = "Lookup tables count, since the host's memory is the GPU's. If they are a mapped file, less is needed."
+        model = dataclasses.replace(model, notes=(*model.notes, note))
     if not file_type(model):  # another change of the weights starts from the model without a file
         request = dataclasses.replace(request, model=model)
     part = _on_one_device(request, model, of, tp)
