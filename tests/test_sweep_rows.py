@@ -77,8 +77,7 @@ def test_the_gpus_and_the_price_of_users_are_those_of_plan() -> None:
 def test_rows_have_the_fewest_gpus_and_their_figures() -> None:
     # DeepSeek-V3 has 628.8 GiB of weights: 8 H200 have 8 * 139.8 * 0.92 = 1,029 GiB, and 8 H100 8 * 79.1 * 0.92 = 582
     rows = list(sweep("deepseek-v3", gpu="h200,4xh200,h100", fewest_gpus=True, price="h200=3,h100=2"))
-    figures = [(row["gpus"], row["price_per_hour"]) for row in rows]
-    assert figures == [(8, 8 * 3), (4, 4 * 3), (16, 16 * 2)]  # the 4 are given, and stay
+    assert [(row["gpus"], row["price_per_hour"]) for row in rows] == [(8, 8 * 3), (4, 4 * 3), (16, 16 * 2)]
     given = sweep("deepseek-v3", gpu="h100", gpus=16, tp=8, pp=2, columns="decode_time_bound")
     assert [row["decode_time_bound"] for row in given] == [rows[2]["decode_time_bound"]]
 
@@ -116,7 +115,7 @@ def test_a_selection_is_a_table_of_80_columns(ask: Ask) -> None:
     ("--sort nothing", "--sort: there is no column 'nothing'"),
     ("--sort verdict", "--sort: there is no column 'verdict'"),
     ("--top 0", "--top: '0' is not a whole number"),
-    ("--fewest-gpus --gpu h200 --tp 2", "--fewest-gpus needs --gpu without"),
+    ("--fewest-gpus --gpu h200 --tp 2", "--fewest-gpus needs --gpu, and no --gpus"),
     ("--users 5 --gpu h200", "--users needs --prompt"),
     ("--price h200=free --gpu h200", "--price h200: 'free' is not a number"),
     ("--top 2 --plot", "--plot cannot be combined with --top"),

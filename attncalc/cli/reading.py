@@ -562,6 +562,10 @@ class Reading:
             self.assumed.append(f"--engine {by_layer}")
         if self._command == "sweep" != self._typed and {*self._found}.isdisjoint((*_FOR_PROGRAMS, "--plot")):
             self._found["--format"] = ("--format", "table")  # for a person
+            listed = {name for name, words in self._found.items() if "," in words[-1]} - {"--columns"}
+            is_open = self._found.keys().isdisjoint(("--gpus", "--tp", "--pp", "--train")) and len(self._arguments) == 1
+            fewest = is_open and listed == {"--gpu"} and not re.match(r"\d+x", self._found["--gpu"][-1])
+            self._found |= {"--fewest-gpus": ("--fewest-gpus",)} if fewest else {}
         examples: list[str] = []
         assumable = ASSUMED if self._typed or self.unread or self.doubts else (*ASSUMED, *ASSUMED_IN_WORDS)
         is_moved = self._typed not in (None, self._command)

@@ -103,8 +103,9 @@ def sweep(
         read = read_train_columns(columns, **has)
         figures: Iterable[str] = TRAIN_COLUMNS
     else:
-        asked = {"gpus": need.fewest_gpus, "gpus_needed": need.users, "price_per_hour": prices}
+        asked = {"gpus_needed": need.users, "price_per_hour": prices}
         read = read_columns(columns, with_fit=with_fit, with_users=with_users, need=[*filter(asked.get, asked)])
+        read = ("gpus", *read) if need.fewest_gpus else read
         figures = columns_of(with_fit=with_fit)
     known = (*figures, *(axis.name for axis in given if axis.varies))
     where, fail_if = (

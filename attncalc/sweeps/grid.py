@@ -47,17 +47,16 @@ def for_screen(sweep: Sweep) -> Sweep:
     if not sweep.with_fit:
         return sweep
     need = [name for name in ("users_all_replicas", "gpus_needed", "price_per_hour") if name in sweep.columns]
-    verdict, *others = FIT_TABLE_OF_USERS if need else FIT_TABLE
-    return sweep.with_columns([verdict, *(["gpus"] if sweep.need.fewest_gpus else []), *others, *need])
+    first = ["gpus"] * sweep.need.fewest_gpus
+    return sweep.with_columns([*first, *(FIT_TABLE_OF_USERS if need else FIT_TABLE), *need])
 
 
 def default_figure(sweep: Sweep) -> str:
     """Return the figure of a grid or a picture."""
-    if sweep.need.fewest_gpus:
-        return "gpus"
     if sweep.with_train:
         return DEFAULT_TRAIN_FIGURE
-    return DEFAULT_FIT_FIGURE if sweep.with_fit else DEFAULT_FIGURE
+    of_fit = "gpus" if sweep.need.fewest_gpus else DEFAULT_FIT_FIGURE
+    return of_fit if sweep.with_fit else DEFAULT_FIGURE
 
 
 def sweep_report(sweep: Sweep, rows: Iterable[Row]) -> Report:

@@ -83,8 +83,7 @@ class Sweep:
         else:
             self._check_others()
         if need.fewest_gpus and not self.can_have_fewest_gpus:
-            tip = "leave these out: --gpu h200,h100"
-            raise AttncalcError("--fewest-gpus needs --gpu without --gpus, --tp, --pp and --train", tip)
+            raise AttncalcError("--fewest-gpus needs --gpu, and no --gpus, --tp, --pp or --train", "leave one out")
 
     @property
     def _given(self) -> list[str]:
