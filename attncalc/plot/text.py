@@ -119,7 +119,8 @@ def _drawn(
 ) -> list[str]:
     """Return lines in a frame, with ticks at the left and below, and the names of the lines at the right."""
     left = max(len(tick.label) for tick in up.ticks)
-    names = [cut(one.label, columns * 3 // 10) for one in series]
+    room = (columns - left) // 2 - 5  # a long number leaves little for the names: '1,000,000,000,000,000,000'
+    names = [cut(one.label, min(columns * 3 // 10, room)) if room > 0 else "" for one in series]
     right = max((len(name) + 3 for name in names if name), default=0)
     width = columns - 1 - left - 2 - right
     cells = [[" "] * width for _ in range(height)]
