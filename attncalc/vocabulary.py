@@ -65,7 +65,7 @@ class Idea(NamedTuple):
                     options.append((word,))
                 else:
                     filled = (
-                        re.sub(rf"^(r=|mla:)?{self.takes}$", lambda m: _prefixed(m[1] or "", str(value)), word)
+                        re.sub(rf"^(\w+[=:+])?{self.takes}$", lambda m: _prefixed(m[1] or "", str(value)), word)
                         if self.takes
                         else word
                     )
@@ -103,10 +103,12 @@ IDEAS = tuple(_idea(line) for line in _LINES if re.match("[^#A-Z]", line))
 FILLER, NEGATIONS, COUNTS, THIS_MACHINE = (
     frozenset(_NAMED[name].split()) for name in ("FILLER", "NEGATIONS", "COUNTS", "THIS_MACHINE")
 )
-NUMBERS, UNITS, NEWEST, SAME, SYMBOLS, INSTANCES, MESSAGES = (
+NUMBERS, NEWEST, SAME, SYMBOLS, INSTANCES, MESSAGES = (
     dict(pair.split("=") for pair in _NAMED[name].split())
-    for name in ("NUMBERS", "UNITS", "NEWEST", "SAME", "SYMBOLS", "INSTANCES", "MESSAGES")
+    for name in ("NUMBERS", "NEWEST", "SAME", "SYMBOLS", "INSTANCES", "MESSAGES")
 )
+REWRITES = [line.removeprefix("REWRITE ").split(" -> ") for line in _LINES if line.startswith("REWRITE ")]
+"""Patterns of words and what they mean, which is written in their place before each word is read."""
 
 
 class Phrases(dict[tuple[str, ...], Idea]):
@@ -169,7 +171,7 @@ NEEDS = {
     command: tuple(
         (tuple(filter(None, one[2].split(","))), one[3].split(), one[4]) for one in _NEEDS if one[1] == command
     )
-    for command in ("fit", "train", "plan", "sizes")
+    for command in ("fit", "train", "plan", "sweep", "sizes")
 }
 """{command: (if one of these is given, it needs one of these options, an example)}; () is always. 'sizes' is for a
 model that is described by its sizes.

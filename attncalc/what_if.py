@@ -111,6 +111,7 @@ def _with_heads(model: ModelSpec, heads: int | None, kv_heads: int | None, head_
 
 def _with_widths(model: ModelSpec, d_model: int | None, d_ff: int | None, vocab_size: int | None) -> ModelSpec:
     main = model.main
+    d_model = None if d_model == main.d_model else d_model
     if d_model and (model.extra or model.towers or len(model.stacks) > 1 or any(group.extra for group in main.layers)):
         raise AttncalcError("--d-model: this model has further matrices of its width", "leave it out")
     if d_ff and not any(group.mlp for group in main.layers):

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
@@ -21,13 +21,13 @@ from ..model import plural
 from ..options import Option
 from ..records import NamedTuple
 from ..units import long_option, truncate
-from ..vocabulary import FILLER, MESSAGES
+from ..vocabulary import MESSAGES
 
 _MOST_WORDS = 1_000
 _EXCEPTION = r"\b\w+(Error|Exception): |^(INFO|WARNING|ERROR) \S"
 _MESSAGE = (
     rf"{_EXCEPTION}|(?i:error:|failed to|unable to|exceeds?\b|(greater|larger) than|out of memory|no available memory"
-    r"|tried to allocate|malloc|to serve at least|is full|retract|preempted|context length is)"
+    r"|tried to allocate|cache size: [\d,]+ tok|malloc|to serve at least|is full|retract|preempted|context length is)"
 )
 """What a message may have that was pasted in the place of a question."""
 _DRAFT_MODEL, _DRAFT_LAYERS = "--speculative-model", "--speculative-layers"
@@ -76,17 +76,18 @@ def about_message(text: str) -> list[str] | AttncalcError | None:
     return ["fit", "--log", "-"]
 
 
-def without_gpu(args: Sequence[str], gpu_in: Callable[[str], str | None]) -> tuple[list[str], list[str]]:
-    """Return '--gpu' with the GPU that is named beside a launch command, if one is, and the command."""
-    args = [part for word in args for part in (word.split("=", 1) if word.startswith("--gpu=") else [word])]
-    i = args.index("--gpu") if "--gpu" in args[:-1] else len(args)
-    gpu, rest = args[i : i + 2], [*args[:i], *args[i + 2 :]]
-    for n in (4, 3, 2, 1):  # '... -np 2 on a 4090', '... please'
-        name = " ".join(word for word in rest[-n:] if word.lower() not in FILLER).strip("?!.").lower()
-        beside = gpu_in(name)
-        if n + 1 < len(rest) and not rest[-n - 1].startswith("-") and (beside or not name):
-            gpu, rest = ["--gpu", beside] if beside and not gpu else gpu, rest[:-n]
-    return gpu, rest
+def split_launch(args: Sequence[str], declared: Iterable[Option]) -> tuple[list[str], list[str]]:
+    """Return a launch command, and the words beside it: '16GB num_ctx=8K' of 'ollama run gemma3 16GB num_ctx=8K'."""
+    start: _Start = _start(args)  # type: ignore[assignment]
+    options = {part: one for one in declared for name in (*one.names, *one.also) for part in name.split("/")}
+    reader = _Reader(start, options, set())
+    with contextlib.suppress(AttncalcError):  # which fit explains
+        reader.read(args[start.first :])
+    places = {start.first + i for i in reader.beside if " " not in args[start.first + i]}  # and no prompt
+    for i, word in enumerate(args):
+        if re.match("--(gpu(=|$)|(json|full|plain|quiet)$)", word):
+            places |= {i, i + (word == "--gpu")}
+    return [one for i, one in enumerate(args) if i not in places], [one for i, one in enumerate(args) if i in places]
 
 
 def changes_nothing(name: str) -> bool:
@@ -183,6 +184,7 @@ class _Reader:
     def __init__(self, start: _Start, options: Mapping[str, Option], given: set[str]) -> None:
         self.found: dict[str, tuple[str, ...]] = {}  # {option of `attncalc fit`: its words}
         self._start, self._options, self._given = start, options, given
+        self.beside: list[int] = []  # the places of words that are neither the model nor of an option
         self._unused: list[str] = []
 
     def add(self, words: Sequence[str]) -> None:
@@ -257,12 +259,12 @@ class _Reader:
 
         Raises AttncalcError for an option that is not known and may change memory.
         """
-        known, model, swallowed = self._start.words, None, []
+        known, model, swallowed, bare = self._start.words, None, [], list[int]()
         rest = list(reversed(words))
         while rest:
             word = rest.pop()
             if not _is_option(word):
-                model = model or word
+                bare.append(len(words) - len(rest) - 1)
                 continue
             name, has_value, value = word.partition("=")
             name = long_option(name) if name.startswith("--") else name
@@ -285,6 +287,10 @@ class _Reader:
             else:
                 self._leave_out(name)
                 swallowed.append(value)
+        model = words[bare.pop(0)] if model is None and bare else model
+        # not the 2 of '--cuda-graph-bs-decode 1 2'
+        self.beside = [i for i in bare if not (f"{words[i - 1]}{words[i]}".isdecimal() and i - 1 not in bare)]
+        self._unused += [words[i] for i in self.beside if re.search(r"\w", words[i])]
         # 'vllm serve --new-flag org/name': the flag has no value, and the model follows
         return model or next((value for value in swallowed if re.fullmatch(r"[\w.-]+/[\w.-]+", value)), None)
 

@@ -67,17 +67,16 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
     if is_unknown and len(args) == 1:
         args = args[0].split() or args  # a question in quotation marks
     if is_unknown and (of_message := about_message(text := " ".join(args))):
-        return of_message if isinstance(of_message, AttncalcError) else (_beside_message(of_message, text, root), [])
+        return of_message if isinstance(of_message, AttncalcError) else _about_message(of_message, text, root)
     if is_unknown and launches(args):
-        launch = _about_launch(args, root, error)
-        return launch if isinstance(launch, AttncalcError) else (launch, [])
+        return _about_launch(args, root)
     asked = args[1:] if args[:1] == ["help"] else args
     words = Words(root, asked)
     asks_formulas = words.command == "explain" and any(item.kind == "model" for item in words.items(asked[1:]))
     if asks_formulas:
         args = asked = [*asked[1:], "--explain"]  # 'explain params gpt2' asks for the formulas of that model
         words, is_unknown = Words(root, asked), True
-    if "--" in args or (words.command in _OF_WORDS and error.tip):
+    if ("--" in args and not is_unknown) or (words.command in _OF_WORDS and error.tip):
         return error if error.tip else AttncalcError(error.message, f"known: {', '.join(words.commands)}")
     readings = _read(words, asked if asked is args else [*asked, "gpt2"])  # a model, as a command has one
     found = next(readings)
@@ -114,28 +113,32 @@ def with_built_in(args: Sequence[str], error: AttncalcError) -> tuple[list[str],
     return error
 
 
-def _beside_message(command: list[str], text: str, root: Any) -> list[str]:
-    """Return the command that answers a message, with the model and the GPU that are named in or beside it."""
-    if command[0] == "fit":
-        sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
-        named = {item.kind: item.text for item in Words(root, text.split()).items(text.split())}
-        is_gpu = not re.match(r"[\d.]+-?[kmgt]i?b", gpu := named.get("gpu", "1gb").lower())
-        command[1:1] = [*filter(preset_of, [named.get("model", "")]), *["--gpu", gpu] * is_gpu]
-    return command
+def _about_message(command: list[str], text: str, root: Any) -> tuple[list[str], list[str]]:
+    """Return the command that answers a message, with the model and the GPU beside it; and its cache per request."""
+    if command[0] != "fit":
+        return command, []
+    sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
+    items = Words(root, text.split()).items(text.split())
+    named = {item.kind: item.text for item in items}
+    counts = (item.value or "" for item in items if item.idea and "--batch" in item.idea.means)
+    users = [int(text) for text in counts if re.fullmatch(r"[1-9]\d{0,8}", text)]
+    if (tokens := re.search(r"KV cache size: ([\d,]+) tokens", text)) and users and "model" not in named:
+        each = int(tokens[1].replace(",", "")) // users[0]
+        return ["explain", "preemption"], [f"answer: {tokens[1]} tokens are {each:,} for each of {users[0]} requests"]
+    is_gpu = not re.match(r"[\d.]+-?[kmgt]i?b", gpu := named.get("gpu", "1gb").lower())
+    return ["fit", *filter(preset_of, [named.get("model", "")]), *["--gpu", gpu] * is_gpu, *command[1:]], []
 
 
-def _about_launch(args: Sequence[str], root: Any, error: AttncalcError) -> list[str] | AttncalcError:
-    """Return `attncalc fit` of a pasted launch command, whose engine has no option --gpu; or why it does not work."""
-    from .pasted import without_gpu
+def _about_launch(args: Sequence[str], root: Any) -> tuple[list[str], list[str]] | AttncalcError:
+    """Return `attncalc fit` of a pasted launch command with the words beside it; or why it does not work."""
+    from .pasted import split_launch
 
-    gpu, command = without_gpu(args, gpu_in)
-    command = ["--", *command]
-    problem = problem_of(root, ["fit", *gpu, *command])
-    if problem and not gpu and not problem_of(root, ["fit", "--gpu", "h100", *command]):
-        return AttncalcError(
-            error.message, f"ask about it: {truncate(f'attncalc fit --gpu GPU {shlex.join(command)}', 250)}"
-        )
-    return problem or ["fit", *gpu, *command]
+    command, words = split_launch(args, root.get_command(None, "fit").callback.declared.values())
+    question = ["fit", *words]
+    found = next(one for one in _read(Words(root, question), question) if one.args[0] == "fit")
+    found.assumed = [one for one in found.assumed if one.split()[0] in found.options]  # the command has a context
+    meant = ["fit", *found.options, "--", *command]
+    return problem_of(root, meant) or (meant, found.beside)
 
 
 def _tried(
@@ -156,7 +159,7 @@ def _tried(
     is_same = words.command in (None, found.args[0])
     dropped = [word for word in found.left_out if NO_FIGURE not in word]
     is_doubtful = dropped or found.assumed or found.lacks or not is_same or isinstance(error, BadValueError)
-    is_strict = is_doubtful and not _FOR_PROGRAMS.isdisjoint(found.args) and "table" not in found.args
+    is_strict = is_doubtful and _FOR_PROGRAMS & {*found.args} and not {"table", "latex", "markdown"} & {*found.args}
     if problem and words.command is None and not found.doubts:
         return AttncalcError(problem.message, f"{problem.tip} (read as {truncate(shlex.join(found.whole), 200)})")
     # 'memory gpt2 --dtype int4' is no question of `fit`, but 'kv gpt2 -c 1K,2K' is one of `sweep`
@@ -315,9 +318,15 @@ class Reading:
         ]
 
     @property
+    def options(self) -> list[str]:
+        """The options that words set."""
+        return [word for pair in self._found.values() for word in pair]
+
+    @property
     def beside(self) -> list[str]:
         """Lines about the reading, beside the command."""
-        lines = {"not read": ", ".join(self.left_out), "assumed": ", ".join(self.assumed)}
+        unread = [*self.left_out, *self.unread, *(item.typed for item in self.doubts)]
+        lines = {"not read": ", ".join(unread), "assumed": ", ".join(self.assumed)}
         lacks = (each for each in dict.fromkeys(self.lacks) if "--price" not in self._found or "prices" not in each)
         named = [*lines.items(), *(("note", each) for each in lacks)]
         return [f"{name}: {truncate(text, 300)}" for name, text in named if text]
@@ -418,7 +427,7 @@ class Reading:
             is_list = is_joined and name != "--pattern" and re.search(r"^[^=]*\w,\w", value or "")
             name = name if is_gpu and (not is_list or self._takes_list(item.text)) else None
         else:
-            value = item.text.replace(",", "") if name == "-c" else _WITH_SIZE.get(item.text, item.text)
+            value = item.text.replace(",", "") if name == "-c" else item.text
             value = _size(value) if item.kind == "size" else value
             if self._command == "fit" and self._place == "desk" and re.match(r"[3-8][ -]?bit", item.typed.lower()):
                 value = value.replace("int", "q")  # a GGUF file, and no AWQ
@@ -428,6 +437,9 @@ class Reading:
         """Return whether the command has an option, with a value or without one."""
         option = self._options.get(name)
         is_optional = option is not None and str(option.metavar).startswith("[")  # '--plot' or '--plot FILE'
+        if option is not None and option.opts[0].endswith("dtype") and "," in "".join(value):
+            are_files = all(re.match(r"(?i)i?q\d", one) for one in value[0].split(","))
+            return self._takes_list(name) or (are_files and "--quants" in self._options)
         return option is not None and ((is_optional and not value) or bool(value) == bool(placeholder(option)))
 
     def _takes_list(self, name: str) -> bool:
@@ -441,7 +453,7 @@ class Reading:
         if not self._takes(name, *value):
             return False
         own = self._options[name].opts[0]
-        if own == "--weights-dtype" and "," in value[0] and self._takes("--quants"):
+        if own == "--weights-dtype" and "," in value[0] and not self._takes_list(name):
             name, own, value = "--quants", "--quants", ()
         if own == "--weights-dtype" and "--quants" in self._found:
             return is_further
@@ -461,7 +473,7 @@ class Reading:
         elif own == "--weights-dtype" and all(re.match("i?q\\d", each) for each in two) and self._takes("--quants"):
             del self._found[own]
             self._found["--quants"] = ("--quants",)  # 'q4 or q8'
-        elif is_further and self._takes_list(name):
+        elif is_further and (self._takes_list(name) or own == "--lora" or value[0][1:2] == "+"):
             self._found[own] = (before[0], f"{before[1]},{value[0]}")
         else:
             return False
@@ -544,6 +556,7 @@ class Reading:
                 self.unread += [*self._arguments, *others] or ["?"]
         if not (self._arguments or self._found or self._is_asked):
             self.unread, self.left_out = [*self.unread, *self.left_out], []
+        self._join_parts()
         self._find_missing()
         if "--speculative-model" in self._found:
             self._found.pop("--speculative-layers", None)
@@ -575,10 +588,26 @@ class Reading:
             model = [_ANY_MODEL] * ("MODEL" in self.missing)
             self._arguments += model
             self.assumed, self.missing = [*model, *self.assumed, *examples], []
-        words = [word for pair in (*self._found.values(), *map(str.split, examples)) for word in pair]
-        self.args = [self._command, *self._arguments, *words]
+        self.args = [self._command, *self._arguments, *self.options, *" ".join(examples).split()]
         self.is_new |= bool(self.assumed)
         return self
+
+    def _join_parts(self) -> None:
+        """Make one value of parts: a context of 'p+512,c+2048', and kinds of attention with their sizes."""
+        if parts := re.findall(r"\+([^,]+)", self._found.get("--context", ("", ""))[1]):
+            self._found["--context"] = ("--context", str(sum(parse_count(part, "") for part in parts)))
+        if "--kv-dtype" in self._found:  # a cache has no K-quants
+            name, text = self._found["--kv-dtype"]
+            self._found["--kv-dtype"] = (name, re.sub(r"\b([qQ][458])(?=,|$)", r"\1_0", text))
+        name, text = self._found.get("--attention", ("", ""))
+        kinds = text.split(",")
+        sized = {kind.partition(":")[0] for kind in kinds if ":" in kind}
+        if name:
+            # of several kinds, MHA and MQA have KV heads of their own
+            heads = self._found.pop("--kv-heads", ())[1:] if kinds[1:] else ()
+            usual = _WITH_SIZE | ({"gqa": f"gqa:{heads[0]}"} if heads else {})
+            values = dict.fromkeys(usual.get(kind, kind) for kind in kinds if kind not in sized)
+            self._found["--attention"] = (name, ",".join(values))
 
     def _find_missing(self) -> None:
         """Find what the command lacks, with examples."""

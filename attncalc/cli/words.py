@@ -39,9 +39,9 @@ from ..vocabulary import (
     NO_FIGURE,
     NUMBERS,
     PLACEHOLDERS,
+    REWRITES,
     SYMBOLS,
     THIS_MACHINE,
-    UNITS,
     UNLIKE,
     Idea,
     Phrases,
@@ -60,7 +60,7 @@ _PATTERNS = {
     "size": r"\d+(?:\.\d+)?[KMGTkmgt](?:[iI]?[bB])?",
     "time": r"\d+(?:\.\d+)?(?:ms|s|/s)",
     "attention": r"(?i)mha|mqa|gqa(?:[:-]\d+)?|mla(?:[:-]\d+)?|linear",
-    "model": r"[\w.-]+/[\w.-]+|\.{0,2}/\S+|\S+\.(?:gguf|json|yaml)",
+    "model": r"(?![\d.]+/)[\w.-]+/[\w.-]+|\.{0,2}/\S+|\S+\.(?:gguf|json|yaml)",
 }
 """{kind of word: its pattern}, beside those that a table knows."""
 _ASKED = (
@@ -82,6 +82,7 @@ _YES = ("true", "yes", "on", "1")
 _NAMED = ("gpu", "dtype", "attention")
 """Kinds of words that need no option before them to be understood."""
 _OPTION = re.compile(r"--?[A-Za-z]")
+_CHANGED = r"(?i)doubl\w+|halv\w+|half|twice|improv\w+|increas\w+|reduc\w+|saves?|gains?|lowers?|worth"
 
 
 class Item(NamedTuple):
@@ -103,6 +104,11 @@ class Item(NamedTuple):
         """The kinds of words of which it still needs one as a value."""
         is_open = self.idea and self.value is None and not self.is_asked
         return PLACEHOLDERS.get(self.idea.takes, ()) if self.idea and is_open else ()
+
+    @property
+    def has_type(self) -> bool:
+        """Whether it is an idea with a dtype: 'kv cache fp8'."""
+        return bool(self.value and self.idea and self.idea.takes == "DTYPE")
 
     @property
     def is_cue(self) -> bool:
@@ -162,18 +168,14 @@ class Words:
         """Return what the arguments are, in order."""
         items: list[Item] = []
         bare: list[str] = []
-        typed = _with_magnitudes(_without_python(_listed_by_ollama(args)))
-        typed = [re.sub(r"(\d[kKmM]?)\.\.(\d+[kKmM]?)$", r"\1:\2:x2", word) for word in typed]  # '1k..128k'
-        if "out" in typed:  # '500 in 200 out'
-            typed = [{"in": "input", "out": "output-len"}.get(word, word) for word in typed]
-        parts = (part for word in typed for unglued in self._unglued(word) for part in _recipe(unglued))
+        parts = (part for word in _rewritten(args) for unglued in self._unglued(word) for part in _recipe(unglued))
         words, of_files = self._of_files([*parts])
         rest = [*reversed(words)]
         while rest:
             word = rest.pop()
             if not _OPTION.match(word):
                 names = word.split(",")
-                is_list = all(preset_of(name) or kind_of(name) == "billions" for name in names)
+                is_list = all(preset_of(name) or kind_of(name) in ("billions", "attention") for name in names)
                 bare += names if is_list else word.split() or [word]
                 continue
             items += self._classified(bare)
@@ -199,7 +201,7 @@ class Words:
         found = _with_models([*found, *(one for one in of_files if self._set_by(one) not in given)])
         if len({item.text for item in found if item.kind == "model"}) > 1:  # 'deepseek-v3 mla vs llama2-70b gqa'
             found = [item for item in found if item.kind != "attention"]
-        return _with_splits(_with_neighbours(found))
+        return _with_splits(_with_neighbours(_with_usual(found)))
 
     def _unglued(self, word: str) -> list[str]:
         """Return a number and what it counts as two words: '500users', '2gpus'."""
@@ -338,7 +340,7 @@ class Words:
     def _classified(self, bare: Sequence[str]) -> list[Item]:
         """Return what words without dashes are, the longest phrases first."""
         items: list[Item] = []
-        text = [word.strip("?!,;'\"()").rstrip(":") or word for word in bare]
+        text = [word.strip("?!,;'\"()").rstrip(":") for word in bare if re.search(r"\w", word)]  # not '-', '&'
         i = 0
         while i < len(text):
             most = 6 if text[i].lower() in _parts_of_names() else 4  # 'deepseek r1 distill qwen 32b'
@@ -472,28 +474,13 @@ class Words:
         return Item("filler", name, name) if is_program else None
 
 
-def _without_python(args: Sequence[str]) -> Sequence[str]:
-    """Return the arguments without the interpreter before a program: 'python -m vllm.bench', 'torchrun train.py'."""
-    match = re.match(r"(?:.*/)?python[\d.]* (?:-m )?", " ".join(args[:3]))
-    return args[len(match[0].split()) :] if match else args
-
-
-def _listed_by_ollama(args: Sequence[str]) -> Sequence[str]:
-    """Return the question that a row of `ollama ps` is: the model and its context."""
-    row = re.search(r"(\S+:\S+) [0-9a-f]{12} [\d.]+ [KMG]B .*?[CG]PU (\d+)", " ".join(args))
-    return ["fit", row[1], "-c", row[2]] if row else args
-
-
-def _with_magnitudes(args: Sequence[str]) -> list[str]:
-    """Return the arguments with '1T' for '1 trillion', and '16GB' for '16 gigs'."""
-    found: list[str] = []
-    for word in args:
-        magnitude = UNITS.get(word, UNITS.get(word.lower()))
-        if magnitude and found and re.fullmatch(r"\d+(?:\.\d+)?", found[-1]):
-            found[-1] += magnitude
-        else:
-            found.append(word)
-    return found
+def _rewritten(args: Sequence[str]) -> list[str]:
+    """Return the arguments as they are written here: '1T' for '1 trillion', '--price=2' for '$2/h'."""
+    for pattern, text in REWRITES:
+        joined = " ".join(word.replace(" ", "\0") for word in args)
+        if (changed := re.sub(pattern, text, joined)) != joined:
+            args = [word.replace("\0", " ") for word in changed.split()]
+    return [*args]
 
 
 def _recipe(word: str) -> list[str]:
@@ -555,7 +542,7 @@ def gpu_in(text: str) -> str | None:
         several = [gpu_in(one) for one in text.split(",")]
         return ",".join(map(str, several)) if all(several) else None
     is_name = re.search(r"^(?!gpu:)[^=]*\d|^(cpu|local)$|^(strix|jetson|dgx) [a-z ]+$", text)
-    for name in (text, text.removesuffix("s")) if is_name else ():
+    for name in (text, re.sub("(?<!b)s$", "", text)) if is_name else ():
         try:
             with tries():
                 number, gpu = gpus_of(name)
@@ -571,9 +558,7 @@ def gpu_in(text: str) -> str | None:
 def _of_word(word: str) -> Item | None:
     lower = word.lower()
     item = None
-    if price := re.fullmatch(r"[$€]([\d.]+)(?:/h(?:r|our)?)?", lower):
-        item = Item("option", "--price", word, value=price[1])
-    elif several := re.fullmatch(r"x(\d{1,4})|(\d{1,4})x", lower):
+    if several := re.fullmatch(r"x(\d{1,4})|(\d{1,4})x", lower):
         item = Item("option", "--gpus", word, value=several[1] or several[2])
     elif lower in (*ENGINES, *RUNNERS):
         item = Item("option", "--engine", word, value=lower)
@@ -588,9 +573,24 @@ def _of_word(word: str) -> Item | None:
     return item
 
 
+def _with_usual(items: Sequence[Item]) -> Sequence[Item]:
+    """Return the items with the 16 bits that 'does fp8 double ...' compares fp8 with, instead of the verb."""
+    others = [item for item in items if item.value or not re.fullmatch(_CHANGED, item.typed)]
+    types = [item for item in others if item.kind == "dtype" or item.has_type]
+    if len(others) == len(items) or len(types) != 1:
+        return others if types else items
+    usual = "fp16" if (own := types[0].value or types[0].text)[:1] in "qQ" else "bf16"
+    other = types[0]._replace(value=usual) if types[0].value else types[0]._replace(text=usual)
+    return others if own in ("fp16", "bf16") else [other, *others]
+
+
 def _with_neighbours(items: Sequence[Item]) -> list[Item]:
     """Return the items with what the next word makes of them."""
     found = [*items]
+    for i in range(len(found) - 2, 0, -1):  # 'q4 vs q8 vs f16 kv cache'
+        before, word, typed = found[i - 1 : i + 2]
+        if before.kind == "dtype" and word.text in _EITHER[:3] and typed.has_type:
+            found[i - 1] = typed._replace(value=before.text)
     for i, (item, after) in enumerate(pairwise(found)):
         is_counted = after.kind == "plain" or (after.idea is not None and not after.idea.means)
         if is_counted and item.kind == "number" and item.typed.isdigit():  # '10000 samples'
@@ -703,9 +703,11 @@ def _beside(i: int, items: Sequence[Item]) -> Iterator[int]:
         while 0 <= j < len(items) and items[j].text.lower() in _GLUE and items[j].value is None:
             j += step
         idea = items[i].idea
-        counts = idea is not None and "--batch" in idea.means and step == 1  # 'users at 64k'
+        counts = idea and (idea.takes == "SIZE" or ("--batch" in idea.means and step == 1))  # 'users at 64k'
         if 0 <= j < len(items) and items[j].kind in items[i].takes and not (counts and "k" in items[j].text.lower()):
             yield j
+    if "--price" in items[i].idea.means:  # type: ignore[union-attr]
+        yield from (j for j, item in enumerate(items) if item.kind == "share" and "%" not in item.text)
 
 
 def is_context(text: str) -> bool:
