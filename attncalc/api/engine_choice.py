@@ -21,7 +21,7 @@ from ..options import options_of
 from ..records import NamedTuple
 from ..serving.weight_format import released_dtype
 from ..serving.weights import weights as weights_of
-from ..units import GIB, long_option, parse_bytes
+from ..units import GIB, is_auto, long_option, parse_bytes
 from .fit_options import DeploymentOptions, EngineOptions, FitOptions, UserOptions
 
 NOT_OLLAMA = frozenset({"engine", "tp", "pp", "dp", "dcp", "attn_dp", "gpu_memory_utilization"})
@@ -92,7 +92,7 @@ def ollama_options(model: str, options: Mapping[str, Any]) -> tuple[dict[str, An
         # Without a GPU, the least that Ollama takes; LM Studio always takes as many
         device = (not _is_lm_studio(options) and options.get("gpu")) or "1GiB"
         found["context"] = default_context(words, device, options.get("gpus"), model)
-    if options.get("gpu") is not None:
+    if options.get("gpu") is not None and not is_auto(options.get("context")):  # auto: the longest on the GPU alone
         option, value = words.placed
         found |= {field: value for field, known in names.items() if known.name == option and field not in options}
     shown = " ".join(f"{names[field].name} {value}" for field, value in found.items())

@@ -60,11 +60,14 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     if note:
         request = request.with_workload(assumed=(*request.workload.assumed, note))
     has_type = request.weights_dtype in FILE_TYPES or (spec.stored is not None and spec.stored.kind == "GGUF")
-    is_given = any(options.get(name) is not None for name in ("context", "kv_memory"))
+    longest = is_auto(options.get("context"))
+    is_given = (options.get("context") is not None and not longest) or options.get("kv_memory") is not None
     has_type = has_type or bool(is_named and request.gpu and request.gpu.runs_files and not options.get("batch"))
     if not has_type or request.gpu is None or is_given or request.traffic or request.engine == "all":
         return request
-    return _partly_on_host(request) or _which_context(request) if find_engine(request.engine).typed_files else request
+    if not find_engine(request.engine).typed_files:
+        return request
+    return _partly_on_host(request) or (request if longest else _which_context(request))
 
 
 def options_of_name(model: ModelLike, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:

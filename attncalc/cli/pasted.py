@@ -85,8 +85,8 @@ def split_launch(args: Sequence[str], declared: Iterable[Option]) -> tuple[list[
         reader.read(args[start.first :])
     places = {start.first + i for i in reader.beside if " " not in args[start.first + i]}  # and no prompt
     for i, word in enumerate(args):
-        if re.match("--(gpu(=|$)|(json|full|plain|quiet)$)", word):
-            places |= {i, i + (word == "--gpu")}
+        if match := re.match("--(?:(gpu|vram|ram|users|price)(=|$)|(?:json|full|plain|quiet)$)", word):  # no engine's
+            places |= {i, i + (match[2] == "")}
     return [one for i, one in enumerate(args) if i not in places], [one for i, one in enumerate(args) if i in places]
 
 

@@ -125,8 +125,11 @@ def _about_message(command: list[str], text: str, root: Any) -> tuple[list[str],
     if (tokens := re.search(r"KV cache size: ([\d,]+) tokens", text)) and users and "model" not in named:
         each = int(tokens[1].replace(",", "")) // users[0]
         return ["explain", "preemption"], [f"answer: {tokens[1]} tokens are {each:,} for each of {users[0]} requests"]
-    is_gpu = not re.match(r"[\d.]+-?[kmgt]i?b", gpu := named.get("gpu", "1gb").lower())
-    return ["fit", *filter(preset_of, [named.get("model", "")]), *["--gpu", gpu] * is_gpu, *command[1:]], []
+    given = {item.text: item.value for item in items if item.value}
+    is_gpu = not re.match(r"[\d.]+-?[kmgt]i?b", gpu := (given.get("--gpu") or named.get("gpu") or "1gb").lower())
+    dtype = given.get("--weights-dtype") or named.get("dtype")
+    options = [*["--gpu", gpu] * is_gpu, *(["--weights-dtype", dtype] if dtype and "model" in named else [])]
+    return ["fit", *filter(preset_of, [named.get("model", "")]), *options, *command[1:]], []
 
 
 def _about_launch(args: Sequence[str], root: Any) -> tuple[list[str], list[str]] | AttncalcError:

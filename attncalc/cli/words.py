@@ -69,7 +69,7 @@ _ASKED = (
 )
 """What stands before the number that a question asks for: 'how many parallel 32k' before 'requests'."""
 _PROGRAM = r"(?i).*(launch|serve|chat|generat|build).*"
-_GLUE = frozenset(("of", "is", "at", "in", "to", "a", "an", "as", "with", "token", "tokens"))
+_GLUE = frozenset(("of", "is", "at", "in", "to", "a", "an", "as", "with", "token", "tokens", "running", "active"))
 """Words between an idea and its value: 'a batch of 8'."""
 _EITHER = ("vs", "versus", "or", "and")
 FILES = (*DOCUMENTS, ".log")  # the ends of words that can only be files
