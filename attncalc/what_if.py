@@ -75,6 +75,11 @@ def what_if(
     Further layers continue the order of the released ones, and MHA with other heads stays MHA. Raises AttncalcError if
     the model has no such sizes, or they contradict.
     """
+    if attention and kv_heads and attention.lower().partition(":")[0] in ("mha", "gqa", "mqa"):
+        raise AttncalcError(
+            f"--kv-heads cannot be combined with --attention {truncate(attention)}, which has a number of KV heads",
+            f"leave one out, as in --attention gqa:{kv_heads}",
+        )
     changed = model.with_attention(attention) if attention else model
     if heads or kv_heads or head_dim:
         # MLA and linear attention take the sizes of the heads that they replace.

@@ -126,6 +126,13 @@ def test_heads_need_attention_with_heads() -> None:
         kv_cache("deepseek-v3", kv_heads=4)
 
 
+@pytest.mark.parametrize("attention", ["mha", "gqa:8", "MQA"])
+def test_a_kind_with_a_number_of_kv_heads_refuses_another(attention: str) -> None:
+    with pytest.raises(AttncalcError, match="which has a number of KV heads") as refused:
+        kv_cache("llama3.1-8b", attention=attention, kv_heads=4)
+    assert "gqa:4" in str(refused.value)
+
+
 def test_latent_attention_takes_the_heads_of_the_attention_that_it_replaces() -> None:
     # 2 bytes * (512 + 64) of each token, as DeepSeek-V3 has with 128 heads, too
     sizes: dict[str, Any] = {"layers": 60, "heads": 128, "head_dim": 128}

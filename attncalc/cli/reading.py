@@ -126,10 +126,11 @@ def _about_message(command: list[str], text: str, root: Any) -> tuple[list[str],
         each = int(tokens[1].replace(",", "")) // users[0]
         return ["explain", "preemption"], [f"answer: {tokens[1]} tokens are {each:,} for each of {users[0]} requests"]
     given = {item.text: item.value for item in items if item.value}
-    is_gpu = not re.match(r"[\d.]+-?[kmgt]i?b", gpu := (given.get("--gpu") or named.get("gpu") or "1gb").lower())
+    gpu, model = given.get("--gpu") or named.get("gpu") or "", named.get("model", "")
     dtype = given.get("--weights-dtype") or named.get("dtype")
-    options = [*["--gpu", gpu] * is_gpu, *(["--weights-dtype", dtype] if dtype and "model" in named else [])]
-    return ["fit", *filter(preset_of, [named.get("model", "")]), *options, *command[1:]], []
+    options = ["--gpu", gpu] if gpu and not re.match(r"(?i)[\d.]+-?[kmgt]i?b", gpu) else []  # no size of the message
+    options += ["--weights-dtype", dtype] if dtype and model else []
+    return ["fit", *filter(preset_of, [model]), *options, *command[1:]], []
 
 
 def _about_launch(args: Sequence[str], root: Any) -> tuple[list[str], list[str]] | AttncalcError:
