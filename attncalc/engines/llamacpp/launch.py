@@ -239,6 +239,8 @@ OLLAMA_WORDS = LaunchWords(
     example="ollama run MODEL",
     program=re.compile(r"(?:.*/)?ollama (?:run|pull|serve)"),
     models=(),
+    names={"--keepalive": ignored, "--format": ignored},
+    flags=dict.fromkeys(("--verbose", "--think", "--hidethinking", "--insecure", "--nowordwrap"), ()),  # cmd/cmd.go
     environment={
         **_VISIBLE,
         "OLLAMA_CONTEXT_LENGTH": "--context",
