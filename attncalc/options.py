@@ -11,7 +11,7 @@ sweep its axes. The class stands where the option is used: those of an engine in
 
 # Without `from __future__ import annotations`, a TypedDict has its types as objects, and not as strings.
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -190,6 +190,11 @@ class With(dict[str, Any]):
         super().__init__(arguments, names=names.split(), also=tuple(also.split()))
 
     __hash__ = object.__hash__  # type: ignore[assignment] # so that an Annotated is hashable
+
+
+def by_name(options: Iterable[Option]) -> dict[str, Option]:
+    """Return {name: option}, with each name of a flag ('--x/--no-x') and those by which other tools know an option."""
+    return {part: one for one in options for name in (*one.names, *one.also) for part in name.split("/")}
 
 
 def options_of(kind: Any) -> dict[str, Option]:

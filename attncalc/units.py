@@ -309,6 +309,11 @@ def long_option(field: str) -> str:
     return f"--{field.removeprefix('--').replace('_', '-')}"
 
 
+def hyphens(name: str) -> str:
+    """Return a long option with hyphens for underscores; another word as it is."""
+    return long_option(name) if name.startswith("--") else name
+
+
 _SIZES = {
     **{f"{p}ib".lower(): 1024 ** (i + 1) for i, p in enumerate("KMGTPE")},
     **{f"{p}b".lower(): 1000 ** (i + 1) for i, p in enumerate("KMGTPE")},

@@ -18,8 +18,8 @@ import typer.core
 
 from ..engines import PROGRAMS
 from ..errors import AttncalcError
-from ..options import Option, options_of
-from ..units import long_option, truncate
+from ..options import Option, by_name, options_of
+from ..units import hyphens, truncate
 
 ALSO = dict.fromkeys(
     (
@@ -184,9 +184,7 @@ class Command(_Narrow, typer.core.TyperCommand):
         if self.name == "fit" and args[end + 1 :]:
             from .pasted import expand
 
-            names = {part: option for option in declared.values() for name in option.names for part in name.split("/")}
-            names |= {name: names[own] for name, own in also.items() if own in names}
-            return expand(words, args[end + 1 :], names)
+            return expand(words, args[end + 1 :], by_name(declared.values()))
         return [*words, *args[end:]]
 
     def _known_words(self, words: list[str]) -> list[str]:
@@ -238,9 +236,9 @@ def _own_name(word: str, known: Container[str], also: Mapping[str, str]) -> str:
     name, equals, value = word.partition("=")
     if not name.startswith("-") or name in known:
         return word
-    hyphens = long_option(name) if name.startswith("--") else name
-    flag = re.sub(r"^--(?:enable|use)-", "--", hyphens)  # '--use-fsdp'
-    own = next((own for own in (hyphens, also.get(hyphens), flag, also.get(flag)) if own in known), name)
+    usual = hyphens(name)
+    flag = re.sub(r"^--(?:enable|use)-", "--", usual)  # '--use-fsdp'
+    own = next((own for own in (usual, also.get(usual), flag, also.get(flag)) if own in known), name)
     return f"{own}{equals}{value}"
 
 

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
@@ -20,16 +20,9 @@ from ..errors import AttncalcError, MissingError
 from ..model import plural
 from ..options import Option
 from ..records import NamedTuple
-from ..units import long_option, truncate
-from ..vocabulary import MESSAGES
+from ..units import hyphens, truncate
 
 _MOST_WORDS = 1_000
-_EXCEPTION = r"\b\w+(Error|Exception): |^(INFO|WARNING|ERROR) \S"
-_MESSAGE = (
-    rf"{_EXCEPTION}|(?i:error:|failed to|unable to|exceeds?\b|(greater|larger) than|out of memory|no available memory"
-    r"|tried to allocate|cache size: [\d,]+ tok|malloc|to serve at least|is full|retract|preempted|context length is)"
-)
-"""What a message may have that was pasted in the place of a question."""
 _DRAFT_MODEL, _DRAFT_LAYERS = "--speculative-model", "--speculative-layers"
 
 
@@ -61,25 +54,9 @@ def launches(words: Sequence[str]) -> bool:
     return _start(words) is not None
 
 
-def about_message(text: str) -> list[str] | AttncalcError | None:
-    """Return the arguments that answer a message of an engine, or why none do; None if the text has no message."""
-    from ..engines.log_file import read_log
-
-    if not re.search(_MESSAGE, text):
-        return None
-    if term := next((term for word, term in MESSAGES.items() if word in text.lower()), None):
-        return ["explain", term]
-    try:
-        read_log(text.encode(), "the message")
-    except AttncalcError as error:
-        return error if re.search(_EXCEPTION, text) or "neither" not in error.message else None
-    return ["fit", "--log", "-"]
-
-
-def split_launch(args: Sequence[str], declared: Iterable[Option]) -> tuple[list[str], list[str]]:
+def split_launch(args: Sequence[str], options: Mapping[str, Option]) -> tuple[list[str], list[str]]:
     """Return a launch command, and the words beside it: '16GB num_ctx=8K' of 'ollama run gemma3 16GB num_ctx=8K'."""
     start: _Start = _start(args)  # type: ignore[assignment]
-    options = {part: one for one in declared for name in (*one.names, *one.also) for part in name.split("/")}
     reader = _Reader(start, options, set())
     with contextlib.suppress(AttncalcError):  # which fit explains
         reader.read(args[start.first :])
@@ -267,7 +244,7 @@ class _Reader:
                 bare.append(len(words) - len(rest) - 1)
                 continue
             name, has_value, value = word.partition("=")
-            name = long_option(name) if name.startswith("--") else name
+            name = hyphens(name)
             if name in known.flags:
                 self.use(name, known.flags[name])
                 continue

@@ -23,12 +23,12 @@ from ..config.gpus import gpus_of
 from ..config.presets import hint, preset_at, preset_of, presets, unquantized, with_file_type
 from ..engines import ENGINES, find_engine
 from ..errors import AttncalcError, BadValueError, MissingError
-from ..options import options_of
-from ..units import parse_count, truncate
-from ..vocabulary import ASSUMED, ASSUMED_IN_WORDS, FILLER, NEEDS, NO_FIGURE, ON_GPU, UNLIKE, Fragment, Idea
+from ..options import by_name, options_of
+from ..units import hyphens, parse_count, truncate
+from ..vocabulary import ASSUMED, ASSUMED_IN_WORDS, FILLER, MESSAGES, NEEDS, NO_FIGURE, ON_GPU, UNLIKE, Fragment, Idea
 from .command import NotUnderstoodError
 from .trial import problem_of
-from .words import FILES, OF_MODEL, Item, Words, gpu_in, hyphens, is_context, is_valid, kind_of, placeholder
+from .words import FILES, OF_MODEL, Item, Words, gpu_in, is_context, is_valid, kind_of, placeholder
 
 _USUAL = ("kv", "fit", "train", "flops", "memory", "params", "plan", "sweep", "compare", "gpus", "presets", "explain")
 """Commands that words can mean, the most usual first."""
@@ -51,6 +51,12 @@ _FOR_PROGRAMS = frozenset(("--json", "--format", "--output", "-o", "--fail-if", 
 """Options of an answer that a program reads."""
 _OF_RELEASED = ("compare",)
 """Commands in which they do not: these need a model that they change."""
+_EXCEPTION = r"\b\w+(Error|Exception): |^(INFO|WARNING|ERROR) \S"
+_MESSAGE = (
+    rf"{_EXCEPTION}|(?i:error:|failed to|unable to|exceeds?\b|(greater|larger) than|out of memory|no available memory"
+    r"|tried to allocate|cache size: [\d,]+ tok|malloc|to serve at least|is full|retract|preempted|context length is)"
+)
+"""What a message may have that was pasted in the place of a question."""
 _WHY = "why|how (do|does|is|are)$"
 """Words that ask for an explanation."""
 
@@ -61,12 +67,12 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
 
     Only a command that works is returned or named in a tip. If none does, the error has the reason as a further one.
     """
-    from .pasted import about_message, launches
+    from .pasted import launches
 
     typed, is_unknown = args, isinstance(error, NotUnderstoodError)
     if is_unknown and len(args) == 1:
         args = args[0].split() or args  # a question in quotation marks
-    if is_unknown and (of_message := about_message(text := " ".join(args))):
+    if is_unknown and (of_message := _asked_by_message(text := " ".join(args))):
         return of_message if isinstance(of_message, AttncalcError) else _about_message(of_message, text, root)
     if is_unknown and launches(args):
         return _about_launch(args, root)
@@ -113,6 +119,21 @@ def with_built_in(args: Sequence[str], error: AttncalcError) -> tuple[list[str],
     return error
 
 
+def _asked_by_message(text: str) -> list[str] | AttncalcError | None:
+    """Return the arguments that answer a message of an engine, or why none do; None if the text has no message."""
+    if not re.search(_MESSAGE, text):
+        return None
+    if term := next((term for word, term in MESSAGES.items() if word in text.lower()), None):
+        return ["explain", term]
+    from ..engines.log_file import read_log
+
+    try:
+        read_log(text.encode(), "the message")
+    except AttncalcError as error:
+        return error if re.search(_EXCEPTION, text) or "neither" not in error.message else None
+    return ["fit", "--log", "-"]
+
+
 def _about_message(command: list[str], text: str, root: Any) -> tuple[list[str], list[str]]:
     """Return the command that answers a message, with the model and the GPU beside it; and its cache per request."""
     if command[0] != "fit":
@@ -137,7 +158,8 @@ def _about_launch(args: Sequence[str], root: Any) -> tuple[list[str], list[str]]
     """Return `attncalc fit` of a pasted launch command with the words beside it; or why it does not work."""
     from .pasted import split_launch
 
-    command, words = split_launch(args, root.get_command(None, "fit").callback.declared.values())
+    declared = root.get_command(None, "fit").callback.declared.values()
+    command, words = split_launch(args, by_name(declared))
     question = ["fit", *words]
     found = next(one for one in _read(Words(root, question), question) if one.args[0] == "fit")
     found.assumed = [one for one in found.assumed if one.split()[0] in found.options]  # the command has a context

@@ -29,6 +29,7 @@ from ..engines.pasted import could_matter
 from ..errors import AttncalcError, tries
 from ..options import WEIGHTS_DTYPE, Parser
 from ..records import NamedTuple
+from ..units import hyphens, long_option
 from ..vocabulary import (
     COUNTS,
     FILLER,
@@ -74,7 +75,7 @@ _GLUE = frozenset(("of", "is", "at", "in", "to", "a", "an", "as", "with", "token
 _EITHER = ("vs", "versus", "or", "and")
 FILES = (*DOCUMENTS, ".log")  # the ends of words that can only be files
 _MOST_IDEAS = 6
-OF_MODEL = {f"--{name.replace('_', '-')}" for name in SIZES}
+OF_MODEL = set(map(long_option, SIZES))
 """Options that can describe a model."""
 _QUANTS = {name.replace("_", ""): name for name in WEIGHTS_DTYPE.known if "_" in name}
 """Types of GGUF files without their underscores: 'q5km'."""
@@ -509,10 +510,6 @@ def placeholder(option: Any) -> str:
         return ""
     metavar = (option.metavar or "").partition(",")[0].strip("[]")
     return metavar if metavar in PLACEHOLDERS else "SIZE" if metavar in ("GIB", "GB") else "VALUE"
-
-
-def hyphens(name: str) -> str:
-    return f"--{name[2:].replace('_', '-')}" if name.startswith("--") else name
 
 
 def _continued(value: str, rest: list[str]) -> str:
