@@ -401,7 +401,7 @@ def test_multiprocessors_explain_the_fp32_peak_at_a_possible_clock(name: str) ->
     assert spec.compute_capability
     cores = spec.multiprocessors * CORES_PER_MULTIPROCESSOR.get(spec.compute_capability, 128)
     clock = spec.peak("fp32") / (2 * cores)  # a core does one multiply-add per cycle: 2 FLOP
-    assert 1.2e9 < clock < 2.7e9
+    assert 1.0e9 < clock < 2.7e9  # from a Jetson Orin Nano's 1.02 GHz
 
 
 def test_a_compute_capability_is_read_as_two_numbers(tmp_path: Path) -> None:
