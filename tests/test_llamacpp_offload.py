@@ -497,6 +497,21 @@ def test_auto_is_the_most_layers_that_fit(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        (("--gpu", "rtx-4090", "-ngl", "99"), ""),  # all 36 layers are on the GPU already
+        (("--gpu", "rtx-4090", "-ngl", "20"), "--n-gpu-layers can be left out: all layers fit on the GPU."),
+        (("--gpu", "6GB", "-ngl", "20"), "keeps all layers on the GPU."),
+    ],
+)
+def test_advice_about_the_host_is_of_layers_that_need_not_be_there(
+    ask: Ask, options: tuple[str, ...], advice: str
+) -> None:
+    lines = ask("fit", "qwen3-8b", "--weights-dtype", "q4_k_m", "-c", "8192", *options).out.splitlines()
+    assert [line.endswith(advice) for line in lines if "all layers" in line] == ([True] if advice else [])
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         (("-ngl", "many"), "--n-gpu-layers: 'many' is not a number of layers"),

@@ -14,7 +14,7 @@ from ..serving.fit import Deployment, FitResult
 from ..serving.launch import launch_command
 from ..serving.request import ResolvedRequest, resolve
 from ..serving.suggestions import narrower_weights
-from ..units import BYTES, GIB, count, human
+from ..units import BYTES, GIB, count, human, long_option
 from .notes import WARNING, context_notes, device_notes, model_notes
 from .tiers import tier_notes
 
@@ -83,12 +83,17 @@ def _whole_notes(result: FitResult) -> Iterator[str]:
     placed = [name for name in engine.offload_options if request.engine_args.get(name)]
     if not placed or not result.fits:
         return
-    whole = request.with_engine_args(**dict.fromkeys(placed))
-    longest = Deployment(resolve(whole)).limits(resolved.workload.batch, resolved.workload.context, "low").max_context
+    whole, gpus = request.with_engine_args(**dict.fromkeys(placed)), "GPUs" if resolved.gpus > 1 else "the GPU"
+    deployment, size = Deployment(resolve(whole)), (resolved.workload.batch, resolved.workload.context)
+    if deployment.verdict(*size) == "fits":  # -ngl 99 puts nothing on the host, and -ngl 20 does without need
+        if deployment.limits(*size, "low") != Deployment(resolved).limits(*size, "low"):
+            yield f"{' and '.join(map(long_option, placed))} can be left out: all layers fit on {gpus}."
+        return
+    longest = deployment.limits(*size, "low").max_context
     ways = [change.flag for change in islice(narrower_weights(whole), 1)]
     ways += [f"--context {longest} or less"] if longest and longest < resolved.workload.context else []
     if ways:
-        yield f"{' or '.join(ways)} keeps all layers on {'GPUs' if resolved.gpus > 1 else 'the GPU'}."
+        yield f"{' or '.join(ways)} keeps all layers on {gpus}."
 
 
 def _command_notes(resolved: ResolvedRequest) -> Iterator[str]:
