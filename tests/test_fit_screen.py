@@ -170,6 +170,16 @@ def test_users_are_beside_the_other_limits_and_the_changes(ask: Ask) -> None:
     ]
 
 
+def test_json_has_both_ends_of_the_ranges_on_the_screen(ask: Ask) -> None:
+    llama = ("fit", "llama3.1-8b", "--gpu", "h100", "-c", "8192")
+    figures, rows = results(ask(*llama, "--json")), [line.split() for line in ask(*llama).out.splitlines()]
+    for end in ("low", "high"):  # 8,192 tokens of 2 * 32 * 8 * 128 * 2 B = 128 KiB are 1 GiB
+        assert figures[f"max_batch_{end}"] == figures[f"kv_memory_{end}"] // GIB == int(figures[f"concurrency_{end}"])
+        assert figures[f"kv_tokens_{end}"] == figures[f"kv_memory_{end}"] // 2**21 * 16  # in blocks of 16 tokens
+    ends = [[f"{figures[f'{name}_low']:,}", "to", f"{figures[f'{name}_high']:,}"] for name in ("max_batch", "kv_tokens")]
+    assert [row[-3:] for row in rows if row[-2:-1] == ["to"] and row[-4] in ("tokens", "cache")] == ends
+
+
 def test_data_parallel_ranks_are_called_ranks(ask: Ask) -> None:
     mixtral = ("fit", "mixtral-8x7b", "--gpu", "16xrtx-4090", "--tp", "4")
     ranks, replicas = ask(*mixtral, "--dp", "2").out, ask(*mixtral).out

@@ -9,7 +9,7 @@ from ..engines.runtime import RuntimeMemory
 from ..model import plural
 from ..quantity import Quantity, Ratio
 from ..serving.answer import Answer
-from ..serving.fit import FitResult
+from ..serving.fit import FitResult, Limits
 from ..serving.memory_budget import MemoryBudget
 from ..serving.weights import Weights
 from ..units import BYTES, NO_UNIT, TOKENS, count
@@ -29,7 +29,10 @@ _NO_RAM = "if no size of host memory is known"
 _LLAMACPP = "for other engines than llama.cpp"
 TOTALS = ("concurrency", "max_batch", "kv_tokens")
 """The figures that are also given of all replicas together."""
-_SEARCHED = ("min_gpus", "max_n_gpu_layers", "min_n_cpu_moe", "kv_tokens_without_dcp", *TIERS)
+_ENDS = {"low": "least", "high": "most"}
+_LIMITS = tuple(f"{name}_{end}" for end in _ENDS for name in Limits._fields)
+"""What fits with kv_memory_low and kv_memory_high."""
+_SEARCHED = ("min_gpus", "max_n_gpu_layers", "min_n_cpu_moe", "kv_tokens_without_dcp", *TIERS, *_LIMITS)
 """The figures that take another search, or another request."""
 WEIGHT_PARTS = FigureRows(
     **{
@@ -115,6 +118,13 @@ FIGURES = FigureRows(
     **WEIGHT_PARTS,
     **TIERS,
 )
+FIGURES |= FigureRows(
+    **{
+        f"{name}_{end}": row._replace(label=f"{row.label} at {word}", meaning=f"{name} with kv_memory_{end}", title="")
+        for end, word in _ENDS.items()
+        for name, row in ((name, FIGURES[name]) for name in Limits._fields)
+    }
+)
 DETAILS = FigureRows(
     kv_block_size=FigureRow("", TOKENS, "tokens per block"),
     kv_groups=FigureRow("", NO_UNIT, "groups of layers that share blocks"),
@@ -167,6 +177,10 @@ def fit_figures(answer: Answer, of: str = "", *, searched: Container[str] = _SEA
     batch, context = plural(resolved.workload.batch, "request"), count(resolved.workload.context)
     most_layers = answer.least_offload("n_gpu_layers") if "max_n_gpu_layers" in searched else None
     without_dcp = answer.without_dcp if "kv_tokens_without_dcp" in searched else None
+    limits: dict[str, Quantity | Ratio | None] = dict.fromkeys(_LIMITS)
+    if any(name in searched for name in _LIMITS):
+        values = (Quantity(value) if isinstance(value, int) else value for one in answer.limits for value in one)
+        limits = dict(zip(_LIMITS, values, strict=True))
     tiers = tier_values(answer) if any(name in searched for name in TIERS) else dict.fromkeys(TIERS)
     fewest_experts = answer.least_offload("n_cpu_moe") if "min_n_cpu_moe" in searched else None
     return FIGURES.filled(
@@ -196,6 +210,7 @@ def fit_figures(answer: Answer, of: str = "", *, searched: Container[str] = _SEA
         min_n_cpu_moe=None if fewest_experts is None else Quantity(fewest_experts),
         **_weight_parts(weights, resolved.engine.title),
         **tiers,
+        **limits,
     )
 
 

@@ -104,8 +104,9 @@ class Limits(NamedTuple):
     """What fits with one end of the memory for the cache, in one replica; None without a limit."""
 
     kv_tokens: int | None
-    max_batch: int | None
+    concurrency: Ratio
     max_context: int | None
+    max_batch: int | None
 
 
 class MostSequences(NamedTuple):
@@ -260,8 +261,9 @@ class Deployment:
         most, longest = self.max_batch(context, 0, end), self.max_context(batch, 0, end)
         return Limits(
             None if tokens == NO_LIMIT else tokens,
-            None if most is None else int(most),
+            min((pool.concurrency for pool in pools), key=float),
             None if longest is None else int(longest),
+            None if most is None else int(most),
         )
 
     def max_batch(self, context: int, tightest: int, end: End = "expected") -> Quantity | None:
