@@ -176,7 +176,9 @@ def test_json_has_both_ends_of_the_ranges_on_the_screen(ask: Ask) -> None:
     for end in ("low", "high"):  # 8,192 tokens of 2 * 32 * 8 * 128 * 2 B = 128 KiB are 1 GiB
         assert figures[f"max_batch_{end}"] == figures[f"kv_memory_{end}"] // GIB == int(figures[f"concurrency_{end}"])
         assert figures[f"kv_tokens_{end}"] == figures[f"kv_memory_{end}"] // 2**21 * 16  # in blocks of 16 tokens
-    ends = [[f"{figures[f'{name}_low']:,}", "to", f"{figures[f'{name}_high']:,}"] for name in ("max_batch", "kv_tokens")]
+    ends = [
+        [f"{figures[f'{name}_low']:,}", "to", f"{figures[f'{name}_high']:,}"] for name in ("max_batch", "kv_tokens")
+    ]
     assert [row[-3:] for row in rows if row[-2:-1] == ["to"] and row[-4] in ("tokens", "cache")] == ends
 
 

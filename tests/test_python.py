@@ -307,6 +307,26 @@ def test_each_figure_of_a_result_is_an_attribute_that_completion_lists() -> None
         _ = UNTYPED.fit("gpt2", gpu="l4").kv_token
 
 
+def test_a_size_is_also_in_gib_and_int_gives_the_total() -> None:
+    cache = UNTYPED.kv_cache("llama2-70b", context=4096)  # 2 * 80 * 8 * 128 * 2 B of 4,096 tokens: 1.25 GiB
+    assert int(cache) == 5 * 2**28
+    assert cache.gib == cache.kv_cache_gib == 1.25
+    assert int(UNTYPED.params("llama2-70b")) == UNTYPED.params("llama2-70b").params_total
+    with pytest.raises(AttributeError, match="no attribute 'concurrency_gib'"):  # it is no size
+        _ = UNTYPED.fit("gpt2", gpu="l4").concurrency_gib
+
+
+def test_what_json_has_beside_the_figures_is_an_attribute() -> None:
+    changes = UNTYPED.fit("llama3.1-70b", gpu="h100", context=8192).suggestions
+    assert {"flag", "launch_command"} <= changes[0].keys()
+
+
+def test_several_gpus_are_rows_of_a_sweep() -> None:
+    with pytest.raises(AttncalcError, match=r"sweep\(\.\.\., gpu=\[\.\.\.\]\) has a row of each"):
+        UNTYPED.fit("gpt2", gpu=["h100", "l4"])
+    assert [row["gpu"] for row in UNTYPED.sweep("gpt2", gpu=["h100", "l4"]).rows] == ["h100", "l4"]
+
+
 def test_type_checkers_know_what_a_call_takes_and_returns() -> None:
     """Mypy checks this function: a `type: ignore` that is not needed is an error there."""
     by_options: KVCache = attncalc.kv_cache("gpt2", context="1K", kv_dtype="fp8", engine="ideal")

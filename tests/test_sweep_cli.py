@@ -316,7 +316,7 @@ def test_interrupted_rows_on_standard_output_end_with_an_error(
 ) -> None:
     number = signal.Signals[name]
     before = signal.getsignal(number)
-    monkeypatch.setattr(Sweep, "rows", interrupted_by(number))
+    monkeypatch.setattr(Sweep, "tuples", interrupted_by(number))
     answer = ask("sweep", "gpt2", "-c", "1K,2K", "--columns", "kv_cache", "--format", form)
     assert (answer.code, answer.err) == (code, "interrupted after 3 of 2 rows\n")
     assert signal.getsignal(number) is before
@@ -341,7 +341,7 @@ def test_interrupted_rows_on_standard_output_end_with_an_error(
 def test_an_interrupted_file_is_not_written(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    monkeypatch.setattr(Sweep, "rows", interrupted_by(signal.SIGINT))
+    monkeypatch.setattr(Sweep, "tuples", interrupted_by(signal.SIGINT))
     answer = ask("sweep", "gpt2", "-c", "1K,2K", "--columns", "kv_cache", "-o", str(tmp_path / f"plan{suffix}"))
     assert (answer.code, answer.out) == (130, "")
     assert list(tmp_path.iterdir()) == []
@@ -367,7 +367,7 @@ def test_an_error_in_the_middle_leaves_no_file(ask: Ask, tmp_path: Path, monkeyp
         yield (1, 1, None)
         raise AttncalcError("the disk is on fire", "run")
 
-    monkeypatch.setattr(Sweep, "rows", broken)
+    monkeypatch.setattr(Sweep, "tuples", broken)
     assert ask("sweep", "gpt2", "-c", "1K,2K", "--columns", "kv_cache", "-o", str(tmp_path / "plan.csv")).code == 2
     assert list(tmp_path.iterdir()) == []
 

@@ -42,7 +42,7 @@ FIT: dict[str, Any] = {  # 5 models x 2 dtypes x 4 kinds of GPU x 5 numbers of G
 def write(options: dict[str, Any], file: Any) -> None:
     """Write a sweep as CSV."""
     cells = sweep(**options)
-    ROW_FORMATS["csv"].write(Rows(cells.names, cells.units, cells.rows(), {}), file)
+    ROW_FORMATS["csv"].write(Rows(cells.names, cells.units, cells.tuples(), {}), file)
 
 
 def fastest(run: Callable[[], None], rounds: int) -> float:
@@ -62,7 +62,7 @@ def show(line: str) -> None:
 
 def ratio(name: str, options: dict[str, Any], rounds: int) -> None:
     """Print the seconds of a sweep and of csv.writer for its rows, and their ratio."""
-    rows: Sequence[tuple[Any, ...]] = list(sweep(**options).rows())
+    rows: Sequence[tuple[Any, ...]] = list(sweep(**options).tuples())
 
     def alone_once() -> None:
         csv.writer(io.StringIO(), lineterminator="\n").writerows(rows)

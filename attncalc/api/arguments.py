@@ -139,4 +139,5 @@ def _check_type(name: str, value: object, kind: Any) -> None:
     is_dtype = str in kinds and str(value).startswith("torch.")
     if isinstance(value, bytes) or not (isinstance(value, allowed) or is_dtype):
         wanted, tip = ("True or False", "give one of them") if bool in kinds else ("a text", "put it in quotes")
+        tip = f"sweep(..., {name}=[...]) has a row of each" if isinstance(value, list | tuple) else tip
         raise AttncalcError(f"{name}: '{truncate(value)}' is not {wanted}", tip)

@@ -25,19 +25,24 @@ from ..report.kv import kv_report
 from ..report.memory import memory_report
 from ..report.params import params_report
 from ..report.report import number, times
-from ..units import BYTES, FLOP, PARAMS, human
+from ..units import BYTES, FLOP, GIB, PARAMS, human
 from ..workload import Workload
 from .arguments import takes
 from .inputs import read_call, read_model
 from .options import ActivationsOptions, FlopsOptions, IntensityOptions, KVCacheOptions, ShardedModelOptions
-from .results import Result, model_subject, workload_subject
+from .results import Result, TotalResult, model_subject, workload_subject
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class KVCache(Result, of_cache.KVCache):
+class KVCache(TotalResult, of_cache.KVCache):
     """The KV cache, as `attncalc kv` prints it."""
+
+    @property
+    def gib(self) -> float:
+        """The total in GiB."""
+        return int(self) / GIB
 
     def __reduce__(self) -> tuple[Any, ...]:  # it has the module of its engine, which cannot be pickled
         return _kv_cache, self._make_report.args
@@ -46,14 +51,14 @@ class KVCache(Result, of_cache.KVCache):
         return human(self.total, BYTES)
 
 
-class Params(Result, of_params.Params):
+class Params(TotalResult, of_params.Params):
     """The parameters, as `attncalc params` prints them."""
 
     def _answer(self) -> str:
         return human(self.total, PARAMS)
 
 
-class Flops(Result, of_flops.Flops):
+class Flops(TotalResult, of_flops.Flops):
     """The FLOPs, as `attncalc flops` prints them."""
 
     def _answer(self) -> str:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import did_you_mean
 from ..model import ModelSpec
+from ..quantity import Quantity
 from ..report.formats import choose_format
 from ..report.report import Report, context_fact
-from ..units import count
+from ..units import BYTES, GIB, count
 from ..workload import Workload
 
 
@@ -40,6 +41,11 @@ class Rows(Written, Iterable[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         return (list(self) if index < 0 else list(islice(self, index + 1)))[index]
 
+    @property
+    def rows(self) -> tuple[dict[str, Any], ...]:
+        """One dict per row, as the CSV has it."""
+        return tuple(self)
+
     def frame(self) -> Any:
         """Return the rows as a pandas DataFrame. Raises ImportError without pandas."""
         return import_module("pandas").DataFrame(list(self))
@@ -63,7 +69,10 @@ class ShownReport(Written, Report):
 
 
 class Result(Written):
-    """A result that knows the report of its command. Each figure of `to_dict` is an attribute too: `result.kv_cache`.
+    """A result that knows the report of its command.
+
+    Each figure of `to_dict` is an attribute too, `result.kv_cache`, a size also in GiB, `result.kv_cache_gib`. So is
+    what JSON has beside the figures: `result.suggestions`.
 
     It is a mixin: a subclass is the result of a cost function, which `knowing` tells what was asked.
 
@@ -103,14 +112,17 @@ class Result(Written):
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_") or "_make_report" not in vars(self):  # what copy, pickle and notebooks look for
                 raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-            figures = self.to_dict()
-            if name in figures:
-                return figures[name]
+            figures, extra = self.to_dict(), self.report.extra
+            if name in figures or name in extra:
+                return figures[name] if name in figures else extra[name]
+            whole = name.removesuffix("_gib")
+            if whole != name and any((one.name, one.unit) == (whole, BYTES) for one in self.report.figures):
+                return None if figures[whole] is None else figures[whole] / GIB
             tip = did_you_mean(name, dir(self)) + f"figures: {', '.join(figures)}"
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'; {tip}")
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self.to_dict()]
+        return [*super().__dir__(), *self.to_dict(), *self.report.extra]
 
     def __eq__(self, other: object) -> bool:
         """Return whether the other result has the same question and figures."""
@@ -132,6 +144,15 @@ class Result(Written):
 
     def _answer(self) -> str:
         raise NotImplementedError
+
+
+class TotalResult(Result):
+    """A result of which int() is the total."""
+
+    total: Quantity
+
+    def __int__(self) -> int:
+        return int(self.total)
 
 
 class ResultRows(Result, Rows):

@@ -12,7 +12,7 @@ from ..engines.base import CacheLayout, Pool
 from ..engines.engine import Refusal
 from ..errors import AttncalcError
 from ..model import ModelSpec
-from ..quantity import Quantity, least, most, named, quantity, symbol
+from ..quantity import Quantity, Ratio, least, most, named, quantity, symbol
 from ..records import NamedTuple
 from ..search import first_true
 from ..units import count

@@ -32,14 +32,14 @@ class ShownSweep(Sweep, Rows):
         if chosen is None:
             return str(self)
         file: Any = BytesIO() if chosen.is_binary else StringIO()
-        chosen.write(rows_of(self, chosen, self.selection.of(self.rows(chosen.escape), self.names)), file)
+        chosen.write(rows_of(self, chosen, self.selection.of(self.tuples(chosen.escape), self.names)), file)
         return file.getvalue()
 
     @property
     def report(self) -> ShownReport:
         """The table that the command prints. Raises AttncalcError for more rows than a screen shows."""
         check_screen(self)
-        return ShownReport(*sweep_report(self, self.selection.of(self.rows(), self.names)))
+        return ShownReport(*sweep_report(self, self.selection.of(self.tuples(), self.names)))
 
     def __str__(self) -> str:
         return str(self.report)

@@ -74,7 +74,7 @@ def rows_of(sweep: Sweep, form: Format, rows: Iterable[Row]) -> Rows:
 
 def _rows(sweep: Sweep, jobs: int, escape: Callable[[str], str]) -> Iterator[Row]:
     if jobs == 1:
-        return sweep.rows(escape)
+        return sweep.tuples(escape)
     from .parallel import rows_in_parallel
 
     return rows_in_parallel(sweep, jobs, escape)

@@ -115,7 +115,7 @@ class Sweep:
         return math.prod(len(axis.values) for axis in self.axes)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for row in self.selection.of(self.rows(), self.names):
+        for row in self.selection.of(self.tuples(), self.names):
             yield dict(zip(self.names, row, strict=True))
 
     def __repr__(self) -> str:
@@ -141,7 +141,7 @@ class Sweep:
     def with_columns(self, columns: Sequence[str]) -> Sweep:
         return type(self)(self.axes, columns, self._flags, self.need, self.selection, with_train=self.with_train)
 
-    def rows(self, escape: Callable[[str], str] = str) -> Iterator[Row]:
+    def tuples(self, escape: Callable[[str], str] = str) -> Iterator[Row]:
         """Yield all rows as tuples, in the order of `names`; `selection` keeps some of them.
 
         Args:
@@ -162,7 +162,7 @@ class Sweep:
     @property
     def failures(self) -> list[str]:
         """The rows of which a condition of --fail-if is true, in words."""
-        return list(filter(None, map(self.failure_of, self.selection.of(self.rows(), self.names))))
+        return list(filter(None, map(self.failure_of, self.selection.of(self.tuples(), self.names))))
 
     @property
     def units(self) -> tuple[str | None, ...]:
