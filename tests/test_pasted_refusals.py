@@ -90,6 +90,60 @@ ANONYMOUS = [
     ("sglang-aiter-workspace", "out_of_memory", "16.25 GiB were wanted, 4.23 GiB of 255.98 GiB"),
     ("sglang-long-prefill", "cache_too_large", "1.02 GiB were wanted, 837.06 MiB of 79.18 GiB"),
 ]
+ALONE = [
+    # https://github.com/sgl-project/sglang/pull/5081
+    (
+        "Prefill out of memory. Try to lower your batch size.Try to allocate 1444 tokens.Avaliable tokens:5120self",
+        *("cache_full", "1,444 tokens were wanted, 5,120 were free", "--max-running-requests 8"),
+    ),
+    # https://github.com/vllm-project/vllm/issues/36802
+    (
+        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 81920, Hardware limit: 65536.",
+        *(
+            "other_error",
+            "a kernel needs 81,920 bytes of a multiprocessor's shared memory, and this GPU has 65,536",
+            "",
+        ),
+    ),
+    # https://github.com/ollama/ollama/issues/17246
+    (
+        "Error: 500 Internal Server Error: model requires 20.4 GiB but only 11.3 GiB are available (after 512.0 MiB",
+        *("host_memory", "20.40 GiB were wanted, 11.30 GiB were free", ""),
+    ),
+    # https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/688 and 790
+    (
+        "🥲 Failed to load the model\nFailed to initialize the context: failed to allocate compute pp buffers",
+        *("compute_too_large", "The compute buffer did not fit", "Evaluation Batch Size 256"),
+    ),
+    ("error loading model: unable to allocate CUDA0 buffer", "weights_too_large", "The weights did not fit", "-ngl N"),
+    # https://github.com/ollama/ollama/issues/16130
+    (
+        "alloc_tensor_range: failed to allocate Vulkan0 buffer of size 4697620480",
+        *("weights_too_large", "4.38 GiB were wanted", "-ngl N"),
+    ),
+    # https://github.com/ggml-org/llama.cpp/issues/29270
+    (
+        "ggml_vulkan: Device memory allocation of size 369827840 failed.",
+        *("out_of_memory", "352.70 MiB were wanted", "-ngl N"),
+    ),
+    # https://github.com/vllm-project/vllm/issues/18446
+    (
+        "Last error: Cuda failure 'out of memory'",
+        "out_of_memory",
+        "An allocation on the GPU failed",
+        "--max-num-seqs 16",
+    ),
+    # https://github.com/vllm-project/vllm/issues/19186 and 15598
+    (
+        "graphs.py, line 84, in capture_end\nsuper().capture_end()\nRuntimeError: CUDA error: out of memory",
+        *("cache_too_large", "too little for the CUDA graphs", "--gpu-memory-utilization 0.85"),
+    ),
+    (
+        "Capturing cudagraphs for decoding.\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB.",
+        *("cache_too_large", "CUDA graphs: 2 MiB were wanted", "--gpu-memory-utilization 0.85"),
+    ),
+]
+"""Messages without another line of the engine."""
 
 
 def ask_of(ask: Ask, name: str, *options: str) -> Any:
@@ -112,6 +166,49 @@ def test_a_pasted_refusal_has_a_cause_and_what_to_change(
     assert screen.err == "" or "counts what others hold" in screen.err
     assert len(screen.out.splitlines()) <= 24
     assert max(map(len, screen.out.splitlines())) <= 80
+
+
+@each(("message", "cause", "reason", "option"), ALONE)
+def test_a_message_alone_is_read_as_a_log_and_as_words(
+    ask: Ask, message: str, cause: str, reason: str, option: str
+) -> None:
+    refusal = ask("fit", "--log", "-", "--json", stdin=message).document["refusal"]
+    assert (refusal["cause"], refusal["reason"].count(reason)) == (cause, 1)
+    assert option in refusal["advice"][0]["option"]
+    asked = ask(message)
+    assert (asked.code, "read as: attncalc fit --log -" in asked.err) == (1, True)
+
+
+@pytest.mark.parametrize("column", range(150, 176))
+def test_a_message_that_a_terminal_wrapped_once_is_joined(ask: Ask, column: int) -> None:
+    """Its two rows are of any length: '(1.7' and '1 GiB)' are not 1 GiB."""
+    message = (
+        "(EngineCore_DP0 pid=6880) ValueError: To serve at least one request with the models's max seq len (131072), "
+        "(4.54 GiB KV cache is needed, which is larger than the available KV cache memory (1.71 GiB)."
+    )
+    rows = f"{message[:column]}\n{message[column:]}"
+    assert "needs 4.54 GiB, 1.71 GiB are left" in ask("fit", "--log", "-", stdin=rows).out
+
+
+def test_the_cache_that_did_not_fit_shows_the_context(ask: Ask) -> None:
+    """16 layers x 2 x 4 heads x 256 x 2 B are 64 KiB per token of Qwen3.5-27B: 2 GiB are 32,768, of 262,144."""
+    log = (
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 2048.00 MiB on device 0: cudaMalloc failed: "
+        "out of memory\n"
+        "alloc_tensor_range: failed to allocate ROCm0 buffer of size 2147483648\n"
+        "llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache\n"
+        "common_init_result: failed to create context with model '/home/b/Qwen3.5-27B-Q4_K_M.gguf'\n"
+    )
+    result = ask("fit", "--log", "-", "--gpu", "rx-9070-xt", "--json", stdin=log).document
+    assert (result["workload"]["context"], result["refusal"]["cause"]) == (32_768, "kv_too_small")
+    assert any("Context 32,768: by the size of the cache" in note for note in result["notes"])
+    given = ask("fit", "--log", "-", "--gpu", "rx-9070-xt", "-c", "64K", "--json", stdin=log).document
+    assert given["workload"]["context"] == 65_536
+
+
+def test_a_log_of_mlx_is_named(ask: Ask) -> None:
+    for message in ("[METAL] Command buffer execution failed: Insufficient Memory", "[metal::malloc] Resource limit"):
+        assert "is a log of MLX, which is not read" in ask(f"RuntimeError: {message} (499000) exceeded.").error
 
 
 @each(("name", "cause", "reason"), ANONYMOUS)
@@ -274,7 +371,7 @@ def test_weights_that_were_loaded_are_never_called_too_large(ask: Ask, tmp_path:
 def test_an_allocation_that_was_retried_is_no_refusal(ask: Ask) -> None:
     answer = ask_of(ask, "llamacpp-retry")
     assert answer.code == 2
-    assert "nor a message why there is none" in answer.err
+    assert "which went on with smaller ones" in answer.err
 
 
 def test_weights_are_not_converted_where_the_gpu_cannot_hold_them_first(ask: Ask) -> None:

@@ -691,6 +691,8 @@ def test_a_format_that_the_engine_does_not_load_is_a_warning(
     given = ["--gpu", "h100-80gb", "--engine", engine, *(["--engine-version", version] if version else [])]
     warned = "does not load" in ask("fit", str(file), *given).out
     assert warned != loaded
+    command = ask("fit", str(file), *given, "--json").document["launch_command"]
+    assert (command is not None) == (loaded and engine != "ideal")
     # with a dtype of one's own the checkpoint is another one
     assert "does not load" not in ask("fit", str(file), *given, "--weights-dtype", "bf16").out
 

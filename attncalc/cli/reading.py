@@ -53,8 +53,9 @@ _OF_RELEASED = ("compare",)
 """Commands in which they do not: these need a model that they change."""
 _EXCEPTION = r"\b\w+(Error|Exception): |^(INFO|WARNING|ERROR) \S"
 _MESSAGE = (
-    rf"{_EXCEPTION}|(?i:error:|failed to|unable to|exceeds?\b|(greater|larger) than|out of memory|no available memory"
-    r"|tried to allocate|cache size: [\d,]+ tok|malloc|to serve at least|is full|retract|preempted|context length is)"
+    rf"{_EXCEPTION}|(?i:error:|failed to|unable to|exceeds?\b|(greater|larger) than|out of (memory|resource)"
+    r"|(no available|insufficient|system) memory|tried to allocate|allocation of|cache size: [\d,]+ tok|malloc"
+    r"|to serve at least|is full|retract|preempted|context length is|exit (code|status)|OOMKilled)"
 )
 """What a message may have that was pasted in the place of a question."""
 _WHY = "why|how (do|does|is|are)$"
@@ -149,7 +150,8 @@ def _about_message(command: list[str], text: str, root: Any) -> tuple[list[str],
     given = {item.text: item.value for item in items if item.value}
     gpu, model = given.get("--gpu") or named.get("gpu") or "", named.get("model", "")
     dtype = given.get("--weights-dtype") or named.get("dtype")
-    options = ["--gpu", gpu] if gpu and not re.match(r"(?i)[\d.]+-?[kmgt]i?b", gpu) else []  # no size of the message
+    # neither a size nor the CPU of the message
+    options = ["--gpu", gpu] if gpu and not re.match(r"(?i)[\d.]+-?[kmgt]i?b|cpu$", gpu) else []
     options += ["--weights-dtype", dtype] if dtype and model else []
     return ["fit", *filter(preset_of, [model]), *options, *command[1:]], []
 

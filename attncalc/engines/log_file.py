@@ -56,19 +56,47 @@ _OTHERS = {
     "TensorRT-LLM": re.compile(r"\[TRT-LLM\]|\[TensorRT-LLM\]|tensorrt_llm|trtllm|Executor creation failed due to"),
     "LMDeploy": re.compile(r"lmdeploy|\[TM\]\["),
     "Text Generation Inference": re.compile(r"text[_-]generation[_-](?:launcher|server|router)"),
-    "MLX": re.compile(r"\bmlx_(?:lm|vlm)\b"),
+    "MLX": re.compile(r"\bmlx_(?:lm|vlm|engine)\b|\[metal::malloc\]|\[METAL\] Command buffer"),
     "transformers": re.compile(r"transformers/generation/|\bmodel\.generate\("),
 }
 """Engines whose logs are not read, by a sign of each."""
-_REQUEST_TOO_LONG = re.compile(
-    r"(?:available context size \(|truncating input prompt\" limit=|model's (?:maximum )?context length (?:is |\()"
-    r"|maximum model length of |maximum allowed length \()(\d{1,12})"
+_WITHOUT_FIGURES = (
+    (
+        r"See root cause above",
+        "lacks the cause of a failed start",
+        "give the lines above it too: vLLM prints it first",
+    ),
+    (
+        r"(?:available context size \(|truncating input prompt\" limit=|model's (?:maximum )?context length (?:is |\()"
+        r"|maximum model length of |maximum allowed length \()(\d{1,12})",
+        "is of a server that runs: a request was longer than its {} tokens of context",
+        "start it with a longer context: --max-model-len, --context-length, -c or OLLAMA_CONTEXT_LENGTH",
+    ),
+    (
+        r"retrying without pipeline parallelism",
+        "is of llama.cpp, whose compute buffers did not fit, and which went on with smaller ones",
+        "that is no failure; with the lines of n_ctx and of the cache's size, --log compares them",
+    ),
+    (
+        r"reempted",
+        "says that requests are preempted, and neither how many run nor the size of the cache",
+        "'attncalc explain preemption' has what to do; with the lines of the load, --log says how many fit",
+    ),
+    (
+        r"",
+        "has neither the size of a cache nor a message why there is none, as vLLM, SGLang and llama.cpp print them",
+        "give a log with a line such as 'GPU KV cache size: 78,384 tokens', 'KV Cache is allocated. #tokens: 107984' "
+        "or 'llama_kv_cache: size = 576.00 MiB', or with the message why there is none",
+    ),
 )
+"""What lines without a figure of a cache say: (their sign, that in words, what to do), the first that is found."""
 _TRAINING = re.compile(
     r"\btrainer\.train\(|transformers/trainer\.py|loss\.backward\(|optimizer\.step\(|\{'(?:train_)?loss': "
     r"|\b(?:axolotl|llamafactory|torchtune|unsloth|trl)/|deepspeed/runtime/engine\.py"
 )
 """Signs of a training run."""
+_A_FEW = 12
+"""Lines of a pasted message, in which only one may be wrapped."""
 _SAMPLE = 10_000
 """Lines at the beginning and at the end by which the engine is recognised: a server's log can have millions."""
 
@@ -76,7 +104,7 @@ _SAMPLE = 10_000
 def is_log(data: bytes) -> bool:
     """Return whether some of the first lines are those of an engine's log."""
     lines = _written_lines(data)
-    return any(signs.search(line) for signs in _readers().values() for line in lines)
+    return any(signs.search(line) for signs in (*_readers().values(), REFUSED) for line in lines)
 
 
 def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
@@ -88,50 +116,57 @@ def read_log(data: bytes, name: str, engine: object = None) -> StartupLog:
     """
     written = _written_lines(data)
     _check_servers(written, name)
-    lines = _without_prefix(written)
-    log = _read_lines(lines, engine)
+    lines, shown = _without_prefix(written), "standard input" if name == "-" else truncate(name)
+    log = max((_read_lines(some, engine) for some in _wrapped_once(lines)), key=_figures)
     if (log is None or log.is_assumed) and any(map(_TRAINING.search, _ends(lines))):
         how = f"--log {truncate(name)}" if any("Tried to allocate" in line for line in _ends(lines)) else "--gpu GPU"
         raise AttncalcError(
-            f"{truncate(name)} is a log of training",
+            f"{shown} is a log of training",
             f"'attncalc train MODEL {how}' has what a step needs, and changes with which it fits",
         )
     if (log is None or log.is_assumed) and (
         other := next((title for title, sign in _OTHERS.items() if any(map(sign.search, _ends(lines)))), None)
     ):
         raise AttncalcError(
-            f"{truncate(name)} is a log of {other}, which is not read: logs of vLLM, SGLang, llama.cpp and Ollama are",
-            "without a log, 'attncalc fit MODEL --gpu GPU' computes what fits: --engine vllm, sglang, transformers",
+            f"{shown} is a log of {other}, which is not read: logs of vLLM, SGLang, llama.cpp and Ollama are",
+            "without a log, 'attncalc fit MODEL --gpu GPU' computes what fits: --engine vllm, sglang, llamacpp",
         )
     if log:
         return log
-    if any("See root cause above" in line for line in _ends(lines)):
-        raise AttncalcError(
-            f"{truncate(name)} lacks the cause of a failed start", "give the lines above it too: vLLM prints it first"
-        )
-    if longest := next(filter(None, map(_REQUEST_TOO_LONG.search, _ends(lines))), None):
-        raise AttncalcError(
-            f"{truncate(name)} is of a server that runs: a request was longer than its {longest[1]} tokens of context",
-            "start it with a longer context: --max-model-len, --context-length, -c or OLLAMA_CONTEXT_LENGTH",
-        )
-    if any("reempted" in line for line in _ends(lines)):
-        raise AttncalcError(
-            f"{truncate(name)} says that requests are preempted, and neither how many run nor the size of the cache",
-            "'attncalc explain preemption' has what to do; with the lines of the load, --log says how many fit",
-        )
-    raise AttncalcError(
-        f"{truncate(name)} has neither the size of a cache nor a message why there is none, as vLLM, SGLang and "
-        "llama.cpp print them",
-        "give a log with a line such as 'GPU KV cache size: 78,384 tokens', 'KV Cache is allocated. #tokens: 107984' "
-        "or 'llama_kv_cache: size = 576.00 MiB', or with the message why there is none",
-    )
+    text = "\n".join(_ends(lines))
+    sign, message, tip = next(found for found in _WITHOUT_FIGURES if re.search(found[0], text))
+    numbers = re.search(sign, text).groups()  # type: ignore[union-attr]
+    raise AttncalcError(f"{shown} {message.format(*numbers)}", tip)
+
+
+def _wrapped_once(lines: list[str]) -> Iterator[list[str]]:
+    """Yield the lines, and a few lines with the widest and the next joined, as a terminal may have wrapped one message.
+
+    A number that continues is surely wrapped: '(4.' and '11 GiB KV cache is needed' are not 11 GiB.
+    """
+    widest = max(range(len(lines)), key=lambda i: len(lines[i]), default=0)
+    first, second, *_ = *lines[widest : widest + 2], "", ""
+    is_number = re.search(r"\d\.?$", first) and re.match(r"\d", second)
+    if len(lines) > _A_FEW or not second or (_BEGINNING.match(second) and not is_number):
+        yield lines
+        return
+    joined = [*lines[:widest], first + second, *lines[widest + 2 :]]
+    yield from [joined] if is_number else [lines, joined]
+
+
+def _figures(log: StartupLog | None) -> int:
+    """Return how many figures a log has; -1 if no message in it is known."""
+    if log is None or (log.refusal and log.refusal.kind == "unfinished"):
+        return -1
+    found = (log.settings, log.available, log.logged, log.budget, [*filter(None, log.refusal or ())])
+    return sum(map(len, found))
 
 
 @cache
 def _readers() -> dict[Engine[Any], re.Pattern[str]]:
     """Return the engines whose logs are read, each with a pattern of its lines."""
     known = filter(lambda engine: engine.log_signs, map(find_engine, ENGINES))
-    return {engine: re.compile(f"{engine.log_signs}|{REFUSED.pattern}") for engine in known}
+    return {engine: re.compile(engine.log_signs) for engine in known}
 
 
 def _read_lines(lines: list[str], engine: object = None) -> StartupLog | None:
@@ -139,7 +174,11 @@ def _read_lines(lines: list[str], engine: object = None) -> StartupLog | None:
     signs = [(sum(1 for line in ends if pattern.search(line)), known) for known, pattern in _readers().items()]
     assumed = None
     for number, known in sorted(signs, key=lambda sign: -sign[0]):
-        log = known.read_log(lines) if number else None
+        log = known.read_log(lines) if number or assumed is None else None
+        if log and not number:  # the message alone may be one that is read, as 'unable to allocate CUDA0 buffer'
+            refusal = log.refusal
+            is_message = refusal and (refusal.kind != "unfinished" or REFUSED.search(refusal.line))
+            log = log._replace(is_assumed=True) if is_message else None
         if log is not None and not log.is_assumed:
             return log
         assumed = assumed or log

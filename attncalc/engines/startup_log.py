@@ -342,7 +342,7 @@ _BY_TORCH = re.compile(r"Of the allocated memory (\d{1,9}(?:\.\d{1,9})?) ([GM])i
 _UNITS = {"G": GIB, "M": MIB, "K": 1024}
 OUT_OF_MEMORY = (
     r"(?:CUDA|HIP|XPU|NPU) (?:error: )?out of memory|torch\.OutOfMemoryError|Failed to load model - not enough"
-    r"|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure 2 'out of memory'"
+    r"|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure (?:2 )?'out of memory'"
 )
 """What PyTorch, cuBLAS and NCCL say, and what vLLM and SGLang make of it."""
 TOO_LONG = re.compile(
@@ -507,7 +507,8 @@ _MESSAGE = re.compile(r"\b(?:[\w.]{0,160}(?:Error|Exception)|panic): (?!Engine c
 
 INDIVISIBLE = re.compile(r"attention heads \((\d{1,6})\) must be divisible by tensor parallel size \((\d{1,6})\)")
 NO_DEVICE = re.compile(r"Failed to infer device type|No CUDA GPUs are available|Found no NVIDIA driver")
-REFUSED = re.compile(f"{INDIVISIBLE.pattern}|{NO_DEVICE.pattern}")
+OF_A_KERNEL = re.compile(r"out of resources?: shared memory, Required: (\d{1,12}), Hardware limit: (\d{1,12})")
+REFUSED = re.compile(f"{INDIVISIBLE.pattern}|{NO_DEVICE.pattern}|{OF_A_KERNEL.pattern}")
 """Messages, not about memory, that need no other line of the start."""
 
 
@@ -515,7 +516,7 @@ def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | Non
     """Return where a log ends that has neither a cache nor a message about memory; None without a line of a start."""
     found: dict[str, re.Match[str]] = {}
     for line in lines:
-        for name, pattern in (("killed", _KILLED), ("held", _RESIDENT), ("message", _MESSAGE)):
+        for name, pattern in (("killed", _KILLED), ("held", _RESIDENT), ("refused", REFUSED), ("message", _MESSAGE)):
             if name not in found and (match := pattern.search(line)):
                 found[name] = match
         if match := _STEP.search(line) or start.search(line):
@@ -523,9 +524,9 @@ def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | Non
     if killed := found.get("killed"):
         held = Printed(found["held"][1], found["held"][0], 1024) if "held" in found else None
         return LogRefusal("out_of_memory", killed.string, held, where="killed")
+    if refused := found.get("refused"):
+        return LogRefusal("unfinished", (_MESSAGE.search(refused.string) or refused)[0], where="other")
     message = found.get("message")
-    if message and REFUSED.search(message.string):
-        return LogRefusal("unfinished", message[0], where="other")
     if (step := found.get("step")) is None:
         return None
     reached = step.groupdict()

@@ -14,8 +14,8 @@ from ..model import ModelSpec, plural
 from ..records import NamedTuple
 from ..serving.answer import Answer
 from ..serving.launch import launch_command
-from ..serving.log_cause import Diagnosis, diagnose_alone
-from ..serving.log_check import Estimate, LogComparison, compare, with_logged_weights
+from ..serving.log_cause import Diagnosis, diagnose_alone, requests_in_words
+from ..serving.log_check import Estimate, LogComparison, compare, with_failed_cache, with_logged_weights
 from ..serving.log_doctor import NAME_THE_LOGS_MODEL, LoadState, diagnose, load_state, named_otherwise
 from ..serving.request import FitRequest, ResolvedRequest, resolve
 from ..units import BYTES, count, human, truncate
@@ -47,19 +47,17 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
     if request.workload.context > (request.model.max_context or request.workload.context):
         # an engine that wrote a log was not refused for its context
         request = request.with_engine_args(**find_engine(log.engine).long_context_options)
-    asked, request = request, with_logged_weights(request, log)
-    is_by_size = request is not asked
+    asked, (request, by_size) = request, _with_logged_sizes(request, log)
     comparison = compare(request, log)
     request = request.with_engine_args(**comparison.inferred)
     # a folder has a checkpoint of that dtype; a repository with a preset's name is as released
+    is_by_size = request.weights_dtype != asked.weights_dtype
     is_stored = is_by_size and log.served and (named is None or log.served.startswith(("/", ".", "~")))
     weights_dtype = request.weights_dtype if is_stored else log.checkpoint_dtype
     given = _Given(log.settings.get("gpu_memory_utilization"), weights_dtype, is_within=log.within is not None)
     diagnosis = diagnose(request, log, comparison.memory, comparison.checks, named)
-    if is_by_size and diagnosis and diagnosis.cause != "other_model":
-        of_ranks = "" if "tp" in log.settings else ", or --tp if the log is of one of several GPUs,"
-        note = f"Weights in {request.weights_dtype}: by their size in the log. --weights-dtype{of_ranks} sets another."
-        diagnosis = diagnosis._replace(notes=(note, *diagnosis.notes))
+    if diagnosis and diagnosis.cause != "other_model":
+        diagnosis = diagnosis._replace(notes=(*by_size, *diagnosis.notes))
     answer = Answer.to(comparison.request)
     other_model = "" if diagnosis or comparison.agrees else named_otherwise(request.model, log, named)
     printed = None if comparison.agrees else log.logged.get("kv_tokens")
@@ -99,6 +97,21 @@ def log_report(request: FitRequest, log: StartupLog, named: ModelSpec | None = N
     return report if diagnosis is None or full else _within_a_screen(report, diagnosis, given)
 
 
+def _with_logged_sizes(asked: FitRequest, log: StartupLog) -> tuple[FitRequest, tuple[str, ...]]:
+    """Return the request with the weights' dtype and the context that sizes in the log show, and a note about each."""
+    by_weights = with_logged_weights(asked, log)
+    request = with_failed_cache(by_weights, log)
+    notes = []
+    if by_weights is not asked:
+        of_ranks = "" if "tp" in log.settings else ", or --tp if the log is of one of several GPUs,"
+        dtype = request.weights_dtype
+        notes.append(f"Weights in {dtype}: by their size in the log. --weights-dtype{of_ranks} sets another.")
+    if request is not by_weights:
+        tokens = count(request.workload.context)
+        notes.append(f"Context {tokens}: by the size of the cache that did not fit. --context sets another.")
+    return request, tuple(notes)
+
+
 def _within_a_screen(report: Report, diagnosis: Diagnosis, given: _Given) -> Report:
     """Return the report with as many changes as a screen has room for, and at least with the first."""
     changes = (_changes(diagnosis, given, most) for most in range(_MOST_CHANGES, 0, -1))
@@ -130,7 +143,7 @@ def refusal_report(log: StartupLog, gpu: Gpu | None, reason: str) -> Report:
     if diagnosis.cause in ("cache_full", "requests_limited"):
         computed = "the tokens per request and what fits, if the log has the lines of the start too."
     notes = [reason, f"Only the log was read: 'attncalc fit MODEL --log FILE --gpu GPU' computes {computed}"]
-    if log.is_assumed:
+    if log.is_assumed and not log.within:
         notes.insert(0, f"No line names the engine: {engine.title} is assumed; --engine names another.")
     facts = {"fits": False, "agrees": False, "engine": log.engine, "engine_version": log.version}
     return Report(
@@ -224,10 +237,7 @@ def _load_tables(state: LoadState, running_option: str) -> list[Table]:
         texts.append(f"{verdict}: the logged memory holds {count(state.fitting)}{of} requests of {tokens}.")
     if load:
         holds = "" if state.is_asked else f" The cache holds {count(state.fitting)}{of} such requests."
-        texts.append(
-            f"LOAD: {plural(load.running, 'request')} run, {count(load.waiting)} wait, {load.usage:.1%} of the cache "
-            f"is used: {tokens} per request.{holds}"
-        )
+        texts.append(f"LOAD: {requests_in_words(load)}: {tokens} per request.{holds}")
     if load and load.preempted:
         texts.append(f"Running requests lost their cache and are computed again ({plural(load.preempted, 'line')}).")
     if load and load.waiting and not load.is_full:
@@ -257,10 +267,10 @@ def _changes(diagnosis: Diagnosis, given: _Given, most: int | None = None) -> li
 
     `most` is the most changes, with the command of the first; None for all, each with its command.
     """
-    if diagnosis.cause == "other_model":
-        return []
     if diagnosis.advice:
         return [_advice_table(diagnosis)]
+    if diagnosis.cause in ("other_model", "other_error"):
+        return []
     if not diagnosis.changes:
         text = "No change was computed."
         if diagnosis.tried:

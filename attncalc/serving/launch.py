@@ -18,9 +18,13 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
     """Return the command that starts the engine, as one line; None if it has no server, or no such options.
 
     For example 'vllm serve Qwen/Qwen3-8B --max-model-len 40960 --kv-cache-dtype fp8'. Weights in int4 need a
-    checkpoint in int4, whose name is unknown: there is no command for vLLM and SGLang then.
+    checkpoint in int4, whose name is unknown: there is no command for vLLM and SGLang then, nor for a checkpoint that
+    they do not load.
     """
-    request = resolved.request
+    request, scheme = resolved.request, resolved.request.model.quantization
+    version = resolved.args.engine_version
+    if scheme and not request.weights_dtype and not resolved.engine.loads_quantization(scheme.method, version):
+        return None
     facts = LaunchFacts(
         args=resolved.args,
         model=request.model,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from ..engines import find_engine
-from ..engines.startup_log import INDIVISIBLE, NO_DEVICE, Advice, LogRefusal, StartupLog, least
+from ..engines.startup_log import INDIVISIBLE, NO_DEVICE, OF_A_KERNEL, Advice, Load, LogRefusal, StartupLog, least
 from ..hardware import Gpu
 from ..model import plural
 from ..records import NamedTuple
@@ -150,14 +150,12 @@ def _unfinished(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagn
     """Return where the log ends, and the memory that it has for the cache until then."""
     stage, left = STAGES[refusal.where], least(log.available)
     if refusal.where == "other":
-        advice: tuple[Advice, ...] = ()
-        if heads := INDIVISIBLE.search(refusal.line):
-            sizes = " or ".join(str(tp) for tp in (1, 2, 4, 8, 16) if int(heads[1]) % tp == 0)
-            advice = (Advice(f"a number that divides the {heads[1]} heads", f"--tensor-parallel-size {sizes}"),)
-        elif NO_DEVICE.search(refusal.line):
-            words = "a container needs --gpus all, and torch a build for this GPU"
-            advice = (Advice(f"the engine sees no GPU: nvidia-smi must list it there; {words}"),)
-        reason = refusal.line if advice else f"{stage.failed}: {truncate(refusal.line, _LONGEST_MESSAGE)}"
+        reason, advice = refusal.line, _for_another_error(refusal.line)
+        if kernel := OF_A_KERNEL.search(refusal.line):
+            needed, limit = (count(int(kernel[i])) for i in (1, 2))
+            reason = f"a kernel needs {needed} bytes of a multiprocessor's shared memory, and this GPU has {limit}."
+        elif not advice:
+            reason = f"{stage.failed}: {truncate(refusal.line, _LONGEST_MESSAGE)}"
         return Diagnosis(refusal.line, stage.cause, reason, advice=advice)
     where = stage.failed if refusal.where else "The log ends before the cache has its size, without an error"
     files = f", {refusal.tried.text} of {refusal.free.text} files" if refusal.tried and refusal.free else ""
@@ -166,16 +164,34 @@ def _unfinished(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagn
     return Diagnosis(refusal.line, "log_ends", f"{where}{files}{room}.", available=available, advice=_WITHOUT_A_MESSAGE)
 
 
+def _for_another_error(message: str) -> tuple[Advice, ...]:
+    """Return what to change after a message that is not about the GPU's memory; () if it is not known."""
+    if heads := INDIVISIBLE.search(message):
+        sizes = " or ".join(str(tp) for tp in (1, 2, 4, 8, 16) if int(heads[1]) % tp == 0)
+        return (Advice(f"a number that divides the {heads[1]} heads", f"--tensor-parallel-size {sizes}"),)
+    if NO_DEVICE.search(message):
+        words = "a container needs --gpus all, and torch a build for this GPU"
+        return (Advice(f"the engine sees no GPU: nvidia-smi must list it there; {words}"),)
+    if OF_A_KERNEL.search(message):
+        return (Advice("another attention backend, a newer engine, or a GPU of another generation"),)
+    return ()
+
+
 def _overloaded(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
     load = log.load
     assert load is not None
-    requests = (
-        f"{plural(load.running, 'request')} run, {count(load.waiting)} wait, {load.usage:.1%} of the cache is used"
-    )
+    requests = requests_in_words(load)
     if load.is_full:
         return _advised(log, "cache_full", f"{requests}: it holds {plural(load.fitting, 'such request')}.")
     why = "the limit of running requests is reached, or prompts are still computed"
     return _advised(log, "requests_limited", f"{requests}, so it is not full: {why}.")
+
+
+def requests_in_words(load: Load) -> str:
+    """Return how many requests run and wait, and how full the cache is, without a full stop."""
+    runs = f"{plural(load.running, 'request')} {'runs' if load.running == 1 else 'run'}"
+    waits = f"{count(load.waiting)} {'waits' if load.waiting == 1 else 'wait'}"
+    return f"{runs}, {waits}, {load.usage:.1%} of the cache is used"
 
 
 def _nothing_left(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
@@ -215,6 +231,10 @@ def _failed_allocation(log: StartupLog, refusal: LogRefusal, gpu: Gpu | None) ->
     if needed and limit:
         sizes = f"{size(needed.bytes)} are allocated, and Metal recommends at most {size(limit.bytes)}"
         return _advised(log, cause, f"{what}: {sizes}.", needed.bytes, limit.bytes)
+    if refusal.where == "slots":
+        asked, there = map(count, refusal.counts)
+        tokens = f": {asked} tokens were wanted, {there} were free" if tried else ""
+        return _advised(log, cause, f"{what}{tokens}{f'; {requests_in_words(log.load)}' if log.load else ''}.")
     words = [f"{size(tried.bytes)} were wanted"] if tried else []
     before = log.budget.get("free_memory")
     memory = before.bytes if before else gpu.memory if gpu else None

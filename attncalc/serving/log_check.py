@@ -149,6 +149,19 @@ def with_logged_weights(request: FitRequest, log: StartupLog) -> FitRequest:
     return request
 
 
+def with_failed_cache(request: FitRequest, log: StartupLog) -> FitRequest:
+    """Return the request with about the context of the cache that did not fit, if neither log nor request has one.
+
+    The cache of 262,144 tokens has 16 GiB, and 2 GiB did not fit: the context was 32,768.
+    """
+    refusal, most = log.refusal, request.model.max_context
+    tried = refusal.tried if refusal and refusal.where == "cache" else None
+    if tried is None or most is None or "context" in log.settings or request.workload.context != most:
+        return request
+    tokens = most * tried.bytes // max(1, int(fit(without_gpu(request, 0)).needed))
+    return request.with_workload(context=-(-tokens // 1024) * 1024) if 1024 < tokens < most * 9 // 10 else request
+
+
 def logged_weights(log: StartupLog) -> int | None:
     """Return the bytes of the weights that one GPU loaded; None if the log has not those of all layers."""
     loaded = log.budget.get("model_buffer") or log.budget.get("weights")

@@ -28,11 +28,12 @@ _FAILED_LINE = re.compile(
     r"|Device memory allocation of size \d{1,18} failed|(?:CUDA|ROCm) error: out of memory"
     r"|reported out-of-memory during startup|kIOGPUCommandBufferCallbackErrorOutOfMemory"
     r"|command buffer \d{1,6} failed with status 5"
-    r"|model requires more system memory \((?P<needed>\d{1,9}(?:\.\d{1,9})?) GiB\) than is available"
-    r" \((?P<available>\d{1,9}(?:\.\d{1,9})?) GiB\)|(?P<layout>memory layout cannot be allocated)"
+    r"|model requires (?:more system memory )?\(?(?P<needed>\d{1,9}(?:\.\d{1,9})?) GiB\)?"
+    r" (?:than is available|but only) \(?(?P<available>\d{1,9}(?:\.\d{1,9})?) GiB"
+    r"|(?P<layout>memory layout cannot be allocated)"
     rf"|(?P<guardrail>{_GUARDRAIL})(?:\. .{{1,60}} requires approximately (?P<estimate>\d{{1,9}}(?:\.\d{{1,9}})?) GB)?"
 )
-_HOST_BUFFER = re.compile(r"allocate (?:CPU|\w{1,20}_Host) buffer|backend_cpu_buffer|more system memory")
+_HOST_BUFFER = re.compile(r"allocate (?:CPU|\w{1,20}_Host) buffer|backend_cpu_buffer|model requires")
 _ONE_BUFFER = re.compile(r"exceeds device (?:memory allocation|buffer) ?\w{0,8} limit")
 _PROJECTED = re.compile(r"projected to use (\d{1,9}) MiB of device memory vs\. (\d{1,9}) MiB of free ")
 _FIT = re.compile(_PROJECTED.pattern + r".{0,4000}?(?P<message>failed to fit params to free device memory)")
@@ -141,9 +142,10 @@ _ARCHITECTURE = re.compile(r"\barchitecture=(\w{1,40}) file_type=")
 _KEPT = {"gptoss": 4096, "gemma4": 4096}
 """Tokens that layers with a window keep in Ollama's own engine, if not only those of the window (NewSWAMemCache)."""
 _OLLAMA_SIGN = re.compile(
-    r"(?i)ollama|llama runner|source=\w{1,40}\.go:|more system memory|memory layout cannot"
+    r"(?i)ollama|llama runner|source=\w{1,40}\.go:|model requires|memory layout cannot"
     r"|llama-server (?:process has terminated|process no longer|startup failed|reported)"
 )
+_LM_STUDIO_SIGN = re.compile(rf"{_GUARDRAIL}|🥲|(?i:lm ?studio)")
 _OLLAMA_REQUEST = re.compile(
     r"Parallel:(?P<batch>\d{1,6}) BatchSize:(?P<ubatch>\d{1,6}) .{0,200}?"
     r"FlashAttention:(?P<flash_attn>\w{1,12}) KvSize:(?P<n_ctx>\d{1,12})"
@@ -176,6 +178,7 @@ _LM_STUDIO = Program(
         "-c": "lms load --context-length",
         "-ngl N": "lms load --gpu 0.5",
         "-fa on -ctk q8_0 -ctv q8_0": "Flash Attention, K and V Cache Quantization Type Q8_0",
+        "-fa on -ub 256": "Flash Attention, Evaluation Batch Size 256",
         "-np 1": "lms load --parallel 1",
     },
 )
@@ -220,7 +223,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         devices=max(int(logs.first(_DEVICES, text) or 0), len(free), len(_buffers("model", text))),
         starts=starts,
         architecture=logs.first(_ARCHITECTURE, text),
-        within=_LM_STUDIO if _GUARDRAIL in text else _OLLAMA_PROGRAM if _OLLAMA_SIGN.search(text) else None,
+        within=_LM_STUDIO if _LM_STUDIO_SIGN.search(text) else _OLLAMA_PROGRAM if _OLLAMA_SIGN.search(text) else None,
     )
 
 

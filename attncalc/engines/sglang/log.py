@@ -69,6 +69,7 @@ _UNBALANCED = re.compile(
 """The least that is free on a GPU, and what is free on the one that says so."""
 _NO_SLOTS = re.compile(r"alloc_req_slots runs out of memory|(?:Prefill|Decode) out of memory\. Try to lower your batch")
 """A batch got no slots or no tokens, and the server ends (mem_cache/common.py)."""
+_TOKENS_OF_A_BATCH = re.compile(r"Try to allocate (\d{1,12}) tokens\.?\s{0,4}Ava\w{1,8} tokens: ?(\d{1,12})")
 _UNBALANCED_CHECK = "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"
 _OUTCOME = re.compile(
     rf"Cache is allocated|max_total_num_tokens=\d|{_NO_MEMORY}|{OUT_OF_MEMORY}|{_UNBALANCED.pattern}|{TOO_LONG.pattern}"
@@ -267,7 +268,9 @@ def _sizes(figures: dict[str, Printed], prefix: str, labels: dict[str, str], tex
 
 def _refusal(text: str, *, started: bool) -> LogRefusal | None:
     if match := _NO_SLOTS.search(text):
-        return LogRefusal("out_of_memory", match[0], where="slots")
+        batch = _TOKENS_OF_A_BATCH.search(text)
+        tried, free = (Printed(batch[i], batch[0]) for i in (1, 2)) if batch else (None, None)
+        return LogRefusal("out_of_memory", match[0], tried, free, where="slots")
     if failed := torch_out_of_memory(text, "graphs" if started else "", _STAGES):
         return failed
     if started:
