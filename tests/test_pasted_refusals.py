@@ -126,6 +126,31 @@ ALONE = [
         "ggml_vulkan: Device memory allocation of size 369827840 failed.",
         *("out_of_memory", "352.70 MiB were wanted", "-ngl N"),
     ),
+    # https://github.com/continuedev/continue/issues/3464, and ollama/issues/15049, which a pager cut
+    (
+        '{"error":"requested model (18.4 GiB) is too large for this system (6.8 GiB)"}',
+        *("host_memory", "18.40 GiB were wanted, 6.80 GiB were free", ""),
+    ),
+    (
+        'level=WARN msg="model request too large for system" requested="338.1 GiB" available="337.2>',
+        *("host_memory", "338.10 GiB were wanted, 337.20 GiB were free", ""),
+    ),
+    # https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues/1562
+    (
+        "Not enough resources to load the model with the current settings",
+        *("out_of_memory", "Weights, cache and buffers did not fit", "Flash Attention"),
+    ),
+    # https://github.com/vllm-project/vllm/issues/8903
+    (
+        "ERROR: Exception in worker while processing method determine_num_available_blocks: CUDA out of memory.",
+        *("compute_too_large", "The activations of a full step did not fit", "--max-num-seqs 16"),
+    ),
+    # PyTorch 2.0 and before
+    (
+        "RuntimeError: CUDA out of memory. Tried to allocate 23.04 GiB (GPU 0; 23.52 GiB total; 0 bytes free)",
+        *("out_of_memory", "23.04 GiB were wanted, 0 B of 23.52 GiB were free", "--max-num-seqs 16"),
+    ),
+    ("Triton Error [CUDA]: out of memory, exceeded", "out_of_memory", "An allocation on the GPU failed", ""),
     # https://github.com/vllm-project/vllm/issues/18446
     (
         "Last error: Cuda failure 'out of memory'",
@@ -204,6 +229,15 @@ def test_the_cache_that_did_not_fit_shows_the_context(ask: Ask) -> None:
     assert any("Context 32,768: by the size of the cache" in note for note in result["notes"])
     given = ask("fit", "--log", "-", "--gpu", "rx-9070-xt", "-c", "64K", "--json", stdin=log).document
     assert given["workload"]["context"] == 65_536
+
+
+def test_a_log_that_ends_while_layers_are_chosen_has_no_result(ask: Ask) -> None:
+    """410,593 and 97,017 MiB, of https://github.com/ggml-org/llama.cpp/pull/16653."""
+    line = "llama_params_fit_impl: projected to use {} MiB of device memory vs. 97017 MiB of free device memory"
+    answer = ask("fit", "--log", "-", stdin=line.format(410_593))
+    assert "NO RESULT" in answer.out
+    assert "all of it needs 400.97 GiB, and 94.74 GiB are free" in answer.out
+    assert "neither the size of a cache" in ask("fit", "--log", "-", stdin=line.format(90_000)).error
 
 
 def test_a_log_of_mlx_is_named(ask: Ask) -> None:

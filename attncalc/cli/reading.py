@@ -53,9 +53,9 @@ _OF_RELEASED = ("compare",)
 """Commands in which they do not: these need a model that they change."""
 _EXCEPTION = r"\b\w+(Error|Exception): |^(INFO|WARNING|ERROR) \S"
 _MESSAGE = (
-    rf"{_EXCEPTION}|(?i:error:|failed to|unable to|exceeds?\b|(greater|larger) than|out of (memory|resource)"
-    r"|(no available|insufficient|system) memory|tried to allocate|allocation of|cache size: [\d,]+ tok|malloc"
-    r"|to serve at least|is full|retract|preempted|context length is|exit (code|status)|OOMKilled)"
+    rf"{_EXCEPTION}|(?i:error:|failed to|unable to|exceeds?\b|(greater|larger) than|too large for|not enough"
+    r"|out of (memory|resource)|(no available|insufficient|system) memory|tried to allocate|allocation of|malloc"
+    r"|cache size: [\d,]+ tok|to serve at least|is full|retract|preempted|context length is|exit (code|status))"
 )
 """What a message may have that was pasted in the place of a question."""
 _WHY = "why|how (do|does|is|are)$"

@@ -56,7 +56,7 @@ _OTHERS = {
     "TensorRT-LLM": re.compile(r"\[TRT-LLM\]|\[TensorRT-LLM\]|tensorrt_llm|trtllm|Executor creation failed due to"),
     "LMDeploy": re.compile(r"lmdeploy|\[TM\]\["),
     "Text Generation Inference": re.compile(r"text[_-]generation[_-](?:launcher|server|router)"),
-    "MLX": re.compile(r"\bmlx_(?:lm|vlm|engine)\b|\[metal::malloc\]|\[METAL\] Command buffer"),
+    "MLX": re.compile(r"\bmlx_(?:lm|vlm|engine)\b|\[metal::malloc\]|\[METAL\] Command buffer|iogpu\.wired_limit"),
     "transformers": re.compile(r"transformers/generation/|\bmodel\.generate\("),
 }
 """Engines whose logs are not read, by a sign of each."""
@@ -76,6 +76,11 @@ _WITHOUT_FIGURES = (
         r"retrying without pipeline parallelism",
         "is of llama.cpp, whose compute buffers did not fit, and which went on with smaller ones",
         "that is no failure; with the lines of n_ctx and of the cache's size, --log compares them",
+    ),
+    (
+        r"of pinned memory",
+        "says that host memory could not be pinned",
+        "that is no failure: llama.cpp goes on with other memory of the host; give the lines after it",
     ),
     (
         r"reempted",

@@ -115,10 +115,11 @@ class LogRefusal(NamedTuple):
     free: Printed | None = None
     # What was allocated on a GPU: 'weights', 'profile' (the activations of a full step), 'encoder' (those of images in
     # it), 'cache' ('pool' if its size follows from the engine's share), 'compute' (llama.cpp's buffer), 'fit' (all of
-    # them, which llama.cpp only projects), 'sampler', 'graphs', 'rest' for anything else after the cache's size was
-    # decided, 'serving' for anything after the start, 'slots' for a batch; 'host' for anything in host memory, 'killed'
-    # if the kernel or somebody killed the process, '' if the log does not say it. Where a log ends: 'loading' the
-    # weights, 'error' within a message, 'other' after a message that is not about memory
+    # them, which llama.cpp only projects; 'fitting' where the log ends then), 'sampler', 'graphs', 'rest' for anything
+    # else after the cache's size was decided, 'serving' for anything after the start, 'slots' for a batch; 'host' for
+    # anything in host memory, 'killed' if the kernel or somebody killed the process, '' if the log does not say it.
+    # Where a log ends: 'loading' the weights, 'error' within a message, 'other' after a message that is not about
+    # memory
     where: str = ""
     own: int = 0  # bytes of the GPU that the engine's process used then, as the message has them; 0 if it has not
     taken: int = 0  # bytes of the GPU that the message says other processes use
@@ -331,18 +332,19 @@ def gib(pattern: str) -> re.Pattern[str]:
 
 
 _TRIED = re.compile(r"Tried to allocate (\d{1,9}(?:\.\d{1,9})?) ([GMK])iB")
-_FREE = re.compile(r"(?:of which |; )(\d{1,9}(?:\.\d{1,9})?) ([GMK])iB (?:is )?free")
+_FREE = re.compile(r"(?:of which |; )(\d{1,9}(?:\.\d{1,9})?) (?:([GMK])iB|bytes) (?:is )?free")
 _OLD_LIST = re.compile(
     r"(\d{1,9}\.\d{1,9}) GiB total(?: capacity)?; (\d{1,9}\.\d{1,9}) GiB (?:already )?allocated; "
-    r"(\d{1,9}(?:\.\d{1,9})?) ([GM])iB free(?:; (\d{1,9}\.\d{1,9}) GiB reserved)?"
+    r"(\d{1,9}(?:\.\d{1,9})?) (?:([GM])iB|bytes) free(?:; (\d{1,9}\.\d{1,9}) GiB reserved)?"
 )
 """'(NPU 10; 61.27 GiB total; 17.36 GiB allocated; 183 MiB free)', as PyTorch wrote it up to 2.0."""
 _IN_USE = re.compile(r"(this process|Process \d{1,9}) has (\d{1,9}(?:\.\d{1,9})?) ([GM])iB memory in use")
 _BY_TORCH = re.compile(r"Of the allocated memory (\d{1,9}(?:\.\d{1,9})?) ([GM])iB is allocated by PyTorch")
-_UNITS = {"G": GIB, "M": MIB, "K": 1024}
+_UNITS = {"G": GIB, "M": MIB, "K": 1024, None: 1}
 OUT_OF_MEMORY = (
     r"(?:CUDA|HIP|XPU|NPU) (?:error: )?out of memory|torch\.OutOfMemoryError|Failed to load model - not enough"
-    r"|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure (?:2 )?'out of memory'"
+    r"|CUBLAS_STATUS_ALLOC_FAILED|Cuda failure (?:2 )?'out of memory'|Triton Error \[CUDA\]: out of memory"
+    r"|CUresult error +result=2\b|CUDA_ERROR_OUT_OF_MEMORY"
 )
 """What PyTorch, cuBLAS and NCCL say, and what vLLM and SGLang make of it."""
 TOO_LONG = re.compile(
@@ -439,9 +441,13 @@ def smaller_share(log: StartupLog, option: str, otherwise: str) -> Advice:
 
 
 def share_below(refusal: LogRefusal, share: Fraction, total: int) -> int:
-    """Return the hundredths of a share that is smaller by what an allocation lacked; `total` bytes of a GPU, or 0."""
+    """Return the hundredths of a share that is smaller by what an allocation lacked; `total` bytes of a GPU, or 0.
+
+    Of graphs that failed for a small piece, what the next pieces need is not known.
+    """
     missing = max(0, refusal.tried.bytes - refusal.free.bytes) if refusal.tried and refusal.free else 0
-    part = Fraction(missing + _MARGIN, total) if total else Fraction(1, 20)
+    is_piece = refusal.where == "graphs" and missing < MIB * 64
+    part = Fraction(missing + _MARGIN, total) if total and not is_piece else Fraction(1, 20)
     return min(99, int(100 * (share - part)))
 
 

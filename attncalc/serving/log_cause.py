@@ -65,6 +65,7 @@ STAGES = {
     "killed": Stage("The process was killed, most often since host memory is full, not the GPU's", "host_memory"),
     "other": Stage("The start failed, and its message is not known to be about memory", "other_error"),
     "error": Stage("The log ends within an error, before its message", "log_ends"),
+    "fitting": Stage("The log ends while llama.cpp chooses layers and a context that fit", "log_ends"),
     "loading": Stage("The log ends while weights are loaded", "log_ends"),
     "": Stage("An allocation on the GPU failed", "out_of_memory"),
 }
@@ -160,6 +161,8 @@ def _unfinished(log: StartupLog, refusal: LogRefusal, _gpu: Gpu | None) -> Diagn
     where = stage.failed if refusal.where else "The log ends before the cache has its size, without an error"
     files = f", {refusal.tried.text} of {refusal.free.text} files" if refusal.tried and refusal.free else ""
     room = f": {size(left.bytes)} were left for the cache" if left else ""
+    if refusal.needed and refusal.limit:
+        room = f": all of it needs {size(refusal.needed.bytes)}, and {size(refusal.limit.bytes)} are free"
     available = left.bytes if left else None
     return Diagnosis(refusal.line, "log_ends", f"{where}{files}{room}.", available=available, advice=_WITHOUT_A_MESSAGE)
 
@@ -197,9 +200,11 @@ def requests_in_words(load: Load) -> str:
 def _nothing_left(log: StartupLog, _refusal: LogRefusal, _gpu: Gpu | None) -> Diagnosis:
     left, share = least(log.available), log.settings.get("gpu_memory_utilization")
     room = find_engine(log.engine).logged_room(log, left.bytes if left else None, share)
-    weights, total, graphs = (log.budget.get(name) for name in ("weights", "gpu_memory", "cuda_graphs"))
+    weights, total = (log.budget.get(name) for name in ("weights", "gpu_memory"))
     parts = [f"Weights of {size(weights.bytes)}"] if weights and weights.bytes else []
-    parts += [f"CUDA graphs of {size(graphs.bytes)}"] if graphs and graphs.number >= 1 else []
+    for name, label in (("activations", "activations"), ("cuda_graphs", "CUDA graphs")):
+        part = log.budget.get(name)
+        parts += [f"{label} of {size(part.bytes)}"] if part and part.number >= 1 else []
     value = f" ({share} of {size(total.bytes)})" if share and total else f" ({share})" if share else ""
     subject = f"{' and '.join(parts)}, with the rest of the runtime memory," if parts else "Weights and runtime memory"
     of_share = f"the engine's share{value}"

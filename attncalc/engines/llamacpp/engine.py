@@ -54,7 +54,8 @@ class Llamacpp(Engine[LlamacppArgs]):
     loads_towers = False  # a file of its own, --mmproj
     log_signs = (
         r"llama_|load_tensors|print_info|ggml[_-]|llm_load_|sched_reserve|llama-server|msg=.?kv cache|ollama"
-        r"|llama runner|buffer for (?:kv|rs) cache|model requires|memory layout cannot|insufficient system resourc"
+        r"|llama runner|buffer for (?:kv|rs) cache|model requires|requested model \(|memory layout cannot"
+        r"|insufficient system resourc"
     )
     # A GGUF file may have its output matrix quantized, which the estimate has in 16 bits: 7,670 MiB of Qwen3-8B in Q8_0
     # instead of 8,220.

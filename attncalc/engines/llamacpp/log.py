@@ -20,7 +20,7 @@ from .layout import LlamaCppLayout
 from .options import LlamacppArgs
 
 _START = re.compile(r"main: build|build: \d|version: \d|ggml_cuda_init: found|llama_model_loader: loaded meta data")
-_GUARDRAIL = "stopped due to insufficient system resources"
+_GUARDRAIL = "stopped due to insufficient system resources|Not enough resources to load the model"
 """What LM Studio says if its own estimate is larger than the memory."""
 _FAILED_LINE = re.compile(
     r"cudaMalloc failed: out of memory|(?:failed|unable) to allocate (?:\w{1,20}|'[^']{1,40}') buffer"
@@ -28,12 +28,13 @@ _FAILED_LINE = re.compile(
     r"|Device memory allocation of size \d{1,18} failed|(?:CUDA|ROCm) error: out of memory"
     r"|reported out-of-memory during startup|kIOGPUCommandBufferCallbackErrorOutOfMemory"
     r"|command buffer \d{1,6} failed with status 5"
-    r"|model requires (?:more system memory )?\(?(?P<needed>\d{1,9}(?:\.\d{1,9})?) GiB\)?"
-    r" (?:than is available|but only) \(?(?P<available>\d{1,9}(?:\.\d{1,9})?) GiB"
+    r"|(?:model requires (?:more system memory )?|requested model |too large for system\" requested=\")"
+    r"\(?(?P<needed>\d{1,9}(?:\.\d{1,9})?) GiB[)\"]? (?:than is available|but only|is too large for this system"
+    r"|available=)[ \"]{0,2}\(?(?P<available>\d{1,9}(?:\.\d{1,9})?)"
     r"|(?P<layout>memory layout cannot be allocated)"
     rf"|(?P<guardrail>{_GUARDRAIL})(?:\. .{{1,60}} requires approximately (?P<estimate>\d{{1,9}}(?:\.\d{{1,9}})?) GB)?"
 )
-_HOST_BUFFER = re.compile(r"allocate (?:CPU|\w{1,20}_Host) buffer|backend_cpu_buffer|model requires")
+_HOST_BUFFER = re.compile(r"allocate (?:CPU|\w{1,20}_Host) buffer|backend_cpu_buffer|model requires|too large for")
 _ONE_BUFFER = re.compile(r"exceeds device (?:memory allocation|buffer) ?\w{0,8} limit")
 _PROJECTED = re.compile(r"projected to use (\d{1,9}) MiB of device memory vs\. (\d{1,9}) MiB of free ")
 _FIT = re.compile(_PROJECTED.pattern + r".{0,4000}?(?P<message>failed to fit params to free device memory)")
@@ -142,7 +143,7 @@ _ARCHITECTURE = re.compile(r"\barchitecture=(\w{1,40}) file_type=")
 _KEPT = {"gptoss": 4096, "gemma4": 4096}
 """Tokens that layers with a window keep in Ollama's own engine, if not only those of the window (NewSWAMemCache)."""
 _OLLAMA_SIGN = re.compile(
-    r"(?i)ollama|llama runner|source=\w{1,40}\.go:|model requires|memory layout cannot"
+    r"(?i)ollama|llama runner|source=\w{1,40}\.go:|model requires|requested model \(|memory layout cannot"
     r"|llama-server (?:process has terminated|process no longer|startup failed|reported)"
 )
 _LM_STUDIO_SIGN = re.compile(rf"{_GUARDRAIL}|🥲|(?i:lm ?studio)")
@@ -205,7 +206,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         settings["speculative_model"] = drafter["file"]
     refusal = _refusal(whole, logged)
     if refusal is None and not logged.keys() - {"n_ctx"}:
-        refusal = logs.unfinished(lines, _LOAD)
+        refusal = logs.unfinished(lines, _LOAD) or _projected(text)
         if refusal is None:
             return None
     path, free = logs.first(_FILE, text), _free_memory(text)
@@ -407,6 +408,15 @@ def _tried(text: str, failed: re.Match[str]) -> tuple[Printed | None, Printed | 
         return None, None
     in_mib = size[1] or size[2]
     return Printed(in_mib, size[0], MIB) if in_mib else Printed(size[3] or size[4], size[0]), None
+
+
+def _projected(text: str) -> LogRefusal | None:
+    """Return that the log ends within the fitting pass, which has to change something; None if it does not."""
+    match = _PROJECTED.search(text)
+    needed, free = (Printed(match[i], match[0], MIB) for i in (1, 2)) if match else (None, None)
+    if match is None or needed is None or free is None or needed.number <= free.number:
+        return None
+    return LogRefusal("unfinished", match[0], where="fitting", needed=needed, limit=free)
 
 
 def _not_fitted(text: str) -> LogRefusal | None:

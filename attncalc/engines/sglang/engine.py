@@ -57,7 +57,7 @@ class Sglang(Engine[SglangArgs]):
     log_signs = (
         r"sglang|ServerArgs\(|KV Cache is allocated|Load weight (?:begin|end)|max_total_num_tokens=|Memory pool end"
         r"|mem.fraction.static|Mamba Cache is allocated|(?:Decode|Prefill) batch|derived context_length"
-        r"|capacity is unbalanced|alloc_req_slots|profiled value -"
+        r"|capacity is unbalanced|torch_memory_saver|alloc_req_slots|profiled value -"
         r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: (?:DP|PP|TP|EP)\d{1,4}){1,4}\]"
     )
     layout = staticmethod(layout)

@@ -75,7 +75,10 @@ _OUTCOME = re.compile(
 )
 _STAGES = {
     "encoder": re.compile(logs.in_calls(r"get_multimodal_embeddings|embed_multimodal|vit_\w{1,40}|vision_\w{1,40}")),
-    "profile": re.compile(logs.in_calls("profile_run|determine_available_memory|determine_num_available_blocks")),
+    "profile": re.compile(
+        logs.in_calls("profile_run|determine_available_memory|determine_num_available_blocks")
+        + r"|processing method determine_num_available_blocks"
+    ),
     "graphs": re.compile(
         logs.in_calls("capture_model|_capture_cudagraphs|capture_end")
         + r"|Capturing (?:the model for CUDA graphs|cudagraphs for decoding)(?!.{0,4000}?Graph capturing finished)"
