@@ -79,6 +79,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     word, names = word.lower(), sorted(known, key=lambda name: (not name.endswith("_total"), name))
     whole = [name for name in names if name.startswith(f"{word}_")]  # 'flops' is flops_total, and not flops_mlp
+    whole += [name for name in names if sorted(name.split("_")) == sorted(word.split("_"))]  # decode_flops
     numbers = [name for name in names if [*filter(str.isdigit, name)] == [*filter(str.isdigit, word)]]
     near = (difflib.get_close_matches(word, some, n=1, cutoff=0.6) for some in (numbers, names))  # flash3: flash_attn3
     close = next(filter(None, (whole, *near)), None)

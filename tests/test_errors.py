@@ -15,7 +15,13 @@ from attncalc.errors import did_you_mean
 
 @each(
     ("word", "meant"),
-    [("flops", "flops_total"), ("flash3", "flash_attn3"), ("peak", "peak_flash"), ("flash_atn2", "flash_attn2")],
+    [
+        ("flops", "flops_total"),
+        ("flash3", "flash_attn3"),
+        ("peak", "peak_flash"),
+        ("flash_atn2", "flash_attn2"),
+        ("mlp_flops", "flops_mlp"),
+    ],
 )
 def test_a_wrong_word_is_the_begin_of_a_name_or_has_its_number(word: str, meant: str) -> None:
     known = ["flash", "flash_attn2", "flash_attn3", "flops_mlp", "flops_total", "peak_flash", "peak_math"]

@@ -19,7 +19,7 @@ from attncalc import AttncalcError
 from attncalc.quantity import quantity
 from attncalc.report.fail_if import Outcome, parse_condition
 from attncalc.report.report import Figure
-from attncalc.units import BYTES, MAX_COUNT, PARAMS, parse_amount
+from attncalc.units import BYTES, FLOP, MAX_COUNT, PARAMS, parse_amount
 
 CONFIG = {**SMALL_LLAMA, "num_hidden_layers": 2, "num_attention_heads": 4}
 PER_TOKEN = 2 * 2 * 2 * 16 * 2  # layers x (K and V) x KV heads x width x bytes
@@ -67,6 +67,33 @@ def result(condition: str, value: int, baseline: int | None = None, unit: str = 
 )
 def test_a_limit_is_compared_exactly(condition: str, value: int, fails: bool) -> None:
     assert result(condition, value).passed is not fails
+
+
+@each(
+    ("condition", "unit", "most"),
+    [
+        ("x > 9B", PARAMS, 9 * 10**9),
+        ("x > 1.5 b", PARAMS, 15 * 10**8),
+        ("x > 7M", PARAMS, 7 * 10**6),
+        ("x > 1T", FLOP, 10**12),
+        ("x > 4K", BYTES, 2**12),
+    ],
+)
+def test_a_suffix_of_parameters_and_flops_is_decimal(condition: str, unit: str, most: int) -> None:
+    assert [result(condition, value, unit=unit).passed for value in (most, most + 1)] == [True, False]
+
+
+@each(
+    ("command", "condition"),
+    [
+        (("params", "gpt2"), "params > 100M"),
+        (("params", "gpt2"), "parameters > 0.1B"),
+        (("flops", "gpt2"), "flops > 1G"),
+        (("fit", "gpt2", "--gpu", "l4"), "kv_cache > 1MiB"),  # 1,024 tokens of 36 KiB
+    ],
+)
+def test_a_short_name_is_the_figure_of_the_command(command: tuple[str, ...], condition: str, ask: Ask) -> None:
+    assert f"failed: {condition}: gpt2 has " in ask(*command, "--fail-if", condition, "--quiet").err
 
 
 @each(

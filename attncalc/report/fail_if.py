@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -35,6 +35,20 @@ _VERDICT, _VERDICTS = "verdict", ("fits", "may_not_fit", "does_not_fit")
 _TIP = "write NAME OP VALUE, as 'kv_cache > 8GiB', 'params_total > 7.5e9', or '> +5%' for a change from the first model"
 
 
+_SAME = {"kv_cache": "kv_needed", "flops": "flops_total", "params": "params_total", "parameters": "params_total"}
+"""{the name of a figure elsewhere, or a shorter one: its name in a report that has no such figure}."""
+
+
+_DECIMAL = {
+    "K": Fraction(10**3, 2**10),
+    "M": Fraction(10**6, 2**20),
+    "G": Fraction(10**9, 2**30),
+    "T": Fraction(10**12, 2**40),
+    **dict.fromkeys("bB", Fraction(10**9)),
+}
+"""Factors of limits of parameters and FLOPs, whose suffixes are decimal: 7M are 7,000,000, and 7B 7 billion."""
+
+
 class Condition(NamedTuple):
     """What a figure must not be."""
 
@@ -50,15 +64,16 @@ class Condition(NamedTuple):
 
         Raises AttncalcError if the figure does not apply to the model, is in another unit, or lacks a baseline.
         """
-        is_billion = figure.unit == PARAMS and re.search(r"\d ?[bB]$", self.text) is not None
-        if self.amount.unit and self.amount.unit != figure.unit and not is_billion:
+        suffix = re.search(r"\d ?([a-zA-Z])$", self.text) if figure.unit in (PARAMS, FLOP) else None
+        factor = _DECIMAL.get(suffix[1]) if suffix else None
+        if self.amount.unit and self.amount.unit != figure.unit and factor is None:
             raise AttncalcError(
                 f"--fail-if '{truncate(self.text)}': {self.name} is not in {self.amount.unit}",
                 {BYTES: "write a size, as 8GiB", FLOP: "write FLOP, as 1.5TFLOP"}.get(
                     figure.unit, "write a number without a unit, as 7.5e9"
                 ),
             )
-        limit = Fraction(self.amount.numerator, self.amount.denominator) * (10**9 if is_billion else 1)
+        limit = Fraction(self.amount.numerator, self.amount.denominator) * (factor or 1)
         if not self.sign:
             baseline = None
         elif baseline is None:
@@ -146,15 +161,18 @@ def checks_of(
 
     Raises AttncalcError if a figure is unknown or does not apply, or a limit is in another unit or lacks a baseline.
     """
-    for condition in conditions:
-        if condition.name not in figures:
-            what = f"--fail-if: there is no figure '{truncate(condition.name)}'"
-            tip = known_tip(condition.name.replace("parameters", "params"), figures)
-            raise AttncalcError(what, f"{tip}; --json has all as values")
-    return [
-        condition.test(figures[condition.name], None if baseline is None else baseline[condition.name])
-        for condition in conditions
-    ]
+    named = [_named(condition, figures) for condition in conditions]
+    return [one.test(figures[one.name], None if baseline is None else baseline[one.name]) for one in named]
+
+
+def _named(condition: Condition, figures: Container[str]) -> Condition:
+    """Return the condition with the name that the figure has here. Raises AttncalcError if there is no such figure."""
+    name = condition.name if condition.name in figures else _SAME.get(condition.name, condition.name)
+    if name not in figures:
+        what = f"--fail-if: there is no figure '{truncate(condition.name)}'"
+        tip = known_tip(name, figures)
+        raise AttncalcError(what, f"{tip}; --json has all as values")
+    return condition._replace(name=name)
 
 
 def limited(report: Report, conditions: Sequence[Condition]) -> Report:
@@ -165,7 +183,9 @@ def limited(report: Report, conditions: Sequence[Condition]) -> Report:
     figures = report.figures
     if (verdict := report.extra.get(_VERDICT)) in _VERDICTS:
         figures = (*figures, Figure(_VERDICT, "verdict", Quantity(_VERDICTS.index(verdict)), NO_UNIT))
-    checks_of(conditions, {figure.name: figure for figure in figures})
+    by_name = {figure.name: figure for figure in figures}
+    conditions = [_named(condition, by_name) for condition in conditions]
+    checks_of(conditions, by_name)
     model, context = report.model.get("name", f"the {report.command}"), report.workload.get("context")
     outcomes = (one.test(figure) for one in conditions for figure in figures if figure.name == one.name)
     return with_outcomes(report, [(one.figure.of or model, model, context, one) for one in outcomes])
