@@ -309,6 +309,11 @@ def long_option(field: str) -> str:
     return f"--{field.removeprefix('--').replace('_', '-')}"
 
 
+def typed_bytes(number: int) -> str:
+    """Return a size as an option takes it: '16GB' of 16,000,000,000, and other numbers in bytes."""
+    return str(number) if number % 10**9 else f"{number // 10**9}GB"
+
+
 def hyphens(name: str) -> str:
     """Return a long option with hyphens for underscores; another word as it is."""
     return long_option(name) if name.startswith("--") else name

@@ -151,6 +151,24 @@ def test_a_model_that_is_too_large_for_a_cpu_needs_other_weights_or_less_context
     assert (answer.code, flags) == (1, ["--weights-dtype q4_k_m"])
 
 
+@each(
+    ("machine", "command"),
+    [
+        (["--gpu", "cpu", "--ram", "16GB"], "attncalc fit --gpu cpu --ram 16GB"),
+        (["--gpu", "8GB", "--ram", "16GB"], "attncalc fit --gpu 8GB"),  # 7 such GPUs would be enough
+        (["--gpu", "24GB"], ""),  # so would 2
+    ],
+)
+def test_a_machine_at_a_desk_that_is_much_too_small_gets_smaller_models(
+    machine: list[str], command: str, ask: Ask
+) -> None:
+    answer = ask("fit", "llama3.3-70b", "--weights-dtype", "q4_k_m", "-c", "4096", *machine, "-ngl", "auto")
+    assert [line.strip() for line in answer.out.splitlines() if "Models that" in line] == (
+        [f"Models that fit: {command}"] if command else []
+    )
+    assert not command or ask(*command.split()[1:]).code == 0
+
+
 def test_without_ram_a_cpu_has_this_machines_memory(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 4 * 2**20}.__getitem__, raising=False)
     found = ask("fit", "llama3.1-8b:q4_k_m", "--gpu", "cpu", "-c", "4096")

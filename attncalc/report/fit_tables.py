@@ -12,7 +12,7 @@ from ..serving.launch import launch_command
 from ..serving.request import ResolvedRequest
 from ..serving.suggestions import Suggestion, tried
 from ..serving.users import users
-from ..units import BYTES, GIB, column, count, human
+from ..units import BYTES, GIB, column, count, human, typed_bytes
 from .lists import WIDTH, command_lines, option_lines
 from .report import LABEL, Column, Figure, Table, times
 from .users import described, in_short, shared
@@ -150,16 +150,29 @@ def change_rows(change: Suggestion) -> list[tuple[str, ...]]:
     return [(options, *numbers), *((f"  {line}", *("" for _ in numbers)) for line in more)]
 
 
+def _smaller_models(resolved: ResolvedRequest) -> Iterator[str]:
+    """Yield the command that lists the models that fit on the GPUs."""
+    if resolved.gpu:
+        words = [f"--gpu {f'{resolved.gpus}x' * (resolved.gpus > 1)}{resolved.gpu.name}"]
+        words += [f"--ram {typed_bytes(resolved.gpu.memory)}"] if resolved.gpu.is_cpu else []
+        yield f"Models that fit: attncalc fit {' '.join(words)}"
+
+
 def changes_tables(answer: Answer, changes: Sequence[Suggestion]) -> Iterator[Table]:
     """Yield the changes that make it fit, and the command with the first one that has a command."""
     if not changes:
-        yield lines_table([f"No change makes it fit, alone or combined: {tried(answer.resolved)}."])
+        yield lines_table(
+            [f"No change makes it fit, alone or combined: {tried(answer.resolved)}.", *_smaller_models(answer.resolved)]
+        )
         return
     columns = [Column("change", "left"), Column("requests,\nat least")]
     traffic = answer.resolved.request.traffic
     if traffic:
         columns += [Column(f"users at\n{in_short(traffic)}"), Column("at\nworst")]
     yield Table(tuple(columns), tuple(row for change in changes for row in change_rows(change)))
+    gpu = answer.resolved.gpu
+    if gpu and gpu.runs_files and changes[0].result.resolved.gpus > 2 * answer.resolved.gpus:
+        yield lines_table(_smaller_models(answer.resolved))
     for change in changes:
         command = launch_command(change.result.resolved)
         if command:

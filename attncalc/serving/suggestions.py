@@ -174,8 +174,8 @@ def _with_possible_context(result: FitResult, *, with_share: bool) -> Iterator[S
 def tried(resolved: ResolvedRequest, *, with_share: bool = True) -> str:
     """Return what `suggestions` tries for a request, in words."""
     words = [_ON_THE_SAME_GPUS[kind] for kind in _kinds(with_share=with_share) if any(True for _ in kind(resolved))]
-    if resolved.share:
-        words += ["layers on the host"] if resolved.engine.offload_options else []
+    if resolved.share and resolved.gpu:
+        words += ["layers on the host"] if resolved.engine.offload_options and not resolved.gpu.is_cpu else []
         words += ["more GPUs"] if any(True for _ in with_other_gpus(resolved)) else []
     words += ["a shorter context", *(["a smaller batch"] if resolved.workload.batch > 1 else [])]
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
