@@ -43,6 +43,16 @@ def test_variants_are_compared_at_each_context(ask: Ask) -> None:
     assert by_row["GQA-8", 8192]["kv_cache_ratio"] == 1 / 8
 
 
+def test_same_params_gives_mlps_what_attention_has_less(ask: Ask) -> None:
+    # MQA of GPT-2 has 2 * 11 * 64 columns of 768 + 1 less per layer, a unit of d_ff 2 * 768 + 1: 704.5 more, so 704
+    command = ("compare", "gpt2", "--same-params")
+    assert ask(*command).out.splitlines()[11].split()[:2] == ["MQA", "3,776"]
+    entries = {entry["name"]: figures(entry) for entry in layers(ask, *command[1:])}
+    assert entries["MHA"]["params_total"] - entries["MQA"]["params_total"] == 12 * (2 * 11 * 64 * 769 - 704 * 1537)
+    assert "a model whose MLPs have one width" in ask("compare", "deepseek-v3", "--same-params").error
+    assert "--same-params takes one model" in ask(*command, "llama2-7b").error
+
+
 def test_one_context_keeps_the_json_of_one_context(ask: Ask) -> None:
     document = ask("compare", *MODELS, "-c", "4K", "--json").document
     assert [entry["name"] for entry in document["layers"]] == list(MODELS)

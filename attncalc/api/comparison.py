@@ -15,7 +15,7 @@ from ..options import as_text
 from ..ranges import parse_counts
 from ..report.compare import compare_models, compare_variants, wide
 from ..report.report import Report
-from ..units import count
+from ..units import count, long_option
 from .arguments import takes
 from .inputs import DEFAULT_CONTEXT, read_model, read_workload
 from .options import ComparedModelOptions, CompareOptions
@@ -111,11 +111,9 @@ def comparison_report(specs: Sequence[ModelSpec], options: Mapping[str, Any]) ->
     workloads = [read_workload(spec, options if spec.encoder else of_decoder) for spec in specs]
     if len(specs) == 1:
         further = as_text(attention).split(",") if attention else ()
-        return compare_variants(specs[0], workloads[0], further, contexts)
-    if attention:
-        raise AttncalcError(
-            f"--attention takes one model, not {count(len(specs))}", "name one model, or leave --attention out"
-        )
+        return compare_variants(specs[0], workloads[0], further, contexts, same_params=bool(options.get("same_params")))
+    if name := next((long_option(name) for name in ("attention", "same_params") if options.get(name)), None):
+        raise AttncalcError(f"{name} takes one model, not {count(len(specs))}", f"name one model, or leave {name} out")
     report = compare_models(specs, workloads, contexts)
     if shortest is None:
         return report

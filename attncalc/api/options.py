@@ -233,6 +233,7 @@ class CompareOptions(ComparedModelOptions, CacheDtypeOptions, total=False):
         "For one model: one more row, as mla:512; may be repeated.",
         With(metavar="KIND", common=True, repeated=True),
     ]
+    same_params: Annotated[bool, "For one model: each row with the d_ff that keeps the number of parameters."]
     batch: Annotated[Count | None, options_of(SizeOptions)["batch"]]
     context: Annotated[
         Count | Sequence[Count] | None,

@@ -8,12 +8,14 @@ from typing import Any
 
 from ..attention import Variant
 from ..cost.cheaper import LONGEST, Cheaper, cheaper
+from ..cost.params import params
 from ..errors import AttncalcError
 from ..model import ModelSpec
 from ..units import count
+from ..what_if import what_if
 from ..workload import Workload
 from .charts.compare import compare_picture
-from .compare_rows import rows_at
+from .compare_rows import attention_of, rows_at
 from .compare_tables import context_tables, model_table, variant_table
 from .fail_if import Condition, checks_of, with_outcomes
 from .notes import WARNING, context_notes, device_notes, kind_notes, model_notes
@@ -25,12 +27,15 @@ _WORDS = {
     "flops_decode": {-1: "more FLOPs", 0: "as many FLOPs", 1: "fewer FLOPs"},
 }
 """How a sentence about the second model goes on, by the sign of a range."""
+_SAME_PARAMS = "d_ff is that with which a row has as many parameters as the model."
 MAX_HEADS = 10**12
 """Query heads of which the divisors are searched, up to the square root."""
 
 
-def variants(model: ModelSpec, further: Sequence[str] = ()) -> dict[str, ModelSpec]:
+def variants(model: ModelSpec, further: Sequence[str] = (), *, same_params: bool = False) -> dict[str, ModelSpec]:
     """Return `model` as MHA, every GQA, MQA, each of `further` ('mla:512') and as released, by name.
+
+    With `same_params` the MLPs of each are as wide as the parameters of `model` allow.
 
     A number of KV heads that does not divide the query heads, or cannot be split over the devices, is left out.
 
@@ -38,19 +43,40 @@ def variants(model: ModelSpec, further: Sequence[str] = ()) -> dict[str, ModelSp
     """
     heads = int(model.main.leading.widths().n_heads)
     by_name = {}
+
+    def variant_of(text: str) -> ModelSpec:
+        variant = model.with_attention(text)
+        return (_with_params_of(model, variant) if same_params else variant).shard(model.tp)
+
     for n in _divisors(heads):
         try:
-            variant = model.with_attention(f"gqa:{n}").shard(model.tp)
+            variant = variant_of(f"gqa:{n}")
         except AttncalcError:  # n does not divide another layer's heads, or the devices
             continue
         by_name["MHA" if n == heads else "MQA" if n == 1 else f"GQA-{n}"] = variant
     for text in further:
-        variant = model.with_attention(text).shard(model.tp)
+        variant = variant_of(text)
         if variant.stacks not in [known.stacks for known in by_name.values()]:
             by_name[Variant.parse(text).title] = variant
     if model.stacks not in [known.stacks for known in by_name.values()]:
         by_name[_name(model)] = model
     return by_name
+
+
+def _with_params_of(model: ModelSpec, variant: ModelSpec) -> ModelSpec:
+    """Return a variant with the d_ff, a multiple of the devices, with which it has the parameters of the model."""
+    width = _width_of_mlps(model)
+    before, wider = (int(params(one).total) for one in (variant, what_if(variant, d_ff=width + model.tp)))
+    more = round((int(params(model).total) - before) / (wider - before))
+    return what_if(variant, d_ff=width + more * model.tp)
+
+
+def _width_of_mlps(model: ModelSpec) -> int:
+    """Return the d_ff of the MLPs. Raises AttncalcError if they have none, or several."""
+    widths = {int(layers.mlp.d_ff) for layers in model.main.layers if layers.mlp}
+    if len(widths) != 1:
+        raise AttncalcError("--same-params needs a model whose MLPs have one width", "leave it out")
+    return widths.pop()
 
 
 def _divisors(number: int) -> list[int]:
@@ -67,13 +93,20 @@ def _name(model: ModelSpec) -> str:
 
 
 def compare_variants(
-    model: ModelSpec, workload: Workload, further: Sequence[str] = (), contexts: Sequence[int] = ()
+    model: ModelSpec,
+    workload: Workload,
+    further: Sequence[str] = (),
+    contexts: Sequence[int] = (),
+    *,
+    same_params: bool = False,
 ) -> Report:
-    """Return one model's attention as MHA, every GQA, MQA and each of `further`; the released one is marked.
+    """Return one model's attention as in `variants`; the released one is marked.
 
     With `contexts`, at each of them in place of the workload's own.
     """
-    by_name = variants(model, further)
+    if same_params:
+        _width_of_mlps(model)
+    by_name = variants(model, further, same_params=same_params)
     rows = rows_at([(name, variant, workload) for name, variant in by_name.items()], contexts)
     released = next(i for i, variant in enumerate(by_name.values()) if variant.stacks == model.stacks)
     first, compared = rows[released][0], list(by_name.values())
@@ -91,7 +124,7 @@ def compare_variants(
             for row in variant_rows
         ),
         context_tables(rows, released) if contexts[1:] else (variant_table([row for (row,) in rows], released),),
-        _variant_notes(model, at_contexts, compared),
+        (*([_SAME_PARAMS] if same_params else ()), *_variant_notes(model, at_contexts, compared)),
         extra={"crossovers": []},
         draw=lambda: compare_picture(rows, lines, released),
     )
@@ -176,6 +209,9 @@ def _variant_notes(model: ModelSpec, workloads: Sequence[Workload], compared: Se
     legend = "* as released. attn.: parameters of attention."
     if model.main.has_cache and not workloads[1:]:
         legend += " FLOP/byte: of a decode step, per byte of weights and cache."
+    kinds = {kind for variant in compared for kind in attention_of(variant).split("/")}
+    if "MQA" in kinds and "MLA" not in kinds:
+        legend += " --attention mla:512 adds MLA."
     notes = [*context_notes(model, _longest(workloads)), legend, *_decode_notes([model, *compared])]
     notes += model_notes(model)
     assumed: dict[str, list[str]] = {}  # the variants of which an assumption is true

@@ -41,7 +41,16 @@ def variant_table(rows: Sequence[Row], released: int) -> Table:
     # a name that leaves no room for the figures is 'released'
     name = rows[released].name if len(rows[released].name) <= len("MLA-512") else "released"
     names = [f"{name} *" if i == released else row.name for i, row in enumerate(rows)]
-    return column_table([(Column("", "left"), names), *_columns(rows, headers)], frozenset({released}))
+    columns = list(_columns(rows, headers))
+    widths = ["/".join(_widths(row)) for row in rows]
+    if len({*widths}) > 1:  # --same-params
+        columns[0] = (Column("d_ff"), widths)  # in place of the KV heads, which the names have
+    return column_table([(Column("", "left"), names), *columns], frozenset({released}))
+
+
+def _widths(row: Row) -> dict[str, None]:
+    """Return the widths of the MLPs, each once."""
+    return dict.fromkeys(count(layers.mlp.d_ff) for layers in row.model.main.layers if layers.mlp)
 
 
 def model_table(rows: Sequence[Row]) -> Table:

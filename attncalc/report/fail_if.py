@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -165,7 +165,7 @@ def checks_of(
     return [one.test(figures[one.name], None if baseline is None else baseline[one.name]) for one in named]
 
 
-def _named(condition: Condition, figures: Container[str]) -> Condition:
+def _named(condition: Condition, figures: Collection[str]) -> Condition:
     """Return the condition with the name that the figure has here. Raises AttncalcError if there is no such figure."""
     name = condition.name if condition.name in figures else _SAME.get(condition.name, condition.name)
     if name not in figures:

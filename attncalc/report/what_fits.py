@@ -165,7 +165,7 @@ def _command(of: Need) -> str:
     dtype, gpu = request.weights_dtype, f"{gpus}x" * (gpus > 1) + of.gpu_name
     is_typed = dtype in FILE_TYPES
     words = ["attncalc fit", f"{request.model.name}:{dtype}" if is_typed else request.model.name, "--gpu", gpu]
-    words += ["--ram", typed_bytes(of.budget.memory)] if of.resolved.args.on_cpu else []
+    words += ["--ram", typed_bytes(int(of.budget.memory or 0))] if of.resolved.args.on_cpu else []
     words += ["-c", str(int(request.workload.context))]
     words += ["-b", str(request.workload.batch)] if request.workload.batch > 1 else []
     words += ["--weights-dtype", dtype] if dtype and not is_typed else []
