@@ -240,6 +240,24 @@ def test_a_log_that_ends_while_layers_are_chosen_has_no_result(ask: Ask) -> None
     assert "neither the size of a cache" in ask("fit", "--log", "-", stdin=line.format(90_000)).error
 
 
+def test_lines_of_a_traceback_without_its_message_have_no_result(ask: Ask) -> None:
+    line = 'File "/opt/vllm/v1/worker/gpu_worker.py", line 538, in initialize_from_config\n'
+    assert "ends within an error, before its message" in ask("fit", "--log", "-", stdin=line).out
+
+
+def test_the_lines_of_slots_show_that_llama_server_ran(ask: Ask) -> None:
+    """https://github.com/TheTom/llama-cpp-turboquant/issues/72 and https://github.com/ggml-org/llama.cpp/issues/20509"""
+    slot = "slot update_slots: id  2 | task 10391 | prompt processing progress, n_tokens = 40960\n"
+    answer = ask(
+        "fit", "--log", "-", stdin=f"{slot}CUDA error: out of memory\n  current device: 0, in function alloc\n"
+    )
+    assert "STOPPED: The server started, and an allocation failed later" in answer.out
+    killed = ask(
+        "fit", "--log", "-", "--json", stdin=f"{slot}Failed with result 'oom-kill'.\nkilled by the OOM killer\n"
+    )
+    assert (killed.document["engine"], killed.document["refusal"]["cause"]) == ("llamacpp", "host_memory")
+
+
 def test_a_log_of_mlx_is_named(ask: Ask) -> None:
     for message in ("[METAL] Command buffer execution failed: Insufficient Memory", "[metal::malloc] Resource limit"):
         assert "is a log of MLX, which is not read" in ask(f"RuntimeError: {message} (499000) exceeded.").error

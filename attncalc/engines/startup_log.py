@@ -20,7 +20,7 @@ SIZE_MIB = r"(\d{1,12}(?:\.\d{1,9})?) ?MiB"
 COUNT = r"(\d[\d,_]{0,29})"
 READY = re.compile(
     r"Application startup complete|fired up and ready to roll"
-    r"|(?:main|load_model|srv)\b.{0,40}: model loaded|starting the main loop|llama runner started"
+    r"|(?:main|load_model|srv)\b.{0,40}: model loaded|starting the main loop|slot +update_slots|llama runner started"
 )
 """What a server prints when it has started: an allocation that fails after it did not keep it from starting."""
 _HTTP = re.compile(r'"(?:GET|POST|HEAD|OPTIONS) /')
@@ -502,7 +502,8 @@ _KILLED = re.compile(
 """What the shell, docker, Kubernetes, systemd, the kernel and the engines say of a process that was killed."""
 _RESIDENT = re.compile(r"anon-rss:(\d{1,15})kB")
 _STEP = re.compile(
-    r"(?P<error>Traceback \(most recent|\bpanic: |hit an exception|failed to start|Error executing|\bERROR \d\d-\d\d )"
+    r"(?P<error>Traceback \(most recent|File \"[^\"]{1,300}\", line \d|\bpanic: |hit an exception|failed to start"
+    r"|Error executing|\bERROR \d\d-\d\d )"
     r"|(?P<loading>% Completed \| (?!(\d{1,6})/\3 )(?P<loaded>\d{1,6})/(?P<files>\d{1,6})|Load weight begin"
     r"|Starting to load model|loading model tensors)|% Completed \||Load weight end|[Ll]oading (?:\w{1,20} ){0,2}took"
 )

@@ -53,9 +53,9 @@ class Llamacpp(Engine[LlamacppArgs]):
     runs_on_cpu = True
     loads_towers = False  # a file of its own, --mmproj
     log_signs = (
-        r"llama_|load_tensors|print_info|ggml[_-]|llm_load_|sched_reserve|llama-server|msg=.?kv cache|ollama"
-        r"|llama runner|buffer for (?:kv|rs) cache|model requires|requested model \(|memory layout cannot"
-        r"|insufficient system resourc"
+        r"llama_|\b(?:srv|slot) +\w+: |load_tensors|print_info|ggml[_-]|llm_load_|sched_reserve|llama-server|ollama"
+        r"|llama runner|msg=.?kv cache|buffer for (?:kv|rs) cache|model requires|requested model \("
+        r"|memory layout cannot|insufficient system resourc"
     )
     # A GGUF file may have its output matrix quantized, which the estimate has in 16 bits: 7,670 MiB of Qwen3-8B in Q8_0
     # instead of 8,220.

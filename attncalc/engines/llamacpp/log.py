@@ -25,7 +25,7 @@ _GUARDRAIL = "stopped due to insufficient system resources|Not enough resources 
 _FAILED_LINE = re.compile(
     r"cudaMalloc failed: out of memory|(?:failed|unable) to allocate (?:\w{1,20}|'[^']{1,40}') buffer"
     r"|failed to allocate (?:buffer for (?:kv|rs) cache|compute (?:pp )?buffers|buffer(?:, size = | of size ))"
-    r"|Device memory allocation of size \d{1,18} failed|(?:CUDA|ROCm) error: out of memory"
+    r"|Device memory allocation of size \d{1,18} failed|(?:CUDA|ROCm) error(?: 2 at .{1,200}?)?: out of memory"
     r"|reported out-of-memory during startup|kIOGPUCommandBufferCallbackErrorOutOfMemory"
     r"|command buffer \d{1,6} failed with status 5"
     r"|(?:model requires (?:more system memory )?|requested model |too large for system\" requested=\")"
@@ -373,7 +373,7 @@ def _refusal(text: str, logged: dict[str, Printed]) -> LogRefusal | None:
         return None if logged or ready else _not_fitted(text)
     tried, free = _tried(text, match)
     # Vulkan's line alone, and that of CUDA's pool, do not say what it was for
-    is_open = match[0].startswith("Device memory") or match[0].endswith("error: out of memory")
+    is_open = match[0].startswith(("Device memory", "CUDA error", "ROCm error"))
     where = "compute" if logged else "" if is_open else "weights"
     after = text[match.start() : match.start() + 2000]
     around = text[max(0, match.start() - 200) : match.start()] + after
