@@ -118,10 +118,11 @@ def dtype(name: str, *, compute: bool = False) -> DType:
 
     Raises AttncalcError for an unknown name.
     """
-    known = {k: d for k, d in DTYPES.items() if d.group is None or not compute}
     canonical = _ALIASES.get(name.lower(), name.lower())
-    if canonical in known:
-        return known[canonical]
+    found = DTYPES.get(canonical)
+    if found and (found.group is None or not compute):
+        return found
+    known = {k: d for k, d in DTYPES.items() if d.group is None or not compute}
     if canonical in DTYPES:
         raise BadValueError(
             f"{name} can only be the dtype of a cache, since its elements share scales",
