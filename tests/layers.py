@@ -56,11 +56,11 @@ def saved(text: str, folder: Path) -> str:
     return str(path)
 
 
-def one_per_kind(*, options: bool) -> tuple[str, ...]:
-    """Return small presets of the catalogue that together have each kind of layer, with each of its options or not."""
+def one_per_kind() -> tuple[str, ...]:
+    """Return small presets of the catalogue that together have each kind of layer, with each of its options."""
 
     def kind_of(case: Case) -> tuple[str, ...]:
-        kind = re.sub(r"\d+|0x\w+", "n", repr(case.kind)) if options else type(case.kind).__name__
+        kind = re.sub(r"\d+|0x\w+", "n", repr(case.kind))
         return case.kind.label, kind, case.mask.kind, case.stack.input
 
     models = {name: load(name) for name in CATALOGUE}

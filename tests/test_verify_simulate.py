@@ -86,7 +86,7 @@ def test_the_catalogue_agrees(
     ask: Ask, monkeypatch: pytest.MonkeyPatch, gpu: str, dtype: str, options: str, presets: tuple[str, ...]
 ) -> None:
     """By default one preset per kind of layer. Recurrences have no kernel of their own on a GPU."""
-    names = tuple(name for name in presets or one_per_kind(options=True) if name not in RECURRENT)
+    names = tuple(name for name in presets or one_per_kind() if name not in RECURRENT)
     monkeypatch.setattr("attncalc.cli.verify.CATALOGUE", names)
     assert disagreeing(ask, "--simulate", gpu, "--dtype", dtype, *options.split()) == []
 
