@@ -228,7 +228,7 @@ class Quantity(Constant):
         return {"_formula": self.formula}
 
     def __add__(self, other: int) -> Quantity:
-        if _is_plain(self, 0):
+        if not self and _is_plain(self, 0):
             return quantity(other)
         return self if _is_plain(other, 0) else Quantity(int(self) + int(other), (_operation, "+", self, other))
 
@@ -242,11 +242,14 @@ class Quantity(Constant):
         return Quantity(int(other) - int(self), (_operation, "-", other, self))
 
     def __mul__(self, other: int) -> Quantity:
-        if _is_plain(other, 0) or _is_plain(self, 0):
-            return Quantity(0)
-        if _is_plain(self, 1):
-            return quantity(other)
-        return self if _is_plain(other, 1) else Quantity(int(self) * int(other), (_operation, "*", self, other))
+        if not (self > 1 < other):  # the usual case first: a search multiplies a million numbers
+            if _is_plain(other, 0) or _is_plain(self, 0):
+                return Quantity(0)
+            if _is_plain(self, 1):
+                return quantity(other)
+            if _is_plain(other, 1):
+                return self
+        return Quantity(int(self) * int(other), (_operation, "*", self, other))
 
     def __rmul__(self, other: int) -> Quantity:
         if _is_plain(other, 0):
@@ -393,7 +396,7 @@ def least(name: str, value: int, meaning: str, larger: int, smaller: int, relati
     The caller has searched for `value`, and gives both sides at that value.
     The formula reads 'least T where 2 * T * T > 4 * T'.
     """
-    return _bound("least", Symbol(name, value, meaning), larger, relation, smaller)
+    return Quantity(value, (_bound, "least", Symbol(name, value, meaning), larger, relation, smaller))
 
 
 def most(name: str, value: int, meaning: str, smaller: int, larger: int) -> Quantity:
@@ -402,17 +405,17 @@ def most(name: str, value: int, meaning: str, smaller: int, larger: int) -> Quan
     The caller has searched for `value`, and gives both sides at that value.
     The formula reads 'most B where needed <= memory'.
     """
-    return _bound("most", Symbol(name, value, meaning), smaller, "<=", larger)
+    return Quantity(value, (_bound, "most", Symbol(name, value, meaning), smaller, "<=", larger))
 
 
-def _bound(extreme: str, symbol: Symbol, left: int, relation: str, right: int) -> Quantity:
-    """Return the symbol's value with the formula '`extreme` symbol where left relation right'."""
+def _bound(extreme: str, symbol: Symbol, left: int, relation: str, right: int) -> Formula:
+    """Return the formula '`extreme` symbol where left relation right'."""
     a, b = formula_of(left), formula_of(right)
     # If a side has this name with this value, it is the same symbol, and the side's meaning is more precise.
     symbols = (token for token, _ in (*a.tokens, *b.tokens) if isinstance(token, Symbol))
     bound = next((token for token in symbols if token[:2] == symbol[:2]), symbol)
     head: tuple[Token, ...] = ((extreme, extreme), (bound, ""), ("where", "where"))
-    return Quantity(symbol.value, Formula((*head, *a.tokens, (relation, relation), *b.tokens)))
+    return Formula((*head, *a.tokens, (relation, relation), *b.tokens))
 
 
 class Ratio(NamedTuple):
@@ -421,12 +424,21 @@ class Ratio(NamedTuple):
     Attributes:
         numerator: the dividend.
         denominator: the divisor.
-        formula: the quotient's formula.
+        unbuilt: the quotient's formula, or what builds it.
     """
 
     numerator: int
     denominator: int
-    formula: Formula
+    unbuilt: Formula | Unbuilt
+
+    @property
+    def formula(self) -> Formula:
+        """The formula. It is built when it is read, as that of a Quantity."""
+        if isinstance(self.unbuilt, Formula):
+            return self.unbuilt
+        build, *operands = self.unbuilt
+        built: Formula = build(*operands)
+        return built
 
     def __repr__(self) -> str:
         return f"Ratio({self.numerator} / {self.denominator})"
@@ -450,7 +462,7 @@ def ratio(a: int, b: int) -> Ratio:
     """Return a / b exactly; 0 if b is 0."""
     if any(isinstance(operand, Quantity) and operand.is_traced for operand in (a, b)):
         return Ratio(a, b, formula_of(0)) if b else Ratio(0, 1, formula_of(0))
-    return Ratio(int(a), int(b), _operation("/", a, b)) if b else Ratio(0, 1, formula_of(0))
+    return Ratio(int(a), int(b), (_operation, "/", a, b)) if b else Ratio(0, 1, formula_of(0))
 
 
 def symbolic(spec: Spec) -> Spec:

@@ -108,6 +108,8 @@ def placement_of(layers: int, args: LlamacppArgs) -> Placement:
         )
     blocks = block_count(layers, args)
     placed = place_blocks(blocks, args)
+    if layers == blocks:
+        return placed
     per_block = 2 if layers == 2 * blocks else 1
     return placed._replace(layers=tuple(placed.layers[i // per_block] for i in range(layers)))
 

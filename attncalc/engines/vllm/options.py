@@ -268,7 +268,7 @@ class VllmArgs(PagedArgs):
         """Whether the device is a GPU of Intel."""
         return any(name in self.device.lower() for name in ("intel", "arc "))
 
-    @property
+    @cached_property
     def _has_large_gpu(self) -> bool:
         """Whether vLLM takes the device for an H100 or better; an unknown device counts as one."""
         memory, device = 70 * GIB if self.device_memory is None else self.device_memory, self.device.lower()
