@@ -163,16 +163,19 @@ def _with_pattern(model: ModelSpec, window: int | None, pattern: Sequence[str]) 
     local = Sliding(int(window or released[0])) if window or released else FULL
     variants = {text: Variant.parse(text) for text in dict.fromkeys(pattern) if text not in _SPANS}
 
-    def changed(i: int, kind: Attention) -> Attention:
-        text = pattern[i % len(pattern)]
+    def changed(i: int, layer: Layers) -> Layers:
+        kind, text = layer.attention, pattern[i % len(pattern)]
         if not hasattr(kind, "span"):
-            return kind
+            return layer
         spanned = kind.with_span(local if text == LOCAL else FULL)
-        return variants[text].apply(spanned) if text in variants else spanned
+        kind = variants[text].apply(spanned) if text in variants else spanned
+        if {*pattern} == {text}:
+            return dataclasses.replace(layer, attention=kind)
+        name = text.replace(":", "_")  # as each group of layers needs a name of its own
+        name = name if layer.name == "layers" else f"{layer.name}_{name}"
+        return dataclasses.replace(layer, name=name, attention=kind)
 
-    layers = [
-        dataclasses.replace(layer, attention=changed(i, layer.attention)) for i, layer in enumerate(_one_by_one(model))
-    ]
+    layers = [changed(i, layer) for i, layer in enumerate(_one_by_one(model))]
     notes = [note for variant in variants.values() for note in model.notes_of(variant)]
     return dataclasses.replace(_with_stack(model, layers), notes=(*model.notes, *notes))
 

@@ -52,6 +52,13 @@ def test_layers_of_a_catalogue_agree_at_their_true_size_on_a_cpu(ask: Ask, monke
     assert {c["name"] for c in peaks} == {f"peak_{p}_{k}" for p in ("prefill", "decode") for k in ("math", "flash")}
 
 
+def test_a_toy_of_sizes_and_a_pattern_has_a_layer_of_each_kind(ask: Ask) -> None:
+    sizes = ("--layers", "4", "--heads", "2", "--head-dim", "16", "--pattern", "linear,global,mla:8,mla:24")
+    answer = ask("verify", *sizes, "--device", "cpu", "--context", "16", "--json")
+    assert answer.code == 0
+    assert {"linear", "global", "mla_8", "mla_24"} <= {check["of"] for check in checks(answer)}
+
+
 @pytest.mark.parametrize(
     ("batch", "context", "dtype"),
     [(1, 4, "fp32"), (2, 40, "fp32"), (3, 33, "fp16"), (2, 37, "bf16")],

@@ -6,12 +6,12 @@
 import sys
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..api.inputs import read_model, read_source
-from ..api.options import ModelOptions, SizeOptions
+from ..api.options import ModelOptions, SizeOptions, WhatIfOptions
 from ..check import VerifyResult
 from ..config import load, load_with_config
 from ..config.gpus import gpu
@@ -75,7 +75,7 @@ def _minutes(text: str, name: str) -> float:
     return minutes / parts
 
 
-class _VerifyOptions(TypedDict, total=False):
+class _VerifyOptions(WhatIfOptions, total=False):
     """What is run, on which device, and how long it may take."""
 
     device: Annotated[str, "auto, cpu, cuda, cuda:1, xpu or mps. Default: auto.", With(metavar="DEVICE")]
@@ -99,7 +99,6 @@ class _VerifyOptions(TypedDict, total=False):
         f"{', '.join(KERNELS[:-1])} or {KERNELS[-1]}. Default: all that the device runs.",
     ]
     seed: Annotated[str, Parser(_seed, "N"), "Seed of the random weights and tokens. Default: 0."]
-    attention: Annotated[str, options_of(ModelOptions)["attention"]]
     smoke: Annotated[bool, "Instead: a check of 30 seconds on any device, with a line to paste into an issue."]
     scaling: Annotated[bool, "Instead: measure time and peak memory over doubling contexts."]
     tp: Annotated[
@@ -159,7 +158,7 @@ def verify(
     output: VerifyOutputOptions,
 ) -> None:
     asked = {name: value for name, value in options.items() if value != _DEFAULTS.get(name)}
-    values = parsed(asked, _VerifyOptions)
+    values, has_model = parsed(asked, _VerifyOptions), model.describes(asked)
     plot.check(output, excludes={"--record": "record" in values})
     if plot.plot is not None and "scaling" not in values:
         raise AttncalcError("--plot needs --scaling", "it draws measured points on predicted lines")
@@ -192,10 +191,10 @@ def verify(
         accepted()
         verified = _compare_with_transformers(model.name(), values, plain=output.plain)
     else:
-        _check_combinations(model, values)
+        _check_combinations(has_model, values)
         specs = [load(name) for name in CATALOGUE]
-        if model.is_given:
-            specs = [read_model(model.name(), values, ModelOptions)]
+        if has_model:
+            specs = [read_model(model.name_or_sizes(asked), asked, ModelOptions)]
         settings = base._replace(
             batch=values.get("batch", 2 if "train" in values else 1),
             context=values.get("context"),
@@ -203,8 +202,8 @@ def verify(
             scaling="scaling" in values,
             tp=ranks,
             train="train" in values,
-            timed=model.is_given,
-            minutes=values.get("minutes", DEFAULT_MINUTES if model.is_given else CATALOGUE_MINUTES),
+            timed=has_model,
+            minutes=values.get("minutes", DEFAULT_MINUTES if has_model else CATALOGUE_MINUTES),
         )
         verified = _run(specs, settings, _device(values), plain=output.plain)
         if (rank := torchrun_rank()) and rank.number:
@@ -212,7 +211,7 @@ def verify(
 
     from ..report.verify import catalogue_report, verify_report
 
-    if model.is_given:
+    if has_model:
         plot.write(verify_report(verified.models[0], verified.device, ranks, full=output.full), output)
     else:
         output.show(catalogue_report(verified.models, verified.device, verified.unreached, full=output.full))
@@ -340,13 +339,13 @@ def _check_against(library: str, model: o.NamedModelOptions, given: Iterable[str
     _check_alone("--against", allowed, "leave out {option}: the class is built as it is", given)
 
 
-def _check_combinations(model: o.NamedModelOptions, given: Container[str]) -> None:
+def _check_combinations(has_model: bool, given: Container[str]) -> None:
     """Raise AttncalcError for an option that needs a model, or that another one excludes."""
     for first, second in (("scaling", "tp"), ("train", "scaling"), ("train", "tp")):
         if first in given and second in given:
             raise AttncalcError(f"--{first} cannot be combined with --{second}", "give one of them")
     for name in ("scaling", "tp", "train", "attention", "source_context"):
-        if name in given and not model.is_given:
+        if name in given and not has_model:
             option = long_option(name)
             raise AttncalcError(f"{option} needs a model", "give one, as in 'attncalc verify llama2-70b --scaling'")
     simulated = {
