@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..model import plural
@@ -62,6 +63,11 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
     if traffic and fewest and most:
         rows.append((f"users on average, {described(traffic)}", fewest.average, most.average))
         rows.append(("users at worst", fewest.worst, most.worst))
+        if fewest.shares_prefix:
+            request = dataclasses.replace(resolved.request, traffic=traffic._replace(shared_prefix=0))
+            ends = (users(resolved._replace(request=request), end) for end in ("low", "high"))
+            low_average, high_average = (found and found.average for found in ends)
+            rows.append(("users on average without a shared prefix", low_average, high_average))
     if resolved.replicas > 1:
         copy, longest = copy_name(resolved), _longest_context(answer, figures)
         header = LABEL._replace(header="at least")
@@ -71,7 +77,7 @@ def capacity_table(answer: Answer, figures: Figures) -> Table:
     cells = [(label, span(least, largest), "") for label, least, largest in rows]
     cells[1] = (*cells[1][:2], _about_tokens(answer, figures))
     if traffic:
-        cells[-2] = (*cells[-2][:2], shared(traffic))
+        cells[2] = (*cells[2][:2], shared(traffic))
     rows_below = (_longest_context(answer, figures), *_fewest_gpus(answer, figures))
     return Table((LABEL, Column(), LABEL), (*cells, *rows_below))
 
