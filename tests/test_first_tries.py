@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from asking import Ask
+from tables import each
 from typer.main import get_command
 
 import attncalc
@@ -241,7 +242,7 @@ def test_each_word_of_the_vocabulary_belongs_to_one_idea() -> None:
     assert [word for word, times in words.items() if times > 1] == []
 
 
-@pytest.mark.parametrize("idea", IDEAS, ids=lambda idea: idea.words.split()[0])
+@each("idea", IDEAS)
 def test_some_command_has_what_an_idea_means(idea: Idea) -> None:
     root: Any = get_command(app)
     options = {name: names_of(root.get_command(None, name)) for name in COMMANDS}

@@ -320,11 +320,11 @@ def test_durations_are_rounded_for_people(seconds: float, text: str) -> None:
 def test_memory_taken_after_the_plan_shortens_the_context(ask: Ask, tmp_path: Path, monkeypatch: Patch) -> None:
     """The plan sees 8 GiB; then another process takes most of it, and the plan is made anew with what is left."""
     answers = iter([8 * GIB] * 4)  # for the measurement of rates and for the first plan
-    monkeypatch.setattr(Cpu, "free", lambda _: next(answers, 400 * 2**20))
+    monkeypatch.setattr(Cpu, "free", lambda _: next(answers, 350 * 2**20))
     monkeypatch.setattr(timing, "measure_ceiling", lambda device, dtype: Ceiling(1e14, 1e14))
     next(answers), next(answers), next(answers)
     answer = ask(
-        "verify", saved(MHA, tmp_path), "-b", "8", "-c", "32768", "--kernel", "flash", "--device", "cpu", "--json"
+        "verify", saved(MHA, tmp_path), "-b", "2", "-c", "32768", "--kernel", "flash", "--device", "cpu", "--json"
     )
     assert answer.code == 0, answer.err
     notes = answer.document["notes"]
