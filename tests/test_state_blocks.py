@@ -36,10 +36,10 @@ def blocks(*labels: str, version: str = "0.33.0", attention: bool = True, **give
     ("labels", "version", "given", "expected"),
     [
         ((), "0.33.0", {}, None),
-        # by default prefixes are cached from 0.26 on: a block for the state, and one to align prefixes
-        (("GDN",), "0.25.1", {}, StateBlocks(1, 1, prefix_caching=False)),
-        (("GDN",), "0.26.0", {}, StateBlocks(2, 1, prefix_caching=True)),
-        (("GDN",), "0.26.0", {"prefix_caching": False}, StateBlocks(1, 1, prefix_caching=False)),
+        # by default prefixes are cached from 0.28 on: a block for the state, and one to align prefixes
+        (("GDN",), "0.27.1", {}, StateBlocks(1, 1, prefix_caching=False)),
+        (("GDN",), "0.28.0", {}, StateBlocks(2, 1, prefix_caching=True)),
+        (("GDN",), "0.28.0", {"prefix_caching": False}, StateBlocks(1, 1, prefix_caching=False)),
         (("GDN",), "0.25.1", {"prefix_caching": True}, StateBlocks(2, 1, prefix_caching=True)),
         # a checkpoint half-way through a prefill; those of gated delta nets have multiples of 64 tokens
         (("GDN",), "0.32.0", {}, StateBlocks(2, 1, prefix_caching=True)),
@@ -84,7 +84,6 @@ def test_a_layer_with_a_state_and_keys_counts_as_both() -> None:
 
 
 ASKED = "leave --prefix-caching out: by default it is off"
-DEFAULT = "add --no-prefix-caching"
 
 
 @each(
@@ -118,13 +117,13 @@ DEFAULT = "add --no-prefix-caching"
                 version,
                 given,
                 f"prefix caching of Mamba layers is not supported for vLLM {version}",
-                DEFAULT if version >= "0.26" else ASKED,
+                ASKED,
             )
             for labels, version, given in (
                 (("Mamba",), "0.11.1", {"prefix_caching": True}),
                 (("Mamba-2",), "0.25.1", {"prefix_caching": True}),
-                (("Mamba-2", "GDN"), "0.26.0", {}),
-                (("Mamba",), "0.27.1", {}),
+                (("Mamba-2", "GDN"), "0.26.0", {"prefix_caching": True}),
+                (("Mamba",), "0.27.1", {"prefix_caching": True}),
                 (("Mamba-2",), "0.19.1", {"prefix_caching": True, "speculative_tokens": 1}),
             )
         ),

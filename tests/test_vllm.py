@@ -198,7 +198,7 @@ def test_attention_blocks_grow_until_a_state_fits() -> None:
         ({"engine_version": "0.19.0"}, 1),
         ({"engine_version": "0.19.0", "prefix_caching": True}, 2),
         ({"engine_version": "0.19.0", "prefix_caching": True, "speculative_tokens": 3}, 5),
-        ({"engine_version": "0.26.0"}, 2),  # prefix caching is on by default since 0.26
+        ({"engine_version": "0.28.0"}, 2),  # prefix caching is on by default since 0.28
         ({"engine_version": "0.33.0"}, 3),  # and a checkpoint half-way through a prefill
         ({"engine_version": "0.33.0", "prefix_caching": False}, 1),
     ],
@@ -272,7 +272,7 @@ def test_since_0_18_the_log_has_no_line_for_a_block_that_did_not_grow() -> None:
         ),
         (
             [LayerCacheSpec(3, GDN.cached, "Mamba-2"), full(1)],
-            {"engine_version": "0.26.0"},
+            {"engine_version": "0.26.0", "prefix_caching": True},
             "prefix caching of Mamba layers",
         ),
         (

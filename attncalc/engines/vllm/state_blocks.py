@@ -41,9 +41,10 @@ def state_blocks(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> StateBlocks
         return None
     version.require("aligns_states", "vLLM", "cache for recurrent layers")
     has_attention = any(c.role not in STATE_ROLES for spec in specs for c in spec.cached)
-    default = version.caches_hybrid_prefixes and has_attention
-    prefix_caching = default if args.prefix_caching is None else args.prefix_caching
-    _check_states(labels, args, prefix_caching=prefix_caching, default=default)
+    prefix_caching = args.prefix_caching
+    if prefix_caching is None:
+        prefix_caching = version.caches_hybrid_prefixes and has_attention
+    _check_states(labels, args, prefix_caching=prefix_caching)
     if not version.stores_drafted_states:
         return StateBlocks(1, 1, prefix_caching=False)
     if not prefix_caching:
@@ -55,7 +56,7 @@ def state_blocks(specs: Sequence[LayerCacheSpec], args: VllmArgs) -> StateBlocks
     return StateBlocks(2 + args.speculative_tokens + int(checkpoints), alignment, prefix_caching=True)
 
 
-def _check_states(labels: set[str], args: VllmArgs, *, prefix_caching: bool, default: bool) -> None:
+def _check_states(labels: set[str], args: VllmArgs, *, prefix_caching: bool) -> None:
     version = args.version
     if args.speculative_tokens and not version.supports_drafter_with_states and labels != {"GDN"}:
         raise AttncalcError(
@@ -64,7 +65,7 @@ def _check_states(labels: set[str], args: VllmArgs, *, prefix_caching: bool, def
         )
     if not prefix_caching:
         return
-    off = "add --no-prefix-caching" if default else "leave --prefix-caching out: by default it is off"
+    off = "leave --prefix-caching out: by default it is off"
     if not version.caches_state_prefixes:
         raise AttncalcError(f"vLLM {version.name} has no prefix caching for recurrent layers", off)
     if labels & _STORED_PER_CHUNK and version.stores_state_per_chunk(bool(args.speculative_tokens)):
