@@ -113,6 +113,8 @@ def _outside_torch(facts: RuntimeFacts[VllmArgs]) -> RuntimePart:
         total = total + layers * symbol("per_layer", 8 * GIB // 10000, "bytes measured per layer")
     else:
         low, expected = (430, 560) if facts.gpu.vendor == "AMD" else (120, 100 if version.v0 else 130)
+        if version.holds_more_on_hopper and facts.gpu.compute_capability == HOPPER:
+            expected = 220
         total = symbol("libraries", expected * thousandth, "bytes measured outside PyTorch")
     if version.counts_other_processes:  # the process' own context too: four logs have 0.22 to 0.55 GiB more
         total = total + (0 if version.v0 else symbol("context", 400 * thousandth, "bytes of the CUDA context"))
