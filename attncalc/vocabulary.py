@@ -21,6 +21,7 @@ PLACEHOLDERS = {
     "GPU": ("gpu", "size"),
     "DRAFT": ("model",),
     "KIND": ("attention",),
+    "MODEL": (),
     "VALUE": ("number", "share", "time", "size"),
     "DAILY": ("number",),
 }

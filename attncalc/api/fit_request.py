@@ -51,7 +51,7 @@ def read_fit_request(model: ModelLike, options: FitOptions) -> FitRequest:
     options = {**options, **implied}  # type: ignore[typeddict-item]
     spec = read_model(model, options, ModelOptions)
     check_offload(options, spec)
-    served = served_fields(model, spec, options) | of_ollama
+    served = served_fields(model, spec, options) | of_ollama | {"batch_is_given": options.get("batch") is not None}
     is_named = isinstance(options.get("gpu"), str)  # and not one of all GPUs, whose answers are compared
     if not implied and is_named:
         implied, note = desktop_options(spec, options)

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from textwrap import wrap
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, is_typeddict
@@ -19,6 +20,7 @@ import typer.core
 from ..engines import PROGRAMS
 from ..errors import AttncalcError
 from ..options import Option, by_name, options_of
+from ..report.formats import FORMATS
 from ..units import hyphens, truncate
 
 ALSO = dict.fromkeys(
@@ -181,6 +183,9 @@ class Command(_Narrow, typer.core.TyperCommand):
         args = ["--quiet" if word == "-q" and [*args, "-"][i + 1][:1] == "-" else word for i, word in enumerate(args)]
         words = [part for word in args[:end] for part in _without_equals(_own_name(word, known, also), known)]
         words = self._known_words(words)
+        if "--format" in known:  # '-o csv' names no file
+            asks = (name in ("-o", "--output") and value in FORMATS for name, value in pairwise([*words, ""]))
+            words = ["--format" if each else word for word, each in zip(words, asks, strict=True)]
         if self.name == "fit" and args[end + 1 :]:
             from .pasted import expand
 

@@ -48,9 +48,7 @@ def output_file(text: str | Path) -> Path:
     if str(text).endswith(("/", os.sep)):
         raise AttncalcError(f"{truncate(text)}: a folder, not a file that can be written", "name a file after -o")
     if str(text) in FORMATS:
-        raise AttncalcError(
-            f"--output {text}: a file needs a suffix", f"--format {text} prints {text}; -o answer.{text} is a file"
-        )
+        raise AttncalcError(f"--output {text}: a file needs a suffix", f"-o answer.{text} is a file")
     return Path(text)
 
 

@@ -264,12 +264,14 @@ class _Reader:
             else:
                 self._leave_out(name)
                 swallowed.append(value)
-        model = words[bare.pop(0)] if model is None and bare else model
+        # 'vllm serve --new-flag org/name': the flag has no value, and the model follows
+        named = next((value for value in swallowed if re.fullmatch(r"[\w.-]+/[\w.-]+", value)), None)
+        model = words[bare.pop(0)] if model is None and bare else model or named
+        bare += [i for i, word in enumerate(words) if word in swallowed and _is_gpu(word)]  # '--new-flag h100'
         # not the 2 of '--cuda-graph-bs-decode 1 2'
         self.beside = [i for i in bare if not (f"{words[i - 1]}{words[i]}".isdecimal() and i - 1 not in bare)]
         self._unused += [words[i] for i in self.beside if re.search(r"\w", words[i])]
-        # 'vllm serve --new-flag org/name': the flag has no value, and the model follows
-        return model or next((value for value in swallowed if re.fullmatch(r"[\w.-]+/[\w.-]+", value)), None)
+        return model
 
     def read_variables(self, words: Sequence[str]) -> str | None:
         """Add the options that environment variables before the command, or else around attncalc, stand for.
@@ -325,6 +327,12 @@ class _Reader:
                 "leave it out to see the figures without it",
             )
         self._unused.append(name)
+
+
+def _is_gpu(word: str) -> bool:
+    with contextlib.suppress(AttncalcError):
+        return not word.isdecimal() and bool(gpus_of(word))
+    return False
 
 
 def _is_option(word: str) -> bool:

@@ -22,7 +22,7 @@ from ..config import load
 from ..config.gpus import gpus_of
 from ..config.presets import hint, preset_at, preset_of, presets, unquantized, with_file_type
 from ..engines import ENGINES, find_engine
-from ..errors import AttncalcError, BadValueError, MissingError
+from ..errors import AttncalcError, BadValueError, MissingError, NoSuchModelError
 from ..options import by_name, options_of
 from ..units import hyphens, parse_count, truncate
 from ..vocabulary import ASSUMED, ASSUMED_IN_WORDS, FILLER, MESSAGES, NEEDS, NO_FIGURE, ON_GPU, UNLIKE, Fragment, Idea
@@ -87,7 +87,8 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
         return error if error.tip else AttncalcError(error.message, f"known: {', '.join(words.commands)}")
     readings = _read(words, asked if asked is args else [*asked, "gpt2"])  # a model, as a command has one
     found = next(readings)
-    found.is_new |= asks_formulas or (is_unknown and found.args != typed)  # '-c 8 K' is '-c 8K'
+    is_list = isinstance(error, NoSuchModelError) and "," in "".join(found.args)  # 'sweep gpt2 -c 1k 2k'
+    found.is_new |= asks_formulas or ((is_unknown or is_list) and found.args != typed)  # '-c 8 K' is '-c 8K'
     if is_unknown and asked is not args:
         return AttncalcError(error.message, f"did you mean 'attncalc help {found.args[0]}'?")
     lacks = isinstance(error, MissingError) and "MODEL" not in found.missing
@@ -148,7 +149,7 @@ def _about_message(command: list[str], text: str, root: Any) -> tuple[list[str],
         each = int(tokens[1].replace(",", "")) // users[0]
         return ["explain", "preemption"], [f"answer: {tokens[1]} tokens are {each:,} for each of {users[0]} requests"]
     given = {item.text: item.value for item in items if item.value}
-    gpu, model = given.get("--gpu") or named.get("gpu") or "", named.get("model", "")
+    gpu, model = given.get("--gpu") or named.get("gpu", "").removeprefix("1x"), named.get("model", "")
     dtype = given.get("--weights-dtype") or named.get("dtype")
     # neither a size nor the CPU of the message
     options = ["--gpu", gpu] if gpu and not re.match(r"(?i)[\d.]+-?[kmgt]i?b|cpu$", gpu) else []
@@ -165,8 +166,12 @@ def _about_launch(args: Sequence[str], root: Any) -> tuple[list[str], list[str]]
     question = ["fit", *words]
     found = next(one for one in _read(Words(root, question), question) if one.args[0] == "fit")
     found.assumed = [one for one in found.assumed if one.split()[0] in found.options]  # the command has a context
-    meant = ["fit", *found.options, "--", *command]
-    return problem_of(root, meant) or (meant, found.beside)
+    meant, beside = ["fit", *found.options, "--", *command], found.beside
+    if any(item.idea and "--rate" in item.idea.means for item in Words(root, question).items(words)):
+        model = next(filter(preset_of, command), "MODEL")
+        plan = next(one for one in _read(Words(root, []), ["plan", model, *words]) if one.args[0] == "plan")
+        beside.append(f"note: {plan.command} finds the GPUs for a rate")
+    return problem_of(root, meant) or (meant, beside)
 
 
 def _tried(
@@ -373,6 +378,8 @@ class Reading:
 
     def add(self, item: Item) -> None:
         """Find a place for an item."""
+        if item.kind == "gpu" and self._command != "plan":  # in which 'h100' is any number
+            item = item._replace(text=item.text.removeprefix("1x"))
         own = item.idea and not item.idea.lacks and item.typed.startswith("-")
         if own and self._takes(hyphens(item.text), *filter(None, (item.value,))):
             item = Item("option", hyphens(item.text), item.typed, value=item.value)  # this command has it

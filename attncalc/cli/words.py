@@ -13,6 +13,7 @@ from typing import Any
 
 from ..config.gpus import gpu_names, gpus_of
 from ..config.presets import (
+    nearest_size,
     of_other_machine,
     of_size,
     preset_names,
@@ -117,7 +118,7 @@ class Item(NamedTuple):
         if self.idea is None or self.value is not None or self.typed.startswith("-"):
             return False
         fragments = self.idea.fragments(None)
-        is_unset = self.idea.note == NO_FIGURE or (bool(self.takes) and not fragments)
+        is_unset = self.idea.note == NO_FIGURE or (bool(self.idea.takes) and not self.is_asked and not fragments)
         return is_unset or any(not one.options for one in fragments)
 
 
@@ -361,7 +362,7 @@ class Words:
             before = items[-3].kind if len(items) > 2 else ""
             # '8 h100' and '300B tokens 8 h100', not 'batch 8 h100'
             if is_number and (len(items) < 2 or not items[-2].takes or before in items[-2].takes):
-                item = item._replace(text=f"{items.pop().text}x{item.text}".removeprefix("1x"))
+                item = item._replace(text=f"{items.pop().text}x{item.text}")
             is_of_nodes = len(items) > 1 and items[-1].kind == "filler" and items[-2].text == "nodes"
             if item.kind == "gpu" and is_of_nodes and len(items) > 2 and items[-3].kind == "number":
                 item = item._replace(text=f"{items[-3].text}x{item.text}")  # 'two nodes of 8 h100s'
@@ -480,6 +481,7 @@ def _rewritten(args: Sequence[str]) -> list[str]:
     for pattern, text in REWRITES:
         joined = " ".join(word.replace(" ", "\0") for word in args)
         if (changed := re.sub(pattern, text, joined)) != joined:
+            changed = re.sub(r"<(\d+) - 1>", lambda match: str(int(match[1]) - 1), changed)
             args = [word.replace("\0", " ") for word in changed.split()]
     return [*args]
 
@@ -516,6 +518,8 @@ def _continued(value: str, rest: list[str]) -> str:
     """Return a value with the words after it that belong to it: '1k 2k 4k' as a list."""
     is_dtype = [is_valid(WEIGHTS_DTYPE.parse, one, "") for one in (value, *rest)]
     while rest and (kind_of(value) == kind_of(rest[-1]) == "number" or (is_dtype[0] and is_dtype[len(rest)])):
+        if rest[1:] and gpu_in(rest[-2].lower()):  # '--users 100 8 h100'
+            break
         value += f",{rest.pop()}"
     return value
 
@@ -679,7 +683,7 @@ def _with_models(items: Sequence[Item]) -> list[Item]:
     is_named = any(item.kind == "model" for item in items)
     found: list[Item] = []
     for item, after in zip_longest(items, items[1:]):
-        sizes = item.kind == "billions" and of_size(item.text)
+        sizes = item.kind == "billions" and (of_size(item.text) or (not is_named and nearest_size(item.text)))
         if is_named and sizes and not (found and found[-1].kind == "unknown" and of_size(item.text, found[-1].typed)):
             sizes = False
         if not sizes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from itertools import product
+from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +236,19 @@ def of_size(size: str, family: str = "") -> list[str]:
     """
     found = [name for name in preset_names() if size.lower() in name.split("-")[1:] and name.startswith(family.lower())]
     usual = {name: i for i, one in enumerate(_USUAL) for name in found if name.startswith(one)}
-    return sorted(sorted(found, key=_by_size, reverse=True), key=lambda name: usual.get(name, len(_USUAL)))
+    newest = sorted(found, key=_by_size, reverse=True)
+    return sorted(newest, key=lambda name: (usual.get(name, len(_USUAL)), name.count("-")))
+
+
+def nearest_size(size: str) -> list[str]:
+    """Return the usual dense presets of the size nearest to '1.3B'; [] if none is within a half of it."""
+    names = (re.fullmatch(rf"(?:{'|'.join(_USUAL)})[\d.]*-([\d.]+b)", name) for name in preset_names())
+    ratios = {abs(log2(_parameters(name[1]) / max(_parameters(size), 1))): name[1] for name in names if name}
+    return of_size(ratios[min(ratios)]) if min(ratios) < 0.6 else []
+
+
+def _parameters(size: str) -> float:
+    return float(size[:-1]) * {"m": 1e6, "b": 1e9, "t": 1e12}[size[-1].lower()]
 
 
 def hint(name: str) -> str:

@@ -256,6 +256,9 @@ def verdict(found: Answer) -> str:
     if result.verdict == "does_not_fit" and (requests > 1 or not budget.kv_memory_high):
         enough = [change for change in found.changes if change.needs_hardware]
         more = f" {enough[0].result.resolved.gpus} GPUs are enough: {enough[0].flag}." if enough else ""
+    on_average = None if result.fits else found.users
+    if on_average and requests > 1 and (on_average.average or 0) * resolved.replicas >= requests:
+        more = f" On average they fit, as 'plan' counts.{more}"
     if result.verdict == "does_not_fit" and not budget.kv_memory_high and held:
         each = " on each GPU" if resolved.devices > 1 else ""
         return f"{start} needs {held}{each} without any cache.{more}"
@@ -273,7 +276,7 @@ def _room(answer: Answer) -> str:
     resolved, (low, high) = answer.resolved, answer.limits
     least, most, what, of = low.max_batch, high.max_batch, "concurrent request", ""
     if (on_average := users(resolved)) and (at_most := users(resolved, "high")):
-        least, most, what, of = on_average.average, at_most.average, "user", f" of {described(on_average.traffic)}"
+        least, most, what, of = on_average.average, at_most.average, "user", f" on average ({described(on_average.traffic)})"
     if least is None or most is None:
         return ""
     least, most = least * resolved.replicas, most * resolved.replicas

@@ -453,7 +453,7 @@ def _notes(plan: Plan, hidden: Sequence[str] = ()) -> Iterator[str]:
     yield f"Searched: {count(found.tried)} splits of {plural(len(_gpus(plan)), 'kind')} of GPU{pruned}."
     if any(row.is_slow for row in plan.rows):
         yield f"Rows with less than {LEAST_TOKENS_PER_SECOND} tokens/s per user come after the others."
-    worst = "" if "worst" in hidden else "; worst: with all of it"
+    worst = "" if "worst" in hidden else "; worst, as 'fit -b': with all of it"
     yield f"users: on average, with half of the output{worst}."
     times = "TPOT (per token) is" if "TTFT" in hidden else "TTFT (first token) and TPOT (per token) are"
     if demand.efficiency:

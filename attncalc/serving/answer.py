@@ -71,7 +71,7 @@ def _load(resolved: ResolvedRequest) -> tuple[Workload, Workload] | None:
     if load is None:
         return None
     batch = resolved.workload.batch
-    if resolved.request.workload.batch == 1:
+    if resolved.request.workload.batch == 1 and not resolved.request.batch_is_given:
         batch = int(load.average or 1)
     prompt = load.traffic.prompt or int(load.traffic.average_tokens)
     return (

@@ -97,6 +97,7 @@ class FitRequest(Keeper):
         disk_size: Bytes on disk for the cache; None without a cache there.
         disk_bandwidth: Bytes/s of that disk; by default 5 GB/s.
         traffic: The requests that users send, whose concurrency `users` returns. They do not change what fits.
+        batch_is_given: Whether a batch of 1 was given. Otherwise times are those of as many users as fit on average.
     """
 
     model: ModelSpec
@@ -128,6 +129,7 @@ class FitRequest(Keeper):
     disk_size: int | None = None
     disk_bandwidth: int | None = None
     traffic: Traffic | None = None
+    batch_is_given: bool = False
 
     def with_engine_args(self, **changes: Any) -> FitRequest:
         """Return the request with some of the engine's arguments changed; None is the engine's default."""
