@@ -125,7 +125,7 @@ def test_the_long_csv_names_the_context(ask: Ask) -> None:
         "MQA at context 512",
         "MQA at context 1024",
     }
-    assert len(rows) == 6 * 2 * 11  # 6 divisors of 12 heads, 2 contexts, 11 figures
+    assert len(rows) == 6 * 2 * 12  # 6 divisors of 12 heads, 2 contexts, 12 figures
 
 
 @pytest.mark.parametrize(("form", "dialect"), [("csv", "excel"), ("tsv", "excel-tab")])

@@ -73,7 +73,10 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
     typed, is_unknown = args, isinstance(error, NotUnderstoodError)
     if is_unknown and len(args) == 1:
         args = args[0].split() or args  # a question in quotation marks
-    if is_unknown and (of_message := _asked_by_message(text := " ".join(args))):
+    lead = next((i for i, word in enumerate(args) if not word.startswith("-")), 0)
+    if is_unknown and lead and args[lead] in root.list_commands(None):  # '--json kv gpt2'
+        args = [args[lead], *args[:lead], *args[lead + 1 :]]
+    if (is_unknown or args[:1] == ["explain"]) and (of_message := _asked_by_message(text := " ".join(args))):
         return of_message if isinstance(of_message, AttncalcError) else _about_message(of_message, text, root)
     if is_unknown and launches(args):
         return _about_launch(args, root)
@@ -87,10 +90,11 @@ def answer(args: Sequence[str], root: Any, error: AttncalcError) -> tuple[list[s
         return error if error.tip else AttncalcError(error.message, f"known: {', '.join(words.commands)}")
     readings = _read(words, asked if asked is args else [*asked, "gpt2"])  # a model, as a command has one
     found = next(readings)
-    is_list = isinstance(error, NoSuchModelError) and "," in "".join(found.args)  # 'sweep gpt2 -c 1k 2k'
-    found.is_new |= asks_formulas or ((is_unknown or is_list) and found.args != typed)  # '-c 8 K' is '-c 8K'
+    names_none = isinstance(error, NoSuchModelError)  # 'sweep gpt2 -c 1k 2k', 'fit qwen3-32b-awq'
+    found.is_new |= asks_formulas or ((is_unknown or names_none) and found.args != typed)  # '-c 8 K' is '-c 8K'
     if is_unknown and asked is not args:
-        return AttncalcError(error.message, f"did you mean 'attncalc help {found.args[0]}'?")
+        other = AttncalcError(error.message, f"did you mean 'attncalc help {found.args[0]}'?")
+        return (["explain", *asked], []) if _is_term(" ".join(asked)) else other
     lacks = isinstance(error, MissingError) and "MODEL" not in found.missing
     if asked is args and (is_unknown or ((found.is_new or lacks) and not found.unread)):
         is_open = is_unknown and (found.unread or not found.is_meant)
@@ -226,7 +230,9 @@ def _message(found: Reading, words: Words, args: Sequence[str], error: AttncalcE
 def _tip(found: Reading, words: Words, args: Sequence[str], *, works: bool) -> str:
     """Return the command that the arguments mean if it works, and what else to know."""
     command = found.args[0]
-    notes = [note for note in dict.fromkeys((*found.notes, *found.lacks)) if f"'attncalc {command} " not in note]
+    dropped = (f"leave out {', '.join(words)}: {note}" for note, words in found.dropped.items())
+    all_notes = dict.fromkeys((*found.notes, *dropped, *found.lacks))
+    notes = [note for note in all_notes if f"'attncalc {command} " not in note]
     unread, unknown = [*found.unread, *(word for word in found.left_out if " (" not in word)], list[str]()
     if len(unread) >= len(args):
         names_model = re.fullmatch(r"(?=.*\d)[A-Za-z][\w.]*[-:.\d][\w.:-]*", args[0])
@@ -330,6 +336,7 @@ class Reading:
         self.missing: list[str] = []  # examples of what it lacks
         self.assumed: list[str] = []  # options with usual values, which it has without being asked
         self.notes: list[str] = []  # what else to know
+        self.dropped: dict[str, list[str]] = {}  # {why it can be left out: the words}
         self.lacks: list[str] = []  # what attncalc does not count of what was typed
         self.replaced: list[str] = []  # the options that stand for unknown ones
         self.doubts: list[Item] = []  # what is unknown, or spelled wrong
@@ -530,7 +537,7 @@ class Reading:
         elif item.is_cue:
             self.left_out += [noted] * (not is_command and item.text.lower() not in FILLER)
         elif not fragments and (idea.note or item.text.lower() in FILLER):
-            is_free = not may_matter or idea.note == NO_FIGURE or (idea.note == UNLIKE and item.value is None)
+            is_free = not may_matter or idea.note.startswith(NO_FIGURE) or (idea.note == UNLIKE and item.value is None)
             self.left_out += [noted] * is_free
             self.doubts += [item] * (not is_free and item not in self.doubts)
         elif not is_command:
@@ -538,7 +545,10 @@ class Reading:
             self.notes += [f"did you mean '{idea.means.split()[0]}'?"] * (item.is_guess and bool(item.takes))
         self.lacks += [idea.lacks] if idea.lacks else []
         if idea.note and (item.is_guess or not idea.means):
-            self.notes.append(idea.note if idea.means else f"leave out {truncate(item.typed)}: {idea.note}")
+            if idea.means:
+                self.notes.append(idea.note)
+            else:
+                self.dropped[idea.note] = [*self.dropped.get(idea.note, ()), truncate(item.typed)]
 
     def _set_idea(self, item: Item, idea: Idea, fragments: Sequence[Fragment]) -> bool:
         """Set the options of the first fragment that this command has, and return whether that is possible."""
@@ -615,13 +625,14 @@ class Reading:
             fewest = is_open and listed == {"--gpu"} and not re.match(r"\d+x", self._found["--gpu"][-1])
             self._found |= {"--fewest-gpus": ("--fewest-gpus",)} if fewest else {}
         examples: list[str] = []
-        assumable = ASSUMED if self._typed or self.unread or self.doubts else (*ASSUMED, *ASSUMED_IN_WORDS)
+        is_open = self._typed is None or (self._typed == "compare" and bool(self._arguments))  # 'compare mha gqa'
+        assumable = (*ASSUMED, *ASSUMED_IN_WORDS) if is_open and not self.unread + self.doubts else ASSUMED
         is_moved = self._typed not in (None, self._command)
         is_moved |= "MODEL" in self.missing and len(self.left_out) > 2  # 'will it rain in Paris tomorrow'
         if not is_moved and not self._has_example and all(example.startswith(assumable) for example in self.missing):
             examples = [one for one in self.missing if one != "MODEL"]
             model = [_ANY_MODEL] * ("MODEL" in self.missing)
-            self._arguments += model
+            self._arguments[:0] = model
             self.assumed, self.missing = [*model, *self.assumed, *examples], []
         self.args = [self._command, *self._arguments, *self.options, *" ".join(examples).split()]
         self.is_new |= bool(self.assumed)
@@ -654,7 +665,8 @@ class Reading:
             and _OF_ONE.isdisjoint(self._found)
             and not self.unread + self.left_out
         )
-        needs_model = self._command not in ("gpus", *_OF_WORDS) and not self._arguments and not lists_models
+        has_model = any(kind_of(one) != "attention" for one in self._arguments)
+        needs_model = self._command not in ("gpus", *_OF_WORDS) and not has_model and not lists_models
         self.missing += ["MODEL"] * (needs_model and not has_sizes and "--log" not in self._found)
         layers = self._found.get("--n-gpu-layers", ("", ""))[1]
         if "--gpu" not in self._found and layers in ("99", "999", "-1", "all"):

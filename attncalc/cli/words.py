@@ -118,7 +118,9 @@ class Item(NamedTuple):
         if self.idea is None or self.value is not None or self.typed.startswith("-"):
             return False
         fragments = self.idea.fragments(None)
-        is_unset = self.idea.note == NO_FIGURE or (bool(self.idea.takes) and not self.is_asked and not fragments)
+        is_unset = self.idea.note.startswith(NO_FIGURE) or (
+            bool(self.idea.takes) and not self.is_asked and not fragments
+        )
         return is_unset or any(not one.options for one in fragments)
 
 
@@ -196,7 +198,8 @@ class Words:
                 rest = rest[:-1] if is_yes and not equals else rest
                 meant = self._phrases.of(value)
                 is_same = meant is not None and meant.means.split()[:1] == [item.idea.alone]  # '--stage sft'
-                item = item._replace(is_exact=is_yes or (not equals and (is_same or preset_of(value) is not None)))
+                is_own = preset_of(value) or all(kind_of(one) == "attention" for one in value.split(","))
+                item = item._replace(is_exact=is_yes or (not equals and (is_same or bool(is_own))))
             items.insert(0 if "base" in name and item.kind == "model" else len(items), item)  # compared with others
         found = self._with_all_gpus(_with_values([*items, *self._classified(bare)]))
         given = {self._set_by(one) for one in found}  # replaces what a file sets
@@ -312,7 +315,7 @@ class Words:
             takes = is_plain or (kind == "unknown" and "presets" in idea.means) or value.endswith(DOCUMENTS)
         else:
             takes = True
-        is_exact |= idea.note == NO_FIGURE
+        is_exact |= idea.note.startswith(NO_FIGURE)
         return Item("idea", name, name, idea, value if takes and value else None, is_guess=True, is_exact=is_exact)
 
     def _unlike_any(self, name: str, value: str, known: Item | None) -> Item:
@@ -415,8 +418,6 @@ class Words:
         name, sign, value = filter(lambda part: part is not None, pair.groups())
         if name.isupper() and len(name) > 3:  # a variable of a shell
             return Item("plain", word, word)
-        if value.isdigit() and gpu_in(name.lower()):
-            return Item("gpu", f"{value}x{name}", word)
         name = SYMBOLS.get(name, name)
         idea = self._phrases.like(name) if sign == "=" else self._phrases.of(name)
         if idea and idea.means.startswith("--preset"):

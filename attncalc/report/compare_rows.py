@@ -13,7 +13,7 @@ from ..cost.params import params
 from ..model import ModelSpec
 from ..quantity import named, quantity, ratio
 from ..records import NamedTuple
-from ..units import FLOP, NO_UNIT
+from ..units import FLOP, NO_UNIT, PARAMS
 from ..workload import Workload
 from .figures import KV_CACHE, PARAMS_ATTENTION, PARAMS_TOTAL, PER_TOKEN, FigureRow, FigureRows, ratio_row
 from .layers import attention_source, kv_heads
@@ -27,6 +27,9 @@ STEPS = FigureRows(
 FIGURES = FigureRows(
     n_kv_heads=FigureRow("KV heads", NO_UNIT, "KV heads"),
     params_total=PARAMS_TOTAL._replace(source=""),
+    params_active=FigureRow(
+        "active per token", PARAMS, "parameters that one token uses: not all of a mixture's experts"
+    ),
     params_attention=PARAMS_ATTENTION._replace(label="attention parameters"),
     kv_cache=KV_CACHE,
     **PER_TOKEN,
@@ -108,6 +111,7 @@ def _figures(model: ModelSpec, workload: Workload, of: str, base_bytes: int) -> 
         of,
         n_kv_heads=quantity(kv_heads(model.symbolic().main.leading)),
         params_total=counted.total,
+        params_active=counted.active,
         params_attention=counted.attention,
         kv_cache=cache.total,
         kv_cache_per_token=cache.per_token,

@@ -64,9 +64,12 @@ def model_table(rows: Sequence[Row]) -> Table:
     if _per_token_differ(rows):
         per_token = {name: f"  {row.label}" for name, row in PER_TOKEN.items()}
     for key, first in rows[0].figures.items():
-        if key == NO_WINDOW_FULL and key not in per_token:
-            continue
         figures = [row.figures[key] for row in rows]
+        is_dense = key == "params_active" and all(
+            each.value == row.figures["params_total"].value for each, row in zip(figures, rows, strict=True)
+        )
+        if is_dense or (key == NO_WINDOW_FULL and key not in per_token):
+            continue
         label = per_token.get(key, first.label)
         if first.unit == NO_UNIT:
             lines.append((label, *(figure.human for figure in figures)))

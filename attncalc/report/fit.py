@@ -252,13 +252,7 @@ def verdict(found: Answer) -> str:
         uses = "needs" if result.verdict == "does_not_fit" else "uses"
         tokens = f"{count(workload.context)} tokens of context"
         return f"{start} {uses} {used} with {', '.join(filter(None, (tokens, on_gpus)))}{speed}."
-    more, held = "", _held(budget, 0)
-    if result.verdict == "does_not_fit" and (requests > 1 or not budget.kv_memory_high):
-        enough = [change for change in found.changes if change.needs_hardware]
-        more = f" {enough[0].result.resolved.gpus} GPUs are enough: {enough[0].flag}." if enough else ""
-    on_average = None if result.fits else found.users
-    if on_average and requests > 1 and (on_average.average or 0) * resolved.replicas >= requests:
-        more = f" On average they fit, as 'plan' counts.{more}"
+    more, held = _more(found), _held(budget, 0)
     if result.verdict == "does_not_fit" and not budget.kv_memory_high and held:
         each = " on each GPU" if resolved.devices > 1 else ""
         return f"{start} needs {held}{each} without any cache.{more}"
@@ -271,12 +265,31 @@ def verdict(found: Answer) -> str:
     return f"{start} {batch}{each} {'needs' if requests == 1 else 'need'} {needed}, {free}.{more}"
 
 
+def _more(found: Answer) -> str:
+    """Return how many of a batch that does not fit do, and how many GPUs are enough; '' if it may fit."""
+    result, resolved, batch = found.result, found.resolved, found.resolved.request.workload.batch
+    if result.verdict != "does_not_fit" or (batch == 1 and result.budget.kv_memory_high):
+        return ""
+    least, most = ((each.max_batch or 0) * resolved.replicas for each in found.limits)
+    on_average = found.users and (found.users.average or 0) * resolved.replicas >= batch
+    enough = next((change for change in found.changes if change.needs_hardware), None)
+    how = " at worst, all on average, as in 'plan'" if on_average else ""
+    texts = [f"{span(least, most)} fit{how}."] * (most > 0 and batch > 1)
+    texts += [f"{enough.result.resolved.gpus} GPUs are enough: {enough.flag}."] if enough else []
+    return " ".join(["", *texts])
+
+
 def _room(answer: Answer) -> str:
     """Return how many requests, or users with theirs, run concurrently: '39 to 43 concurrent requests'; '' if any."""
     resolved, (low, high) = answer.resolved, answer.limits
     least, most, what, of = low.max_batch, high.max_batch, "concurrent request", ""
     if (on_average := users(resolved)) and (at_most := users(resolved, "high")):
-        least, most, what, of = on_average.average, at_most.average, "user", f" on average ({described(on_average.traffic)})"
+        least, most, what, of = (
+            on_average.average,
+            at_most.average,
+            "user",
+            f" on average ({described(on_average.traffic)})",
+        )
     if least is None or most is None:
         return ""
     least, most = least * resolved.replicas, most * resolved.replicas

@@ -84,7 +84,7 @@ class Sweep:
             self._check_others()
         if need.fewest_gpus and not self.can_have_fewest_gpus:
             others = [name for name in ("gpus", "tp", "pp") if name in self._given] + ["train"] * with_train
-            tip = f"leave out {' and '.join(map(option_name, others))}" if others else "name GPUs without a number: --gpu h100,a100"
+            tip = f"leave out {' and '.join(map(option_name, others))}" if others else "name the GPU only: --gpu h100"
             raise AttncalcError("--fewest-gpus needs --gpu, and no --gpus, --tp, --pp or --train", tip)
 
     @property
