@@ -126,6 +126,9 @@ def test_weights_without_a_command_say_which_checkpoint_has_one(ask: Ask, tmp_pa
     dead_end = ask("fit", "qwen3-8b", *asked, "--weights-dtype", "int4").out
     assert "vllm serve" not in dead_end
     assert "--weights-dtype int4 needs a checkpoint in int4" in dead_end
+    for model, more in (("qwen3-32b", ()), ("qwen3-8b", ("--served-model", "Qwen/Qwen3-8B-AWQ"))):  # one is known
+        command = ask("fit", model, *asked, "--weights-dtype", "int4", *more, "--json").document["launch_command"]
+        assert command.lower() == f"vllm serve qwen/{model}-awq --max-model-len 4096"
     assert "needs a checkpoint" not in ask("fit", "qwen3-8b", *asked, "--weights-dtype", "fp8").out
     (tmp_path / "config.json").write_text(json.dumps(QWEN3_AWQ), encoding="utf-8")
     for options in ((), ("--weights-dtype", "int4"), ("--kv-dtype", "fp8")):

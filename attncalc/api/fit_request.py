@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..config import ModelLike, load
-from ..config.presets import preset_of, repository_of, with_file_type
+from ..config.presets import checkpoints, preset_of, repository_of, with_file_type
 from ..engines import default_engine, find_engine
 from ..engines.llamacpp.options import ALL_LAYERS, Projector, first_layers
 from ..errors import AttncalcError, MissingError
@@ -86,7 +86,9 @@ def served_fields(model: ModelLike, spec: ModelSpec, options: Mapping[str, Any])
     if any(options.get(name) for name in WhatIfOptions.__annotations__):
         return {"served_model": UNNAMED}
     if isinstance(named, str | os.PathLike):
-        return served_model(os.fspath(named), spec)
+        is_preset = isinstance(named, str) and not os.path.exists(named) and preset_of(named)
+        known = {"checkpoints": checkpoints(spec.name)} if is_preset else {}
+        return served_model(os.fspath(named), spec) | known
     return {} if isinstance(model, ModelSpec) else {"served_model": UNNAMED}
 
 
@@ -175,6 +177,8 @@ def fit_request(
     if traffic and "context" not in size and not (is_logged or longest):
         size["context"] = min(int(traffic.worst_tokens), model.max_context or NO_LIMIT)
         given.append(f"--context {size['context']} is that of these requests; -c sets another.")
+    if "served_model" in values and "weights_dtype" in values:
+        deployment["checkpoints"] = {values["weights_dtype"]: values["served_model"]}
     dtypes = {name: options.get(name) for name in CacheDtypeOptions.__annotations__ if options.get(name) != "auto"}
     draft_name = engine_args.pop("speculative_model", None)
     draft = _draft(draft_name) if draft_name else None

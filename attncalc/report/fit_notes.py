@@ -105,8 +105,8 @@ def _command_notes(resolved: ResolvedRequest) -> Iterator[str]:
     if launch_command(resolved._replace(request=as_released)) is not None:
         yield (
             f"--weights-dtype {request.weights_dtype} needs a checkpoint in {request.weights_dtype}, since "
-            f"{resolved.engine.title} cannot convert these weights while it loads them. Give its name, as in "
-            "'attncalc fit org/name-AWQ', or the path of its config.json, instead of the option."
+            f"{resolved.engine.title} cannot convert these weights while it loads them. 'attncalc fit org/name-AWQ' "
+            "reads its config.json; --served-model org/name-AWQ only names it in the command."
         )
 
 

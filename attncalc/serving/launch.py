@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 
@@ -18,8 +19,8 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
     """Return the command that starts the engine, as one line; None if it has no server, or no such options.
 
     For example 'vllm serve Qwen/Qwen3-8B --max-model-len 40960 --kv-cache-dtype fp8'. Weights in int4 need a
-    checkpoint in int4, whose name is unknown: there is no command for vLLM and SGLang then, nor for a checkpoint that
-    they do not load.
+    checkpoint in int4: if none is known there is no command for vLLM and SGLang, nor for a checkpoint that they do not
+    load.
     """
     request, scheme = resolved.request, resolved.request.model.quantization
     version = resolved.args.engine_version
@@ -51,7 +52,9 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
         words = resolved.engine.launch(facts)
         return None if words is None else shlex.join(map(str, words)).replace(" '&' ", " & ")
     except NoCommandError:
-        return None
+        known = None if request.checkpoint else request.checkpoints.get(str(request.weights_dtype))
+        named = dataclasses.replace(request, checkpoint=known)
+        return launch_command(resolved._replace(request=named)) if known else None
 
 
 def _released_part(resolved: ResolvedRequest) -> float:

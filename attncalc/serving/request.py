@@ -92,6 +92,7 @@ class FitRequest(Keeper):
             GGUF files a repository may be 'org/name:Q4_K_M' or 'org/name:FILE'.
         ollama: The model's name in Ollama's library, if Ollama runs it; "LM Studio" if that does.
         checkpoint: The repository whose weights are in `weights_dtype`; None if the engine converts them.
+        checkpoints: {dtype: what to load if the engine cannot convert the weights to it}: 'Qwen/Qwen3-32B-AWQ' of int4.
         revision: The repository's branch, tag or commit; None for the default branch.
         host_bandwidth: Bytes/s from host memory to one GPU, for a cache in host memory; by default 25 GB/s.
         disk_size: Bytes on disk for the cache; None without a cache there.
@@ -122,6 +123,7 @@ class FitRequest(Keeper):
     served_model: str | None = None
     ollama: str | None = None
     checkpoint: str | None = None
+    checkpoints: Mapping[str, str] = dataclasses.field(default_factory=dict)
     draft: ModelSpec | None = None
     served_draft: str | None = None
     revision: str | None = None
