@@ -136,6 +136,15 @@ def test_weights_without_a_command_say_which_checkpoint_has_one(ask: Ask, tmp_pa
         assert document["launch_command"].startswith(f"vllm serve {tmp_path}")
 
 
+@pytest.mark.parametrize(("gpu", "half"), [("t4", "fp16"), ("v100-32gb", "fp16"), ("a10g", "bf16"), ("24GB", "bf16")])
+def test_a_model_in_bf16_runs_in_fp16_on_a_gpu_without_it(ask: Ask, gpu: str, half: str) -> None:
+    """vLLM's Platform.supported_dtypes has bf16 from compute capability 8.0 on; vLLM 0.8 asked for --dtype=half."""
+    document = ask("fit", "qwen3-4b", "--gpu", gpu, "--engine", "vllm", "-c", "4K", "--json").document
+    assert document["summary"].startswith("FITS")
+    assert ("--dtype float16" in document["launch_command"]) is (half == "fp16")
+    assert (document["roofline"] is None) is (gpu == "24GB")
+
+
 def test_there_is_no_command_without_a_server_or_a_checkpoint() -> None:
     assert command("transformers") is None
     assert command("ideal") is None

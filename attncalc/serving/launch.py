@@ -12,6 +12,8 @@ from .request import FitRequest, ResolvedRequest, file_type
 from .weight_format import released_dtype
 from .weights import weights
 
+_NO_BF16 = ("bf16", "fp16")
+"""The dtype of a model, and that in which an engine runs it on a GPU without bf16."""
 _REPOSITORY = r"https://huggingface\.co/([\w.-]+/[\w.-]+?)(?=[/:]|$)"
 
 
@@ -35,7 +37,8 @@ def launch_command(resolved: ResolvedRequest) -> str | None:
         drafter=request.draft,
         context=int(resolved.workload.context),
         batch=int(resolved.workload.batch),
-        dtype_given=request.workload.dtype is not None,
+        # vLLM up to 0.8 did not start a model in bf16 on a GPU without it
+        dtype_given=request.workload.dtype is not None or (request.model.dtype, resolved.args.dtype.name) == _NO_BF16,
         kv_dtype_given=request.workload.kv_dtype,
         weights_given=None if request.checkpoint else request.weights_dtype,
         weights_dtype=resolved.weights_dtype,

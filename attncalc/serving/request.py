@@ -325,7 +325,7 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     check_source(model, workload.source)
     if request.traffic:
         request.traffic.check(workload.context)
-    loaded_dtype = workload.dtype or (half_of_fp32(request, of) if dtype(model.dtype).name == "fp32" else None)
+    loaded_dtype = workload.dtype or half_of_fp32(request, of)
     model_dtype = dtype(loaded_dtype or model.dtype, compute=True)
     given_args = _engine_args(of, request)
     name = request.gpu.title if request.gpu and request.gpu.vendor else ""
@@ -439,9 +439,9 @@ def half_of_fp32(request: FitRequest, of: Engine[Any]) -> str | None:
     """Return the 16-bit dtype to compute in: the released one, or that of the engine's casts; None without casts."""
     if of.dtype_of_fp32 is None:
         return None
-    # A GPU that is only a memory, as '24GB', has no FLOP/s: it is taken for a newer one.
-    flops = request.gpu.flops if request.gpu else ()
-    has_bf16 = not flops or any(name == "bf16" for name, _ in flops)
+    # A GPU of which no capability is known, as '24GB', is taken for a newer one.
+    capability = request.gpu.compute_capability if request.gpu else None
+    has_bf16 = capability is None or capability >= (8, 0)
     released = dtype(request.model.dtype).name
     half = of.dtype_of_fp32 if released == "fp32" else released
     return half if has_bf16 else "fp16"
