@@ -267,9 +267,13 @@ class _Reader:
         # 'vllm serve --new-flag org/name': the flag has no value, and the model follows
         named = next((value for value in swallowed if re.fullmatch(r"[\w.-]+/[\w.-]+", value)), None)
         model = words[bare.pop(0)] if model is None and bare else model or named
-        bare += [i for i, word in enumerate(words) if word in swallowed and _is_gpu(word)]  # '--new-flag h100'
+        bare += [
+            i for i, word in enumerate(words) if word in swallowed and not word.isdecimal() and _is_gpu(word)
+        ]  # '--new-flag h100'
         # not the 2 of '--cuda-graph-bs-decode 1 2'
-        self.beside = [i for i in bare if not (f"{words[i - 1]}{words[i]}".isdecimal() and i - 1 not in bare)]
+        self.beside = [
+            i for i in bare if i - 1 in bare or not f"{words[i - 1]}{words[i]}".isdecimal() or _is_gpu(words[i])
+        ]
         self._unused += [words[i] for i in self.beside if re.search(r"\w", words[i])]
         return model
 
@@ -331,7 +335,7 @@ class _Reader:
 
 def _is_gpu(word: str) -> bool:
     with contextlib.suppress(AttncalcError):
-        return not word.isdecimal() and bool(gpus_of(word))
+        return bool(gpus_of(word))
     return False
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from ..api.fit_options import EngineOptions
 from ..config import load
 from ..config.gpus import gpus_of
-from ..config.presets import hint, preset_at, preset_of, presets, unquantized, with_file_type
+from ..config.presets import hint, preset_at, preset_of, presets, starting_with, unquantized, with_file_type
 from ..engines import ENGINES, find_engine
 from ..errors import AttncalcError, BadValueError, MissingError, NoSuchModelError
 from ..options import by_name, options_of
@@ -274,7 +274,9 @@ def _read(words: Words, args: Sequence[str]) -> Iterator[Reading]:
         reading = Reading(command, words.options(command), words.command, place, is_meant=is_meant)
         for item in typed if command in _OF_WORDS else items:
             reading.add(item)
-        if gaps(reading.finish()):
+        reading.finish()
+        is_one_row = command == "sweep" != words.command and "," not in "".join(reading.args)
+        if gaps(reading) or is_one_row:
             others.append(reading)
         elif votes > 0 or not is_found:
             is_found = True
@@ -469,7 +471,7 @@ class Reading:
             is_list = is_joined and name != "--pattern" and re.search(r"^[^=]*\w,\w", value or "")
             name = name if is_gpu and (not is_list or self._takes_list(item.text)) else None
         else:
-            value = item.text.replace(",", "") if name == "-c" else item.text
+            value = re.sub(r",(?=\d{3}\b)", "", item.text) if name == "-c" else item.text
             value = _size(value) if item.kind == "size" else value
             if self._command == "fit" and self._place == "desk" and re.match(r"[3-8][ -]?bit", item.typed.lower()):
                 value = value.replace("int", "q")  # a GGUF file, and no AWQ
@@ -553,9 +555,11 @@ class Reading:
     def _set_idea(self, item: Item, idea: Idea, fragments: Sequence[Fragment]) -> bool:
         """Set the options of the first fragment that this command has, and return whether that is possible."""
         is_many = item.value is not None and kind_of(item.value) == "billions"
+        is_length = re.fullmatch(r"\d{1,6}|\d{1,4}[kK]", item.value or "") is not None  # and no data to train on
         for one in fragments:
             fits = one.command in ("", self._command) and all(self._takes(*pair) for pair in one.options)
-            if not fits or (is_many and ("--tokens", item.value) not in one.options):
+            is_total = ("--tokens", item.value) in one.options
+            if not fits or (is_many and not is_total) or (is_length and is_total and self._command == "train"):
                 continue
             is_example = item.value is None and idea.takes != ""
             before = {*self._found}
@@ -595,7 +599,8 @@ class Reading:
             self._arguments, others = _terms_in([one for one in self._arguments if one not in numbers])
             others += numbers
             figures = "".join(one for one in others if len(one) > 1 and not self._has_answer)
-            if self._arguments and not re.search(r"[^A-Za-z' -]", figures):
+            is_about_terms = not re.search(r"[^A-Za-z' -]", figures) and not any(map(starting_with, others))
+            if self._arguments and is_about_terms:
                 self.left_out += others
             else:
                 self.unread += [*self._arguments, *others] or ["?"]

@@ -84,7 +84,7 @@ _YES = ("true", "yes", "on", "1")
 _NAMED = ("gpu", "dtype", "attention")
 """Kinds of words that need no option before them to be understood."""
 _OPTION = re.compile(r"--?[A-Za-z]")
-_CHANGED = r"(?i)doubl\w+|halv\w+|half|twice|improv\w+|increas\w+|reduc\w+|saves?|gains?|lowers?|worth"
+_CHANGED = r"(?i)doubl\w+|halv\w+|half|twice|improv\w+|increas\w+|reduc\w+|saves?|savings?|gains?|lowers?|worth"
 
 
 class Item(NamedTuple):
@@ -366,10 +366,6 @@ class Words:
             # '8 h100' and '300B tokens 8 h100', not 'batch 8 h100'
             if is_number and (len(items) < 2 or not items[-2].takes or before in items[-2].takes):
                 item = item._replace(text=f"{items.pop().text}x{item.text}")
-            is_of_nodes = len(items) > 1 and items[-1].kind == "filler" and items[-2].text == "nodes"
-            if item.kind == "gpu" and is_of_nodes and len(items) > 2 and items[-3].kind == "number":
-                item = item._replace(text=f"{items[-3].text}x{item.text}")  # 'two nodes of 8 h100s'
-                del items[-3:]
             items.append(item)
         return items
 
@@ -459,7 +455,10 @@ class Words:
         found = self._of_phrase(close) if close else self._of_program(word, is_first=is_first)
         if found:
             is_longer = word.lower().startswith(close[0]) if close else False  # 'parallelism' is not 'parallel'
-            is_exact = not close or (found.is_cue and not is_first and not is_longer)
+            # there is one Llama with 405B
+            is_only = bool(size) and models == close and found.text[:4].lower() == word[:4].lower()
+            is_only |= len(family) == 1 and self.command is None  # 'qwen3-next'
+            is_exact = not close or is_only or (found.is_cue and not is_first and not is_longer)
             return found._replace(typed=word, is_guess=True, is_exact=is_exact)
         return (
             Item("plain", word, word) if _is_plain(word) and not close else Item("unknown", word, word, is_guess=True)
@@ -519,7 +518,7 @@ def _continued(value: str, rest: list[str]) -> str:
     """Return a value with the words after it that belong to it: '1k 2k 4k' as a list."""
     is_dtype = [is_valid(WEIGHTS_DTYPE.parse, one, "") for one in (value, *rest)]
     while rest and (kind_of(value) == kind_of(rest[-1]) == "number" or (is_dtype[0] and is_dtype[len(rest)])):
-        if rest[1:] and gpu_in(rest[-2].lower()):  # '--users 100 8 h100'
+        if any(gpu_in(one.lower()) for one in rest[-2:]):  # '--users 100 8 h100', '-c 32768 4090'
             break
         value += f",{rest.pop()}"
     return value
