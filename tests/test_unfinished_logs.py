@@ -60,6 +60,30 @@ ENDS = [
 ]
 
 
+SIZED = (
+    "(EngineCore_0 pid=92) INFO 09-05 10:11:20 [gpu_worker.py:276] Available KV cache memory: 4.53 GiB\n"
+    "(EngineCore_0 pid=92) INFO 09-05 10:11:21 [kv_cache_utils.py:864] GPU KV cache size: 37,072 tokens\n"
+)
+STARTED = SIZED + "INFO:     Application startup complete.\n"
+STARTED_LLAMACPP = (
+    "llama_kv_cache: size = 1024.00 MiB (  8192 cells,  32 layers,  1/1 seqs), K (f16):  512.00 MiB, V (f16):  512.00 "
+    "MiB\nmain: model loaded\nslot update_slots: id  0 | task 0 | new prompt, n_ctx_slot = 8192\n"
+)
+STARTED_SGLANG = (
+    "[2025-06-18 18:10:05] KV Cache is allocated. #tokens: 34214, K size: 2.09 GB, V size: 2.09 GB\n"
+    "[2025-06-18 18:10:11] The server is fired up and ready to roll!\n"
+)
+RAISED = "Traceback (most recent call last):\nRuntimeError: CUDA error: an illegal memory access was encountered\n"
+LATER = [
+    (STARTED + "vllm-1 exited with code 137", "host_memory", KILLED),
+    (STARTED_LLAMACPP + "Killed", "host_memory", KILLED),
+    (STARTED_SGLANG + "Scheduler hit an exception: " + RAISED + "Killed", "other_error", "CUDA error: an illegal"),
+    (STARTED + "ERROR EngineCore encountered a fatal error.\n" + RAISED, "other_error", "CUDA error: an illegal"),
+    (SIZED + RAISED + "RuntimeError: Engine core initialization failed.", "other_error", "CUDA error: an illegal"),
+]
+"""What ended after the cache had its size."""
+
+
 MESSAGES = [
     (
         "ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (854)",
@@ -103,6 +127,26 @@ def test_a_log_without_a_message_says_how_far_the_start_came(ask: Ask, log: str,
     screen = ask("fit", "--log", "-", stdin=log)
     assert screen.out.count("NO RESULT: ") == reason.startswith("The log ends")
     assert len(screen.out.splitlines()) <= 24
+
+
+@each(("log", "cause", "reason"), LATER)
+def test_a_server_that_ended_later_does_not_agree(ask: Ask, log: str, cause: str, reason: str) -> None:
+    refusal = result_of(ask, log, "llama3-8b")["refusal"]
+    assert (refusal["cause"], reason in refusal["reason"]) == (cause, True), refusal["reason"]
+    screen = ask("fit", "llama3-8b", "--log", "-", stdin=log)
+    assert "  STOPPED: " in screen.out
+    assert len(screen.out.splitlines()) <= 24
+
+
+def test_an_error_that_a_server_survives_is_no_end(ask: Ask) -> None:
+    log = STARTED + RAISED + 'INFO:     10.0.0.3:5532 - "POST /v1/chat/completions HTTP/1.1" 500 Internal Server Error'
+    assert ask("fit", "llama3-8b", "--log", "-", stdin=log).code == 0
+
+
+def test_a_shell_says_killed_after_an_error_too(ask: Ask) -> None:
+    error = TRACEBACK + "ERROR 09-14 10:02:20 [core.py:386] RuntimeError: 'tuple' object has no attribute 'ndim'\n"
+    assert result_of(ask, VLLM + error + "Killed")["refusal"]["cause"] == "other_error"
+    assert result_of(ask, VLLM + "BrokenPipeError: [Errno 32] Broken pipe\nKilled")["refusal"]["cause"] == "host_memory"
 
 
 @each(("message", "cause", "reason"), MESSAGES)

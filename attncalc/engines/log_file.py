@@ -18,7 +18,7 @@ from ..errors import AttncalcError
 from ..units import truncate
 from . import ENGINES, find_engine
 from .engine import Engine
-from .startup_log import REFUSED, StartupLog
+from .startup_log import REFUSED, StartupLog, with_end
 
 LONGEST_LINE = 1 << 16
 """Characters of a line that are read; SGLang's arguments, the longest line of an engine, have some 10,000."""
@@ -161,7 +161,7 @@ def _wrapped_once(lines: list[str]) -> Iterator[list[str]]:
 
 def _figures(log: StartupLog | None) -> int:
     """Return how many figures a log has; -1 if no message in it is known."""
-    if log is None or (log.refusal and log.refusal.kind == "unfinished"):
+    if log is None or (not log.logged and log.refusal and log.refusal.kind == "unfinished"):
         return -1
     found = (log.settings, log.available, log.logged, log.budget, [*filter(None, log.refusal or ())])
     return sum(map(len, found))
@@ -184,6 +184,8 @@ def _read_lines(lines: list[str], engine: object = None) -> StartupLog | None:
             refusal = log.refusal
             is_message = refusal and (refusal.kind != "unfinished" or REFUSED.search(refusal.line))
             log = log._replace(is_assumed=True) if is_message else None
+        if log and log.logged and log.refusal is None:
+            log = with_end(log, lines)
         if log is not None and not log.is_assumed:
             return log
         assumed = assumed or log

@@ -446,7 +446,7 @@ def share_below(refusal: LogRefusal, share: Fraction, total: int) -> int:
     Of graphs that failed for a small piece, what the next pieces need is not known.
     """
     missing = max(0, refusal.tried.bytes - refusal.free.bytes) if refusal.tried and refusal.free else 0
-    is_piece = refusal.where == "graphs" and missing < MIB * 64
+    is_piece = refusal.where == "graphs" and bool(refusal.tried) and missing < MIB * 64
     part = Fraction(missing + _MARGIN, total) if total and not is_piece else Fraction(1, 20)
     return min(99, int(100 * (share - part)))
 
@@ -508,10 +508,18 @@ _STEP = re.compile(
     r"|Starting to load model|loading model tensors)|% Completed \||Load weight end|[Ll]oading (?:\w{1,20} ){0,2}took"
 )
 """How far a start came: to an error, to so many files of weights, or beyond them."""
-_MESSAGE = re.compile(r"\b(?:[\w.]{0,160}(?:Error|Exception)|panic): (?!Engine core init|.{0,40}NoneType).{4,}")
+_MESSAGE = re.compile(
+    r"\b(?![\w.]{0,160}(?:BrokenPipe|EOF|Connection\w{1,9}|EngineDead)Error)(?:[\w.]{0,160}(?:Error|Exception)|panic): "
+    r"(?!Engine core init|.{0,40}NoneType).{4,}"
+)
 """The message of an exception, but not of one that only follows from another."""
 
 
+_LAST_LINES = 200
+_FATAL = re.compile(
+    r"hit an exception|EngineDeadError|(?:core initialization|encountered a fatal) (?:failed|error)|^Killed$"
+)
+"""What engines and shells say of a process that ended, in the last lines of a log."""
 INDIVISIBLE = re.compile(r"attention heads \((\d{1,6})\) must be divisible by tensor parallel size \((\d{1,6})\)")
 NO_DEVICE = re.compile(r"Failed to infer device type|No CUDA GPUs are available|Found no NVIDIA driver")
 OF_A_KERNEL = re.compile(r"out of resources?: shared memory, Required: (\d{1,12}), Hardware limit: (\d{1,12})")
@@ -528,19 +536,32 @@ def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | Non
                 found[name] = match
         if match := _STEP.search(line) or start.search(line):
             found["step"] = match
-    if killed := found.get("killed"):
+    killed, message, step = map(found.get, ("killed", "message", "step"))
+    # what a shell says after an error: the engine killed its own processes
+    follows = killed and killed.string == "Killed" and [*found].index("killed") > [*found, "message"].index("message")
+    if killed and not (follows and step and step.groupdict().get("error")):
         held = Printed(found["held"][1], found["held"][0], 1024) if "held" in found else None
         return LogRefusal("out_of_memory", killed.string, held, where="killed")
     if refused := found.get("refused"):
         return LogRefusal("unfinished", (_MESSAGE.search(refused.string) or refused)[0], where="other")
-    message = found.get("message")
-    if (step := found.get("step")) is None:
+    if step is None:
         return None
     reached = step.groupdict()
     if reached.get("error"):
         return LogRefusal("unfinished", message[0] if message else step.string, where="other" if message else "error")
     loaded, files = (Printed(reached[name], step[0]) if reached.get(name) else None for name in ("loaded", "files"))
     return LogRefusal("unfinished", step.string, loaded, files, "loading" if reached.get("loading") else "")
+
+
+def with_end(log: StartupLog, lines: Sequence[str]) -> StartupLog:
+    """Return a log of a cache with its size, with why the process ended after that, if its last lines say it."""
+    sizes = [figure.line for figure in log.logged.values()]
+    last = [*lines[-_LAST_LINES:]]
+    while at := next((i for i, line in enumerate(last) if READY.search(line) or any(s in line for s in sizes)), -1) + 1:
+        last = last[at:]
+    end = unfinished(last, _STEP)
+    is_end = end and (end.where == "killed" or (end.where == "other" and any(map(_FATAL.search, last))))
+    return log._replace(refusal=end) if is_end else log
 
 
 # The comparison with predicted figures

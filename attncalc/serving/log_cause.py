@@ -63,7 +63,7 @@ STAGES = {
     "slots": Stage("The server started, and a batch got no slots or tokens of its cache", "cache_full", "cache"),
     "host": Stage("Host memory is too small, not the GPU's", "host_memory"),
     "killed": Stage("The process was killed, most often since host memory is full, not the GPU's", "host_memory"),
-    "other": Stage("The start failed, and its message is not known to be about memory", "other_error"),
+    "other": Stage("The message is not known to be about memory", "other_error"),
     "error": Stage("The log ends within an error, before its message", "log_ends"),
     "fitting": Stage("The log ends while llama.cpp chooses layers and a context that fit", "log_ends"),
     "loading": Stage("The log ends while weights are loaded", "log_ends"),
