@@ -84,8 +84,9 @@ def subject(need: Need, engine: str, of: str = "") -> str:
     workload = resolved.whole_workload
     split, experts, _, source, _, weights, cache = request_facts(resolved)
     requests = f"{plural(workload.batch, 'request')} of {count(workload.context)} tokens"
-    if of:  # the others are each model's own
-        source, weights, cache = "", "", cache if resolved.request.workload.kv_dtype else ""
+    if of:  # the others are each model's own, or each GPU's
+        weights = weights if resolved.request.weights_dtype and of == resolved.request.model.title else ""
+        source, cache = "", cache if resolved.request.workload.kv_dtype else ""
     facts = (of or resolved.request.model.title, requests, source, split, experts, engine, weights, cache)
     return ", ".join(filter(None, facts))
 

@@ -100,7 +100,7 @@ def _subject(found: WhatFits) -> str:
     named = engines.pop() if len(engines) == 1 else ""
     first = found.needs[0]
     if found.models is None:
-        return subject(found.needs[-1], named)  # the cache's dtype on a new GPU
+        return subject(first, named, of=first.resolved.request.model.title)
     on_cpu = first.resolved.args.on_cpu
     memory = "" if on_cpu else f" ({gib(first.memory)} GiB)"
     return subject(first, named, of=f"On {hardware(first.resolved)}{memory}")
