@@ -1,11 +1,12 @@
 """The command line: answers in every format, and their notes."""
 
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
-from asking import REPOSITORY, Ask, results, shell
+from asking import REPOSITORY, Ask, results, shell, started
 from configs import LLAMA_3_8B
 from tables import each
 
@@ -53,6 +54,16 @@ def test_every_command_answers_in_every_format(ask: Ask, command: str, form: str
         assert answer.out.endswith("\n")
         if form == "json":
             assert answer.document
+
+
+@pytest.mark.skipif(not hasattr(os, "pread"), reason="Windows has no pread")
+def test_a_file_on_standard_input_stays_for_the_loop_around(tmp_path: Path) -> None:
+    """`while read gpu; do attncalc fit --gpu $gpu; done < gpus.txt` reads all lines of the file."""
+    (tmp_path / "gpus.txt").write_text("l4\nh100\n", encoding="utf-8")
+    with open(tmp_path / "gpus.txt", encoding="utf-8") as file:
+        with started("-m", "attncalc", "fit", "--gpu", "l4", stdin=file) as running:
+            assert running.communicate()[0].startswith("FITS")
+        assert os.lseek(file.fileno(), 0, os.SEEK_CUR) == 0
 
 
 def test_a_piped_config_is_the_model_if_none_is_named(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from ..errors import AttncalcError
 
 _read: list[TextIO] = []
 """The standard input that has been read, if it has."""
+_LOOK = 2**16
+"""Bytes of a file that are looked at."""
 _PATIENCE = 0.5
 """Seconds to wait for the first bytes of a pipe: a program before it starts as fast as this one."""
 
@@ -37,7 +39,10 @@ def piped_in() -> bytes:
         buffer = sys.stdin.buffer
         is_open = sys.stdin not in _read and not sys.stdin.isatty()
         if is_open and isinstance(buffer, io.BufferedReader) and select.select([buffer], [], [], _PATIENCE)[0]:
-            return buffer.peek()
+            file = (
+                buffer.fileno()
+            )  # the lines of a file stay for the loop around: 'while read gpu; ... done < gpus.txt'
+            return os.pread(file, _LOOK, os.lseek(file, 0, os.SEEK_CUR)) if buffer.seekable() else buffer.peek()
     return b""
 
 
