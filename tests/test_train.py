@@ -524,8 +524,8 @@ def test_without_mfu_40_percent_are_assumed_in_the_first_lines_and_small_sums_ha
     command += ["--tokens", "10M", "--price", "0.4"]
     first = " ".join(ask(*command).out.split("\n\n")[0].split())
     assert (
-        "10,000,000 tokens take 1.4 hours: 1.35 GPU-hours, price 0.54, at 40 % MFU of 165.20 TFLOP/s (assumed; --mfu "
-        "sets it)." in first
+        "10,000,000 tokens, 321.67 PFLOP, take 1.4 hours: 1.35 GPU-hours, price 0.54, at 40 % MFU of 165.20 TFLOP/s "
+        "(assumed; --mfu sets it)." in first
     )
     document = ask(*command, "--json").document
     assert (document["mfu"], document["mfu_assumed"]) == (0.4, True)
@@ -533,7 +533,7 @@ def test_without_mfu_40_percent_are_assumed_in_the_first_lines_and_small_sums_ha
 
 def test_samples_and_epochs_are_tokens_and_paged_states_are_named(ask: Ask) -> None:
     command = ["train", "gpt2", "--gpu", "a100", "-c", "512", "--optimizer", "paged_adamw_8bit", "--samples", "2K"]
-    assert "3,072,000 tokens take" in " ".join(ask(*command, "--epochs", "3").out.split())  # 2,000 x 512 x 3
+    assert "3,072,000 tokens, " in " ".join(ask(*command, "--epochs", "3").out.split())  # 2,000 x 512 x 3
     # 124,439,808 parameters with 2 + 8 / 256 bytes, but 121,344 of vectors with 8: 253,492,000 B
     assert "Paged: CUDA moves the optimizer's 241.75 MiB to the host" in ask(*command).out
 

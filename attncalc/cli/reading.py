@@ -36,6 +36,8 @@ _SEVERAL = ("compare", "sweep", "plan")
 """Commands that take several models."""
 _SERVED = 1_100_000
 """The longest context that a server has by default: with a longer one the question is which context fits."""
+_OF_ONE_ANSWER = ("fit", "train")
+"""Commands whose answer compares nothing: 'lora vs qlora' is no option of theirs."""
 _OF_WORDS = ("explain", "presets")
 """Commands that take any words."""
 _DTYPE_OF = {"kv": "--kv-dtype", "compare": "--kv-dtype", "sweep": "--kv-dtype", "memory": "--dtype"}
@@ -330,7 +332,7 @@ class Reading:
         self._arguments: list[str] = []
         self._found: dict[str, tuple[str, ...]] = {}  # {option: its words}
         self._is_asked = command == typed  # whether a word is about it
-        self._has_example = self._follows_a_model = False
+        self._has_example = self._follows_a_model = self._compares = False
         self._has_answer = False  # whether a phrase has an explanation of its own, beside which numbers are examples
         self.args: list[str] = []  # the whole command line
         self.unread: list[str] = []  # the words that have no place in it
@@ -396,6 +398,7 @@ class Reading:
         is_word = self._command in _OF_WORDS and (term or not item.typed.startswith("-"))
         if item.is_guess and not item.is_exact and not is_word:
             self.doubts.append(item)
+        self._compares |= item.text in ("vs", "versus")
         self._is_asked |= item.idea is not None and self._command in dict(item.idea.votes(item.value))
         is_usual = (item.kind == "option" and item.typed.startswith("-")) or (
             item.kind == "model" and item.text in (item.typed, item.value)
@@ -592,21 +595,27 @@ class Reading:
         elif len(usual) == 2 or left < parse_count(usual[name], ""):
             self.missing[self.missing.index(f"{name} {usual[name]}")] = f"{name} {left}"
 
+    def _keep_terms(self) -> None:
+        """Keep the terms of the glossary as arguments. Other words are left out, or unread if they have a meaning."""
+        numbers = [one for one in self._arguments if one.isdigit() and self._has_answer]
+        self._arguments, others = _terms_in([one for one in self._arguments if one not in numbers])
+        others += numbers
+        figures = "".join(one for one in others if len(one) > 1 and not self._has_answer)
+        is_about_terms = not re.search(r"[^A-Za-z' -]", figures) and not any(map(starting_with, others))
+        if self._arguments and is_about_terms:
+            self.left_out += others
+        else:
+            self.unread += [*self._arguments, *others] or ["?"]
+
     def finish(self) -> Reading:
         """Return the reading, after all items were added."""
         if self._command == "explain":
-            numbers = [one for one in self._arguments if one.isdigit() and self._has_answer]
-            self._arguments, others = _terms_in([one for one in self._arguments if one not in numbers])
-            others += numbers
-            figures = "".join(one for one in others if len(one) > 1 and not self._has_answer)
-            is_about_terms = not re.search(r"[^A-Za-z' -]", figures) and not any(map(starting_with, others))
-            if self._arguments and is_about_terms:
-                self.left_out += others
-            else:
-                self.unread += [*self._arguments, *others] or ["?"]
+            self._keep_terms()
         if not (self._arguments or self._found or self._is_asked):
             self.unread, self.left_out = [*self.unread, *self.left_out], []
         self._join_parts()
+        if self._compares and self._command in _OF_ONE_ANSWER and "," not in "".join(self.options):
+            self.unread += [] if "--quants" in self._found else ["vs"]
         self._find_missing()
         if "--speculative-model" in self._found:
             self._found.pop("--speculative-layers", None)

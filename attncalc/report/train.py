@@ -305,7 +305,8 @@ def _heading(of: Answer) -> Iterator[str]:
         how = " (assumed; --mfu sets it)" if of.time.assumes_mfu else ""
         money = " (--price 2 adds the price)" if of.time.money is None else f", price {_amount(of.time.money)}"
         yield (
-            f"{count(of.time.tokens)} tokens take {days_text(of.time.seconds)}: {_amount(of.time.gpu_hours)} GPU-hours"
+            f"{count(of.time.tokens)} tokens, {human(of.time.total, FLOP)}, take {days_text(of.time.seconds)}: "
+            f"{_amount(of.time.gpu_hours)} GPU-hours"
             f"{money}, at {100 * of.time.mfu:g} % MFU of {human(of.time.peak, FLOP)}/s{how}."
         )
     yield ", ".join(filter(None, _facts(run)))
