@@ -184,6 +184,13 @@ def test_json_has_both_ends_of_the_ranges_on_the_screen(ask: Ask) -> None:
     assert [row[-3:] for row in rows if row[-2:-1] == ["to"] and row[-4] in ("tokens", "cache")] == ends
 
 
+def test_the_longest_context_says_if_it_is_not_sure_to_fit(ask: Ask) -> None:
+    asked = ("fit", "kimi-k2", "--gpu", "8xh200", "-c", "auto")
+    context = ask(*asked, "--json").document["workload"]["context"]
+    assert f"\n--context {context:,} is the longest that may fit: none is sure to.\n" in ask(*asked).out
+    assert "is the longest" not in ask(*asked, "--kv-memory", "8GiB").out
+
+
 def test_data_parallel_ranks_are_called_ranks(ask: Ask) -> None:
     mixtral = ("fit", "mixtral-8x7b", "--gpu", "16xrtx-4090", "--tp", "4")
     ranks, replicas = ask(*mixtral, "--dp", "2").out, ask(*mixtral).out

@@ -199,7 +199,11 @@ def fit_request(
         raise AttncalcError(
             "--context auto cannot be combined with --engine all", "name one engine: each has another longest context"
         )
-    return with_longest_context(request)
+    answer = with_longest_context(request)
+    if possible_verdict(answer) != "may_not_fit":
+        return answer
+    note = f"--context {count(answer.workload.context)} is the longest that may fit: none is sure to."
+    return answer.with_workload(assumed=(*answer.workload.assumed, note))
 
 
 def _with_ram_of_mac(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,9 +39,7 @@ def piped_in() -> bytes:
         buffer = sys.stdin.buffer
         is_open = sys.stdin not in _read and not sys.stdin.isatty()
         if is_open and isinstance(buffer, io.BufferedReader) and select.select([buffer], [], [], _PATIENCE)[0]:
-            file = (
-                buffer.fileno()
-            )  # the lines of a file stay for the loop around: 'while read gpu; ... done < gpus.txt'
+            file = buffer.fileno()  # the lines of a file stay for a loop: 'while read gpu; ... done < gpus.txt'
             return os.pread(file, _LOOK, os.lseek(file, 0, os.SEEK_CUR)) if buffer.seekable() else buffer.peek()
     return b""
 
