@@ -264,13 +264,13 @@ def test_the_cache_is_named_within_2000_characters_of_the_message(distance: int,
 @pytest.mark.parametrize(
     "line",
     [
-        "allocating 512.00 MiB on device",
+        "allocating 512.00 MiB on device 0",
         "failed to allocate CUDA0 buffer of size 77",
         "memory allocation of size 7 failed",
     ],
 )
 def test_what_was_tried_has_its_line(line: str) -> None:
-    log = read_log([f"ggml_cuda: {line} 0: cudaMalloc failed: out of memory"])
+    log = read_log([f"ggml_cuda: {line}: cudaMalloc failed: out of memory"])
     assert log
     assert log.refusal
     assert log.refusal.tried

@@ -91,6 +91,16 @@ ANONYMOUS = [
     ("sglang-long-prefill", "cache_too_large", "1.02 GiB were wanted, 837.06 MiB of 79.18 GiB"),
 ]
 ALONE = [
+    # https://errornotes.dev/en/errors/ai-tools/fixing-valueerror-max-seq-len-is-larger-than-kv-cache-capacity-in-vllm
+    (
+        "ValueError: The model's max seq len (32768) is larger than the maximum number of tokens that can be stored in "
+        "KV cache. Try increasing gpu_memory_utilization or decreasing max_model_len.",
+        *(
+            "kv_too_small",
+            "one request may have 32,768 tokens, which is more than the cache holds",
+            "--max-model-len N",
+        ),
+    ),
     # https://github.com/sgl-project/sglang/pull/5081
     (
         "Prefill out of memory. Try to lower your batch size.Try to allocate 1444 tokens.Avaliable tokens:5120self",
@@ -229,6 +239,9 @@ def test_the_cache_that_did_not_fit_shows_the_context(ask: Ask) -> None:
     assert any("Context 32,768: by the size of the cache" in note for note in result["notes"])
     given = ask("fit", "--log", "-", "--gpu", "rx-9070-xt", "-c", "64K", "--json", stdin=log).document
     assert given["workload"]["context"] == 65_536
+    # what one of several GPUs needs is the cache of some layers only
+    part = ask("fit", "--log", "-", "--json", stdin=log.replace("device 0", "device 3")).document
+    assert part["workload"]["context"] == 262_144
 
 
 def test_a_log_that_ends_while_layers_are_chosen_has_no_result(ask: Ask) -> None:

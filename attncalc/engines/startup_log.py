@@ -515,7 +515,6 @@ _MESSAGE = re.compile(
 """The message of an exception, but not of one that only follows from another."""
 
 
-_LAST_LINES = 200
 _FATAL = re.compile(
     r"hit an exception|EngineDeadError|(?:core initialization|encountered a fatal) (?:failed|error)|^Killed$"
 )
@@ -556,7 +555,7 @@ def unfinished(lines: Iterable[str], start: re.Pattern[str]) -> LogRefusal | Non
 def with_end(log: StartupLog, lines: Sequence[str]) -> StartupLog:
     """Return a log of a cache with its size, with why the process ended after that, if its last lines say it."""
     sizes = [figure.line for figure in log.logged.values()]
-    last = [*lines[-_LAST_LINES:]]
+    last = [*lines[-200:]]
     while at := next((i for i, line in enumerate(last) if READY.search(line) or any(s in line for s in sizes)), -1) + 1:
         last = last[at:]
     end = unfinished(last, _STEP)

@@ -71,7 +71,7 @@ STAGES = {
 }
 """By `LogRefusal.where`."""
 _WITHOUT_A_MESSAGE = (
-    Advice("give all lines up to the last: the message, or the size of the cache, follows"),
+    Advice("give all lines, up to the last: the message, or the cache's size, is in the others"),
     Advice("if nothing follows, the process was killed or still runs: 'dmesg -T' names killed processes"),
 )
 

@@ -156,7 +156,9 @@ def with_failed_cache(request: FitRequest, log: StartupLog) -> FitRequest:
     """
     refusal, most = log.refusal, request.model.max_context
     tried = refusal.tried if refusal and refusal.where == "cache" else None
-    if tried is None or most is None or "context" in log.settings or request.workload.context != most:
+    is_part = log.devices > 1 or (tried and tried.line[-1:] in "123456789")  # of the layers, on one GPU of several
+    known = log.settings.keys() & {"context", "n_gpu_layers"}
+    if tried is None or most is None or known or is_part or request.workload.context != most:
         return request
     tokens = most * tried.bytes // max(1, int(fit(without_gpu(request, 0)).needed))
     return request.with_workload(context=-(-tokens // 1024) * 1024) if 1024 < tokens < most * 9 // 10 else request

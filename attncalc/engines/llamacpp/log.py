@@ -133,7 +133,7 @@ _CACHE = re.compile(
     r"|(?:llama_kv_cache\w{0,20}: +size =|KV self size +=) +(?P<size>\d{1,12}\.\d{2}) MiB"
 )
 _TRIED = re.compile(
-    rf"allocating {SIZE_MIB} on device|buffer, size = {SIZE_MIB}"
+    rf"allocating {SIZE_MIB} on device(?: \d)?|buffer, size = {SIZE_MIB}"
     r"|failed to allocate \w{0,20} ?buffer of size (\d{1,18})|memory allocation of size (\d{1,18}) failed"
 )
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": MIB, "GiB": GIB}

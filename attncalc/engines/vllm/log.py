@@ -61,7 +61,7 @@ _TOO_MANY = rf"max_num_seqs \({COUNT}\) exceeds available Mamba cache blocks \({
 _CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 """The environment variable with the GiB of the cache on a CPU: 4 by default."""
 _TOO_LONG = (
-    rf"max seq len \({COUNT}\) is larger than the maximum number of tokens that can be stored in KV cache \({COUNT}\)"
+    rf"max seq len \({COUNT}\) is larger than the maximum number of tokens .{{1,20}} in KV cache(?: \({COUNT}\))?"
     rf"(?:\. Try increasing `{_CPU_SPACE}`)?"
 )
 """V0's refusal, after it has printed blocks and concurrency. V1 says how much memory a request needs."""
@@ -244,7 +244,7 @@ def read_log(lines: Sequence[str]) -> StartupLog | None:
         logged["kv_blocks"], logged["cpu_blocks"] = (Printed(blocks[i], blocks[0]) for i in (1, 2))
     if too_long := re.search(_TOO_LONG, text):
         version = "v0"
-        logged["kv_tokens"] = Printed(too_long[2].replace(",", ""), too_long[0])
+        logged |= {"kv_tokens": Printed(too_long[2].replace(",", ""), too_long[0])} if too_long[2] else {}
     available = logs.printed(_AVAILABLE, text, GIB) or logs.printed(_IN_USE, text, GIB)
     refusal = LogRefusal("too_small", too_long[0]) if too_long else _refusal(text, logged, available)
     load = logs.busiest(lines, _START, _LOAD, _PREEMPTION)
