@@ -180,7 +180,7 @@ class VllmVersion(Version):
     """
     caches_state_prefixes = since((0, 11, 1), "MambaModelConfig in models/config.py")
     """Prefix caching is available for models with states."""
-    caches_hybrid_prefixes = since((0, 28), "_set_default_chunked_prefill_... in engine/arg_utils.py")
+    caches_hybrid_prefixes = since((0, 28), "default_prefix_caching in engine/arg_utils.py")
     """Prefix caching is on by default for models with states too."""
     needs_block_per_sequence = since((0, 20), "resolve_cudagraph_mode_and_sizes in config/compilation.py (pull 38270)")
     """With full CUDA graphs, it does not start if a step may have more sequences than there are blocks for states."""
