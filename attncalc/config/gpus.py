@@ -241,6 +241,14 @@ def gpus_of(text: str) -> tuple[int | None, Gpu]:
     Raises AttncalcError as `gpu` does, if this machine has no GPU, and if the number or the memory is not possible.
     """
     text = re.sub(_FOLLOWING_MEMORY, "", text.strip())
+    names = text.split(",")
+    kinds = dict.fromkeys(names)
+    if len(kinds) < len(names):  # '3090,3090' is one machine, and '3090,4090' a list of `sweep`
+        least = min(kinds, key=lambda name: gpu(name).memory)
+        if len(kinds) > 1:
+            tip = f"a lower bound of what fits: --gpu {len(names)}x{least}"
+            raise AttncalcError(f"--gpu {truncate(text)}: one model on several kinds of GPU is not computed", tip)
+        text = f"{len(names)}x{least}"
     if re.search(_MAC, text):
         text = _chip_of_mac(re.sub(_MAC, " ", text).strip(" -,"))
     if text.lower() == CPU:
