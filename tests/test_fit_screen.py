@@ -160,7 +160,7 @@ def test_users_are_beside_the_other_limits_and_the_changes(ask: Ask) -> None:
     assert shown
     assert int(shown[1]) == by_name["concurrent_average"] < int(shown[2])
     assert any(re.fullmatch(r"users at worst \d+ to \d+", row) for row in rows)
-    alone = next(row for row in ask("fit", "qwen3-8b", "--gpu", "h100", *users).out.splitlines() if "average" in row)
+    alone = next(row for row in ask("fit", "qwen3-8b", "--gpu", "h100", *users).out.splitlines() if "average," in row)
     assert f"users on average without a shared prefix {' '.join(alone.split()[-3:])}" in rows
     changes = ask(*QWEN, *users).out
     changed = results(ask(*QWEN, *users, "--kv-dtype", "fp8", "--json"))
