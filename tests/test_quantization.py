@@ -298,6 +298,15 @@ def test_gptqmodels_rules_change_or_leave_out_modules() -> None:
     assert size(model) == 32 * per_layer + 2 * OTHERS
 
 
+def test_gptqmodels_rules_do_not_quantize_embedding_and_head() -> None:
+    """Qwen3.5-122B-A10B-GPTQ-Int4 has these rules. vLLM loads 68.4 GiB, and would load 66.8 with both in 4 bits."""
+    rules = {"lm_head": {}, "model.language_model.embed_tokens": {}}
+    scheme = {"quant_method": "gptq", "bits": 4}
+    assert size(from_config(**LLAMA, quantization_config={**scheme, "dynamic": rules})) == size(
+        from_config(**LLAMA, quantization_config=scheme)
+    )
+
+
 def test_autorounds_extra_config_has_other_bits_for_single_modules() -> None:
     extra = {"model.layers.3.mlp.down_proj": {"bits": 8}, "model.layers.4.self_attn.q_proj": {"bits": 16}}
     scheme = {"quant_method": "auto-round", "bits": 4, "group_size": 128, "extra_config": extra}

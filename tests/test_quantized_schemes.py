@@ -460,7 +460,7 @@ IGNORED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "one name": (compressed(FP8, ignore="a"), ["a"]),
     "GPTQModel's rules": (
         of("gptq", modules_to_not_convert=["b"], dynamic={"-:.*q": {}, "+:.*k": {}}),
-        ["b", "re:.*q"],
+        ["b", "embed_tokens", "lm_head", "re:.*q"],
     ),
     "AWQ": (of("awq", modules_to_not_convert=["a"]), ["a"]),
     "AutoRound": (of("auto-round", extra_config={"a": {"bits": 16}, "b": {"bits": 32}, "c": {"bits": 8}}), ["a", "b"]),

@@ -16,6 +16,8 @@ def gptq(found: Config) -> Read:
     """Return GPTQ's schemes: fp16 scales and packed zero points per group, and an int32 per input (g_idx).
 
     The format 'marlin' has neither zero points nor g_idx. Source: AutoGPTQ 0.7 and GPTQModel 7.7, nn_modules/qlinear.
+    A rule of `dynamic` changes what is quantized without it: '"lm_head": {}' does not quantize the head, nor
+    '"embed_tokens": {}' the embedding (get_linear_quant_method in vLLM's gptq_utils.py).
     """
     form = str(found.get("checkpoint_format") or found.get("format") or "gptq")
     is_marlin = form == "marlin" or found.get("is_marlin_format") is True
@@ -32,6 +34,8 @@ def gptq(found: Config) -> Read:
     if found.get("lm_head") is True:
         targets.append("lm_head")
     schemes, ignored = [scheme._replace(targets=tuple(targets))], [*modules(found.get("modules_to_not_convert"))]
+    if found.get("dynamic"):
+        ignored += ["embed_tokens"] if "lm_head" in targets else ["embed_tokens", "lm_head"]
     for pattern, changes in section(found, "dynamic").items():  # GPTQModel's rules: '-:' leaves a module out
         name = f"re:{str(pattern).removeprefix('+:').removeprefix('-:')}"
         if str(pattern).startswith("-:"):
