@@ -237,6 +237,19 @@ def test_since_0_20_aligned_blocks_are_multiples_of_the_block_size() -> None:
         assert figure(vllm(GDN, full(1, WIDE), block_size=64, engine_version=version), "kv_block_size") == block
 
 
+def test_from_0_17_to_0_26_a_cached_prefixs_block_is_no_larger_than_a_step() -> None:
+    """0.20.2: 'In Mamba cache align mode, block_size (2096) must be <= max_num_batched_tokens (2048)'."""
+
+    def block(version: str, tokens: int) -> int:
+        given = {"prefix_caching": True, "max_num_batched_tokens": tokens}
+        return int(figure(vllm(GDN, full(1, WIDE), engine_version=version, **given), "kv_block_size"))
+
+    assert [block("0.16.0", 527), block("0.17.0", 528), block("0.26.0", 528), block("0.27.0", 527)] == [528] * 4
+    for version in ("0.17.0", "0.26.0"):
+        with pytest.raises(AttncalcError, match="a block has 528 tokens, and a step 527"):
+            block(version, 527)
+
+
 def test_before_0_20_1_a_states_block_counted_as_a_whole_request() -> None:
     # 4 groups; the least block is that of a request of 512 tokens, not attention's of 528
     vllm_layout = vllm(GDN, full(1, WIDE), engine_version="0.19.0")

@@ -152,6 +152,18 @@ def test_the_encoders_peak_counts_beyond_the_language_models_pass() -> None:
     assert type(found[0].low) is type(found[0].high) is int
 
 
+def test_0_11_rotates_the_images_of_qwen_in_fp32() -> None:
+    """15 widths of 1,000 inside a layer, and not 6,000. The profile of Qwen2.5-VL-32B took 3.3 GiB, and not 2.2."""
+    inside = {}
+    for version, kind in (("0.10.2", "qwen2_5_vl"), ("0.11.0", "qwen2_5_vl"), ("0.12.0", "qwen2_5_vl"), ("0.11.0", "")):
+        given = facts(TOWER, version=version)
+        whole = dataclasses.replace(given.whole, model_type=kind)
+        found = encoder(dataclasses.replace(given, whole=whole), ())
+        assert found
+        inside[version, kind] = int(found[1][0][2]) // (2 * 400 * WIDTH) - 588 - 4 * 1000
+    assert list(inside.values()) == [6000, 15_000, 6000, 6000]
+
+
 def test_input_and_output_are_held_even_if_the_language_model_needs_more() -> None:
     found, held, peak = memory(passes=(PASSES[0]._replace(low=10**8, expected=Quantity(2 * 10**8), high=3 * 10**8),))
     part = found[0]

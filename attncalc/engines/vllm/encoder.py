@@ -21,6 +21,10 @@ _FEWEST_TOKENS_V0 = 5120
 """_MULTIMODAL_MODEL_MAX_NUM_BATCHED_TOKENS (config.py) of the engine before V1."""
 _HELD_WIDTHS = 4
 """Tensors as wide as the tower that are held at its peak: its first input, a layer's input, its norm and its output."""
+_ROTATED = ("qwen2_5_vl", "qwen3_vl")
+_ROTATED_WIDTHS = 15
+"""Widths of Qwen2_5_VisionAttention in 0.11.1: q, k and v fused 3, q and k as a copy 2, in fp32 before and after the
+rotation 8, and in 16 bits 2. A log of 0.11.0, with copies of all three, has no more."""
 _PIXELS = 28 * 28 * 3
 """Values of the pixels of one token with most encoders: patches of 14 x 14 in three colours, merged in fours."""
 _LARGEST_ENCODER = 4 * GIB
@@ -57,7 +61,10 @@ def encoder(
     tokens = size * symbol("tokens", item.tokens, "tokens of one item")
     values = symbol("values", item.values, "values of one patch or frame")
     held = quantity((positions * values + tokens * symbol("d_output", item.d_output, "width of the output")) * width)
-    inside = ceil_div(symbol("d_inside", item.d_inside, "widest tensors inside a layer"), devices)
+    d_inside = item.d_inside
+    if facts.args.version.rotates_images_in_fp32 and (facts.whole.model_type or "").startswith(_ROTATED):
+        d_inside = max(d_inside, _ROTATED_WIDTHS * item.d_model)
+    inside = ceil_div(symbol("d_inside", d_inside, "widest tensors inside a layer"), devices)
     outside = _HELD_WIDTHS * symbol("d_tower", item.d_model, "width of the tower")
     encoding = quantity(positions * (values + outside + inside) * width)
     own = sum(int(part.expected) for part in passes)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ...errors import AttncalcError, NotSupportedError
 from ...quantity import ceil_div, renamed, symbol_like
 from ...records import NamedTuple
+from ...units import count
 from ..pipeline import LayerCacheSpec
 from .layer_spec import STATE_ROLES, layer_specs
 from .options import VllmArgs
@@ -95,7 +96,7 @@ def align_blocks(
 
     A state of 2,146,304 B and 4,096 B per token need 524 tokens; the next multiple of 16 is 528.
 
-    Raises AttncalcError if this version does not support MLA beside states.
+    Raises AttncalcError if this version does not support MLA beside states, or not so large blocks.
     """
     if not states:
         return None
@@ -116,5 +117,11 @@ def align_blocks(
     step = symbol_like(token_bytes, "alignment", multiple, "tokens that a block is a multiple of")
     token = renamed(token_bytes, "bytes_per_token", "bytes of a token in one attention layer")
     state = renamed(state_bytes, "bytes_of_state", "bytes of one layer's state")
-    needed = step * ceil_div(state, step * token)
-    return Alignment(token_bytes, state_bytes, max(requested, needed, key=int), requested)
+    block_size = max(requested, step * ceil_div(state, step * token), key=int)
+    if states.prefix_caching and version.limits_aligned_blocks and int(block_size) > args.step_tokens:
+        raise AttncalcError(
+            f"with prefix caching vLLM {version.name} does not start: a block has {count(int(block_size))} tokens, and "
+            f"a step {count(args.step_tokens)}",
+            f"give --max-num-batched-tokens {int(block_size)}, or leave --prefix-caching out",
+        )
+    return Alignment(token_bytes, state_bytes, block_size, requested)

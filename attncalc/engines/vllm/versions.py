@@ -178,6 +178,10 @@ class VllmVersion(Version):
 
     Before, they were multiples of the kernel's, and at least the requested size.
     """
+    limits_aligned_blocks = between((0, 17), (0, 27), "validate_block_size in config/vllm.py")
+    """With prefix caching, a block aligned with states may not have more tokens than a step."""
+    rotates_images_in_fp32 = between((0, 11), (0, 12), "forward of Qwen2_5_VisionAttention in models/qwen2_5_vl.py")
+    """Towers of Qwen2.5-VL and Qwen3-VL rotate queries and keys together, in fp32."""
     caches_state_prefixes = since((0, 11, 1), "MambaModelConfig in models/config.py")
     """Prefix caching is available for models with states."""
     caches_hybrid_prefixes = since((0, 28), "default_prefix_caching in engine/arg_utils.py")
