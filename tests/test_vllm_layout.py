@@ -71,7 +71,7 @@ def in_vllm(*kinds: Any, count: int = 2, kv: str = "bf16", **options: Any) -> Ca
         ((FULL, DELTA), {"engine_version": "0.25.0"}, [f"{PREFIX}off by default. Each state"]),
         (
             (FULL, DELTA),
-            {"engine_version": "0.26.0"},
+            {"engine_version": "0.28.0"},
             [f"{PREFIX}on by default, which takes one more state per request"],
         ),
         ((FULL,), {"speculative_tokens": 2}, [DRAFTER]),
@@ -304,7 +304,7 @@ def test_requests_share_the_blocks_of_their_prefix(kinds: Any, context: int, pre
         ((FULL,), {"engine_version": "0.7.3"}, False),
         ((FULL,), {"engine_version": "0.7.3", "prefix_caching": True}, True),
         ((FULL, DELTA), {}, False),
-        ((FULL, DELTA), {"engine_version": "0.26.0"}, True),
+        ((FULL, DELTA), {"engine_version": "0.28.0"}, True),
     ],
 )
 def test_prefixes_are_shared_if_they_are_cached(kinds: Any, options: dict[str, Any], shares: bool) -> None:
@@ -476,7 +476,7 @@ def test_a_request_has_bytes_whatever_its_length_and_bytes_per_token(
 
 @pytest.mark.parametrize("kinds", [(FULL, DELTA), (DELTA, FULL)])
 def test_states_are_not_shared(kinds: Any) -> None:
-    alone = in_vllm(*kinds, engine_version="0.26.0")
+    alone = in_vllm(*kinds, engine_version="0.28.0")
     sharing = alone.with_shared_prefix(64)
     assert sharing is not None
     assert alone.needed(3, 500) - sharing.needed(3, 500) == 2 * 4 * 2 * PAGE
