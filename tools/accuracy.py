@@ -33,7 +33,7 @@ from attncalc.report.fit import VERDICTS  # noqa: E402
 
 PAGES = ROOT / "docs" / "accuracy"
 END = "<!-- end -->"
-FRESH = ("fresh", *(f"fresh-{number}" for number in range(2, 12)))
+FRESH = ("fresh", *(f"fresh-{number}" for number in range(2, 13)))
 """The groups of start-ups that were held out, in the order of their collection."""
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}
 ROUNDING = 0.006
@@ -113,7 +113,7 @@ def every_fresh_row(rows: list[Row]) -> Iterator[str]:
     yield "|---|---|---|---:|---:|---:|---:|---:|---|"
     for row in sorted(rows, key=lambda row: (bool(row.facts.get("doubtful")), row.facts["id"])):
         facts, prediction = row.facts, row.prediction
-        name = re.sub(r"^(fresh|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh)-", "", facts["id"])
+        name = re.sub(r"^(fresh|second|third|[a-z]+th)-", "", facts["id"])
         missing = facts.get("note", "").removeprefix("not known: ") if facts.get("doubtful") else ""
         yield (
             f"| {name} | {TITLES[facts['engine']]} {facts['version']} | {where(facts)} | "
