@@ -300,7 +300,7 @@ def test_gptqmodels_rules_change_or_leave_out_modules() -> None:
 
 def test_gptqmodels_rules_do_not_quantize_embedding_and_head() -> None:
     """Qwen3.5-122B-A10B-GPTQ-Int4 has these rules. vLLM loads 68.4 GiB, and would load 66.8 with both in 4 bits."""
-    rules = {"lm_head": {}, "model.language_model.embed_tokens": {}}
+    rules: dict[str, dict[str, int]] = {"lm_head": {}, "model.language_model.embed_tokens": {}}
     scheme = {"quant_method": "gptq", "bits": 4}
     assert size(from_config(**LLAMA, quantization_config={**scheme, "dynamic": rules})) == size(
         from_config(**LLAMA, quantization_config=scheme)
