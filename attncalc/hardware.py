@@ -233,7 +233,3 @@ class Gpu:
     @property
     def bandwidth_symbol(self) -> Quantity:
         return symbol("bandwidth", self.bandwidth, f"bytes/s of {self.title}'s memory")
-
-
-FLOPS_DTYPES = (*(name for name, d in DTYPES.items() if d.group is None), "tf32", "fp4", "int8", "int4")
-"""The dtypes that a GPU's file can give FLOP/s for."""
