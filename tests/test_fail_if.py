@@ -346,4 +346,4 @@ def test_figures_of_csv_do_not_depend_on_checks(ask: Ask, old_and_new: list[str]
     plain = ask("compare", *old_and_new, "-c", "64", "--format", "csv").out
     checked = ask("compare", *old_and_new, "-c", "64", "--format", "csv", "--fail-if", "kv_cache > 1").out
     assert plain == checked
-    assert len(list(csv.DictReader(io.StringIO(plain)))) == 22
+    assert len(list(csv.DictReader(io.StringIO(plain)))) == 24
