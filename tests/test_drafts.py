@@ -375,6 +375,23 @@ def test_a_log_of_sglang_with_a_drafter_is_compared_with_both_models(ask: Ask, t
     assert weights["expected"] == pytest.approx(17.17 * GIB, abs=GIB / 20)
 
 
+def test_a_draft_of_eagle_with_the_class_of_a_whole_model_is_an_error(ask: Ask, tmp_path: Path) -> None:
+    """yuhuili/EAGLE-LLaMA3-Instruct-8B has LlamaForCausalLM. As a whole model it would have 2.36 GiB, and not 0.47."""
+    config = json.loads((MODELS / "qwen3-8b-eagle3.json").read_text()) | {"architectures": ["LlamaForCausalLM"]}
+    draft = tmp_path / "draft.json"
+    draft.write_text(json.dumps(config))
+    told = (
+        "--speculative-model",
+        str(draft),
+        "--speculative-config",
+        '{"method": "eagle"}',
+        "--speculative-tokens",
+        "5",
+    )
+    answer = ask("fit", "qwen3-8b", "--gpu", "a100-80gb", *told)
+    assert "has the class of a whole model, not of EAGLE" in answer.error
+
+
 VLLM_LOG = """\
 INFO [core.py:112] Initializing a V1 LLM engine (v0.31.0) with config: model='a/target', \
 speculative_config=SpeculativeConfig(method='{method}', model='{draft}', num_spec_tokens=3), max_seq_len=16384

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -181,7 +182,7 @@ def fit_request(
         deployment["checkpoints"] = {values["weights_dtype"]: values["served_model"]}
     dtypes = {name: options.get(name) for name in CacheDtypeOptions.__annotations__ if options.get(name) != "auto"}
     draft_name = engine_args.pop("speculative_model", None)
-    draft = _draft(draft_name) if draft_name else None
+    draft = _draft(draft_name, engine_args.get("speculative_config")) if draft_name else None
     request = FitRequest(
         model=model,
         draft=draft,
@@ -339,15 +340,26 @@ def _gpus(text: str, gpus: int | None, ram: int | None) -> dict[str, Any]:
     return {"gpu": device, "gpus": gpus or number, "gpus_there": number}  # --gpus 4 replaces 2 of 2xh100
 
 
-def _draft(name: str) -> ModelSpec:
-    """Return the draft model. Raises AttncalcError for a type of GGUF files: only files have their weights in it."""
+def _draft(name: str, speculation: str | None) -> ModelSpec:
+    """Return the draft model. `speculation` is the JSON of --speculative-config.
+
+    Raises AttncalcError for a type of GGUF files, since only files have their weights in it, and for a draft of EAGLE
+    with the class of a whole model: yuhuili/EAGLE-LLaMA3-Instruct-8B has LlamaForCausalLM, and vLLM renames it.
+    """
     base, file_type = with_file_type(name)
     if file_type and preset_of(base) and not Path(name).exists():
         raise AttncalcError(
             f"--speculative-model: attncalc does not compute a draft model in {file_type}",
             f"name its GGUF file, or leave the type out: --speculative-model {truncate(base)}",
         )
-    return load(name)
+    draft = load(name)
+    is_eagle = "eagle-" in name.lower() or json.loads(speculation or "{}").get("method") == "eagle"
+    if is_eagle and draft.model_type == "llama" and not any(matrix.name == "fc" for matrix in draft.extra):
+        raise AttncalcError(
+            f"--speculative-model: {draft.title} has the class of a whole model, not of EAGLE",
+            "give a copy of its config.json in which 'architectures' is EagleLlamaForCausalLM, as vLLM reads it",
+        )
+    return draft
 
 
 def _engine_args(args: dict[str, Any]) -> dict[str, Any]:
