@@ -121,7 +121,8 @@ def with_built_in(args: Sequence[str], error: AttncalcError) -> tuple[list[str],
         found[i] = preset
         dtype = tag.lower() or (copy[1] if copy else "")
         if dtype and args[0] in ("fit", "train") and "--weights-dtype" not in args:
-            found[1:1] = ["--weights-dtype", dtype]
+            is_served = copy and args[0] == "fit" and "mlx" not in name.lower()
+            found[1:1] = ["--weights-dtype", dtype, *(["--served-model", name] if is_served else [])]
         of_mlx = f"; MLX runs it: mlx_lm.server --model {name}" if "mlx" in name.lower() else ""
         return found, [f"note: {truncate(error.message, 150)}; the built-in {preset} has that name{of_mlx}"]
     return error
@@ -634,6 +635,7 @@ class Reading:
             self.assumed.append(f"--engine {by_layer}")
         if self._command == "sweep" != self._typed and {*self._found}.isdisjoint((*_FOR_PROGRAMS, "--plot")):
             self._found["--format"] = ("--format", "table")  # for a person
+            self._found |= {"--train": ("--train",)} if self._typed == "train" else {}
             listed = {name for name, words in self._found.items() if "," in words[-1]} - {"--columns"}
             is_open = self._found.keys().isdisjoint(("--gpus", "--tp", "--pp", "--train")) and len(self._arguments) == 1
             fewest = is_open and listed == {"--gpu"} and not re.match(r"\d+x", self._found["--gpu"][-1])

@@ -325,7 +325,8 @@ def resolve(request: FitRequest) -> ResolvedRequest:
     check_source(model, workload.source)
     if request.traffic:
         request.traffic.check(workload.context)
-    loaded_dtype = workload.dtype or half_of_fp32(request, of)
+    half = half_dtype(request, of)
+    loaded_dtype = workload.dtype or (half if half != dtype(model.dtype).name else None)
     model_dtype = dtype(loaded_dtype or model.dtype, compute=True)
     given_args = _engine_args(of, request)
     name = request.gpu.title if request.gpu and request.gpu.vendor else ""
@@ -435,7 +436,7 @@ def _on_one_device(request: FitRequest, model: ModelSpec, of: Engine[Any], tp: i
     return part.shard(tp // request.attn_dp)
 
 
-def half_of_fp32(request: FitRequest, of: Engine[Any]) -> str | None:
+def half_dtype(request: FitRequest, of: Engine[Any]) -> str | None:
     """Return the 16-bit dtype to compute in: the released one, or that of the engine's casts; None without casts."""
     if of.dtype_of_fp32 is None:
         return None

@@ -15,7 +15,7 @@ from ..records import NamedTuple
 from ..units import count, dtype, long_option
 from .fit import NO_LIMIT, FitResult, fit, possible_verdict, sure_limits, sure_sequences, with_other_gpus
 from .offload import with_least_offload
-from .request import FitRequest, ResolvedRequest, file_type, half_of_fp32, parse_share, resolve
+from .request import FitRequest, ResolvedRequest, file_type, half_dtype, parse_share, resolve
 from .weight_format import weight_bits
 
 MAX_PAIRS = 2
@@ -338,7 +338,7 @@ def _narrow_weights(resolved: ResolvedRequest) -> Iterator[_Change]:
     stored = resolved.request.model.stored
     if stored and stored.kind == "GGUF":  # another file has other weights
         return
-    half = half_of_fp32(resolved.request, resolved.engine) if resolved.args.dtype.name == "fp32" else None
+    half = half_dtype(resolved.request, resolved.engine) if resolved.args.dtype.name == "fp32" else None
     if half:
         yield (in_half := _Change(f"computing in {half}", f"--dtype {half}", workload={"dtype": half}, cost=_CACHE))
     bits = weight_bits(file_type(resolved.model) or resolved.weights_dtype or resolved.args.dtype.name)
