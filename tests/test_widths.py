@@ -77,8 +77,7 @@ def test_a_narrow_terminal_has_lines_of_its_width(command: str) -> None:
 )
 def test_columns_set_the_width(columns: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    assert screen_width(Terminal()) == expected
-    assert screen_width(io.StringIO()) == 80
+    assert [screen_width(Terminal()), screen_width(io.StringIO())] == [expected] * 2
 
 
 def test_a_list_has_the_labels_of_a_table_that_is_too_wide() -> None:

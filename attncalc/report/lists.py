@@ -21,15 +21,13 @@ _MOST_CELLS = 4
 
 
 def screen_width(stream: IO[str]) -> int:
-    """Return the columns of the terminal, at least _NARROWEST; COLUMNS overrides them. WIDTH if it is no terminal."""
-    if not stream.isatty():
-        return WIDTH
+    """Return the columns of the terminal, at least _NARROWEST, or WIDTH if it is none; COLUMNS overrides both."""
     given = os.environ.get("COLUMNS", "")
     if given.isascii() and given.isdecimal() and int(given[:6]):
         return max(_NARROWEST, int(given[:6]))
     try:
         return max(_NARROWEST, os.get_terminal_size(stream.fileno()).columns or WIDTH)
-    except (OSError, ValueError):  # it has no size, or no number
+    except (OSError, ValueError):  # it is no terminal, or has no number
         return WIDTH
 
 

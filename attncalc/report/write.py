@@ -34,8 +34,8 @@ def write(
     Raises AttncalcError if the format is unknown, or if the file exists (without force) or cannot be written.
     """
     chosen = choose_format(form, output)
-    if output is None and not force and chosen.name == "table" and (plain or sys.stdout.isatty()):
-        if not plain:
+    if output is None and not force and chosen.name == "table":
+        if sys.stdout.isatty() and not plain:
             from .terminal import print_report
 
             print_report(report, explain=explain)
@@ -43,7 +43,7 @@ def write(
         from .lists import screen_width
         from .text import render
 
-        deliver(render(report, explain=explain, width=screen_width(sys.stdout), plain=True), None, force=False)
+        deliver(render(report, explain=explain, width=screen_width(sys.stdout), plain=plain), None, force=False)
         return
     chosen.check(output)
     content = chosen.render(report, explain=explain)
