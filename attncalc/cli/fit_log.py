@@ -27,7 +27,7 @@ from ..options import parsed
 from ..records import NamedTuple
 from ..serving.request import FitRequest
 from ..serving.weight_format import released_dtype
-from ..units import GIB, dtype, is_dtype, long_option, truncate
+from ..units import GIB, count, dtype, is_dtype, long_option, truncate
 from ..what_if import what_if
 from .options import NamedModel
 
@@ -196,7 +196,11 @@ def _model_in_log(log: StartupLog, options: Mapping[str, Any]) -> ModelSpec:
         name = log.path
     tip = "give the model: attncalc fit MODEL --log FILE"
     if name is None:
-        raise AttncalcError("the log does not name the model", tip)
+        held, most = log.logged.get("kv_tokens"), log.settings.get("context", "")
+        sizes = ""
+        if held and most.isdecimal():
+            sizes = f"; its cache holds {count(int(held.number))} tokens, and one request may have {count(int(most))}"
+        raise AttncalcError(f"the log does not name the model{sizes}", tip)
     unknown = AttncalcError(f"the log's model, '{truncate(name)}', is not known here", tip)
     preset = _preset_of(name)
     try:
