@@ -417,6 +417,8 @@ def test_a_number_and_a_kind_of_gpus() -> None:
         assert (number, kind.name) == (2, "h100-80gb")
     assert gpus_of("h100") == (None, gpu("h100"))
     assert gpus_of("3090")[0] is None
+    assert gpus_of("7900xtx") == (None, gpu("rx-7900-xtx"))  # no 7,900 GPUs named 'tx'
+    assert gpus_of("2x7900xt") == (2, gpu("rx-7900-xt"))
 
 
 @pytest.mark.parametrize(

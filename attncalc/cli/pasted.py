@@ -55,8 +55,15 @@ def launches(words: Sequence[str]) -> bool:
 
 
 def split_launch(args: Sequence[str], options: Mapping[str, Option]) -> tuple[list[str], list[str]]:
-    """Return a launch command, and the words beside it: '16GB num_ctx=8K' of 'ollama run gemma3 16GB num_ctx=8K'."""
+    """Return a launch command, and the words beside it: '16GB num_ctx=8K' of 'ollama run gemma3 16GB num_ctx=8K'.
+
+    Those before -- are beside it too.
+    """
     start: _Start = _start(args)  # type: ignore[assignment]
+    if "--" in args[: start.first]:
+        before = args.index("--")
+        command, beside = split_launch(args[before + 1 :], options)
+        return command, [*args[:before], *beside]
     reader = _Reader(start, options, set())
     with contextlib.suppress(AttncalcError):  # which fit explains
         reader.read(args[start.first :])

@@ -28,7 +28,7 @@ from ..units import hyphens, parse_count, truncate
 from ..vocabulary import ASSUMED, ASSUMED_IN_WORDS, FILLER, MESSAGES, NEEDS, NO_FIGURE, ON_GPU, UNLIKE, Fragment, Idea
 from .command import NotUnderstoodError
 from .trial import problem_of
-from .words import FILES, OF_MODEL, Item, Words, gpu_in, is_context, is_valid, kind_of, placeholder
+from .words import FILES, OF_MODEL, Item, Words, gpu_in, is_context, is_valid, kind_of, parts_of_name, placeholder
 
 _USUAL = ("kv", "fit", "train", "flops", "memory", "params", "plan", "sweep", "compare", "gpus", "presets", "explain")
 """Commands that words can mean, the most usual first."""
@@ -118,7 +118,8 @@ def with_built_in(args: Sequence[str], error: AttncalcError) -> tuple[list[str],
         preset = copy[0] if copy else preset_of(name.rpartition("/")[2]) or preset_at(name) if "/" in name else None
         if preset is None or word.startswith("-") or not _FOR_PROGRAMS.isdisjoint(args):
             continue
-        found[i] = preset
+        release = parts_of_name(name.rpartition("/")[2])[0] if copy else preset
+        found[i] = preset if _own_context(release) == _own_context(preset) else release
         dtype = tag.lower() or (copy[1] if copy else "")
         if dtype and args[0] in ("fit", "train") and "--weights-dtype" not in args:
             is_served = copy and args[0] == "fit" and "mlx" not in name.lower()
@@ -174,6 +175,10 @@ def _about_launch(args: Sequence[str], root: Any) -> tuple[list[str], list[str]]
     found = next(one for one in _read(Words(root, question), question) if one.args[0] == "fit")
     found.assumed = [one for one in found.assumed if one.split()[0] in found.options]  # the command has a context
     meant, beside = ["fit", *found.options, "--", *command], found.beside
+    if "--" in args and found.gaps and problem_of(root, meant) is None:  # '--max-power 300W -- vllm serve'
+        return AttncalcError(
+            f"not understood: {truncate(', '.join(found.gaps))}", f"did you mean 'attncalc {shlex.join(meant)}'?"
+        )
     if any(item.idea and "--rate" in item.idea.means for item in Words(root, question).items(words)):
         model = next(filter(preset_of, command), "MODEL")
         plan = next(one for one in _read(Words(root, []), ["plan", model, *words]) if one.args[0] == "plan")
@@ -702,8 +707,8 @@ class Reading:
 
 def _own_context(model: str) -> int:
     """Return the longest context of a built-in model; 0 without one."""
-    preset = preset_of(with_file_type(model)[0])
-    return (preset and load(preset).max_context) or 0
+    name = with_file_type(model)[0]
+    return (load(name).max_context if preset_of(name) else None) or 0
 
 
 def _terms_in(words: Sequence[str]) -> tuple[list[str], list[str]]:

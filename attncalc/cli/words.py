@@ -172,7 +172,9 @@ class Words:
         """Return what the arguments are, in order."""
         items: list[Item] = []
         bare: list[str] = []
-        parts = (part for word in _rewritten(args) for unglued in self._unglued(word) for part in _recipe(unglued))
+        parts = (
+            part for word in _rewritten(args) for unglued in self._unglued(word) for part in parts_of_name(unglued)
+        )
         words, of_files = self._of_files([*parts])
         rest = [*reversed(words)]
         while rest:
@@ -198,7 +200,10 @@ class Words:
                 rest = rest[:-1] if is_yes and not equals else rest
                 meant = self._phrases.of(value)
                 is_same = meant is not None and meant.means.split()[:1] == [item.idea.alone]  # '--stage sft'
-                is_own = preset_of(value) or all(kind_of(one) == "attention" for one in value.split(","))
+                # '--screen-reader "does qwen3 14b fit"'
+                is_own = (
+                    " " in value or preset_of(value) or all(kind_of(one) == "attention" for one in value.split(","))
+                )
                 item = item._replace(is_exact=is_yes or (not equals and (is_same or bool(is_own))))
             items.insert(0 if "base" in name and item.kind == "model" else len(items), item)  # compared with others
         found = self._with_all_gpus(_with_values([*items, *self._classified(bare)]))
@@ -229,7 +234,8 @@ class Words:
         number = prod(int(found[name].value or 1) for name in factors if name in found)
         replaced = [item for name, item in found.items() if name in ("nodes", "per-node", "dp")]
         others = [item for item in items if all(item is not one for one in replaced)]
-        return [*others, Item("option", "--gpus", replaced[-1].typed, value=str(number), is_guess=True)]
+        total = Item("option", "--gpus", replaced[-1].typed, value=str(number), is_guess=True)
+        return [*others, total._replace(is_exact=factors[0] == "nodes")]
 
     def _of_files(self, words: Sequence[str]) -> tuple[list[str], list[Item]]:
         """Return the words without the files of other trainers, and the options in these: '--deepspeed ds_z3.json'."""
@@ -486,7 +492,7 @@ def _rewritten(args: Sequence[str]) -> list[str]:
     return [*args]
 
 
-def _recipe(word: str) -> list[str]:
+def parts_of_name(word: str) -> list[str]:
     """Return the model and the method in the name of a recipe of torchtune: 'llama3_1/8B_lora_single_device'; and the
     model and its dtype in the name of a quantized copy: 'Qwen3-4B-MLX-8bit'.
     """
