@@ -728,7 +728,7 @@ def _is_whole(item: Item, options: Sequence[tuple[str, ...]]) -> bool:
     is_likely = ("--context", item.value) not in options or not item.is_guess or is_context(item.value or "")
     return is_likely and (
         item.value in (None, "1")
-        or (item.idea and item.idea.takes == "DAILY")
+        or (item.idea is not None and (item.idea.takes == "DAILY" or item.idea.lacks != ""))  # which is said
         or all(part in "".join(values).lower() for part in item.value.lower().split(","))
     )
 
